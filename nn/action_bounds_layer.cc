@@ -1,3 +1,4 @@
+// Implements the output layer that maps a policy's outputs into the action bounds by a scaled tanh.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -11,7 +12,7 @@ namespace {
 
 struct NothingPacked final : Packed {};
 
-// Keeps tanh x, [B, A] f32.
+// The cache holds tanh x, [B, A] f32.
 class ActionBounds final : public Module {
  public:
   ActionBounds(std::span<const float> low, std::span<const float> high)
@@ -26,6 +27,7 @@ class ActionBounds final : public Module {
 
   std::span<const ParamSpec> params() const override { return {}; }
 
+  // The workspace holds the scaled gradient of Backward.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_RETURN_IF_ERROR(CheckInput(in, std::int64_t(low_.size()), "action bounds"));
     const TensorSpec out{DType::kF32, {in[0].shape[0], std::int64_t(low_.size())}};
@@ -41,16 +43,19 @@ class ActionBounds final : public Module {
 
   void Forward(const StepContext&, std::span<const ConstTensor> in, std::span<const Tensor> out,
                Cache cache) const override {
+    // y = tanh x in f32, whatever the input's type; it is kept before scaling.
     const std::span<float> y = out[0].as<float>();
     ConvertScaled(in[0].elements(), in[0].bytes().data(), in[0].dtype(), 1, y.data(), DType::kF32);
     ActivationForward(Activation::kTanh, std::int64_t(y.size()), y.data(), y.data(), DType::kF32);
     if (!cache.empty()) std::ranges::copy(std::as_bytes(y), cache.begin());
     for (std::size_t i = 0; i < y.size(); ++i) {
       const std::size_t k = i % low_.size();
-      y[i] = std::clamp(middle_[k] + half_[k] * y[i], low_[k], high_[k]);  // rounding may pass them
+      y[i] =
+          std::clamp(middle_[k] + half_[k] * y[i], low_[k], high_[k]);  // rounding may exceed them
     }
   }
 
+  // The derivative of the scaled tanh: half the range times dy, then the tanh's own derivative.
   void Backward(const StepContext& context, std::span<const ConstTensor>,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {

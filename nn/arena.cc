@@ -1,3 +1,4 @@
+// Implements the shared checks of modules.
 #include "nn/arena.h"
 
 #include "core/log.h"
@@ -5,12 +6,14 @@
 
 namespace troop {
 
+// A log line, not an error: results differ only in rounding.
 Precision AvailablePrecision(Precision precision) {
   if (precision == Precision::kF32 || BF16Available()) return precision;
-  LogWarning("this machine has no AVX-512, which bf16 needs: computing in fp32 instead");
+  LogWarning("bf16 needs AVX-512, which this machine lacks; computing in fp32");
   return Precision::kF32;
 }
 
+// `module` names the module in messages. The product of all axes after the batch must be `row`.
 Status CheckInput(std::span<const TensorSpec> in, std::int64_t row, const char* module) {
   if (in.size() != 1) return InvalidArgument("{} takes one input, not {}", module, in.size());
   const Shape& shape = in[0].shape;

@@ -10,7 +10,7 @@
 
 namespace troop {
 
-// Where parts of a flat buffer of parameters begin, in elements: one cache line.
+// Alignment of tensors in a flat parameter buffer, in elements: one cache line.
 inline constexpr std::int64_t kParamAlignment = 16;
 inline std::int64_t AlignParams(std::int64_t n) {
   return (n + kParamAlignment - 1) / kParamAlignment * kParamAlignment;
@@ -19,7 +19,7 @@ inline std::size_t AlignBytes(std::size_t n) {
   return (n + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Cuts aligned pieces off bytes that somebody else owns.
+// Cuts aligned pieces off memory that the caller owns.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -36,15 +36,15 @@ class Arena {
   std::span<std::byte> bytes_;
 };
 
+// Type of activations in a network of this precision.
 inline DType ActivationDType(Precision precision) {
   return precision == Precision::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-// `precision`, or f32 with a line in the log where this machine has no bf16.
+// Returns `precision`, or f32 with a log line if this machine has no bf16.
 Precision AvailablePrecision(Precision precision);
 
-// Shared checks of MakePlan: one input of at least rank 1, whose elements per row are `row` (0:
-// any).
+// Shared checks of MakePlan: one input of at least rank 1 with `row` elements per row (0: any).
 Status CheckInput(std::span<const TensorSpec> in, std::int64_t row, const char* module);
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements the dueling head. Both streams run as joint layers, so that each pass needs two
+// products instead of four.
 #include <algorithm>
 #include <string>
 
@@ -9,14 +11,14 @@
 namespace troop {
 namespace {
 
-// A rectangle of a joint layer: one stream's weight and bias.
+// A stream's weight and bias as a rectangle of a joint layer.
 struct Block {
   std::int64_t weight = 0, bias = 0;  // offsets in the value
   std::int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
-// Several layers as one, [rows, columns], zero outside the blocks. Blocks that follow each other in
-// memory and are as wide as the whole are used in place; others are gathered and scattered.
+// Several layers as one, [rows, columns], zero outside the blocks. Blocks that are contiguous in
+// memory and as wide as the whole are used in place; others are gathered and scattered.
 class JointLayer {
  public:
   JointLayer(std::int64_t in, std::int64_t out, std::vector<Block> blocks,
@@ -36,7 +38,9 @@ class JointLayer {
 
   LayerKernel& kernel() { return *kernel_; }
 
+  // Gathers the blocks into the joint weight, unless they are used in place.
   void Pack(std::span<const float> value) {
+    // Copies each block to its rectangle.
     if (!in_place_) {
       float* const plain = plain_.as<float>().data();
       for (const Block& block : blocks_) {
@@ -49,12 +53,14 @@ class JointLayer {
     kernel_->Pack(Weights(value));
   }
 
+  // The joint weight and bias: in the value itself, or gathered by Pack.
   LayerWeights Weights(std::span<const float> value) {
     if (in_place_) return {value.data() + blocks_[0].weight, value.data() + blocks_[0].bias};
     const float* const plain = plain_.as<float>().data();
     return {plain, plain + bias_at_};
   }
 
+  // Computes the joint gradient and scatters the blocks; what is outside them is discarded.
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz, std::span<float> gradient,
                       bool accumulate) {
     if (in_place_) {
@@ -63,6 +69,7 @@ class JointLayer {
           accumulate);
       return;
     }
+    // The joint gradient is overwritten, then added or copied per block.
     float* const joint = gradient_.as<float>().data();
     kernel_->BackwardWeight(batch, x, dz, {joint, joint + bias_at_}, false);
     const auto take = [&](const float* from, std::int64_t n, float* to) {
@@ -77,6 +84,7 @@ class JointLayer {
   }
 
  private:
+  // True if the blocks form one contiguous [out, in] weight and one contiguous bias.
   bool InPlace() const {
     std::int64_t rows = 0;
     for (const Block& block : blocks_) {
@@ -96,13 +104,14 @@ class JointLayer {
   std::size_t bias_at_ = 0;
 };
 
-// Both streams run as one layer: the hidden ones side by side, the outputs as [K + A K, 2H].
+// The hidden layers are stacked to [2H, in]; the output layers form a block matrix [K + A K, 2H].
 struct DuelingPacked final : Packed {
   DType compute = DType::kF32;
   std::unique_ptr<JointLayer> hidden;  // nullptr: no hidden units
   std::unique_ptr<JointLayer> output;
 };
 
+// Module of both streams.
 class DuelingHead final : public Module {
  public:
   DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions, std::int64_t numbers)
@@ -111,9 +120,10 @@ class DuelingHead final : public Module {
         actions_(actions),
         numbers_(numbers),
         features_(units > 0 ? 2 * units : in) {
+    // Offsets: value.hidden and advantage.hidden weights, their biases, then both output layers.
     const std::int64_t width = units > 0 ? units : in;
     std::int64_t end = 0;
-    if (units > 0) {  // the two hidden layers lie side by side, so that they can be one
+    if (units > 0) {  // adjacent, so that they form one joint layer in place
       value_hidden_ = {0, AlignParams(units * in) + AlignParams(units * in), 0, units, 0, in};
       advantage_hidden_ = {
           AlignParams(units * in), value_hidden_.bias + AlignParams(units), units, units, 0, in};
@@ -132,6 +142,7 @@ class DuelingHead final : public Module {
 
   std::span<const ParamSpec> params() const override { return params_; }
 
+  // Cache: the hidden activations. Workspace: the streams, and two gradients of the hidden layers.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
     const std::int64_t batch = in[0].shape[0];
@@ -141,6 +152,7 @@ class DuelingHead final : public Module {
                 .workspace_bytes = outputs + 2 * hidden};
   }
 
+  // Without hidden units the output layer takes the input directly.
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
     auto packed = std::make_unique<DuelingPacked>();
     packed->compute = ActivationDType(AvailablePrecision(precision));
@@ -159,6 +171,7 @@ class DuelingHead final : public Module {
     mine.output->Pack(value);
   }
 
+  // Without Packed the weights are packed for this call only.
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
@@ -190,20 +203,24 @@ class DuelingHead final : public Module {
     const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
     const std::int64_t batch = in[0].dim(0);
     Arena arena(context.workspace);
+    // 1. The gradient of both streams from that of q.
     void* const dstreams = arena.Take(OutputBytes(batch)).data();
     Spread(batch, dout[0].as<float>().data(), packed.compute, dstreams);
     const void* const h = packed.hidden ? cache.data() : in[0].bytes().data();
+    // The output layer's parameters.
     const bool wants_gradient = !context.gradient.empty();
     if (wants_gradient)
       packed.output->BackwardWeight(batch, h, dstreams, context.gradient, context.accumulate);
     const bool wants_din = !din.empty() && !din[0].empty();
     const LayerWeights output = packed.output->Weights(context.value);
+    // 2. Without hidden layers, only the input's gradient is missing.
     if (!packed.hidden) {
       if (wants_din)
         packed.output->kernel().BackwardData(batch, output, dstreams, din[0].bytes().data(),
                                              din[0].dtype());
       return;
     }
+    // 3. Through the hidden layers.
     void* const dh = arena.Take(HiddenBytes(batch)).data();
     void* const dz = arena.Take(HiddenBytes(batch)).data();
     packed.output->kernel().BackwardData(batch, output, dstreams, dh, packed.compute);
@@ -218,6 +235,7 @@ class DuelingHead final : public Module {
   }
 
  private:
+  // Adds the parameters of one layer; initialization as in PyTorch.
   void Add(const std::string& name, const Block& block) {
     const auto init = ParamSpec::Init::kUniformFanIn;
     params_.push_back(
@@ -233,11 +251,12 @@ class DuelingHead final : public Module {
     return AlignBytes(std::size_t(batch * outputs()) * sizeof(float));
   }
 
-  // streams: [B, 1 + A, K], v first → q: [B, A, K].
+  // q = v + a - mean(a). streams: [B, 1 + A, K], v first → q: [B, A, K].
   void Combine(std::int64_t batch, const float* streams, float* q) const {
     const std::int64_t all = actions_ * numbers_;
     for (std::int64_t b = 0; b < batch; ++b, streams += outputs(), q += all) {
       const float* const advantage = streams + numbers_;
+      // Each of the K outputs is combined over the actions separately.
       for (std::int64_t k = 0; k < numbers_; ++k) {
         float sum = 0;
         for (std::int64_t i = k; i < all; i += numbers_) sum += advantage[i];
@@ -247,7 +266,7 @@ class DuelingHead final : public Module {
     }
   }
 
-  // dq: [B, A, K] → dstreams: [B, 1 + A, K]: dv = Σ dq, da = dq - mean(dq).
+  // The inverse: dq [B, A, K] → dstreams [B, 1 + A, K]: dv = Σ dq, da = dq - mean(dq).
   void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
     const auto store = [&](std::int64_t at, float x) {
       if (dtype == DType::kF32)
@@ -267,6 +286,7 @@ class DuelingHead final : public Module {
     }
   }
 
+  // Packs the weights for one call.
   template <class F>
   void WithPacked(StepContext context, F&& run) const {
     const auto packed = MakePacked(Precision::kF32);

@@ -1,3 +1,4 @@
+// Implements one encoder layer with packed sequences, dropout, and optional tensor parallelism.
 #include "nn/encoder_layer.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 namespace troop {
 namespace {
 
-// As the package transformers calls them.
+// Parameter names of the Python package transformers.
 struct LayerNames {
   const char *query, *key, *value, *attention_out, *norm1, *ffn, *ffn_out, *norm2;
 };
@@ -21,8 +22,8 @@ constexpr LayerNames kAlbertNames = {"attention.query", "attention.key",        
                                      "attention.dense", "attention.LayerNorm",  "ffn",
                                      "ffn_output",      "full_layer_layer_norm"};
 
-// Queries, keys and values of the rank's heads as one linear layer: hidden is a multiple of 16, so
-// the three weights lie without gaps.
+// Queries, keys and values of the rank's heads as one linear layer. Hidden is a multiple of 16, so
+// the three weights are contiguous.
 LinearPart MakeQkv(ParamLayout& layout, const std::string& prefix, const LayerNames& names,
                    std::int64_t hidden, const Extent& heads) {
   LinearPart part;
@@ -41,10 +42,12 @@ LinearPart MakeQkv(ParamLayout& layout, const std::string& prefix, const LayerNa
   return part;
 }
 
+// Names after the layer's prefix.
 const LayerNames& NamesOf(const TransformerConfig& config) {
   return config.family == TransformerConfig::Family::kBert ? kBertNames : kAlbertNames;
 }
 
+// The fastest kernels of this CPU, chosen once.
 const TransformerKernels& Kernels() {
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
   return kernels;
@@ -57,6 +60,7 @@ EncoderLayer::EncoderLayer(const TransformerOptions& options, const std::string&
     : config_(options.config), heads_(ShareOf(config_.heads, options.tensor)) {
   const TransformerConfig& config = config_;
   const LayerNames& names = NamesOf(config);
+  // This rank's heads and intermediate units; norms are whole.
   const std::int64_t hidden = config.hidden, width = hidden / config.heads;
   const Extent heads(hidden, {heads_.first * width, heads_.count * width});
   const Extent wide(config.intermediate, ShareOf(config.intermediate, options.tensor));
@@ -68,8 +72,11 @@ EncoderLayer::EncoderLayer(const TransformerOptions& options, const std::string&
   norm2_ = NormPart(layout, prefix + names.norm2, hidden, config.epsilon);
 }
 
+// Keys and values are kept for all tokens, everything after the attention only for the requested
+// rows.
 EncoderLayer::Kept EncoderLayer::TakeKept(Arena& arena, std::int64_t tokens,
                                           std::int64_t rows) const {
+  // Order of use in Forward, so that a pass walks the memory upwards.
   const std::int64_t narrow = rows * config_.hidden, wide = rows * ffn_.out;
   Kept kept;
   kept.qkv = TakeFloats(arena, tokens * KeysAndValues().out + rows * Queries().out);
@@ -84,6 +91,7 @@ EncoderLayer::Kept EncoderLayer::TakeKept(Arena& arena, std::int64_t tokens,
   return kept;
 }
 
+// `wide` serves the gradients of qkv and of the feed-forward layer in turn.
 EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t tokens,
                                                 std::int64_t longest) const {
   const std::int64_t wide = std::max(qkv_.out, ffn_.out);
@@ -96,6 +104,8 @@ EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t token
   return scratch;
 }
 
+// Steps: 1. projections; 2. attention; 3. output projection, dropout, residual, norm; 4.
+// feed-forward, dropout, residual, norm.
 void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
                            const AskedTokens& asked, const float* x, const Kept& kept,
                            const Scratch& scratch) const {
@@ -110,13 +120,16 @@ void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::i
   } else {
     qkv_.Forward(params, tokens, x, kept.qkv);
   }
+  // 2. Attention over each sequence.
   AttentionForward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
                    kept.lse, scratch.attention);
+  // 3. Output projection, dropout, residual, norm.
   attention_out_.Forward(params, rows, kept.context, kept.sum1.x);
   DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
              scratch.drop);
   AddInto(rows * config_.hidden, x, kept.sum1.x);
   norm1_.Forward(params, rows, kept.sum1, kept.hidden);
+  // 4. Feed-forward, dropout (BERT only), residual, norm.
   ffn_.Forward(params, rows, kept.hidden, kept.z);
   Kernels().gelu(config_.gelu, rows * ffn_.out, kept.z, kept.g);
   ffn_out_.Forward(params, rows, kept.g, kept.sum2.x);
@@ -128,22 +141,26 @@ void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::i
   norm2_.Forward(params, rows, kept.sum2, kept.out);
 }
 
+// Mirrors Forward. After each norm, the residual's gradient stays in dy and the branch's is
+// computed in scratch.
 void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
                             const AskedTokens& asked, const float* x, const Kept& kept,
                             const Scratch& scratch, float* dy, float* dx) const {
   const std::int64_t tokens = batch.tokens();
   const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
   const std::int64_t narrow = rows * config_.hidden;
-  // dy is the gradient of the sum from here on; `sum`, of the summand that was dropped from.
+  // From here on dy is the gradient of the residual sum, `sum` that of the branch with dropout.
   norm2_.Backward(params, rows, kept.sum2, dy, dy, scratch.drop);
   std::copy_n(dy, narrow, scratch.sum);
   if (config_.family == TransformerConfig::Family::kBert) {
     DropTokens(batch, asked, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, scratch.sum,
                scratch.drop);
   }
+  // 1. Feed-forward: its input gradient adds to the residual's.
   ffn_out_.Backward(params, rows, kept.g, scratch.sum, 0, scratch.wide);
   Kernels().gelu_backward(config_.gelu, rows * ffn_.out, kept.z, scratch.wide, scratch.wide);
   ffn_.Backward(params, rows, kept.hidden, scratch.wide, 1, dy);
+  // 2. Attention branch.
   norm1_.Backward(params, rows, kept.sum1, dy, dy, scratch.drop);
   std::copy_n(dy, narrow, scratch.sum);
   DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
@@ -151,30 +168,35 @@ void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::
   attention_out_.Backward(params, rows, kept.context, scratch.sum, 0, scratch.context);
   AttentionBackward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
                     kept.lse, scratch.context, scratch.wide, scratch.attention);
+  // 3. Projections.
   if (asked) return BackwardAsked(params, tokens, *asked, x, kept, scratch.wide, dy, dx);
-  TROOP_CHECK(dx == dy, "a gradient of all tokens is made in place");
+  TROOP_CHECK(dx == dy, "the gradient of all tokens is computed in place");
   qkv_.Backward(params, tokens, x, scratch.wide, 1, dx);
 }
 
-// dx = dqkv · w, and of the tokens that asked dy, too: what goes around the attention.
+// dx = dqkv · w, plus dy for the requested tokens: the residual connection around the attention.
 void EncoderLayer::BackwardAsked(const Params& params, std::int64_t tokens,
                                  std::span<const std::int32_t> asked, const float* x,
                                  const Kept& kept, const float* dqkv, float* dy, float* dx) const {
   const LinearPart queries = Queries(), keys_and_values = KeysAndValues();
   const auto rows = std::int64_t(asked.size());
+  // dqkv: keys and values of all tokens, then the requested queries.
   const float* const dq = dqkv + tokens * keys_and_values.out;
+  // Queries exist only for the requested tokens, keys and values for all.
   queries.AddGradient(params, rows, kept.asked, dq);
   keys_and_values.AddGradient(params, tokens, x, dqkv);
-  // What was in dy is all ranks': it enters their sum once.
+  // dy is equal on all ranks, so only one adds it to their sum.
   const float keep = queries.cut_out && !params.first_rank() ? 0 : 1;
   params.MatMul({.m = rows, .n = queries.in, .k = queries.out}, dq, params.value + queries.weight,
                 keep, dy);
   params.MatMul({.m = tokens, .n = queries.in, .k = keys_and_values.out}, dqkv,
                 params.value + keys_and_values.weight, 0, dx);
+  // The requested rows get their residual gradient; the sum over the ranks follows.
   ScatterAddRows(asked, config_.hidden, dy, dx);
   if (queries.cut_out) params.Sum(tokens * config_.hidden, dx);
 }
 
+// The first third of qkv_.
 LinearPart EncoderLayer::Queries() const {
   LinearPart part = qkv_;
   part.out = qkv_.out / 3;
@@ -182,6 +204,7 @@ LinearPart EncoderLayer::Queries() const {
   return part;
 }
 
+// The other two thirds of qkv_; biases are aligned separately.
 LinearPart EncoderLayer::KeysAndValues() const {
   LinearPart part = qkv_;
   const std::int64_t n = qkv_.out / 3;
@@ -192,6 +215,7 @@ LinearPart EncoderLayer::KeysAndValues() const {
   return part;
 }
 
+// first_head keeps the dropout masks of a rank's heads equal to those of the whole model.
 AttentionShape EncoderLayer::Attention(const Params& params) const {
   return {.heads = heads_.count,
           .width = config_.hidden / config_.heads,

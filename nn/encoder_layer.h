@@ -7,40 +7,41 @@
 
 namespace troop {
 
-// One layer of an encoder, post-LN:
+// One encoder layer, post-LN:
 //   hidden = norm(x + drop(linear(attention(linear x))))
 //   y = norm(hidden + drop(linear(gelu(linear hidden))))
-// Immutable; any thread, with memory of its own. ALBERT uses one of them many times.
+// Immutable; usable on any thread with its own memory. ALBERT applies one layer many times.
 class EncoderLayer {
  public:
-  // prefix: "bert.encoder.layer.0."; the names behind it are the family's.
+  // prefix: "bert.encoder.layer.0."; the names after it depend on the family.
   EncoderLayer(const TransformerOptions& options, const std::string& prefix, ParamLayout& layout);
 
-  // What forward keeps for backward.
+  // Activations that Forward keeps for Backward.
   struct Kept {
     float *qkv = nullptr, *context = nullptr, *lse = nullptr;
     NormPart::Kept sum1, sum2;
     float *hidden = nullptr, *z = nullptr, *g = nullptr, *out = nullptr;
-    float* asked = nullptr;  // [R, hidden], of who asks for R tokens: their x; the caller's
+    float* asked = nullptr;  // [R, hidden], input rows of the R requested tokens; caller's memory
   };
-  // Of T tokens, of which `rows` are asked for: O(T (9 hidden + 2 intermediate)) floats, of which a
-  // rank has its share of 4 hidden and 2 intermediate; of those that are not asked for 2 hidden.
+  // Memory for T tokens, `rows` of them requested: O(T (9 hidden + 2 intermediate)) floats, of
+  // which a rank holds its share of 4 hidden and 2 intermediate; tokens that are not requested need
+  // 2 hidden.
   Kept TakeKept(Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
-  // Memory of a step, of the caller's.
+  // Temporary memory of a step, from the caller.
   struct Scratch {
     float *attention = nullptr, *drop = nullptr;
-    float *wide = nullptr, *context = nullptr, *sum = nullptr;  // backward alone
+    float *wide = nullptr, *context = nullptr, *sum = nullptr;  // backward only
   };
   Scratch TakeScratch(Arena& arena, std::int64_t tokens, std::int64_t longest) const;
 
-  // x [T, hidden] → kept.out, [T, hidden] or of the tokens asked for. `use`: of how many, counted
-  // from 0, for dropout.
+  // x [T, hidden] → kept.out, [T, hidden] or the rows of the requested tokens. `use`: index of this
+  // application of the layer, from 0, which selects the dropout masks.
   void Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
                const AskedTokens& asked, const float* x, const Kept& kept,
                const Scratch& scratch) const;
-  // dy, of what Forward gave, is used up; dx: [T, hidden], `dy` itself where all are asked for. x,
-  // kept: of the Forward.
+  // dy, the gradient of Forward's output, is overwritten; dx: [T, hidden], `dy` itself if all
+  // tokens are requested. x, kept: from the Forward.
   void Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
                 const AskedTokens& asked, const float* x, const Kept& kept, const Scratch& scratch,
                 float* dy, float* dx) const;
@@ -49,7 +50,7 @@ class EncoderLayer {
   AttentionShape Attention(const Params& params) const;
   static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use,
                                     const AskedTokens& asked);
-  // The parts of qkv_.
+  // Slices of qkv_.
   LinearPart Queries() const;
   LinearPart KeysAndValues() const;
   void BackwardAsked(const Params& params, std::int64_t tokens, std::span<const std::int32_t> asked,
@@ -57,12 +58,12 @@ class EncoderLayer {
                      float* dx) const;
 
   TransformerConfig config_;
-  Share heads_;  // of all
+  Share heads_;  // this rank's share of the heads
   LinearPart qkv_, attention_out_, ffn_, ffn_out_;
   NormPart norm1_, norm2_;
 };
 
-// Sites of dropout: the embeddings' is 0, then three for each use of a layer.
+// Numbers of dropout sites: 0 for the embeddings, then three per application of a layer.
 inline std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {
   return std::uint32_t(1 + 3 * use) + which;
 }

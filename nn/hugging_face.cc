@@ -1,3 +1,4 @@
+// Implements reading and writing of models in the format of the Python package transformers.
 #include "nn/hugging_face.h"
 
 #include <algorithm>
@@ -19,14 +20,15 @@ constexpr std::size_t kConfigBytesMax = 1 << 20;
 constexpr char kConfigName[] = "config.json";
 constexpr char kWeightsName[] = "model.safetensors";
 
-// `key`, or `missing` where it isn't there or null.
+// The number at `key`, or `missing` if it is absent or null.
 Result<float> Fraction(const JsonValue& json, std::string_view key, float missing) {
   const JsonValue* const value = json.Find(key);
   if (value == nullptr || value->kind == JsonValue::Kind::kNull) return missing;
-  if (value->kind != JsonValue::Kind::kNumber) return DataLoss("\"{}\" is no number", key);
+  if (value->kind != JsonValue::Kind::kNumber) return DataLoss("\"{}\" is not a number", key);
   return float(value->number);
 }
 
+// Rejects any value at `key` except `expected`; an absent key passes.
 Status Expect(const JsonValue& json, std::string_view key, std::int64_t expected) {
   if (json.Find(key) == nullptr) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const std::int64_t value, json.Integer(key));
@@ -34,6 +36,7 @@ Status Expect(const JsonValue& json, std::string_view key, std::int64_t expected
   return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, expected);
 }
 
+// Head of the first class in `architectures`.
 TransformerHead HeadOf(const JsonValue& json) {
   const JsonValue* const list = json.Find("architectures");
   if (list == nullptr || list->array.empty()) return TransformerHead::kPooled;
@@ -43,7 +46,7 @@ TransformerHead HeadOf(const JsonValue& json) {
   return TransformerHead::kPooled;
 }
 
-// Settings that would make another model of the same weights.
+// Rejects settings that give the same weights another meaning.
 Status CheckVariants(const JsonValue& json) {
   for (const char* const key : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
     const JsonValue* const value = json.Find(key);
@@ -53,7 +56,7 @@ Status CheckVariants(const JsonValue& json) {
   for (const char* const key : {"pruned_heads", "quantization_config", "auto_map"}) {
     const JsonValue* const value = json.Find(key);
     if (value != nullptr && !value->object.empty())
-      return InvalidArgument("\"{}\" is not supported: it makes another model of the weights", key);
+      return InvalidArgument("\"{}\" is not supported: it changes the meaning of the weights", key);
   }
   if (const JsonValue* kind = json.Find("position_embedding_type");
       kind != nullptr && kind->kind != JsonValue::Kind::kNull && kind->string != "absolute")
@@ -63,10 +66,11 @@ Status CheckVariants(const JsonValue& json) {
   if (tied != nullptr && tied->kind == JsonValue::Kind::kBool && !tied->boolean &&
       HeadOf(json) == TransformerHead::kMaskedLm)
     return InvalidArgument(
-        "\"tie_word_embeddings\" is false: only a decoder that is the words' table is supported");
+        "\"tie_word_embeddings\" is false: only a decoder tied to the embeddings is supported");
   return Status::Ok();
 }
 
+// "gelu" is the exact form, the others are the tanh approximation.
 Result<GeluForm> ReadGelu(const JsonValue& json) {
   const Result<std::string> read = json.String("hidden_act");
   if (!read.ok()) return read.status();
@@ -79,6 +83,7 @@ Result<GeluForm> ReadGelu(const JsonValue& json) {
       name);
 }
 
+// Reads the sizes; ALBERT must have a single shared layer.
 Status ReadSizes(const JsonValue& json, TransformerConfig* config) {
   TROOP_ASSIGN_OR_RETURN(config->vocabulary, json.Integer("vocab_size"));
   TROOP_ASSIGN_OR_RETURN(config->hidden, json.Integer("hidden_size"));
@@ -87,6 +92,7 @@ Status ReadSizes(const JsonValue& json, TransformerConfig* config) {
   TROOP_ASSIGN_OR_RETURN(config->intermediate, json.Integer("intermediate_size"));
   TROOP_ASSIGN_OR_RETURN(config->positions, json.Integer("max_position_embeddings"));
   TROOP_ASSIGN_OR_RETURN(config->token_types, json.Integer("type_vocab_size"));
+  // BERT has one size for both.
   config->embedding = config->hidden;
   if (config->family == Family::kBert) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(config->embedding, json.Integer("embedding_size"));
@@ -94,7 +100,9 @@ Status ReadSizes(const JsonValue& json, TransformerConfig* config) {
   return Expect(json, "inner_group_num", 1);
 }
 
+// Reads dropout rates and constants; absent ones have the defaults of the package.
 Status ReadRates(const JsonValue& json, TransformerConfig* config) {
+  // Defaults of BertConfig and AlbertConfig.
   const bool bert = config->family == Family::kBert;
   const float common = bert ? 0.1f : 0.0f;
   TROOP_ASSIGN_OR_RETURN(config->hidden_dropout, Fraction(json, "hidden_dropout_prob", common));
@@ -108,13 +116,14 @@ Status ReadRates(const JsonValue& json, TransformerConfig* config) {
   return Status::Ok();
 }
 
-// Whether a file that was made for something else may lack it.
+// True for parameters of the head, which a file pre-trained for another task may lack.
 bool BelongsToHead(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
   return !has(".embeddings.") && !has(".encoder.");
 }
 
-// The names that a parameter may have in a file, the usual one first.
+// Possible names of a parameter in a file, the usual one first: without the family prefix, and with
+// the gamma and beta of 2018.
 std::vector<std::string> NamesOf(const std::string& name) {
   std::vector<std::string> names = {name};
   for (const std::string_view family : {"bert.", "albert."}) {
@@ -131,12 +140,13 @@ std::vector<std::string> NamesOf(const std::string& name) {
   return names;
 }
 
-// Copies of what is elsewhere: the decoder is the words' table, positions count from 0.
+// True for redundant tensors: the tied decoder, and position ids, which count from 0.
 bool IsCopy(std::string_view name) {
   return name.ends_with("predictions.decoder.weight") ||
          name.ends_with("predictions.decoder.bias") || name.ends_with("position_ids");
 }
 
+// Copies and converts one tensor after checking its shape, type and values.
 Status CopyWeights(const std::string& name, const ConstTensor& from, const ParamSpec& spec,
                    std::span<float> to) {
   if (!(from.shape() == spec.shape))
@@ -147,7 +157,7 @@ Status CopyWeights(const std::string& name, const ConstTensor& from, const Param
                            DTypeName(from.dtype()));
   ConvertScaled(spec.shape.elements(), from.bytes().data(), from.dtype(), 1, to.data(),
                 DType::kF32);
-  if (!AllFinite(to)) return DataLoss("tensor \"{}\" holds a number that is not finite", name);
+  if (!AllFinite(to)) return DataLoss("tensor \"{}\" holds a non-finite value", name);
   return Status::Ok();
 }
 
@@ -155,6 +165,7 @@ std::string Join(std::string_view folder, const char* name) {
   return folder.empty() ? name : fmt::format("{}/{}", folder, name);
 }
 
+// Detects repositories that were cloned without git-lfs.
 Status CheckNoPointer(const std::string& path, const Buffer& bytes) {
   if (!IsLfsPointer(bytes.text().substr(0, 64))) return Status::Ok();
   return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
@@ -163,6 +174,7 @@ Status CheckNoPointer(const std::string& path, const Buffer& bytes) {
 
 }  // namespace
 
+// Fields are read before the variants are checked, so that a missing field is reported first.
 Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
   const Result<std::string> read = json.String("model_type");
@@ -184,11 +196,13 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   return options;
 }
 
+// Writes the keys that the package reads; two classes get the labels of sentiment models.
 std::string TransformerConfigJson(const TransformerOptions& options) {
   const TransformerConfig& config = options.config;
   const bool bert = config.family == Family::kBert;
   const std::string family = bert ? "Bert" : "Albert";
   const char* const kinds[] = {"Model", "ForSequenceClassification", "ForMaskedLM"};
+  // id2label, label2id, and the document.
   JsonObject labels, numbers, json;
   for (std::int64_t i = 0; i < options.classes; ++i) {
     std::string label = fmt::format("LABEL_{}", i);
@@ -224,9 +238,11 @@ Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
   std::set<std::string> used;
   for (const ParamSpec& spec : module.params()) {
     const std::vector<std::string> names = NamesOf(spec.name);
+    // The first known name that the file contains.
     const auto name = std::ranges::find_if(
         names, [&](const std::string& known) { return file.tensors.contains(known); });
     if (name == names.end()) {
+      // Head parameters may be missing, encoder parameters may not.
       if (!BelongsToHead(spec.name))
         return InvalidArgument("the file has no tensor \"{}\"", spec.name);
       loaded.fresh.push_back(spec.name);
@@ -237,19 +253,21 @@ Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
                     value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()))));
     used.insert(*name);
   }
+  // Redundant copies do not count as unused.
   for (const auto& [name, tensor] : file.tensors) {
     if (!used.contains(name) && !IsCopy(name)) loaded.unused.push_back(name);
   }
   return loaded;
 }
 
+// Names one tensor; more are counted.
 std::string DescribeUnused(const LoadedWeights& loaded) {
   std::vector<std::string> names;
   for (const std::string& name : loaded.unused) {
-    if (!BelongsToHead("." + name)) names.push_back(name);  // "encoder.…", of the encoder alone
+    if (!BelongsToHead("." + name)) names.push_back(name);  // the prefix makes bare names match
   }
   if (names.empty()) return {};
-  return fmt::format("{} of its encoder {} no place in the model of its config: {}{}",
+  return fmt::format("{} of the encoder {} no counterpart in the model of config.json: {}{}",
                      names.size() == 1 ? "1 tensor" : fmt::format("{} tensors", names.size()),
                      names.size() == 1 ? "has" : "have", names[0], names.size() > 1 ? ", …" : "");
 }
@@ -264,9 +282,11 @@ TensorFile SaveWeights(const Module& module, std::span<const float> value) {
   return file;
 }
 
+// The weights are mapped, not read: large files cost memory only when they are used.
 Result<Pretrained> ReadPretrained(Storage* storage, std::string_view folder) {
   const std::string config_path = Join(folder, kConfigName), path = Join(folder, kWeightsName);
   TROOP_ASSIGN_OR_RETURN(const Buffer text, storage->Read(config_path, kConfigBytesMax));
+  // A pointer file would otherwise fail as invalid JSON.
   TROOP_RETURN_IF_ERROR(CheckNoPointer(config_path, text));
   Result<TransformerOptions> options = ParseTransformerConfig(text.text());
   if (!options.ok()) return options.status().WithContext(config_path);
@@ -277,6 +297,7 @@ Result<Pretrained> ReadPretrained(Storage* storage, std::string_view folder) {
   return Pretrained{*std::move(options), *std::move(weights)};
 }
 
+// Weights first: a reader that finds config.json finds both.
 Status WritePretrained(Storage* storage, std::string_view folder, const TransformerOptions& options,
                        const Module& module, std::span<const float> value) {
   TROOP_RETURN_IF_ERROR(storage->WriteAtomic(

@@ -9,33 +9,33 @@
 #include "nn/safetensors.h"
 #include "nn/transformer.h"
 
-// Models as the Python package transformers keeps them: a folder with config.json and
-// model.safetensors. Both come from outside, and everything in them is checked before it is used.
+// Models in the format of the Python package transformers: a folder with config.json and
+// model.safetensors. Both are untrusted input and are validated before use.
 namespace troop {
 
-// config.json. head: of the class that `architectures` names, else kPooled; classes: the labels'.
-// Errors: kDataLoss: no such document, or a number is missing; kInvalidArgument: a model that
-// differs from TransformerConfig (another family, activation, grouping of layers, a decoder), or
-// sizes out of bounds.
+// Parses config.json. head: from the class named in `architectures`, else kPooled; classes: the
+// number of labels. Errors: kDataLoss: not a valid document, or a value is missing;
+// kInvalidArgument: a model that TransformerConfig cannot express (another family, activation,
+// grouping of layers, a decoder), or sizes out of bounds.
 Result<TransformerOptions> ParseTransformerConfig(std::string_view json);
+// Writes config.json; the inverse of ParseTransformerConfig.
 std::string TransformerConfigJson(const TransformerOptions& options);
 
-// What became of a file's tensors. `fresh`: parameters of the head that the file lacks (one that
-// was pretrained for something else), left as they are. `unused`: tensors that the model has no
-// place for.
+// Report of LoadWeights. `fresh`: head parameters that the file lacks (it was pre-trained for
+// another task), which stay unchanged. `unused`: tensors without a counterpart in the model.
 struct LoadedWeights {
   std::vector<std::string> fresh, unused;
 };
-// Writes the file's tensors, F32 or BF16, into value [P]. Names may lack the family in front (saved
-// from the encoder alone) and have gamma and beta for a norm's weight and bias (checkpoints of
-// 2018). Errors: kInvalidArgument: a parameter of the encoder is missing, or has another shape or
-// type; kDataLoss: a number isn't finite. Then value has changed in part.
+// Copies the file's tensors, F32 or BF16, into value [P]. Names may lack the family prefix (saved
+// from the encoder only) and may use gamma and beta for a norm's weight and bias (checkpoints of
+// 2018). Errors: kInvalidArgument: an encoder parameter is missing, or has another shape or type;
+// kDataLoss: a value is not finite. After an error `value` is partly overwritten.
 Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
                                   std::span<float> value);
-// A warning about unused tensors of the encoder, as where config.json has fewer layers than the
-// file; empty: there are none. Those of other heads are usual.
+// A warning about unused encoder tensors, for example if config.json has fewer layers than the
+// file; empty if there are none. Unused tensors of other heads are normal.
 std::string DescribeUnused(const LoadedWeights& loaded);
-// Every parameter under its name, F32. The tensors borrow `value`.
+// All parameters by name, F32. The tensors reference `value`.
 TensorFile SaveWeights(const Module& module, std::span<const float> value);
 
 // Both files of a folder. Errors: as above; kNotFound: a file is missing.

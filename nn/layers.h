@@ -8,19 +8,18 @@
 #include "kernels/layer_kernel.h"
 #include "nn/module.h"
 
-// The modules that networks are made of. All are functions of one input and one output whose first
-// axis is the batch. Inputs of the weighted ones have the precision of their Packed (f32 without
-// one): MakeInput makes it so.
+// The modules that networks consist of. Each has one input and one output, whose first axis is the
+// batch. Inputs of weighted modules must have the precision of their Packed (f32 without one),
+// which MakeInput produces.
 namespace troop {
 
-// [B, in…] → [B, units], in… flattened. Parameters: weight [units, in], bias [units].
+// Linear layer: [B, in…] → [B, units], in… flattened. Parameters: weight [units, in], bias [units].
 // The activation is fused into the forward.
 std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units,
                                    Activation activation = Activation::kNone);
 
-// [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
-// Parameters: weight [filters, kernel, kernel, c], bias [filters].
-// REQUIRES: kernel <= h, w.
+// Convolution: [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
+// Parameters: weight [filters, kernel, kernel, c], bias [filters]. REQUIRES: kernel <= h, w.
 struct Conv2dOptions {
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -32,24 +31,26 @@ struct Conv2dOptions {
 };
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 
-// The same shape. kNone is refused: there is nothing to do.
+// Standalone activation; keeps the shape. REQUIRES: not kNone.
 std::unique_ptr<Module> MakeActivation(Activation activation);
 
-// Observations, [B, …] u8 or f32, times `scale`, in the network's precision. Has no data gradient.
+// Input layer: observations [B, …] u8 or f32, times `scale`, in the network's precision. Has no
+// data gradient.
 std::unique_ptr<Module> MakeInput(float scale);
 
-// Observations, [B, shape…] u8 or f32, less their mean and over their standard deviation, element
-// by element, clipped to ±10. Parameters, of which nothing is trained: mean, variance (each of the
-// shape's elements) and count [1] of what UpdateStatistics saw; until then inputs pass as they are,
-// clipped. The count ends at 10^6: from there on old batches are forgotten. Has no data gradient.
+// Normalizing input layer: observations [B, shape…] u8 or f32, minus their mean and divided by
+// their standard deviation, elementwise, clipped to ±10. Parameters, none of them trained: mean,
+// variance (each with the shape's elements) and count [1] of the observations in UpdateStatistics;
+// before any, inputs are only clipped. The count stops at 10^6; from then on the weight of old
+// batches decays. Has no data gradient.
 std::unique_ptr<Module> MakeNormalizedInput(const Shape& shape);
 
-// Observations, [B, …] u8, i32 or f32, each number of which is one of 0 .. classes - 1: [B, …,
-// classes] zeros with a 1 at that class; all zeros for any other number. Has no data gradient.
+// One-hot input layer: observations [B, …] u8, i32 or f32 with values in 0 .. classes - 1 → [B, …,
+// classes]; all zeros for any other value. Has no data gradient.
 std::unique_ptr<Module> MakeOneHotInput(std::int64_t classes);
 
-// As MakeInput, of stacked pictures, and as conv2d takes them: [B, stack, h, w, c] → [B, h, w,
-// stack·c], the oldest picture's channels first. Where stack or c is 1 the input may lack its axis.
+// Input layer for stacked images, in the layout of conv2d: [B, stack, h, w, c] → [B, h, w,
+// stack·c], the oldest image's channels first. If stack or c is 1, the input may lack that axis.
 struct PictureStack {
   std::int64_t stack = 1;
   std::int64_t height = 0;
@@ -59,19 +60,20 @@ struct PictureStack {
 };
 std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures);
 
-// Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions · K] f32: of each action K
-// numbers, for each of which that holds (Hessel et al. 2018). Each stream has one hidden relu layer
-// of `units` (0: none). Parameters, in this order: value.hidden.weight [units, in],
-// value.hidden.bias, value.weight [K, units], value.bias, then the same of the advantage stream,
-// [actions · K, units]; without hidden units those two are absent and `in` stands for `units`.
+// Dueling head (Wang et al. 2016, eq. 9): q = v + a - mean(a). [B, in…] → [B, actions · K] f32: K
+// outputs per action, to each of which the equation applies (Hessel et al. 2018). Each stream has
+// one hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight
+// [units, in], value.hidden.bias, value.weight [K, units], value.bias, then the advantage stream's
+// likewise, [actions · K, units]; without hidden units those two are absent and `in` replaces
+// `units`.
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
                                         std::int64_t numbers = 1);
 
-// What a policy ends with: each number of an action within its bounds, low + (high - low) · (1 +
-// tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: as many of both, finite, low <= high.
+// Output layer of a policy, which maps each action dimension into its bounds: low + (high - low) ·
+// (1 + tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: equal sizes, finite, low <= high.
 std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);
 
-// One after the other. Parameter names get the part's name and a dot in front.
+// Modules applied in sequence. Parameter names are prefixed with the part's name and a dot.
 struct SequentialPart {
   std::string name;
   std::unique_ptr<Module> module;

@@ -1,3 +1,4 @@
+// Implements the LSTM text classifier on packed sequences in time-major order.
 #include "nn/lstm_classifier.h"
 
 #include <algorithm>
@@ -12,11 +13,12 @@ namespace {
 
 constexpr const char* kName = "an LSTM classifier";
 
-// Sites of dropout: the embeddings' is 0, then one behind each layer but the last.
+// Numbers of dropout sites: 0 for the embeddings, then one after each layer except the last.
 constexpr std::uint32_t kEmbeddingSite = 0;
 constexpr std::uint32_t kClassifierSite = 1u << 31;
 std::uint32_t SiteBehind(std::size_t layer) { return std::uint32_t(1 + layer); }
 
+// Parameters are in order of use, so that gradients become ready from the end.
 class LstmClassifier final : public Module {
  public:
   explicit LstmClassifier(const LstmConfig& config) : config_(config) {
@@ -34,6 +36,7 @@ class LstmClassifier final : public Module {
 
   std::span<const ParamSpec> params() const override { return params_; }
 
+  // Inference keeps its activations in the workspace, training in the cache.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_ASSIGN_OR_RETURN(const TokenSizes sizes, CheckTokenInputs(in, false));
     Plan plan;
@@ -49,7 +52,7 @@ class LstmClassifier final : public Module {
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
     return std::make_unique<ComputePacked>(ActivationDType(precision));
   }
-  void Pack(std::span<const float>, Packed*) const override {}  // weights are taken as they lie
+  void Pack(std::span<const float>, Packed*) const override {}  // weights are used in place
 
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
@@ -59,6 +62,7 @@ class LstmClassifier final : public Module {
     Arena keeper(cache.empty() ? workspace.rest() : cache);
     Kept kept = TakeKept(keeper, SizesOf(batch), !cache.empty());
     const Params params = ParamsOf(context);
+    // 1. Order the tokens by time steps and look up their embeddings.
     FillTimeSteps(batch, &kept.steps);
     for (std::size_t i = 0; i < batch.ids.size(); ++i)
       kept.ids[std::size_t(kept.steps.row[i])] = batch.ids[i];
@@ -69,6 +73,7 @@ class LstmClassifier final : public Module {
       layers_[layer].Forward(params, kept.steps, InputOf(batch, kept, layer, scratch),
                              kept.layers[layer], scratch.layer);
     }
+    // 3. Attention over each sequence, then the classifier.
     pool_.Forward(params, batch, kept.steps, kept.layers.back().h, kept.pool, kept.top);
     DropSequences(batch, kClassifierSite, config_.classifier_dropout, width(), kept.top,
                   scratch.drop);
@@ -78,22 +83,27 @@ class LstmClassifier final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
+    // Token ids are not differentiable.
     TROOP_CHECK(std::ranges::all_of(din, &Tensor::empty), "tokens have no gradient");
     const TokenBatch batch = BatchOf(in);
     Arena workspace(context.workspace), keeper(cache);
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     Kept kept = TakeKept(keeper, SizesOf(batch), true);
-    kept.steps.steps = LongestSequence(batch.starts);  // the rest is in the cache
+    // Recompute the one value of TimeSteps that is not in the arrays.
+    kept.steps.steps = LongestSequence(batch.starts);  // the arrays are in the cache
     const Params params = ParamsOf(context);
-    if (params.gradient == nullptr) return;  // words have no gradient of their own
+    if (params.gradient == nullptr) return;  // token ids have no gradient
     if (!context.accumulate) ClearGradient(params_, context.gradient);
+    // Mirrors Forward, from the classifier down.
     classifier_.Backward(params, batch.sequences(), kept.top, dout[0].data<float>(), 0,
                          scratch.dtop);
     DropSequences(batch, kClassifierSite, config_.classifier_dropout, width(), scratch.dtop,
                   scratch.drop);
     float *dh = scratch.dh, *dx = scratch.dx;
+    // Gradients become ready from the head down to the embeddings.
     pool_.Backward(params, batch, kept.steps, kept.layers.back().h, kept.pool, scratch.dtop,
                    scratch.pool, dh);
+    // Parameters from head_begin_ on are final.
     TellReady(context, head_begin_);
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
       layers_[layer].Backward(params, kept.steps, InputOf(batch, kept, layer, scratch),
@@ -102,6 +112,7 @@ class LstmClassifier final : public Module {
         DropTimeSteps(batch, kept.steps, SiteBehind(layer - 1), config_.layer_dropout, width(), dx,
                       scratch.drop);
       }
+      // The input gradient of a layer is the output gradient of the one below.
       std::swap(dh, dx);
       TellReady(context, begins_[layer]);
     }
@@ -111,36 +122,40 @@ class LstmClassifier final : public Module {
   }
 
  private:
+  // Activations of a forward pass.
   struct Kept {
     TimeSteps steps;
-    std::span<std::int32_t> ids;  // [T], rows as in steps, as is all that is of tokens
-    float* embedded = nullptr;    // [T, embedding], dropped
+    std::span<std::int32_t> ids;  // [T], rows as in steps, like all per-token data
+    float* embedded = nullptr;    // [T, embedding], after dropout
     std::vector<LstmLayer::Kept> layers;
     AttentionPool::Kept pool;
-    float* top = nullptr;  // [B, 2 hidden], dropped
+    float* top = nullptr;  // [B, 2 hidden], after dropout
   };
+  // Temporary memory of a pass.
   struct Scratch {
     LstmLayer::Scratch layer;
     AttentionPool::Scratch pool;
-    float *drop = nullptr, *dropped = nullptr;  // `dropped`: [T, 2 hidden], of several layers
-    float *dh = nullptr, *dx = nullptr;         // [T, the wider of embedding and 2 hidden]
+    float *drop = nullptr, *dropped = nullptr;  // `dropped`: [T, 2 hidden], for several layers
+    float *dh = nullptr, *dx = nullptr;         // [T, max(embedding, 2 hidden)]
     float* dtop = nullptr;
   };
 
   std::int64_t width() const { return 2 * config_.hidden; }
   TokenBatch BatchOf(std::span<const ConstTensor> in) const {
+    // Types are ignored and sequences have no maximum length.
     constexpr std::int64_t kAny = std::numeric_limits<std::int32_t>::max();
     return TokenBatchOf(in, {config_.vocabulary, kAny, kTokensMax});
   }
 
-  // For inference layers share their memory but for what they give on, and that with the last but
-  // one.
+  // For inference, layers share their memory except for their output, which alternates between two
+  // buffers.
   Kept TakeKept(Arena& arena, const TokenSizes& sizes, bool trains) const {
     Kept kept;
     kept.steps = TakeTimeSteps(arena, sizes);
     kept.ids = TakeInts(arena, sizes.tokens);
     kept.embedded = TakeFloats(arena, sizes.tokens * config_.embedding);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      // Training keeps the activations of every layer.
       if (trains || layer == 0) {
         kept.layers.push_back(layers_[layer].TakeKept(arena, sizes.tokens));
       } else {
@@ -166,10 +181,11 @@ class LstmClassifier final : public Module {
     return scratch;
   }
 
-  // What a layer is given: what the one below it gives, dropped; made again for backward.
+  // Input of a layer: the output of the previous one after dropout, which backward recomputes.
   const float* InputOf(const TokenBatch& batch, const Kept& kept, std::size_t layer,
                        const Scratch& scratch) const {
     if (layer == 0) return kept.embedded;
+    // Without dropout the output is used directly.
     const float* const h = kept.layers[layer - 1].h;
     if (batch.dropout.empty() || config_.layer_dropout == 0) return h;
     std::copy_n(h, batch.tokens() * width(), scratch.dropped);
@@ -181,7 +197,7 @@ class LstmClassifier final : public Module {
   const LstmConfig config_;
   std::int64_t words_ = 0;  // offset of [vocabulary, embedding]
   std::vector<LstmLayer> layers_;
-  std::vector<std::int64_t> begins_;  // of their parameters
+  std::vector<std::int64_t> begins_;  // first parameter of each layer
   std::int64_t head_begin_ = 0;
   AttentionPool pool_;
   LinearPart classifier_;
@@ -190,6 +206,7 @@ class LstmClassifier final : public Module {
 
 }  // namespace
 
+// Bounds keep every product of sizes far from overflow.
 Status CheckLstmClassifier(const LstmConfig& c) {
   TROOP_RETURN_IF_ERROR(CheckSize(kName, "vocabulary", c.vocabulary));
   TROOP_RETURN_IF_ERROR(CheckSize(kName, "embedding size", c.embedding));
@@ -198,7 +215,8 @@ Status CheckLstmClassifier(const LstmConfig& c) {
   TROOP_RETURN_IF_ERROR(CheckSize(kName, "attention size", c.attention));
   TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of classes", c.classes));
   if (!(c.deviation >= 0 && std::isfinite(c.deviation)))
-    return InvalidArgument("a deviation of initial weights = {}: needs >= 0", c.deviation);
+    return InvalidArgument("the deviation of initial weights is {}, must be finite and at least 0",
+                           c.deviation);
   TROOP_RETURN_IF_ERROR(CheckRate(kName, "embedding_dropout", c.embedding_dropout));
   TROOP_RETURN_IF_ERROR(CheckRate(kName, "layer_dropout", c.layer_dropout));
   return CheckRate(kName, "classifier_dropout", c.classifier_dropout);

@@ -1,3 +1,4 @@
+// Implements the bidirectional LSTM layer and the additive attention over time-major sequences.
 #include "nn/lstm_layer.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 namespace troop {
 namespace {
 
+// The fastest kernels of this CPU, chosen once.
 const LstmKernels& Kernels() {
   static const LstmKernels& kernels = LstmKernelsFor(BestCpuLevel());
   return kernels;
@@ -20,14 +22,16 @@ void AddScaled(std::int64_t n, float weight, const float* x, float* sum) {
   kernels.add_scaled(n, weight, x, sum);
 }
 
-// The steps as one direction takes them.
+// The time steps in the order of one direction.
 struct Walk {
   const TimeSteps& steps;
-  bool back = false;  // from the end of each sequence
+  bool back = false;  // true: from the end of each sequence
 
+  // Time of the i-th step of the direction, and the time before it.
   std::int64_t at(std::int64_t i) const { return back ? steps.steps - 1 - i : i; }
   std::int64_t before(std::int64_t t) const { return back ? t + 1 : t - 1; }
-  // Sequences of step t that the direction was in before: their first rows in both steps.
+  // Number of sequences in step t that have a previous step; they are its first rows in both.
+  // Forward, every sequence of a step t > 0 has one; backward, those that reach step t + 1.
   std::int64_t going(std::int64_t t) const {
     if (!back) return t > 0 ? steps.rows(t) : 0;
     return t + 1 < steps.steps ? steps.rows(t + 1) : 0;
@@ -36,11 +40,13 @@ struct Walk {
 
 }  // namespace
 
+// `first` has room for one entry per token: a batch of one sequence has as many steps.
 TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes) {
   return {TakeInts(arena, sizes.sequences), TakeInts(arena, sizes.tokens + 1),
           TakeInts(arena, sizes.tokens)};
 }
 
+// Sorts the sequences by length, then numbers the rows step by step.
 void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps) {
   const auto length = [&](std::int32_t s) {
     return batch.starts[std::size_t(s) + 1] - batch.starts[std::size_t(s)];
@@ -63,6 +69,7 @@ void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps) {
   steps->first[std::size_t(steps->steps)] = row;
 }
 
+// Element t * width + i of a sequence has the same factor as in batch order.
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, std::uint32_t site, float rate,
                    std::int64_t width, float* x, float* scratch) {
   if (batch.dropout.empty() || rate == 0) return;
@@ -79,6 +86,7 @@ LstmLayer::LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& pr
     : in_(in), hidden_(hidden) {
   for (const int direction : {0, 1}) {
     const std::string end = fmt::format("_l{}{}", index, direction == 1 ? "_reverse" : "");
+    // PyTorch initializes all LSTM parameters with the fan-in of hidden.
     Direction& d = directions_[direction];
     d.weight_ih = layout.Uniform(prefix + "weight_ih" + end, {4 * hidden, in}, hidden);
     d.weight_hh = layout.Uniform(prefix + "weight_hh" + end, {4 * hidden, hidden}, hidden);
@@ -87,6 +95,7 @@ LstmLayer::LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& pr
   }
 }
 
+// Gates and cells per direction; both directions write their half of h.
 LstmLayer::Kept LstmLayer::TakeKept(Arena& arena, std::int64_t tokens) const {
   Kept kept;
   for (const int direction : {0, 1}) {
@@ -111,6 +120,8 @@ void LstmLayer::Forward(const Params& params, const TimeSteps& steps, const floa
   for (const int direction : {0, 1}) Run(params, steps, direction, x, kept, scratch);
 }
 
+// One direction: gates = W x + U h' + b, then c = f c' + i g and h = o tanh c, where c' and h' are
+// those of the previous step. W x is a single product over all tokens, U h' one product per step.
 void LstmLayer::Run(const Params& params, const TimeSteps& steps, int direction, const float* x,
                     const Kept& kept, const Scratch& scratch) const {
   const Direction& mine = directions_[direction];
@@ -119,10 +130,12 @@ void LstmLayer::Run(const Params& params, const TimeSteps& steps, int direction,
   float* const gates = kept.gates[direction];
   float* const c = kept.c[direction];
   float* const h = kept.h + direction * n;
+  // PyTorch has two biases; only their sum matters.
   std::copy_n(params.value + mine.bias_ih, 4 * n, scratch.bias);
   AddInto(4 * n, params.value + mine.bias_hh, scratch.bias);
   params.MatMul({.m = steps.tokens(), .n = 4 * n, .k = in_, .transpose_b = true}, x,
                 params.value + mine.weight_ih, 0, gates);
+  // Sequences without a previous step begin with h = c = 0.
   for (std::int64_t i = 0; i < steps.steps; ++i) {
     const std::int64_t t = walk.at(i), going = walk.going(t), row = steps.begin(t);
     const std::int64_t before = going > 0 ? steps.begin(walk.before(t)) : 0;
@@ -135,6 +148,7 @@ void LstmLayer::Run(const Params& params, const TimeSteps& steps, int direction,
   }
 }
 
+// Both directions accumulate into dx, the first one overwrites it.
 void LstmLayer::Backward(const Params& params, const TimeSteps& steps, const float* x,
                          const Kept& kept, const Scratch& scratch, float* dh, float* dx) const {
   for (const int direction : {0, 1}) {
@@ -145,12 +159,15 @@ void LstmLayer::Backward(const Params& params, const TimeSteps& steps, const flo
   }
 }
 
+// Backpropagation through time: the steps in reverse order; dh of the previous step accumulates in
+// place.
 void LstmLayer::RunBack(const Params& params, const TimeSteps& steps, int direction,
                         const Kept& kept, const Scratch& scratch, float* dh) const {
   const Walk walk{steps, direction == 1};
   const std::int64_t n = hidden_;
   const float* const c = kept.c[direction];
   dh += direction * n;
+  // dc of the last step of each sequence is 0.
   std::fill_n(scratch.dc, steps.sequences() * n, 0.0f);
   for (std::int64_t i = steps.steps; i-- > 0;) {
     const std::int64_t t = walk.at(i), going = walk.going(t), row = steps.begin(t);
@@ -159,18 +176,20 @@ void LstmLayer::RunBack(const Params& params, const TimeSteps& steps, int direct
                        kept.gates[direction] + row * 4 * n, c + row * n, dh + row * 2 * n,
                        scratch.dc, scratch.ds + row * 4 * n);
     if (going == 0) continue;
+    // dh' += ds · U.
     params.MatMul({.m = going, .n = n, .k = 4 * n, .ldc = 2 * n}, scratch.ds + row * 4 * n,
                   params.value + directions_[direction].weight_hh, 1, dh + before * 2 * n);
   }
 }
 
+// Weight gradients as products over all tokens. Both biases have the same gradient.
 void LstmLayer::AddGradient(const Params& params, const TimeSteps& steps, int direction,
                             const float* x, const Kept& kept, const Scratch& scratch) const {
   const Direction& mine = directions_[direction];
   const Walk walk{steps, direction == 1};
   const std::int64_t n = hidden_, tokens = steps.tokens();
   const float* const h = kept.h + direction * n;
-  for (std::int64_t t = 0; t < steps.steps; ++t) {  // h of the step before, 0 where none is
+  for (std::int64_t t = 0; t < steps.steps; ++t) {  // h of the previous step, 0 at the start
     const std::int64_t going = walk.going(t);
     float* to = scratch.before + steps.begin(t) * n;
     for (std::int64_t r = 0; r < going; ++r, to += n)
@@ -207,14 +226,17 @@ AttentionPool::Scratch AttentionPool::TakeScratch(Arena& arena, const TokenSizes
   return scratch;
 }
 
+// Scores are computed by rows, normalized per sequence in batch order, and copied back to rows.
 void AttentionPool::Forward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
                             const float* h, const Kept& kept, float* out) const {
   const std::int64_t tokens = steps.tokens(), width = map_.in;
+  // u = tanh(W h + b), score = v · u.
   map_.Forward(params, tokens, h, kept.u);
   ActivationForward(Activation::kTanh, tokens * map_.out, kept.u, kept.u, DType::kF32);
-  // The scores, and then what they are worth: f32, as every sum outside of the large products.
+  // Scores, then weights: in f32, like every sum outside of the large products.
   MatMul({.m = tokens, .n = 1, .k = map_.out}, kept.u, params.value + vector_, 0, kept.weight);
   for (std::size_t i = 0; i < steps.row.size(); ++i) kept.share[i] = kept.weight[steps.row[i]];
+  // The softmax over the tokens of each sequence.
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
     float lse = 0;
@@ -222,6 +244,7 @@ void AttentionPool::Forward(const Params& params, const TokenBatch& batch, const
                     1);
   }
   for (std::size_t i = 0; i < steps.row.size(); ++i) kept.weight[steps.row[i]] = kept.share[i];
+  // The weighted sum per sequence.
   std::fill_n(out, steps.sequences() * width, 0.0f);
   const float* weight = kept.weight;
   for (std::int64_t t = 0; t < steps.steps; ++t) {
@@ -230,10 +253,13 @@ void AttentionPool::Forward(const Params& params, const TokenBatch& batch, const
   }
 }
 
+// Steps: 1. gradients of the weights and of h; 2. through the softmax; 3. through score and tanh;
+// 4. through the linear map.
 void AttentionPool::Backward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
                              const float* h, const Kept& kept, const float* dout,
                              const Scratch& scratch, float* dh) const {
   const std::int64_t tokens = steps.tokens(), width = map_.in, units = map_.out;
+  // dout in the order of TimeSteps, so that each step uses its first rows.
   for (std::int64_t r = 0; r < steps.sequences(); ++r)
     std::copy_n(dout + steps.order[std::size_t(r)] * width, width, scratch.dout + r * width);
   for (std::int64_t t = 0; t < steps.steps; ++t) {
@@ -253,8 +279,10 @@ void AttentionPool::Backward(const Params& params, const TokenBatch& batch, cons
   }
   for (std::size_t i = 0; i < steps.row.size(); ++i)
     scratch.dweight[steps.row[i]] = scratch.dshare[i];
+  // The score is a product with the vector v: dv and du.
   MatMul({.m = 1, .n = units, .k = tokens}, scratch.dweight, kept.u, 1, params.gradient + vector_);
   MatMul({.m = tokens, .n = units, .k = 1}, scratch.dweight, params.value + vector_, 0, scratch.du);
+  // Through tanh and the linear map, whose input gradient adds to dh.
   ActivationBackward(Activation::kTanh, tokens * units, kept.u, scratch.du, DType::kF32, scratch.du,
                      DType::kF32);
   map_.Backward(params, tokens, h, scratch.du, 1, dh);

@@ -1,3 +1,4 @@
+// Implements the choice of a network by config, and the initialization of parameters.
 #include "nn/model.h"
 
 #include <algorithm>
@@ -17,6 +18,8 @@
 namespace troop {
 namespace {
 
+// Builds input, layers and head. The fused small network replaces them if it supports the config;
+// parameters are equal.
 Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec& env) {
   TROOP_RETURN_IF_ERROR(CheckObservation(config, env));
   if (env.action.count <= 0)
@@ -24,6 +27,7 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
   const std::vector<LayerConfig> layers = LayersOf(config);
   TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(config, env, layers[0]));
   std::vector<SequentialPart> parts;
+  // Shapes flow through the layers; the head has K outputs per action.
   parts.push_back({"input", std::move(first.module)});
   Shape shape = first.shape;
   TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
@@ -34,7 +38,9 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
                                ? MakeDuelingHead(features, config.network.dueling_units,
                                                  env.action.count, numbers)
                                : MakeLinear(features, env.action.count * numbers)});
+  // The general network defines names and layout in both cases.
   auto network = MakeSequential(std::move(parts));
+  // The fused kernels take plain inputs only, and one output per action in a dueling head.
   const bool plain_input = !PicturesOf(config, env, layers[0]) && config.network.one_hot == 0 &&
                            !config.network.normalize_observations;
   if (!plain_input || (config.network.dueling && numbers > 1)) return network;
@@ -45,7 +51,8 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
   return network;
 }
 
-// The numbers that a slice has of its whole tensor's; the others are drawn and left out.
+// Draws all values of the whole tensor and keeps those of the slice, so that slices equal the
+// whole.
 template <class Draw>
 void FillSlice(const ParamSpec& spec, Draw draw, std::span<float> values) {
   const auto [length, first, run] = RunsOf(spec);
@@ -58,8 +65,8 @@ void FillSlice(const ParamSpec& spec, Draw draw, std::span<float> values) {
   }
 }
 
-// [places, width], whole: sin and cos of place / 10000^(2i / width) in turn (Vaswani et al. 2017,
-// sec. 3.5), of the mean square deviation².
+// Fills [positions, width], never sliced: alternating sin and cos of position / 10000^(2i / width)
+// (Vaswani et al. 2017, sec. 3.5), with mean square deviation².
 void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
   const std::int64_t width = spec.shape[1];
   for (std::int64_t place = 0; place < spec.shape[0]; ++place) {
@@ -73,6 +80,7 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
+// DPG needs continuous actions, every other algorithm discrete ones.
 Status CheckActions(const Config& config, const EnvSpec& env) {
   const std::string& algorithm = config.learner.algorithm;
   if (env.action.discrete() == (algorithm != "dpg")) return Status::Ok();
@@ -80,7 +88,7 @@ Status CheckActions(const Config& config, const EnvSpec& env) {
   const bool discrete = env.action.discrete();
   return InvalidArgument(
       "env.id: {} has {} actions, learner.algorithm = \"{}\" needs {} ones; set "
-      "learner.algorithm = \"{}\", or take another environment",
+      "learner.algorithm = \"{}\", or choose another environment",
       env.id, kinds[int(discrete)], algorithm, kinds[int(!discrete)], discrete ? "dqn" : "dpg");
 }
 
@@ -89,6 +97,7 @@ TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
   return {env.observation.dtype, env.observation.shape.Prepend(config.env.frame_stack)};
 }
 
+// Dispatches by mode and by the kind of actions.
 Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
   if (IsSupervised(config)) return MakeTextModel(config);
   TROOP_RETURN_IF_ERROR(CheckActions(config, env));
@@ -97,6 +106,7 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
   return std::unique_ptr<Module>(std::move(both));
 }
 
+// End of the last tensor, rounded up to a cache line.
 std::int64_t ParameterCount(const Module& module) {
   std::int64_t end = 0;
   for (const ParamSpec& spec : module.params())
@@ -110,6 +120,7 @@ std::int64_t ElementCount(const Module& module) {
   return count;
 }
 
+// Each tensor has its own random stream, so that the values do not depend on other tensors.
 void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value) {
   TROOP_CHECK(std::int64_t(value.size()) == ParameterCount(module), "{} values for {} parameters",
               value.size(), ParameterCount(module));
@@ -124,6 +135,7 @@ void InitParameters(const Module& module, std::uint64_t seed, std::span<float> v
           spec, [&] { return float(spec.deviation * rng.Normal()); }, all);
     if (spec.init == ParamSpec::Init::kSinusoids) FillSinusoids(spec, all);
     if (spec.init != ParamSpec::Init::kUniformFanIn) continue;
+    // PyTorch's default for linear and conv layers.
     const float bound = 1.0f / std::sqrt(float(spec.fan_in));
     FillSlice(
         spec, [&] { return bound * (2.0f * rng.UniformF32() - 1.0f); }, all);

@@ -11,8 +11,9 @@
 
 namespace troop {
 
-// All parameters of a model live in ONE flat f32 buffer [P]; modules hold only where theirs are.
-// Target networks, snapshots and optimizer state are just other buffers of the same layout.
+// Description of one parameter tensor. All parameters of a model share one flat f32 buffer [P];
+// modules hold only offsets into it. Target networks, snapshots and optimizer state are other
+// buffers of the same layout.
 struct ParamSpec {
   std::string name;         // "layers.0.weight"; also the tensor's name in checkpoints
   Shape shape;              // linear: [out, in]; conv2d: [out, kh, kw, in] (NHWC); bias: [out]
@@ -26,10 +27,10 @@ struct ParamSpec {
   } init = Init::kZeros;
   std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
   bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
-  float deviation = 0;      // kNormal: N(0, deviation²); kSinusoids: the root of their mean square
-  bool decays = true;       // false: weight decay leaves it alone (DecayGroups)
-  // What a rank of a tensor-parallel group has of a larger tensor: from `first` on along `axis`,
-  // which is `whole` long in all. axis -1: it has all of it (nn/tensor_parallel.h).
+  float deviation = 0;      // kNormal: N(0, deviation²); kSinusoids: their root mean square
+  bool decays = true;       // false: excluded from weight decay (DecayGroups)
+  // A rank's slice of a tensor-parallel tensor: begins at `first` along `axis`, whose full length
+  // is `whole`. axis -1: the rank holds the whole tensor (nn/tensor_parallel.h).
   struct Slice {
     int axis = -1;
     std::int64_t first = 0, whole = 0;
@@ -38,66 +39,69 @@ struct ParamSpec {
 
 enum class Precision : std::uint8_t { kF32, kBF16 };
 
-// Parameters in the form kernels like best (blocked, bf16, transposed), packed once per version of
-// the value. Made by Module::MakePacked, refreshed by Module::Pack. One owner thread.
+// Parameters in a kernel-friendly form (blocked, bf16, transposed), packed once per version of the
+// value. Created by Module::MakePacked, refreshed by Module::Pack. One owner thread.
 class Packed {
  public:
   virtual ~Packed() = default;
 };
 
-// Hears how far a backward pass has come, so that finished gradients can travel meanwhile.
+// Observer of a backward pass, so that completed gradients can be sent while it continues.
 class GradientWatch {
  public:
   virtual ~GradientWatch() = default;
-  // gradient[from, end of what was told before) has its final values. Called on the thread of
-  // Backward, with `from` falling; what is not told is done when Backward returns.
+  // gradient[from, end of the previous call's range) is final. Called on Backward's thread with
+  // decreasing `from`; the remainder is final when Backward returns.
   virtual void GradientReady(std::int64_t from) = 0;
 };
 
 class TensorGroup;
 
-// What a step is given; small and copied.
+// Arguments of a forward or backward pass; small and copied.
 struct StepContext {
   std::span<const float> value;    // [P]
   const Packed* packed = nullptr;  // of the same value and module; nullptr: slow path
-  std::span<float> gradient;       // [P], added into; empty: none is wanted
+  std::span<float> gradient;       // [P], accumulated into; empty: not wanted
   std::span<std::byte> workspace;  // Plan::workspace_bytes, 64-byte aligned
-  bool accumulate = true;          // false: gradient is overwritten (but for its padding)
-  GradientWatch* watch = nullptr;  // of the whole model; parts of one don't get it
-  TensorGroup* tensor = nullptr;   // of a module that is one rank's part: the ranks' group
+  bool accumulate = true;          // false: the gradient is overwritten (except its padding)
+  GradientWatch* watch = nullptr;  // for the whole model; its parts do not get it
+  TensorGroup* tensor = nullptr;   // for a tensor-parallel module: the group of its ranks
 };
 
-// What Forward keeps for Backward, in bytes of fixed addresses. Plan::cache_bytes, 64-byte aligned.
+// Activations that Forward keeps for Backward, at fixed addresses. Plan::cache_bytes, 64-byte
+// aligned.
 using Cache = std::span<std::byte>;
 
+// Output specs and memory sizes of a module for given inputs.
 struct Plan {
   std::vector<TensorSpec> out;
   std::size_t cache_bytes = 0;
   std::size_t workspace_bytes = 0;
-  bool cache_begins_with_out = false;  // a caller that puts `out` there saves a copy
+  bool cache_begins_with_out = false;  // placing `out` there saves a copy
 };
 
-// A differentiable function with explicit backward. Immutable after construction, so one module
-// serves many values, batches and threads (with their own cache, workspace and Packed).
+// A differentiable function with an explicit backward pass. Immutable after construction, so one
+// module serves many values, batches and threads (each with its own cache, workspace and Packed).
 class Module {
  public:
   virtual ~Module() = default;
   virtual std::span<const ParamSpec> params() const = 0;
-  // Shapes and sizes for these inputs (with the batch dimension), enough for either precision. Out
-  // is planned as f32; inside a bf16 network modules also take and give bf16. Errors:
-  // kInvalidArgument.
+  // Shapes and sizes for these inputs (batch dimension included), sufficient for either precision.
+  // The output is planned as f32; within a bf16 network modules also accept and produce bf16.
+  // Errors: kInvalidArgument.
   virtual Result<Plan> MakePlan(std::span<const TensorSpec> in) const = 0;
-  // kBF16 where the machine can't: f32 instead, with a line in the log.
+  // Allocates the packed form. kBF16 falls back to f32, with a log line, if the machine lacks it.
   virtual std::unique_ptr<Packed> MakePacked(Precision precision) const = 0;
   virtual void Pack(std::span<const float> value, Packed* packed) const = 0;
-  // out: [B, …] as planned. `cache` empty: inference, nothing is kept.
+  // Computes `out`, [B, …] as planned. An empty `cache` means inference: nothing is kept.
   virtual void Forward(const StepContext& context, std::span<const ConstTensor> in,
                        std::span<const Tensor> out, Cache cache) const = 0;
-  // dout → din (an empty Tensor: not wanted) and context.gradient. `in`, `cache`: of the Forward.
+  // Computes din from dout (an empty Tensor: not wanted) and accumulates context.gradient. `in` and
+  // `cache` are those of the Forward.
   virtual void Backward(const StepContext& context, std::span<const ConstTensor> in,
                         std::span<const ConstTensor> dout, Cache cache,
                         std::span<const Tensor> din) const = 0;
-  // Lets the parameters that nothing trains see a batch of inputs: `value` as of the next Pack.
+  // Updates the untrained parameters from a batch of inputs; `value` takes effect at the next Pack.
   virtual void UpdateStatistics(ConstTensor in, std::span<float> value) const {
     (void)in, (void)value;
   }

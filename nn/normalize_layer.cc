@@ -1,3 +1,4 @@
+// Implements the input layer that normalizes observations by running statistics.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,17 +11,18 @@
 namespace troop {
 namespace {
 
+// kVarianceFloor keeps constant elements finite; kCountMax turns the mean into an exponential one.
 constexpr double kVarianceFloor = 1e-8;
 constexpr double kCountMax = 1e6;
 constexpr float kClip = 10;
 constexpr std::int64_t kBlock = 1024;  // elements converted at a time
 
-// mean [D], 1 / deviation [D].
+// Packed form: mean [D], 1 / deviation [D].
 struct NormalizePacked final : Packed {
   std::vector<float> mean, inverse;
 };
 
-// Parameters: mean [D], variance [D], count [1], none of which is trained.
+// Parameters, none of them trained: mean [D], variance [D], count [1].
 class NormalizeLayer final : public Module {
  public:
   explicit NormalizeLayer(const Shape& shape)
@@ -35,6 +37,7 @@ class NormalizeLayer final : public Module {
 
   std::span<const ParamSpec> params() const override { return params_; }
 
+  // The shape must match exactly: statistics are per element.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     if (in.size() != 1 || (in[0].dtype != DType::kF32 && in[0].dtype != DType::kU8) ||
         in[0].shape.rank() != shape_.rank() + 1 || !(in[0].shape.DropFirst() == shape_)) {
@@ -51,6 +54,7 @@ class NormalizeLayer final : public Module {
     packed->inverse.resize(std::size_t(size_));
     return packed;
   }
+  // Before any statistics, inputs pass unscaled.
   void Pack(std::span<const float> value, Packed* packed) const override {
     auto& mine = static_cast<NormalizePacked&>(*packed);
     const bool any = Count(value) > 0;
@@ -75,6 +79,7 @@ class NormalizeLayer final : public Module {
     TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
   }
 
+  // Statistics are kept for the raw values, before conversion.
   void UpdateStatistics(ConstTensor in, std::span<float> value) const override {
     if (in.dtype() == DType::kU8) {
       Merge(in.as<std::uint8_t>(), value);
@@ -97,6 +102,7 @@ class NormalizeLayer final : public Module {
     return value[std::size_t(params_[2].offset)];
   }
 
+  // Normalizes and clips in f32, block by block, then converts to the output's type.
   template <class T>
   void Normalize(const NormalizePacked& packed, const ConstTensor& in, const Tensor& out) const {
     std::array<float, kBlock> block;
@@ -117,13 +123,15 @@ class NormalizeLayer final : public Module {
     }
   }
 
-  // Chan et al. 1979: moments of both halves give those of the whole.
+  // Merges the moments of a batch into the running ones (Chan et al. 1979).
   template <class T>
   void Merge(std::span<const T> in, std::span<float> value) const {
     const double rows = double(in.size()) / double(size_), before = double(Count(value));
+    // An empty batch changes nothing.
     if (rows == 0) return;
     const double all = before + rows;
     for (std::size_t i = 0; i < std::size_t(size_); ++i) {
+      // Two passes over the batch: the mean, then the squared deviations from it.
       double sum = 0, squares = 0;
       for (std::size_t at = i; at < in.size(); at += std::size_t(size_)) sum += double(in[at]);
       const double mean = sum / rows;

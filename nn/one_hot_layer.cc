@@ -1,3 +1,4 @@
+// Implements the one-hot encoding of integer observations.
 #include <cmath>
 #include <cstring>
 
@@ -8,12 +9,14 @@ namespace {
 
 struct NothingPacked final : Packed {};
 
+// Without parameters and without a data gradient.
 class OneHotLayer final : public Module {
  public:
   explicit OneHotLayer(std::int64_t classes) : classes_(classes) {}
 
   std::span<const ParamSpec> params() const override { return {}; }
 
+  // The output is flattened: [B, elements * classes].
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     if (in.size() != 1 || in[0].shape.rank() < 1 || in[0].dtype == DType::kBF16) {
       return InvalidArgument("input: takes one tensor [B, …] of u8, i32 or f32");
@@ -28,6 +31,7 @@ class OneHotLayer final : public Module {
   }
   void Pack(std::span<const float>, Packed*) const override {}
 
+  // Dispatches by the type of the observations.
   void Forward(const StepContext&, std::span<const ConstTensor> in, std::span<const Tensor> out,
                Cache) const override {
     switch (in[0].dtype()) {
@@ -46,6 +50,7 @@ class OneHotLayer final : public Module {
   }
 
  private:
+  // Writes a 1 for each valid class; other values, NaN included, stay all zeros.
   template <class T>
   void Mark(std::span<const T> numbers, const Tensor& out) const {
     std::memset(out.bytes().data(), 0, out.bytes().size());
@@ -54,7 +59,7 @@ class OneHotLayer final : public Module {
       if (!(number >= 0 && number < double(classes_)) || number != std::floor(number)) continue;
       const std::size_t at = i * std::size_t(classes_) + std::size_t(number);
       if (out.dtype() == DType::kBF16) {
-        out.as<BF16>()[at] = BF16{0x3f80};
+        out.as<BF16>()[at] = BF16{0x3f80};  // 1.0
       } else {
         out.as<float>()[at] = 1;
       }

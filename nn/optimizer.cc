@@ -1,3 +1,5 @@
+// Implements the optimizers over flat buffers: state and step sizes here, the elementwise math in
+// kernels/optimizer.h.
 #include "nn/optimizer.h"
 
 #include <algorithm>
@@ -9,11 +11,14 @@
 namespace troop {
 namespace {
 
+// Allocates a zeroed slot.
 std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
   storage = MutableBuffer::Zeros(std::size_t(count) * sizeof(float));
   return storage.as<float>();
 }
 
+// m = β1 m + (1 - β1) g, v = β2 v + (1 - β2) g², x -= rate · m̂ / (√v̂ + ε), with bias-corrected m̂
+// and v̂ in f64, and decoupled weight decay (AdamW).
 class Adam final : public Optimizer {
  public:
   Adam(const Config& config, std::int64_t parameters)
@@ -24,6 +29,8 @@ class Adam final : public Optimizer {
   std::int64_t parameters() const override { return std::int64_t(m_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
                  const Group& group, float* value) override {
+    // root_scale and step_size contain the bias corrections 1 - β^t of both moments; decay_factor
+    // is the decoupled weight decay of AdamW.
     AdamStep step;
     step.gradient_scale = gradient_scale;
     step.beta1 = float(options_.beta1);
@@ -50,6 +57,8 @@ class Adam final : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
+// v = d v + (1 - d) g², x -= rate · g / √(v - m² + ε); the slot m, the mean of g, exists only if
+// centered.
 class RmsProp final : public Optimizer {
  public:
   RmsProp(const Config& config, std::int64_t parameters)
@@ -60,6 +69,7 @@ class RmsProp final : public Optimizer {
   std::int64_t parameters() const override { return std::int64_t(v_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
                  const Group& group, float* value) override {
+    // ε is inside the root, as in DQN.
     RmsPropStep step;
     step.gradient_scale = gradient_scale;
     step.decay = float(options_.decay);
@@ -86,6 +96,7 @@ class RmsProp final : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
+// m = μ m + g, x -= rate · m; the slot m exists only with momentum.
 class Sgd final : public Optimizer {
  public:
   Sgd(const Config& config, std::int64_t parameters)
@@ -115,6 +126,7 @@ class Sgd final : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
+// v += g², x -= rate · g / (√v + ε).
 class AdaGrad final : public Optimizer {
  public:
   AdaGrad(const Config& config, std::int64_t parameters)
@@ -142,6 +154,7 @@ class AdaGrad final : public Optimizer {
 
 void Optimizer::Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
                      std::span<float> value) {
+  // One group without exceptions from weight decay.
   const Group whole{std::int64_t(gradient.size()), learning_rate};
   StepParts({&gradient, 1}, gradient_scale, {&whole, 1}, value);
 }
@@ -151,13 +164,15 @@ void Optimizer::StepGroups(std::span<const float> gradient, float gradient_scale
   StepParts({&gradient, 1}, gradient_scale, groups, value);
 }
 
+// Walks parts and groups in parallel: each StepRange lies in one of both.
 void Optimizer::StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
                           std::span<const Group> groups, std::span<float> value) {
   set_steps(steps() + 1);
-  std::size_t first = 0, group = 0, left = 0;  // of the group: elements that are not stepped yet
+  std::size_t first = 0, group = 0, left = 0;  // left: elements of the group that remain
   for (std::span<const float> part : parts) {
     TROOP_CHECK(part.size() <= value.size() - first, "{} more of {} after {}", part.size(),
                 value.size(), first);
+    // A part may span several groups and a group several parts.
     while (!part.empty()) {
       for (; left == 0; ++group) {
         TROOP_CHECK(group < groups.size(), "groups of {} parameters, not {}", first, value.size());
@@ -175,9 +190,11 @@ void Optimizer::StepParts(std::span<const std::span<const float>> parts, float g
               first, value.size(), parameters());
 }
 
+// Padding belongs to the group before it, so that the counts sum to P.
 std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate) {
   std::vector<Optimizer::Group> groups;
   std::int64_t at = 0;  // the end of `groups`
+  // Extends the last group up to `end`, or begins a new one.
   const auto extend = [&](std::int64_t end, bool decays) {
     if (groups.empty() || groups.back().decays != decays)
       groups.push_back({0, learning_rate, decays});
@@ -189,6 +206,7 @@ std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_r
   return groups;
 }
 
+// `parameters` is P; every slot has that size.
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
   const std::string& type = config.optimizer.type;
@@ -197,7 +215,7 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int6
   if (type == "sgd") return std::unique_ptr<Optimizer>(new Sgd(config, parameters));
   if (type == "adagrad") return std::unique_ptr<Optimizer>(new AdaGrad(config, parameters));
   return InvalidArgument(
-      "optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
+      "optimizer.type is \"{}\"; valid are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
 }
 
 }  // namespace troop

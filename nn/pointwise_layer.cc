@@ -1,4 +1,5 @@
-// Layers without parameters: standalone activations, and the input's scale.
+// Implements layers without parameters: standalone activations, and the input layers that scale
+// observations.
 #include <algorithm>
 #include <cstring>
 
@@ -12,6 +13,7 @@ namespace {
 
 struct NothingPacked final : Packed {};
 
+// The cache holds the output, from which the derivative is computed.
 class ActivationLayer final : public Module {
  public:
   explicit ActivationLayer(Activation activation) : activation_(activation) {}
@@ -41,6 +43,7 @@ class ActivationLayer final : public Module {
       std::memcpy(cache.data(), bytes.data(), bytes.size());
   }
 
+  // The derivatives of relu and tanh are functions of the output.
   void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor> dout,
                 Cache cache, std::span<const Tensor> din) const override {
     if (din.empty() || din[0].empty()) return;
@@ -52,6 +55,7 @@ class ActivationLayer final : public Module {
   const Activation activation_;
 };
 
+// Scales and converts observations.
 class InputLayer final : public Module {
  public:
   explicit InputLayer(float scale) : scale_(scale) {}
@@ -85,12 +89,13 @@ class InputLayer final : public Module {
   const float scale_;
 };
 
-// Elements [first, first + count) of a picture whose channels are interleaved, from `stack`
-// pictures of `plane` pixels each that are not. first and count: whole pixels.
+// Writes elements [first, first + count) of an image with interleaved channels, from `stack`
+// separate images of `plane` pixels each. first and count: whole pixels.
 template <class T>
 void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int64_t first,
                 std::int64_t count, T* out) {
   const std::int64_t depth = p.stack * p.channels;
+  // Single-channel bytes, the layout of Atari frames, have a SIMD kernel.
   if constexpr (std::is_same_v<T, std::uint8_t>) {
     if (p.channels == 1)
       return InterleaveBytes(in + first / depth, plane, depth, count / depth, out);
@@ -104,7 +109,8 @@ void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int
   }
 }
 
-// The scale, and channels last: a block in the cache is interleaved, and then converted.
+// Scales images and moves their channels last, block by block: a block is interleaved in the cache,
+// then converted.
 class PictureInputLayer final : public Module {
  public:
   PictureInputLayer(float scale, const PictureStack& pictures)
@@ -143,6 +149,7 @@ class PictureInputLayer final : public Module {
 
   template <class T>
   void Convert(const ConstTensor& in, const Tensor& out) const {
+    // Blocks consist of whole pixels, so that a block interleaves independently.
     const std::int64_t depth = pictures_.stack * pictures_.channels;
     const std::int64_t plane = pictures_.height * pictures_.width, picture = plane * depth;
     const std::int64_t block = std::max<std::int64_t>(kBlock / depth, 1) * depth;
@@ -167,7 +174,7 @@ class PictureInputLayer final : public Module {
 }  // namespace
 
 std::unique_ptr<Module> MakeActivation(Activation activation) {
-  TROOP_CHECK(activation != Activation::kNone, "an activation layer that does nothing");
+  TROOP_CHECK(activation != Activation::kNone, "an activation layer needs an activation");
   return std::make_unique<ActivationLayer>(activation);
 }
 

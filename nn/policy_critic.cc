@@ -1,3 +1,4 @@
+// Implements the policy and the critic of continuous control as one module.
 #include "nn/policy_critic.h"
 
 #include <algorithm>
@@ -11,11 +12,12 @@
 namespace troop {
 namespace {
 
+// Packed forms of both networks.
 struct BothPacked final : Packed {
   std::unique_ptr<Packed> policy, critic;
 };
 
-// Where everything lies, in bytes from the start of cache and workspace.
+// Memory layout of one batch, in bytes from the start of cache and workspace.
 struct Layout {
   TensorSpec action;
   Plan policy, critic;
@@ -26,6 +28,8 @@ struct Layout {
   }
 };
 
+// Cache: the policy's, the action, the critic's. Workspace: the action's gradient, then the
+// networks' own.
 Result<Layout> MakeLayout(const Module& policy, const Module& critic,
                           std::span<const TensorSpec> in) {
   Layout layout;
@@ -36,6 +40,7 @@ Result<Layout> MakeLayout(const Module& policy, const Module& critic,
   return layout;
 }
 
+// The layout of an input that passed MakePlan.
 Layout LayoutFor(const Module& policy, const Module& critic, const ConstTensor& in) {
   const Result<Layout> layout = MakeLayout(policy, critic, {&in.spec(), 1});
   TROOP_CHECK(layout.ok(), "{}", layout.status().ToString());
@@ -44,6 +49,7 @@ Layout LayoutFor(const Module& policy, const Module& critic, const ConstTensor& 
 
 }  // namespace
 
+// Concatenates the parameters, with prefixes and offsets.
 PolicyCritic::PolicyCritic(Parts parts) : parts_(std::move(parts)) {
   critic_offset_ = ParameterCount(*parts_.policy);
   for (const auto& [name, module, base] :
@@ -57,6 +63,7 @@ PolicyCritic::PolicyCritic(Parts parts) : parts_(std::move(parts)) {
   }
 }
 
+// The action's gradient precedes the shared workspace of both networks.
 Result<Plan> PolicyCritic::MakePlan(std::span<const TensorSpec> in) const {
   TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(*parts_.policy, *parts_.critic, in));
   return Plan{.out = {layout.action, layout.critic.out[0]},
@@ -78,6 +85,7 @@ void PolicyCritic::Pack(std::span<const float> value, Packed* packed) const {
   parts_.critic->Pack(value.subspan(offset), mine.critic.get());
 }
 
+// Restricts a context to the policy's parameters.
 StepContext PolicyCritic::PolicyContext(const StepContext& context) const {
   const auto offset = std::size_t(critic_offset_);
   StepContext policy = context;
@@ -100,6 +108,7 @@ StepContext PolicyCritic::CriticContext(const StepContext& context) const {
   return critic;
 }
 
+// The action is copied to the cache: Backward needs it as the critic's input.
 void PolicyCritic::Forward(const StepContext& context, std::span<const ConstTensor> in,
                            std::span<const Tensor> out, Cache cache) const {
   const Layout layout = LayoutFor(*parts_.policy, *parts_.critic, in[0]);
@@ -107,6 +116,7 @@ void PolicyCritic::Forward(const StepContext& context, std::span<const ConstTens
   parts_.policy->Forward(PolicyContext(context), in, out.first(1),
                          keep ? cache.first(layout.policy.cache_bytes) : cache);
   if (keep) std::ranges::copy(out[0].bytes(), cache.subspan(layout.action_at()).begin());
+  // The critic evaluates the policy's action.
   const std::vector<ConstTensor> judged{in[0], out[0]};
   parts_.critic->Forward(CriticContext(context), judged, out.subspan(1),
                          keep ? cache.subspan(layout.critic_at()) : cache);
@@ -126,27 +136,34 @@ void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTen
   StepContext inner = context;
   inner.workspace = context.workspace.subspan(action_bytes);
 
+  // 1. The action's gradient from the critic, whose own parameters get none.
   StepContext critic = CriticContext(inner);
   critic.gradient = {};
   const std::vector<ConstTensor> judged{in[0], action};
   const std::vector<Tensor> wanted{Tensor(), daction};
   parts_.critic->Backward(critic, judged, dout.last(1), cache.subspan(layout.critic_at()), wanted);
+  // 2. Clip it elementwise.
   if (parts_.action_gradient_clip > 0) {
     const float limit = float(parts_.action_gradient_clip / double(in[0].dim(0)));
     for (float& d : daction.as<float>()) d = std::clamp(d, -limit, limit);  // NaN passes
   }
+  // 3. The policy's parameters.
   const ConstTensor dpolicy(daction);
   parts_.policy->Backward(PolicyContext(inner), in, {&dpolicy, 1},
                           cache.first(layout.policy.cache_bytes), {});
 }
 
+// Both networks normalize observations separately.
 void PolicyCritic::UpdateStatistics(ConstTensor in, std::span<float> value) const {
   const auto offset = std::size_t(critic_offset_);
   parts_.policy->UpdateStatistics(in, value.first(offset));
   parts_.critic->UpdateStatistics(std::move(in), value.subspan(offset));
 }
 
+// Policy: input, layers, head, bounds. Critic: input and conv2d layers, then the rest with the
+// action.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env) {
+  // 1. The policy.
   TROOP_RETURN_IF_ERROR(CheckObservation(config, env));
   const auto actions = std::int64_t(env.action.low.size());
   PolicyCritic::Parts both{.action_gradient_clip = config.learner.action_gradient_clip};
@@ -161,6 +178,7 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, con
   policy.push_back({"bounds", MakeActionBounds(env.action.low, env.action.high)});
   both.policy = MakeSequential(std::move(policy));
 
+  // 2. The critic: layers before `joint` see only the observation.
   const bool own = !config.network.critic_layers.empty();
   const std::vector<LayerConfig>& judging = own ? config.network.critic_layers : layers;
   const char* const key = own ? "network.critic_layers" : "network.layers";

@@ -9,22 +9,21 @@
 
 namespace troop {
 
-// The networks of continuous control: a policy μ(s) and a critic Q(s, a), whose parameters lie in
-// one flat buffer: "policy.*", and from critic_offset() on "critic.*".
+// The networks of continuous control: a policy μ(s) and a critic Q(s, a) in one flat parameter
+// buffer: "policy.*", and from critic_offset() "critic.*".
 //
 // As a module it is Q(s, μ(s)): observation [B, ...NetworkInput] → μ(s) [B, A] f32 within the
-// action's bounds, and what the critic says of it [B, outputs] f32. Its backward pass is the
-// deterministic policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from
-// dout = {nothing, dq} the gradient of the policy's parameters, the critic's held fixed (their part
-// of the gradient is not touched), with the gradient by the action clipped to ±limit / B, element
-// by element: to ±limit, that is, where dq is that of a mean over the batch. Nothing comes out in
-// din. The critic by itself learns from critic().
+// action bounds, and the critic's outputs [B, outputs] f32. Its backward pass is the deterministic
+// policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from dout = {nothing, dq}
+// the gradient of the policy's parameters, with the critic's fixed (their part of the gradient is
+// not written) and the action gradient clipped elementwise to ±limit / B, which is ±limit if dq is
+// that of a mean over the batch. There is no din. The critic itself is trained through critic().
 class PolicyCritic final : public Module {
  public:
   struct Parts {
     std::unique_ptr<Module> policy;   // [B, ...] → [B, A] f32
     std::unique_ptr<Module> critic;   // {[B, ...], [B, A] f32} → [B, outputs] f32
-    double action_gradient_clip = 1;  // 0: none
+    double action_gradient_clip = 1;  // 0: no clipping
   };
   explicit PolicyCritic(Parts parts);
 
@@ -39,11 +38,11 @@ class PolicyCritic final : public Module {
                 std::span<const Tensor> din) const override;
   void UpdateStatistics(ConstTensor in, std::span<float> value) const override;
 
-  // {observation, action [B, A] f32} → [B, outputs] f32. Gradients by the action alone: din[1]. Its
-  // plan takes no more workspace and cache than ours.
+  // {observation, action [B, A] f32} → [B, outputs] f32. The only input gradient is the action's:
+  // din[1]. Its plan needs no more workspace and cache than this module's.
   const Module& critic() const { return *parts_.critic; }
   std::int64_t critic_offset() const { return critic_offset_; }
-  // `context` of ours for the critic: its part of value, gradient and packed.
+  // Restricts a context of this module to the critic's part of value, gradient and packed.
   StepContext CriticContext(const StepContext& context) const;
 
  private:
@@ -54,13 +53,14 @@ class PolicyCritic final : public Module {
   std::int64_t critic_offset_ = 0;
 };
 
-// network.layers make the policy, network.critic_layers (or the same) the critic: conv2d layers
-// look at the observation, the action joins in front of the first linear one. Errors:
-// kInvalidArgument. REQUIRES: continuous actions.
+// Creates both networks: network.layers form the policy, network.critic_layers (default: the same)
+// the critic. The critic's conv2d layers see the observation; the action joins before the first
+// linear layer. Errors: kInvalidArgument. REQUIRES: continuous actions.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env);
 
-// {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` sees the observation, and `rest`
-// what it gives, flattened, with the action behind: [B, features + actions].
+// Parts of a critic {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` takes the
+// observation; `rest` takes the flattened output of `front` followed by the action, [B, features +
+// actions].
 struct CriticParts {
   std::unique_ptr<Module> front, rest;
   std::int64_t features = 0, actions = 0;

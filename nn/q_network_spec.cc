@@ -1,3 +1,4 @@
+// Implements the translation of a config's Q-network to its GPU description.
 #include "nn/q_network_spec.h"
 
 #include <string>
@@ -13,7 +14,7 @@ namespace {
 using cuda::QLayer;
 using cuda::QNetworkSpec;
 
-// A layer of the network by the names of its parameters: "layers.0.", ….
+// Finds a layer by the prefix of its parameters: "layers.0.", ….
 Result<QLayer> FindLayer(const Module& network, const std::string& name, Activation activation) {
   QLayer layer;
   layer.activation = activation;
@@ -26,6 +27,7 @@ Result<QLayer> FindLayer(const Module& network, const std::string& name, Activat
     return InvalidArgument("the network has no parameters \"{}weight\"", name);
   layer.weight = weight->offset;
   layer.bias = bias->offset;
+  // For convolutions, the caller replaces the shape.
   layer.linear = {weight->shape.elements() / weight->shape[0], weight->shape[0]};
   return layer;
 }
@@ -35,9 +37,10 @@ Activation ActivationOf(const LayerConfig& layer) {
   return layer.activation == "tanh" ? Activation::kTanh : Activation::kNone;
 }
 
+// Rejects what the GPU network does not implement.
 Status CheckSupported(const Config& config, const EnvSpec& env) {
   const auto only_cpu = [](std::string_view what) {
-    return InvalidArgument("{} is computed on the CPU alone: set the device to \"cpu\"", what);
+    return InvalidArgument("{} is only supported on the CPU; set the device to \"cpu\"", what);
   };
   if (config.network.normalize_observations) return only_cpu("network.normalize_observations");
   if (config.network.one_hot > 0) return only_cpu("network.one_hot");
@@ -48,6 +51,7 @@ Status CheckSupported(const Config& config, const EnvSpec& env) {
 
 }  // namespace
 
+// Shapes follow the layers as in AppendLayers; offsets come from the CPU network's parameters.
 Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
                                     const Module& network) {
   TROOP_RETURN_IF_ERROR(CheckSupported(config, env));
@@ -74,6 +78,7 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
     }
     spec.layers.push_back(layer);
   }
+  // The head: linear, or two streams with or without hidden layers.
   if (!config.network.dueling) {
     TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.", Activation::kNone));
     return spec;
@@ -89,12 +94,13 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
   return spec;
 }
 
+// TF32 and bf16 products need Ampere or newer.
 Result<cuda::Precision> DevicePrecisionOf(const Config& config, const cuda::DeviceInfo& info) {
   const std::string& precision = config.network.precision;
   if (precision == "fp32") return cuda::Precision::kF32;
   if (info.major < 8) {
     return InvalidArgument(
-        "network.precision = \"{}\" needs compute capability 8.0, and {} has {}.{}; set \"fp32\"",
+        "network.precision = \"{}\" needs compute capability 8.0, {} has {}.{}; set \"fp32\"",
         precision, info.name, info.major, info.minor);
   }
   return precision == "bf16" ? cuda::Precision::kBF16 : cuda::Precision::kTF32;

@@ -7,11 +7,11 @@
 
 namespace troop {
 
-// What a GPU computes for `network`, the config's. Errors: kInvalidArgument: what the config asks
-// for can only be computed on the CPU, with its key.
+// Describes the config's `network` for a GPU. Errors: kInvalidArgument: the config requires
+// something that only the CPU supports; names the key.
 Result<cuda::QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
                                           const Module& network);
-// network.precision there. Errors: kInvalidArgument: this device has no such products.
+// network.precision on a GPU. Errors: kInvalidArgument: the device does not support it.
 Result<cuda::Precision> DevicePrecisionOf(const Config& config, const cuda::DeviceInfo& info);
 
 }  // namespace troop

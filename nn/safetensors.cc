@@ -1,3 +1,4 @@
+// Implements the safetensors format. Decoding treats its input as untrusted.
 #include "nn/safetensors.h"
 
 #include <algorithm>
@@ -11,11 +12,11 @@
 namespace troop {
 namespace {
 
-// The Python package refuses longer headers, too.
+// Limit of the header, equal to that of the Python package.
 constexpr std::uint64_t kHeaderMax = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;
 
-// The header as it stands there: nothing is checked against the data.
+// The header as parsed, not yet checked against the data.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;
@@ -36,6 +37,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{{DType::kF32
                                                                     {DType::kU64, "U64"},
                                                                     {DType::kU32, "U32"}}};
 
+// The format's name of a type.
 std::string_view NameOf(DType dtype) {
   for (const auto& [type, name] : kNames) {
     if (type == dtype) return name;
@@ -43,8 +45,8 @@ std::string_view NameOf(DType dtype) {
   TROOP_CHECK(false, "dtype {}", int(dtype));
 }
 
-// Widest elements first, so that each tensor is aligned for its type without gaps, which the format
-// forbids; then by name.
+// Orders tensors by element size, widest first, so that each is aligned without gaps, which the
+// format forbids; then by name.
 std::vector<std::pair<std::string, ConstTensor>> Ordered(const TensorFile& file) {
   std::vector<std::pair<std::string, ConstTensor>> tensors(file.tensors.begin(),
                                                            file.tensors.end());
@@ -53,6 +55,7 @@ std::vector<std::pair<std::string, ConstTensor>> Ordered(const TensorFile& file)
   return tensors;
 }
 
+// Writes the JSON header, padded with spaces so that the data is aligned.
 std::string MakeHeader(const TensorFile& file,
                        const std::vector<std::pair<std::string, ConstTensor>>& tensors) {
   std::string out = "{";
@@ -74,29 +77,32 @@ std::string MakeHeader(const TensorFile& file,
   }
   if (out.size() > 1) out.pop_back();
   out += "}";
+  // The format allows trailing spaces.
   while ((kLengthBytes + out.size()) % kAlignment != 0) out += ' ';
   return out;
 }
 
-// An array of integers that are not negative.
+// Reads an array of non-negative integers.
 Result<std::vector<std::uint64_t>> ReadNumbers(const JsonValue& entry, std::string_view key) {
   const JsonValue* array = entry.Find(key);
   if (array == nullptr || array->kind != JsonValue::Kind::kArray)
-    return DataLoss("\"{}\" is no array, or missing", key);
+    return DataLoss("\"{}\" is not an array, or missing", key);
   std::vector<std::uint64_t> numbers;
   for (const JsonValue& number : array->array) {
     if (!number.integer || *number.integer < 0)
-      return DataLoss("\"{}\" holds something that is no integer from 0 on", key);
+      return DataLoss("\"{}\" holds an element that is not a non-negative integer", key);
     numbers.push_back(std::uint64_t(*number.integer));
   }
   return numbers;
 }
 
+// Parses the header without interpreting types and offsets.
 Result<SafetensorsHeader> ReadHeader(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
-  if (json.kind != JsonValue::Kind::kObject) return DataLoss("the header is no JSON object");
+  if (json.kind != JsonValue::Kind::kObject) return DataLoss("the header is not a JSON object");
   SafetensorsHeader header;
   for (const auto& [name, value] : json.object) {
+    // The only key that is not a tensor.
     if (name == "__metadata__") {
       for (const auto& [key, entry] : value.object) {
         TROOP_ASSIGN_OR_RETURN(header.metadata[key], value.String(key));
@@ -115,6 +121,7 @@ Result<SafetensorsHeader> ReadHeader(std::string_view text) {
   return header;
 }
 
+// Checks type, rank, size and the length of the data, with overflow checks.
 Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
   const auto known = std::ranges::find(kNames, entry.dtype, [](const auto& n) { return n.second; });
   if (known == kNames.end())
@@ -123,6 +130,7 @@ Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
   if (entry.shape.size() > Shape::kMaxRank)
     return DataLoss("tensor \"{}\" has {} dimensions, more than {}", entry.name, entry.shape.size(),
                     Shape::kMaxRank);
+  // The product of the dimensions may overflow: the header is untrusted.
   std::uint64_t bytes = DTypeSize(known->first);
   std::vector<std::int64_t> dims;
   for (const std::uint64_t dim : entry.shape) {
@@ -136,14 +144,16 @@ Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
   return TensorSpec{known->first, Shape(dims)};
 }
 
+// Shares the bytes if they are aligned for their type.
 ConstTensor Share(const Buffer& bytes, const TensorSpec& spec) {
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
   if (address % DTypeSize(spec.dtype) == 0) return ConstTensor(bytes, spec);
   return ConstTensor(Buffer::Copy(bytes.bytes()), spec);
 }
 
-// No tensor overlaps another, and no byte belongs to none.
+// Checks that the tensors cover the data exactly: no overlap, no gap.
 Status CheckCover(std::vector<SafetensorsEntry> entries, std::uint64_t data_bytes) {
+  // In the order of the data.
   std::ranges::sort(entries, {}, [](const auto& e) { return std::pair(e.begin, e.end); });
   std::uint64_t at = 0;
   for (const auto& entry : entries) {
@@ -159,6 +169,7 @@ Status CheckCover(std::vector<SafetensorsEntry> entries, std::uint64_t data_byte
 
 }  // namespace
 
+// Header length, header, then the tensors in the order of their offsets.
 Buffer EncodeSafetensors(const TensorFile& file) {
   const auto tensors = Ordered(file);
   const std::string header = MakeHeader(file, tensors);
@@ -178,13 +189,14 @@ Buffer EncodeSafetensors(const TensorFile& file) {
   return std::move(out).Freeze();
 }
 
+// Order of checks: length, header, coverage of the data, each tensor.
 Result<TensorFile> DecodeSafetensors(const Buffer& bytes) {
   if (bytes.size() < kLengthBytes)
-    return DataLoss("{} bytes are too few for a safetensors file", bytes.size());
+    return DataLoss("{} bytes are too short for a safetensors file", bytes.size());
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kHeaderMax || length > bytes.size() - kLengthBytes)
-    return DataLoss("a header of {} bytes in a file of {}", length, bytes.size());
+    return DataLoss("a header of {} bytes exceeds its file of {} bytes", length, bytes.size());
   TROOP_ASSIGN_OR_RETURN(SafetensorsHeader header,
                          ReadHeader(bytes.Slice(kLengthBytes, length).text()));
   const Buffer data = bytes.Slice(kLengthBytes + length, bytes.size() - kLengthBytes - length);

@@ -1,3 +1,4 @@
+// Implements a sequence of modules: parameter offsets, memory layout, and both passes.
 #include <algorithm>
 
 #include "nn/arena.h"
@@ -6,28 +7,31 @@
 namespace troop {
 namespace {
 
-// Where everything lies for one input: sizes for f32, of which bf16 uses the first half.
+// Memory layout for one input spec. Sizes are those of f32, of which bf16 uses the first half.
 struct Layout {
   TensorSpec in;
   std::vector<Plan> plan;             // of each part
-  std::vector<std::size_t> out_at;    // cache offset of each part's output (but the last's)
+  std::vector<std::size_t> out_at;    // cache offset of each part's output, except the last's
   std::vector<std::size_t> cache_at;  // cache offset of each part's cache
   std::size_t cache_bytes = 0;
-  std::size_t wide = 0;  // bytes of the widest value between parts
+  std::size_t wide = 0;  // bytes of the largest value between parts
   std::size_t part_workspace = 0;
   std::size_t workspace_bytes() const { return 2 * wide + part_workspace; }
 };
 
+// Packed forms of the parts, and the layouts of the inputs seen so far.
 struct SequentialPacked final : Packed {
   Precision precision = Precision::kF32;
   std::vector<std::unique_ptr<Packed>> parts;
-  mutable std::vector<std::unique_ptr<Layout>> layouts;  // of the inputs seen: a handful of batches
+  mutable std::vector<std::unique_ptr<Layout>> layouts;  // by input spec: a few batch sizes
 };
 
+// Parameters of a part are contiguous; names are prefixed with the part's.
 class Sequential final : public Module {
  public:
+  // first_weighted_ is the first part with trained parameters, where Backward may stop.
   explicit Sequential(std::vector<SequentialPart> parts) : parts_(std::move(parts)) {
-    TROOP_CHECK(!parts_.empty(), "a sequence of nothing");
+    TROOP_CHECK(!parts_.empty(), "a sequence needs at least one part");
     first_weighted_ = parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       base_.push_back(size_);
@@ -67,6 +71,8 @@ class Sequential final : public Module {
       parts_[i].module->Pack(value.subspan(std::size_t(base_[i])), mine.parts[i].get());
   }
 
+  // Intermediate values are in the cache (training) or in two alternating workspace buffers
+  // (inference). Without Packed the weights are packed for this call only.
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr) {
@@ -82,6 +88,7 @@ class Sequential final : public Module {
     ConstTensor x = in[0];
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const bool last = i + 1 == parts_.size();
+      // The last part writes directly to the caller's output.
       const Tensor y = last ? out[0]
                             : Between(layout, packed.precision, i,
                                       cache.empty() ? context.workspace.subspan(i % 2 * layout.wide)
@@ -93,6 +100,8 @@ class Sequential final : public Module {
     }
   }
 
+  // Gradients between parts alternate between two workspace buffers. Parts below the first trained
+  // one are skipped unless din is wanted.
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
@@ -107,7 +116,8 @@ class Sequential final : public Module {
     const Layout& layout = FindLayout(packed, in[0].spec());
     CheckSizes(layout, context, cache);
     const bool wants_din = !din.empty() && !din[0].empty();
-    const std::size_t stop = wants_din ? 0 : first_weighted_;  // parts below it have nothing to do
+    const std::size_t stop = wants_din ? 0 : first_weighted_;  // parts below it are skipped
+    // From the last part down; dx of a part is dy of the one below.
     ConstTensor dy = dout[0];
     for (std::size_t i = parts_.size(); i-- > stop;) {
       const ConstTensor x = i == 0 ? in[0]
@@ -122,17 +132,19 @@ class Sequential final : public Module {
       }
       parts_[i].module->Backward(PartContext(context, packed, layout, i), std::span(&x, 1),
                                  std::span(&dy, 1), PartCache(layout, i, cache), std::span(&dx, 1));
+      // Parameters from this part on are final.
       if (context.watch != nullptr) context.watch->GradientReady(base_[i]);
       dy = dx;
     }
   }
 
-  // Of the first part, which alone sees inputs as they are.
+  // Only the first part sees the inputs.
   void UpdateStatistics(ConstTensor in, std::span<float> value) const override {
     parts_[0].module->UpdateStatistics(std::move(in), value.first(std::size_t(end_[0])));
   }
 
  private:
+  // Chains the parts' plans. If a part's cache begins with its output, both share their memory.
   Result<Layout> MakeLayout(std::span<const TensorSpec> in) const {
     Layout layout;
     TensorSpec x = in.empty() ? TensorSpec{} : in[0];
@@ -143,6 +155,7 @@ class Sequential final : public Module {
       const bool last = i + 1 == parts_.size();
       const std::size_t out_bytes = last ? 0 : AlignBytes(x.bytes());
       layout.out_at.push_back(layout.cache_bytes);
+      // Shared: the output is the beginning of the part's cache.
       if (plan->cache_begins_with_out) {
         layout.cache_at.push_back(layout.cache_bytes);
         layout.cache_bytes += std::max(out_bytes, AlignBytes(plan->cache_bytes));
@@ -158,6 +171,8 @@ class Sequential final : public Module {
     return layout;
   }
 
+  // Looks up the layout of an input spec, or computes it once. Not thread safe: a Packed has one
+  // owner.
   const Layout& FindLayout(const SequentialPacked& packed, const TensorSpec& in) const {
     for (const auto& layout : packed.layouts) {
       if (layout->in == in) return *layout;
@@ -168,6 +183,7 @@ class Sequential final : public Module {
     return *packed.layouts.back();
   }
 
+  // A cache or workspace of another plan would be overrun.
   static void CheckSizes(const Layout& layout, const StepContext& context, Cache cache) {
     TROOP_CHECK(cache.empty() || cache.size() >= layout.cache_bytes,
                 "cache of {} bytes, {} planned", cache.size(), layout.cache_bytes);
@@ -176,7 +192,7 @@ class Sequential final : public Module {
                 layout.workspace_bytes());
   }
 
-  // The value between part i and the next, or its gradient, at `bytes`.
+  // The value between part i and the next one, or its gradient, at `bytes`.
   static Tensor Between(const Layout& layout, Precision precision, std::size_t i,
                         std::span<std::byte> bytes) {
     const TensorSpec spec{ActivationDType(precision), layout.plan[i].out[0].shape};
@@ -187,6 +203,7 @@ class Sequential final : public Module {
     return cache.subspan(layout.cache_at[i], layout.plan[i].cache_bytes);
   }
 
+  // Restricts a context to part i.
   StepContext PartContext(const StepContext& context, const SequentialPacked& packed,
                           const Layout& layout, std::size_t i) const {
     const auto first = std::size_t(base_[i]), count = std::size_t(end_[i] - base_[i]);

@@ -1,3 +1,4 @@
+// Implements Hogwild updates: the optimizers' formulas on relaxed atomics, one element at a time.
 #include "nn/shared_arena.h"
 
 #include <algorithm>
@@ -14,15 +15,16 @@ using Write = SharedArena::Write;
 
 std::atomic_ref<float> Ref(float& x) { return std::atomic_ref<float>(x); }
 
-// x = f(x); whether others' changes meanwhile may be lost is `write`'s.
+// x = f(x). `write` decides whether concurrent changes may be lost.
 template <class F>
 void Change(float& x, Write write, const F& f) {
+  // The compare-and-swap retries f with the value that another thread has stored.
   float old = Ref(x).load(std::memory_order_relaxed);
   if (write == Write::kRacy) return Ref(x).store(f(old), std::memory_order_relaxed);
   while (!Ref(x).compare_exchange_weak(old, f(old), std::memory_order_relaxed)) {
   }
 }
-// A statistic: what it is now.
+// Updates a statistic without protection against lost updates, and returns its new value.
 template <class F>
 float Track(float& x, const F& f) {
   const float now = f(Ref(x).load(std::memory_order_relaxed));
@@ -30,22 +32,25 @@ float Track(float& x, const F& f) {
   return now;
 }
 
-// What an optimizer does to one element; formulas and roundings of kernels/optimizer.h.
+// Step parameters of one element; formulas and rounding as in kernels/optimizer.h.
 struct Numbers {
   float scale = 1, rate = 0;
   std::uint64_t step = 1;
   bool decays = true;
 };
-// 1 - rate * decay, of what decays.
+// Weight decay factor: 1 - rate * decay, or 1 without decay.
 float KeepOf(const Numbers& n, double decay) {
   return n.decays ? float(1 - double(n.rate) * decay) : 1;
 }
 
+// Rules: Begin prepares a group of a step, the call updates one element. SGD: m = μ m + g, x -=
+// rate · m.
 class SgdRule {
  public:
   explicit SgdRule(const Config& config) : momentum_(float(config.optimizer.momentum)) {}
   void Begin(const Numbers&) {}
   void operator()(const Numbers& n, float gradient, float& m, float&, float& x, Write write) const {
+    // m is a statistic (Track), x the value (Change).
     float g = gradient * n.scale;
     if (momentum_ > 0) g = Track(m, [&](float old) { return momentum_ * old + g; });
     Change(x, write, [&](float old) { return old - n.rate * g; });
@@ -55,6 +60,7 @@ class SgdRule {
   float momentum_;
 };
 
+// ε is outside the root, as in PyTorch.
 class AdaGradRule {
  public:
   explicit AdaGradRule(const Config& config) : epsilon_(float(config.optimizer.epsilon)) {}
@@ -70,6 +76,7 @@ class AdaGradRule {
   float epsilon_;
 };
 
+// Statistics are shared by all threads; ε is inside the root.
 class RmsPropRule {
  public:
   explicit RmsPropRule(const Config& config) : keys_(config.optimizer) {}
@@ -77,6 +84,7 @@ class RmsPropRule {
   void operator()(const Numbers& n, float gradient, float& m, float& v, float& x,
                   Write write) const {
     const float g = gradient * n.scale;
+    // The variance may be slightly negative by rounding, or by lost updates of m.
     float variance = Track(v, [&](float old) { return decay_ * old + rest_ * (g * g); });
     if (keys_.centered) {
       const float mean = Track(m, [&](float old) { return decay_ * old + rest_ * g; });
@@ -92,6 +100,7 @@ class RmsPropRule {
   float epsilon_ = float(keys_.epsilon), keep_ = 1;
 };
 
+// Bias corrections use the step number at the beginning of the step.
 class AdamRule {
  public:
   explicit AdamRule(const Config& config) : keys_(config.optimizer) {}
@@ -117,7 +126,7 @@ class AdamRule {
   float keep_ = 1, size_ = 0, root_ = 1;
 };
 
-// One of an optimizer's slots; where it has none, a number that its rule never looks at.
+// A slot of the optimizer; if it does not exist, a dummy value that the rule never reads.
 class SlotOf {
  public:
   SlotOf(Optimizer* optimizer, std::string_view name) {
@@ -144,10 +153,11 @@ class Arena final : public SharedArena {
   void StepParts(std::span<const std::span<const float>> parts, float scale,
                  std::span<const Optimizer::Group> groups) override {
     const std::uint64_t step = NextStep();
-    std::size_t at = 0, group = 0, end = 0;  // of the group
-    Rule rule = rule_;                       // the thread's own
+    std::size_t at = 0, group = 0, end = 0;  // end of the group
+    Rule rule = rule_;                       // private to the thread
     Numbers numbers{.scale = scale, .step = step};
     for (const std::span<const float> part : parts) {
+      // Groups begin lazily, so that empty ones are skipped.
       TROOP_CHECK(part.size() <= value_.size() - at, "{} more of {}", part.size(), value_.size());
       for (const float gradient : part) {
         for (; at == end; ++group) {
@@ -169,6 +179,7 @@ class Arena final : public SharedArena {
     const Numbers numbers{.scale = scale, .rate = learning_rate, .step = NextStep()};
     Rule rule = rule_;
     rule.Begin(numbers);
+    // Indices are checked: they become memory offsets.
     for (std::size_t k = 0; k < index.size(); ++k) {
       const auto i = std::size_t(index[k]);
       TROOP_CHECK(i < value_.size(), "element {} of {}", index[k], value_.size());
@@ -177,7 +188,7 @@ class Arena final : public SharedArena {
   }
 
  private:
-  // All that threads share beside the numbers.
+  // Step numbers are the only shared state besides the values.
   std::uint64_t NextStep() { return steps_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   const Rule rule_;
@@ -186,6 +197,7 @@ class Arena final : public SharedArena {
 
 }  // namespace
 
+// One instantiation per optimizer, so that the inner loop has no dispatch.
 Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config, std::span<float> value,
                                                        Optimizer* optimizer, Write write) {
   const std::string& type = config.optimizer.type;
@@ -197,7 +209,7 @@ Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config, std
   if (type == "rmsprop") return make(std::in_place_type<RmsPropRule>);
   if (type == "adam") return make(std::in_place_type<AdamRule>);
   return InvalidArgument(
-      "optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
+      "optimizer.type is \"{}\"; valid are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
 }
 
 void SharedArena::Step(std::span<const float> gradient, float scale, float learning_rate) {
@@ -205,11 +217,13 @@ void SharedArena::Step(std::span<const float> gradient, float scale, float learn
   StepParts({&gradient, 1}, scale, {&whole, 1});
 }
 
+// Not a snapshot: other threads may write between elements.
 void SharedArena::Read(std::span<float> out) const {
   TROOP_CHECK(out.size() == value_.size(), "{}, not {}", out.size(), value_.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = Atomic(value_[i]);
 }
 
+// The calling thread is thread 0. The atomic counter hands out the steps.
 void RunHogwild(int threads, std::int64_t steps,
                 const std::function<void(int thread, std::int64_t step)>& f) {
   TROOP_CHECK(threads > 0, "{} threads", threads);
@@ -217,6 +231,7 @@ void RunHogwild(int threads, std::int64_t steps,
   const auto run = [&](int thread) {
     for (std::int64_t step = next++; step < steps; step = next++) f(thread, step);
   };
+  // Thread 0 is the caller.
   std::vector<std::thread> others;
   for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
   run(0);

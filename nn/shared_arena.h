@@ -12,36 +12,36 @@
 
 namespace troop {
 
-// Parameters and their optimizer, which are somebody else's, read and changed by several threads at
-// once without locks: Hogwild! (Recht et al. 2011); RMSProp with statistics of all threads as in
+// Parameters and their optimizer, both owned by the caller, read and updated by several threads
+// concurrently without locks: Hogwild! (Recht et al. 2011); RMSProp with shared statistics as in
 // Mnih et al. 2016.
-// Each element is read and written whole (relaxed atomics), but a gradient is not applied as one:
-// others see it half, and a reader gets elements of different times.
+// Each element is read and written atomically (relaxed), but a gradient is not: other threads may
+// see it partially applied, and a reader may get elements of different times.
 //
-// Thread safety: all const and non-const calls but the constructor, from any number of threads;
-// clean under the thread sanitizer. Invariants: with one thread every bit is as nn/optimizer's.
-// kExact: no change of a value is lost, so the sum of changes is there in the end, up to rounding;
-// an optimizer's statistics may lose some. kRacy: changes of one element that meet may lose one.
-// Cost: elementwise and not vectorised; kExact has a compare-and-swap an element. More than one
-// thread pays where gradients are sparse, or computing them is the larger part.
+// Thread safety: all methods except the constructor, from any number of threads; clean under the
+// thread sanitizer. Invariants: with one thread every bit equals that of nn/optimizer. kExact: no
+// change of a value is lost, so the final value is the sum of changes up to rounding; optimizer
+// statistics may lose some. kRacy: concurrent changes of one element may lose one.
+// Cost: elementwise and not vectorized; kExact needs a compare-and-swap per element. More than one
+// thread pays off if gradients are sparse, or expensive to compute.
 class SharedArena {
  public:
   enum class Write : std::uint8_t { kExact, kRacy };
 
-  // `config`: that of `optimizer`. Both outlive it, and nobody else steps or writes meanwhile.
-  // Errors: kInvalidArgument: no such optimizer.
+  // `config` is that of `optimizer`. `value` and `optimizer` must outlive the arena, and must not
+  // be stepped or written otherwise meanwhile. Errors: kInvalidArgument: unknown optimizer.
   static Result<std::unique_ptr<SharedArena>> Make(const Config& config, std::span<float> value,
                                                    Optimizer* optimizer,
                                                    Write write = Write::kExact);
   virtual ~SharedArena() = default;
 
-  // One step with gradient * scale. [P]
+  // One step with gradient * scale, [P].
   void Step(std::span<const float> gradient, float scale, float learning_rate);
-  // As Optimizer::StepParts. REQUIRES: the parts and the groups' counts are [P] each.
+  // Like Optimizer::StepParts. REQUIRES: the parts and the groups' counts are [P] each.
   virtual void StepParts(std::span<const std::span<const float>> parts, float scale,
                          std::span<const Optimizer::Group> groups) = 0;
-  // Of the elements `index` alone; the others' statistics stay as they are. [n] and [n].
-  // REQUIRES: each index is in [0, P), and there once.
+  // Updates only the elements `index`; statistics of the others stay unchanged. [n] and [n].
+  // REQUIRES: indices in [0, P), without duplicates.
   virtual void StepSparse(std::span<const std::int32_t> index, std::span<const float> gradient,
                           float scale, float learning_rate) = 0;
 
@@ -49,7 +49,7 @@ class SharedArena {
   float Get(std::int64_t i) const { return Atomic(value_[std::size_t(i)]); }
   void Read(std::span<float> out) const;  // [P]
   std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
-  // The optimizer learns how many steps it has made. REQUIRES: nobody steps meanwhile.
+  // Stores the step count in the optimizer. REQUIRES: no concurrent steps.
   void CountSteps() { optimizer_->set_steps(std::int64_t(steps())); }
 
  protected:
@@ -68,9 +68,9 @@ class SharedArena {
   std::atomic<std::uint64_t> steps_;
 };
 
-// Learners of one machine on one arena: `threads` threads take the steps 0 … steps - 1, each the
-// next that nobody has, and call f(thread, step). What f draws is keyed by the step, not by who
-// does it. Blocks until all are done. REQUIRES: threads > 0.
+// Runs several learners of one machine on one arena: `threads` threads process the steps 0 … steps
+// - 1, each taking the next free one, and call f(thread, step). Random numbers of f are keyed by
+// the step, not by the thread. Blocks until all are done. REQUIRES: threads > 0.
 void RunHogwild(int threads, std::int64_t steps,
                 const std::function<void(int thread, std::int64_t step)>& f);
 

@@ -1,3 +1,4 @@
+// Implements networks that run as one fused kernel call.
 #include "nn/small_network.h"
 
 #include <algorithm>
@@ -9,17 +10,18 @@
 namespace troop {
 namespace {
 
-// What fits the caches beside the work of an update.
+// Limits under which everything stays in the caches during an update.
 constexpr std::int64_t kActivationBytesMax = 512 << 10;  // of one item
 constexpr std::int64_t kWeightBytesMax = 1 << 20;
 
-// The weights again, transposed where that is faster.
+// A copy of the weights, transposed where that is faster.
 struct SmallPacked final : public Packed {
   explicit SmallPacked(std::int64_t parameters)
       : storage(MutableBuffer::Zeros(std::size_t(parameters) * sizeof(float))) {}
   MutableBuffer storage;
 };
 
+// The cache holds all activations of the batch.
 class SmallNetwork final : public Module {
  public:
   SmallNetwork(const SmallNet& net, const TensorSpec& observation,
@@ -32,7 +34,9 @@ class SmallNetwork final : public Module {
 
   std::span<const ParamSpec> params() const override { return params_; }
 
+  // Inference needs activations in the workspace as well.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    // The kernels are specialized for the observation's type and shape.
     if (in.size() != 1 || in[0].dtype != observation_.dtype ||
         in[0].shape.rank() != observation_.shape.rank() + 1 ||
         !(in[0].shape.DropFirst() == observation_.shape)) {
@@ -62,6 +66,7 @@ class SmallNetwork final : public Module {
                std::span<const Tensor> out, Cache cache) const override {
     const std::int64_t batch = in[0].shape()[0];
     auto* const workspace = reinterpret_cast<float*>(context.workspace.data());
+    // Without Packed the kernels use the weights as they are.
     SmallNetForward call;
     call.batch = batch;
     call.value = context.value.data();
@@ -102,7 +107,7 @@ class SmallNetwork final : public Module {
   const SmallNetKernels& kernels_ = SmallNetKernelsFor(BestCpuLevel());
 };
 
-// Takes the parameters of one layer after the other.
+// Reads the parameters in order and checks their shapes.
 class ParamReader {
  public:
   explicit ParamReader(std::span<const ParamSpec> params) : params_(params) {}
@@ -127,6 +132,7 @@ class ParamReader {
   std::size_t next_ = 0;
 };
 
+// False: unknown activation.
 bool ParseActivation(const std::string& name, Activation* activation) {
   *activation = name == "relu"   ? Activation::kRelu
                 : name == "tanh" ? Activation::kTanh
@@ -134,12 +140,14 @@ bool ParseActivation(const std::string& name, Activation* activation) {
   return *activation != Activation::kNone || name == "none";
 }
 
+// True if the kernels support this convolution.
 bool IsSmallConv(const SmallNetworkSpec& spec, const LayerConfig& layer) {
   const Shape& shape = spec.observation.shape;
   return shape.rank() == 3 && (layer.filters == 16 || layer.filters == 32) && layer.stride >= 1 &&
          layer.kernel >= 1 && layer.kernel <= shape[0] && layer.kernel <= shape[1];
 }
 
+// True if the kernels support all layers.
 bool IsSupported(const SmallNetworkSpec& spec) {
   const DType dtype = spec.observation.dtype;
   if (dtype != DType::kU8 && dtype != DType::kF32) return false;
@@ -158,6 +166,7 @@ bool IsSupported(const SmallNetworkSpec& spec) {
   return spec.actions >= 1 && spec.observation.shape.elements() >= 1;
 }
 
+// Adds the linear head, or both streams of a dueling head.
 void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* params,
              SmallNet* net) {
   net->dueling = spec.dueling;
@@ -167,6 +176,7 @@ void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* p
   }
   const std::int64_t hidden = spec.dueling_units;
   net->stream_count = hidden > 0 ? 2 : 1;
+  // Value stream first, as in the parameter order of MakeDuelingHead.
   for (auto [stream, out] :
        {std::pair{net->value, std::int64_t{1}}, std::pair{net->advantage, spec.actions}}) {
     if (hidden > 0) *stream++ = params->TakeLinear(features, hidden, Activation::kRelu);
@@ -174,12 +184,14 @@ void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* p
   }
 }
 
+// Translates the spec to the kernels' description, with parameter offsets.
 SmallNet Describe(const SmallNetworkSpec& spec, std::span<const ParamSpec> param_specs) {
   ParamReader params(param_specs);
   SmallNet net;
   net.inputs = spec.observation.shape.elements();
   net.input_u8 = spec.observation.dtype == DType::kU8;
   net.input_scale = spec.observation_scale;
+  // Features flow through conv and linear layers into the head.
   std::int64_t features = net.inputs;
   for (const LayerConfig& layer : spec.layers) {
     Activation activation;
@@ -204,8 +216,10 @@ SmallNet Describe(const SmallNetworkSpec& spec, std::span<const ParamSpec> param
 
 }  // namespace
 
+// Checks support first, then the limits of weights and activations.
 std::unique_ptr<Module> MakeSmallNetwork(const SmallNetworkSpec& spec,
                                          std::span<const ParamSpec> params) {
+  // The general network is used instead.
   if (!IsSupported(spec)) return nullptr;
   std::int64_t weights = 0;
   for (const ParamSpec& param : params) weights += param.shape.elements();

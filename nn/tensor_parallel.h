@@ -8,45 +8,46 @@
 #include "nn/module.h"
 #include "nn/tensor_place.h"
 
-// One model on several ranks (Shoeybi et al. 2019, "Megatron-LM", sec. 3). Each rank has a module
-// of its own, with only its slices of the parameters in its layout, and runs the same step of the
-// same batch as the others:
+// Tensor parallelism: one model on several ranks (Shoeybi et al. 2019, "Megatron-LM", sec. 3). Each
+// rank has a module with only its slices of the parameters, and runs the same step of the same
+// batch as the others:
 //   options.tensor = {rank, ranks};  module = MakeTransformer(options)      (nn/transformer.h)
 //   TensorGroup group(collective);   context.tensor = &group                at every step
-//   Forward, a loss, Backward; then group.status() tells whether they were one.
-// Heads, the intermediate size and the vocabulary are shared out by ShareOf, evenly or not; norms,
-// position and type embeddings, pooler and classifier are whole on each rank. Their gradients are
-// too, so no gradient is added up between these ranks: data parallelism adds up those of ranks with
-// the same slices. What is whole stays the same bytes on all ranks where they run the same
-// instruction set (kernels/cpu.h) with the same number of kernel threads: GatherSlices sees to it.
+//   Forward, a loss, Backward; then group.status() is ok if the step was valid.
+// Heads, the intermediate size and the vocabulary are divided by ShareOf, evenly or not; norms,
+// position and type embeddings, pooler and classifier are whole on each rank, and so are their
+// gradients. No gradient is summed between these ranks: data parallelism sums those of ranks with
+// the same slices. Whole tensors stay bit-identical on all ranks if these use the same instruction
+// set (kernels/cpu.h) and number of kernel threads; GatherSlices verifies it.
 namespace troop {
 
+// Traffic of a tensor-parallel group.
 struct TensorTraffic {
   std::uint64_t operations = 0;  // all-reduces
-  std::uint64_t bytes = 0;  // of their tensors: a ring moves 2 (N - 1) / N of it from each rank
+  std::uint64_t bytes = 0;       // of their tensors; a ring sends 2 (N - 1) / N of it per rank
   bool operator==(const TensorTraffic&) const = default;
 };
 
-// A rank's end of the group whose ranks hold the slices, for steps. Rank and size are those of the
-// module's TensorPlace. A failure ends the group for all ranks; then nothing waits or is sent any
-// more: steps go on with numbers that mean nothing, and whoever runs them asks `status`. A rebuilt
-// group is another object. Owner: the thread of the steps; borrows the collective, which others may
-// use between the operations.
+// A rank's endpoint of the tensor-parallel group during steps. Rank and size are those of the
+// module's TensorPlace. A failure ends the group for all ranks; afterwards nothing waits or is
+// sent: steps continue with meaningless values, and their caller must check `status`. A rebuilt
+// group is a new object. Owner: the thread of the steps; references the collective, which others
+// may use between the operations.
 class TensorGroup {
  public:
-  // clock: for `waited`; nullptr: it is not measured.
+  // clock: measures `waited`; nullptr: no measurement.
   explicit TensorGroup(Collective* collective, const Clock* clock = nullptr)
       : collective_(collective), clock_(clock) {}
   TensorPlace place() const { return {collective_->rank(), collective_->size()}; }
 
-  // x = the sum or maximum over the ranks, the same bytes on all. Blocks, at most for the
-  // collective's timeout. Nothing to do for nobody: no operation.
+  // x = the sum or maximum over the ranks, bit-identical on all. Blocks, at most for the
+  // collective's timeout. No operation if x is empty or there is only one rank.
   void Sum(std::span<float> x) { AllReduce(Reduction::kSum, x); }
   void Max(std::span<float> x) { AllReduce(Reduction::kMax, x); }
 
-  // The first failure of an operation; ok: all were done.
+  // First failure of an operation; ok if there is none.
   const Status& status() const { return status_; }
-  // Since it was made.
+  // Totals since construction.
   const TensorTraffic& traffic() const { return traffic_; }
   Duration waited() const { return waited_; }
 
@@ -60,37 +61,39 @@ class TensorGroup {
   Duration waited_{};
 };
 
-// TransformerKernels::cross_entropy of logits of which each rank has its share of the vocabulary:
-// maxima, sums and the labels' logits are exchanged, 3 numbers a row, never the logits.
-//   labels: [rows], of the whole vocabulary, or kIgnoredLabel. logits: [rows, share], and become
-//   scale (softmax - one at the label), the gradient of the rank's. loss: [rows], equal on all.
-// group: nullptr: of one rank. REQUIRES: labels within the vocabulary, the same on all ranks.
+// TransformerKernels::cross_entropy for logits whose vocabulary is divided among the ranks. Only
+// maxima, sums and the labels' logits are exchanged, 3 floats per row, never the logits.
+//   labels: [rows], ids of the whole vocabulary, or kIgnoredLabel. logits: [rows, share]; become
+//   scale (softmax - one-hot label), this rank's slice of the gradient. loss: [rows], equal on all
+//   ranks.
+// group: nullptr for one rank. REQUIRES: labels within the vocabulary, equal on all ranks.
 void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
                         std::span<const std::int32_t> labels, float scale, std::span<float> logits,
                         std::span<float> loss);
 
-// Between the flat buffer of a whole model [P of `whole`] and of a rank's part of it [P of `part`]:
-// values, gradients, or slots of optimizers. Padding is left as it is. REQUIRES: modules of the
-// same options but for the place. O(P of `part`).
+// Copies this rank's slices from the flat buffer of the whole model [P of `whole`] to that of its
+// part [P of `part`]: values, gradients, or optimizer slots. Padding is unchanged. REQUIRES:
+// modules with equal options except for the place. O(P of `part`).
 void TakeSlice(const Module& whole, const Module& part, std::span<const float> from,
                std::span<float> to);
-// The inverse: writes what the rank has into the whole. All ranks' together fill it.
+// The inverse: writes this rank's slices into the whole buffer. All ranks together fill it.
 void PutSlice(const Module& whole, const Module& part, std::span<const float> from,
               std::span<float> to);
-// PutSlice of all ranks, on all ranks: bit for bit, padding 0. All ranks call it. Errors: what
-// ended the group; kInternal: what is whole on each rank differs between them.
+// PutSlice of all ranks, on all ranks: bit for bit, padding 0. All ranks call it. Errors: the
+// failure of the group; kInternal: a tensor that is whole on each rank differs between them.
 Status GatherSlices(Collective& group, const Module& whole, const Module& part,
                     std::span<const float> from, std::span<float> to);
 
-// Whether all of the tensor is on this rank, and so on each.
+// True if each rank holds the whole tensor.
 inline bool IsWhole(const ParamSpec& spec) { return spec.slice.axis < 0; }
-// A slice in memory: of each `length` numbers of the whole tensor it has `run`, from `first` on.
+// Memory layout of a slice: of every `length` elements of the whole tensor it has `run`, beginning
+// at `first`.
 struct SliceRuns {
   std::int64_t length = 0, first = 0, run = 0;
 };
 SliceRuns RunsOf(const ParamSpec& spec);
-// Σ gradient² of what the rank answers for: its slices, and on rank 0 what is whole. Added up over
-// the ranks it is what the whole model's gradient has. O(P).
+// This rank's contribution to Σ gradient²: its slices, and on rank 0 the whole tensors. The sum
+// over the ranks is the norm² of the whole model's gradient. O(P).
 double SliceNormSquared(const Module& part, const TensorPlace& place,
                         std::span<const float> gradient);
 

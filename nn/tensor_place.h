@@ -5,13 +5,13 @@
 
 namespace troop {
 
-// Which rank of how many have a model in parts (nn/tensor_parallel.h).
+// Position of a rank in a tensor-parallel group (nn/tensor_parallel.h).
 struct TensorPlace {
   int rank = 0, ranks = 1;
   bool operator==(const TensorPlace&) const = default;
 };
 
-// A rank's share of n things: as equal as they can be, the first n % ranks ranks with one more.
+// A rank's share of n items: as equal as possible, with one more for the first n % ranks ranks.
 // REQUIRES: 0 <= rank < ranks.
 struct Share {
   std::int64_t first = 0, count = 0;

@@ -1,3 +1,4 @@
+// Implements the models of supervised configs: transformers and the LSTM classifier.
 #include "nn/text_model.h"
 
 #include "nn/lstm_classifier.h"
@@ -6,11 +7,13 @@ namespace troop {
 
 namespace {
 
+// The vocabulary size is counted from data.vocabulary before the model is created.
 Status CheckVocabulary(const Config& config) {
   if (config.model.vocabulary > 0) return Status::Ok();
-  return InvalidArgument("model.vocabulary = 0: the rows of data.vocabulary were not counted");
+  return InvalidArgument("model.vocabulary is 0, must be the number of rows of data.vocabulary");
 }
 
+// Attention has the size of hidden, as has the embedding unless model.embedding is set.
 Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
   const Config::ModelKeys& m = config.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
@@ -26,6 +29,7 @@ Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
 
 }  // namespace
 
+// GELU as in the published models: erf for BERT, tanh for ALBERT.
 Result<TransformerOptions> TextModelOptions(const Config& config) {
   const Config::ModelKeys& m = config.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
@@ -53,6 +57,7 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
   return options;
 }
 
+// The LSTM is not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor) {
   if (config.model.family == "lstm") return MakeLstm(config);
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
@@ -60,6 +65,7 @@ Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const Tensor
   return MakeTransformer(options);
 }
 
+// Two classes: negative and positive.
 EnvSpec ReviewSpec(const Config& config) {
   EnvSpec spec;
   spec.id = "reviews";

@@ -9,14 +9,14 @@
 
 namespace troop {
 
-// The model of a supervised config (IsSupervised): config.model, with the head of
-// learner.algorithm. Errors: kInvalidArgument with the key; model.vocabulary must be known by now.
-// TextModelOptions: of transformers.
+// Options of the transformer in a supervised config (IsSupervised): config.model, with the head of
+// learner.algorithm. Errors: kInvalidArgument with the key; model.vocabulary must be set already.
 Result<TransformerOptions> TextModelOptions(const Config& config);
-// tensor: the part of it that a rank has.
+// Creates the model of a supervised config. tensor: the rank's place in a tensor-parallel group.
 Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor = {});
 
-// Reviews as what roles are told of a run's problem: token ids are observed, a class is chosen.
+// Supervised classification in the form of an environment: token ids are the observation, the class
+// is the action.
 EnvSpec ReviewSpec(const Config& config);
 
 }  // namespace troop

@@ -4,12 +4,12 @@
 
 #include "nn/transformer_parts.h"
 
-// What stands before and behind a transformer's layers. Immutable; any thread, with memory of its
-// own.
+// The parts of a transformer before and after its layers. Immutable; usable on any thread with its
+// own memory.
 namespace troop {
 
-// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`. Of
-// the words a rank has its share of the vocabulary.
+// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
+// With tensor parallelism a rank holds its share of the vocabulary.
 class EmbeddingPart {
  public:
   EmbeddingPart() = default;
@@ -23,7 +23,7 @@ class EmbeddingPart {
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
   void Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
                float* drop_scratch) const;
-  // dy: [T, hidden]; scratch: [T, embedding]. Both are used up.
+  // dy: [T, hidden]; scratch: [T, embedding]. Both are overwritten.
   void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
                 float* scratch, float* drop_scratch) const;
   std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
@@ -36,8 +36,8 @@ class EmbeddingPart {
   LinearPart map_;
 };
 
-// A pooler, with a classifier or without, or the masked-LM head, whose decoder gives the rank's
-// share of the vocabulary.
+// The pooler, with or without a classifier, or the masked-LM head, whose decoder produces the
+// rank's share of the vocabulary.
 class HeadPart {
  public:
   HeadPart() = default;
@@ -46,21 +46,21 @@ class HeadPart {
   std::int64_t rows(std::int64_t sequences, std::int64_t places) const {
     return masked() ? places : sequences;
   }
-  std::int64_t outputs() const;  // of each row
+  std::int64_t outputs() const;  // per row
   struct Kept {
-    float* mid = nullptr;  // pooled [rows, hidden], or what is activated [rows, embedding]
-    float* top = nullptr;  // what the last product takes
-    NormPart::Kept sum;    // masked: of what was activated
+    float* mid = nullptr;  // pooled [rows, hidden], or pre-activations [rows, embedding]
+    float* top = nullptr;  // input of the last product
+    NormPart::Kept sum;    // masked: of the activations
   };
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
-  // The tokens that it reads, rising.
+  // Tokens whose last-layer outputs the head reads, increasing.
   std::span<const std::int32_t> Asked(const TokenBatch& batch) const {
     return masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
   }
-  // x: [rows, hidden], of the tokens asked for; out: [rows, outputs()].
+  // x: [rows, hidden], of the requested tokens; out: [rows, outputs()].
   void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                float* out, float* drop_scratch) const;
-  // dx [rows, hidden] is overwritten. scratch: [rows, the wider of hidden and embedding].
+  // dx [rows, hidden] is overwritten. scratch: [rows, max(hidden, embedding)].
   void Backward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                 const float* dout, float* dx, float* scratch, float* drop_scratch) const;
   std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }

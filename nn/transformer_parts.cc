@@ -1,3 +1,5 @@
+// Implements the parts that token models share: input checks, parameter layout, linear layers,
+// norms and dropout.
 #include "nn/transformer_parts.h"
 
 #include <algorithm>
@@ -11,6 +13,7 @@ const TransformerKernels& Kernels() {
   return kernels;
 }
 
+// The tensor's values, or nothing if it is empty.
 std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
   return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
 }
@@ -27,16 +30,19 @@ Status CheckRate(const char* model, const char* name, float value) {
   return InvalidArgument("{}'s {} = {}: needs 0 <= {} < 1", model, name, value, name);
 }
 
+// Types and dropout keys may be empty, so only the integer inputs are checked here.
 Result<TokenSizes> CheckTokenInputs(std::span<const TensorSpec> in, bool places) {
   if (in.size() != (places ? 5 : 4))
-    return InvalidArgument("a batch of tokens is {} inputs, not {}", places ? 5 : 4, in.size());
+    return InvalidArgument("a token batch has {} inputs, not {}", places ? 5 : 4, in.size());
   for (const std::size_t i : {0, 1, 4}) {
     if (i < in.size() && (in[i].dtype != DType::kI32 || in[i].shape.rank() != 1))
-      return InvalidArgument("input {} of tokens is i32[n], not {}", i, in[i].ToString());
+      return InvalidArgument("input {} of a token batch must be i32[n], is {}", i,
+                             in[i].ToString());
   }
   const TokenSizes sizes{in[0].shape[0], in[1].shape[0] - 1, places ? in[4].shape[0] : 0};
   if (sizes.sequences < 1 || sizes.tokens < sizes.sequences || sizes.tokens > kTokensMax)
-    return InvalidArgument("{} sequences of {} tokens in all", sizes.sequences, sizes.tokens);
+    return InvalidArgument("invalid batch of {} sequences with {} tokens in total", sizes.sequences,
+                           sizes.tokens);
   return sizes;
 }
 
@@ -44,6 +50,7 @@ TokenSizes SizesOf(const TokenBatch& batch) {
   return {batch.tokens(), batch.sequences(), std::int64_t(batch.places.size())};
 }
 
+// Keys are 4 words each, so the array is reinterpreted in place.
 TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& bounds) {
   TROOP_CHECK(in.size() >= 4, "{} inputs", in.size());
   TokenBatch batch{.ids = Numbers(in[0]), .starts = Numbers(in[1]), .types = Numbers(in[2])};
@@ -58,12 +65,14 @@ TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& boun
   return batch;
 }
 
+// Padding between parameters is not part of the gradient.
 void ClearGradient(std::span<const ParamSpec> params, std::span<float> gradient) {
   for (const ParamSpec& spec : params)
     std::ranges::fill(
         gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())), 0.0f);
 }
 
+// Without Packed, products are computed in f32.
 Params ParamsOf(const StepContext& context) {
   const auto* const packed = static_cast<const ComputePacked*>(context.packed);
   return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
@@ -74,6 +83,7 @@ void TellReady(const StepContext& context, std::int64_t from) {
   if (context.watch != nullptr) context.watch->GradientReady(from);
 }
 
+// Matrices and embeddings have weight decay; biases and norms do not.
 std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init,
                               const Slice& slice) {
   const std::int64_t offset = end_;
@@ -98,6 +108,7 @@ LinearPart::LinearPart(ParamLayout& layout, const std::string& name, const Exten
       weight(layout.Weight(name + ".weight", {out, in}, cut_in ? in_.Along(1) : out_.Along(0))),
       bias(layout.Bias(name + ".bias", out, out_.Along(0))) {}
 
+// Row parallel: the products are summed over the ranks before the bias, which is added once.
 void LinearPart::Forward(const Params& params, std::int64_t rows, const float* x, float* y) const {
   params.MatMul({.m = rows, .n = out, .k = in, .transpose_b = true}, x, params.value + weight, 0,
                 y);
@@ -107,6 +118,7 @@ void LinearPart::Forward(const Params& params, std::int64_t rows, const float* x
     AddToRows(rows, n, params.value + bias + i * AlignParams(n), y + i * n, out);
 }
 
+// dw += dyᵀ · x, db += Σ dy.
 void LinearPart::AddGradient(const Params& params, std::int64_t rows, const float* x,
                              const float* dy) const {
   if (params.gradient == nullptr || rows == 0) return;
@@ -121,7 +133,7 @@ void LinearPart::Backward(const Params& params, std::int64_t rows, const float* 
                           float beta, float* dx) const {
   AddGradient(params, rows, x, dy);
   if (dx == nullptr) return;
-  // What was in dx is all ranks': it enters their sum once.
+  // dx is equal on all ranks, so only one adds it to their sum.
   const float keep = cut_out && !params.first_rank() ? 0 : beta;
   params.MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, keep, dx);
   if (cut_out) params.Sum(rows * in, dx);
@@ -133,6 +145,7 @@ NormPart::NormPart(ParamLayout& layout, const std::string& name, std::int64_t n_
       beta(layout.Bias(name + ".bias", n_)),
       epsilon(epsilon_) {}
 
+// The input is kept, and its mean and 1 / deviation per row.
 NormPart::Kept NormPart::TakeKept(Arena& arena, std::int64_t rows) const {
   Kept kept;
   kept.x = TakeFloats(arena, rows * n);
@@ -146,6 +159,7 @@ void NormPart::Forward(const Params& params, std::int64_t rows, const Kept& kept
                        kept.mean, kept.rstd);
 }
 
+// The kernel always accumulates gradients; unwanted ones go to scratch.
 void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
                         float* dx, float* scratch) const {
   const bool wanted = params.gradient != nullptr;
@@ -155,6 +169,7 @@ void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kep
                                 wanted ? params.gradient + beta : scratch + n);
 }
 
+// Factors are generated in blocks, from the site's counter-based random numbers.
 void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
           float* scratch) {
   for (std::int64_t i = 0; i < n; i += kDropScratch) {
@@ -164,15 +179,16 @@ void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t 
   }
 }
 
+// Site and element number determine the factor, not the position in the batch.
 void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
                 std::int64_t width, float* x, float* scratch) {
   if (batch.dropout.empty() || rate == 0) return;
-  std::size_t next = 0;  // of those asked for
+  std::size_t next = 0;  // index into `asked`
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
     const std::int32_t first = batch.starts[s], end = batch.starts[s + 1];
     const DropoutSite here{batch.dropout[s], site};
     if (!asked) Drop(here, rate, 0, (end - first) * width, x + first * width, scratch);
-    // Elements are counted through all tokens, whoever is asked for.
+    // The counter covers all tokens, so requested rows get the same factors.
     for (; asked && next < asked->size() && (*asked)[next] < end; ++next) {
       Drop(here, rate, ((*asked)[next] - first) * width, width, x + std::int64_t(next) * width,
            scratch);

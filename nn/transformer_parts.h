@@ -11,11 +11,11 @@
 #include "nn/arena.h"
 #include "nn/transformer.h"
 
-// What the parts of a transformer, and of other models of tokens, share: their inputs, where
-// parameters lie, and the steps that all parts take. All on borrowed memory of the caller's; f32.
+// Common parts of token models: inputs, parameter layout, and shared steps. All work on memory of
+// the caller, in f32.
 namespace troop {
 
-// Sizes that keep every product of three of them far from overflow.
+// Limits that keep every product of three sizes far from overflow.
 inline constexpr std::int64_t kSizeMax = 1 << 20;
 inline constexpr std::int64_t kTokensMax = 1 << 24;
 
@@ -24,20 +24,21 @@ Status CheckSize(const char* model, const char* name, std::int64_t value,
                  std::int64_t most = kSizeMax);
 Status CheckRate(const char* model, const char* name, float value);  // 0 <= value < 1
 
-// What MakePlan learns of a batch of tokens (nn/transformer.h), and Forward reads of it.
+// Sizes of a token batch (nn/transformer.h), which MakePlan derives from the specs and Forward from
+// the data.
 struct TokenSizes {
   std::int64_t tokens = 0, sequences = 0, places = 0;
 };
-// `places`: whether they are among the inputs. Errors: kInvalidArgument.
+// `places`: true if they are among the inputs. Errors: kInvalidArgument.
 Result<TokenSizes> CheckTokenInputs(std::span<const TensorSpec> in, bool places);
 TokenSizes SizesOf(const TokenBatch& batch);
-// The inputs as they are. What is out of bounds would be read from memory, so it aborts.
+// View of the inputs. Aborts on a value out of bounds, which would be used as a memory offset.
 TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& bounds);
 
-// Zeros for the gradients of `params`, and not for what is between them.
+// Zeroes the gradients of `params`, but not the padding between them.
 void ClearGradient(std::span<const ParamSpec> params, std::span<float> gradient);
 
-// What f takes of an arena, in bytes.
+// Bytes that f takes from an arena.
 template <class F>
 std::size_t BytesTaken(F f) {
   constexpr std::size_t kPlenty = std::size_t{1} << 62;
@@ -47,7 +48,7 @@ std::size_t BytesTaken(F f) {
   return kPlenty - arena.rest().size();
 }
 
-// Lays parameters out one after the other.
+// Assigns consecutive offsets to parameters.
 class ParamLayout {
  public:
   using Slice = ParamSpec::Slice;
@@ -64,7 +65,7 @@ class ParamLayout {
   std::int64_t Sinusoids(const std::string& name, const Shape& shape) {
     return Add(name, shape, ParamSpec::Init::kSinusoids, {});
   }
-  // U(±1/sqrt(fan_in)); decays where it is a matrix.
+  // U(±1/sqrt(fan_in)); matrices have weight decay.
   std::int64_t Uniform(const std::string& name, const Shape& shape, std::int64_t fan_in) {
     const std::int64_t offset = Add(name, shape, ParamSpec::Init::kUniformFanIn, {});
     specs_.back().fan_in = fan_in;
@@ -83,7 +84,7 @@ class ParamLayout {
   std::int64_t end_ = 0;
 };
 
-// What a rank has of n numbers of a layer; of one rank, all of them.
+// A rank's share of a layer dimension of size n; the whole of it for one rank.
 struct Extent {
   std::int64_t whole = 0;
   Share share;
@@ -97,38 +98,40 @@ struct Extent {
   }
 };
 
-// Parameters and their gradient (nullptr: none is wanted), and what is computed with them.
+// Parameters, their gradient (nullptr: not wanted), and how to compute with them.
 struct Params {
   const float* value = nullptr;
   float* gradient = nullptr;
   DType compute = DType::kF32;    // kBF16: operands of products are rounded to it (MatMulBF16)
-  TensorGroup* tensor = nullptr;  // of slices
+  TensorGroup* tensor = nullptr;  // for slices
   void MatMul(const MatMulShape& shape, const float* a, const float* b, float beta,
               float* c) const {
     (compute == DType::kBF16 ? MatMulBF16 : troop::MatMul)(shape, a, b, beta, c);
   }
-  // x [n] = the ranks' sum of what each has of it.
+  // x [n] = the sum over the ranks.
   void Sum(std::int64_t n, float* x) const { tensor->Sum({x, std::size_t(n)}); }
   bool first_rank() const { return tensor == nullptr || tensor->place().rank == 0; }
 };
 
-// All that is packed: which precision products are computed in. Weights are taken as they lie.
+// Packed form that only selects the precision of products; weights are used in place.
 struct ComputePacked final : Packed {
   explicit ComputePacked(DType dtype) : compute(dtype) {}
   const DType compute;
 };
-// REQUIRES: context.packed, where there is one, is a ComputePacked.
+// REQUIRES: context.packed is a ComputePacked or nullptr.
 Params ParamsOf(const StepContext& context);
-void TellReady(const StepContext& context, std::int64_t from);  // to context.watch, if any
+// Reports a completed gradient range to context.watch, if any.
+void TellReady(const StepContext& context, std::int64_t from);
 
-// y [rows, out] = x [rows, in] · wᵀ + b. A rank that has some of the outputs ("column parallel",
-// Shoeybi et al. 2019, sec. 3) takes all of x, and the gradients of x are added up over the ranks;
-// one that has some of the inputs ("row parallel") gives all of y, the ranks' sum, and b is whole.
+// y [rows, out] = x [rows, in] · wᵀ + b. A rank with a share of the outputs ("column parallel",
+// Shoeybi et al. 2019, sec. 3) takes all of x, and the gradients of x are summed over the ranks; a
+// rank with a share of the inputs ("row parallel") produces all of y as the sum over the ranks, and
+// b is whole.
 struct LinearPart {
   std::int64_t in = 0, out = 0;  // on this rank
   bool cut_in = false, cut_out = false;
   std::int64_t weight = 0, bias = 0;  // offsets
-  // The bias's, which lie one behind the other, each aligned: queries', keys', values'.
+  // Number of consecutive biases, each aligned: queries, keys, values.
   std::int64_t biases = 1;
 
   LinearPart() = default;
@@ -137,11 +140,11 @@ struct LinearPart {
   // dx = dy · w + beta dx; nullptr: not wanted.
   void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
                 float beta, float* dx) const;
-  // The half of it that adds to the gradients of w and b.
+  // The part of Backward that accumulates the gradients of w and b.
   void AddGradient(const Params& params, std::int64_t rows, const float* x, const float* dy) const;
 };
 
-// Layer norm over `n`, with what backward needs of its input: mean and rstd, [rows] each.
+// Layer norm over `n`. Keeps its input, and mean and rstd, [rows] each, for backward.
 struct NormPart {
   std::int64_t n = 0;
   std::int64_t gamma = 0, beta = 0;  // offsets
@@ -153,9 +156,9 @@ struct NormPart {
   NormPart() = default;
   NormPart(ParamLayout& layout, const std::string& name, std::int64_t n, float epsilon);
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
-  // y of kept.x, which the caller has filled.
+  // y from kept.x, which the caller has filled.
   void Forward(const Params& params, std::int64_t rows, const Kept& kept, float* y) const;
-  // dx may be dy. Without a gradient to add to, `scratch` [2 n] takes what nobody wants.
+  // dx may be dy. Without a gradient, `scratch` [2 n] receives the unused results.
   void Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
                 float* dx, float* scratch) const;
 };
@@ -168,21 +171,20 @@ inline std::span<std::int32_t> TakeInts(Arena& arena, std::int64_t n) {
   return {reinterpret_cast<std::int32_t*>(bytes.data()), std::size_t(n)};
 }
 
-// The tokens whose outputs of a layer are asked for, rising; without: all of them. Whoever reads
-// few of the last layer's outputs need not have the others made: they are keys and values there, no
-// more.
+// Tokens whose layer outputs are requested, increasing; nullopt: all. A reader of few outputs of
+// the last layer saves computing the others: they are only keys and values there.
 using AskedTokens = std::optional<std::span<const std::int32_t>>;
 
-// Floats that Drop computes factors in.
+// Floats of scratch in which Drop computes factors.
 inline constexpr std::int64_t kDropScratch = 4096;
-// x [n] times the factors of the elements from `first` on.
+// Applies dropout: x [n] times the factors of the elements from `first` on.
 void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
           float* scratch);
-// x [T, width], or of those asked for, times the factors of `site`, each sequence's counted from
-// its first token.
+// Applies dropout to x [T, width], or the rows of requested tokens; the factors of `site` are
+// counted from each sequence's first token.
 void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
                 std::int64_t width, float* x, float* scratch);
-// x [B, width], a row a sequence.
+// Applies dropout to x [B, width], one row per sequence.
 void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
                    float* x, float* scratch);
 

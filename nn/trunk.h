@@ -11,21 +11,21 @@
 #include "core/spec.h"
 #include "nn/layers.h"
 
-// What the networks of a config are put together from: a layer that takes observations, and the
-// layers of a list.
+// Building blocks of the networks of a config: the input layer, and the layers of a list.
 namespace troop {
 
-// Whether networks can take these observations. Errors: kInvalidArgument.
+// Checks that networks support these observations. Errors: kInvalidArgument.
 Status CheckObservation(const Config& config, const EnvSpec& env);
-// Why the network may learn little of pictures; empty: it takes them as such, or there are none.
+// Reason why the network may learn little from images; empty if it has conv2d layers, or there are
+// no images.
 std::string PictureAdvice(const Config& config, const EnvSpec& env);
 
-// Whose pictures must be brought into the order that conv2d takes, when `first` is the first layer.
-// nullopt: all is as it should be, or wrong, as AppendLayers says.
+// Images that must be rearranged for conv2d if `first` is the first layer. nullopt: they are in the
+// right layout, or invalid, which AppendLayers reports.
 std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,
                                        const LayerConfig& first);
 
-// What stands before the layers: [B, ...NetworkInput] → [B, ...shape]. Errors: kInvalidArgument.
+// The input layer: [B, ...NetworkInput] → [B, ...shape]. Errors: kInvalidArgument.
 struct TrunkInput {
   std::unique_ptr<Module> module;
   Shape shape;
@@ -33,8 +33,8 @@ struct TrunkInput {
 Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
                                   const LayerConfig& first);
 
-// Appends layers[begin, end) as "layers.<index>". shape: of what comes in, then of what goes out,
-// without the batch. key: what the list is called in the config. Errors: kInvalidArgument.
+// Appends layers[begin, end) as "layers.<index>". shape: of the input, then of the output, without
+// the batch. key: the list's key in the config. Errors: kInvalidArgument.
 struct LayerRange {
   std::string_view key;
   const std::vector<LayerConfig>& layers;
@@ -42,7 +42,7 @@ struct LayerRange {
 };
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
 
-// network.layers; where there are none, two linear layers of 64.
+// network.layers; if empty, two linear layers of 64.
 std::vector<LayerConfig> LayersOf(const Config& config);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements the value forms: their checks, mean values, and gradients.
 #include "nn/value_form.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@ namespace troop {
 
 using Kind = ValueForm::Kind;
 
+// An unknown critic gives a scalar; CheckValueForm reports it.
 ValueForm ValueFormOf(const Config& config) {
   const Config::LearnerKeys& l = config.learner;
   if (l.critic == "categorical") return {Kind::kCategorical, l.atoms, l.v_min, l.v_max};
@@ -16,24 +18,29 @@ ValueForm ValueFormOf(const Config& config) {
   return {};
 }
 
+// Atoms must increase strictly: their spacing is a divisor.
 Status CheckValueForm(const Config& config) {
   const Config::LearnerKeys& l = config.learner;
   const ValueForm form = ValueFormOf(config);
   if (l.critic != "scalar" && form.kind == Kind::kScalar) {
     return InvalidArgument(
-        "learner.critic is \"{}\"; known are \"scalar\", \"categorical\", \"quantile\"", l.critic);
+        "learner.critic is \"{}\"; valid are \"scalar\", \"categorical\", \"quantile\"", l.critic);
   }
   if (form.kind == Kind::kCategorical && (l.atoms < 2 || !(l.v_min < l.v_max))) {
-    return InvalidArgument("learner.atoms = {} from v_min = {} to v_max = {}; at least 2, upwards",
-                           l.atoms, l.v_min, l.v_max);
+    return InvalidArgument(
+        "learner.atoms is {} (at least 2) from v_min = {} to v_max = {}, which must increase",
+        l.atoms, l.v_min, l.v_max);
   }
-  if (form.numbers < 1) return InvalidArgument("learner.atoms is {}; at least 1", l.atoms);
+  if (form.numbers < 1) return InvalidArgument("learner.atoms is {}, must be at least 1", l.atoms);
   return Status::Ok();
 }
 
+// Scalar: a copy. Categorical: the mean of the atoms. Quantile: the mean of the quantiles, summed
+// in f64.
 void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span<float> q) {
   const auto k = std::size_t(form.numbers);
-  TROOP_CHECK(out.size() == q.size() * k, "{} numbers of {} values of {}", out.size(), q.size(), k);
+  TROOP_CHECK(out.size() == q.size() * k, "{} outputs for {} values of size {}", out.size(),
+              q.size(), k);
   switch (form.kind) {
     case Kind::kScalar:
       std::ranges::copy(out, q.begin());
@@ -48,6 +55,7 @@ void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span
   }
 }
 
+// The mean of scalars and quantiles is linear, so their gradient is constant.
 void ExpectedValueGradient(const ValueForm& form, std::span<const float> out, double scale,
                            std::span<float> dout) {
   if (form.kind == Kind::kCategorical) {

@@ -1,4 +1,4 @@
-// Linear and conv2d: one kernel, one weight, one bias.
+// Implements linear and conv2d layers, which share everything except their kernel.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -18,6 +18,7 @@ struct WeightedPacked final : Packed {
   std::unique_ptr<LayerKernel> kernel;
 };
 
+// Differences between the two kinds of layer.
 struct WeightedOptions {
   const char* name;
   std::int64_t in;  // elements per row
@@ -28,8 +29,11 @@ struct WeightedOptions {
   std::function<std::unique_ptr<LayerKernel>(const KernelOptions&)> make_kernel;
 };
 
+// Parameters: weight, then bias. The cache holds the output if there is an activation, from which
+// its derivative is computed.
 class WeightedLayer final : public Module {
  public:
+  // The bias begins at the next cache line.
   explicit WeightedLayer(WeightedOptions options) : options_(std::move(options)) {
     const auto init = ParamSpec::Init::kUniformFanIn;
     const std::int64_t bias_at = AlignParams(options_.weight.elements());
@@ -39,6 +43,7 @@ class WeightedLayer final : public Module {
 
   std::span<const ParamSpec> params() const override { return params_; }
 
+  // The workspace holds the gradient before the activation.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_RETURN_IF_ERROR(CheckInput(in, options_.in, options_.name));
     const TensorSpec out{DType::kF32, options_.out.Prepend(in[0].shape[0])};
@@ -61,6 +66,7 @@ class WeightedLayer final : public Module {
     static_cast<WeightedPacked*>(packed)->kernel->Pack(Weights(value));
   }
 
+  // Without Packed the weights are packed for this call only.
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
@@ -83,12 +89,14 @@ class WeightedLayer final : public Module {
     const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
     CheckDType(packed, in[0]);
     const std::int64_t batch = in[0].dim(0);
+    // 1. The gradient before the activation, in the kernel's type.
     const void* dz = dout[0].bytes().data();
     if (options_.activation != Activation::kNone || dout[0].dtype() != packed.compute) {
       ActivationBackward(options_.activation, dout[0].elements(), cache.data(), dz, dout[0].dtype(),
                          context.workspace.data(), packed.compute);
       dz = context.workspace.data();
     }
+    // 2. Gradients of the parameters, and of the input if wanted.
     if (!context.gradient.empty()) {
       packed.kernel->BackwardWeight(
           batch, in[0].bytes().data(), dz,
@@ -109,6 +117,7 @@ class WeightedLayer final : public Module {
     TROOP_CHECK(in.dtype() == packed.compute, "{} computes in {}, its input is {}", options_.name,
                 DTypeName(packed.compute), DTypeName(in.dtype()));
   }
+  // Packs the weights for one call.
   template <class F>
   void WithPacked(StepContext context, F&& run) const {
     const auto packed = MakePacked(Precision::kF32);
@@ -123,6 +132,7 @@ class WeightedLayer final : public Module {
 
 }  // namespace
 
+// A linear layer flattens its input.
 std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units, Activation activation) {
   return std::make_unique<WeightedLayer>(
       WeightedOptions{.name = "linear",
@@ -136,6 +146,7 @@ std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units, Activati
                       }});
 }
 
+// Fan-in: inputs of one filter application.
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& o) {
   const ConvShape shape{o.height, o.width, o.channels, o.filters, o.kernel, o.stride};
   return std::make_unique<WeightedLayer>(WeightedOptions{

@@ -1,3 +1,4 @@
+// Implements the passes of a Q-network on a GPU.
 #include "nn/cuda/q_network.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@ namespace troop::cuda {
 QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
                    Precision precision, std::int64_t rows, std::int64_t backward_rows)
     : plans_(plans), spec_(spec), precision_(precision) {
+  // Scratch of the convolutions' weight gradients; shared, because they run one after the other.
   std::int64_t scratch = 16;
   for (const QLayer& layer : spec.layers) {
     if (layer.convolution)
@@ -18,6 +20,7 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
   const auto elements = [&](std::int64_t n) {
     return Bytes(device, n * ElementBytes(ElementType(precision)), "activations");
   };
+  // Activations of a forward pass of n rows.
   const auto make = [&](std::int64_t n) {
     Kept kept;
     if (!TakesBytes()) kept.input = elements(n * spec.input_elements);
@@ -32,6 +35,7 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
     kept.advantage = DeviceArray<float>(device, n * spec.outputs(), "advantages");
     return kept;
   };
+  // Two sets: one kept for Backward, one for passes in between (the target network).
   kept_ = make(rows);
   passing_ = make(rows);
   for (const QLayer& layer : spec.layers)
@@ -46,6 +50,7 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
   scratch_ = Bytes(device, scratch, "partial sums of convolutions' gradients");
 }
 
+// The first convolution scales bytes itself; otherwise they are converted first.
 bool QNetwork::TakesBytes() const {
   return spec_.input == DType::kU8 && spec_.layers[0].convolution;
 }
@@ -55,8 +60,10 @@ const void* QNetwork::Weight(const QWeights& weights, const QLayer& layer) const
   return weights.value + layer.weight;
 }
 
+// One fused call per layer: product, bias and activation.
 void QNetwork::ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer,
                             std::int64_t rows, const ConvInput& input, void* y, DType y_dtype) {
+  // Biases are f32, except in linear layers with bf16 output.
   const float* const bias = weights.value + layer.bias;
   if (layer.convolution) {
     ConvForward(stream, precision_, layer.conv, layer.activation, rows, input,
@@ -75,7 +82,7 @@ ConvInput QNetwork::InputOf(const Kept& kept, const void* observation) const {
   return {kept.input.data(), ElementType(precision_), 1};
 }
 
-// advantage: where that head, or q itself, goes; what else there is goes into `kept`.
+// `advantage` receives that head's output, or q itself; all other outputs go into `kept`.
 void QNetwork::Compute(Stream& stream, const QWeights& weights, std::int64_t rows,
                        const void* observation, const Kept& kept, float* advantage) {
   const DType element = ElementType(precision_);
@@ -88,6 +95,7 @@ void QNetwork::Compute(Stream& stream, const QWeights& weights, std::int64_t row
     ForwardLayer(stream, weights, spec_.layers[i], rows, x, kept.out[i].data(), element);
     x = {kept.out[i].data(), element, 1};
   }
+  // The head: hidden layers of both streams, then their outputs.
   ConvInput of_value = x, of_advantage = x;
   if (spec_.hidden()) {
     ForwardLayer(stream, weights, spec_.value_hidden, rows, x, kept.value_hidden.data(), element);
@@ -118,6 +126,7 @@ QHeads QNetwork::ForwardHeads(Stream& stream, const QWeights& weights, std::int6
 
 QHeadGradients QNetwork::head_gradients() const { return {dvalue_.data(), dadvantage_.data()}; }
 
+// Forks the second stream at the current point of `stream`; Backward joins it at its end.
 template <class Work>
 void QNetwork::Beside(Stream& stream, bool beside, const Work& work) {
   if (!beside) return work(stream, plans_);
@@ -126,6 +135,7 @@ void QNetwork::Beside(Stream& stream, bool beside, const Work& work) {
   work(aside_->stream, aside_->plans);
 }
 
+// Parameter gradients do not feed into later work, so they may run on the second stream.
 void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer, std::int64_t rows,
                                const ConvInput& input, const void* dz, float* gradient) {
   float* dweight = gradient + layer.weight;
@@ -140,7 +150,7 @@ void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer,
   });
 }
 
-// dx = dz W, of the trunk's last output: its gradient before the relu, where it is one.
+// dx = dz W, the gradient of the layer below, before its activation.
 void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer,
                             std::int64_t rows, const void* dz, const QLayer& below,
                             const void* below_out, void* dx) {
@@ -151,13 +161,15 @@ void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLaye
     LinearBackwardData(stream, plans_, precision_, layer.linear, rows, Weight(weights, layer), dz,
                        relu_of, dx);
   }
+  // relu is fused into the kernels, tanh is a separate one.
   if (below.activation == Activation::kTanh) {
     ActivationBackward(stream, Activation::kTanh, ElementType(precision_), rows * below.out(),
                        below_out, dx, dx);
   }
 }
 
-// The gradient of the head's parameters; into the last gradient_ that of the trunk's last sums.
+// Computes the gradients of the head's parameters, and that of the trunk's last pre-activations
+// into the last gradient_.
 void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights, std::int64_t rows,
                             float* gradient) {
   const DType element = ElementType(precision_);
@@ -168,6 +180,7 @@ void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights
     return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
                         gradient_.back().data());
   }
+  // Dueling: output layers of both streams, then their hidden layers.
   const QLayer *first = &spec_.value, *second = &spec_.advantage;
   const void *dfirst = dvalue_.data(), *dsecond = dadvantage_.data();
   ConvInput of_first = x, of_second = x;
@@ -187,8 +200,9 @@ void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights
     BackwardWeights(stream, beside, *first, rows, x, dfirst, gradient);
     BackwardWeights(stream, beside, *second, rows, x, dsecond, gradient);
   }
-  // The trunk feeds both streams: their gradients add up before its activation's derivative.
+  // The trunk feeds both streams: sum their gradients before its activation's derivative.
   for (const auto& [layer, dz] : {std::pair(first, dfirst), std::pair(second, dsecond)}) {
+    // The second product accumulates (beta = 1).
     MatMulArgs args;
     args.shape = {.m = rows, .n = layer->linear.in, .k = layer->linear.out};
     args.precision = precision_;
@@ -199,16 +213,19 @@ void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights
     args.beta = layer == second ? 1 : 0;
     MatMul(stream, plans_, args);
   }
+  // Then through the activation of the trunk's last layer.
   if (last.activation != Activation::kNone) {
     ActivationBackward(stream, last.activation, element, rows * last.out(), x.x,
                        gradient_.back().data(), gradient_.back().data());
   }
 }
 
+// From the head down; the input of the first layer needs no gradient.
 void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
                         const void* observation, float* gradient, const Ready& ready) {
-  // Parts are told ready in the stream's order.
+  // Ready ranges must follow the stream's order, so a second stream is used only without `ready`.
   const bool beside = !ready;
+  // The loss has written the heads' gradients.
   BackwardHead(stream, beside, weights, rows, gradient);
   const DType element = ElementType(precision_);
   for (std::size_t i = spec_.layers.size(); i-- > 0;) {
@@ -217,13 +234,14 @@ void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t ro
     const ConvInput x =
         i == 0 ? InputOf(kept_, observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
     BackwardWeights(stream, beside, layer, rows, x, dz, gradient);
-    // Layers have their parameters one behind the other, and the head behind them all.
+    // Parameters are in layer order, the head's last.
     if (ready) ready(i == 0 ? 0 : std::min(layer.weight, layer.bias));
     if (i == 0) break;
     BackwardInto(stream, weights, layer, rows, dz, spec_.layers[i - 1], x.x,
                  gradient_[i - 1].data());
   }
   if (!beside) return;
+  // Later work on `stream` must see all gradients.
   aside_->joined.Record(aside_->stream);
   stream.Wait(aside_->joined);
 }

@@ -1,3 +1,4 @@
+// Implements the transformer on a GPU: parameter layout, memory of a step, and both passes.
 #include "nn/cuda/transformer.h"
 
 #include <algorithm>
@@ -16,10 +17,11 @@ std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/encoder_
   return std::uint32_t(1 + 3 * use) + which;
 }
 
+// Assigns offsets in the order of nn/transformer_parts.h, and records the flags per block.
 class Layout {
  public:
   explicit Layout(TransformerSpec* spec) : spec_(spec) {}
-  // cut: each part has its own of it.
+  // Adds n parameters; `cut`: each rank has different ones.
   std::int64_t Add(std::int64_t n, bool decays, bool cut) {
     const std::int64_t at = end_, blocks = (n + kParameterBlock - 1) / kParameterBlock;
     spec_->spared.insert(spec_->spared.end(), std::size_t(blocks), decays ? 0 : 1);
@@ -49,6 +51,7 @@ class Layout {
 
 }  // namespace
 
+// Same order and padding as the CPU's ParamLayout: embeddings, layers, head.
 void LayOut(TransformerSpec* spec) {
   spec->spared.clear();
   spec->whole.clear();
@@ -65,7 +68,7 @@ void LayOut(TransformerSpec* spec) {
   for (std::int64_t i = 0; i < (spec->albert ? 1 : spec->layers); ++i) {
     TransformerSpec::Layer layer;
     layer.begin = layout.end();
-    // A multiple of 16 (CheckForm): queries', keys' and values' lie without gaps.
+    // A multiple of 16 (CheckForm), so queries, keys and values are contiguous.
     layout.Linear(hidden, 3 * spec->heads_wide(), &layer.qkv, Cut::kOut);
     layout.Linear(spec->heads_wide(), hidden, &layer.attention_out, Cut::kIn);
     layout.Norm(hidden, &layer.norm1);
@@ -85,19 +88,20 @@ void LayOut(TransformerSpec* spec) {
   spec->parameters = layout.end();
 }
 
+// Limits of the attention kernels, and alignment of the ranks' shares.
 std::string Transformer::CheckForm(const TransformerSpec& spec, Precision precision) {
   const std::int64_t width = spec.width();
   if (precision == Precision::kBF16 && width != kTensorCoreWidth) {
     return "heads of " + std::to_string(width) +
-           " numbers; on a GPU attention in bf16 takes heads of 64";
+           " elements; on a GPU, attention in bf16 needs heads of 64";
   }
   if (width > kAttentionWidthMax)
-    return "heads of " + std::to_string(width) + " numbers; on a GPU they have at most 256";
+    return "heads of " + std::to_string(width) + " elements; on a GPU they may have at most 256";
   for (int rank = 0; spec.cut() && rank < spec.place.ranks; ++rank) {
     const std::int64_t heads = ShareOf(spec.heads, {rank, spec.place.ranks}).count;
     if (heads * width % kParameterBlock == 0) continue;
-    return "a part of the model with " + std::to_string(heads) + " heads of " +
-           std::to_string(width) + " numbers; on a GPU a part has a multiple of 16 of them";
+    return "a tensor-parallel rank with " + std::to_string(heads) + " heads of " +
+           std::to_string(width) + " elements; on a GPU the total must be a multiple of 16";
   }
   return {};
 }
@@ -115,10 +119,11 @@ Transformer::Transformer(Device& device, MatMulPlans& plans, const TransformerSp
 
 namespace {
 
+// True if attention dropout is stored as a mask: bf16 only.
 bool DrawsScores(const TransformerSpec& spec, Precision precision) {
   return precision == Precision::kBF16 && spec.attention_dropout > 0;
 }
-// For batches of that many tokens, however many sequences they are, of any lengths.
+// Upper bound for any division of the tokens into sequences.
 std::int64_t ScoresWords(const TransformerSpec& spec, std::int64_t tokens) {
   return KeptScoresWords(tokens, tokens, spec.positions, spec.head_share().count);
 }
@@ -133,10 +138,12 @@ DType Transformer::output_dtype() const { return spec_.masked() ? element_ : DTy
 Transformer::Bytes Transformer::Elements(std::int64_t n, const char* what) {
   return Bytes(device_, n * ElementBytes(element_), what);
 }
+// Input, mean and 1 / deviation of a layer norm.
 Transformer::KeptNorm Transformer::MakeKeptNorm(std::int64_t rows, std::int64_t n) {
   return {Elements(rows * n, "activations"), Floats(device_, rows, "rows' means"),
           Floats(device_, rows, "rows' deviations")};
 }
+// The dropout mask is stored only for training in bf16.
 Transformer::KeptAttention Transformer::MakeKeptAttention(std::int64_t tokens) {
   const char* const what = "activations";
   const std::int64_t heads = tokens * spec_.heads_wide();
@@ -150,6 +157,7 @@ Transformer::KeptAttention Transformer::MakeKeptAttention(std::int64_t tokens) {
   }
   return kept;
 }
+// Activations after the attention.
 Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
   const char* const what = "activations";
   const std::int64_t narrow = rows * spec_.hidden, wide = rows * spec_.wide_share().count;
@@ -163,15 +171,18 @@ Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
   return kept;
 }
 
+// Grows the memory for a batch, by 1/8 more than needed so that slightly larger batches do not
+// reallocate. Waits for the device before freeing memory in use.
 void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
   const std::int64_t tokens = batch.sequences.tokens;
+  // Peers must finish first, because the host waits for the device below.
   const bool grows = tokens > tokens_ || batch.rows > rows_ || (keep && !trains_);
   if (grows && peers_ != nullptr) peers_->Settle();
   if (tokens > tokens_ || (keep && !trains_)) {
     tokens_ = std::max(tokens_, tokens + tokens / 8);
     trains_ = trains_ || keep;
     device_.Synchronize();
-    // First goes what there was: both would be a lot.
+    // Free the old memory first: both together may not fit.
     attention_.clear();
     between_.clear();
     outs_.clear();
@@ -181,7 +192,7 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     embedding_sum_ = MakeKeptNorm(tokens_, spec_.embedding);
     embedded_ = Elements(tokens_ * spec_.embedding, "activations");
     if (spec_.albert) mapped_ = Elements(tokens_ * spec_.hidden, "activations");
-    // Without a backward a layer's output is the next one's input, and that is all.
+    // Inference needs only the input and output of a layer: two alternating sets.
     const std::int64_t most = recomputes() ? 1 : trains_ ? spec_.layers : 2;
     for (std::int64_t i = 0; i < std::min(spec_.layers, most); ++i)
       attention_.push_back(MakeKeptAttention(tokens_));
@@ -189,6 +200,7 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
       between_.push_back(MakeKeptRows(tokens_));
     for (std::int64_t i = 0; recomputes() && i < spec_.layers - 1; ++i)
       outs_.push_back(Elements(tokens_ * spec_.hidden, "activations"));
+    // Gradients of activations.
     if (trains_) {
       const char* const what = "gradients of activations";
       const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
@@ -199,6 +211,7 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
       delta_ = Floats(device_, tokens_ * spec_.head_share().count, "softmaxes' sums");
     }
   }
+  // Memory of the last layer's rows and of the head.
   if (batch.rows > rows_) {
     device_.Synchronize();
     rows_ = batch.rows + batch.rows / 8;
@@ -214,6 +227,7 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     }
   }
   const std::int64_t widest = std::max({3 * spec_.hidden, spec_.intermediate, spec_.embedding});
+  // Workspace of the bias gradients.
   const std::int64_t sums = std::max(SumRowsWorkspace(tokens_, widest),
                                      SumRowsWorkspace(rows_, std::max(widest, spec_.vocabulary)));
   if (trains_ && sums > sum_workspace_.size()) {
@@ -223,13 +237,15 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
   }
 }
 
-// As Reserve takes it.
+// Must match the allocations of Reserve.
 std::int64_t Transformer::StepBytes(const TransformerSpec& spec, Precision precision,
                                     std::int64_t tokens, std::int64_t rows) {
   const std::int64_t element = ElementBytes(ElementType(precision));
   const std::int64_t hidden = spec.hidden, widest = std::max(hidden, spec.embedding);
   const std::int64_t heads = spec.heads_wide(), lse = 4 * spec.head_share().count;
   const std::int64_t wide = spec.wide_share().count, norm = 2 * 4;  // mean and deviation
+  // Bytes per token: attention, the rest of a layer, then everything that is held per token and per
+  // row.
   const std::int64_t attention = 4 * heads * element + lse;
   const std::int64_t behind = (4 * hidden + 2 * wide) * element + 2 * norm;
   const std::int64_t uses = spec.recompute ? 1 : spec.layers;
@@ -261,6 +277,7 @@ const void* Transformer::Bias(const TransformerWeights& weights, std::int64_t at
 Dropout Transformer::DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const {
   return {batch.dropout, site, rate};
 }
+// heads.first keeps the dropout masks equal to those of the whole model.
 AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) const {
   const Share heads = spec_.head_share();
   return {heads.count,
@@ -271,7 +288,7 @@ AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) c
           attention_[std::size_t(use) % attention_.size()].scores.data()};
 }
 
-// y [rows, out] = x · wᵀ + b. Where that is the parts' sum the first one adds b.
+// y [rows, out] = x · wᵀ + b. If y is a sum over the ranks, only the first rank adds b.
 void Transformer::Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
                          const void* x, void* y, DType y_dtype) {
   const bool sums = linear.cut == TransformerSpec::Linear::Cut::kIn;
@@ -288,6 +305,7 @@ void Transformer::Linear(const Step& step, const TransformerSpec::Linear& linear
   if (sums) SumOverParts(step, y, rows * linear.out);
 }
 
+// Accumulates a bias gradient.
 void Transformer::AddRows(const Step& step, std::int64_t rows, std::int64_t n, const void* x,
                           std::int64_t stride, std::int64_t at) {
   SumRows(step.stream, {.rows = rows,
@@ -300,8 +318,8 @@ void Transformer::AddRows(const Step& step, std::int64_t rows, std::int64_t n, c
                         .workspace = sum_workspace_.data()});
 }
 
-// dx = dz · w + beta dx; nullptr: not wanted. Where dz is a part's, the sum over the parts of the
-// products; beta dx is the first one's to add.
+// dx = dz · w + beta dx; nullptr: not wanted. If dz is a rank's share, dx is the sum over the
+// ranks, and only the first rank adds beta dx.
 void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear& linear,
                                  std::int64_t rows, const void* x, const void* dz, float beta,
                                  void* dx) {
@@ -326,12 +344,14 @@ void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear
   if (sums) SumOverParts(step, dx, rows * linear.in);
 }
 
+// Layer norm with the statistics kept.
 void Transformer::Norm(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
                        const KeptNorm& kept, void* y) {
   LayerNorm(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
             step.weights.value + norm.gamma, step.weights.value + norm.beta, y, kept.mean.data(),
             kept.rstd.data());
 }
+// Its gradients accumulate in f32.
 void Transformer::NormBackward(const Step& step, const TransformerSpec::Norm& norm,
                                std::int64_t rows, const KeptNorm& kept, const void* dy, void* dx) {
   LayerNormBackward(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
@@ -339,12 +359,14 @@ void Transformer::NormBackward(const Step& step, const TransformerSpec::Norm& no
                     step.gradient + norm.gamma, step.gradient + norm.beta, norm_workspace_.data());
 }
 
+// Embeddings, summed over the ranks, then the layers and the head.
 void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
                           const DeviceTokens& batch, bool keep, void* out) {
   Reserve(batch, keep);
   const Step step{stream, weights, batch};
   const float* const value = weights.value;
   const Share words = spec_.word_share();
+  // Tokens of other ranks give 0; positions and types are added by rank 0 only.
   EmbedTokens(stream, batch.sequences, spec_.embedding, batch.id,
               {.word = value + spec_.word_table,
                .position = value + spec_.position_table,
@@ -353,6 +375,7 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
                .words = std::int32_t(words.count),
                .places = spec_.place.rank == 0},
               element_, embedding_sum_.x.data());
+  // The sum over the ranks completes the embeddings.
   SumOverParts(step, embedding_sum_.x.data(), step.tokens() * spec_.embedding);
   Norm(step, spec_.embedding_norm, step.tokens(), embedding_sum_, embedded_.data());
   const Dropout dropout = DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout);
@@ -364,7 +387,7 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
   ForwardHead(step, last_.out.data(), out);
 }
 
-// y = dropped x + add: of the layer's tokens, or of those that it is asked for.
+// y = dropout(x) + add, for all tokens or, in the last layer, for the requested rows.
 void Transformer::DropAddOf(const Step& step, std::int64_t use, std::uint32_t which, float rate,
                             const void* x, const void* add, void* y) {
   const DeviceTokens& batch = step.batch;
@@ -377,11 +400,14 @@ void Transformer::DropAddOf(const Step& step, std::int64_t use, std::uint32_t wh
   }
 }
 
+// Like EncoderLayer::Forward. The last layer continues with only the requested rows after the
+// attention.
 void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x) {
   const TransformerSpec::Layer& layer = LayerOf(use);
   const DeviceTokens& batch = step.batch;
   const KeptAttention& attention = AttentionOf(use);
   const KeptRows& kept = RowsOf(use);
+  // 1. Projections and attention for all tokens.
   Linear(step, layer.qkv, step.tokens(), x, attention.qkv.data(), element_);
   AttentionForward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
                    attention.context.data(), attention.lse.data());
@@ -395,9 +421,11 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
     x = asked_x_.data();
     context = asked_context_.data();
   }
+  // 2. Output projection, dropout, residual, norm.
   Linear(step, layer.attention_out, rows, context, kept.sum1.x.data(), element_);
   DropAddOf(step, use, 1, spec_.hidden_dropout, kept.sum1.x.data(), x, kept.sum1.x.data());
   Norm(step, layer.norm1, rows, kept.sum1, kept.hidden.data());
+  // 3. Feed-forward, dropout (BERT only), residual, norm.
   Linear(step, layer.ffn, rows, kept.hidden.data(), kept.z.data(), element_);
   Gelu(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(), kept.g.data());
   Linear(step, layer.ffn_out, rows, kept.g.data(), kept.sum2.x.data(), element_);
@@ -406,6 +434,7 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
   Norm(step, layer.norm2, rows, kept.sum2, OutOf(use));
 }
 
+// Masked-LM: transform and tied decoder. Otherwise: pooler, dropout, classifier.
 void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
   const std::int64_t rows = step.batch.rows;
   if (spec_.masked()) {
@@ -427,6 +456,7 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
                    .epilogue = Epilogue::kBias,
                    .bias = Bias(step.weights, spec_.word_bias, element_)});
   }
+  // tanh is fused into the pooler.
   LinearForward(step.stream, plans_, precision_, {spec_.first.in, spec_.first.out},
                 Activation::kTanh, rows, x, Weight(step.weights, spec_.first.weight),
                 Bias(step.weights, spec_.first.bias, element_), head_mid_.data(), element_);
@@ -436,6 +466,7 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
   Linear(step, spec_.classifier, rows, head_top_.data(), out, DType::kF32);
 }
 
+// Reports ranges in the stream's order; a shared layer is complete after its first use.
 void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
                            const DeviceTokens& batch, const void* dout, float* gradient,
                            const Ready& ready) {
@@ -443,6 +474,7 @@ void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
   BackwardHead(step, dout);
   if (ready) ready(spec_.head_begin);
   for (std::int64_t use = spec_.layers; use-- > 0;) {
+    // The last layer's activations are still in memory.
     if (recomputes() && !IsLast(use)) ForwardLayer(step, use, InOf(use));
     BackwardLayer(step, use, InOf(use));
     if (ready && (!spec_.albert || use == 0)) ready(LayerOf(use).begin);
@@ -451,20 +483,21 @@ void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
   if (ready) ready(0);
 }
 
-// Into dhead_[1], [rows, hidden], the gradient of what the last layer gives.
+// Computes the gradient of the last layer's output, [rows, hidden], into dhead_[1].
 void Transformer::BackwardHead(const Step& step, const void* dout) {
   const std::int64_t rows = step.batch.rows;
   Stream& stream = step.stream;
   std::byte* const dmid = dhead_[0].data();
   if (spec_.masked()) {
     const std::int64_t words = outputs(), embedding = spec_.embedding;
-    MatMul(stream, plans_,  // the decoder is the words' table
+    MatMul(stream, plans_,  // the decoder is tied to the embeddings
            {.shape = {.m = words, .n = embedding, .k = rows, .transpose_a = true, .lda = stride()},
             .precision = precision_,
             .a = dout,
             .b = head_top_.data(),
             .c = step.gradient + spec_.word_table,
             .beta = 1});
+    // The decoder's bias.
     AddRows(step, rows, words, dout, stride(), spec_.word_bias);
     MatMul(stream, plans_,
            {.shape = {.m = rows, .n = embedding, .k = words, .lda = stride()},
@@ -477,6 +510,7 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
     NormBackward(step, spec_.head_norm, rows, head_sum_, dmid, dmid);
     GeluBackward(stream, spec_.gelu, element_, rows * embedding, head_mid_.data(), dmid, dmid);
   } else {
+    // The loss gives f32 gradients of logits.
     ConvertScaled(stream, rows * spec_.classes, dout, DType::kF32, 1, dout_.data(), element_);
     LinearBackward(step, spec_.classifier, rows, head_top_.data(), dout_.data(), 0, dmid);
     DropAdd(stream, EachRow(rows), DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
@@ -487,14 +521,14 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
   LinearBackward(step, spec_.first, rows, last_.out.data(), dmid, 0, dhead_[1].data());
 }
 
-// to [T, width] = the rows of the tokens asked for, and 0 of the others.
+// to [T, width] = the requested rows at their tokens, and 0 elsewhere.
 void Transformer::Spread(const Step& step, const void* rows, std::int64_t width, void* to) {
   step.stream.Fill(to, 0, std::size_t(step.tokens() * width * ElementBytes(element_)));
   ScatterRows(step.stream, step.batch.scattered, width, step.batch.chosen, element_, rows, to);
 }
 
-// dy_ [T, hidden], of the last layer dhead_[1], becomes the gradient of x, in dy_. It is that of a
-// sum from each norm on; dsum_, of the summand that was dropped from.
+// Turns dy_ [T, hidden] (in the last layer dhead_[1]) into the gradient of x, in dy_. After each
+// norm, dy_ is the gradient of the residual sum and dsum_ that of the branch with dropout.
 void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* x) {
   const TransformerSpec::Layer& layer = LayerOf(use);
   const DeviceTokens& batch = step.batch;
@@ -503,12 +537,14 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
   const bool last = IsLast(use);
   const std::int64_t rows = last ? batch.rows : step.tokens();
   std::byte* const dy = (last ? dhead_[1] : dy_).data();
+  // 1. Feed-forward branch.
   NormBackward(step, layer.norm2, rows, kept.sum2, dy, dy);
   DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, dy, nullptr, dsum_.data());
   LinearBackward(step, layer.ffn_out, rows, kept.g.data(), dsum_.data(), 0, dwide_.data());
   GeluBackward(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(),
                dwide_.data(), dwide_.data());
   LinearBackward(step, layer.ffn, rows, kept.hidden.data(), dwide_.data(), 1, dy);
+  // 2. Attention branch; the last layer spreads its rows over all tokens.
   NormBackward(step, layer.norm1, rows, kept.sum1, dy, dy);
   DropAddOf(step, use, 1, spec_.hidden_dropout, dy, nullptr, dsum_.data());
   if (last) {
@@ -520,12 +556,14 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
     LinearBackward(step, layer.attention_out, rows, attention.context.data(), dsum_.data(), 0,
                    dcontext_.data());
   }
+  // 3. Attention, and the residual gradient in dy_.
   AttentionBackward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
                     attention.context.data(), attention.lse.data(), dcontext_.data(), dwide_.data(),
                     delta_.data());
   LinearBackward(step, layer.qkv, step.tokens(), x, dwide_.data(), 1, dy_.data());
 }
 
+// Through ALBERT's map, dropout and norm into the three tables.
 void Transformer::BackwardEmbedding(const Step& step) {
   std::byte* dsum = dy_.data();
   if (spec_.albert) {

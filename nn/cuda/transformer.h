@@ -13,38 +13,41 @@
 #include "kernels/transformer.h"
 #include "nn/tensor_place.h"
 
-// A transformer on a GPU (nn/transformer.h), with the parameters where the CPU's has them: both
-// read the same flat value [P], drop the same elements, and a checkpoint of one is the other's. It
-// may be one part of several (nn/tensor_parallel.h), with the slices that the CPU's has.
+// A transformer on a GPU, with the parameter layout of the CPU's (nn/transformer.h): both read the
+// same flat value [P] and use the same dropout masks, and checkpoints are interchangeable. It may
+// be one rank of a tensor-parallel model (nn/tensor_parallel.h), with the same slices as on the
+// CPU.
 namespace troop::cuda {
 
-// Those who have the model's other parts. All call the same operations with the same sizes, in one
-// stream's order. What fails ends it for all: then arrays hold anything, and whoever made it knows.
+// The tensor-parallel group of a GPU transformer. All ranks call the same operations with the same
+// sizes, in the order of one stream. A failure ends it for all: arrays are then undefined, and the
+// owner has the error.
 class TensorPeers {
  public:
   virtual ~TensorPeers() = default;
-  // x [n] = the sum (kF32, kBF16, kF64) or the largest over the ranks, the same bytes on all, for
-  // what is asked of the stream next.
+  // x [n] = the sum (kF32, kBF16, kF64) or the maximum over the ranks, bit-identical on all, for
+  // later work on the stream.
   virtual void Sum(Stream& stream, void* x, DType dtype, std::int64_t n) = 0;
   virtual void Max(Stream& stream, float* x, std::int64_t n) = 0;
-  // All of them have ended or failed: from here on the host may wait for the stream.
+  // Completes or fails all operations; afterwards the host may wait for the stream.
   virtual void Settle() = 0;
 };
 
+// Description of the model, and its parameter layout.
 struct TransformerSpec {
-  // As TransformerConfig (nn/transformer.h) has them.
-  bool albert = false;  // else BERT
+  // Sizes as in TransformerConfig (nn/transformer.h).
+  bool albert = false;  // otherwise BERT
   std::int64_t vocabulary = 0, hidden = 0, embedding = 0, layers = 0, heads = 0, intermediate = 0;
   std::int64_t positions = 0, token_types = 2;
   GeluForm gelu = GeluForm::kErf;
   float epsilon = 1e-12f;
   float hidden_dropout = 0, attention_dropout = 0, classifier_dropout = 0;
-  std::int64_t classes = 2;  // of the classifier behind it; 0: the masked-LM head
+  std::int64_t classes = 2;  // of the classifier head; 0: the masked-LM head
   bool masked() const { return classes == 0; }
-  // Of a layer that trains only its input is kept, and the rest made anew for backward.
+  // Keep only the input of each layer in training; backward recomputes the rest.
   bool recompute = false;
 
-  // The part that this is, and its share of heads, intermediate numbers and words.
+  // Tensor-parallel place, and this rank's share of heads, intermediate size and vocabulary.
   TensorPlace place;
   bool cut() const { return place.ranks > 1; }
   Share head_share() const { return ShareOf(heads, place); }
@@ -53,9 +56,9 @@ struct TransformerSpec {
   std::int64_t width() const { return hidden / heads; }  // of a head
   std::int64_t heads_wide() const { return head_share().count * width(); }
 
-  // Where parameters begin; LayOut finds them. A layer has all inputs and outputs, or its part's
-  // share of the outputs ("column parallel"), or of the inputs: then its result is the parts' sum,
-  // and the bias is whole.
+  // Parameter offsets, computed by LayOut. A linear layer has all inputs and outputs, or the rank's
+  // share of the outputs ("column parallel"), or of the inputs: then its result is the sum over the
+  // ranks, and the bias is whole.
   struct Linear {
     std::int64_t in = 0, out = 0, weight = 0, bias = 0;
     enum class Cut { kNone, kOut, kIn } cut = Cut::kNone;
@@ -70,64 +73,64 @@ struct TransformerSpec {
   };
   std::int64_t word_table = 0, position_table = 0, type_table = 0;
   Norm embedding_norm;
-  Linear map;                // of ALBERT: embedding to hidden
+  Linear map;                // ALBERT: embedding to hidden
   std::vector<Layer> layer;  // ALBERT: one for all
   std::int64_t head_begin = 0;
   Linear first, classifier;     // the pooler, or the masked-LM head's transform
   Norm head_norm;               // of the masked-LM head, as is:
   std::int64_t word_bias = 0;   // [share of the vocabulary]
   std::int64_t parameters = 0;  // P
-  // By kParameterBlock parameters: 1 where weight decay leaves them alone (biases and norms), as
-  // are gaps; and 1 where all parts have the same.
+  // Flags per kParameterBlock parameters. spared: 1 if excluded from weight decay (biases, norms
+  // and padding). whole: 1 if all ranks hold the same parameters.
   std::vector<std::uint8_t> spared, whole;
 };
-// In the order and with the gaps of nn/transformer_parts.h.
+// Computes the offsets, in the order and with the padding of nn/transformer_parts.h.
 void LayOut(TransformerSpec* spec);
 
-// A packed batch, on the device. The host has seen to it that all numbers are within their bounds.
+// A packed batch on the device. The host has checked that all values are within their bounds.
 struct DeviceTokens {
   PackedSequences sequences;
-  const std::int32_t* id = nullptr;     // [T]
-  WordTokens words;                     // the same by the rows of the part's words
-  const DropoutKey* dropout = nullptr;  // [sequences]; nullptr: nothing is dropped
-  std::int64_t rows = 0;  // that have an output: of the last layer nothing else is made
-  const std::int32_t* chosen = nullptr;  // [rows]: which token each is of
-  std::int64_t scattered = 0;            // of the rows, the first that count: their tokens differ
+  const std::int32_t* id = nullptr;      // [T]
+  WordTokens words;                      // the tokens grouped by the rank's vocabulary rows
+  const DropoutKey* dropout = nullptr;   // [sequences]; nullptr: no dropout
+  std::int64_t rows = 0;                 // output rows; the last layer computes no others
+  const std::int32_t* chosen = nullptr;  // [rows]: token of each row
+  std::int64_t scattered = 0;  // number of leading rows that count; their tokens are distinct
 };
 
-// The weights: f32, and with Precision::kBF16 the same rounded.
+// Weights: f32, and with Precision::kBF16 a rounded copy.
 struct TransformerWeights {
   const float* value = nullptr;
   const BF16* bf16 = nullptr;
 };
 
-// One stream at a time: it has the memory that a step works in, which grows to what the largest
-// batch takes.
+// Forward and backward passes on one device. One stream at a time: the object owns the memory of a
+// step, which grows to the largest batch.
 class Transformer {
  public:
-  // REQUIRES: CheckForm(spec, precision) is empty. Of a part: steps need peers.
+  // REQUIRES: CheckForm(spec, precision) is empty. Tensor-parallel steps need peers.
   Transformer(Device& device, MatMulPlans& plans, const TransformerSpec& spec, Precision precision);
 
-  // What of it can't be computed here, for people; empty: nothing.
+  // Human-readable reason why this model is not supported on a GPU; empty if it is.
   static std::string CheckForm(const TransformerSpec& spec, Precision precision);
-  // Of a GPU's memory, for training on so many tokens and outputs at a time.
+  // GPU memory for training with this many tokens and output rows at a time.
   static std::int64_t StepBytes(const TransformerSpec& spec, Precision precision,
                                 std::int64_t tokens, std::int64_t rows);
-  // Those who have the other parts, from the next Forward on; they outlive their use.
+  // Sets the tensor-parallel group from the next Forward on; it must outlive its use.
   void SetPeers(TensorPeers* peers) { peers_ = peers; }
 
-  // Of an output's row: classes; or the part's words, rounded up to a multiple of 8, of which what
-  // is behind the last word is not written. Of type output_dtype().
+  // Length of an output row, of output_dtype(): classes; or the rank's vocabulary rounded up to a
+  // multiple of 8, of which the padding is not written.
   std::int64_t stride() const;
   std::int64_t outputs() const { return spec_.masked() ? spec_.word_share().count : spec_.classes; }
-  DType output_dtype() const;  // kF32; words of Precision::kBF16: that
+  DType output_dtype() const;  // kF32; kBF16 for vocabulary logits with Precision::kBF16
 
-  // out [rows, stride()]. keep: what Backward needs of it is kept until the next Forward.
+  // out [rows, stride()]. keep: keeps activations for Backward until the next Forward.
   void Forward(Stream& stream, const TransformerWeights& weights, const DeviceTokens& batch,
                bool keep, void* out);
-  // Of the last Forward, which kept. dout as out, and the same bytes behind the last word: 0.
-  // gradient: [P] f32, added into. ready: hears which part of it, [from, P), is made by what the
-  // stream has by then; from falls.
+  // Backward of the last Forward, which must have kept. dout like out, with padding 0. gradient:
+  // [P] f32, accumulated into. ready: called with the start of the range [from, P) that the work on
+  // the stream completes; `from` decreases.
   using Ready = std::function<void(std::int64_t from)>;
   void Backward(Stream& stream, const TransformerWeights& weights, const DeviceTokens& batch,
                 const void* dout, float* gradient, const Ready& ready = {});
@@ -139,18 +142,18 @@ class Transformer {
     Bytes x;
     Floats mean, rstd;
   };
-  // Of a layer: what is kept of all tokens, and of those whose outputs are made: the last layer's
-  // are the rows that the head reads.
+  // Activations of a layer: for all tokens, and for those whose outputs are computed; in the last
+  // layer these are the rows that the head reads.
   struct KeptAttention {
     Bytes qkv, context;
     Floats lse;
-    DeviceArray<std::uint32_t> scores;  // that are not dropped
+    DeviceArray<std::uint32_t> scores;  // mask of the scores that are not dropped
   };
   struct KeptRows {
     Bytes hidden, z, g, out;
     KeptNorm sum1, sum2;
   };
-  // What a step with these weights runs on.
+  // Arguments of a step.
   struct Step {
     Stream& stream;
     const TransformerWeights& weights;
@@ -214,17 +217,17 @@ class Transformer {
   const Precision precision_;
   const DType element_;
   TensorPeers* peers_ = nullptr;
-  std::int64_t tokens_ = 0, rows_ = 0;  // that there is memory for
+  std::int64_t tokens_ = 0, rows_ = 0;  // allocated capacity
   bool trains_ = false;
   KeptNorm embedding_sum_;
-  Bytes embedded_, mapped_;  // mapped_: of ALBERT
+  Bytes embedded_, mapped_;  // mapped_: ALBERT only
   std::vector<KeptAttention> attention_;
   std::vector<KeptRows> between_;
   std::vector<Bytes> outs_;  // of recomputed layers
   KeptRows last_;
   Bytes asked_x_, asked_context_, head_mid_, head_top_;
   KeptNorm head_sum_;
-  // Of backward.
+  // Memory of backward.
   Bytes dy_, dsum_, dwide_, dcontext_, dhead_[2], dout_;
   Floats delta_, norm_workspace_, sum_workspace_;
 };

@@ -85,7 +85,7 @@ TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
   for (const char* const more : {"\"pruned_heads\": {\"0\": [1]}", "\"auto_map\": {\"a\": \"b\"}",
                                  "\"quantization_config\": {\"bits\": 4}"}) {
     EXPECT_THAT(error(Replaced(bert, "{", std::string("{") + more + ",")),
-                HasSubstr("another model of the weights"));
+                HasSubstr("meaning of the weights"));
   }
 }
 
@@ -132,7 +132,7 @@ TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
   EXPECT_EQ(DescribeUnused(*loaded), "") << "of another head";
   old.tensors["encoder.layer.7.output.dense.bias"] = Tensor(DType::kF32, {2});
   EXPECT_EQ(DescribeUnused(*LoadWeights(*bench.module, old, bench.value)),
-            "1 tensor of its encoder has no place in the model of its config: "
+            "1 tensor of the encoder has no counterpart in the model of config.json: "
             "encoder.layer.7.output.dense.bias");
   std::vector<float> usual = initial;
   ASSERT_TRUE(LoadWeights(*bench.module, file, usual).ok());

@@ -139,7 +139,7 @@ TEST_F(NormalizeTest, NetworksTrainTheRestAndBytesAreNumbersToo) {
   conv.type = "conv2d";
   config.network.layers = {conv};
   EXPECT_THAT(MakeNetwork(config, env).status().message(),
-              HasSubstr("network.normalize_observations: pictures"));
+              HasSubstr("network.normalize_observations: images"));
 }
 
 TEST(OneHotTest, EachNumberIsMarkedInItsPlaceAndStrangersNowhere) {

@@ -108,11 +108,11 @@ TEST(SafetensorsTest, EscapesInNamesAreUnderstood) {
 
 TEST(SafetensorsTest, DamageIsNamed) {
   EXPECT_THAT(ErrorOf("", ""), HasSubstr("a value is missing"));
-  EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("no JSON object"));
+  EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("not a JSON object"));
   EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("something follows"));
   EXPECT_THAT(ErrorOf(R"({"a":1})", ""), HasSubstr("\"dtype\" is no string"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""),
-              HasSubstr("\"data_offsets\" is no array"));
+              HasSubstr("\"data_offsets\" is not an array"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", "xx"),
               HasSubstr("dtype \"F16\""));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx"),
@@ -130,7 +130,7 @@ TEST(SafetensorsTest, DamageIsNamed) {
               HasSubstr("7 dimensions"));
   EXPECT_THAT(
       ErrorOf(R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1]}})", "x"),
-      HasSubstr("no integer from 0 on"));
+      HasSubstr("not a non-negative integer"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                       "x"),

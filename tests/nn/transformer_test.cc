@@ -362,7 +362,7 @@ TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
   EXPECT_THAT(TokenError(b.view(false)), HasSubstr("sequence 1 has 0 tokens"));
   for (const auto& starts : {std::vector<std::int32_t>{0}, {1, 25}, {0, 5, 24}}) {
     b.starts = starts;
-    EXPECT_THAT(TokenError(b.view(false)), HasSubstr("don't lead from 0 to 25 tokens"));
+    EXPECT_THAT(TokenError(b.view(false)), HasSubstr("go from 0 to 25, the number of tokens"));
   }
 }
 

@@ -48,7 +48,7 @@ TEST(ValueFormTest, WhatIsNoFormIsRefused) {
     EXPECT_TRUE(CheckValueForm(ConfigOf(critic)).ok()) << critic;
   }
   EXPECT_EQ(CheckValueForm(ConfigOf("normal")).message(),
-            "learner.critic is \"normal\"; known are \"scalar\", \"categorical\", \"quantile\"");
+            "learner.critic is \"normal\"; valid are \"scalar\", \"categorical\", \"quantile\"");
   Config config = ConfigOf("categorical");
   config.learner.v_min = config.learner.v_max;
   EXPECT_EQ(CheckValueForm(config).code(), Code::kInvalidArgument);
