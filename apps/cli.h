@@ -2,7 +2,7 @@
 
 namespace troop {
 
-// The `troop` command. Returns the exit code (apps/train.h).
+// Runs the `troop` command line and returns its exit code (apps/train.h).
 int RunCommand(int argc, char** argv);
 
 }  // namespace troop

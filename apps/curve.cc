@@ -1,3 +1,4 @@
+// Reads learning curves from run folders and averages them over seeds.
 #include "apps/curve.h"
 
 #include <algorithm>
@@ -14,11 +15,11 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;  // of one JSON-lines file
 constexpr int kResamples = 10'000;
-constexpr int kMeanPoints = 100;  // of a mean of curves, evenly spaced
+constexpr int kMeanPoints = 100;  // evenly spaced points of a mean curve
 
-// The x of one line; nothing: the line has none.
+// The x value of one JSON line; nullopt if it has none.
 std::optional<double> PositionOf(const JsonValue& line, CurveAxis axis) {
   const char* const key = axis == CurveAxis::kMinutes ? "wall_s"
                           : axis == CurveAxis::kSteps ? "steps"
@@ -29,6 +30,7 @@ std::optional<double> PositionOf(const JsonValue& line, CurveAxis axis) {
   return axis == CurveAxis::kMinutes ? value->number / 60 : value->number;
 }
 
+// The return of one JSON line; nullopt if it has none. Training lines count once an episode ended.
 std::optional<double> ReturnOf(const JsonValue& line, bool evaluated) {
   if (!evaluated) {
     const JsonValue* const episodes = line.Find("actor/episodes");
@@ -39,7 +41,7 @@ std::optional<double> ReturnOf(const JsonValue& line, bool evaluated) {
   return value->number;
 }
 
-// Between the points around it. REQUIRES: within the curve.
+// Linear interpolation. REQUIRES: `x` is within the curve.
 double At(const RunCurve& curve, double x) {
   const auto after = std::ranges::lower_bound(curve.xs, x);
   const auto i = std::size_t(after - curve.xs.begin());
@@ -50,15 +52,18 @@ double At(const RunCurve& curve, double x) {
   return curve.returns[i - 1] + t * (curve.returns[i] - curve.returns[i - 1]);
 }
 
+// The mean of a group, at evenly spaced points of the range that all its runs cover.
 LinePlot::Series MeanOf(const CurveGroup& group) {
   LinePlot::Series series{.name = group.label};
-  if (group.runs.size() == 2) series.name += " (range of 2)";  // in place of a 95 % interval
+  if (group.runs.size() == 2)
+    series.name += " (range of 2)";  // the bootstrap interval of two values is their range
   double first = -std::numeric_limits<double>::infinity(), last = -first;
   for (const RunCurve& run : group.runs) {
     if (run.xs.empty()) return series;
     first = std::max(first, run.xs.front());
     last = std::min(last, run.xs.back());
   }
+  // No points if the runs do not overlap; one if they share a single x.
   const int points = first < last ? kMeanPoints : first == last ? 1 : 0;
   for (int i = 0; i < points; ++i) {
     const double x = first + (last - first) * i / (kMeanPoints - 1);
@@ -75,22 +80,24 @@ LinePlot::Series MeanOf(const CurveGroup& group) {
 
 }  // namespace
 
+// A run without an evaluator has the curve of its training returns.
 Result<RunCurve> ReadRunCurve(const std::string& path, CurveAxis axis) {
   TROOP_ASSIGN_OR_RETURN(Config config, ReadRunConfig(path, {}));
   RunCurve curve{.name = config.name, .config = std::move(config)};
   curve.evaluated = curve.config.evaluator.enabled;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   const char* const file = curve.evaluated ? "evaluations.jsonl" : "metrics.jsonl";
-  if (!storage->Exists(file)) return curve;  // it has only begun
+  if (!storage->Exists(file)) return curve;  // no evaluation yet
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Read(file, kFileBytesMax));
   std::string_view text = bytes.text();
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const Result<JsonValue> line = ParseJson(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (!line.ok()) continue;  // torn: the writer was killed
+    if (!line.ok()) continue;  // incomplete line of a killed writer
     const std::optional<double> x = PositionOf(*line, axis), y = ReturnOf(*line, curve.evaluated);
     if (!x || !y) continue;
+    // A smaller x means that the run was resumed from an older checkpoint: drop what it undid.
     while (!curve.xs.empty() && curve.xs.back() > *x) {
       curve.xs.pop_back();
       curve.returns.pop_back();
@@ -101,6 +108,7 @@ Result<RunCurve> ReadRunCurve(const std::string& path, CurveAxis axis) {
   return curve;
 }
 
+// Draws resamples with replacement and takes the 2.5 % and 97.5 % quantiles of their means.
 MeanInterval BootstrapMean(std::span<const double> values) {
   TROOP_CHECK(!values.empty(), "the mean of no values");
   const auto mean_of = [&](auto&& next) {
@@ -110,6 +118,7 @@ MeanInterval BootstrapMean(std::span<const double> values) {
   };
   const double mean = mean_of([](std::size_t i) { return i; });
   if (values.size() == 1) return {mean, mean, mean};
+  // The seed depends only on the number of values, so equal input gives equal intervals.
   Rng rng({.purpose = Purpose::kEvaluation, .index = values.size()});
   std::vector<double> means(kResamples);
   for (double& m : means) {
@@ -125,6 +134,8 @@ LinePlot PlotCurves(const std::vector<CurveGroup>& groups, CurveAxis axis) {
                            : axis == CurveAxis::kUpdates ? "updates"
                                                          : "minutes",
                 .y_label = "return"};
+  // Faint lines come first, so that means are drawn on top. The y label names the kind of return
+  // only if all runs agree.
   bool all_evaluated = true, none_evaluated = true;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const CurveGroup& group = groups[i];

@@ -10,35 +10,35 @@
 
 namespace troop {
 
-// What curves may be drawn over.
+// The x axis of a learning curve.
 enum class CurveAxis { kSteps, kUpdates, kMinutes };
 
-// The learning curve of one run, as its folder tells it.
+// The learning curve of one run, read from its folder.
 struct RunCurve {
   std::string name;
   Config config;
-  bool evaluated = true;  // returns of the evaluator; else of training, where there is none
+  bool evaluated = true;  // evaluator returns; false: training returns, without an evaluator
   std::vector<double> xs, returns;  // xs ascend
 };
-// Evaluations that a later part of the run undid (it went on from an older checkpoint) are left
-// out. Errors: kNotFound: no run here; kDataLoss.
+// Reads the curve. Evaluations that a resume from an older checkpoint undid are left out. Errors:
+// kNotFound: not a run folder; kDataLoss.
 Result<RunCurve> ReadRunCurve(const std::string& path, CurveAxis axis);
 
 // The mean of `values` and its 95 % interval by the percentile bootstrap (Efron 1979) with 10,000
-// resamples, the same ones each time. Of one value, the interval is that value. REQUIRES: not
-// empty.
+// resamples from a fixed seed. For one value the interval is that value. REQUIRES: not empty.
 struct MeanInterval {
   double mean = 0, low = 0, high = 0;
   bool operator==(const MeanInterval&) const = default;
 };
 MeanInterval BootstrapMean(std::span<const double> values);
 
-// Runs that differ only by their seeds. One of them: a line. More: their mean and its interval over
-// where all of them have values, and each of them as a faint line.
+// Runs that differ only in their seeds. A single run is drawn as a line; several as their mean and
+// its interval over the range that all of them cover, and each run as a faint line.
 struct CurveGroup {
   std::string label;
   std::vector<RunCurve> runs;
 };
+// Builds the plot of all groups, one color per group.
 LinePlot PlotCurves(const std::vector<CurveGroup>& groups, CurveAxis axis);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// `troop dashboard`, and the dashboard that a launcher serves for its run (fleet.dashboard).
 #include "apps/dashboard_command.h"
 
 #include <cstdio>
@@ -15,6 +16,7 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunCatalog catalo
   if (!options.token_file.empty()) {
     TROOP_ASSIGN_OR_RETURN(shown.token, ReadToken(options.token_file));
   }
+  // Without a token the address must be local, unless `insecure` is set.
   TROOP_RETURN_IF_ERROR(
       CheckHttpAddress(options.address, !shown.token.empty(), options.insecure, options.keys));
   made->token_ = !shown.token.empty();
@@ -23,8 +25,8 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunCatalog catalo
       .address = options.address,
       .token_file = options.token_file,
       .insecure = options.insecure,
-      // The page itself is no secret; the dashboard asks for the token
-      // before it tells anything.
+      // The page itself is public; the dashboard checks the token before
+      // it returns any data.
       .guard = [](const HttpRequest&,
                   const std::string&) { return std::unique_ptr<HttpResponse>(); },
       .posts = true};
@@ -47,7 +49,7 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(const Config& con
 
 std::string DashboardServer::Greeting() const {
   return fmt::format("dashboard: http://{}/{}", server_->address(),
-                     token_ ? "  (append #token= and the line of its token file)" : "");
+                     token_ ? "  (append #token= and the token)" : "");
 }
 
 int ServeDashboard(const DashboardCommand& command) {
@@ -61,8 +63,9 @@ int ServeDashboard(const DashboardCommand& command) {
     fmt::print(stderr, "troop: {}\n", server.status().message());
     return ExitCodeFor(server.status());
   }
+  // The server has its own thread; this one only waits for a signal.
   const SignalWatch signals(nullptr, false);
-  fmt::print("{}\nCtrl-C ends it; runs go on without it.\n", (*server)->Greeting());
+  fmt::print("{}\nCtrl-C stops the dashboard; runs continue.\n", (*server)->Greeting());
   std::fflush(stdout);
   while (signals.count() == 0) std::this_thread::sleep_for(Milliseconds(50));
   return kExitOk;

@@ -10,21 +10,21 @@
 
 namespace troop {
 
-// A dashboard behind a server, in a thread of its own. Owner: any one thread.
+// A dashboard and its HTTP server, which has its own thread. Owner: any one thread.
 class DashboardServer {
  public:
   struct Options {
     std::string address;     // HOST:PORT; port 0: any free one
-    std::string token_file;  // empty: none, on this machine alone
-    bool insecure = false;   // or anywhere
-    HttpAddressKeys keys{.address = "--listen", .token = "--token-file"};  // for messages
+    std::string token_file;  // empty: none, for this machine only
+    bool insecure = false;   // no token needed on any address
+    HttpAddressKeys keys{.address = "--listen", .token = "--token-file"};  // for error messages
   };
-  // Errors: as HttpServer::Make.
+  // Serves the runs of `catalog`. Errors: those of HttpServer::Make.
   static Result<std::unique_ptr<DashboardServer>> Make(RunCatalog catalog, const Options& options);
-  // Of a run that begins, as its config says; null: it wants none.
+  // Serves a starting run at fleet.dashboard; null if that is empty.
   static Result<std::unique_ptr<DashboardServer>> Make(const Config& config,
                                                        const std::string& run);
-  // "dashboard: http://127.0.0.1:8800/", and what else a person must know.
+  // "dashboard: http://127.0.0.1:8800/", with a note about the token if one is required.
   std::string Greeting() const;
 
  private:
@@ -34,12 +34,13 @@ class DashboardServer {
   bool token_ = false;
 };
 
-// troop dashboard: until it gets a signal. Returns the exit code.
+// Options of `troop dashboard`.
 struct DashboardCommand {
   std::vector<std::string> runs;
   std::string address = "127.0.0.1:8800", token_file;
   bool insecure = false;
 };
+// Serves until SIGINT or SIGTERM. Returns the exit code.
 int ServeDashboard(const DashboardCommand& command);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// The checks of `troop doctor` on this machine and a config; doctor_link.cc checks a coordinator.
 #include "apps/doctor.h"
 
 #include <fcntl.h>
@@ -39,18 +40,20 @@ namespace fs = std::filesystem;
 using Kind = Verdict::Kind;
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// What a process takes beside its data, and what it opens and starts at least, as measured of the
-// roles of small runs, rounded up.
+// Memory of a process besides its data, and its least number of threads: measured on the roles of
+// small runs, rounded up.
 constexpr double kProgramBytes = 16 * kMiB;
 constexpr std::int64_t kThreadsARole = 12;
 
+// Passes on one verdict.
 void Tell(const Told& told, Kind kind, std::string_view item, std::string text) {
   told({kind, std::string(item), std::move(text)});
 }
 
+// A resource limit as text.
 std::string Limit(rlim_t n) { return n == RLIM_INFINITY ? "unlimited" : std::to_string(n); }
 
-// Control groups hold "max", or a number.
+// The number in a control-group file; nullopt for "max".
 std::optional<double> NumberIn(const fs::path& file) {
   std::ifstream in(file);
   double n = 0;
@@ -58,7 +61,7 @@ std::optional<double> NumberIn(const fs::path& file) {
   return std::nullopt;
 }
 
-// Binds one address, as AddressesOf spells it, and lets go. The error is an errno.
+// Binds and releases one address in the form of AddressesOf. Returns 0 or an errno.
 int TryAddress(std::string host, std::uint16_t port) {
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   const addrinfo hints{
@@ -72,7 +75,7 @@ int TryAddress(std::string host, std::uint16_t port) {
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Two that listen collide, where a bind alone passes with SO_REUSEADDR.
+  // listen() detects a port in use; with SO_REUSEADDR, bind() alone would succeed.
   const bool bound = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
                      (port == 0 || listen(fd, 1) == 0);
   const int why = errno;
@@ -80,11 +83,12 @@ int TryAddress(std::string host, std::uint16_t port) {
   return bound ? 0 : why;
 }
 
-// Whether one of the host's addresses can be bound.
+// Ok if one of the host's addresses can be bound. Errors: kNotFound, kAlreadyExists (port in use),
+// kInvalidArgument.
 Status TryBind(const Endpoint& endpoint) {
   const auto hosts = AddressesOf(endpoint);
   if (!hosts.ok()) {
-    return NotFound("{}; write an address, or correct /etc/hosts or the name server",
+    return NotFound("{}; use an address, or fix /etc/hosts or the name server",
                     hosts.status().message());
   }
   int why = 0;
@@ -95,29 +99,32 @@ Status TryBind(const Endpoint& endpoint) {
   }
   if (why == EADDRINUSE) {
     const pid_t holder = HolderOfPort(endpoint.port);
-    return AlreadyExists("{}: the port is in use by {}; stop it, or choose another",
+    return AlreadyExists("{}: the port is in use by {}; stop it, or choose another port",
                          endpoint.address,
                          holder == 0 ? "another process" : fmt::format("process {}", holder));
   }
   if (why == EADDRNOTAVAIL) {
-    return InvalidArgument("{}: this machine has no such address; take one of `ip address`",
+    return InvalidArgument("{}: this machine has no such address; use one shown by `ip address`",
                            endpoint.address);
   }
   return InvalidArgument("{}: {}", endpoint.address, strerror(why));
 }
 
-// Also what the config file itself can't show: that the environment starts, and the network fits.
+// Checks what parsing cannot: that the environment starts, and that the network fits it.
 void ExamineConfig(const Config& config, const Told& told) {
   const std::size_t roles = RolesOf(config).size();
   Tell(told, Kind::kOk, "config",
        fmt::format("{}: {} roles, {}", config.name, roles, config.fleet.mode));
   Status able = CheckMachine(config);
   if (able.ok()) able = CheckFirstWeights(config);
-  if (able.ok()) return Tell(told, Kind::kOk, "problem", "it starts, and the network fits it");
+  if (able.ok())
+    return Tell(told, Kind::kOk, "problem", "the environment starts, and the network fits it");
   Tell(told, Kind::kFail, "problem", able.message());
 }
 
+// Creates, maps and releases a memfd, as shared-memory buffers do.
 void ExamineSharedMemory(const Told& told) {
+  // Sealing and size are what shared-memory buffers need of the kernel.
   constexpr off_t kBytes = 1 << 20;
   const int fd = memfd_create("troop-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   const bool good = fd >= 0 && ftruncate(fd, kBytes) == 0;
@@ -127,18 +134,20 @@ void ExamineSharedMemory(const Told& told) {
   if (fd >= 0) close(fd);
   if (memory == MAP_FAILED) {
     return Tell(told, Kind::kFail, "shared memory",
-                fmt::format("none can be made: {}; raise the limits of open files (ulimit -n), of "
-                            "a file's size (ulimit -f) or of memory (ulimit -v)",
+                fmt::format("cannot be created: {}; raise the limits of open files (ulimit -n), "
+                            "file size (ulimit -f) or memory (ulimit -v)",
                             strerror(why)));
   }
   munmap(memory, kBytes);
-  Tell(told, Kind::kOk, "shared memory", "it can be made (memfd)");
+  Tell(told, Kind::kOk, "shared memory", "can be created (memfd)");
 }
 
 }  // namespace
 
+// The limits of all enclosing groups apply, so the tightest one counts.
 MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& membership,
                           const std::string& groups) {
+  // Start with the machine, then walk from this process's control group up to the root.
   MemoryLeft left{.bytes = 0, .what = "of this machine"};
   std::ifstream lines(meminfo);
   for (std::string line; std::getline(lines, line);) {
@@ -162,9 +171,11 @@ MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& members
   return left;
 }
 
+// Compares the predicted memory of all roles with what is free, and the largest role with ulimit
+// -v.
 void ExamineMemory(const Config& config, const Told& told) {
   const Result<RunNeeds> needs = PredictNeeds(config);
-  if (!needs.ok()) return;  // told as the problem's
+  if (!needs.ok()) return;  // ExamineConfig reports it
   double all = 0, largest = 0;
   for (const FleetRole& role : RolesOf(config)) {
     const double bytes = kProgramBytes + BytesOfRole(*needs, role.role, config.replay.shards);
@@ -172,55 +183,59 @@ void ExamineMemory(const Config& config, const Told& told) {
     largest = std::max(largest, bytes);
   }
   const MemoryLeft left = FindMemoryLeft();
-  const std::string said = fmt::format("about {:.0f} MiB are needed, {:.0f} MiB are free {}",
-                                       all / kMiB, left.bytes / kMiB, left.what);
+  const std::string said = fmt::format("needs about {:.0f} MiB, {:.0f} MiB are free {}", all / kMiB,
+                                       left.bytes / kMiB, left.what);
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
   if (all > left.bytes) {
     return Tell(told, Kind::kFail, "memory",
-                said + "; lower replay.capacity_items or fleet.actors, or find a larger machine");
+                said + "; lower replay.capacity_items or fleet.actors, or use a larger machine");
   }
-  // A role maps libraries and stacks of threads that it never fills.
+  // Address space of libraries and thread stacks, most of which is never touched.
   constexpr double kMapped = 1024 * kMiB;
   if (space.rlim_cur != RLIM_INFINITY && double(space.rlim_cur) < largest + kMapped) {
     return Tell(told, Kind::kFail, "memory",
-                fmt::format("a process may map {} bytes (ulimit -v), and a role maps about {:.0f} "
-                            "MiB; raise it",
+                fmt::format("ulimit -v is {} bytes, and a role maps about {:.0f} MiB; raise the "
+                            "limit",
                             space.rlim_cur, (largest + kMapped) / kMiB));
   }
   Tell(told, all > 0.8 * left.bytes ? Kind::kNote : Kind::kOk, "memory", said);
 }
 
+// Checks open files and threads. Without a config a single role is assumed.
 void ExamineLimits(const Config* config, const Told& told) {
   const std::int64_t roles = config == nullptr ? 1 : std::int64_t(RolesOf(*config).size());
   rlimit files{}, processes{}, locked{};
   getrlimit(RLIMIT_NOFILE, &files);
   getrlimit(RLIMIT_NPROC, &processes);
   getrlimit(RLIMIT_MEMLOCK, &locked);
+  // Open files: only the hard limit needs root.
   const auto files_wanted = rlim_t(OpenFilesOf(roles));
   if (files.rlim_cur < files_wanted) {
     Tell(told, Kind::kFail, "open files",
-         fmt::format("{} are allowed, about {} are needed; ulimit -n {}{}", files.rlim_cur,
-                     files_wanted, files_wanted,
+         fmt::format("the limit is {}, about {} are needed; raise it with ulimit -n {}{}",
+                     files.rlim_cur, files_wanted, files_wanted,
                      files.rlim_max < files_wanted ? " (as root: the hard limit is lower)" : ""));
   } else {
-    Tell(told, Kind::kOk, "open files", fmt::format("{} are allowed", Limit(files.rlim_cur)));
+    Tell(told, Kind::kOk, "open files", fmt::format("limit {}", Limit(files.rlim_cur)));
   }
+  // Threads: the suggested limit leaves room for the user's other processes.
   const rlim_t threads_wanted = rlim_t(kThreadsARole * roles);
-  if (processes.rlim_cur < threads_wanted) {  // what others of this user run counts as well
+  if (processes.rlim_cur < threads_wanted) {  // counts all processes of this user
     Tell(told, Kind::kFail, "processes",
-         fmt::format("{} threads are allowed to this user, a run of this config has about {}; "
-                     "ulimit -u {}",
+         fmt::format("this user may have {} threads, a run of this config has about {}; raise the "
+                     "limit with ulimit -u {}",
                      processes.rlim_cur, threads_wanted, 2 * threads_wanted));
   } else {
-    Tell(told, Kind::kOk, "processes",
-         fmt::format("{} threads are allowed", Limit(processes.rlim_cur)));
+    Tell(told, Kind::kOk, "processes", fmt::format("limit {} threads", Limit(processes.rlim_cur)));
   }
   Tell(told, Kind::kOk, "locked memory",
-       fmt::format("{} bytes are allowed; nothing here needs any", Limit(locked.rlim_cur)));
+       fmt::format("limit {} bytes; not needed", Limit(locked.rlim_cur)));
 }
 
+// Tests that a file can be written, the free space and the time of an fsync.
 void ExamineDisk(const std::string& folder, const Told& told) {
+  // The run folder may not exist yet: test its nearest existing parent.
   fs::path there = folder;
   std::error_code error;
   while (!fs::exists(there, error) && there.has_parent_path() && there != there.parent_path()) {
@@ -230,10 +245,12 @@ void ExamineDisk(const std::string& folder, const Told& told) {
   const int fd = mkostemp(file.data(), O_CLOEXEC);
   if (fd < 0) {
     return Tell(told, Kind::kFail, "disk",
-                fmt::format("nothing can be written to {}: {}; change its rights, or log.dir",
+                fmt::format("cannot write to {}: {}; change its permissions, or log.dir",
                             there.string(), strerror(errno)));
   }
+  // Unlinked at once, so that nothing stays behind however this process ends.
   unlink(file.c_str());
+  // Time nine 4 KiB appends with fsync; the median decides.
   const std::string block(4096, 'x');
   std::vector<double> seconds;
   const SystemClock clock;
@@ -250,23 +267,26 @@ void ExamineDisk(const std::string& folder, const Told& told) {
   close(fd);
   if (!written.ok()) {
     return Tell(told, Kind::kFail, "disk",
-                fmt::format("{} can't be written: {}; make room, or change log.dir", there.string(),
-                            written.message()));
+                fmt::format("cannot write to {}: {}; free disk space, or change log.dir",
+                            there.string(), written.message()));
   }
   std::ranges::sort(seconds);
   const double free_mib = known ? double(space.f_bavail) * double(space.f_frsize) / kMiB : 0;
   const double median = seconds[seconds.size() / 2];
-  const std::string said = fmt::format("{}: {:.0f} MiB are free, an fsync takes {:.2g} ms",
+  const std::string said = fmt::format("{}: {:.0f} MiB free, an fsync takes {:.2g} ms",
                                        there.string(), free_mib, 1e3 * median);
+  // Below 200 MiB checkpoints may fail; above 50 ms per fsync they delay the learner.
   constexpr double kLittleMiB = 200, kSlow_s = 0.05;
   if (known && free_mib < kLittleMiB) {
-    return Tell(told, Kind::kFail, "disk", said + "; make room for checkpoints and logs");
+    return Tell(told, Kind::kFail, "disk", said + "; free space for checkpoints and logs");
   }
+  // A slow disk is only a note: the run works, but waits for it.
   const bool slow = median > kSlow_s;
   Tell(told, slow ? Kind::kNote : Kind::kOk, "disk",
-       said + (slow ? "; checkpoints and a replay that is kept will wait for it" : ""));
+       said + (slow ? "; checkpoints and a persistent replay will be slow" : ""));
 }
 
+// Tests the socket folder and every address that the run will bind.
 void ExaminePorts(const Config& config, const Told& told) {
   const auto& fleet = config.fleet;
   const auto fail = [&told](std::string_view item, const Status& why) {
@@ -274,9 +294,10 @@ void ExaminePorts(const Config& config, const Told& told) {
   };
   if (const Status sockets = Endpoints::Check(config); !sockets.ok()) fail("sockets", sockets);
   if (fleet.listen.empty() && fleet.metrics.empty() && fleet.dashboard.empty()) {
-    return Tell(told, Kind::kOk, "ports", "none is needed: roles of this machine alone");
+    return Tell(told, Kind::kOk, "ports", "not needed: all roles are on this machine");
   }
   bool good = true;
+  // Bind fleet.listen, the endpoints of all serving roles, and the HTTP addresses.
   std::size_t tried = 0;
   const auto try_one = [&](const std::string& address) {
     const Result<Endpoint> endpoint = ParseEndpoint(address);
@@ -294,6 +315,7 @@ void ExaminePorts(const Config& config, const Told& told) {
       try_one(Endpoints::PatternFor(config, role.role, role.index));
     }
   }
+  // HTTP addresses also need a token unless they are local.
   const auto try_http = [&](const std::string& address, const std::string& token,
                             const HttpAddressKeys& keys) {
     if (address.empty()) return;
@@ -304,11 +326,13 @@ void ExaminePorts(const Config& config, const Told& told) {
   };
   try_http(fleet.metrics, fleet.metrics_token, {"fleet.metrics", "fleet.metrics_token"});
   try_http(fleet.dashboard, fleet.dashboard_token, {"fleet.dashboard", "fleet.dashboard_token"});
-  if (good) Tell(told, Kind::kOk, "ports", fmt::format("{} can be listened on", tried));
+  if (good) Tell(told, Kind::kOk, "ports", fmt::format("{} can be bound", tried));
 }
 
+// Checks tokens and keys as the start of a run does.
 void ExamineKeys(const Config& config, const Told& told) {
   bool good = true;
+  // A status may hold several lines, one per problem.
   const auto fail = [&](const Status& why) {
     std::istringstream lines(why.message());
     for (std::string line; std::getline(lines, line); good = false) {
@@ -321,15 +345,16 @@ void ExamineKeys(const Config& config, const Told& told) {
   if (!good) return;
   const std::string& folder = config.security.keys;
   Tell(told, Kind::kOk, "keys",
-       folder.empty() ? "the config has none" : "those of all roles in " + folder + ", allowed");
+       folder.empty() ? "the config has none" : "all roles have a key in " + folder);
 }
 
+// Looks at the kernel driver only, so it also works in a build without CUDA.
 void ExamineGpu(const Config* config, const Told& told) {
   std::ifstream driver("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(driver, line)) {
     if (config == nullptr || config->learner.device != "cuda")
-      return Tell(told, Kind::kOk, "gpu", "no driver is loaded; updates are computed on the CPU");
+      return Tell(told, Kind::kOk, "gpu", "no driver is loaded; the CPU computes updates");
     return Tell(told, Kind::kFail, "gpu",
                 "learner.device is \"cuda\", but no NVIDIA driver is loaded: load it, or set "
                 "learner.device = \"auto\"");
@@ -343,6 +368,7 @@ void ExamineGpu(const Config* config, const Told& told) {
   Tell(told, Kind::kOk, "gpu", fmt::format("{} with {}", count, line.substr(line.find(':') + 1)));
 }
 
+// The config's checks come first, then those of the machine, then the coordinator's.
 std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
   std::vector<Verdict> verdicts;
   const Told keep = [&](const Verdict& verdict) {
@@ -355,7 +381,7 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
     if (loaded.ok()) {
       config = std::move(*loaded);
       config->security.insecure |= options.insecure;
-      // What it leaves to the data; a failure is the problem's.
+      // Fills the sizes that come from the data set. A failure counts as one of "problem".
       const Status resolved = ResolveSupervised(&*config);
       if (!resolved.ok()) Tell(keep, Kind::kFail, "problem", resolved.message());
       if (resolved.ok()) ExamineConfig(*config, keep);
@@ -374,6 +400,7 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
   return verdicts;
 }
 
+// Verdicts are printed as they come, since some checks take seconds.
 int Doctor(const DoctorOptions& options) {
   const auto verdicts = Examine(options, [](const Verdict& verdict) {
     constexpr std::string_view kNames[] = {"ok", "note", "FAIL"};
@@ -382,10 +409,10 @@ int Doctor(const DoctorOptions& options) {
   });
   const auto failed = std::ranges::count(verdicts, Kind::kFail, &Verdict::kind);
   if (failed == 0) {
-    fmt::print("good to start\n");
+    fmt::print("ready to start\n");
     return kExitOk;
   }
-  fmt::print("{} to mend\n", failed);
+  fmt::print("{} to fix\n", failed);
   return kExitFailed;
 }
 

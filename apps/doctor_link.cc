@@ -1,4 +1,4 @@
-// The doctor's look at a coordinator: name, answer, round trip, speed, clock.
+// The checks of `troop doctor` on a coordinator: name, answer, round trip, throughput, clock.
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,13 +24,14 @@ namespace {
 
 using Kind = Verdict::Kind;
 
-constexpr Duration kPatience = Seconds(4);
-constexpr int kRounds = 9;
+constexpr Duration kPatience = Seconds(4);  // per request
+constexpr int kRounds = 9;                  // small requests for the round trip
 constexpr std::size_t kLoadBytes = std::size_t{2} << 20;
-constexpr int kLoads = 3;
+constexpr int kLoads = 3;  // requests with kLoadBytes for the throughput
+// Limits of a good result: clock offset, round trip, throughput. Beyond them it is a note.
 constexpr double kClockOff_s = 2, kSlowTrip_s = 0.05, kSlowMBps = 10;
 
-// One connection to a coordinator, over which a question is asked again and again.
+// One connection to a coordinator, for repeated requests.
 class Line {
  public:
   static Result<std::unique_ptr<Line>> Open(const DoctorOptions& options) {
@@ -45,7 +46,8 @@ class Line {
         line->network_->Connect(options.coordinator, {.origin = StrangersOrigin(role)}));
     return line;
   }
-  // Tools ask how the run is; others whether they may come.
+  // Sends the request that the key's role may send: status for a tool, join for others.
+  // `load_bytes` of zeros travel with it.
   Result<Message> Ask(std::size_t load_bytes) {
     Message question{.type = MessageType::kStatus};
     if (keys_ != nullptr && keys_->role != Role::kTool) {
@@ -63,7 +65,7 @@ class Line {
       network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(100));
     }
   }
-  // Seconds of each of so many questions; fewer where one was not answered.
+  // Durations of `count` requests in seconds, ascending; fewer if one is not answered.
   std::vector<double> Time(int count, std::size_t load_bytes) {
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i) {
@@ -84,34 +86,38 @@ class Line {
   std::unique_ptr<Channel> channel_;
 };
 
+// Compares the coordinator's wall clock with the middle of the round trip here.
 void ExamineClock(const Message& answer, double before_s, double after_s, const Told& told) {
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer.body);
   const Result<JsonValue> view = reply.ok() ? ParseJson(reply->json) : reply.status();
   const JsonValue* const there = view.ok() ? view->Find("time_s") : nullptr;
   if (there == nullptr) return;
+  // A coordinator that rejects the request sends no clock: then nothing is reported.
   const double offset = there->number - (before_s + after_s) / 2;
   const bool off = std::abs(offset) > kClockOff_s;
   told({off ? Kind::kNote : Kind::kOk, "clock",
         fmt::format("{:+.3f} s from the coordinator's{}", offset,
-                    off ? "; training does not mind, but times in logs and metrics won't agree: "
+                    off ? "; harmless for training, but times in logs and metrics will differ: "
                           "start an NTP client"
                         : "")});
 }
 
+// Median round trip of small requests, then throughput of large ones.
 void ExamineSpeed(Line* line, const Told& told) {
   const std::vector<double> trips = line->Time(kRounds, 0);
   if (trips.empty()) {
-    return told({Kind::kFail, "round trip", "it answered once and then no more"});
+    return told({Kind::kFail, "round trip", "it answered once and then stopped answering"});
   }
   const double trip = trips[trips.size() / 2];
   told({trip > kSlowTrip_s ? Kind::kNote : Kind::kOk, "round trip",
         fmt::format("{:.2f} ms ({:.2f} to {:.2f} in {})", 1e3 * trip, 1e3 * trips.front(),
                     1e3 * trips.back(), trips.size())});
+  // The median upload, without the round trip of its reply.
   const std::vector<double> loads = line->Time(kLoads, kLoadBytes);
   if (loads.empty()) {
     return told({Kind::kFail, "link",
-                 fmt::format("{} MiB did not get through within {} s: small packets do, so look at "
-                             "the MTU, or at what shapes the traffic",
+                 fmt::format("{} MiB did not arrive within {} s, but small packets do; check the "
+                             "MTU and traffic shaping",
                              kLoadBytes >> 20, ToSeconds(kPatience))});
   }
   const double seconds = std::max(loads[loads.size() / 2] - trip, 1e-6);
@@ -122,11 +128,13 @@ void ExamineSpeed(Line* line, const Told& told) {
 
 }  // namespace
 
+// Steps: parse the endpoint, resolve the name, send one request, then measure clock and speed. Each
+// failure ends the checks, as the later ones depend on it.
 void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
   const Result<Endpoint> endpoint = ParseEndpoint(options.coordinator);
   if (!endpoint.ok() || endpoint->transport != Endpoint::kTcp) {
     return told({Kind::kFail, "coordinator",
-                 fmt::format("\"{}\" is no tcp://HOST:PORT", options.coordinator)});
+                 fmt::format("\"{}\" is not tcp://HOST:PORT", options.coordinator)});
   }
   const std::string host = endpoint->address.substr(0, endpoint->address.rfind(':'));
   const bool brackets = host.starts_with('[') && host.ends_with(']');
@@ -135,8 +143,8 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
     return told({Kind::kFail, "names",
-                 fmt::format("{}: {}; write its address, or mend /etc/hosts or the name server",
-                             name, gai_strerror(error))});
+                 fmt::format("{}: {}; use an address, or fix /etc/hosts or the name server", name,
+                             gai_strerror(error))});
   }
   freeaddrinfo(found);
   told({Kind::kOk, "names", name + " resolves"});
@@ -148,8 +156,8 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
   const Code code = answer.status().code();
   if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) {
     return told({Kind::kFail, "coordinator",
-                 fmt::format("nobody answers at {} within {} s: start the run (fleet.listen), look "
-                             "at the address, or let the port through the firewall",
+                 fmt::format("no answer at {} within {} s; start the run (fleet.listen), check the "
+                             "address, or open the port in the firewall",
                              options.coordinator, ToSeconds(kPatience))});
   }
   if (!answer.ok()) {

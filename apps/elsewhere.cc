@@ -1,3 +1,4 @@
+// External roles, and the address at which this machine is reached.
 #include "apps/elsewhere.h"
 
 #include <arpa/inet.h>
@@ -19,10 +20,11 @@ bool IsElsewhere(const Config& config, Role role) {
   return std::ranges::find(config.fleet.elsewhere, RoleName(role)) != config.fleet.elsewhere.end();
 }
 
+// The result is numeric, as other machines may not resolve this one's name.
 Result<std::string> LocalAddressTo(std::string_view endpoint) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint there, ParseEndpoint(endpoint));
   if (there.transport != Endpoint::kTcp) {
-    return InvalidArgument("{} is no address of another machine", endpoint);
+    return InvalidArgument("{} is not a TCP address", endpoint);
   }
   std::string host = there.address.substr(0, there.address.rfind(':'));
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
@@ -30,8 +32,11 @@ Result<std::string> LocalAddressTo(std::string_view endpoint) {
   addrinfo* found = nullptr;
   const int failed = getaddrinfo(host.c_str(), std::to_string(there.port).c_str(), &hints, &found);
   if (failed != 0) return Unavailable("{}: {}", host, gai_strerror(failed));
+  // A name may have several addresses: take the first one with a route.
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
   int error = 0;
+  // Connecting a UDP socket sends nothing, but makes the kernel choose the route and its source
+  // address.
   for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
     const Socket socket(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own{};
@@ -48,7 +53,7 @@ Result<std::string> LocalAddressTo(std::string_view endpoint) {
     }
     return own.ss_family == AF_INET6 ? fmt::format("[{}]", text.data()) : std::string(text.data());
   }
-  return Unavailable("no way to {}: {}", host, strerror(error));
+  return Unavailable("no route to {}: {}", host, strerror(error));
 }
 
 }  // namespace troop

@@ -9,13 +9,12 @@
 
 namespace troop {
 
-// Whether the launcher leaves a role to those who join (fleet.elsewhere).
+// True if the role is external: the launcher does not start it (fleet.elsewhere).
 bool IsElsewhere(const Config& config, Role role);
 
-// The address of this machine from which packets to a TCP endpoint go, as in an endpoint
-// ("10.0.0.7",
-// "[fd00::7]"): where others of its network reach us. Sends nothing. Errors: kInvalidArgument: no
-// TCP endpoint; kUnavailable: no way there, or no such name.
+// Local address of the route to a TCP endpoint, in the form of an endpoint ("10.0.0.7",
+// "[fd00::7]"): other machines of that network reach this one there. Sends nothing. Errors:
+// kInvalidArgument: not a TCP endpoint; kUnavailable: no route, or the name does not resolve.
 Result<std::string> LocalAddressTo(std::string_view endpoint);
 
 }  // namespace troop

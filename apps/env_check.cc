@@ -1,3 +1,5 @@
+// The checks of `troop env check`: each plays episodes with known seeds and actions, and compares
+// the recordings.
 #include "apps/env_check.h"
 
 #include <fmt/format.h>
@@ -14,10 +16,11 @@ namespace troop {
 namespace {
 
 using Episodes = std::vector<RecordedEpisode>;
-constexpr int kVector = 8;
-// Of quick checks of slow environments: seconds of one play of all episodes.
+constexpr int kVector = 8;  // environments of the vector that is compared with a single one
+// Seconds that a quick check spends on playing all episodes once.
 constexpr double kQuickPlay_s = 1;
 
+// Observation, action and step limit on one line.
 std::string Describe(const EnvSpec& spec) {
   const ActionSpec& action = spec.action;
   return fmt::format("observation {}, {}, {}", spec.observation.ToString(),
@@ -28,9 +31,9 @@ std::string Describe(const EnvSpec& spec) {
                          : fmt::format("at most {} steps", spec.max_episode_steps));
 }
 
-// Where two recordings of the same seed differ first; empty: they don't, as far as both go.
+// The first difference between two recordings of one seed; empty if they are equal.
 std::string Difference(const RecordedEpisode& a, const RecordedEpisode& b) {
-  if (a.first != b.first) return "their first observations";
+  if (a.first != b.first) return "their initial observations";
   const std::size_t both = std::min(a.steps.size(), b.steps.size());
   for (std::size_t t = 0; t < both; ++t) {
     const RecordedStep &x = a.steps[t], &y = b.steps[t];
@@ -43,7 +46,7 @@ std::string Difference(const RecordedEpisode& a, const RecordedEpisode& b) {
   return a.steps.size() == b.steps.size() ? "" : "their lengths";
 }
 
-// One check of an environment: what was recorded, and the verdicts so far.
+// One run of all checks. Later checks use the recordings of earlier ones.
 class Check {
  public:
   Check(const EnvCheckOptions& options, const std::function<void(const Verdict&)>& told)
@@ -75,9 +78,12 @@ class Check {
   Result<Episodes> PlayNew(int size, const std::vector<std::uint64_t>& seeds,
                            std::uint64_t stream = 0);
   Status Start();
+  // Shortens the checks of a slow environment, by its measured speed.
   Status Hasten(EnvPlayer* player);
   void CheckNumbers(const EnvPlayer& player);
   void CheckEquality();
+  // Compares `other` with the single environment's episodes, byte for byte. `same` describes
+  // equality, `mend` the fix for a difference. Returns true if they are equal.
   bool Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
                std::string_view mend);
   Status CheckSeeds();
@@ -96,20 +102,22 @@ class Check {
   const SystemClock clock_;
   std::vector<Verdict> verdicts_;
   EnvSpec spec_;
-  std::int64_t steps_max_ = 1000;     // of a recorded episode
+  std::int64_t steps_max_ = 1000;     // length of a recorded episode
   std::int64_t unlimited_ = 100'000;  // steps within which an episode should end
-  bool hastened_ = false;             // there is no time for so many
-  int vector_ = kVector;              // environments of a vector
+  bool hastened_ = false;             // true: too slow for the full numbers
+  int vector_ = kVector;              // size of the vector
   std::vector<std::uint64_t> seeds_;
-  Episodes alone_;  // each seed of seeds_, in order, by one environment
+  Episodes alone_;  // recorded by a single environment, in the order of seeds_
 };
 
+// An error of the environment as a whole becomes the last verdict.
 std::vector<Verdict> Check::Run() {
   const Status status = CheckAll();
   if (!status.ok()) Fail("environment", "{}; the rest was not tried", status.message());
   return std::move(verdicts_);
 }
 
+// Errors end the checks: the environment could not be made, or failed as a whole.
 Status Check::CheckAll() {
   TROOP_RETURN_IF_ERROR(Start());
   CheckEquality();
@@ -124,6 +132,7 @@ Status Check::CheckAll() {
   return CheckSpeed();
 }
 
+// Records the episodes of `seeds` with a new vector of `size` environments.
 Result<Episodes> Check::PlayNew(int size, const std::vector<std::uint64_t>& seeds,
                                 std::uint64_t stream) {
   EnvPlayer::Options options = Options(size);
@@ -132,8 +141,8 @@ Result<Episodes> Check::PlayNew(int size, const std::vector<std::uint64_t>& seed
   return player->Play(seeds);
 }
 
-// A quick check of a slow environment plays fewer and shorter episodes. The fastest steps count: a
-// busy machine makes no environment slow.
+// A quick check of a slow environment plays fewer and shorter episodes. Speed is that of the
+// fastest group of steps, so that other load on the machine does not count.
 Status Check::Hasten(EnvPlayer* player) {
   constexpr double kProbe_s = 0.5;
   constexpr std::int64_t kStepsMax = 300, kShortest = 24, kFewest = 3, kUnlimited = 10'000;
@@ -147,6 +156,7 @@ Status Check::Hasten(EnvPlayer* player) {
     const double took_s = std::max(1e-6, ToSeconds(clock_.Now() - before));
     per_second = std::max(per_second, kTogether / took_s);
   }
+  // Budget: steps within kQuickPlay_s. First shorten the episodes, then reduce their number.
   const auto affordable = std::int64_t(kQuickPlay_s * per_second);
   const auto episodes = std::int64_t(seeds_.size());
   steps_max_ = std::clamp(affordable / episodes, kShortest, kStepsMax);
@@ -157,6 +167,7 @@ Status Check::Hasten(EnvPlayer* player) {
   return Status::Ok();
 }
 
+// Creates the environment and records the episodes that all later checks compare with.
 Status Check::Start() {
   for (std::uint64_t i = 0; i < (options_.quick ? 16 : 32); ++i) {
     seeds_.push_back(
@@ -170,7 +181,7 @@ Status Check::Start() {
   spec_ = player->spec();
   Ok("start", "{}", Describe(spec_));
   if (spec_.observation.dtype == DType::kU8 && spec_.observation_scale == 1) {
-    Note("scale", "networks see bytes as 0 to 255; declare a scale of 1/255 for grey frames");
+    Note("scale", "networks get bytes as 0 to 255; declare a scale of 1/255 for gray frames");
   }
   TROOP_ASSIGN_OR_RETURN(alone_, player->Play(seeds_));
   if (player->fault()) {
@@ -180,14 +191,15 @@ Status Check::Start() {
   }
   std::size_t steps = 0;
   for (const RecordedEpisode& episode : alone_) steps += episode.steps.size();
-  Ok("steps", "{} episodes, {} steps with random actions, and none failed", alone_.size(), steps);
+  Ok("steps", "{} episodes, {} steps with random actions, no faults", alone_.size(), steps);
   CheckNumbers(*player);
   return Status::Ok();
 }
 
+// Rewards and observations must be finite. Rewards that are always 0 are worth a note.
 void Check::CheckNumbers(const EnvPlayer& player) {
   if (!player.bad_number().empty()) {
-    return Fail("numbers", "{}; an agent can't learn from it: mend where it comes from",
+    return Fail("numbers", "{}; agents cannot learn from non-finite values: fix their source",
                 player.bad_number());
   }
   float low = 0, high = 0;
@@ -199,21 +211,21 @@ void Check::CheckNumbers(const EnvPlayer& player) {
   }
   if (low == 0 && high == 0) {
     return Note("numbers",
-                "every reward was 0 with random actions: agents that see none learn nothing");
+                "every reward was 0 with random actions; agents learn nothing without rewards");
   }
   Ok("numbers", "observations and rewards are finite; rewards within [{}, {}]", low, high);
 }
 
-// Each takes for granted what the one before has shown.
+// Determinism, independence of episodes, independence in a vector. Each assumes the previous ones.
 void Check::CheckEquality() {
   std::vector<std::uint64_t> reversed(seeds_.rbegin(), seeds_.rend());
   Compare("determinism", PlayNew(1, seeds_), "two runs of the same seeds and actions are equal",
-          "take all chance from the seed of reset; no clock, no rand(), no global state") &&
+          "use only randomness from the seed of reset: no clock, no rand(), no global state") &&
       Compare("reset", PlayNew(1, reversed), "an episode does not depend on those before it",
-              "reset must set every member anew") &&
+              "reset must reinitialize every member") &&
       Compare("vector", PlayNew(vector_, seeds_),
-              fmt::format("{} environments at once play as one alone", vector_),
-              "environments must share nothing: no globals, no static variables");
+              fmt::format("{} environments together behave like a single one", vector_),
+              "environments must not share state: no globals, no static variables");
 }
 
 bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
@@ -222,6 +234,7 @@ bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::s
     Fail(item, "{}", other.status().message());
     return false;
   }
+  // Episodes end in any order in a vector, so they are matched by seed.
   std::map<std::uint64_t, const RecordedEpisode*> by_seed;
   for (const RecordedEpisode& episode : *other) by_seed[episode.seed] = &episode;
   for (const RecordedEpisode& episode : alone_) {
@@ -236,6 +249,7 @@ bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::s
   return true;
 }
 
+// With equal actions, episodes of different seeds should differ.
 Status Check::CheckSeeds() {
   EnvPlayer::Options options = Options(1);
   options.same_actions = true;
@@ -244,16 +258,17 @@ Status Check::CheckSeeds() {
   const bool differ = std::ranges::any_of(
       played, [&](const RecordedEpisode& e) { return !Difference(e, played[0]).empty(); });
   if (differ) {
-    Ok("seeds", "with the same actions other seeds give other episodes");
+    Ok("seeds", "with equal actions, different seeds give different episodes");
   } else {
     Note("seeds",
-         "with the same actions {} seeds give the same episode: right for an environment without "
-         "chance, else use the seed",
+         "with equal actions, {} seeds give the same episode: correct for a deterministic "
+         "environment; otherwise use the seed",
          played.size());
   }
   return Status::Ok();
 }
 
+// Each episode end must be either a termination or a truncation.
 void Check::CheckEnds() {
   std::int64_t terminated = 0, truncated = 0, longest = 0;
   for (const RecordedEpisode& episode : alone_) {
@@ -263,25 +278,25 @@ void Check::CheckEnds() {
     const RecordedStep& last = episode.steps.back();
     terminated += last.terminated;
     truncated += last.truncated && !last.terminated;
-    // On the last allowed step both are right: the clock is the host's.
+    // At the step limit both are valid: the host truncates, whatever the environment reports.
     if (last.terminated && last.truncated && length != spec_.max_episode_steps) {
       return Fail("ends",
-                  "step {} of seed {} is both terminated and truncated; say terminated where the "
-                  "task ended and truncated where only a clock did",
+                  "step {} of seed {} is both terminated and truncated; set terminated if the task "
+                  "ended, truncated if a limit was reached",
                   length, episode.seed);
     }
     if (last.truncated && !last.terminated && length != spec_.max_episode_steps) {
       return Note("ends",
-                  "truncated at step {} of seed {} by a clock of its own; declare "
-                  "max_episode_steps if it is one",
+                  "truncated at step {} of seed {} by the environment's own limit; if it is a step "
+                  "limit, declare max_episode_steps",
                   length, episode.seed);
     }
   }
-  Ok("ends", "{} terminated, {} truncated by the limit, {} were given up; the longest had {} steps",
+  Ok("ends", "{} terminated, {} truncated by the limit, {} cut off by the check; longest {} steps",
      terminated, truncated, std::int64_t(alone_.size()) - terminated - truncated, longest);
 }
 
-// An episode that never ends is never evaluated.
+// An episode must end some time: one that never ends is never evaluated.
 Status Check::CheckUnlimited() {
   const bool any = std::ranges::any_of(alone_, &RecordedEpisode::ended);
   if (spec_.max_episode_steps > 0 || any) return Status::Ok();
@@ -291,18 +306,20 @@ Status Check::CheckUnlimited() {
   TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play({seeds_[0]}));
   if (!played.empty() && played[0].ended) return Status::Ok();
   if (hastened_) {
-    Note("length", "no episode ended within {} steps; more would have taken too long", unlimited_);
+    Note("length", "no episode ended within {} steps; the check stopped there, as steps are slow",
+         unlimited_);
     return Status::Ok();
   }
   Fail("length", "no episode ended within {} steps; declare max_episode_steps", options.steps_max);
   return Status::Ok();
 }
 
+// max_episode_steps from the config must truncate.
 Status Check::CheckLimit() {
   constexpr std::size_t kLimit = 3;
   EnvPlayer::Options options = Options(1);
   options.env.max_episode_steps = kLimit;
-  // Gymnasium's own name of it, beside which this one is refused.
+  // Gymnasium has an option of the same name, and both together are rejected.
   if (options.id.starts_with("gymnasium") || options.id.starts_with("envpool:")) {
     std::erase_if(options.env.options,
                   [](const EnvOption& option) { return option.name == "max_episode_steps"; });
@@ -310,7 +327,7 @@ Status Check::CheckLimit() {
   TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
   TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play(seeds_));
   for (const RecordedEpisode& episode : played) {
-    // One that terminates on the last allowed step need not be truncated, too.
+    // An episode that terminates at the limit need not be truncated as well.
     const bool late = episode.steps.size() > kLimit;
     if (!late && episode.ended &&
         (episode.steps.size() < kLimit || episode.steps.back().truncated ||
@@ -318,16 +335,16 @@ Status Check::CheckLimit() {
       continue;
     }
     Fail("limit", "with max_episode_steps = {} an episode {}", kLimit,
-         late ? "is longer" : "ends there without being truncated");
+         late ? "is longer" : "ends there without truncation");
     return Status::Ok();
   }
   Ok("limit", "max_episode_steps truncates");
   return Status::Ok();
 }
 
-// An environment that resets itself shows a first observation where the last one belongs.
-// Where an environment has few observations, as with the view of a few fields ahead, last ones are
-// first ones by chance.
+// Detects an environment that resets itself, and so returns an initial observation in place of the
+// final one. With few distinct observations a final one can equal an initial one by chance: it
+// fails only if that chance is below kSure.
 void Check::CheckLastObservation() {
   constexpr double kSure = 1e-6;
   std::set<std::uint32_t> firsts;
@@ -340,30 +357,31 @@ void Check::CheckLastObservation() {
       ++others;
       others_first += firsts.contains(episode.steps[std::size_t(i)].observation);
     }
-    // Those that the host's clock ended show nothing of what the environment does at an end.
+    // Episodes that the host truncated do not show how the environment ends one.
     if (!episode.ended || length < 2 || length == spec_.max_episode_steps) continue;
     ++ends;
     wrong += firsts.contains(episode.steps.back().observation);
   }
-  if (ends == 0) return Ok("last observation", "the host's limit ended all episodes");
+  if (ends == 0) return Ok("last observation", "the step limit ended all episodes");
   const double share = others == 0 ? 0 : double(others_first) / double(others);
   if (wrong == ends && std::pow(share, ends) < kSure) {
     return Fail("last observation",
-                "the last observation of each of {} episodes is a first one; write the true last "
-                "one, and leave the next start to reset",
+                "the final observation of each of {} episodes is an initial one; return the true "
+                "final one, and start the next episode only in reset",
                 ends);
   }
   if (wrong == ends) {
-    return Ok("last observation",
-              "each of {} episodes ended in one that others begin with, as are {:.0f} % of all",
-              ends, 100 * share);
+    return Ok(
+        "last observation",
+        "each of {} episodes ended in an initial observation, like {:.0f} % of all observations",
+        ends, 100 * share);
   }
-  Ok("last observation", "of {} episodes that ended by themselves, {} have one of their own", ends,
+  Ok("last observation", "of {} episodes that the environment ended, {} have a distinct one", ends,
      ends - wrong);
 }
 
-// Every action, or where there are many the first, the last and some between; of continuous ones
-// the corners and the middle.
+// Discrete: all actions, or 256 evenly spaced ones, the first and the last included. Continuous:
+// the lower corner, the upper corner and the center of the box.
 std::vector<Tensor> ActionsToTry(const ActionSpec& spec) {
   std::vector<Tensor> actions;
   const auto add = [&](auto fill) {
@@ -389,6 +407,7 @@ std::vector<Tensor> ActionsToTry(const ActionSpec& spec) {
   return actions;
 }
 
+// Every declared action must be accepted.
 Status Check::CheckActions() {
   TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(1)));
   const std::vector<Tensor> actions = ActionsToTry(spec_.action);
@@ -401,53 +420,55 @@ Status Check::CheckActions() {
     const std::string name = spec_.action.discrete()
                                  ? fmt::format("{}", action.as<std::int32_t>()[0])
                                  : fmt::format("[{}]", fmt::join(action.as<float>(), ", "));
-    Fail("actions", "action {} is declared and was not taken: {}", name, why);
+    Fail("actions", "action {} is declared but was rejected: {}", name, why);
     return Status::Ok();
   }
-  Ok("actions", "{} were tried, and all were taken", actions.size());
+  Ok("actions", "{} were tried, all accepted", actions.size());
   return Status::Ok();
 }
 
-// Does anything that is seen ever change, and does it matter what is done?
+// Observations must change within an episode, and must depend on the actions.
 Status Check::CheckEffect() {
   const auto changes = [](const RecordedEpisode& episode) {
     return std::ranges::any_of(
         episode.steps, [&](const RecordedStep& step) { return step.observation != episode.first; });
   };
   if (std::ranges::none_of(alone_, changes) && steps_max_ < unlimited_) {
-    steps_max_ = unlimited_;  // a game may stand still when it begins
+    steps_max_ = unlimited_;  // some games stay constant at first
     seeds_.resize(1);
     TROOP_ASSIGN_OR_RETURN(alone_, PlayNew(1, seeds_));
   }
   if (std::ranges::none_of(alone_, changes)) {
-    Fail("effect", "the observation never changes within an episode; write it in step as well");
+    Fail("effect", "the observation never changes within an episode; update it in step");
     return Status::Ok();
   }
   if (spec_.action.discrete() && spec_.action.count == 1) {
-    Note("effect", "there is one action alone: nothing to choose");
+    Note("effect", "there is only one action");
     return Status::Ok();
   }
   TROOP_ASSIGN_OR_RETURN(const Episodes other, PlayNew(1, seeds_, 1));
   for (const RecordedEpisode& a : alone_) {
     for (const RecordedEpisode& b : other) {
       if (a.seed != b.seed || Difference(a, b).empty()) continue;
-      Ok("effect", "observations change, and other actions lead elsewhere");
+      Ok("effect", "observations change, and depend on the actions");
       return Status::Ok();
     }
   }
   constexpr std::string_view kNothing =
-      "other actions change neither observations nor rewards nor ends";
+      "the actions change neither observations nor rewards nor episode ends";
   if (hastened_) {
-    Note("effect", "{} within {} steps; more would have taken too long", kNothing, steps_max_);
+    Note("effect", "{} within {} steps; the check stopped there, as steps are slow", kNothing,
+         steps_max_);
   } else {
     Fail("effect", "{}; use the action", kNothing);
   }
   return Status::Ok();
 }
 
-// Short episodes, since what leaks does so at each start or each step. The second half of the run
-// is judged: caches have been filled by then.
+// Looks for memory that grows with the episodes. Episodes are short, as leaks occur per reset or
+// per step. Only the second half of the run counts, when caches are full.
 Status Check::CheckMemory() {
+  // The memory of the whole process family counts, as environments may have their own processes.
   const std::int64_t episodes = options_.quick ? 4'000 : 100'000;
   const Time end = clock_.Now() + Seconds(options_.quick ? 5 : 60);
   constexpr int kParts = 20, kSteps = 8;
@@ -462,10 +483,13 @@ Status Check::CheckMemory() {
     }
     bytes.push_back(ResidentBytesOfFamily());
   }
+  // Compare a high value early in the second half with a low value at its end: noise then hides a
+  // leak rather than suggests one.
   const auto half = bytes.begin() + kParts / 2;
   const std::int64_t before = *std::max_element(half, half + 3);
   const std::int64_t after = *std::min_element(bytes.end() - 3, bytes.end());
   const double per_episode = double(after - before) / double(std::max<std::int64_t>(1, played / 2));
+  // Both limits avoid false alarms: allocators grow by pages, and a leak repeats.
   if (after - before > (512 << 10) && per_episode > 16) {
     Fail("memory",
          "grew by {:.1f} MiB over {} episodes, {:.0f} bytes each; free what reset and "
@@ -474,13 +498,15 @@ Status Check::CheckMemory() {
     return Status::Ok();
   }
   Ok("memory", "did not grow over {} episodes{}", played,
-     played < episodes / 2 ? " (more would have taken too long)" : "");
+     played < episodes / 2 ? " (stopped early, as steps are slow)" : "");
   return Status::Ok();
 }
 
+// Steps per second, alone and in a vector. Never fails.
 Status Check::CheckSpeed() {
   std::vector<double> per_second;
-  const int unwatched = hastened_ ? 1 : 16;  // steps from one look at the clock to the next
+  const int unwatched = hastened_ ? 1 : 16;  // steps between two reads of the clock
+  // A vector amortizes the bridge to another process, so both speeds are of interest.
   for (const int size : {1, vector_}) {
     TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(size)));
     TROOP_RETURN_IF_ERROR(player->Restart());

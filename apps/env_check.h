@@ -9,22 +9,23 @@
 
 namespace troop {
 
-// What was found about one property of an environment.
+// The result of checking one property.
 struct Verdict {
   enum class Kind : std::uint8_t { kOk, kNote, kFail } kind = Kind::kOk;
   std::string item;  // "determinism"
-  std::string text;  // what was seen; of a failure also what to mend
+  std::string text;  // what was observed, and for a failure the fix
 };
 
+// The environment to check.
 struct EnvCheckOptions {
   std::string id;
   EnvOptions env;
   bool quick = false;  // seconds instead of a minute: fewer episodes
 };
 
-// Plays an environment as agents will, alone and in a vector, and tells a verdict an item
-// as soon as it is there. Ends early where nothing more can be tried: the last verdict is then the
-// failure. Blocks for as long as that takes; an environment in a process has its deadlines.
+// Runs an environment as actors will, alone and in a vector, and passes each verdict to `told` as
+// soon as it is known. Returns early if nothing more can be checked; the last verdict is then the
+// failure. Blocks meanwhile; the calls of an environment in another process have deadlines.
 std::vector<Verdict> CheckEnvironment(const EnvCheckOptions& options,
                                       const std::function<void(const Verdict&)>& told);
 

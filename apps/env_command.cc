@@ -1,3 +1,5 @@
+// `troop env list|new|check|bench`: argument handling and printed output. The work is in
+// env_project, env_check and env_speed.
 #include "apps/env_command.h"
 
 #include <fmt/format.h>
@@ -18,12 +20,13 @@
 namespace troop {
 namespace {
 
+// Prints an error and returns its exit code.
 int Complain(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
 
-// One line for people.
+// One human-readable line: id, observation, actions, step limit.
 std::string Look(const EnvSpec& spec) {
   return fmt::format(
       "{:<22} {:<18} {}{}", spec.id, spec.observation.ToString(),
@@ -33,6 +36,7 @@ std::string Look(const EnvSpec& spec) {
 }
 
 Status List(const EnvCommandOptions& options) {
+  // With --plugin: only the environments of that library; one that fails to load shows its error.
   if (!options.plugin.empty()) {
     TROOP_ASSIGN_OR_RETURN(const auto ids, PluginEnvironmentIds(options.plugin));
     for (const std::string& id : ids) {
@@ -48,17 +52,18 @@ Status List(const EnvCommandOptions& options) {
   }
   fmt::print(
       "Others:\n"
-      "  a shared library       env.plugin = \"path.so\", env.id = one of its own "
+      "  a shared library       env.plugin = \"path.so\", env.id = one of its ids "
       "(troop env list --plugin path.so)\n"
       "  Gymnasium, by its id   env.id = \"gymnasium:ALE/Pong-v5\"\n"
       "  your own in Python     env.id = \"python:my_module:make_env\"\n"
-      "`troop env new NAME` writes one to begin with; docs/environments.md goes through it.\n");
+      "`troop env new NAME` writes an example to start from; docs/environments.md explains it.\n");
   return Status::Ok();
 }
 
+// The config file given as `id`, or the default config with that environment id.
 Result<Config> ConfigFor(const EnvCommandOptions& options) {
   std::vector<std::string> overrides = options.overrides;
-  // A path in quotes of its own: a bare one could be taken for a number.
+  // The path is quoted: the config parser could read a bare one as a number.
   if (!options.plugin.empty()) overrides.push_back(fmt::format("env.plugin='{}'", options.plugin));
   if (options.id.ends_with(".toml")) return LoadConfigFile(options.id, overrides);
   overrides.push_back(fmt::format("env.id='{}'", options.id));
@@ -75,10 +80,11 @@ int ListEnvironments(const EnvCommandOptions& options) {
 int NewEnvironment(const EnvCommandOptions& options) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  // The example's build file names the prefix of the running program for find_package(troop).
   const auto written = WriteEnvProject(".", options.name, options.language, PackagePrefix(program));
   if (!written.ok()) return Complain(written.status());
   for (const std::string& path : *written) fmt::print("wrote {}\n", path);
-  fmt::print("Go on with {}/README.md\n", options.name);
+  fmt::print("Next: read {}/README.md\n", options.name);
   return kExitOk;
 }
 
@@ -88,6 +94,7 @@ int TryEnvironment(const EnvCommandOptions& options) {
     PrintError(config.status());
     return kExitUsage;
   }
+  // Each verdict is printed as soon as its check ends: a full check may take minutes.
   fmt::print("{}\n", config->env.id);
   const auto told = [](const Verdict& verdict) {
     constexpr std::string_view kNames[] = {"ok", "note", "FAIL"};
@@ -97,12 +104,13 @@ int TryEnvironment(const EnvCommandOptions& options) {
   const auto verdicts = CheckEnvironment(
       EnvCheckOptions{.id = config->env.id, .env = EnvOptionsFor(*config), .quick = options.quick},
       told);
+  // Notes do not fail the check.
   const auto failed = std::ranges::count(verdicts, Verdict::Kind::kFail, &Verdict::kind);
   if (failed == 0) {
-    fmt::print("good to train with\n");
+    fmt::print("ready for training\n");
     return kExitOk;
   }
-  fmt::print("{} to mend\n", failed);
+  fmt::print("{} to fix\n", failed);
   return kExitFailed;
 }
 
@@ -113,16 +121,19 @@ int BenchEnvironment(const EnvCommandOptions& options) {
     return kExitUsage;
   }
   const EnvOptions env = EnvOptionsFor(*config);
+  // Environments in other processes share them evenly; more processes than environments are
+  // useless.
   const bool apart = InProcess(config->env.id, env);
   const int processes = std::clamp(env.processes, 1, options.envs);
-  fmt::print(
-      "{}: {} environments {}, random actions, one thread here\n", config->env.id, options.envs,
-      apart ? fmt::format("in {} process{} of their own", processes, processes == 1 ? "" : "es")
-            : "in this process");
+  fmt::print("{}: {} environments {}, random actions, one thread here\n", config->env.id,
+             options.envs,
+             apart ? fmt::format("in {} separate process{}", processes, processes == 1 ? "" : "es")
+                   : "in this process");
   std::fflush(stdout);
   const Result<EnvSpeed> speed =
       MeasureEnvironment(config->env.id, env, options.envs, Seconds(options.seconds));
   if (!speed.ok()) return Complain(speed.status());
+  // The speed of the parts, slowest to fastest, shows the noise of the machine.
   const auto us = [](double seconds) { return seconds * 1e6; };
   fmt::print("  {:.0f} steps/s ({:.0f} to {:.0f} in {} parts), {:.3g} us each\n", speed->median(),
              speed->steps_per_s.front(), speed->steps_per_s.back(), kEnvSpeedParts,
@@ -131,10 +142,12 @@ int BenchEnvironment(const EnvCommandOptions& options) {
     fmt::print("  {:.0f} frames/s, as each action is held for {}\n",
                speed->median() * env.action_repeat, env.action_repeat);
   }
+  // Bridge overhead is step time minus environment time. With several processes the environments
+  // overlap, so the difference is not an overhead.
   if (!speed->inside) {
-    fmt::print("  no bridge: it is called as it is\n");
+    fmt::print("  no bridge: called directly\n");
   } else if (processes > 1) {
-    fmt::print("  {:.3g} us of work in the environments each; {} processes share it\n",
+    fmt::print("  {:.3g} us per step in the environments, shared by {} processes\n",
                us(*speed->inside), processes);
   } else {
     const double bridge = std::max(0.0, speed->a_step - *speed->inside);

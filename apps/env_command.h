@@ -5,9 +5,9 @@
 
 namespace troop {
 
-// `troop env …`: environments of one's own (docs/environments.md). Each returns the exit code.
+// Options of `troop env …`: the user's own environments (docs/environments.md).
 struct EnvCommandOptions {
-  std::string id;      // check, bench: or a config file (*.toml)
+  std::string id;      // check, bench: an environment id or a config file (*.toml)
   std::string plugin;  // list, check, bench: a shared library
   std::vector<std::string> overrides;
   bool quick = false;
@@ -15,6 +15,7 @@ struct EnvCommandOptions {
   int envs = 8;                        // bench
   double seconds = 2;
 };
+// `troop env list`, `new`, `check` and `bench`. Each returns the exit code.
 int ListEnvironments(const EnvCommandOptions& options);
 int NewEnvironment(const EnvCommandOptions& options);
 int TryEnvironment(const EnvCommandOptions& options);

@@ -1,3 +1,4 @@
+// Plays and records episodes. Environments may request seeds ahead, so a row keeps a queue of them.
 #include "apps/env_player.h"
 
 #include <fmt/format.h>
@@ -13,14 +14,15 @@
 namespace troop {
 namespace {
 
-constexpr std::uint64_t kOtherSeeds = 0x7275;  // of episodes that nobody asked for
+constexpr std::uint64_t kOtherSeeds = 0x7275;  // run seed of filler episodes
 
+// The bytes of row `index`.
 std::span<const std::byte> RowBytes(const ConstTensor& tensor, int index) {
   const std::size_t bytes = tensor.bytes().size() / std::size_t(tensor.dim(0));
   return tensor.bytes().subspan(std::size_t(index) * bytes, bytes);
 }
 
-// "observation[3] is nan", or nothing.
+// "observation[3] is nan"; empty if the row is finite or not f32.
 std::string BadFloat(const ConstTensor& observations, int index) {
   if (observations.dtype() != DType::kF32) return {};
   const auto size = std::size_t(observations.elements() / observations.dim(0));
@@ -33,6 +35,7 @@ std::string BadFloat(const ConstTensor& observations, int index) {
 
 }  // namespace
 
+// `wait`: Poll returns only complete batches, so that recordings do not depend on timing.
 Result<std::unique_ptr<EnvPlayer>> EnvPlayer::Make(const Options& options) {
   std::unique_ptr<EnvPlayer> player(new EnvPlayer(options));
   EnvOptions env = options.env;
@@ -45,6 +48,8 @@ Result<std::unique_ptr<EnvPlayer>> EnvPlayer::Make(const Options& options) {
   return player;
 }
 
+// Called by environment `index` whenever it needs a seed. Once all listed episodes have been given
+// out, it gets filler episodes, which are not recorded.
 std::uint64_t EnvPlayer::NextSeed(int index) {
   Row& row = rows_[std::size_t(index)];
   const bool listed = row.given < row.seeds.size();
@@ -57,6 +62,7 @@ std::uint64_t EnvPlayer::NextSeed(int index) {
   return seed;
 }
 
+// Blocks until all environments have stepped.
 Status EnvPlayer::Poll() {
   while ((batch_ = env_->Poll()) == nullptr) {
     TROOP_RETURN_IF_ERROR(env_->status());
@@ -68,6 +74,7 @@ Status EnvPlayer::Poll() {
   return Status::Ok();
 }
 
+// Keeps the first non-finite observation or reward.
 void EnvPlayer::NoteNumbers() {
   for (int i = 0; bad_number_.empty() && i < options_.size; ++i) {
     const auto at = std::size_t(i);
@@ -84,6 +91,7 @@ void EnvPlayer::NoteNumbers() {
   }
 }
 
+// The first call resets; later calls restart episodes in progress.
 Status EnvPlayer::Restart() {
   std::vector<int> all(std::size_t(options_.size));
   std::iota(all.begin(), all.end(), 0);
@@ -100,6 +108,7 @@ Status EnvPlayer::Step(const ConstTensor* action) {
   return Poll();
 }
 
+// Samples uniformly from the action space.
 void EnvPlayer::ChooseActions() {
   const ActionSpec& spec = env_->spec().action;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -116,7 +125,7 @@ void EnvPlayer::ChooseActions() {
   }
 }
 
-// The episode that the environment has just started; one whose start failed may lie before it.
+// Starts the record of the new episode. Seeds of episodes that failed to start are dropped first.
 void EnvPlayer::Begin(int index) {
   Row& row = rows_[std::size_t(index)];
   const std::size_t kept = 1 + std::size_t(env_->seeds_ahead());
@@ -134,6 +143,7 @@ void EnvPlayer::Begin(int index) {
   row.episode = {.seed = seed, .first = Crc32c(RowBytes(batch_->observation, index))};
 }
 
+// Ends the record of the current episode. `ended`: by the environment.
 void EnvPlayer::Finish(int index, bool ended, std::vector<RecordedEpisode>* done) {
   Row& row = rows_[std::size_t(index)];
   row.episode.ended = ended;
@@ -141,6 +151,8 @@ void EnvPlayer::Finish(int index, bool ended, std::vector<RecordedEpisode>* done
   row.recording = false;
 }
 
+// Appends the last step of one environment. With auto-reset, the final observation of an ended
+// episode is in final_observation; `observation` is already the next episode's.
 void EnvPlayer::Record(int index, std::vector<RecordedEpisode>* done) {
   const auto at = std::size_t(index);
   Row& row = rows_[at];
@@ -162,12 +174,16 @@ void EnvPlayer::Record(int index, std::vector<RecordedEpisode>* done) {
   Begin(index);
 }
 
+// All listed episodes have been started and are no longer recorded.
 bool EnvPlayer::AllDone() const {
   return std::ranges::all_of(
       rows_, [](const Row& row) { return !row.recording && row.begun == row.seeds.size(); });
 }
 
+// Steps all environments until every listed episode is recorded. Overlong episodes are cut off and
+// restarted together.
 Result<std::vector<RecordedEpisode>> EnvPlayer::Play(const std::vector<std::uint64_t>& seeds) {
+  // Seeds requested ahead before this call are still in the queues, as filler episodes.
   for (Row& row : rows_) {
     row = {.asked = std::move(row.asked), .others = row.others};
     for (Asked& before : row.asked) before.listed = false;

@@ -22,15 +22,15 @@ struct RecordedStep {
 
 struct RecordedEpisode {
   std::uint64_t seed = 0;
-  std::uint32_t first = 0;  // observation
+  std::uint32_t first = 0;  // checksum of the initial observation
   std::vector<RecordedStep> steps;
-  bool ended = false;  // by itself; else it was given up after steps_max or by a fault
+  bool ended = false;  // by the environment; false: cut off after steps_max, or by a fault
   bool operator==(const RecordedEpisode&) const = default;
 };
 
-// Plays chosen episodes of a vector of environments and writes down what it saw. One owner thread.
-// The actions of an episode are drawn from its seed and `stream`, so that they are the same
-// wherever and whenever it is played.
+// Plays given episodes in a vector of environments and records them. One owner thread. The actions
+// of an episode are sampled from its seed and `stream`, so they do not depend on where and when it
+// is played.
 class EnvPlayer {
  public:
   struct Options {
@@ -38,38 +38,42 @@ class EnvPlayer {
     EnvOptions env;
     int size = 1;
     std::uint64_t stream = 0;
-    bool same_actions = false;      // in all episodes, whatever their seed
-    std::int64_t steps_max = 1000;  // longer episodes are given up
+    bool same_actions = false;      // true: equal in all episodes, whatever their seed
+    std::int64_t steps_max = 1000;  // longer episodes are cut off
   };
   static Result<std::unique_ptr<EnvPlayer>> Make(const Options& options);
 
-  // Environment i plays the episodes of these seeds i, i + size, i + 2 size, … one after the other;
-  // a `fault` ends the recording of its episode. Errors: what status() of the environments says.
+  // Plays one episode per seed: environment i plays the seeds i, i + size, i + 2 size, … in turn. A
+  // fault ends the recording of its episode. Blocks. Errors: status() of the environments.
   Result<std::vector<RecordedEpisode>> Play(const std::vector<std::uint64_t>& seeds);
 
-  // Starts all anew. Then steps all, with random actions, or with `action` in each row.
+  // Restart resets all environments. Step steps all, with random actions or with `action` [size,
+  // …].
   Status Restart();
   Status Step(const ConstTensor* action = nullptr);
 
   VectorEnv& env() { return *env_; }
   const EnvSpec& spec() const { return env_->spec(); }
   const StepBatch& batch() const { return *batch_; }
-  // The first thing that was wrong in anything that was played; empty: nothing.
+  // The first fault and the first non-finite value since Make; empty: none.
   const std::optional<EnvFault>& fault() const { return fault_; }
   const std::string& bad_number() const { return bad_number_; }
 
  private:
+  // A seed that an environment has requested.
   struct Asked {
     std::uint64_t seed = 0;
-    bool listed = false, counted = false;
+    bool listed = false;   // one of the seeds to play; false: a filler episode
+    bool counted = false;  // its start is in Row::begun
   };
+  // The state of one environment.
   struct Row {
-    std::vector<std::uint64_t> seeds;  // to be recorded
-    std::size_t given = 0, begun = 0;  // of them
-    std::deque<Asked> asked;  // the seed of the present episode, and those that were given ahead
+    std::vector<std::uint64_t> seeds;  // to record
+    std::size_t given = 0, begun = 0;  // numbers of those seeds
+    std::deque<Asked> asked;           // seed of the current episode, then those requested ahead
     bool recording = false;
-    std::int64_t others = 0;  // episodes that nobody asked for
-    std::int64_t steps = 0;   // of the present episode
+    std::int64_t others = 0;  // filler episodes so far
+    std::int64_t steps = 0;   // of the current episode
     Rng actions{{}};
     RecordedEpisode episode;
   };

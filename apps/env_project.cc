@@ -1,3 +1,4 @@
+// `troop env new`: copies an example environment under a new name.
 #include "apps/env_project.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kNameMax = 40;
-constexpr std::string_view kPrefixUnknown = "<where Troop is installed>";  // in the templates
+// Placeholder in the templates for the prefix of find_package(troop).
+constexpr std::string_view kPrefixUnknown = "<where Troop is installed>";
 
 // "two_tanks" -> "TwoTanks"
 std::string CamelCase(std::string_view name) {
@@ -26,6 +28,7 @@ std::string CamelCase(std::string_view name) {
   return camel;
 }
 
+// `text` with every occurrence of `from` replaced.
 std::string Replaced(std::string text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
     text.replace(at, from.size(), to);
@@ -34,31 +37,34 @@ std::string Replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// A file, a class and a target can have it, and so can a module of Python.
+// The name must be valid for a file, a C++ class, a CMake target and a Python module.
 Status CheckName(std::string_view name) {
   const auto fits = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
   const bool good = !name.empty() && name.size() <= kNameMax && std::ranges::all_of(name, fits) &&
                     std::islower(static_cast<unsigned char>(name[0])) != 0 && name.back() != '_';
   if (good && name.find("__") == std::string_view::npos && name != "test") return Status::Ok();
   return InvalidArgument(
-      "\"{}\" is no name for an environment; give at most {} small letters, digits and _, a letter "
+      "\"{}\" is not a valid name; use at most {} lower-case letters, digits and _, a letter "
       "first, such as my_env",
       name, kNameMax);
 }
 
+// An example and the names that `--language` accepts for it.
 struct Example {
-  std::string_view language, folder, name;  // "c++", "cpp", what its files are called
+  std::string_view language, folder,
+      name;  // such as "c++", "cpp", "inventory" (the name inside its files)
 };
 constexpr Example kExamples[] = {
     {"c", "c", "two_tanks"}, {"c++", "cpp", "inventory"}, {"python", "python", "battery"}};
 
-// One word of a shell.
+// Quotes a path for a shell if it contains a space.
 std::string Word(const std::string& path) {
   return path.find(' ') == std::string::npos ? path : "\"" + path + "\"";
 }
 
 }  // namespace
 
+// A build folder has troopConfig.cmake next to the program; an installation has bin/ and include/.
 std::string PackagePrefix(const fs::path& program) {
   const fs::path folder = program.parent_path();
   std::error_code error;
@@ -76,16 +82,18 @@ Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, cons
   };
   const auto example = std::ranges::find_if(kExamples, is_meant);
   if (example == std::end(kExamples)) {
-    return InvalidArgument("no template is in {}; languages: c, c++, python", language);
+    return InvalidArgument("no template for the language {}; languages: c, c++, python", language);
   }
+  // symlink_status: a dangling link also counts as existing.
   const fs::path folder = fs::path(parent) / name;
   std::error_code error;
   if (fs::symlink_status(folder, error).type() != fs::file_type::not_found) {
     return AlreadyExists("{} exists; choose another name, or remove it", folder.string());
   }
   if (!fs::create_directory(folder, error)) {
-    return InvalidArgument("can't make the folder {}: {}", folder.string(), error.message());
+    return InvalidArgument("cannot create the folder {}: {}", folder.string(), error.message());
   }
+  // Renames both spellings: "two_tanks" for files and ids, "TwoTanks" for classes.
   const auto named = [&](std::string_view text) {
     const std::string small = Replaced(std::string(text), example->name, name);
     return Replaced(small, CamelCase(example->name), CamelCase(name));
@@ -98,7 +106,7 @@ Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, cons
     out << (prefix.empty() ? named(file.text)
                            : Replaced(named(file.text), kPrefixUnknown, Word(prefix)));
     out.close();
-    if (!out) return InvalidArgument("can't write {}: {}", path.string(), strerror(errno));
+    if (!out) return InvalidArgument("cannot write {}: {}", path.string(), strerror(errno));
     written.push_back(path.string());
   }
   return written;

@@ -10,21 +10,22 @@
 
 namespace troop {
 
-// A file of examples/<language>_environment, as it is there.
+// An unchanged file of examples/<language>_environment, embedded in the program.
 struct EnvTemplate {
   std::string_view language;  // "c", "cpp", "python"
   std::string_view file, text;
 };
+// All template files; generated at build time.
 std::span<const EnvTemplate> EnvTemplates();
 
-// The CMAKE_PREFIX_PATH for find_package(troop): the prefix that `program` is installed under, or
-// the folder that it was built in; empty if it is in neither.
+// CMAKE_PREFIX_PATH for find_package(troop): the install prefix of `program`, or its build folder;
+// empty if it is neither.
 std::string PackagePrefix(const std::filesystem::path& program);
 
-// Writes the folder `parent`/`name` with an environment to change: the example of that language
-// ("c", "c++" or "cpp", "python"), called by its new name. `prefix`: as of PackagePrefix. Gives the
-// files written. Errors: kInvalidArgument for a name that is none in all three languages, or
-// another language; kAlreadyExists where there is something of that name.
+// Writes a copy of an example environment, renamed to `name`, to the new folder `parent`/`name`.
+// `language`: "c", "c++" (or "cpp") or "python". `prefix`: from PackagePrefix. Returns the paths
+// written. Errors: kInvalidArgument: `name` is not an identifier in all three languages, or the
+// language is unknown; kAlreadyExists: the path exists.
 Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, const std::string& name,
                                                  const std::string& language,
                                                  const std::string& prefix = "");

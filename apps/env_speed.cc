@@ -1,3 +1,4 @@
+// Measures the speed of an environment.
 #include "apps/env_speed.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace troop {
 namespace {
 
-// Steps of single environments until `end`.
+// Steps until `end`; returns the number of environment steps. The clock is read every 16 steps.
 Result<std::int64_t> PlayUntil(EnvPlayer* player, const Clock& clock, Time end) {
   std::int64_t steps = 0;
   while (clock.Now() < end) {
@@ -33,6 +34,7 @@ Result<EnvSpeed> MeasureEnvironment(const std::string& id, const EnvOptions& opt
   const std::optional<Duration> inside = player->env().inside();
   const Time begin = clock.Now();
   std::int64_t steps = 0;
+  // Several parts show how much the speed varies.
   for (int part = 0; part < kEnvSpeedParts; ++part) {
     const Time start = clock.Now();
     TROOP_ASSIGN_OR_RETURN(const std::int64_t played,

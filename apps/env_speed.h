@@ -10,17 +10,17 @@
 
 namespace troop {
 
-// How fast random actions are played in a vector of environments. A step is one environment's.
+// Speed of a vector of environments with random actions. A step is a step of one environment.
 struct EnvSpeed {
-  std::vector<double> steps_per_s;  // of each of kParts parts, ascending
-  std::optional<double> inside;     // seconds a step in the environments' own code, where they are
-                                    // in processes of their own
-  double a_step = 0;                // seconds, all parts together
+  std::vector<double> steps_per_s;  // of each of the kEnvSpeedParts parts, ascending
+  std::optional<double> inside;     // seconds per step in the environments' code; only for
+                                    // environments in separate processes
+  double a_step = 0;                // seconds per step over all parts
   double median() const { return steps_per_s[steps_per_s.size() / 2]; }
 };
-// Plays for about that long, after a tenth of it that doesn't count. Errors: those of
-// MakeVectorEnv, and of its status().
 inline constexpr int kEnvSpeedParts = 5;
+// Measures for about `how_long`, after a warm-up of a tenth of it. Blocks. Errors: those of
+// MakeVectorEnv and of its status().
 Result<EnvSpeed> MeasureEnvironment(const std::string& id, const EnvOptions& options, int size,
                                     Duration how_long);
 

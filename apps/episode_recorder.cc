@@ -1,3 +1,4 @@
+// Child processes that record episodes for the dashboard.
 #include "apps/episode_recorder.h"
 
 #include <signal.h>
@@ -18,9 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kPatience = Seconds(120);
-constexpr std::size_t kTextMax = 500;  // bytes of what the player says
+constexpr Duration kPatience = Seconds(120);  // time limit of a recording
+constexpr std::size_t kTextMax = 500;         // bytes of output that are kept
 
+// The first line of a file, truncated; empty if the file is missing.
 std::string FirstLine(const std::string& file) {
   std::ifstream in(file);
   std::string line;
@@ -30,6 +32,7 @@ std::string FirstLine(const std::string& file) {
 
 }  // namespace
 
+// A recording in progress is killed, not awaited: it may take minutes.
 EpisodeRecorder::~EpisodeRecorder() {
   if (process_ != 0) {
     kill(process_, SIGKILL);
@@ -43,24 +46,27 @@ std::string EpisodeRecorder::File(std::int64_t number, const char* suffix) const
   return fmt::format("{}/{}.{}", folder_, number, suffix);
 }
 
+// The folder is created at the first recording.
 Status EpisodeRecorder::Start(Time now, const std::string& run) {
   if (process_ != 0) {
-    return FailedPrecondition("an episode is being recorded; wait until it is done");
+    return FailedPrecondition("an episode is already being recorded; wait until it is done");
   }
   if (folder_.empty()) {
     std::error_code error;
     std::string folder = (fs::temp_directory_path(error) / "troop-episodes-XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) {  // creates it 0700
-      return Unavailable("no folder for episodes can be made at {}: {}; set TMPDIR", folder,
+    if (mkdtemp(folder.data()) == nullptr) {  // creates it with mode 0700
+      return Unavailable("cannot create the folder {} for episodes: {}; set TMPDIR", folder,
                          strerror(errno));
     }
     folder_ = folder;
   }
   const std::int64_t number = ++number_;
+  // The number is the seed too, so each recording shows another episode.
   TROOP_ASSIGN_OR_RETURN(process_, StartChild(program_,
                                               {"troop", "play", run, "--gif", File(number, "gif"),
                                                "--fps", "30", "--seed", std::to_string(number)},
                                               File(number, "log"), SIGKILL));
+  // Evict the oldest recording of another run, and replace an older one of this run.
   if (!episodes_.contains(run) && episodes_.size() >= kKept) {
     const auto oldest = std::ranges::min_element(
         episodes_, {}, [](const auto& episode) { return episode.second.number; });
@@ -80,6 +86,7 @@ Status EpisodeRecorder::Start(Time now, const std::string& run) {
 void EpisodeRecorder::Poll(Time now) {
   if (process_ == 0) return;
   int wait_status = 0;
+  // Still running: kill it at the time limit.
   if (waitpid(process_, &wait_status, WNOHANG) != process_) {
     if (now < give_up_) return;
     kill(process_, SIGKILL);
@@ -88,14 +95,16 @@ void EpisodeRecorder::Poll(Time now) {
   }
   const std::string log = File(number_, "log");
   std::error_code error;
+  // Ready: exit code 0 and a GIF of acceptable size. The log holds the player's first line.
   const bool done = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0 &&
                     fs::file_size(File(number_, "gif"), error) <= kGifBytesMax && !error;
   if (done) return End(true, FirstLine(log));
+  // Failed: the last line of the log is the player's error message.
   if (error || !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) {
     return End(false, fmt::format("{} ({})", LastLine(log).substr(0, kTextMax),
                                   DescribeExit(wait_status)));
   }
-  End(false, fmt::format("the picture is larger than {} MiB", kGifBytesMax >> 20));
+  End(false, fmt::format("the GIF is larger than {} MiB", kGifBytesMax >> 20));
 }
 
 void EpisodeRecorder::End(bool done, std::string text) {
@@ -119,6 +128,7 @@ std::string EpisodeRecorder::Json(const std::string& run) const {
       .str();
 }
 
+// The size limit also bounds what a player can make this process read.
 Result<Buffer> EpisodeRecorder::Gif(const std::string& run) const {
   const auto found = episodes_.find(run);
   if (found == episodes_.end() || found->second.state != "ready") {

@@ -1,3 +1,4 @@
+// `troop experiment imdb-parallel`: runs the four combinations in turn and reports the times.
 #include "apps/experiment.h"
 
 #include <fmt/format.h>
@@ -33,17 +34,18 @@ namespace fs = std::filesystem;
 constexpr const char* kFamilies[] = {"bert", "albert"};
 constexpr std::size_t kMetricsBytesMax = 256 << 20;
 constexpr std::int64_t kUpdatesMin = 12, kUpdatesMax = 5000;
-constexpr int kPort = 7400;  // of the sandbox, where nobody else listens
+constexpr int kPort = 7400;  // first port in the sandbox, whose ports are all free
 constexpr int kLookEveryMs = 20;
-// For what a run takes beside its updates, such as tokens of a data set that it sees first.
+// Time limit of a run besides its updates, such as for tokenizing a new data set.
 constexpr double kPatienceS = 900;
 
-// Keys that the experiment sets itself.
+// Key prefixes that the experiment sets itself, so that overrides may not.
 constexpr const char* kOwn[] = {
     "name",           "model.family",      "model.embedding", "mesh",
     "fleet.",         "learner.algorithm", "log.dir",         "learner.max_updates",
     "learner.epochs", "evaluator.",        "learner.sync"};
 
+// Errors: kInvalidArgument: a required key is missing, or an override is reserved.
 Status CheckOverrides(const std::vector<std::string>& overrides) {
   for (const char* const needed : {"data.reviews=", "data.vocabulary="}) {
     if (std::ranges::any_of(overrides,
@@ -51,21 +53,20 @@ Status CheckOverrides(const std::vector<std::string>& overrides) {
       continue;
     }
     return InvalidArgument(
-        "no {}: name the reviews, and one vocabulary for both models: data.reviews=aclImdb "
-        "data.vocabulary=vocab.txt (docs/supervised.md)",
+        "{} is missing; give the reviews, and one vocabulary for both models: "
+        "data.reviews=aclImdb data.vocabulary=vocab.txt (docs/supervised.md)",
         needed);
   }
   for (const std::string& text : overrides) {
     const auto own =
         std::ranges::find_if(kOwn, [&text](const char* key) { return text.starts_with(key); });
     if (own == std::end(kOwn)) continue;
-    return InvalidArgument("{}: the experiment sets that itself; others are for all of its runs",
-                           text);
+    return InvalidArgument("{}: the experiment sets this key itself; remove the override", text);
   }
   return Status::Ok();
 }
 
-// What all runs have alike.
+// The config that all runs share. Overrides come last, so that they win over these values.
 Result<Config> BaseConfig(const ParallelOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckOverrides(options.overrides));
   Config config;
@@ -75,9 +76,10 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
   config.learner.algorithm = "classifier";
   config.learner.batch_size = options.quick ? 6 : 32;
   config.learner.max_updates = kUpdatesMin;
-  config.learner.epochs = 1e6;  // so the updates decide
+  config.learner.epochs = 1e6;  // max_updates ends the run
   config.learner.max_grad_norm = 1;
-  config.learner.publish_every_updates = 1'000'000;  // at the end: links are the learners'
+  config.learner.publish_every_updates =
+      1'000'000;  // only at the end: keeps the links free for learners
   config.learner.agree_timeout_s = 60;
   config.optimizer.learning_rate = 1e-3;
   config.evaluator.enabled = false;
@@ -95,6 +97,7 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
   return config;
 }
 
+// The config of one run. Tensor-parallel swaps mesh.dp and mesh.tp.
 Config RunConfigOf(const Config& base, const std::string& family, bool tensor,
                    const std::string& name) {
   Config config = base;
@@ -105,6 +108,7 @@ Config RunConfigOf(const Config& base, const std::string& family, bool tensor,
   return config;
 }
 
+// CPU model, for the report.
 std::string MachineName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -113,11 +117,13 @@ std::string MachineName() {
   return "unknown processor";
 }
 
+// Load average of the last minute.
 double Load() {
   double load = 0;
   return getloadavg(&load, 1) == 1 ? load : 0;
 }
 
+// Runs the combinations one after another and collects their results.
 class ParallelRunner {
  public:
   ParallelRunner(Config base, const ParallelOptions& options, Storage* folder,
@@ -157,17 +163,18 @@ class ParallelRunner {
   const std::optional<ShapedLinks> links_;
   const SignalWatch signals_;
   const ParallelSetting setting_;
-  std::vector<pid_t> children_;  // of the run: its launcher first, then learners that join
+  std::vector<pid_t> children_;  // of the current run: its launcher, then the joining learners
   int runs_ = 0;
 };
 
-// So many that a run takes about as long as was asked for, by what the planner measures here.
+// Chooses the number of updates for the wanted duration, from a plan measured on this machine.
 Status ParallelRunner::ChooseUpdates() {
   if (options_.quick) return Status::Ok();
   fs::create_directories(base_.log.dir);
   Config config = RunConfigOf(base_, "bert", false, "plan");
   TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
   TROOP_ASSIGN_OR_RETURN(const MeshPlan plan, PlanRun(config));
+  // The plan measured links within this machine: add the time that the shaped links take.
   double seconds = plan.seconds();
   if (links_) seconds += 8 * plan.bytes / setting_.link_bits_per_s;
   base_.learner.max_updates =
@@ -175,6 +182,7 @@ Status ParallelRunner::ChooseUpdates() {
   return Status::Ok();
 }
 
+// Starts the launcher, and with links one `troop join` per learner.
 Status ParallelRunner::Start(const Config& config) {
   const std::string file = "configs/" + config.name + ".toml";
   TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(file, ToToml(config)));
@@ -182,7 +190,7 @@ Status ParallelRunner::Start(const Config& config) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
   std::vector<std::string> words{"troop", "train", base_.log.dir + "/" + file, "--plain",
                                  "--overwrite"};
-  // Of a sandbox that nobody reaches.
+  // The sandbox's network is isolated, so no keys are needed.
   if (links_) words.push_back("--insecure");
   TROOP_ASSIGN_OR_RETURN(const pid_t launcher,
                          StartChild(program, words, LogOf(config.name), SIGTERM));
@@ -200,7 +208,8 @@ Status ParallelRunner::Start(const Config& config) {
   return Status::Ok();
 }
 
-// Until the launcher has ended; then nobody is left.
+// Blocks until the launcher has exited, then kills what is left. The first signal drains the run, a
+// second one kills it.
 Status ParallelRunner::Await(const std::string& name) {
   const SystemClock clock;
   const Time end = clock.Now() + Seconds(kPatienceS + 20 * options_.seconds);
@@ -219,18 +228,20 @@ Status ParallelRunner::Await(const std::string& name) {
   }
   children_.erase(children_.begin());
   KillAll();
-  if (told > 0) return Cancelled("stopped during {}", name);
+  if (told > 0) return Cancelled("interrupted during {}", name);
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) return Status::Ok();
-  return FailedPrecondition("{} failed ({}); its last words: {}; see {}", name,
-                            DescribeExit(status), LastLine(LogOf(name)), LogOf(name));
+  return FailedPrecondition("{} failed ({}); last log line: {}; see {}", name, DescribeExit(status),
+                            LastLine(LogOf(name)), LogOf(name));
 }
 
+// Children are reaped as well, so that their process ids cannot be reused meanwhile.
 void ParallelRunner::KillAll() {
   for (const pid_t child : children_) kill(child, SIGKILL);
   for (const pid_t child : children_) waitpid(child, nullptr, 0);
   children_.clear();
 }
 
+// Runs one combination once and reads its figures from the last metrics line.
 Result<ParallelRun> ParallelRunner::Train(const Config& config) {
   TROOP_RETURN_IF_ERROR(Start(config));
   TROOP_RETURN_IF_ERROR(Await(config.name));
@@ -242,6 +253,7 @@ Result<ParallelRun> ParallelRunner::Train(const Config& config) {
   return ReadParallelRun(ran, text.substr(text.rfind('\n') + 1));
 }
 
+// Writes table.md and results.json at the end, when all runs have succeeded.
 Status ParallelRunner::Run() {
   TROOP_RETURN_IF_ERROR(ChooseUpdates());
   const std::int64_t repeats = options_.quick ? 1 : options_.repeats;
@@ -249,7 +261,7 @@ Status ParallelRunner::Run() {
   fmt::print("{}: {} runs of {} updates\n", base_.log.dir, all, base_.learner.max_updates);
   std::vector<ParallelModel> models;
   for (const char* const family : kFamilies) models.push_back({.family = family});
-  // One after another, and the ways in turn: what the machine does beside meets all of them alike.
+  // Interleave the combinations, so that other load on the machine affects all of them alike.
   for (std::int64_t repeat = 1; repeat <= repeats; ++repeat) {
     for (ParallelModel& model : models) {
       for (const bool tensor : {false, true}) {
@@ -263,8 +275,7 @@ Status ParallelRunner::Run() {
         }
         TROOP_ASSIGN_OR_RETURN(const ParallelRun run, Train(config));
         (tensor ? model.tensor : model.data).runs.push_back(run);
-        fmt::print("[{}/{}] {}: {:.1f} ms an update\n", ++runs_, all, config.name,
-                   1e3 * run.step_s);
+        fmt::print("[{}/{}] {}: {:.1f} ms/update\n", ++runs_, all, config.name, 1e3 * run.step_s);
         std::fflush(stdout);
       }
     }
@@ -272,24 +283,28 @@ Status ParallelRunner::Run() {
   const std::string report = ParallelReport(setting_, models);
   TROOP_RETURN_IF_ERROR(folder_->WriteAtomic("table.md", report));
   TROOP_RETURN_IF_ERROR(folder_->WriteAtomic("results.json", ParallelJson(setting_, models)));
-  fmt::print("\n{}\nwritten: {}/table.md, results.json\n", report, base_.log.dir);
+  fmt::print("\n{}\nwrote {}/table.md, results.json\n", report, base_.log.dir);
   return Status::Ok();
 }
 
+// Prints an error and returns its exit code; an interruption is 130.
 int Complain(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return status.code() == Code::kCancelled ? int(kExitInterrupted) : ExitCodeFor(status);
 }
 
+// Holds the lock of the output folder meanwhile. In a sandbox this runs in the child process.
 Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
   TROOP_ASSIGN_OR_RETURN(Config base, BaseConfig(options));
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(base.log.dir));
   TROOP_ASSIGN_OR_RETURN(const auto lock,
                          folder->Lock("lock", fmt::format("process {}", getpid())));
+  // results.json marks a complete experiment; an incomplete one is overwritten.
   if (folder->Exists("results.json")) {
     if (!options.overwrite) {
-      return AlreadyExists("{} holds an experiment: --overwrite replaces it, --out names another",
-                           base.log.dir);
+      return AlreadyExists(
+          "{} already holds an experiment; replace it with --overwrite, or choose another --out",
+          base.log.dir);
     }
     TROOP_RETURN_IF_ERROR(folder->Remove("results.json"));
   }
@@ -297,7 +312,7 @@ Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
   if (bits_per_s > 0) {
     TROOP_ASSIGN_OR_RETURN(links, ShapedLinks::Make(int(options.learners), bits_per_s));
   }
-  // As roles of a fleet have it: one thread each, which does not spin beside busy neighbours.
+  // Like the roles of a fleet: one OpenMP thread each, without spinning.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
   return ParallelRunner(std::move(base), options, folder.get(), std::move(links), bits_per_s).Run();
@@ -305,6 +320,7 @@ Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
 
 }  // namespace
 
+// The arguments are validated before a sandbox is created.
 int ParallelExperiment(const ParallelOptions& options) {
   if (const Result<Config> base = BaseConfig(options); !base.ok()) {
     PrintError(base.status());

@@ -10,7 +10,7 @@ class App;
 
 namespace troop {
 
-// `troop experiment ...`: its words and flags, which fill `a`; `chosen` becomes what runs it.
+// Adds `troop experiment …` to `app`. Parsing fills `a` and sets `chosen` to the function to run.
 void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chosen);
 
 }  // namespace troop

@@ -1,9 +1,10 @@
+// A prefix that keeps CLI11 from splitting "[…]" arguments.
 #include "apps/guarded_texts.h"
 
 namespace troop {
 namespace {
 
-constexpr char kGuard = '\x02';  // in front
+constexpr char kGuard = '\x02';  // the prefix: a control character that no text starts with
 
 }  // namespace
 

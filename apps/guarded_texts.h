@@ -3,11 +3,13 @@
 #include <string>
 #include <vector>
 
-// CLI11 takes an argument in brackets for a list of arguments. The words of a command whose
-// arguments are texts (tokenize, predict) are guarded before it parses them, and freed behind.
+// CLI11 splits an argument in brackets into a list. For commands whose arguments are texts
+// (tokenize, predict) such words get a prefix before parsing, which is removed after it.
 namespace troop {
 
+// The command line as words, with the prefix where it is needed.
 std::vector<std::string> GuardTexts(int argc, char** argv);
+// Removes the prefix, if there is one.
 void FreeText(std::string* word);
 inline void FreeTexts(std::vector<std::string>* words) {
   for (std::string& word : *words) FreeText(&word);

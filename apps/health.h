@@ -11,14 +11,14 @@
 
 namespace troop {
 
-// What a `troop join` leaves in a file for whoever looks after it on the same machine, such as the
-// kubelet: that its loop turns, and how many of its roles have been taken in. Asking the
-// coordinator would tell of the coordinator: while that is away, nobody here should be killed.
+// Writes the health of a `troop join` to a file, for a supervisor on the same machine, such as the
+// kubelet: that its loop is running, and how many of its roles have joined. The coordinator is not
+// queried: while it is away, these processes must not be killed.
 class HealthFile {
  public:
-  // Errors: kInvalidArgument: no folder for it. `path` empty: writes nothing.
+  // With an empty `path` nothing is written. Errors: kInvalidArgument: its folder does not exist.
   static Result<HealthFile> Make(const std::string& path);
-  // At most once a second. `wanted`: roles that should play.
+  // Writes the file, at most once per second. `wanted`: number of roles that should have joined.
   void Note(Time now, std::int64_t wanted, const Supervisor& supervisor);
 
  private:
@@ -27,20 +27,20 @@ class HealthFile {
   Time next_{};
 };
 
-// What a role process calls itself once the coordinator has taken it in ("actor-3"): `ps` shows it,
-// and its supervisor counts it.
+// Sets the process name ("actor-3"). A role calls it once it has joined: `ps` shows the name, and
+// its supervisor counts it.
 void SetProcessName(const std::string& name);
 
-// Whether the process that writes a HealthFile turns (its last word is at most 10 s old at `now`),
-// and with `ready` also whether all its roles play. `text`: of the file. Errors: kUnavailable, with
-// what is wrong; kDataLoss: no such file's text.
+// Checks the `text` of a health file: it must be at most 10 s old at `now`, and with `ready` all
+// roles must have joined. Errors: kUnavailable, with the problem; kDataLoss: not a health file.
 Status CheckHealth(std::string_view text, bool ready, Time now);
 
+// Options of `troop health`.
 struct HealthOptions {
   std::string file;
   bool ready = false;
 };
-// `troop health FILE [--ready]`: 0 when it is so, else 1 and a line.
+// `troop health FILE [--ready]`: returns 0 if healthy; else prints the problem and returns 1.
 int ShowHealth(const HealthOptions& options);
 
 }  // namespace troop

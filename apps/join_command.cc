@@ -1,3 +1,4 @@
+// `troop join`: registers at a remote coordinator, then supervises the local role processes.
 #include "apps/join_command.h"
 
 #include <fmt/format.h>
@@ -26,19 +27,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The folder of the role logs; creates it.
 Result<std::string> LogFolder(const JoinOptions& options) {
   std::error_code error;
   if (!options.logs.empty()) {
     fs::create_directories(options.logs, error);
     if (!error) return fs::absolute(options.logs).string();
-    return InvalidArgument("{} can't be made: {}", options.logs, error.message());
+    return InvalidArgument("cannot create {}: {}", options.logs, error.message());
   }
   std::string folder = (fs::temp_directory_path(error) / "troop-join-XXXXXX").string();
   if (mkdtemp(folder.data()) != nullptr) return folder;  // 0700
-  return InvalidArgument("{} can't be made: {}; name a folder with --logs", folder,
+  return InvalidArgument("cannot create {}: {}; name a folder with --logs", folder,
                          strerror(errno));
 }
 
+// Registers `count` roles at the coordinator. The reply holds the run's config.
 Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
                             std::shared_ptr<const KeyRing> keys) {
   char host[256] = {};
@@ -52,16 +55,17 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
   return DecodeBody<JoinReply>(answer.body);
 }
 
+// Errors: kInvalidArgument: `name` is not a role that can join.
 Result<Role> RoleCalled(const std::string& name) {
   for (const Role role : {Role::kActor, Role::kReplay, Role::kParamServer, Role::kLearner,
                           Role::kEvaluator, Role::kInference}) {
     if (RoleName(role) == name) return role;
   }
   return InvalidArgument(
-      "no role is called {:?}: actor, replay, paramserver, learner, evaluator, inference", name);
+      "unknown role {:?}; roles: actor, replay, paramserver, learner, evaluator, inference", name);
 }
 
-// Keeps the roles alive while the run wants them.
+// Supervises the local roles: restarts them while the run needs them, drains them at its end.
 class Crew {
  public:
   Crew(const Config& config, Role role, const JoinOptions& options, const std::string& logs,
@@ -81,17 +85,19 @@ class Crew {
                      .stay = options.stay},
                     Seats(role, options.count)) {}
 
-  // Ok: the run is over, or we were told to leave.
+  // Blocks until all roles have exited. Ok: the run is over, or a signal asked this command to
+  // leave.
   Status Run() {
     const SystemClock clock;
-    std::optional<Time> end;  // of the patience with those who leave
+    std::optional<Time> end;  // of the drain; set once it has begun
     for (;;) {
       const Time now = clock.Now();
       network_->Pump(now);
       for (const Supervisor::Exit& exit : supervisor_.Tick(now, [&](FleetRole) { return !end; })) {
-        // One that was let go by the coordinator: so will the others be.
+        // The coordinator released this role; it will release the others too.
         if (exit.orderly && !end) end = now + drain_;
       }
+      // A role failed for good: drain the others.
       if (!supervisor_.status().ok() && !end) {
         end = now + drain_;
         supervisor_.Signal(SIGTERM);
@@ -103,6 +109,7 @@ class Crew {
         supervisor_.Signal(SIGTERM);
       }
       if (end && supervisor_.alive() == 0) return supervisor_.status();
+      // A second signal, or the end of fleet.drain_s, kills at once.
       if (end && (now > *end || signals_.count() > 1)) supervisor_.Signal(SIGKILL);
       network_->Wait(now, now + Milliseconds(50));
     }
@@ -111,12 +118,13 @@ class Crew {
   int permanent_code() const { return supervisor_.permanent_code(); }
 
  private:
+  // Local indices only name the slots of the supervisor; the coordinator assigns the real ones.
   static std::vector<FleetRole> Seats(Role role, std::int32_t count) {
     std::vector<FleetRole> seats;
     for (std::int32_t i = 0; i < count; ++i) seats.push_back({role, i});
     return seats;
   }
-  // Those of the config are paths of the coordinator's machine.
+  // Removes key paths: those of the config are paths on the coordinator's machine.
   static Config WithoutKeys(Config config) {
     config.security.keys.clear();
     return config;
@@ -131,7 +139,7 @@ class Crew {
   bool left_ = false;
 };
 
-// `permanent_code`: as the supervisor has it at the end.
+// Joins and runs until the end. `permanent_code`: exit code of a role that no restart helps, or 0.
 Status JoinRun(const JoinOptions& options, int* permanent_code) {
   TROOP_ASSIGN_OR_RETURN(const Role role, RoleCalled(options.role));
   std::shared_ptr<const KeyRing> keys;
@@ -139,6 +147,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
     TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, role));
   }
   TROOP_ASSIGN_OR_RETURN(HealthFile health, HealthFile::Make(options.health));
+  // Key and health file are checked first, so that a mistake fails before the run is contacted.
   TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, role, keys));
   TROOP_ASSIGN_OR_RETURN(const Config config,
                          ParseConfig(reply.config_toml, "the coordinator's config", {}));
@@ -146,10 +155,11 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   InitLog({.role = "join", .file = logs + "/join.log", .level = LogLevelOf(config)});
   setenv("OMP_NUM_THREADS", "1", 0);  // as `troop train`
   setenv("OMP_WAIT_POLICY", "passive", 0);
-  fmt::print("joined {} at {}: {} of the role {} beside {}; logs: {}\n", config.name,
+  fmt::print("joined {} at {}: {} of role {}, {} already there; logs: {}\n", config.name,
              options.coordinator, options.count, options.role, reply.present, logs);
   std::fflush(stdout);
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
+  // The role processes get absolute paths and a resolved address.
   JoinOptions absolute = options;
   absolute.coordinator = WithUsableHost(options.coordinator);
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
@@ -163,7 +173,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   if (crew.left()) {
     fmt::print("left {}\n", config.name);
   } else {
-    fmt::print("{} needs no more of the role {}\n", config.name, options.role);
+    fmt::print("{} needs no more roles of kind {}\n", config.name, options.role);
   }
   return Status::Ok();
 }
@@ -175,7 +185,7 @@ int Join(const JoinOptions& options) {
   const Status status = JoinRun(options, &permanent_code);
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
-  // The role's own code: under Slurm it tells `troop train` that no restart of this node helps.
+  // The role's exit code: under Slurm, `troop train` then does not restart this node.
   return permanent_code != 0 ? permanent_code : ExitCodeFor(status);
 }
 

@@ -5,21 +5,22 @@
 
 namespace troop {
 
+// Options of `troop join`.
 struct JoinOptions {
   std::string coordinator;  // tcp://HOST:PORT
   std::string role = "actor";
   std::int32_t count = 1;
   std::string key;     // file; empty: none
-  std::string listen;  // host at which others reach this machine; empty: where the coordinator does
-  std::string logs;    // folder; empty: a new one among the system's temporary ones
-  double wait_s = 60;  // for a coordinator that has no address yet, or does not answer
-  bool stay = false;   // also while the run is stopped, until it goes on and is done
+  std::string listen;  // host at which the fleet reaches this machine; empty: the route's
+  std::string logs;    // folder; empty: a new temporary folder
+  double wait_s = 60;  // to wait for a coordinator that does not resolve or answer yet
+  bool stay = false;   // stay while the run is stopped, until it is resumed and done
   std::string health;  // a file for `troop health`; empty: none
 };
-// `troop join`: so many roles of this machine for a run elsewhere: actors, or what its config
-// leaves to others (fleet.elsewhere). Its config and addresses come from the coordinator, which
-// also deals indices and the ladder. Ends when the run does (0), on SIGTERM or Ctrl-C (0: the
-// actors leave, the run goes on), or when actors fail as often as fleet.restarts_max allows.
+// `troop join`: runs `count` roles on this machine for a run on another machine: actors, or
+// external roles (fleet.elsewhere). The coordinator sends the config and the addresses, and assigns
+// indices and exploration rates. Ends when the run ends (0), on SIGTERM or Ctrl-C (0: the actors
+// leave and the run continues), or when a role fails more often than fleet.restarts_max allows.
 // Returns the exit code.
 int Join(const JoinOptions& options);
 

@@ -1,3 +1,4 @@
+// `troop keygen`: chooses which key pairs to write; net/keys writes them.
 #include "apps/keygen_command.h"
 
 #include <fmt/format.h>
@@ -10,17 +11,19 @@
 namespace troop {
 namespace {
 
+// Errors: kInvalidArgument: an unknown role, or a name without a role; those of MakeKeys.
 Status MakeWanted(const KeygenOptions& options) {
+  // By default one key per role; --role keeps only that one, and --name renames it.
   std::vector<NewKey> wanted = KeysOfAllRoles();
   if (options.role.empty() && !options.name.empty()) {
-    return InvalidArgument("--name goes with --role: whose key shall {:?} be?", options.name);
+    return InvalidArgument("--name {:?} needs --role: give the role of that key", options.name);
   }
   if (!options.role.empty()) {
     std::string roles;
     for (const NewKey& key : wanted) roles += (roles.empty() ? "" : ", ") + key.name;
     std::erase_if(wanted, [&](const NewKey& key) { return key.name != options.role; });
     if (wanted.empty()) {
-      return InvalidArgument("no role is called {:?}; roles: {}", options.role, roles);
+      return InvalidArgument("unknown role {:?}; roles: {}", options.role, roles);
     }
     if (!options.name.empty()) wanted[0].name = options.name;
   }
@@ -29,7 +32,7 @@ Status MakeWanted(const KeygenOptions& options) {
     fmt::print("{}/{}.key: joins as {}\n", options.folder, key.name, RoleName(key.role));
   }
   fmt::print(
-      "Each file is a secret: give a machine only those of the roles it plays. In the config: "
+      "Each file is a secret: give a machine only the keys of its roles. In the config: "
       "security.keys = \"{}\"\n",
       options.folder);
   return Status::Ok();

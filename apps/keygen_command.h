@@ -4,13 +4,14 @@
 
 namespace troop {
 
+// Options of `troop keygen`.
 struct KeygenOptions {
   std::string folder;
-  std::string role;  // empty: one key for each role
-  std::string name;  // of the file, such as a user's; empty: the role's
-  bool rotate = false;
+  std::string role;     // empty: one key for each role
+  std::string name;     // file name, such as a user name; empty: the role
+  bool rotate = false;  // replace existing pairs; the old ones stay valid until the next rotation
 };
-// `troop keygen`: writes key pairs, says what to do with them. Returns the exit code.
+// `troop keygen`: writes key pairs and prints how to use them. Returns the exit code.
 int Keygen(const KeygenOptions& options);
 
 }  // namespace troop

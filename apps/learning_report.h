@@ -8,23 +8,23 @@
 
 namespace troop {
 
-// What learners could reach.
+// The highest measured rate of matrix products.
 struct Peak {
-  double flops = 0;   // a second
-  std::string where;  // "a thread here"
+  double flops = 0;   // per second
+  std::string where;  // "one thread", or the name of the GPU
 };
 
-// Where the time of a supervised run went, and what moved between its learners: a table for people
-// (and report.md of the run's folder). plan: what stands beside as planned; null: nothing. Empty
-// where no update was made.
+// The time and traffic of a supervised run's learners, as Markdown tables (report.md in the run
+// folder). plan: shown next to the measured times; null: no such column. Empty if no update was
+// made.
 std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan);
 
-// A plan costs some updates: whether the run made so many that they do not matter.
+// True if the run made enough updates that those for measuring a plan do not matter.
 bool IsWorthAPlan(const Config& config, const RunView& view);
 
-// The best of a few products: of 512 x 512 on one thread, or of 8,192 x 8,192 on the GPU where the
-// config's learners compute. Takes some 0.1 s.
+// Measures the best of a few matrix products: 512 x 512 on one thread, or 8,192 x 8,192 on the GPU
+// if the config's learners use one. Blocks for about 0.1 s.
 Peak MeasurePeak(const Config& config);
 
 }  // namespace troop

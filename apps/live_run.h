@@ -11,33 +11,34 @@
 
 namespace troop {
 
-// A run's folder while somebody works in it, for commands that ask what goes on there.
+// Access to a live run, for commands that query it by its folder or its coordinator's address.
 
-// The process that holds it.
+// The process that holds the lock of a run folder.
 struct RunHolder {
   bool alive = false;
   long process = 0;      // 0: unknown
-  bool stopped = false;  // by a signal: it lives and does nothing
+  bool stopped = false;  // by SIGSTOP: alive but suspended
 };
-// Asks without taking the lock or changing its file. `root`: the folder's path.
+// Reads the holder without taking the lock. `root`: path of the run folder.
 RunHolder HolderOf(const std::string& root);
-// How a run ended that left no result, on a disk with so much space.
+// How a run without a result ended, given the free space of its disk.
 std::string EndWithoutResult(std::uint64_t bytes_free);
-// Why a run without a result says nothing. `given`: how the user called the folder.
+// Why a run without a result does not answer. `given`: the run folder as the user wrote it.
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given);
-// Who asks a coordinator without being a member: of another name than all others who do, on any
-// machine, as equal ones would take each other for an older self. role: what its key stands for.
+// Identity of a client that is not a member. It is random, because the coordinator would treat two
+// clients of one identity as restarts of each other. role: the role of its key.
 Origin StrangersOrigin(Role role);
-// What a coordinator answers to one who is no member. Errors: kDeadlineExceeded: nothing, for
-// `patience`; kFailedPrecondition: the keys don't fit; or what it answered.
+// Sends one request to a coordinator as a non-member and returns the reply. Blocks for at most
+// `patience`. Errors: kDeadlineExceeded: no reply; kFailedPrecondition: the keys do not match; or
+// the coordinator's error.
 Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
                     std::shared_ptr<const KeyRing> keys);
-// The same of a coordinator that may not be there yet: its name has no address, or nobody answers.
-// Tries until `patience` is over, and says so once on standard error.
+// Like Ask, for a coordinator that may not be up yet: retries for `patience` while its name does
+// not resolve or it does not answer. Prints that once to standard error.
 Result<Message> AskPatiently(const std::string& endpoint, const Message& question,
                              Duration patience, std::shared_ptr<const KeyRing> keys);
-// The coordinator's answer; blocks for `patience` at most. Errors: kUnavailable: it does not
-// answer, and why; or what it answered.
+// Sends a request to the coordinator of the run at `root`. Blocks for at most `patience`. Errors:
+// kUnavailable: no answer, with the reason; or the coordinator's error.
 Result<Message> AskRun(const std::string& root, const std::string& given, Message question,
                        Duration patience);
 

@@ -1,3 +1,4 @@
+// Predicts memory, files and processes of a run, and checks them against this machine's limits.
 #include "apps/machine.h"
 
 #include <sched.h>
@@ -26,9 +27,9 @@ namespace troop {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024 * kMiB;
-constexpr double kProcessBytesMin = 12 * kMiB;  // the program itself, as measured
+constexpr double kProcessBytesMin = 12 * kMiB;  // the program itself, measured
 
-// Of the machine, or of the container this runs in (cgroup version 2).
+// Physical memory of the machine, or the limit of this container (cgroup version 2).
 double MachineMemoryBytes() {
   const double machine = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
   double limit = 0;
@@ -36,7 +37,7 @@ double MachineMemoryBytes() {
   return file >> limit && limit > 0 ? std::min(machine, limit) : machine;  // "max": no limit
 }
 
-// How the parameters are laid out: layers of one size in another order are another network.
+// Compares parameter names and shapes: equal sizes in another order are another network.
 Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, ProblemOf(saved));
   TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env));
@@ -45,25 +46,26 @@ Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved
     return a.name == b.name && a.shape == b.shape;
   };
   if (std::ranges::equal(before->params(), now->params(), same)) return Status::Ok();
-  return InvalidArgument("it was saved with another network: other layers, or other sizes of them");
+  return InvalidArgument("it was saved with another network: different layers or layer sizes");
 }
 
+// Loads the checkpoint into a new algorithm, then compares the parameter layout.
 Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
-  // A config of another version may be unreadable by now; the sizes fit at least.
+  // This version may not read the config of another one; then only the sizes are checked.
   const Result<Config> saved = ParseConfig(checkpoint.config_toml, "the checkpoint's config", {});
   return saved.ok() ? CheckLayout(config, env, *saved) : Status::Ok();
 }
 
-// Bytes of weights as kernels like them best; at most as many as the f32 value.
+// Bytes of the packed weights that kernels use: at most those of the f32 weights.
 double PackedBytes(const Config& config, double value_bytes) {
   return config.network.precision == "bf16" ? value_bytes / 2 : value_bytes;
 }
 
-// What is known of each process before it runs: weights, gradients, optimizer, network buffers,
-// batches. Not in it: the program itself.
+// Predicts the memory of each process: weights, gradients, optimizer, network buffers and batches.
+// The program itself is not included.
 Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                                       const Module& module) {
   const std::int64_t padded = ParameterCount(module);
@@ -80,9 +82,10 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(config.learner.batch_size));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
   const double slots = double(optimizer->slots().size());
+  // A batch has observations and next observations, hence the factor 2.
   const double batch = 2.0 * observation * double(config.learner.batch_size);
   ProcessBytes bytes;
-  // The value, and the copy that arrives.
+  // Weights in use, and the copy being received.
   bytes.actor = weights + value + double(acting.workspace_bytes) +
                 2.0 * observation * double(config.actor.envs);
   bytes.evaluator = weights + value + double(judging.workspace_bytes) +
@@ -93,21 +96,23 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                       2.0 * observation * double(config.inference.batch_max);
     bytes.actor = 2.0 * observation * double(config.actor.envs);
   }
-  // Online and target weights, gradient, optimizer, the snapshot that is published; what forward
-  // keeps for backward; the batches on their way and the one at work.
+  // Online and target weights, gradient, optimizer and the published snapshot; activations for
+  // backward; the prefetched batches and the current one.
   bytes.learner = 2 * weights + value + slots * value + value + double(learning.cache_bytes) +
                   double(learning.workspace_bytes) +
                   batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
-  bytes.paramserver = 2 * value;  // the snapshot that is given, and the next one as it arrives
+  bytes.paramserver = 2 * value;  // the snapshot being served, and the next one being received
   if (config.learner.sync == "paramserver") {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, module));
-    // Of the largest: value, optimizer, two versions, the sum, what is pushed.
+    // The largest shard: weights, optimizer, two published versions, the gradient sum, one push per
+    // learner.
     const double shard = map.imbalance() * value / double(map.shards().size());
     bytes.paramserver = (4 + slots + double(config.fleet.learners)) * shard;
   }
   return bytes;
 }
 
+// Memory limit of the replay: the config's, or three quarters of the machine.
 double ReplayBytesMax(const Config& config) {
   return config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
                                             : 0.75 * MachineMemoryBytes();
@@ -115,12 +120,15 @@ double ReplayBytesMax(const Config& config) {
 
 }  // namespace
 
+// The batch is split over data-parallel learners, and further into micro-batches.
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
   const std::int64_t dp = std::max<std::int64_t>(1, config.mesh.dp);
   std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
   if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
   const std::int64_t tokens = reviews * config.data.tokens_max;
   const auto ints = [](std::int64_t n) { return TensorSpec{DType::kI32, {n}}; };
+  // The largest batch: all sequences at data.tokens_max. A masked LM needs logits for 15 % of the
+  // tokens.
   std::vector<TensorSpec> in = {ints(tokens), ints(reviews + 1), {}, {}};
   double logits = 0;
   if (config.learner.algorithm == "masked_lm") {
@@ -132,7 +140,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   const double value = 4.0 * double(ParameterCount(module));
   const double slots = double(optimizer->slots().size());
   ProcessBytes bytes;
-  // Weights, gradient, optimizer, the snapshot that is published; what forward keeps.
+  // Weights, gradient, optimizer and the published snapshot; activations for backward.
   bytes.learner = (3 + slots) * value + double(plan.cache_bytes + plan.workspace_bytes) + logits;
   bytes.evaluator = 2 * value + double(plan.workspace_bytes) + logits;
   bytes.paramserver = 2 * value;
@@ -149,6 +157,7 @@ int CoresHere() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+// A supervised run has no replay and no action space, so its prediction ends early.
 Result<RunNeeds> PredictNeeds(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
@@ -177,10 +186,11 @@ std::int64_t OpenFilesOf(std::int64_t roles) { return 64 + 6 * roles; }
 
 Status RaiseOpenFiles(const Config& config) {
   const auto roles = std::int64_t(RolesOf(config).size());
-  // A connection and a log of each are certain; ZeroMQ ends the process that has no file left.
+  // Each role needs a connection and a log at least. ZeroMQ aborts when no descriptor is left.
   const auto most = rlim_t(OpenFilesOf(roles)), least = rlim_t(64 + 2 * roles);
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
+  // Between `least` and `most` the run may work: raise the limit as far as possible, then check.
   const rlim_t allowed = files.rlim_cur;
   if (allowed < most) {
     files.rlim_cur = std::max(allowed, std::min(most, files.rlim_max));
@@ -188,14 +198,14 @@ Status RaiseOpenFiles(const Config& config) {
   }
   if (files.rlim_cur >= least) return Status::Ok();
   return InvalidArgument(
-      "open files: {} are allowed, {} roles need {} to {}: ulimit -n {}, or fewer "
-      "roles",
+      "open files: the limit is {}, {} roles need {} to {}; raise it with ulimit -n {}, or use "
+      "fewer roles",
       files.rlim_cur, roles, least, most, most);
 }
 
 namespace {
 
-// That the files of a run may grow as large as they certainly will (ulimit -f).
+// Checks the file size limit (ulimit -f) against the least size of a checkpoint.
 Status CheckFileSize(const RunNeeds& needs) {
   constexpr double kConfigBytes = 16 * 1024;
   const double least = kConfigBytes + 4.0 * double(needs.parameters);
@@ -203,36 +213,39 @@ Status CheckFileSize(const RunNeeds& needs) {
   getrlimit(RLIMIT_FSIZE, &limit);
   if (limit.rlim_cur == RLIM_INFINITY || double(limit.rlim_cur) >= least) return Status::Ok();
   return InvalidArgument(
-      "files may not grow beyond {} KiB (ulimit -f), and a checkpoint of {} parameters is of "
-      "{:.0f} "
-      "KiB or more: allow more, or ulimit -f unlimited",
+      "ulimit -f is {} KiB, but a checkpoint of {} parameters needs at least {:.0f} KiB; raise it, "
+      "or set ulimit -f unlimited",
       limit.rlim_cur / 1024, needs.parameters, least / 1024);
 }
 
 }  // namespace
 
+// Prints advice for picture observations, which is not an error.
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
+  // GPU checks apply only to roles that this machine will start. Failures are collected, so that
+  // all are reported at once.
   const bool learners_here =
       config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;
   Failures failures;
   failures.Add(CheckFileSize(needs));
   if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
-        "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
-        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one"));
+        "learner.device is \"cuda\", but this program finds no GPU (see troop doctor); set "
+        "\"auto\" "
+        "or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   if (config.replay.placement == "gpu" && learners_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
-        "replay.placement = \"gpu\": this program finds no GPU here (troop doctor says why); set "
-        "\"host\", or build it with the preset \"cuda\" where there is one"));
+        "replay.placement is \"gpu\", but this program finds no GPU (see troop doctor); set "
+        "\"host\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   const bool infers_here = config.actor.inference == "server" && config.fleet.engine == "local" &&
                            std::ranges::count(config.fleet.elsewhere, "inference") == 0;
   if (config.inference.device == "cuda" && infers_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
-        "inference.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
-        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one"));
+        "inference.device is \"cuda\", but this program finds no GPU (see troop doctor); set "
+        "\"auto\" or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   if (IsSupervised(config)) return failures.status();
   const std::string advice = PictureAdvice(config, needs.env);
@@ -241,14 +254,15 @@ Status CheckMachine(const Config& config) {
   return failures.status();
 }
 
+// A coarse check before anything is predicted: it avoids starting 100,000 processes.
 Status CheckProcesses(const Config& config) {
   if (config.fleet.engine != "local" || config.fleet.mode == "serial") return Status::Ok();
   const std::size_t roles = RolesOf(config).size();
   const double memory = MachineMemoryBytes();
   if (double(roles) * kProcessBytesMin > memory) {
     return InvalidArgument(
-        "memory: {} roles are as many processes, of 12 MiB or more: {:.1f} GiB; this machine has "
-        "{:.1f} GiB: have fewer (fleet.actors, and raise actor.envs), or other machines "
+        "memory: {} roles are processes of at least 12 MiB, {:.1f} GiB in total; this machine has "
+        "{:.1f} GiB; lower fleet.actors and raise actor.envs, or use more machines "
         "(fleet.elsewhere)",
         roles, double(roles) * kProcessBytesMin / kGiB, memory / kGiB);
   }
@@ -256,8 +270,8 @@ Status CheckProcesses(const Config& config) {
   std::ifstream file("/sys/fs/cgroup/pids.max");
   if (!(file >> most) || std::int64_t(roles) <= most) return Status::Ok();  // "max": no limit
   return InvalidArgument(
-      "processes: {} roles are as many processes, and {} are allowed here "
-      "(pids.max of the container): have fewer",
+      "processes: {} roles are separate processes, must be at most {} (pids.max of the "
+      "container); use fewer roles",
       roles, most);
 }
 
@@ -267,8 +281,8 @@ Status CheckReplayMemory(const Config& config, double bytes) {
   std::int64_t items = config.replay.tables.empty() ? config.replay.capacity_items : 0;
   for (const ReplayTableConfig& table : config.replay.tables) items += table.capacity_items;
   return InvalidArgument(
-      "replay.capacity_items = {}: the full replay takes {:.2f} GiB, the limit is {:.2f} GiB ({}); "
-      "hold fewer items, or use a machine with more memory",
+      "replay.capacity_items is {}: the full replay needs {:.2f} GiB, must be at most {:.2f} GiB "
+      "({}); lower it, or use a machine with more memory",
       items, bytes / kGiB, most / kGiB,
       config.replay.memory_bytes_max > 0 ? "replay.memory_bytes_max"
                                          : "three quarters of this machine's memory");
@@ -280,7 +294,7 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
   if (fits.code() != Code::kInvalidArgument) return fits;
   return InvalidArgument(
       "{} does not fit this config: {}; resume with the run's own network.*, optimizer.type and "
-      "env.id, or begin another run (name=…)",
+      "env.id, or start a new run (name=…)",
       path, fits.message());
 }
 
@@ -305,18 +319,19 @@ double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards) {
 
 namespace {
 
+// The line with the condition that ends the run.
 std::string DescribeEnd(const Config& config) {
   const std::int64_t updates = config.learner.max_updates;
   std::string out;
   if (config.replay.samples_per_insert > 0) {
-    out = fmt::format("after {:.0f} steps and the updates that the replay ratio gives them",
+    out = fmt::format("after {:.0f} steps and the updates that the replay ratio allows",
                       config.learner.total_steps);
     if (updates > 0) out += fmt::format(", or after {} updates", updates);
   } else if (updates > 0) {
     out = fmt::format("after {} updates; the actors stop at {:.0f} steps", updates,
                       config.learner.total_steps);
   } else {
-    out = fmt::format("after {:.0f} steps, whatever number of updates was made until then",
+    out = fmt::format("after {:.0f} steps, however many updates were made",
                       config.learner.total_steps);
   }
   if (config.evaluator.solved_return != 0) {
@@ -325,13 +340,14 @@ std::string DescribeEnd(const Config& config) {
   return fmt::format("ends         {}\n", out);
 }
 
-// Of the learners, as learner.device = "auto" finds it on this machine.
+// Device of the learners, with learner.device = "auto" resolved on this machine.
 std::string DescribeDevice(const Config& config) {
   if (config.learner.device == "cpu") return "cpu";
   const Result<std::string> gpu = GpuOf(config);
   return gpu.ok() ? *gpu : config.learner.device == "auto" ? "cpu" : "no GPU found";
 }
 
+// The line with algorithm, device and seed.
 std::string DescribeAlgorithm(const Config& config) {
   return fmt::format("algorithm    {} on {}, seed {}\n", config.learner.algorithm,
                      DescribeDevice(config), config.seed);
@@ -367,6 +383,7 @@ std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
 
 }  // namespace
 
+// One line per property, then one per role with its memory and endpoint.
 Result<std::string> DescribeRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   std::string out = DescribeProblem(config, needs);
@@ -390,14 +407,13 @@ Result<std::string> DescribeRun(const Config& config) {
                     serves && !serial ? Endpoints::PatternFor(config, role.role, role.index) : "-");
   }
   out += fmt::format(
-      "memory       {:.1f} MiB: {}weights, optimizer, network buffers, batches; "
-      "the\n"
-      "             program itself, 12 MiB or more a process, is not in it\n",
+      "memory       {:.1f} MiB: {}weights, optimizer, network buffers, batches; not\n"
+      "             included: the program itself, 12 MiB or more per process\n",
       total / kMiB, IsSupervised(config) ? "" : "the full replay, ");
   if (serial) return out;
   return out + (config.fleet.transport == "ipc"
-                    ? "endpoints    in a folder of this run's own: XXXXXX is chosen at its start\n"
-                    : "endpoints    PORT: a free one each, chosen at the start\n");
+                    ? "endpoints    in a private folder: XXXXXX is chosen at the start\n"
+                    : "endpoints    PORT: a free port each, chosen at the start\n");
 }
 
 }  // namespace troop

@@ -8,45 +8,46 @@
 
 namespace troop {
 
-// Bytes of one process of a role: weights, gradients, optimizer, network buffers, batches; without
-// the program itself.
+// Memory in bytes of one process of each role: weights, gradients, optimizer, network buffers and
+// batches. The program itself is not included.
 struct ProcessBytes {
   double actor = 0, learner = 0, paramserver = 0, evaluator = 0, inference = 0;
 };
-// What a run will take on this machine.
+// Predicted size and memory of a run.
 struct RunNeeds {
   EnvSpec env;
-  std::int64_t parameters = 0;  // without the flat buffer's padding
+  std::int64_t parameters = 0;  // without the padding of the flat buffer
   ProcessBytes processes;
   double replay_bytes = 0, replay_bytes_max = 0;
-  std::string shards;  // of learner.sync = "paramserver": how the parameters are dealt
+  std::string shards;  // with learner.sync = "paramserver": the shard map as text
 };
-// Errors: the environment or the network can't be made.
+// Errors: the environment or the network cannot be created.
+// Builds the environment and the network, and predicts the memory of all roles.
 Result<RunNeeds> PredictNeeds(const Config& config);
-// Of a run that learns reviews: what a learner with `module`, the model or its part of one, takes,
-// and the other processes. Not in it: the reviews. Errors: as of Module::MakePlan.
+// Memory of a supervised run's processes. `module`: the model, or one rank's slice of it. The
+// reviews are not included. Errors: those of Module::MakePlan.
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module);
-// What a process of a role takes of it; `shards`: of the replay.
+// Memory in bytes of one process of a role. `shards`: number of replay shards.
 double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards);
-// Cores that this process may run on.
+// Number of cores that this process may run on.
 int CoresHere();
-// Open files that a process of a run with so many roles needs at most: the coordinator has a
-// connection and a log of each.
+// Upper bound on the open files of a process in a run with this many roles: the launcher has a
+// connection and a log for each.
 std::int64_t OpenFilesOf(std::int64_t roles);
-// Raises this process's soft limit of open files to that. Errors: kInvalidArgument where fewer are
-// allowed than are certainly needed.
+// Raises this process's soft limit of open files to OpenFilesOf. Errors: kInvalidArgument: the hard
+// limit is below what the run certainly needs.
 Status RaiseOpenFiles(const Config& config);
-// Whether this machine holds the processes of a local run at all. Errors: kInvalidArgument.
+// Checks that memory and process limits allow a local run's processes. Errors: kInvalidArgument.
 Status CheckProcesses(const Config& config);
-// Problems that only this machine can show: memory, environment. Before any process starts.
+// Checks memory, GPU and environment on this machine, before any process starts.
 Status CheckMachine(const Config& config);
-// The same of a replay alone that takes so many bytes when full.
+// Checks a replay that needs `bytes` when full against the memory limit. Errors: kInvalidArgument.
 Status CheckReplayMemory(const Config& config, double bytes);
-// Topology, endpoints, predicted memory: --dry-run.
+// Text for --dry-run: topology, endpoints and predicted memory.
 Result<std::string> DescribeRun(const Config& config);
 
-// Refuses to go on from a checkpoint that another network, optimizer or algorithm has made. Errors:
-// kInvalidArgument with what to do. `path`: how to call the checkpoint.
+// Checks that network, optimizer and algorithm of the config match those of the checkpoint. Errors:
+// kInvalidArgument, with the remedy. `path`: the checkpoint's name for the message.
 Status CheckResume(const Config& config, const CheckpointState& checkpoint,
                    const std::string& path);
 

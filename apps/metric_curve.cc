@@ -1,3 +1,5 @@
+// Samples a growing JSON-lines file at byte positions that are multiples of a stride. When the file
+// outgrows kPointsMax strides, the stride doubles and every second point is dropped.
 #include "apps/metric_curve.h"
 
 #include <fcntl.h>
@@ -13,13 +15,15 @@
 namespace troop {
 namespace {
 
-constexpr std::uint64_t kStrideMin = 16;  // bytes: less than a line has: short runs are whole
-constexpr std::size_t kChunk = 8 << 10;   // bytes of a read: a few lines
-constexpr double kRateWindow_s = 5;
+// Bytes; less than any line, so that short files are read completely.
+constexpr std::uint64_t kStrideMin = 16;
+constexpr std::size_t kChunk = 8 << 10;  // bytes per read: a few lines
+constexpr double kRateWindow_s = 5;      // window of rates
 constexpr std::size_t kTailBytes = 128 << 10;
 constexpr int kTailLinesMax = 64;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
+// Closes a file descriptor at the end of the scope.
 struct Closed {
   int file = -1;
   ~Closed() {
@@ -27,6 +31,7 @@ struct Closed {
   }
 };
 
+// Up to `bytes` bytes at offset `at`; fewer at the end of the file.
 std::string ReadAt(int file, std::uint64_t at, std::size_t bytes) {
   std::string text(bytes, '\0');
   const ssize_t got = pread(file, text.data(), bytes, off_t(at));
@@ -36,11 +41,12 @@ std::string ReadAt(int file, std::uint64_t at, std::size_t bytes) {
 
 struct Line {
   std::uint64_t begin = 0;
-  std::string text;  // empty: too long
+  std::string text;  // empty: longer than kLineBytesMax
 };
 
-// The first line that begins at `at` or later; nullopt: no whole one does, yet.
+// The first line that begins at `at` or later; nullopt if none is complete yet.
 std::optional<Line> LineFrom(int file, std::uint64_t at) {
+  // Start one byte early: if that byte ends a line, the line at `at` begins exactly there.
   std::uint64_t read = at == 0 ? 0 : at - 1;
   std::optional<std::uint64_t> begin;
   if (at == 0) begin = 0;
@@ -83,6 +89,7 @@ void MetricCurve::Clear() {
   histograms_.clear();
 }
 
+// Steps: detect a replaced file, widen the stride, read the new points, read the tail.
 Status MetricCurve::Update() {
   const Closed opened{open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info {};
@@ -90,10 +97,12 @@ Status MetricCurve::Update() {
     return NotFound("{}: no such file", path_);
   }
   const auto size = std::uint64_t(info.st_size);
+  // Another inode or a smaller size is another file: start over.
   if (stride_ == 0 || info.st_ino != inode_ || size < size_) Clear();
   if (size == size_) return Status::Ok();
   inode_ = info.st_ino;
   size_ = size;
+  // Doubling keeps every second point, so at least half of kPointsMax remain.
   while (size / stride_ >= kPointsMax) {
     stride_ *= 2;
     std::erase_if(points_, [this](const auto& point) { return point.first % stride_ != 0; });
@@ -101,18 +110,20 @@ Status MetricCurve::Update() {
   }
   while (next_ < size) {
     const std::optional<Line> line = LineFrom(opened.file, next_);
-    if (!line) break;  // it is not whole yet
+    if (!line) break;  // not complete yet
     const Result<JsonValue> value = ParseJson(line->text);
     if (value.ok()) Keep(next_, *value);
-    // On to the first multiple behind this line's begin: those before would find it again.
+    // Continue at the first multiple after this line's start; earlier ones would find it again.
     next_ = std::max(next_ + stride_, (line->begin + stride_) / stride_ * stride_);
   }
   ReadTail(opened.file, size);
   return Status::Ok();
 }
 
+// The number of names is bounded, as the file may come from another machine.
 void MetricCurve::Keep(std::uint64_t at, const JsonValue& line) {
   std::vector<double>& point = points_[at];
+  // Columns are assigned in order of appearance; points are as long as their last column.
   const auto set = [&](const std::string& name, double value) {
     auto found = names_.find(name);
     if (found == names_.end()) {
@@ -132,7 +143,9 @@ void MetricCurve::Keep(std::uint64_t at, const JsonValue& line) {
   }
 }
 
+// Only kTailBytes are read, whatever the size of the file.
 void MetricCurve::ReadTail(int file, std::uint64_t size) {
+  // Walk backward over complete lines, at most kTailLinesMax, until kRateWindow_s is covered.
   const std::uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
   std::string text = ReadAt(file, from, kTailBytes);
   text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
@@ -141,7 +154,7 @@ void MetricCurve::ReadTail(int file, std::uint64_t size) {
   std::map<std::string, JsonValue> histograms;
   for (int i = 0; i < kTailLinesMax && !rest.empty(); ++i) {
     const std::size_t end = rest.rfind('\n');
-    if (end == std::string_view::npos && from > 0) break;  // its begin is not here
+    if (end == std::string_view::npos && from > 0) break;  // its start was not read
     Result<JsonValue> line = ParseJson(rest.substr(end + 1));
     rest = end == std::string_view::npos ? "" : rest.substr(0, end);
     if (!line.ok()) continue;
@@ -150,7 +163,7 @@ void MetricCurve::ReadTail(int file, std::uint64_t size) {
       found = true;
     }
     const double wall_s = NumberOf(*line, "wall_s");
-    if (wall_s > NumberOf(last_, "wall_s")) break;  // a resumed run's clock never goes back so
+    if (wall_s > NumberOf(last_, "wall_s")) break;  // wall_s went back: an earlier run
     for (auto& [name, value] : line->object) {
       const bool counts = value.Find("p50") != nullptr && NumberOf(value, "count") > 0;
       if (counts && histograms.size() < kNamesMax) histograms.emplace(name, std::move(value));
@@ -158,6 +171,7 @@ void MetricCurve::ReadTail(int file, std::uint64_t size) {
     before_ = std::move(*line);
     if (NumberOf(last_, "wall_s") - wall_s >= kRateWindow_s) break;
   }
+  // Older values stay for histograms that the tail does not have.
   histograms.merge(histograms_);
   while (histograms.size() > kNamesMax) histograms.erase(std::prev(histograms.end()));
   histograms_ = std::move(histograms);
@@ -172,6 +186,7 @@ std::vector<std::string> MetricCurve::names() const {
 std::vector<double> MetricCurve::Values(std::string_view name, std::size_t points_max) const {
   std::vector<double> values;
   const auto column = names_.find(std::string(name));
+  // Every n-th point, rounded up so that no more than points_max are chosen besides the last.
   const std::size_t every =
       points_max == 0 ? 1
                       : (points_.size() + points_max - 1) / std::max<std::size_t>(points_max, 1);

@@ -10,59 +10,61 @@
 
 namespace troop {
 
-// What a finished run of one model at one mesh says of its updates: those of `troop experiment
-// imdb-parallel`, whose learners either all share batches (mesh.dp) or all share the model
-// (mesh.tp).
+// Per-update figures of one finished run of `troop experiment imdb-parallel`: one model, either
+// data-parallel (mesh.dp) or tensor-parallel (mesh.tp).
 struct ParallelRun {
   double updates = 0;
   double tokens = 0;           // of an update
-  double step_s = 0;           // of an update, on the mean of all learners
-  double wait_s = 0;           // of that, for other learners
-  double sent_bytes = 0;       // by a learner for an update, as counted
-  double expected_bytes = 0;   // the same, from the model's sizes and the tokens alone (PlanMesh)
+  double step_s = 0;           // seconds per update, mean over learners
+  double wait_s = 0;           // part of step_s spent waiting for other learners
+  double sent_bytes = 0;       // per learner and update, measured
+  double expected_bytes = 0;   // sent_bytes as predicted from model and tokens (PlanMesh)
   double parameter_bytes = 0;  // of the first learner: f32, without gradient and optimizer
 };
-// config: as the run's folder has it. metrics: the last line of its metrics.jsonl. Errors:
-// kDataLoss: no such line, or no updates were made.
+// Reads the figures. config: that of the run folder. metrics: last line of metrics.jsonl. Errors:
+// kDataLoss: no such line, or no updates.
 Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metrics);
 
-// The repeats of one model at one mesh; figures are their medians.
+// The repeated runs of one model on one mesh; figures are their medians.
 struct ParallelCell {
   std::vector<ParallelRun> runs;
   double Median(double ParallelRun::*figure) const;  // REQUIRES: there are runs
   double Fastest() const;                            // step_s
   double Slowest() const;
 };
+// Both ways of training one model.
 struct ParallelModel {
   std::string family;  // "bert", "albert"
   ParallelCell data, tensor;
 };
 
-// Which way of being parallel should win because fewer bytes are moved, and which did.
+// The faster kind of parallelism: predicted by the bytes moved, and measured.
 struct ParallelVerdict {
   enum class Winner { kData, kTensor, kNeither };
   Winner expected = Winner::kData;  // by expected_bytes
-  // By step_s: all repeats of one were faster than all of the other, else neither.
+  // By step_s: the winner if all of its repeats are faster than all others; else kNeither.
   Winner measured = Winner::kNeither;
-  // Tokens of an update at which both move as many bytes: fewer, and tensor parallel moves fewer.
+  // Tokens per update at which both move the same bytes; below it tensor-parallel moves fewer.
   double even_tokens = 0;
   bool held() const { return measured == expected; }
 };
+// Compares both ways. REQUIRES: both have runs.
 ParallelVerdict JudgeParallel(const ParallelModel& model);
 
-// What is not a figure of a run.
+// Settings and machine of the experiment, for the report.
 struct ParallelSetting {
   std::int64_t learners = 2;
-  double link_bits_per_s = 0;  // between any two learners; 0: they are on one machine
+  double link_bits_per_s = 0;  // between any two learners; 0: no shaped links
   std::int64_t layers = 0, hidden = 0, batch = 0;
-  std::string machine;  // for people
-  double load = 0;      // processes that wanted a core in the minute before it began
+  std::string machine;  // human-readable
+  double load = 0;      // load average of the minute before the start
   int cores = 1;
 };
-// Markdown: the published table's form (a row a model, a column a way), all figures, and a sentence
-// a model. Published: BERT-base and ALBERT-base on IMDB, PyTorch's data parallelism against
-// DeepSpeed's tensor parallelism, six GPUs in two hosts: seconds of a training.
+// The report as Markdown: a table in the published form (a row per model, a column per kind), all
+// figures, and a sentence per model. Published: training seconds of BERT-base and ALBERT-base on
+// IMDB, PyTorch data parallelism against DeepSpeed tensor parallelism, six GPUs in two hosts.
 std::string ParallelReport(const ParallelSetting& setting, std::span<const ParallelModel> models);
+// The figures and verdicts as one JSON object (results.json).
 std::string ParallelJson(const ParallelSetting& setting, std::span<const ParallelModel> models);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Encodes rendered frames as GIF, PNG strip or terminal text.
 #include "apps/picture.h"
 
 #include <fmt/format.h>
@@ -12,9 +13,11 @@
 namespace troop {
 
 Buffer AnimatedGif(const std::vector<Picture>& frames, double frames_per_s) {
+  // GIF delays are whole hundredths of a second, at least one.
   return EncodeGif(frames, std::max(1, int(std::lround(100 / frames_per_s))));
 }
 
+// Frames are copied row by row into a white canvas.
 Buffer PngStrip(const std::vector<Picture>& frames) {
   constexpr std::size_t kColumns = 8;
   const std::size_t count = std::min(frames.size(), kStripFramesMax);
@@ -39,12 +42,13 @@ Buffer PngStrip(const std::vector<Picture>& frames) {
 }
 
 std::string HalfBlocks(const Picture& picture, int columns, int rows) {
-  // Pixels of the picture per pixel of the terminal.
+  // Picture pixels per terminal pixel; a character is two pixels high.
   const double scale = std::max({1.0, double(picture.width) / std::max(1, columns),
                                  double(picture.height) / (2.0 * std::max(1, rows))});
   const int width = std::max(1, int(picture.width / scale));
   const int height = std::max(1, int(picture.height / scale));
-  // The mean of the pixels behind one: thin lines stay visible.
+  // Mean over the picture pixels of one terminal pixel (box filter), so that thin lines stay
+  // visible.
   const auto pixel = [&](int x, int y) -> std::string {
     if (y >= height) return "0;0;0";
     const int x0 = int(x * scale), y0 = int(y * scale);
@@ -61,6 +65,7 @@ std::string HalfBlocks(const Picture& picture, int columns, int rows) {
     const int count = (x1 - x0) * (y1 - y0);
     return fmt::format("{};{};{}", sum[0] / count, sum[1] / count, sum[2] / count);
   };
+  // 24-bit ANSI colors: 38;2 sets the foreground, 48;2 the background.
   std::string out;
   for (int y = 0; y < height; y += 2) {
     for (int x = 0; x < width; ++x) {

@@ -9,14 +9,14 @@
 
 namespace troop {
 
-// Frames of equal size → a GIF that repeats for ever.
+// Encodes frames of equal size as an endlessly looping GIF.
 Buffer AnimatedGif(const std::vector<Picture>& frames, double frames_per_s);
 inline constexpr std::size_t kStripFramesMax = 64;
-// Up to kStripFramesMax evenly chosen frames in rows of 8, as PNG.
+// Encodes up to kStripFramesMax evenly chosen frames as a PNG with rows of 8. REQUIRES: frames.
 Buffer PngStrip(const std::vector<Picture>& frames);
-// For a terminal, two pixels a character: the upper half block in the colour of the one, on the
-// colour of the other. A picture that is larger than `columns` times `rows` characters is made
-// smaller. REQUIRES: columns >= 1.
+// Renders a picture for a terminal, two pixels per character: an upper half block in the color of
+// the upper pixel, on a background in the color of the lower one. Scales down a picture larger than
+// `columns` x `rows` characters. REQUIRES: columns >= 1.
 std::string HalfBlocks(const Picture& picture, int columns, int rows);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// `troop plan`: a cost model of supervised updates on meshes of learners, and its measurements.
 #include "apps/plan.h"
 
 #include <algorithm>
@@ -18,11 +19,13 @@
 namespace troop {
 namespace {
 
-constexpr int kUpdates = 4;                           // of which the first does not count
-constexpr std::int64_t kFew = 1024, kMany = 1 << 22;  // floats of an all-reduce between GPUs
+constexpr int kUpdates = 4;                           // the first one is warm-up and not counted
+constexpr std::int64_t kFew = 1024, kMany = 1 << 22;  // floats of a GPU all-reduce
 constexpr int kFewTries = 100, kManyTries = 10;
-constexpr Duration kServe = Seconds(600);
+constexpr Duration kServe = Seconds(600);  // idle time after which --serve ends
 
+// Share of the parameters in embeddings. Their gradient is complete only at the end of backward, so
+// its all-reduce cannot be overlapped.
 double EmbeddingShare(const Module& module) {
   double words = 0;
   for (const ParamSpec& spec : module.params()) {
@@ -33,7 +36,7 @@ double EmbeddingShare(const Module& module) {
   return words / double(ParameterCount(module));
 }
 
-// Between two GPUs by NCCL.
+// Measures all-reduces between two GPUs by NCCL.
 Result<LinkSpeed> MeasureGpuLink(const Config& config) {
   const NcclOptions nccl{.library = config.learner.nccl};
   TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kFew, kFewTries));
@@ -42,17 +45,18 @@ Result<LinkSpeed> MeasureGpuLink(const Config& config) {
   return LinkOf({small}, {large}, sent);
 }
 
+// Measures the link that learners of this machine would use: NCCL, or sockets between threads.
 Result<LinkSpeed> MeasureLink(const Config& config, const std::string& gpu) {
   if (!gpu.empty() && GpusHere() > 1 && !config.learner.nccl.empty()) {
     Result<LinkSpeed> link = MeasureGpuLink(config);
     if (link.ok()) return link;
-    fmt::print(stderr, "troop: {}; planned with sums that go through the hosts\n",
+    fmt::print(stderr, "troop: {}; planning with all-reduces through host memory\n",
                link.status().message());
   }
   return MeasureLinkHere();
 }
 
-// Of a GPU's memory, as PredictSupervised has batches.
+// GPU memory of a learner, for the batch sizes of PredictSupervised.
 Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) {
   std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
   if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
@@ -61,7 +65,7 @@ Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) 
                          LabelsOf(config, tokens, double(reviews)));
 }
 
-// Bytes of a gradient that is pushed, of those that its floats have.
+// Compressed size of a pushed gradient, as a share of its f32 size.
 double CodedShare(const Config& config) {
   const CodecOptions codec = CodecOptionsFor(config);
   switch (codec.codec) {
@@ -70,36 +74,39 @@ double CodedShare(const Config& config) {
     case GradientCodec::kFp16:
     case GradientCodec::kBf16:
       return 0.5;
-    case GradientCodec::kTopK:  // a float and the bits of a gap
+    case GradientCodec::kTopK:  // a float, and 1.5 - log2(keep) bits for the gap between indices
       return codec.keep * (32 + 1.5 - std::log2(codec.keep)) / 32;
     case GradientCodec::kStrom:
-      return 2.0 / 32;  // at most: a bit and a gap of one each
+      return 2.0 / 32;  // upper bound: one sign bit and a one-bit gap per element
   }
   return 1;
 }
 
-// A worker pushes what it has computed; shards on one machine take all workers' bytes, step, and
-// give all of them the weights. Nothing of that is behind computing.
+// Adds the parameter-server traffic to a plan: workers push gradients, the shards of one machine
+// receive them all, step, and send the weights back. Nothing overlaps with computing.
 void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpeed& link,
                 double value, MeshPlan* plan) {
   const double workers = double(plan->dp), shards = double(config.paramserver.shards);
   const double pushes = 1 / double(std::max<std::int64_t>(1, config.paramserver.push_every));
   const double pulls = 1 / double(std::max<std::int64_t>(1, config.paramserver.fetch_every));
+  // Only pushes are compressed; pulled weights are f32.
   const double coded = value * CodedShare(config);
-  const double spread = std::max(1.0, workers / shards);  // of a shard's bytes, beside a worker's
+  const double spread = std::max(1.0, workers / shards);  // bytes of a shard per byte of a worker
   const double turns =
       std::max(1.0, std::max(workers, shards) / double(std::max(1, profile.cores)));
   Config meshed = config;
   meshed.fleet.learners = plan->dp * plan->tp;
   meshed.mesh = {.dp = plan->dp, .tp = plan->tp};
   const double steps = std::max(1.0, workers / double(PushesOfUpdate(meshed)));
+  // `spread` is the congestion at a shard, `turns` the sharing of cores.
   const auto travel = [&](double bytes) {
     return (link.latency_s + bytes * link.s_per_byte * spread) * turns;
   };
   plan->gradient_s =
       pushes * (travel(coded) + steps * profile.step_s / shards * turns) + pulls * travel(value);
   plan->bytes += pushes * coded;
-  // One of those who have a model together speaks for all.
+  // One learner of a tensor-parallel group pushes and pulls for all: it gathers and scatters
+  // slices.
   if (plan->tp > 1) {
     const double parts = value * double(plan->tp - 1) / double(plan->tp);
     plan->tensor_s += 2 * (profile.link.latency_s + parts * profile.link.s_per_byte);
@@ -108,7 +115,7 @@ void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpee
   plan->step_s = 0;
 }
 
-// The run of one learner that has the whole model, with what the data says of it.
+// The config of a single learner with the whole model, with the sizes that come from the data.
 Result<Config> Alone(Config config) {
   config.mesh = {.dp = 1, .tp = 1};
   config.fleet.learners = 1;
@@ -118,27 +125,32 @@ Result<Config> Alone(Config config) {
 
 }  // namespace
 
+// A masked LM predicts 15 % of the tokens, at least one per sequence; a classifier one per
+// sequence.
 double LabelsOf(const Config& config, double tokens, double sequences) {
   return config.learner.algorithm == "masked_lm" ? std::max(0.15 * tokens, sequences) : sequences;
 }
 
+// Steps: place the learners on machines, then compute, tensor-parallel traffic, gradients, memory.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {
   if (tp > 1 && config.model.family == "lstm")
-    return InvalidArgument("model.family = \"lstm\" can't be cut into parts");
+    return InvalidArgument(
+        "mesh.tp is above 1, but model.family = \"lstm\" cannot be tensor-parallel");
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(tp)}));
   MeshPlan plan{.dp = dp, .tp = tp};
-  // No more machines than their cores are wanted.
+  // Use only as many machines as the learners' cores need.
   const std::int64_t cores = std::max(1, profile.cores);
   const std::int64_t machines =
       std::clamp<std::int64_t>((dp * tp + cores - 1) / cores, 1, std::max(1, profile.machines));
   const std::int64_t learners_there = (dp * tp + machines - 1) / machines;
   const double learners = double(dp * tp);
   const double turns = std::max(1.0, double(learners_there) / double(cores));
-  // Those who have a model together follow each other, so that they are on one machine if they can.
+  // Ranks of one tensor-parallel group are consecutive, so they share a machine if they can.
   const bool far = dp * tp > learners_there;
   const LinkSpeed& parts = far && learners_there % tp != 0 ? profile.far : profile.link;
   const LinkSpeed& models = far ? profile.far : profile.link;
+  // Compute and optimizer, then tensor-parallel traffic, then gradients.
   plan.compute_s = profile.compute_s / learners * turns;
   plan.step_s = profile.step_s / double(tp) * turns;
   if (tp > 1) {
@@ -158,7 +170,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   } else if (dp > 1) {
     const double sent = value * SentShare(dp);
     const double travel = (models.latency_s + sent * models.s_per_byte) * turns;
-    // Backward is two thirds of the work; the embeddings' gradient is ready at its very end.
+    // Backward is two thirds of the compute; the embeddings' gradient is ready only at its end.
     const double hidden = std::min(2 * plan.compute_s / 3, travel * (1 - EmbeddingShare(*part)));
     plan.gradient_s = travel - hidden;
     plan.bytes += sent;
@@ -174,6 +186,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   return plan;
 }
 
+// dp is also bounded by the batch size, as a learner needs at least one review.
 Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile& profile,
                                          std::int64_t learners) {
   std::vector<MeshPlan> plans;
@@ -181,7 +194,7 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
     for (std::int64_t dp = 1; dp * tp <= learners; ++dp) {
       if (dp > config.learner.batch_size) break;
       Result<MeshPlan> plan = PlanMesh(config, profile, dp, tp);
-      // A model that can't be cut into so many parts is no error, unless it can't be at all.
+      // A tp that the model does not allow ends the search. With tp = 1 it is an error.
       if (!plan.ok() && tp > 1) break;
       if (!plan.ok()) return plan.status();
       plans.push_back(*plan);
@@ -191,9 +204,11 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
   return plans;
 }
 
+// Runs real updates with one learner. The first one includes allocation and is not counted.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorPlace(), 0));
   MeshProfile profile{.cores = CoresHere()};
+  // On GPUs, a "core" of the profile is a GPU.
   if (algorithm->device_ordinal() >= 0) {
     TROOP_ASSIGN_OR_RETURN(profile.gpu, GpuOf(config));
     profile.cores = std::max(1, GpusHere());
@@ -218,12 +233,14 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   return profile;
 }
 
+// Profiles with one learner and plans the mesh of the config from it.
 Result<MeshPlan> PlanRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const Config alone, Alone(config));
   TROOP_ASSIGN_OR_RETURN(const MeshProfile profile, ProfileMesh(alone, kUpdates));
   return PlanMesh(config, profile, config.mesh.dp, config.mesh.tp);
 }
 
+// Steps: check the config, profile one learner, measure the link to --machine, print the plans.
 int PlanCommand(const Config& config, const PlanOptions& options) {
   const auto complain = [](const Status& status) {
     fmt::print(stderr, "troop: {}\n", status.message());
@@ -231,8 +248,8 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
   };
   if (!IsSupervised(config)) {
     return complain(InvalidArgument(
-        "learner.algorithm = \"{}\": only learners of reviews stand in a mesh, \"classifier\" or "
-        "\"masked_lm\"; troop train --dry-run says what other runs take",
+        "learner.algorithm is \"{}\", must be \"classifier\" or \"masked_lm\" for troop plan; "
+        "troop train --dry-run shows the memory of other runs",
         config.learner.algorithm));
   }
   const Result<Config> alone = Alone(config);
@@ -243,7 +260,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
     const Result<LinkSpeed> far = MeasureLinkTo(options.machine);
     if (!far.ok()) {
       return complain(far.status().WithContext(
-          fmt::format("--machine {0}: run `troop plan --serve {0}` there first", options.machine)));
+          fmt::format("--machine {0}: first run `troop plan --serve {0}` there", options.machine)));
     }
     profile->far = *far;
     profile->machines = int(options.machines);
@@ -257,7 +274,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
   const bool on_gpu = !profile->gpu.empty();
   const bool shards = config.learner.sync == "paramserver";
   fmt::print(
-      "measured: {:.0f} ms an update of {:.0f} tokens on {}, {:.1f} ms its optimizer; an "
+      "measured: {:.0f} ms per update of {:.0f} tokens on {}, {:.1f} ms for its optimizer; "
       "all-reduce {}{}; {}{} {}\n\n",
       1e3 * profile->compute_s, profile->tokens, on_gpu ? profile->gpu : "one thread",
       1e3 * profile->step_s, link(profile->link),
@@ -266,12 +283,12 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
       profile->cores, on_gpu ? "GPU(s)" : "cores");
   if (shards) {
     fmt::print(
-        "{} parameter shards, {}: gradients are pushed there, and weights pulled, with the shards' "
-        "own steps; an update is a batch, whatever the shards count\n\n",
+        "{} parameter shards, {}: \"gradients\" is push, pull and the shards' steps; an update "
+        "is one batch, however the shards count updates\n\n",
         config.paramserver.shards, config.paramserver.mode);
   }
   fmt::print(
-      "| mesh.dp | mesh.tp | ms an update | compute | model's parts | gradients | optimizer | "
+      "| mesh.dp | mesh.tp | ms/update | compute | tensor parallel | gradients | optimizer | "
       "sent | {}memory |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
       on_gpu ? "GPU " : "");
   for (const MeshPlan& p : *plans) {
@@ -282,9 +299,12 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
   return kExitOk;
 }
 
+// Serves one measurement after another.
 int ServePlanLink(const std::string& address) {
-  fmt::print("waiting at {} for `troop plan CONFIG --machine {}` elsewhere\n", address, address);
+  fmt::print("waiting at {} for `troop plan CONFIG --machine {}` on another machine\n", address,
+             address);
   std::fflush(stdout);
+  // After at least one measurement, an idle timeout is a normal end.
   for (bool answered = false;; answered = true) {
     const Result<bool> measured = AnswerLink(address, kServe);
     if (!measured.ok()) {
@@ -292,7 +312,8 @@ int ServePlanLink(const std::string& address) {
       fmt::print(stderr, "troop: {}\n", measured.status().message());
       return ExitCodeFor(measured.status());
     }
-    fmt::print("{}\n", *measured ? "the link was measured" : "who came has gone before the end");
+    fmt::print("{}\n",
+               *measured ? "the link was measured" : "the peer disconnected before the end");
     std::fflush(stdout);
   }
 }

@@ -9,61 +9,62 @@
 
 namespace troop {
 
-// What a few updates and the links between learners were measured to take.
+// Measured cost of a few updates, and of the links between learners.
 struct MeshProfile {
-  double compute_s = 0;      // forward and backward of an update's batch on one thread, or on a GPU
+  double compute_s = 0;      // forward and backward of one batch, on one thread or one GPU
   double step_s = 0;         // clip and optimizer
   double tokens = 0;         // of an update
-  double labels = 0;         // of an update that are asked for
-  std::string gpu;           // on which updates were made; empty: on the CPU
-  double element_bytes = 4;  // of what parts of a model exchange
+  double labels = 0;         // of an update: outputs that the loss needs
+  std::string gpu;           // that computed the updates; empty: the CPU
+  double element_bytes = 4;  // bytes of an element in tensor-parallel exchanges
   LinkSpeed link;            // between learners of one machine
   LinkSpeed far;             // between machines
-  int machines = 1;          // alike
-  int cores = 1;             // that learners of a machine share; GPUs, where they compute there
+  int machines = 1;          // of equal speed
+  int cores = 1;             // per machine, shared by its learners; GPUs if learners compute there
 };
-// What an update at a mesh is expected to take.
+// Expected cost of an update on a mesh of dp x tp learners.
 struct MeshPlan {
   std::int64_t dp = 1, tp = 1;
-  double compute_s = 0, tensor_s = 0, gradient_s = 0, step_s = 0;  // gradient: behind the backward
-  double bytes = 0;                                                // that a learner sends
+  double compute_s = 0, tensor_s = 0, gradient_s = 0, step_s = 0;  // gradient: not overlapped
+  double bytes = 0;                                                // sent by a learner
   double memory_bytes = 0;                                         // of a learner
   double seconds() const { return compute_s + tensor_s + gradient_s + step_s; }
 };
 
-// How many outputs of the last layer the head reads of so many sequences and tokens.
+// Number of last-layer outputs that the head reads for this many tokens and sequences.
 double LabelsOf(const Config& config, double tokens, double sequences);
 
-// From the profile alone: products are shared evenly, learners are dealt evenly to as many machines
-// as their cores ask for, and take turns beyond those, an all-reduce of n bytes over N ranks sends
-// 2 (N - 1) / N n from each, over the links between machines where its ranks are on several, and
-// gradients of all but the embeddings travel while backward goes on. With learner.sync =
-// "paramserver": a worker's gradient goes to the shards and their weights come back, behind the
-// backward pass; gradient_s has the shards' steps. Errors: as TextModelOptions: the mesh does not
-// fit.
+// Predicts an update on a dp x tp mesh from the profile alone. Assumptions: matrix products are
+// split evenly; learners are spread evenly over as few machines as their cores need, and share
+// cores if there are too few; an all-reduce of n bytes over N ranks sends 2 (N - 1) / N n from
+// each, over the links between machines if its ranks are on several; gradients except the
+// embeddings' are reduced while backward runs. With learner.sync = "paramserver" the push and the
+// pull follow the backward pass, and gradient_s includes the shards' steps. Errors: those of
+// TextModelOptions: the mesh does not fit the model.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp);
-// Every mesh of up to `learners` learners that the config's model allows, the fastest first.
+// Plans of all meshes of up to `learners` learners that the model allows, fastest first.
 Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile& profile,
                                          std::int64_t learners);
 
-// Makes a few updates of the config's data and model, on the GPU where the config's learners would
-// compute on one, and all-reduces between two threads, or between two GPUs by NCCL. Takes some
-// seconds. Errors: as MakeAlgorithm.
+// Measures `updates` updates of the config's model and data, on the GPU if its learners would use
+// one, and all-reduces between two threads, or between two GPUs by NCCL. Blocks for some seconds.
+// Errors: those of MakeAlgorithm.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates);
 
-// What an update of this run should take at the mesh that it has, profiled here and now on this
-// machine. Errors: as the two above.
+// Profiles on this machine and plans the config's own mesh. Errors: those of ProfileMesh and
+// PlanMesh.
 Result<MeshPlan> PlanRun(const Config& config);
 
-// `troop plan`. Returns the exit code.
+// Options of `troop plan`.
 struct PlanOptions {
-  std::int64_t learners = 0;  // at most; 0: as many as there are cores
-  std::string machine;        // "host:port" of another one, where --serve waits; empty: none
-  std::int64_t machines = 2;  // with that one, all alike
+  std::int64_t learners = 0;  // at most; 0: the number of cores or GPUs
+  std::string machine;        // "host:port" of another machine that runs --serve; empty: none
+  std::int64_t machines = 2;  // machines in total, of equal speed
 };
+// `troop plan`: prints a table of the plans. Returns the exit code.
 int PlanCommand(const Config& config, const PlanOptions& options);
-// `troop plan --serve`: the other side of --machine, until nobody has come for ten minutes.
+// `troop plan --serve`: serves link measurements for --machine. Returns after ten idle minutes.
 int ServePlanLink(const std::string& address);
 
 }  // namespace troop

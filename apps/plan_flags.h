@@ -12,14 +12,15 @@ class App;
 
 namespace troop {
 
+// The command line of `troop plan`.
 struct PlanArguments {
   std::string config;
   std::vector<std::string> overrides;
-  std::string serve;
+  std::string serve;  // ADDRESS:PORT to serve at; empty: plan
   PlanOptions options;
 };
 
-// `troop plan`: its words and flags, which fill `a`; `chosen` becomes what runs it.
+// Adds `troop plan` to `app`. Parsing fills `a` and sets `chosen` to the function to run.
 void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen);
 
 }  // namespace troop

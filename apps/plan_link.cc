@@ -1,3 +1,4 @@
+// Times all-reduces of two sizes between two ranks and fits latency and bandwidth.
 #include "apps/plan_link.h"
 
 #include <algorithm>
@@ -11,11 +12,12 @@
 namespace troop {
 namespace {
 
-// Floats of an all-reduce. Links between machines may be slow.
+// Floats of an all-reduce. kLargeFar is smaller because links between machines may be slow.
 constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22, kLargeFar = 1 << 20;
 constexpr int kSmallTries = 200, kLargeTries = 6;
-constexpr Duration kReopens = Seconds(2);  // after one measurement, for the next
+constexpr Duration kReopens = Seconds(2);  // a serving peer reopens its port within this time
 
+// A group of two ranks over TCP.
 GroupOptions OptionsOf(int rank, std::string listen, Duration patience) {
   return {.group = "plan",
           .rank = rank,
@@ -38,7 +40,7 @@ Result<std::vector<double>> TimeAllReduces(Collective* rank, std::int64_t floats
   return seconds;
 }
 
-// Both ranks call it.
+// Runs the same all-reduces on both ranks: both must call it.
 Result<LinkSpeed> Measure(Collective* rank, std::int64_t floats) {
   TROOP_ASSIGN_OR_RETURN(auto small, TimeAllReduces(rank, kSmall, kSmallTries));
   TROOP_ASSIGN_OR_RETURN(auto large, TimeAllReduces(rank, floats, kLargeTries));
@@ -46,7 +48,7 @@ Result<LinkSpeed> Measure(Collective* rank, std::int64_t floats) {
   return LinkOf(std::move(small), std::move(large), sent);
 }
 
-// The first rank waits for the second one, and need not know where that is.
+// Joins the group. Rank 1 connects to rank 0 at `first`; rank 0 does not need its address.
 Result<std::unique_ptr<Collective>> Join(GroupEntry entry, const std::string& first) {
   std::vector<Member> members{{.rank = 0, .host = "", .address = first},
                               {.rank = 1, .host = "", .address = ""}};
@@ -59,6 +61,7 @@ Result<std::unique_ptr<Collective>> Join(GroupEntry entry, const std::string& fi
 LinkSpeed LinkOf(std::vector<double> small, std::vector<double> large, double sent) {
   std::ranges::sort(small);
   std::ranges::sort(large);
+  // Slope from the medians; else from the minima; else the latency is lost in noise.
   const double median = small[small.size() / 2], median_large = large[large.size() / 2];
   if (median_large > median) return {median, (median_large - median) / sent};
   if (large[0] > small[0]) return {small[0], (large[0] - small[0]) / sent};
@@ -67,6 +70,7 @@ LinkSpeed LinkOf(std::vector<double> small, std::vector<double> large, double se
 
 double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
 
+// Two threads act as the ranks. Auto-selection picks the transport that learners would use.
 Result<LinkSpeed> MeasureLinkHere() {
   GroupOptions options = OptionsOf(0, "127.0.0.1:0", Seconds(10));
   options.path = GroupOptions::Path::kAuto;
@@ -86,11 +90,12 @@ Result<LinkSpeed> MeasureLinkHere() {
   return ours;
 }
 
+// Retries for kReopens, as the serving side reopens its port between two measurements.
 Result<LinkSpeed> MeasureLinkTo(const std::string& address) {
   const SystemClock clock;
   const Time patience = clock.Now() + kReopens;
   for (;;) {
-    // It need not be reached by the other: it is the one that connects.
+    // Any local address will do: this rank connects, and is never connected to.
     TROOP_ASSIGN_OR_RETURN(GroupEntry entry,
                            GroupEntry::Listen(OptionsOf(1, "0.0.0.0:0", Seconds(10))));
     auto group = Join(std::move(entry), address);

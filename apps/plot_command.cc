@@ -1,3 +1,4 @@
+// `troop plot`: collects learning curves of runs and sweeps and writes them as one plot.
 #include "apps/plot_command.h"
 
 #include <fmt/format.h>
@@ -18,14 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Errors: kInvalidArgument.
 Result<CurveAxis> AxisOf(const std::string& name) {
   if (name == "steps") return CurveAxis::kSteps;
   if (name == "updates") return CurveAxis::kUpdates;
   if (name == "minutes") return CurveAxis::kMinutes;
-  return InvalidArgument("--x {}: steps, updates or minutes", name);
+  return InvalidArgument("--x is {}, must be steps, updates or minutes", name);
 }
 
-// Runs of one name in different folders are told apart by those.
+// Prefixes equal labels with their folder, so that runs of one name in several folders differ.
 void TellApart(std::vector<CurveGroup>* groups) {
   std::map<std::string, int> count;
   for (const CurveGroup& group : *groups) ++count[group.label];
@@ -36,6 +38,7 @@ void TellApart(std::vector<CurveGroup>* groups) {
   }
 }
 
+// A path with a config.toml is a run, any other path is read as a sweep.
 Result<std::vector<CurveGroup>> ReadAll(const PlotOptions& options, CurveAxis axis) {
   std::vector<CurveGroup> groups;
   for (const std::string& path : options.paths) {
@@ -53,7 +56,7 @@ Result<std::vector<CurveGroup>> ReadAll(const PlotOptions& options, CurveAxis ax
   return groups;
 }
 
-// The format that the file's name says.
+// Encodes the plot in the format of the file's extension.
 Result<Buffer> DrawAs(const fs::path& file, const LinePlot& plot) {
   const std::string format = file.extension().string();
   if (format == ".png") return DrawLinePlot(plot);
@@ -61,13 +64,15 @@ Result<Buffer> DrawAs(const fs::path& file, const LinePlot& plot) {
     const std::string text = SvgLinePlot(plot);
     return Buffer::Copy(std::as_bytes(std::span(text)));
   }
-  return InvalidArgument("--out {}: the name ends in neither .png nor .svg", file.string());
+  return InvalidArgument("--out is {}, must end in .png or .svg", file.string());
 }
 
+// Steps: check the options, read the curves, choose the title, write the file.
 Status Draw(const PlotOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const CurveAxis axis, AxisOf(options.axis));
-  TROOP_RETURN_IF_ERROR(DrawAs(options.out, {}).status());  // before the runs are read
+  TROOP_RETURN_IF_ERROR(DrawAs(options.out, {}).status());  // fails before any run is read
   TROOP_ASSIGN_OR_RETURN(const std::vector<CurveGroup> groups, ReadAll(options, axis));
+  // The default title lists the distinct environments.
   LinePlot plot = PlotCurves(groups, axis);
   std::vector<std::string> envs;
   std::size_t points = 0;
@@ -79,7 +84,7 @@ Status Draw(const PlotOptions& options) {
       }
     }
   }
-  if (points == 0) return NotFound("nothing to draw yet: no run has an evaluation");
+  if (points == 0) return NotFound("nothing to plot yet: no run has an evaluation");
   plot.title = options.title.empty() ? fmt::format("{}", fmt::join(envs, ", ")) : options.title;
   const fs::path out = fs::absolute(options.out);
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(out.parent_path().string()));

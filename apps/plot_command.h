@@ -5,14 +5,15 @@
 
 namespace troop {
 
+// Options of `troop plot`.
 struct PlotOptions {
-  std::vector<std::string> paths;  // folders of runs and of sweeps
+  std::vector<std::string> paths;  // run folders and sweep folders
   std::string out = "curves.png";  // .png or .svg
   std::string title;
   std::string axis = "steps";  // or "updates", "minutes"
 };
-// Draws the learning curves of all of them together: a line a run, and of each combination of a
-// sweep the mean over its seeds. Returns the exit code.
+// `troop plot`: draws the learning curves into one plot: a line per run, and for each combination
+// of a sweep the mean over its seeds. Returns the exit code.
 int PlotRuns(const PlotOptions& options);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// `troop predict`: formats the answers of a TextPredictor as text or JSON lines.
 #include "apps/predict.h"
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 namespace troop {
 namespace {
 
+// "positive 0.9731, negative 0.0269".
 std::string Join(const std::vector<Likely>& likely) {
   std::string out;
   for (const Likely& one : likely) {
@@ -24,14 +26,15 @@ std::string Join(const std::vector<Likely>& likely) {
   return out;
 }
 
-// What became of the text on its way to the model.
+// Token counts, with the unknown and the truncated ones.
 std::string Remarks(const TextAnswer& answer) {
   std::string out = fmt::format("{} tokens", answer.tokens);
   if (answer.unknown > 0) out += fmt::format(", {} of them unknown", answer.unknown);
-  if (answer.cut > 0) out += fmt::format(", {} more were cut off", answer.cut);
+  if (answer.cut > 0) out += fmt::format(", {} more truncated", answer.cut);
   return out;
 }
 
+// The human-readable line of one text.
 std::string Line(const TextAnswer& answer, bool masked) {
   if (answer.empty) return "no answer: the text is empty\n";
   if (!masked) {
@@ -39,7 +42,7 @@ std::string Line(const TextAnswer& answer, bool masked) {
   }
   if (answer.masks.empty()) {
     return fmt::format(
-        "no answer: this is a masked language model; write [MASK] where it is to tell a word; {}\n",
+        "no answer: this is a masked language model; mark the word to predict with [MASK]; {}\n",
         Remarks(answer));
   }
   std::string out;
@@ -47,6 +50,7 @@ std::string Line(const TextAnswer& answer, bool masked) {
   return fmt::format("{}; {}\n", out, Remarks(answer));
 }
 
+// The candidates for one [MASK].
 std::string WordsJson(const std::vector<Likely>& words) {
   std::vector<std::string> out;
   for (const Likely& one : words) {
@@ -58,6 +62,7 @@ std::string WordsJson(const std::vector<Likely>& words) {
   return JsonArray(out);
 }
 
+// One text as an object: classes of a classifier, words for each [MASK] of a masked model.
 std::string JsonLine(std::string_view text, const TextAnswer& answer, bool masked) {
   JsonObject json;
   json.Add("text", text);
@@ -80,6 +85,7 @@ std::string JsonLine(std::string_view text, const TextAnswer& answer, bool maske
          "\n";
 }
 
+// Flushed per text, so that a pipe can be used interactively.
 Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const TextAnswer answer, predictor->Predict(text));
   const bool masked = predictor->masked();
@@ -89,16 +95,18 @@ Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, s
 
 }  // namespace
 
+// Texts come from the command line, or line by line from `in`.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
                          TextPredictor::Load(options.path));
   std::int64_t texts = 0, damaged = 0;
+  // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
   const auto answer = [&](const std::string& text) {
     ++texts;
     if (!IsUtf8(text) && ++damaged == 1) {
       LogWarning(
-          "text {} is not UTF-8: its wrong bytes are read as U+FFFD; convert it, for "
-          "instance with iconv -f latin1 -t utf-8",
+          "text {} is not UTF-8: invalid bytes are read as U+FFFD; convert it, for example with "
+          "iconv -f latin1 -t utf-8",
           texts);
     }
     return WriteAnswer(predictor.get(), text, options.json, out);
@@ -106,7 +114,7 @@ Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostrea
   for (const std::string& text : options.texts) TROOP_RETURN_IF_ERROR(answer(text));
   if (options.texts.empty()) {
     for (std::string line; std::getline(in, line);) {
-      if (line.ends_with('\r')) line.pop_back();  // a file of Windows
+      if (line.ends_with('\r')) line.pop_back();  // a Windows line ending
       TROOP_RETURN_IF_ERROR(answer(line));
     }
   }

@@ -8,15 +8,15 @@
 
 namespace troop {
 
-// `troop predict`: what a trained model says of texts.
+// Options of `troop predict`: classify texts, or predict the masked tokens in them.
 struct PredictOptions {
-  std::string path;                // of a model, a checkpoint or a run: see TextPredictor::Load
-  std::vector<std::string> texts;  // none: a text a line from standard input
-  bool json = false;               // an object a text
+  std::string path;                // model, checkpoint or run folder: see TextPredictor::Load
+  std::vector<std::string> texts;  // none: one text per line from standard input
+  bool json = false;               // print one object per text
 };
-// Writes a line of each text, as soon as it is read. Errors: those of TextPredictor.
+// Writes one line per text to `out`, as soon as the text is read. Errors: those of TextPredictor.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out);
-// The same from standard input to standard output. Returns the exit code.
+// PredictTexts from standard input to standard output. Returns the exit code.
 int Predict(const PredictOptions& options);
 
 }  // namespace troop

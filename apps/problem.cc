@@ -1,3 +1,4 @@
+// Names and units of what a run learns, for messages and reports.
 #include "apps/problem.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@ namespace troop {
 Result<EnvSpec> ProblemOf(const Config& config) {
   if (IsSupervised(config)) return ReviewSpec(config);
   Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsFor(config));
+  // Messages that already name a config key need no prefix.
   if (spec.ok() || spec.status().message().starts_with("env.")) return spec;
   return spec.status().WithContext("env.id");
 }
@@ -26,12 +28,13 @@ const char* StepsName(const Config& config) {
   return IsSupervised(config) ? "reviews" : "agent steps";
 }
 
+// Data sets without test reviews are evaluated on held-out training reviews.
 ScoreWords ScoreWordsOf(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
   const bool tests = HasTestReviews(config.data.reviews);
   if (config.learner.algorithm == "masked_lm")
-    return {"% of masked words told right", tests ? "test reviews" : "held-out reviews"};
-  return {"% told right", tests ? "test reviews" : "held-out reviews"};
+    return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
+  return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
 }
 
 std::string SpreadText(bool supervised, const EvaluationReport& report) {
@@ -39,6 +42,7 @@ std::string SpreadText(bool supervised, const EvaluationReport& report) {
   return fmt::format(" (95 % interval {:.2f} to {:.2f})", report.return_min, report.return_max);
 }
 
+// Fixed notation would be unreadable for huge returns.
 std::string ScoreText(double score) {
   return std::abs(score) < 1e7 ? fmt::format("{:.2f}", score) : fmt::format("{:.4g}", score);
 }

@@ -9,26 +9,26 @@
 
 namespace troop {
 
-// What a run learns: its environment, or reviews (ReviewSpec). Errors: as FindEnvSpec.
+// Spec of the run's environment, or of its reviews (ReviewSpec). Errors: those of FindEnvSpec.
 Result<EnvSpec> ProblemOf(const Config& config);
-// For people: "CartPole-v1", or where the reviews are.
+// Human-readable: "CartPole-v1", or the path of the reviews.
 std::string ProblemName(const Config& config);
-// What the run's steps are: "agent steps" or "reviews".
+// Unit of the run's steps: "agent steps" or "reviews".
 const char* StepsName(const Config& config);
-// What its evaluations tell: a return, or how many of what it is asked were told right.
+// Labels of an evaluation's score: a mean return, or an accuracy.
 struct ScoreWords {
-  const char* score;  // "mean return", "% of the test reviews told right"
+  const char* score;  // "mean return", "% accuracy"
   const char* units;  // "episodes", "test reviews"
 };
+// The labels for this config's algorithm and data.
 ScoreWords ScoreWordsOf(const Config& config);
-// How far a score can be relied on, to be put after it: of returns " ± 0.78", the standard
-// deviation over the episodes; of a share (`supervised`) " (95 % interval 76.72 to 90.69)", as the
-// standard error of 0 or all of n is 0. Of the report only return_std, return_min and return_max
-// are used.
+// Uncertainty of a score, as a suffix: " ± 0.78" is the standard deviation of returns over the
+// episodes; " (95 % interval 76.72 to 90.69)" is that of an accuracy (`supervised`), whose standard
+// error would be 0 for none or all of n correct. Reads only return_std, return_min and return_max.
 std::string SpreadText(bool supervised, const EvaluationReport& report);
-// A return or a score for people: "9.30"; "1.235e+12" from ten million on.
+// A return or score, human-readable: "9.30"; "1.235e+12" from ten million on.
 std::string ScoreText(double score);
-// The returns of an evaluation: "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)", or of one
+// Summary of an evaluation: "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)", or
 // "9.30 over 1 episode".
 std::string ReturnText(const EvaluationReport& report);
 

@@ -1,3 +1,4 @@
+// The two displays of a run's progress, and the messages next to them.
 #include "apps/progress.h"
 
 #include <algorithm>
@@ -7,8 +8,9 @@
 namespace troop {
 namespace {
 
-constexpr Duration kLineEvery = Seconds(2);
+constexpr Duration kLineEvery = Seconds(2);  // period of plain lines
 
+// A block of lines on a terminal, redrawn in place.
 class LiveBlock final : public Progress {
  public:
   LiveBlock(std::string name, std::FILE* out) : name_(std::move(name)), out_(out) {}
@@ -18,7 +20,7 @@ class LiveBlock final : public Progress {
     Draw();
   }
   void Finish(const RunView& view, const RunRates& rates) override { Show({}, view, rates); }
-  // A part of the block: what is printed beside it would be erased with the next one.
+  // The notice is part of the block: a separate line would be erased by the next redraw.
   void Say(const std::string& notice) override {
     notice_ = notice;
     Draw();
@@ -26,11 +28,11 @@ class LiveBlock final : public Progress {
 
  private:
   void Draw() {
-    // Lines that the terminal wraps would make the block taller than it is counted. The last
-    // column stays free: some terminals wrap as soon as it is written.
+    // Wrapped lines would make the block taller than its counted lines. The last column stays free,
+    // as some terminals wrap when it is written.
     const int columns = SizeOfTerminal(fileno(out_)).columns - 1;
     const std::string block = ProgressBlock(name_, view_, rates_, columns, notice_);
-    // Back to the block's first line, and erase to the end of the screen.
+    // Move to the block's first line and erase to the end of the screen.
     if (lines_ > 0) std::fputs(fmt::format("\x1b[{}F\x1b[J", lines_).c_str(), out_);
     std::fputs(block.c_str(), out_);
     std::fflush(out_);
@@ -44,6 +46,7 @@ class LiveBlock final : public Progress {
   std::ptrdiff_t lines_ = 0;
 };
 
+// One line per period, for log files and pipes. Messages go to standard error.
 class PlainLines final : public Progress {
  public:
   explicit PlainLines(std::FILE* out) : out_(out) {}
@@ -66,22 +69,23 @@ class PlainLines final : public Progress {
 }  // namespace
 
 void RoleNotices::SayEndless(const RunView& view, const Config& config, Progress* progress) {
-  // More than the longest that is usual: 108,000 frames of an Atari game are 27,000 agent steps.
+  // Above the usual limits: an Atari episode of 108,000 frames has 27,000 agent steps.
   constexpr std::int64_t kManySteps = 30'000;
   if (endless_said_ || view.supervised) return;
   const std::int64_t environments = std::int64_t{config.fleet.actors} * config.actor.envs;
   const std::int64_t steps =
       (view.steps - view.steps_at_start) / std::max<std::int64_t>(1, environments);
   if (steps < kManySteps) return;
-  endless_said_ = true;  // also where episodes end: it is looked at once
+  endless_said_ = true;  // also if episodes end: checked only once
   const auto episodes = view.metrics.find("actor/episodes");
   if (episodes != view.metrics.end() && episodes->second.value > 0) return;
   progress->Say(
-      fmt::format("troop: no episode has ended, after {} steps of each environment: returns stay "
-                  "unknown; set env.max_episode_steps (it is {}) where episodes need a limit",
+      fmt::format("troop: no episode has ended after {} steps of each environment, so returns are "
+                  "unknown; set env.max_episode_steps (it is {}) if episodes need a limit",
                   steps, config.env.max_episode_steps));
 }
 
+// Compares with the roles that were blocked at the previous call.
 void RoleNotices::SayBlocked(const RunView& view, Progress* progress) {
   std::set<std::string> now;
   for (const RoleCondition& c : view.conditions) {
@@ -94,6 +98,7 @@ void RoleNotices::SayBlocked(const RunView& view, Progress* progress) {
   blocked_.swap(now);
 }
 
+// Roles that ended for good have no restart text, and are reported elsewhere.
 void RoleNotices::SayEnded(Time now, const Supervisor::Exit& exit, const std::string& why,
                            Progress* progress) {
   if (exit.restart.empty() || !ended_.Next(now)) return;

@@ -1,3 +1,4 @@
+// `troop replay`: a standalone replay server in this process.
 #include "apps/replay_command.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 namespace troop {
 namespace {
 
-// Only answers.
+// A node that only answers requests: it has no coordinator and no lease.
 class ReplayNode final : public Node {
  public:
   explicit ReplayNode(ReplayServer* server) : server_(server) {}
@@ -36,6 +37,7 @@ class ReplayNode final : public Node {
   bool draining_ = false;
 };
 
+// Tables of the config, checked against the memory limit.
 Result<ReplayServer::Options> OptionsFor(const Config& config) {
   ReplayServer::Options options;
   if (config.replay.tables.empty()) {
@@ -48,11 +50,12 @@ Result<ReplayServer::Options> OptionsFor(const Config& config) {
     options.tables.push_back(std::move(made));
   }
   TROOP_RETURN_IF_ERROR(CheckReplayMemory(config, double(PredictReplayBytes(options))));
-  // Keys of one life are not those of the next: seconds grow.
+  // Item keys contain the incarnation, so keys of an earlier process never match. Seconds increase.
   options.incarnation = std::uint64_t(WallSeconds());
   return options;
 }
 
+// Items, inserts and samples of each table, for the start and stop lines.
 std::string Sizes(const ReplayServer& server) {
   Metrics metrics;
   server.Report(&metrics);
@@ -65,12 +68,13 @@ std::string Sizes(const ReplayServer& server) {
   return text;
 }
 
+// Steps: network with keys, tables, storage if they are persistent, then the event loop.
 Status Serve(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kReplay));
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
                          MakeZmqNetwork({.keys = keys, .insecure = config.security.insecure}));
-  std::unique_ptr<Storage> storage;  // before those who use it
-  ThreadExecutor executor(2,         // a training must not hold up what waits for the disk
+  std::unique_ptr<Storage> storage;  // outlives its users
+  ThreadExecutor executor(2,         // dictionary training must not delay disk writes
                           [n = network.get()] { n->Wake(); });
   TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options, OptionsFor(config));
   options.executor = &executor;
@@ -83,6 +87,7 @@ Status Serve(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                          network->Listen(config.replay.listen, server.get()));
+  // A calling script waits for this line: the port is open then.
   std::string names;
   for (const ReplayTableOptions& table : options.tables) {
     names += (names.empty() ? "" : ", ") + table.table.name;
@@ -90,6 +95,7 @@ Status Serve(const Config& config) {
   fmt::print("replay: serving {} at {}; {}\n", names, listener->endpoint(), Sizes(*server));
   std::fflush(stdout);
   ReplayNode node(server.get());
+  // A signal drains the server: it accepts no more requests and writes its tables to disk.
   const SignalWatch signals(network.get(), false);
   const SystemClock clock;
   const Status status = RunNode(&node, network.get(), clock, [&](Time) {

@@ -4,9 +4,9 @@
 
 namespace troop {
 
-// `troop replay CONFIG`: a replay by itself, for clients that speak docs/protocol.md. Serves
-// replay.tables, or where there are none the table that a run of this config would have, at
-// replay.listen until SIGTERM or SIGINT. Returns the exit code.
+// `troop replay CONFIG`: a standalone replay for clients of the protocol in docs/protocol.md.
+// Serves replay.tables at replay.listen until SIGTERM or SIGINT; without tables it serves the one
+// that a run of this config would have. Returns the exit code.
 int ServeReplay(const Config& config);
 
 }  // namespace troop

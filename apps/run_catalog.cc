@@ -1,3 +1,4 @@
+// Finds the runs in a set of folders and summarizes them from their files.
 #include "apps/run_catalog.h"
 
 #include <sys/stat.h>
@@ -18,21 +19,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kEntriesMax = 10000;  // of a folder that are looked at
+constexpr std::size_t kEntriesMax = 10000;  // entries read per folder
 constexpr std::size_t kResultBytesMax = 1 << 20;
 
-// Nanoseconds since 1970; -1: no such file.
+// Modification time in nanoseconds since 1970; -1: no such file.
 std::int64_t ChangedAt(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return -1;
   return std::int64_t(info.st_mtim.tv_sec) * 1000000000 + info.st_mtim.tv_nsec;
 }
 
+// Every run folder has a config.toml.
 bool IsRun(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path / "config.toml", error);
 }
 
+// A JSON file of a run; nullopt if it is missing or invalid.
 std::optional<JsonValue> ReadJson(const std::string& root, std::string_view file) {
   const auto storage = MakeDiskStorage(root);
   if (!storage.ok()) return std::nullopt;
@@ -43,7 +46,7 @@ std::optional<JsonValue> ReadJson(const std::string& root, std::string_view file
   return std::move(*value);
 }
 
-// How far it was when it wrote its last lines.
+// Progress from the last lines of the metrics and the evaluations.
 std::string ProgressJson(const std::string& path) {
   JsonObject progress;
   if (const auto line = ParseJson(LastJsonLine(path + "/metrics.jsonl")); line.ok()) {
@@ -60,7 +63,7 @@ std::string ProgressJson(const std::string& path) {
 
 }  // namespace
 
-// A run that goes on has no result (BeginRun removes it), so the lock of one that has is let alone.
+// A live run has no result (BeginRun removes it), so the lock is checked only without a result.
 std::string StateOfRun(const std::string& path) {
   const std::optional<JsonValue> result = ReadJson(path, "result.json");
   if (!result) {
@@ -73,6 +76,7 @@ std::string StateOfRun(const std::string& path) {
   return *status == "interrupted" ? "interrupted" : "failed";
 }
 
+// A run path adds its parent folder too, so that runs started later appear.
 Result<RunCatalog> RunCatalog::Make(const std::vector<std::string>& paths) {
   RunCatalog catalog;
   for (const std::string& given : paths) {
@@ -92,13 +96,14 @@ Result<RunCatalog> RunCatalog::Make(const std::vector<std::string>& paths) {
       runs += IsRun(it->path()) ? 1 : 0;
     }
     if (runs == 0) {
-      return NotFound("{}: neither a run (no config.toml) nor a folder of runs", given);
+      return NotFound("{}: not a run (no config.toml) or a folder of runs", given);
     }
   }
   catalog.Refresh();
   return catalog;
 }
 
+// Used by a run's own dashboard before its folder exists.
 RunCatalog RunCatalog::OfRun(const std::string& path) {
   RunCatalog catalog;
   catalog.named_ = {path};
@@ -108,6 +113,8 @@ RunCatalog RunCatalog::OfRun(const std::string& path) {
 }
 
 void RunCatalog::Refresh() {
+  // Collect the runs in the folders, sort them by time, assign unique names, drop stale cache
+  // entries.
   std::vector<std::pair<std::int64_t, std::string>> others;
   for (const std::string& folder : folders_) {
     std::error_code error;
@@ -124,6 +131,7 @@ void RunCatalog::Refresh() {
   std::ranges::sort(others);
   names_.clear();
   paths_.clear();
+  // The first kRunsMax runs win: given ones first, then the newest.
   const auto add = [this](const std::string& path) {
     if (names_.size() >= kRunsMax) return;
     const std::string base = fs::path(path).filename().string();
@@ -144,10 +152,12 @@ std::string RunCatalog::Find(std::string_view name) const {
   return found == paths_.end() ? "" : found->second;
 }
 
+// Each of the three files is read again only when its modification time changed.
 std::string RunCatalog::Summary(const std::string& name) {
   const std::string path = Find(name);
   Known& known = known_[path];
   const std::int64_t config_changed = ChangedAt(path + "/config.toml");
+  // Config: an unreadable one keeps the previous values.
   if (config_changed != known.config_changed) {
     known.config_changed = config_changed;
     if (const Result<Config> config = ReadRunConfig(path, {}); config.ok()) {
@@ -160,6 +170,7 @@ std::string RunCatalog::Summary(const std::string& name) {
     }
   }
   const std::int64_t result_changed = ChangedAt(path + "/result.json");
+  // Result: numeric members are copied only if present, so that clients can tell 0 from unknown.
   if (result_changed != known.result_changed) {
     known.result_changed = result_changed;
     JsonObject result;
@@ -176,6 +187,7 @@ std::string RunCatalog::Summary(const std::string& name) {
     known.result_json = result.str();
   }
   const std::int64_t metrics_changed = ChangedAt(path + "/metrics.jsonl");
+  // Metrics and evaluations: only their last lines.
   if (metrics_changed != known.metrics_changed) {
     known.metrics_changed = metrics_changed;
     known.progress_json = ProgressJson(path);

@@ -1,3 +1,5 @@
+// The JSON of one run for the dashboard. Every size is bounded, as logs, metrics and the
+// coordinator's status may come from other machines.
 #include "apps/run_watch.h"
 
 #include <fcntl.h>
@@ -21,20 +23,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLogFilesMax = 200000;  // of a folder that are looked at: fleet.actors' limit
-constexpr std::size_t kTextMax = 300;         // bytes of what somebody else says
+constexpr std::size_t kLogFilesMax = 200000;  // files read per folder: the limit of fleet.actors
+constexpr std::size_t kTextMax = 300;         // bytes of text from elsewhere
 
-// What the coordinator says of a member beyond what every one has, where it says it.
+// A numeric member that not every role has.
 std::optional<double> Optional(const JsonValue& value, std::string_view key) {
   const double number = NumberOf(value, key, std::nan(""));
   return std::isnan(number) ? std::nullopt : std::optional(number);
 }
 
+// A string member, truncated to kTextMax; empty if missing.
 std::string Text(const JsonValue& value, std::string_view key) {
   const auto text = value.String(key);
   return text.ok() ? text->substr(0, kTextMax) : "";
 }
 
+// A JSON array; non-finite values become null.
 std::string NumbersJson(const std::vector<double>& values) {
   std::string text = "[";
   for (const double value : values) {
@@ -44,6 +48,7 @@ std::string NumbersJson(const std::vector<double>& values) {
   return text + "]";
 }
 
+// Rates per second of the counters that the run has.
 std::string RatesJson(const MetricCurve& metrics) {
   JsonObject rates;
   for (const auto& [key, counter] : {std::pair("steps", "steps"),
@@ -59,7 +64,7 @@ std::string RatesJson(const MetricCurve& metrics) {
                                      {"tokens", "learner/tokens"}}) {
     if (metrics.last().Find(counter) != nullptr) rates.Add(key, metrics.Rate(counter));
   }
-  // Shares of the time in which the limiter held a side back.
+  // Shares of the time in which the rate limiter blocked inserts or samples.
   for (const auto& [key, clock] : {std::pair("insert_blocked", "replay/insert_blocked_s"),
                                    {"sample_blocked", "replay/sample_blocked_s"}}) {
     if (metrics.last().Find(clock) != nullptr) rates.Add(key, std::min(1.0, metrics.Rate(clock)));
@@ -67,6 +72,7 @@ std::string RatesJson(const MetricCurve& metrics) {
   return rates.str();
 }
 
+// Count, quantiles and at most 100 octaves of a histogram.
 std::string HistogramJson(const JsonValue& value) {
   JsonObject out;
   for (const char* key : {"count", "p50", "p90", "p99", "max"}) {
@@ -89,6 +95,7 @@ RunWatch::RunWatch(std::string path)
       metrics_(path_ + "/metrics.jsonl"),
       evaluations_(path_ + "/evaluations.jsonl") {}
 
+// Role names have the form "actor-3".
 RunWatch::Member RunWatch::MemberOf(const JsonValue& value) {
   Member member{.name = Text(value, "role"),
                 .role = "",
@@ -108,8 +115,9 @@ RunWatch::Member RunWatch::MemberOf(const JsonValue& value) {
   return member;
 }
 
+// An ended run has no members, so those of its last status are dropped.
 void RunWatch::Refresh() {
-  // Neither has to be there: a run may have just begun, or have no evaluator.
+  // Both files are optional: the run may have just started, or have no evaluator.
   (void)metrics_.Update().ok();
   (void)evaluations_.Update().ok();
   state_ = StateOfRun(path_);
@@ -121,21 +129,22 @@ void RunWatch::Refresh() {
   answer_.reset();
 }
 
-// One in a single thread answers nobody while it computes.
+// A serial run has no thread to answer requests.
 bool RunWatch::asks() const {
   return state_ == "running" && config_ && config_->fleet.mode != "serial";
 }
 
+// An error answer has no roles: the members of the last good one are kept.
 void RunWatch::Hear(std::shared_ptr<const StatusAsker::Answer> answer) {
   if (answer == nullptr || (answer_ != nullptr && answer_->number == answer->number)) return;
   answer_ = std::move(answer);
   const JsonValue* const members = answer_->view.Find("roles");
-  if (members == nullptr) return;  // those before are more than nothing
+  if (members == nullptr) return;  // keep the previous members
   members_.clear();
   for (const JsonValue& value : members->array) members_.push_back(MemberOf(value));
 }
 
-// Of each role how many there are and should be, and what stands out.
+// Per role: expected and present members, restarts, errors, longest silence and hosts.
 std::string RunWatch::RolesJson() const {
   struct Role {
     std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
@@ -171,6 +180,8 @@ std::string RunWatch::RolesJson() const {
   return JsonArray(out);
 }
 
+// In order: config, progress, rates and roles, latest metrics, histograms, evaluations, curve
+// names.
 std::string RunWatch::OverviewJson() const {
   const JsonValue& last = metrics_.last();
   JsonObject out;
@@ -185,7 +196,7 @@ std::string RunWatch::OverviewJson() const {
     out.Add("steps_total", double(config_->learner.total_steps));
     out.Add("replay_capacity", double(config_->replay.capacity_items));
   }
-  // Its phase and steps as the coordinator knows them now, or as they were written down last.
+  // Phase and steps come from the coordinator, or else from the last metrics line.
   const bool told = answer_ != nullptr && answer_->view.Find("phase") != nullptr;
   const JsonValue& newest = told ? answer_->view : last;
   out.Add("phase", std::string_view(Text(newest, "phase")));
@@ -216,20 +227,22 @@ std::string RunWatch::OverviewJson() const {
       .str();
 }
 
+// Unknown names are left out, as a run may not have a metric yet.
 Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
                                          std::size_t points) const {
   if (names.size() > kCurvesMax) {
-    return InvalidArgument("{} curves; {} at most", names.size(), kCurvesMax);
+    return InvalidArgument("{} curves, must be at most {}", names.size(), kCurvesMax);
   }
   if (points < 2 || points > MetricCurve::kPointsMax) {
-    return InvalidArgument("points = {}; from 2 to {}", points, MetricCurve::kPointsMax);
+    return InvalidArgument("points is {}, must be from 2 to {}", points, MetricCurve::kPointsMax);
   }
+  // All series of a file have the same points, so that they can be plotted against each other.
   const auto values = [points](const MetricCurve& curve, std::string_view name) {
     return NumbersJson(curve.Values(name, points));
   };
   JsonObject out, series, evaluations;
   out.AddRaw("steps", values(metrics_, "steps")).AddRaw("wall_s", values(metrics_, "wall_s"));
-  // Runs of older versions have only the counter.
+  // Older versions wrote only the counter.
   const char* const updates = metrics_.Has("updates") ? "updates" : "learner/updates";
   out.AddRaw("updates", values(metrics_, updates));
   for (const std::string& name : names) {
@@ -242,9 +255,10 @@ Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
   return out.AddRaw("series", series.str()).AddRaw("evaluations", evaluations.str()).str();
 }
 
+// Steps: filter, sort, cut out the page.
 Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
   if (query.limit < 1 || query.limit > kMembersMax) {
-    return InvalidArgument("limit = {}; from 1 to {}", query.limit, kMembersMax);
+    return InvalidArgument("limit is {}, must be from 1 to {}", query.limit, kMembersMax);
   }
   std::vector<const Member*> found;
   for (const Member& m : members_) {
@@ -253,6 +267,7 @@ Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
                      m.host.find(query.text) != std::string::npos;
     if (query.text.empty() || has) found.push_back(&m);
   }
+  // Stable, so that equal keys keep the order of the coordinator. Missing values sort as -1.
   const auto by = [&](auto key) {
     std::ranges::stable_sort(found, [&](const Member* a, const Member* b) {
       return query.descending ? key(*b) < key(*a) : key(*a) < key(*b);
@@ -272,7 +287,7 @@ Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
   } else if (query.sort == "restarts") {
     by([](const Member& m) { return m.restarts.value_or(-1); });
   } else {
-    return InvalidArgument("sort = {}; role, host, silent_s, rate, lag or restarts",
+    return InvalidArgument("sort is {}, must be role, host, silent_s, rate, lag or restarts",
                            query.sort.substr(0, 20));
   }
   std::vector<std::string> page;
@@ -295,7 +310,7 @@ Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
       .str();
 }
 
-// Of regular files that end in .log; sorted as people count: actor-2 before actor-10.
+// Names of regular files ending in .log, in numeric order: actor-2 before actor-10.
 std::vector<std::string> RunWatch::LogNames() const {
   std::vector<std::string> names;
   std::error_code error;
@@ -315,6 +330,7 @@ std::vector<std::string> RunWatch::LogNames() const {
   return names;
 }
 
+// `total` counts all matching logs; the list ends at kLogsMax.
 std::string RunWatch::LogsJson(std::string_view text) const {
   std::vector<std::string> logs;
   std::int64_t total = 0;
@@ -331,14 +347,16 @@ std::string RunWatch::LogsJson(std::string_view text) const {
   return JsonObject().Add("total", total).AddRaw("logs", JsonArray(logs)).str();
 }
 
+// Reads only the end of the file; `cut` is true if there is more.
 Result<std::string> RunWatch::LogJson(std::string_view name, std::size_t bytes) const {
   if (bytes < 1 || bytes > kLogBytesMax) {
-    return InvalidArgument("bytes = {}; from 1 to {}", bytes, kLogBytesMax);
+    return InvalidArgument("bytes is {}, must be from 1 to {}", bytes, kLogBytesMax);
   }
   const std::vector<std::string> names = LogNames();
+  // The requested name is only compared, never used in a path.
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) return NotFound("the run has no such log");
-  // A link that takes the file's place meanwhile is not followed.
+  // O_NOFOLLOW: a link may have replaced the file since it was listed.
   const std::string path = path_ + "/logs/" + *found;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   struct stat info {};
@@ -352,7 +370,7 @@ Result<std::string> RunWatch::LogJson(std::string_view name, std::size_t bytes) 
   const ssize_t got = pread(file, text.data(), text.size(), off_t(from));
   close(file);
   text.resize(got > 0 ? std::size_t(got) : 0);
-  if (from > 0) text.erase(0, text.find('\n') + 1);  // a line whose begin is not here
+  if (from > 0) text.erase(0, text.find('\n') + 1);  // a partial first line
   return JsonObject()
       .Add("name", std::string_view(*found))
       .Add("bytes", std::uint64_t(size))

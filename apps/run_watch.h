@@ -16,44 +16,46 @@
 
 namespace troop {
 
-// Which members, and in which order.
+// Filter, order and page of a member list.
 struct MemberQuery {
-  std::string role, text, sort = "role";  // text: part of a name or host; sort: a column
+  std::string role, text, sort = "role";  // text: substring of name or host; sort: a column
   bool descending = false;
   std::size_t offset = 0, limit = 50;
 };
 
-// One run as people look at it: everything as JSON, of bounded size whatever the run's, of its
-// folder's files and of what its coordinator said last. Owner: one thread at a time.
+// One run as shown by the dashboard: JSON of bounded size for any run, made from the files of its
+// folder and the last status of its coordinator. Owner: one thread at a time.
 class RunWatch {
  public:
-  static constexpr std::size_t kMembersMax = 200;        // of an answer
-  static constexpr std::size_t kLogsMax = 200;           // of an answer
-  static constexpr std::size_t kLogBytesMax = 64 << 10;  // of an answer
-  static constexpr std::size_t kCurvesMax = 16;          // of an answer
+  static constexpr std::size_t kMembersMax = 200;        // per reply
+  static constexpr std::size_t kLogsMax = 200;           // per reply
+  static constexpr std::size_t kLogBytesMax = 64 << 10;  // per reply
+  static constexpr std::size_t kCurvesMax = 16;          // per reply
 
   explicit RunWatch(std::string path);
 
-  // Reads what is new.
+  // Reads new data from the files.
   void Refresh();
-  // The run has a coordinator that could be asked.
+  // True if the run has a coordinator that can be queried.
   bool asks() const;
-  // What it said. REQUIRES: asks(). Null: nothing yet.
+  // Takes the coordinator's latest status; null: none yet. REQUIRES: asks().
   void Hear(std::shared_ptr<const StatusAsker::Answer> answer);
-  // Phase, progress, rates, levels, histograms, roles by their number; names of curves.
+  // Phase, progress, rates, metric values, histograms, role counts and the names of the curves.
   std::string OverviewJson() const;
-  // Of metrics.jsonl: {"steps": [...], "wall_s": [...], "updates": [...], "series": {name: [...]},
-  // "evaluations": {...}}. Numbers that are missing are null. Errors: kInvalidArgument.
+  // Curves from metrics.jsonl: {"steps": [...], "wall_s": [...], "updates": [...], "series":
+  // {name: [...]}, "evaluations": {...}}. Missing values are null. Errors: kInvalidArgument.
   Result<std::string> CurvesJson(std::span<const std::string> names, std::size_t points) const;
-  // {"total", "matching", "members": [...]}. Errors: kInvalidArgument.
+  // One page of members: {"total", "matching", "members": [...]}. Errors: kInvalidArgument.
   Result<std::string> MembersJson(const MemberQuery& query) const;
-  // {"total", "logs": [{name, bytes}]}, of those with `text` in their name.
+  // Logs with `text` in their name: {"total", "logs": [{name, bytes}]}.
   std::string LogsJson(std::string_view text) const;
-  // The end of a log. Errors: kNotFound: the folder has none of that name.
+  // The last `bytes` bytes of a log. Errors: kInvalidArgument; kNotFound: no log of that name.
   Result<std::string> LogJson(std::string_view name, std::size_t bytes) const;
+  // The config as TOML text: {"text"}.
   std::string ConfigJson() const;
 
  private:
+  // One role of the coordinator's status.
   struct Member {
     std::string name, role, host, error, state;
     std::int64_t index = 0, process = 0, incarnation = 0;
@@ -70,7 +72,7 @@ class RunWatch {
   std::optional<Config> config_;
   std::string state_;
   std::vector<Member> members_;
-  std::shared_ptr<const StatusAsker::Answer> answer_;  // null: none
+  std::shared_ptr<const StatusAsker::Answer> answer_;  // last status; null: none
 };
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// `troop scale`: sends one scale request to the coordinator and prints the result.
 #include "apps/scale_command.h"
 
 #include <charconv>
@@ -16,9 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Longer than a move may take before it is given up (ShardMover::Options).
+// Longer than the time after which a shard move is abandoned (ShardMover::Options).
 constexpr Duration kPatience = Seconds(60);
 
+// Parses "ROLE=COUNT". The coordinator checks the role and the limits.
 Result<ScaleRequest> Parse(const std::string& what) {
   const std::size_t equals = what.find('=');
   ScaleRequest request{.role = what.substr(0, equals)};
@@ -26,23 +28,25 @@ Result<ScaleRequest> Parse(const std::string& what) {
   const char* const begin = equals == std::string::npos ? end : what.data() + equals + 1;
   const auto [stop, error] = std::from_chars(begin, end, request.count);
   if (error != std::errc() || stop != end) {
-    return InvalidArgument("\"{}\" is no role and number, such as actors=64", what);
+    return InvalidArgument("\"{}\" is not ROLE=COUNT, such as actors=64", what);
   }
   return request;
 }
 
+// Errors: kNotFound, kInvalidArgument: not a live fleet; those of the coordinator.
 Result<ScaleReply> Ask(const ScaleOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const ScaleRequest request, Parse(options.what));
   const std::string root = fs::absolute(options.run).lexically_normal().string();
   if (!fs::exists(fs::path(root) / "config.toml")) {
-    return NotFound("{}: no run here (no config.toml)", root);
+    return NotFound("{}: not a run folder (no config.toml)", root);
   }
+  // These checks give better messages than a coordinator that does not answer.
   if (fs::exists(fs::path(root) / "result.json")) {
     return InvalidArgument("{}: the run has ended", root);
   }
   TROOP_ASSIGN_OR_RETURN(const Config config, ReadRunConfig(root, {}));
   if (config.fleet.mode == "serial") {
-    return InvalidArgument("{}: a serial run (fleet.mode) stays as it is", root);
+    return InvalidArgument("{}: a serial run (fleet.mode) cannot be scaled", root);
   }
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
@@ -59,6 +63,7 @@ int Scale(const ScaleOptions& options) {
     fmt::print(stderr, "troop: {}\n", reply.status().message());
     return ExitCodeFor(reply.status());
   }
+  // Replay shards drain after the reply; other roles are done when it arrives.
   const Role role =
       ScaledRole(options.what.substr(0, options.what.find('='))).value_or(Role::kNone);
   if (role != Role::kNone) {
@@ -68,7 +73,7 @@ int Scale(const ScaleOptions& options) {
                : role == Role::kReplay ? "replay shards"
                                        : "learners",
                reply->seconds,
-               shards_leave ? "; those that leave end when what they hold has been replaced" : "");
+               shards_leave ? "; removed shards exit once their items have been replaced" : "");
     return kExitOk;
   }
   fmt::print("from {} to {} parameter shards in {:.1f} s: {} of {} parameters moved ({:.0f} %)\n",

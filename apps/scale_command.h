@@ -4,12 +4,13 @@
 
 namespace troop {
 
+// Options of `troop scale`.
 struct ScaleOptions {
-  std::string run;   // its folder
+  std::string run;   // run folder
   std::string what;  // "actors=64", "replay=2", "learners=2", "paramserver=4"
 };
-// `troop scale`: tells the coordinator of a live run how many of a role there shall be, and waits
-// until it is so, or was given up. Returns the exit code.
+// `troop scale`: asks the coordinator of a live run for another number of roles of a kind. Blocks
+// until the change is done or abandoned. Returns the exit code.
 int Scale(const ScaleOptions& options);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Network namespaces with rate-limited links, made with `ip` and `tc`.
 #include "apps/shaped_links.h"
 
 #include <errno.h>
@@ -26,14 +27,16 @@ namespace {
 
 constexpr double kSlowest = 64e3, kFastest = 100e9;  // bits per second
 constexpr char kNames[] = "/run/netns";              // where `ip netns` keeps them
-constexpr Duration kPatience = Seconds(20);          // with ip and tc
+constexpr Duration kPatience = Seconds(20);          // time limit of one ip or tc command
 
-std::atomic<pid_t> inside = 0;  // whom signals are for
+std::atomic<pid_t> inside = 0;  // process that gets the signals; 0: none
 
+// Signal handler: forwards the signal. kill() is async-signal-safe.
 void PassOn(int number) {
   if (const pid_t process = inside) kill(process, number);
 }
 
+// Runs one command. Errors: kFailedPrecondition, with the first line of its output.
 Status Call(const std::string& line) {
   std::istringstream text(line);
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
@@ -45,7 +48,7 @@ Status Call(const std::string& line) {
   return FailedPrecondition("{}: {}", line, why);
 }
 
-// The first process of the sandbox, in the namespaces that its parent has made.
+// Prepares the namespaces that the parent created: private mounts, /proc, loopback.
 Status Settle() {
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
       mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0 ||
@@ -56,6 +59,7 @@ Status Settle() {
   return Call("ip link set lo up");
 }
 
+// Body of the sandbox's first process. It is killed if the parent dies.
 [[noreturn]] void LiveInside(const std::function<int()>& work) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const Status settled = Settle();
@@ -75,13 +79,15 @@ Result<double> ParseLinkRate(std::string_view text) {
   const double rate = number * scale;
   if (error != std::errc() || !(rate >= kSlowest && rate <= kFastest)) {
     return InvalidArgument(
-        "--link {}: a rate is a number with kbit, mbit or gbit, such as 1gbit, within 64kbit and "
+        "--link is {}, must be a number with kbit, mbit or gbit, such as 1gbit, from 64kbit to "
         "100gbit",
         text);
   }
   return rate;
 }
 
+// Steps: check the tools, create the namespaces, fork the first process, forward signals, wait. A
+// new PID namespace applies to children only, hence the fork.
 Result<int> RunInSandbox(const std::function<int()>& work) {
   for (const char* const tool : {"ip", "tc", "unshare"}) {
     if (FindProgram(tool).empty()) {
@@ -91,14 +97,15 @@ Result<int> RunInSandbox(const std::function<int()>& work) {
   }
   if (unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID) != 0) {
     return FailedPrecondition(
-        "--link needs root here, for network namespaces with shaped links: {}; without it learners "
-        "share this machine",
+        "--link needs root to create network namespaces: {}; run as root, or omit --link to keep "
+        "the learners on this machine",
         strerror(errno));
   }
   std::fflush(nullptr);
   struct sigaction pass {
   }, old_interrupt{}, old_terminate{}, old_hangup{};
   pass.sa_handler = PassOn;
+  // Forward signals while the child runs. An ignored SIGHUP (nohup) stays ignored.
   sigaction(SIGINT, &pass, &old_interrupt);
   sigaction(SIGTERM, &pass, &old_terminate);
   sigaction(SIGHUP, &pass, &old_hangup);
@@ -112,26 +119,31 @@ Result<int> RunInSandbox(const std::function<int()>& work) {
   sigaction(SIGINT, &old_interrupt, nullptr);
   sigaction(SIGTERM, &old_terminate, nullptr);
   sigaction(SIGHUP, &old_hangup, nullptr);
-  if (child < 0) return ResourceExhausted("no process: {}", strerror(errno));
+  if (child < 0) return ResourceExhausted("cannot fork: {}", strerror(errno));
+  // The shell's convention for a process killed by a signal.
   if (WIFSIGNALED(wait_status)) return 128 + WTERMSIG(wait_status);
   return WEXITSTATUS(wait_status);
 }
 
+// Machine i has 10.77.0.(i + 1); kOurAddress is above all of them.
 std::string ShapedLinks::AddressOf(int machine) const {
   return fmt::format("10.77.0.{}", 1 + machine);
 }
 
+// `unshare --pid --mount-proc` hides other machines' processes; `--kill-child` ends them with it.
 std::vector<std::string> ShapedLinks::On(int machine) const {
   return {"ip",          "netns", "exec",   fmt::format("machine{}", machine),
           "unshare",     "--pid", "--fork", "--kill-child",
           "--mount-proc"};
 }
 
+// A bridge is the switch; each machine is a namespace with a veth pair to it. tbf shapes only what
+// a machine sends, which is enough: the sender's limit bounds every link.
 Result<ShapedLinks> ShapedLinks::Make(int machines, double bits_per_s) {
   ShapedLinks links;
   std::vector<std::string> lines{"ip link add switch type bridge", "ip link set switch up",
                                  fmt::format("ip addr add {}/24 dev switch", kOurAddress)};
-  // A millisecond's worth at once, or some packets where that is less.
+  // Burst in bytes: 1 ms at the rate, at least a few packets.
   const double burst = std::clamp(bits_per_s / 8e3, 16e3, 1e6);
   for (int i = 0; i < machines; ++i) {
     const std::string name = fmt::format("machine{}", i);

@@ -1,3 +1,4 @@
+// `troop eval` and `troop play`: load a checkpoint and evaluate or render its policy.
 #include "apps/show.h"
 
 #include <unistd.h>
@@ -26,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A checkpoint and the config that it was written with.
 struct Loaded {
   std::string path;  // of the checkpoint
   CheckpointState state;
@@ -33,9 +35,10 @@ struct Loaded {
   std::span<const float> weights() const { return state.state.tensors.at("value").as<float>(); }
 };
 
-// A checkpoint folder has a manifest; anything else is taken for a run.
+// A folder with a manifest is a checkpoint; any other folder is read as a run.
 Result<Loaded> Load(const ShowOptions& options) {
   const fs::path path = fs::absolute(options.path).lexically_normal();
+  // Resolve the folder of the run and the name of the checkpoint in it.
   const bool is_checkpoint = fs::exists(path / "manifest.json");
   if (!is_checkpoint && !fs::exists(path / "checkpoints") && !fs::exists(path / "config.toml")) {
     return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
@@ -52,6 +55,7 @@ Result<Loaded> Load(const ShowOptions& options) {
     name = *newest;
   }
   loaded.path = (root / name).string();
+  // The checkpoint holds its own config; options of the command line override it.
   TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
   const auto value = loaded.state.state.tensors.find("value");
   if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
@@ -64,15 +68,15 @@ Result<Loaded> Load(const ShowOptions& options) {
   return loaded;
 }
 
+// Prints an error and returns its exit code.
 int Complain(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
 
-constexpr std::uint64_t kEvalRound =
-    (std::uint64_t{1} << 43) + 1;  // seeds that no run evaluates with
+constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds are used by no run
 
-// As the final evaluation of a run, with other seeds.
+// Starts an evaluation like the final one of a run, but with other seeds.
 Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t episodes) {
   return Evaluation::Make(loaded.config,
                           {.episodes = episodes,
@@ -82,22 +86,23 @@ Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t epi
                           loaded.weights());
 }
 
-// GIFs hold hundredths of a second in 16 bits between frames.
+// A GIF stores the delay between frames in 16 bits, in units of 0.01 s.
 constexpr double kFramesPerSecondMin = 0.01, kFramesPerSecondMax = 100;
 
-// What the options say of themselves. NaN is in no range.
+// Validates the option ranges; NaN is outside all of them.
 Status CheckOptions(const ShowOptions& options) {
   if (options.epsilon && !(*options.epsilon >= 0 && *options.epsilon <= 1)) {
-    return InvalidArgument("--epsilon {}: a share of actions, from 0 to 1", *options.epsilon);
+    return InvalidArgument("--epsilon is {}, must be from 0 to 1", *options.epsilon);
   }
   const double fps = options.frames_per_s;
   if (!(fps >= kFramesPerSecondMin && fps <= kFramesPerSecondMax)) {
-    return InvalidArgument("--fps {}: from {} to {} frames per second", fps, kFramesPerSecondMin,
-                           kFramesPerSecondMax);
+    return InvalidArgument("--fps is {}, must be from {} to {} frames per second", fps,
+                           kFramesPerSecondMin, kFramesPerSecondMax);
   }
   return Status::Ok();
 }
 
+// Writes the GIF and the PNG strip, each atomically.
 int WritePictures(const ShowOptions& options, const std::vector<Environment::Picture>& frames) {
   for (const auto& [file, gif] : {std::pair{options.gif, true}, std::pair{options.png, false}}) {
     if (file.empty()) continue;
@@ -114,22 +119,25 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
   return kExitOk;
 }
 
-// How much a model of text tells right of the test reviews, or of --episodes of them.
+// Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
 int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
   const auto data = LoadReviewData(loaded.config);
   if (!data.ok()) return Complain(data.status());
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
-    return Complain(InvalidArgument("data.reviews: {} has no test reviews, and none were held out",
-                                    loaded.config.data.reviews));
+    return Complain(
+        InvalidArgument("data.reviews: {} has no test reviews, and data.holdout kept none",
+                        loaded.config.data.reviews));
   }
+  // `final` chooses the test reviews instead of the held-out ones.
   const TrialOptions trial{.episodes = options.episodes.value_or(reviews),
                            .version = std::uint64_t(loaded.state.updates),
                            .final = true};
   if (trial.episodes < 1)
-    return Complain(InvalidArgument("--episodes {}: at least 1", trial.episodes));
+    return Complain(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
   auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
   if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
+  // Advance in slices, to show progress in between.
   PhaseProgress progress("evaluating", "reviews", trial.episodes);
   while ((*judge)->Advance(1) != WeightsTrial::State::kOver) progress.Show((*judge)->judged());
   if (!(*judge)->error().ok()) return Complain((*judge)->error());
@@ -158,13 +166,15 @@ int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
 
 }  // namespace
 
+// Supervised runs are evaluated on reviews, all others on episodes.
 int Evaluate(const ShowOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
   const Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
   if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
   const std::int64_t episodes = options.episodes.value_or(100);
-  if (episodes < 1) return Complain(InvalidArgument("--episodes {}: at least 1", episodes));
+  if (episodes < 1)
+    return Complain(InvalidArgument("--episodes is {}, must be at least 1", episodes));
   Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
   if (!evaluation.ok()) return Complain(evaluation.status());
   PhaseProgress progress("evaluating", "episodes", episodes);
@@ -199,23 +209,26 @@ int Play(const ShowOptions& options) {
   Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
   if (IsSupervised(loaded->config)) {
-    return Complain(InvalidArgument("{}: a model of text plays nothing; see troop predict and eval",
-                                    loaded->path));
+    return Complain(InvalidArgument(
+        "{}: a text model plays no episodes; use troop predict or troop eval", loaded->path));
   }
+  // One environment, so that its episodes are rendered one after another.
   loaded->config.evaluator.envs = 1;
   Result<std::unique_ptr<Evaluation>> evaluation =
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
   if (!evaluation.ok()) return Complain(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
-  // Escape codes and half blocks are for a terminal: into a pipe goes the result alone.
+  // Escape codes and half blocks are only for a terminal; a pipe gets the result line alone.
   const bool draws = to_file || isatty(STDOUT_FILENO) == 1;
   if (!draws) {
-    fmt::print(stderr, "troop: standard output is no terminal: nothing is drawn (--gif, --png)\n");
+    fmt::print(stderr,
+               "troop: standard output is not a terminal, nothing is drawn; use --gif or --png\n");
   }
-  (*evaluation)->Advance(0);  // until the episodes have begun: before, there is nothing to draw
+  (*evaluation)->Advance(0);  // resets the environments, so that there is a frame to draw
   std::vector<Environment::Picture> frames;
-  constexpr std::size_t kFramesMax = 3000;  // of a file: about a minute and a half
+  constexpr std::size_t kFramesMax = 3000;  // per file: 100 s at 30 frames/s
   const auto frame_time = std::chrono::duration<double>(1 / options.frames_per_s);
+  // Each frame goes to the terminal at the frame rate, or is kept for the files.
   for (bool over = false; !over;) {
     if (!draws) {
       over = (*evaluation)->Advance(1000) == Evaluation::State::kOver;
@@ -223,11 +236,11 @@ int Play(const ShowOptions& options) {
     }
     Environment::Picture picture = (*evaluation)->envs().Render(0);
     if (picture.rgb.empty()) {
-      return Complain(InvalidArgument("{} has no picture to show", loaded->config.env.id));
+      return Complain(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
     }
     if (!to_file) {
       const TerminalSize terminal = SizeOfTerminal(STDOUT_FILENO);
-      // The last row is the cursor's.
+      // The last row is for the cursor.
       fmt::print("\x1b[H\x1b[2J{}", HalfBlocks(picture, terminal.columns, terminal.rows - 1));
       std::fflush(stdout);
       std::this_thread::sleep_for(frame_time);

@@ -6,17 +6,19 @@
 
 namespace troop {
 
-// What looks at runs and checkpoints: eval, play. Each returns the exit code.
+// Options of `troop eval` and `troop play`. Unset ones come from the checkpoint's config.
 struct ShowOptions {
-  std::string path;  // a run's folder, or one of its checkpoints
+  std::string path;  // run folder (newest checkpoint) or checkpoint folder
   std::optional<std::int64_t> episodes;
   std::optional<double> epsilon;
   std::optional<std::int64_t> seed;
   bool json = false;
-  std::string gif, png;      // play: files to write instead of the terminal
+  std::string gif, png;      // play: output files instead of the terminal
   double frames_per_s = 30;  // play
 };
+// `troop eval`: prints the mean return, or the accuracy on the test reviews. Returns the exit code.
 int Evaluate(const ShowOptions& options);
+// `troop play`: renders episodes. Returns the exit code.
 int Play(const ShowOptions& options);
 
 }  // namespace troop

@@ -6,13 +6,14 @@
 
 namespace troop {
 
-// What goes to sbatch.
+// Files of one sbatch submission.
 struct SlurmSubmission {
-  std::string folder;  // <log.dir>/<name>.slurm, beside the run's: script, config, output, keys
+  std::string
+      folder;  // <log.dir>/<name>.slurm, next to the run folder: script, config, output, keys
   std::string script;  // text of its job.sh
   std::string config;  // text of its train.toml
 };
-// `program`: path of troop on the nodes. Pure.
+// Builds the script and the config. `program`: path of troop on the nodes. Pure.
 SlurmSubmission MakeSubmission(const Config& config, const std::string& program,
                                const TrainOptions& options);
 
@@ -20,16 +21,17 @@ SlurmSubmission MakeSubmission(const Config& config, const std::string& program,
 // code.
 int SubmitSlurm(const Config& config, const TrainOptions& options);
 
+// Options of the internal command `troop slurm-job`.
 struct SlurmJobOptions {
   std::string config;  // train.toml of the submission
   TrainOptions train;
 };
-// What job.sh runs on the job's first node: the launcher, whose roles are steps of the job. Goes on
-// from the newest checkpoint where the job was queued again. Returns the exit code.
+// Runs the launcher on the job's first node; its roles are steps of the job. A requeued job resumes
+// from the newest checkpoint. Returns the exit code.
 int RunSlurmJob(const SlurmJobOptions& options);
 
-// Keys of a run whose config has none, for roles on other machines: made once, in a folder of mode
-// 0700. Changes nothing where keys are set, or `security.insecure`.
+// Generates keys for a config that has none, so that roles on other machines can authenticate: once
+// per `folder`, which has mode 0700. Does nothing if keys or `security.insecure` are set.
 Status GiveKeys(Config* config, const std::string& folder);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Decides from the files of a run folder whether the run is new, resumable or finished.
 #include "apps/standing.h"
 
 #include <fmt/format.h>
@@ -12,12 +13,13 @@
 
 namespace troop {
 
+// Serial runs write restore points, fleets write checkpoints.
 bool CanGoOn(Storage* run) { return NewestCheckpoint(run).ok() || NewestRestorePoint(run).ok(); }
 
 std::string HowToGoOn(Storage* run, const std::string& path) {
-  if (CanGoOn(run)) return fmt::format("go on with: troop resume {}", path);
+  if (CanGoOn(run)) return fmt::format("resume with: troop resume {}", path);
   return fmt::format(
-      "it has no checkpoint to resume from; begin again with: troop train {}/config.toml "
+      "it has no checkpoint to resume from; restart with: troop train {}/config.toml "
       "--overwrite",
       path);
 }
@@ -28,15 +30,16 @@ void WarnOfDamagedShards(Storage* run) {
   for (const std::string& line : *damaged) {
     fmt::print(
         stderr,
-        "troop: {}; the shard goes on from an older snapshot, or from the newest checkpoint's "
-        "weights\n",
+        "troop: {}; the shard will load an older snapshot, or the newest checkpoint's weights\n",
         line);
   }
 }
 
+// An unreadable result counts as none: the run can then be resumed or restarted.
 Result<Standing> StandingOf(const std::string& path) {
   if (!std::filesystem::exists(std::filesystem::path(path) / "config.toml")) return Standing::kNew;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
+  // A finished run has a result with status "ok"; failed and interrupted runs have other statuses.
   constexpr std::size_t kResultBytesMax = 1 << 20;
   const Result<Buffer> text = storage->Read("result.json", kResultBytesMax);
   const Result<JsonValue> result = text.ok() ? ParseJson(text->text()) : text.status();

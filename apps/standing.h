@@ -7,22 +7,22 @@
 
 namespace troop {
 
-// Where the run in a folder stands.
+// Progress of the run in a folder.
 enum class Standing {
-  kNew,       // nothing to go on from
-  kHalf,      // it can go on
+  kNew,       // no run, or nothing to resume from
+  kHalf,      // it can be resumed
   kFinished,  // it is done
 };
-// It has a whole checkpoint, or a restore point.
+// True if the run has a complete checkpoint or a restore point.
 bool CanGoOn(Storage* run);
-// The command that takes up a run that was stopped, killed or failed, as part of a sentence:
-// "go on with: troop resume RUN", or how to begin it again where it has no checkpoint. `path`: as
-// the user is to name the run's folder.
+// The command that continues a stopped, killed or failed run, as part of a sentence: "resume with:
+// troop resume RUN", or how to restart it if it has no checkpoint. `path`: the run folder as the
+// user should write it.
 std::string HowToGoOn(Storage* run, const std::string& path);
-// Says on standard error which snapshots of parameter shards are damaged, before any role starts.
-// No error: an older one serves, or the newest checkpoint's weights.
+// Prints damaged parameter-shard snapshots to standard error, before any role starts. They are not
+// an error: the shard loads an older snapshot, or the newest checkpoint's weights.
 void WarnOfDamagedShards(Storage* run);
-// `path`: of the run's folder, which need not be there. Errors: those of the storage.
+// Progress of the run at `path`, which need not exist. Errors: those of the storage.
 Result<Standing> StandingOf(const std::string& path);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// A background thread that polls the coordinators of the runs that a dashboard shows.
 #include "apps/status_asker.h"
 
 #include <algorithm>
@@ -9,9 +10,9 @@
 namespace troop {
 namespace {
 
-constexpr Duration kAskEvery = Seconds(2);
-constexpr Duration kAskAfterFailure = Seconds(5);
-constexpr Duration kWantedFor = Seconds(10);
+constexpr Duration kAskEvery = Seconds(2);         // query period of a run
+constexpr Duration kAskAfterFailure = Seconds(5);  // longer: a failing query blocks the thread
+constexpr Duration kWantedFor = Seconds(10);  // time after the last request until polling stops
 
 }  // namespace
 
@@ -37,19 +38,23 @@ StatusAsker::~StatusAsker() {
 
 std::shared_ptr<const StatusAsker::Answer> StatusAsker::Latest(const std::string& root) {
   const std::lock_guard lock(mutex_);
+  // Evict the run that was requested least recently.
   if (!runs_.contains(root) && runs_.size() >= kRunsMax) {
     runs_.erase(std::ranges::min_element(runs_, {}, [](const auto& r) { return r.second.wanted; }));
   }
   Run& run = runs_[root];
+  // Wake the thread only if a query is due; a new run is due at once.
   run.wanted = clock_.Now();
   if (run.next <= run.wanted) changed_.notify_all();
   return run.answer;
 }
 
+// One query at a time: a slow coordinator delays the others, but never the callers of Latest.
 void StatusAsker::Loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const Time now = clock_.Now();
+    // Drop runs that are no longer requested, then query the run that is due first.
     std::erase_if(runs_, [now](const auto& r) { return now - r.second.wanted > kWantedFor; });
     const auto due =
         std::ranges::min_element(runs_, {}, [](const auto& r) { return r.second.next; });
@@ -57,8 +62,10 @@ void StatusAsker::Loop() {
       changed_.wait_for(lock, due == runs_.end() ? kWantedFor : due->second.next - now);
       continue;
     }
+    // The query blocks, so it runs without the lock; the run may be evicted meanwhile.
     const std::string root = due->first;
     lock.unlock();
+    // A failure becomes an answer too, so that the dashboard can show its reason.
     auto answer = std::make_shared<Answer>();
     const Result<std::string> text = ask_(root);
     Result<JsonValue> view = text.ok() ? ParseJson(*text) : text.status();
@@ -70,7 +77,7 @@ void StatusAsker::Loop() {
     lock.lock();
     answer->number = ++number_;
     const auto run = runs_.find(root);
-    if (run == runs_.end()) continue;  // nobody wants it any more
+    if (run == runs_.end()) continue;  // evicted meanwhile
     run->second.next = clock_.Now() + (view.ok() ? kAskEvery : kAskAfterFailure);
     run->second.answer = std::move(answer);
   }

@@ -1,3 +1,5 @@
+// `troop status`: a live fleet is queried at its coordinator; a serial or ended run is read from
+// its folder.
 #include "apps/status_command.h"
 
 #include <fmt/format.h>
@@ -27,19 +29,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kPatience = Seconds(5);  // a laden machine answers late
+constexpr Duration kPatience = Seconds(5);  // a loaded machine answers late
 
+// Prints an error and returns its exit code.
 int Complain(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
 
+// A number member, or 0.
 double Number(const JsonValue& v, std::string_view key) {
   const JsonValue* n = v.Find(key);
   return n == nullptr ? 0.0 : n->number;
 }
 
-// What others wrote goes to a terminal: nothing in it may steer that.
+// A string member without control characters: remote text must not contain terminal escapes.
 std::string Word(const JsonValue& v, std::string_view key) {
   const Result<std::string> text = v.String(key);
   std::string word = text.ok() ? *text : "";
@@ -49,14 +53,16 @@ std::string Word(const JsonValue& v, std::string_view key) {
   return word;
 }
 
+// Three significant digits below 100, else a whole number.
 std::string Count(double n) {
   return n >= 100 ? fmt::format("{:.0f}", n) : fmt::format("{:.3g}", n);
 }
 
-// The cells of one role, as kHeads names them.
-constexpr const char* kHeads[] = {"role", "state", "host",     "process",   "rate",
-                                  "lag",  "heard", "restarts", "last error"};
+// The table cells of one role, in the order of kHeads.
+constexpr const char* kHeads[] = {"role", "state",     "host",     "process",   "rate",
+                                  "lag",  "last seen", "restarts", "last error"};
 std::vector<std::string> RowOf(const JsonValue& r) {
+  // A role that never joined has no incarnation; host, process and times are then unknown.
   const bool came = Number(r, "incarnation") > 0;
   const std::string state = Word(r, "state");
   const bool there = state == "alive" || state == "silent" || state == "blocked";
@@ -72,6 +78,7 @@ std::vector<std::string> RowOf(const JsonValue& r) {
           Word(r, "last_error")};
 }
 
+// Prints an aligned table. The last column has no padding.
 void PrintRoles(const std::vector<JsonValue>& roles) {
   std::vector<std::vector<std::string>> rows{{std::begin(kHeads), std::end(kHeads)}};
   for (const JsonValue& r : roles) rows.push_back(RowOf(r));
@@ -87,7 +94,8 @@ void PrintRoles(const std::vector<JsonValue>& roles) {
   }
 }
 
-// "1 dead (actor-3), 2 missing (actor-4, actor-5)"; empty: all are well.
+// "1 dead (actor-3), 2 missing (actor-4, actor-5)"; empty if all roles are healthy.
+// Groups the unhealthy roles by state; long lists are cut.
 std::string Troubles(const std::vector<JsonValue>& roles) {
   std::string out;
   for (const char* state : {"dead", "missing", "awaited", "silent"}) {
@@ -96,7 +104,7 @@ std::string Troubles(const std::vector<JsonValue>& roles) {
       if (Word(r, "state") == state) names.push_back(Word(r, "role"));
     }
     if (names.empty()) continue;
-    constexpr std::size_t kNamed = 8;
+    constexpr std::size_t kNamed = 8;  // names per state
     const std::size_t named = std::min(names.size(), kNamed);
     out += fmt::format("{}{} {} ({}{})", out.empty() ? "" : ", ", names.size(), state,
                        fmt::join(names.begin(), names.begin() + std::ptrdiff_t(named), ", "),
@@ -105,26 +113,30 @@ std::string Troubles(const std::vector<JsonValue>& roles) {
   return out;
 }
 
+// Prints a coordinator's view (ViewJson, apps/role_view.h).
 void PrintStatus(const JsonValue& view) {
+  // A supervised run counts reviews, any other run agent steps.
   const JsonValue* const of_reviews = view.Find("supervised");
   const bool supervised = of_reviews != nullptr && of_reviews->boolean;
   fmt::print("{}: {:.0f} of {:.0f} {}", view.String("phase").ok() ? Word(view, "phase") : "?",
              Number(view, "steps"), Number(view, "steps_total"),
              supervised ? "reviews" : "agent steps");
   if (view.Find("return_mean") != nullptr) {
-    fmt::print(", {} {}", supervised ? "% right" : "return",
+    fmt::print(", {} {}", supervised ? "accuracy %" : "return",
                ScoreText(Number(view, "return_mean")));
   }
   fmt::print("\n");
   if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
     const double count = Number(*shards, "count"), wanted = Number(*shards, "wanted");
-    fmt::print("  {:.0f} parameter shards, map {:.0f}{}\n", count, Number(*shards, "epoch"),
-               wanted == count ? "" : fmt::format("; on the way to {:.0f}", wanted));
+    fmt::print("  {:.0f} parameter shards, shard map epoch {:.0f}{}\n", count,
+               Number(*shards, "epoch"),
+               wanted == count ? "" : fmt::format("; resharding to {:.0f}", wanted));
   }
+  // First what is wrong, then the table of all roles.
   const JsonValue* const roles = view.Find("roles");
   if (roles == nullptr) return;
   if (const std::string troubles = Troubles(roles->array); !troubles.empty()) {
-    fmt::print("  not there: {}\n", troubles);
+    fmt::print("  unavailable: {}\n", troubles);
   }
   for (const JsonValue& r : roles->array) {
     if (r.Find("reason") == nullptr) continue;
@@ -133,14 +145,14 @@ void PrintStatus(const JsonValue& view) {
   PrintRoles(roles->array);
 }
 
-// Seconds since 1970; 0: no such file.
+// Modification time in seconds since 1970; 0: no such file.
 double WrittenAt(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return 0;
   return double(info.st_mtim.tv_sec) + 1e-9 * double(info.st_mtim.tv_nsec);
 }
 
-// A serial run answers nobody while it computes: what it wrote last tells how it stands.
+// A serial run has no thread to answer requests, so its last metrics line shows its state.
 int ShowSerial(const StatusOptions& options, const std::string& root, const RunHolder& holder,
                const Config& config) {
   if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.run));
@@ -162,6 +174,7 @@ int ShowSerial(const StatusOptions& options, const std::string& root, const RunH
   return kExitOk;
 }
 
+// Queries the coordinator at a tcp:// address, with a tool's key.
 Result<Message> AskByAddress(const StatusOptions& options) {
   std::shared_ptr<const KeyRing> keys;
   if (!options.key.empty()) {
@@ -172,11 +185,12 @@ Result<Message> AskByAddress(const StatusOptions& options) {
   const Code code = answer.status().code();
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
   return Unavailable(
-      "no coordinator answers at {}: the run has ended, the address is another one, or something "
-      "between keeps you apart; troop doctor --coordinator {} looks closer",
+      "no answer from a coordinator at {}: the run has ended, the address is wrong, or the network "
+      "blocks it; diagnose with troop doctor --coordinator {}",
       options.run, options.run);
 }
 
+// Prints the coordinator's reply.
 int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
   if (!answer.ok()) return Complain(answer.status());
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
@@ -191,6 +205,7 @@ int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
   return kExitOk;
 }
 
+// Prints how an ended run ended, and how to resume it if it can be.
 int ShowResult(const StatusOptions& options, const std::string& root, Storage* run,
                std::string_view text) {
   const Result<JsonValue> result = ParseJson(text);
@@ -212,11 +227,12 @@ int ShowResult(const StatusOptions& options, const std::string& root, Storage* r
 
 }  // namespace
 
+// Order: an address, an ended run, a serial run, a live fleet.
 int ShowStatus(const StatusOptions& options) {
   if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
   const std::string root = fs::absolute(options.run).lexically_normal().string();
   if (!fs::exists(fs::path(root) / "config.toml")) {
-    return Complain(NotFound("{}: no run here (no config.toml)", root));
+    return Complain(NotFound("{}: not a run folder (no config.toml)", root));
   }
   const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
   if (!storage.ok()) return Complain(storage.status());

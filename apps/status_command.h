@@ -4,12 +4,13 @@
 
 namespace troop {
 
+// Options of `troop status`.
 struct StatusOptions {
-  std::string run;  // a run's folder, or tcp://HOST:PORT of its coordinator
+  std::string run;  // run folder, or tcp://HOST:PORT of its coordinator
   bool json = false;
-  std::string key;  // with tcp://: the file of a tool's key; empty: none
+  std::string key;  // with tcp://: key file of a tool; empty: none
 };
-// `troop status`: what a run is doing, role by role, or how it ended. Returns the exit code.
+// `troop status`: prints the state of a run, role by role, or how it ended. Returns the exit code.
 int ShowStatus(const StatusOptions& options);
 
 }  // namespace troop

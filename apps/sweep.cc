@@ -1,3 +1,4 @@
+// `troop sweep`: trains the runs of a SweepPlan as child processes, several at a time.
 #include "apps/sweep.h"
 
 #include <poll.h>
@@ -25,10 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t kResultBytesMax = 1 << 20;
-constexpr int kLookEveryMs = 20;
+constexpr int kLookEveryMs = 20;  // poll interval for signals and ended children
 constexpr Duration kFirstShown = Seconds(2), kShowEveryMax = Seconds(30);
 
-// The first line in which two configs differ.
+// The first line in which two configs differ, for an error message.
 std::string FirstDifference(const Config& there, const Config& wanted) {
   const std::string a = ToToml(there), b = ToToml(wanted);
   std::size_t at = 0;
@@ -40,15 +41,17 @@ std::string FirstDifference(const Config& there, const Config& wanted) {
   return fmt::format("there \"{}\", now \"{}\"", line(a), line(b));
 }
 
-// Trains the runs of a plan that are not finished, some at a time.
+// Trains the unfinished runs of a plan, `jobs` at a time.
 class SweepRunner {
  public:
   SweepRunner(SweepPlan plan, Storage* folder)
       : plan_(std::move(plan)), folder_(folder), standings_(plan_.runs.size()) {}
 
-  // Where each run stands. Errors: kAlreadyExists: a folder holds a run of another config.
+  // Reads the state of each run. Errors: kAlreadyExists: a folder holds a run of another config.
   Status Look(bool overwrite);
+  // Prints the runs that will be started or resumed.
   void Describe(int jobs) const;
+  // Trains until all runs have ended, or a signal stops them. Returns the exit code.
   int Run(int jobs);
 
  private:
@@ -62,12 +65,15 @@ class SweepRunner {
   std::string TitleOf(std::size_t run) const;
   std::optional<SweepScore> ScoreOf(std::size_t run) const;
   Result<Standing> StandingOf(std::size_t run) const;
+  // Starts or resumes one run as a child process.
   Status Start(std::size_t run);
+  // Collects ended children and prints their results.
   void Reap();
-  // The last line of each run that trains, and how long all may take: after 2 s, 4 s, 8 s, 16 s,
-  // then every 30 s.
+  // Prints the last log line of each running run and the estimated time left: after 2 s, 4 s, 8 s
+  // and 16 s, then every 30 s.
   void ShowProgress();
   void HandleSignals(int count);
+  // Writes and prints the table, also for an interrupted sweep.
   int Conclude(bool interrupted);
 
   const SweepPlan plan_;
@@ -78,9 +84,9 @@ class SweepRunner {
   std::size_t ended_ = 0, failed_ = 0;
   const SystemClock clock_;
   const Time begun_ = clock_.Now();
-  Time show_ = begun_ + kFirstShown;
-  std::size_t ended_before_ = 0;  // by earlier calls of the same command
-  int signalled_ = 0;             // signals passed on to the children
+  Time show_ = begun_ + kFirstShown;  // time of the next progress output
+  std::size_t ended_before_ = 0;      // runs that earlier calls of the command finished
+  int signalled_ = 0;                 // signals passed on to the children
 };
 
 std::string SweepRunner::TitleOf(std::size_t run) const {
@@ -89,10 +95,12 @@ std::string SweepRunner::TitleOf(std::size_t run) const {
 }
 
 std::optional<SweepScore> SweepRunner::ScoreOf(std::size_t run) const {
+  // A run is finished only when its result has a score.
   const Result<Buffer> text = folder_->Read(NameOf(run) + "/result.json", kResultBytesMax);
   return text.ok() ? ParseScore(text->text()) : std::nullopt;
 }
 
+// A folder with the same name but another config is an error: its results would not be comparable.
 Result<Standing> SweepRunner::StandingOf(std::size_t run) const {
   if (!folder_->Exists(NameOf(run) + "/config.toml")) return Standing::kNew;
   TROOP_ASSIGN_OR_RETURN(const Config there, ReadRunConfig(PathOf(run), {}));
@@ -122,30 +130,33 @@ Status SweepRunner::Look(bool overwrite) {
 }
 
 void SweepRunner::Describe(int jobs) const {
-  fmt::print("{}: {} runs in {}, {} finished, {} side by side\n", plan_.name, plan_.runs.size(),
+  fmt::print("{}: {} runs in {}, {} finished, {} concurrent\n", plan_.name, plan_.runs.size(),
              plan_.path, ended_, jobs);
   for (const std::size_t run : waiting_) {
-    fmt::print("  {}: {}\n", standings_[run] == Standing::kHalf ? "goes on" : "begins",
+    fmt::print("  {}: {}\n", standings_[run] == Standing::kHalf ? "resumes" : "starts",
                TitleOf(run));
   }
 }
 
+// New runs start from a written config, stopped ones from their folder.
 Status SweepRunner::Start(std::size_t run) {
   std::vector<std::string> words{"troop", "resume", PathOf(run), "--plain"};
   if (standings_[run] == Standing::kNew) {
     const std::string config = "configs/" + NameOf(run) + ".toml";
     TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(config, ToToml(plan_.runs[run].config)));
-    // What a run that never got to a checkpoint left goes.
+    // --overwrite discards an earlier attempt without a checkpoint.
     words = {"troop", "train", plan_.path + "/" + config, "--plain", "--overwrite"};
   }
   fs::create_directories(plan_.path + "/logs");
-  // A run that outlives the sweep would hold its folder: it drains, and can be resumed.
+  // If the sweep dies, SIGTERM drains the run, which can then be resumed.
   TROOP_ASSIGN_OR_RETURN(const pid_t process,
                          StartChild("/proc/self/exe", std::move(words), LogOf(run), SIGTERM));
   children_.push_back({run, process});
   return Status::Ok();
 }
 
+// A run with a score has finished; after a signal, a run without one was stopped and has not
+// failed.
 void SweepRunner::Reap() {
   std::erase_if(children_, [this](const Child& child) {
     int wait_status = 0;
@@ -159,7 +170,7 @@ void SweepRunner::Reap() {
                  TitleOf(child.run), score->mean, spread, score->wall_s / 60);
     } else if (signalled_ == 0) {
       ++failed_;
-      fmt::print(stderr, "troop: {} failed ({}); its last words: {}; see {}\n", TitleOf(child.run),
+      fmt::print(stderr, "troop: {} failed ({}); last log line: {}; see {}\n", TitleOf(child.run),
                  DescribeExit(wait_status), LastLine(LogOf(child.run)), LogOf(child.run));
     }
     std::fflush(stdout);
@@ -174,6 +185,7 @@ void SweepRunner::ShowProgress() {
   for (const Child& child : children_) {
     fmt::print("  {}: {}\n", TitleOf(child.run), LastLine(LogOf(child.run)));
   }
+  // Estimate from the runs of this call; runs that were finished before took no time.
   const std::size_t done = ended_ + failed_ - ended_before_;
   if (done > 0 && !(children_.empty() && waiting_.empty())) {
     const std::size_t left = waiting_.size() + children_.size();
@@ -184,11 +196,12 @@ void SweepRunner::ShowProgress() {
   std::fflush(stdout);
 }
 
-// The first wish lets the runs drain, the second one kills them.
+// The first signal drains the runs, a second one kills them.
 void SweepRunner::HandleSignals(int count) {
   if (count == 0 || signalled_ >= 2 || count == signalled_) return;
   if (signalled_ == 0) {
-    fmt::print("stopping {} runs: checkpoints first (again to kill at once)\n", children_.size());
+    fmt::print("stopping {} runs after a checkpoint (signal again to kill them)\n",
+               children_.size());
     std::fflush(stdout);
   }
   signalled_ = count;
@@ -198,12 +211,13 @@ void SweepRunner::HandleSignals(int count) {
 
 int SweepRunner::Run(int jobs) {
   ended_before_ = ended_;
-  if (jobs > 1) {  // beside busy neighbours, as roles of a fleet have it; numbers don't change
+  if (jobs > 1) {  // as for the roles of a fleet; results do not depend on it
     setenv("OMP_NUM_THREADS", "1", 0);
     setenv("OMP_WAIT_POLICY", "passive", 0);
   }
   const SignalWatch signals(nullptr, false);
   Status trouble;
+  // Start runs up to the limit, then poll. A failed start stops further ones.
   while (!children_.empty() || (!waiting_.empty() && trouble.ok())) {
     while (trouble.ok() && !waiting_.empty() && children_.size() < std::size_t(jobs)) {
       const std::size_t run = waiting_.front();
@@ -216,6 +230,7 @@ int SweepRunner::Run(int jobs) {
     ShowProgress();
   }
   if (!trouble.ok()) fmt::print(stderr, "troop: {}\n", trouble.message());
+  // If a child could not be started, the others finish first; the exit code reports it.
   const int code = Conclude(signals.count() > 0);
   return code == kExitOk && !trouble.ok() ? kExitFailed : code;
 }
@@ -230,14 +245,15 @@ int SweepRunner::Conclude(bool interrupted) {
     fmt::print(stderr, "troop: {}\n", written.message());
     return kExitFailed;
   }
-  fmt::print("written: {0}/sweep.md, sweep.png, sweep.json\n", plan_.path);
+  fmt::print("wrote {0}/sweep.md, sweep.png, sweep.json\n", plan_.path);
   if (interrupted) {
-    fmt::print("stopped; the same command goes on\n");
+    fmt::print("stopped; repeat the command to resume\n");
     return kExitInterrupted;
   }
   return failed_ > 0 ? kExitFailed : kExitOk;
 }
 
+// Plans the sweep, locks its folder and runs it. A dry run creates nothing.
 Result<int> TrySweep(const SweepOptions& options) {
   TROOP_ASSIGN_OR_RETURN(SweepPlan plan, PlanSweep(options.arguments));
   if (fs::exists(fs::path(plan.path) / "config.toml")) {
@@ -247,7 +263,8 @@ Result<int> TrySweep(const SweepOptions& options) {
   const int jobs =
       options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, CoresHere());
   const bool exists = fs::exists(plan.path);
-  if (options.dry_run && !exists) fmt::print("{} will be made\n", plan.path);
+  if (options.dry_run && !exists) fmt::print("{} will be created\n", plan.path);
+  // A dry run on a new folder uses memory, so that nothing is created.
   std::unique_ptr<Storage> folder = MakeMemoryStorage();
   std::unique_ptr<StorageLock> lock;
   if (exists || !options.dry_run) {

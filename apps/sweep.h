@@ -4,15 +4,16 @@
 
 namespace troop {
 
+// Options of `troop sweep`.
 struct SweepOptions {
   SweepArguments arguments;
-  int jobs = 0;            // runs side by side; 0: as many as the machine has cores for
-  bool overwrite = false;  // begins all runs anew
-  bool dry_run = false;    // says what it would run
+  int jobs = 0;            // concurrent runs; 0: as many as the cores allow
+  bool overwrite = false;  // restart all runs
+  bool dry_run = false;    // only print the runs and their state
 };
-// Trains all runs of a sweep, each a `troop train` of its own, and writes their table and picture.
-// Finished runs are not run again, and one that was stopped goes on. Returns the exit code: 1 where
-// a run failed (the others are trained all the same).
+// `troop sweep`: trains all runs, each as a separate `troop train`, and writes a table and a plot.
+// Skips finished runs and resumes stopped ones. Returns the exit code: 1 if a run failed, after the
+// other runs have been trained.
 int Sweep(const SweepOptions& options);
 
 }  // namespace troop

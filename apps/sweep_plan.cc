@@ -1,3 +1,4 @@
+// Expands the arguments of `troop sweep` into runs: combinations of values times seeds.
 #include "apps/sweep_plan.h"
 
 #include <fmt/format.h>
@@ -11,14 +12,15 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kFolderNameMax = 80;
+constexpr std::size_t kFolderNameMax = 80;  // bytes, without the seed
 
+// A key with several values.
 struct Axis {
   std::string key;
   std::vector<std::string> values;
 };
 
-// Sorts the overrides into those that vary and those that don't.
+// Splits the overrides into axes (several values) and `fixed` (one value).
 Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
                                  std::vector<std::string>* fixed) {
   std::vector<Axis> axes;
@@ -26,7 +28,7 @@ Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
     const std::size_t equals = override.find('=');
     const std::string key = override.substr(0, equals);
     if (key == "seed") {
-      return InvalidArgument("seeds are given by --seeds and --first-seed, not by {}", override);
+      return InvalidArgument("{}: set seeds with --seeds and --first-seed", override);
     }
     std::vector<std::string> values;
     if (equals != std::string::npos) {
@@ -37,13 +39,13 @@ Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
       continue;
     }
     if (key == "name" || key == "log.dir") {
-      return InvalidArgument("{}: a sweep has one folder, and its runs lie in it", override);
+      return InvalidArgument("{}: cannot vary, as all runs of a sweep share one folder", override);
     }
     if (std::ranges::count(axes, key, &Axis::key) > 0) {
-      return InvalidArgument("{} varies twice", key);
+      return InvalidArgument("{} is given twice with several values", key);
     }
     const std::set<std::string> distinct(values.begin(), values.end());
-    if (distinct.size() < values.size()) return InvalidArgument("{}: a value twice", override);
+    if (distinct.size() < values.size()) return InvalidArgument("{}: duplicate value", override);
     axes.push_back({key, std::move(values)});
   }
   return axes;
@@ -55,7 +57,7 @@ Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
   for (const Axis& axis : axes) {
     std::vector<SweepPoint> longer;
     if (points.size() * axis.values.size() > kSweepRunsMax) {
-      return InvalidArgument("more than {} combinations; vary less", kSweepRunsMax);
+      return InvalidArgument("more than {} combinations; give fewer values", kSweepRunsMax);
     }
     for (const SweepPoint& point : points) {
       for (const std::string& value : axis.values) {
@@ -69,8 +71,8 @@ Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
   return points;
 }
 
-// A name for the run's folder; `taken` makes those distinct that differ only in what a folder's
-// name can't hold.
+// Folder name of a run. Names that become equal because of replaced characters get a number;
+// `taken` holds those in use.
 std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::string>* taken) {
   std::string name;
   for (const char c : point.label) {
@@ -78,6 +80,7 @@ std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::s
     name += std::isalnum(u) || c == '.' || c == '_' ? c : '-';
   }
   name.resize(std::min(name.size(), kFolderNameMax));
+  // A leading "." would hide the folder, a leading "-" would look like a flag.
   while (!name.empty() && (name[0] == '.' || name[0] == '-')) name.erase(0, 1);
   name += fmt::format("{}seed-{}", name.empty() ? "" : "-", seed);
   std::string distinct = name;
@@ -85,15 +88,17 @@ std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::s
   return distinct;
 }
 
+// Errors: kInvalidArgument: the run will have no final score.
 Status CheckEvaluation(const Config& config) {
   if (config.evaluator.enabled && FinalEpisodes(config) > 0) return Status::Ok();
   return InvalidArgument(
-      "a sweep compares the scores of the last checkpoints; set evaluator.enabled = true and "
+      "a sweep compares final evaluations; set evaluator.enabled = true and "
       "evaluator.final_episodes >= 1");
 }
 
 }  // namespace
 
+// A one-pass scanner: `depth` counts open brackets, `quote` is the open quotation mark.
 std::vector<std::string> SplitValues(std::string_view text) {
   std::vector<std::string> values{""};
   int depth = 0;
@@ -116,25 +121,29 @@ std::vector<std::string> SplitValues(std::string_view text) {
   return values;
 }
 
+// Only actors and learners compute all the time; replay and evaluator are not counted.
 int RunsAtOnce(const Config& config, int cores) {
   const bool serial = config.fleet.mode == "serial";
   const std::int64_t busy = serial ? 1 : config.fleet.actors + config.fleet.learners;
   return int(std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, busy)));
 }
 
+// Steps: split the overrides, combine them, load one config per combination, add the seeds.
 Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
   if (arguments.seeds < 1 || arguments.first_seed < 0) {
-    return InvalidArgument("--seeds {} from {}: at least one seed, none below 0", arguments.seeds,
-                           arguments.first_seed);
+    return InvalidArgument("--seeds is {} and --first-seed {}, must be at least 1 and 0",
+                           arguments.seeds, arguments.first_seed);
   }
   std::vector<std::string> fixed;
   TROOP_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(arguments.overrides, &fixed));
   SweepPlan plan;
   TROOP_ASSIGN_OR_RETURN(plan.points, Combine(axes));
   if (plan.points.size() * std::size_t(arguments.seeds) > kSweepRunsMax) {
-    return InvalidArgument("{} combinations with {} seeds each are more than {} runs; vary less",
-                           plan.points.size(), arguments.seeds, kSweepRunsMax);
+    return InvalidArgument(
+        "{} combinations with {} seeds each are more than {} runs; give fewer values",
+        plan.points.size(), arguments.seeds, kSweepRunsMax);
   }
+  // One config per combination, all of them validated before the plan is built.
   std::vector<Config> configs;
   for (const SweepPoint& point : plan.points) {
     std::vector<std::string> overrides = fixed;

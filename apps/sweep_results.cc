@@ -1,3 +1,4 @@
+// Scores of a sweep as a table, JSON and plot.
 #include "apps/sweep_results.h"
 
 #include <fmt/format.h>
@@ -14,14 +15,16 @@ namespace troop {
 namespace {
 
 constexpr char kFile[] = "sweep.json";
-constexpr std::size_t kFileBytesMax = 64 << 20;
+constexpr std::size_t kFileBytesMax = 64 << 20;  // above sweep.json of kSweepRunsMax runs
 constexpr std::size_t kCaptionColumns = 150;
 
+// A number member, or 0.
 double Number(const JsonValue& object, std::string_view key) {
   const JsonValue* const value = object.Find(key);
   return value == nullptr ? 0 : value->number;
 }
 
+// Scores of the finished runs of one point.
 std::vector<double> FinishedMeans(const SweepPlan& plan, const SweepScores& scores,
                                   std::size_t point) {
   std::vector<double> means;
@@ -31,7 +34,7 @@ std::vector<double> FinishedMeans(const SweepPlan& plan, const SweepScores& scor
   return means;
 }
 
-// "7", or "5 to 9" where runs differ.
+// "7", or "5 to 9" if the runs differ.
 template <class F>
 std::string Range(const SweepScores& scores, F value) {
   std::set<std::int64_t> values;
@@ -48,7 +51,7 @@ std::string Range(const SweepScores& scores, F value) {
   return values.size() == 1 ? first : first + " to " + with_commas(*values.rbegin());
 }
 
-// The different values of a config's key over all runs: "0.1", or "0.1, 0.05".
+// The distinct values of a config key over all runs: "0.1", or "0.1, 0.05".
 template <class F>
 std::string Values(const SweepPlan& plan, F value) {
   std::vector<std::string> texts;
@@ -59,6 +62,7 @@ std::string Values(const SweepPlan& plan, F value) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// One run as a JSON object of sweep.json.
 std::string RowOf(const SweepPlan& plan, const SweepRun& run,
                   const std::optional<SweepScore>& score) {
   JsonObject row;
@@ -80,6 +84,7 @@ std::string RowOf(const SweepPlan& plan, const SweepRun& run,
       .str();
 }
 
+// sweep.json: the points with their intervals, and the runs.
 std::string Json(const SweepPlan& plan, const SweepScores& scores) {
   std::vector<std::string> rows, points;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
@@ -105,15 +110,18 @@ std::string Json(const SweepPlan& plan, const SweepScores& scores) {
          "\n";
 }
 
+// A sweep without varying keys has one point with an empty label; it gets the sweep's name.
 std::string LabelOf(const std::string& point, const std::string& sweep) {
   return point.empty() ? sweep : point;
 }
 
 }  // namespace
 
+// Results of older versions may lack members, which then are 0.
 std::optional<SweepScore> ParseScore(std::string_view result_json) {
   const Result<JsonValue> result = ParseJson(result_json);
   if (!result.ok()) return std::nullopt;
+  // Only a run that ended with status "ok" and a final evaluation has a score.
   const Result<std::string> status = result->String("status");
   if (!status.ok() || *status != "ok" || result->Find("final_return_mean") == nullptr) {
     return std::nullopt;
@@ -130,6 +138,7 @@ std::optional<SweepScore> ParseScore(std::string_view result_json) {
                     .version = version.ok() ? *version : "unknown"};
 }
 
+// Columns: label, one per seed, mean, interval.
 std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
   std::string table = "| |";
   std::string rule = "|---|";
@@ -144,13 +153,14 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
       if (plan.runs[i].point != point) continue;
       table += scores[i] ? fmt::format(" {:.2f} |", scores[i]->mean) : " – |";
     }
+    // The statistics cover finished seeds only; an unfinished seed is a dash.
     const std::vector<double> means = FinishedMeans(plan, scores, point);
     if (means.empty()) {
       table += " – | – |\n";
       continue;
     }
     const MeanInterval m = BootstrapMean(means);
-    // The bootstrap draws from the given values alone: of two, the interval is their range.
+    // The bootstrap resamples the given values, so for two of them the interval is their range.
     table += means.size() == 1
                  ? fmt::format(" {:.2f} | – (1 seed) |\n", m.mean)
                  : fmt::format(" {:.2f} | {:.2f} to {:.2f}{} |\n", m.mean, m.low, m.high,
@@ -160,6 +170,7 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
 }
 
 std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& scores) {
+  // Runs may have been finished by other versions: the caption names them all.
   std::set<std::string> versions{kTroopVersion};
   for (const auto& score : scores) {
     if (score) versions.insert(score->version);
@@ -182,10 +193,12 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
                             Values(plan, [](const Config& c) { return c.evaluator.epsilon; }))),
       fmt::format("Intervals: percentile bootstrap of the mean over seeds, 95 %. troop {}.",
                   fmt::join(versions, ", "))};
+  // Many points can make a line long; the plot has no room for more.
   for (std::string& line : lines) line.resize(std::min(line.size(), kCaptionColumns));
   return lines;
 }
 
+// Each file is replaced atomically. The JSON comes first, as the curves are read through it.
 Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& scores) {
   TROOP_RETURN_IF_ERROR(folder->WriteAtomic(kFile, Json(plan, scores)));
   const std::vector<std::string> caption = SweepCaption(plan, scores);
@@ -197,7 +210,7 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
   plot.title = plan.name;
   if (IsSupervised(plan.runs.front().config)) {
     plot.x_label = StepsName(plan.runs.front().config);
-    plot.y_label = "% right";
+    plot.y_label = "accuracy in %";
   }
   plot.caption = caption;
   return folder->WriteAtomic("sweep.png", DrawLinePlot(plot).bytes());
@@ -205,18 +218,19 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
 
 Result<std::vector<CurveGroup>> ReadSweepCurves(const std::string& path, CurveAxis axis) {
   if (!std::filesystem::exists(std::filesystem::path(path) / kFile)) {
-    return NotFound("{}: neither a run (no config.toml) nor a sweep (no {})", path, kFile);
+    return NotFound("{}: not a run (no config.toml) or a sweep (no {})", path, kFile);
   }
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path));
   TROOP_ASSIGN_OR_RETURN(const Buffer text, folder->Read(kFile, kFileBytesMax));
   TROOP_ASSIGN_OR_RETURN(const JsonValue sweep, ParseJson(text.text()));
   const JsonValue* const runs = sweep.Find("runs");
   const Result<std::string> name = sweep.String("name");
-  if (runs == nullptr || !name.ok()) return DataLoss("{}/{} is no sweep's", path, kFile);
+  if (runs == nullptr || !name.ok()) return DataLoss("{}/{} is not a sweep file", path, kFile);
   std::vector<CurveGroup> groups;
   for (const JsonValue& row : runs->array) {
     TROOP_ASSIGN_OR_RETURN(const std::string run, row.String("run"));
     TROOP_ASSIGN_OR_RETURN(const std::string point, row.String("point"));
+    // Not started yet.
     if (!folder->Exists(run + "/config.toml")) continue;
     const std::string label = LabelOf(point, *name);
     auto group = std::ranges::find(groups, label, &CurveGroup::label);

@@ -2,10 +2,11 @@
 
 namespace troop {
 
+// The size of a terminal in characters.
 struct TerminalSize {
-  int columns = 80, rows = 24;  // where the size is unknown: no terminal, or one that hides it
+  int columns = 80, rows = 24;  // defaults if the size is unknown
 };
-// Of the terminal behind `fd` at this moment; people resize windows.
+// Current size of the terminal at `fd`. It may change at any time. Defaults if `fd` is no terminal.
 TerminalSize SizeOfTerminal(int fd);
 
 }  // namespace troop

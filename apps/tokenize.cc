@@ -1,3 +1,4 @@
+// `troop tokenize`: prints the pieces and the token ids of texts.
 #include "apps/tokenize.h"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
 
+// Two lines: the pieces, then their ids.
 std::string PiecesLine(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   std::string pieces, numbers;
   for (const TokenId id : ids) {
@@ -27,6 +29,7 @@ std::string PiecesLine(const Tokenizer& tokenizer, const std::vector<TokenId>& i
   return pieces + "\n" + numbers + "\n";
 }
 
+// One object: text, pieces and ids.
 std::string JsonLine(const Tokenizer& tokenizer, std::string_view text,
                      const std::vector<TokenId>& ids) {
   std::vector<std::string> pieces, numbers;
@@ -42,10 +45,11 @@ std::string JsonLine(const Tokenizer& tokenizer, std::string_view text,
          "\n";
 }
 
+// Tokenizes one text, with the special tokens at both ends, and flushes its line.
 Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
                    std::ostream& out) {
   if (text.size() > kTextBytesMax) {
-    return InvalidArgument("a text of {} bytes: at most {} are tokenized at once", text.size(),
+    return InvalidArgument("a text has {} bytes, must have at most {}; split it", text.size(),
                            kTextBytesMax);
   }
   const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, kTextBytesMax + 2);
@@ -53,13 +57,13 @@ Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
   return {};
 }
 
-// Against tokenizer_config.json beside the vocabulary, where there is one.
+// Checks --cased against tokenizer_config.json next to the vocabulary, if there is one.
 Status CheckSettings(const TokenizeOptions& options) {
   const std::string folder = std::filesystem::path(options.vocabulary).parent_path().string();
   TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
   if (!settings || settings->cased == options.cased) return Status::Ok();
   return InvalidArgument(
-      "{}: \"do_lower_case\" is {} in tokenizer_config.json beside it: {} --cased",
+      "{}: \"do_lower_case\" is {} in tokenizer_config.json next to it; {} --cased",
       options.vocabulary, !settings->cased, settings->cased ? "add" : "omit");
 }
 

@@ -8,17 +8,17 @@
 
 namespace troop {
 
-// `troop tokenize`: how a vocabulary cuts text.
+// Options of `troop tokenize`.
 struct TokenizeOptions {
-  std::vector<std::string> texts;  // none: a text a line from standard input
-  std::string vocabulary;          // a text file of WordPieces, or a SentencePiece .model
-  bool cased = false;
-  bool json = false;  // an object a text
+  std::vector<std::string> texts;  // none: one text per line from standard input
+  std::string vocabulary;          // text file of WordPieces, or a SentencePiece .model
+  bool cased = false;              // keep capitals and accents
+  bool json = false;               // print one object per text
 };
-// Writes of each text its pieces and their ids, each text as soon as it is read. Errors: those of
-// MakeTokenizer; kInvalidArgument for a text that is too long.
+// Writes the pieces of each text and their ids to `out`, as soon as the text is read. Errors: those
+// of MakeTokenizer; kInvalidArgument: a text is too long.
 Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out);
-// The same from standard input to standard output. Returns the exit code.
+// TokenizeTexts from standard input to standard output. Returns the exit code.
 int Tokenize(const TokenizeOptions& options);
 
 }  // namespace troop

@@ -147,7 +147,7 @@ TEST_F(CoordinatorScaleTest, WhatCannotBeIsRefusedInALine) {
   Scale(3);
   EXPECT_FALSE(scaled_);
   const auto again = Ask(MessageType::kScale, EncodeBody(ScaleRequest{"paramserver", 4}));
-  EXPECT_NE(ErrorOf(*again).message().find("wait until that is over"), std::string::npos);
+  EXPECT_NE(ErrorOf(*again).message().find("retry when it has ended"), std::string::npos);
   coordinator_->Drain();
   coordinator_->Step(now_);
   EXPECT_EQ(Refusal().code(), Code::kAborted);  // the one under way

@@ -78,19 +78,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"reset_throws", "environment", "planted: reset at step 0"},
                     Planted{"nan", "numbers", "observation[1] is nan at step 5"},
                     Planted{"infinite_reward", "numbers", "reward is inf at step 5"},
-                    Planted{"clock_seed", "determinism", "take all chance from the seed"},
-                    Planted{"keeps_state", "reset", "reset must set every member anew"},
-                    Planted{"stays_ended", "reset", "reset must set every member anew"},
-                    Planted{"shares_state", "vector", "environments must share nothing"},
+                    Planted{"clock_seed", "determinism", "use only randomness from the seed"},
+                    Planted{"keeps_state", "reset", "reset must reinitialize every member"},
+                    Planted{"stays_ended", "reset", "reset must reinitialize every member"},
+                    Planted{"shares_state", "vector", "environments must not share state"},
                     Planted{"both_ends", "ends", "both terminated and truncated"},
                     Planted{"endless", "length", "no episode ended within 10000 steps"},
-                    Planted{"resets_itself", "last observation", "write the true last one"},
+                    Planted{"resets_itself", "last observation", "return the true final one"},
                     Planted{"few_views", "last observation",
-                            "ended in one that others begin with, as are 100 % of all", Kind::kOk},
+                            "ended in an initial observation, like 100 % of all", Kind::kOk},
                     Planted{"refuses_action", "environment", "planted: action 2"},
                     Planted{"constant", "effect", "the observation never changes"},
                     Planted{"stands_still", "effect",
-                            "observations change, and other actions lead elsewhere", Kind::kOk},
+                            "observations change, and depend on the actions", Kind::kOk},
                     Planted{"ignores_action", "effect", "use the action"},
                     Planted{"leaks", "memory", "free what reset and step allocate"},
                     Planted{"ignores_seed", "seeds", "seeds give the same episode", Kind::kNote}),
@@ -126,7 +126,7 @@ TEST(EnvCheckSoundTest, ASoundPluginPassesInAProcessOfItsOwn) {
 TEST(EnvCheckSoundTest, TheCornersOfContinuousActionsAreTried) {
   const auto verdicts = Check("Corner-v0", Walk(""));
   EXPECT_THAT(Items(verdicts, Kind::kFail), testing::ElementsAre("actions")) << Text(verdicts);
-  EXPECT_THAT(Text(verdicts), HasSubstr("action [1, 1] is declared and was not taken: step failed "
+  EXPECT_THAT(Text(verdicts), HasSubstr("action [1, 1] is declared but was rejected: step failed "
                                         "(-1): planted: corner"));
 }
 

@@ -83,7 +83,7 @@ TEST(EnvProjectTest, NamesThatAreNoneAreRefused) {
   const TempFolder folder;
   for (const char* name : {"", "MyEnv", "1st", "a-b", "../up", "a b", "_a", "a_", "a__b", "test"}) {
     EXPECT_THAT(WriteEnvProject(folder.path(), name, "c").status().message(),
-                HasSubstr("is no name for an environment"))
+                HasSubstr("is not a valid name"))
         << name;
   }
   EXPECT_THAT(WriteEnvProject(folder.path(), std::string(41, 'a'), "c").status().message(),

@@ -12,13 +12,13 @@ TEST(HealthTest, AWordIsGoodForTenSeconds) {
   EXPECT_TRUE(CheckHealth(kWell, false, Time(Seconds(110.4))).ok());
   const Status old = CheckHealth(kWell, false, Time(Seconds(110.6)));
   EXPECT_EQ(old.code(), Code::kUnavailable);
-  EXPECT_NE(old.message().find("it hangs, or has ended"), std::string::npos) << old.message();
+  EXPECT_NE(old.message().find("hangs or has exited"), std::string::npos) << old.message();
 }
 
 TEST(HealthTest, WhoIsWellNeedNotBeReady) {
   const Status ready = CheckHealth(kWell, true, Time(Seconds(101)));
   EXPECT_EQ(ready.code(), Code::kUnavailable);
-  EXPECT_EQ(ready.message(), "2 of its 3 roles play");
+  EXPECT_EQ(ready.message(), "2 of its 3 roles have joined");
   EXPECT_TRUE(
       CheckHealth(R"({"clock_s": 1, "wanted": 3, "playing": 3})", true, Time(Seconds(1))).ok());
 }

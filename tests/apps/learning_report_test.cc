@@ -37,15 +37,15 @@ RunView View() {
 }
 
 TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
-  const std::string report = LearningReport(Two(), View(), {20e9, "a thread here"}, nullptr);
+  const std::string report = LearningReport(Two(), View(), {20e9, "one thread"}, nullptr);
   EXPECT_THAT(report, HasSubstr("800 reviews, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
   EXPECT_THAT(report, HasSubstr("| compute: forward, loss, backward | 40.0 | 80.0 % |\n"));
-  EXPECT_THAT(report, HasSubstr("| wait for the gradients to agree | 6.0 | 12.0 % |\n"));
-  EXPECT_THAT(report, HasSubstr("| in all | 50.0 | |\n"));
+  EXPECT_THAT(report, HasSubstr("| wait for gradient sync | 6.0 | 12.0 % |\n"));
+  EXPECT_THAT(report, HasSubstr("| total | 50.0 | |\n"));
   EXPECT_THAT(report, HasSubstr("1000 tokens/s"));
-  EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s a learner, 10.0 while it computes, of 20.0"));
+  EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s per learner, 10.0 while computing; peak 20.0"));
   EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
-  EXPECT_THAT(report, Not(HasSubstr("parts of the model |")));
+  EXPECT_THAT(report, Not(HasSubstr("all-reduces of tensor parallelism")));
   EXPECT_THAT(report, Not(HasSubstr("planned")));
 }
 
@@ -54,9 +54,8 @@ TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
   view.metrics.erase("learner/gradient_bytes");
   view.metrics["learner/tensor_bytes"].value = 200 * 12e3;
   view.metrics["learner/tensor_s"].value = 10;
-  const std::string report = LearningReport(Two(), view, {20e9, "a thread here"}, nullptr);
-  EXPECT_THAT(report,
-              HasSubstr("| all-reduces between parts of the model | 12.0 kB | 5.0 | 0 % |\n"));
+  const std::string report = LearningReport(Two(), view, {20e9, "one thread"}, nullptr);
+  EXPECT_THAT(report, HasSubstr("| all-reduces of tensor parallelism | 12.0 kB | 5.0 | 0 % |\n"));
   EXPECT_THAT(report, Not(HasSubstr("all-reduce of gradients")));
 }
 
@@ -66,7 +65,7 @@ TEST(LearningReportTest, ShardsTakeGradientsAndGiveWeights) {
   RunView view = View();
   view.metrics["learner/weights_bytes"].value = 200 * 8e6;
   view.metrics["learner/weights_s"].value = 10;
-  const std::string report = LearningReport(config, view, {20e9, "a thread here"}, nullptr);
+  const std::string report = LearningReport(config, view, {20e9, "one thread"}, nullptr);
   // Of 12 s that they waited 10 were for weights.
   EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB | 24.0 | 96 % |\n"));
   EXPECT_THAT(report, HasSubstr("| weights from the parameter shards | 8.0 MB | 5.0 | 0 % |\n"));
@@ -75,16 +74,16 @@ TEST(LearningReportTest, ShardsTakeGradientsAndGiveWeights) {
 TEST(LearningReportTest, ALearnerAloneSendsNothing) {
   RunView view = View();
   view.metrics.erase("learner/gradient_bytes");
-  EXPECT_THAT(LearningReport(Two(), view, {20e9, "a thread here"}, nullptr),
-              Not(HasSubstr("under way")));
+  EXPECT_THAT(LearningReport(Two(), view, {20e9, "one thread"}, nullptr),
+              Not(HasSubstr("overlapped")));
 }
 
 TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
   const MeshPlan plan{.dp = 2, .compute_s = 0.3, .gradient_s = 0.05, .step_s = 0.03};
-  const std::string report = LearningReport(Two(), View(), {20e9, "a thread here"}, &plan);
+  const std::string report = LearningReport(Two(), View(), {20e9, "one thread"}, &plan);
   EXPECT_THAT(report, HasSubstr("| 40.0 | 80.0 % | 30.0 |\n"));
   EXPECT_THAT(report, HasSubstr("| 6.0 | 12.0 % | 5.0 |\n"));
-  EXPECT_THAT(report, HasSubstr("| in all | 50.0 | | 38.0 |\n"));
+  EXPECT_THAT(report, HasSubstr("| total | 50.0 | | 38.0 |\n"));
   EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 380.0"));
 }
 
@@ -101,9 +100,9 @@ TEST(LearningReportTest, AResumedRunsReportIsOfItsOwnPart) {
   view.metrics["learner/updates"].value = 1100;
   view.updates_at_start = 1000;
   const MeshPlan plan{.dp = 2, .compute_s = 0.3};
-  const std::string report = LearningReport(Two(), view, {20e9, "a thread here"}, &plan);
+  const std::string report = LearningReport(Two(), view, {20e9, "one thread"}, &plan);
   EXPECT_THAT(report,
-              HasSubstr("5e+04 tokens in 100 updates after 1000 of the run's earlier parts; 2 le"));
+              HasSubstr("5e+04 tokens in 100 updates after 1000 before the resume; 2 learners"));
   EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 300.0"));
   EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
 }
@@ -115,14 +114,14 @@ TEST(LearningReportTest, ABatchIsOneHoweverManyUpdatesItMakes) {
   RunView view = View();
   view.metrics["learner/updates"].value = 200;
   const MeshPlan plan{.dp = 2, .compute_s = 0.3};
-  const std::string report = LearningReport(config, view, {20e9, "a thread here"}, &plan);
+  const std::string report = LearningReport(config, view, {20e9, "one thread"}, &plan);
   EXPECT_THAT(report, HasSubstr("5e+04 tokens in 200 updates; 2 learners"));
   EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 300.0"));
   EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB |"));
 }
 
 TEST(LearningReportTest, WithoutUpdatesThereIsNone) {
-  EXPECT_EQ(LearningReport(Two(), RunView(), {1, "a thread here"}, nullptr), "");
+  EXPECT_EQ(LearningReport(Two(), RunView(), {1, "one thread"}, nullptr), "");
 }
 
 }  // namespace

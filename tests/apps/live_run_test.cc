@@ -18,8 +18,7 @@ TEST(LiveRunTest, StrangersOfOneProcessNumberHaveNamesOfTheirOwn) {
 // "It was killed" was said of a run whose disk was full.
 TEST(LiveRunTest, ARunWithoutAResultOnAFullDiskNamesTheDisk) {
   EXPECT_EQ(EndWithoutResult(std::uint64_t{1} << 40), "it was killed");
-  EXPECT_NE(EndWithoutResult(12 << 10).find("its disk is full (12 KiB are free)"),
-            std::string::npos);
+  EXPECT_NE(EndWithoutResult(12 << 10).find("the disk is full (12 KiB free)"), std::string::npos);
 }
 
 }  // namespace

@@ -143,9 +143,9 @@ TEST(ParallelResultsTest, TheReportHasThePublishedTableAndSaysWhatHeld) {
   EXPECT_THAT(report, HasSubstr("| ALBERT | 400.0 | 200.0 | 0.50 | 264 s, 200 s: 0.76 |\n"));
   EXPECT_THAT(report, HasSubstr("| BERT | data | 110.0 (100.0 to 120.0) | 1818 | 10.000 | 10.000 "
                                 "| 25 % | 8.000 |\n"));
-  EXPECT_THAT(report, HasSubstr("both are equal at 100 tokens. By the bytes data parallel should "
+  EXPECT_THAT(report, HasSubstr("they are equal at 100 tokens. By the bytes data parallel should "
                                 "win; it did (100.0 to 120.0 ms against 300.0 to 300.0 ms"));
-  EXPECT_THAT(report, HasSubstr("both are equal at 40 tokens. By the bytes data parallel should "
+  EXPECT_THAT(report, HasSubstr("they are equal at 40 tokens. By the bytes data parallel should "
                                 "win; it did not (400.0"));
 }
 

@@ -171,7 +171,7 @@ TEST(PlanTest, AGpuThatIsNotThereIsSaidAtOnce) {
   config.learner.device = "cuda";
   const Status status = CheckMachine(config);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.message().find("learner.device = \"cuda\""), std::string::npos);
+  EXPECT_NE(status.message().find("learner.device is \"cuda\""), std::string::npos);
   config.fleet.elsewhere = {"learner"};
   EXPECT_TRUE(CheckMachine(config).ok());
   config.fleet.elsewhere.clear();

@@ -139,7 +139,7 @@ TEST(PredictTest, WordsAreToldWhereTheyAreMasked) {
   EXPECT_THAT(Say({.path = folder.path(), .texts = {"a [MASK] film"}}),
               ::testing::AllOf(HasSubstr("good 0.2086, an 0.1046, "), HasSubstr("; 5 tokens\n")));
   EXPECT_THAT(Say({.path = folder.path(), .texts = {"a film"}}),
-              HasSubstr("no answer: this is a masked language model; write [MASK] where"));
+              HasSubstr("no answer: this is a masked language model; mark the word"));
 }
 
 TEST(PredictTest, ALineSaysWhatBecameOfTheText) {
@@ -148,7 +148,7 @@ TEST(PredictTest, ALineSaysWhatBecameOfTheText) {
             "negative (negative 0.7216, positive 0.2784); 6 tokens\n"
             "negative (negative 0.6938, positive 0.3062); 3 tokens\n"
             "negative (negative 0.7275, positive 0.2725); 5 tokens, 2 of them unknown\n"
-            "negative (negative 0.6722, positive 0.3278); 24 tokens, 19 more were cut off\n");
+            "negative (negative 0.6722, positive 0.3278); 24 tokens, 19 more truncated\n");
   const std::string none = "no answer: the text is empty\n";
   EXPECT_EQ(Say({.path = folder.path(), .texts = {"", " \t\n"}}), none + none);
   const JsonValue said = SayJson(folder.path(), {""})[0];
@@ -229,7 +229,7 @@ TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
   EXPECT_EQ(tokens("{}"), " 10 tokens\n");
   EXPECT_EQ(tokens(R"({"do_lower_case": true})"), " 10 tokens\n");
   EXPECT_EQ(tokens(R"({"do_lower_case": false})"), " 10 tokens, 2 of them unknown\n");
-  EXPECT_EQ(tokens(R"({"model_max_length": 8})"), " 8 tokens, 2 more were cut off\n");
+  EXPECT_EQ(tokens(R"({"model_max_length": 8})"), " 8 tokens, 2 more truncated\n");
   EXPECT_EQ(tokens(R"({"model_max_length": 1000000000000000019884624838656})"), " 10 tokens\n");
   // Cut on the left it is as if the beginning had never been.
   folder.Set("tokenizer_config.json", R"({"model_max_length": 8, "truncation_side": "left"})");
@@ -306,7 +306,7 @@ TEST(PredictTest, ASentencePieceModelIsTheVocabulary) {
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a"}}), HasSubstr("; 3 tokens\n"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("has 420 pieces, and the model knows 2000: it may be another model's"));
+              HasSubstr("has 420 pieces, but the model has 2000: it may belong to another model"));
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a \xe4\xb8\xad"}}),
               HasSubstr(" 1 of them unknown\n"));
 }
@@ -387,7 +387,7 @@ TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
   const double high = NumberAt(*said, "right_percent_high");
   EXPECT_GT(high - low, 1);
   const std::string interval =
-      fmt::format("% told right (95 % interval {:.2f} to {:.2f})", low, high);
+      fmt::format("% accuracy (95 % interval {:.2f} to {:.2f})", low, high);
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(Command({"eval", temp.path()}), kExitOk);
   std::fflush(stdout);
@@ -410,7 +410,7 @@ TEST(PredictTest, WeightsThatGiveNaNGiveNoAnswer) {
       std::memcpy(bytes.data() + at, &large, sizeof large);
     Write(file, bytes);
     EXPECT_THAT(Say({.path = folder.path(), .texts = {"a good [MASK]"}}),
-                HasSubstr("numbers that are not finite for this text"))
+                HasSubstr("non-finite values for this text"))
         << model;
     EXPECT_EQ(Command({"predict", folder.path(), "a good [MASK]"}), kExitDamaged) << model;
   }
@@ -430,7 +430,7 @@ TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {
   ASSERT_TRUE(WriteModel(config, storage->get(), **module, (*algorithm)->value()).ok());
   for (const char* const path : {"", "/model"})
     EXPECT_THAT(Say({.path = temp.path() + path, .texts = {Texts()[3]}}),
-                HasSubstr("; 16 tokens, 27 more were cut off\n"));
+                HasSubstr("; 16 tokens, 27 more truncated\n"));
 }
 
 // All weights are 0 but for a bias: the logits are 0 and 1.
@@ -472,7 +472,7 @@ TEST(PredictTest, ARunThatPlaysIsRefused) {
                               {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)
                   .ok());
   EXPECT_THAT(Say({.path = temp.path(), .texts = {"a"}}),
-              HasSubstr("learned with dqn and plays CartPole-v1: only classifier and masked_lm"));
+              HasSubstr("was trained with dqn on CartPole-v1: only classifier and masked_lm"));
 }
 
 TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
@@ -502,7 +502,7 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
   std::ofstream(temp.path() + "/config.toml") << "";
   EXPECT_THAT(refusal(temp.path()), HasSubstr("the run has written no checkpoint yet"));
   EXPECT_THAT(without("model.safetensors"), HasSubstr("model.safetensors"));
-  EXPECT_THAT(without("vocab.txt"), HasSubstr("neither vocab.txt nor spiece.model is there"));
+  EXPECT_THAT(without("vocab.txt"), HasSubstr("neither vocab.txt nor spiece.model exists"));
   EXPECT_THAT(replaced("{", "{{"), HasSubstr("config.json"));
   EXPECT_THAT(replaced("\"bert\"", "\"gpt2\""), HasSubstr("only bert and albert"));
   EXPECT_THAT(replaced("BertForSequenceClassification", "BertModel"), HasSubstr("neither that of"));
@@ -518,7 +518,7 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
                       [](const Folder& f) {
                         f.Set("vocab.txt", ReadText(f.path() + "/vocab.txt") + "one\nmore\n");
                       }),
-              HasSubstr("has 49 pieces, but the model knows 47: it is another model's"));
+              HasSubstr("has 49 pieces, but the model has 47: it belongs to another model"));
   EXPECT_THAT(changed("bert", [](const Folder& f) { f.Set("vocab.txt", "a\nb\n"); }),
               HasSubstr("there is no line [PAD]"));
   EXPECT_THAT(changed("bert",

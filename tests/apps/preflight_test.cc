@@ -237,13 +237,13 @@ TEST_F(PreflightTest, EachLegalExtremeOfEachNumberStartsOrIsRefusedWithItsReason
   }
   for (const auto& [word, why] :
        {std::pair("replay.ratio_error=1e6", "a slack of more items than the run has steps"),
-        std::pair("fleet.actors=100000", "memory: 100004 roles are as many processes")}) {
+        std::pair("fleet.actors=100000", "memory: 100004 roles are processes of at least")}) {
     const auto config = ParseConfig("", "run.toml", std::vector<std::string>{word});
     EXPECT_THAT((config.ok() ? Check(*config) : config.status()).message(), HasSubstr(why));
   }
 }
 
-// `troop doctor` said "good to start".
+// `troop doctor` said "ready to start".
 TEST_F(PreflightTest, AFolderOfSocketsThatIsTooLongOrMissingIsFoundBeforeTheStart) {
   const char* const before = getenv("TMPDIR");
   const std::string kept = before == nullptr ? "" : before;

@@ -187,8 +187,8 @@ TEST(RoleNoticesTest, ThatNoEpisodeEndsIsSaidOnceWithTheKeyThatLimitsThem) {
   RoleNotices endless, usual;
   EXPECT_EQ(said(&endless, 8 * 29'999, 0), "");
   EXPECT_EQ(said(&endless, 8 * 30'000, 0),
-            "troop: no episode has ended, after 30000 steps of each environment: returns stay "
-            "unknown; set env.max_episode_steps (it is 0) where episodes need a limit\n");
+            "troop: no episode has ended after 30000 steps of each environment, so returns are "
+            "unknown; set env.max_episode_steps (it is 0) if episodes need a limit\n");
   EXPECT_EQ(said(&endless, 8 * 40'000, 0), "");
   EXPECT_EQ(said(&usual, 8 * 30'000, 1), "");
 }

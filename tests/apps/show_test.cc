@@ -69,7 +69,7 @@ TEST(StatusTest, ASerialRunIsShownWhileItLivesAndMissedWhenItWasKilled) {
   const Said said = Status(path);
   EXPECT_EQ(said.code, kExitFailed);
   EXPECT_NE(said.error.find("was killed"), std::string::npos) << said.error;
-  EXPECT_NE(said.error.find("begin again with: troop train"), std::string::npos) << said.error;
+  EXPECT_NE(said.error.find("restart with: troop train"), std::string::npos) << said.error;
 }
 
 std::set<std::string> KeysOf(const std::string& json) {
@@ -132,7 +132,7 @@ TEST(StatusTest, ARunKilledBeforeItSaidWhereItListensWasKilled) {
     path = run->path;
     const Said said = Status(path);
     EXPECT_EQ(said.code, kExitFailed);
-    EXPECT_NE(said.error.find("lives"), std::string::npos) << said.error;
+    EXPECT_NE(said.error.find("is alive"), std::string::npos) << said.error;
   }
   EXPECT_NE(Status(path).error.find("was killed"), std::string::npos);
 }

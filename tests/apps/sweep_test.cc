@@ -75,7 +75,7 @@ TEST_F(SweepTest, WhatCannotBeComparedIsRefused) {
   ExpectRefused({"seed=1,2"}, "--seeds");
   ExpectRefused({"name=a,b"}, "one folder");
   ExpectRefused({"actor.n_step=1,1"}, "twice");
-  ExpectRefused({"actor.n_step=1,2", "actor.n_step=3,4"}, "varies twice");
+  ExpectRefused({"actor.n_step=1,2", "actor.n_step=3,4"}, "is given twice with several values");
   ExpectRefused({"evaluator.final_episodes=0"}, "final_episodes");
   ExpectRefused({"actor.n_stp=1,2"}, "actor.n_step");
   EXPECT_FALSE(Plan({}, 0).ok());
@@ -142,7 +142,7 @@ TEST_F(SweepTest, OfModelsOfTextItTellsReviewsToldRight) {
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const SweepScores scores(plan->runs.size(), ParseScore(ResultJson(90)));
   const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
-  for (const char* part : {"1,000 reviews", "% told right", "100 held-out reviews"}) {
+  for (const char* part : {"1,000 reviews", "% accuracy", "100 held-out reviews"}) {
     EXPECT_THAT(caption, HasSubstr(part));
   }
   EXPECT_THAT(caption, Not(HasSubstr("epsilon")));
