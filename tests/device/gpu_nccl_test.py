@@ -68,7 +68,7 @@ def hangs(library):
 def absent(library):
     """One that was named must be there."""
     code, states = run(library + ".absent", "")
-    assert code == 1 and "can't be loaded" in states["failed"][0]["detail"], states
+    assert code == 1 and "cannot load" in states["failed"][0]["detail"], states
 
 
 def main():

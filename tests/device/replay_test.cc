@@ -412,7 +412,7 @@ TEST(DeviceReplaySizeTest, AFeedThatDoesNotFitEndsUpdates) {
   empty->sizes = {5, 5};
   batch.experience = {empty};
   const Status nothing = world.device().Update(batch, 0, priority).status();
-  EXPECT_NE(nothing.message().find("nothing to draw"), std::string::npos) << nothing.ToString();
+  EXPECT_NE(nothing.message().find("nothing to sample"), std::string::npos) << nothing.ToString();
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
   world.ExpectSameWeights();

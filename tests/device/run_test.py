@@ -93,7 +93,7 @@ def killed(program, config, folder):
 
     def copies():
         text = log.read_text() if log.exists() else ""
-        return text.count("the learner's copy of the replay begins")
+        return text.count("GPU replay starts with item")
 
     for count, role in ((1, "learner"), (2, "replay")):
         until(f"copy {count}", lambda n=count: copies() >= n)
@@ -116,7 +116,7 @@ def lost(program, config, folder):
     assert "updates are computed on GPU 0: " in log, log
     assert "learner.device: " in log and "failpoint learner.device" in log, log
     assert "resumed from checkpoints/" in log, log
-    assert "went back to" not in log and "update skipped" not in log.split("resumed from")[1], log
+    assert "rolled back to" not in log and "update skipped" not in log.split("resumed from")[1], log
     result = json.loads((run / "result.json").read_text())
     assert result["steps"] == 9000, result
 
@@ -140,7 +140,7 @@ def learners(program, config, folder):
     def meetings():
         log = run / "logs" / "learner-0.log"
         text = log.read_text() if log.exists() else ""
-        return text.count("in step with 2 of 2 learners over NCCL")
+        return text.count("formed a group of 2 of 2 learners over NCCL")
 
     until("group", lambda: meetings() >= 1)
     time.sleep(0.5)
@@ -204,7 +204,7 @@ def reviews(program, config, folder):
                        ("gpus", ["learner.device=cuda", "mesh.dp=2"])):
         wait(train_reviews(program, config, folder, name, *keys))
         left[name] = left_by(folder, name)
-    assert "in step with 2 of 2 learners over NCCL" in log_of(folder, "gpus")
+    assert "formed a group of 2 of 2 learners over NCCL" in log_of(folder, "gpus")
     check_course(left["gpu"], "one GPU", left["cpu"])
     check_course(left["gpus"], "two GPUs", left["cpu"])
     assert left["cpu"] != left["gpu"], "the GPU's weights are the CPU's bytes: who has made them?"
@@ -218,7 +218,7 @@ def parts(program, config, folder):
     course = left_by(folder, "cpu")
     gpu = ["learner.device=cuda", "mesh.tp=2"]
     wait(train_reviews(program, config, folder, "mesh", *gpu, "mesh.dp=2", "model.recompute=true"))
-    assert "in step with 4 of 4 learners over NCCL" in log_of(folder, "mesh")
+    assert "formed a group of 4 of 4 learners over NCCL" in log_of(folder, "mesh")
     check_course(left_by(folder, "mesh"), "two models of two parts", course)
 
     longer = "learner.max_updates=40"
@@ -229,7 +229,7 @@ def parts(program, config, folder):
     until("checkpoint", lambda: checkpoints.exists() and any(checkpoints.iterdir()))
     os.kill(pid_of(process, "learner", 1), signal.SIGKILL)
     wait(process)
-    assert log_of(folder, "killed").count("in step with 2 of 2 learners over NCCL") >= 2
+    assert log_of(folder, "killed").count("formed a group of 2 of 2 learners over NCCL") >= 2
     check_course(left_by(folder, "killed", 40), "a part that was killed",
                  left_by(folder, "longer", 40))
 

@@ -162,19 +162,19 @@ TEST(DeviceSupervisedTest, WhatOnlyTheCpuComputesIsRefusedByName) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
   refused(config,
-          "model.heads makes a part of the model with 1 heads of 8 numbers; on a GPU a part has a "
-          "multiple of 16 of them; or set learner.device = \"cpu\"",
+          "model.heads makes a tensor-parallel rank with 1 heads of 8 elements; on a GPU the total "
+          "must be a multiple of 16; or set learner.device = \"cpu\"",
           {.rank = 0, .ranks = 3});
   Config other = config;
   other.model.family = "lstm";
-  refused(other, "model.family = \"lstm\" is computed on the CPU alone");
+  refused(other, "model.family = \"lstm\" only runs on the CPU");
   other = config;
   other.optimizer.type = "adagrad";
-  refused(other, "optimizer.type = \"adagrad\" is computed on the CPU alone");
+  refused(other, "optimizer.type = \"adagrad\" only runs on the CPU");
   other = config;
   other.network.precision = "bf16";
   refused(other,
-          "model.heads makes heads of 8 numbers; on a GPU attention in bf16 takes heads of "
+          "model.heads makes heads of 8 elements; on a GPU, attention in bf16 needs heads of "
           "64; or set learner.device = \"cpu\"");
 }
 

@@ -149,7 +149,7 @@ class WrongAnswers(bed.Bed):
             self.wait((self.run / "run.json").exists, "no run.json")
             address = json.loads((self.run / "run.json").read_text())["coordinator"]
             change()
-            self.troop("join", address, "--role", "learner", code=2, has="those of the run are")
+            self.troop("join", address, "--role", "learner", code=2, has="are not the run's")
             self.stop(run)
 
     def test_no_episode_yet(self):
@@ -255,7 +255,7 @@ class LateFaults(bed.Bed):
         # open-mmlab/mmsegmentation#1998, hiyouga/LlamaFactory#3036, blue-oil/blueoil#315.
         run = self.start("train", "game.toml", "learner.total_steps=1000000")
         self.wait(lambda: self.lines() and self.lines()[-1]["steps"] > 300, "no steps")
-        self.stop(run, signal.SIGHUP, has="go on with: troop resume")
+        self.stop(run, signal.SIGHUP, has="resume with: troop resume")
         self.assertEqual(self.result()["status"], "interrupted")
         steps = self.result()["steps"] + 200
         self.troop("resume", self.run, f"learner.total_steps={steps}", has="final score")
@@ -327,7 +327,7 @@ class Interfaces(bed.Bed):
         ):
             with self.subTest(words=words):
                 self.troop("env", "check", *words, "--quick", f"env.python={PYTHON}",
-                           has="good to train with")
+                           has="ready for training")
 
     def test_addresses(self):
         """Names, IPv4 and IPv6, and one line about what is none."""

@@ -84,7 +84,7 @@ class ComponentTest(unittest.TestCase):
                 self.assertEqual(float(left[name].read_text()), result[key])
             self.assertGreater(float(left["wall_s"].read_text()), 0)
             self.assertTrue((left["model"] / "model.safetensors").exists())
-            self.assertIn("| in all |", left["report"].read_text())
+            self.assertIn("| total |", left["report"].read_text())
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ TEST_P(DiskFaultTest, TheCheckpointFailsLoudlyTheOlderOneStaysAndLaterOnesSuccee
   const auto troop = TrainOnFaultyDisk("/checkpoints");
   ASSERT_TRUE(AwaitCheckpoint()) << troop->output() << LearnerLog();
   SetFault(fault);
-  const std::string failed = "checkpoint failed, the one before stays";
+  const std::string failed = "checkpoint failed, keeping the previous one";
   ASSERT_TRUE(Await([&] { return Count(LearnerLog(), failed) >= 1; })) << LearnerLog();
   const std::int64_t newest = NewestUpdates(), steps = Steps();
   EXPECT_GE(newest, 0);

@@ -90,7 +90,7 @@ TEST_F(BadNumbersTest, AWeightThatGoesBadTakesTheLearnerBackAndTheRunEnds) {
   EXPECT_EQ(Metric("learner/rollbacks"), 1);
   EXPECT_EQ(Metric("actor/bad_weights"), 0);
   const std::string log = RoleLog("learner-0");
-  const auto back = log.find("went back to ");
+  const auto back = log.find("rolled back to ");
   ASSERT_NE(back, log.npos) << log;
   EXPECT_NE(log.find("the weight layers.0.weight[0] is nan", back), log.npos) << log;
   EXPECT_EQ(LauncherLog().find("; restart "), std::string::npos) << LauncherLog();
@@ -120,7 +120,7 @@ TEST_P(BadForEverTest, EndsTheRunWithTheReason) {
     parts = {
         "actor-", "gave up", "CartPole-v1: ", "is nan at step ", "(seed ", "fix the environment"};
   } else {
-    parts = {"learner-0 gave up", "after 3 roll-backs", "layers.0.weight[0] is nan",
+    parts = {"learner-0 gave up", "after 3 rollbacks", "layers.0.weight[0] is nan",
              "lower optimizer.learning_rate", "logs/learner-0.log"};
   }
   parts.push_back("troop: the run failed: ");

@@ -90,8 +90,8 @@ data = {tokens_max = 16, cache = "", reviews = ")"
   std::ofstream(reviews) << wrong;
   const auto second = JoinAs("learner", "127.0.0.4");
   EXPECT_NE(second->Wait(), 0) << second->output();
-  for (const char* const part : {"the data here are 12 reviews to learn (7 positive)",
-                                 "those of the run are 12 reviews to learn (6 positive)"}) {
+  for (const char* const part : {"the data here (12 reviews to learn (7 positive)",
+                                 "are not the run's (12 reviews to learn (6 positive)"}) {
     EXPECT_NE(second->output().find(part), std::string::npos) << second->output();
   }
   Stop(troop.get());

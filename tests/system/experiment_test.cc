@@ -46,7 +46,8 @@ TEST_F(ExperimentTest, FourRunsAreComparedByTimeAndBytes) {
   EXPECT_TRUE(FileHas(out() + "/bert-data-1/config.toml", "dp = 2"));
   const auto again = Experiment({"--quick"});
   EXPECT_EQ(again->Wait(), 3) << again->output();
-  EXPECT_NE(again->output().find("--overwrite replaces it"), std::string::npos) << again->output();
+  EXPECT_NE(again->output().find("replace it with --overwrite"), std::string::npos)
+      << again->output();
 }
 
 // What is sent faster than the link allows went another way: by memory, or unshaped.
@@ -75,7 +76,7 @@ TEST_F(ExperimentTest, WhatCannotBeIsSaidBeforeAnythingStarts) {
     EXPECT_FALSE(std::filesystem::exists(out()));
   };
   says(Start({"experiment", "imdb-parallel", "--out", out()}), "data.reviews=aclImdb");
-  says(Experiment({"mesh.tp=2"}), "mesh.tp=2: the experiment sets that itself");
+  says(Experiment({"mesh.tp=2"}), "mesh.tp=2: the experiment sets this key itself");
   says(Experiment({"--link", "fast"}), "such as 1gbit");
   says(Experiment({"model.hiden=64"}), "model.hidden");
 }

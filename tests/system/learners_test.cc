@@ -26,7 +26,7 @@ class LearnersTest : public SystemTest {
   // How often learner i has come in step with all.
   int Groups(int index, int size) const {
     const std::string log = RoleLog("learner-" + std::to_string(index));
-    const std::string line = "in step with " + std::to_string(size) + " of 3";
+    const std::string line = "formed a group of " + std::to_string(size) + " of 3";
     int count = 0;
     for (std::size_t at = log.find(line); at != log.npos; at = log.find(line, at + 1)) ++count;
     return count;
@@ -144,7 +144,8 @@ TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
   const auto troop = Train({"fleet.learners=2", "replay.shards=2", "replay.scope=local"});
   ExpectDone(troop.get(), 8001);
   for (const char* learner : {"learner-0", "learner-1"}) {
-    EXPECT_NE(RoleLog(learner).find("in step with 2 of 2"), std::string::npos) << RoleLog(learner);
+    EXPECT_NE(RoleLog(learner).find("formed a group of 2 of 2"), std::string::npos)
+        << RoleLog(learner);
   }
 }
 

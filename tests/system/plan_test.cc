@@ -93,7 +93,7 @@ TEST_F(PlanTest, WhoIsNotThereIsNamed) {
   const std::string nobody = "127.0.0.1:" + FreePort();
   const auto plan = Start(Plan(nobody));
   EXPECT_EQ(plan->Wait(), 1) << plan->output();
-  EXPECT_NE(plan->output().find("run `troop plan --serve " + nobody + "` there first"),
+  EXPECT_NE(plan->output().find("first run `troop plan --serve " + nobody + "` there"),
             std::string::npos)
       << plan->output();
   const auto says = [this](const std::vector<std::string>& words, const std::string& part) {

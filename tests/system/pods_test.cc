@@ -120,9 +120,9 @@ TEST_F(PodsTest, ACoordinatorThatComesBackElsewhereIsFoundByItsNameAndTheRunGoes
   ASSERT_TRUE(AwaitCheckpoint());
   troop->Signal(SIGTERM);
   ASSERT_EQ(troop->Wait(), 130) << troop->output();
-  EXPECT_NE(troop->output().find("go on with"), std::string::npos) << troop->output();
+  EXPECT_NE(troop->output().find("resume with"), std::string::npos) << troop->output();
   const std::int64_t steps = *Json(run() + "/result.json").Integer("steps");
-  EXPECT_TRUE(Await([&] { return JoinSays("it may go on"); })) << join->output();
+  EXPECT_TRUE(Await([&] { return JoinSays("can be resumed"); })) << join->output();
   EXPECT_TRUE(join->Running()) << join->output();
   EXPECT_TRUE(Healthy()) << "who waits for its coordinator is well";
 

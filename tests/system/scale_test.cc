@@ -65,7 +65,7 @@ TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
   const std::int64_t last = *Json(run() + "/result.json").Integer("steps") + 5000;
   const auto again = Start({"resume", run(), "learner.total_steps=" + std::to_string(last)});
   ExpectDone(again.get(), int(last));
-  EXPECT_NE(RoleLog("paramserver-0").find("goes on from paramserver/move-"), std::string::npos);
+  EXPECT_NE(RoleLog("paramserver-0").find("resuming from paramserver/move-"), std::string::npos);
   EXPECT_GT(Metric("learner/updates"), 100);
 }
 
@@ -85,13 +85,13 @@ TEST_F(ScaleTest, ActorsShardsAndLearnersComeAndGoWhileARunLearns) {
   std::int64_t steps = Steps();
   ASSERT_TRUE(AwaitSteps(steps + 2000)) << LauncherLog();
   EXPECT_TRUE(Await([&] {
-    return RoleLog("learner-0").find("in step with 2 of 2") != std::string::npos;
+    return RoleLog("learner-0").find("formed a group of 2 of 2") != std::string::npos;
   })) << RoleLog("learner-0");
   scales("actors=1", "from 5 to 1 actors");
   EXPECT_EQ(count("actor"), 1u);
   scales("actors=3", "from 1 to 3 actors");
   scales("learners=1", "from 2 to 1 learners");
-  scales("replay=1", "those that leave end");
+  scales("replay=1", "removed shards exit");
   // As many items come to the one that stays as the others hold.
   EXPECT_TRUE(Await([&] { return count("replay") == 1; })) << LauncherLog();
   steps = Steps();
@@ -108,12 +108,12 @@ TEST_F(ScaleTest, WhatARunCannotDoIsRefusedInALine) {
     EXPECT_NE(output.find(why), std::string::npos) << output;
     EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
   };
-  refuses("paramserver=3", "no run here");
+  refuses("paramserver=3", "not a run folder");
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(100)) << LauncherLog();
   refuses("paramserver=3", "no parameter shards");
-  refuses("paramserver", "no role and number");
-  refuses("paramserver=3x", "no role and number");
+  refuses("paramserver", "not ROLE=COUNT");
+  refuses("paramserver=3x", "not ROLE=COUNT");
   refuses("actor=3", "actor can't be scaled");
   refuses("actors=0", "from 1 to 100000");
   refuses("replay=501", "501 shards for 8 environments");

@@ -29,7 +29,7 @@ class SlurmTest : public SystemTest {
     for (const std::string& word : words) line += " '" + word + "'";
     const auto said = cluster_->Run(line);
     ASSERT_EQ(said.code, 0) << said.text;
-    ASSERT_NE(said.text.find("job 1 is submitted"), std::string::npos) << said.text;
+    ASSERT_NE(said.text.find("submitted job 1"), std::string::npos) << said.text;
   }
   std::string JobOutput() const { return FileText(run() + ".slurm/1.out"); }
   std::string Everything() const { return JobOutput() + LauncherLog() + "status: " + answer_; }
@@ -72,7 +72,7 @@ class SlurmTest : public SystemTest {
   void Cancel() {
     ASSERT_EQ(cluster_->Run("on ctl scancel 1").code, 0);
     EXPECT_TRUE(Await([&] {
-      return JobOutput().find("go on with: troop resume") != std::string::npos;
+      return JobOutput().find("resume with: troop resume") != std::string::npos;
     })) << Everything();
   }
 
@@ -118,7 +118,7 @@ TEST_F(SlurmTest, ABrokenEnvironmentEndsTheJobAtOnceWithItsReason) {
     return JobOutput().find("troop: the run failed: ") != std::string::npos;
   })) << Everything();
   for (const char* part : {"Walk-v0: ", "planted: step 5", "at step 1 of episode",
-                           "that makes 10 faults", "fix the environment"}) {
+                           "10 faults without a complete episode", "fix the environment"}) {
     EXPECT_NE(JobOutput().find(part), std::string::npos) << part << "\n" << Everything();
   }
   EXPECT_TRUE(Await([&] { return JobState() == "JobState=FAILED\n"; })) << JobState();
@@ -154,8 +154,8 @@ TEST_F(SlurmTest, LearnersOfTwoNodesAgreeAndOutliveTheNodeOfOne) {
   const auto agree = [&](int groups) {
     const std::string log = RoleLog("learner-0");
     int found = 0;
-    for (auto at = log.find("in step with 2 of 2"); at != std::string::npos;
-         at = log.find("in step with 2 of 2", at + 1)) {
+    for (auto at = log.find("formed a group of 2 of 2"); at != std::string::npos;
+         at = log.find("formed a group of 2 of 2", at + 1)) {
       ++found;
     }
     return found >= groups;
@@ -218,7 +218,7 @@ TEST_F(SlurmTest, BeforeItsTimeLimitTheJobIsQueuedAgainAndGoesOn) {
   ASSERT_TRUE(AwaitLearning()) << Everything();
   ASSERT_EQ(cluster_->Run("on ctl scancel --batch --signal=USR1 1").code, 0);
   EXPECT_TRUE(Await([&] {
-    return JobOutput().find("go on with: troop resume") != std::string::npos;
+    return JobOutput().find("resume with: troop resume") != std::string::npos;
   })) << Everything();
   EXPECT_TRUE(Await([&] { return JobOutput().find("resuming") != std::string::npos; }))
       << Everything() << cluster_->Run("on ctl scontrol show job 1").text;

@@ -86,7 +86,8 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
   const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
                             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2"});
   ASSERT_TRUE(AwaitSteps(200)) << troop->output();
-  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/learner-3.log", "in step with 4 of 4"); }));
+  ASSERT_TRUE(
+      Await([&] { return FileHas(run() + "/logs/learner-3.log", "formed a group of 4 of 4"); }));
   SendSignal(AwaitFirst("learner"), SIGKILL);
   ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
   ASSERT_TRUE(AwaitSteps(Steps() + 600)) << LauncherLog();
@@ -101,7 +102,7 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
       {"resume", run(), "mesh.dp=1", "mesh.tp=3", "learner.max_updates=" + std::to_string(wanted)});
   ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
-  EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "in step with 3 of 3"));
+  EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "formed a group of 3 of 3"));
 
   // As if it had been killed between its last checkpoint and its result: no update is left that
   // would bring the parts together, and the run was "draining" for good.
@@ -138,7 +139,7 @@ TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {
   ASSERT_TRUE(AwaitSteps(100)) << troop->output();
   for (const std::string learner : {"learner-0", "learner-3"}) {
     const std::string log = run() + "/logs/" + learner + ".log";
-    ASSERT_TRUE(Await([&] { return FileHas(log, "in step with 2 of 4"); }));
+    ASSERT_TRUE(Await([&] { return FileHas(log, "formed a group of 2 of 4"); }));
   }
   SendSignal(AwaitFirst("learner"), SIGKILL);
   ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));

@@ -78,7 +78,7 @@ TEST_F(SweepSystemTest, ARunThatDiedFailsAloneAndGoesOnNextTime) {
   EXPECT_EQ(results.size(), 3u) << "the others were trained";
   const auto again = Sweep({});
   ASSERT_EQ(again->Wait(), 0) << again->output();
-  EXPECT_EQ(Lines(again->output(), "  goes on:"), 1) << again->output();
+  EXPECT_EQ(Lines(again->output(), "  resumes:"), 1) << again->output();
   EXPECT_EQ(Lines(again->output(), "["), 1) << again->output();
   EXPECT_EQ(Results().size(), 4u);
   for (const auto& [path, text] : results) EXPECT_EQ(FileText(path), text);
@@ -96,12 +96,12 @@ TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
       << sweep->output();
   sweep->Signal(SIGTERM);
   EXPECT_EQ(sweep->Wait(), 130) << sweep->output();
-  EXPECT_NE(sweep->output().find("the same command goes on"), std::string::npos);
+  EXPECT_NE(sweep->output().find("repeat the command to resume"), std::string::npos);
   EXPECT_EQ(*Json(first + "/result.json").String("status"), "interrupted");
   EXPECT_FALSE(fs::exists(trial() + "/actor.n_step-3-seed-1/config.toml")) << "no new one began";
   const auto look = Sweep({"--dry-run", "learner.total_steps=4e6"});
   EXPECT_EQ(look->Wait(), 0) << look->output();
-  EXPECT_EQ(Lines(look->output(), "  begins:"), 3) << look->output();
+  EXPECT_EQ(Lines(look->output(), "  starts:"), 3) << look->output();
 }
 
 TEST_F(SweepSystemTest, WhatCannotBeDrawnIsRefused) {
@@ -109,7 +109,7 @@ TEST_F(SweepSystemTest, WhatCannotBeDrawnIsRefused) {
   EXPECT_EQ(Start({"plot", folder() + "/none"})->Wait(), 2);
   const auto other = Start({"plot", folder(), "--out", "curves.pdf"});
   EXPECT_EQ(other->Wait(), 2) << other->output();
-  EXPECT_NE(other->output().find("neither .png nor .svg"), std::string::npos) << other->output();
+  EXPECT_NE(other->output().find("must end in .png or .svg"), std::string::npos) << other->output();
   EXPECT_EQ(Start({"plot", folder(), "--x", "miles"})->Wait(), 2);
   EXPECT_EQ(Start({"plot"})->Wait(), 2);
 }

@@ -125,7 +125,7 @@ TEST_F(WatchTest, StatusNamesTheCommandThatTakesTheRunUp) {
   const auto status = Start({"status", run()});
   EXPECT_EQ(status->Wait(), 1);
   const std::string again = "troop train " + run() + "/config.toml --overwrite";
-  EXPECT_NE(status->output().find("no checkpoint to resume from; begin again with: " + again),
+  EXPECT_NE(status->output().find("no checkpoint to resume from; restart with: " + again),
             std::string::npos)
       << status->output();
   std::filesystem::remove(run() + "/metrics.jsonl");
@@ -137,7 +137,7 @@ TEST_F(WatchTest, StatusNamesTheCommandThatTakesTheRunUp) {
   const auto interrupted = Start({"status", run()});
   EXPECT_EQ(interrupted->Wait(), 0);
   for (const std::string& part :
-       {std::string("the run was interrupted"), "go on with: troop resume " + run() + "\n"}) {
+       {std::string("the run was interrupted"), "resume with: troop resume " + run() + "\n"}) {
     EXPECT_NE(interrupted->output().find(part), std::string::npos) << interrupted->output();
   }
 }
@@ -201,12 +201,13 @@ TEST_F(WatchTest, ARunElsewhereIsAskedByItsAddressWithATool) {
   EXPECT_EQ(troop->Wait(), 130);
   const auto away = Start({"status", address, "--key", keys + "/tool.key"});
   EXPECT_EQ(away->Wait(), 1);
-  EXPECT_NE(away->output().find("no coordinator answers"), std::string::npos) << away->output();
+  EXPECT_NE(away->output().find("no answer from a coordinator"), std::string::npos)
+      << away->output();
 }
 
 TEST_F(WatchTest, DoctorFindsNothingWhereAllIsWell) {
   const std::string text = Doctor({config()}, 0);
-  EXPECT_NE(text.find("good to start"), std::string::npos) << text;
+  EXPECT_NE(text.find("ready to start"), std::string::npos) << text;
   EXPECT_EQ(text.find("FAIL"), std::string::npos) << text;
   for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     EXPECT_EQ(entry.path().filename().string().find("doctor"), std::string::npos) << entry.path();
@@ -243,10 +244,10 @@ TEST_F(WatchTest, DoctorSeesAPortThatIsHeldAndAnAddressThatIsElsewhere) {
 
 TEST_F(WatchTest, DoctorSeesLimitsThatAreTooLow) {
   ExpectFails(Doctor({config(), "fleet.actors=64"}, 1, {"prlimit", "--nofile=100:100"}),
-              "open files", "100 are allowed");
+              "open files", "the limit is 100");
   ExpectFails(Doctor({config()}, 1, {"prlimit", "--nproc=20:20"}), "processes", "20 threads");
   ExpectFails(Doctor({config()}, 1, {"prlimit", "--as=900000000"}), "memory", "ulimit -v");
-  ExpectFails(Doctor({config(), "fleet.actors=100000"}, 1), "memory", "are needed");
+  ExpectFails(Doctor({config(), "fleet.actors=100000"}, 1), "memory", "needs about");
 }
 
 TEST_F(WatchTest, DoctorSeesAFolderThatCantBeWritten) {
@@ -270,8 +271,8 @@ TEST_F(WatchTest, DoctorSeesKeysThatWontDo) {
 TEST_F(WatchTest, DoctorSeesACoordinatorThatIsNotThere) {
   ExpectFails(Doctor({"--coordinator", "tcp://nowhere.invalid:7701"}, 1), "names",
               "nowhere.invalid");
-  ExpectFails(Doctor({"--coordinator", "tcp://127.0.0.1:1"}, 1), "coordinator", "nobody answers");
-  ExpectFails(Doctor({"--coordinator", "ipc://there"}, 1), "coordinator", "no tcp://HOST:PORT");
+  ExpectFails(Doctor({"--coordinator", "tcp://127.0.0.1:1"}, 1), "coordinator", "no answer");
+  ExpectFails(Doctor({"--coordinator", "ipc://there"}, 1), "coordinator", "not tcp://HOST:PORT");
 }
 
 }  // namespace
