@@ -1,6 +1,6 @@
 #pragma once
 
-// Bodies of the messages between actors and inference servers (docs/protocol.md).
+// Bodies of the messages between actors and inference servers (docs/design/protocol.md).
 
 #include <cstdint>
 #include <type_traits>

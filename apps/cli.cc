@@ -152,7 +152,7 @@ Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config&
 }
 
 // `troop role`: runs one role until it is done. The exit code shows whether a restart
-// can help (docs/commands.md).
+// can help (docs/reference/commands.md).
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
   for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
@@ -551,7 +551,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* config = app->add_subcommand("config", "describe the config keys");
   config->add_option("key", a->config.key, "describe only this key");
   config->add_option("--check", a->config.check, "parse a file and print the resolved config");
-  config->add_flag("--markdown", a->config.markdown, "print docs/config.md");
+  config->add_flag("--markdown", a->config.markdown, "print docs/reference/config.md");
   config->add_flag("--keys", a->config.keys, "print only the key names");
   config->footer(ConfigHelp);
   config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });

@@ -249,8 +249,8 @@ class Coordinator final : public Node, public Service {
 MetricSnapshot CountersOf(const MetricSnapshot& metrics);
 // At most 400 bytes of what a role says, on one line.
 std::string OneLineOf(std::string_view text);
-// The view as JSON: `troop status --json`, whose keys are the same for every run (docs/watching.md,
-// apps/ended_run.h).
+// The view as JSON: `troop status --json`, whose keys are the same for every run
+// (docs/guide/watching.md, apps/ended_run.h).
 std::string ViewJson(const RunView& view, const std::vector<RoleView>& roles);
 const char* PhaseName(Phase phase);
 

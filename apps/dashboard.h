@@ -24,8 +24,8 @@ struct DashboardFile {
 std::span<const DashboardFile> DashboardFiles();
 
 // The web dashboard: a page of files that are part of the program, and what it shows, as JSON below
-// /api/v1/ (docs/dashboard.md lists it). Reads runs and changes none; the one thing it starts is
-// the recording of an episode. Owner: one thread; nothing waits longer than a disk.
+// /api/v1/ (docs/guide/dashboard.md lists it). Reads runs and changes none; the one thing it starts
+// is the recording of an episode. Owner: one thread; nothing waits longer than a disk.
 class Dashboard {
  public:
   struct Options {

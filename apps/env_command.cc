@@ -56,7 +56,8 @@ Status List(const EnvCommandOptions& options) {
       "(troop env list --plugin path.so)\n"
       "  Gymnasium, by its id   env.id = \"gymnasium:ALE/Pong-v5\"\n"
       "  your own in Python     env.id = \"python:my_module:make_env\"\n"
-      "`troop env new NAME` writes an example to start from; docs/environments.md explains it.\n");
+      "`troop env new NAME` writes an example to start from; docs/guide/environments.md explains "
+      "it.\n");
   return Status::Ok();
 }
 

@@ -5,7 +5,7 @@
 
 namespace troop {
 
-// Options of `troop env …`: the user's own environments (docs/environments.md).
+// Options of `troop env …`: the user's own environments (docs/guide/environments.md).
 struct EnvCommandOptions {
   std::string id;      // check, bench: an environment id or a config file (*.toml)
   std::string plugin;  // list, check, bench: a shared library

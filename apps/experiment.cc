@@ -54,7 +54,7 @@ Status CheckOverrides(const std::vector<std::string>& overrides) {
     }
     return InvalidArgument(
         "{} is missing; give the reviews, and one vocabulary for both models: "
-        "data.reviews=aclImdb data.vocabulary=vocab.txt (docs/supervised.md)",
+        "data.reviews=aclImdb data.vocabulary=vocab.txt (docs/guide/supervised.md)",
         needed);
   }
   for (const std::string& text : overrides) {

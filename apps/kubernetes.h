@@ -9,7 +9,7 @@
 
 namespace troop {
 
-// What a cluster with Kubernetes 1.29 or newer is given to run a config (docs/kubernetes.md).
+// What a cluster with Kubernetes 1.29 or newer is given to run a config (docs/guide/kubernetes.md).
 struct Manifest {
   std::string name;  // of the file: "coordinator.yaml"
   std::string text;

@@ -167,7 +167,7 @@ Yaml PodSpec(const Config& config, const PodGroup& group) {
 }
 
 // A pod that the cluster takes away (a node that is drained, preemption) counts as no failure. What
-// no new start would mend ends it at once: exit codes of docs/commands.md.
+// no new start would mend ends it at once: exit codes of docs/reference/commands.md.
 Yaml FailurePolicy(bool each_index) {
   const auto exit_code = [](int code) { return Yaml(code); };
   Yaml disrupted = Yaml::Map({{"type", "DisruptionTarget"}, {"status", "True"}});

@@ -23,7 +23,8 @@ std::vector<FleetRole> RolesOf(const Config& config);
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers);
 
 // The whole fleet in one thread over the simulated network, in a fixed order, with virtual time
-// that advances by one millisecond a round: same config and seed, same bytes (docs/determinism.md).
+// that advances by one millisecond a round: same config and seed, same bytes
+// (docs/design/determinism.md).
 class SerialFleet {
  public:
   static Result<std::unique_ptr<SerialFleet>> Make(const Config& config, Storage* run,

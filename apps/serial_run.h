@@ -10,8 +10,8 @@ namespace troop {
 // A run in one thread, in legs: each checkpoint.every_updates the fleet comes to its end, learner
 // and replay write all that they are, and a new fleet begins from the files alone. So nothing else
 // enters a leg, and a run that was stopped or killed anywhere goes on from the end of its last
-// whole leg to the same bytes as one that never was (docs/determinism.md). checkpoint.every_updates
-// = 0: one leg, no restore points. Owner: one thread; blocks on the disk.
+// whole leg to the same bytes as one that never was (docs/design/determinism.md).
+// checkpoint.every_updates = 0: one leg, no restore points. Owner: one thread; blocks on the disk.
 class SerialRun {
  public:
   // Changes nothing on the disk before the first Round but what the fleet's roles do at once.

@@ -8,7 +8,7 @@
 
 namespace troop {
 
-// Exit codes of the program (docs/commands.md).
+// Exit codes of the program (docs/reference/commands.md).
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,         // the run failed; the last line says why

@@ -8,7 +8,7 @@ STEPS, QUICK_STEPS = 2000, 1000
 
 def run(build, quick, machine):
     """Rows of each setting beside the dense run's, and how fast PyTorch does the same."""
-    picture = build / "codec.png" if quick else ROOT / "docs/codec.png"
+    picture = build / "codec.png" if quick else ROOT / "docs/images/codec.png"
     lines = harness.parse_lines(harness.run_program(
         [build / "bench/codec_bench", DIGITS, QUICK_STEPS if quick else STEPS, picture]))
     ours, peers = {}, {}

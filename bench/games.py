@@ -309,7 +309,7 @@ def is_headline(row):
 
 
 def document():
-    """The Markdown between the markers of docs/evidence.md."""
+    """The Markdown between the markers of docs/design/evidence.md."""
     runs = read_runs()
     tables = {part: race_table(cases, runs) if part == "speed" else
               table(cases, runs, part in PUBLISHED_AT and ("published", PUBLISHED_AT[part]))
@@ -330,7 +330,7 @@ PICTURES = {  # of a part with more curves than a picture can show: which ones t
 
 
 def draw(build):
-    """docs/games-<part>.png of the parts that have runs: means over the seeds that are done."""
+    """docs/images/games-<part>.png of the parts that have runs: means over finished seeds."""
     runs = read_runs()
     for part, cases in CASES.items():
         everything = {"": [what.name for what in cases]}
@@ -340,7 +340,7 @@ def draw(build):
             if not lines:
                 continue
             title = "-".join(word for word in (part, picture) if word)
-            curves.draw(build, ROOT / f"docs/games-{title}.png",
+            curves.draw(build, ROOT / f"docs/images/games-{title}.png",
                         f"MinAtar-compatible games: {title}",
                         {name.replace("ε", "epsilon"):
                          curves.mean_curve(some, max(line["steps"] for line in some))

@@ -118,7 +118,7 @@ def cartpole(build, quick, root, ours, peers):
         say(f"gorila: {way}: pushes " + ", ".join(f"{why} {share:.2%}" for why, share
                                                   in shares_of(runs[way]).items()))
     lines = {"no faults": runs[GORILA], **{way: runs[way] for way in faulty}}
-    curves.draw(build, root / "gorila.png" if quick else ROOT / "docs/gorila.png",
+    curves.draw(build, root / "gorila.png" if quick else ROOT / "docs/images/gorila.png",
                 "Gorila on CartPole, with guards and without",
                 {name: curves.mean_curve(some, steps) for name, some in lines.items()})
 

@@ -62,7 +62,7 @@ def read_rows(path):
 
 def brief(rows):
     """Of each case and metric the best peer's row; not those of cold caches, and of games what
-    docs/evidence.md does not say better."""
+    docs/design/evidence.md does not say better."""
     best = {}
     for row in rows:
         key = (row["case"], row["metric"])
@@ -98,7 +98,7 @@ def made(root):
     texts = {}
     for name, begin, end, inside in (
             ("README.md", BEGIN, END, numbers_of(root / "bench/results")),
-            ("docs/evidence.md", GAMES_BEGIN, GAMES_END, games.document())):
+            ("docs/design/evidence.md", GAMES_BEGIN, GAMES_END, games.document())):
         text = (root / name).read_text(encoding="utf-8")
         if begin not in text or end not in text:
             raise BenchError(f"{name}: the markers {begin} and {end} are missing")

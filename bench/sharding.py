@@ -338,7 +338,7 @@ def run(build, quick, machine):
     add_digits(lines, ours, peers)
     medians = add_steps(program, lines, ours, peers)
     add_ratios(medians, ours, peers)
-    draw(program, medians, build / "sharding.png" if quick else ROOT / "docs/sharding.png")
+    draw(program, medians, build / "sharding.png" if quick else ROOT / "docs/images/sharding.png")
     return harness.pair("sharding", ours, peers, machine)
 
 

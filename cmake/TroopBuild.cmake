@@ -43,7 +43,7 @@ foreach(linker mold lld)
   endif()
 endforeach()
 
-# No -ffast-math (it deletes NaN checks), no contraction: docs/numerics.md.
+# No -ffast-math (it deletes NaN checks), no contraction: docs/design/numerics.md.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
 # GCC collects its garbage from 128 MB on; doing so only from 512 MB on saves a tenth of the time.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -31,7 +31,7 @@ install(EXPORT troopPluginTargets NAMESPACE troop:: DESTINATION ${package_dir})
 export(TARGETS troop_plugin NAMESPACE troop:: FILE ${CMAKE_BINARY_DIR}/troopPluginTargets.cmake)
 configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
   INSTALL_DESTINATION ${package_dir})
-# Before 1.0 a minor version may break: SameMinorVersion. docs/versions.md.
+# Before 1.0 a minor version may break: SameMinorVersion. docs/reference/versions.md.
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/troopConfigVersion.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/troopConfig.cmake ${CMAKE_BINARY_DIR}/troopConfigVersion.cmake

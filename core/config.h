@@ -411,7 +411,7 @@ Result<Config> LoadConfigFile(const std::string& path, std::span<const std::stri
 
 // Complete TOML of all keys; ParseConfig(ToToml(c)) == c.
 std::string ToToml(const Config& config);
-// docs/config.md, generated.
+// docs/reference/config.md, generated.
 std::string ConfigMarkdown();
 
 }  // namespace troop

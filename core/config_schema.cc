@@ -49,7 +49,8 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
        Between(0, 10000)},
       c.noop_max);
   v.Visit({"env.plugin",
-           "Shared library with the environment (docs/environments.md); empty: it is built in, or "
+           "Shared library with the environment (docs/guide/environments.md); empty: it is built "
+           "in, or "
            "Python's."},
           c.plugin);
   v.Visit({"env.options",

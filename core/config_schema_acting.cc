@@ -60,7 +60,7 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
           c.copies);
   v.Visit({.name = "actor.inference",
            .doc = "Who chooses actions: each actor with weights of its own, or batched for all of "
-                  "them on servers (docs/scaling.md).",
+                  "them on servers (docs/design/scaling.md).",
            .choices = {"local", "server"}},
           c.inference);
 }

@@ -50,7 +50,7 @@ void VisitSlurm(Config::SlurmKeys& c, ConfigVisitor& v) {
 void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
   v.Visit({"fleet.metrics",
            "HOST:PORT of the coordinator's metrics for Prometheus, such as 127.0.0.1:9464; beyond "
-           "this machine with a token (docs/watching.md). Empty: none."},
+           "this machine with a token (docs/guide/watching.md). Empty: none."},
           c.metrics);
   v.Visit({"fleet.metrics_token", "File whose one line is the bearer token that they want."},
           c.metrics_token);
@@ -67,10 +67,11 @@ void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
            "ends.",
            Between(0, 100000)},
           c.actors_min);
-  v.Visit({"fleet.dashboard",
-           "Where the coordinator shows the run in browsers (docs/dashboard.md), as HOST:PORT, "
-           "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
-          c.dashboard);
+  v.Visit(
+      {"fleet.dashboard",
+       "Where the coordinator shows the run in browsers (docs/guide/dashboard.md), as HOST:PORT, "
+       "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
+      c.dashboard);
   v.Visit({"fleet.dashboard_token",
            "File whose one line is the dashboard's token; nobody else may read it. Empty: none is "
            "asked for."},

@@ -43,7 +43,7 @@ void VisitPods(Config::KubernetesKeys& c, ConfigVisitor& v) {
 
 void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& v) {
   v.Visit({"kubernetes.image",
-           "Image with `troop`, for fleet.engine = \"kubernetes\" (docs/kubernetes.md)."},
+           "Image with `troop`, for fleet.engine = \"kubernetes\" (docs/guide/kubernetes.md)."},
           c.image);
   v.Visit({"kubernetes.namespace", "Namespace of all objects; it has to be there."}, c.name_space);
   v.Visit({"kubernetes.claim",

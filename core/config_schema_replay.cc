@@ -61,7 +61,7 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
           c.scope);
   v.Visit({.name = "replay.placement",
            .doc = "Who draws batches: the replay, or the learner's GPU, which then has all of its "
-                  "experience in its own memory (docs/gpu.md).",
+                  "experience in its own memory (docs/guide/gpu.md).",
            .choices = {"host", "gpu"}},
           c.placement);
   v.Visit({.name = "replay.codec",

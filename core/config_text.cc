@@ -178,7 +178,8 @@ std::string EscapeBars(std::string_view text) {
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-<!-- Generated from core/config_schema.cc. Don't edit: troop config --markdown > docs/config.md -->
+<!-- Generated from core/config_schema.cc. Don't edit:
+     troop config --markdown > docs/reference/config.md -->
 
 A configuration is a TOML file. Every key below may be left out; it then has its default. Every key
 may also be given after the file, as `key=value`, and the last one wins:

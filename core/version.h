@@ -5,7 +5,7 @@
 namespace troop {
 
 // The versions of everything that outlives or leaves one process. What each promises and when it
-// grows is in docs/versions.md. The build reads kTroopVersion from this line.
+// grows is in docs/reference/versions.md. The build reads kTroopVersion from this line.
 inline constexpr const char* kTroopVersion = "0.1.0";
 
 inline constexpr std::int64_t kConfigVersion = 1;      // the key `version` of a config

@@ -67,7 +67,7 @@ struct EnvOptions {
   int action_repeat = 1;           // steps for which an action is held
   int noop_max = 0;                // Atari
   bool difficulty_ramping = true;  // MinAtar
-  // Of plug-ins and Python environments (docs/environments.md):
+  // Of plug-ins and Python environments (docs/guide/environments.md):
   std::string plugin;                 // path of a shared library; empty: none
   std::vector<EnvOption> options;     // its own
   std::vector<std::string> wrappers;  // Python: "module:callable"

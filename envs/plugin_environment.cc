@@ -257,7 +257,7 @@ Result<const TroopEnvApi*> LoadApi(const std::string& path) {
     dlclose(library);
     return InvalidArgument(
         "plug-in {}: it does not export troop_env_api; build it with troop_env.h or "
-        "TROOP_ENVIRONMENT (docs/environments.md)",
+        "TROOP_ENVIRONMENT (docs/guide/environments.md)",
         path);
   }
   const TroopEnvApi* api = entry(TROOP_ENV_ABI_MAJOR);

@@ -75,9 +75,9 @@ struct SmallNetBackward {
   bool accumulate = true;     // false: gradient is overwritten, but for its padding
 };
 
-// Results of the levels agree within rounding (docs/numerics.md): sums have another order and the
-// plain one has no fused multiply-add. The same level always gives the same bytes, and an item's q
-// doesn't depend on the batch it is in only within rounding.
+// Results of the levels agree within rounding (docs/design/numerics.md): sums have another order
+// and the plain one has no fused multiply-add. The same level always gives the same bytes, and an
+// item's q doesn't depend on the batch it is in only within rounding.
 struct SmallNetKernels {
   // Writes those weights that are read transposed into `transposed`, which is laid out as `value`.
   // About 0.1 ns per weight; weights of large layers are used as they are.

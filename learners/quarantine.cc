@@ -24,7 +24,7 @@ bool Quarantine::Catch(const SampleBatch& batch, ReplaySampler* sampler) {
     if (caught.insert({key.shard, key.slot, key.generation}).second) words.push_back(largest.where);
   }
   if (keys.empty() || caught.size() > kItemsMax) return false;
-  // Priority -0 marks the items as excluded; see docs/protocol.md.
+  // Priority -0 marks the items as excluded; see docs/design/protocol.md.
   sampler->UpdatePriorities(keys, std::vector<float>(keys.size(), -0.0F));
   items_ += words.size();
   for (const std::string& item : words) {

@@ -23,7 +23,8 @@ class Quarantine {
   static constexpr int kGoodMin = 1000;
 
   // Inspects a batch whose update was skipped. True: items of it are at fault and were given
-  // priority -0 (docs/protocol.md), so that `sampler` does not sample them again. Logs each item.
+  // priority -0 (docs/design/protocol.md), so that `sampler` does not sample them again. Logs each
+  // item.
   bool Catch(const SampleBatch& batch, ReplaySampler* sampler);
   // Counts a good update; kGoodMin of them reset the limit.
   void CountGood();

@@ -88,7 +88,7 @@ Status CheckObservation(const Config& config, const EnvSpec& env) {
     return InvalidArgument(
         "environment {}: observations {} have their channels first, but conv2d takes [height, "
         "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
-        "docs/environments.md)",
+        "docs/guide/environments.md)",
         env.id, seen.ToString());
   return Status::Ok();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Message bodies of the parameter server protocol; docs/protocol.md specifies them.
+// Message bodies of the parameter server protocol; docs/design/protocol.md specifies them.
 
 #include <cstdint>
 #include <vector>

@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-// Header of a block, as in docs/protocol.md.
+// Header of a block, as in docs/design/protocol.md.
 struct BlockHeader {
   std::uint64_t bytes = 0;  // size of the block, header included
   std::uint32_t items = 0, frames = 0;

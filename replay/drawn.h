@@ -43,9 +43,9 @@ struct Drawn {
   std::int64_t size() const { return std::int64_t(key.size()); }
 };
 
-// Serialized form of Drawn, a block (docs/protocol.md, "sample_reply"): a header of 64 bytes, the
-// columns above, each aligned to 64, with a codec the sizes of the encoded frames ([F] u32), then
-// the frames. Blocks are multiples of 64 bytes, so several may follow one another.
+// Serialized form of Drawn, a block (docs/design/protocol.md, "sample_reply"): a header of 64
+// bytes, the columns above, each aligned to 64, with a codec the sizes of the encoded frames ([F]
+// u32), then the frames. Blocks are multiples of 64 bytes, so several may follow one another.
 //
 // Size of the block in bytes.
 std::size_t PackedBytes(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,

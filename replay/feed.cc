@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-// Header of a table delta, as in docs/protocol.md.
+// Header of a table delta, as in docs/design/protocol.md.
 struct FeedHeader {
   std::uint64_t bytes = 0;  // size of the block, header included
   std::uint32_t frames = 0, items = 0;

@@ -45,9 +45,9 @@ struct FeedPlace {
   std::uint64_t start = 0, next = 0;
 };
 
-// Serialized form (docs/protocol.md, "feed_reply"): a header of 64 bytes, then the columns in the
-// order of Feed, each aligned to 64, with a codec the frame sizes as u32, and the frames at the
-// end.
+// Serialized form (docs/design/protocol.md, "feed_reply"): a header of 64 bytes, then the columns
+// in the order of Feed, each aligned to 64, with a codec the frame sizes as u32, and the frames at
+// the end.
 Buffer PackFeed(const Feed& feed, const TrajectorySpec& spec, Codec codec);
 // Parses one delta. Checks every size, number and index before use. Frames point into `bytes`,
 // which must outlive them; their content is unchecked until a FrameCoder decodes it. After an

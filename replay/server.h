@@ -29,8 +29,8 @@ struct ReplayTableOptions {
 //
 // Requests that must wait for the limiter are parked and answered in order of arrival. Samples are
 // reserved when they are answered, and count when the sampler's owner takes them. The messages are
-// those of docs/protocol.md; bytes from peers are checked before use. The writers' windows bound
-// the number of parked inserts.
+// those of docs/design/protocol.md; bytes from peers are checked before use. The writers' windows
+// bound the number of parked inserts.
 //
 // For tables on disk, inserts also wait while more than journal.lag_bytes are unwritten: a full or
 // broken disk blocks them until it is repaired.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Bodies and parts of the replay messages (docs/protocol.md). Both ends use these functions. Data
-// from peers is checked here before use.
+// Bodies and parts of the replay messages (docs/design/protocol.md). Both ends use these functions.
+// Data from peers is checked here before use.
 
 #include <cstdint>
 #include <optional>

@@ -21,7 +21,7 @@ from tokenizers import BertWordPieceTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests/fixtures/text"
-PAGES = ("README.md", "docs/architecture.md", "docs/style.md", "docs/environments.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/style.md", "docs/guide/environments.md")
 MORE = ["Die Straße nach München führt über Köln.", "Où est le café naïf ? À côté.",
         "ΟΔΥΣΣΕΥΣ ἄνδρα μοι ἔννεπε, Μοῦσα", "Ёжик и Йод", "日本語のテスト", "한국어 영화 리뷰",
         "ÀÉÎÕÜ àéîõü", "1,000, 2,345,678, 1990, 25,"] * 4

@@ -1,5 +1,6 @@
 // An environment for Troop as a shared library: the C interface. C99 and C++, no dependencies.
-// Step by step: docs/environments.md. In C++ <troop/environment.hpp> writes all of this for you.
+// Step by step: docs/guide/environments.md. In C++ <troop/environment.hpp> writes all of this for
+// you.
 //
 // A library exports one function, troop_env_api. Everything else is reached through the table that
 // it returns. What holds for every function of the table:

@@ -556,8 +556,8 @@ TEST(ConfigTest, EveryKeyIsDocumentedOnce) {
 }
 
 TEST(ConfigTest, DocsConfigMdIsWhatTheSchemaSays) {
-  EXPECT_EQ(ReadText("docs/config.md"), ConfigMarkdown())
-      << "the keys have changed: troop config --markdown > docs/config.md";
+  EXPECT_EQ(ReadText("docs/reference/config.md"), ConfigMarkdown())
+      << "the keys have changed: troop config --markdown > docs/reference/config.md";
 }
 
 TEST(ConfigTest, AMissingFileIsNotFoundWithItsPath) {

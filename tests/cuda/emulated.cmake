@@ -80,7 +80,7 @@ if(cuda_tests)
     SupervisedTest.EachUpdate* SupervisedTest.WordDropout* ReviewTrialTest.ManyReviews*)
   gtest_discover_tests(device_test DISCOVERY_TIMEOUT 120 TEST_PREFIX device.
     TEST_FILTER "-*LearnsThe*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
-  # The same on a GPU, all of them (docs/gpu.md). NCCL's tests stay with the simulated one.
+  # The same on a GPU, all of them (docs/guide/gpu.md). NCCL's tests stay with the simulated one.
   if(TARGET troop_cuda)
     add_executable(device_test_gpu EXCLUDE_FROM_ALL ${device_tests})
     target_compile_definitions(device_test_gpu PRIVATE TROOP_HAS_CUDA

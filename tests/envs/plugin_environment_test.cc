@@ -458,7 +458,7 @@ TEST(CppPluginTest, TheIdsOfALibraryAreListed) {
               testing::ElementsAre("Walk-v0", "Grey-v0", "Corner-v0"));
 }
 
-// The promise of docs/environments.md.
+// The promise of docs/guide/environments.md.
 TEST(CppPluginTest, TheExampleHasFewerThanThirtyLines) {
   std::ifstream file(TROOP_SOURCE_DIR "/examples/cpp_environment/inventory.cc");
   ASSERT_TRUE(file.good());

@@ -1,4 +1,4 @@
-"""The DQN of docs/replay_from_python.md learns, with the service and in process."""
+"""The DQN of docs/guide/replay_from_python.md learns, with the service and in process."""
 import os
 import re
 import subprocess

@@ -1,9 +1,9 @@
-"""The code of docs/replay_from_python.md. A block that the tests use has its name in a comment in
-front of it: `<!-- name -->`."""
+"""The code of docs/guide/replay_from_python.md. A block that the tests use has its name in a
+comment before it: `<!-- name -->`."""
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/replay_from_python.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/replay_from_python.md"
 
 
 def blocks(name):

@@ -1,4 +1,4 @@
-"""What docs/replay_from_python.md shows is true: its snippets run, its listings are as it says."""
+"""The snippets of docs/guide/replay_from_python.md run, and its listings are as it says."""
 import difflib
 import unittest
 

@@ -19,7 +19,7 @@ namespace troop::simulation {
 //   - what was acknowledged is there; where that means the disk, also after any death of the shard;
 //   - an actor's weights never grow older; a learner's checkpoints neither, while it lives;
 //   - a learner goes on from the newest checkpoint that its predecessor wrote, or a later one; not
-//     where one that was replaced wrote since (docs/guarantees.md, "Not promised");
+//     where one that was replaced wrote since (docs/design/guarantees.md, "Not promised");
 //   - a gradient that a parameter shard has answered for is in it after a takeover, and is applied
 //     no second time; where a shard comes back from disk its course grows, and newer ones may go.
 // The first breach is kept, in words.

@@ -109,7 +109,7 @@ TEST_F(BadNumbersTest, ARunThatSkippedMostOfItsUpdatesHasFailed) {
 
 class BadForEverTest : public BadNumbersTest, public testing::WithParamInterface<const char*> {};
 
-// The exit code of a run that failed, and on the standard error why: docs/commands.md.
+// The exit code of a run that failed, and on the standard error why: docs/reference/commands.md.
 TEST_P(BadForEverTest, EndsTheRunWithTheReason) {
   const std::string place = GetParam();
   const auto troop = TrainWith(place + ":30+", {"fleet.restarts_max=2"});

@@ -177,15 +177,15 @@ class TidyTest(unittest.TestCase):
         numbers = readme.numbers_of(self.root / "bench/results")
         self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
         evidence = f"{readme.GAMES_BEGIN}\n{games.document()}\n{readme.GAMES_END}\n"
-        self.write("docs/evidence.md", evidence)
+        self.write("docs/design/evidence.md", evidence)
         self.expect("readme")
         self.write("README.md", f"{readme.BEGIN}\n| 7 |\n{readme.END}\n[x](docs/none.md)\n")
         self.expect("readme", "README.md:1: its numbers differ", "docs/none.md")
         self.write("README.md", "no numbers\n")
         self.expect("readme", "README.md:1: the markers")
         self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
-        self.write("docs/evidence.md", evidence.replace("9.2", "9.3"))
-        self.expect("readme", "docs/evidence.md:1: its numbers differ")
+        self.write("docs/design/evidence.md", evidence.replace("9.2", "9.3"))
+        self.expect("readme", "docs/design/evidence.md:1: its numbers differ")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ complete -c troop -n '__fish_seen_subcommand_from eval play plot resume dashboar
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'Print only the key names'
-complete -c troop -n '__fish_seen_subcommand_from config' -l markdown -d 'Print docs/config.md'
+complete -c troop -n '__fish_seen_subcommand_from config' -l markdown -d 'Print docs/reference/config.md'
 complete -c troop -n '__fish_seen_subcommand_from config' -l check -rF -d 'Print a resolved config'
 complete -c troop -n '__fish_seen_subcommand_from role' -l index -x -d 'Index of the role'
 complete -c troop -n '__fish_seen_subcommand_from role' -l coordinator -x -d 'Coordinator endpoint'

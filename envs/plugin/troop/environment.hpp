@@ -1,5 +1,5 @@
 // A class as an environment for Troop, in a shared library of its own. C++17, header-only; the C
-// interface below it is troop_env.h. Step by step: docs/environments.md.
+// interface below it is troop_env.h. Step by step: docs/guide/environments.md.
 //
 //   class Corridor {
 //    public:
