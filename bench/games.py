@@ -113,7 +113,7 @@ TITLES = {
               f"{PUBLISHED}",
     "long": f"Five million agent steps, ε = 0.1, 100 episodes; published: {PUBLISHED}",
     "ablations": "Breakout, 300,000 agent steps, one thing changed, ε = 0.1, 100 episodes",
-    "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from so many environments",
+    "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from N environments",
     "speed": f"Breakout, an update of 32 a step, on {CORES} cores: seconds until 100 episodes with "
              f"ε = 0.1 bring {GAMES['Breakout']}",
 }

@@ -1,10 +1,14 @@
-"""README's numbers, made from bench/results/*.jsonl."""
+"""The measured tables of README.md and docs/benchmarks.md, made from bench/results/*.jsonl.
+
+README has a dozen headline rows (HEADLINES), docs/benchmarks.md a section for each suite."""
 import json
 
 import games
 from harness import BenchError
 
+BENCHMARKS = "docs/benchmarks.md"
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+HEADLINES_BEGIN, HEADLINES_END = "<!-- headlines:begin -->", "<!-- headlines:end -->"
 GAMES_BEGIN, GAMES_END = "<!-- games:begin -->", "<!-- games:end -->"
 SUITES = ("env", "nn", "supervised", "imdb", "learn", "games", "pong", "gorila", "e2e",
           "replay", "collective", "paramserver", "codec", "sharding", "text", "faults", "soak",
@@ -17,6 +21,68 @@ TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised tra
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
           "sharding": "Sharding of parameters", "text": "Tokens",
           "faults": "Faults", "soak": "Soak", "fleet": "Fleets"}
+# One sentence per suite: what its rows mean.
+ABOUT = {
+    "env": "Agent steps or frames per second of 8 or 64 copies of an environment on one core, "
+           "compared with other vector environments; `plugin-*` compares a plug-in with the same "
+           "code inside Troop, and the crash rows give the speed of a run whose environments crash "
+           "over that of one whose environments do not.",
+    "nn": "Time of a forward pass, or of a whole training step, on one core at batch size b; "
+          "`nature` is the network of Mnih et al. (2015).",
+    "supervised": "Time of one training step on reviews on one core: BERT-base cut to two layers, "
+                  "and the LSTM classifier.",
+    "imdb": "Accuracy on the 25,000 IMDB test reviews (`right`), the training time, and what "
+            "data-parallel (DP, `mesh.dp`) and tensor-parallel (TP, `mesh.tp`) training cost; "
+            "`efficiency` is the speed of two learners over twice that of one.",
+    "learn": "Mean return of the final evaluation and wall-clock time of the whole training "
+             "command on small problems, as the median over seeds, which must have solved them; "
+             "`worst return` is that of the worst seed.",
+    "games": "Return in the MinAtar-compatible games and the published DQN results, and "
+             "wall-clock time compared with Stable-Baselines3 with the same network and one update "
+             "per step.",
+    "pong": "Return and duration of one training on Atari Pong from pixels.",
+    "gorila": "Return of Gorila with four bundles and of Ape-X (the peer), and of Gorila with a "
+              "slow learner and corrupted gradients compared with Gorila without them: with `wild` "
+              "faults loss and gradient are wrong, with `sly` faults the gradient alone; "
+              "`guarded` runs drop stale and outlying gradients.",
+    "e2e": "Agent steps per second of a whole training, acting and learning included.",
+    "replay": "Throughput, latency and memory of the replay: `tree` is the sum tree alone, "
+              "`process` sampling within one process, `service` and `actors` a replay server, "
+              "`durable` one with a journal on disk, `churn` and `limiter` checks of exactness.",
+    "collective": "Time of an all-reduce of 25 million or 256 floats over 2 or 4 ranks, from the "
+                  "`kill -9` of a rank to the error on the last survivor, and until a new group "
+                  "has done its first all-reduce.",
+    "paramserver": "Time to push a gradient to one parameter shard and to pull the parameters, "
+                   "over shared memory or TCP.",
+    "codec": "Size, final loss and accuracy of training with compressed and with dense "
+             "gradients, and the time to encode and to add 100 MB.",
+    "sharding": "Step time of synchronous training with parameters sharded by layer or by equal "
+                "memory, compared with a model of the step time and published measurements.",
+    "text": "Time to tokenize the 50,000 labelled IMDB reviews on one core.",
+    "faults": "How soon a killed or stopped role is detected and replaced, and what that costs.",
+    "soak": "Forty minutes of a fleet without and with the kill of a random role every ten "
+            "seconds; no memory may leak and the score must stay.",
+    "fleet": "Start time of 64 actors, load of the coordinator with 1,000 members, the cost of "
+             "encryption, and recovery in a Slurm job.",
+}
+# Rows of README: (suite, case, metric, text).
+HEADLINES = (
+    ("env", "breakout-64", "steps_per_s", "MinAtar Breakout, steps/s on one core"),
+    ("env", "ale-pong-8", "frames_per_s", "Atari Pong, frames/s on one core"),
+    ("nn", "nature_step_b512_fp32", "time", "DQN network, training step of 512, one core"),
+    ("supervised", "bert2_8x256_bf16", "step", "BERT of two layers, training step in bf16"),
+    ("learn", "CartPole-v1", "wall_s", "CartPole, whole training"),
+    ("games", "speed: Breakout, 1,000,000 steps", "wall_s",
+     "MinAtar Breakout, training of a million steps"),
+    ("games", "long: Asterix, 5,000,000 steps", "return",
+     "MinAtar Asterix, return after five million steps"),
+    ("replay", "tree-draw-weighted-2^20-warm", "ns_per_item", "Prioritized sampling, per item"),
+    ("replay", "service-atari-tcp", "inserts_per_s", "Replay server, Atari items inserted/s"),
+    ("replay", "memory-atari-lz4", "bytes_per_item", "Replay memory per Atari item"),
+    ("collective", "tcp-25M-4", "time", "All-reduce of 25 M floats, 4 ranks over TCP"),
+    ("paramserver", "push-pull-100MB", "time", "Push and pull of 100 MB"),
+    ("text", "bert-uncased-imdb", "time", "Tokenizing 50,000 reviews for BERT"),
+)
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 
@@ -44,7 +110,7 @@ def machine_line(machine):
 
 
 def table(rows):
-    lines = ["| case | metric | Troop | peer | its figure | ratio |", "|---|---|--:|---|--:|--:|"]
+    lines = ["| case | metric | Troop | peer | peer value | ratio |", "|---|---|--:|---|--:|--:|"]
     for row in rows:
         peer = f"{row['peer']} {row['peer_version']}" if row["peer"] else "–"
         ratio = f"{row['ratio']:.3g}×" if row["ratio"] else "–"
@@ -61,8 +127,8 @@ def read_rows(path):
 
 
 def brief(rows):
-    """Of each case and metric the best peer's row; not those of cold caches, and of games what
-    docs/design/evidence.md does not say better."""
+    """The row of the best peer for each case and metric, without those of cold caches and without
+    the rows of games that docs/design/evidence.md has with their intervals."""
     best = {}
     for row in rows:
         key = (row["case"], row["metric"])
@@ -74,18 +140,29 @@ def brief(rows):
 
 
 def numbers_of(results):
-    """The Markdown between README's markers for a folder of results."""
+    """The sections of docs/benchmarks.md for a folder of results."""
     parts = []
-    said = None
     for suite in SUITES:
         rows = read_rows(results / f"{suite}.jsonl")
-        if not rows:
-            continue
-        line = machine_line(rows[0]["machine"])
-        parts.append(f"**{TITLES[suite]}**" + ("" if line == said else f" {line}"))
-        parts.append(table(brief(rows)))
-        said = line
+        if rows:
+            parts += [f"## {TITLES[suite]}", ABOUT[suite], machine_line(rows[0]["machine"]),
+                      table(brief(rows))]
     return "\n\n".join(parts) if parts else NONE
+
+
+def headlines_of(results):
+    """README's table. A headline without a result is left out; one without a peer is an error."""
+    lines = ["| what | Troop | peer | ratio |", "|---|--:|---|--:|"]
+    for suite, case, metric, text in HEADLINES:
+        for row in brief(read_rows(results / f"{suite}.jsonl")):
+            if (row["case"], row["metric"]) == (case, metric):
+                if not row["ratio"]:
+                    raise BenchError(f"README.md: the headline {suite}/{case} has no peer")
+                peer = (f"{human(row['peer_value'], row['unit'])} "
+                        f"({row['peer']} {row['peer_version']}".rstrip() + ")")
+                lines.append(f"| {text} | {human(row['value'], row['unit'])} | {peer} "
+                             f"| {row['ratio']:.3g}× |")
+    return "\n".join(lines)
 
 
 def between(text, begin, end, inside):
@@ -94,10 +171,11 @@ def between(text, begin, end, inside):
 
 
 def made(root):
-    """{path: its text} of all that is made from bench/results."""
+    """{path: text} of the pages with tables that are made from bench/results."""
     texts = {}
     for name, begin, end, inside in (
-            ("README.md", BEGIN, END, numbers_of(root / "bench/results")),
+            ("README.md", HEADLINES_BEGIN, HEADLINES_END, headlines_of(root / "bench/results")),
+            (BENCHMARKS, BEGIN, END, numbers_of(root / "bench/results")),
             ("docs/design/evidence.md", GAMES_BEGIN, GAMES_END, games.document())):
         text = (root / name).read_text(encoding="utf-8")
         if begin not in text or end not in text:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, headers, includes, types, files, format, readme. Prints one line per violation,
+Rules: layers, headers, includes, types, files, format, readme, docs. Prints one line per violation,
 `path:line: what is wrong and what to do`, and exits 1 if there is any. tidy_test.py,
-includes_test.py and one_definition_test.py plant violations and see each one found.
+includes_test.py, one_definition_test.py and docs_links_test.py plant violations and check that
+each one is found.
 """
 import argparse
 import concurrent.futures
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 
+from docs_links import check_docs
 from includes import check_includes
 from one_definition import check_types
 
@@ -54,7 +56,7 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 # Another version formats some lines differently. This is Debian 12's.
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
-RULES = ("layers", "headers", "includes", "types", "files", "format", "readme")
+RULES = ("layers", "headers", "includes", "types", "files", "format", "readme", "docs")
 SKIPPED = 77   # the exit code
 
 
@@ -344,8 +346,7 @@ def check_format(root):
 # --- readme ---------------------------------------------------------------------------------------
 
 def check_readme(root):
-    """Numbers in README and docs are those of bench/results, and the files that README names
-    exist."""
+    """The measured values in README and docs are those of bench/results."""
     sys.path.insert(0, str(root / "bench"))
     from harness import BenchError  # pylint: disable=import-outside-toplevel
     from readme import made  # pylint: disable=import-outside-toplevel
@@ -355,9 +356,6 @@ def check_readme(root):
                 yield f"{name}:1: its numbers differ from bench/results: run bench/run --readme"
     except BenchError as error:
         yield str(error).replace(":", ":1:", 1)
-    for target in re.findall(r"\]\(([^)#:]+)\)", read(root / "README.md")):
-        if not (root / target).exists():
-            yield f"README.md:1: links to {target}, which does not exist"
 
 
 def violations(rule, root, build=None, compiler="c++"):
@@ -373,6 +371,8 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_files(root, build))
     if rule == "format":
         return list(check_format(root))
+    if rule == "docs":
+        return list(check_docs(root, tracked(root)))
     return list(check_readme(root))
 
 

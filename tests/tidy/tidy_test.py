@@ -174,16 +174,25 @@ class TidyTest(unittest.TestCase):
         sys.path.insert(0, str(self.root / "bench"))
         import games  # pylint: disable=import-outside-toplevel
         import readme  # pylint: disable=import-outside-toplevel
-        numbers = readme.numbers_of(self.root / "bench/results")
-        self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
+        results = self.root / "bench/results"
+        headlines = readme.headlines_of(results)
+        good = f"{readme.HEADLINES_BEGIN}\n{headlines}\n{readme.HEADLINES_END}\n"
+        numbers = f"{readme.BEGIN}\n{readme.numbers_of(results)}\n{readme.END}\n"
+        self.write("README.md", good)
+        self.write("docs/benchmarks.md", numbers)
         evidence = f"{readme.GAMES_BEGIN}\n{games.document()}\n{readme.GAMES_END}\n"
         self.write("docs/design/evidence.md", evidence)
         self.expect("readme")
-        self.write("README.md", f"{readme.BEGIN}\n| 7 |\n{readme.END}\n[x](docs/none.md)\n")
-        self.expect("readme", "README.md:1: its numbers differ", "docs/none.md")
+        self.write("README.md", good.replace("83.1×", "83.2×"))
+        self.expect("readme", "README.md:1: its numbers differ")
         self.write("README.md", "no numbers\n")
         self.expect("readme", "README.md:1: the markers")
-        self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
+        self.write("README.md", good)
+        self.write("docs/benchmarks.md", f"{readme.BEGIN}\n| 7 |\n{readme.END}\n")
+        self.expect("readme", "docs/benchmarks.md:1: its numbers differ")
+        self.write("docs/benchmarks.md", "no numbers\n")
+        self.expect("readme", "docs/benchmarks.md:1: the markers")
+        self.write("docs/benchmarks.md", numbers)
         self.write("docs/design/evidence.md", evidence.replace("9.2", "9.3"))
         self.expect("readme", "docs/design/evidence.md:1: its numbers differ")
 
