@@ -8,12 +8,12 @@
 #include <cstring>
 #include <functional>
 
+#include "apps/exit_code.h"
 #include "apps/sync_cases.h"
 #include "apps/sync_hogwild.h"
 #include "apps/sync_ranks.h"
 #include "apps/sync_replay.h"
 #include "apps/sync_shards.h"
-#include "apps/train.h"
 #include "core/json.h"
 
 namespace troop {

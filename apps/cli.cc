@@ -15,6 +15,7 @@
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
 #include "apps/error_line.h"
+#include "apps/exit_code.h"
 #include "apps/experiment_flags.h"
 #include "apps/guarded_texts.h"
 #include "apps/health.h"
@@ -36,7 +37,7 @@
 #include "apps/status_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
-#include "apps/train.h"
+#include "apps/train_command.h"
 #include "core/config_hint.h"
 #include "core/heap.h"
 #include "core/log.h"
@@ -85,7 +86,7 @@ int GoOn(TrainArguments a, const Config& config) {
   const Result<Standing> standing = StandingOf(path);
   if (!standing.ok()) return Complain(standing.status());
   a.options.overwrite = true;  // a run without a checkpoint is discarded
-  if (*standing == Standing::kNew) return Train(config, a.options);
+  if (*standing == Standing::kNew) return TrainOnEngine(config, a.options);
   const Result<Config> was = ReadRunConfig(path, {});
   if (!was.ok()) return Complain(was.status());
   for (std::string& key : LargerBudget(config, *was)) a.overrides.push_back(std::move(key));
@@ -101,7 +102,7 @@ int RunTrain(const TrainArguments& a) {
   }
   Complete(a, &*config);
   if (a.go_on && config->fleet.engine == "local") return GoOn(a, *config);
-  return Train(*config, a.options);
+  return TrainOnEngine(*config, a.options);
 }
 
 int RunResume(TrainArguments a) {
@@ -115,7 +116,7 @@ int RunResume(TrainArguments a) {
     return kExitOk;
   }
   a.options.resume = true;
-  return Train(*config, a.options);
+  return TrainOnEngine(*config, a.options);
 }
 
 int RunReplay(const TrainArguments& a) {

@@ -31,20 +31,6 @@ constexpr Duration kLeft = Seconds(3);
 
 }  // namespace
 
-const char* PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kRunning:
-      return "running";
-    case Phase::kDraining:
-      return "draining";
-    case Phase::kEvaluating:
-      return "evaluating";
-    case Phase::kDone:
-      return "done";
-  }
-  return "unknown";
-}
-
 MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
   MetricSnapshot counters;
   for (const auto& [name, value] : metrics) {

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "apps/exit_code.h"
 #include "apps/host.h"
-#include "apps/train.h"
 
 namespace troop {
 

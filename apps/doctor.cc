@@ -20,12 +20,12 @@
 #include <sstream>
 
 #include "apps/endpoints.h"
+#include "apps/exit_code.h"
 #include "apps/http_server.h"
 #include "apps/machine.h"
 #include "apps/preflight.h"
 #include "apps/run_folder.h"
 #include "apps/serial_fleet.h"
-#include "apps/train.h"
 #include "core/time.h"
 #include "learners/review_data.h"
 #include "learners/supervised.h"

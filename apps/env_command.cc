@@ -12,7 +12,7 @@
 #include "apps/env_project.h"
 #include "apps/env_speed.h"
 #include "apps/error_line.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "core/config.h"
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/train.h"
+#include "apps/exit_code.h"
 
 namespace troop {
 

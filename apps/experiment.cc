@@ -17,13 +17,13 @@
 
 #include "apps/child_process.h"
 #include "apps/error_line.h"
+#include "apps/exit_code.h"
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/parallel_results.h"
 #include "apps/plan.h"
 #include "apps/run_folder.h"
 #include "apps/shaped_links.h"
-#include "apps/train.h"
 #include "core/storage.h"
 #include "learners/review_data.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "core/json.h"
 
 namespace troop {

@@ -12,11 +12,11 @@
 
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
+#include "apps/exit_code.h"
 #include "apps/health.h"
 #include "apps/host.h"
 #include "apps/live_run.h"
 #include "apps/supervisor.h"
-#include "apps/train.h"
 #include "core/log.h"
 #include "core/version.h"
 #include "net/codec.h"

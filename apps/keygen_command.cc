@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "net/keys.h"
 
 namespace troop {

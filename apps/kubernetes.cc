@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/exit_code.h"
 #include "apps/kubernetes_pod.h"
 #include "apps/run_folder.h"
 #include "apps/serial_fleet.h"

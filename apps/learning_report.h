@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "apps/coordinator.h"
 #include "apps/plan.h"
+#include "apps/run_state.h"
 #include "core/config.h"
 
 namespace troop {

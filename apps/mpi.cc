@@ -18,6 +18,7 @@
 
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
+#include "apps/exit_code.h"
 #include "apps/run_folder.h"
 #include "apps/slurm_command.h"
 #include "core/json.h"

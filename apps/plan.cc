@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/exit_code.h"
 #include "apps/machine.h"
-#include "apps/train.h"
 #include "core/phase_progress.h"
 #include "core/time.h"
 #include "learners/device_profile.h"

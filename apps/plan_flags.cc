@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "apps/error_line.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 
 namespace troop {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "apps/counted.h"
 #include "apps/curve.h"
+#include "apps/exit_code.h"
 #include "apps/sweep_results.h"
-#include "apps/train.h"
 #include "core/storage.h"
 
 namespace troop {

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <memory>
 
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "learners/text_predictor.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/coordinator.h"
 #include "apps/role_view.h"
 #include "apps/run_rates.h"
+#include "apps/run_state.h"
 
 namespace troop {
 

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "apps/endpoints.h"
+#include "apps/exit_code.h"
 #include "apps/host.h"
 #include "apps/machine.h"
-#include "apps/train.h"
 #include "core/executor.h"
 #include "core/log.h"
 #include "core/storage.h"

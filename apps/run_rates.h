@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "apps/coordinator.h"
+#include "apps/run_state.h"
 #include "core/time.h"
 
 namespace troop {

@@ -3,8 +3,9 @@
 #include <memory>
 #include <optional>
 
-#include "apps/coordinator.h"
 #include "apps/run_rates.h"
+#include "apps/run_state.h"
+#include "core/config.h"
 #include "core/storage.h"
 #include "core/time.h"
 

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "apps/exit_code.h"
 #include "apps/fleet_seats.h"
 #include "apps/live_run.h"
 #include "apps/run_folder.h"
-#include "apps/train.h"
 #include "net/codec.h"
 #include "net/control.h"
 

@@ -20,7 +20,7 @@
 #include <sstream>
 
 #include "apps/child_process.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 
 namespace troop {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "actors/evaluator_node.h"
 #include "apps/counted.h"
+#include "apps/exit_code.h"
 #include "apps/picture.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
-#include "apps/train.h"
 #include "core/json.h"
 #include "core/phase_progress.h"
 #include "learners/checkpoint.h"

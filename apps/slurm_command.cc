@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "apps/child_process.h"
+#include "apps/exit_code.h"
 #include "apps/machine.h"
 #include "apps/run_folder.h"
 #include "apps/slurm_fleet.h"

@@ -13,12 +13,12 @@
 
 #include "apps/ended_run.h"
 #include "apps/endpoints.h"
+#include "apps/exit_code.h"
 #include "apps/live_run.h"
 #include "apps/problem.h"
 #include "apps/run_catalog.h"
 #include "apps/run_folder.h"
 #include "apps/standing.h"
-#include "apps/train.h"
 #include "core/json.h"
 #include "core/storage.h"
 #include "net/codec.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "apps/child_process.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "core/log.h"
 #include "net/keys.h"
 

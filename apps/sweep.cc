@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/child_process.h"
+#include "apps/exit_code.h"
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/problem.h"
@@ -19,7 +20,6 @@
 #include "apps/run_rates.h"
 #include "apps/standing.h"
 #include "apps/sweep_results.h"
-#include "apps/train.h"
 
 namespace troop {
 namespace {

@@ -16,19 +16,17 @@
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/error_line.h"
+#include "apps/exit_code.h"
 #include "apps/host.h"
-#include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
 #include "apps/metrics_server.h"
-#include "apps/mpi.h"
 #include "apps/preflight.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/run_recorder.h"
 #include "apps/serial_run.h"
-#include "apps/slurm_command.h"
 #include "apps/slurm_fleet.h"
 #include "apps/standing.h"
 #include "apps/supervisor.h"
@@ -545,29 +543,8 @@ void ProcessFleet::WatchMembers(Time now) {
 
 }  // namespace
 
-int ExitCodeFor(const Status& status) {
-  switch (status.code()) {
-    case Code::kOk:
-      return kExitOk;
-    case Code::kInvalidArgument:
-    case Code::kNotFound:
-    case Code::kOutOfRange:
-      return kExitUsage;
-    case Code::kAlreadyExists:
-      return kExitInUse;
-    case Code::kDataLoss:
-      return kExitDamaged;
-    default:
-      return kExitFailed;
-  }
-}
-
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
-  if (config.fleet.engine == "kubernetes") return WriteForKubernetes(config, options);
-  const bool here = options.slurm != nullptr || options.learners_elsewhere;
-  if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
-  if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
   if (const Status able = CheckStart(&config, options.dry_run); !able.ok()) {
     const int code = PrintError(able);
     return code == kExitFailed ? kExitUsage : code;

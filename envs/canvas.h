@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "envs/environment.h"
+#include "core/picture.h"
 
 namespace troop {
 
@@ -26,12 +26,12 @@ class Canvas {
   // A thick line with round ends.
   void Line(double x0, double y0, double x1, double y1, double thickness, Color color);
   // REQUIRES: called last.
-  Environment::Picture Take() { return std::move(picture_); }
+  Picture Take() { return std::move(picture_); }
 
  private:
   template <class Inside>
   void Paint(double left, double right, double bottom, double top, Color color, Inside inside);
-  Environment::Picture picture_;
+  Picture picture_;
   Window window_;
 };
 

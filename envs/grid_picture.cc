@@ -4,10 +4,10 @@
 
 namespace troop {
 
-Environment::Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors) {
+Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors) {
   TROOP_CHECK(int(colors.size()) == rows * columns, "{} colors for {} x {} cells", colors.size(),
               rows, columns);
-  Environment::Picture picture{columns * kCellPixels, rows * kCellPixels, {}};
+  Picture picture{columns * kCellPixels, rows * kCellPixels, {}};
   picture.rgb.reserve(std::size_t(3) * picture.width * picture.height);
   for (int y = 0; y < picture.height; ++y) {
     for (int x = 0; x < picture.width; ++x) {

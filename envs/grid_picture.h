@@ -9,6 +9,6 @@ namespace troop {
 
 // The picture of a board: each cell a square of kCellPixels. `colors`: [rows * columns].
 inline constexpr int kCellPixels = 8;
-Environment::Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors);
+Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors);
 
 }  // namespace troop

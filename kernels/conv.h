@@ -3,23 +3,10 @@
 #include <memory>
 
 #include "kernels/layer_kernel.h"
+#include "kernels/shapes.h"
 
 namespace troop {
 
-// Square kernel, no padding:
-// y[b, p, q, o] = activation(Σ_{r,s,c} w[o, r, s, c] x[b, p·stride + r, q·stride + s, c] +
-// bias[o]). x: [batch, height, width, channels]; w: [filters, kernel, kernel, channels]; y: [batch,
-// out_height, out_width, filters].
-struct ConvShape {
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t channels = 0;
-  std::int64_t filters = 0;
-  std::int64_t kernel = 1;
-  std::int64_t stride = 1;
-  std::int64_t out_height() const { return (height - kernel) / stride + 1; }
-  std::int64_t out_width() const { return (width - kernel) / stride + 1; }
-};
 // REQUIRES: kernel <= height, width; all sizes positive.
 std::unique_ptr<LayerKernel> MakeConvKernel(const ConvShape& shape, const KernelOptions& options);
 

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "kernels/conv.h"
-#include "kernels/gemm.h"
+#include "kernels/layer_kernel.h"
+#include "kernels/shapes.h"
 
 // The layers as oneDNN computes them. This file keeps dnnl.hpp out of all headers.
 namespace troop {

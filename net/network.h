@@ -8,10 +8,11 @@
 
 #include "core/status.h"
 #include "core/time.h"
-#include "net/keys.h"
 #include "net/message.h"
 
 namespace troop {
+
+class KeyRing;  // net/keys.h
 
 using Ticket = std::uint64_t;  // of one call on one channel; 0: none
 

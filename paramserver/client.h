@@ -8,14 +8,9 @@
 #include "core/time.h"
 #include "core/trajectory.h"
 #include "net/network.h"
+#include "paramserver/weight_snapshot.h"
 
 namespace troop {
-
-// All parameters of a model at one version: [P] f32.
-struct WeightSnapshot {
-  std::uint64_t version = 0;  // from 1; grows with the learner's updates; 0: none
-  Buffer value;
-};
 
 // Sends a learner's weights to the parameter server. Owner: the learner's node thread. Only the
 // newest version matters: while a publish is in flight, newer ones replace each other and the last

@@ -15,13 +15,13 @@
 #include "core/status.h"
 #include "nn/optimizer.h"
 #include "nn/shared_arena.h"
-#include "paramserver/client.h"
 #include "paramserver/gradient_codec.h"
 #include "paramserver/lent_floats.h"
 #include "paramserver/push_guards.h"
 #include "paramserver/push_ledger.h"
 #include "paramserver/shard_map.h"
 #include "paramserver/sync_policy.h"
+#include "paramserver/weight_snapshot.h"
 
 namespace troop {
 

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "apps/cli.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 #include "core/storage.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised.h"

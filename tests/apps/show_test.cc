@@ -10,10 +10,10 @@
 #include <set>
 
 #include "apps/coordinator.h"
+#include "apps/exit_code.h"
 #include "apps/picture.h"
 #include "apps/run_folder.h"
 #include "apps/show.h"
-#include "apps/train.h"
 #include "core/json.h"
 #include "tests/core/temp_folder.h"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "net/keys.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "apps/cli.h"
-#include "apps/train.h"
+#include "apps/exit_code.h"
 
 namespace troop {
 namespace {

@@ -10,7 +10,7 @@ namespace {
 constexpr Color kWhite{255, 255, 255}, kRed{200, 0, 0};
 
 // Rows of '#' (red) and '.' (the background).
-std::string Text(const Environment::Picture& picture) {
+std::string Text(const Picture& picture) {
   std::string text;
   for (int y = 0; y < picture.height; ++y) {
     for (int x = 0; x < picture.width; ++x) {
@@ -43,7 +43,7 @@ TEST(CanvasTest, WhatLiesOutsideIsCutOff) {
 }
 
 TEST(GridPictureTest, EveryCellIsASquare) {
-  const Environment::Picture picture = DrawBoard(2, 3, {kWhite, kRed, kWhite, kRed, kRed, kWhite});
+  const Picture picture = DrawBoard(2, 3, {kWhite, kRed, kWhite, kRed, kRed, kWhite});
   EXPECT_EQ(picture.width, 3 * kCellPixels);
   EXPECT_EQ(picture.height, 2 * kCellPixels);
   const std::string text = Text(picture);
