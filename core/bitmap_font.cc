@@ -1,9 +1,10 @@
+// Implements FindGlyph with a dot-matrix font of printable ASCII.
 #include "core/bitmap_font.h"
 
 namespace troop {
 namespace {
 
-// From ' ' to '~'. The shapes are those of dot-matrix displays.
+// Glyphs from ' ' to '~', in the shapes of dot-matrix displays.
 constexpr Glyph kGlyphs[] = {
     {0x00, 0x00, 0x00, 0x00, 0x00}, {0x00, 0x00, 0x5F, 0x00, 0x00},  //   !
     {0x00, 0x07, 0x00, 0x07, 0x00}, {0x14, 0x7F, 0x14, 0x7F, 0x14},  // " #

@@ -5,10 +5,11 @@
 
 namespace troop {
 
-// A glyph of 5 x 8 dots: five columns, the lowest bit at the top, the highest below the base line.
+// A glyph of 5 x 8 dots: five columns, with the lowest bit at the top and the highest below the
+// baseline.
 using Glyph = std::array<std::uint8_t, 5>;
 inline constexpr int kGlyphWidth = 5, kGlyphHeight = 8;
-// Of printable ASCII; anything else is an empty box.
+// Returns the glyph of a printable ASCII character; an empty box for all other characters.
 const Glyph& FindGlyph(char c);
 
 }  // namespace troop

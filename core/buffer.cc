@@ -1,3 +1,4 @@
+// Implements Buffer and MutableBuffer: aligned allocation, copies and slices.
 #include "core/buffer.h"
 
 #include <sys/mman.h>
@@ -10,7 +11,7 @@
 namespace troop {
 
 void CheckBufferView(const void* data, std::size_t size, std::size_t element, std::size_t align) {
-  TROOP_CHECK(size % element == 0, "{} bytes are no whole number of {}-byte elements", size,
+  TROOP_CHECK(size % element == 0, "{} bytes are not a multiple of {}-byte elements", size,
               element);
   TROOP_CHECK(reinterpret_cast<std::uintptr_t>(data) % align == 0, "bytes are not {}-aligned",
               align);
@@ -24,6 +25,7 @@ Buffer Buffer::Copy(std::span<const std::byte> bytes) {
 
 Buffer Buffer::Copy(std::string_view text) { return Copy(std::as_bytes(std::span(text))); }
 
+// The two comparisons can't overflow, unlike offset + size.
 Buffer Buffer::Slice(std::size_t offset, std::size_t size) const {
   TROOP_CHECK(offset <= this->size() && size <= this->size() - offset,
               "slice [{}, {} + {}) of {} bytes", offset, offset, size, this->size());
@@ -32,13 +34,14 @@ Buffer Buffer::Slice(std::size_t offset, std::size_t size) const {
 
 MutableBuffer::MutableBuffer(std::size_t size) : size_(size) {
   if (size == 0) return;
-  // A batch of pictures is tens of MB: in small pages its TLB misses cost up to a tenth.
+  // Huge pages for large buffers: a batch of images is tens of MB, and TLB misses of small pages
+  // cost up to a tenth of the time.
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t alignment = size >= 2 * kHuge ? kHuge : kAlignment;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   auto* bytes = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
   TROOP_CHECK(bytes != nullptr, "out of memory: {} bytes", size);
-  if (alignment == kHuge) ::madvise(bytes, rounded, MADV_HUGEPAGE);  // a wish
+  if (alignment == kHuge) ::madvise(bytes, rounded, MADV_HUGEPAGE);  // a hint; failure is harmless
   bytes_ = std::shared_ptr<std::byte>(bytes, [](std::byte* b) { std::free(b); });
 }
 

@@ -8,18 +8,18 @@
 
 namespace troop {
 
-// 64 bytes: one cache line, and what AVX-512 loads want.
+// Alignment of buffers: one cache line, and the width of AVX-512 loads.
 inline constexpr std::size_t kAlignment = 64;
 
-// Ref-counted immutable bytes: what a message part, a frame or a snapshot is.
-// Copying and slicing share the bytes. Thread safe as shared_ptr is: copies may live on any thread.
+// Reference-counted immutable bytes: a message part, a frame or a snapshot. Copies and slices share
+// the bytes. Thread safe like shared_ptr: copies may be used on any thread.
 class Buffer {
  public:
   Buffer() = default;
-  // Bytes that `owner` keeps alive and nobody will change.
+  // Wraps bytes that `owner` keeps alive. REQUIRES: nothing modifies them.
   Buffer(std::shared_ptr<const void> owner, std::span<const std::byte> bytes)
       : owner_(std::move(owner)), bytes_(bytes) {}
-  // A private copy, 64-byte aligned. O(n).
+  // Copies into a new 64-byte-aligned buffer. O(n).
   static Buffer Copy(std::span<const std::byte> bytes);
   static Buffer Copy(std::string_view text);
 
@@ -33,7 +33,7 @@ class Buffer {
   // The bytes as T values. REQUIRES: aligned for T, size a multiple of sizeof(T).
   template <class T>
   std::span<const T> as() const;
-  // [offset, offset + size), sharing the bytes. REQUIRES: inside.
+  // Returns [offset, offset + size), sharing the bytes. REQUIRES: within the buffer.
   Buffer Slice(std::size_t offset, std::size_t size) const;
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
@@ -42,12 +42,12 @@ class Buffer {
   std::span<const std::byte> bytes_;
 };
 
-// Writable, 64-byte aligned bytes with one owner, on the way to becoming a Buffer.
+// Writable, 64-byte-aligned bytes with one owner, to be frozen into a Buffer.
 class MutableBuffer {
  public:
   MutableBuffer() = default;
-  explicit MutableBuffer(std::size_t size);  // uninitialised
-  // Bytes of the caller's own kind of memory, 64-byte aligned, that nobody else holds.
+  explicit MutableBuffer(std::size_t size);  // uninitialized
+  // Wraps 64-byte-aligned bytes of another allocator. REQUIRES: no other reference to them.
   MutableBuffer(std::shared_ptr<std::byte> bytes, std::size_t size)
       : bytes_(std::move(bytes)), size_(size) {}
   static MutableBuffer Zeros(std::size_t size);
@@ -58,9 +58,9 @@ class MutableBuffer {
   std::span<std::byte> bytes() { return {bytes_.get(), size_}; }
   template <class T>
   std::span<T> as();
-  // Gives the bytes away as an immutable Buffer; *this becomes empty. No copy.
+  // Converts the bytes to an immutable Buffer without a copy; *this becomes empty.
   Buffer Freeze() &&;
-  // The storage itself, for Tensor.
+  // Releases the storage, for Tensor.
   std::shared_ptr<std::byte> share() && { return std::move(bytes_); }
 
  private:
@@ -68,6 +68,7 @@ class MutableBuffer {
   std::size_t size_ = 0;
 };
 
+// Aborts unless the bytes are aligned and a multiple of the element size.
 void CheckBufferView(const void* data, std::size_t size, std::size_t element, std::size_t align);
 
 template <class T>

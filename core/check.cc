@@ -1,3 +1,4 @@
+// Implements CheckFailed, without fmt so that it works in every build.
 #include "core/check.h"
 
 #include <cstdio>

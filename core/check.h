@@ -1,15 +1,16 @@
 #pragma once
 
-#ifndef TROOP_PLAIN_CHECKS  // a build for a GPU machine, where there is no fmt
+#ifndef TROOP_PLAIN_CHECKS  // build on a GPU machine without fmt
 #include <fmt/core.h>
 #endif
 
 #include <string>
 
-// TROOP_CHECK(condition, "format", args...): a broken promise of ours aborts with file, line, the
-// condition and the message. Misfortunes of the world are Status, never a check.
+// TROOP_CHECK(condition, "format", args...) aborts with file, line, condition and message if an
+// internal invariant is violated. Failures with external causes are a Status, never a check.
 namespace troop {
 
+// Prints the failed check to standard error and aborts.
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition,
                               const std::string& message);
 

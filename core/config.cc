@@ -1,3 +1,5 @@
+// Special members of Config. Compiling them once saves compile time in every file that copies a
+// Config.
 #include "core/config.h"
 
 namespace troop {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files of FindConflicts share.
+// Interface between the config_conflicts_*.cc files, which implement FindConflicts.
 #include <fmt/format.h>
 
 #include <string>
@@ -11,8 +11,11 @@
 
 namespace troop {
 
+// Collects the violated rules about combinations of keys.
 class Conflicts {
  public:
+  // Adds a conflict if `wrong`. keys[0] is the key that the message is about; the message continues
+  // the line "place: key: ".
   template <class... Args>
   void If(bool wrong, std::vector<std::string> keys, fmt::format_string<Args...> format,
           Args&&... args) {
@@ -25,11 +28,11 @@ class Conflicts {
   std::vector<ConfigConflict> found_;
 };
 
-// Learners that agree, and what they learn by: parameter shards, Hogwild, DPG's keys.
+// Checks synchronization and algorithm: parameter shards, Hogwild threads, DPG's keys.
 void CheckAgreement(const Config& c, Conflicts* out);
-// Of runs that learn reviews.
+// Checks the keys of supervised runs.
 void CheckSupervised(const Config& c, Conflicts* out);
-// Slurm, MPI and Kubernetes.
+// Checks the keys of Slurm, MPI and Kubernetes.
 void CheckCluster(const Config& c, Conflicts* out);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements the remedies for unknown config keys: names in other libraries, or the nearest key.
 #include "core/config_hint.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 namespace troop {
 namespace {
 
+// Names in lower case with underscores, as LeafOf normalizes them; sorted.
 constexpr OtherName kOtherNames[] = {
     {"adam_epsilon", "optimizer.epsilon"},
     {"batch_size_per_device", "learner.batch_size"},
@@ -97,12 +99,14 @@ constexpr OtherName kOtherNames[] = {
     {"warmup_ratio", "optimizer.warmup"},
 };
 
+// Normalizes a name: without its section, lower case, underscores.
 std::string LeafOf(std::string_view key) {
   std::string leaf(key.substr(key.rfind('.') + 1));
   for (char& c : leaf) c = c == '-' ? '_' : char(std::tolower(static_cast<unsigned char>(c)));
   return leaf;
 }
 
+// Suggests the nearest name, or how to list all names.
 std::string Hint(std::string_view what, std::string_view word,
                  std::span<const std::string> candidates) {
   const std::string nearest = Nearest(word, candidates);
@@ -120,6 +124,7 @@ std::string_view KeyOfOtherName(std::string_view word) {
   return found == std::end(kOtherNames) ? std::string_view() : found->key;
 }
 
+// A name of another library takes precedence over a near key.
 std::string UnknownKeyHint(std::string_view key, std::span<const std::string> keys) {
   const std::string_view here = KeyOfOtherName(key);
   if (std::ranges::find(keys, here) != keys.end()) {

@@ -6,18 +6,19 @@
 
 namespace troop {
 
+// A setting of another library and the corresponding key.
 struct OtherName {
   std::string_view name, key;
 };
 std::span<const OtherName> OtherNames();
 
-// The key that another library's name of a setting stands for ("lr": optimizer.learning_rate), its
-// section left aside; empty: none is known. The names are those of Stable-Baselines3, RLlib,
+// Returns the key for a setting of another library, ignoring its section ("lr" gives
+// optimizer.learning_rate), or an empty string. The names are those of Stable-Baselines3, RLlib,
 // Tianshou, CleanRL, Acme and transformers.
 std::string_view KeyOfOtherName(std::string_view word);
 
-// What to say of a key, or of a section, that is not among these: "unknown key; ..." with another
-// library's name for it, the nearest one, or where all are listed.
+// Returns the error for a key or section that is not in the list: "unknown key; ..." followed by
+// the equivalent of another library's name, the nearest name, or how to list all names.
 std::string UnknownKeyHint(std::string_view key, std::span<const std::string> keys);
 std::string UnknownSectionHint(std::string_view section, std::span<const std::string> sections);
 

@@ -1,8 +1,7 @@
-// The only file that includes toml++: header-only and without exceptions. Two things in version 3.3
-// turn bad text into undefined behaviour, so they are disarmed:
-// - it asserts (with NDEBUG: assumes) that a table header begins with a letter, and only then
-//   reports `[?]` as the error that it is;
-// - whether U+00A1 to U+0499 are blanks is said to be unreachable; they are not.
+// Implements ParseConfig and LoadConfigFile. Only this file includes toml++ (header-only, no
+// exceptions), with workarounds for undefined behavior of version 3.3 on malformed input: it
+// asserts (with NDEBUG: assumes) that a table header begins with a letter before it reports `[?]`
+// as an error; and it marks a reachable branch about U+00A1 to U+0499 as unreachable.
 #undef NDEBUG
 #define TOML_ASSERT(expression) static_assert(true)
 #define TOML_HEADER_ONLY 1
@@ -42,7 +41,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 1 << 20;
-constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after every line of a file
+constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after the lines of any file
 
 using Place = ConfigPlace;
 using Problems = ConfigProblems;
@@ -83,7 +82,7 @@ bool Convert(const toml::node& node, double* out) {
   if (v) *out = *v;
   return v.has_value();
 }
-// 1e6 is an integer too.
+// Accepts integral floats such as 1e6, which TOML parses as a float.
 bool Convert(const toml::node& node, std::int64_t* out) {
   if (const auto* v = node.as_integer()) {
     *out = v->get();
@@ -110,7 +109,7 @@ std::string_view Type(const ConfigKeyInfo&, const T& value) {
   return TypeName(value);
 }
 
-// Empty when the value is allowed; else what is wrong.
+// Returns an empty string for a valid value, else the problem and its remedy.
 std::string CheckValue(const ConfigKeyInfo& key, double value) {
   if (!key.range.Contains(value)) {
     return fmt::format("{} is out of range; {}",
@@ -118,7 +117,7 @@ std::string CheckValue(const ConfigKeyInfo& key, double value) {
                        DefaultHint(key, Type(key, value)));
   }
   if (key.whole && value != std::floor(value)) {
-    return fmt::format("{} is no whole number; {}", TomlNumber(value),
+    return fmt::format("{} is not an integer; {}", TomlNumber(value),
                        DefaultHint(key, "an integer"));
   }
   return {};
@@ -129,13 +128,13 @@ std::string CheckValue(const ConfigKeyInfo& key, std::int64_t value) {
 }
 std::string CheckValue(const ConfigKeyInfo&, bool) { return {}; }
 std::string CheckValue(const ConfigKeyInfo& key, const std::string& value) {
-  if (value.find('\0') != value.npos) return "has a zero byte, which ends every name and path";
+  if (value.find('\0') != value.npos) return "contains a null byte, which no name or path may have";
   if (key.choices.empty() || std::ranges::count(key.choices, std::string_view(value)) > 0)
     return {};
   return fmt::format("{} is unknown; use {}", TomlString(value), key.RangeText());
 }
 
-// Takes what the entries say into a Config (or a layer), and reports what is wrong.
+// Copies entries into a Config (or a layer or table), and reports invalid ones.
 class Reader final : public ConfigVisitor {
  public:
   Reader(const std::map<std::string, Entry>& entries, std::string prefix, Problems* problems)
@@ -182,7 +181,7 @@ class Reader final : public ConfigVisitor {
     problems_->Add(place, prefix_ + key, message);
     failed_.insert(key);
   }
-  // What the entries of a list are called, how one looks, and the key that each must have.
+  // Noun for the entries of a list, an example, and the key that each entry requires.
   struct ListKind {
     std::string_view what, example, required, required_example;
   };
@@ -210,7 +209,7 @@ Place PlaceOf(const toml::node& node, std::string_view file) {
   return {line, line > 0 ? fmt::format("{}:{}", file, line) : std::string(file), {}};
 }
 
-// The names of all keys, and which of them are strings.
+// The names of all keys and sections, and the keys with string or table values.
 class Names final : public ConfigVisitor {
  public:
   void Visit(const ConfigKeyInfo& key, std::int64_t&) override { Add(key); }
@@ -230,7 +229,7 @@ class Names final : public ConfigVisitor {
   }
   std::vector<std::string> keys;
   std::set<std::string> sections, strings;
-  std::set<std::string> tables;  // whose own keys are anybody's
+  std::set<std::string> tables;  // tables with arbitrary keys (env.options)
 
  private:
   void Add(const ConfigKeyInfo& key) {
@@ -252,7 +251,7 @@ bool Reader::ReadEntry(const toml::node& node, const ListKind& kind, const V& vi
   const toml::table* table = node.as_table();
   if (table == nullptr) {
     problems_->Add(list, name,
-                   fmt::format("{} is no {}; write {}", Describe(node), kind.what, kind.example));
+                   fmt::format("{} is not a {}; use {}", Describe(node), kind.what, kind.example));
     return false;
   }
   Names names;
@@ -286,7 +285,7 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
   const toml::array* array = it->second.node->as_array();
   if (array == nullptr) {
     Fail(it->second.place, std::string(key.name),
-         fmt::format("{} is no list; write [{}]", Describe(*it->second.node), kind.example));
+         fmt::format("{} is not a list; write [{}]", Describe(*it->second.node), kind.example));
     return;
   }
   list->clear();
@@ -303,7 +302,7 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
   }
 }
 
-// Nothing: a date, or a number that is not finite, is in it, or it is nested too deeply.
+// Returns nullopt for dates, non-finite numbers, and more than 32 levels of nesting.
 std::optional<std::string> JsonOf(const toml::node& node, int depth = 0) {
   std::vector<std::string> parts;
   if (depth > 32) return std::nullopt;
@@ -347,7 +346,7 @@ void Reader::ReadOption(const std::string& key, const std::string& name, const t
   if (!value || name.empty()) {
     Fail(place, fmt::format("{}.{}", key, name),
          name.empty() ? "an option needs a name"
-                      : fmt::format("{} is no value of an option; give a number, a string, true, "
+                      : fmt::format("{} is not an option value; give a number, a string, true, "
                                     "false, or a list or table of these",
                                     Describe(node)));
     failed_.insert(key);
@@ -361,7 +360,7 @@ void Reader::ReadOption(const std::string& key, const std::string& name, const t
   }
 }
 
-// The whole table, from a file or an override, or one of its keys from an override.
+// Options are given as one table, or key by key (in overrides).
 void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
   const std::string whole(key.name);
   const auto it = entries_.find(whole);
@@ -369,7 +368,7 @@ void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
     const toml::table* table = it->second.node->as_table();
     if (table == nullptr) {
       Fail(it->second.place, whole,
-           fmt::format("{} is no table; write {{name = value}}", Describe(*it->second.node)));
+           fmt::format("{} is not a table; write {{name = value}}", Describe(*it->second.node)));
       return;
     }
     options.clear();
@@ -384,7 +383,7 @@ void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
     const std::string name = path.substr(whole.size() + 1);
     if (const auto dot = name.find('.'); dot != std::string::npos) {
       Fail(entry.place, path,
-           fmt::format("is part of an option; give {}.{}={{…}} whole", whole, name.substr(0, dot)));
+           fmt::format("is inside an option; set {}.{}={{…}} instead", whole, name.substr(0, dot)));
       continue;
     }
     ReadOption(whole, name, *entry.node, entry.place, &options);
@@ -399,17 +398,17 @@ void Reader::ReadPlainList(const ConfigKeyInfo& key, std::string_view example,
   const toml::array* array = it->second.node->as_array();
   if (array == nullptr) {
     Fail(it->second.place, std::string(key.name),
-         fmt::format("{} is no list; write {}", Describe(*it->second.node), example));
+         fmt::format("{} is not a list; write {}", Describe(*it->second.node), example));
     return;
   }
   std::vector<T> values;
   for (const toml::node& node : *array) {
     T value{};
     const std::string_view type = Type(key, value);
-    const std::string wrong =
-        !Convert(node, &value) ? fmt::format("{} is not {}; a list of {}s is wanted",
-                                             Describe(node), type, type.substr(type.find(' ') + 1))
-                               : CheckValue(key, value);
+    const std::string wrong = !Convert(node, &value)
+                                  ? fmt::format("{} is not {}; give a list of {}s", Describe(node),
+                                                type, type.substr(type.find(' ') + 1))
+                                  : CheckValue(key, value);
     if (!wrong.empty()) return Fail(it->second.place, std::string(key.name), wrong);
     values.push_back(std::move(value));
   }
@@ -422,7 +421,7 @@ class Source {
   Source(const Names& names, std::string_view file, Problems* problems)
       : names_(names), file_(file), problems_(problems) {}
 
-  // Sorts the tree below `node` into known entries and problems.
+  // Sorts the tree under `node` into known entries and problems.
   void Add(const std::string& path, const toml::node& node, const Place& place) {
     const toml::table* table = node.as_table();
     const auto holds = [&](const std::string& key) { return path.starts_with(key + "."); };
@@ -443,7 +442,7 @@ class Source {
  private:
   void AddUnknown(const std::string& path, bool is_table, const Place& place) {
     if (names_.sections.contains(path)) {
-      problems_->Add(place, path, fmt::format("is a section; write [{}] and its keys below", path));
+      problems_->Add(place, path, fmt::format("is a section; write [{}] and then its keys", path));
     } else if (is_table && path.find('.') == std::string::npos) {
       const std::vector<std::string> sections(names_.sections.begin(), names_.sections.end());
       problems_->Add(place, path, UnknownSectionHint(path, sections));
@@ -464,7 +463,7 @@ std::string Trim(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-// Reads a Config out of a file and overrides, step by step; the trees live as long as it does.
+// Builds a Config from a file, then overrides. Owns the parsed trees, to which entries point.
 class Parser {
  public:
   explicit Parser(std::string_view file) : file_(file.empty() ? "config" : file) {}
@@ -480,8 +479,8 @@ class Parser {
     const auto* version = table["version"].as_integer();
     if (version != nullptr && version->get() > kConfigVersion) {
       return InvalidArgument(
-          "{}: version: the file is of version {}, this program reads version {}; use a newer "
-          "troop",
+          "{}: version: the file has version {}, but this program supports up to version {}; use a "
+          "newer troop",
           PlaceOf(*version, file_).text, version->get(), kConfigVersion);
     }
     Source source(names_, file_, &problems_);
@@ -494,11 +493,11 @@ class Parser {
     const Place bare{kCommandLine, "command line", {}};
     const std::size_t equal = text.find('=');
     if (equal == std::string::npos || equal == 0) {
-      problems_.Add(bare, text, "is no override; write key=value, for example seed=7");
+      problems_.Add(bare, text, "is not an override; write key=value, for example seed=7");
       return;
     }
     if (text.find_first_of("\r\n") != std::string::npos) {
-      problems_.Add(bare, TomlString(text), "has more than one line; give each key by itself");
+      problems_.Add(bare, TomlString(text), "has more than one line; give each key separately");
       return;
     }
     const std::string key = Trim(text.substr(0, equal)), value = Trim(text.substr(equal + 1));
@@ -525,7 +524,7 @@ class Parser {
     for (const auto& [key, entry] : source.entries()) places_[key] = entry.place;
   }
 
-  // Null: reported.
+  // Returns null after reporting an error.
   const toml::node* ParseValue(const std::string& key, const std::string& value,
                                const Place& place) {
     const bool quoted = !value.empty() && std::strchr("[{\"'", value[0]) != nullptr;
@@ -543,7 +542,8 @@ class Parser {
     return trees_.emplace_back(std::move(result).table()).get("v");
   }
 
-  // Not about keys that are wrong in themselves.
+  // Blames the first key that was given explicitly. Skips conflicts with a key that is invalid
+  // itself.
   void Report(const ConfigConflict& conflict) {
     const auto plain = [](const std::string& key) { return key.substr(0, key.find('[')); };
     const auto wrong = [&](const std::string& key) { return failed_.contains(plain(key)); };
@@ -589,7 +589,7 @@ Result<Config> LoadConfigFile(const std::string& path, std::span<const std::stri
   file.read(text.data(), std::streamsize(text.size()));
   text.resize(std::size_t(file.gcount()));
   if (text.size() > kFileBytesMax) {
-    return InvalidArgument("{}: larger than {} bytes; that is no configuration", path,
+    return InvalidArgument("{}: larger than {} bytes, the limit for a configuration file", path,
                            kFileBytesMax);
   }
   TROOP_ASSIGN_OR_RETURN(Config config, ParseConfig(text, path, overrides));

@@ -7,11 +7,11 @@
 
 namespace troop {
 
-// Makes a relative env.python that names a file absolute, so that roles, `resume` and later
-// commands find it whatever folder they are started in. It counts from the folder of `config_file`,
-// or else from the working directory; one of the command line from the latter alone. A name without
-// a slash is looked up in PATH when it is started, and a path that is nowhere here stays as it
-// is: it may be one of another machine.
+// Makes a relative path in env.python absolute if the file exists, so that roles, `resume` and
+// later commands find it in any working directory. A path from the file is relative to the folder
+// of `config_file`, then to the working directory; a path from the command line only to the latter.
+// A name without a slash is left for the search in PATH, and a path that does not exist here is
+// kept, because it may exist on another machine.
 void MakePathsAbsolute(const std::string& config_file, std::span<const std::string> overrides,
                        Config* config);
 

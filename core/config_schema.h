@@ -10,7 +10,7 @@
 
 namespace troop {
 
-// The values a number may have. A bound that is "open" is itself not allowed.
+// The permitted range of a number. An open bound is excluded.
 struct ConfigRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -28,20 +28,20 @@ inline ConfigRange AboveUpTo(double low, double high) {
 inline ConfigRange FromBelow(double low, double high) {
   return {.low = low, .high = high, .high_open = true};
 }
-// Whole numbers up to here are exact in a double, with room to add.
+// Upper bound of counts: exact in a double, with room for sums.
 inline constexpr double kConfigMany = 1e15;
 
-// What is known about one key besides its value.
+// Metadata of a key.
 struct ConfigKeyInfo {
-  std::string_view name;                  // "replay.alpha"; of a layer: "units"
-  std::string_view doc;                   // one sentence
+  std::string_view name;                  // full name, "replay.alpha"; in a layer or table: "units"
+  std::string_view doc;                   // description
   ConfigRange range;                      // numbers
-  bool whole = false;                     // a double that must be a whole number
-  std::vector<std::string_view> choices;  // strings; empty: any
-  std::string RangeText() const;          // of range or choices, for people
+  bool whole = false;                     // a double that must be an integer
+  std::vector<std::string_view> choices;  // permitted strings; empty: any
+  std::string RangeText() const;          // range or choices, human-readable
 };
 
-// Sees each key once, in the order of the documentation. Parsing, dumping and documenting are
+// Visits each key once, in the order of the documentation. Parsing, dumping and documenting are
 // visitors, so a key is declared in one place only.
 class ConfigVisitor {
  public:
@@ -56,24 +56,27 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<double>& value) = 0;
 };
+// Visits all keys of a config. The functions after it visit parts of it.
 void VisitConfig(Config& config, ConfigVisitor& visitor);
-void VisitActing(Config& config, ConfigVisitor& visitor);        // the part: actor, inference
-void VisitSupervised(Config& config, ConfigVisitor& visitor);    // the part: data, model, mesh
-void VisitCluster(Config& config, ConfigVisitor& visitor);       // the part: of engines
-void VisitOthers(Config::FleetKeys& c, ConfigVisitor& visitor);  // who joins, and who looks on
+void VisitActing(Config& config, ConfigVisitor& visitor);      // actor, inference
+void VisitSupervised(Config& config, ConfigVisitor& visitor);  // data, model, mesh
+void VisitCluster(Config& config, ConfigVisitor& visitor);     // slurm, kubernetes
+void VisitOthers(Config::FleetKeys& c,
+                 ConfigVisitor& visitor);  // external roles, metrics, dashboard
 void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
 void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& visitor);
 void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 
-// A value that is legal by itself but not beside others. keys[0] is the one to blame.
+// An invalid combination of values that are valid individually. keys[0] is the key to change.
 struct ConfigConflict {
   std::vector<std::string> keys;
-  std::string message;  // what is wrong, and what to do
+  std::string message;  // problem and remedy
 };
+// Returns all invalid combinations.
 std::vector<ConfigConflict> FindConflicts(const Config& config);
 
-// A TOML number or string that reads back as the same value.
+// Format a number or a string as TOML that parses to the same value.
 std::string TomlNumber(double value);
 std::string TomlString(std::string_view text);
 

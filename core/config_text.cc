@@ -1,4 +1,4 @@
-// ToToml, ConfigKeys and ConfigMarkdown: visitors of the schema.
+// Implements ToToml, ConfigKeys and ConfigMarkdown as visitors of the schema.
 #include <fmt/format.h>
 
 #include "core/config_schema.h"
@@ -29,7 +29,8 @@ std::string ValueText(const std::vector<EnvOption>& options) {
   return fmt::format("{{{}}}", fmt::join(texts, ", "));
 }
 
-// Every `key = value` of one layer or table that isn't the default, and its type.
+// One layer or table as an inline TOML table: its keys with non-default values. A first visit, of a
+// default-constructed entry, collects the defaults.
 class EntryDumper final : public ConfigVisitor {
  public:
   template <class T, class Visit>
@@ -56,6 +57,7 @@ class EntryDumper final : public ConfigVisitor {
       defaults_.push_back(std::move(value));
       return;
     }
+    // Both visits see the keys in the same order.
     const std::string& plain = defaults_[next_++];
     if (value != plain) fields_.push_back(fmt::format("{} = {}", key.name, value));
   }
@@ -65,6 +67,7 @@ class EntryDumper final : public ConfigVisitor {
   std::vector<std::string> defaults_, fields_;
 };
 
+// One entry per line, as an inline table with its non-default keys.
 template <class T, class Visit>
 std::string ListText(const std::vector<T>& entries, const Visit& visit) {
   if (entries.empty()) return "[]";
@@ -79,7 +82,7 @@ std::string ValueText(const std::vector<ReplayTableConfig>& tables) {
   return ListText(tables, VisitReplayTable);
 }
 
-// Calls Add(key, type, value as TOML) for each key.
+// Calls Add(key, type, value as TOML) for every key.
 class TextVisitor : public ConfigVisitor {
  public:
   void Visit(const ConfigKeyInfo& key, std::int64_t& value) final {
@@ -112,6 +115,7 @@ class TextVisitor : public ConfigVisitor {
   virtual void Add(const ConfigKeyInfo& key, std::string_view type, const std::string& value) = 0;
 };
 
+// Writes all keys as TOML, grouped into sections.
 class Dumper final : public TextVisitor {
  public:
   std::string text;
@@ -131,6 +135,7 @@ class Dumper final : public TextVisitor {
   std::string section_;
 };
 
+// Collects the descriptions of all keys, with those of layers and tables after their list.
 class Lister final : public TextVisitor {
  public:
   std::string prefix;
@@ -155,18 +160,20 @@ class Lister final : public TextVisitor {
     const bool layers = key.name == "network.layers";
     for (ConfigKey& sub : inner.keys) {
       const std::string& value = sub.default_value;
+      // An empty default or a 0 of a layer means that the key does not apply.
       if ((layers && value == "0") || value == "\"\"") sub.default_value = "";
       keys.push_back(std::move(sub));
     }
   }
 };
 
+// The part of a key before the dot; empty for top-level keys.
 std::string_view Section(std::string_view key) {
   const std::size_t dot = key.find('.');
   return dot == std::string_view::npos ? std::string_view() : key.substr(0, dot);
 }
 
-// A bar ends a cell of a Markdown table.
+// Escapes vertical bars, which separate the cells of a Markdown table.
 std::string EscapeBars(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -176,23 +183,24 @@ std::string EscapeBars(std::string_view text) {
   return out;
 }
 
+// The text of docs/reference/config.md before the tables.
 constexpr std::string_view kIntroduction = R"(# Configuration
 
 <!-- Generated from core/config_schema.cc. Don't edit:
      troop config --markdown > docs/reference/config.md -->
 
-A configuration is a TOML file. Every key below may be left out; it then has its default. Every key
-may also be given after the file, as `key=value`, and the last one wins:
+A configuration is a TOML file. Keys that are omitted have their defaults. Every key can also be
+given after the file name as `key=value`; the last value of a key takes effect:
 
     troop train configs/apex_cartpole.toml learner.batch_size=256 env.id=Acrobot-v1
 
-An unknown key, a wrong type, a value out of range or an impossible combination is an error that
-names file, line and remedy; all of them are shown at once, before any process starts. Integers may
-be written as `1e6`. Steps are agent steps: one action of one environment, however many frames it
-lasts.
+An unknown key, a wrong type, a value out of range or an invalid combination is an error that names
+the file, the line and the remedy. All errors are reported at once, before any process starts.
+Integers may be written as `1e6`. Steps are agent steps: one action of one environment, independent
+of the number of frames it takes.
 
-`version` is the first number of the configuration's version. A new key doesn't change it; a key
-that goes away or means something else does, and a file that is newer than the program is refused.
+`version` is the major version of the configuration format. A new key does not change it; removing a
+key or changing its meaning does. A file with a version newer than the program supports is rejected.
 )";
 
 }  // namespace
@@ -211,6 +219,7 @@ std::vector<ConfigKey> ConfigKeys() {
   return lister.keys;
 }
 
+// One table per section.
 std::string ConfigMarkdown() {
   std::string text(kIntroduction);
   std::string section = "-";

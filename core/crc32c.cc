@@ -1,3 +1,4 @@
+// Implements CRC-32C: with the SSE4.2 instruction in three interleaved streams, or by tables.
 #include "core/crc32c.h"
 
 #include <array>
@@ -16,8 +17,8 @@ constexpr std::uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41, bits reversed
 
 using Table = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// kSlices[k][b]: what byte b adds to the checksum when k more bytes follow it ("slicing by 8",
-// Kounavis & Berry 2005).
+// kSlices[k][b]: contribution of byte b to the checksum when k more bytes follow it ("slicing by
+// 8", Kounavis & Berry 2005).
 constexpr Table MakeSlices() {
   Table table{};
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -35,8 +36,8 @@ constexpr Table MakeSlices() {
 }
 constexpr Table kSlices = MakeSlices();
 
-// The checksum's register after `zeros` zero bytes is a linear function of the register before:
-// as four tables, one for each byte of it.
+// The register after `zeros` zero bytes is a linear function of the register before. It is stored
+// as four tables, one per byte of the register.
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
 constexpr Shift MakeShift(std::size_t zeros) {
@@ -52,6 +53,7 @@ constexpr Shift MakeShift(std::size_t zeros) {
   return shift;
 }
 
+// Applies a shift to a register, byte by byte.
 std::uint32_t Apply(const Shift& shift, std::uint32_t crc) {
   return shift[0][crc & 0xFF] ^ shift[1][crc >> 8 & 0xFF] ^ shift[2][crc >> 16 & 0xFF] ^
          shift[3][crc >> 24];
@@ -65,8 +67,8 @@ std::uint64_t Load64(const std::byte* p) {
 
 #if defined(__x86_64__)
 
-// Length of one of the three streams. The crc32 instruction has a latency of 3 cycles and a
-// throughput of 1, so three independent streams fill it (Gopal et al. 2011).
+// Length of each of the three streams. The crc32 instruction has a latency of 3 cycles and a
+// throughput of 1 per cycle, so three independent streams saturate it (Gopal et al. 2011).
 constexpr std::size_t kLong = 4096, kShort = 256;
 
 __attribute__((target("sse4.2"))) std::uint64_t ThreeStreams(const std::byte* p, std::size_t length,
@@ -77,15 +79,18 @@ __attribute__((target("sse4.2"))) std::uint64_t ThreeStreams(const std::byte* p,
     b = _mm_crc32_u64(b, Load64(p + length + i));
     c = _mm_crc32_u64(c, Load64(p + 2 * length + i));
   }
+  // Combines the streams: the register of a stream is shifted over the bytes of the following ones.
   return Apply(shift, Apply(shift, std::uint32_t(a)) ^ std::uint32_t(b)) ^ c;
 }
 
 __attribute__((target("sse4.2"))) std::uint32_t Sse42(std::span<const std::byte> bytes,
                                                       std::uint32_t seed) {
+  // Computed once, on the first call.
   static const Shift shift_long = MakeShift(kLong), shift_short = MakeShift(kShort);
   const std::byte* p = bytes.data();
   std::size_t left = bytes.size();
   std::uint64_t crc = ~seed;
+  // Long blocks in three streams, then short blocks, then 8 bytes, then single bytes.
   for (; left >= 3 * kLong; p += 3 * kLong, left -= 3 * kLong) {
     crc = ThreeStreams(p, kLong, shift_long, crc);
   }
@@ -123,6 +128,7 @@ std::uint32_t Crc32cPlain(std::span<const std::byte> bytes, std::uint32_t seed) 
   std::size_t left = bytes.size();
   std::uint32_t crc = ~seed;
   for (; left >= 8; p += 8, left -= 8) {
+    // Eight table lookups per 8 bytes.
     const std::uint64_t word = Load64(p) ^ crc;
     crc = 0;
     for (std::size_t i = 0; i < 8; ++i) crc ^= kSlices[7 - i][word >> 8 * i & 0xFF];

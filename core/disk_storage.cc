@@ -1,3 +1,4 @@
+// Implements Storage on the file system. Writes are durable: file first, then its folder entries.
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
@@ -21,9 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-// So that the progress of a large file is shown between two calls.
+// Chunk size of reads, which lets progress be shown for large files.
 constexpr std::size_t kReadBytesPerCall = 16 * kMiB;
 
+// Converts an errno to a Status; a full disk, a quota and a file-size limit are kResourceExhausted.
 Status FromErrno(int error, std::string_view what, const std::string& path) {
   const Code code = error == ENOENT                      ? Code::kNotFound
                     : error == ENOSPC || error == EDQUOT ? Code::kResourceExhausted
@@ -34,7 +36,7 @@ Status FromErrno(int error, std::string_view what, const std::string& path) {
                     error == EFBIG ? " (ulimit -f)" : "");
 }
 
-// A file descriptor that closes itself.
+// A file descriptor, closed by the destructor.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -59,20 +61,21 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return Status::Ok();
 }
 
+// Makes the entries of one folder durable.
 Status SyncFolder(const fs::path& folder) {
   const Descriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0 || fsync(fd.get()) != 0) return FromErrno(errno, "can't sync", folder.string());
   return Status::Ok();
 }
 
-// Makes entries of folders durable. That a folder exists does not say that its entry is: who made
-// it may have been killed before it was synced. So what this process did not sync counts as new.
-// Thread safe.
+// Makes folder entries durable. The existence of a folder does not imply that its entry is durable:
+// its creator may have been killed before the sync. So every folder that this process has not
+// synced counts as new. Thread safe.
 class FolderSync {
  public:
   explicit FolderSync(fs::path root) : root_(std::move(root)) {}
 
-  // The entry of a file in `folder`, and those of all folders above it.
+  // Syncs the entry of a file in `folder`, and the entries of all folders above it.
   Status Sync(const fs::path& folder) {
     TROOP_RETURN_IF_ERROR(SyncFolder(folder));
     for (fs::path at = folder; !Knows(at); at = at.parent_path()) {
@@ -83,7 +86,7 @@ class FolderSync {
     }
     return Status::Ok();
   }
-  // A folder, or one of the same name later, is another one now.
+  // Drops a renamed or removed folder, because a later one of the same name is a different one.
   void Forget(const fs::path& path) {
     const std::string below = path.string() + "/";
     const std::lock_guard lock(mutex_);
@@ -97,7 +100,8 @@ class FolderSync {
     const std::lock_guard lock(mutex_);
     return durable_.contains(folder);
   }
-  // What can't be opened or synced there was not made by us.
+  // Syncs the folders above the root. One that can't be opened or synced was not created by this
+  // process, so it is skipped.
   static Status SyncAbove(fs::path at) {
     while (at.has_relative_path()) {
       at = at.parent_path();
@@ -112,9 +116,11 @@ class FolderSync {
 
   const fs::path root_;
   std::mutex mutex_;
+  // Folders whose entries are durable; guarded by mutex_.
   std::set<fs::path> durable_;
 };
 
+// An append file; its first Sync also makes its folder entry durable.
 class DiskAppendFile final : public AppendFile {
  public:
   DiskAppendFile(Descriptor fd, fs::path path, std::shared_ptr<FolderSync> folders)
@@ -135,10 +141,10 @@ class DiskAppendFile final : public AppendFile {
   const Descriptor fd_;
   const fs::path path_;
   const std::shared_ptr<FolderSync> folders_;
-  bool named_ = false;  // the file's entry is durable
+  bool named_ = false;  // true if the folder entry of the file is durable
 };
 
-// Bytes of a mapped file, for the life of a Buffer.
+// A mapped file, unmapped with the last Buffer that uses it.
 struct Mapping {
   explicit Mapping(std::span<std::byte> mapped) : bytes(mapped) {}
   Mapping(const Mapping&) = delete;
@@ -146,12 +152,13 @@ struct Mapping {
   const std::span<std::byte> bytes;
 };
 
+// An flock, which the kernel releases when the process ends.
 class DiskLock final : public StorageLock {
  public:
   explicit DiskLock(Descriptor fd) : fd_(std::move(fd)) {}
 
  private:
-  const Descriptor fd_;  // closing it gives the lock back
+  const Descriptor fd_;  // closing it releases the lock
 };
 
 class DiskStorage final : public Storage {
@@ -161,11 +168,14 @@ class DiskStorage final : public Storage {
 
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
+    // Steps: write a temporary file, sync it, rename it, sync the folder.
     const fs::path temporary = target.string() + ".tmp";
     {
       const Descriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
       if (fd.get() < 0) return FromErrno(errno, "can't create", temporary.string());
       Reach(Failpoint::kDiskCreated);
+      // Two writes with failpoints between the steps: a test can end the process after each of
+      // them.
       const std::size_t half = bytes.size() / 2;
       Status written = WriteAll(fd.get(), bytes.first(half), temporary.string());
       Reach(Failpoint::kDiskHalf);
@@ -204,7 +214,7 @@ class DiskStorage final : public Storage {
     if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
       return FromErrno(errno, "can't open", target.string());
     }
-    if (!S_ISREG(info.st_mode)) return NotFound("{} is no file", target.string());
+    if (!S_ISREG(info.st_mode)) return NotFound("{} is not a regular file", target.string());
     const auto size = std::size_t(info.st_size);
     if (size == 0) return Buffer();
     void* const data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -223,8 +233,8 @@ class DiskStorage final : public Storage {
       return FromErrno(errno, "can't open", target.string());
     }
     if (std::size_t(info.st_size) < bytes) {
-      return InvalidArgument("{} has {} bytes: can't cut it to {}", target.string(), info.st_size,
-                             bytes);
+      return InvalidArgument("{} has {} bytes; can't truncate it to {}", target.string(),
+                             info.st_size, bytes);
     }
     if (ftruncate(fd.get(), off_t(bytes)) != 0 || fsync(fd.get()) != 0) {
       return FromErrno(errno, "can't truncate", target.string());
@@ -239,7 +249,7 @@ class DiskStorage final : public Storage {
     if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
       return FromErrno(errno, "can't open", target.string());
     }
-    if (!S_ISREG(info.st_mode)) return NotFound("{} is no file", target.string());
+    if (!S_ISREG(info.st_mode)) return NotFound("{} is not a regular file", target.string());
     const auto size = std::size_t(info.st_size);
     if (size > bytes_max) {
       return ResourceExhausted("{} has {} bytes; the limit here is {}", target.string(), size,
@@ -252,7 +262,8 @@ class DiskStorage final : public Storage {
           read(fd.get(), buffer.data() + done, std::min(size - done, kReadBytesPerCall));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return FromErrno(errno, "can't read", target.string());
-      if (n == 0) return DataLoss("{} became shorter while it was read", target.string());
+      // A shared file may be truncated by another process while it is read.
+      if (n == 0) return DataLoss("{} was truncated while it was read", target.string());
       done += std::size_t(n);
       progress.Show(std::int64_t(done / kMiB));
     }
@@ -295,7 +306,7 @@ class DiskStorage final : public Storage {
     return folders_->Sync(target.parent_path());
   }
 
-  // Where the file system has no second names, a copy.
+  // Creates a hard link, or a copy if the file system does not support links.
   Status Link(std::string_view from, std::string_view to) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path source, Resolve(from));
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(to));
@@ -310,7 +321,7 @@ class DiskStorage final : public Storage {
       unlink(temporary.c_str());
       return failed;
     }
-    unlink(temporary.c_str());  // rename leaves it where both were names of one file already
+    unlink(temporary.c_str());  // rename does nothing if both are links to the same file
     return folders_->Sync(target.parent_path());
   }
 
@@ -330,6 +341,7 @@ class DiskStorage final : public Storage {
     Descriptor fd(open(target.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      // The lock file contains a description of its holder.
       char text[200] = {};
       const ssize_t n = read(fd.get(), text, sizeof text - 1);
       return AlreadyExists("{} is held by {}", target.string(),
@@ -341,10 +353,12 @@ class DiskStorage final : public Storage {
   }
 
  private:
+  // Path of a file or folder that is read.
   Result<fs::path> Resolve(std::string_view path) const {
     TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
     return path.empty() ? root_ : root_ / path;
   }
+  // Path of a file that is written; creates its folder.
   Result<fs::path> MakeFolderOf(std::string_view path) const {
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     fs::path target = root_ / path;
@@ -365,7 +379,7 @@ Result<std::unique_ptr<Storage>> MakeDiskStorage(std::string root) {
   fs::create_directories(root, error);
   if (error) return FromErrno(error.value(), "can't create", root);
   fs::path absolute = fs::absolute(root, error).lexically_normal();
-  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "root/" is "root"
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "root/" becomes "root"
   return std::unique_ptr<Storage>(std::make_unique<DiskStorage>(absolute));
 }
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-// Without the rest of tensor.h, for code that is built where there is nothing but a compiler.
+// Element types, separate from tensor.h for code that is built with a compiler only.
 namespace troop {
 
-// Element types. Fixed numbers: they travel on the wire and lie in checkpoints.
+// Element types. The values are part of the wire format and of checkpoints.
 enum class DType : std::uint8_t {
   kF32 = 0,
   kF64 = 1,
@@ -18,6 +18,7 @@ enum class DType : std::uint8_t {
   kU64 = 6,
   kU32 = 7
 };
+// Size of an element in bytes.
 std::size_t DTypeSize(DType dtype);
 std::string_view DTypeName(DType dtype);  // "f32", …
 
@@ -26,6 +27,7 @@ struct BF16 {
 };  // brain float: the upper half of an f32
 
 // clang-format off
+// Maps a C++ type to its DType.
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
 template <> struct DTypeOf<double> { static constexpr DType value = DType::kF64; };

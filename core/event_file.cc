@@ -1,3 +1,4 @@
+// Implements EventWriter: a minimal encoder of protocol buffers and TFRecord framing.
 #include "core/event_file.h"
 
 #include <unistd.h>
@@ -12,13 +13,14 @@
 namespace troop {
 namespace {
 
-// Protocol buffers: a field is (number << 3 | wire type) and its value.
+// Wire types of protocol buffers; a field is (number << 3 | wire type), then its value.
 enum WireType : std::uint8_t { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 };
 
 template <class T>
 void PutLittleEndian(T value, std::string* out) {
   for (std::size_t i = 0; i < sizeof(T); ++i) out->push_back(char(value >> (8 * i) & 0xFF));
 }
+// Variable-length integer: 7 bits per byte, lowest first.
 void PutVarint(std::uint64_t value, std::string* out) {
   for (; value >= 0x80; value >>= 7) out->push_back(char(value | 0x80));
   out->push_back(char(value));
@@ -30,7 +32,7 @@ void PutText(int field, std::string_view text, std::string* out) {
   out->append(text);
 }
 
-// tensorflow/core/util/event.proto and summary.proto: their field numbers.
+// Field numbers of tensorflow/core/util/event.proto and summary.proto.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
               kEventSession = 7, kSessionStatus = 1, kSessionStart = 1;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueHistogram = 5;
@@ -41,16 +43,19 @@ void PutDouble(int field, double value, std::string* out) {
   PutKey(field, kFixed64, out);
   PutLittleEndian(std::bit_cast<std::uint64_t>(value), out);
 }
+// A packed repeated field of doubles.
 void PutDoubles(int field, const std::vector<double>& values, std::string* out) {
   std::string packed;
   for (const double value : values) PutLittleEndian(std::bit_cast<std::uint64_t>(value), &packed);
   PutText(field, packed, out);
 }
 
-// tensorflow.HistogramProto: a bucket lies between the limit before it and its own.
+// Encodes tensorflow.HistogramProto; a bucket covers the range between the previous limit and its
+// own.
 std::string HistogramBytes(const Histogram& histogram) {
   std::vector<double> limits, counts;
   double left = double(histogram.count());
+  // Leading and trailing empty buckets are omitted.
   for (int b = 0; b < Histogram::kBuckets && left > 0; ++b) {
     const auto here = double(histogram.bucket(b));
     if (here == 0 && counts.empty()) continue;
@@ -69,18 +74,20 @@ std::string HistogramBytes(const Histogram& histogram) {
   return out;
 }
 
+// Starts a tensorflow.Event with its time.
 std::string BeginEvent(double wall_s) {
   std::string event;
   PutDouble(kEventWallTime, wall_s, &event);
   return event;
 }
 
-// TFRecord masks its checksums, since the checksum of data that holds its own checksum is weak.
+// TFRecord masks checksums, because the checksum of data that contains its own checksum is weak.
 std::uint32_t MaskedCrc(std::string_view bytes) {
   return std::rotr(Crc32c(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8u;
 }
 
-// u64 length, masked CRC of the length, data, masked CRC of the data; little endian.
+// Frames a record: u64 length, masked CRC of the length, data, masked CRC of the data; little
+// endian.
 std::string Record(std::string_view data) {
   std::string record;
   PutLittleEndian(std::uint64_t{data.size()}, &record);
@@ -103,6 +110,7 @@ Result<std::unique_ptr<EventWriter>> EventWriter::Make(Storage* storage, std::st
       fmt::format("{}{}events.out.tfevents.{}.{}.{}", folder, folder.empty() ? "" : "/",
                   std::int64_t(wall_s), HostName(), getpid());
   int n = 0;
+  // A restarted process may have the same time, host and process id.
   while (storage->Exists(fmt::format("{}.{}", stem, n))) ++n;
   TROOP_ASSIGN_OR_RETURN(auto file, storage->OpenAppend(fmt::format("{}.{}", stem, n)));
   return Make(std::move(file), wall_s);
@@ -111,6 +119,7 @@ Result<std::unique_ptr<EventWriter>> EventWriter::Make(Storage* storage, std::st
 Result<std::unique_ptr<EventWriter>> EventWriter::Make(std::unique_ptr<AppendFile> file,
                                                        double wall_s) {
   std::string event = BeginEvent(wall_s);
+  // The first record must state the file version.
   PutText(kEventFileVersion, "brain.Event:2", &event);
   TROOP_RETURN_IF_ERROR(file->Append(Record(event)));
   return std::unique_ptr<EventWriter>(new EventWriter(std::move(file)));
@@ -144,6 +153,7 @@ Status EventWriter::Histograms(double wall_s, std::int64_t step,
 
 Status EventWriter::Restart(double wall_s, std::int64_t step) {
   std::string session, event = BeginEvent(wall_s);
+  // SessionLog::START makes readers discard later points of earlier files.
   PutKey(kSessionStatus, kVarint, &session);
   PutVarint(kSessionStart, &session);
   PutKey(kEventStep, kVarint, &event);

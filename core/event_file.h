@@ -13,23 +13,22 @@
 
 namespace troop {
 
-// Writes one TensorBoard event file: records of protocol buffers (tensorflow.Event), each framed by
-// its length and masked CRC-32C. Every call appends one whole record. One owner thread; calls block
-// on the disk.
+// Writes one TensorBoard event file: protocol-buffer records (tensorflow.Event), framed with length
+// and masked CRC-32C. Every call appends one complete record. One owner thread; calls block on the
+// disk.
 class EventWriter {
  public:
-  // Begins events.out.tfevents.<unix time>.<host>.<pid>.<n> in `folder`, with the first free n.
+  // Creates events.out.tfevents.<unix time>.<host>.<pid>.<n> in `folder`, with the first free n.
   static Result<std::unique_ptr<EventWriter>> Make(Storage* storage, std::string_view folder);
-  // Begins the given empty file at `wall_s`.
+  // Writes the header to the given empty file, with the time `wall_s`.
   static Result<std::unique_ptr<EventWriter>> Make(std::unique_ptr<AppendFile> file, double wall_s);
 
-  // One event with a point of each named curve, kept as f32. `wall_s`: seconds since 1970.
+  // Writes one event with a point of each named curve, stored as f32. `wall_s`: seconds since 1970.
   Status Scalars(double wall_s, std::int64_t step,
                  const std::vector<std::pair<std::string, double>>& values);
-  // A run that was stopped or killed goes on: readers drop the points of earlier files whose step
-  // is `step` or later.
+  // Marks a resumed run: readers drop the points of earlier files from `step` on.
   Status Restart(double wall_s, std::int64_t step);
-  // One event with a histogram of each name; empty ones are left out.
+  // Writes one event with a histogram of each name; empty ones are omitted.
   Status Histograms(double wall_s, std::int64_t step,
                     const std::vector<std::pair<std::string, Histogram>>& values);
 

@@ -1,3 +1,4 @@
+// Implements InlineExecutor and ThreadExecutor.
 #include "core/executor.h"
 
 namespace troop {
@@ -50,12 +51,13 @@ void ThreadExecutor::Run() {
     {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      // Queued jobs are finished even after stopping_ is set.
       if (queue_.empty()) return;
       entry = std::move(queue_.front());
       queue_.pop_front();
     }
     entry.work();
-    entry.work = nullptr;  // what the job held is released before it counts as done
+    entry.work = nullptr;  // resources of the job are released before it counts as done
     {
       std::lock_guard lock(mutex_);
       done_.insert(entry.job);

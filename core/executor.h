@@ -12,7 +12,7 @@
 
 namespace troop {
 
-// Runs each job inside Submit: serial mode and tests.
+// Runs each job inside Submit; for serial mode and tests.
 class InlineExecutor final : public Executor {
  public:
   Result<Job> Submit(std::string_view name, std::function<void()> work) override;
@@ -23,16 +23,17 @@ class InlineExecutor final : public Executor {
   std::set<Job> done_;
 };
 
-// A few threads and a bounded queue. Submit and TakeDone: one owner thread.
-// `wake` is called on a pool thread after each job; it must be thread safe (Network::Wake).
+// A thread pool with a bounded queue. Submit and TakeDone: one owner thread. `wake` is called on a
+// pool thread after each job and must be thread safe (Network::Wake).
 class ThreadExecutor final : public Executor {
  public:
   ThreadExecutor(int threads, std::function<void()> wake, std::size_t queue_max = 64);
-  ~ThreadExecutor() override;  // finishes what was submitted
+  ~ThreadExecutor() override;  // finishes all submitted jobs
   Result<Job> Submit(std::string_view name, std::function<void()> work) override;
   bool TakeDone(Job job) override;
 
  private:
+  // A queued job.
   struct Entry {
     Job job;
     std::string name;
@@ -44,6 +45,7 @@ class ThreadExecutor final : public Executor {
   const std::size_t queue_max_;
   std::mutex mutex_;
   std::condition_variable ready_;
+  // The following four members are guarded by mutex_.
   std::deque<Entry> queue_;
   std::set<Job> done_;
   bool stopping_ = false;

@@ -1,3 +1,4 @@
+// Implements failpoints: parsing of TROOP_FAILPOINT and counting of hits.
 #include "core/failpoint.h"
 
 #include <fcntl.h>
@@ -28,11 +29,11 @@ constexpr auto kNames = std::to_array<std::string_view>({
 });
 static_assert(kNames.size() == std::size_t(Failpoint::kLearnerPush) + 1);
 
-// In the order of FailpointOrder::Act.
+// Names in the order of FailpointOrder::Act.
 constexpr auto kActs =
     std::to_array<std::string_view>({"kill", "hang", "nan", "inf", "fail", "slow", "wild", "sly"});
 
-// What can be ordered at a place, the default first.
+// The permitted actions of a place, the default first.
 struct ActsOfPlace {
   FailpointOrder::Act first, last;
   std::string_view what;
@@ -46,6 +47,7 @@ ActsOfPlace ActsAt(Failpoint at) {
   return {Order::kKill, Order::kHang, "kill or hang"};
 }
 
+// Removes and returns the text up to the next separator.
 std::string_view TakeWord(std::string_view* text, char end_mark = ':') {
   const std::size_t end = std::min(text->find(end_mark), text->size());
   const std::string_view word = text->substr(0, end);
@@ -53,6 +55,7 @@ std::string_view TakeWord(std::string_view* text, char end_mark = ':') {
   return word;
 }
 
+// A failpoint of this process. Atomic, because any thread may reach it.
 struct Armed {
   explicit Armed(FailpointOrder o) : order(std::move(o)) {}
   const FailpointOrder order;
@@ -60,7 +63,7 @@ struct Armed {
   std::atomic<bool> hit{false};
 };
 
-// A test that believes a failpoint armed when it is not would prove nothing: a wrong one aborts.
+// An invalid failpoint aborts: a test that runs without its fault would prove nothing.
 std::deque<Armed> ReadOrders() {
   std::deque<Armed> armed;
   const char* const text = getenv("TROOP_FAILPOINT");
@@ -74,7 +77,7 @@ std::deque<Armed> ReadOrders() {
 }
 
 std::deque<Armed>& AllArmed() {
-  static std::deque<Armed> armed = ReadOrders();  // of the process, as its environment is
+  static std::deque<Armed> armed = ReadOrders();  // per process, like its environment
   return armed;
 }
 
@@ -85,23 +88,25 @@ Armed* ArmedAt(Failpoint here) {
   return nullptr;
 }
 
+// True if this process created the file, which exactly one process can.
 bool FirstToMake(const std::string& file) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd >= 0) close(fd);
   return fd >= 0;
 }
 
-// Whether it is now that the armed place, which was reached once more, does what it was told.
+// Counts a hit of the place; true if the fault must be injected now.
 bool IsHit(Armed* armed) {
   const FailpointOrder& order = armed->order;
   const std::int64_t times = armed->reached.fetch_add(1) + 1;
+  // Later hits count only with +, and only in the process that was affected first.
   if (times > order.n) return order.on && armed->hit;
   if (times < order.n || (!order.file.empty() && !FirstToMake(order.file))) return false;
   armed->hit = true;
   return true;
 }
 
-// Whether this process is the one, from the first time that it gets to the place.
+// True if this process was chosen when it first reached the place.
 bool IsChosen(Armed* armed) {
   if (armed->reached.fetch_add(1) > 0) return armed->hit;
   armed->hit = armed->order.file.empty() || FirstToMake(armed->order.file);
@@ -115,13 +120,13 @@ std::span<const std::string_view> FailpointNames() { return kNames; }
 Result<FailpointOrder> ParseFailpoint(std::string_view text) {
   const auto refuse = [text](std::string_view why) {
     return InvalidArgument(
-        "TROOP_FAILPOINT={}: {}; it is <name>[:<n>[+][:<act>[:<file>]]], with one of {}", text, why,
+        "TROOP_FAILPOINT={}: {}; use <name>[:<n>[+][:<act>[:<file>]]] with one of {}", text, why,
         fmt::format("{}", fmt::join(kNames, ", ")));
   };
   std::string_view rest = text;
   const std::string_view name = TakeWord(&rest);
   const auto found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) return refuse("no failpoint has this name");
+  if (found == kNames.end()) return refuse("unknown failpoint");
   FailpointOrder order{.at = Failpoint(found - kNames.begin())};
   const ActsOfPlace acts = ActsAt(order.at);
   order.act = acts.first;
@@ -129,20 +134,21 @@ Result<FailpointOrder> ParseFailpoint(std::string_view text) {
     order.on = n.ends_with('+');
     if (order.on) n.remove_suffix(1);
     if (order.on && acts.first != FailpointOrder::kNan) {
-      return refuse("only a bad number can come again");
+      return refuse("+ requires the action nan or inf");
     }
     const auto [stop, error] = std::from_chars(n.data(), n.data() + n.size(), order.n);
     if (error != std::errc() || stop != n.data() + n.size() || order.n < 1) {
-      return refuse("n is a number from 1");
+      return refuse("n must be an integer >= 1");
     }
   }
   if (const std::string_view what = TakeWord(&rest); !what.empty()) {
     const auto act = std::ranges::find(kActs, what);
     order.act = FailpointOrder::Act(act - kActs.begin());
     if (act == kActs.end() || order.act < acts.first || order.act > acts.last) {
-      return refuse(fmt::format("this place takes {}", acts.what));
+      return refuse(fmt::format("this place supports {}", acts.what));
     }
   }
+  // The file is the rest of the text, because it may contain colons.
   order.file = rest;
   return order;
 }
@@ -150,6 +156,7 @@ Result<FailpointOrder> ParseFailpoint(std::string_view text) {
 void Reach(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   if (armed == nullptr || !IsHit(armed)) return;
+  // SIGKILL, so that no destructor or handler runs.
   if (armed->order.act == FailpointOrder::kKill) kill(getpid(), SIGKILL);
   for (;;) pause();
 }

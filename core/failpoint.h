@@ -11,25 +11,24 @@
 
 namespace troop {
 
-// Places where a test lets this process die or hang, slows it down, or gives it a bad number, to
-// see what comes of that. The environment variable
+// Named places where a test injects faults: it kills, hangs or slows this process, or injects
+// non-finite values. The environment variable
 //   TROOP_FAILPOINT=<name>[:<n>[+][:<act>[:<file>]]][;...]
 // arms one or, with semicolons, several:
-//   kill, hang   whoever reaches the place for the n-th time (default: the first) gets a SIGKILL,
-//                or waits for ever;
-//   nan, inf     gets this instead of a good number, with a + at each later time, too;
-//   fail         is told that what it works with has failed;
-//   slow         takes n times as long, each time;
-//   wild, sly    spoils one gradient in n, drawn by chance; wild: its loss, too.
-// With a file, only the first process to get there is hit: it makes the file. Compiled in always;
-// unset, a call costs a load and a branch. Any thread may call.
+//   kill, hang   at the n-th hit (default: the first) the process gets a SIGKILL, or waits forever;
+//   nan, inf     the n-th value is replaced; with a +, all later ones too;
+//   fail         the operation at the place reports a failure;
+//   slow         the operation takes n times as long, each time;
+//   wild, sly    corrupts one random gradient in n; wild: its loss too.
+// With a file, only the first process at the place is affected; it creates the file. Always
+// compiled in; if unset, a call costs a load and a branch. Any thread may call.
 enum class Failpoint : int {
-  kCheckpointBegin,      // nothing of the new one is on the disk
-  kCheckpointFile,       // one more of its files is
-  kCheckpointManifest,   // the manifest, too; it still has its temporary name
-  kCheckpointAside,      // the old one of its name is moved aside, the new one not yet in place
-  kCheckpointInstalled,  // in place; the old one of its name is still there
-  kCheckpointTrim,       // before one that is too many is removed
+  kCheckpointBegin,      // no file of the new checkpoint is on disk
+  kCheckpointFile,       // after each of its files
+  kCheckpointManifest,   // after the manifest; it still has its temporary name
+  kCheckpointAside,      // the old one with its name is moved aside, the new one not yet in place
+  kCheckpointInstalled,  // in place; the old one still exists
+  kCheckpointTrim,       // before a surplus checkpoint is removed
   kDiskCreated,          // WriteAtomic: the temporary file is empty
   kDiskHalf,             // half of its bytes are written
   kDiskWritten,          // all of them, not synced
@@ -37,43 +36,45 @@ enum class Failpoint : int {
   kDiskRenamed,          // renamed, its folder not synced
   kActorStep,            // before the environments of an actor step
   kEvaluatorStep,        // before those of the evaluator
-  // Of numbers:
-  kActorReward,       // that the first environment of an actor gave
-  kActorObservation,  // one of its observation, where that is f32
-  kEvaluatorReward,   // that the first environment of an evaluation gave
-  kLearnerGradient,   // of the first parameter
-  kLearnerWeight,     // the same's value, after the optimizer's step
-  kLearnerDevice,     // an update that a GPU has made: the GPU is of no use from there on
-  // Of pace and of chance, in learners with parameter shards:
-  kLearnerPace,  // a gradient, from asking for the parameters to pushing it
-  kLearnerPush,  // what is pushed
+  // Places of values:
+  kActorReward,       // reward of the first environment of an actor
+  kActorObservation,  // one element of its observation, if f32
+  kEvaluatorReward,   // reward of the first environment of an evaluation
+  kLearnerGradient,   // gradient of the first parameter
+  kLearnerWeight,     // value of the first parameter after the optimizer step
+  kLearnerDevice,     // an update on a GPU, which is unusable from then on
+  // Places of pace and of chance, in learners with parameter shards:
+  kLearnerPace,  // duration of a gradient, from the pull to the push
+  kLearnerPush,  // the pushed gradient
 };
 
-// In the order of the enum.
+// Returns the names in the order of the enum.
 std::span<const std::string_view> FailpointNames();
 
+// At a place of kill or hang: does not return if the fault is injected.
 void Reach(Failpoint here);
-// At a place of numbers: what is to be there instead of the good one.
+// At a place of values: returns the replacement for the correct value, if any.
 std::optional<float> SpoiledNumber(Failpoint here);
-// Where something that is worked with may fail: whether it does now.
+// At a place of failures: true if the operation must fail now.
 bool Fails(Failpoint here);
-// At a place of pace: how many times as long it is to take; mostly 1.
+// At a place of pace: returns the factor by which the operation must be slowed down; usually 1.
 std::int64_t SlowedBy(Failpoint here);
-// At a place of chance: whether the time of that key is spoilt. Same key, same answer.
+// At a place of chance: returns the corruption for this key, which is deterministic.
 enum class Spoilt : std::uint8_t { kNo, kGradient, kGradientAndLoss };
 Spoilt DrawSpoilt(Failpoint here, const RngKey& key);
-// Reads the variable anew, which is otherwise read once: for a test's forked child. No other thread
-// may be in Reach.
+// Reads the variable again, which is otherwise read once; for a forked child of a test. REQUIRES:
+// no other thread is in Reach.
 void RearmFailpoint();
 
+// A parsed failpoint.
 struct FailpointOrder {
   Failpoint at{};
   std::int64_t n = 1;
-  bool on = false;  // at each later time, too
+  bool on = false;  // inject at all later hits too
   enum Act : std::uint8_t { kKill, kHang, kNan, kInf, kFail, kSlow, kWild, kSly } act = kKill;
-  std::string file;  // empty: every process
+  std::string file;  // empty: in every process
 };
-// One of them. Errors: kInvalidArgument with all names that there are.
+// Parses one failpoint. Errors: kInvalidArgument with all valid names.
 Result<FailpointOrder> ParseFailpoint(std::string_view text);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements EncodeGif: palette, changed rectangles, LZW compression and the GIF89a container.
 #include "core/gif.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace troop {
 namespace {
 
-constexpr int kPaletteBits = 8;  // every table has 256 colours: simple, and 768 bytes are little
+constexpr int kPaletteBits = 8;  // every table has 256 colors: simple, and only 768 bytes
 constexpr std::size_t kPaletteSize = 1 << kPaletteBits;
 
 void PutU16(int value, std::string* out) {
@@ -24,7 +25,7 @@ std::uint32_t ColorAt(const Picture& picture, std::size_t pixel) {
   return std::uint32_t(p[0]) << 16 | std::uint32_t(p[1]) << 8 | p[2];
 }
 
-// The colours of the whole animation: those that occur, when they fit, else a fixed cube.
+// The palette of the animation: the exact colors if they fit, else a fixed color cube.
 class Palette {
  public:
   explicit Palette(std::span<const Picture> frames) {
@@ -32,6 +33,7 @@ class Palette {
       for (std::size_t i = 0; i < frame.rgb.size() / 3; ++i) {
         const std::uint32_t color = ColorAt(frame, i);
         const auto [it, fresh] = exact_.try_emplace(color, std::uint8_t(exact_.size()));
+        // Too many colors: use the cube.
         if (fresh && exact_.size() > kPaletteSize) {
           exact_.clear();
           return;
@@ -39,6 +41,7 @@ class Palette {
       }
     }
   }
+  // Returns the palette index of a color; in the cube, the nearest level of each channel.
   std::uint8_t Index(std::uint32_t color) const {
     if (!exact_.empty()) return exact_.at(color);
     const auto level = [](std::uint32_t channel, std::uint32_t levels) {
@@ -47,6 +50,7 @@ class Palette {
     return std::uint8_t((level(color >> 16, kRed) * kGreen + level(color >> 8, kGreen)) * kBlue +
                         level(color, kBlue));
   }
+  // Returns the color table: 256 entries of red, green and blue.
   std::string Table() const {
     std::string table(kPaletteSize * 3, '\0');
     const auto set = [&](std::size_t index, std::uint32_t color) {
@@ -64,11 +68,12 @@ class Palette {
   }
 
  private:
-  static constexpr std::uint32_t kRed = 6, kGreen = 7, kBlue = 6;  // eyes see green best
-  std::unordered_map<std::uint32_t, std::uint8_t> exact_;          // empty: the cube
+  static constexpr std::uint32_t kRed = 6, kGreen = 7,
+                                 kBlue = 6;  // levels; human vision resolves green best
+  std::unordered_map<std::uint32_t, std::uint8_t> exact_;  // empty if the cube is used
 };
 
-// Codes of varying width, lowest bit first, in blocks of at most 255 bytes.
+// Writes codes of varying width, lowest bit first, in blocks of at most 255 bytes.
 class CodeStream {
  public:
   explicit CodeStream(std::string* out) : out_(out) {}
@@ -81,7 +86,7 @@ class CodeStream {
   void Finish() {
     if (pending_bits_ > 0) PutByte(char(pending_ & 0xFF));
     Flush();
-    out_->push_back(0);  // no more blocks
+    out_->push_back(0);  // end of the blocks
   }
 
  private:
@@ -101,15 +106,16 @@ class CodeStream {
   int pending_bits_ = 0;
 };
 
-// GIF's variant of LZW (Welch 1984): codes grow from 9 to 12 bits, and a full table is cleared.
+// LZW as used by GIF (Welch 1984): codes grow from 9 to 12 bits, and a full table is cleared.
 void PutLzw(std::span<const std::uint8_t> pixels, std::string* out) {
   constexpr int kClear = kPaletteSize, kEnd = kClear + 1, kFirst = kClear + 2, kCodesMax = 4096;
   out->push_back(char(kPaletteBits));
   CodeStream stream(out);
-  // next[code][colour]: the code of that string with that colour after it; 0: none yet.
+  // next[code][color]: the code of that string extended by that color; 0: none yet.
   std::vector<std::array<std::uint16_t, kPaletteSize>> next(kCodesMax);
   int codes = kFirst, bits = kPaletteBits + 1;
   stream.Put(kClear, bits);
+  // `text` is the code of the longest known string that ends at the current pixel.
   int text = pixels[0];
   for (const std::uint8_t color : pixels.subspan(1)) {
     std::uint16_t& longer = next[std::size_t(text)][color];
@@ -118,8 +124,9 @@ void PutLzw(std::span<const std::uint8_t> pixels, std::string* out) {
       continue;
     }
     stream.Put(text, bits);
+    // Extends the table, or clears it when it is full.
     if (codes < kCodesMax) {
-      if (codes == 1 << bits) ++bits;  // the reader's table is one entry behind
+      if (codes == 1 << bits) ++bits;  // the decoder's table is one entry behind
       longer = std::uint16_t(codes++);
     } else {
       stream.Put(kClear, bits);
@@ -139,7 +146,7 @@ struct Box {
   int left = 0, top = 0, width = 1, height = 1;
 };
 
-// The smallest box of what `now` changes; one pixel when nothing does.
+// Returns the smallest box that contains all changed pixels; one pixel if none changed.
 Box Changed(const Picture& before, const Picture& now) {
   int left = now.width, top = now.height, right = -1, bottom = -1;
   for (int y = 0; y < now.height; ++y) {
@@ -156,14 +163,17 @@ Box Changed(const Picture& before, const Picture& now) {
   return {left, top, right - left + 1, bottom - top + 1};
 }
 
+// Writes one frame: graphic control extension, image descriptor, and compressed pixels of the box.
 void PutFrame(const Picture& frame, const Box& box, const Palette& palette, int delay_cs,
               std::string* out) {
-  out->append("\x21\xF9\x04\x04", 4);  // graphic control: this frame stays under the next one
+  out->append("\x21\xF9\x04\x04",
+              4);  // graphic control extension: keep this frame under the next one
   PutU16(delay_cs, out);
-  out->append("\0\0", 2);  // no transparent colour; end
+  out->append("\0\0", 2);  // no transparent color; end
   out->push_back(',');
+  // Image descriptor: position and size of the box.
   for (const int value : {box.left, box.top, box.width, box.height}) PutU16(value, out);
-  out->push_back(0);  // the common palette, not interlaced
+  out->push_back(0);  // common palette, not interlaced
   std::vector<std::uint8_t> pixels;
   pixels.reserve(std::size_t(box.width) * std::size_t(box.height));
   for (int y = box.top; y < box.top + box.height; ++y) {
@@ -188,13 +198,14 @@ Buffer EncodeGif(std::span<const Picture> frames, int delay_cs) {
                 "a frame of {} x {} with {} bytes after one of {} x {}", frame.width, frame.height,
                 frame.rgb.size(), width, height);
   }
+  // Header, common palette, loop extension, frames, trailer.
   const Palette palette(frames);
   std::string out = "GIF89a";
   PutU16(width, &out);
   PutU16(height, &out);
-  out.append("\xF7\0\0", 3);  // a common palette of 256 colours; background 0; square pixels
+  out.append("\xF7\0\0", 3);  // common palette of 256 colors; background 0; square pixels
   out += palette.Table();
-  out.append("\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0", 19);  // repeat for ever
+  out.append("\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0", 19);  // repeat forever
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const Box whole{0, 0, width, height};
     PutFrame(frames[i], i == 0 ? whole : Changed(frames[i - 1], frames[i]), palette,

@@ -1,3 +1,4 @@
+// Implements KeepFreedMemory with mallopt of glibc.
 #include "core/heap.h"
 
 #include <malloc.h>
@@ -6,7 +7,8 @@ namespace troop {
 
 void KeepFreedMemory() {
 #ifdef __GLIBC__
-  constexpr int kMmapMost = 32 << 20;  // the largest that glibc takes
+  constexpr int kMmapMost = 32 << 20;  // maximum that glibc accepts
+  // Free memory at the top of the heap that is kept.
   constexpr int kKept = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kMmapMost);
   mallopt(M_TRIM_THRESHOLD, kKept);

@@ -2,11 +2,11 @@
 
 namespace troop {
 
-// Tells the C library to keep what is freed for what is taken next. Who takes and frees the same
-// hundred MB with each gradient would else get new pages each time, which the kernel clears: of a
-// push and pull of 100 MB that was the longer half. What it costs: memory does not shrink below
-// 1 GiB of what was in use at a time. One heap for all threads: for processes of few threads that
-// allocate. Call it before any thread starts. Does nothing under the sanitizers.
+// Configures the C library to reuse freed memory. Otherwise a process that allocates and frees
+// about a hundred MB per gradient gets new pages each time, which the kernel must clear: more than
+// half of the time of a push and pull of 100 MB. As a cost, memory does not shrink below 1 GiB of
+// its peak. All threads share one heap, so use it only in processes with few allocating threads.
+// Call it before any thread starts. No effect under the sanitizers.
 void KeepFreedMemory();
 
 }  // namespace troop

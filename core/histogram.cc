@@ -1,3 +1,4 @@
+// Implements Histogram: bucketing by the bits of a double, quantiles, merging and serialization.
 #include "core/histogram.h"
 
 #include <algorithm>
@@ -12,14 +13,15 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargest = std::numeric_limits<double>::max();
-// More than any role counts; sums of several stay exact as doubles.
+// Limit of the decoded count: beyond any real count, and sums of several stay exact as doubles.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 50;
 
-// The upper bits of a double are its exponent and the steps within an octave: they count on from
-// one bucket to the next.
+// The upper bits of a double are its exponent and the step within the octave, so consecutive
+// buckets have consecutive values of these bits.
 constexpr int kShift = 52 - std::countr_zero(unsigned(Histogram::kStepsPerOctave));
 constexpr std::uint64_t kFirstStep = std::uint64_t(1023 + Histogram::kExponentMin) << (52 - kShift);
 
+// Returns the bucket of a value in O(1), without a logarithm.
 int BucketOf(double value) {
   if (!(value >= Histogram::Limit(0))) return 0;
   const std::uint64_t step = (std::bit_cast<std::uint64_t>(value) >> kShift) - kFirstStep;
@@ -46,6 +48,7 @@ void Histogram::Add(double value, std::uint64_t times) {
   sum_squares_ = std::min(sum_squares_ + value * value * double(times), kLargest);
 }
 
+// Sums saturate at the largest finite value instead of becoming infinite.
 void Histogram::Merge(const Histogram& other) {
   if (other.count_ == 0) return;
   if (count_ == 0) {
@@ -60,6 +63,7 @@ void Histogram::Merge(const Histogram& other) {
   max_ = std::max(max_, other.max_);
 }
 
+// If a bucket shrank, `earlier` belongs to another histogram (for example, of a restarted role).
 Histogram Histogram::Since(const Histogram& earlier) const {
   if (earlier.count_ == 0) return *this;
   Histogram since = *this;
@@ -71,6 +75,7 @@ Histogram Histogram::Since(const Histogram& earlier) const {
   if (since.count_ == 0) return {};
   since.sum_ -= earlier.sum_;
   since.sum_squares_ = std::max(0.0, sum_squares_ - earlier.sum_squares_);
+  // The extremes of the interval are bounded by its outermost non-empty buckets.
   int first = 0, last = kBuckets - 1;
   while (since.bucket(first) == 0) ++first;
   while (since.bucket(last) == 0) --last;
@@ -81,6 +86,7 @@ Histogram Histogram::Since(const Histogram& earlier) const {
 
 double Histogram::Quantile(double q) const {
   if (count_ == 0) return std::numeric_limits<double>::quiet_NaN();
+  // Finds the bucket that contains the quantile, then interpolates in it.
   const double wanted = std::clamp(q, 0.0, 1.0) * double(count_);
   double below = 0;
   for (int b = 0; b < kBuckets; ++b) {
@@ -90,12 +96,13 @@ double Histogram::Quantile(double q) const {
       continue;
     }
     const double low = std::max(min_, Limit(b - 1)), high = std::min(max_, Limit(b));
-    // Not low + (high - low) * …: of huge numbers the difference, or a product, is infinite.
+    // lerp instead of low + (high - low) * …, which overflows for huge values.
     return std::clamp(std::lerp(low, high, std::max(0.0, wanted - below) / here), low, high);
   }
   return max_;
 }
 
+// Four buckets are combined into one octave.
 std::string Histogram::Json() const {
   const double none = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::string> octaves;
@@ -134,11 +141,12 @@ bool Histogram::Unpack(const Packed& packed) {
   }
   if (packed.sum_squares < 0 || packed.min > packed.max) return false;
   if (packed.counts.empty()) {
-    // Of nothing there is one encoding: -0 is none of it.
+    // An empty histogram has exactly one encoding, so -0 is rejected.
     const auto zero = [](double x) { return std::bit_cast<std::uint64_t>(x) == 0; };
     return packed.first == 0 && zero(packed.sum) && zero(packed.sum_squares) && zero(packed.min) &&
            zero(packed.max);
   }
+  // Checks of untrusted input: sizes, trimmed ends, total, and the buckets of min and max.
   if (packed.first + packed.counts.size() > kBuckets) return false;
   if (packed.counts.front() == 0 || packed.counts.back() == 0) return false;
   std::uint64_t count = 0;

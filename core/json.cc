@@ -1,3 +1,4 @@
+// Implements JsonObject and a strict recursive-descent JSON parser.
 #include "core/json.h"
 
 #include <charconv>
@@ -8,8 +9,10 @@
 namespace troop {
 namespace {
 
+// Bounds the recursion on untrusted input.
 constexpr int kDepthMax = 64;
 
+// Appends a code point as UTF-8, 1 to 4 bytes.
 void AppendUtf8(std::uint32_t code, std::string* out) {
   if (code < 0x80) {
     *out += char(code);
@@ -23,7 +26,7 @@ void AppendUtf8(std::uint32_t code, std::string* out) {
   }
 }
 
-// RFC 8259, section 6: from_chars also takes "01", ".5" and "1.".
+// Validates a number by RFC 8259, section 6, because from_chars also accepts "01", ".5" and "1.".
 bool IsNumber(std::string_view text) {
   const auto digits = [&text] {
     const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -46,7 +49,7 @@ bool IsNumber(std::string_view text) {
   return text.empty();
 }
 
-// Recursive descent over RFC 8259. After an error it stays failed.
+// Recursive-descent parser of RFC 8259. Stops at the first error.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -55,7 +58,7 @@ class Parser {
     JsonValue value;
     bool ok = Value(&value, 0);
     Space();
-    ok = ok && (at_ == text_.size() || Fail("something follows the value"));
+    ok = ok && (at_ == text_.size() || Fail("trailing characters after the value"));
     if (!ok) return DataLoss("JSON at byte {}: {}", at_, error_);
     return value;
   }
@@ -68,11 +71,13 @@ class Parser {
   void Space() {
     while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != text_.npos) ++at_;
   }
+  // Consumes `word` if it comes next.
   bool Take(std::string_view word) {
     if (!text_.substr(at_).starts_with(word)) return false;
     at_ += word.size();
     return true;
   }
+  // Consumes the character `c` after whitespace if it comes next.
   bool Next(char c) {
     Space();
     return Take({&c, 1});
@@ -96,47 +101,51 @@ class Parser {
     return Number(out);
   }
 
+  // Parses the rest of an object after its opening brace; rejects duplicate keys.
   bool Object(JsonValue* out, int depth) {
     out->kind = JsonValue::Kind::kObject;
     if (Next('}')) return true;
     do {
       std::string key;
-      if (!Next('"')) return Fail("a key in quotes is missing");
+      if (!Next('"')) return Fail("expected a key in quotes");
       if (!String(&key)) return false;
-      if (!Next(':')) return Fail("a colon is missing");
+      if (!Next(':')) return Fail("expected a colon");
       const auto [entry, fresh] = out->object.try_emplace(std::move(key));
-      if (!fresh) return Fail("a key stands twice");
+      if (!fresh) return Fail("duplicate key");
       if (!Value(&entry->second, depth + 1)) return false;
     } while (Next(','));
-    return Next('}') || Fail("a comma or a closing brace is missing");
+    return Next('}') || Fail("expected a comma or a closing brace");
   }
 
+  // Parses the rest of an array after its opening bracket.
   bool Array(JsonValue* out, int depth) {
     out->kind = JsonValue::Kind::kArray;
     if (Next(']')) return true;
     do {
       if (!Value(&out->array.emplace_back(), depth + 1)) return false;
     } while (Next(','));
-    return Next(']') || Fail("a comma or a closing bracket is missing");
+    return Next(']') || Fail("expected a comma or a closing bracket");
   }
 
+  // Parses a number as a double, and also as an integer if it is one and fits.
   bool Number(JsonValue* out) {
     const std::size_t end = std::min(text_.find_first_not_of("+-.eE0123456789", at_), text_.size());
     const char* first = text_.data() + at_;
     const char* last = text_.data() + end;
-    if (!IsNumber({first, last})) return Fail("a value is missing or misspelt");
+    if (!IsNumber({first, last})) return Fail("invalid or missing value");
     if (std::from_chars(first, last, out->number).ec != std::errc()) {
       return Fail("a number is too large or too small");
     }
     std::int64_t integer = 0;
     const auto whole = std::from_chars(first, last, integer);
-    const bool negative_zero = integer == 0 && *first == '-';  // no integer has that value
+    const bool negative_zero = integer == 0 && *first == '-';  // not representable as an integer
     if (whole.ec == std::errc() && whole.ptr == last && !negative_zero) out->integer = integer;
     out->kind = JsonValue::Kind::kNumber;
     at_ = end;
     return true;
   }
 
+  // Parses the four digits after \u.
   bool Hex(std::uint32_t* code) {
     const std::string_view digits = text_.substr(at_, 4);
     const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), *code, 16);
@@ -147,6 +156,7 @@ class Parser {
     return true;
   }
 
+  // Parses an escape sequence; characters beyond U+FFFF are two \u escapes, a surrogate pair.
   bool Escape(std::string* out) {
     static constexpr std::string_view kNames = "\"\\/bfnrt", kBytes = "\"\\/\b\f\n\r\t";
     if (Take("u")) {
@@ -154,22 +164,24 @@ class Parser {
       if (!Hex(&code)) return false;
       if (code >= 0xD800 && code < 0xDC00) {
         if (!Take("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) {
-          return Fail("half a surrogate pair");
+          return Fail("incomplete surrogate pair");
         }
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
       } else if (code >= 0xDC00 && code < 0xE000) {
-        return Fail("half a surrogate pair");
+        return Fail("incomplete surrogate pair");
       }
       AppendUtf8(code, out);
       return true;
     }
     const std::size_t i = at_ < text_.size() ? kNames.find(text_[at_]) : kNames.npos;
-    if (i == kNames.npos) return Fail("an unknown escape");
+    if (i == kNames.npos) return Fail("unknown escape sequence");
     *out += kBytes[i];
     ++at_;
     return true;
   }
 
+  // Parses the rest of a string after its opening quote. Rejects control characters and invalid
+  // UTF-8.
   bool String(std::string* out) {
     while (at_ < text_.size()) {
       if (Take("\"")) return true;
@@ -177,13 +189,14 @@ class Parser {
         if (!Escape(out)) return false;
         continue;
       }
-      if (static_cast<unsigned char>(text_[at_]) < 0x20) return Fail("a control byte in a string");
+      if (static_cast<unsigned char>(text_[at_]) < 0x20)
+        return Fail("control character in a string");
       const std::size_t n = Utf8Length(text_.substr(at_));
-      if (n == 0) return Fail("a string is no UTF-8");
+      if (n == 0) return Fail("a string is not UTF-8");
       out->append(text_.substr(at_, n));
       at_ += n;
     }
-    return Fail("a string doesn't end");
+    return Fail("unterminated string");
   }
 
   const std::string_view text_;
@@ -253,14 +266,15 @@ const JsonValue* JsonValue::Find(std::string_view key) const {
 
 Result<std::int64_t> JsonValue::Integer(std::string_view key) const {
   const JsonValue* value = Find(key);
-  if (value == nullptr || !value->integer) return DataLoss("\"{}\" is no integer, or missing", key);
+  if (value == nullptr || !value->integer)
+    return DataLoss("\"{}\" is missing or not an integer", key);
   return *value->integer;
 }
 
 Result<std::string> JsonValue::String(std::string_view key) const {
   const JsonValue* value = Find(key);
   if (value == nullptr || value->kind != Kind::kString) {
-    return DataLoss("\"{}\" is no string, or missing", key);
+    return DataLoss("\"{}\" is missing or not a string", key);
   }
   return value->string;
 }

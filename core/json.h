@@ -11,7 +11,7 @@
 
 namespace troop {
 
-// Writes one JSON object, in the order of the calls. Numbers that are not finite become null.
+// Writes one JSON object, with keys in the order of the calls. Non-finite values become null.
 //   JsonObject().Add("steps", 12).AddRaw("peers", "[]").str()
 class JsonObject {
  public:
@@ -31,26 +31,26 @@ class JsonObject {
  private:
   std::string text_ = "{";
 };
-std::string JsonArray(const std::vector<std::string>& elements);  // of JSON texts
-std::string JsonQuote(std::string_view text);  // with the quotes; bytes that are no UTF-8 become ?
+std::string JsonArray(const std::vector<std::string>& elements);  // elements are JSON texts
+std::string JsonQuote(std::string_view text);  // adds quotes; bytes that are not UTF-8 become ?
 
-// A parsed document. A key that stands twice in one object is refused.
+// A parsed JSON value. Duplicate keys of an object are rejected.
 struct JsonValue {
   enum class Kind : std::uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
   bool boolean = false;
   double number = 0;
-  std::optional<std::int64_t> integer;  // where the number was written as one and fits
+  std::optional<std::int64_t> integer;  // set if the number was written as an integer and fits
   std::string string;
   std::vector<JsonValue> array;
   std::map<std::string, JsonValue> object;
 
-  const JsonValue* Find(std::string_view key) const;  // nullptr: no object, or no such key
-  // Errors: kDataLoss, naming the key.
+  const JsonValue* Find(std::string_view key) const;  // nullptr if not an object, or no such key
+  // Return a required field. Errors: kDataLoss, with the name of the key.
   Result<std::int64_t> Integer(std::string_view key) const;
   Result<std::string> String(std::string_view key) const;
 };
-// Errors: kDataLoss with the position. Nesting is limited to 64.
+// Parses a document. Errors: kDataLoss with the position. Nesting is limited to 64 levels.
 Result<JsonValue> ParseJson(std::string_view text);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements logging with spdlog.
 #include "core/log.h"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -30,19 +31,21 @@ std::shared_ptr<spdlog::logger> MakeLogger(const LogOptions& options) {
     try {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
     } catch (const spdlog::spdlog_ex&) {
-      // An unwritable log must not end the role: fall through to standard error.
+      // An unwritable log must not end the role; it logs to standard error instead.
     }
   }
   if (!sink) sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   auto logger = std::make_shared<spdlog::logger>(options.role, std::move(sink));
+  // Time, level letter, role, message.
   logger->set_pattern(options.role.empty() ? "%Y-%m-%d %H:%M:%S.%e %L %v"
                                            : "%Y-%m-%d %H:%M:%S.%e %L %n: %v");
   logger->set_level(Level(options.level));
+  // A killed process must not lose its last lines.
   logger->flush_on(spdlog::level::info);
   return logger;
 }
 
-// The process's one sink. Function-local so that its construction is thread safe and on demand.
+// The sink of the process. Function-local, so that its construction is thread safe and on demand.
 std::shared_ptr<spdlog::logger>& Logger() {
   static std::shared_ptr<spdlog::logger> logger = MakeLogger({});
   return logger;

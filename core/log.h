@@ -7,9 +7,10 @@
 
 namespace troop {
 
-// One line per event: time, level, role, message. One sink per process, set by the composition
-// root: standard error, or a file of the run folder. Thread safe. Before InitLog: standard error.
+// Logging: one line per event with time, level, role and message. Each process has one sink, set by
+// InitLog: standard error (the default), or a file in the run folder. Thread safe.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+// Options of InitLog.
 struct LogOptions {
   std::string role;  // "actor-3"
   std::string file;  // empty: standard error
@@ -18,6 +19,7 @@ struct LogOptions {
 void InitLog(const LogOptions& options);
 void LogLine(LogLevel level, std::string_view message);
 
+// Format a line with the given level.
 template <class... Args>
 void LogDebug(fmt::format_string<Args...> f, Args&&... args) {
   LogLine(LogLevel::kDebug, fmt::format(f, std::forward<Args>(args)...));

@@ -1,3 +1,4 @@
+// Implements MemoryStorage: files in memory with simulated disk failures and power loss.
 #include "core/memory_storage.h"
 
 #include <algorithm>
@@ -13,25 +14,27 @@ namespace {
 
 struct Contents {
   std::string bytes;
-  std::size_t synced = 0;  // of them are on the disk
-  bool named = false;      // so is the entry in the folder
+  std::size_t synced = 0;  // number of bytes that are durable
+  bool named = false;      // true if the folder entry is durable
 };
 
 std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// True if `path` is in `folder` or below it; folders exist only as prefixes of paths.
 bool IsInside(std::string_view path, std::string_view folder) {
   return folder.empty() ||
          (path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/');
 }
 
-// What is left of a file when the power goes.
+// Returns what remains of a file after a power loss.
 Contents Torn(const Contents& file, Rng* rng) {
+  // Any prefix of the unsynced bytes may have reached the disk.
   const std::size_t loose = file.bytes.size() - file.synced;
   Contents left;
   left.bytes = file.bytes.substr(0, file.synced + rng->Below(std::uint32_t(loose) + 1));
-  // The length of a file may reach the disk before its bytes.
+  // The length of a file may become durable before its bytes, which then read as zeros.
   const std::size_t kept = left.bytes.size() - file.synced;
   if (kept > 0 && rng->Below(4) == 0) {
     const std::size_t zeros = 1 + rng->Below(std::uint32_t(kept));
@@ -47,19 +50,20 @@ Contents Torn(const Contents& file, Rng* rng) {
 struct MemoryStorage::Disk {
   using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
   mutable std::mutex mutex;
-  // Shared, since an open file keeps its bytes when its name goes.
+  // Shared pointers, because an open file keeps its bytes after it was removed.
   Files files;
-  Files removed;                                          // their names may come back
+  Files removed;                                          // may reappear after a power loss
   std::map<std::string, std::string, std::less<>> locks;  // path → holder
   std::int64_t changes = 0;
   std::int64_t fail_from = std::numeric_limits<std::int64_t>::max();
   Status failure;
 
-  // Of a call that changes something.
+  // Counts a modifying call, and returns its injected failure or ok.
   Status Change() {
     const std::int64_t number = changes++;
     return number >= fail_from ? failure : Status::Ok();
   }
+  // True during the first failing change, which is half done if it is an append.
   bool first_failure() const { return changes == fail_from + 1; }
 };
 
@@ -124,13 +128,16 @@ void MemoryStorage::Repair() {
   disk_->fail_from = std::numeric_limits<std::int64_t>::max();
 }
 
+// Iterates over sorted maps, so the result depends only on the generator.
 std::unique_ptr<MemoryStorage> MemoryStorage::AfterPowerLoss(Rng* rng) const {
   auto after = std::make_unique<MemoryStorage>();
   std::lock_guard lock(disk_->mutex);
   for (const auto& [path, file] : disk_->removed) {
+    // A removal whose folder was not synced may be undone.
     if (rng->Below(2)) after->disk_->files[path] = std::make_shared<Contents>(Torn(*file, rng));
   }
   for (const auto& [path, file] : disk_->files) {
+    // A creation whose folder was not synced may be undone.
     if (!file->named && rng->Below(2)) continue;
     after->disk_->files[path] = std::make_shared<Contents>(Torn(*file, rng));
   }
@@ -141,6 +148,7 @@ Status MemoryStorage::WriteAtomic(std::string_view path, std::span<const std::by
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
   std::lock_guard lock(disk_->mutex);
   TROOP_RETURN_IF_ERROR(disk_->Change());
+  // Atomic: complete and durable at once, as after the fsync of the folder.
   disk_->files[std::string(path)] =
       std::make_shared<Contents>(Contents{std::string(TextOf(bytes)), bytes.size(), true});
   disk_->removed.clear();
@@ -175,7 +183,8 @@ Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
   if (it == disk_->files.end()) return NotFound("{}: no such file", path);
   Contents& file = *it->second;
   if (file.bytes.size() < bytes) {
-    return InvalidArgument("{} has {} bytes: can't cut it to {}", path, file.bytes.size(), bytes);
+    return InvalidArgument("{} has {} bytes; can't truncate it to {}", path, file.bytes.size(),
+                           bytes);
   }
   TROOP_RETURN_IF_ERROR(disk_->Change());
   file.bytes.resize(bytes);
@@ -233,6 +242,7 @@ Status MemoryStorage::Remove(std::string_view path) {
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
   std::lock_guard lock(disk_->mutex);
   TROOP_RETURN_IF_ERROR(disk_->Change());
+  // Removed files may reappear until the next durable change of a folder.
   for (const auto& [name, file] : disk_->files) {
     if ((name == path || IsInside(name, path)) && file->named) disk_->removed[name] = file;
   }

@@ -11,23 +11,24 @@
 
 namespace troop {
 
-// Files in memory, for tests and the simulator. Thread safe. It fails as a disk does, when told to:
-// calls are refused from a chosen one on, and the power can go.
+// Files in memory, for tests and the simulator. Thread safe. It can simulate disk failures from a
+// chosen call on, and a power loss.
 class MemoryStorage final : public Storage {
  public:
   MemoryStorage();
   ~MemoryStorage() override;
 
-  // Calls that change something, so far: appends and syncs of files, and what writes, renames, cuts
-  // or removes.
+  // Number of modifying calls so far: appends and syncs of files; writes, renames, truncations and
+  // removals.
   std::int64_t changes() const;
-  // Change number `change` (the next one is number changes()) and all after it are refused with
-  // `status`, as by a disk that is full or gone. If the first is an append, half of it is written.
+  // Makes modifying call number `change` (the next one has number changes()) and all later ones
+  // fail with `status`, like a full or broken disk. If the first of them is an append, half of it
+  // is written.
   void FailFrom(std::int64_t change, Status status);
-  void Repair();  // refuses no more
-  // What is found when the power comes back after going now. Of what was appended since the last
-  // Sync a part is left, of any length, its end perhaps zeros; a file that was never synced may be
-  // missing; one removed lately may be back.
+  void Repair();  // ends the failures
+  // Returns the state after a power loss at this moment. Of data appended since the last Sync a
+  // prefix of random length remains, whose end may be zeros. A file that was never synced may be
+  // missing, and a recently removed one may reappear.
   std::unique_ptr<MemoryStorage> AfterPowerLoss(Rng* rng) const;
 
   using Storage::WriteAtomic;
@@ -47,7 +48,7 @@ class MemoryStorage final : public Storage {
   class File;
   class Held;
   void EraseLocked(std::string_view path);
-  const std::shared_ptr<Disk> disk_;  // shared with the files and locks that were handed out
+  const std::shared_ptr<Disk> disk_;  // shared with open files and locks
 };
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements Metrics and the merge of snapshots by kind.
 #include "core/metrics.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ double Metrics::Get(std::string_view name) const {
 
 namespace {
 
-// As one role that has the samples of both. A count from outside may be no count: it has no weight.
+// Merges two ratios like one role with the samples of both. Counts come from other processes, so
+// invalid ones get no weight.
 void AddRatio(const MetricValue& from, MetricValue* to) {
   const auto weight = [](double count) { return std::isfinite(count) && count > 0 ? count : 0; };
   const double mine = weight(to->count), others = weight(from.count);
@@ -44,6 +46,7 @@ void AddRatio(const MetricValue& from, MetricValue* to) {
 
 MetricSnapshot MergeMetrics(const std::vector<MetricSnapshot>& snapshots) {
   MetricSnapshot merged;
+  // Number of roles per metric, the divisor of kGaugeMean.
   std::map<std::string, int> reporters;
   for (const MetricSnapshot& snapshot : snapshots) {
     for (const auto& [name, value] : snapshot) {

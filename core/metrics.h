@@ -10,21 +10,21 @@
 
 namespace troop {
 
-// Numbers that a role reports. Owner: one node. Names are paths with the role's folder first:
-// "actor/steps", "replay/items", "learner/loss". The coordinator merges the snapshots of all roles
-// (counters add up over roles; gauges by MetricKind) and derives rates: Δcounter / Δtime.
+// Metrics of a role. Owner: one node. Names are paths that begin with the role: "actor/steps",
+// "replay/items", "learner/loss". The coordinator merges the snapshots of all roles (counters are
+// summed; gauges by MetricKind) and derives rates: Δcounter / Δtime.
 enum class MetricKind : std::uint8_t {
-  kCounter = 0,    // only grows; summed over roles
-  kGaugeSum = 1,   // a level; summed over roles (items, queue length)
-  kGaugeMean = 2,  // a level of each role; averaged over roles (share of blocked actors)
+  kCounter = 0,    // monotonic; summed over roles
+  kGaugeSum = 1,   // level; summed over roles (items, queue length)
+  kGaugeMean = 2,  // level of each role; averaged over roles (share of blocked actors)
   kGaugeMax = 3,
-  kHistogram = 4,  // of all values so far; added up over roles. What came since an earlier snapshot
-                   // is their difference
-  kGaugeRatio = 5,  // a sum over a count (loss over items); Σ sums / Σ counts over roles, whatever
-                    // part of the count each role has
+  kHistogram =
+      4,  // all values so far; added over roles. The difference of two snapshots gives an interval
+  kGaugeRatio = 5,  // sum / count (loss over items); merged as Σ sums / Σ counts over roles
   kGaugeMin = 6,
 };
 
+// One metric.
 struct MetricValue {
   MetricKind kind = MetricKind::kCounter;
   double value = 0;     // kHistogram: the mean
@@ -39,22 +39,23 @@ struct MetricValue {
 };
 using MetricSnapshot = std::map<std::string, MetricValue>;
 
+// The current values of a node.
 class Metrics {
  public:
   void Count(std::string_view name, double add = 1);
   void Gauge(std::string_view name, double value, MetricKind kind = MetricKind::kGaugeMean);
-  // A mean of `count` samples. Without samples the value before stays, or there is none.
+  // Sets a mean of `count` samples. Without samples the previous value is kept.
   void Ratio(std::string_view name, double mean, double count);
   void Distribution(std::string_view name, const Histogram& histogram);
-  double Get(std::string_view name) const;  // 0 when unknown
+  double Get(std::string_view name) const;  // 0 if unknown
   const MetricSnapshot& snapshot() const { return values_; }
 
  private:
   MetricSnapshot values_;
 };
 
-// One snapshot per role → one for the fleet, by kind. Of one name with different kinds the first
-// kind counts.
+// Merges one snapshot per role into one for the fleet. If a name has different kinds, the first one
+// is used.
 MetricSnapshot MergeMetrics(const std::vector<MetricSnapshot>& snapshots);
 
 }  // namespace troop

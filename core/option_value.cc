@@ -1,3 +1,4 @@
+// Implements the conversion of environment options to JSON and TOML.
 #include "core/option_value.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 namespace troop {
 namespace {
 
+// Converts JSON to TOML; REQUIRES: no null.
 std::string TomlOf(const JsonValue& value) {
   std::vector<std::string> parts;
   switch (value.kind) {
@@ -31,12 +33,13 @@ std::string TomlOf(const JsonValue& value) {
       }
       return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
-  TROOP_CHECK(false, "an option holds null, which TOML has not");
+  TROOP_CHECK(false, "an option contains null, which TOML can't represent");
   return {};
 }
 
 }  // namespace
 
+// Appends .0 to integral values, so that they stay floats.
 std::string OptionNumber(double value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
@@ -55,7 +58,7 @@ std::string OptionToml(const EnvOption& option) {
   if (const auto* text = std::get_if<std::string>(&option.value)) return TomlString(*text);
   if (!std::holds_alternative<EnvOption::Json>(option.value)) return OptionJson(option);
   const Result<JsonValue> json = ParseJson(OptionJson(option));
-  TROOP_CHECK(json.ok(), "an option is no JSON: {}", json.status().message());
+  TROOP_CHECK(json.ok(), "an option is not JSON: {}", json.status().message());
   return TomlOf(*json);
 }
 

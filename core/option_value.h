@@ -6,11 +6,10 @@
 
 namespace troop {
 
-// The value of an option as JSON and as TOML. Both keep apart 1 and 1.0, which Python takes
-// differently.
+// Formats the value of an option as JSON or TOML. Both distinguish 1 and 1.0, because Python does.
 std::string OptionJson(const EnvOption& option);
 std::string OptionToml(const EnvOption& option);
-// As both write a number. REQUIRES: it is finite.
+// Formats a number for both. REQUIRES: finite.
 std::string OptionNumber(double value);
 
 }  // namespace troop

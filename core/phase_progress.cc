@@ -1,3 +1,4 @@
+// Implements PhaseProgress.
 #include "core/phase_progress.h"
 
 #include <fmt/format.h>
@@ -7,8 +8,10 @@
 namespace troop {
 namespace {
 
+// Interval of progress lines; shorter phases show none.
 constexpr Duration kPhaseLineEvery = Seconds(2);
 
+// Atomic, because phases run on several threads.
 std::atomic<PhaseSink> g_phase_sink = nullptr;
 
 const Clock* RealClock() {
@@ -40,6 +43,7 @@ void PhaseProgress::Show(std::int64_t done) {
   const double seconds = ToSeconds(now - begun_);
   std::string line =
       fmt::format("{}: {} of {} {}, {:.0f} s so far", what_, done, total_, units_, seconds);
+  // Extrapolates from the average speed so far.
   if (done > 0 && done <= total_) {
     line += fmt::format(", about {:.0f} s left", seconds * double(total_ - done) / double(done));
   }

@@ -9,18 +9,20 @@
 
 namespace troop {
 
-// Where the lines of phases go: stderr of a command, the log of a role. nullptr (the default):
-// nowhere. Thread-safe.
+// Sets the receiver of progress lines: stderr of a command, or the log of a role; nullptr (the
+// default) discards them. Thread safe.
 using PhaseSink = void (*)(const std::string& line);
 void SetPhaseSink(PhaseSink sink);
 
-// How far a phase is that may take long, as a line every two seconds: "tokenizing: 12000 of 50000
-// reviews, 4 s so far, about 13 s left". Nothing of a phase that is over sooner. Owner: one thread.
+// Progress of a long phase, as a line every two seconds: "tokenizing: 12000 of 50000 reviews, 4 s
+// so far, about 13 s left". Shorter phases show nothing. Owner: one thread.
 class PhaseProgress {
  public:
-  // what: "tokenizing"; units: "reviews"; total: in those units. The clock has to outlive it.
+  // what: "tokenizing"; units: "reviews"; total: in those units. The clock must outlive this
+  // object.
   PhaseProgress(std::string what, std::string units, std::int64_t total, const Clock* clock);
   PhaseProgress(std::string what, std::string units, std::int64_t total);
+  // Shows a line if one is due; `done` of `total` units are complete.
   void Show(std::int64_t done);
 
  private:

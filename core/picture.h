@@ -5,7 +5,7 @@
 
 namespace troop {
 
-// RGB, [height, width, 3] u8, the top row first. Empty: there is none.
+// An RGB image: [height, width, 3] u8, top row first; may be empty.
 struct Picture {
   int width = 0, height = 0;
   std::vector<std::uint8_t> rgb;

@@ -1,3 +1,4 @@
+// Implements line plots as pixels: axis layout, bands, lines, legend and caption.
 #include "core/plot.h"
 
 #include <fmt/format.h>
@@ -16,18 +17,23 @@ namespace troop {
 namespace {
 
 constexpr Ink kWhite{255, 255, 255}, kText{40, 40, 40}, kFrame{120, 120, 120}, kGrid{226, 226, 226};
-// Told apart also by the colour-blind (Okabe & Ito 2008), darker yellow for a white ground.
-// clang-format off
-constexpr std::array<Ink, 8> kColors = {{
-    {0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167},
-    {230, 159, 0}, {86, 180, 233}, {160, 140, 0}, {0, 0, 0}}};
+// Distinguishable with color blindness (Okabe & Ito 2008); the yellow is darker for a white
+// background.
+constexpr std::array<Ink, 8> kColors = {{{0, 114, 178},
+                                         {213, 94, 0},
+                                         {0, 158, 115},
+                                         {204, 121, 167},
+                                         {230, 159, 0},
+                                         {86, 180, 233},
+                                         {160, 140, 0},
+                                         {0, 0, 0}}};
 // clang-format on
 constexpr double kLineThickness = 2.2, kFaintThickness = 1.2;
 constexpr float kFaintStrength = 0.5f, kBandStrength = 0.2f;
 constexpr int kScale = 2, kTitleScale = 3;
 constexpr int kTextHeight = kGlyphHeight * kScale;
-constexpr int kGap = 8;                        // between texts and what they belong to
-constexpr int kCaptionRow = kGlyphHeight + 5;  // of text in scale 1
+constexpr int kGap = 8;                        // pixels between texts and their objects
+constexpr int kCaptionRow = kGlyphHeight + 5;  // height of a line of text in scale 1
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
 
 struct Span {
@@ -37,7 +43,7 @@ struct Span {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // With some room; never empty.
+  // Returns the span with a margin; never empty.
   Span Widened(double share) const {
     if (low > high) return {0, 1};
     const double width = high > low ? high - low : std::max(std::abs(low), 1.0);
@@ -46,12 +52,14 @@ struct Span {
   }
 };
 
+// An axis: its span, and its ticks with labels.
 struct Axis {
   Span span;
   std::vector<double> ticks;
   std::vector<std::string> texts;
   int widest = 0;  // pixels
 
+  // Labels are formatted first, because their width determines the layout.
   Axis(Span values, double room, int count) : span(values.Widened(room)) {
     ticks = NiceTicks(span.low, span.high, count);
     const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : span.high - span.low;
@@ -64,15 +72,17 @@ struct Axis {
   double Share(double value) const { return (value - span.low) / (span.high - span.low); }
 };
 
+// The explicit color of a series, or the one of its index.
 Ink ColorOf(const LinePlot::Series& series, std::size_t index) {
   return kColors[(series.color < 0 ? index : std::size_t(series.color)) % kColors.size()];
 }
 
+// True if a point can be drawn.
 bool Finite(const LinePlot::Series& series, std::size_t i) {
   return IsDrawable(series.xs[i]) && IsDrawable(series.ys[i]);
 }
 
-// The layout of one plot, and how to draw its parts.
+// Computes the layout of a plot and draws its parts.
 class Plotter {
  public:
   explicit Plotter(const LinePlot& plot)
@@ -81,6 +91,7 @@ class Plotter {
         y_(Values(plot, {&LinePlot::Series::ys, &LinePlot::Series::low, &LinePlot::Series::high}),
            0.05, int(plot.height / kPixelsPerYTick)),
         raster_(plot.width, plot.height, kWhite) {
+    // Margins for tick labels, axis labels, title and caption.
     left_ = 2 * kGap + y_.widest + (plot.y_label.empty() ? 0 : kTextHeight + kGap);
     top_ = 2 * kGap + (plot.title.empty() ? 0 : kGlyphHeight * kTitleScale + kGap);
     const int right_room = x_.texts.empty() ? 0 : Raster::TextWidth(x_.texts.back(), kScale) / 2;
@@ -88,7 +99,8 @@ class Plotter {
     caption_ = plot.caption.empty() ? 0 : kCaptionRow * int(plot.caption.size()) + kGap;
     bottom_ = plot.height - caption_ - 2 * kGap - kTextHeight -
               (plot.x_label.empty() ? 0 : kTextHeight + kGap);
-    TROOP_CHECK(bottom_ > top_, "a caption of {} lines leaves no room", plot.caption.size());
+    TROOP_CHECK(bottom_ > top_, "a caption of {} lines leaves no room for the plot",
+                plot.caption.size());
   }
 
   Picture Draw() && {
@@ -103,6 +115,7 @@ class Plotter {
 
  private:
   using Member = std::vector<double> LinePlot::Series::*;
+  // Returns the span of the given members over all drawable points.
   static Span Values(const LinePlot& plot, std::initializer_list<Member> all) {
     Span span;
     for (const LinePlot::Series& series : plot.series) {
@@ -125,6 +138,7 @@ class Plotter {
   double X(double value) const { return left_ + x_.Share(value) * (right_ - left_); }
   double Y(double value) const { return bottom_ - y_.Share(value) * (bottom_ - top_); }
 
+  // Draws grid lines and tick labels.
   void DrawGrid() {
     for (std::size_t i = 0; i < x_.ticks.size(); ++i) {
       const int x = int(std::lround(X(x_.ticks[i])));
@@ -140,7 +154,7 @@ class Plotter {
     }
   }
 
-  // Between neighbours that are all finite.
+  // Fills the band between adjacent points that are all finite.
   void DrawBand(std::size_t index) {
     const LinePlot::Series& series = plot_.series[index];
     if (series.low.empty()) return;
@@ -162,6 +176,7 @@ class Plotter {
     raster_.Blend(coverage, ColorOf(series, index), kBandStrength);
   }
 
+  // Draws a line through the points; an isolated point becomes a dot.
   void DrawSeries(std::size_t index) {
     const LinePlot::Series& series = plot_.series[index];
     const double thickness = series.faint ? kFaintThickness : kLineThickness;
@@ -177,6 +192,7 @@ class Plotter {
     raster_.Blend(coverage, ColorOf(series, index), series.faint ? kFaintStrength : 1);
   }
 
+  // Draws the axes, the title and the axis labels.
   void DrawFrame() {
     raster_.FillBox(left_, top_, 1, bottom_ - top_, kFrame);
     raster_.FillBox(left_, bottom_, right_ - left_ + 1, 1, kFrame);
@@ -199,7 +215,8 @@ class Plotter {
     }
   }
 
-  // In the corner that the points leave emptiest. One series needs none: the title says it.
+  // Draws the legend in the corner with the fewest points. A single series needs none, because the
+  // title describes it.
   void DrawLegend() {
     if (plot_.series.size() < 2) return;
     constexpr int kSample = 28, kRow = kTextHeight + 4;
@@ -224,6 +241,7 @@ class Plotter {
     }
   }
 
+  // Returns the corner in which a box hides the fewest points.
   std::pair<int, int> EmptiestCorner(int width, int height) const {
     const int lefts[] = {left_ + kGap, right_ - kGap - width};
     const int tops[] = {top_ + kGap / 2, bottom_ - kGap - height};
@@ -253,8 +271,8 @@ class Plotter {
   const LinePlot& plot_;
   const Axis x_, y_;
   Raster raster_;
-  int left_ = 0, top_ = 0, right_ = 0, bottom_ = 0;  // of the area with the lines
-  int caption_ = 0;                                  // its height
+  int left_ = 0, top_ = 0, right_ = 0, bottom_ = 0;  // area of the lines, in pixels
+  int caption_ = 0;                                  // height of the caption
 };
 
 }  // namespace
@@ -262,6 +280,7 @@ class Plotter {
 std::vector<double> NiceTicks(double low, double high, int count) {
   TROOP_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "ticks within [{}, {}]", low,
               high);
+  // Rounds the step up to 1, 2, 5 or 10 times a power of ten.
   const double rough = (high - low) / std::max(count, 1);
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double lead = rough / power;  // 1 to 10
@@ -270,7 +289,7 @@ std::vector<double> NiceTicks(double low, double high, int count) {
   const double slack = step * 1e-9;
   for (double i = std::ceil((low - slack) / step); i * step <= high + slack; ++i) {
     ticks.push_back(i == 0 ? 0 : i * step);  // no -0
-    if (ticks.size() > 1000) break;          // the span is lost in rounding: low + step == low
+    if (ticks.size() > 1000) break;          // rounding: low + step == low
   }
   return ticks;
 }
@@ -282,6 +301,7 @@ std::string TickText(double value, double step, double largest) {
   };
   constexpr Unit kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}, {0, ""}};
   if (value == 0) return "0";
+  // Scientific notation outside the range of the units.
   if (largest < 1e-4 || largest >= 1e16) return fmt::format("{:.3g}", value);
   const Unit& found =
       *std::ranges::find_if(kUnits, [&](const Unit& unit) { return largest >= unit.size; });

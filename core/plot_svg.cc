@@ -1,4 +1,4 @@
-// Line plots as SVG: the same axes, colours and legend as core/plot.cc draws in pixels.
+// Implements SvgLinePlot, with the same axes, colors and legend as core/plot.cc draws in pixels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 namespace troop {
 namespace {
 
-// Those of core/plot.cc.
+// The colors of core/plot.cc.
 constexpr std::array<const char*, 8> kSvgColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                    "#e69f00", "#56b4e9", "#a08c00", "#000000"};
 constexpr int kLeft = 80, kRight = 24, kTop = 48, kBelow = 64, kCaptionLine = 16, kLegendLine = 20;
 
+// The range of the values on one axis.
 struct SvgRange {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -34,6 +35,7 @@ struct SvgRange {
   double Share(double value) const { return (value - low) / (high - low); }
 };
 
+// Escapes text for XML; control characters become spaces.
 std::string XmlText(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -54,6 +56,7 @@ std::string XmlText(std::string_view text) {
   return out;
 }
 
+// Computes the layout of a plot and writes its elements.
 class SvgPlot {
  public:
   explicit SvgPlot(const LinePlot& plot) : plot_(plot) {
@@ -99,6 +102,7 @@ class SvgPlot {
         fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, more, XmlText(text));
   }
 
+  // Draws grid lines, tick labels and axes.
   void DrawTicks() {
     const auto draw = [](const SvgRange& range, int count, const auto& tick) {
       const std::vector<double> ticks = NiceTicks(range.low, range.high, count);
@@ -118,6 +122,7 @@ class SvgPlot {
     Line(kLeft, bottom_, plot_.width - kRight, bottom_, "#787878");
   }
 
+  // Splits a series at points that can't be drawn.
   void DrawSvgSeries(std::size_t index) {
     const LinePlot::Series& s = plot_.series[index];
     const auto finite = [&s](std::size_t i) {
@@ -132,7 +137,8 @@ class SvgPlot {
     }
   }
 
-  // Points [from, to), which are all finite. One alone is a dot: its line has round ends.
+  // Draws the points [from, to), which are all finite. A single point becomes a dot, because lines
+  // have round ends.
   void DrawPiece(std::size_t index, std::size_t from, std::size_t to) {
     const LinePlot::Series& s = plot_.series[index];
     std::string line = "M";
@@ -142,6 +148,7 @@ class SvgPlot {
     for (std::size_t i = from; i < to; ++i) line += point(i, s.ys[i]);
     if (to == from + 1) line += point(from, s.ys[from]);
     if (!s.low.empty()) {
+      // The outline of the band: upper values forward, lower values backward.
       std::string band = "M";
       for (std::size_t i = from; i < to; ++i) band += point(i, s.high[i]);
       for (std::size_t i = to; i-- > from;) band += point(i, s.low[i]);
@@ -154,6 +161,7 @@ class SvgPlot {
         line, ColorOf(index), s.faint ? 1.2 : 2.2, s.faint ? 0.5 : 1);
   }
 
+  // Draws title, axis labels, caption, and a legend of colored names.
   void DrawTexts() {
     const double middle = (kLeft + plot_.width - kRight) / 2.0, height = (kTop + bottom_) / 2.0;
     Text(middle, 30, plot_.title, "text-anchor=\"middle\" font-size=\"20\"");
@@ -165,7 +173,7 @@ class SvgPlot {
       Text(16, y, line, "font-size=\"11\"");
       y += kCaptionLine;
     }
-    if (plot_.series.size() < 2) return;  // the title says it
+    if (plot_.series.size() < 2) return;  // the title describes a single series
     double row = kTop + kLegendLine;
     for (std::size_t i = 0; i < plot_.series.size(); ++i) {
       if (plot_.series[i].name.empty()) continue;
@@ -176,7 +184,7 @@ class SvgPlot {
 
   const LinePlot& plot_;
   SvgRange x_, y_;
-  int bottom_ = 0;  // of the area with the lines
+  int bottom_ = 0;  // lower edge of the area of the lines
   std::string out_;
 };
 

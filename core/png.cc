@@ -1,3 +1,4 @@
+// Implements EncodePng with zlib.
 #include "core/png.h"
 
 #include <zlib.h>
@@ -13,7 +14,7 @@ void PutBigEndian(std::uint32_t value, std::string* out) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(char(value >> shift & 0xFF));
 }
 
-// Length of the data, type, data, CRC-32 of type and data.
+// Writes a chunk: length of the data, type, data, CRC-32 of type and data.
 void PutChunk(std::string_view type, std::string_view data, std::string* out) {
   PutBigEndian(std::uint32_t(data.size()), out);
   const std::size_t begin = out->size();
@@ -22,6 +23,7 @@ void PutChunk(std::string_view type, std::string_view data, std::string* out) {
   PutBigEndian(std::uint32_t(crc32(0, bytes, uInt(out->size() - begin))), out);
 }
 
+// Compresses with zlib at its default level.
 std::string Deflate(std::string_view bytes) {
   uLongf size = compressBound(uLong(bytes.size()));
   std::string out(size, '\0');
@@ -38,12 +40,13 @@ Buffer EncodePng(const Picture& picture) {
   const std::size_t row = std::size_t(picture.width) * 3;
   TROOP_CHECK(picture.width > 0 && picture.height > 0 &&
                   picture.rgb.size() == row * std::size_t(picture.height),
-              "a picture of {} x {} with {} bytes", picture.width, picture.height,
+              "an image of {} x {} with {} bytes", picture.width, picture.height,
               picture.rgb.size());
   std::string header;
   PutBigEndian(std::uint32_t(picture.width), &header);
   PutBigEndian(std::uint32_t(picture.height), &header);
-  header.append({8, 2, 0, 0, 0});  // bits; RGB; deflate; the usual filters; not interlaced
+  header.append(
+      {8, 2, 0, 0, 0});  // bits per channel; RGB; deflate; standard filters; not interlaced
 
   std::string rows;
   rows.reserve((row + 1) * std::size_t(picture.height));

@@ -1,3 +1,4 @@
+// Implements Coverage (anti-aliased shapes) and Raster (an image to draw on).
 #include "core/raster.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kAdvance = kGlyphWidth + 1;  // dots from one character to the next
 
-// Calls dot(column, row) for each dot of the text, in dots from its upper left corner.
+// Calls dot(column, row) for each set dot of the text, relative to its upper left corner.
 template <class F>
 void EachDot(std::string_view text, F dot) {
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -27,7 +28,7 @@ void EachDot(std::string_view text, F dot) {
 }  // namespace
 
 void Coverage::Stroke(double x0, double y0, double x1, double y1, double thickness) {
-  const double reach = thickness / 2 + 0.5;  // half a pixel of soft edge
+  const double reach = thickness / 2 + 0.5;  // half a pixel of anti-aliased edge
   const double dx = x1 - x0, dy = y1 - y0, length2 = dx * dx + dy * dy;
   const auto first = [&](double a, double b) {
     return int(std::floor(std::max(0.0, std::min(a, b) - reach)));
@@ -37,6 +38,7 @@ void Coverage::Stroke(double x0, double y0, double x1, double y1, double thickne
   };
   for (int y = first(y0, y1); y <= last(y0, y1, height_); ++y) {
     for (int x = first(x0, x1); x <= last(x0, x1, width_); ++x) {
+      // Coverage from the distance between the pixel center and the nearest point of the line.
       const double along = length2 > 0 ? ((x - x0) * dx + (y - y0) * dy) / length2 : 0;
       const double t = std::clamp(along, 0.0, 1.0);
       const double distance = std::hypot(x - x0 - t * dx, y - y0 - t * dy);
@@ -46,6 +48,7 @@ void Coverage::Stroke(double x0, double y0, double x1, double y1, double thickne
   }
 }
 
+// The first and the last pixel are covered partially.
 void Coverage::FillColumn(int x, double top, double bottom) {
   if (x < 0 || x >= width_) return;
   const int first = int(std::floor(std::clamp(top, 0.0, double(height_))));
@@ -57,7 +60,7 @@ void Coverage::FillColumn(int x, double top, double bottom) {
 }
 
 Raster::Raster(int width, int height, Ink background) {
-  TROOP_CHECK(width > 0 && height > 0, "a picture of {} x {}", width, height);
+  TROOP_CHECK(width > 0 && height > 0, "an image of {} x {}", width, height);
   picture_ = {.width = width, .height = height};
   picture_.rgb.resize(std::size_t(width) * std::size_t(height) * 3);
   FillBox(0, 0, width, height, background);
@@ -77,7 +80,7 @@ void Raster::FillBox(int left, int top, int width, int height, Ink ink) {
 
 void Raster::Blend(const Coverage& coverage, Ink ink, float strength) {
   TROOP_CHECK(coverage.width() == picture_.width && coverage.height() == picture_.height,
-              "a coverage of {} x {} on a picture of {} x {}", coverage.width(), coverage.height(),
+              "a coverage of {} x {} on an image of {} x {}", coverage.width(), coverage.height(),
               picture_.width, picture_.height);
   const auto mix = [](std::uint8_t below, std::uint8_t above, float share) {
     return std::uint8_t(std::lround(float(below) + share * (float(above) - float(below))));
@@ -100,6 +103,7 @@ void Raster::Text(int left, int top, std::string_view text, int scale, Ink ink) 
   });
 }
 
+// Rotated by 90 degrees: columns of the glyphs become rows from bottom to top.
 void Raster::TextUpward(int left, int bottom, std::string_view text, int scale, Ink ink) {
   EachDot(text, [&](int column, int row) {
     FillBox(left + row * scale, bottom - (column + 1) * scale, scale, scale, ink);

@@ -1,3 +1,4 @@
+// Implements Rng (Philox4x32-10) and its distributions.
 #include "core/rng.h"
 
 #include <cmath>
@@ -8,7 +9,7 @@
 namespace troop {
 namespace {
 
-// SplitMix64's finaliser (Steele et al. 2014): spreads the fields of a key over 64 bits.
+// Finalizer of SplitMix64 (Steele et al. 2014); mixes the fields of a key into 64 bits.
 std::uint64_t Mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -18,6 +19,7 @@ std::uint64_t Mix(std::uint64_t x) {
 
 }  // namespace
 
+// Ten rounds with the constants of Salmon et al. 2011.
 std::array<std::uint32_t, 4> internal::Philox4x32(std::array<std::uint32_t, 4> c,
                                                   std::array<std::uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
@@ -32,6 +34,7 @@ std::array<std::uint32_t, 4> internal::Philox4x32(std::array<std::uint32_t, 4> c
 }
 
 Rng::Rng(const RngKey& key) {
+  // The seed and the purpose select the key; index and episode the upper half of the counter.
   const std::uint64_t a = Mix(key.run_seed ^ Mix(std::uint64_t(key.purpose)));
   const std::uint64_t b = Mix(a ^ Mix(key.index) ^ Mix(Mix(key.episode)));
   key_ = {std::uint32_t(a), std::uint32_t(a >> 32)};
@@ -61,7 +64,7 @@ double Rng::Uniform(double low, double high) { return low + (high - low) * Unifo
 
 std::uint32_t Rng::Below(std::uint32_t n) {
   TROOP_CHECK(n > 0, "an empty range");
-  // Lemire 2019, "Fast random integer generation in an interval".
+  // Method of Lemire 2019, "Fast random integer generation in an interval".
   std::uint64_t m = std::uint64_t{NextU32()} * n;
   if (std::uint32_t(m) < n) {
     const std::uint32_t threshold = -n % n;
@@ -78,6 +81,7 @@ double Rng::Normal() {
 void Rng::Seek(std::uint64_t position) {
   block_ = position / 4;
   used_ = 4;
+  // A position within a block requires the block to be generated.
   const std::uint32_t offset = position % 4;
   if (offset != 0) {
     Refill();

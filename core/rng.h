@@ -5,23 +5,24 @@
 
 namespace troop {
 
-// What a random stream is for. Fixed numbers: changing one changes every run. Add at the end.
+// Purposes of random streams. The values must not change, because that changes every run. Add at
+// the end.
 enum class Purpose : std::uint32_t {
-  kEnvironment = 1,  // seeds of episodes
-  kExploration = 2,  // ε-greedy: who explores, and where to
+  kEnvironment = 1,  // episode seeds
+  kExploration = 2,  // ε-greedy: exploring environments and their actions
   kParameters = 3,   // initial weights
   kReplaySampling = 4,
   kEvaluation = 5,
   kTest = 6,
   kSynthetic = 7,  // generated benchmark inputs
   kStickyActions = 8,
-  kBatchOrder = 9,  // of the samples of a data set
-  kMasking = 10,    // masked language model: which tokens, and what stands there
-  kDropout = 11,    // index: of the sample in its data set; episode: the step
-  kHoldout = 12,    // which samples are held out; index: their class
+  kBatchOrder = 9,  // order of the examples of a data set
+  kMasking = 10,    // masked LM: masked tokens and their replacements
+  kDropout = 11,    // index: example in its data set; episode: step
+  kHoldout = 12,    // examples that are held out; index: their class
 };
 
-// Names one random stream: by what it is for, never by who computes it.
+// Identifies a random stream by its purpose, independent of the role that computes it.
 struct RngKey {
   std::uint64_t run_seed = 0;
   Purpose purpose = Purpose::kTest;
@@ -30,9 +31,9 @@ struct RngKey {
   bool operator==(const RngKey&) const = default;
 };
 
-// Counter-based generator Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
-// 1, 2, 3"): the state is (key, counter), so it can be saved, and any position is reached at once.
-// Same key, same numbers, on every machine. One owner thread.
+// The counter-based generator Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy
+// as 1, 2, 3"). Its state is (key, counter), so it can be saved, and any position is reached in
+// O(1). The same key gives the same numbers on every machine. One owner thread.
 class Rng {
  public:
   explicit Rng(const RngKey& key);
@@ -45,31 +46,32 @@ class Rng {
   std::uint32_t Below(std::uint32_t n);  // [0, n) without bias. REQUIRES: n > 0
   double Normal();                       // mean 0, standard deviation 1 (Box-Muller)
 
-  // Position in the stream, counted in 32-bit numbers. Seek(position()) is the identity.
+  // Position in the stream in 32-bit numbers. Seek(position()) has no effect.
   std::uint64_t position() const { return block_ * 4 + used_ - 4; }
   void Seek(std::uint64_t position);
 
-  // For those who compute many numbers at once: block n of the stream, numbers 4n to 4n + 3, is
-  // Philox4x32-10 of the counter {low n, high n, stream()[0], stream()[1]} under key().
+  // For vectorized generation: block n of the stream, numbers 4n to 4n + 3, is Philox4x32-10 of the
+  // counter {low n, high n, stream()[0], stream()[1]} under key().
   const std::array<std::uint32_t, 2>& key() const { return key_; }
   const std::array<std::uint32_t, 2>& stream() const { return stream_; }
 
  private:
+  // Generates the next block.
   void Refill();
   std::array<std::uint32_t, 2> key_;
   std::array<std::uint32_t, 2> stream_;  // upper half of the counter
-  std::uint64_t block_ = 0;              // the block that comes next
-  std::uint32_t used_ = 4;               // numbers taken of `out_`
+  std::uint64_t block_ = 0;              // next block
+  std::uint32_t used_ = 4;               // numbers of `out_` already returned
   std::array<std::uint32_t, 4> out_{};
 };
 
 namespace internal {
-// The block function by itself, for known-answer tests.
+// The block function alone, for known-answer tests.
 std::array<std::uint32_t, 4> Philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 }  // namespace internal
 
-// One 64-bit seed out of a key: for environments and for others who want just a number.
+// Derives one 64-bit seed from a key, for environments and other generators.
 std::uint64_t DeriveSeed(const RngKey& key);
 
 }  // namespace troop

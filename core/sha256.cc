@@ -1,3 +1,4 @@
+// Implements Sha256Hex.
 #include "core/sha256.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr std::size_t kBlock = 64;
 
-// FIPS 180-4, sec. 4.2.2: fractions of the cube roots of the first 64 primes.
+// Round constants (FIPS 180-4, sec. 4.2.2): fractional parts of the cube roots of the first 64
+// primes.
 constexpr std::array<std::uint32_t, 64> kRound = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -26,18 +28,20 @@ constexpr std::array<std::uint32_t, 64> kRound = {
 
 using State = std::array<std::uint32_t, 8>;
 
-// Sec. 6.2.2. The letters are the standard's.
+// Processes one block (sec. 6.2.2), with the variable names of the standard.
 void AddBlock(const std::byte* block, State* state) {
   std::array<std::uint32_t, 64> w;
   for (int t = 0; t < 16; ++t) {
     w[t] = 0;
     for (int i = 0; i < 4; ++i) w[t] = w[t] << 8 | std::uint32_t(block[4 * t + i]);
   }
+  // Message schedule.
   for (int t = 16; t < 64; ++t) {
     const std::uint32_t x = w[t - 15], y = w[t - 2];
     w[t] = w[t - 16] + (std::rotr(x, 7) ^ std::rotr(x, 18) ^ x >> 3) + w[t - 7] +
            (std::rotr(y, 17) ^ std::rotr(y, 19) ^ y >> 10);
   }
+  // 64 rounds over the eight working variables.
   auto [a, b, c, d, e, f, g, h] = *state;
   for (int t = 0; t < 64; ++t) {
     const std::uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
@@ -57,7 +61,7 @@ std::string Sha256Hex(std::span<const std::byte> bytes) {
                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const std::size_t whole = bytes.size() / kBlock * kBlock;
   for (std::size_t i = 0; i < whole; i += kBlock) AddBlock(&bytes[i], &state);
-  // The rest, a one, zeros, and the length in bits: one block or two.
+  // Padding: the remaining bytes, a one bit, zeros, and the length in bits, in one or two blocks.
   std::array<std::byte, 2 * kBlock> tail{};
   const std::size_t rest = bytes.size() - whole;
   if (rest > 0) std::memcpy(tail.data(), &bytes[whole], rest);

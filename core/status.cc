@@ -1,3 +1,4 @@
+// Implements Status.
 #include "core/status.h"
 
 namespace troop {

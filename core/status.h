@@ -12,25 +12,26 @@
 
 namespace troop {
 
-// Why something failed for a reason outside this program. Fixed numbers: they travel on the wire.
+// Error codes for failures with external causes. The values are part of the wire format.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 1,     // bad input; a retry can't help
-  kNotFound = 2,            // the named thing does not exist
-  kAlreadyExists = 3,       // somebody else holds it
-  kFailedPrecondition = 4,  // not now: the state forbids it
-  kOutOfRange = 5,          // past the end: no more will come
-  kResourceExhausted = 6,   // a bound was reached (window, memory, disk); later may work
-  kUnavailable = 7,         // the peer is not there; later may work
-  kDeadlineExceeded = 8,    // it did not answer in time; it may have happened or not
-  kDataLoss = 9,            // checksum, truncation
-  kAborted = 10,            // fenced: another incarnation took over
-  kCancelled = 11,          // we gave up ourselves
+  kInvalidArgument = 1,     // invalid input; a retry can't succeed
+  kNotFound = 2,            // the named object does not exist
+  kAlreadyExists = 3,       // exists already, or is held by another process
+  kFailedPrecondition = 4,  // not permitted in the current state
+  kOutOfRange = 5,          // past the end
+  kResourceExhausted = 6,   // a limit was reached (window, memory, disk); a retry may succeed
+  kUnavailable = 7,         // the peer is not reachable; a retry may succeed
+  kDeadlineExceeded = 8,    // no answer in time; the operation may have been applied or not
+  kDataLoss = 9,            // damaged or truncated data
+  kAborted = 10,            // fenced: a newer incarnation took over
+  kCancelled = 11,          // canceled by the caller
   kInternal = 12,
 };
 std::string_view CodeName(Code code);
 
-// Value type; cheap when ok. A message says what, which value, which limit, what to do.
+// Result of an operation without a value. Cheap if ok. A message states what failed, the value, the
+// limit and the remedy.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -40,9 +41,9 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
-  // "not_found: message", or "ok".
+  // Returns "not_found: message", or "ok".
   std::string ToString() const;
-  // The same code with `context` in front of the message: "context: message".
+  // Returns the same code with the message "context: message"; ok stays ok.
   Status WithContext(std::string_view context) const;
 
  private:
@@ -50,6 +51,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
+// Creates a Status with a formatted message. The macro defines a function per code, such as
+// NotFound("{}: no such file", path).
 template <class... Args>
 Status MakeStatus(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return Status(code, fmt::format(format, std::forward<Args>(args)...));
@@ -73,13 +76,13 @@ TROOP_DEFINE_STATUS_MAKER(Cancelled)
 TROOP_DEFINE_STATUS_MAKER(Internal)
 #undef TROOP_DEFINE_STATUS_MAKER
 
-// A value, or the Status that says why there is none. REQUIRES for value(): ok().
+// A value, or the Status that explains its absence. REQUIRES for value(): ok().
 template <class T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : data_(std::in_place_index<0>, std::move(value)) {}
   Result(Status status) : data_(std::in_place_index<1>, std::move(status)) {
-    TROOP_CHECK(!std::get<1>(data_).ok(), "an ok Status holds no value");
+    TROOP_CHECK(!std::get<1>(data_).ok(), "an ok Status has no value");
   }
 
   bool ok() const { return data_.index() == 0; }
@@ -105,6 +108,8 @@ class [[nodiscard]] Result {
 
 }  // namespace troop
 
+// TROOP_RETURN_IF_ERROR returns a failed Status to the caller. TROOP_ASSIGN_OR_RETURN assigns the
+// value of a Result, or returns its Status.
 #define TROOP_CONCAT_(a, b) a##b
 #define TROOP_CONCAT(a, b) TROOP_CONCAT_(a, b)
 #define TROOP_RETURN_IF_ERROR(expression)                                                        \

@@ -1,3 +1,4 @@
+// Implements path validation and the default operations of Storage.
 #include "core/storage.h"
 
 #include <limits>
@@ -7,7 +8,7 @@
 namespace troop {
 namespace {
 
-// True when `wrong` holds for one of the names between the slashes.
+// True if `wrong` holds for a name between the slashes.
 template <class F>
 bool AnyName(std::string_view path, F wrong) {
   for (std::size_t at = 0; at <= path.size();) {
@@ -27,7 +28,7 @@ Result<Buffer> Storage::Map(std::string_view path) {
 Status Storage::Truncate(std::string_view path, std::size_t bytes) {
   TROOP_ASSIGN_OR_RETURN(const Buffer old, Map(path));
   if (old.size() < bytes) {
-    return InvalidArgument("{} has {} bytes: can't cut it to {}", path, old.size(), bytes);
+    return InvalidArgument("{} has {} bytes; can't truncate it to {}", path, old.size(), bytes);
   }
   return WriteAtomic(path, old.bytes().first(bytes));
 }
@@ -38,10 +39,12 @@ Status Storage::Link(std::string_view from, std::string_view to) {
 }
 
 Status CheckStoragePath(std::string_view path) {
+  // A null byte would truncate the path in system calls.
   const auto up = [](std::string_view name) { return name == ".."; };
   if (path.starts_with('/') || path.find('\0') != path.npos || AnyName(path, up)) {
     return InvalidArgument(
-        "path \"{}\" leaves the storage: use a relative path with '/' and without \"..\"", path);
+        "path \"{}\" is outside the storage; use a relative path with '/' and without \"..\"",
+        path);
   }
   return Status::Ok();
 }
@@ -49,7 +52,7 @@ Status CheckStoragePath(std::string_view path) {
 Status CheckStorageName(std::string_view path) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
   if (AnyName(path, [](std::string_view name) { return name.empty() || name == "."; })) {
-    return InvalidArgument("path \"{}\" names no file: use names with single '/' between them",
+    return InvalidArgument("path \"{}\" is not a file name; use names with single '/' between them",
                            path);
   }
   return Status::Ok();

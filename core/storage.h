@@ -11,9 +11,9 @@
 
 namespace troop {
 
-// A file that grows. Append buffers in the operating system; Sync makes it durable, name and all.
-// After a failed Append or Sync nobody knows what is on the disk beyond the last good Sync: open it
-// anew, Truncate it to there, and append again.
+// An append-only file. Append writes to the buffers of the operating system; Sync makes the file
+// and its folder entry durable. After a failed Append or Sync, the content after the last
+// successful Sync is undefined: open the file again, Truncate it to that size, and append again.
 class AppendFile {
  public:
   virtual ~AppendFile() = default;
@@ -22,45 +22,46 @@ class AppendFile {
   Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
 };
 
-// Holds an exclusive lock while it lives.
+// An exclusive lock, released by the destructor.
 class StorageLock {
  public:
   virtual ~StorageLock() = default;
 };
 
-// The only place that opens files for writing. Paths are relative to a root, with '/'; ".." and
-// absolute paths are refused. Calls block on the disk: nodes call it from jobs, or for small files.
-// Two implementations: DiskStorage, MemoryStorage (core/memory_storage.h: tests, simulator).
+// File access, and the only component that opens files for writing. Paths are relative to a root,
+// with '/'; ".." and absolute paths are rejected. Calls block on the disk, so nodes use it in jobs
+// or for small files. Implementations: DiskStorage, and MemoryStorage (core/memory_storage.h; tests
+// and simulator).
 class Storage {
  public:
   virtual ~Storage() = default;
-  // Writes the whole file so that after a crash it is either the old or the new one: temporary
+  // Replaces a file atomically: after a crash it is either the old or the new one. Steps: temporary
   // file, fsync, rename, fsync of the folder. Creates missing folders.
   virtual Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) = 0;
-  // Opens for appending; creates the file and its folders when missing.
+  // Opens a file for appending; creates it and its folders if missing.
   virtual Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) = 0;
-  // Errors: kNotFound; kResourceExhausted when it is larger than `bytes_max`.
+  // Reads a file. Errors: kNotFound; kResourceExhausted if it is larger than `bytes_max`.
   virtual Result<Buffer> Read(std::string_view path, std::size_t bytes_max) = 0;
-  // The same without reading it: pages come from the disk when they are touched, and may be dropped
-  // by the operating system when memory is short. The file must not become shorter below what is
-  // looked at while the Buffer, or a copy of it, lives; it may be removed. Errors: kNotFound. Here:
-  // for storages that can't map, Read.
+  // Maps a file: pages are read from disk on access, and the operating system may drop them when
+  // memory is short. While the Buffer or a copy exists, the file may be removed, but must not be
+  // truncated below the accessed bytes. Errors: kNotFound. The default implementation calls Read.
   virtual Result<Buffer> Map(std::string_view path);
-  // Cuts a file to its first `bytes` bytes, durably, name and all. Errors: kNotFound;
-  // kInvalidArgument when it is shorter. Here: for storages that can't cut, by writing it anew.
+  // Truncates a file to its first `bytes` bytes, durably, including its folder entry. Errors:
+  // kNotFound; kInvalidArgument if it is shorter. The default implementation rewrites it.
   virtual Status Truncate(std::string_view path, std::size_t bytes);
-  // Names (not paths) in a folder, sorted; folders end in '/'. A missing folder is empty.
+  // Returns the sorted names (not paths) in a folder; those of folders end in '/'. A missing folder
+  // counts as empty.
   virtual Result<std::vector<std::string>> List(std::string_view folder) = 0;
   virtual bool Exists(std::string_view path) = 0;
-  // Atomic; replaces a file; an existing target folder is an error.
+  // Renames atomically. Replaces a file; an existing target folder is an error.
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
-  // A second name for a file's bytes; replaces a file. For files that are replaced or removed,
-  // under either name, but never appended to or cut: the bytes may be shared. Durable, name and
-  // all, when the file was. Errors: kNotFound. Here: a copy.
+  // Creates a second name for a file; replaces an existing file. Both names may share the bytes, so
+  // the file may be replaced or removed, but never appended to or truncated. Durable if the file
+  // was. Errors: kNotFound. The default implementation copies.
   virtual Status Link(std::string_view from, std::string_view to);
-  // A file, or a folder with all in it. Missing is ok.
+  // Removes a file, or a folder with its contents. A missing one is ok.
   virtual Status Remove(std::string_view path) = 0;
-  // Errors: kAlreadyExists with the holder's text when somebody holds it.
+  // Acquires a lock. Errors: kAlreadyExists with the text of the current holder.
   virtual Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
                                                     std::string_view holder) = 0;
   Status WriteAtomic(std::string_view path, std::string_view text) {

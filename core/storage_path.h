@@ -6,12 +6,12 @@
 
 namespace troop {
 
-// Errors: kInvalidArgument for a path that could leave the storage's root.
+// Checks that a path stays within the root of the storage. Errors: kInvalidArgument.
 Status CheckStoragePath(std::string_view path);
-// The same for the path of something to be made: also every name in it must be one.
+// Also checks that each name in the path is valid, for paths to be created.
 Status CheckStorageName(std::string_view path);
 
-// "folder/", as List names it, is "folder".
+// Removes the trailing slash that List appends to folders.
 inline std::string_view WithoutSlash(std::string_view path) {
   if (path.ends_with('/')) path.remove_suffix(1);
   return path;

@@ -1,3 +1,4 @@
+// Implements Shape, TensorSpec and the views of Tensor and ConstTensor.
 #include "core/tensor.h"
 
 #include <algorithm>
@@ -52,6 +53,7 @@ Shape::Shape(std::span<const std::int64_t> dims) : rank_(int(dims.size())) {
   std::copy(dims.begin(), dims.end(), dims_.begin());
 }
 
+// Converts a possibly negative axis to an index; aborts if it is out of range.
 std::size_t Shape::Axis(int axis) const {
   if (axis < 0) axis += rank_;
   TROOP_CHECK(axis >= 0 && axis < rank_, "axis {} of {}", axis, ToString());
@@ -96,17 +98,20 @@ std::string TensorSpec::ToString() const {
 }
 
 Result<TensorSpec> ParseTensorSpec(std::string_view text) {
+  // Bounds the product of untrusted dimensions, which could overflow otherwise.
   constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
   std::string plain;
   for (const char c : text) {
     if (c != ' ') plain += c;
   }
   const auto wrong = [&text] {
-    return InvalidArgument("{:?} is no tensor; write type and shape, such as \"u8[84, 84]\"", text);
+    return InvalidArgument("{:?} is not a tensor type; use type and shape, such as \"u8[84, 84]\"",
+                           text);
   };
   const std::size_t open = plain.find('[');
   if (open == std::string::npos || plain.back() != ']') return wrong();
   const std::string_view name = std::string_view(plain).substr(0, open);
+  // Format: name of the element type, then dimensions in brackets.
   int dtype = 0;
   while (dtype <= int(DType::kU32) && DTypeName(DType(dtype)) != name) ++dtype;
   if (dtype > int(DType::kU32)) return wrong();
@@ -137,6 +142,7 @@ Tensor Tensor::Uninitialized(DType dtype, const Shape& shape) {
   Tensor t;
   t.spec_ = {dtype, shape};
   t.elements_ = shape.elements();
+  // At least one byte, so that data() is not null for an empty tensor.
   t.owner_ = MutableBuffer(std::max<std::size_t>(t.spec_.bytes(), 1)).share();
   t.data_ = t.owner_.get();
   return t;
@@ -160,6 +166,7 @@ Tensor Tensor::Reshape(const Shape& shape) const {
   return t;
 }
 
+// Rows are contiguous, so a range of them is a range of elements.
 Tensor Tensor::Rows(std::int64_t first, std::int64_t count) const {
   TROOP_CHECK(first >= 0 && count >= 0 && first + count <= dim(0), "rows [{}, +{}) of {}", first,
               count, spec_.ToString());
@@ -187,6 +194,7 @@ ConstTensor::ConstTensor(const Tensor& tensor)
 
 ConstTensor::ConstTensor(const Buffer& buffer, const TensorSpec& spec) {
   TROOP_CHECK(buffer.size() == spec.bytes(), "{} bytes for {}", buffer.size(), spec.ToString());
+  // Received parts may be aligned to 8 bytes only.
   CheckBufferView(buffer.data(), buffer.size(), DTypeSize(spec.dtype), DTypeSize(spec.dtype));
   *this = Borrow(buffer.bytes(), spec);
   owner_ = buffer.owner();

@@ -16,7 +16,7 @@
 
 namespace troop {
 
-// Up to six dimensions, by value. Elements of shape [] (rank 0): one.
+// A shape of up to six dimensions, by value. Shape [] (rank 0) has one element.
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
@@ -25,7 +25,8 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> dims);
 
   int rank() const { return rank_; }
-  std::int64_t operator[](int axis) const { return dims_[Axis(axis)]; }  // negative: from the end
+  // negative: counted from the end
+  std::int64_t operator[](int axis) const { return dims_[Axis(axis)]; }
   std::span<const std::int64_t> dims() const { return {dims_.data(), std::size_t(rank_)}; }
   std::int64_t elements() const;
   Shape Prepend(std::int64_t dim) const;  // [N, ...this]
@@ -39,6 +40,7 @@ class Shape {
   int rank_ = 0;
 };
 
+// The element type and the shape of a tensor.
 struct TensorSpec {
   DType dtype = DType::kF32;
   Shape shape;
@@ -46,18 +48,18 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
   std::string ToString() const;  // "f32[4]"
 };
-// What ToString writes; blanks don't matter. Errors: kInvalidArgument: no such type, no list of
-// dimensions of at least 1, or more than 2^40 elements.
+// Parses the format of ToString; blanks are ignored. Errors: kInvalidArgument: unknown type, not a
+// list of dimensions >= 1, or more than 2^40 elements.
 Result<TensorSpec> ParseTensorSpec(std::string_view text);
 
-// Dense, row-major, 64-byte aligned at its start. Copying shares the bytes; the bytes of a Tensor
-// may be changed through any copy, so one owner thread at a time.
+// A dense, row-major tensor whose start is 64-byte aligned. Copies share the bytes, and every copy
+// can modify them, so only one thread may use them at a time.
 class Tensor {
  public:
   Tensor() = default;
   Tensor(DType dtype, const Shape& shape);  // zeros
   static Tensor Uninitialized(DType dtype, const Shape& shape);
-  // A view of bytes that `owner` keeps alive. REQUIRES: bytes.size() == spec.bytes().
+  // Creates a view of bytes that `owner` keeps alive. REQUIRES: bytes.size() == spec.bytes().
   static Tensor View(std::shared_ptr<std::byte> owner, std::span<std::byte> bytes,
                      const TensorSpec& spec);
 
@@ -71,21 +73,23 @@ class Tensor {
     return {data_, std::size_t(elements_) * DTypeSize(dtype())};
   }
 
-  // REQUIRES: T matches dtype().
+  // Returns the elements. REQUIRES: T matches dtype().
   template <class T>
   std::span<T> as() const {
     TROOP_CHECK(DTypeOf<T>::value == dtype(), "tensor is {}", spec_.ToString());
     return {reinterpret_cast<T*>(data_), std::size_t(elements_)};
   }
+  // Returns the first element. REQUIRES: T matches dtype().
   template <class T>
   T* data() const {
     return as<T>().data();
   }
 
-  Tensor Reshape(const Shape& shape) const;                    // same bytes
-  Tensor Rows(std::int64_t first, std::int64_t count) const;   // of the first axis
-  Tensor Range(std::int64_t first, const Shape& shape) const;  // elements from `first` on
-  // The bytes as an immutable Buffer, shared: nobody may write them afterwards.
+  Tensor Reshape(const Shape& shape) const;                   // view of the same bytes
+  Tensor Rows(std::int64_t first, std::int64_t count) const;  // view of a range of the first axis
+  Tensor Range(std::int64_t first,
+               const Shape& shape) const;  // view that starts at element `first`
+  // Shares the bytes as an immutable Buffer. REQUIRES: no writes afterwards.
   Buffer AsBuffer() const;
 
  private:
@@ -96,14 +100,15 @@ class Tensor {
   std::int64_t elements_ = 0;
 };
 
-// The same, read-only.
+// A read-only tensor.
 class ConstTensor {
  public:
   ConstTensor() = default;
   ConstTensor(const Tensor& tensor);
-  // A view of a Buffer. REQUIRES: buffer.size() == spec.bytes(), aligned for the element type.
+  // Creates a view of a Buffer. REQUIRES: buffer.size() == spec.bytes(), aligned for the element
+  // type.
   ConstTensor(const Buffer& buffer, const TensorSpec& spec);
-  // A view without an owner: the caller keeps the bytes alive.
+  // Creates a view without an owner: the caller keeps the bytes alive.
   static ConstTensor Borrow(std::span<const std::byte> bytes, const TensorSpec& spec);
 
   DType dtype() const { return spec_.dtype; }

@@ -1,3 +1,4 @@
+// Implements WallSeconds.
 #include "core/time.h"
 
 namespace troop {

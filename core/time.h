@@ -5,8 +5,9 @@
 
 namespace troop {
 
-// Monotonic time: nanoseconds from an arbitrary origin (the machine's start; the simulator's zero).
-// Not comparable between machines. Nodes get it as an argument and never read a clock.
+// Monotonic time in nanoseconds since an arbitrary origin (the start of the machine; zero in the
+// simulator). Not comparable between machines. Nodes receive it as an argument and never read a
+// clock.
 struct MonotonicEpoch {
   using rep = std::int64_t;
   using period = std::nano;
@@ -22,7 +23,7 @@ constexpr Duration Milliseconds(std::int64_t ms) { return std::chrono::milliseco
 constexpr Duration Seconds(double s) { return Duration(std::int64_t(s * 1e9)); }
 constexpr double ToSeconds(Duration d) { return double(d.count()) * 1e-9; }
 
-// What reads the time, for hosts of nodes; ManualClock is for tests and the simulator.
+// A clock, for hosts of nodes. ManualClock is for tests and the simulator.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -47,7 +48,7 @@ class ManualClock final : public Clock {
   Time now_{};
 };
 
-// Seconds since 1970, for humans and TensorBoard only. Never for waiting.
+// Returns the seconds since 1970; for display and TensorBoard only, never to measure durations.
 double WallSeconds();
 
 }  // namespace troop

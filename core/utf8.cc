@@ -1,3 +1,4 @@
+// Implements UTF-8 validation and the escaping of text for one line.
 #include "core/utf8.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,7 @@
 namespace troop {
 namespace {
 
-// Whether `text` is the beginning of a sequence that needs more bytes.
+// True if `text` is the start of a sequence that needs more bytes.
 bool IsCut(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t wanted = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
@@ -27,6 +28,7 @@ std::size_t Utf8Length(std::string_view text) {
   for (std::size_t i = 1; i < n; ++i) {
     if ((at(i) & 0xC0) != 0x80) return 0;
   }
+  // Overlong forms, surrogates, and code points beyond U+10FFFF.
   if ((c == 0xE0 && at(1) < 0xA0) || (c == 0xED && at(1) > 0x9F) || (c == 0xF0 && at(1) < 0x90) ||
       (c == 0xF4 && at(1) > 0x8F)) {
     return 0;

@@ -5,14 +5,15 @@
 
 namespace troop {
 
-// The 95 % score interval of a share, `hits` of `trials` (Wilson 1927). It has a width also where
-// the share is 0 or 1, for which the standard error is 0.
+// The 95 % score interval of a proportion, `hits` of `trials` (Wilson 1927). Unlike the standard
+// error, its width is positive for proportions of 0 and 1.
 struct ShareInterval {
   double low = 0, high = 1;
 };
+// REQUIRES: 0 <= hits <= trials. Returns [0, 1] without trials.
 inline ShareInterval WilsonInterval(double hits, double trials) {
   if (trials <= 0) return {};
-  constexpr double kZ = 1.959964;  // of 2.5 % on each side
+  constexpr double kZ = 1.959964;  // quantile for 2.5 % on each side
   const double share = hits / trials, square = kZ * kZ / trials;
   const double middle = (share + square / 2) / (1 + square);
   const double half =

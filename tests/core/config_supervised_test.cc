@@ -23,15 +23,15 @@ TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
   EXPECT_GE(FinalEpisodes(*Parse(begin + data)), 25000) << "all test reviews";
   EXPECT_EQ(FinalEpisodes(*Parse(begin + data + "[evaluator]\nfinal_episodes = 0\n")), 0);
   const std::pair<const char*, const char*> wrong[] = {
-      {"[model]\nhidden = 24\nheads = 3\n", "24 is no multiple of 16"},
-      {"[model]\nheads = 3\n", "3 heads can't share model.hidden = 128"},
-      {"[model]\npositions = 100\n", "256 is more than model.positions = 100"},
-      {"[model]\nembedding = 64\n", "only \"albert\" has another one"},
-      {"[mesh]\ntp = 4\n", "4 learners can't share 2 heads"},
-      {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "leave that one out"},
-      {"[mesh]\nshares = [1, 1]\n", "2 shares of 1 workers"},
-      {"[mesh]\ntp = 2\n[fleet]\nmode = \"serial\"\n", "one thread plays all"},
-      {"[mesh]\ntp = 2\n[model]\nfamily = \"lstm\"\n", "can't be cut into parts"}};
+      {"[model]\nhidden = 24\nheads = 3\n", "24 is not a multiple of 16"},
+      {"[model]\nheads = 3\n", "3 does not divide model.hidden = 128"},
+      {"[model]\npositions = 100\n", "256 exceeds model.positions = 100"},
+      {"[model]\nembedding = 64\n", "\"bert\" requires an embedding of size model.hidden"},
+      {"[mesh]\ntp = 4\n", "4 tensor-parallel learners exceed 2 attention heads"},
+      {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "omit fleet.learners"},
+      {"[mesh]\nshares = [1, 1]\n", "2 shares for 1 workers"},
+      {"[mesh]\ntp = 2\n[fleet]\nmode = \"serial\"\n", "which one thread can't do"},
+      {"[mesh]\ntp = 2\n[model]\nfamily = \"lstm\"\n", "does not support tensor parallelism"}};
   for (const auto& [keys, says] : wrong) {
     EXPECT_THAT(Parse(begin + data + keys).status().message(), HasSubstr(says)) << keys;
   }
@@ -47,7 +47,7 @@ TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
                     mesh, begin, data, k));
   };
   EXPECT_TRUE(with_k(2).ok()) << with_k(2).status().ToString();
-  EXPECT_THAT(with_k(3).status().message(), HasSubstr("3 of 2 workers"));
+  EXPECT_THAT(with_k(3).status().message(), HasSubstr("3 exceeds the 2 workers"));
 }
 
 }  // namespace

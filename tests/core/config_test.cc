@@ -101,7 +101,7 @@ TEST(ConfigTest, AFractionIsNoInteger) {
   EXPECT_EQ(OneError("[learner]\nbatch_size = 2.5"),
             "run.toml:2: learner.batch_size: 2.5 is not an integer; give an integer in [1, 65536]");
   EXPECT_EQ(OneError("[learner]\ntotal_steps = 5000.5"),
-            "run.toml:2: learner.total_steps: 5000.5 is no whole number; give an integer >= 1");
+            "run.toml:2: learner.total_steps: 5000.5 is not an integer; give an integer >= 1");
 }
 
 TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
@@ -161,12 +161,13 @@ TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {
             "run.toml:2: learner.double_q: 1 is not true or false; give true or false");
   EXPECT_EQ(OneError("name = [1]"), "run.toml:1: name: a list is not a string; give a string");
   EXPECT_EQ(OneError("replay = 3"),
-            "run.toml:1: replay: is a section; write [replay] and its keys below");
+            "run.toml:1: replay: is a section; write [replay] and then its keys");
   EXPECT_EQ(OneError("[replay.alpha]\nx = 1"),
             "run.toml:1: replay.alpha: a table is not a number; give a number in [0, 2]");
   EXPECT_EQ(OneError("seed = 2026-11-21"),
             "run.toml:1: seed: a date or time is not an integer; give an integer >= 0");
-  EXPECT_THAT(OneError("network.layers = 3"), HasSubstr("network.layers: 3 is no list; write [{"));
+  EXPECT_THAT(OneError("network.layers = 3"),
+              HasSubstr("network.layers: 3 is not a list; write [{"));
 }
 
 TEST(ConfigTest, AValueOutOfRangeNamesTheRange) {
@@ -213,7 +214,7 @@ TEST(ConfigTest, TooManyOrTooLongErrorsAreCutOff) {
 // The rest of such a path was passed over: the file "vocab.txt" was read.
 TEST(ConfigTest, ATextWithAZeroByteIsRefused) {
   EXPECT_EQ(OneError("data.vocabulary = \"vocab.txt\\u0000.old\""),
-            "run.toml:1: data.vocabulary: has a zero byte, which ends every name and path");
+            "run.toml:1: data.vocabulary: contains a null byte, which no name or path may have");
 }
 
 TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
@@ -247,8 +248,8 @@ TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
 TEST(ConfigTest, ANewerVersionIsRefusedWithBothVersionsAndNothingElse) {
   EXPECT_EQ(
       OneError("version = 2\n[brand_new]\nx = 1"),
-      "run.toml:1: version: the file is of version 2, this program reads version 1; use a newer "
-      "troop");
+      "run.toml:1: version: the file has version 2, but this program supports up to version 1; "
+      "use a newer troop");
   EXPECT_THAT(OneError("version = 0"), HasSubstr("0 is out of range"));
 }
 
@@ -282,7 +283,7 @@ TEST(ConfigTest, AnIpv6AddressNeedsNoQuotesOnTheCommandLine) {
 
 TEST(ConfigTest, BadOverridesNameTheCommandLine) {
   EXPECT_EQ(OneError("", {"seed"}),
-            "command line: seed: is no override; write key=value, for example seed=7");
+            "command line: seed: is not an override; write key=value, for example seed=7");
   EXPECT_EQ(OneError("", {"replay.alpha=lots"}),
             "command line: replay.alpha=lots: \"lots\" is not a number; give a number in [0, 2]");
   EXPECT_EQ(OneError("", {"batch_size=3"}),
@@ -306,7 +307,7 @@ TEST(ConfigTest, AMistakeInALayerNamesItsLineAndNumber) {
             "\"none\"");
   EXPECT_THAT(OneError("network.layers = [{units = 4}]"),
               HasSubstr("network.layers[0]: has no type"));
-  EXPECT_THAT(OneError("network.layers = [4]"), HasSubstr("network.layers[0]: 4 is no layer"));
+  EXPECT_THAT(OneError("network.layers = [4]"), HasSubstr("network.layers[0]: 4 is not a layer"));
 }
 
 struct Conflict {
@@ -319,107 +320,116 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
                     conv = "{type=\"conv2d\", filters=4, kernel=3}";
   const std::vector<Conflict> conflicts = {
       {{"replay.capacity_items=2000", "learner.batch_size=4096", "replay.min_items=2000"},
-       "learner.batch_size=4096: 4096 is more than replay.capacity_items = 2000"},
-      {{"replay.capacity_items=500"},
-       "replay.min_items: 1000 is more than replay.capacity_items = 500"},
+       "learner.batch_size=4096: 4096 exceeds replay.capacity_items = 2000"},
+      {{"replay.capacity_items=500"}, "replay.min_items: 1000 exceeds replay.capacity_items = 500"},
       {{"learner.batch_size=1024"},
        "replay.min_items: 1000 is less than learner.batch_size = 1024"},
-      {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
+      {{"learner.total_steps=900"}, "replay.min_items: 1000 exceeds learner.total_steps = 900"},
       {{"replay.capacity_items=100", "replay.min_items=64", "actor.envs=64"},
-       "replay.capacity_items=100: 100 is less than an actor may push at once: actor.push_items + "
+       "replay.capacity_items=100: 100 is less than the largest insert of an actor: "
+       "actor.push_items + "
        "actor.envs x actor.n_step x actor.copies = 242"},
       {{"actor.push_items=65536", "replay.capacity_items=100000"},
-       "actor.push_items=65536: 65536 makes pushes of up to 65584 frames, of which the replay "
-       "takes 50000; raise replay.capacity_items to 131168"},
-      {{"actor.warmup_steps=1e6"},
-       "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
+       "actor.push_items=65536: 65536 leads to inserts of up to 65584 frames, but the replay "
+       "accepts 50000; raise replay.capacity_items to 131168"},
+      {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 exceeds learner.total_steps"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
-       "actor.epsilon_steps=100: continuous actions explore with noise"},
+       "actor.epsilon_steps=100: continuous actions use noise for exploration"},
       {{"replay.samples_per_insert=1e300"},
        "replay.samples_per_insert=1e300: 1e+300 x replay.min_items = 1000 x (1 + "},
       {{"replay.ratio_error=1e6"},
-       "replay.ratio_error=1e6: 1000000 x replay.min_items = 1000 is a slack of more items than "
+       "replay.ratio_error=1e6: 1000000 x replay.min_items = 1000 is an error buffer of more items "
+       "than "
        "the run has steps (learner.total_steps = 50000)"},
       {{"replay.final_beta=0.3"},
-       "replay.final_beta=0.3: 0.3 is less than replay.beta = 0.4, from which the exponent rises"},
+       "replay.final_beta=0.3: 0.3 is less than replay.beta = 0.4, the start of the linear rise"},
       {{"replay.final_beta=1", "replay.sampler=uniform"},
        "replay.final_beta=1: only replay.sampler = \"prioritized\" has importance weights"},
-      {{"learner.critic=quantile", "learner.loss=mse"}, "quantiles are learned by the Huber loss"},
+      {{"learner.critic=quantile", "learner.loss=mse"}, "quantiles require the Huber loss"},
       {{"network.critic_layers=[" + linear + "]"}, "only learner.algorithm = \"dpg\" has a critic"},
-      {{"optimizer.policy_learning_rate=1"}, "only learner.algorithm = \"dpg\" has a policy"},
+      {{"optimizer.policy_learning_rate=1"},
+       "only learner.algorithm = \"dpg\" has a separate policy"},
       {{"learner.algorithm=dpg", "optimizer.policy_learning_rate=1", "learner.sync=paramserver"},
-       "the parameter shards' optimizer has one learning rate"},
-      {{"learner.v_min=200"}, "learner.v_min=200: 200 is not below learner.v_max = 150"},
+       "parameter shards use one learning rate"},
+      {{"learner.v_min=200"}, "learner.v_min=200: 200 is not less than learner.v_max = 150"},
       {{"learner.algorithm=dpg", "network.critic_layers=[" + linear + "," + conv + "]"},
        "network.critic_layers[1]: a conv2d layer can't follow"},
-      {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
-      {{"optimizer.type=rmsprop", "optimizer.momentum=0.9"}, "only optimizer.type = \"sgd\""},
-      {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
+      {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"},
+       "is supported by optimizer.type = \"adam\" only"},
+      {{"optimizer.type=rmsprop", "optimizer.momentum=0.9"},
+       "is supported by optimizer.type = \"sgd\" only"},
+      {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false disables"},
       {{"evaluator.enabled=false", "evaluator.solved_return=475"}, "can't be reached"},
-      {{"fleet.backoff_first_s=20"}, "is more than fleet.backoff_max_s = 10"},
+      {{"fleet.backoff_first_s=20"}, "exceeds fleet.backoff_max_s = 10"},
       {{"fleet.hung_after_s=1"}, "is less than fleet.dead_after_s = 1.5"},
-      {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors in one thread"},
-      {{"learner.hogwild_threads=2", "fleet.learners=3"}, "3 learners agree in another way"},
-      {{"learner.hogwild_threads=2", "learner.sync=paramserver"}, "the parameter shards step"},
-      {{"learner.hogwild_threads=2", "fleet.mode=serial"}, "2 threads at once give other bytes"},
-      {{"paramserver.hogwild_threads=2"}, "each push is an update by itself"},
+      {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors exceed the limit"},
+      {{"learner.hogwild_threads=2", "fleet.learners=3"},
+       "2 threads per learner are not supported with 3 learners"},
+      {{"learner.hogwild_threads=2", "learner.sync=paramserver"},
+       "parameter shards apply the updates"},
+      {{"learner.hogwild_threads=2", "fleet.mode=serial"}, "2 threads are not deterministic"},
+      {{"paramserver.hogwild_threads=2"}, "requires a mode in which each push is an update"},
       {{"paramserver.hogwild_threads=2", "paramserver.mode=async", "paramserver.backup=true"},
-       "2 threads make updates in no order that a backup could repeat"},
+       "2 threads apply updates in an order that a backup can't repeat"},
       {{"paramserver.hogwild_threads=2", "paramserver.mode=async", "fleet.mode=serial"},
-       "paramserver.hogwild_threads=2: 2 threads at once give other bytes"},
+       "paramserver.hogwild_threads=2: 2 threads are not deterministic"},
       {{"learner.hogwild_threads=2", "network.normalize_observations=true"},
-       "2 threads would each have statistics"},
+       "2 threads would each have separate statistics"},
       {{"learner.hogwild_threads=2", "learner.algorithm=dpg", "optimizer.policy_learning_rate=0.1"},
-       "threads on the same weights have one learning rate"},
-      {{"paramserver.k=2"}, "paramserver.k=2: only paramserver.mode = \"k_of_n\" has it"},
+       "Hogwild threads share one learning rate"},
+      {{"paramserver.k=2"}, "paramserver.k=2: is supported by paramserver.mode = \"k_of_n\" only"},
       {{"paramserver.k=2", "paramserver.mode=k_of_n"},
-       "paramserver.k=2: 2 of fleet.learners = 1, one push each; lower it"},
-      {{"paramserver.cancel=true"}, "only paramserver.mode = \"k_of_n\" has it, not \"bsp\""},
+       "paramserver.k=2: 2 exceeds fleet.learners = 1 with one push each; lower it"},
+      {{"paramserver.cancel=true"},
+       "is supported by paramserver.mode = \"k_of_n\" only, not by \"bsp\""},
       {{"paramserver.per_batch=true", "paramserver.mode=async"},
-       "\"k_of_n\" has it, not \"async\""},
-      {{"paramserver.staleness=3"}, "only paramserver.mode = \"ssp\" has it, not \"bsp\"; set 0"},
-      {{"paramserver.warm_start_updates=3"}, "only paramserver.mode = \"async\" has it"},
-      {{"paramserver.damp_stale=true"}, "nothing is stale in \"bsp\""},
+       "\"k_of_n\" only, not by \"async\""},
+      {{"paramserver.staleness=3"},
+       "is supported by paramserver.mode = \"ssp\" only, not by \"bsp\"; set 0"},
+      {{"paramserver.warm_start_updates=3"}, "is supported by paramserver.mode = \"async\" only"},
+      {{"paramserver.damp_stale=true"}, "no gradient is stale with \"bsp\""},
       {{"paramserver.fetch_every=4", "paramserver.push_every=2"},
-       "paramserver.fetch_every=4: 4 with paramserver.push_every = 2: in \"bsp\" a pull follows"},
+       "paramserver.fetch_every=4: 4 differs from paramserver.push_every = 2, but in \"bsp\" a "
+       "pull follows"},
       {{"paramserver.mode=local_sgd", "paramserver.push_every=2"},
-       "paramserver.fetch_every: 1 with paramserver.push_every = 2: in \"local_sgd\""},
+       "paramserver.fetch_every: 1 differs from paramserver.push_every = 2, but in \"local_sgd\""},
       {{"paramserver.mode=local_sgd", "paramserver.codec=bf16"},
-       "paramserver.codec=bf16: \"bf16\" is for gradients"},
+       "paramserver.codec=bf16: \"bf16\" compresses gradients"},
       {{"paramserver.push_every=0", "paramserver.fetch_every=0"},
-       "paramserver.push_every=0: 0 is a pass over reviews, and there are none"},
+       "paramserver.push_every=0: 0 means one pass over the examples"},
       {{"paramserver.mode=local_sgd", "learner.sync=paramserver"},
-       "in \"local_sgd\" a learner's own steps are plain SGD's"},
+       "\"local_sgd\" requires plain SGD for the steps of a learner"},
       {{"paramserver.mode=local_sgd", "learner.sync=paramserver", "optimizer.type=sgd",
         "optimizer.momentum=0.9"},
-       "optimizer.momentum=0.9: in \"local_sgd\" a learner's own steps"},
+       "optimizer.momentum=0.9: \"local_sgd\" requires plain SGD"},
       {{"replay.placement=gpu", "learner.algorithm=dpg"},
-       "learner.algorithm=dpg: replay.placement = \"gpu\" needs \"dqn\" here"},
-      {{"replay.placement=gpu", "learner.device=cpu"}, "needs \"cuda\" or \"auto\" here"},
+       "learner.algorithm=dpg: replay.placement = \"gpu\" requires \"dqn\" here"},
+      {{"replay.placement=gpu", "learner.device=cpu"}, "requires \"cuda\" or \"auto\" here"},
       {{"replay.placement=gpu", "fleet.learners=2"}, "fleet.learners=2: replay.placement"},
-      {{"replay.placement=gpu", "learner.sync=paramserver"}, "needs \"allreduce\" here"},
+      {{"replay.placement=gpu", "learner.sync=paramserver"}, "requires \"allreduce\" here"},
       {{"replay.placement=gpu", "learner.hogwild_threads=2"}, "learner.hogwild_threads=2: replay"},
       {{"replay.placement=gpu", "replay.shards=2"}, "replay.shards=2: replay.placement"},
-      {{"replay.placement=gpu", "replay.sampler=uniform"}, "needs \"prioritized\" here"},
-      {{"replay.placement=gpu", "replay.remover=lowest"}, "needs \"fifo\" here"},
+      {{"replay.placement=gpu", "replay.sampler=uniform"}, "requires \"prioritized\" here"},
+      {{"replay.placement=gpu", "replay.remover=lowest"}, "requires \"fifo\" here"},
       {{"replay.placement=gpu", "replay.max_times_sampled=3"},
        "replay.max_times_sampled=3: replay"},
       {{"replay.placement=gpu", "replay.max_policy_age=3"},
-       "replay.max_policy_age=3: replay.placement = \"gpu\" needs 0 here"},
-      {{"name=../up"}, "can't name a folder"},
-      {{"name="}, "can't name a folder"},
+       "replay.max_policy_age=3: replay.placement = \"gpu\" requires 0 here"},
+      {{"name=../up"}, "is not a valid folder name"},
+      {{"name="}, "is not a valid folder name"},
       {{"env.id="}, "name an environment"},
       {{"log.dir="}, "name a folder"},
       {{"env.sticky_actions=-0.5"}, "neither a probability nor -1"},
       {{"env.id=envpool:Pong-v5", "fleet.mode=serial"},
-       "\"serial\" promises equal bytes for equal seeds, and EnvPool takes one seed for a whole "
+       "\"serial\" guarantees identical bytes for the same seed, but EnvPool takes one seed per "
        "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\""},
       {{"env.difficulty_ramping=false"},
-       "env.difficulty_ramping=false: only MinAtar games have it, \"CartPole-v1\" is none"},
+       "env.difficulty_ramping=false: is supported for MinAtar games only, not for "
+       "\"CartPole-v1\""},
       {{"env.plugin=mine.so", "env.wrappers=[\"a:b\"]"},
-       "only Python environments have them, and a plug-in is none"},
+       "apply to Python environments only, not to a plug-in"},
       {{"env.noop_max=4"},
-       "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 0"},
+       "is supported for Atari games (\"ALE/...\") only, not for \"CartPole-v1\"; set 0"},
       {{"network.layers=[" + linear + "," + conv + "]"},
        "network.layers[1]: a conv2d layer can't follow"},
       {{"network.layers=[{type=\"conv2d\", kernel=3}]"},
@@ -437,8 +447,8 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
 TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
   EXPECT_EQ(
       OneError("[replay]\ncapacity_items = 500"),
-      "run.toml:2: replay.min_items: 1000 is more than replay.capacity_items = 500, so no batch "
-      "would ever be drawn; lower it");
+      "run.toml:2: replay.min_items: 1000 exceeds replay.capacity_items = 500, so no batch would "
+      "ever be sampled; lower it");
   EXPECT_THAT(OneError("[replay]\ncapacity_items = 500\nmin_items = 600"),
               StartsWith("run.toml:3: "));
 }
@@ -488,19 +498,20 @@ TEST(ConfigTest, OptionsMayBeListsAndTables) {
 
 TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
   EXPECT_EQ(OneError("[env.options]\nsize = 5\ngoal = 1979-05-27"),
-            "run.toml:3: env.options.goal: a date or time is no value of an option; give a number, "
+            "run.toml:3: env.options.goal: a date or time is not an option value; give a number, "
             "a string, true, false, or a list or table of these");
   for (const std::string wrong : {"[[1, nan]]", "{a = 1979-05-27}", "[-inf]"}) {
-    EXPECT_THAT(OneError("[env.options]\ngoal = " + wrong), testing::HasSubstr("is no value"));
+    EXPECT_THAT(OneError("[env.options]\ngoal = " + wrong),
+                testing::HasSubstr("is not an option value"));
   }
   // It made an option of the name "map.size".
   EXPECT_EQ(OneError("", {"env.options.map.size=3"}),
-            "command line: env.options.map.size=3: is part of an option; give "
-            "env.options.map={…} whole");
+            "command line: env.options.map.size=3: is inside an option; set "
+            "env.options.map={…} instead");
   EXPECT_EQ(OneError("[env]\noptions = 3"),
-            "run.toml:2: env.options: 3 is no table; write {name = value}");
+            "run.toml:2: env.options: 3 is not a table; write {name = value}");
   EXPECT_EQ(OneError("[env]\nwrappers = [\"m:A\", 3]"),
-            "run.toml:2: env.wrappers: 3 is not a string; a list of strings is wanted");
+            "run.toml:2: env.wrappers: 3 is not a string; give a list of strings");
 }
 
 TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
@@ -510,13 +521,14 @@ TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
   const Result<Config> config = Parse(review + "shares = [2, 0.5, 1]");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(config->mesh.shares, (std::vector<double>{2, 0.5, 1}));
-  EXPECT_EQ(OneError(review + "shares = 2"), "run.toml:8: mesh.shares: 2 is no list; write [2, 1]");
+  EXPECT_EQ(OneError(review + "shares = 2"),
+            "run.toml:8: mesh.shares: 2 is not a list; write [2, 1]");
   EXPECT_EQ(OneError(review + "shares = [2, \"x\", 1]"),
-            "run.toml:8: mesh.shares: \"x\" is not a number; a list of numbers is wanted");
+            "run.toml:8: mesh.shares: \"x\" is not a number; give a list of numbers");
   EXPECT_EQ(OneError(review + "shares = [2, 0, 1]"),
             "run.toml:8: mesh.shares: 0 is out of range; give a number in (0, 1000000]");
   EXPECT_THAT(OneError(review + "shares = [2, 1]"),
-              HasSubstr("2 shares of 3 workers; give one a worker"));
+              HasSubstr("2 shares for 3 workers; give one per worker"));
 }
 
 TEST(ConfigTest, TablesOfAReplayAreRead) {
@@ -534,7 +546,7 @@ TEST(ConfigTest, TablesOfAReplayAreRead) {
   EXPECT_NE(message("[[replay.tables]]\nname = \"a\"\nburn_in = 4\n").find("no burn-in"),
             std::string::npos);
   EXPECT_NE(message("[[replay.tables]]\nname=\"a\"\n[[replay.tables]]\nname=\"a\"\n")
-                .find("another table is called \"a\""),
+                .find("the table name \"a\" is used twice"),
             std::string::npos);
 }
 

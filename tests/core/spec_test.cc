@@ -31,8 +31,8 @@ TEST(EnvSpecTest, WhatNoneLooksLikeIsRefusedWithItsLimit) {
     const char* says;
   };
   std::vector<Case> cases = {
-      {Continuous({}, {}), "an action of 0 numbers"},
-      {Continuous({0, 0}, {1}), "2 numbers with 1 upper bounds"},
+      {Continuous({}, {}), "an action has 0 lower"},
+      {Continuous({0, 0}, {1}), "2 lower and 1 upper bounds"},
       {Continuous({0}, {inf}), "action[0] is bounded by [0, inf]"},
       {Continuous({0, 2}, {1, 1}), "action[1] is bounded by [2, 1]"},
       {Continuous({std::nanf("")}, {1}), "action[0]"},
@@ -46,7 +46,7 @@ TEST(EnvSpecTest, WhatNoneLooksLikeIsRefusedWithItsLimit) {
     cases.push_back({Discrete(), "observation_scale"});
     cases.back().spec.observation_scale = scale;
   }
-  cases.push_back({Discrete(), "67108864 are possible"});
+  cases.push_back({Discrete(), "67108864 are supported"});
   cases.back().spec.observation = {DType::kU8, {1024, 1024, 65}};
   cases.push_back({Discrete(), "has 5 dimensions; up to 4"});  // a batch of stacks has two more
   cases.back().spec.observation = {DType::kU8, {1, 2, 3, 4, 5}};

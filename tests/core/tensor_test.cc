@@ -51,7 +51,7 @@ TEST(BufferDeathTest, ViewsOutsideOrAskewAreBrokenPromises) {
   EXPECT_DEATH(buffer.Slice(8, 3), "slice \\[8, 8 \\+ 3\\) of 10 bytes");
   EXPECT_DEATH(buffer.Slice(11, 0), "slice");
   EXPECT_DEATH(buffer.Slice(1, ~std::size_t{0}), "slice");
-  EXPECT_DEATH(buffer.as<float>(), "10 bytes are no whole number of 4-byte elements");
+  EXPECT_DEATH(buffer.as<float>(), "10 bytes are not a multiple of 4-byte elements");
   EXPECT_DEATH(buffer.Slice(1, 8).as<float>(), "not 4-aligned");
 }
 
