@@ -1,3 +1,4 @@
+// Implements CheckAccess: the message types that each role may send.
 #include "net/access.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace {
 
 using enum MessageType;
 
-// What each role says as itself. One line for each that calls anybody.
+// Message types that a registered role may send.
 constexpr MessageType kActorSays[] = {kBeat, kInsert,    kDescribe, kDictionary,
                                       kPull, kShardPull, kInfer};
 constexpr MessageType kEvaluatorSays[] = {kBeat, kPull, kShardPull};
@@ -21,11 +22,14 @@ constexpr MessageType kParamServerSays[] = {kBeat, kShardState, kShardUpdate, kS
 constexpr MessageType kToolSays[] = {
     kStatus,           kScale,       kDescribe,    kDictionary,      kInsert, kSample,
     kUpdatePriorities, kReconfigure, kReplayStats, kReplayCheckpoint};
-// Before the coordinator has said who it is, a role speaks as a tool.
+// Message types of a role before registration, when it sends as a tool.
 constexpr MessageType kNewcomerSays[] = {kRegister, kJoin};
 
+// Low bits of a newcomer's index that hold its number; the role is above them.
 constexpr int kNumberBits = 24;
 
+// Returns the message types of a registered role; none for the coordinator, which calls no other
+// role.
 std::span<const MessageType> SaidBy(Role role) {
   switch (role) {
     case Role::kActor:
@@ -54,21 +58,24 @@ std::int32_t NewcomerIndex(Role role, std::int32_t number) {
 }
 
 Status CheckAccess(Role key, const Message& message) {
-  if (key == Role::kNone) return FailedPrecondition("nobody comes in without a key here");
-  const bool connects = message.type == kHeartbeat;  // Hello, beats and Goodbye of net/
+  if (key == Role::kNone)
+    return FailedPrecondition("connections without a key are not accepted here");
+  const bool connects = message.type == kHeartbeat;  // Hello, heartbeat and Goodbye of net/
+  // A process without an assigned role acts as a tool, with an index from NewcomerIndex.
   const bool newcomer = message.origin.role == Role::kTool && key != Role::kTool;
   if (message.origin.role != key && !newcomer) {
-    return FailedPrecondition("a key of the role {} does not speak as {}; use that role's key",
+    return FailedPrecondition("a key of the role {} can't act as {}; use the key of that role",
                               RoleName(key), RoleName(message.origin.role));
   }
   if (newcomer && message.origin.index != NewcomerIndex(key, message.origin.index)) {
-    return FailedPrecondition("a key of the role {} does not ask for another role; use that role's",
-                              RoleName(key));
+    return FailedPrecondition(
+        "a key of the role {} can't register another role; use the key of that role",
+        RoleName(key));
   }
   const std::span<const MessageType> says =
       newcomer ? std::span<const MessageType>(kNewcomerSays) : SaidBy(key);
   if (connects || std::ranges::find(says, message.type) != says.end()) return Status::Ok();
-  return FailedPrecondition("a key of the role {} does not allow messages of type {}{}",
+  return FailedPrecondition("a key of the role {} does not permit messages of type {}{}",
                             RoleName(key), int(message.type),
                             newcomer ? " before it has registered" : "");
 }

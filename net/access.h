@@ -5,15 +5,15 @@
 
 namespace troop {
 
-// The index of a tool that will be a role, or asks for one, before the coordinator has said which
-// it is: names of one role's newcomers are not those of another's, so nobody can be taken for a
-// newer self of somebody whose key it has not. `number`: 24 bits of it count.
+// Returns the origin index of a process that registers for a role before the coordinator has
+// assigned one. The indices of different roles are disjoint, so a newcomer can't fence one of a
+// role whose key it does not have. Only the low 24 bits of `number` are used.
 std::int32_t NewcomerIndex(Role role, std::int32_t number);
 
-// Whether a caller whose key stands for the role `key` may send this message: it speaks as that
-// role and says only what that role says, so that an actor's key inserts experience and pulls
-// weights, and neither samples nor pushes gradients. Errors: kFailedPrecondition, written for the
-// caller.
+// Checks that a caller with a key of role `key` may send this message: it must act as that role and
+// use only the message types of that role. An actor's key, for example, inserts experience and
+// pulls weights, but neither samples nor pushes gradients. Errors: kFailedPrecondition, with a
+// message for the caller.
 Status CheckAccess(Role key, const Message& message);
 
 }  // namespace troop

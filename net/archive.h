@@ -1,13 +1,14 @@
 #pragma once
 
-// The archives behind net/codec.h: cereal's front end (traits, member serialize) over a format and
-// checks of ours. cereal's own archives believe every size they read (a ten-byte message makes them
-// allocate 4 GiB); here a size is compared with the bytes that remain before it is used, nesting is
-// limited, and an archive that met an error stays failed and reads nothing more. Nothing throws.
+// The archives that implement net/codec.h: the front end of cereal (traits, member serialize) with
+// our own format and checks. The archives of cereal trust every size they read (a ten-byte message
+// makes them allocate 4 GiB). Here a size is compared with the remaining bytes before it is used,
+// nesting is limited, and an archive stays failed after an error and reads nothing more. Nothing
+// throws.
 //
-// Format: little endian, no padding, no names. Integers and floats as they are in memory; bool one
-// byte, 0 or 1; an enum as its underlying integer; optional as bool and value; string, vector and
-// map as u32 count and elements; map keys strictly increasing. A body has one encoding only.
+// Format: little endian, no padding, no names. Integers and floats as in memory; bool one byte, 0
+// or 1; an enum as its underlying integer; optional as bool and value; string, vector and map as
+// u32 count and elements; map keys strictly increasing. Every body has exactly one encoding.
 #include <bit>
 #include <cereal/cereal.hpp>
 #include <cstdint>
@@ -24,20 +25,21 @@
 
 namespace troop {
 
-static_assert(std::endian::native == std::endian::little, "numbers go as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are encoded as in memory");
 
-// Control bodies are small (tensors travel as parts): this bounds what one may claim.
+// Size limit of a control body; tensors travel as parts instead.
 inline constexpr std::size_t kBodyBytesMax = std::size_t{16} << 20;
-// What the elements of its containers may take once they are decoded: a name of three bytes with a
-// histogram of nothing much is 60 bytes here and 2 KiB in memory.
+// Memory limit for the decoded elements of all containers. An element can be much larger in memory
+// than encoded: a 3-byte name with a nearly empty histogram takes 60 bytes here and 2 KiB decoded.
 inline constexpr std::size_t kBodyMemoryMax = std::size_t{64} << 20;
-// Containers in containers. Only a recursive type can come near it.
+// Nesting limit; only a recursive type can come near it.
 inline constexpr int kBodyDepthMax = 32;
 
 template <class T>
 concept BodyNumber =
     std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, long double>;
 
+// Encodes a body; can't fail.
 class BodyWriter : public cereal::OutputArchive<BodyWriter> {
  public:
   BodyWriter() : OutputArchive(this) {}
@@ -55,10 +57,11 @@ class BodyWriter : public cereal::OutputArchive<BodyWriter> {
   std::string bytes_;
 };
 
+// Decodes a body of untrusted bytes; keeps the first error.
 class BodyReader : public cereal::InputArchive<BodyReader> {
  public:
   explicit BodyReader(std::string_view bytes) : InputArchive(this), rest_(bytes) {
-    if (bytes.size() > kBodyBytesMax) Fail("it is larger than a control body may be");
+    if (bytes.size() > kBodyBytesMax) Fail("larger than the limit of control bodies");
   }
   bool ok() const { return error_ == nullptr; }
   const char* error() const { return error_; }
@@ -67,40 +70,40 @@ class BodyReader : public cereal::InputArchive<BodyReader> {
     if (ok()) error_ = error;
     rest_ = {};
   }
-  // False and failed when fewer bytes remain; then `data` is untouched.
+  // Copies `size` bytes. Fails and leaves `data` unchanged if fewer remain.
   bool Raw(void* data, std::size_t size) {
     if (size > rest_.size()) {
-      Fail("it ends too early");
+      Fail("truncated");
       return false;
     }
     if (size > 0) std::memcpy(data, rest_.data(), size);
     rest_.remove_prefix(size);
     return true;
   }
-  // A count of elements of at least `element` encoded bytes each; 0 when the bytes that remain
-  // cannot hold them.
+  // Reads a count of elements of at least `element` encoded bytes each. Fails and returns 0 if the
+  // remaining bytes can't hold them.
   std::size_t Count(std::size_t element) {
     std::uint32_t count = 0;
     if (!Raw(&count, sizeof count)) return 0;
     if (count > rest_.size() / element) {
-      Fail("a count exceeds the bytes that remain");
+      Fail("a count exceeds the remaining bytes");
       return 0;
     }
     return count;
   }
-  // Of each element before it is made, beside the bytes that it has here. False and failed when it
-  // is too much.
+  // Charges the decoded size of one element before it is created. Fails if the memory limit is
+  // exceeded.
   bool Charge(std::size_t memory) {
     if (memory > memory_left_) {
-      Fail("it would take too much memory");
+      Fail("decoded size exceeds the limit");
       return false;
     }
     memory_left_ -= memory;
     return ok();
   }
-  // Around each container. A failed Enter must not read on.
+  // Encloses each container, with Leave. The caller must not read after a failed Enter.
   bool Enter() {
-    if (++depth_ > kBodyDepthMax) Fail("it is nested too deeply");
+    if (++depth_ > kBodyDepthMax) Fail("nested too deeply");
     return ok();
   }
   void Leave() { --depth_; }
@@ -118,7 +121,8 @@ CEREAL_SETUP_ARCHIVE_TRAITS(troop::BodyReader, troop::BodyWriter)
 
 namespace troop {
 
-// What cereal finds by argument-dependent lookup. Enums it brings itself, as underlying integers.
+// Overloads that cereal finds by argument-dependent lookup. cereal itself handles enums, as their
+// underlying integers.
 
 template <BodyNumber T>
 void save(BodyWriter& archive, const T& value) {
@@ -166,7 +170,7 @@ void load(BodyReader& archive, std::vector<T>& values) {
     values.resize(archive.Count(sizeof(T)));
     archive.Raw(values.data(), values.size() * sizeof(T));
   } else {
-    // Grows as elements arrive: an element may be much larger in memory than its one byte here.
+    // Grown element by element: an element may be much larger in memory than its one byte here.
     const std::size_t count = archive.Count(1);
     if (!archive.Enter()) return;
     for (std::size_t i = 0; i < count && archive.Charge(sizeof(T)); ++i) {
@@ -201,16 +205,16 @@ void save(BodyWriter& archive, const std::map<std::string, T>& values) {
 template <class T>
 void load(BodyReader& archive, std::map<std::string, T>& values) {
   values.clear();
-  const std::size_t count = archive.Count(sizeof(std::uint32_t));  // of the key
+  const std::size_t count = archive.Count(sizeof(std::uint32_t));  // encoded size of an empty key
   if (!archive.Enter()) return;
-  constexpr std::size_t kNode = 64;  // of the tree, and of its allocation
+  constexpr std::size_t kNode = 64;  // tree node and allocation overhead
   for (std::size_t i = 0; i < count && archive.Charge(sizeof(std::pair<std::string, T>) + kNode);
        ++i) {
     std::string key;
     T value{};
     archive(key, value);
     if (!values.empty() && key <= values.rbegin()->first) {
-      archive.Fail("the keys of a map are not in order");
+      archive.Fail("map keys are not in increasing order");
     } else {
       values.emplace_hint(values.end(), std::move(key), std::move(value));
     }
@@ -230,7 +234,7 @@ Result<T> DecodeBody(std::string_view bytes) {
   T body{};
   BodyReader archive(bytes);
   archive(body);
-  if (archive.ok() && archive.remaining() > 0) archive.Fail("bytes follow its end");
+  if (archive.ok() && archive.remaining() > 0) archive.Fail("trailing bytes");
   if (!archive.ok()) {
     return DataLoss("a control body of {} bytes is damaged: {}", bytes.size(), archive.error());
   }

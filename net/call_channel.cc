@@ -1,3 +1,4 @@
+// Implements CallChannel: the client side of calls, with retransmission, deadlines and heartbeats.
 #include "net/call_channel.h"
 
 #include <algorithm>
@@ -10,10 +11,11 @@
 namespace troop {
 namespace {
 
-// How soon a Hello or a call that found no room is tried again.
+// Delays before a Hello or a call is retried after a full socket.
 constexpr Duration kHelloRetry = Milliseconds(10);
 constexpr Duration kFullRetry = Milliseconds(1);
-// A server to which this incarnation is still unknown asks the coordinator meanwhile.
+// Delay before a Hello is repeated after kUnavailable: the server is still confirming this
+// incarnation with the coordinator.
 constexpr Duration kRefusedRetry = Milliseconds(20);
 
 }  // namespace
@@ -26,6 +28,8 @@ CallChannel::CallChannel(std::string endpoint, const ChannelOptions& channel,
       id_(id),
       part_flag_(check_parts ? kFlagPartsChecked : 0) {}
 
+// Queues a call. Limits: calls in the window, bytes in flight, and the distance to the oldest open
+// call, which bounds the records of the server.
 Result<Ticket> CallChannel::Send(Message& message, Time deadline) {
   if (failed_) return *failed_;
   TROOP_RETURN_IF_ERROR(CheckSendable(
@@ -35,14 +39,14 @@ Result<Ticket> CallChannel::Send(Message& message, Time deadline) {
     return ResourceExhausted("{}: {} calls are open, the window holds {}; poll first", endpoint_,
                              in_flight(), options_.window);
   }
-  // A call larger than the whole window may go alone.
+  // A call larger than the whole window may be sent alone.
   if (open_ > 0 && open_bytes_ + bytes > options_.window_bytes) {
     return ResourceExhausted("{}: {} bytes are in flight, the window holds {}; poll first",
                              endpoint_, open_bytes_, options_.window_bytes);
   }
   if (calls_.end() - oldest_open_ >= kSequenceSpanMax) {
-    return ResourceExhausted("{}: {} calls followed one that is still open; poll first", endpoint_,
-                             kSequenceSpanMax);
+    return ResourceExhausted("{}: {} calls were sent after one that is still open; poll first",
+                             endpoint_, kSequenceSpanMax);
   }
   const std::uint64_t sequence = calls_.end();
   Call& call = calls_.Push();
@@ -54,6 +58,7 @@ Result<Ticket> CallChannel::Send(Message& message, Time deadline) {
   ++open_;
   open_bytes_ += bytes;
   first_deadline_ = std::min(first_deadline_, deadline);
+  // Sent at once unless earlier calls still wait for the socket.
   if (welcomed_ && next_send_ == sequence) Flush();
   return sequence;
 }
@@ -70,6 +75,7 @@ std::optional<Result<Message>> CallChannel::Poll(Ticket ticket) {
   return result;
 }
 
+// The server may still handle the call; only its answer is discarded.
 void CallChannel::Forget(Ticket ticket) {
   if (!calls_.Contains(ticket)) return;
   Call& call = calls_[ticket];
@@ -84,6 +90,7 @@ void CallChannel::Forget(Ticket ticket) {
 }
 
 bool CallChannel::CanSend() const {
+  // Size for which room is guaranteed.
   constexpr std::size_t kSmallCall = 1024;
   return in_flight() < options_.window &&
          (open_ == 0 || open_bytes_ + kSmallCall <= options_.window_bytes) &&
@@ -103,12 +110,14 @@ void CallChannel::Disconnected(Time /*now*/) {
 }
 
 void CallChannel::Receive(const Envelope& envelope, Message message, Time now) {
-  if (envelope.channel != id_) return;  // not ours: a confused or hostile server
+  if (envelope.channel != id_) return;  // another channel: a faulty or hostile server
   last_heard_ = now;
   if (envelope.flags & kFlagWelcome) {
+    // A repeated Welcome of the same connection has no effect.
     if (welcomed_ && session_ == envelope.session) return;
     session_ = envelope.session;
     connected_ = welcomed_ = welcomed_once_ = true;
+    // A new session or connection: all unanswered calls are sent again, in order.
     for (std::uint64_t s = oldest_open_; s != calls_.end(); ++s) {
       if (calls_[s].state == Call::kSent) calls_[s].state = Call::kQueued;
     }
@@ -121,22 +130,24 @@ void CallChannel::Receive(const Envelope& envelope, Message message, Time now) {
 
 void CallChannel::ReceiveReply(Message message) {
   const std::uint64_t sequence = message.origin.sequence;
+  // Sequence 0 refers to the channel: the server rejects it permanently or for now.
   if (sequence == 0) {
     const Status error = ErrorOf(message).WithContext(endpoint_);
     if (error.code() == Code::kAborted || error.code() == Code::kFailedPrecondition) {
       Fail(error);
     } else if (error.code() == Code::kDeadlineExceeded) {
-      // Forgotten: what was sent may have happened or not; the rest can start anew.
+      // The server dropped this client. Sent calls may have been applied or not, so they fail; the
+      // rest are sent in a new session.
       if (session_ != 0) FailOpen(error, true);
       session_ = 0;
       welcomed_ = false;
       next_hello_ = now_;
     }
-    if (error.code() == Code::kUnavailable) {  // not admitted yet
+    if (error.code() == Code::kUnavailable) {  // not admitted yet: retry soon
       welcomed_ = false;
       next_hello_ = std::min(next_hello_, now_ + kRefusedRetry);
     }
-    return;  // others are temporary, too: Hello is repeated
+    return;  // other errors are temporary: Hello is repeated
   }
   if (!calls_.Contains(sequence) || calls_[sequence].state != Call::kSent) return;
   if (message.type == MessageType::kError) {
@@ -153,7 +164,8 @@ void CallChannel::Fail(const Status& error) {
   FailOpen(error, false);
 }
 
-// A call that waits to be sent again may have been handled by the session that has its first copy.
+// Fails all open calls, or only those sent in this session. A call queued for retransmission counts
+// as sent: the session that received its first copy may have applied it.
 void CallChannel::FailOpen(const Status& error, bool only_this_session) {
   for (std::uint64_t s = oldest_open_; s != calls_.end(); ++s) {
     Call& call = calls_[s];
@@ -169,12 +181,14 @@ void CallChannel::Finish(Call& call, Result<Message> result) {
   ++unpolled_;
 }
 
+// The request is kept until now for retransmission.
 void CallChannel::Release(Call& call) {
   --open_;
   open_bytes_ -= call.bytes;
   call.request = {};
 }
 
+// Open calls keep their place; polled ones at the front are removed.
 void CallChannel::Trim() {
   while (calls_.Contains(oldest_open_) && !IsOpen(calls_[oldest_open_])) ++oldest_open_;
   while (!calls_.empty() && calls_[calls_.begin()].state == Call::kGone) calls_.PopFront();
@@ -194,6 +208,7 @@ void CallChannel::Flush() {
   }
 }
 
+// Sends a message without a call: Hello, heartbeat or Goodbye.
 bool CallChannel::Control(std::uint16_t kind) {
   Message message{.type = MessageType::kHeartbeat, .origin = options_.origin};
   message.origin.oldest_open = oldest_open_;
@@ -207,6 +222,7 @@ void CallChannel::SayGoodbye() {
   if (welcomed_) Control(kFlagGoodbye);
 }
 
+// Ends overdue calls. first_deadline_ avoids the scan until a deadline can have passed.
 void CallChannel::Expire() {
   if (now_ < first_deadline_) return;
   first_deadline_ = kForever;
@@ -224,22 +240,23 @@ void CallChannel::Expire() {
 }
 
 bool CallChannel::Tick(Time now) {
-  // Time in which nobody pumped is not the peer's silence.
+  // A pause of this process must not count as silence of the peer.
   if (now - now_ > network_.heartbeat_every) last_heard_ += now - now_ - network_.heartbeat_every;
   last_heard_ = std::min(last_heard_, now);
   now_ = now;
   const int open_before = open_;
   const std::uint64_t sent_before = next_send_;
   if (failed_) {
-    // Nothing more to say.
+    // The channel has failed permanently; only Expire has work left.
   } else if (!welcomed_) {
+    // Hello is repeated until the server answers.
     if (now >= next_hello_) {
       next_hello_ = now + (Control(kFlagHello) ? network_.heartbeat_every : kHelloRetry);
     }
   } else {
     Flush();
     if (now - last_sent_ >= network_.heartbeat_every && !Control(kFlagBeat)) {
-      last_sent_ += kHelloRetry;  // no room: again soon
+      last_sent_ += kHelloRetry;  // socket full: retry soon
     }
   }
   Expire();
@@ -249,6 +266,7 @@ bool CallChannel::Tick(Time now) {
 
 Time CallChannel::next_tick() const {
   if (failed_) return kForever;
+  // The earliest of: a deadline, a retry, the detection of silence, the next heartbeat.
   Time next = first_deadline_;
   if (!welcomed_) return std::min(next, next_hello_);
   if (next_send_ != calls_.end()) next = std::min(next, now_ + kFullRetry);
@@ -259,6 +277,7 @@ Time CallChannel::next_tick() const {
 }
 
 void CallChannel::UpdateState() {
+  // A peer that never answered is kConnecting, not down.
   if (!welcomed_once_) return;
   const PeerState before = state_;
   if (!connected_) {
@@ -273,8 +292,8 @@ void CallChannel::UpdateState() {
     if (state_ == PeerState::kHung) LogInfo("{}: the peer is hung", endpoint_);
     if (state_ == PeerState::kDown) unsaid_since_ = now_;
   }
-  // At the end of a run roles leave one after the other: a peer that left a moment before this
-  // process is no fault.
+  // At the end of a run roles exit one after another. The delay keeps a peer that exited just
+  // before this process out of the log.
   if (unsaid_since_ && now_ - *unsaid_since_ >= network_.dead_after) {
     LogInfo("{}: the peer is down", endpoint_);
     unsaid_since_.reset();

@@ -9,16 +9,16 @@
 
 namespace troop {
 
-// How far the newest call may run ahead of the oldest unanswered one: bounds what a server must
-// remember of one client. A call that stays open much longer than others wants its own channel.
+// Maximum distance between the newest call and the oldest open one; bounds the records a server
+// keeps per client. Calls that stay open much longer than others need a separate channel.
 inline constexpr std::uint64_t kSequenceSpanMax = 4096;
 
-// The calling end without its transport: windows, tickets, deadlines, repetition, heartbeats.
-// A derived class moves the bytes. Owner: the node's thread.
+// The client side of calls without a transport: window, tickets, deadlines, retransmission,
+// heartbeats. A derived class moves the bytes. Owner: the node's thread.
 //
-// Life of a connection: the transport says Connected; Hello goes out until a Welcome names the
-// server's session; then all unanswered calls go out in order of their sequence, and new ones as
-// they come. Disconnected: back to the start; calls stay open.
+// Connection states: after the transport calls Connected, Hello is sent until a Welcome names the
+// server's session. Then all open calls are sent in order of their sequence, and new ones
+// immediately. After Disconnected the channel starts over; calls stay open.
 class CallChannel : public Channel {
  public:
   CallChannel(std::string endpoint, const ChannelOptions& channel, const NetworkOptions& network,
@@ -34,23 +34,24 @@ class CallChannel : public Channel {
   const std::string& endpoint() const { return endpoint_; }
   std::uint64_t id() const { return id_; }
 
-  // For the transport, from Pump.
+  // Called by the transport from Pump.
   void Connected(Time now);
   void Disconnected(Time now);
   void Rename(std::string endpoint) { endpoint_ = std::move(endpoint); }
   void Receive(const Envelope& envelope, Message message, Time now);
-  // The other side can't be talked to at all: all calls, also later ones, fail with `error`.
+  // Fails the channel permanently: all calls, also later ones, end with `error`.
   void Fail(const Status& error);
-  // Sends what waits, heartbeats, expires deadlines; after all Receive of this Pump. True: a call
-  // ended or left.
+  // Sends queued calls and heartbeats, and expires deadlines; called after all Receive of this
+  // Pump. Returns true if a call ended or was sent.
   bool Tick(Time now);
-  // When Tick has something to do without any message.
+  // Time at which Tick has work even if no message arrives.
   Time next_tick() const;
-  // Nothing was heard for dead_after although the connection stands.
+  // True if nothing was received for dead_after.
   bool silent() const { return welcomed_once_ && now_ - last_heard_ > network_.dead_after; }
 
  protected:
-  // Takes nothing and returns false when there is no room or no connection: try again later.
+  // Sends one message. Returns false, without side effects, if the socket is full or not connected;
+  // the caller retries.
   virtual bool Transmit(const Envelope& envelope, const Message& message) = 0;
   void SayGoodbye();  // for destructors of derived classes
 
@@ -59,15 +60,17 @@ class CallChannel : public Channel {
     enum State : std::uint8_t { kQueued, kSent, kDone, kGone } state = kQueued;
     Time deadline{};
     std::size_t bytes = 0;
-    std::uint64_t session = 0;              // last sent to; 0: never
-    Message request;                        // until answered
+    std::uint64_t session = 0;              // session of the last transmission; 0: never sent
+    Message request;                        // kept until answered, for retransmission
     std::optional<Result<Message>> result;  // kDone
   };
 
   bool IsOpen(const Call& call) const { return call.state <= Call::kSent; }
   void Finish(Call& call, Result<Message> result);
-  void Release(Call& call);  // its request and its share of the window
+  void Release(Call& call);  // frees its request and its part of the window
+  // Advances oldest_open_ and drops finished calls from the front of the ring.
   void Trim();
+  // Transmits queued calls in order, until the socket is full.
   void Flush();
   void Expire();
   void FailOpen(const Status& error, bool only_this_session);
@@ -82,14 +85,14 @@ class CallChannel : public Channel {
   const std::uint16_t part_flag_;
 
   SequenceRing<Call> calls_{1};
-  std::uint64_t oldest_open_ = 1;  // calls below need nothing from the server any more
+  std::uint64_t oldest_open_ = 1;  // all calls below are answered or dropped
   std::uint64_t next_send_ = 1;    // calls below were sent on this connection, or are closed
-  int open_ = 0;                   // neither answered nor given up
-  int unpolled_ = 0;               // answered, not yet polled
+  int open_ = 0;                   // number of unanswered calls
+  int unpolled_ = 0;               // number of calls that are answered but not yet polled
   std::size_t open_bytes_ = 0;
-  Time first_deadline_ = kForever;  // a lower bound
+  Time first_deadline_ = kForever;  // lower bound of all open deadlines
 
-  std::optional<Status> failed_;  // fenced, or another wire version
+  std::optional<Status> failed_;  // set permanently: fenced, or incompatible wire version
   std::uint64_t session_ = 0;
   bool connected_ = false;
   bool welcomed_ = false;  // on this connection
@@ -100,7 +103,7 @@ class CallChannel : public Channel {
   Time last_heard_{};
   Time last_sent_{};
   Time next_hello_{};
-  std::optional<Time> unsaid_since_;  // the peer is down, and the log does not say so yet
+  std::optional<Time> unsaid_since_;  // time of a disconnection that is not logged yet
 };
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements CallServer: admission, fencing, deduplication of calls, and answers kept for
+// retransmission.
 #include "net/call_server.h"
 
 #include <algorithm>
@@ -10,8 +12,10 @@
 namespace troop {
 namespace {
 
+// Delay before an answer is retried after a full socket.
 constexpr Duration kFullRetry = Milliseconds(1);
-// ZeroMQ reports the end of a connection a moment before it takes its route away.
+// ZeroMQ reports the end of a connection slightly before it removes the route; probed again after
+// that.
 constexpr Duration kProbeAgain = Milliseconds(20);
 
 std::string NameOf(const Origin& origin) {
@@ -19,12 +23,13 @@ std::string NameOf(const Origin& origin) {
                      origin.incarnation);
 }
 
+// True if both messages are from the same incarnation.
 bool SameSender(const Origin& a, const Origin& b) {
   return a.role == b.role && a.index == b.index && a.incarnation == b.incarnation;
 }
 
-// A server of hundreds speaks to those who are silent less often, so that it costs what that of
-// 250 does, up to 2 s: who is dead is noticed then.
+// Heartbeat interval toward silent clients. Beyond 250 clients it grows with their number, up to 2
+// s, which bounds both the load and the time to detect a dead client.
 Duration BeatEvery(Duration usual, std::size_t clients) {
   constexpr std::size_t kMany = 250;
   if (clients <= kMany) return usual;
@@ -33,6 +38,7 @@ Duration BeatEvery(Duration usual, std::size_t clients) {
 
 }  // namespace
 
+// Routes an answer to its record; without effect after the server was destroyed.
 class CallServer::ReplySink final : public Reply::Sink {
  public:
   ReplySink(std::weak_ptr<CallServer> server, std::uint64_t channel, std::uint64_t sequence)
@@ -50,6 +56,7 @@ class CallServer::ReplySink final : public Reply::Sink {
 CallServer::CallServer(Service* service, const NetworkOptions& network, std::uint64_t session)
     : service_(service), network_(network), session_(session) {}
 
+// Consecutive messages are often of one channel, so the last result is cached.
 CallServer::Client* CallServer::Find(std::uint64_t channel) {
   if (recent_ != nullptr && recent_->channel == channel) return recent_;
   const auto found = clients_.find(channel);
@@ -58,6 +65,7 @@ CallServer::Client* CallServer::Find(std::uint64_t channel) {
 }
 
 Status CallServer::Receive(const Envelope& envelope, Message message, Time now) {
+  // Checks the sender, then handles calls, Hello, Goodbye and heartbeats.
   if (closed()) return Status::Ok();
   now_ = std::max(now_, now);
   Client* const client = Find(envelope.channel);
@@ -81,11 +89,13 @@ Status CallServer::Receive(const Envelope& envelope, Message message, Time now) 
   return Status::Ok();
 }
 
+// Admits the client if it is new, and confirms the session.
 Status CallServer::ReceiveHello(const Envelope& envelope, const Message& message) {
   Client* client = Find(envelope.channel);
   if (client == nullptr) client = Admit(envelope, message.origin);
   if (client == nullptr) return Status::Ok();
-  // A new connection: what waited for the old one is asked for again if it is still wanted.
+  // On a new connection the client repeats the calls that it still needs, so answers blocked for
+  // the old connection are released.
   if (!client->blocked.empty()) --blocked_clients_;
   for (const std::uint64_t sequence : client->blocked) {
     if (client->records.Contains(sequence)) client->records[sequence].blocked = false;
@@ -97,27 +107,31 @@ Status CallServer::ReceiveHello(const Envelope& envelope, const Message& message
   return Status::Ok();
 }
 
+// Admits a new channel. Order of the checks: fenced incarnations, dropped clients, incarnations
+// that the coordinator did not issue, and the number of clients.
 CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& origin) {
   const IdentityKey key{origin.role, origin.index};
   if (const auto newer = identities_.find(key);
       newer != identities_.end() && newer->second.incarnation > origin.incarnation) {
-    // Before all else: whoever was fenced hears so, also by a call that it repeats.
+    // Checked first, so that a fenced client is notified even by a repeated call.
     const Status why =
         Aborted("{} was replaced by incarnation {}", NameOf(origin), newer->second.incarnation);
     ++turned_away_;
-    if ((turned_away_ & (turned_away_ - 1)) == 0) {  // 1, 2, 4, …: it may ask again for ever
-      LogWarning("turned away: {}", why.message());
+    if ((turned_away_ & (turned_away_ - 1)) ==
+        0) {  // powers of two: a client may retry indefinitely
+      LogWarning("rejected: {}", why.message());
     }
     Refuse(envelope.channel, why);
     return nullptr;
   }
+  // The client continues a session whose records were dropped, so its calls may have been applied.
   if (envelope.session == session_ && origin.oldest_open <= origin.sequence) {
     Refuse(envelope.channel,
-           DeadlineExceeded("the server has forgotten this client after {:.0f} s without contact",
+           DeadlineExceeded("the server dropped this client after {:.0f} s without contact",
                             ToSeconds(network_.forget_after)));
     return nullptr;
   }
-  // Nothing issues the numbers of tools: none of them stands for a newer self of another.
+  // Tools choose their own incarnations, so these never fence.
   const bool issued = origin.role != Role::kTool;
   const auto known = identities_.find(key);
   if (issued && (known == identities_.end() || known->second.incarnation < origin.incarnation)) {
@@ -127,7 +141,7 @@ CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& or
     }
   }
   if (!MakeRoom()) {
-    Refuse(envelope.channel, ResourceExhausted("the server has {} clients, its limit (clients_max)",
+    Refuse(envelope.channel, ResourceExhausted("the server has {} clients, the limit (clients_max)",
                                                clients_.size()));
     return nullptr;
   }
@@ -136,12 +150,14 @@ CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& or
   identity.channels.push_back(envelope.channel);
   auto& slot = clients_[envelope.channel];
   slot = std::make_unique<Client>(envelope.channel, origin);
+  // Records start at the oldest call that the client may still send.
   slot->records.Restart(std::max<std::uint64_t>(origin.oldest_open, 1));
   slot->last_heard = now_;
   return slot.get();
 }
 
-// Room for one more client, if need be that of the one that is down for the longest.
+// Makes room for one more client; evicts the client that has been down longest if the table is
+// full.
 bool CallServer::MakeRoom() {
   if (clients_.size() < static_cast<std::size_t>(network_.clients_max)) return true;
   Client* oldest = nullptr;
@@ -164,13 +180,14 @@ void CallServer::Erase(std::uint64_t channel) {
   if (!client.blocked.empty()) --blocked_clients_;
   recent_ = nullptr;
   clients_.erase(channel);
-  // An identity without channels is kept for its fence, up to a bound that honest fleets (who have
-  // at most clients_max processes at a time) do not reach.
+  // An identity without channels is kept for fencing, up to a limit that regular fleets (at most
+  // clients_max processes) do not reach.
   if (identities_.size() > 4 * static_cast<std::size_t>(network_.clients_max)) {
     std::erase_if(identities_, [](const auto& entry) { return entry.second.channels.empty(); });
   }
 }
 
+// Rejects and removes all channels of older incarnations.
 void CallServer::FenceOlder(Identity& identity, const Origin& newer) {
   const std::vector<std::uint64_t> channels = identity.channels;
   for (const std::uint64_t channel : channels) {
@@ -187,12 +204,14 @@ void CallServer::FenceOlder(Identity& identity, const Origin& newer) {
 Status CallServer::ReceiveCall(const Envelope& envelope, Message message) {
   const std::uint64_t sequence = message.origin.sequence;
   const std::uint64_t oldest_open = message.origin.oldest_open;
+  // A correct client never violates its window.
   if (oldest_open == 0 || oldest_open > sequence || sequence - oldest_open >= kSequenceSpanMax) {
-    return DataLoss("call {} with the oldest open one {}", sequence, oldest_open);
+    return DataLoss("call {} names the invalid oldest open call {}", sequence, oldest_open);
   }
   Client* const client = Find(envelope.channel);
   if (client == nullptr || envelope.session != session_) {
-    // Meant for a server before this one, or overtaken by a fence: it says Hello first.
+    // The call was sent to a previous session, or the client was fenced meanwhile. The client must
+    // send Hello first.
     if (client == nullptr && Admit(envelope, message.origin) == nullptr) return Status::Ok();
     Control(*Find(envelope.channel), kFlagWelcome);
     return Status::Ok();
@@ -202,9 +221,12 @@ Status CallServer::ReceiveCall(const Envelope& envelope, Message message) {
   Confirm(*client, oldest_open);
   SetState(*client, PeerState::kUp);
   SequenceRing<Record>& records = client->records;
-  if (sequence < records.begin()) return Status::Ok();  // a late repeat; the caller has its answer
+  if (sequence < records.begin()) return Status::Ok();  // late repeat; the caller has its answer
+  // Calls may arrive out of order after a reconnection, so gaps get empty records.
   while (records.end() <= sequence) records.Push();
   Record& record = records[sequence];
+  // New calls are handled; repeats of open ones are ignored; repeats of answered ones get the
+  // answer again.
   switch (record.state) {
     case Record::kUnseen:
       record.state = Record::kOpen;
@@ -221,6 +243,7 @@ Status CallServer::ReceiveCall(const Envelope& envelope, Message message) {
   return Status::Ok();
 }
 
+// The client needs no answers below `oldest_open`.
 void CallServer::Confirm(Client& client, std::uint64_t oldest_open) {
   SequenceRing<Record>& records = client.records;
   while (!records.empty() && records.begin() < oldest_open) {
@@ -237,6 +260,8 @@ void CallServer::DropReply(Client& client, Record& record) {
   record.reply = {};
 }
 
+// Drops the oldest answers of the client that uses the most memory, except those that are being
+// sent.
 void CallServer::LimitReplyMemory() {
   while (reply_bytes_ > network_.reply_memory_bytes) {
     Client* largest = nullptr;
@@ -246,7 +271,7 @@ void CallServer::LimitReplyMemory() {
     SequenceRing<Record>& records = largest->records;
     std::uint64_t s = records.begin();
     while (s != records.end() && (records[s].bytes == 0 || records[s].blocked)) ++s;
-    if (s == records.end()) return;  // what is left waits to leave: the windows bound it
+    if (s == records.end()) return;  // the rest is being sent; bounded by the windows
     DropReply(*largest, records[s]);
     records[s].state = Record::kDropped;
   }
@@ -256,12 +281,13 @@ void CallServer::Answer(std::uint64_t channel, std::uint64_t sequence, Message m
   Client* const client = Find(channel);
   if (closed() || client == nullptr || !client->records.Contains(sequence)) return;
   Record& record = client->records[sequence];
+  // The call was confirmed or dropped meanwhile.
   if (record.state != Record::kOpen) return;
   const Status sendable = CheckSendable(
       message, {.message_bytes_max = network_.message_bytes_max, .parts_max = network_.parts_max});
   if (!sendable.ok()) {
-    LogError("an answer can't be sent: {}", sendable.message());
-    message = MakeErrorMessage(Internal("the answer can't be sent: {}", sendable.message()));
+    LogError("can't send an answer: {}", sendable.message());
+    message = MakeErrorMessage(Internal("can't send the answer: {}", sendable.message()));
   }
   record.state = Record::kAnswered;
   record.reply = std::move(message);
@@ -276,13 +302,14 @@ void CallServer::Answer(std::uint64_t channel, std::uint64_t sequence, Message m
 void CallServer::SendReply(Client& client, std::uint64_t sequence) {
   Record& record = client.records[sequence];
   SendResult sent = SendResult::kFull;
+  // Answers keep their order: none overtakes a blocked one.
   if (client.blocked.empty()) {
     const auto flags = static_cast<std::uint16_t>(kFlagReply | client.part_flag);
     const Envelope envelope{.flags = flags, .channel = client.channel, .session = session_};
     if (record.state == Record::kDropped) {
-      // As if it had been lost on the way: callers that can ask again do.
+      // Reported like a lost answer, so that callers of idempotent calls retry.
       Message lost = MakeErrorMessage(DeadlineExceeded(
-          "call {} was answered, but the answer was not kept (reply_memory_bytes)", sequence));
+          "call {} was answered, but the answer was dropped (reply_memory_bytes)", sequence));
       lost.origin.sequence = sequence;
       sent = Transmit(client.channel, envelope, lost);
     } else {
@@ -297,9 +324,10 @@ void CallServer::SendReply(Client& client, std::uint64_t sequence) {
     client.last_sent = now_;
     sent_any_ = true;
   }
-  // kGone: the client asks again when it is back.
+  // After kGone the client repeats the call when it reconnects.
 }
 
+// Sends blocked answers in order until the socket is full again.
 void CallServer::FlushBlocked(Client& client) {
   std::deque<std::uint64_t> waiting = std::move(client.blocked);
   client.blocked.clear();
@@ -307,7 +335,7 @@ void CallServer::FlushBlocked(Client& client) {
   while (!waiting.empty() && client.blocked.empty()) {
     const std::uint64_t sequence = waiting.front();
     waiting.pop_front();
-    if (!client.records.Contains(sequence)) continue;  // its caller gave it up
+    if (!client.records.Contains(sequence)) continue;  // dropped by the caller
     client.records[sequence].blocked = false;
     SendReply(client, sequence);
   }
@@ -323,7 +351,7 @@ SendResult CallServer::Control(Client& client, std::uint16_t kind) {
 }
 
 void CallServer::Refuse(std::uint64_t channel, const Status& why) {
-  // Best effort: a client that misses it asks again.
+  // Best effort: a client that misses the refusal retries.
   Transmit(channel, {.flags = kFlagReply, .channel = channel, .session = session_},
            MakeErrorMessage(why));
 }
@@ -337,6 +365,7 @@ void CallServer::Probe(Time now) {
       gone.push_back(channel);
     }
   }
+  // Sorted, so that the order of callbacks does not depend on the hash table.
   std::sort(gone.begin(), gone.end());
   for (const std::uint64_t channel : gone) {
     if (Client* const client = Find(channel)) SetState(*client, PeerState::kDown);
@@ -344,7 +373,7 @@ void CallServer::Probe(Time now) {
 }
 
 bool CallServer::Tick(Time now) {
-  // Time in which nobody pumped is not the clients' silence.
+  // A pause of this process must not count as silence of the clients.
   const Duration lost = now - now_ - network_.heartbeat_every;
   if (lost > Duration::zero()) {
     for (const auto& [channel, client] : clients_) client->last_heard += lost;
@@ -359,9 +388,11 @@ bool CallServer::Tick(Time now) {
     Probe(now_);
     probe_again_ = kForever;
   }
+  // A round over all clients: heartbeats, silence, and clients that have been down for too long.
   if (now_ >= next_round_) {
     next_round_ = now_ + network_.heartbeat_every / 4;
     const Duration every = BeatEvery(network_.heartbeat_every, clients_.size());
+    // Applied after the loop, because callbacks may change clients_; kConnecting means removal.
     std::vector<std::pair<std::uint64_t, PeerState>> changes;
     for (const auto& [channel, client] : clients_) {
       const Duration silence = now_ - client->last_heard;
@@ -403,7 +434,7 @@ void CallServer::SetState(Client& client, PeerState state) {
   TellService(Origin(client.origin));
 }
 
-// An origin with several channels is in the best state of any of them.
+// Reports the best state of all channels of an origin.
 void CallServer::TellService(const Origin& origin) {
   const auto found = identities_.find({origin.role, origin.index});
   if (closed() || found == identities_.end()) return;

@@ -1,11 +1,14 @@
 #pragma once
 
-// Control bodies: small structs with `template <class A> void serialize(A& a) { a(x, y); }`.
-// Fixed-width integers, f32, f64, bool, enums, std::string, std::vector, std::optional,
-// std::map<std::string, …> and nested bodies.
-// Encode never fails. Decode checks each size against the bytes that remain and a limit before it
-// allocates, and refuses trailing bytes: bytes from the network are hostile.
+// Encoding of control bodies: small structs with
+//   template <class A> void serialize(A& a) { a(x, y); }
+//
+// Fields are fixed-width integers, f32, f64, bool, enums, std::string, std::vector, std::optional,
+// std::map<std::string, …> and nested bodies. Encode can't fail. Bytes from the network are
+// untrusted: Decode checks each size against the remaining bytes and a limit before it allocates,
+// and rejects trailing bytes.
 //   std::string bytes = EncodeBody(body);
 //   Result<Body> body = DecodeBody<Body>(bytes);
-// The cereal archives behind them are in net/archive.h; no other folder includes cereal.
+//
+// The cereal archives that implement this are in net/archive.h; no other folder includes cereal.
 #include "net/archive.h"

@@ -1,3 +1,4 @@
+// Implements FleetMember: heartbeats to the coordinator and the state received in its replies.
 #include "net/control.h"
 
 #include <algorithm>
@@ -8,12 +9,14 @@
 namespace troop {
 namespace {
 
-// Of learners and shards: learners stand still until they hear that a move is over.
+// Heartbeat interval of learners and shards during resharding: learners pause until they receive
+// the end of the move.
 constexpr Duration kBeatWhileMoving = Milliseconds(25);
-// Whatever a coordinator says.
+// Upper bound of the interval that a coordinator may request.
 constexpr Duration kBeatSeldom = Seconds(2);
 
-// Fenced, or turned away: keys or versions don't fit. A later beat would fare no better.
+// True for errors that end the membership: fenced, or keys or versions do not match. Retries would
+// fail too.
 bool EndsMembership(const Status& status) {
   return status.code() == Code::kAborted || status.code() == Code::kFailedPrecondition;
 }
@@ -51,6 +54,7 @@ void FleetMember::Poll(Time now, const Metrics& metrics) { Poll(now, &metrics); 
 
 void FleetMember::Poll(Time now) { Poll(now, nullptr); }
 
+// Receives the answer of the last heartbeat, then sends the next one if it is due.
 void FleetMember::Poll(Time now, const Metrics* metrics) {
   if (!last_answer_) last_answer_ = now;
   Receive(now);
@@ -60,18 +64,21 @@ void FleetMember::Poll(Time now, const Metrics* metrics) {
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
   const bool moves = state_.shard_move.number != 0 &&
                      (options_.role == Role::kLearner || options_.role == Role::kParamServer);
+  // The coordinator requests longer intervals in large fleets, bounded so that a member never
+  // counts as hung.
   const Duration seldom = std::min<Duration>(kBeatSeldom, options_.hung_after / 3);
   const Duration every =
       std::clamp<Duration>(Milliseconds(state_.beat_every_ms), options_.beat_every,
                            std::max(options_.beat_every, seldom));
   next_beat_ = now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : every);
   if (!ticket.ok()) {
-    // Fenced between two beats: no call was open that could have failed.
+    // Fenced between two heartbeats, when no call was open that could fail.
     if (EndsMembership(ticket.status())) lost_ = ticket.status();
-    return;  // else the window is full: the next beat carries the same and more
+    return;  // else the window is full; the next heartbeat contains this one
   }
   ticket_ = *ticket;
   sent_ = now;
+  // Evaluations are removed from the report once this heartbeat is answered.
   evaluations_sent_ = report_.evaluations.size();
 }
 
@@ -79,9 +86,10 @@ void FleetMember::Receive(Time now) {
   if (ticket_ == 0) return;
   std::optional<Result<Message>> answer = channel_->Poll(ticket_);
   if (!answer) {
+    // The coordinator is unreachable for too long.
     if (now - *last_answer_ > options_.alone_max) {
-      lost_ = Unavailable("the coordinator has not answered for {:.0f} s",
-                          ToSeconds(options_.alone_max));
+      lost_ =
+          Unavailable("no answer from the coordinator for {:.0f} s", ToSeconds(options_.alone_max));
     }
     return;
   }
@@ -101,9 +109,10 @@ void FleetMember::Receive(Time now) {
   NoteMoved();
 }
 
+// Collects changed endpoints, for Network::Redirect.
 void FleetMember::NoteMoved() {
   for (const auto& [name, peer] : state_.peers) {
-    // Learners' sockets are their group's, which asks for them at each of its epochs.
+    // The sockets of learners belong to their group, which looks them up at each generation.
     if (name.starts_with(RoleName(Role::kLearner))) continue;
     std::string& known = endpoints_[name];
     if (!known.empty() && known != peer.endpoint) moved_.emplace_back(known, peer.endpoint);

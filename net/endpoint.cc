@@ -1,3 +1,4 @@
+// Implements endpoint parsing, the search for the holder of a port, and IpcSocket.
 #include "net/endpoint.h"
 
 #include <dirent.h>
@@ -20,16 +21,18 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;  // 107 on Linux
+// Pending connections of a large fleet that starts at once.
 constexpr int kBacklog = 1024;
 
+// Parses host:port after tcp://; port * becomes 0.
 Result<Endpoint> ParseTcp(std::string_view text, std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return InvalidArgument("endpoint '{}': tcp needs host:port", text);
+    return InvalidArgument("endpoint '{}': tcp requires host:port", text);
   }
   const std::string_view host = address.substr(0, colon);
   if (host.find(':') != std::string_view::npos && !(host.starts_with('[') && host.ends_with(']'))) {
-    return InvalidArgument("endpoint '{}': an IPv6 address stands in brackets: [{}]:{}", text, host,
+    return InvalidArgument("endpoint '{}': an IPv6 address requires brackets: [{}]:{}", text, host,
                            address.substr(colon + 1));
   }
   Endpoint endpoint{.transport = Endpoint::kTcp, .address = std::string(address)};
@@ -40,12 +43,12 @@ Result<Endpoint> ParseTcp(std::string_view text, std::string_view address) {
   }
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
   if (error != std::errc() || end != port.data() + port.size()) {
-    return InvalidArgument("endpoint '{}': '{}' is no port (0 to 65535)", text, port);
+    return InvalidArgument("endpoint '{}': '{}' is not a port (0 to 65535)", text, port);
   }
   return endpoint;
 }
 
-// The inode of the socket that listens on `port`, from a table of the kernel; 0: none.
+// Returns the inode of the socket that listens on `port`, from a table in /proc/net; 0 if none.
 std::uint64_t ListeningInode(const char* table, std::uint16_t port) {
   constexpr int kListen = 10;  // TCP_LISTEN
   std::ifstream file(table);
@@ -64,6 +67,7 @@ std::uint64_t ListeningInode(const char* table, std::uint16_t port) {
   return 0;
 }
 
+// True if a descriptor in /proc/<pid>/fd refers to the socket.
 bool HoldsSocket(const std::string& fd_folder, const std::string& socket) {
   DIR* const folder = opendir(fd_folder.c_str());
   if (folder == nullptr) return false;
@@ -80,6 +84,7 @@ bool HoldsSocket(const std::string& fd_folder, const std::string& socket) {
   return found;
 }
 
+// Describes the holder of a lock, from the process id in its file.
 std::string ReadPid(const std::string& lock_path) {
   std::ifstream file(lock_path);
   long pid = 0;
@@ -87,7 +92,7 @@ std::string ReadPid(const std::string& lock_path) {
   return pid == getpid() ? "this process" : "process " + std::to_string(pid);
 }
 
-// The locked descriptor of "<path>.lock".
+// Opens and locks "<path>.lock", writes the process id into it and returns the descriptor.
 Result<int> Lock(const std::string& path) {
   const std::string lock_path = path + ".lock";
   for (;;) {
@@ -101,7 +106,8 @@ Result<int> Lock(const std::string& path) {
       return AlreadyExists("ipc socket {} is in use by {}; stop it or choose another path", path,
                            ReadPid(lock_path));
     }
-    // The file may have been removed, and another one locked, between open and flock.
+    // Between open and flock another process may have removed the file and locked a new one; then
+    // try again.
     struct stat ours {};
     struct stat there {};
     if (fstat(fd, &ours) == 0 && stat(lock_path.c_str(), &there) == 0 &&
@@ -125,16 +131,18 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   const std::string_view address =
       scheme_end == std::string_view::npos ? "" : text.substr(scheme_end + 3);
   if (address.empty() || address.find('\0') != std::string_view::npos) {
-    return InvalidArgument("endpoint '{}' is none of ipc://path, tcp://host:port, inproc://name",
-                           text);
+    return InvalidArgument(
+        "endpoint '{}' is invalid; use ipc://path, tcp://host:port or inproc://name", text);
   }
   if (scheme == "tcp") {
+    // The key follows the address after #.
     const std::size_t mark = address.find('#');
     TROOP_ASSIGN_OR_RETURN(Endpoint endpoint, ParseTcp(text, address.substr(0, mark)));
     if (mark == std::string_view::npos) return endpoint;
     endpoint.key = ParseKeyText(address.substr(mark + 1));
     if (endpoint.key) return endpoint;
-    return InvalidArgument("endpoint '{}': behind # stands no key (64 hexadecimal digits)", text);
+    return InvalidArgument("endpoint '{}': the text after # is not a key (64 hexadecimal digits)",
+                           text);
   }
   if (scheme == "inproc") {
     return Endpoint{.transport = Endpoint::kInproc, .address = std::string(address)};
@@ -143,16 +151,17 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
     return InvalidArgument("endpoint '{}': unknown transport; use ipc, tcp or inproc", text);
   }
   if (address[0] == '@' || address[0] == '*') {
-    return InvalidArgument("endpoint '{}': ipc needs the path of a file", text);
+    return InvalidArgument("endpoint '{}': ipc requires the path of a file", text);
   }
   if (address.size() > kPathBytesMax) {
     return InvalidArgument(
-        "endpoint '{}': its path has {} bytes, the system's limit is {}; use a shorter folder",
+        "endpoint '{}': the path has {} bytes, the system's limit is {}; use a shorter folder",
         text, address.size(), kPathBytesMax);
   }
   return Endpoint{.transport = Endpoint::kIpc, .address = std::string(address)};
 }
 
+// All of 127.0.0.0/8, ::1, and the name localhost; other names are not resolved.
 bool IsLoopback(const Endpoint& endpoint) {
   if (endpoint.transport != Endpoint::kTcp) return false;
   const std::string_view address = endpoint.address;
@@ -167,13 +176,13 @@ Status CheckMayListen(std::string_view endpoint, bool keys, bool insecure) {
     return Status::Ok();
   }
   return InvalidArgument(
-      "{}: other machines reach this address, and there are no keys, so whoever connects could "
-      "read "
-      "and steer the run; make some (troop keygen keys) and set security.keys=keys, or listen on "
-      "127.0.0.1; --insecure listens all the same",
+      "{}: this address is reachable from other machines and no keys are set, so any client could "
+      "read and control the run; create keys (troop keygen keys) and set security.keys=keys, "
+      "listen on 127.0.0.1, or accept the risk with --insecure",
       endpoint);
 }
 
+// Finds the inode of the listening socket, then the process with a descriptor of it.
 pid_t HolderOfPort(std::uint16_t port) {
   std::uint64_t inode = ListeningInode("/proc/net/tcp", port);
   if (inode == 0) inode = ListeningInode("/proc/net/tcp6", port);
@@ -209,6 +218,7 @@ IpcSocket& IpcSocket::operator=(IpcSocket&& other) noexcept {
 }
 
 IpcSocket::~IpcSocket() {
+  // Order: socket file, lock file, lock; another process can bind only after the last step.
   if (lock_ < 0) return;
   if (fd_ >= 0) close(fd_);
   unlink(path_.c_str());
@@ -222,17 +232,18 @@ Result<IpcSocket> IpcSocket::Bind(const std::string& path) {
   made.path_ = path;
   struct stat there {};
   if (lstat(path.c_str(), &there) == 0 && !S_ISSOCK(there.st_mode)) {
-    made.path_.clear();  // not ours to remove
+    made.path_.clear();  // keeps the destructor from removing a foreign file
     unlink((path + ".lock").c_str());
-    return InvalidArgument("ipc socket {}: a file that is no socket is there", path);
+    return InvalidArgument("ipc socket {}: the path exists and is not a socket", path);
   }
+  // A socket file under our lock is stale.
   unlink(path.c_str());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, kPathBytesMax);
   made.fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  // On Linux the file gets the mode that the socket has when it is bound: nobody else can connect
-  // even for a moment, and the process-wide umask stays as it is.
+  // On Linux the file gets the mode that the socket has at bind. So no other user can connect even
+  // briefly, and the process-wide umask stays unchanged.
   if (made.fd_ < 0 || fchmod(made.fd_, 0600) != 0 ||
       bind(made.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(made.fd_, kBacklog) != 0) {

@@ -12,43 +12,49 @@
 
 namespace troop {
 
-// ipc:///folder/name (at most 107 bytes of path), tcp://host:port (host "*": all interfaces; port 0
-// or "*": any free one, to listen only), inproc://name (threads of one process). Behind a tcp
-// address "#<64 hexadecimal digits>" is the public key of who listens there: whoever is told such
-// an endpoint by somebody it trusts knows whom it talks to. To listen, it counts for nothing.
+// A parsed endpoint:
+// - ipc:///folder/name: a Unix socket, at most 107 bytes of path
+// - tcp://host:port: host "*" means all interfaces, port 0 or "*" any free port (to listen only)
+// - inproc://name: threads of one process
+//
+// A tcp address may be followed by "#<64 hexadecimal digits>", the public key of the server. A
+// client that gets such an endpoint from a trusted source can authenticate the server. The key is
+// ignored to listen.
 struct Endpoint {
   enum Transport { kIpc, kTcp, kInproc } transport = kIpc;
-  std::string address;             // the path, host:port, or the name
+  std::string address;             // path, host:port, or name
   std::uint16_t port = 0;          // kTcp
-  std::optional<PublicKey> key{};  // kTcp: of the server
+  std::optional<PublicKey> key{};  // kTcp: public key of the server
 };
-// Errors: kInvalidArgument.
+// Parses an endpoint. Errors: kInvalidArgument.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
-// A TCP address of this very machine: 127.x.x.x, [::1] or localhost.
+// True for a loopback TCP address: 127.x.x.x, [::1] or localhost.
 bool IsLoopback(const Endpoint& endpoint);
 
-// Whether a server may listen there: without keys and `insecure` only where this machine alone
-// comes to. Errors: kInvalidArgument, with what to do.
+// Checks that a server may listen there: without keys and `insecure` only on loopback addresses.
+// Errors: kInvalidArgument, with the remedy.
 Status CheckMayListen(std::string_view endpoint, bool keys, bool insecure);
 
-// The process that listens on a TCP port of this machine; 0: none found (or not ours to see).
+// Returns the process that listens on a TCP port of this machine; 0 if none is found or visible to
+// this user.
 pid_t HolderOfPort(std::uint16_t port);
 
-// A bound and listening Unix socket that nobody can steal: ZeroMQ, like any bind after unlink,
-// takes a path away from whoever serves it, silently. So a lock on "<path>.lock", which holds our
-// process id, comes first; a socket file found under our own lock is stale and is replaced. Only
-// this user may connect. Movable; the destructor removes the file, then the lock.
+// A bound and listening Unix socket that no other process can take over. ZeroMQ, like any bind
+// after unlink, silently takes a path from the process that serves it. Therefore a lock on
+// "<path>.lock", which holds the process id, is acquired first; a socket file found while holding
+// the lock is stale and is replaced. Only this user may connect. Movable; the destructor removes
+// the file, then the lock.
 class IpcSocket {
  public:
   IpcSocket() = default;
   IpcSocket(IpcSocket&& other) noexcept;
   IpcSocket& operator=(IpcSocket&& other) noexcept;
   ~IpcSocket();
-  // Errors: kAlreadyExists: served by another process (named) or by us; kInvalidArgument: the
-  // folder is missing or closed to us.
+  // Binds and listens. Errors: kAlreadyExists: in use by this or another process (named);
+  // kInvalidArgument: the folder is missing or not accessible.
   static Result<IpcSocket> Bind(const std::string& path);
-  // Gives the listening socket away; the file and the lock stay with *this.
+  // Transfers ownership of the listening socket; the file and the lock stay with *this.
   int ReleaseFd();
 
  private:

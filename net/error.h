@@ -5,9 +5,9 @@
 
 namespace troop {
 
-// A Status as a reply of type kError, and back. REQUIRES: not ok.
+// Encodes a Status as a reply of type kError. REQUIRES: not ok.
 Message MakeErrorMessage(const Status& status);
-// The Status that a kError message holds; kDataLoss when it holds none.
+// Decodes the Status of a kError message; kDataLoss if it is malformed.
 Status ErrorOf(const Message& message);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements name resolution for tcp endpoints.
 #include "net/host_name.h"
 
 #include <netdb.h>
@@ -18,9 +19,10 @@ Result<std::vector<std::string>> AddressesOf(const Endpoint& endpoint) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), nullptr, &wanted, &found);
   if (error != 0) {
-    return Unavailable("the name {} has no address ({})", host, gai_strerror(error));
+    return Unavailable("can't resolve {} ({})", host, gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
+  // IPv4 first; duplicates are removed.
   for (const int family : {AF_INET, AF_INET6}) {
     for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
       std::array<char, NI_MAXHOST> text{};
@@ -35,7 +37,7 @@ Result<std::vector<std::string>> AddressesOf(const Endpoint& endpoint) {
       }
     }
   }
-  if (addresses.empty()) return Unavailable("the name {} has no address", host);
+  if (addresses.empty()) return Unavailable("can't resolve {}: no usable address", host);
   return addresses;
 }
 
@@ -51,6 +53,7 @@ std::string WithUsableHost(std::string_view endpoint) {
   const auto addresses = AddressesOf(*parsed);
   if (!addresses.ok() || !addresses->front().starts_with('[')) return std::string(endpoint);
   const std::size_t host = parsed->address.rfind(':');
+  // Keeps port and key, which follow the host.
   constexpr std::string_view kTcp = "tcp://";
   return fmt::format("{}{}{}", kTcp, addresses->front(), endpoint.substr(kTcp.size() + host));
 }

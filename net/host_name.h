@@ -9,19 +9,21 @@
 
 namespace troop {
 
-// Whether the host of a tcp endpoint has an address by now; others always do. A name may get one,
-// or another one, while a fleet runs (a pod that is not there yet, a service that moves): a channel
-// looks it up anew each time it connects, and keeps trying, so this is only for telling people.
-// Blocks on the name server. Errors: kInvalidArgument: no endpoint; kUnavailable: it has none.
+// Checks that the host of a tcp endpoint resolves to an address; other endpoints pass. A name may
+// get an address, or a different one, while a fleet runs (a pod that does not exist yet, a service
+// that moves). A channel resolves it at each connection attempt and retries, so this check serves
+// diagnostics only. Blocks on the name server. Errors: kInvalidArgument: invalid endpoint;
+// kUnavailable: no address.
 Status FindHost(std::string_view endpoint);
 
-// The addresses of the host of a tcp endpoint, as endpoints spell them ("127.0.0.1", "[::1]"), IPv4
-// before IPv6; "*" stays as it is. Blocks on the name server. Errors: kUnavailable: it has none.
+// Returns the addresses of the host of a tcp endpoint in endpoint notation ("127.0.0.1", "[::1]"),
+// IPv4 before IPv6; "*" is unchanged. Blocks on the name server. Errors: kUnavailable: no address.
 // REQUIRES: kTcp.
 Result<std::vector<std::string>> AddressesOf(const Endpoint& endpoint);
 
-// The same endpoint; where its host is a name that has IPv6 addresses alone, with the first of
-// these in its place, as ZeroMQ looks names up for IPv4. Blocks on the name server.
+// Returns the endpoint with a host name that has only IPv6 addresses replaced by the first of
+// these, because ZeroMQ resolves names to IPv4 only. Other endpoints are unchanged. Blocks on the
+// name server.
 std::string WithUsableHost(std::string_view endpoint);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements IssuedNumbers: protects against invented incarnations of unauthenticated callers.
 #include "net/issued.h"
 
 #include "core/log.h"
@@ -5,11 +6,12 @@
 namespace troop {
 namespace {
 
-// Unconfirmed callers that are remembered; with more, each further one counts as invented.
+// Maximum number of unconfirmed callers; further ones count as invented.
 constexpr std::size_t kUnknownMax = 64;
-// Honest callers ask again long before.
+// Time after which an unconfirmed caller is dropped; correct callers retry much sooner.
 constexpr Duration kUnknownFor = Seconds(10);
-// A flood of invented numbers costs the coordinator so many beats.
+// Interval of early heartbeats, which limits the load on the coordinator under a flood of invented
+// numbers.
 constexpr Duration kAskEvery = Milliseconds(25);
 
 }  // namespace
@@ -23,14 +25,17 @@ Status IssuedNumbers::Check(const Origin& caller, Time now) {
     return Status::Ok();
   }
   const Status why = Unavailable(
-      "{} claims incarnation {}, the newest {} that the coordinator has issued is {}",
+      "{} claims incarnation {}, but the newest incarnation of role {} is {}",
       PeerName(caller.role, caller.index), caller.incarnation, RoleName(caller.role), newest);
+  // A number counts as invented if the coordinator answered a heartbeat that was sent after the
+  // first attempt, and still does not know it.
   const auto known = unknown_.find(key);
   const bool full = known == unknown_.end() && unknown_.size() >= kUnknownMax;
   if (full || (known != unknown_.end() && member_->last_known() > known->second)) {
     if (invented_.Next(now)) {
-      LogWarning("turned away {} times: {}; it may be a stranger (security.keys keeps them out)",
-                 invented_.number, why.message());
+      LogWarning(
+          "rejected {} times: {}; it may be unauthorized (set security.keys to authenticate)",
+          invented_.number, why.message());
     }
     if (full)
       std::erase_if(unknown_, [now](const auto& u) { return now - u.second > kUnknownFor; });

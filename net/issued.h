@@ -10,30 +10,31 @@
 
 namespace troop {
 
-// Numbers of roles that only the coordinator issues, as a member of the fleet receives them: each
-// beat answers with the newest incarnation of every role. A caller whose number lies above it is
-// turned away until the coordinator has confirmed that number, so that an invented one fences no
-// role. Owner: the node's thread. O(log of 64) a call.
+// Validates incarnations, which only the coordinator issues: each heartbeat reply contains the
+// newest incarnation of every role. A caller with a higher number is rejected until the coordinator
+// has confirmed it, so that an invented number fences no role. Owner: the node's thread. O(log 64)
+// per call.
 class IssuedNumbers {
  public:
   explicit IssuedNumbers(FleetMember* member) : member_(member) {}
-  // Errors: kUnavailable: not issued, as far as is known; the coordinator is asked at once. A
-  // caller that it does not confirm is counted, and logged (LogGate). Tools number themselves.
+  // Checks the incarnation of a caller; tools pass, because they choose their own. Errors:
+  // kUnavailable if it is not known to be issued; a heartbeat is then sent early to find out.
+  // Callers that stay unconfirmed are counted and logged (LogGate).
   Status Check(const Origin& caller, Time now);
-  // True if this number or a newer one was issued to such a role, kNone: for whatever; if not,
-  // asks.
+  // True if this number or a newer one was issued to the role (kNone: for any purpose). If not, a
+  // heartbeat is sent early.
   bool Has(Role role, std::uint64_t number);
   std::uint64_t invented() const { return invented_.number; }
 
  private:
   using Caller = std::tuple<Role, std::int32_t, std::uint64_t>;
   FleetMember* const member_;
-  std::map<Caller, Time> unknown_;  // since when
+  std::map<Caller, Time> unknown_;  // time of the first attempt
   LogGate invented_;
   Time next_ask_{};
 };
 
-// Passes on to `service` the calls of those whose incarnations were issued.
+// Forwards to `service` only calls of callers with issued incarnations.
 class IssuedOnly final : public Service {
  public:
   IssuedOnly(Service* service, IssuedNumbers* issued) : service_(service), issued_(issued) {}

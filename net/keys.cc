@@ -1,3 +1,4 @@
+// Implements key files, the list of allowed keys, and key generation and rotation.
 #include "net/keys.h"
 
 #include <fcntl.h>
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Size limits of files that are read completely.
 constexpr std::size_t kKeyFileBytesMax = 64 << 10;
 constexpr std::size_t kAllowedBytesMax = 4 << 20;
 constexpr std::size_t kNameMax = 64;
@@ -28,6 +30,7 @@ constexpr Role kKeyRoles[] = {Role::kCoordinator, Role::kReplay, Role::kParamSer
                               Role::kLearner,     Role::kActor,  Role::kEvaluator,
                               Role::kInference,   Role::kTool};
 
+// Returns the role with this name, if keys can have it.
 std::optional<Role> RoleOf(std::string_view name) {
   for (const Role role : kKeyRoles) {
     if (RoleName(role) == name) return role;
@@ -35,13 +38,14 @@ std::optional<Role> RoleOf(std::string_view name) {
   return std::nullopt;
 }
 
+// Key names become file names.
 bool IsKeyName(std::string_view name) {
   return !name.empty() && name.size() <= kNameMax && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   });
 }
 
-// Never there with wider rights, never half.
+// Replaces a file atomically; the new file never has wider access rights.
 Status WriteOwnFile(const std::string& path, const std::string& text, mode_t mode) {
   const std::string aside = path + ".new";
   unlink(aside.c_str());
@@ -53,10 +57,10 @@ Status WriteOwnFile(const std::string& path, const std::string& text, mode_t mod
   if (good && rename(aside.c_str(), path.c_str()) == 0) return Status::Ok();
   const std::string why = strerror(good ? errno : error);
   unlink(aside.c_str());
-  return InvalidArgument("{} can't be written: {}", path, why);
+  return InvalidArgument("can't write {}: {}", path, why);
 }
 
-// `key = "value"` of one line; empty name: nothing stands there.
+// One line `name = "value"`; the name is empty for blank lines and comments.
 struct Line {
   std::string name, value;
 };
@@ -78,10 +82,11 @@ std::optional<Line> ParseLine(std::string_view text) {
               std::string(value.substr(1, value.size() - 2))};
 }
 
+// Returns the content of a key file.
 std::string KeyFileText(const KeyRing& ring) {
   std::string text = fmt::format(
-      "# A key of Troop: a secret. Whoever has this file joins runs as {}.\nrole = \"{}\"\n"
-      "name = \"{}\"\npublic = \"{}\"\nsecret = \"{}\"\n",
+      "# Secret key of Troop. The owner of this file can join runs as {}.\nrole = \"{}\"\nname = "
+      "\"{}\"\npublic = \"{}\"\nsecret = \"{}\"\n",
       RoleName(ring.role), RoleName(ring.role), ring.name, KeyText(ring.public_key),
       KeyText(ring.secret_key.bytes()));
   for (const PublicKey& key : ring.coordinators) {
@@ -90,6 +95,7 @@ std::string KeyFileText(const KeyRing& ring) {
   return text;
 }
 
+// Returns a ZAP domain that is unique in this process.
 std::string NextDomain() {
   static std::atomic<std::uint64_t> count{0};
   return fmt::format("troop-{}", ++count);
@@ -127,6 +133,7 @@ Result<AllowList::Entry> AllowList::Find(const PublicKey& key) {
   const std::lock_guard lock(mutex_);
   struct stat info {};
   const bool there = stat(path_.c_str(), &info) == 0;
+  // -2 differs from the initial -1, so a missing file is noticed too.
   const Stamp stamp{
       .device = info.st_dev,
       .inode = info.st_ino,
@@ -150,6 +157,7 @@ Status AllowList::ReadAgain() {
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
+    // A line: key, role, name; comments are removed.
     std::istringstream words(line.substr(0, line.find('#')));
     std::string key_text, role_text, name, rest;
     words >> key_text >> role_text >> name >> rest;
@@ -157,9 +165,11 @@ Status AllowList::ReadAgain() {
     const std::optional<PublicKey> key = ParseKeyText(key_text);
     const std::optional<Role> role = RoleOf(role_text);
     if (!key || !role || !IsKeyName(name) || !rest.empty()) {
+      // One invalid line disables the whole list: a partial list could hide a mistake.
       entries_.clear();
-      return InvalidArgument("{}:{}: no \"<64 digits> <role> <name>\"; nobody comes in", path_,
-                             number);
+      return InvalidArgument(
+          "{}:{}: expected \"<64 digits> <role> <name>\"; no key is admitted until this is fixed",
+          path_, number);
     }
     entries_[*key] = {*role, name};
   }
@@ -170,10 +180,11 @@ Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   auto ring = std::make_shared<KeyRing>();
   struct stat info {};
   Result<std::string> read = ReadOwnFile(
-      file, 077, "if they had time to, make a new one (troop keygen --rotate), else: chmod 600",
+      file, 077,
+      "if others may have read it, create a new key (troop keygen --rotate), else: chmod 600",
       kKeyFileBytesMax, &info);
   if (read.status().code() == Code::kNotFound) {
-    return NotFound("{}; troop keygen makes keys", read.status().message());
+    return NotFound("{}; create keys with troop keygen", read.status().message());
   }
   TROOP_ASSIGN_OR_RETURN(std::string text, std::move(read));
   ring->file = file;
@@ -182,9 +193,10 @@ Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   std::string line_text;
   for (int number = 1; std::getline(lines, line_text); ++number) {
     const std::optional<Line> line = ParseLine(line_text);
+    // Messages never contain the line, which may hold the secret key.
     const auto bad = [&] {
-      return InvalidArgument("{}:{}: this is no line of a key file; take it from where it was made",
-                             file, number);
+      return InvalidArgument(
+          "{}:{}: invalid line in a key file; copy the file again from its origin", file, number);
     };
     if (!line) return bad();
     if (line->name.empty()) continue;
@@ -206,13 +218,16 @@ Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
       return bad();
     }
   }
+  // The text contains the secret key.
   explicit_bzero(text.data(), text.size());
   for (const char* name : {"role", "name", "public", "secret"}) {
-    if (!seen.contains(name)) return InvalidArgument("{}: a key file has a line {}", file, name);
+    if (!seen.contains(name))
+      return InvalidArgument("{}: the line {} is missing in this key file", file, name);
   }
+  // Detects a damaged or manually edited key pair.
   TROOP_ASSIGN_OR_RETURN(const PublicKey half, PublicHalf(ring->secret_key));
   if (half != ring->public_key) {
-    return InvalidArgument("{}: its public and its secret key do not belong together", file);
+    return InvalidArgument("{}: the public and the secret key do not match", file);
   }
   ring->allowed = std::make_shared<AllowList>((fs::path(file).parent_path() / "allowed").string());
   ring->domain = NextDomain();
@@ -231,12 +246,12 @@ std::vector<NewKey> KeysOfAllRoles() {
 
 namespace {
 
-// `allowed` with one more line. Of a name's lines only the newest stays beside it.
+// Adds a line to `allowed`. Of earlier lines with the same name only the newest is kept.
 Status Allow(const std::string& folder, const NewKey& key, const PublicKey& public_key) {
   const std::string path = (fs::path(folder) / "allowed").string();
   std::string text =
-      "# Public keys that may connect, and as what. No secrets. Who is taken out of here stays out "
-      "at its next\n# connection; nothing needs to be started again.\n";
+      "# Public keys that may connect, and their roles. Contains no secrets. A removed key is "
+      "rejected\n# at its next connection; no restart is required.\n";
   struct stat info {};
   Result<std::string> before = ReadOwnFile(path, 022, "chmod go-w", kAllowedBytesMax, &info);
   if (!before.ok() && before.status().code() != Code::kNotFound) return before.status();
@@ -249,6 +264,7 @@ Status Allow(const std::string& folder, const NewKey& key, const PublicKey& publ
   const auto is_its = [&](const std::string& line) {
     return line.ends_with(end) && line[0] != '#';
   };
+  // Keeps the newest old line, which stays valid until the next rotation.
   while (std::ranges::count_if(lines, is_its) > 1) {
     lines.erase(std::ranges::find_if(lines, is_its));
   }
@@ -257,7 +273,7 @@ Status Allow(const std::string& folder, const NewKey& key, const PublicKey& publ
   return WriteOwnFile(path, text + KeyText(public_key) + end, 0600);
 }
 
-// All key files of the folder know the coordinators that its own file knows.
+// Writes these coordinator keys into all key files of the folder.
 Status TellCoordinators(const std::string& folder, const std::vector<PublicKey>& coordinators) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -270,6 +286,8 @@ Status TellCoordinators(const std::string& folder, const std::vector<PublicKey>&
   return error ? InvalidArgument("{}: {}", folder, error.message()) : Status::Ok();
 }
 
+// Creates one key pair and allows it. A new coordinator key is written to all key files, next to
+// the previous one.
 Status MakeKey(const std::string& folder, const NewKey& key, std::vector<PublicKey> coordinators) {
   TROOP_ASSIGN_OR_RETURN(const CurvePair pair, MakeCurvePair());
   KeyRing ring{.file = (fs::path(folder) / (key.name + ".key")).string(),
@@ -279,7 +297,7 @@ Status MakeKey(const std::string& folder, const NewKey& key, std::vector<PublicK
                .secret_key = pair.secret_key,
                .coordinators = std::move(coordinators)};
   if (key.role != Role::kCoordinator) {
-    // First: a line too many opens nothing.
+    // Written first: a surplus line in `allowed` is harmless.
     TROOP_RETURN_IF_ERROR(Allow(folder, key, ring.public_key));
     return WriteOwnFile(ring.file, KeyFileText(ring), 0600);
   }
@@ -292,22 +310,25 @@ Status MakeKey(const std::string& folder, const NewKey& key, std::vector<PublicK
 }  // namespace
 
 Status MakeKeys(const std::string& folder, const std::vector<NewKey>& keys, bool rotate) {
+  // Validates all keys before anything is written.
   for (const NewKey& key : keys) {
     const bool named_as_role = key.role != Role::kCoordinator || key.name == "coordinator";
     if (!IsKeyName(key.name) || !named_as_role || !RoleOf(RoleName(key.role))) {
       return InvalidArgument(
-          "{:?} can't name a key of the role {}: 1 to {} of a-z, 0-9, '-' and '_'; the "
-          "coordinator's is called coordinator",
+          "{:?} is not a valid name for a key of the role {}: use 1 to {} characters of a-z, 0-9, "
+          "'-' and '_'; the coordinator's key must be named coordinator",
           key.name, RoleName(key.role), kNameMax);
     }
     const std::string path = (fs::path(folder) / (key.name + ".key")).string();
     std::error_code ignored;
     if (rotate || !fs::exists(path, ignored)) continue;
     return AlreadyExists(
-        "{} is there; --rotate makes a new pair, and lets the old one in meanwhile", path);
+        "{} exists; --rotate creates a new key pair and accepts the old one until the next "
+        "rotation",
+        path);
   }
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return InvalidArgument("{} can't be made: {}", folder, strerror(errno));
+    return InvalidArgument("can't create {}: {}", folder, strerror(errno));
   }
   for (const NewKey& key : keys) {
     std::vector<PublicKey> coordinators;
@@ -317,7 +338,7 @@ Status MakeKeys(const std::string& folder, const std::vector<NewKey>& keys, bool
     } else if (ring.status().code() != Code::kNotFound) {
       return ring.status();
     } else if (key.role != Role::kCoordinator) {
-      return InvalidArgument("{} has no key of the coordinator; begin with: troop keygen {}",
+      return InvalidArgument("{} has no key of the coordinator; create one first: troop keygen {}",
                              folder, folder);
     }
     TROOP_RETURN_IF_ERROR(MakeKey(folder, key, std::move(coordinators)));

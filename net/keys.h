@@ -16,13 +16,13 @@
 
 namespace troop {
 
-// Keys of CurveZMQ (rfc.zeromq.org/spec/26): Curve25519, 32 bytes. In files and endpoints as 64
-// hexadecimal digits.
+// A public key of CurveZMQ (rfc.zeromq.org/spec/26): Curve25519, 32 bytes. Files and endpoints
+// contain it as 64 hexadecimal digits.
 using PublicKey = std::array<std::byte, 32>;
 std::string KeyText(const PublicKey& key);
-std::optional<PublicKey> ParseKeyText(std::string_view text);  // nullopt: not 64 digits
+std::optional<PublicKey> ParseKeyText(std::string_view text);  // nullopt unless 64 digits
 
-// A secret half: wiped when it goes, never printed; only key files hold it as text.
+// A secret key, wiped by the destructor and never printed; only key files contain it as text.
 class SecretKey {
  public:
   SecretKey() = default;
@@ -36,10 +36,10 @@ class SecretKey {
   std::array<std::byte, 32> bytes_{};
 };
 
-// Public keys that may connect, and as what: a text file, "<64 digits> <role> <name>" a line, `#`
-// begins a comment. Nothing in it is secret; who may write it decides who comes in. It is read
-// again when it has changed, so a key is taken away, or added, while servers run. A file that can't
-// be read or has a bad line lets nobody in, until it is mended. Thread safe.
+// The public keys that may connect, and their roles. A text file with one "<64 digits> <role>
+// <name>" per line; `#` begins a comment. It contains no secrets, but write access to it controls
+// admission. The file is read again when it has changed, so keys can be added and removed while
+// servers run. A file that is unreadable or has an invalid line admits no key. Thread safe.
 class AllowList {
  public:
   struct Entry {
@@ -47,12 +47,12 @@ class AllowList {
     std::string name;
   };
   explicit AllowList(std::string path) : path_(std::move(path)) {}
-  // Errors: kNotFound: no such key; else why the file can't be used.
+  // Looks up a key. Errors: kNotFound: no such key; else the reason why the file is unusable.
   Result<Entry> Find(const PublicKey& key);
   const std::string& path() const { return path_; }
 
  private:
-  struct Stamp {  // of the file as it was read
+  struct Stamp {  // identifies the version of the file that was read
     std::uint64_t device = 0, inode = 0, bytes = 0;
     std::int64_t changed_ns = -1;
     bool operator==(const Stamp&) const = default;
@@ -60,19 +60,21 @@ class AllowList {
   Status ReadAgain();
 
   const std::string path_;
+  // Guards the members below.
   std::mutex mutex_;
   Stamp stamp_;
   Status status_;
   std::map<PublicKey, Entry> entries_;
 };
 
-// What a process needs to talk with keys: its own pair, and whom it trusts. Of a key file:
+// The keys of a process: its own pair and the trusted coordinators. Format of a key file:
 //   role = "actor"
-//   name = "actor"            for people
+//   name = "actor"            human-readable
 //   public = "<64 digits>"
 //   secret = "<64 digits>"
-//   coordinator = "<64 digits>"   of the coordinator; may come several times (rotation)
-// Servers also look into the file `allowed` beside it.
+//   coordinator = "<64 digits>"   of the coordinator; repeated during rotation
+//
+// Servers also read the file `allowed` next to it.
 struct KeyRing {
   std::string file;
   Role role = Role::kNone;
@@ -81,24 +83,26 @@ struct KeyRing {
   SecretKey secret_key;
   std::vector<PublicKey> coordinators;
   std::shared_ptr<AllowList> allowed;
-  std::string domain;  // of ZAP: tells the rings of one process apart
+  std::string domain;  // ZAP domain, unique among the rings of a process
 };
-// Errors: kNotFound; kInvalidArgument: others than its owner can read it, it belongs to somebody
-// else, is damaged, or its halves don't belong together. Each says what to do.
+// Loads a key file. Errors: kNotFound; kInvalidArgument if other users can read it, it has another
+// owner, is malformed, or its keys do not match. Each message has a remedy.
 Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file);
-// The key file of a role in a folder of keys.
+// Returns the path of the key file of a role in a folder of keys.
 std::string KeyFileOf(const std::string& folder, Role role);
 
+// A key pair to create.
 struct NewKey {
   Role role = Role::kNone;
-  std::string name;  // of its file: [a-z0-9_-], at most 64
+  std::string name;  // name of its file: [a-z0-9_-], at most 64 characters
 };
-// One for each role, named as it; the coordinator first.
+// Returns one key per role, named like the role; the coordinator first.
 std::vector<NewKey> KeysOfAllRoles();
-// Makes new pairs: a file <name>.key each (0600), and a line in the folder's `allowed`. With
-// `rotate` a name may be there: its public key before stays allowed until the next rotation, and
-// all key files of the folder know the coordinator's key before and the new one. Errors:
-// kAlreadyExists without `rotate`; kInvalidArgument: a name, or no coordinator's key is there yet.
+// Creates new key pairs: a file <name>.key each (mode 0600), and a line in the folder's `allowed`.
+// With `rotate` a key may exist already: its previous public key stays allowed until the next
+// rotation, and all key files of the folder list the previous and the new coordinator key. Errors:
+// kAlreadyExists without `rotate`; kInvalidArgument: an invalid name, or the coordinator has no key
+// yet.
 Status MakeKeys(const std::string& folder, const std::vector<NewKey>& keys, bool rotate);
 
 }  // namespace troop

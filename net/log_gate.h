@@ -6,7 +6,7 @@
 
 namespace troop {
 
-// A flood must not flood the log: numbers 1, 2, 4, … of a kind get a line, and one each second.
+// Rate limit for log lines of one kind: passes occurrences 1, 2, 4, …, and at least one per second.
 struct LogGate {
   std::uint64_t number = 0;
   Time next{};

@@ -13,7 +13,7 @@ namespace troop {
 // arrive, and a connection without a valid first message is cut off much earlier (net/tcp_guard.h).
 inline constexpr std::size_t kMessageBytesMax = std::size_t{2} << 30;
 
-// Fixed numbers: they travel. Add at the end.
+// Roles. The values are part of the wire format; add at the end.
 enum class Role : std::uint8_t {
   kNone = 0,
   kCoordinator = 1,
@@ -26,16 +26,17 @@ enum class Role : std::uint8_t {
   kTool = 8
 };
 std::string_view RoleName(Role role);  // "actor", …
-// Whether its processes listen for others of the fleet, beside the coordinator.
+// True if processes of this role listen for other roles besides the coordinator.
 constexpr bool Serves(Role role) {
   return role == Role::kReplay || role == Role::kParamServer || role == Role::kInference;
 }
 
+// Message types, grouped by owner. The values are part of the wire format.
 // clang-format off
 enum class MessageType : std::uint16_t {
   kNone = 0,
-  kHeartbeat = 1,       // net/ itself, both ways
-  kError = 2,           // a reply: body holds code and text
+  kHeartbeat = 1,  // internal to net/, in both directions
+  kError = 2,  // reply with code and text in the body
   // replay/
   kInsert = 16, kInsertReply = 17, kSample = 18, kSampleReply = 19, kUpdatePriorities = 20,
   kUpdatePrioritiesReply = 21, kReplayStats = 22, kReplayStatsReply = 23, kDescribe = 24,
@@ -58,27 +59,26 @@ enum class MessageType : std::uint16_t {
 };
 // clang-format on
 
-// Who sends, and which of its calls this is: what exactly-once needs, in bounded memory. A server
-// remembers the replies of calls in [oldest_open, sequence] and forgets older ones.
+// Identity of the sender and of the call: what exactly-once handling needs with bounded memory. A
+// server keeps the answers of calls in [oldest_open, sequence] and drops older ones.
 struct Origin {
   Role role = Role::kNone;
   std::int32_t index = 0;
-  std::uint64_t incarnation = 0;  // grows with each restart; an older one is fenced
-  std::uint64_t epoch = 0;        // of membership
-  std::uint64_t sequence = 0;     // set by the channel; from 1
+  std::uint64_t incarnation = 0;  // increases with each restart; older ones are fenced
+  std::uint64_t epoch = 0;        // membership epoch
+  std::uint64_t sequence = 0;     // set by the channel; starts at 1
   std::uint64_t oldest_open = 0;  // set by the channel; calls below were answered
 };
 
-// A small body (a codec's bytes) and payload parts. Parts of 256 KiB and more travel without
-// copies; smaller ones are gathered once. Received parts are aligned: small ones to 64 bytes, big
-// ones at least to 8.
+// A small body (encoded by net/codec.h) and payload parts. Parts of 256 KiB and more are sent
+// without copies; smaller ones are gathered once. Received parts are aligned: small ones to 64
+// bytes, big ones at least to 8.
 struct Message {
   MessageType type = MessageType::kNone;
   Origin origin;
   std::string body;
   std::vector<Buffer> parts;
-  // Of a received call: the role that its connection's key stands for; kNone: there are no keys
-  // here. It does not travel.
+  // For a received call: the role of the connection's key; kNone without keys. Not transmitted.
   Role key = Role::kNone;
 };
 

@@ -1,3 +1,4 @@
+// Implements the transport-independent parts: role names, error replies, and Reply.
 #include "net/network.h"
 
 #include <utility>
@@ -9,6 +10,7 @@
 namespace troop {
 namespace {
 
+// Body of a kError message.
 struct ErrorBody {
   std::int32_t code = 0;
   std::string text;
@@ -45,7 +47,7 @@ std::string_view RoleName(Role role) {
 }
 
 Message MakeErrorMessage(const Status& status) {
-  TROOP_CHECK(!status.ok(), "an error needs a Status that is none");
+  TROOP_CHECK(!status.ok(), "an ok Status is not an error");
   const ErrorBody body{static_cast<std::int32_t>(status.code()), status.message()};
   return {.type = MessageType::kError, .body = EncodeBody(body)};
 }
@@ -54,7 +56,7 @@ Status ErrorOf(const Message& message) {
   const Result<ErrorBody> body = DecodeBody<ErrorBody>(message.body);
   if (!body.ok()) return body.status().WithContext("an error reply");
   if (body->code <= 0 || body->code > static_cast<std::int32_t>(Code::kInternal)) {
-    return DataLoss("an error reply has code {}: {}", body->code, body->text);
+    return DataLoss("an error reply has an invalid code {}: {}", body->code, body->text);
   }
   return Status(static_cast<Code>(body->code), body->text);
 }

@@ -14,47 +14,52 @@ namespace troop {
 
 class KeyRing;  // net/keys.h
 
-using Ticket = std::uint64_t;  // of one call on one channel; 0: none
+using Ticket = std::uint64_t;  // identifies a call of a channel; 0: none
 
+// State of the other side of a channel.
 enum class PeerState {
-  kConnecting,  // nothing heard yet
+  kConnecting,  // no message received yet
   kUp,
-  kHung,  // its sockets answer, its node does not (no progress heartbeat)
-  kDown,  // nothing heard for NetworkOptions::dead_after, or disconnected
+  kHung,  // its sockets answer, but its node does not (no heartbeat)
+  kDown,  // silent for NetworkOptions::dead_after, or disconnected
 };
 
 struct ChannelOptions {
   Origin origin;    // role, index, incarnation, epoch of this side
-  int window = 16;  // calls open, or answered and not yet polled; more are refused
-  // Of bodies and parts in flight; a larger call may go alone.
+  int window = 16;  // maximum number of open or unpolled calls; more are rejected
+  // Limit of the bytes in flight; a larger call may be sent alone.
   std::size_t window_bytes = std::size_t{64} << 20;
 };
 
-// The calling end of a connection to one service. Owner: the node's thread. Nothing blocks.
-// A call stays open until it is answered, its deadline passes, or Forget: a lost connection does
-// not end it; the channel reconnects and sends unanswered calls again with the same sequence (the
-// server answers a repeated call from memory), so a call is applied at most once per life of the
-// server. A call may be open for long, but the 4,096th call after it waits for it: calls parked for
-// minutes beside a stream of others want a channel of their own. Send may be called between Pumps;
-// the message leaves at once. A Channel may outlive its Network, then it is dead.
+// The client side of a connection to one service. Owner: the node's thread. Nothing blocks.
+//
+// A call stays open until it is answered, its deadline passes, or Forget. A lost connection does
+// not end it: the channel reconnects and sends unanswered calls again with the same sequence, and
+// the server answers repeats from memory, so a call is applied at most once per life of the server.
+// Calls can stay open for long, but the 4,096th call after the oldest open one waits for it. So
+// calls that are parked for minutes next to a stream of others need a separate channel. Send may be
+// called between Pumps; the message is sent at once. A Channel may outlive its Network, and then
+// stays silent.
 class Channel {
  public:
   virtual ~Channel() = default;
-  // Moves from `message` only on success. Errors: kResourceExhausted: the window is full (try
-  // later: never a silent drop); kInvalidArgument: larger than the wire's limit.
+  // Starts a call; moves from `message` only on success. Errors: kResourceExhausted: the window is
+  // full (retry later; nothing is dropped silently); kInvalidArgument: larger than the wire limit.
   virtual Result<Ticket> Send(Message& message, Time deadline) = 0;
-  // The answer, once; then the ticket is gone. nullopt: not yet. Errors: kDeadlineExceeded;
-  // kAborted: the server fenced this incarnation; or what the service answered (kError).
+  // Returns the answer once, which invalidates the ticket; nullopt if there is none yet. Errors:
+  // kDeadlineExceeded; kAborted: the server fenced this incarnation; or the error of the service
+  // (kError).
   virtual std::optional<Result<Message>> Poll(Ticket ticket) = 0;
-  // Drops a call; its answer will be discarded.
+  // Drops a call; its answer is discarded.
   virtual void Forget(Ticket ticket) = 0;
-  virtual bool CanSend() const = 0;  // the window has room for one small call
+  virtual bool CanSend() const = 0;  // true if the window has room for one small call
   virtual int in_flight() const = 0;
   virtual PeerState peer() const = 0;
 };
 
-// Answers one call, at most once, at any later time (to park a call = to keep its Reply). Movable.
-// Destroyed unanswered: the caller gets kInternal. Usable after the peer went away (then void).
+// Answers one call at most once, at any later time (a call is parked by keeping its Reply).
+// Movable. If destroyed without an answer, the caller gets kInternal. Remains usable after the peer
+// disconnected, without effect.
 class Reply {
  public:
   class Sink {
@@ -75,73 +80,79 @@ class Reply {
   std::unique_ptr<Sink> sink_;
 };
 
-// What a server does. Both calls come on the node's thread, from Network::Pump.
+// The handler of a server. Network::Pump calls it on the node's thread.
 class Service {
  public:
   virtual ~Service() = default;
-  // Never called twice for one call (repeats are answered by net/), never for a fenced incarnation.
+  // Handles a call. Never called twice for one call (net/ answers repeats), nor for a fenced
+  // incarnation.
   virtual void Handle(Message message, Reply reply) = 0;
-  // Before a client is admitted whose incarnation is newer than any seen of its (role, index), and
-  // would fence those. Not ok: it is turned away and fences nothing. kUnavailable: it soon asks
-  // again; kAborted, kFailedPrecondition: it ends. Tools number themselves and are not asked for.
+  // Called before a client is admitted whose incarnation is newer than all known ones of its (role,
+  // index), which it would fence. If not ok, the client is rejected and fences nothing: after
+  // kUnavailable it retries soon; after kAborted or kFailedPrecondition it stops. Not called for
+  // tools, which choose their own incarnations.
   virtual Status CheckOrigin(const Origin& /*caller*/, Time /*now*/) { return Status::Ok(); }
-  // A client's connection state changed; for named, early notice of a dead or hung peer.
+  // Reports a change of the connection state of a client: early notice of a dead or hung peer.
   virtual void PeerChanged(const Origin& /*peer*/, PeerState /*state*/) {}
 };
 
-// Keeps an endpoint bound while it lives.
+// Keeps an endpoint bound for its lifetime.
 class Listener {
  public:
   virtual ~Listener() = default;
-  // With the real port when port 0 was asked, and with keys "#<our public key>".
+  // The bound endpoint: with the actual port if port 0 was requested, and with "#<public key>" if
+  // keys are used.
   virtual const std::string& endpoint() const = 0;
 };
 
 struct NetworkOptions {
-  Duration dead_after = Milliseconds(1500);  // nothing heard: kDown
-  // Two beats may be late before a peer counts as dead.
+  Duration dead_after = Milliseconds(1500);  // silence after which a peer is kDown
+  // Interval of heartbeats; two may be late before a peer counts as dead.
   Duration heartbeat_every = std::min<Duration>(Milliseconds(500), dead_after / 3);
   std::size_t message_bytes_max = kMessageBytesMax;
   int parts_max = 4096;
-  // What a server keeps of answers that clients have not confirmed, over all of them. Beyond it the
-  // oldest are dropped; a repeat of such a call gets kDeadlineExceeded: it happened, but its answer
-  // is lost.
+  // Memory limit of a server for answers that clients have not confirmed, over all clients. Beyond
+  // it the oldest are dropped; a repeat of such a call gets kDeadlineExceeded: the call was
+  // applied, but its answer is lost.
   std::size_t reply_memory_bytes = std::size_t{256} << 20;
-  int clients_max = 4096;  // channels one listener serves; more are turned away
-  // A client that is down so long loses its place; a TCP connection whose first message takes
-  // longer is cut off.
+  int clients_max = 4096;  // maximum number of channels per listener
+  // Time after which the state of a disconnected client is dropped, and after which a TCP
+  // connection without a valid message is closed.
   Duration forget_after = Seconds(60);
-  // With keys every tcp:// socket is encrypted, and a server admits those alone whom its list of
-  // allowed keys names (net/keys.h). Without, Listen refuses addresses that other machines reach,
-  // unless `insecure`. ipc:// is for our own user by the rights of its folder, inproc:// for our
-  // own process: they need none.
+  // With keys, every tcp:// socket is encrypted and a server admits only allowed keys (net/keys.h).
+  // Without keys, Listen rejects addresses that other machines can reach, unless `insecure`. ipc://
+  // is protected by the rights of its folder, and inproc:// is private to the process: they need no
+  // keys.
   std::shared_ptr<const KeyRing> keys;
   bool insecure = false;
 };
 
 // All sockets of one thread. Two implementations: ZeroMQ (ipc://, tcp://, inproc://, by endpoint)
-// and simulated (in memory; serial mode). Owner: the node's thread; only Wake is thread safe.
+// and the simulator (in memory; also used by serial mode). Owner: the node's thread; only Wake is
+// thread safe.
 class Network {
  public:
   virtual ~Network() = default;
-  // Never blocks; the peer need not be there yet. Errors: kInvalidArgument: a bad endpoint.
+  // Opens a channel. Never blocks; the peer may start later. Errors: kInvalidArgument: an invalid
+  // endpoint.
   virtual Result<std::unique_ptr<Channel>> Connect(std::string_view endpoint,
                                                    const ChannelOptions& options) = 0;
-  // `service` outlives the listener. Errors: kAlreadyExists: port or socket in use, with its
-  // holder where known; kInvalidArgument.
+  // Binds an endpoint. REQUIRES: `service` outlives the listener. Errors: kAlreadyExists: port or
+  // socket in use, with its holder if known; kInvalidArgument.
   virtual Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) = 0;
-  // A service has moved: channels that lead to `from` go on at `to`, as after a restart of their
-  // server. Errors: kInvalidArgument: a bad endpoint. The simulated network's services never move.
+  // Redirects channels from the endpoint `from` to `to` after a service has moved, as after a
+  // restart of their server. Errors: kInvalidArgument: an invalid endpoint. Services of the
+  // simulator never move.
   virtual Status Redirect(std::string_view from, std::string_view to);
-  // Moves all pending bytes: calls services, fills tickets, sends heartbeats, expires deadlines.
-  // Bounded work; true: something happened.
+  // Processes all pending messages: calls services, completes tickets, sends heartbeats, expires
+  // deadlines. The work per call is bounded. Returns true if anything happened.
   virtual bool Pump(Time now) = 0;
-  // Blocks until something can be pumped, Wake, or `until`. Hosts of nodes only. A simulated
-  // network returns at once.
+  // Blocks until there is work for Pump, Wake is called, or `until` is reached. Only for hosts of
+  // nodes. The simulator returns at once.
   virtual void Wait(Time now, Time until) = 0;
   virtual void Wake() = 0;  // thread safe
-  // Wait ends also when this descriptor is readable; -1: none. One at a time. A simulated network
-  // has no use for it.
+  // Makes Wait also return when this descriptor is readable; -1: none. One descriptor at a time.
+  // The simulator ignores it.
   virtual void Watch(int) {}
 };
 

@@ -1,3 +1,4 @@
+// Implements ReadOwnFile.
 #include "net/own_file.h"
 
 #include <fcntl.h>
@@ -12,7 +13,7 @@ Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const
                                 std::size_t bytes_max, struct stat* info) {
   struct stat own {};
   if (info == nullptr) info = &own;
-  // A pipe that nobody writes to must not hold us up.
+  // O_NONBLOCK: opening a pipe without a writer must not block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) {
     const int error = errno;
@@ -21,10 +22,10 @@ Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const
   }
   const auto read_all = [&]() -> Result<std::string> {
     if (fstat(fd, info) != 0 || !S_ISREG(info->st_mode)) {
-      return InvalidArgument("{} is no file", path);
+      return InvalidArgument("{} is not a regular file", path);
     }
     if (info->st_uid != geteuid() && info->st_uid != 0) {
-      return InvalidArgument("{} belongs to another user ({}); take a copy of your own", path,
+      return InvalidArgument("{} is owned by another user ({}); use a copy that you own", path,
                              info->st_uid);
     }
     if ((info->st_mode & forbidden) != 0) {
@@ -35,11 +36,12 @@ Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const
     if (std::size_t(info->st_size) > bytes_max) {
       return InvalidArgument("{} has {} bytes, the limit is {}", path, info->st_size, bytes_max);
     }
+    // A file that grows while it is read is read up to its initial size.
     std::string text(std::size_t(info->st_size), '\0');
     std::size_t at = 0;
     while (at < text.size()) {
       const ssize_t n = read(fd, text.data() + at, text.size() - at);
-      if (n <= 0) return InvalidArgument("{} can't be read: {}", path, strerror(errno));
+      if (n <= 0) return InvalidArgument("can't read {}: {}", path, strerror(errno));
       at += std::size_t(n);
     }
     return text;

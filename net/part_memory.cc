@@ -1,3 +1,4 @@
+// Implements PartMemory and PartReader: message parts in sealed memfd files that two processes map.
 #include "net/part_memory.h"
 
 #include <fcntl.h>
@@ -19,20 +20,21 @@ namespace troop {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3130545241505254;  // "TRPART01"
-constexpr std::size_t kHeaderBytesOfBlock = 4096;     // a page: the bytes behind it are aligned
-constexpr std::size_t kPartAlignment = 8;             // as net/message.h promises of big parts
-constexpr std::size_t kMappingsMax = 256;             // of a reader
+constexpr std::size_t kHeaderBytesOfBlock =
+    4096;                                  // one page, which keeps the following data aligned
+constexpr std::size_t kPartAlignment = 8;  // guaranteed for big parts by net/message.h
+constexpr std::size_t kMappingsMax = 256;  // per reader; least recently used are unmapped
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// At the start of a block.
+// Header at the start of a block.
 struct BlockHeader {
   std::uint64_t magic;
   std::uint64_t id;
-  std::atomic<std::uint32_t> readers;  // tickets that were given out and not let go of
+  std::atomic<std::uint32_t> readers;  // tickets that are not released yet
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-// Mapped bytes.
+// A memory mapping, unmapped by the destructor.
 class Pages {
  public:
   Pages() = default;
@@ -58,6 +60,7 @@ class Pages {
   std::size_t bytes_ = 0;
 };
 
+// A file descriptor, closed by the destructor.
 class File {
  public:
   explicit File(int fd = -1) : fd_(fd) {}
@@ -73,6 +76,7 @@ class File {
 
 }  // namespace
 
+// One memfd file, mapped here for reading and writing: a header page, then the data.
 struct PartMemory::Block {
   Block(int fd, std::size_t bytes)
       : file(fd),
@@ -80,8 +84,8 @@ struct PartMemory::Block {
         pages(fd, 0, kHeaderBytesOfBlock + bytes, PROT_READ | PROT_WRITE) {}
   BlockHeader& header() const { return *reinterpret_cast<BlockHeader*>(pages.data()); }
   std::byte* data() const { return pages.data() + kHeaderBytesOfBlock; }
-  // Pages for so many bytes, asked for before they are written: a machine without memory says no
-  // here, where a write would end the process (SIGBUS).
+  // Allocates the pages for `bytes` before they are written. Without memory this returns false,
+  // where a write would end the process with SIGBUS.
   bool Reserve(std::size_t bytes) {
     if (bytes <= reserved) return true;
     const auto size = off_t(kHeaderBytesOfBlock + bytes);
@@ -89,22 +93,24 @@ struct PartMemory::Block {
     reserved = bytes;
     return true;
   }
+  // Acquire: the last reads of a released ticket happened before the block is reused.
   bool unread() const { return header().readers.load(std::memory_order_acquire) == 0; }
 
   const File file;
   const std::size_t capacity;
   const Pages pages;
   std::size_t reserved = 0;
-  bool held = false;  // a part of it is here
-  Time left{};        // since when not
+  bool held = false;  // true while a part of it is in use in this process
+  Time left{};        // time at which `held` became false
 };
 
 PartMemory& PartMemory::Get() {
+  // A forked child must not share the blocks of its parent, whose readers it can't track.
   static std::mutex mutex;
   static PartMemory* current = nullptr;
   static pid_t process = 0;
   const std::lock_guard lock(mutex);
-  if (process != getpid()) {  // parts may outlive everything else: it is never destroyed
+  if (process != getpid()) {  // never destroyed, because parts may outlive all other objects
     process = getpid();
     current = new PartMemory({});
   }
@@ -129,7 +135,7 @@ void PartMemory::Drop(Blocks::iterator block) {
   blocks_.erase(block);
 }
 
-// Gives up what readers lost, and back what nobody used for a while.
+// Frees blocks that were idle for a while, and blocks whose readers probably died.
 void PartMemory::Sweep() {
   const Time now = Now();
   for (auto block = blocks_.begin(); block != blocks_.end();) {
@@ -142,6 +148,7 @@ void PartMemory::Sweep() {
   }
 }
 
+// Creates a block. Seals fix its size, so that no mapping of it can become invalid.
 PartMemory::Block* PartMemory::Create(std::size_t capacity) {
   const int fd = memfd_create("troop_part", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return nullptr;
@@ -164,6 +171,7 @@ PartMemory::Block* PartMemory::Create(std::size_t capacity) {
   return blocks_.front().get();
 }
 
+// Returns a free block of the same power-of-two capacity, or creates one within the limits.
 PartMemory::Block* PartMemory::Take(std::size_t bytes) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kBigPartBytes));
   Sweep();
@@ -173,7 +181,7 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
   if (found != blocks_.end()) {
     blocks_.splice(blocks_.begin(), blocks_, found);
   } else {
-    // Room, from the block that was unused the longest on.
+    // Makes room by freeing unused blocks, least recently used first.
     const auto full = [&] {
       return bytes_ + capacity > options_.bytes_max || blocks_.size() >= options_.blocks_max;
     };
@@ -220,11 +228,13 @@ std::optional<PartTicket> PartMemory::Share(const Buffer& part) {
     block->held = false;
     block->left = Now();
   }
+  // Counted here for the reader, which decrements the counter in the shared header.
   block->header().readers.fetch_add(1, std::memory_order_release);
   return PartTicket{kMagic, block->header().id, std::uint32_t(getpid()), block->file.get(),
                     offset, part.size()};
 }
 
+// The last block that starts at or before the address is the only candidate.
 PartMemory::Block* PartMemory::Find(const void* part, std::size_t* offset) const {
   const auto above = by_address_.upper_bound(static_cast<const std::byte*>(part));
   if (above == by_address_.begin()) return nullptr;
@@ -242,6 +252,7 @@ bool PartMemory::IsReadByOthers(const void* part) const {
   return block != nullptr && !block->unread();
 }
 
+// The reader never received the ticket, so its count is undone here.
 void PartMemory::TakeBack(const PartTicket& ticket) {
   const std::lock_guard lock(mutex_);
   for (const auto& block : blocks_) {
@@ -266,6 +277,7 @@ Buffer CopyPart(std::span<const std::byte> bytes) {
 
 bool IsReadByOthers(const void* part) { return PartMemory::Get().IsReadByOthers(part); }
 
+// A block of another process: its header writable for the reader count, its data read-only.
 struct PartReader::Mapping {
   std::uint32_t process = 0;
   std::int32_t descriptor = 0;
@@ -275,6 +287,7 @@ struct PartReader::Mapping {
   BlockHeader& head() const { return *reinterpret_cast<BlockHeader*>(header.data()); }
 };
 
+// Ordinary big parts are never as small as a ticket.
 std::optional<PartTicket> PartReader::TicketOf(std::span<const std::byte> frame) {
   PartTicket ticket;
   if (frame.size() != sizeof ticket) return std::nullopt;
@@ -293,15 +306,15 @@ Result<Buffer> PartReader::Open(const PartTicket& ticket) {
     const std::string path = fmt::format("/proc/{}/fd/{}", ticket.process, ticket.descriptor);
     const File file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (file.get() < 0) {
-      return Unavailable("memory of process {} can't be read here: {}", ticket.process,
+      return Unavailable("can't read memory of process {}: {}", ticket.process,
                          std::strerror(errno));
     }
     struct stat about {};
-    // Sealed: else the other side could take the bytes away under our feet.
+    // Seals are required: otherwise the sender could shrink the file while it is mapped here.
     if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
         fcntl(file.get(), F_GET_SEALS) != kSeals ||
         std::size_t(about.st_size) <= kHeaderBytesOfBlock) {
-      return Unavailable("{} is no memory for parts of messages", path);
+      return Unavailable("{} is not a shared-memory buffer for message parts", path);
     }
     auto mapping = std::make_shared<Mapping>();
     mapping->process = ticket.process;
@@ -311,10 +324,11 @@ Result<Buffer> PartReader::Open(const PartTicket& ticket) {
     mapping->header = Pages(file.get(), 0, kHeaderBytesOfBlock, PROT_READ | PROT_WRITE);
     mapping->data = Pages(file.get(), kHeaderBytesOfBlock, mapping->capacity, PROT_READ);
     if (!mapping->header || !mapping->data) {
-      return Unavailable("{} can't be mapped: {}", path, std::strerror(errno));
+      return Unavailable("can't map {}: {}", path, std::strerror(errno));
     }
+    // The descriptor number may have been reused for another file.
     if (mapping->head().magic != kMagic || mapping->head().id != ticket.id) {
-      return Unavailable("{} holds no longer what was sent", path);
+      return Unavailable("{} no longer contains the sent data", path);
     }
     mappings_.push_front(std::move(mapping));
     if (mappings_.size() > kMappingsMax) mappings_.pop_back();
@@ -322,10 +336,11 @@ Result<Buffer> PartReader::Open(const PartTicket& ticket) {
   const std::shared_ptr<Mapping>& mapping = mappings_.front();
   if (ticket.offset > mapping->capacity || ticket.bytes > mapping->capacity - ticket.offset ||
       ticket.offset % kPartAlignment != 0) {
-    return DataLoss("{} bytes at {} are not within a block of {}", ticket.bytes, ticket.offset,
-                    mapping->capacity);
+    return DataLoss("{} bytes at offset {} are outside a block of {} bytes", ticket.bytes,
+                    ticket.offset, mapping->capacity);
   }
   std::byte* const at = mapping->data.data() + ticket.offset;
+  // The deleter releases the ticket and keeps the mapping alive until then.
   return Buffer(std::shared_ptr<const void>(at,
                                             [mapping](const void*) {
                                               mapping->head().readers.fetch_sub(

@@ -16,60 +16,64 @@
 
 namespace troop {
 
-// Big parts of messages between processes of one machine lie in memory that both map (anonymous
-// files, memfd), and a ticket travels in their place: one copy at most, where a socket makes two
-// and wakes both sides for each half a megabyte. Nothing is left behind however processes end.
+// Shared-memory buffers: big message parts between processes of one machine are stored in memory
+// that both map (anonymous files, memfd), and a ticket is sent instead. This takes at most one
+// copy; a socket takes two and wakes both sides for each half megabyte. Nothing is left over
+// however processes end.
 
-// Memory for a part: where processes of this machine can read it, if it is big and there is room.
+// Allocates memory for a part: shared memory if it is big and there is room, else private memory.
 MutableBuffer MakePart(std::size_t bytes);
+// Copies bytes into memory of MakePart.
 Buffer CopyPart(std::span<const std::byte> bytes);
-// Whether others read in what MakePart gave, or are about to: who goes on writing there asks.
+// True while another process may read this memory from MakePart; check before writing again.
 bool IsReadByOthers(const void* part);
 
-// Where a part lies. A reader opens /proc/<process>/fd/<descriptor>: of the same user.
+// Location of a part. A reader opens /proc/<process>/fd/<descriptor>, which requires the same user.
 struct PartTicket {
   std::uint64_t magic = 0;
-  std::uint64_t id = 0;  // of the block, drawn at random: descriptors and processes come again
+  std::uint64_t id =
+      0;  // random id of the block, because process and descriptor numbers are reused
   std::uint32_t process = 0;
   std::int32_t descriptor = 0;
-  std::uint64_t offset = 0, bytes = 0;  // in the block
+  std::uint64_t offset = 0, bytes = 0;  // position within the block
 };
 static_assert(sizeof(PartTicket) == 40);
 
-// The blocks of a process. Thread safe.
+// The shared-memory blocks of a process. Thread safe.
 //
-// A block is free again when nobody here holds a part of it and its readers have let go of theirs.
-// A reader that died never does: after kLostAfter the block is given up, which takes nothing from
-// one who still reads, since its mapping stays.
+// A block is free again when no part of it is in use here and its readers have released theirs. A
+// reader that died never does, so the block is dropped after kLostAfter. This is safe for a slow
+// reader, because its mapping stays valid.
 class PartMemory {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{512} << 20;
-  static constexpr std::size_t kBlocksMax = 256;  // each has a descriptor
+  static constexpr std::size_t kBlocksMax = 256;  // each uses a descriptor
   static constexpr Duration kLostAfter = Seconds(60);
-  static constexpr Duration kIdleAfter = Seconds(30);  // unused blocks are given back
+  static constexpr Duration kIdleAfter = Seconds(30);  // unused blocks are freed after this time
   struct Options {
     std::size_t bytes_max = kBytesMax, blocks_max = kBlocksMax;
     Duration lost_after = kLostAfter, idle_after = kIdleAfter;
-    const Clock* clock = nullptr;  // outlives it; nullptr: the system's
+    const Clock* clock = nullptr;  // must outlive this object; nullptr: system clock
   };
-  static PartMemory& Get();  // of this process; a forked child has its own
+  static PartMemory& Get();  // instance of this process; a forked child has its own
   explicit PartMemory(const Options& options);
   PartMemory(const PartMemory&) = delete;
-  ~PartMemory();  // REQUIRES: no part is left
+  ~PartMemory();  // REQUIRES: no part is in use
 
-  // nullopt: no room now, or the system has none.
+  // Allocates a part. Returns nullopt without room or memory.
   std::optional<MutableBuffer> Make(std::size_t bytes);
-  // For one reader: of what lies here itself, of anything else a copy. nullopt: as Make.
+  // Issues a ticket for one reader: for the part itself if it is in a block, else for a copy.
+  // Returns nullopt like Make.
   std::optional<PartTicket> Share(const Buffer& part);
-  // The ticket was not sent.
+  // Revokes a ticket that was not sent.
   void TakeBack(const PartTicket& ticket);
   bool IsReadByOthers(const void* part) const;
-  std::size_t bytes() const;  // of all blocks
+  std::size_t bytes() const;  // total size of all blocks
 
  private:
   struct Block;
   using Blocks = std::list<std::unique_ptr<Block>>;
-  // The one with this address within its capacity, and how far into it; nullptr: none.
+  // Returns the block that contains this address, and the offset in it; nullptr if none.
   Block* Find(const void* part, std::size_t* offset) const;
   Block* Take(std::size_t bytes);
   Block* Create(std::size_t capacity);
@@ -80,19 +84,22 @@ class PartMemory {
   Time Now() const;
 
   const Options options_;
+  // Guards the members below; the reader counts in the blocks are atomic.
   mutable std::mutex mutex_;
   Blocks blocks_;  // most recently used first
   std::map<const std::byte*, Block*> by_address_;
   std::size_t bytes_ = 0;
 };
 
-// A socket's view of other processes' blocks. One owner thread; the parts may go anywhere.
+// Maps the blocks of other processes for one socket. One owner thread; the parts may be used on any
+// thread.
 class PartReader {
  public:
-  // Errors: kUnavailable: no such block can be opened here; kDataLoss: it is not as the ticket
-  // says.
+  // Maps the part of a ticket. Errors: kUnavailable: the block can't be opened here; kDataLoss: the
+  // ticket does not match the block.
   Result<Buffer> Open(const PartTicket& ticket);
-  static std::optional<PartTicket> TicketOf(std::span<const std::byte> frame);  // if it is one
+  // nullopt if the frame is not a ticket
+  static std::optional<PartTicket> TicketOf(std::span<const std::byte> frame);
 
  private:
   struct Mapping;

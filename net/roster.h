@@ -6,8 +6,8 @@
 
 namespace troop {
 
-// The channels or servers of one Network, which their owners may destroy at any time, also while
-// they are visited. In the order they were added.
+// A list of the channels or servers of one Network, in the order of addition. Their owners may
+// destroy them at any time, also during a visit.
 template <class T>
 class Roster {
  public:
@@ -15,6 +15,7 @@ class Roster {
   void Remove(T* item) {
     std::replace(items_.begin(), items_.end(), item, static_cast<T*>(nullptr));
   }
+  // Visits all items. Items removed during the visit are skipped; added ones are visited too.
   template <class Visit>
   void ForEach(const Visit& visit) {
     for (std::size_t i = 0; i < items_.size(); ++i) {

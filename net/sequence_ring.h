@@ -8,8 +8,8 @@
 
 namespace troop {
 
-// Values of consecutive sequence numbers [begin, end) in a ring that doubles when full and is never
-// given back: no allocation in the steady state. References live until the next Push.
+// Values of consecutive sequence numbers [begin, end) in a ring that doubles when full and never
+// shrinks: no allocation in the steady state. References are valid until the next Push.
 template <class T>
 class SequenceRing {
  public:
@@ -27,23 +27,26 @@ class SequenceRing {
   const T& operator[](std::uint64_t sequence) const {
     return const_cast<SequenceRing&>(*this)[sequence];
   }
+  // Appends a default value with the sequence end().
   T& Push() {
     if (size() == slots_.size()) Grow();
     T& slot = slots_[end_++ & (slots_.size() - 1)];
     slot = T{};
     return slot;
   }
+  // Removes the value with the sequence begin(). REQUIRES: not empty.
   void PopFront() {
     (*this)[begin_] = T{};
     ++begin_;
   }
-  // REQUIRES: empty.
+  // Continues at another sequence. REQUIRES: empty.
   void Restart(std::uint64_t begin) {
     TROOP_CHECK(empty(), "{} values left", size());
     begin_ = end_ = begin;
   }
 
  private:
+  // Doubles the capacity; values move to the slots of their sequence.
   void Grow() {
     std::vector<T> larger(slots_.empty() ? 16 : 2 * slots_.size());
     for (std::uint64_t s = begin_; s != end_; ++s) {

@@ -1,9 +1,11 @@
+// Implements the message queues and simulated connections of SimHub.
 #include "net/sim_hub.h"
 
 #include <algorithm>
 
 namespace troop {
 
+// Without fault injection messages enter the inbox of the other side directly.
 bool SimHubState::DeliverToServer(std::uint64_t channel, SimFrames frames) {
   const auto server = servers.find(channels.at(channel)->served_by());
   if (server == servers.end()) return false;
@@ -35,8 +37,9 @@ SendResult SimHubState::DeliverToChannel(std::uint64_t channel, SimFrames frames
   return SendResult::kSent;
 }
 
-// ---- Under a weather ----------------------------------------------------------------------------
+// ---- With fault injection (SimWeather) ----------------------------------------------------------
 
+// Puts a message in flight; its arrival is not before that of earlier ones.
 void SimHubState::Launch(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames) {
   std::size_t bytes = frames.first.size();
   for (const Buffer& part : frames.big) bytes += part.size();
@@ -49,13 +52,14 @@ void SimHubState::Launch(std::uint64_t channel, SimLink* link, SimWay way, SimFr
                   SimFlight{channel, link->epoch, way, false, std::move(frames)});
 }
 
+// Ends a flight: the message is lost with its connection, held by a block, or arrives.
 void SimHubState::Land(SimFlight flight) {
   SimLink& link = links.at(flight.channel);
   --link.waiting[flight.way];
   if (flight.epoch != link.epoch && !flight.survives) return;
   const bool up = flight.way == kToServer;
   const std::string_view from = up ? link.client : link.server, to = up ? link.server : link.client;
-  // A message that outlived its connection is in the server's kernel already.
+  // A message that survived its connection has already reached the kernel of the server.
   if (!flight.survives && (!link.held[flight.way].empty() || Blocked(from, to) != nullptr)) {
     ++link.waiting[flight.way];
     ++held;
@@ -74,7 +78,7 @@ void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFr
   }
   for (const auto& [endpoint, server] : servers) {
     if (server->place() == link->server) {
-      // Of several servers at one place the one that the channel named.
+      // If several servers share a place, only the one named by the channel receives the message.
       const auto found = channels.find(channel);
       if (found != channels.end() && found->second->served_by() != endpoint) continue;
       server->Enqueue(channel, std::move(frames));
@@ -83,12 +87,13 @@ void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFr
   }
 }
 
-// What was on its way to the client is lost; of what was on its way to the server the first may
-// arrive yet.
+// Ends a connection. Messages in flight to the client are lost; of those in flight to the server,
+// the first few may still arrive (SimWeather::Survivors).
 void SimHubState::End(std::uint64_t channel, SimLink* link) {
   link->up = false;
   if (const auto found = channels.find(channel); found != channels.end()) found->second->NoteNews();
   down.insert(channel);
+  // Messages in flight with an older epoch are dropped on arrival, unless they survive.
   ++link->epoch;
   link->retry_at = now + weather->Reconnect();
   DropHeld(link);
@@ -105,6 +110,7 @@ void SimHubState::End(std::uint64_t channel, SimLink* link) {
   link->waiting[kToServer] = kept[kToServer];
   const bool reachable =
       !dead.contains(link->server) && Blocked(link->client, link->server) == nullptr;
+  // A blocked or dead server receives nothing more.
   const std::size_t survivors = reachable ? weather->Survivors(to_server.size()) : 0;
   for (std::size_t i = 0; i < std::min(survivors, to_server.size()); ++i) {
     to_server[i]->survives = true;
@@ -118,6 +124,7 @@ void SimHubState::DropHeld(SimLink* link) {
   }
 }
 
+// Delivers held messages of directions that are no longer blocked.
 void SimHubState::ReleaseHeld(std::uint64_t channel, SimLink* link) {
   for (const SimWay way : {kToClient, kToServer}) {
     const bool up = way == kToServer;
@@ -139,7 +146,8 @@ const SimSilence* SimHubState::Blocked(std::string_view from, std::string_view t
   return nullptr;
 }
 
-// Since when one side hears nothing of the other; kForever: they hear each other.
+// Returns the time since which one side has received nothing from the other; kForever if both
+// receive.
 Time SimHubState::SilentSince(const SimLink& link) const {
   Time since = kForever;
   for (const auto& [a, b] :
@@ -151,6 +159,7 @@ Time SimHubState::SilentSince(const SimLink& link) const {
   return since;
 }
 
+// A connection needs a server, two live and running processes, and no block in either direction.
 bool SimHubState::CanConnect(const SimLink& link, const SimClientEnd& channel) const {
   const auto server = servers.find(channel.served_by());
   if (server == servers.end()) return false;
@@ -160,6 +169,7 @@ bool SimHubState::CanConnect(const SimLink& link, const SimClientEnd& channel) c
          Blocked(place, link.client) == nullptr;
 }
 
+// Order: messages that are due, then ends of silent connections, then new connections.
 void SimHubState::Advance(Time to) {
   now = std::max(now, to);
   while (!flights.empty() && flights.begin()->first.first <= now) {
@@ -183,7 +193,8 @@ void SimHubState::EndSilent() {
   }
 }
 
-// Those that can; and those whose channels are gone end once nothing of theirs is under way.
+// Reconnects the links that can, and removes links of destroyed channels once nothing of theirs is
+// in flight.
 void SimHubState::Reconnect() {
   for (auto it = down.begin(); it != down.end();) {
     SimLink& link = links.at(*it);
@@ -207,6 +218,7 @@ void SimHubState::Reconnect() {
   }
 }
 
+// The earliest arrival, reconnection, end of a silent connection, or release of held messages.
 Time SimHubState::next_event() const {
   Time next = flights.empty() ? kForever : flights.begin()->first.first;
   for (const std::uint64_t id : down) {

@@ -1,3 +1,4 @@
+// Implements the simulated Network: channels and servers in memory, over the real wire format.
 #include "net/sim_network.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 namespace troop {
 namespace {
 
+// Encodes a message as ZeroMQ would send it: big parts as separate frames.
 SimFrames Encode(const Envelope& envelope, const Message& message) {
   MutableBuffer first(FirstFrameBytes(message));
   EncodeFirstFrame(envelope, message, first.bytes());
@@ -32,13 +34,14 @@ SimFrames Encode(const Envelope& envelope, const Message& message) {
 class SimChannel;
 class SimServer;
 
-// Those of one network.
+// The channels and servers of one network.
 struct Members {
   Roster<SimChannel> channels;
   Roster<SimServer> servers;
   std::uint64_t news = 0;
 };
 
+// Client side: a CallChannel whose messages enter the hub.
 class SimChannel final : public CallChannel, public SimClientEnd {
  public:
   SimChannel(std::shared_ptr<SimHubState> hub, std::shared_ptr<Members> members,
@@ -62,10 +65,11 @@ class SimChannel final : public CallChannel, public SimClientEnd {
       hub_->down.erase(id());
     } else {
       hub_->links.at(id()).up = false;
-      hub_->down.insert(id());  // until its last words have arrived
+      hub_->down.insert(id());  // stays until its last messages have arrived
     }
   }
 
+  // Only messages that were there at the start: a Pump is bounded even if handlers send.
   bool Pump(Time now) {
     Attach(now);
     bool busy = false;
@@ -81,7 +85,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
     return Tick(now) || busy;
   }
 
-  // The connection is gone: what came over it and was not read is lost with it.
+  // On the loss of the connection, unread messages are lost with it.
   void Drop() override {
     inbox_.clear();
     attached_ = 0;
@@ -98,12 +102,13 @@ class SimChannel final : public CallChannel, public SimClientEnd {
   }
 
  private:
-  // 0: none.
+  // Returns the number of the current connection; 0 if not connected.
   std::uint64_t Connection() const {
     if (hub_->weather == nullptr) return hub_->servers.contains(endpoint()) ? 1 : 0;
     const SimLink& link = hub_->links.at(id());
     return link.up ? link.epoch : 0;
   }
+  // Reports changes of the connection to CallChannel.
   void Attach(Time now) {
     const std::uint64_t connection = Connection();
     if (connection == attached_) return;
@@ -115,9 +120,10 @@ class SimChannel final : public CallChannel, public SimClientEnd {
   std::shared_ptr<SimHubState> hub_;
   std::shared_ptr<Members> members_;
   WireLimits limits_;
-  std::uint64_t attached_ = 0;  // the connection it knows of
+  std::uint64_t attached_ = 0;  // last connection reported to CallChannel
 };
 
+// Server side: a CallServer whose messages enter the hub.
 class SimServer final : public CallServer, public SimServerEnd {
  public:
   SimServer(std::shared_ptr<SimHubState> hub, std::string endpoint, Service* service,
@@ -130,7 +136,7 @@ class SimServer final : public CallServer, public SimServerEnd {
         limits_{network.message_bytes_max, network.parts_max} {
     hub_->servers[endpoint_] = this;
   }
-  // Off the hub at once: Replies may hold the object longer.
+  // Leaves the hub at once; pending Replies may keep the object alive longer.
   void Leave() {
     Close();
     inbox_.clear();
@@ -140,7 +146,7 @@ class SimServer final : public CallServer, public SimServerEnd {
       if (hub_->weather == nullptr) {
         channel->Drop();
       } else if (SimLink& link = hub_->links.at(id); link.up) {
-        hub_->End(id, &link);  // what has arrived is read yet
+        hub_->End(id, &link);  // messages that have arrived are still read
       }
     }
   }
@@ -190,6 +196,7 @@ class SimServer final : public CallServer, public SimServerEnd {
   std::unordered_map<std::uint64_t, int> waiting_;  // by channel
 };
 
+// Owns a server; its destruction removes the server from the hub.
 class SimListener final : public Listener {
  public:
   SimListener(std::shared_ptr<SimServer> server, std::shared_ptr<Members> members)
@@ -207,11 +214,12 @@ class SimListener final : public Listener {
   std::shared_ptr<Members> members_;
 };
 
+// The network of one place.
 class SimNetworkImpl final : public SimNetwork {
  public:
   SimNetworkImpl(std::shared_ptr<SimHubState> hub, const NetworkOptions& options, std::string place)
       : hub_(std::move(hub)), options_(options), place_(std::move(place)) {
-    hub_->dead.erase(place_);  // a new process there
+    hub_->dead.erase(place_);  // a new process starts there
   }
 
   Result<std::unique_ptr<Channel>> Connect(std::string_view endpoint,
@@ -225,6 +233,7 @@ class SimNetworkImpl final : public SimNetwork {
     TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
     std::string name(endpoint);
     if (parsed.transport == Endpoint::kTcp && parsed.port == 0) {
+      // Free ports are assigned in order, so that runs are reproducible.
       constexpr std::uint64_t kFirstFreePort = 49152;  // RFC 6335: dynamic ports
       name = "tcp://" + parsed.address.substr(0, parsed.address.rfind(':') + 1) +
              std::to_string(kFirstFreePort + hub_->next_id++ % (65536 - kFirstFreePort));
@@ -240,6 +249,7 @@ class SimNetworkImpl final : public SimNetwork {
   bool Pump(Time now) override {
     bool busy = false;
     members_->servers.ForEach([&](SimServer& server) {
+      // A handler may destroy its listener.
       const auto alive = server.shared_from_this();
       busy |= server.Pump(now);
     });
@@ -270,6 +280,7 @@ class SimNetworkImpl final : public SimNetwork {
   const std::string place_;
 };
 
+// Implements SimHub on the shared state.
 class Simulation final : public SimHub {
  public:
   std::unique_ptr<SimNetwork> MakeNetwork(const NetworkOptions& options,
@@ -283,6 +294,7 @@ class Simulation final : public SimHub {
     std::erase_if(hub_->blocks, [&](const SimSilence& b) { return b.from == from && b.to == to; });
     if (blocked) hub_->blocks.push_back({std::string(from), std::string(to), hub_->now});
   }
+  // Ends connections in both directions.
   void Break(std::string_view a, std::string_view b) override {
     for (auto& [id, link] : hub_->links) {
       const bool between =
@@ -303,6 +315,7 @@ class Simulation final : public SimHub {
     for (auto& [id, link] : hub_->links) {
       if (link.up && (link.client == place || link.server == place)) hub_->End(id, &link);
     }
+    // Messages to a killed process can't survive its connections.
     for (auto& [when, flight] : hub_->flights) {
       if (hub_->links.at(flight.channel).server == place) flight.survives = false;
     }

@@ -9,57 +9,60 @@
 
 namespace troop {
 
-// How long messages take between places, asked once for each. Without one they arrive at once.
+// Fault injection: the hub asks it for the delay of every message between two places. Without it,
+// messages arrive at once.
 class SimWeather {
  public:
   virtual ~SimWeather() = default;
-  // Messages of one connection do not overtake one another, whatever this says.
+  // Returns the delay of a message. Messages of one connection keep their order regardless of it.
   virtual Duration Delay(std::string_view from, std::string_view to, std::size_t bytes) = 0;
-  // A connection ended with `count` messages on their way to the server: so many of them arrive
-  // nevertheless, late, perhaps after their repeats.
+  // Returns how many of the `count` messages in flight to the server still arrive after their
+  // connection ended; they arrive late, possibly after their repeats.
   virtual std::size_t Survivors(std::size_t count) = 0;
-  // Until a connection that ended is tried again.
+  // Returns the time until a closed connection is tried again.
   virtual Duration Reconnect() = 0;
 };
 
+// A network of one simulated process.
 class SimNetwork : public Network {
  public:
-  // When Pump has something to do: now if messages have arrived.
+  // Time of the next work for Pump: now if messages have arrived.
   virtual Time next_pump() const = 0;
-  // Under a weather: grows whenever something comes from outside. Without that, and without a call
-  // to this network or its channels, next_pump stays what it was.
+  // Counter of external events, with fault injection. While it is unchanged, and without calls to
+  // this network or its channels, next_pump stays constant.
   virtual std::uint64_t news() const = 0;
 };
 
-// The simulated network: any number of Networks within one thread (serial mode, simulator).
-// Messages pass through the wire format and arrive in the order they were sent. Time is what is
-// given to Pump and Advance, so equal programs give equal bytes. Big parts are shared, not copied.
+// The simulator: any number of Networks within one thread (serial mode, tests). Messages pass
+// through the wire format and arrive in the order they were sent. Time is only what is passed to
+// Pump and Advance, so equal programs give equal bytes. Big parts are shared, not copied.
 //
-// Under a weather each network is a *place*, and connections behave as those of ZeroMQ over TCP:
-// nothing is lost while a connection stands; it ends when one side was not heard for dead_after, or
-// by Break, and then what was on its way is lost but for what the weather lets through.
+// With fault injection each network is a *place*, and connections behave like those of ZeroMQ over
+// TCP: nothing is lost while a connection is open. It ends when one side was silent for dead_after,
+// or by Break. Then messages in flight are lost, except for those that SimWeather::Survivors lets
+// through.
 class SimHub {
  public:
   virtual ~SimHub() = default;
-  // May outlive the hub.
+  // Creates the network of a place. It may outlive the hub.
   virtual std::unique_ptr<SimNetwork> MakeNetwork(const NetworkOptions& options = {},
                                                   std::string place = {}) = 0;
 
-  // ---- Under a weather, which outlives the hub's use of it ----
+  // ---- Fault injection; REQUIRES: `weather` outlives its use by the hub ----
 
   virtual void SetWeather(SimWeather* weather) = 0;
-  // Delivers what has arrived by now, ends and begins connections.
+  // Delivers messages that are due, and closes and opens connections.
   virtual void Advance(Time now) = 0;
-  virtual Time next_event() const = 0;  // when Advance has something to do
-  // Nothing gets from one place to the other: it waits, and the connection ends some time later.
+  virtual Time next_event() const = 0;  // time of the next work for Advance
+  // Blocks one direction: messages are held, and the connection ends some time later.
   virtual void Block(std::string_view from, std::string_view to, bool blocked) = 0;
-  // Connections between two places end now.
+  // Ends the connections between two places now.
   virtual void Break(std::string_view a, std::string_view b) = 0;
-  // A stopped process: its sockets say nothing, what arrives waits for it.
+  // Simulates a stopped process: its sockets are silent, and messages to it wait.
   virtual void Freeze(std::string_view place, bool frozen) = 0;
-  // kill -9: connections end, and whatever objects of the place still do is seen by nobody.
+  // Simulates kill -9: connections end, and later actions of the place's objects have no effect.
   virtual void Kill(std::string_view place) = 0;
-  // Messages that arrived, so far, and those that wait in all queues.
+  // Numbers of messages delivered so far, and waiting in all queues.
   virtual std::uint64_t delivered() const = 0;
   virtual std::size_t waiting() const = 0;
 };

@@ -1,3 +1,4 @@
+// Implements TcpGuard, from the byte counters of the kernel (TCP_INFO).
 #include "net/tcp_guard.h"
 
 #include <arpa/inet.h>
@@ -9,12 +10,12 @@
 namespace troop {
 namespace {
 
-// Heartbeats of ZeroMQ's alone bring fewer bytes a second than the first; a link that brings fewer
-// than the second is none that a fleet can use.
+// Data rates of a slow peer: above the rate of ZeroMQ heartbeats alone, but below the rate of any
+// usable link.
 constexpr double kHeartbeatBytesPerSecond = 64;
 constexpr double kLinkBytesPerSecond = 64 << 10;
 
-// Empty when `fd` is no connected TCP socket.
+// Returns address and port of the peer; empty if `fd` is not a connected TCP socket.
 std::string PeerName(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -35,6 +36,7 @@ std::string PeerName(int fd) {
   return std::string(text) + ":" + std::to_string(ntohs(port));
 }
 
+// Bytes received on a connection so far; 0 if unknown.
 std::uint64_t BytesReceived(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -46,10 +48,11 @@ std::uint64_t BytesReceived(int fd) {
 
 void TcpGuard::Accepted(int fd, Time now) {
   std::string name = PeerName(fd);
-  if (name.empty()) return;  // gone already
+  if (name.empty()) return;  // closed already
   peers_[fd] = Peer{.name = std::move(name), .since = now};
 }
 
+// A connection may close before its peer name was read.
 std::optional<std::string> TcpGuard::Closed(int fd) {
   const auto peer = peers_.extract(fd);
   if (peer.empty()) return "";
@@ -78,6 +81,8 @@ bool TcpGuard::watches_strangers() const {
 }
 
 bool TcpGuard::IsSlow(const Peer& peer, std::uint64_t bytes, Time now) const {
+  // Unknown peers must deliver a message in time. Known peers may be idle, but not slow within a
+  // message.
   const Duration waited = now - peer.since;
   if (waited <= limits_.patience) return false;
   const double came = double(bytes - peer.bytes_at_delivery) / ToSeconds(waited);
@@ -89,6 +94,7 @@ std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
   for (auto& [fd, peer] : peers_) {
     if (peer.cut) continue;
     const std::uint64_t bytes = BytesReceived(fd);
+    // A delivered message restarts the limits.
     if (peer.delivered) {
       peer.bytes_at_delivery = bytes;
       peer.since = now;
@@ -98,12 +104,12 @@ std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
     const std::uint64_t limit = peer.known ? limits_.message_bytes : limits_.stranger_bytes;
     const bool endless = bytes > peer.bytes_at_delivery + limit;
     const bool slow = IsSlow(peer, bytes, now);
-    // The number may be another connection's by now.
+    // The descriptor may have been reused for another connection, so the name is compared.
     if ((!endless && !slow) || PeerName(fd) != peer.name) continue;
     shutdown(fd, SHUT_RDWR);
     peer.cut = true;
-    all.push_back({peer.name, endless ? "it sends a message without end"
-                                      : "it has not sent a whole message in time"});
+    all.push_back({peer.name, endless ? "its message exceeds the limit"
+                                      : "it sent no complete message in time"});
   }
   return all;
 }

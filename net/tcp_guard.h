@@ -11,15 +11,18 @@
 
 namespace troop {
 
-// Finds TCP peers that send a message without end. ZeroMQ limits a frame, and counts only complete
-// messages against its high-water mark, so a peer whose frames always announce one more grows our
-// memory without any event. The kernel knows how many bytes a connection brought: one that brings
-// more than `stranger_bytes` before its first valid message, or `message_bytes` without completing
-// any, is cut off. So is one that has sent no valid message for `patience` after it came: it says
-// nothing, or lets its bytes drip; and a known one that has let a message drip for so long, with
-// more bytes than ZeroMQ's heartbeats and fewer than any link has. Not for ipc: the kernel doesn't
-// count there, and only our own user can connect. Owner: the node's thread. The descriptors belong
-// to ZeroMQ's.
+// Closes TCP connections of peers that send endless messages. ZeroMQ limits the size of a frame and
+// counts only complete messages against its high-water mark. So a peer whose frames always announce
+// another one increases memory without any event. The kernel counts the bytes of a connection. A
+// peer is cut off
+// - after `stranger_bytes` without a first valid message, or `message_bytes` without completing
+//   one,
+// - after `patience` without a first valid message, whether silent or slow,
+// - as a known peer, after `patience` of an incomplete message at a rate above that of ZeroMQ
+//   heartbeats and below that of any usable link.
+//
+// Not for ipc, where the kernel does not count and only the same user can connect. Owner: the
+// node's thread. ZeroMQ owns the descriptors.
 class TcpGuard {
  public:
   struct Limits {
@@ -29,28 +32,28 @@ class TcpGuard {
   };
   struct Cut {
     std::string name;      // address and port
-    std::string_view why;  // "it …"
+    std::string_view why;  // a clause that calls the peer "it"
   };
   explicit TcpGuard(const Limits& limits) : limits_(limits) {}
 
   void Accepted(int fd, Time now);
-  // The name of one that ended by itself, or by ZeroMQ, before its first valid message; empty for
-  // one that was too quick to be looked at, nullopt for all others.
+  // Returns the name of a peer that disconnected, or that ZeroMQ closed, before its first valid
+  // message; empty if it closed before its name was read; nullopt for all other peers.
   std::optional<std::string> Closed(int fd);
-  void Delivered(int fd);  // a valid message
+  void Delivered(int fd);  // records a valid message
   bool watches_strangers() const;
-  // Cuts peers off and names them. A system call per connection.
+  // Cuts peers off and returns them. One system call per connection.
   std::vector<Cut> Check(Time now);
-  std::string NameOf(int fd) const;  // empty: unknown
-  void NoteCut(int fd);              // it is cut off for another reason
+  std::string NameOf(int fd) const;  // empty if unknown
+  void NoteCut(int fd);              // records that it was cut off for another reason
 
  private:
   struct Peer {
     std::string name;
-    Time since{};  // it came, or delivered
+    Time since{};  // time of the connection or of its last valid message
     bool known = false;
     bool cut = false;
-    bool delivered = false;  // since the last Check
+    bool delivered = false;  // a valid message arrived since the last Check
     std::uint64_t bytes_at_delivery = 0;
   };
   bool IsSlow(const Peer& peer, std::uint64_t bytes, Time now) const;

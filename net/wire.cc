@@ -1,3 +1,4 @@
+// Implements the wire format: encoding of the first frame, validation, and decoding.
 #include "net/wire.h"
 
 #include <algorithm>
@@ -11,9 +12,10 @@
 namespace troop {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "headers go as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "headers are encoded as in memory");
 
-constexpr std::size_t kCrcEnd = 8;  // what the checksum covers starts here
+constexpr std::size_t kCrcEnd = 8;  // start of the bytes that the checksum covers
+// Exactly one of these flags must be set.
 constexpr std::uint16_t kKindFlags =
     kFlagCall | kFlagReply | kFlagHello | kFlagWelcome | kFlagBeat | kFlagGoodbye;
 constexpr std::uint8_t kRoleMax = static_cast<std::uint8_t>(Role::kTool);
@@ -30,6 +32,7 @@ T Get(std::span<const std::byte> frame, std::size_t offset) {
   return value;
 }
 
+// Size and checksum in the entry of a part.
 std::size_t PartBytes(std::span<const std::byte> frame, int part) {
   return Get<std::uint64_t>(frame, kHeaderBytes + kPartEntryBytes * static_cast<std::size_t>(part));
 }
@@ -39,8 +42,8 @@ std::uint32_t PartCrc(std::span<const std::byte> frame, int part) {
                             kHeaderBytes + kPartEntryBytes * static_cast<std::size_t>(part) + 8);
 }
 
-// Fills the counts of `header`. Sums can't overflow: each term is compared with what is left of
-// the limit before it is added.
+// Validates all lengths and sets the counts of `header`. Sums can't overflow: each term is compared
+// with the rest of the limit before it is added.
 Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
                     WireHeader& header) {
   const auto parts = Get<std::uint32_t>(frame, 20);
@@ -60,6 +63,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
   std::size_t total = body;
   std::size_t here = kHeaderBytes + kPartEntryBytes * parts + body;
   for (int i = 0; i < header.parts; ++i) {
+    // Small parts are in this frame; big ones follow as frames.
     const std::size_t bytes = PartBytes(frame, i);
     if (bytes > limits.message_bytes_max - total) {
       return DataLoss("a message claims more than {} bytes", limits.message_bytes_max);
@@ -70,9 +74,10 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
     } else {
       here += bytes;
     }
+    // Reserved fields must be zero, and only checked big parts have a checksum.
     if (Get<std::uint32_t>(frame, kHeaderBytes + kPartEntryBytes * i + 12) != 0 ||
         (!(checked && IsBigPart(bytes)) && PartCrc(frame, i) != 0)) {
-      return DataLoss("a message has an unknown part entry");
+      return DataLoss("a message has an invalid part entry");
     }
   }
   if (here != frame.size()) {
@@ -119,6 +124,7 @@ std::size_t FirstFrameBytes(const Message& message) {
 void EncodeFirstFrame(const Envelope& envelope, const Message& message, std::span<std::byte> out) {
   std::byte* const frame = out.data();
   const Origin& origin = message.origin;
+  // Header, in the layout of wire.h; the checksum at offset 4 is computed last.
   Put(frame, 0, kWireMagic);
   Put(frame, 8, kWireVersion);
   Put(frame, 10, static_cast<std::uint16_t>(message.type));
@@ -158,15 +164,18 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
     return DataLoss("a message of {} bytes is shorter than a header ({})", frame.size(),
                     kHeaderBytes);
   }
+  // Order of the checks: magic, checksum, version, flags, lengths. Later fields are only trusted
+  // after earlier checks.
   if (Get<std::uint32_t>(frame, 0) != kWireMagic) {
-    return DataLoss("a message does not start with Troop's mark");
+    return DataLoss("a message does not start with Troop's magic number");
   }
   if (Get<std::uint32_t>(frame, 4) != Crc32c(frame.subspan(kCrcEnd))) {
     return DataLoss("a message of {} bytes has a wrong checksum", frame.size());
   }
   if (const auto version = Get<std::uint16_t>(frame, 8); version != kWireVersion) {
     return FailedPrecondition(
-        "the peer speaks wire version {}, this program {}: run the same release of troop on both",
+        "the peer uses wire version {}, this program version {}: run the same release of troop on "
+        "both",
         version, kWireVersion);
   }
   WireHeader header;
@@ -175,7 +184,7 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
   if (!std::has_single_bit(static_cast<unsigned>(flags & kKindFlags)) ||
       (flags & ~(kKindFlags | kFlagPartsChecked | kFlagShares)) != 0 || role > kRoleMax ||
       Get<std::uint8_t>(frame, 15) != 0) {
-    return DataLoss("a message has flags {:#x}, role {}: unknown", flags, role);
+    return DataLoss("a message has unknown flags {:#x} or role {}", flags, role);
   }
   header.envelope = {flags, Get<std::uint64_t>(frame, 56), Get<std::uint64_t>(frame, 64)};
   header.type = static_cast<MessageType>(Get<std::uint16_t>(frame, 10));
@@ -192,7 +201,7 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
 Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byte> frame,
                               std::vector<Buffer> big_frames) {
   if (big_frames.size() != static_cast<std::size_t>(header.big_parts)) {
-    return DataLoss("{} frames follow a message that needs {}", big_frames.size(),
+    return DataLoss("{} frames follow a message that requires {}", big_frames.size(),
                     header.big_parts);
   }
   Message message{.type = header.type, .origin = header.origin};
@@ -200,13 +209,14 @@ Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byt
   message.body.assign(reinterpret_cast<const char*>(frame.data() + body), header.body_bytes);
   if (header.parts == 0) return message;
 
-  // One aligned block for all small parts.
+  // All small parts share one aligned allocation.
   std::size_t padded = 0;
   for (int i = 0; i < header.parts; ++i) {
     const std::size_t bytes = PartBytes(frame, i);
     if (!IsBigPart(bytes)) padded += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   MutableBuffer block(padded);
+  // Small parts are padded to the alignment when copied.
   std::size_t from = body + header.body_bytes;
   std::size_t to = 0;
   for (int i = 0; i < header.parts; ++i) {
@@ -216,6 +226,7 @@ Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byt
     from += bytes;
     to += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
+  // Slices of the shared block, and the big frames in between, in the order of the parts.
   const Buffer small = std::move(block).Freeze();
 
   message.parts.reserve(static_cast<std::size_t>(header.parts));

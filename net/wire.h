@@ -12,7 +12,7 @@
 
 namespace troop {
 
-// How a Message lies on the wire. The first frame, little endian:
+// The encoding of a Message. The first frame, little endian:
 //    0 u32 magic            4 u32 CRC-32C of everything in this frame after it
 //    8 u16 wire version    10 u16 message type   12 u16 flags   14 u8 role   15 u8 zero
 //   16 i32 index           20 u32 number of parts
@@ -20,34 +20,35 @@ namespace troop {
 //   56 u64 channel         64 u64 session        72 u64 bytes of the body
 //   80 one entry per part: u64 bytes, u32 CRC-32C (big parts with kFlagPartsChecked, else 0), u32 0
 //   then the body, then all small parts, without gaps
-// Each big part follows as a frame of its own. Magic, CRC and version keep their places in every
-// future version, so that a stranger is told apart from damage.
+// Each big part follows as a separate frame. Magic, CRC and version keep their positions in every
+// future version, so that another version can be distinguished from damage.
 inline constexpr std::uint32_t kWireMagic = 0x50525424;  // "$TRP"
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::size_t kPartEntryBytes = 16;
-// From here on, a part goes as a frame of its own without a copy; below, one more copy costs less
-// than one more frame and its reference count.
+// Size from which a part is sent as a separate frame without a copy. Below it, a copy costs less
+// than another frame and its reference count.
 inline constexpr std::size_t kBigPartBytes = std::size_t{256} << 10;
 
-// What a frame is; exactly one of the first six.
+// Kinds of messages (exactly one of the first six flags is set), and options.
 enum WireFlag : std::uint16_t {
   kFlagCall = 1,
-  kFlagReply = 2,     // also kError with sequence 0: the whole channel is refused
-  kFlagHello = 4,     // client, on each new connection: may I call?
-  kFlagWelcome = 8,   // server: yes, in this session
-  kFlagBeat = 16,     // both: my node makes progress
-  kFlagGoodbye = 32,  // client: forget me
-  // Big parts carry checksums: not needed within one machine. A reply has them where its call had.
+  kFlagReply = 2,     // also kError with sequence 0, which rejects the whole channel
+  kFlagHello = 4,     // client, on each new connection: requests a session
+  kFlagWelcome = 8,   // server: accepts, and names the session
+  kFlagBeat = 16,     // both: heartbeat; the node makes progress
+  kFlagGoodbye = 32,  // client: drop my state
+  // Big parts have checksums, which are omitted within one machine. A reply has them if its call
+  // had.
   kFlagPartsChecked = 64,
-  // Of Hello and Welcome, within one machine: big parts that come here may be tickets of
-  // net/part_memory.h, each a frame of sizeof(PartTicket) in the place of its bytes.
+  // In Hello and Welcome within one machine: the sender accepts big parts as tickets of
+  // net/part_memory.h, each a frame of sizeof(PartTicket) instead of the bytes.
   kFlagShares = 128,
 };
 
-// The part of a header that is net/'s own. `channel` is drawn at random by each Channel: two
-// channels of one origin count their sequences apart. `session` names the server's memory: a server
-// draws it anew at each start and handles only calls that carry it, so a call can't be mistaken for
-// a first one by a server that has forgotten it.
+// The part of a header that is internal to net/. `channel` is a random number of each Channel,
+// because the channels of one origin count their sequences separately. `session` identifies the
+// state of the server: a server chooses a random session at each start and handles only calls that
+// carry it. So a restarted server can't mistake a repeated call for a new one.
 struct Envelope {
   std::uint16_t flags = 0;
   std::uint64_t channel = 0;
@@ -55,42 +56,44 @@ struct Envelope {
 };
 
 struct WireLimits {
-  std::size_t message_bytes_max = kMessageBytesMax;  // body and parts
+  std::size_t message_bytes_max = kMessageBytesMax;  // body and all parts
   int parts_max = 4096;
 };
 
-// What became of a message.
+// Result of sending a message.
 enum class SendResult {
   kSent,
-  kFull,  // no room for this peer: later
+  kFull,  // the queue of this peer is full: retry
   kGone,  // no such peer
 };
 
 inline bool IsBigPart(std::size_t bytes) { return bytes >= kBigPartBytes; }
-// Body and parts.
+// Returns the size of the body and all parts.
 std::size_t PayloadBytes(const Message& message);
-// kInvalidArgument when the other side would refuse it.
+// Checks the limits that the receiver enforces. Errors: kInvalidArgument.
 Status CheckSendable(const Message& message, const WireLimits& limits);
 
 std::size_t FirstFrameBytes(const Message& message);
-// REQUIRES: out.size() == FirstFrameBytes(message).
+// Encodes the first frame. REQUIRES: out.size() == FirstFrameBytes(message).
 void EncodeFirstFrame(const Envelope& envelope, const Message& message, std::span<std::byte> out);
 
+// The decoded header of a first frame.
 struct WireHeader {
   Envelope envelope;
   MessageType type = MessageType::kNone;
   Origin origin;
   std::size_t body_bytes = 0;
   int parts = 0;
-  int big_parts = 0;  // frames that must follow
+  int big_parts = 0;  // number of frames that must follow
 };
 
-// Checks every length, bound, reserved bit and the checksum of a first frame. Allocates nothing
-// unless it fails. Errors: kDataLoss: garbage or damage; kFailedPrecondition: another wire version.
+// Checks every length, bound and reserved bit, and the checksum of a first frame. Allocates only on
+// failure. Errors: kDataLoss: malformed or damaged; kFailedPrecondition: another wire version.
 Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireLimits& limits);
 
-// REQUIRES: `header` came from CheckFirstFrame(frame). The body and small parts are copied (parts
-// 64-byte aligned), big frames are kept. Errors: kDataLoss: the wrong frames follow.
+// Decodes a message. REQUIRES: `header` is from CheckFirstFrame(frame). The body and small parts
+// are copied (parts 64-byte aligned); big frames are moved. Errors: kDataLoss: the big frames do
+// not match.
 Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byte> frame,
                               std::vector<Buffer> big_frames);
 

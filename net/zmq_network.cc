@@ -1,5 +1,5 @@
 // tidy: long file, because channels, servers and their network are one state machine over a socket.
-// The Network over ZeroMQ: what ZmqSocket carries, CallChannel and CallServer understand.
+// Implements Network over ZeroMQ: ZmqSocket transports, CallChannel and CallServer interpret.
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -31,31 +31,32 @@
 namespace troop {
 namespace {
 
-// Work per socket and Pump.
+// Limits of the work per socket and Pump.
 constexpr int kMessagesPerPump = 256;
 constexpr std::size_t kBytesPerPump = std::size_t{32} << 20;
-// Before its first valid message a TCP peer may send this much: greeting, handshake and Hello take
-// some 300 bytes; ZeroMQ spends up to 32 bytes of memory per byte of tiny frames.
+// Byte limit of a TCP peer before its first valid message. Greeting, handshake and Hello take about
+// 300 bytes; ZeroMQ allocates up to 32 bytes of memory per byte of tiny frames.
 constexpr std::uint64_t kStrangerBytesMax = 64 << 10;
-constexpr std::uint64_t kMessageSlack = 1 << 20;  // frames and headers, beside the payload
-// Handshakes that end in a row until we take it for a no: with ZeroMQ's pauses, half a second.
+constexpr std::uint64_t kMessageSlack = 1 << 20;  // frames and headers, in addition to the payload
+// Consecutive failed handshakes that count as a rejection; half a second with the pauses of ZeroMQ.
 constexpr int kRefusalsMax = 3;
-// A server that is stopped lets handshakes run out (5 s each, ZMQ_HANDSHAKE_IVL): that is no
-// answer.
+// Failures further apart are not counted: with a stopped server every handshake times out (after 5
+// s, ZMQ_HANDSHAKE_IVL), which is not a rejection.
 constexpr Duration kRefusalsApart = Seconds(2);
+// Intervals of TcpGuard checks, with and without unknown peers.
 constexpr Duration kGuardStrangers = Milliseconds(20);
 constexpr Duration kGuardKnown = Milliseconds(250);
 
 std::uint64_t RandomId() {
   std::uint64_t id = 0;
   while (id == 0) {
-    TROOP_CHECK(getrandom(&id, sizeof id, 0) == sizeof id, "no random numbers: {}",
+    TROOP_CHECK(getrandom(&id, sizeof id, 0) == sizeof id, "can't get random numbers: {}",
                 std::strerror(errno));
   }
   return id;
 }
 
-// A routing id is 'T' and the channel's id, so that a client has the same one on each connection.
+// A routing id is 'T' and the channel id, so a client has the same one on every connection.
 using Route = std::array<std::byte, 9>;
 Route RouteOf(std::uint64_t channel) {
   Route route;
@@ -68,7 +69,7 @@ std::string PeerNameOf(const Origin& origin) {
   return fmt::format("{} {}", RoleName(origin.role), origin.index);
 }
 
-// For people: what stands behind # is for us.
+// Display name of an endpoint, without the key after #.
 std::string NameOf(std::string_view endpoint) {
   return std::string(endpoint.starts_with("tcp://") ? endpoint.substr(0, endpoint.find('#'))
                                                     : endpoint);
@@ -81,6 +82,7 @@ struct Members {
   Roster<ZmqServer> servers;
 };
 
+// Client side of a connection: transports the messages of a CallChannel over a DEALER socket.
 class ZmqChannel final : public CallChannel {
  public:
   ZmqChannel(std::shared_ptr<ZmqContext> context, std::shared_ptr<Members> members,
@@ -104,7 +106,7 @@ class ZmqChannel final : public CallChannel {
 
   Status Open(Time now);
   bool Pump(Time now);
-  // To another place of the same service.
+  // Reconnects to a new endpoint of the same service.
   void MoveTo(const Endpoint& endpoint, std::string name, Time now);
   ZmqSocket& socket() { return socket_; }
 
@@ -123,15 +125,16 @@ class ZmqChannel final : public CallChannel {
   const WireLimits limits_;
   ZmqSocket socket_;
   bool full_ = false;
-  bool reads_;                 // big parts by tickets: we; from an ipc server
-  bool server_reads_ = false;  // and it
-  // With keys: those that the server may have, and the one that is tried.
+  bool reads_;                 // true if this side accepts tickets for big parts (ipc only)
+  bool server_reads_ = false;  // true if the server accepts them
+  // With keys: the possible keys of the server, and the index of the one in use.
   std::vector<PublicKey> servers_;
   std::size_t server_ = 0;
-  int refusals_ = 0;  // in a row, of this one
+  int refusals_ = 0;  // consecutive rejections of this key
   Time last_refusal_{};
 };
 
+// With keys: the key of the endpoint if it has one, else all known coordinator keys.
 void ZmqChannel::TrustServer() {
   servers_.clear();
   server_ = 0;
@@ -155,7 +158,8 @@ Status ZmqChannel::Open(Time now) {
   if (const int error = socket_.Connect(endpoint(), RouteOf(id())); error != 0) {
     return InvalidArgument("can't connect to {}: {}", endpoint(), ZmqSocket::ErrorText(error));
   }
-  if (at_.transport == Endpoint::kInproc) Connected(now);  // it tells nobody
+  if (at_.transport == Endpoint::kInproc)
+    Connected(now);  // inproc sockets report no connection events
   return Status::Ok();
 }
 
@@ -176,7 +180,7 @@ bool ZmqChannel::Pump(Time now) {
   }
   if (socket_.TakeReadable()) busy |= Read(now);
   if (at_.transport == Endpoint::kInproc && silent() && socket_.is_open() && !socket_.CanSend()) {
-    // ZeroMQ does not connect inproc again when the listener has gone, and tells nobody.
+    // ZeroMQ neither reconnects inproc sockets after the listener closed nor reports it.
     if (const Status opened = Open(now); !opened.ok()) Fail(opened);
     Disconnected(now);
   }
@@ -184,8 +188,8 @@ bool ZmqChannel::Pump(Time now) {
   return Tick(now) || busy;
 }
 
-// ZeroMQ would knock for ever, some times a second. A server that dies in a handshake also ends it:
-// only several in a row mean that it does not take what we say.
+// ZeroMQ would retry forever, several times per second. A server that dies during a handshake also
+// ends it, so only several failures in a row count as a rejection.
 void ZmqChannel::Refused(SocketEvent::Refusal refusal, Time now) {
   const KeyRing* const ring = network_.keys.get();
   Disconnected(now);
@@ -194,6 +198,7 @@ void ZmqChannel::Refused(SocketEvent::Refusal refusal, Time now) {
   ++refusals_;
   const bool counts = at_.transport == Endpoint::kTcp && refusals_ >= kRefusalsMax;
   if (refusal == SocketEvent::kEnd && !counts) return;
+  // Errors that another server key may fix: the next known coordinator key is tried.
   const bool our_idea = refusal == SocketEvent::kEnd || refusal == SocketEvent::kCipher;
   socket_.Close();
   if (our_idea && server_ + 1 < servers_.size()) {
@@ -203,24 +208,24 @@ void ZmqChannel::Refused(SocketEvent::Refusal refusal, Time now) {
     return;
   }
   if (refusal == SocketEvent::kNotAllowed) {
-    Fail(FailedPrecondition("{}: our key is not among those that are allowed there: {} of {}",
-                            endpoint(), KeyText(ring->public_key).substr(0, 16) + "…", ring->file));
+    Fail(FailedPrecondition("{}: the server does not allow our public key {} of {}", endpoint(),
+                            KeyText(ring->public_key).substr(0, 16) + "…", ring->file));
   } else if (refusal == SocketEvent::kMechanism && ring == nullptr) {
-    Fail(FailedPrecondition(
-        "{} talks to nobody without a key; give one (--key FILE, or security.keys)", endpoint()));
+    Fail(FailedPrecondition("{} requires a key; give one (--key FILE, or security.keys)",
+                            endpoint()));
   } else if (refusal == SocketEvent::kMechanism) {
-    Fail(FailedPrecondition("{} has no keys (security.keys there), and {} says that we do",
-                            endpoint(), ring->file));
-  } else if (!servers_.empty()) {
     Fail(FailedPrecondition(
-        "{} does not take our handshake: whoever listens there has another key than {} says, or is "
-        "no Troop",
-        endpoint(), ring->file));
+        "{} has no keys (set security.keys there), but a key is configured here ({})", endpoint(),
+        ring->file));
+  } else if (!servers_.empty()) {
+    Fail(
+        FailedPrecondition("{} rejects our handshake: the server has another key than {} states, "
+                           "or is not a Troop server",
+                           endpoint(), ring->file));
   } else {
     Fail(
-        FailedPrecondition("{} ends every handshake: it talks to nobody without a key (--key FILE, "
-                           "or security.keys), or "
-                           "is no Troop",
+        FailedPrecondition("{} rejects every handshake: the server requires a key (--key FILE, or "
+                           "security.keys), or is not a Troop server",
                            endpoint()));
   }
 }
@@ -239,9 +244,8 @@ bool ZmqChannel::Read(Time now) {
     } else if (incoming.status.code() == Code::kFailedPrecondition) {
       Fail(incoming.status.WithContext(endpoint()));
     } else if (incoming.status.code() == Code::kUnavailable) {
-      LogInfo("{}: {}; bytes come by the socket from now on", endpoint(),
-              incoming.status.message());
-      reads_ = false;  // as the next Hello says; the answer comes again
+      LogInfo("{}: {}; continuing without shared memory", endpoint(), incoming.status.message());
+      reads_ = false;  // announced by the next Hello; the answer is repeated
       socket_.Close();
       Disconnected(now);
       if (const Status opened = Open(now); !opened.ok()) Fail(opened);
@@ -255,13 +259,14 @@ bool ZmqChannel::Read(Time now) {
 }
 
 bool ZmqChannel::Transmit(const Envelope& envelope, const Message& message) {
-  if (full_ || !socket_.is_open()) return false;  // once per Pump is enough
+  if (full_ || !socket_.is_open()) return false;  // tried once per Pump
   Envelope told = envelope;
   if (reads_ && (told.flags & kFlagHello) != 0) told.flags |= kFlagShares;
   full_ = socket_.Send({}, told, message, server_reads_) != SendResult::kSent;
   return !full_;
 }
 
+// Server side: transports the messages of a CallServer over a ROUTER socket.
 class ZmqServer final : public CallServer {
  public:
   ZmqServer(Service* service, const NetworkOptions& network, const Endpoint& endpoint)
@@ -275,7 +280,8 @@ class ZmqServer final : public CallServer {
 
   Status Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
               const NetworkOptions& network);
-  // Off the wire when it returns: the endpoint is free again. Replies may hold the object longer.
+  // Closes the socket, so the endpoint is free when it returns; pending Replies may keep the object
+  // alive longer.
   void Leave();
   bool Pump(Time now);
   Time next_pump() const;
@@ -295,28 +301,30 @@ class ZmqServer final : public CallServer {
   void Guard(Time now);
 
   const Endpoint::Transport transport_;
-  const std::shared_ptr<const KeyRing> keys_;  // none: of no use here
+  const std::shared_ptr<const KeyRing> keys_;  // null without keys, or if not tcp
   const WireLimits limits_;
-  std::string endpoint_;  // as ZeroMQ has it
-  std::string told_;      // as others are told
-  IpcSocket ipc_;         // outlives the socket
+  std::string endpoint_;  // name for ZeroMQ
+  std::string told_;      // name for clients, with the key
+  IpcSocket ipc_;         // must outlive the socket
   ZmqSocket socket_;
   TcpGuard guard_;
   Time next_guard_{};
-  // TCP only: by which connection a channel came last, asked anew after each change of connections.
+  // TCP only: the connection of the last message of a channel; looked up again after each change of
+  // connections.
   struct Way {
     std::uint64_t change = 0;
     int connection = -1;
   };
   std::unordered_map<std::uint64_t, Way> ways_;
   std::uint64_t changes_ = 1;
-  // ipc only: whether a channel reads big parts by tickets, and whether its could not be read here.
+  // ipc only: true if a channel accepts tickets, and true if its own tickets could not be read
+  // here.
   struct Sharing {
     bool reads = false, unread = false;
   };
   std::unordered_map<std::uint64_t, Sharing> sharing_;
   LogGate rejected_, strangers_, forbidden_;
-  // Of the handshake that failed last: the end of its connection comes next.
+  // Reason of the last failed handshake; the event of its closed connection follows.
   std::optional<SocketEvent::Refusal> refusal_;
 };
 
@@ -375,7 +383,7 @@ bool ZmqServer::Pump(Time now) {
   if (closed()) return true;
   if (ended) Probe(now);
   if (transport_ == Endpoint::kTcp) Guard(now);
-  if (sharing_.size() > 2 * clients() + 64) {  // of those who left
+  if (sharing_.size() > 2 * clients() + 64) {  // drop disconnected clients
     std::erase_if(sharing_, [&](const auto& one) { return !Serves(one.first); });
   }
   return Tick(now) || busy;
@@ -388,7 +396,7 @@ bool ZmqServer::Read(Time now) {
     if (!socket_.Receive(limits_, incoming)) return n > 0;
     bytes += incoming.bytes;
     const Status status = incoming.status.ok() ? Accept(incoming, now) : incoming.status;
-    // Its Welcome will say so, and the call comes again.
+    // The next Welcome announces it, and the call is repeated.
     if (status.code() == Code::kUnavailable) sharing_[incoming.envelope.channel].unread = true;
     if (closed()) return true;
     if (!status.ok()) Reject(status, now);
@@ -397,15 +405,16 @@ bool ZmqServer::Read(Time now) {
   return true;
 }
 
+// Checks the sender of a message, its connection and its key, then handles it.
 Status ZmqServer::Accept(ZmqMessage& incoming, Time now) {
   const std::uint64_t channel = incoming.envelope.channel;
   const Route route = RouteOf(channel);
   const std::span<const std::byte> sender = socket_.sender();
   if (!std::ranges::equal(sender, std::span<const std::byte>(route))) {
-    // ZeroMQ's own ids start with 0. Such a peer gave none, or is a connection whose client has
-    // come back on another one: the rest of what it sent is repeated there.
+    // Ids generated by ZeroMQ start with 0. Such a peer has set none, or it is an old connection of
+    // a client that reconnected and repeats its messages on the new one.
     if (!sender.empty() && sender[0] == std::byte{0}) return Status::Ok();
-    return DataLoss("a message names a channel that is not its sender's");
+    return DataLoss("a message names a channel of another sender");
   }
   if (transport_ == Endpoint::kIpc && (incoming.envelope.flags & kFlagHello) != 0) {
     sharing_[channel].reads = (incoming.envelope.flags & kFlagShares) != 0;
@@ -426,23 +435,25 @@ Status ZmqServer::Accept(ZmqMessage& incoming, Time now) {
   return Receive(incoming.envelope, std::move(incoming.message), now);
 }
 
-// The caller hears why, and ends.
+// Rejects a message that the key of its sender does not permit, and notifies the sender, which
+// stops.
 void ZmqServer::Forbid(const ZmqMessage& incoming, const Status& why, Time now) {
   const std::uint64_t channel = incoming.envelope.channel;
   if (forbidden_.Next(now)) {
     const std::string name = guard_.NameOf(socket_.connection());
-    LogWarning("{}: message {} that was not allowed, of {} at {}: {}", endpoint_, forbidden_.number,
-               PeerNameOf(incoming.message.origin), name, why.message());
+    LogWarning("{}: rejected message {} without permission, from {} at {}: {}", endpoint_,
+               forbidden_.number, PeerNameOf(incoming.message.origin), name, why.message());
   }
   socket_.Send(RouteOf(channel), {.flags = kFlagReply, .channel = channel}, MakeErrorMessage(why));
 }
 
-// Nobody of ours sends this: the peer is cut off. One of another release is told ours instead.
+// Cuts off the sender of an invalid message. A peer with another wire version gets a heartbeat in
+// ours instead.
 void ZmqServer::Reject(const Status& why, Time now) {
   const int connection = socket_.connection();
   if (rejected_.Next(now)) {
     const std::string name = guard_.NameOf(connection);
-    LogWarning("{}: message {} refused, of {}: {}", endpoint_, rejected_.number,
+    LogWarning("{}: rejected message {} from {}: {}", endpoint_, rejected_.number,
                name.empty() ? "a local peer" : name, why.message());
   }
   if (why.code() == Code::kFailedPrecondition) {
@@ -453,31 +464,33 @@ void ZmqServer::Reject(const Status& why, Time now) {
   }
 }
 
-// ZeroMQ ends connections that don't shake hands in time or claim frames beyond the limit. One that
-// sees by our greeting that it has no key, or that we have none, often ends before it tells us so.
+// Logs a connection that ZeroMQ closed before its first message: without a handshake in time, or
+// with frames beyond the limit. A client that detects from our greeting that exactly one side has a
+// key often disconnects before an event reports it.
 void ZmqServer::NoteStranger(const std::optional<std::string>& name, Time now) {
   const auto refusal = std::exchange(refusal_, std::nullopt);
-  if (!name || refusal == SocketEvent::kNotAllowed) return;  // the handler of keys has told
-  const char* keys =
-      keys_ != nullptr ? "it has no key" : "it has a key, and there are none here (security.keys)";
-  const char* why = "ended before its first message: perhaps ";
-  if (refusal == SocketEvent::kMechanism) why = "is refused: ";
+  if (!name || refusal == SocketEvent::kNotAllowed) return;  // logged by ZapHandler
+  const char* keys = keys_ != nullptr
+                         ? "the client has no key"
+                         : "the client has a key, but none are set here (security.keys)";
+  const char* why = "closed before its first message, possibly because ";
+  if (refusal == SocketEvent::kMechanism) why = "rejected: ";
   if (refusal == SocketEvent::kCipher) {
-    why = "is refused: ";
-    keys = "it takes us for the owner of another key";
+    why = "rejected: ";
+    keys = "the client expects another server key";
   }
   if (!strangers_.Next(now)) return;
-  LogWarning("{}: the connection of {} {}{} ({} such by now)", endpoint_,
-             name->empty() ? "one who has gone" : *name, why, keys, strangers_.number);
+  LogWarning("{}: connection from {} {}{} ({} in total)", endpoint_,
+             name->empty() ? "a disconnected client" : *name, why, keys, strangers_.number);
 }
 
 void ZmqServer::Guard(Time now) {
   if (now < next_guard_) return;
   for (const TcpGuard::Cut& cut : guard_.Check(now)) {
-    LogWarning("{}: cut {} off: {}", endpoint_, cut.name, cut.why);
+    LogWarning("{}: closed the connection of {}: {}", endpoint_, cut.name, cut.why);
   }
   next_guard_ = now + (guard_.watches_strangers() ? kGuardStrangers : kGuardKnown);
-  if (ways_.size() > 2 * clients() + 64) ways_.clear();  // of those who left
+  if (ways_.size() > 2 * clients() + 64) ways_.clear();  // drop disconnected clients
 }
 
 Time ZmqServer::next_pump() const {
@@ -493,13 +506,14 @@ SendResult ZmqServer::Transmit(std::uint64_t channel, const Envelope& envelope,
   if (transport_ == Endpoint::kIpc) {
     const auto found = sharing_.find(channel);
     const Sharing sharing = found == sharing_.end() ? Sharing{} : found->second;
-    const bool may = sharing.reads && !sharing.unread;  // one who knows of no tickets is told none
+    const bool may = sharing.reads && !sharing.unread;  // only for clients with ticket support
     if ((told.flags & kFlagWelcome) != 0 && may) told.flags |= kFlagShares;
     share = sharing.reads;
   }
   return socket_.Send(RouteOf(channel), told, message, share);
 }
 
+// Owns a server; its destruction frees the endpoint.
 class ZmqListener final : public Listener {
  public:
   ZmqListener(std::shared_ptr<ZmqServer> server, std::shared_ptr<Members> members)
@@ -517,6 +531,7 @@ class ZmqListener final : public Listener {
   std::shared_ptr<Members> members_;
 };
 
+// All sockets of a thread, with one poll(2) over their descriptors.
 class ZmqNetwork final : public Network {
  public:
   ZmqNetwork(std::shared_ptr<ZmqContext> context, const NetworkOptions& options, int wake_fd)
@@ -532,11 +547,12 @@ class ZmqNetwork final : public Network {
   void Watch(int fd) override { watched_fd_ = fd; }
   void Wake() override {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);  // full: awake
+    // fails only if already awake
+    [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
   }
 
  private:
-  // Asks the system which descriptors are readable, waiting at most `limit`.
+  // Polls the descriptors for at most `limit`.
   void Poll(Duration limit);
 
   std::shared_ptr<ZmqContext> context_;
@@ -555,14 +571,14 @@ Result<std::unique_ptr<Channel>> ZmqNetwork::Connect(std::string_view endpoint,
     return InvalidArgument("can't connect to {}: port 0 is only for listening", endpoint);
   }
   if (parsed.key && options_.keys == nullptr) {
-    return FailedPrecondition(
-        "{} talks to nobody without a key; give one (--key FILE, or security.keys)",
-        endpoint.substr(0, endpoint.find('#')));
+    return FailedPrecondition("{} requires a key; give one (--key FILE, or security.keys)",
+                              endpoint.substr(0, endpoint.find('#')));
   }
   if (parsed.transport == Endpoint::kTcp && options_.keys != nullptr && !parsed.key &&
       options_.keys->coordinators.empty()) {
-    return InvalidArgument("{} names no coordinator's key, so nobody could be trusted at {}",
-                           options_.keys->file, endpoint);
+    return InvalidArgument(
+        "{} contains no coordinator key, so the server at {} can't be authenticated",
+        options_.keys->file, endpoint);
   }
   auto channel =
       std::make_unique<ZmqChannel>(context_, members_, parsed, NameOf(endpoint), options, options_);
@@ -614,7 +630,7 @@ void ZmqNetwork::Wait(Time now, Time until) {
 }
 
 void ZmqNetwork::Poll(Duration limit) {
-  // poll(2) passes over a negative descriptor.
+  // poll(2) ignores negative descriptors.
   polls_ = {{wake_fd_, POLLIN, 0}, {watched_fd_, POLLIN, 0}};
   members_->servers.ForEach([&](ZmqServer& server) { server.socket().AddPolls(polls_); });
   members_->channels.ForEach([&](ZmqChannel& channel) { channel.socket().AddPolls(polls_); });
@@ -627,7 +643,7 @@ void ZmqNetwork::Poll(Duration limit) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = read(wake_fd_, &count, sizeof count);
   }
-  ++results;  // the watched one: whoever watches reads it
+  ++results;  // the watched descriptor is read by its owner
   members_->servers.ForEach([&](ZmqServer& server) { server.socket().TakePolls(results); });
   members_->channels.ForEach([&](ZmqChannel& channel) { channel.socket().TakePolls(results); });
 }
@@ -637,7 +653,8 @@ void ZmqNetwork::Poll(Duration limit) {
 Result<std::unique_ptr<Network>> MakeZmqNetwork(const NetworkOptions& options) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<ZmqContext> context, ZmqContext::Get());
   const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd < 0) return ResourceExhausted("no event descriptor: {}", std::strerror(errno));
+  if (wake_fd < 0)
+    return ResourceExhausted("can't create an event descriptor: {}", std::strerror(errno));
   return std::unique_ptr<Network>(
       std::make_unique<ZmqNetwork>(std::move(context), options, wake_fd));
 }

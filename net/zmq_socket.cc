@@ -1,4 +1,4 @@
-// ZeroMQ's settings, and what each prevents: SetOptions.
+// Implements ZmqSocket and ZmqContext. SetOptions explains the ZeroMQ settings.
 #include "net/zmq_socket.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include "net/host_name.h"
 #include "net/part_memory.h"
 
-// ZeroMQ hands frames from thread to thread in ways that the thread sanitizer can't see.
+// ZeroMQ passes frames between threads in ways that are invisible to the thread sanitizer.
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -31,17 +31,18 @@ extern "C" void __tsan_release(void* address);
 namespace troop {
 namespace {
 
-// The default of 1023 would do for some 340 channels: each has a socket and a monitor of two.
+// Each channel needs a socket and a monitor of two sockets; the default of 1023 would suffice for
+// about 340 channels.
 constexpr int kSocketsMax = 16384;
-// Header and part table, beside the payload.
+// Frame overhead in addition to the payload: header and part table.
 constexpr std::int64_t kFrameSlack = 1 << 20;
-// Of 128 KiB to 4 MiB the best for 100 MB each way (bench/run paramserver); the kernel doubles it.
+// Fastest of 128 KiB to 4 MiB for 100 MB in each direction (bench/run paramserver); the kernel
+// doubles it.
 constexpr int kLoopbackSendBuffer = 512 << 10;
 
-// A zmq_msg_t that closes itself.
-// What a call of ZeroMQ returns when no signal has interrupted it. Each looks for commands of the
-// I/O thread first, and ends with EINTR where a signal comes at that moment, whether or not it
-// would have waited.
+// Repeats a ZeroMQ call until no signal interrupts it. Every call first processes commands of the
+// I/O thread, and fails with EINTR if a signal arrives at that moment, even if it would not have
+// blocked.
 template <class F>
 int Uninterrupted(const F& call) {
   int result = 0;
@@ -51,6 +52,7 @@ int Uninterrupted(const F& call) {
   return result;
 }
 
+// A zmq_msg_t that is closed by its destructor.
 class Frame {
  public:
   Frame() { zmq_msg_init(&message_); }
@@ -104,7 +106,8 @@ std::string_view Bytes(const PublicKey& key) {
   return {reinterpret_cast<const char*>(key.data()), key.size()};
 }
 
-// CURVE: the client knows the server's key, the server asks the ZAP handler for the client's.
+// CURVE: the client has the server's key; the server queries the ZAP handler about the client's
+// key.
 void SetKeys(void* socket, const KeyRing& ring, const PublicKey* server) {
   SetBytes(socket, ZMQ_CURVE_SECRETKEY, Bytes(ring.secret_key.bytes()));
   if (server == nullptr) {
@@ -122,51 +125,52 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
   const auto ms = [](Duration d) {
     return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
   };
-  // The last answers get out, also where this process or its peer gets no processor for a while:
-  // who misses that a run is done takes its coordinator for dead. A peer that does not read can't
-  // hold the process longer; one that is not there takes a client's time alone.
+  // Time to send the last answers after close, even if this process or its peer is not scheduled
+  // for a while: a peer that misses the end of a run would take its coordinator for dead. A peer
+  // that does not read can't delay the exit longer, and an absent peer delays only clients.
   Set<int>(socket, ZMQ_LINGER, kind == ZmqSocket::kServer ? 2000 : 250);
-  // Bounds memory; as fast as the default of 1000 (measured).
+  // Bounds the memory; measured to be as fast as the default of 1000.
   Set<int>(socket, ZMQ_SNDHWM, 64);
-  // Per frame. Without it a claim of 8 GiB is believed.
+  // Limit per frame. Without it ZeroMQ accepts a claimed size of 8 GiB.
   Set<std::int64_t>(socket, ZMQ_MAXMSGSIZE,
                     static_cast<std::int64_t>(options.message_bytes_max) + kFrameSlack);
-  // Peers of ZMTP 1 and 2 are refused, which have no security: whatever looks like one would reach
-  // an assertion of libzmq (zmtp_engine.cpp, process_routing_id_msg) when its pipe ends first.
-  // Nobody answers for the domain, or lets all in who have no keys: peers of ZMTP 3 come in as
-  // without it.
+  // Rejects peers of ZMTP 1 and 2, which have no security and reach an assertion of libzmq if their
+  // pipe ends early (zmtp_engine.cpp, process_routing_id_msg). Without a ZAP handler, or without
+  // keys, peers of ZMTP 3 are admitted as before.
   SetBytes(socket, ZMQ_ZAP_DOMAIN, "troop");
-  // A connection that does not shake hands is closed; the default holds it for 30 s.
+  // Timeout of the handshake; the default keeps such a connection for 30 s.
   Set<int>(socket, ZMQ_HANDSHAKE_IVL, 5000);
-  // Unacknowledged bytes break a TCP connection after this; the system's default is minutes.
+  // Closes a TCP connection with unacknowledged bytes after this time; the system default is
+  // minutes.
   Set<int>(socket, ZMQ_TCP_MAXRT, 2 * ms(options.dead_after));
-  // Else the kernel asks an address that is gone for two minutes, though its name has another one:
-  // names are looked up anew at each try, and only then.
+  // Otherwise the kernel retries a stale address for two minutes, although the name may have a new
+  // one. Names are resolved only at each connection attempt.
   Set<int>(socket, ZMQ_CONNECT_TIMEOUT, 2 * ms(options.dead_after));
-  // The kernel's own choice grows to 4 MiB, which have left the caches before the reader copies
-  // them. Links between hosts keep it: long ones hold as much.
+  // The automatic buffer of the kernel grows to 4 MiB, which leaves the CPU caches before the
+  // reader copies it. Links between hosts keep it, because long links need that much in flight.
   if (IsLoopback(endpoint)) Set<int>(socket, ZMQ_SNDBUF, kLoopbackSendBuffer);
   if (kind == ZmqSocket::kServer) {
     Set<int>(socket, ZMQ_RCVHWM, 64);
-    // A full or absent peer is an error, not a silent drop.
+    // Reports a full or absent peer as an error instead of dropping the message.
     Set<int>(socket, ZMQ_ROUTER_MANDATORY, 1);
-    // A client that comes back on a new connection takes its route over from the dead one; without
-    // it, ZeroMQ drops the new one's messages silently. Impostors are fenced by incarnation.
+    // A client that reconnects takes over the route of its dead connection. Otherwise ZeroMQ
+    // silently drops messages of the new one. Impostors are fenced by incarnation.
     Set<int>(socket, ZMQ_ROUTER_HANDOVER, 1);
     Set<int>(socket, ZMQ_BACKLOG, 1024);
     return;
   }
   // Heartbeats of the I/O thread: a stopped or unreachable process loses its connections (kDown).
-  // The client asks; the server answers and keeps the client's TTL. A server that asks too, or a
-  // client whose queue can be full, makes libzmq 4.3.4 abort (docs/decisions/0005-sockets.md).
+  // The client sends them; the server answers and uses the client's TTL. A server that sends them
+  // too, or a client with a limited queue, makes libzmq 4.3.4 abort
+  // (docs/decisions/0005-sockets.md).
   Set<int>(socket, ZMQ_HEARTBEAT_IVL, ms(options.heartbeat_every));
   Set<int>(socket, ZMQ_HEARTBEAT_TIMEOUT, ms(options.dead_after));
   Set<int>(socket, ZMQ_HEARTBEAT_TTL, ms(options.dead_after));
   Set<int>(socket, ZMQ_RCVHWM, 0);
-  // No queue before the connection stands: what is sent is on its way, else the channel keeps it.
-  // (An inproc name has no connection to wait for.)
+  // No queue before the connection is established: the channel keeps unsent messages itself. An
+  // inproc socket has no connection phase.
   if (transport != Endpoint::kInproc) Set<int>(socket, ZMQ_IMMEDIATE, 1);
-  // Exponential, so that a fleet does not storm a server that comes back.
+  // Exponential backoff, so that a fleet does not overload a restarted server.
   Set<int>(socket, ZMQ_RECONNECT_IVL, transport == Endpoint::kTcp ? 100 : 20);
   Set<int>(socket, ZMQ_RECONNECT_IVL_MAX, transport == Endpoint::kTcp ? 5000 : 200);
 }
@@ -179,15 +183,15 @@ SocketEvent::Refusal RefusalOf(int event, int value) {
                                                         : SocketEvent::kProtocol;
 }
 
-// Runs on ZeroMQ's I/O thread when the last byte has left. (Freeing the bytes earlier makes libzmq
-// abort the process.)
+// Runs on the I/O thread of ZeroMQ after the last byte was sent. Freeing the bytes earlier makes
+// libzmq abort the process.
 void ReleaseBuffer(void* /*data*/, void* hint) {
   TROOP_TAKES_OVER(hint);
   delete static_cast<Buffer*>(hint);
 }
 
-// A frame of a received message as a Buffer that owns it, without a copy (unless it lies so that
-// numbers of 8 bytes could not be read in place).
+// Wraps a received frame in a Buffer that owns it. Copies only if the frame is not aligned for
+// 8-byte values.
 Buffer KeepFrame(std::shared_ptr<Frame> frame) {
   const std::span<const std::byte> bytes = frame->bytes();
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0) {
@@ -202,11 +206,12 @@ ZmqContext::ZmqContext(void* handle) : handle_(handle), pid_(getpid()) {}
 
 ZmqContext::~ZmqContext() {
   if (pid_ != getpid()) {
+    // In a forked child neither the context nor the thread exists.
     if (zap_) zap_->Abandon();
     return;
   }
   if (zap_) {
-    zmq_ctx_shutdown(handle_);  // ends its thread
+    zmq_ctx_shutdown(handle_);  // ends the thread of zap_
     zap_.reset();
   }
   zmq_ctx_term(handle_);
@@ -229,7 +234,7 @@ Result<std::shared_ptr<ZmqContext>> ZmqContext::Get() {
   if (context != nullptr && context->pid_ == getpid()) return context;
   void* const handle = zmq_ctx_new();
   if (handle == nullptr) {
-    return ResourceExhausted("ZeroMQ can't start: {}", zmq_strerror(zmq_errno()));
+    return ResourceExhausted("can't start ZeroMQ: {}", zmq_strerror(zmq_errno()));
   }
   zmq_ctx_set(handle, ZMQ_MAX_SOCKETS, kSocketsMax);
   context = std::make_shared<ZmqContext>(handle);
@@ -237,16 +242,17 @@ Result<std::shared_ptr<ZmqContext>> ZmqContext::Get() {
   return context;
 }
 
+// The ZeroMQ objects of an open socket, closed in the required order.
 struct ZmqSocket::Handles {
   Kind kind = kClient;
   void* socket = nullptr;
-  void* monitor = nullptr;  // none: inproc
+  void* monitor = nullptr;  // null for inproc
   int fd = -1;
   int monitor_fd = -1;
-  Frame sender;  // of the last message
+  Frame sender;  // routing id of the sender of the last message
   Frame first;
   PartReader parts;
-  bool local = false;  // ipc: who speaks here is of our user, and may send tickets
+  bool local = false;  // ipc: peers are of this user, and may send tickets
 
   Handles() = default;
   Handles(const Handles&) = delete;
@@ -257,13 +263,14 @@ struct ZmqSocket::Handles {
     }
     if (socket != nullptr) zmq_close(socket);
   }
-  // The next event of the monitor; 0: none.
+  // Returns the next event of the monitor; 0 if none.
   int ReadEvent(int& connection) const {
     Frame head;
     if (!head.Receive(monitor)) return 0;
     std::uint16_t event = 0;
     std::uint32_t value = 0;
-    TROOP_CHECK(head.bytes().size() == sizeof event + sizeof value, "an unknown monitor event");
+    TROOP_CHECK(head.bytes().size() == sizeof event + sizeof value,
+                "a monitor event has an unknown format");
     std::memcpy(&event, head.bytes().data(), sizeof event);
     std::memcpy(&value, head.bytes().data() + sizeof event, sizeof value);
     connection = static_cast<int>(value);
@@ -288,7 +295,7 @@ Status ZmqSocket::Open(std::shared_ptr<ZmqContext> context, Kind kind, const End
   handles_->socket = zmq_socket(context_->handle(), kind == kServer ? ZMQ_ROUTER : ZMQ_DEALER);
   if (handles_->socket == nullptr) {
     Close();
-    return ResourceExhausted("no more sockets: {}", zmq_strerror(zmq_errno()));
+    return ResourceExhausted("can't create a socket: {}", zmq_strerror(zmq_errno()));
   }
   handles_->fd = GetInt(handles_->socket, ZMQ_FD);
   look_ = look_events_ = true;
@@ -307,15 +314,16 @@ Status ZmqSocket::OpenMonitor() {
   monitor = zmq_socket(context_->handle(), ZMQ_PAIR);
   if (monitor == nullptr) {
     Close();
-    return ResourceExhausted("no more sockets: {}", zmq_strerror(zmq_errno()));
+    return ResourceExhausted("can't create a socket: {}", zmq_strerror(zmq_errno()));
   }
-  // Unlimited: at a limit the I/O thread would block until we read.
+  // Unlimited: at a limit the I/O thread would block until the monitor is read.
   Set<int>(monitor, ZMQ_RCVHWM, 0);
   Set<int>(monitor, ZMQ_LINGER, 0);
   const auto watch = [&] { return zmq_socket_monitor(handles_->socket, address.c_str(), kEvents); };
   const auto connect = [&] { return zmq_connect(monitor, address.c_str()); };
   if (Uninterrupted(watch) != 0 || Uninterrupted(connect) != 0) {
-    const Status failed = ResourceExhausted("no socket monitor: {}", zmq_strerror(zmq_errno()));
+    const Status failed =
+        ResourceExhausted("can't create a socket monitor: {}", zmq_strerror(zmq_errno()));
     Close();
     return failed;
   }
@@ -327,7 +335,8 @@ void ZmqSocket::Close() { handles_.reset(); }
 
 bool ZmqSocket::is_open() const { return handles_ != nullptr; }
 
-// With it, ZeroMQ would look names up for IPv6 first, and a listener of "*" would be one of both.
+// Enabled for IPv6 addresses only: otherwise ZeroMQ would resolve names to IPv6 first, and a
+// listener of "*" would listen on both.
 void ZmqSocket::AllowIpv6(const std::string& name) {
   Set<int>(handles_->socket, ZMQ_IPV6, name.starts_with("tcp://[") ? 1 : 0);
 }
@@ -345,6 +354,7 @@ Status ZmqSocket::BindTcp(const Endpoint& endpoint) {
     return InvalidArgument("can't listen on tcp://{}: {}", endpoint.address,
                            hosts.status().message());
   }
+  // Tries all addresses of the host; the error lists each with its reason.
   std::string tried;
   for (const std::string& host : *hosts) {
     const int error = Bind("tcp://" + host + port);
@@ -352,12 +362,11 @@ Status ZmqSocket::BindTcp(const Endpoint& endpoint) {
     if (error == EADDRINUSE) {
       const pid_t holder = HolderOfPort(endpoint.port);
       return AlreadyExists(
-          "tcp://{}: the port is in use by {}; stop it, or use port 0 for any free "
-          "one",
+          "tcp://{}: the port is in use by {}; stop it, or use port 0 for any free one",
           endpoint.address, holder == 0 ? "another process" : fmt::format("process {}", holder));
     }
     const std::string why =
-        error == EADDRNOTAVAIL ? "no address of this machine" : ErrorText(error);
+        error == EADDRNOTAVAIL ? "not an address of this machine" : ErrorText(error);
     tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", host, why);
   }
   return InvalidArgument("can't listen on tcp://{} ({})", endpoint.address, tried);
@@ -379,6 +388,7 @@ std::string ZmqSocket::bound_name() const {
 void ZmqSocket::Unbind(const std::string& name) {
   const auto unbind = [&] { return zmq_unbind(handles_->socket, name.c_str()); };
   if (Uninterrupted(unbind) != 0 || handles_->monitor == nullptr) return;
+  // Waits for the event that confirms the closed listener.
   const SystemClock clock;
   const Time end = clock.Now() + Milliseconds(500);
   for (int connection = -1; clock.Now() < end;) {
@@ -401,7 +411,7 @@ int ZmqSocket::Connect(const std::string& name, std::span<const std::byte> routi
 
 std::string ZmqSocket::ErrorText(int error) { return zmq_strerror(error); }
 
-// Only the first frame can be refused; the others follow into the same queue.
+// Only sending the first frame can fail with a full queue; the others enter the same queue.
 SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& envelope,
                            const Message& message, bool share) {
   void* const socket = handles_->socket;
@@ -420,6 +430,7 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
   if (!first.Send(socket, big > 0)) return refused();
   for (const Buffer& part : message.parts) {
     if (!IsBigPart(part.size())) continue;
+    // A ticket instead of the bytes, if there is shared memory.
     if (const auto ticket = share ? PartMemory::Get().Share(part) : std::nullopt) {
       const int more = --big > 0 ? ZMQ_SNDMORE : 0;
       if (send(&*ticket, sizeof *ticket, more) >= 0) continue;
@@ -428,16 +439,18 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
     }
     Frame frame;
     auto owner = std::make_unique<Buffer>(part);
+    // Zero-copy: ReleaseBuffer drops the reference once ZeroMQ has sent the bytes.
     TROOP_HANDS_OVER(owner.get());
     zmq_msg_init_data(frame.get(), const_cast<std::byte*>(part.data()), part.size(), ReleaseBuffer,
                       owner.release());
-    if (!frame.Send(socket, --big > 0)) return SendResult::kGone;  // ended between two frames
+    if (!frame.Send(socket, --big > 0))
+      return SendResult::kGone;  // the connection ended between two frames
   }
   return SendResult::kSent;
 }
 
-// Decodes the message that starts with `first` and takes its other frames off the socket in any
-// case. What does not belong is dropped frame by frame.
+// Decodes the message that starts with `first`, and always removes its other frames from the
+// socket. Surplus frames are dropped one by one.
 Status ZmqSocket::ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMessage& out) {
   void* const socket = handles.socket;
   Frame& first = handles.first;
@@ -465,7 +478,7 @@ Status ZmqSocket::ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMes
     }
   }
   if (!header.ok()) return header.status();
-  if (surplus > 0) return DataLoss("{} frames too many follow a message", surplus);
+  if (surplus > 0) return DataLoss("{} surplus frames follow a message", surplus);
   out.envelope = header->envelope;
   TROOP_RETURN_IF_ERROR(unread);
   TROOP_ASSIGN_OR_RETURN(out.message, DecodeMessage(*header, first.bytes(), std::move(big)));
@@ -485,7 +498,7 @@ bool ZmqSocket::Receive(const WireLimits& limits, ZmqMessage& message) {
 
 std::span<const std::byte> ZmqSocket::sender() const { return handles_->sender.bytes(); }
 
-// The user id that ZapHandler gave: "<role number> <name>".
+// Parses the user id set by ZapHandler: "<role number> <name>".
 Role ZmqSocket::key() const {
   const char* const user = zmq_msg_gets(handles_->first.get(), "User-Id");
   if (user == nullptr) return Role::kNone;

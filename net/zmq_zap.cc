@@ -1,3 +1,4 @@
+// Implements CURVE keys and the ZAP handler, which decides about client keys on its own thread.
 #include "net/zmq_zap.h"
 
 #include <fmt/format.h>
@@ -17,14 +18,15 @@ namespace troop {
 namespace {
 
 constexpr char kAddress[] = "inproc://zeromq.zap.01";
-constexpr std::size_t kKeyDigits = 40;  // of Z85, as ZeroMQ has keys
-constexpr std::size_t kFramesMax = 16;  // of a request; the protocol has 7
+constexpr std::size_t kKeyDigits = 40;  // length of a key in Z85, the notation of ZeroMQ
+constexpr std::size_t kFramesMax = 16;  // per request; the protocol uses 7
 
 Status NoCurve() {
-  return FailedPrecondition("this ZeroMQ was built without CURVE (libsodium); install one with it");
+  return FailedPrecondition(
+      "this ZeroMQ was built without CURVE (libsodium); install one that has it");
 }
 
-// The frames of the next request; empty: the context ends.
+// Blocks until the next request and returns its frames; empty when the context ends.
 std::vector<std::string> Receive(void* socket) {
   std::vector<std::string> frames;
   for (bool more = true; more;) {
@@ -48,6 +50,7 @@ std::vector<std::string> Receive(void* socket) {
 }  // namespace
 
 Result<CurvePair> MakeCurvePair() {
+  // Texts of secret keys are wiped after use.
   std::array<char, kKeyDigits + 1> public_text{}, secret_text{};
   if (zmq_has("curve") == 0) return NoCurve();
   if (zmq_curve_keypair(public_text.data(), secret_text.data()) != 0) return NoCurve();
@@ -77,12 +80,13 @@ Result<PublicKey> PublicHalf(const SecretKey& secret) {
 Result<std::unique_ptr<ZapHandler>> ZapHandler::Start(void* context) {
   void* const socket = zmq_socket(context, ZMQ_REP);
   if (socket == nullptr) {
-    return ResourceExhausted("no more sockets: {}", zmq_strerror(zmq_errno()));
+    return ResourceExhausted("can't create a socket: {}", zmq_strerror(zmq_errno()));
   }
   const int linger = 0;
   zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
   if (zmq_bind(socket, kAddress) != 0) {
-    const Status failed = ResourceExhausted("no handler of keys: {}", zmq_strerror(zmq_errno()));
+    const Status failed =
+        ResourceExhausted("can't start the ZAP handler: {}", zmq_strerror(zmq_errno()));
     zmq_close(socket);
     return failed;
   }
@@ -95,18 +99,21 @@ ZapHandler::~ZapHandler() {
   if (thread_) thread_->join();
 }
 
+// Expired lists belong to destroyed key rings.
 void ZapHandler::Serve(const KeyRing& ring) {
   const std::lock_guard lock(mutex_);
   std::erase_if(lists_, [](const auto& entry) { return entry.second.expired(); });
   lists_[ring.domain] = ring.allowed;
 }
 
-// Frames of a request: version, id, domain, address, identity, mechanism, credentials.
+// Answers requests until the context ends. Frames of a request: version, id, domain, address,
+// identity, mechanism, credentials.
 void ZapHandler::Run() {
   for (;;) {
     const std::vector<std::string> request = Receive(socket_);
     if (request.empty()) break;
     std::optional<std::string> user;
+    // Malformed requests are rejected.
     const bool whole = request.size() >= 6 && request[0] == "1.0";
     if (whole) {
       user = Admit(request[2], request[3], request[5], request.size() > 6 ? request[6] : "");
@@ -127,6 +134,8 @@ void ZapHandler::Run() {
 
 std::optional<std::string> ZapHandler::Admit(const std::string& domain, const std::string& address,
                                              const std::string& mechanism, const std::string& key) {
+  // Sockets without keys have no restrictions here; tcp:// without keys is restricted by
+  // CheckMayListen.
   if (mechanism != "CURVE") return std::string();
   std::shared_ptr<AllowList> list;
   {
@@ -140,7 +149,7 @@ std::optional<std::string> ZapHandler::Admit(const std::string& domain, const st
   const Result<AllowList::Entry> entry = list->Find(public_key);
   if (entry.ok()) return fmt::format("{} {}", int(entry->role), entry->name);
   if (refused_.Next(SystemClock().Now())) {
-    LogWarning("a connection of {} is refused, number {}: {}", address, refused_.number,
+    LogWarning("rejected a connection from {}, number {}: {}", address, refused_.number,
                entry.status().message());
   }
   return std::nullopt;

@@ -12,7 +12,8 @@
 
 namespace troop {
 
-// CURVE's arithmetic. Errors: kFailedPrecondition: this ZeroMQ was built without it.
+// A key pair of CURVE. Errors of both functions: kFailedPrecondition if this ZeroMQ was built
+// without it.
 struct CurvePair {
   PublicKey public_key{};
   SecretKey secret_key;
@@ -20,33 +21,34 @@ struct CurvePair {
 Result<CurvePair> MakeCurvePair();
 Result<PublicKey> PublicHalf(const SecretKey& secret);
 
-// Says to ZeroMQ who comes in (rfc.zeromq.org/spec/27): keys that the ring of the socket's domain
-// allows, and everybody where there are no keys (ipc). One per context, with a thread of its own,
-// because ZeroMQ asks while the nodes' threads are busy. It knows lists only while their rings
-// live.
+// Implements the ZAP protocol (rfc.zeromq.org/spec/27), by which ZeroMQ asks about clients. Admits
+// keys that are allowed by the ring of the socket's domain, and all clients of sockets without keys
+// (ipc). One instance per context, with a separate thread, because ZeroMQ asks while the threads of
+// the nodes are busy. Lists are referenced only as long as their rings exist.
 class ZapHandler {
  public:
-  // Errors: kResourceExhausted.
+  // Binds the ZAP endpoint and starts the thread. Errors: kResourceExhausted.
   static Result<std::unique_ptr<ZapHandler>> Start(void* context);
   // REQUIRES: the context was shut down (zmq_ctx_shutdown), which ends the thread.
   ~ZapHandler();
   ZapHandler(const ZapHandler&) = delete;
-  // Answers for the ring's domain from now on. Thread safe.
+  // Starts to answer for the domain of the ring. Thread safe.
   void Serve(const KeyRing& ring);
-  // In a forked child, where there is no such thread.
+  // Releases the thread object in a forked child, where the thread does not exist.
   void Abandon() { thread_.release(); }
 
  private:
   explicit ZapHandler(void* socket) : socket_(socket) {}
   void Run();
-  // The user id of who may come in, "<role number> <name>"; nullopt: nobody may.
+  // Returns the user id of an admitted client, "<role number> <name>"; nullopt if rejected.
   std::optional<std::string> Admit(const std::string& domain, const std::string& address,
                                    const std::string& mechanism, const std::string& key);
 
   void* const socket_;
+  // Guards lists_, which the thread reads.
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<AllowList>> lists_;  // by domain
-  LogGate refused_;                                        // of the thread
+  LogGate refused_;                                        // used by the thread only
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -79,7 +79,7 @@ TEST(CodecTest, EveryTruncationIsRefused) {
 TEST(CodecTest, TrailingBytesAreRefused) {
   const auto decoded = DecodeBody<EveryFieldBody>(EncodeBody(MakeEveryFieldBody()) + "x");
   EXPECT_EQ(decoded.status().code(), Code::kDataLoss);
-  EXPECT_THAT(decoded.status().message(), HasSubstr("bytes follow"));
+  EXPECT_THAT(decoded.status().message(), HasSubstr("trailing bytes"));
 }
 
 // cereal itself allocates what such a count claims, before it reads on.

@@ -196,25 +196,24 @@ TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSaySo) {
   // Another fleet's actor that knows our coordinator.
   const std::string endpoint = Address() + "#" + KeyText(folder_.Load("coordinator")->public_key);
   const auto stranger = other_.Load("actor");
-  ExpectRefused(stranger, endpoint, "not among those that are allowed",
+  ExpectRefused(stranger, endpoint, "does not allow our public key",
                 KeyText(stranger->public_key).substr(0, 16));
 }
 
 TEST_F(CurveTest, AWrongServerKeyIsRefusedAndBothSidesSaySo) {
   Listen(folder_.Load("coordinator"));
-  ExpectRefused(other_.Load("actor"), Address(), "another key than",
-                "takes us for the owner of another key");
+  ExpectRefused(other_.Load("actor"), Address(), "another key than", "expects another server key");
 }
 
 TEST_F(CurveTest, AMissingKeyIsRefusedAndBothSidesSaySo) {
   Listen(folder_.Load("coordinator"));
   // Whoever closes first decides what the client sees of it.
-  ExpectRefused(nullptr, Address(), "talks to nobody without a key", "it has no key");
+  ExpectRefused(nullptr, Address(), "requires a key", "has no key");
 }
 
 TEST_F(CurveTest, AKeyWhereThereAreNoneIsRefusedAndBothSidesSaySo) {
   Listen(nullptr);
-  ExpectRefused(folder_.Load("actor"), Address(), "has no keys", "it has a key");
+  ExpectRefused(folder_.Load("actor"), Address(), "has no keys", "has a key");
 }
 
 TEST_F(CurveTest, AnEndpointWithAKeyIsNotTriedWithoutOne) {
@@ -238,7 +237,7 @@ TEST_F(CurveTest, AnActorsKeyNeitherSpeaksAsALearnerNorSaysWhatOneSays) {
     EXPECT_EQ(answer->status().code(), Code::kFailedPrecondition);
     EXPECT_THAT(answer->status().message(), HasSubstr("a key of the role actor"));
   }
-  EXPECT_THAT(log, HasSubstr("not allowed"));
+  EXPECT_THAT(log, HasSubstr("without permission"));
   EXPECT_TRUE(echo_.handled.empty());
   EXPECT_TRUE(
       CallWith(folder_.Load("learner"), endpoint, MessageType::kShardPush, Role::kLearner).ok());

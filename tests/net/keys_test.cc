@@ -82,7 +82,7 @@ TEST(KeysTest, ADamagedFileIsRefusedWithItsLine) {
       {Replaced(good, "role = ", "roll = "), ":2:"},
       {good + "secret = \"" + other + "\"\n", "line"},                              // twice
       {Replaced(good, "public = \"" + own, "public = \"" + own.substr(1)), ":4:"},  // short
-      {Replaced(good, "public = \"" + own, "public = \"" + other), "belong together"},
+      {Replaced(good, "public = \"" + own, "public = \"" + other), "do not match"},
       {Replaced(good, "\nsecret", "\n# secret"), "secret"},
       {"", "role"},
       {std::string(100'000, '#'), "limit"},

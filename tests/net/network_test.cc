@@ -158,9 +158,9 @@ TEST(TcpNetworkTest, WhereAServerCannotListenItSaysWhatWasTried) {
   EchoService service;
   const auto network = TcpWorld().MakeNetwork({.insecure = true});
   for (const auto& [host, why] :
-       {std::pair("nowhere.invalid", "the name nowhere.invalid has no address"),
-        std::pair("192.0.2.1", "192.0.2.1: no address of this machine"),
-        std::pair("::1", "an IPv6 address stands in brackets: [::1]:0")}) {
+       {std::pair("nowhere.invalid", "can't resolve nowhere.invalid"),
+        std::pair("192.0.2.1", "192.0.2.1: not an address of this machine"),
+        std::pair("::1", "an IPv6 address requires brackets: [::1]:0")}) {
     const auto listener = network->Listen(fmt::format("tcp://{}:0", host), &service);
     ASSERT_FALSE(listener.ok()) << host;
     EXPECT_EQ(listener.status().code(), Code::kInvalidArgument) << host;
