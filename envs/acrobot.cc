@@ -1,3 +1,5 @@
+// Acrobot with the equations of "the book" and a Runge-Kutta step, as Gymnasium has them.
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -10,6 +12,7 @@ namespace troop {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
+// Masses in kg, lengths in m, centers of mass from the upper joint in m, inertias in kg m^2.
 constexpr double kMass1 = 1, kMass2 = 1, kLength1 = 1, kCentre1 = 0.5, kCentre2 = 0.5;
 constexpr double kInertia1 = 1, kInertia2 = 1, kGravity = 9.8;
 constexpr double kStep = 0.2;  // s
@@ -17,7 +20,8 @@ constexpr double kVelocityMax1 = 4 * kPi, kVelocityMax2 = 9 * kPi;
 
 using State = Acrobot::State;
 
-// Time derivative: Sutton & Barto 2018, sec. 11.4 of the first edition ("the book's" equations).
+// Time derivative of the state: Sutton & Barto 1998, sec. 11.3 ("the book's" equations). The names
+// follow the book; angle 0 hangs down.
 State Derivative(const State& s, double torque) {
   const auto [theta1, theta2, velocity1, velocity2] = s;
   const double cos2 = std::cos(theta2), sin2 = std::sin(theta2);
@@ -38,6 +42,7 @@ State Derivative(const State& s, double torque) {
   return {velocity1, velocity2, -(d2 * acceleration2 + phi1) / d1, acceleration2};
 }
 
+// Returns a + factor * b.
 State Plus(const State& a, double factor, const State& b) {
   State sum;
   for (int i = 0; i < 4; ++i) sum[i] = a[i] + factor * b[i];
@@ -55,7 +60,8 @@ State RungeKutta(const State& s, double torque) {
   return Plus(s, kStep / 6, sum);
 }
 
-// Into [-pi, pi], by whole turns.
+// Wraps an angle into [-pi, pi] by whole turns, like Gymnasium's wrap(): fmod would round
+// differently.
 double Wrap(double angle) {
   while (angle > kPi) angle -= 2 * kPi;
   while (angle < -kPi) angle += 2 * kPi;
@@ -73,12 +79,13 @@ Acrobot::Acrobot(std::int64_t max_episode_steps)
 void Acrobot::Reset(std::uint64_t seed, std::span<std::byte> observation) {
   Rng rng = EpisodeRng(seed);
   State state{};
-  for (double& value : state) value = float(rng.Uniform(-0.1, 0.1));  // starts on an f32
+  for (double& value : state) value = float(rng.Uniform(-0.1, 0.1));  // starts at f32 values
   set_state(state);
   Observe(observation);
 }
 
 StepResult Acrobot::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
+  // Same order as Gymnasium: integrate, wrap the angles, clip the velocities.
   State s = RungeKutta(state_, ReadDiscrete(action, 3) - 1.0);
   s[0] = Wrap(s[0]);
   s[1] = Wrap(s[1]);
@@ -86,6 +93,7 @@ StepResult Acrobot::Step(std::span<const std::byte> action, std::span<std::byte>
   s[3] = std::clamp(s[3], -kVelocityMax2, kVelocityMax2);
   state_ = s;
   Observe(observation);
+  // The tip is more than one link length above the upper joint.
   const bool terminated = -std::cos(s[0]) - std::cos(s[1] + s[0]) > 1;
   return {.reward = terminated ? 0.0f : -1.0f, .terminated = terminated, .truncated = ClockEnds()};
 }

@@ -1,3 +1,5 @@
+// Rules of Asterix; the order of events within a step is MinAtar's.
+
 #include "envs/asterix.h"
 
 #include <algorithm>
@@ -11,7 +13,9 @@ namespace {
 using minatar::kSide;
 using State = Asterix::State;
 
+// Moves the player within the board; the first and last rows are not lanes.
 void Move(State* s, std::int32_t action) {
+  // The player's column may be any; its row is limited to the lanes.
   const auto within = [](int at, int low, int high) {
     return std::int8_t(std::clamp(at, low, high));
   };
@@ -33,6 +37,7 @@ void Move(State* s, std::int32_t action) {
   }
 }
 
+// Puts a being into the lane with the given rank among the free ones.
 void Spawn(State* s, const Asterix::Luck& luck) {
   int rank = luck.rank;
   for (Asterix::Being& lane : s->lanes) {
@@ -44,7 +49,7 @@ void Spawn(State* s, const Asterix::Luck& luck) {
   }
 }
 
-// The player takes the gold at its place; an enemy there is the end.
+// Resolves a meeting in the player's cell: gold is taken, an enemy ends the episode.
 void Meet(State* s, minatar::Outcome* outcome) {
   Asterix::Being& lane = s->lanes[std::size_t(s->y - 1)];
   if (lane.x != s->x) return;
@@ -60,16 +65,18 @@ void MoveBeings(State* s) {
   for (Asterix::Being& lane : s->lanes) {
     if (lane.x == Asterix::kNothing) continue;
     lane.x = std::int8_t(lane.x + (lane.to_the_right ? 1 : -1));
-    if (lane.x >= kSide) lane.x = Asterix::kNothing;  // beyond the left edge it is that already
+    if (lane.x >= kSide) lane.x = Asterix::kNothing;  // x = -1 at the left is kNothing already
   }
 }
 
+// Shortens the intervals. The timer runs from kRampInterval to -1: a ramp every 102 steps.
 void Ramp(State* s) {
   if (!s->ramping || (s->spawn_interval <= 1 && s->move_interval <= 1)) return;
   if (s->ramp_timer >= 0) {
     --s->ramp_timer;
     return;
   }
+  // Every second ramp also speeds up the moves.
   if (s->move_interval > 1 && s->moves_ramp_next) --s->move_interval;
   if (s->spawn_interval > 1) --s->spawn_interval;
   s->moves_ramp_next = !s->moves_ramp_next;
@@ -79,6 +86,7 @@ void Ramp(State* s) {
 }  // namespace
 
 Asterix::Luck Asterix::Draw(const State& state, std::int32_t, Rng* rng) {
+  // Takes random numbers only if this step spawns.
   if (state.spawn_timer != 0) return {};
   const auto free = std::ranges::count(state.lanes, kNothing, &Being::x);
   if (free == 0) return {};
@@ -90,6 +98,7 @@ Asterix::Luck Asterix::Draw(const State& state, std::int32_t, Rng* rng) {
 Asterix::Change Asterix::Advance(State* state, std::int32_t action, const Luck& luck) {
   State& s = *state;
   Change change;
+  // Order: spawn, player, meeting, beings, meeting again, timers and ramp.
   if (s.spawn_timer == 0) {
     if (luck.spawn) Spawn(&s, luck);
     s.spawn_timer = s.spawn_interval;
@@ -117,6 +126,7 @@ void Asterix::Write(const State& state, std::uint8_t* cells) {
     const Being& lane = state.lanes[std::size_t(i)];
     if (lane.x == kNothing) continue;
     cell(i + 1, lane.x, lane.gold ? kGold : kEnemy) = 1;
+    // A being at the edge it came from has no trail cell.
     const int behind = lane.x + (lane.to_the_right ? -1 : 1);
     if (behind >= 0 && behind < kSide) cell(i + 1, behind, kTrail) = 1;
   }

@@ -7,11 +7,12 @@
 
 namespace troop {
 
-// Asterix, a game of minatar.h. Channels: player, enemy, trail (behind what moves), gold.
+// Asterix, a game of minatar.h. Channels: player, enemy, trail (the cell at the rear of what
+// moves), gold.
 //
-// In eight lanes enemies and gold cross the board, at most one in each. Reward 1 per gold taken;
-// the episode ends when an enemy meets the player. Ramp: every 101 steps something new comes a step
-// sooner (at last every step), and at every second of these times all moves a step sooner as well.
+// Enemies and gold cross the board in eight lanes, at most one per lane. Reward 1 per gold taken;
+// the episode ends when an enemy touches the player. Ramp: every 102 steps the spawn interval
+// shrinks by a step (down to 1), and every second time the move interval does too.
 struct Asterix {
   static constexpr std::string_view kName = "Asterix";
   static constexpr std::array kActions = {minatar::kNone, minatar::kLeft, minatar::kUp,
@@ -20,7 +21,7 @@ struct Asterix {
   enum Channel { kPlayer, kEnemy, kTrail, kGold };
   static constexpr std::int8_t kFirstSpawnInterval = 10, kFirstMoveInterval = 5;
   static constexpr std::int8_t kRampInterval = 100;
-  static constexpr std::int8_t kNothing = -1;  // as an x: the lane is free
+  static constexpr std::int8_t kNothing = -1;  // value of x for an empty lane
 
   struct Being {
     std::int8_t x = kNothing;
@@ -32,12 +33,12 @@ struct Asterix {
     std::int8_t spawn_interval = kFirstSpawnInterval, spawn_timer = kFirstSpawnInterval;
     std::int8_t move_interval = kFirstMoveInterval, move_timer = kFirstMoveInterval;
     std::int8_t ramp_timer = kRampInterval;
-    bool moves_ramp_next = false;  // at every second ramp
+    bool moves_ramp_next = false;  // toggles: true at every second ramp
     bool ramping = true;
   };
-  struct Luck {  // who comes, where there is a free lane
+  struct Luck {  // random choices of a spawn, used if a lane is free
     bool spawn = false, from_the_left = false, gold = false;
-    std::int8_t rank = 0;  // the lane, counted among the free ones
+    std::int8_t rank = 0;  // index of the lane among the free ones
   };
   using Change = minatar::Outcome;
 

@@ -1,3 +1,5 @@
+// Tables and portable paths of AtariPreprocess: OpenCV's INTER_AREA resize, bit for bit.
+
 #include "envs/atari_preprocess.h"
 
 #include <algorithm>
@@ -10,20 +12,24 @@
 namespace troop {
 namespace {
 
+// Shape of the AVX2 path: 8 output pixels from one 16-byte load, and at most four source pixels per
+// output pixel in a row.
 constexpr int kGroupPixels = 8, kGroupSource = 16, kGroupTaps = 4;
 
-std::uint8_t Rounded(float value) {  // halves to even, as OpenCV's saturate_cast
+std::uint8_t Rounded(float value) {  // halves to even, like OpenCV's saturate_cast
   return std::uint8_t(std::clamp<long>(std::lrint(value), 0, 255));
 }
 
+// OpenCV computes the scale as the inverse of the inverse ratio; from / to would round differently.
 double Scale(int from, int to) { return 1 / (double(to) / from); }
 
-// As OpenCV asks: 49 pixels into one don't count, since 1 / (1 / 49.0) is not 49.
+// OpenCV's test for an integer scale. It rejects 49 pixels into one, since 1 / (1 / 49.0) is not
+// 49.
 bool IsWhole(double scale) {
   return std::abs(scale - std::round(scale)) < std::numeric_limits<double>::epsilon();
 }
 
-bool MachineHasAvx2() {  // all that cmake/TroopBuild.cmake lets the compiler use in *_avx2.cc
+bool MachineHasAvx2() {  // every flag that cmake/TroopSourceFlags.cmake sets for *_avx2.cc
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("bmi2");
 }
@@ -36,8 +42,8 @@ Result<AtariPreprocess> AtariPreprocess::Make(Size from, Size to) {
   };
   if (!fits(to.height, from.height) || !fits(to.width, from.width)) {
     return InvalidArgument(
-        "frames of {}x{} can't be made {}x{}: each side must be at least 1 and at most what it "
-        "was, which is at most {}",
+        "cannot resize frames of {}x{} to {}x{}; each side must be at least 1 and at most the "
+        "source's, which is at most {}",
         from.height, from.width, to.height, to.width, kSideMax);
   }
   return AtariPreprocess(from, to);
@@ -54,12 +60,13 @@ AtariPreprocess::AtariPreprocess(Size from, Size to)
   if (Supports(Path::kAvx2)) fastest_ = Path::kAvx2;
 }
 
-// computeResizeAreaTab of OpenCV's modules/imgproc/src/resize.cpp, number by number.
+// Follows computeResizeAreaTab in OpenCV's modules/imgproc/src/resize.cpp, with equal weights.
 std::vector<AtariPreprocess::Cell> AtariPreprocess::Cells(int from, int to) {
-  constexpr double kSliver = 1e-3;  // of a pixel: less is left out
+  constexpr double kSliver = 1e-3;  // pixels; smaller parts are omitted
   const double scale = Scale(from, to);
   std::vector<Cell> cells;
   for (int i = 0; i < to; ++i) {
+    // Covered source range [begin, end): a partial pixel at each end and whole pixels in between.
     const double begin = i * scale, end = begin + scale;
     const double size = std::min(scale, from - begin);
     const int last = std::min(int(std::floor(end)), from - 1);
@@ -78,9 +85,11 @@ std::vector<AtariPreprocess::Cell> AtariPreprocess::Cells(int from, int to) {
   return cells;
 }
 
-// Each group begins where the one before has run out of source pixels, or after eight.
+// Starts a new group after eight output pixels, or where the 16 source bytes end.
 void AtariPreprocess::MakeGroups() {
   if (whole_ || taps_ > kGroupTaps || from_.width < kGroupSource) return;
+  // A group starts at the first source pixel of its first output pixel, shifted left if 16 bytes
+  // would end after the row.
   int at = 0;
   while (at < to_.width) {
     Group group{.from = std::min(columns_[std::size_t(at)].first, from_.width - kGroupSource),
@@ -111,7 +120,7 @@ void AtariPreprocess::Run(Path path, std::span<const std::uint8_t> a,
   TROOP_CHECK(a.size() == std::size_t(from_.pixels()) && b.size() == a.size() &&
                   out.size() == std::size_t(to_.pixels()),
               "frames of {} and {} pixels into {}", a.size(), b.size(), out.size());
-  TROOP_CHECK(Supports(path), "no {} here", PathName(path));
+  TROOP_CHECK(Supports(path), "path {} is not supported for these sizes", PathName(path));
   if (whole_) {
     RunWhole(a.data(), b.data(), out.data());
   } else if (path == Path::kAvx2) {
@@ -121,7 +130,8 @@ void AtariPreprocess::Run(Path path, std::span<const std::uint8_t> a,
   }
 }
 
-// OpenCV's ResizeArea_: each source row shrunk first, then the rows summed.
+// OpenCV's ResizeArea_: resizes each source row horizontally, then sums the weighted rows. The
+// order of the additions decides the rounding and must stay.
 void AtariPreprocess::RunWeighted(const std::uint8_t* a, const std::uint8_t* b,
                                   std::uint8_t* out) const {
   const int width = from_.width;
@@ -144,10 +154,12 @@ void AtariPreprocess::RunWeighted(const std::uint8_t* a, const std::uint8_t* b,
   }
 }
 
-// OpenCV's ResizeAreaFast_: sums of integers; halves are rounded up where four are one.
+// OpenCV's ResizeAreaFast_ for integer scales: integer sums. The 2x2 case rounds halves up, all
+// others to even.
 void AtariPreprocess::RunWhole(const std::uint8_t* a, const std::uint8_t* b,
                                std::uint8_t* out) const {
   const int height = from_.height / to_.height, width = from_.width / to_.width;
+  // OpenCV multiplies by the reciprocal in f32 instead of dividing.
   const float share = 1.0F / float(height * width);
   for (int y = 0; y < to_.height; ++y) {
     for (int x = 0; x < to_.width; ++x) {

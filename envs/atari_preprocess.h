@@ -9,12 +9,12 @@
 
 namespace troop {
 
-// Atari frames as agents see them: the brighter of two grey frames, pixel by pixel, made smaller by
-// the mean of the area below each pixel. Equal to the byte to Gymnasium's AtariPreprocessing, so to
-// cv2.resize(np.maximum(a, b), ..., interpolation=cv2.INTER_AREA) of OpenCV 4 and 5 on u8: the
-// same single-precision weights, summed in the same order, and halves rounded to even.
-// Immutable, so any thread may call. Cost of 210x160 to 84x84 on a busy EPYC: 7 us with AVX2, 170
-// us without (OpenCV: 130 us).
+// Preprocessing of Atari frames: the pixel-wise maximum of two gray frames, resized to the mean of
+// the area that each output pixel covers. Byte-identical to Gymnasium's AtariPreprocessing, that is
+// to cv2.resize(np.maximum(a, b), ..., interpolation=cv2.INTER_AREA) of OpenCV 4 and 5 on u8: the
+// same single-precision weights, summed in the same order, and halves rounded to even. Immutable,
+// so any thread may call. Cost of 210x160 to 84x84 on a loaded EPYC: 7 us with AVX2, 170 us without
+// (OpenCV: 130 us).
 class AtariPreprocess {
  public:
   struct Size {
@@ -23,19 +23,19 @@ class AtariPreprocess {
     bool operator==(const Size&) const = default;
   };
   static constexpr int kSideMax = 1024;
-  // Errors: kInvalidArgument: a side of `to` that is larger than that of `from`, or not in [1,
-  // 1024].
+  // Creates the tables for these sizes. Errors: kInvalidArgument: a side of `to` is larger than
+  // that of `from`, or not in [1, 1024].
   static Result<AtariPreprocess> Make(Size from, Size to);
 
-  // How fast: all give equal bytes.
+  // Instruction sets; all give equal bytes.
   enum class Path : std::uint8_t { kPlain, kAvx2 };
   static std::string_view PathName(Path path);
-  bool Supports(Path path) const;  // this machine, for these sizes
+  bool Supports(Path path) const;  // on this machine, for these sizes
   Path fastest() const { return fastest_; }
 
   Size from() const { return from_; }
   Size to() const { return to_; }
-  // a, b: frames of from(), [H, W]. out: [h, w] of to().
+  // Writes the resized maximum of two frames. a, b: [H, W] of from(). out: [h, w] of to().
   void Run(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b,
            std::span<std::uint8_t> out) const {
     Run(fastest_, a, b, out);
@@ -46,13 +46,15 @@ class AtariPreprocess {
  private:
   friend void AreaResizeAvx2(const AtariPreprocess&, const std::uint8_t*, const std::uint8_t*,
                              std::uint8_t*);
-  // Pixels [first, first + weight.size()) of one side, each with its share of one output pixel.
+  // Source pixels [first, first + weight.size()) of one dimension, each with its weight in one
+  // output pixel.
   struct Cell {
     int first = 0;
     std::vector<float> weight;
   };
-  // Eight output pixels of a row from 16 pixels of the source: byte taps[t][i] times weight[t][i].
-  // The last ones may be of no use where 16 pixels don't reach: the next group has them.
+  // Eight output pixels of a row, computed from 16 source pixels: byte taps[t][i] times
+  // weight[t][i]. If 16 source pixels do not cover the last output pixels, the next group computes
+  // those again.
   struct Group {
     int from = 0, to = 0;
     std::uint8_t tap[4][16] = {};
@@ -65,10 +67,10 @@ class AtariPreprocess {
   void RunWhole(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* out) const;
 
   Size from_, to_;
-  bool whole_ = false;  // both sides shrink by a whole factor: OpenCV sums integers there
+  bool whole_ = false;  // both dimensions shrink by an integer factor: OpenCV sums integers then
   std::vector<Cell> rows_, columns_;
-  int taps_ = 0;               // at most, of a column
-  std::vector<Group> groups_;  // empty: no AVX2 for these sizes
+  int taps_ = 0;               // maximum number of source pixels per output column
+  std::vector<Group> groups_;  // empty: AVX2 does not support these sizes
   Path fastest_ = Path::kPlain;
 };
 

@@ -6,7 +6,8 @@ namespace troop {
 
 class AtariPreprocess;
 
-// REQUIRES: Supports(kAvx2), and that not both sides shrink by a whole factor.
+// AVX2 path of AtariPreprocess::Run. REQUIRES: Supports(kAvx2); not both dimensions shrink by an
+// integer factor.
 void AreaResizeAvx2(const AtariPreprocess& preprocess, const std::uint8_t* a, const std::uint8_t* b,
                     std::uint8_t* out);
 

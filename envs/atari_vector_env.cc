@@ -1,3 +1,5 @@
+// Atari vector: wraps a ProcessVectorEnv of raw frame pairs and preprocesses them in this process.
+
 #include "envs/atari_vector_env.h"
 
 #include <algorithm>
@@ -12,11 +14,13 @@ namespace {
 
 constexpr std::int64_t kScreenSize = 84;  // Mnih et al. 2015
 
+// Row i of a tensor of bytes.
 std::span<const std::uint8_t> Row(const ConstTensor& t, int i) {
   const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
   return t.as<std::uint8_t>().subspan(std::size_t(i) * bytes, bytes);
 }
 
+// Forwards everything to `raw_` and replaces the observations of each batch.
 class AtariVectorEnv final : public VectorEnv {
  public:
   AtariVectorEnv(std::unique_ptr<VectorEnv> raw, AtariPreprocess preprocess)
@@ -42,6 +46,7 @@ class AtariVectorEnv final : public VectorEnv {
   const StepBatch* Poll() override {
     const StepBatch* const raw = raw_->Poll();
     if (raw == nullptr) return nullptr;
+    // Rewards and flags are the raw batch's tensors; only observations are replaced.
     batch_ = *raw;
     batch_.observation = observation_;
     batch_.final_observation = final_observation_;
@@ -56,6 +61,7 @@ class AtariVectorEnv final : public VectorEnv {
   }
 
  private:
+  // Preprocesses row i, which is a pair of frames [2, H, W].
   void Shrink(const ConstTensor& frames, int i, Tensor* out) const {
     const auto pair = Row(frames, i);
     const std::size_t pixels = std::size_t(preprocess_.to().pixels());
@@ -63,7 +69,7 @@ class AtariVectorEnv final : public VectorEnv {
                     out->as<std::uint8_t>().subspan(std::size_t(i) * pixels, pixels));
   }
 
-  void Clear(int i) {  // of a fault, as the contract says
+  void Clear(int i) {  // StepBatch: final_observation of a fault is 0
     const std::size_t pixels = std::size_t(preprocess_.to().pixels());
     std::ranges::fill(
         final_observation_.as<std::uint8_t>().subspan(std::size_t(i) * pixels, pixels), 0);
@@ -76,13 +82,13 @@ class AtariVectorEnv final : public VectorEnv {
   StepBatch batch_;
 };
 
-// Takes the option out: it is of this side.
+// Removes the option screen_size: it is applied in this process, and the worker does not know it.
 Result<std::int64_t> TakeScreenSize(std::vector<EnvOption>* options) {
   const auto at = std::ranges::find(*options, "screen_size", &EnvOption::name);
   if (at == options->end()) return kScreenSize;
   const auto* size = std::get_if<std::int64_t>(&at->value);
   if (size == nullptr || *size < 1 || *size > AtariPreprocess::kSideMax) {
-    return InvalidArgument("env.options.screen_size: give a number of pixels, 1 to {}",
+    return InvalidArgument("env.options.screen_size must be an integer in [1, {}] (pixels)",
                            AtariPreprocess::kSideMax);
   }
   const std::int64_t taken = *size;
@@ -100,12 +106,15 @@ Result<std::unique_ptr<VectorEnv>> MakeAtariVectorEnv(std::string_view id,
   EnvOptions raw_options = options;
   TROOP_ASSIGN_OR_RETURN(const std::int64_t side, TakeScreenSize(&raw_options.options));
   TROOP_ASSIGN_OR_RETURN(auto raw, MakeProcessVectorEnv(id, raw_options, size, std::move(seeder)));
+  // The worker is another program: check its frames before computing tables for them.
   const TensorSpec& frames = raw->spec().observation;
   if (frames.dtype != DType::kU8 || frames.shape.rank() != 3 || frames.shape[0] != 2) {
-    return Internal("{}: its process gives {}, not two grey frames", id, frames.ToString());
+    return Internal("{}: the worker's observation is {}, not two gray frames", id,
+                    frames.ToString());
   }
   if (frames.shape[1] > AtariPreprocess::kSideMax || frames.shape[2] > AtariPreprocess::kSideMax) {
-    return Internal("{}: frames of {}", id, frames.ToString());
+    return Internal("{}: frames of {}; a side must be at most {}", id, frames.ToString(),
+                    AtariPreprocess::kSideMax);
   }
   auto preprocess =
       AtariPreprocess::Make({int(frames.shape[1]), int(frames.shape[2])}, {int(side), int(side)});

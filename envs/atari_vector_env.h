@@ -7,14 +7,14 @@
 
 namespace troop {
 
-// Whether this is an Atari game that is played here, with the standard preprocessing:
-// "ALE/Pong-v5".
+// True if this is an Atari game that Troop plays with the standard preprocessing: "ALE/Pong-v5".
 bool IsAtariEnvironment(std::string_view id);
 
-// Atari games in processes of their own (python/troop_env/ale.py), which give two raw frames a
-// step; the brighter of their pixels and the smaller picture are made here (atari_preprocess.h), so
-// that no frame is copied in Python. Observations: [84, 84] u8 grey, or what the option screen_size
-// says. Errors: as MakeProcessVectorEnv; kInvalidArgument for a screen_size that is too large.
+// Creates Atari games in worker processes (python/troop_env/ale.py), which write two raw frames per
+// step. The pixel-wise maximum and the resize are computed in this process (atari_preprocess.h), so
+// that Python copies no frame. Observations: [84, 84] u8 gray, or the side that the option
+// screen_size gives. Errors: those of MakeProcessVectorEnv; kInvalidArgument for a screen_size that
+// is too large.
 Result<std::unique_ptr<VectorEnv>> MakeAtariVectorEnv(std::string_view id,
                                                       const EnvOptions& options, int size,
                                                       EpisodeSeeder seeder);

@@ -1,3 +1,5 @@
+// Rules of Breakout, and observations that change only the affected cells.
+
 #include "envs/breakout.h"
 
 #include <algorithm>
@@ -12,11 +14,12 @@ namespace {
 constexpr int kSide = Breakout::kSide, kFirstBrickRow = Breakout::kFirstBrickRow;
 constexpr int kBrickRows = Breakout::kBrickRows, kChannels = Breakout::kChannels;
 
+// Index of a cell in an observation [row, column, channel].
 constexpr int Cell(int row, int column, Breakout::Channel channel) {
   return (row * kSide + column) * kChannels + channel;
 }
 
-// The bit of the brick at (row, column); no bit for rows without bricks.
+// Bit index of the brick at (row, column), and its mask; the mask is 0 for rows without bricks.
 constexpr int BrickNumber(int row, int column) { return (row - kFirstBrickRow) * kSide + column; }
 constexpr std::uint32_t BrickBit(int row, int column) {
   const bool inside = row >= kFirstBrickRow && row < kFirstBrickRow + kBrickRows;
@@ -48,15 +51,17 @@ Breakout::Change Breakout::Advance(State* state, std::int32_t action, const Luck
   Change change;
   if (action == minatar::kLeft) s.paddle = std::max(s.paddle - 1, 0);
   if (action == minatar::kRight) s.paddle = std::min(s.paddle + 1, kSide - 1);
+  // The trail is the ball's position before this step.
   s.trail_x = s.x;
   s.trail_y = s.y;
   int x = s.x + s.dx, y = s.y + s.dy;
-  if (x < 0 || x >= kSide) {  // along the side wall for one step
+  if (x < 0 || x >= kSide) {  // the ball stays at the side wall for one step
     x = s.x;
     s.dx = -s.dx;
   }
+  // A ball that struck a brick in the previous step passes through this one.
   const bool struck_before = std::exchange(s.struck, false);
-  if (y < 0) {  // along the ceiling
+  if (y < 0) {  // the ball stays at the ceiling for one step
     y = 0;
     s.dy = 1;
   } else if ((s.bricks & BrickBit(y, x)) != 0) {
@@ -69,10 +74,12 @@ Breakout::Change Breakout::Advance(State* state, std::int32_t action, const Luck
       s.dy = -s.dy;
     }
   } else if (y == kPaddleRow) {
+    // A new wall appears only now, never while the ball is among the bricks.
     if (s.bricks == 0) {
       s.bricks = kWall;
       change.new_wall = true;
     }
+    // The paddle covers the ball's old or new column; an edge hit also reverses dx.
     if (s.paddle == s.x || s.paddle == x) {
       if (s.paddle != s.x) s.dx = -s.dx;
       y = s.y;

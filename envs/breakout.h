@@ -6,9 +6,9 @@
 
 namespace troop {
 
-// Breakout, a game of minatar.h. Channels: paddle, ball, trail (where the ball was), brick.
-// Reward 1 per brick. The episode ends when the ball passes the paddle. Breakout is a game without
-// difficulty ramp: that option changes nothing.
+// Breakout, a game of minatar.h. Channels: paddle, ball, trail (the ball's previous cell), brick.
+// Reward 1 per brick. The episode ends when the ball passes the paddle. There is no difficulty
+// ramp: that option has no effect.
 struct Breakout {
   static constexpr std::string_view kName = "Breakout";
   static constexpr std::array kActions = {minatar::kNone, minatar::kLeft, minatar::kRight};
@@ -17,22 +17,22 @@ struct Breakout {
   static constexpr std::uint32_t kWall = (1u << (kBrickRows * kSide)) - 1;
   enum Channel { kPaddle, kBall, kTrail, kBrick };
 
-  // The whole state between two steps.
+  // The complete state between two steps.
   struct State {
     std::int8_t x = 0, y = 0;    // the ball
     std::int8_t dx = 0, dy = 0;  // its direction: -1 or 1 each
     std::int8_t trail_x = 0, trail_y = 0;
     std::int8_t paddle = 0;
-    bool struck = false;       // the ball met a brick in the last step
+    bool struck = false;       // the ball hit a brick in the last step
     std::uint32_t bricks = 0;  // bit 10 * (row - kFirstBrickRow) + column
   };
-  using Luck = minatar::NoLuck;  // only at the start
+  using Luck = minatar::NoLuck;  // only the start is random
   struct Change : minatar::Outcome {
-    std::int8_t brick = -1;  // the number of the bit that was broken
+    std::int8_t brick = -1;  // bit index of the broken brick; -1: none
     bool new_wall = false;
   };
 
-  // The ball enters at the left or the right end of the wall's lowest row, moving down and inwards.
+  // The ball starts at the left or right end of the lowest brick row, moving down and inward.
   static State Start(bool from_the_right);
   static State Start(bool ramping, Rng* rng) {
     (void)ramping;
@@ -40,15 +40,15 @@ struct Breakout {
   }
   static Luck Draw(const State&, std::int32_t, Rng*) { return {}; }
 
-  // One step. A ball that would enter a brick breaks it, stays in its row and turns back; but one
-  // that struck a brick in the step before flies through. When the last brick is gone and the ball
-  // comes down to the paddle's row, there is a new wall. At the paddle the ball stays in its row
-  // and turns up: from right above it keeps its sideways direction, from the side it goes back the
-  // way it came.
+  // Plays one step. A ball that would enter a brick breaks it, stays in its row and reverses; a
+  // ball that struck a brick in the previous step passes through. When the last brick is gone and
+  // the ball reaches the paddle's row, a new wall appears. At the paddle the ball stays in its row
+  // and bounces up: from directly above it keeps its horizontal direction, from the side it returns
+  // on its path.
   static Change Advance(State* state, std::int32_t action, const Luck& luck = {});
 
   static void Write(const State& state, std::uint8_t* cells);
-  // Turns the observation of `before` into that of `after`; `change` is what Advance said.
+  // Updates the observation of `before` to that of `after`; `change` is the result of Advance.
   static void Update(const State& before, const State& after, const Change& change,
                      std::uint8_t* cells);
   static Environment::Picture Render(const State& state);

@@ -6,10 +6,10 @@
 
 #include "core/check.h"
 
-// How environments read actions and write observations: plain bytes, any alignment.
+// Access to actions and observations as plain bytes of any alignment.
 namespace troop {
 
-// The action of a discrete ActionSpec. REQUIRES: 4 bytes that hold a number in [0, count).
+// Reads the action of a discrete ActionSpec. REQUIRES: 4 bytes with a value in [0, count).
 inline std::int32_t ReadDiscrete(std::span<const std::byte> action, std::int32_t count) {
   std::int32_t value = 0;
   TROOP_CHECK(action.size() == sizeof(value), "a discrete action has 4 bytes, not {}",
@@ -19,7 +19,7 @@ inline std::int32_t ReadDiscrete(std::span<const std::byte> action, std::int32_t
   return value;
 }
 
-// Casts the values to f32. REQUIRES: observation.size() == 4 * values.size().
+// Writes the values as f32. REQUIRES: observation.size() == 4 * values.size().
 inline void WriteFloats(std::span<const double> values, std::span<std::byte> observation) {
   TROOP_CHECK(observation.size() == values.size() * sizeof(float),
               "an observation has {} bytes, not {}", values.size() * sizeof(float),

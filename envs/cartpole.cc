@@ -1,3 +1,5 @@
+// CartPole as a single environment; the dynamics are in cartpole_dynamics.h.
+
 #include "envs/bytes.h"
 #include "envs/cartpole_dynamics.h"
 #include "envs/classic_control.h"
@@ -6,6 +8,7 @@
 namespace troop {
 namespace {
 
+// Limits as in Gymnasium: the comparison excludes the bounds themselves.
 bool Ended(double x, double theta) {
   return x < -cartpole::kPositionMax || x > cartpole::kPositionMax ||
          theta < -cartpole::kAngleMax || theta > cartpole::kAngleMax;

@@ -1,3 +1,5 @@
+// Four environments at once.
+
 #include "envs/cartpole_lanes.h"
 
 namespace troop::cartpole {

@@ -1,3 +1,5 @@
+// Eight environments at once.
+
 #include "envs/cartpole_lanes.h"
 
 namespace troop::cartpole {

@@ -1,3 +1,5 @@
+// Selects the instruction set of the batched CartPole step; the baseline is SSE2, two environments.
+
 #include "envs/cartpole_batch.h"
 
 #include "core/check.h"
@@ -17,7 +19,7 @@ std::string_view PathName(Path path) {
   return "unknown";
 }
 
-// Asks for every set that cmake/TroopBuild.cmake lets the compiler use in the file of that path.
+// Checks every flag that cmake/TroopSourceFlags.cmake sets for the file of that path.
 bool Supported(Path path) {
   if (path == Path::kBaseline) return true;
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -33,7 +35,7 @@ Path FastestPath() {
 }
 
 StepFunction StepFor(Path path) {
-  TROOP_CHECK(Supported(path), "this machine has no {}", PathName(path));
+  TROOP_CHECK(Supported(path), "this machine does not support {}", PathName(path));
   switch (path) {
     case Path::kBaseline:
       return &StepBaseline;

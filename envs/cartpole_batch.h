@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <string_view>
 
-// The batched step of CartPole, in three instruction sets that give equal bytes.
+// Batched step of CartPole for three instruction sets that give equal bytes.
 namespace troop::cartpole {
 
-inline constexpr int kLaneMultiple = 8;  // arrays of a batch are padded to it
+inline constexpr int kLaneMultiple = 8;  // batch arrays are padded to a multiple of it
 
-// What one step reads and writes: arrays of `count` environments, a multiple of kLaneMultiple.
+// Inputs and outputs of one step: arrays of `count` environments, a multiple of kLaneMultiple.
 struct BatchStep {
   int count;
   double *x, *x_dot, *theta, *theta_dot;
@@ -19,13 +19,13 @@ struct BatchStep {
 
 enum class Path { kBaseline, kAvx2, kAvx512 };
 std::string_view PathName(Path path);
-bool Supported(Path path);  // by this machine
+bool Supported(Path path);  // on this machine
 Path FastestPath();
 
 using StepFunction = void (*)(const BatchStep& step);
 StepFunction StepFor(Path path);
 
-// The paths. REQUIRES: Supported().
+// Steps for each instruction set. REQUIRES: Supported().
 void StepBaseline(const BatchStep& step);
 void StepAvx2(const BatchStep& step);
 void StepAvx512(const BatchStep& step);

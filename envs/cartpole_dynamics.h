@@ -2,13 +2,14 @@
 
 #include <numbers>
 
-// The dynamics of CartPole, written once for one environment (V = double) and for several side by
-// side (V = a vector of doubles). IEEE operations only, never contracted to FMA, so that every V
-// gives the same bits. Everything here has internal linkage: the file is compiled once per
-// instruction set, and the linker must not merge the results.
+// Dynamics of CartPole, shared by one environment (V = double) and several at once (V = a vector of
+// doubles). IEEE operations only, never contracted to FMA, so that every V gives the same bits.
+// Everything here has internal linkage: the file is compiled once per instruction set, and the
+// linker must not merge the results.
 namespace troop::cartpole {
 namespace {
 
+// Gymnasium's constants, in SI units.
 constexpr double kGravity = 9.8;
 constexpr double kPoleMass = 0.1;
 constexpr double kTotalMass = 0.1 + 1.0;
@@ -24,9 +25,9 @@ struct State {
   V x, x_dot, theta, theta_dot;
 };
 
-// Taylor series. A step starts from |a| <= kAngleMax < 0.2095; there the first term left out is
-// below 2^-59 of the sine (a^12 / 13!) and 2^-64 of the cosine (a^14 / 14!): what remains is the
-// rounding of the last addition, so that the results are within 0.6 ulp of the true ones.
+// Taylor series. A step starts from |a| <= kAngleMax < 0.2095, where the first omitted term is
+// below 2^-59 of the sine (a^12 / 13!) and 2^-64 of the cosine (a^14 / 14!). The remaining error is
+// the rounding of the last addition: results are within 0.6 ulp.
 template <class V>
 inline void SinCos(V a, V* sine, V* cosine) {
   const V z = a * a;

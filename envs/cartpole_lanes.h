@@ -6,11 +6,13 @@
 #include "envs/cartpole_batch.h"
 #include "envs/cartpole_dynamics.h"
 
-// The loop over a batch for one width of vectors; included by one file per instruction set. Nothing
-// here has or calls what has external linkage: the linker could take one file's copy for all.
+// Loop over a batch for one vector width; included by one file per instruction set. Everything here
+// has internal linkage and calls nothing with external linkage: the linker could otherwise use one
+// file's copy for all instruction sets.
 namespace troop::cartpole {
 namespace {
 
+// GCC vector types of kLanes elements.
 template <int kLanes>
 struct Lanes {
   typedef double F64 __attribute__((vector_size(kLanes * 8)));
@@ -20,6 +22,7 @@ struct Lanes {
   typedef std::int8_t I8 __attribute__((vector_size(kLanes)));
 };
 
+// Unaligned load and store.
 template <class V, class T>
 inline V Load(const T* from) {
   V v;
@@ -32,6 +35,7 @@ inline void Store(V v, T* to) {
   __builtin_memcpy(to, &v, sizeof(V));
 }
 
+// Steps environments [first, first + kLanes).
 template <int kLanes>
 inline void StepLanes(const BatchStep& step, int first) {
   using L = Lanes<kLanes>;

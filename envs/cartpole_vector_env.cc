@@ -1,3 +1,5 @@
+// CartPole vector: states as a structure of arrays, stepped by SIMD code.
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +13,8 @@ namespace {
 
 static_assert(NativeVectorEnv::kRowMultiple % cartpole::kLaneMultiple == 0);
 
-// States side by side, several stepped at once. Environments from size() on only fill the last
-// vector up: they are put back to rest after each step, and nobody looks at them.
+// Environments from size() on pad the last SIMD vector. They are reset to the rest state after each
+// step, so that their values stay finite, and are never read.
 class CartPoleVectorEnv final : public NativeVectorEnv {
  public:
   CartPoleVectorEnv(std::int64_t max_episode_steps, int size, EpisodeSeeder seeder)
@@ -27,12 +29,14 @@ class CartPoleVectorEnv final : public NativeVectorEnv {
 
   Environment::Picture Render(int index) const override {
     TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
+    // Rendering is rare: convert the state to a single environment.
     CartPole env;
     env.set_state({x_[index], x_dot_[index], theta_[index], theta_dot_[index]});
     return env.Render();
   }
 
  private:
+  // The state is kept as a structure of arrays, the observation as a row.
   void Start(int index, std::uint64_t seed) override {
     const CartPole::State state = CartPole::Start(seed);
     SetState(index, state);
@@ -55,6 +59,7 @@ class CartPoleVectorEnv final : public NativeVectorEnv {
            .terminated = terminated});
     for (int i = size_; i < int(action_.size()); ++i) SetState(i, {});
     std::ranges::fill(reward_.as<float>(), 1.0f);
+    // Most steps end no episode: one pass finds out, and a second one runs only if needed.
     std::uint8_t any = 0;
     for (int i = 0; i < size_; ++i) {
       truncated[i] = ++steps_[i] == spec_.max_episode_steps;
@@ -68,6 +73,7 @@ class CartPoleVectorEnv final : public NativeVectorEnv {
 
   void ReadActions(const std::byte* action) {
     std::memcpy(action_.data(), action, size_ * sizeof(std::int32_t));
+    // One check for all actions: an OR of the values, as negative ones have high bits.
     std::uint32_t all = 0;
     for (const std::int32_t a : action_) all |= std::uint32_t(a);
     TROOP_CHECK(all <= 1, "an action is outside [0, 2)");
@@ -82,7 +88,7 @@ class CartPoleVectorEnv final : public NativeVectorEnv {
 
   std::vector<std::int32_t> action_;
   std::vector<double> x_, x_dot_, theta_, theta_dot_;
-  std::vector<std::int64_t> steps_;  // of the episode
+  std::vector<std::int64_t> steps_;  // of the current episode, for the step limit
   const cartpole::StepFunction step_;
 };
 

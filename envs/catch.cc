@@ -1,3 +1,5 @@
+// Catch, the smallest environment: an agent that learns it works end to end.
+
 #include "envs/catch.h"
 
 #include <algorithm>
@@ -27,6 +29,7 @@ StepResult Catch::Step(std::span<const std::byte> action, std::span<std::byte> o
   ++ball_row_;
   Observe(observation);
   const bool truncated = ball_row_ == spec_.max_episode_steps;
+  // Rewards come with the last row only.
   if (ball_row_ < kRows - 1) return {.truncated = truncated};
   return {
       .reward = ball_column_ == paddle_ ? 1.0f : -1.0f, .terminated = true, .truncated = truncated};

@@ -8,12 +8,12 @@
 
 namespace troop {
 
-// The classic-control problems with the dynamics of Gymnasium 1.4: the state is f64, the
-// observation f32, and the operations are done in the same order. The start of an episode is drawn
-// from the same distribution, but from our own random stream. `set_state` puts an environment into
-// a state, as if an episode had come there after `steps` steps: for tests and pictures.
+// Classic-control environments with the dynamics of Gymnasium 1.4: the state is f64, the
+// observation f32, and operations have the same order. The start state has the same distribution
+// but comes from Troop's own random stream. `set_state` puts an environment into a state, as if an
+// episode had reached it after `steps` steps: for tests and pictures.
 
-// What is common: the specification, the clock and the state.
+// Common part: the spec, the step limit and the state.
 template <int kStates>
 class ClassicControl : public Environment {
  public:
@@ -27,7 +27,7 @@ class ClassicControl : public Environment {
 
  protected:
   explicit ClassicControl(EnvSpec spec) : spec_(std::move(spec)) {}
-  // Counts a step; whether it was the last that the clock allows.
+  // Counts a step; true if it reaches the step limit.
   bool ClockEnds() { return ++steps_ == spec_.max_episode_steps; }
 
   EnvSpec spec_;
@@ -50,9 +50,9 @@ class CartPole final : public ClassicControl<4> {
   Picture Render() const override;
 };
 
-// Sutton 1996: a double pendulum, driven at the elbow; swing the tip above the bar. State: two
-// angles, two angular velocities. Observation: cos and sin of both angles, velocities. Actions:
-// torque -1, 0, +1. Reward -1 per step, 0 for the one that gets there.
+// Sutton 1996: a double pendulum, driven at the elbow, that must swing its tip above the bar.
+// State: two angles, two angular velocities. Observation: cos and sin of both angles, velocities.
+// Actions: torque -1, 0, +1. Reward -1 per step, 0 for the step that reaches the goal.
 class Acrobot final : public ClassicControl<4> {
  public:
   static constexpr std::int64_t kMaxEpisodeSteps = 500;
@@ -65,8 +65,8 @@ class Acrobot final : public ClassicControl<4> {
   void Observe(std::span<std::byte> observation) const;
 };
 
-// Moore 1990: a car too weak for its hill. State and observation: position, velocity. Actions:
-// push left, nothing, push right. Reward -1 per step. Ends at position 0.5.
+// Moore 1990: a car whose engine is too weak for the hill. State and observation: position,
+// velocity. Actions: push left, nothing, push right. Reward -1 per step. Ends at position 0.5.
 class MountainCar final : public ClassicControl<2> {
  public:
   static constexpr std::int64_t kMaxEpisodeSteps = 200;
@@ -76,9 +76,9 @@ class MountainCar final : public ClassicControl<2> {
   Picture Render() const override;
 };
 
-// A pendulum to be swung up and held. State: angle (0: up), angular velocity. Observation: cos and
-// sin of the angle, velocity. Action: torque, clipped to [-2, 2]. Reward
-// -(angle^2 + 0.1 velocity^2 + 0.001 torque^2). Never ends by itself.
+// A pendulum that must be swung up and balanced. State: angle (0: up), angular velocity.
+// Observation: cos and sin of the angle, velocity. Action: torque, clipped to [-2, 2]. Reward
+// -(angle^2 + 0.1 velocity^2 + 0.001 torque^2). Never terminates; only the step limit ends it.
 class Pendulum final : public ClassicControl<2> {
  public:
   static constexpr std::int64_t kMaxEpisodeSteps = 200;
@@ -89,7 +89,7 @@ class Pendulum final : public ClassicControl<2> {
 
  private:
   void Observe(std::span<std::byte> observation) const;
-  float torque_ = 0;  // of the last step, for the picture
+  float torque_ = 0;  // last torque, for the picture
 };
 
 }  // namespace troop

@@ -4,7 +4,7 @@
 #include "envs/canvas.h"
 #include "envs/classic_control.h"
 
-// Pictures of the classic-control problems, for people: 160 x 120 pixels.
+// Human-readable pictures of the classic-control environments: 160 x 120 pixels.
 namespace troop {
 namespace {
 
@@ -20,7 +20,7 @@ Environment::Picture CartPole::Render() const {
   const double x = state_[0], theta = state_[2];
   canvas.Rectangle(-2.4, 2.4, -0.02, 0.02, kFaint);
   canvas.Rectangle(x - 0.3, x + 0.3, -0.15, 0.15, kInk);
-  constexpr double kPoleLength = 1.6;  // drawn longer than it is: 1 m
+  constexpr double kPoleLength = 1.6;  // the real length is 1 m; longer is easier to see
   const double tip_x = x + kPoleLength * std::sin(theta);
   canvas.Line(x, 0.15, tip_x, 0.15 + kPoleLength * std::cos(theta), 0.14, kWood);
   canvas.Disc(x, 0.15, 0.08, kJoint);
@@ -44,6 +44,7 @@ Environment::Picture Acrobot::Render() const {
 Environment::Picture MountainCar::Render() const {
   const auto height = [](double x) { return 0.45 * std::sin(3 * x) + 0.55; };
   Canvas canvas(kWidth, kHeight, {-1.2, 0.6, 0, 1.35}, kPaper);
+  // The hill as a polyline, then the flag at the goal, then the car.
   constexpr int kPieces = 60;
   for (int i = 0; i < kPieces; ++i) {
     const double x0 = -1.2 + 1.8 * i / kPieces, x1 = -1.2 + 1.8 * (i + 1) / kPieces;
@@ -52,7 +53,7 @@ Environment::Picture MountainCar::Render() const {
   canvas.Line(0.5, height(0.5), 0.5, height(0.5) + 0.25, 0.02, kInk);
   canvas.Rectangle(0.4, 0.5, height(0.5) + 0.16, height(0.5) + 0.25, kGoal);
   const double x = state_[0];
-  const double slope = std::atan(1.35 * std::cos(3 * x));  // of the height
+  const double slope = std::atan(1.35 * std::cos(3 * x));  // of the hill under the car
   const double up_x = -std::sin(slope) * 0.06, up_y = std::cos(slope) * 0.06;
   const double along_x = std::cos(slope) * 0.06, along_y = std::sin(slope) * 0.06;
   const double y = height(x);
@@ -65,7 +66,7 @@ Environment::Picture Pendulum::Render() const {
   Canvas canvas(kWidth, kHeight, {-1.3 * kAspect, 1.3 * kAspect, -1.3, 1.3}, kPaper);
   const double x = std::sin(state_[0]), y = std::cos(state_[0]);  // 0: upright
   canvas.Line(0, 0, x, y, 0.2, kWood);
-  // The torque as a bar below the joint: to the right is clockwise.
+  // Torque as a bar below the joint; to the right is clockwise.
   canvas.Line(0, -1.15, 0.5 * torque_, -1.15, 0.08, kForce);
   canvas.Disc(0, 0, 0.07, kInk);
   return canvas.Take();

@@ -1,3 +1,5 @@
+// EnvWorker: the state machine of one worker process, driven by Poll.
+
 #include "envs/env_worker.h"
 
 #include <poll.h>
@@ -12,10 +14,12 @@
 namespace troop {
 namespace {
 
-// How long a process may take to die after it closed its socket.
+// Time for a process to exit after it closed its socket, before it is killed.
 constexpr Duration kDying = Milliseconds(100);
+// Maximum time that Poll blocks with Options::wait.
 constexpr Duration kWaitMax = Milliseconds(100);
 
+// Receive timeout: a quarter of the shorter deadline, so that deadlines are checked often enough.
 Duration Shortest(Duration start, Duration step) {
   return std::clamp(std::min(start, step) / 4, Milliseconds(1), kWaitMax);
 }
@@ -23,7 +27,7 @@ Duration Shortest(Duration start, Duration step) {
 }  // namespace
 
 void EnvWorker::Start(Time now, WorkerProcess spare) {
-  TROOP_CHECK(down(), "a worker is started twice");
+  TROOP_CHECK(down(), "the worker is running already");
   since_ = now;
   state_ = State::kStarting;
   const bool ready = spare.process() > 0 && !spare.ended();
@@ -36,13 +40,14 @@ void EnvWorker::Start(Time now, WorkerProcess spare) {
   }
   process_ = std::move(process).value();
   const auto wait = Shortest(options_.start_timeout, options_.step_timeout);
+  // Limits blocking receives, so that Poll can check the deadlines.
   const timeval timeout{0, std::chrono::duration_cast<std::chrono::microseconds>(wait).count()};
   setsockopt(process_.socket(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   Queue(options_.request);
 }
 
 void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
-  TROOP_CHECK(state_ == State::kSpec, "the layout comes after the spec");
+  TROOP_CHECK(state_ == State::kSpec, "Map must follow Event::kSpec");
   layout_ = layout;
   memory_ = memory;
   since_ = now;
@@ -51,7 +56,8 @@ void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
 }
 
 void EnvWorker::Begin(worker::Message round, Time now) {
-  TROOP_CHECK(idle(), "a round begins while the one before is under way");
+  TROOP_CHECK(idle(), "the previous round is still under way");
+  // The worker process writes it too: `progress` tells which row was under way if the worker dies.
   std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_ + layout_.progress)).store(0);
   progress_ = 0;
   since_ = now;
@@ -65,7 +71,7 @@ std::uint32_t EnvWorker::progress() const {
   return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_ + layout_.progress)).load();
 }
 
-// A failure is seen by the next receive: the other end is gone.
+// An error needs no handling here: the next Receive detects that the peer has exited.
 bool EnvWorker::Send(std::string_view message) {
   return send(process_.socket(), message.data(), message.size(), MSG_NOSIGNAL) ==
          ssize_t(message.size());
@@ -77,7 +83,8 @@ void EnvWorker::Queue(std::string json) {
   Flush();
 }
 
-// As much as there is room for: a process that reads nothing yet holds no other up.
+// Sends as many parts as fit into the socket buffer; a worker that does not read yet must not block
+// the caller. After an error the rest is dropped, and Receive reports the cause.
 void EnvWorker::Flush() {
   while (!outbox_.empty()) {
     const std::size_t part = std::min(outbox_.size(), worker::kPartBytes);
@@ -89,6 +96,7 @@ void EnvWorker::Flush() {
 }
 
 std::string_view EnvWorker::Receive(bool wait) {
+  // An empty result means end of file or an error, and `silent_` that nothing has arrived.
   const ssize_t got =
       recv(process_.socket(), buffer_.data(), buffer_.size(), wait ? 0 : MSG_DONTWAIT);
   silent_ = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
@@ -105,32 +113,35 @@ EnvWorker::Event EnvWorker::Poll(Time now) {
   }
   Flush();
   std::string_view message = Receive(options_.wait && outbox_.empty());
-  // One that ends without reading all gives a reset before its last words.
+  // A worker that exits with unread input causes ECONNRESET once before its last message.
   if (message.empty() && !silent_) message = Receive(false);
   if (!message.empty()) return Take(message);
   return silent_ ? Late(now) : Lost();
 }
 
 EnvWorker::Event EnvWorker::Take(std::string_view part) {
+  // An answer that exceeds the limit is treated as complete, and then fails to parse.
   if (!worker::TakePart(part, &inbox_) && inbox_.size() < worker::kAnswerBytesMax) {
     return Event::kNothing;
   }
   const std::string message = std::exchange(inbox_, {});
   if (state_ == State::kStarting) return TakeStarting(message);
   if (message.size() != 1 || message[0] != worker::kDone) {
-    return Die(fmt::format("its process answered {} bytes of nonsense", message.size()));
+    return Die(fmt::format("sent an invalid reply of {} bytes", message.size()));
   }
   return std::exchange(state_, State::kIdle) == State::kMapping ? Event::kReady : Event::kDone;
 }
 
 EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
+  // The child sends kExec with errno if execve failed (worker_process.cc).
   if (message[0] == worker::kExec) {
     int error = 0;
     memcpy(&error, message.data() + 1, std::min(message.size() - 1, sizeof(error)));
     return Die(
-        fmt::format("{} can't be run: {}", options_.program.path, strerror(error)),
-        NotFound("{}: {} can't be run: {}", options_.id, options_.program.path, strerror(error)));
+        fmt::format("cannot run {}: {}", options_.program.path, strerror(error)),
+        NotFound("{}: cannot run {}: {}", options_.id, options_.program.path, strerror(error)));
   }
+  // A worker that reports an error or an invalid spec cannot be fixed by a restart.
   spec_ = worker::ParseSpecMessage(message, options_.id);
   if (!spec_.ok()) return Die(spec_.status().message(), spec_.status());
   state_ = State::kSpec;
@@ -139,12 +150,13 @@ EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
 
 EnvWorker::Event EnvWorker::Lost() {
   const std::string how = process_.End(kDying);
-  return Die(how.empty() ? "its process closed the connection" : how);
+  return Die(how.empty() ? "closed the connection" : how);
 }
 
-// Whether it has been silent for too long; each row that it begins is a sign of life, once.
+// Checks the deadline. Each row that the worker enters restarts it, once. Progress values out of
+// range are ignored.
 EnvWorker::Event EnvWorker::Late(Time now) {
-  if (process_.ended()) {  // and a child of its own may keep the socket open
+  if (process_.ended()) {  // its own child may keep the socket open
     std::string_view last = Receive(false);
     if (last.empty()) last = Receive(false);
     return last.empty() ? Lost() : Take(last);
@@ -173,6 +185,7 @@ EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
             .starting = !busy,
             .resetting = busy && resetting(),
             .final = std::move(final)};
+  // The process is dead, so progress() no longer changes; a value out of range is ignored.
   const std::uint32_t reached = busy ? progress() : 0;
   if (reached >= 1 && reached <= 2 * std::uint32_t(layout_.rows)) {
     death_.row = int(reached - 1) / 2;
@@ -187,7 +200,7 @@ bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
   const SystemClock clock;
   const Time end = clock.Now() + patience;
   int found = 0;
-  do {  // again after a signal
+  do {  // repeat after a signal
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - clock.Now());
     const std::int64_t ms = std::clamp<std::int64_t>(left.count() + 1, 0, 1 << 30);
     found = poll(&ready, 1, int(ms));
@@ -198,9 +211,9 @@ bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
 }
 
 Picture EnvWorker::Render(int row) {
-  TROOP_CHECK(idle(), "a picture is drawn between two steps");
+  TROOP_CHECK(idle(), "Render is only allowed between two rounds");
   const auto fail = [this] {
-    Hang();  // whatever it says next would be misunderstood; the next round finds it gone
+    Hang();  // a late answer would be misread; the next round detects the exit
     return Picture{};
   };
   std::string_view message;
@@ -211,6 +224,7 @@ Picture EnvWorker::Render(int row) {
   if (json->Find("error") != nullptr) return {};
   const std::int64_t height = json->Integer("height").ok() ? *json->Integer("height") : 0;
   const std::int64_t width = json->Integer("width").ok() ? *json->Integer("width") : 0;
+  // Sizes come from another process: check them before allocating.
   constexpr std::int64_t kMax = worker::kPictureSideMax;
   if (height < 1 || width < 1 || height > kMax || width > kMax) return fail();
   Picture picture{.width = int(width), .height = int(height), .rgb = {}};
@@ -218,6 +232,7 @@ Picture EnvWorker::Render(int row) {
   picture.rgb.reserve(bytes);
   while (picture.rgb.size() < bytes) {
     if (!ReceiveWithin(options_.step_timeout, &message)) return fail();
+    // More bytes than announced: the worker and this side disagree about the message.
     if (message.size() > bytes - picture.rgb.size()) return fail();
     picture.rgb.insert(picture.rgb.end(), message.begin(), message.end());
   }

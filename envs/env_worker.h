@@ -13,39 +13,44 @@
 
 namespace troop {
 
-// One worker process of a ProcessVectorEnv and what it is doing: starts, rounds, deadlines. Does
-// not wait, unless told to. One owner thread.
+// One worker process of a ProcessVectorEnv as a state machine: start, rounds, deadlines.
+// Nonblocking unless Options::wait is set. One owner thread.
 class EnvWorker {
  public:
+  // The program to run, the request to send to it, and the time limits.
   struct Options {
     WorkerProgram program;
     std::string id, request;
-    int memory = -1;  // borrowed
+    int memory = -1;  // descriptor of the shared memory; borrowed
     Duration start_timeout, step_timeout;
-    bool wait = false;  // Poll waits for an answer, 100 ms at most
+    bool wait = false;  // Poll blocks for an answer, at most 100 ms
   };
+  // Result of Poll. kSpec: the spec arrived, call Map; kReady: the worker is idle after its start;
+  // kDone: the round is complete; kDied: see death().
   enum class Event { kNothing, kSpec, kReady, kDone, kDied };
-  // How it died: what was under way, and the row where that is known (else -1); `resetting`: that
-  // row, or the round where no row is known.
+  // Cause of a worker's death: what was under way, and the row if it is known (else -1).
+  // `resetting` refers to that row, or to the round if the row is unknown.
   struct Death {
     std::string what;
     int row = -1;
     bool starting = false, resetting = false;
-    Status final;  // not ok: another start can't help
+    Status final;  // not ok: a restart cannot help
   };
 
   explicit EnvWorker(Options options) : options_(std::move(options)) {}
-  // REQUIRES: down(). A failure is a death, which the next Poll tells. `spare`: a process of the
-  // same program and memory that awaits its request; where there is none, or it has ended, another
-  // is started.
+  // Starts the worker. A failure is reported as a death by the next Poll. `spare` is a process of
+  // the same program and memory that awaits its request; if it is empty or has ended, a new one is
+  // started. REQUIRES: down().
   void Start(Time now, WorkerProcess spare = {});
-  // The answer to kSpec. `memory` is where options.memory is mapped.
+  // Answers kSpec with the layout of the memory; `memory` is the mapping of options.memory.
   void Map(const worker::Layout& layout, std::byte* memory, Time now);
-  // REQUIRES: idle().
+  // Starts a round (kStep or kReset) over all rows. REQUIRES: idle().
   void Begin(worker::Message round, Time now);
+  // Advances the state machine: receives answers, checks the deadlines.
   Event Poll(Time now);
-  // REQUIRES: idle(). Waits for the picture; empty: there is none.
+  // Renders a row and blocks for the picture; empty if there is none. REQUIRES: idle().
   Picture Render(int row);
+  // Closes the socket, so that the process ends by itself; End waits and kills.
   void Hang() { process_.Hang(); }
   void End(Duration patience) { process_.End(patience); }
 
@@ -58,6 +63,8 @@ class EnvWorker {
   const Death& death() const { return death_; }
 
  private:
+  // kDown: no process; kStarting: waits for the spec; kSpec: waits for Map; kMapping: waits for the
+  // worker to map the memory; kIdle: between rounds; kBusy: a round is under way.
   enum class State { kDown, kStarting, kSpec, kMapping, kIdle, kBusy };
   Event Die(std::string what, Status final = {});
   Event Lost();
@@ -67,7 +74,7 @@ class EnvWorker {
   bool Send(std::string_view message);
   void Queue(std::string json);
   void Flush();
-  std::string_view Receive(bool wait);  // "" at the end of file or an error: see lost_, silent_
+  std::string_view Receive(bool wait);  // "" at end of file or error: see silent_
   std::uint32_t progress() const;
   bool ReceiveWithin(Duration patience, std::string_view* message);
 
@@ -77,12 +84,12 @@ class EnvWorker {
   worker::Message round_ = worker::kStep;
   worker::Layout layout_;
   std::byte* memory_ = nullptr;
-  Time since_{};                // what is under way began, or moved on, then
-  std::uint32_t progress_ = 0;  // as seen last
-  bool failed_ = false;         // Start's misfortune, in death_
-  bool silent_ = false;         // nothing to receive, yet
-  std::string outbox_;          // parts that the socket had no room for
-  std::string inbox_;           // parts that came of a message
+  Time since_{};                // start or last progress of the current phase or row
+  std::uint32_t progress_ = 0;  // last value read from the shared memory
+  bool failed_ = false;         // Start failed; the cause is in death_
+  bool silent_ = false;         // nothing to receive yet
+  std::string outbox_;          // parts that did not fit into the socket buffer
+  std::string inbox_;           // received parts of an incomplete message
   std::vector<char> buffer_ = std::vector<char>(worker::kPartBytes);
   Result<EnvSpec> spec_ = Status(Code::kFailedPrecondition, "not started");
   Death death_;

@@ -19,25 +19,26 @@ namespace troop {
 
 struct StepResult {
   float reward = 0;
-  bool terminated = false;  // the task ended: no value beyond
-  bool truncated = false;   // the clock ended it: bootstrap from the last observation
+  bool terminated = false;  // ended by the environment's rules: the value after it is 0
+  bool truncated = false;   // ended by a limit: bootstrap from the last observation
 };
 
-// One problem to solve. Equal seeds and actions give equal bytes. One owner thread.
-// `observation` is where the result is written: spec().observation.bytes() bytes.
+// A Markov decision process with Gymnasium's reset and step. Equal seeds and actions give equal
+// bytes. One owner thread. Results are written to `observation`: spec().observation.bytes() bytes.
 class Environment {
  public:
   virtual ~Environment() = default;
   virtual const EnvSpec& spec() const = 0;
-  // Starts an episode.
+  // Starts an episode and writes its first observation.
   virtual void Reset(std::uint64_t seed, std::span<std::byte> observation) = 0;
-  // REQUIRES: an episode is under way; action.size() == spec().action.tensor().bytes(); a discrete
-  // action within [0, count).
+  // Plays one agent step and writes the next observation. REQUIRES: an episode is under way;
+  // action.size() == spec().action.tensor().bytes(); a discrete action within [0, count).
   virtual StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) = 0;
-  // Why the last Reset or Step failed; empty: it did not. The episode is lost, what it wrote counts
-  // for nothing, and only Reset may follow. Native ones never fail.
+  // Reason why the last Reset or Step failed; empty on success. After a failure the episode is
+  // lost, everything that the call wrote is invalid, and only Reset may follow. Native environments
+  // never fail.
   virtual std::string_view fault() const { return {}; }
-  // Row i of each array is the i-th environment's.
+  // Arrays of StepMany; row i belongs to environment i.
   struct Rows {
     const std::byte* action;
     std::byte* observation;
@@ -46,14 +47,14 @@ class Environment {
     std::uint8_t* truncated;
   };
   enum class Many : std::uint8_t { kCannot, kGood, kSomeFailed };
-  // Step of all of `envs` at once, where that saves something. kCannot: nothing happened, step them
-  // one by one; kSomeFailed: look at each fault(). REQUIRES: all are alike, this one among them,
-  // and have an episode under way.
+  // Steps all of `envs` in one call, where that is cheaper. kCannot: nothing was done, call Step
+  // for each; kSomeFailed: check each fault(). REQUIRES: `envs` are of the same type and options,
+  // include this environment, and each has an episode under way.
   virtual Many StepMany(std::span<const std::unique_ptr<Environment>> envs, const Rows& rows) {
     (void)envs, (void)rows;
     return Many::kCannot;
   }
-  // A picture of the state for people: RGB, [height, width, 3] u8; empty when it has none.
+  // Human-readable picture of the state: RGB, [height, width, 3] u8; empty if there is none.
   using Picture = troop::Picture;
   virtual Picture Render() const { return {}; }
 };
@@ -61,45 +62,46 @@ class Environment {
 enum class Isolation : std::uint8_t { kAuto, kProcess, kNone };
 
 struct EnvOptions {
-  std::int64_t max_episode_steps = -1;  // -1: the environment's own; 0: none
-  double sticky_actions = -1;           // probability; -1: the environment's own
+  std::int64_t max_episode_steps = -1;  // -1: the environment's default; 0: no limit
+  double sticky_actions = -1;           // probability; -1: the environment's default
   double reward_scale = 1;
-  int action_repeat = 1;           // steps for which an action is held
-  int noop_max = 0;                // Atari
-  bool difficulty_ramping = true;  // MinAtar
-  // Of plug-ins and Python environments (docs/guide/environments.md):
-  std::string plugin;                 // path of a shared library; empty: none
-  std::vector<EnvOption> options;     // its own
+  int action_repeat = 1;           // steps for which each action is repeated
+  int noop_max = 0;                // Atari: random no-ops at the start of an episode, at most
+  bool difficulty_ramping = true;  // MinAtar: games become harder over time
+  // Options of plug-ins and Python environments (docs/guide/environments.md):
+  std::string plugin;                 // path of a shared library; empty: no plug-in
+  std::vector<EnvOption> options;     // [env.options], passed to the environment
   std::vector<std::string> wrappers;  // Python: "module:callable"
   std::string python = "python3";
-  Isolation isolation = Isolation::kAuto;  // kAuto: native ones here, all others in a process
-  int processes = 1;                       // over which a vector is spread
+  Isolation isolation = Isolation::kAuto;  // kAuto: native in this process, others in a worker
+  int processes = 1;                       // worker processes of one vector environment
   Duration start_timeout = Seconds(60);
   Duration step_timeout = Seconds(10);  // one step or reset of one environment
-  bool measure = false;  // processes tell how long their environments took: VectorEnv::inside()
-  bool wait = false;     // Poll of a VectorEnv waits for its result: one thread for a whole run
-  // Every few milliseconds while processes start for the first time, which can take long, and who
-  // wants them is waiting. What isn't ok ends that.
+  bool measure = false;  // workers report the environments' own time: VectorEnv::inside()
+  bool wait = false;     // VectorEnv::Poll blocks; for runs with a single thread
+  // Called every few milliseconds during the first start of the workers, which can take long while
+  // the caller blocks. A status that is not ok aborts the start.
   std::function<Status(Time)> while_starting;
 };
 
-EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
+EnvOptions EnvOptionsFor(const Config& config);  // from the [env] keys
 
-// One environment in this process: of the explicit table of native ones, or of a plug-in. Errors:
-// kNotFound with the nearest known id and all; kInvalidArgument for an option out of its range. A
-// VectorEnv scales rewards, and makes actions stick where an environment has no such chance of its
-// own; this does neither.
+// Creates one environment in this process: a native one by id, or one of a plug-in. Errors:
+// kNotFound with the nearest known id and all ids; kInvalidArgument for an option out of its range.
+// Reward scaling, and sticky actions for environments that lack them, are applied by VectorEnv, not
+// here.
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
+// Ids of all native environments.
 std::vector<std::string> EnvironmentIds();
-// What an environment looks like, its code included; may start a process for it, and ends it again.
-// Errors: as MakeVectorEnv.
+// Returns the spec of an environment, including its code checksum. It may start a worker process
+// and ends it before returning. Errors: those of MakeVectorEnv.
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options);
-// The code of a plug-in, as EnvSpec has it: size and checksum of its file, wherever that lies.
-// Errors: kNotFound, kInvalidArgument: it can't be read.
+// Returns a plug-in's EnvSpec::code: size and checksum of its file, independent of its path.
+// Errors: kNotFound, kInvalidArgument: the file cannot be read.
 Result<std::string> PluginCode(const std::string& path);
-// Refuses an environment that is made of other code than the run's, naming both. Errors:
-// kInvalidArgument. Empty: not compared.
+// Checks that an environment has the code that the run was started with. Errors: kInvalidArgument,
+// naming both codes. An empty code is not compared.
 Status CheckSameCode(std::string_view id, const std::string& here, const std::string& there);
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Code checksums: detect that machines of one run have different builds of an environment.
+
 #include <fmt/format.h>
 
 #include <array>
@@ -22,16 +24,15 @@ Result<std::string> PluginCode(const std::string& path) {
     checksum = Crc32c(std::as_bytes(std::span(part).first(read)), checksum);
     bytes += read;
   }
-  if (!file.eof()) return InvalidArgument("plug-in {}: it can't be read", path);
+  if (!file.eof()) return InvalidArgument("plug-in {}: cannot read the file", path);
   return fmt::format("a plug-in of {} bytes, checksum {:08x}", bytes, checksum);
 }
 
 Status CheckSameCode(std::string_view id, const std::string& here, const std::string& there) {
   if (here.empty() || there.empty() || here == there) return Status::Ok();
   return InvalidArgument(
-      "the environment {} is made of {} here, that of the run of {}: copy it from the machine "
-      "where "
-      "the run began, or start the run again",
+      "environment {} is {} here, but {} in the run; copy it from the machine where the run "
+      "started, or restart the run",
       id, here, there);
 }
 

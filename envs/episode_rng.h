@@ -4,7 +4,7 @@
 
 namespace troop {
 
-// The stream from which an environment takes all chance of the episode with this seed.
+// Random stream for everything random in the episode with this seed.
 inline Rng EpisodeRng(std::uint64_t seed) {
   return Rng({.run_seed = seed, .purpose = Purpose::kEnvironment});
 }

@@ -1,3 +1,5 @@
+// Rules of Freeway, and observations that change only the affected cells.
+
 #include "envs/freeway.h"
 
 #include <algorithm>
@@ -14,17 +16,19 @@ using State = Freeway::State;
 
 std::int8_t Magnitude(std::int8_t speed) { return std::int8_t(std::abs(speed)); }
 
-// One cell forwards or backwards, around the board.
+// The next cell in that direction; the board wraps around.
 std::int8_t Along(std::int8_t x, bool to_the_right) {
   if (to_the_right) return std::int8_t(x == kSide - 1 ? 0 : x + 1);
   return std::int8_t(x == 0 ? kSide - 1 : x - 1);
 }
 
+// New speeds take effect at once: the timers restart.
 void SetSpeeds(State* s, const Freeway::Speeds& speed) {
   s->speed = speed;
   std::ranges::transform(speed, s->timer.begin(), &Magnitude);
 }
 
+// Moves the chicken if its timer has expired; only a move restarts the timer.
 void MoveChicken(State* s, std::int32_t action) {
   if (s->move_timer != 0 || (action != minatar::kUp && action != minatar::kDown)) return;
   s->move_timer = Freeway::kMoveInterval;
@@ -32,8 +36,8 @@ void MoveChicken(State* s, std::int32_t action) {
   s->row = std::int8_t(std::clamp(row, 0, int(Freeway::kBottom)));
 }
 
-// A car meets the chicken before it moves, and after. In order of the lanes: the lane of a chicken
-// that was sent back has no car.
+// Checks for collisions before and after each car moves. Lanes are processed in order; the row to
+// which a hit chicken returns has no car.
 void MoveCars(State* s) {
   for (int i = 0; i < Freeway::kLanes; ++i) {
     const auto car = std::size_t(i);
@@ -59,7 +63,7 @@ std::uint8_t* Chicken(const State& s, std::uint8_t* cells) {
   return CellOf(s.row, Freeway::kColumn, Freeway::kChicken, cells);
 }
 
-// The cells of car i: its own, and behind it the one of its speed.
+// Writes the cells of car i: its position, and the cell at its rear in the channel of its speed.
 void PutCar(const State& s, int i, std::uint8_t value, std::uint8_t* cells) {
   const auto car = std::size_t(i);
   const std::int8_t speed = s.speed[car];
@@ -109,6 +113,7 @@ void Freeway::Write(const State& state, std::uint8_t* cells) {
 void Freeway::Update(const State& before, const State& after, const Change&, std::uint8_t* cells) {
   *Chicken(before, cells) = 0;
   *Chicken(after, cells) = 1;
+  // Most steps move few cars.
   if (before.x == after.x && before.speed == after.speed) return;
   for (int i = 0; i < kLanes; ++i) {
     const auto car = std::size_t(i);

@@ -7,12 +7,13 @@
 
 namespace troop {
 
-// Freeway, a game of minatar.h. Channels: chicken, car, and behind each car one of five for its
-// speed, the fastest first.
+// Freeway, a game of minatar.h. Channels: chicken, car, and five for the cell at the rear of a car,
+// one per speed, the fastest first.
 //
-// A chicken crosses eight lanes of cars, one step of the board in four. Reward 1 when it gets to
-// the top: it starts anew from below, and the cars get other speeds. A car sends it back. The
-// episode ends after 2501 steps: that is the game's own end, no clock. There is no difficulty ramp.
+// A chicken crosses eight lanes of cars and can move every fourth step. Reward 1 when it reaches
+// the top: it starts again at the bottom, and the cars get new speeds. A car sends it back. The
+// episode terminates after 2501 steps, by the rules of the game, not by a limit. There is no
+// difficulty ramp.
 struct Freeway {
   static constexpr std::string_view kName = "Freeway";
   static constexpr std::array kActions = {minatar::kNone, minatar::kUp, minatar::kDown};
@@ -22,17 +23,17 @@ struct Freeway {
   static constexpr std::int8_t kMoveInterval = 3;
   static constexpr std::int16_t kSteps = 2500;
 
-  // Moves every |speed| + 1 steps: to the right if positive.
+  // Car speeds: a car moves every |speed| + 1 steps, to the right if positive.
   using Speeds = std::array<std::int8_t, kLanes>;
   struct State {
     std::int8_t row = kBottom;
     std::int8_t move_timer = kMoveInterval;
     std::int16_t steps_left = kSteps;
-    Speeds speed{}, timer{}, x{};  // of the cars; car i is in row i + 1
+    Speeds speed{}, timer{}, x{};  // car i is in row i + 1
   };
   struct Luck {
-    bool fresh = false;
-    Speeds speed{};  // 1 to 5 or -1 to -5 each
+    bool fresh = false;  // the chicken gets across: `speed` replaces the speeds
+    Speeds speed{};      // 1 to 5 or -1 to -5 each
   };
   using Change = minatar::Outcome;
 
@@ -47,7 +48,7 @@ struct Freeway {
   }
   static Change Advance(State* state, std::int32_t action, const Luck& luck);
   static void Write(const State& state, std::uint8_t* cells);
-  // Turns the observation of `before` into that of `after`.
+  // Updates the observation of `before` to that of `after`.
   static void Update(const State& before, const State& after, const Change& change,
                      std::uint8_t* cells);
   static Environment::Picture Render(const State& state);

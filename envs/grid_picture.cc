@@ -1,3 +1,5 @@
+// Pictures of board games, without antialiasing.
+
 #include "envs/grid_picture.h"
 
 #include "core/check.h"

@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// The picture of a board: each cell a square of kCellPixels. `colors`: [rows * columns].
+// Draws a board with each cell as a square of kCellPixels. `colors`: [rows * columns].
 inline constexpr int kCellPixels = 8;
 Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors);
 

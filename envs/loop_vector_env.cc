@@ -1,3 +1,5 @@
+// Vector as a loop over single environments, with fault handling and the optional StepMany.
+
 #include <algorithm>
 
 #include "core/check.h"
@@ -6,9 +8,9 @@
 namespace troop {
 namespace {
 
-// Invariant: an environment whose start failed is down, and its failure is kept until it has been
-// told: by the batch of that start, or where the start followed an episode's end, whose result must
-// not be lost, by the next step's. That step starts it again.
+// Invariant: an environment whose start failed is `down` until its failure has been reported. The
+// failure is reported by the batch of that start or, if the start followed the end of an episode
+// (whose result must not be lost), by the next step, which also restarts the environment.
 class LoopVectorEnv final : public NativeVectorEnv {
  public:
   LoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs, EpisodeSeeder seeder)
@@ -23,7 +25,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     std::uint64_t seed = 0;
     std::int64_t step = 0;
     bool down = false;
-    std::string why;  // down: of the start that failed
+    std::string why;  // cause of the failed start, if down
   };
 
   void Start(int index, std::uint64_t seed) override {
@@ -31,6 +33,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     if (episodes_[index].down && !stepping_) Tell(index, episodes_[index].why);
   }
 
+  // Starts an episode without reporting a failure; the observation of a failed start is 0.
   void StartOne(int index, std::uint64_t seed) {
     Episode& episode = episodes_[index];
     episode = {.seed = seed};
@@ -41,6 +44,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     std::ranges::fill(ObservationRow(index), std::byte{0});
   }
 
+  // Reports a fault of the current step or start.
   void Tell(int index, std::string what) {
     Fail({.index = index,
           .seed = episodes_[index].seed,
@@ -50,6 +54,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
 
   void StepAll(const std::byte* action) override {
     stepping_ = true;
+    // StepMany cannot skip environments that are down.
     if (std::ranges::none_of(episodes_, &Episode::down) && StepAtOnce(action)) {
       stepping_ = false;
       return;
@@ -59,6 +64,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     stepping_ = false;
   }
 
+  // Steps all environments in one call; false if they do not support it, then nothing has happened.
   bool StepAtOnce(const std::byte* action) {
     using Many = Environment::Many;
     const Many all = envs_[0]->StepMany(envs_, {.action = action,
@@ -78,6 +84,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     return true;
   }
 
+  // Reports the fault of a step and starts the next episode.
   void TakeFault(int i) {
     Tell(i, std::string(envs_[i]->fault()));
     StartOne(i, NextSeed(i));
@@ -104,14 +111,14 @@ class LoopVectorEnv final : public NativeVectorEnv {
 
   std::vector<std::unique_ptr<Environment>> envs_;
   std::vector<Episode> episodes_;
-  bool stepping_ = false;
+  bool stepping_ = false;  // Start is called from StepAll
 };
 
 }  // namespace
 
 std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
                                              EpisodeSeeder seeder) {
-  TROOP_CHECK(!envs.empty(), "a vector of no environments");
+  TROOP_CHECK(!envs.empty(), "a vector needs at least one environment");
   return std::make_unique<LoopVectorEnv>(std::move(envs), std::move(seeder));
 }
 

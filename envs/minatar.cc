@@ -1,3 +1,5 @@
+// Common parts of the MinAtar games: sticky actions, spec and pictures.
+
 #include "envs/minatar.h"
 
 #include <fmt/format.h>

@@ -9,11 +9,11 @@
 #include "envs/minatar.h"
 #include "envs/native_vector_env.h"
 
-// The environments around a game of minatar.h: single, and a vector. Included by the games' own
-// files and by tests.
+// Environments for a game of minatar.h: single and vector. Included by the games' source files and
+// by tests.
 namespace troop {
 
-// An agent's action as the full set knows it.
+// Maps an agent's action to the full action set.
 template <class Game>
 std::int32_t FullAction(minatar::ActionSet set, std::int32_t action) {
   return set == minatar::ActionSet::kFull ? action : Game::kActions[std::size_t(action)];
@@ -24,6 +24,7 @@ EnvSpec MinAtarSpec(minatar::ActionSet set, std::int64_t max_episode_steps) {
   return minatar::Spec(Game::kName, Game::kChannels, Game::kActions, set, max_episode_steps);
 }
 
+// A single game; the slow reference that the vector must match.
 template <class Game>
 class MinAtarEnv final : public Environment {
  public:
@@ -79,7 +80,7 @@ class MinAtarEnv final : public Environment {
   bool playing_ = false;
 };
 
-// Keeps each observation in its row; a game with Update changes only the cells that its step
+// N games; observations stay in their rows. A game with Update writes only the cells that its step
 // changed.
 template <class Game>
 class MinAtarVectorEnv final : public NativeVectorEnv {
@@ -128,7 +129,7 @@ class MinAtarVectorEnv final : public NativeVectorEnv {
     }
   }
 
-  // One step of the game, and its observation.
+  // Plays one step of a game and writes its observation.
   static minatar::Outcome Play(Episode* episode, std::int32_t action, std::uint8_t* cells) {
     typename Game::State& state = episode->state;
     const auto luck = Game::Draw(state, action, episode->chance.rng());

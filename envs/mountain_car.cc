@@ -1,3 +1,5 @@
+// MountainCar with Gymnasium's constants and order of operations.
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +10,7 @@
 namespace troop {
 namespace {
 
+// Gymnasium's constants; positions and velocities per step, without units.
 constexpr double kPositionMin = -1.2, kPositionMax = 0.6, kSpeedMax = 0.07, kGoal = 0.5;
 constexpr double kForce = 0.001, kGravity = 0.0025;
 

@@ -1,3 +1,5 @@
+// Base class of native vectors: the order of calls, resets and faults.
+
 #include "envs/native_vector_env.h"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace troop {
 namespace {
 
-// [size, ...element], with room behind it.
+// Allocates a multiple of kRowMultiple rows and returns the first `size`: [size, ...element].
 Tensor PaddedRows(const TensorSpec& element, int size) {
   constexpr int kMultiple = NativeVectorEnv::kRowMultiple;
   const std::int64_t padded = (size + kMultiple - 1) / kMultiple * kMultiple;
@@ -37,7 +39,8 @@ NativeVectorEnv::NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder)
 }
 
 void NativeVectorEnv::SubmitReset() {
-  TROOP_CHECK(!pending_, "the step before was not polled");
+  TROOP_CHECK(!pending_, "the previous step was not polled");
+  // A batch of a reset has only observations.
   for (const Tensor& tensor : {reward_, terminated_, truncated_}) {
     std::ranges::fill(tensor.bytes(), std::byte{0});
   }
@@ -47,7 +50,7 @@ void NativeVectorEnv::SubmitReset() {
 }
 
 void NativeVectorEnv::Submit(ConstTensor action) {
-  TROOP_CHECK(started_ && !pending_, "Submit comes after a polled SubmitReset or Submit");
+  TROOP_CHECK(started_ && !pending_, "Submit must come after a polled SubmitReset or Submit");
   const TensorSpec one = spec_.action.tensor();
   const TensorSpec want{one.dtype, one.shape.Prepend(size_)};
   TROOP_CHECK(action.spec() == want, "{}: actions are {}, not {}", spec_.id, want.ToString(),
@@ -64,7 +67,8 @@ const StepBatch* NativeVectorEnv::Poll() {
 }
 
 void NativeVectorEnv::SubmitRestart(std::span<const int> indices) {
-  TROOP_CHECK(started_ && !pending_, "SubmitRestart comes after a polled SubmitReset or Submit");
+  TROOP_CHECK(started_ && !pending_,
+              "SubmitRestart must come after a polled SubmitReset or Submit");
   ForgetFaults();
   for (const int index : indices) {
     TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
@@ -80,6 +84,7 @@ void NativeVectorEnv::EndEpisode(int index) {
 }
 
 void NativeVectorEnv::Fail(EnvFault fault) {
+  // The row is 0 except for its observation, which is the restarted episode's.
   const auto row = std::size_t(fault.index);
   fault_.data<std::uint8_t>()[row] = 1;
   reward_.data<float>()[row] = 0;

@@ -6,11 +6,10 @@
 
 namespace troop {
 
-// What all native vector environments share: the batch they write into, and the order of events.
-// A derived class starts and steps; the base hands the batch out. Invariants: between two steps,
-// row i of `observation_` is the current observation of environment i; behind the last row of each
-// tensor lie rows that nobody sees, up to a multiple of kRowMultiple, so that batched code may
-// write whole vectors.
+// Base of all native vector environments: the batch that they write to, and the order of events.
+// The derived class starts and steps environments; the base returns the batch. Invariants: between
+// two steps, row i of `observation_` is the current observation of environment i. Each tensor is
+// padded to a multiple of kRowMultiple rows, so that batched code may write whole vectors.
 class NativeVectorEnv : public VectorEnv {
  public:
   static constexpr int kRowMultiple = 8;
@@ -27,14 +26,15 @@ class NativeVectorEnv : public VectorEnv {
 
   // Starts the episode of environment `index` and writes its first observation.
   virtual void Start(int index, std::uint64_t seed) = 0;
-  // Steps all: writes observation_, reward_, terminated_, truncated_, and for each environment
-  // whose episode ended calls EndEpisode, in order of the index.
+  // Steps all environments: writes observation_, reward_, terminated_ and truncated_, and calls
+  // EndEpisode for each environment whose episode ended, in order of the index.
   virtual void StepAll(const std::byte* action) = 0;
 
-  // Keeps the last observation of an ended episode, then starts the next.
+  // Copies the last observation of an ended episode to final_observation_, then starts the next
+  // episode.
   void EndEpisode(int index);
-  // Its step or start failed: the row has a fault and counts for nothing. Called once a row, in
-  // order of the index within one Submit….
+  // Records that a step or start failed: the row has a fault and its step is discarded. Called at
+  // most once per row, in order of the index, between two Submit calls.
   void Fail(EnvFault fault);
   std::uint64_t NextSeed(int index) { return seeder_(index); }
   std::span<std::byte> ObservationRow(int index) const;
@@ -51,16 +51,16 @@ class NativeVectorEnv : public VectorEnv {
   std::vector<EnvFault> faults_;
   EpisodeSeeder seeder_;
   StepBatch batch_;
-  bool started_ = false, pending_ = false;
+  bool started_ = false, pending_ = false;  // a reset was submitted; a batch waits for Poll
 };
 
-// Batched code; same bytes as a loop over the environment of the same id. REQUIRES: options as
+// Vector with SIMD code; the same bytes as a loop over the single environment. REQUIRES: options as
 // MakeEnvironment resolves them, without -1.
 std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps, int size,
                                                  EpisodeSeeder seeder);
 
-// A loop over any environments. One that fails is started anew with the next seed; where that fails
-// as well, at the next step. REQUIRES: at least one; all of equal spec.
+// Loop over single environments of any kind. One that fails is restarted with the next seed; if
+// that fails too, it is restarted at the next step. REQUIRES: at least one; all have the same spec.
 std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
                                              EpisodeSeeder seeder);
 

@@ -1,3 +1,5 @@
+// Pendulum with Gymnasium's constants, order of operations and mix of f32 and f64.
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -10,11 +12,13 @@ namespace troop {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
+// Gymnasium's constants, in SI units; the torque limit in N m.
 constexpr double kSpeedMax = 8, kGravity = 10, kMass = 1, kLength = 1;
 constexpr double kStep = 0.05;  // s
 constexpr float kTorqueMax = 2;
 
-// Into [-pi, pi): the remainder has the sign of the divisor.
+// Wraps an angle into [-pi, pi). numpy's remainder has the sign of the divisor, fmod that of the
+// dividend.
 double Normalize(double angle) {
   double turned = std::fmod(angle + kPi, 2 * kPi);
   if (turned < 0) turned += 2 * kPi;
@@ -45,7 +49,8 @@ StepResult Pendulum::Step(std::span<const std::byte> action, std::span<std::byte
   torque_ = std::clamp(torque_, -kTorqueMax, kTorqueMax);
   auto& [angle, velocity] = state_;
   const double off = Normalize(angle);
-  // Gymnasium's action is an f32, and so are its products with constants.
+  // Gymnasium's action is an f32, and therefore so are its products with constants.
+  // The cost uses the state before the step.
   const double cost = off * off + 0.1 * (velocity * velocity) + 0.001f * (torque_ * torque_);
   const double pull = 3 * kGravity / (2 * kLength) * std::sin(angle);
   const float push = float(3.0 / (kMass * kLength * kLength)) * torque_;

@@ -1,3 +1,5 @@
+// Environments of plug-ins: loading, version and option checks, and calls through the C interface.
+
 #include "envs/plugin_environment.h"
 
 #include <dlfcn.h>
@@ -21,10 +23,11 @@ namespace {
 
 static_assert(TROOP_ENV_ABI_MAJOR == kAbiVersion);
 
+// Limits for data from the library: a faulty one must not exhaust memory or flood the log.
 constexpr std::size_t kIdsMax = 1000, kIdBytesMax = 200, kMessageBytesMax = 1000;
 constexpr std::int32_t kPictureSideMax = 4096;
 
-// What the library says of itself, on one line and not longer than a line should be.
+// Text from the library as one printable line of bounded length.
 std::string OneLine(const char* text) {
   if (text == nullptr) return {};
   return PrintableLine({text, strnlen(text, kMessageBytesMax)}, kMessageBytesMax);
@@ -38,7 +41,7 @@ std::vector<std::string> IdsOf(const TroopEnvApi* api) {
   return ids;
 }
 
-// As the library takes them; refers to `options`.
+// Converts options to the C interface. The result points into `options`.
 std::vector<TroopEnvOption> OptionsFor(const std::vector<EnvOption>& options) {
   std::vector<TroopEnvOption> out;
   for (const EnvOption& option : options) {
@@ -67,14 +70,15 @@ struct Destroy {
 };
 using Handle = std::unique_ptr<TroopEnv, Destroy>;
 
-// Why the last call with this handle failed.
+// Reason of the last failed call with this handle.
 std::string LastError(const TroopEnvApi* api, TroopEnv* env) {
   const std::string said =
       api->last_error == nullptr ? std::string() : OneLine(api->last_error(env));
-  return said.empty() ? "the plug-in gives no reason" : said;
+  return said.empty() ? "no reason given" : said;
 }
 
-// Numbers are handed to the library where their type may lie: what the host has may be unaligned.
+// Copies actions and observations through aligned buffers if the caller's are not aligned for their
+// type.
 class PluginEnvironment final : public Environment {
  public:
   PluginEnvironment(const TroopEnvApi* api, Handle handle, EnvSpec spec)
@@ -93,24 +97,24 @@ class PluginEnvironment final : public Environment {
   Picture Render() const override;
 
  private:
-  // Calls `call` with room for one observation.
+  // Calls `call` with an aligned buffer for one observation.
   template <class Call>
   std::int32_t Into(std::span<std::byte> observation, const Call& call);
   void Fail(std::string_view what, std::int32_t code);
   void CheckActions(std::span<const std::byte> actions) const;
 
-  // What StepMany touches of each environment, together.
+  // Members that StepMany touches are adjacent, to share cache lines.
   const Handle handle_;
   std::int64_t steps_ = 0;
-  bool under_way_ = false;
+  bool under_way_ = false;  // an episode has begun and not ended
 
   const TroopEnvApi* const api_;
   const EnvSpec spec_;
   const std::size_t alignment_;
   const Tensor action_;
-  Tensor unaligned_;  // made when it is needed first
+  Tensor unaligned_;  // allocated on first use
   std::string fault_;
-  std::vector<TroopEnv*> handles_;  // of all that StepMany steps
+  std::vector<TroopEnv*> handles_;  // arguments of step_many, reused
   std::vector<std::int32_t> results_;
 };
 
@@ -123,6 +127,7 @@ std::int32_t PluginEnvironment::Into(std::span<std::byte> observation, const Cal
     return call(observation.data());
   }
   if (unaligned_.spec() != spec_.observation) {
+    // Only callers with unaligned rows need the buffer.
     unaligned_ = Tensor(spec_.observation.dtype, spec_.observation.shape);
   }
   const std::int32_t code = call(unaligned_.bytes().data());
@@ -136,6 +141,7 @@ void PluginEnvironment::Fail(std::string_view what, std::int32_t code) {
 }
 
 void PluginEnvironment::Reset(std::uint64_t seed, std::span<std::byte> observation) {
+  // A reset is also the way to recover from a fault.
   fault_.clear();
   steps_ = 0;
   under_way_ = true;
@@ -161,21 +167,23 @@ StepResult PluginEnvironment::Step(std::span<const std::byte> action,
     Fail("step", code);
     return {};
   }
+  // The host enforces max_episode_steps, so that plug-ins need not count.
   const bool clock = ++steps_ == spec_.max_episode_steps;
   under_way_ = terminated == 0 && truncated == 0 && !clock;
   return {.reward = reward, .terminated = terminated != 0, .truncated = truncated != 0 || clock};
 }
 
-// Later members are there where the library's table is long enough.
+// Members that later minor versions added exist only if the library's table is long enough.
 bool HasStepMany(const TroopEnvApi* api) {
   return api->struct_size >= offsetof(TroopEnvApi, step_many) + sizeof(api->step_many) &&
          api->step_many != nullptr;
 }
 
-// All at once, since a loop with a message in it is slow.
+// Checks all actions with one comparison at the end, since a check with a message per action is
+// slow.
 void PluginEnvironment::CheckActions(std::span<const std::byte> actions) const {
   const auto limit = std::uint32_t(spec_.action.count);
-  std::uint32_t largest = 0;  // a negative one is larger than all others
+  std::uint32_t largest = 0;  // negative actions are the largest as unsigned
   for (std::size_t at = 0; at < actions.size(); at += sizeof(limit)) {
     std::uint32_t action = 0;
     std::memcpy(&action, actions.data() + at, sizeof(action));
@@ -195,6 +203,7 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
   }
   const std::size_t count = envs.size();
   if (spec_.action.discrete()) CheckActions({rows.action, count * sizeof(std::int32_t)});
+  // REQUIRES of Environment::StepMany: all are of this class.
   const auto own = [&](std::size_t i) -> PluginEnvironment& {
     return static_cast<PluginEnvironment&>(*envs[i]);
   };
@@ -204,6 +213,7 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
     TROOP_CHECK(own(i).under_way_, "{}: no episode is under way: Reset", spec_.id);
     handles_[i] = own(i).handle_.get();
   }
+  // The C interface promises outputs that are 0 before the call.
   std::memset(rows.reward, 0, count * sizeof(float));
   std::memset(rows.terminated, 0, count);
   std::memset(rows.truncated, 0, count);
@@ -238,25 +248,26 @@ Environment::Picture PluginEnvironment::Render() const {
 Status CheckLimit(std::string_view id, std::int64_t max_episode_steps) {
   if (max_episode_steps >= -1) return Status::Ok();
   return InvalidArgument(
-      "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for the environment's own",
+      "{}: max_episode_steps is {}; give >= 1, 0 for no limit or -1 for the environment's default",
       id, max_episode_steps);
 }
 
 Result<const TroopEnvApi*> LoadApi(const std::string& path) {
-  // dlopen looks for a bare name in the system's folders.
+  // dlopen would search the system's folders for a name without a slash.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
-    return NotFound("plug-in {}: there is no file {}; give the path of a shared library", path,
+    return NotFound("plug-in {}: no such file: {}; give the path of a shared library", path,
                     std::filesystem::absolute(file, error).lexically_normal().string());
   }
+  // Never closed after success: handles and the table point into the library.
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return InvalidArgument("plug-in {}: {}", path, OneLine(dlerror()));
   const auto entry = reinterpret_cast<decltype(&troop_env_api)>(dlsym(library, "troop_env_api"));
   if (entry == nullptr) {
     dlclose(library);
     return InvalidArgument(
-        "plug-in {}: it does not export troop_env_api; build it with troop_env.h or "
+        "plug-in {}: does not export troop_env_api; build it with troop_env.h or "
         "TROOP_ENVIRONMENT (docs/guide/environments.md)",
         path);
   }
@@ -269,22 +280,21 @@ Result<const TroopEnvApi*> LoadApi(const std::string& path) {
 
 Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
   if (api == nullptr) {
-    return InvalidArgument("plug-in {}: it does not speak version {} of the interface; rebuild it",
+    return InvalidArgument("plug-in {}: does not support version {} of the interface; rebuild it",
                            name, TROOP_ENV_ABI_MAJOR);
   }
   if (api->abi_major != TROOP_ENV_ABI_MAJOR) {
     const bool older = api->abi_major < TROOP_ENV_ABI_MAJOR;
     return InvalidArgument(
-        "plug-in {}: it is too {}: it speaks version {}.{} of the interface, this program {}.{}; "
-        "{}",
-        name, older ? "old" : "new", api->abi_major, api->abi_minor, TROOP_ENV_ABI_MAJOR,
+        "plug-in {}: too {}: it has version {}.{} of the interface, this program {}.{}; {}", name,
+        older ? "old" : "new", api->abi_major, api->abi_minor, TROOP_ENV_ABI_MAJOR,
         TROOP_ENV_ABI_MINOR,
         older ? "rebuild it with this troop_env.h" : "use a newer Troop, or an older troop_env.h");
   }
-  // The table of version 1.0; later members are looked at by their own size.
+  // Size of the table in version 1.0; later members are checked by their own offset.
   constexpr std::size_t kFirstSize = offsetof(TroopEnvApi, step_many);
   if (api->struct_size < kFirstSize) {
-    return InvalidArgument("plug-in {}: its table has {} bytes, not at least {}", name,
+    return InvalidArgument("plug-in {}: its table has {} bytes, must have at least {}", name,
                            api->struct_size, kFirstSize);
   }
   if (api->ids == nullptr || api->create == nullptr || api->destroy == nullptr ||
@@ -292,13 +302,14 @@ Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
     return InvalidArgument(
         "plug-in {}: its table lacks one of ids, create, destroy, spec, reset and step", name);
   }
-  if (IdsOf(api).empty()) return InvalidArgument("plug-in {}: it names no environment", name);
+  if (IdsOf(api).empty()) return InvalidArgument("plug-in {}: its list of ids is empty", name);
   return Status::Ok();
 }
 
 namespace {
 
-// A library that takes any option would ignore a mistyped one.
+// Checks that the environment rejects an unknown option: one that accepts everything would silently
+// ignore a mistyped option.
 Status CheckOptionsAreRead(const TroopEnvApi* api, const std::string& name, std::string_view id,
                            std::vector<TroopEnvOption> options) {
   if (options.empty()) return Status::Ok();
@@ -309,8 +320,8 @@ Status CheckOptionsAreRead(const TroopEnvApi* api, const std::string& name, std:
                       Destroy{api});
   if (handle == nullptr) return Status::Ok();
   return InvalidArgument(
-      "plug-in {}: {}: it accepts options that it does not read, so env.options may be ignored; "
-      "leave them out, or let its `create` refuse unknown ones (troop_env.h)",
+      "plug-in {}: {}: accepts unknown options, so env.options may have no effect; remove them, or "
+      "make its `create` reject unknown options (troop_env.h)",
       name, id);
 }
 
@@ -322,10 +333,11 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
                                                            const EnvOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckPluginApi(api, name));
   TROOP_RETURN_IF_ERROR(CheckLimit(id, options.max_episode_steps));
+  // Check the id first for a better error than the library's.
   const std::vector<std::string> ids = IdsOf(api);
   if (std::ranges::find(ids, id) == ids.end()) {
     const std::string nearest = Nearest(id, ids);
-    return NotFound("plug-in {}: it has no environment \"{}\"{} It has: {}", name, id,
+    return NotFound("plug-in {}: no environment \"{}\"{} Available: {}", name, id,
                     nearest.empty() ? "." : fmt::format("; did you mean \"{}\"?", nearest),
                     fmt::join(ids, ", "));
   }
@@ -335,6 +347,7 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
   Handle handle(
       api->create(std::string(id).c_str(), said.data(), said.size(), error.data(), error.size()),
       Destroy{api});
+  // A library may fill the buffer without the terminating 0.
   error.back() = 0;
   if (handle == nullptr) {
     const std::string reason = OneLine(error.data());

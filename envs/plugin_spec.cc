@@ -1,3 +1,5 @@
+// Validates the spec of a plug-in before anything is allocated for it.
+
 #include "envs/plugin_spec.h"
 
 #include <fmt/format.h>
@@ -30,6 +32,7 @@ Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
                            kObservationRankMax);
   }
   const std::span shape(said.observation_shape, std::size_t(said.observation_rank));
+  // Divide instead of multiplying: the product of the dimensions could overflow.
   std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(dtype));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] < 1) {
@@ -55,6 +58,7 @@ Result<ActionSpec> ContinuousAction(const TroopEnvSpec& said) {
   }
   const auto size = std::size_t(said.action_size);
   for (std::size_t i = 0; i < size; ++i) {
+    // Equal bounds are allowed: such an action is constant.
     const float low = said.action_low[i], high = said.action_high[i];
     if (!std::isfinite(low) || !std::isfinite(high) || low > high) {
       return InvalidArgument("action {} is within [{}, {}]; give finite bounds, low <= high", i,
@@ -84,6 +88,7 @@ Result<EnvSpec> SpecOfPlugin(std::string_view id, const TroopEnvSpec& said) {
   EnvSpec spec{.id = std::string(id)};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ObservationOf(said));
   TROOP_ASSIGN_OR_RETURN(spec.action, ActionOf(said));
+  // 0 means 1 for libraries that leave the field unset.
   spec.observation_scale = said.observation_scale == 0 ? 1 : float(said.observation_scale);
   if (!std::isnormal(spec.observation_scale) || spec.observation_scale < 0) {
     return InvalidArgument("observation_scale is {}; give a number above 0, such as 1/255",

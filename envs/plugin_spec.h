@@ -8,8 +8,8 @@
 
 namespace troop {
 
-// What a plug-in says of an environment, as an EnvSpec. Errors: kInvalidArgument for what is out of
-// the bounds of envs/plugin_environment.h; what was said is looked at before anything is allocated.
+// Converts the spec of a plug-in to an EnvSpec. Errors: kInvalidArgument for values beyond the
+// limits of envs/plugin_environment.h; all values are checked before anything is allocated.
 Result<EnvSpec> SpecOfPlugin(std::string_view id, const TroopEnvSpec& said);
 
 }  // namespace troop

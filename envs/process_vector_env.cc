@@ -1,3 +1,5 @@
+// Vector over worker processes: rounds of steps and resets, restarts with backoff, faults.
+
 #include "envs/process_vector_env.h"
 
 #include <fcntl.h>
@@ -22,9 +24,10 @@
 namespace troop {
 namespace {
 
-constexpr Duration kFarewell = Milliseconds(100);  // for workers that are told to end
+constexpr Duration kFarewell = Milliseconds(100);  // for workers to exit before they are killed
+// Maximum time between two checks of the deadlines.
 constexpr Duration kPollEvery = Milliseconds(100);
-// Seconds. A hundred deaths (env.faults_max) end a run in two minutes.
+// Seconds. With these, a hundred deaths (env.faults_max) end a run within two minutes.
 constexpr double kBackoffFirst = 0.05, kBackoffMax = 1;
 
 Duration Backoff(int failures) {
@@ -54,20 +57,20 @@ class ProcessVectorEnv final : public VectorEnv {
 
  private:
   struct Row {
-    std::uint64_t seed = 0;
-    std::optional<std::uint64_t> next_seed;  // which the worker knows
-    std::int64_t step = 0;                   // that was asked for last, within the episode
-    bool ended = true;                       // wants a seed and a reset
-    bool ended_well = false;                 // in the batch that is being made
+    std::uint64_t seed = 0;                  // of the current episode
+    std::optional<std::uint64_t> next_seed;  // sent to the worker already
+    std::int64_t step = 0;                   // number of the last submitted step in the episode
+    bool ended = true;                       // needs a seed and a reset
+    bool ended_well = false;  // its episode ended without a fault in the current batch
     std::optional<EnvFault> fault;
   };
   struct Worker {
     EnvWorker process;
     int first = 0, rows = 0;
-    bool to_reset = false;  // rows of it have their seeds, and no round for them has begun
-    int deaths = 0;         // since one of its environments ended a whole episode
-    int bad_starts = 0;     // in a row: of the process, or a round of resets with a fault
-    Time not_before{};      // its next start or round of resets
+    bool to_reset = false;  // its rows have seeds, and their round of resets has not begun
+    int deaths = 0;         // since one of its environments completed an episode
+    int bad_starts = 0;     // in a row: failed starts, or rounds of resets with a fault
+    Time not_before{};      // earliest time of its next start or round of resets
   };
 
   Status OpenMemory();
@@ -115,14 +118,15 @@ class ProcessVectorEnv final : public VectorEnv {
   std::shared_ptr<std::byte> memory_;
   std::vector<Row> rows_;
   std::vector<Worker> workers_;
-  WorkerProcess spare_;  // none before the first death
+  WorkerProcess spare_;  // empty before the first death
   Tensor final_observation_, reward_, terminated_, truncated_, fault_;
   StepBatch batch_;
   std::vector<EnvFault> faults_;
-  bool started_ = false, pending_ = false;
+  bool started_ = false, pending_ = false;  // a reset was submitted; a batch is due
 };
 
 ProcessVectorEnv::~ProcessVectorEnv() {
+  // Close all sockets first, so that all processes exit at the same time.
   for (Worker& worker : workers_) worker.process.Hang();
   spare_.Hang();
   const Time end = clock_.Now() + kFarewell;
@@ -138,8 +142,10 @@ Status ProcessVectorEnv::Open() {
   TROOP_ASSIGN_OR_RETURN(program_,
                          IsPythonEnvironment(id_) ? PythonWorker(options_.python) : TroopWorker());
   memfd_ = memfd_create("troop-env", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (memfd_ < 0) return ResourceExhausted("{}: no shared memory: {}", id_, strerror(errno));
+  if (memfd_ < 0)
+    return ResourceExhausted("{}: cannot create shared memory: {}", id_, strerror(errno));
   if (!options_.wait) epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  // Never more workers than environments; the first workers get the remaining rows.
   const int count = std::clamp(options_.processes, 1, size());
   for (int k = 0, first = 0; k < count; ++k) {
     const int rows = size() / count + (k < size() % count ? 1 : 0);
@@ -162,7 +168,7 @@ Status ProcessVectorEnv::Open() {
   return AwaitAll(EnvWorker::Event::kReady);
 }
 
-// Until every worker has come that far.
+// Blocks until every worker has reported the event; used for the first start only.
 Status ProcessVectorEnv::AwaitAll(EnvWorker::Event wanted) {
   for (std::size_t left = workers_.size(); left > 0;) {
     const std::size_t before = left;
@@ -173,9 +179,8 @@ Status ProcessVectorEnv::AwaitAll(EnvWorker::Event wanted) {
       const EnvWorker::Death& death = worker.process.death();
       TROOP_RETURN_IF_ERROR(death.final);
       return Unavailable(
-          "{}: its process {} while it started; what it said is above, or in the "
-          "role's log",
-          id_, death.what);
+          "{}: its process {} during its start; its output is above, or in the role's log", id_,
+          death.what);
     }
     if (left < before) continue;
     if (options_.while_starting) TROOP_RETURN_IF_ERROR(options_.while_starting(clock_.Now()));
@@ -188,16 +193,19 @@ Status ProcessVectorEnv::OpenMemory() {
   TROOP_ASSIGN_OR_RETURN(plan_, worker::PlanMemory(spec_, size(), int(workers_.size())));
   const std::size_t bytes = plan_.all.total;
   void* mapped = MAP_FAILED;
-  // Sealed: a worker that cut it would take the pages from under us.
+  // Sealed: if a worker truncated the file, an access here would raise SIGBUS.
   if (ftruncate(memfd_, off_t(bytes)) == 0 &&
       fcntl(memfd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_, 0);
   }
   if (mapped == MAP_FAILED) {
-    return ResourceExhausted("{}: no shared memory of {} bytes: {}", id_, bytes, strerror(errno));
+    return ResourceExhausted("{}: cannot allocate {} bytes of shared memory: {}", id_, bytes,
+                             strerror(errno));
   }
   memory_ = std::shared_ptr<std::byte>(static_cast<std::byte*>(mapped),
                                        [bytes](std::byte* at) { munmap(at, bytes); });
+  // Observations are views of the shared memory; the other tensors are copies, since workers may
+  // change the memory at any time.
   const TensorSpec rows{spec_.observation.dtype, spec_.observation.shape.Prepend(size())};
   const Tensor observation =
       Tensor::View(memory_, {memory_.get() + plan_.all.observation, rows.bytes()}, rows);
@@ -216,7 +224,7 @@ Status ProcessVectorEnv::OpenMemory() {
 }
 
 void ProcessVectorEnv::SubmitReset() {
-  TROOP_CHECK(!pending_, "the step before was not polled");
+  TROOP_CHECK(!pending_, "the previous step was not polled");
   for (const Tensor& tensor : {reward_, terminated_, truncated_, fault_}) {
     std::ranges::fill(tensor.bytes(), std::byte{0});
   }
@@ -226,7 +234,7 @@ void ProcessVectorEnv::SubmitReset() {
 }
 
 void ProcessVectorEnv::Submit(ConstTensor action) {
-  TROOP_CHECK(started_ && !pending_, "Submit comes after a polled SubmitReset or Submit");
+  TROOP_CHECK(started_ && !pending_, "Submit must come after a polled SubmitReset or Submit");
   const TensorSpec one = spec_.action.tensor();
   const TensorSpec want{one.dtype, one.shape.Prepend(size())};
   TROOP_CHECK(action.spec() == want, "{}: actions are {}, not {}", id_, want.ToString(),
@@ -237,6 +245,7 @@ void ProcessVectorEnv::Submit(ConstTensor action) {
   std::ranges::fill(fault_.bytes(), std::byte{0});
   faults_.clear();
   for (Row& row : rows_) {
+    // Faults report this number, also if the worker dies during the step.
     ++row.step;
     row.ended_well = false;
   }
@@ -245,7 +254,8 @@ void ProcessVectorEnv::Submit(ConstTensor action) {
 }
 
 void ProcessVectorEnv::SubmitRestart(std::span<const int> indices) {
-  TROOP_CHECK(started_ && !pending_, "SubmitRestart comes after a polled SubmitReset or Submit");
+  TROOP_CHECK(started_ && !pending_,
+              "SubmitRestart must come after a polled SubmitReset or Submit");
   pending_ = true;
   std::ranges::fill(fault_.bytes(), std::byte{0});
   faults_.clear();
@@ -257,6 +267,8 @@ void ProcessVectorEnv::SubmitRestart(std::span<const int> indices) {
 }
 
 const StepBatch* ProcessVectorEnv::Poll() {
+  // A batch is complete when no worker is busy and every ended row has its next episode. Seeds are
+  // requested only when all workers have settled, so that their order is that of the index.
   while (pending_ && status_.ok()) {
     const Time now = clock_.Now();
     if (Settled()) {
@@ -276,7 +288,7 @@ bool ProcessVectorEnv::Settled() const {
                               [](const Worker& w) { return w.process.busy() || w.to_reset; });
 }
 
-// Where no worker is at work, so that its Poll would not wait: till the first may start again.
+// With Options::wait, Poll of a busy worker blocks. If none is busy, sleep until the first restart.
 void ProcessVectorEnv::Pause(Time now) const {
   Duration pause = kPollEvery;
   for (const Worker& worker : workers_) {
@@ -286,6 +298,7 @@ void ProcessVectorEnv::Pause(Time now) const {
   if (pause > Duration{}) std::this_thread::sleep_for(pause);
 }
 
+// Marks the ended rows for a round of resets and gives them their seeds.
 void ProcessVectorEnv::AskSeeds() {
   for (Worker& worker : workers_) {
     for (int i = worker.first; i < worker.first + worker.rows; ++i) {
@@ -300,13 +313,14 @@ void ProcessVectorEnv::AskSeeds() {
   }
 }
 
-// Asked for once: an episode that could not begin has its seed from before.
+// Requests the seed once: an episode whose start failed keeps its seed.
 void ProcessVectorEnv::SeedNext(int index) {
   const auto at = std::size_t(index);
   if (!rows_[at].next_seed) rows_[at].next_seed = seeder_(index);
   At<std::uint64_t>(plan_.all.seed)[at] = *rows_[at].next_seed;
 }
 
+// One step of a worker's life: restart, event, pending round of resets.
 void ProcessVectorEnv::Advance(Worker* worker, Time now) {
   if (worker->process.down() && now >= worker->not_before) BeginStart(worker, now);
   switch (worker->process.Poll(now)) {
@@ -339,27 +353,28 @@ void ProcessVectorEnv::BeginStart(Worker* worker, Time now) {
   epoll_ctl(epoll_, EPOLL_CTL_ADD, worker->process.socket(), &event);
 }
 
-// A start of Python is its imports. They are made ahead, beside the steps, once a process has died
-// and another has taken its place: most environments never die, and pay for no second process.
+// Starts a spare worker. Most of a Python start is imports; the spare loads them while steps go on.
+// Only after a death was survived: most environments never die and need no second process.
 void ProcessVectorEnv::KeepSpare() {
   if (!IsPythonEnvironment(id_) || spare_.process() > 0) return;
   Result<WorkerProcess> spare = WorkerProcess::Start(program_, memfd_);
-  if (!spare.ok()) return;  // the next start takes its time, and tells if it can't be, either
+  if (!spare.ok()) return;  // the next start will report the error
   spare_ = std::move(spare).value();
   EnvOptions modules = options_;
-  modules.options.clear();  // which take no part in imports, and may be long
+  modules.options.clear();  // imports do not depend on them, and they may be long
   const std::string request = worker::WorkerRequest(id_, modules, 0);
   if (request.size() >= worker::kPartBytes) return;
   (void)send(spare_.socket(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
+  // A restarted worker must have the same code and spec as the first one.
   const EnvSpec& spec = *worker->process.spec();
   if (status_ = CheckSameCode(id_, spec.code, spec_.code); !status_.ok()) return;
   if (spec != spec_) {
     status_ = FailedPrecondition(
-        "{}: its processes don't agree on what it looks like ({} and {}); each start must give "
-        "the same shapes and actions",
+        "{}: its processes report different specs ({} and {}); each start must give the same "
+        "observations and actions",
         id_, spec_.observation.ToString(), spec.observation.ToString());
     return;
   }
@@ -368,6 +383,7 @@ void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
 }
 
 void ProcessVectorEnv::TakeSteps(Worker* worker, Time now) {
+  // Reads the results of a round of steps from shared memory.
   std::string bad;
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
     const auto at = std::size_t(i);
@@ -382,13 +398,15 @@ void ProcessVectorEnv::TakeSteps(Worker* worker, Time now) {
     truncated_.as<std::uint8_t>()[at] = (flags & worker::kTruncated) != 0 ? 1 : 0;
     row.ended = (flags & (worker::kTerminated | worker::kTruncated)) != 0;
     if (!row.ended) continue;
+    // A completed episode resets the backoff.
     worker->deaths = 0;
     TakeEnd(i, flags, &bad);
   }
   if (!bad.empty()) PutOff(worker, now, bad);
 }
 
-// An episode that ended well; the next may have begun, or have failed to.
+// Handles an episode that ended without a fault. The next one may have begun in the same round; if
+// its start failed, `bad` gets the reason.
 void ProcessVectorEnv::TakeEnd(int index, std::uint8_t flags, std::string* bad) {
   Row& row = rows_[std::size_t(index)];
   const bool begun = (flags & worker::kBegun) != 0;
@@ -425,13 +443,13 @@ void ProcessVectorEnv::TakeResets(Worker* worker, Time now) {
   if (worker->deaths > 0) KeepSpare();
 }
 
-// A round in which an episode could not begin.
+// Delays the next round of resets after one in which an episode could not begin.
 void ProcessVectorEnv::PutOff(Worker* worker, Time now, const std::string& why) {
   worker->not_before = now + Backoff(worker->bad_starts + 1);
   CountBadStart(worker, why);
 }
 
-// All its environments lost their episodes.
+// Handles the death of a worker: every environment of it loses its episode.
 void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
   const EnvWorker::Death& death = worker->process.death();
   if (!death.final.ok()) {
@@ -443,7 +461,7 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
     Row& row = rows_[std::size_t(i)];
     if (death.resetting && death.row == i - worker->first && !row.ended && row.next_seed) {
-      // After its last step, in the same round.
+      // The worker died in the reset after the row's last step, in the same round.
       row.seed = *std::exchange(row.next_seed, std::nullopt);
       row.ended = true;
     }
@@ -456,21 +474,22 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
                        death.what));
     }
   }
+  // A death within a step is not a failed start: the next start may succeed.
   if (death.starting || death.resetting) CountBadStart(worker, death.what);
 }
 
 void ProcessVectorEnv::CountBadStart(Worker* worker, const std::string& why) {
   if (++worker->bad_starts < kStartsMax) return;
-  status_ = Cancelled("{}: {} starts in a row failed, the last one: {}", id_, kStartsMax, why);
+  status_ = Cancelled("{}: {} consecutive starts failed; the last: {}", id_, kStartsMax, why);
 }
 
-// The first reason counts: what came after it in this step is its consequence, or the next one's.
-// The end of an episode is not lost where it is the next one's start that failed.
+// Records a fault. The first reason of a step is kept: later ones are consequences. If the row's
+// episode ended normally and only the next start failed, the result is kept and the failure logged.
 void ProcessVectorEnv::Fail(int index, std::int64_t step, std::string what) {
   const auto at = std::size_t(index);
   Row& row = rows_[at];
   if (row.ended_well) {
-    LogWarning("{}: environment {}: the start of an episode (seed {}) failed: {}", id_, index,
+    LogWarning("{}: environment {}: an episode with seed {} failed to start: {}", id_, index,
                row.seed, what);
     row.ended = true;
     return;
@@ -485,7 +504,7 @@ void ProcessVectorEnv::Fail(int index, std::int64_t step, std::string what) {
 
 std::string ProcessVectorEnv::FaultText(int index) const {
   const char* text = At<char>(plan_.all.text + std::size_t(index) * worker::kTextBytes);
-  std::array<char, worker::kTextBytes> copy;  // what is looked at twice may change between
+  std::array<char, worker::kTextBytes> copy;  // the worker may change the text while it is read
   memcpy(copy.data(), text, copy.size());
   const std::string clean =
       PrintableLine({copy.data(), strnlen(copy.data(), copy.size())}, copy.size());
@@ -493,6 +512,7 @@ std::string ProcessVectorEnv::FaultText(int index) const {
 }
 
 const StepBatch* ProcessVectorEnv::Finish() {
+  // The seeds of the next episodes go ahead, so that workers can begin them without a second round.
   for (int i = 0; i < size(); ++i) SeedNext(i);
   for (Row& row : rows_) {
     if (!row.fault) continue;
@@ -516,7 +536,8 @@ Environment::Picture ProcessVectorEnv::Render(int index) const {
   TROOP_CHECK(index >= 0 && index < size(), "environment {} of {}", index, size());
   for (const Worker& worker : workers_) {
     if (index >= worker.first + worker.rows) continue;
-    // The picture changes nothing that a caller sees, but its worker's socket is spoken over.
+    // Logically const: rendering changes no state that a caller sees, but it uses the worker's
+    // socket.
     auto& process = const_cast<EnvWorker&>(worker.process);
     return process.idle() ? process.Render(index - worker.first) : Environment::Picture{};
   }
@@ -541,7 +562,7 @@ bool InProcess(std::string_view id, const EnvOptions& options) {
 Result<std::unique_ptr<VectorEnv>> MakeProcessVectorEnv(std::string_view id,
                                                         const EnvOptions& options, int size,
                                                         EpisodeSeeder seeder) {
-  if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
+  if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);
   auto env = std::make_unique<ProcessVectorEnv>(id, options, size, std::move(seeder));
   TROOP_RETURN_IF_ERROR(env->Open());
   return std::unique_ptr<VectorEnv>(std::move(env));

@@ -1,3 +1,5 @@
+// Table of native environments, checks of EnvOptions, and the factories of all kinds.
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,12 +30,13 @@ using MakeMany = std::unique_ptr<VectorEnv> (*)(const EnvOptions&, int size, Epi
 
 struct Entry {
   std::string_view id;
-  std::int64_t max_episode_steps;  // when the options leave it to the environment
-  double sticky_actions;           // likewise; negative: the environment has none
+  std::int64_t max_episode_steps;  // default, for options with -1
+  double sticky_actions;           // default; negative: the environment has none
   MakeOne make_one;
-  MakeMany make_many;  // nullptr: a loop
+  MakeMany make_many;  // nullptr: a loop over single environments
 };
 
+// Factories for the table.
 template <class Env>
 std::unique_ptr<Environment> MakePlain(const EnvOptions& options) {
   return std::make_unique<Env>(options.max_episode_steps);
@@ -95,32 +98,34 @@ constexpr Entry kEntries[] = {
 Result<const Entry*> Find(std::string_view id) {
   if (IsPythonEnvironment(id)) {
     return InvalidArgument(
-        "{} is Python's, which runs in a process of its own: env.isolation can't be \"none\"", id);
+        "{} is a Python environment and needs a worker process; remove env.isolation = \"none\"",
+        id);
   }
   const auto entry = std::ranges::find(kEntries, id, &Entry::id);
   if (entry != std::end(kEntries)) return &*entry;
+  // Suggest the nearest id, and the prefixes of the other kinds.
   const std::vector<std::string> known = EnvironmentIds();
   const std::string nearest = Nearest(id, known);
   return NotFound(
-      "unknown environment \"{}\"; {}one of Gymnasium's is \"gymnasium:{}\", an Atari game "
+      "unknown environment \"{}\"; {}for Gymnasium use \"gymnasium:{}\", for Atari "
       "\"ALE/Pong-v5\"; built in: {}",
       id, nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest), id,
       fmt::join(known, ", "));
 }
 
-// Checks the options and fills in what they leave to the environment.
+// Checks the options and fills in the environment's defaults.
 Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
-  if (!options.options.empty()) {  // they would go unheard
-    return InvalidArgument("{} is built in and has no options of its own; leave out env.options.{}",
-                           entry.id, options.options[0].name);
+  if (!options.options.empty()) {  // they would be ignored
+    return InvalidArgument("{} is built in and has no options; remove env.options.{}", entry.id,
+                           options.options[0].name);
   }
   if (!options.wrappers.empty()) {
-    return InvalidArgument("{} is no Python environment; leave out env.wrappers", entry.id);
+    return InvalidArgument("{} is not a Python environment; remove env.wrappers", entry.id);
   }
   if (options.max_episode_steps < -1) {
     return InvalidArgument(
-        "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "
-        "the environment's own ({})",
+        "{}: max_episode_steps is {}; give >= 1, 0 for no limit or -1 for the environment's "
+        "default ({})",
         entry.id, options.max_episode_steps, entry.max_episode_steps);
   }
   if (options.max_episode_steps == -1) options.max_episode_steps = entry.max_episode_steps;
@@ -133,28 +138,28 @@ Status CheckOptions(std::string_view id, const EnvOptions& options) {
     if (!std::holds_alternative<EnvOption::Json>(option.value)) continue;
     if (options.plugin.empty() && IsPythonEnvironment(id)) break;
     return InvalidArgument(
-        "{}: env.options.{} is a list or a table, which Python's environments alone take; give a "
+        "{}: env.options.{} is a list or a table, which only Python environments accept; give a "
         "number, a string, true or false",
         id, option.name);
   }
   if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1) &&
       options.sticky_actions != -1) {
     return InvalidArgument(
-        "{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the environment's own",
-        id, options.sticky_actions);
+        "{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the default", id,
+        options.sticky_actions);
   }
   if (options.action_repeat < 1) {
-    return InvalidArgument("{}: action_repeat is {}; give a number >= 1", id,
+    return InvalidArgument("{}: action_repeat is {}, must be at least 1", id,
                            options.action_repeat);
   }
   if (!std::isfinite(options.reward_scale) || options.reward_scale == 0) {
-    return InvalidArgument("{}: reward_scale is {}; give a number other than 0", id,
+    return InvalidArgument("{}: reward_scale is {}, must be finite and not 0", id,
                            options.reward_scale);
   }
   return Status::Ok();
 }
 
-// Without what lies around it.
+// Creates an environment without action repeat.
 Result<std::unique_ptr<Environment>> MakePlain(std::string_view id, const EnvOptions& options) {
   if (!options.plugin.empty()) return LoadPluginEnvironment(options.plugin, id, options);
   TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
@@ -164,19 +169,20 @@ Result<std::unique_ptr<Environment>> MakePlain(std::string_view id, const EnvOpt
 
 Result<std::unique_ptr<VectorEnv>> MakeLoop(std::string_view id, const EnvOptions& options,
                                             int size, EpisodeSeeder seeder) {
+  // Plug-ins may return a different spec each time, so all specs are compared.
   std::vector<std::unique_ptr<Environment>> envs;
   for (int i = 0; i < size; ++i) {
     TROOP_ASSIGN_OR_RETURN(auto env, MakeEnvironment(id, options));
     if (i > 0 && env->spec() != envs[0]->spec()) {
       return InvalidArgument(
-          "{} looks different each time that it is made; environments of a vector are alike", id);
+          "{}: its spec differs between instances; all environments of a vector need the same", id);
     }
     envs.push_back(std::move(env));
   }
   return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
 }
 
-// Without what lies around the vector.
+// Creates a vector without the wrappers: in worker processes, as a loop, or batched.
 Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptions& options,
                                              int size, EpisodeSeeder seeder) {
   if (InProcess(id, options)) {
@@ -192,6 +198,7 @@ Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptio
   return entry->make_many(resolved, size, std::move(seeder));
 }
 
+// True if the environment implements sticky actions itself, so that the wrapper must not.
 bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
   if (!options.plugin.empty()) return false;
   if (IsAtariEnvironment(id)) return true;
@@ -217,6 +224,7 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
   TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
   if (options.action_repeat == 1) return MakePlain(id, options);
   EnvOptions inner = options;
+  // The limit counts agent steps, the inner environment counts repeated ones.
   if (inner.max_episode_steps > 0) inner.max_episode_steps *= options.action_repeat;
   TROOP_ASSIGN_OR_RETURN(auto env, MakePlain(id, inner));
   return MakeRepeatedEnvironment(std::move(env), options.action_repeat);
@@ -224,8 +232,9 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
 
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
-  if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
+  if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);
   TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
+  // Environments without built-in sticky actions get the wrapper, if it is enabled.
   VectorWrappers wrappers{.reward_scale = options.reward_scale};
   if (!HasOwnStickyActions(id, options)) {
     wrappers.sticky_actions = std::max(options.sticky_actions, 0.0);
@@ -239,6 +248,7 @@ namespace {
 
 Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
   if (InProcess(id, options)) {
+    // The environment is only described, never reset.
     const auto no_seed = [](int) { return std::uint64_t{0}; };
     TROOP_ASSIGN_OR_RETURN(const auto env, MakeVectorEnv(id, options, 1, no_seed));
     return env->spec();

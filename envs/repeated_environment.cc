@@ -1,3 +1,5 @@
+// Action repeat around any single environment.
+
 #include "envs/repeated_environment.h"
 
 #include <utility>
@@ -9,6 +11,7 @@ class RepeatedEnvironment final : public Environment {
  public:
   RepeatedEnvironment(std::unique_ptr<Environment> inner, int repeat)
       : inner_(std::move(inner)), repeat_(repeat), spec_(inner_->spec()) {
+    // Rounded up: the last repeated action may be cut short by the limit.
     spec_.max_episode_steps = (spec_.max_episode_steps + repeat - 1) / repeat;
   }
   const EnvSpec& spec() const override { return spec_; }
@@ -16,6 +19,7 @@ class RepeatedEnvironment final : public Environment {
     inner_->Reset(seed, observation);
   }
   StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override {
+    // Intermediate observations are overwritten; only the last one is returned.
     StepResult sum;
     for (int i = 0; i < repeat_; ++i) {
       const StepResult step = inner_->Step(action, observation);

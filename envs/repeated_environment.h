@@ -6,8 +6,9 @@
 
 namespace troop {
 
-// Each action is held for `repeat` steps of `inner`, or until the episode ends: rewards add up, the
-// last observation counts. Limits of steps are those of actions. REQUIRES: repeat >= 1.
+// Wraps `inner` so that each action is repeated for `repeat` steps, or until the episode ends.
+// Rewards are summed and the last observation is returned. Step limits count agent steps, not inner
+// steps. REQUIRES: repeat >= 1.
 std::unique_ptr<Environment> MakeRepeatedEnvironment(std::unique_ptr<Environment> inner,
                                                      int repeat);
 

@@ -1,3 +1,5 @@
+// Rules of Seaquest; the order of events within a step is MinAtar's.
+
 #include "envs/seaquest.h"
 
 #include <cstring>
@@ -16,18 +18,21 @@ constexpr int kSide = Seaquest::kSide;
 bool Together(const Swimmer& a, const Swimmer& b) { return a.x == b.x && a.y == b.y; }
 bool AtPlayer(const State& s, const Swimmer& a) { return a.x == s.x && a.y == s.y; }
 
-// One cell on. False: off the board.
+// Moves one cell forward; false if the object left the board.
 bool Swim(Swimmer* swimmer) {
   swimmer->x = std::int8_t(swimmer->x + (swimmer->to_the_right ? 1 : -1));
   return swimmer->x >= 0 && swimmer->x < kSide;
 }
 
+// A new object at the edge from which it comes.
 Swimmer Enter(const Seaquest::Newcomer& newcomer, std::int8_t move_timer, std::int8_t shot_timer) {
   return {std::int8_t(newcomer.from_the_left ? 0 : kSide - 1), newcomer.row, newcomer.from_the_left,
           move_timer, shot_timer};
 }
 
+// Enemies of one row all swim in the same direction; others are not spawned.
 void SpawnEnemy(State* s, const Seaquest::Newcomer& enemy) {
+  // Enemies with opposite directions in one row would pass through each other.
   const auto in_the_way = [&](const Swimmer& other) {
     return other.y == enemy.row && other.to_the_right != enemy.from_the_left;
   };
@@ -76,7 +81,7 @@ void Act(State* s, std::int32_t action) {
   }
 }
 
-// Removes the first of `others` that is where `swimmer` is.
+// Removes the first of `others` that shares a cell with `swimmer`.
 bool RemoveAt(const Swimmer& swimmer, Swimmers* others) {
   for (int i = 0; i < others->size(); ++i) {
     if (!Together((*others)[i], swimmer)) continue;
@@ -86,7 +91,7 @@ bool RemoveAt(const Swimmer& swimmer, Swimmers* others) {
   return false;
 }
 
-// The newest first, here and below.
+// Moves shots from the newest to the oldest, like all Move functions, so that Remove keeps indices.
 void MoveShots(State* s, Outcome* outcome) {
   for (int i = s->shots.size() - 1; i >= 0; --i) {
     Swimmer& shot = s->shots[i];
@@ -97,6 +102,7 @@ void MoveShots(State* s, Outcome* outcome) {
   }
 }
 
+// Divers board before or after they move, if there is room.
 void MoveDivers(State* s) {
   const auto boards = [s](const Swimmer& diver) {
     return AtPlayer(*s, diver) && s->divers_on_board < Seaquest::kDiversMax;
@@ -117,7 +123,7 @@ void MoveDivers(State* s) {
   }
 }
 
-// Moves one enemy. False: it is off the board, or swam into a shot.
+// Moves one enemy; false if it left the board or swam into a shot.
 bool MoveEnemy(State* s, Swimmer* enemy, Outcome* outcome) {
   outcome->lost |= AtPlayer(*s, *enemy);
   if (enemy->move_timer != 0) {
@@ -135,6 +141,8 @@ bool MoveEnemy(State* s, Swimmer* enemy, Outcome* outcome) {
   return !hit;
 }
 
+// A submarine that leaves the board still fires if its timer has expired; MoveEnemyShots then
+// removes that shot in the same step.
 void MoveSubmarines(State* s, Outcome* outcome) {
   for (int i = s->submarines.size() - 1; i >= 0; --i) {
     Swimmer& enemy = s->submarines[i];
@@ -165,6 +173,7 @@ void MoveFish(State* s, Outcome* outcome) {
   }
 }
 
+// Called at each surfacing.
 void Ramp(State* s) {
   if (!s->ramping) return;
   if (s->spawn_interval <= 1 && s->move_interval <= Seaquest::kLastMoveInterval) return;
@@ -173,7 +182,9 @@ void Ramp(State* s) {
   s->moves_ramp_next = !s->moves_ramp_next;
 }
 
-// What the divers and the air left are worth.
+// Surfaces with at least one diver, and returns the reward for a full load and the remaining
+// oxygen.
+// The reward is proportional to the remaining oxygen, up to 10.
 int Surface(State* s) {
   s->at_surface = true;
   const bool full = s->divers_on_board == Seaquest::kDiversMax;
@@ -184,6 +195,7 @@ int Surface(State* s) {
   return reward;
 }
 
+// Oxygen falls below the surface; surfacing without a diver ends the episode.
 void Breathe(State* s, Outcome* outcome) {
   outcome->lost |= s->oxygen <= 0;
   if (s->y > 0) {
@@ -205,6 +217,7 @@ Seaquest::Luck Seaquest::Draw(const State& state, std::int32_t, Rng* rng) {
   const auto row = [rng] { return std::int8_t(1 + rng->Below(kLowestRow)); };
   Luck luck;
   if (state.spawn_timer == 0) {
+    // Drawn even if the enemy is then discarded.
     luck.enemy = {
         .comes = true, .from_the_left = side(), .submarine = rng->Below(3) == 0, .row = row()};
   }
@@ -215,6 +228,7 @@ Seaquest::Luck Seaquest::Draw(const State& state, std::int32_t, Rng* rng) {
 Seaquest::Change Seaquest::Advance(State* state, std::int32_t action, const Luck& luck) {
   State& s = *state;
   Change change;
+  // Order: spawn, player, shots, divers, submarines, their shots, fish, timers, oxygen.
   Spawn(&s, luck);
   Act(&s, action);
   MoveShots(&s, &change);
@@ -242,6 +256,7 @@ void Seaquest::Write(const State& state, std::uint8_t* cells) {
   };
   std::memset(cells, 0, kSide * kSide * kChannels);
   set(state.y, state.x, kFront);
+  // The submarine turns only by moving, so its back is always on the board.
   set(state.y, state.x + (state.to_the_right ? -1 : 1), kBack);
   for (int i = 0; i < state.oxygen * kSide / kOxygenMax; ++i) set(kGaugeRow, i, kOxygen);
   for (int i = 1; i <= state.divers_on_board; ++i) set(kGaugeRow, kSide - 1 - i, kDiversOnBoard);

@@ -11,13 +11,13 @@
 namespace troop {
 
 // Seaquest, a game of minatar.h. Channels: front and back of the player's submarine, its shots,
-// trail (behind what swims), enemy shots, enemy fish, enemy submarines, oxygen (in row 9, from the
-// left), divers on board (in row 9, to column 8), divers.
+// trail (the cell at the rear of what swims), enemy shots, enemy fish, enemy submarines, oxygen (in
+// row 9, from the left), divers on board (in row 9, up to column 8), divers.
 //
-// Reward 1 per enemy shot, and at the surface with six divers on board up to 10, for the oxygen
-// that is left. The episode ends when an enemy or its shot meets the player, when the oxygen ends,
-// and at the surface without a diver on board. Ramp: at every time at the surface enemies come a
-// step sooner (at last every step), and at every second of these times swim a step faster.
+// Reward 1 per enemy shot down, and at the surface with six divers on board up to 10, by the
+// remaining oxygen. The episode ends when an enemy or its shot touches the player, when the oxygen
+// runs out, and at the surface without a diver on board. Ramp: at each surfacing the spawn interval
+// of enemies shrinks by a step (down to 1), and at every second one their move interval does too.
 struct Seaquest {
   static constexpr std::string_view kName = "Seaquest";
   static constexpr std::array kActions = {minatar::kNone,  minatar::kLeft, minatar::kUp,
@@ -41,15 +41,15 @@ struct Seaquest {
   static constexpr std::int8_t kFirstMoveInterval = 5, kLastMoveInterval = 2;
   static constexpr std::int8_t kShotInterval = 5, kEnemyShotInterval = 10, kDiverMoveInterval = 5;
 
-  // What moves by itself.
+  // An object that moves on its own: a shot, an enemy or a diver.
   struct Swimmer {
     std::int8_t x = 0, y = 0;
     bool to_the_right = false;
     std::int8_t move_timer = 0, shot_timer = 0;
   };
-  // Few of them, oldest first. Invariant: size() <= kMax. More can't be: with the ramp at its end
-  // an enemy comes every second step and is gone after thirty, so that there are fifteen, and of
-  // each one shot, which is gone after ten steps of its eleven.
+  // A short list, oldest first. Invariant: size() <= kMax, which cannot be exceeded: at the end of
+  // the ramp an enemy appears every second step and leaves after thirty, so at most fifteen exist,
+  // each with one shot, which leaves after ten of its eleven steps.
   class Swimmers {
    public:
     static constexpr int kMax = 32;
@@ -74,23 +74,24 @@ struct Seaquest {
     std::int8_t x = 5, y = 0;  // the player; row 0 is the surface
     bool to_the_right = false, at_surface = true;
     std::int16_t oxygen = kOxygenMax;
-    // At the surface one leaves; of six all do, and as in MinAtar one more: then there are -1.
+    // At the surface one diver leaves. Six leave all at once, and then one more as in MinAtar, so
+    // that the count becomes -1.
     std::int8_t divers_on_board = 0;
     std::int8_t shot_timer = 0;
     std::int8_t spawn_interval = kFirstSpawnInterval, spawn_timer = kFirstSpawnInterval;
     std::int8_t diver_timer = kDiverSpawnInterval;
     std::int8_t move_interval = kFirstMoveInterval;
-    bool moves_ramp_next = false;  // at every second ramp
+    bool moves_ramp_next = false;  // toggles: true at every second ramp
     bool ramping = true;
     Swimmers shots, enemy_shots, fish, submarines, divers;
   };
   struct Newcomer {
     bool comes = false, from_the_left = false;
-    bool submarine = false;  // an enemy's kind
+    bool submarine = false;  // kind of an enemy: submarine or fish
     std::int8_t row = 0;     // 1 to 8
   };
   struct Luck {
-    Newcomer enemy;  // stays away where its row has enemies that go the other way
+    Newcomer enemy;  // discarded if its row has enemies in the other direction
     Newcomer diver;
   };
   using Change = minatar::Outcome;

@@ -1,3 +1,5 @@
+// Rules of SpaceInvaders on bitboards: one bit per cell, one word per row.
+
 #include "envs/space_invaders.h"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ bool Has(const Board& board, int row, int column) {
   return ((board[std::size_t(row)] >> column) & 1) != 0;
 }
 
+// Columns that have at least one bit.
 std::uint16_t Columns(const Board& board) {
   std::uint16_t columns = 0;
   for (const std::uint16_t row : board) columns |= row;
@@ -45,9 +48,10 @@ void Act(State* s, std::int32_t action) {
   }
 }
 
-// Sideways, or at an edge down. What was in the lowest row then is above the board, and the game is
-// over.
+// Moves the aliens sideways, or down at an edge. An alien in the lowest row then ends the episode;
+// its row wraps around to the top.
 void MoveAliens(State* s, minatar::Outcome* outcome) {
+  // Fewer aliens move faster.
   s->move_timer = std::int8_t(std::min(s->alien_count, s->move_interval));
   const std::uint16_t columns = Columns(s->aliens);
   if ((columns & (s->to_the_left ? kLeftEdge : kRightEdge)) != 0) {
@@ -63,7 +67,7 @@ void MoveAliens(State* s, minatar::Outcome* outcome) {
   }
 }
 
-// The lowest alien of the column nearest to the cannon; of two equally near, the left one.
+// Fires from the lowest alien of the column nearest to the cannon; a tie goes to the left.
 void Shoot(State* s) {
   const std::uint16_t columns = Columns(s->aliens);
   for (int distance = 0; distance < kSide; ++distance) {
@@ -77,6 +81,7 @@ void Shoot(State* s) {
   }
 }
 
+// Removes aliens and shots that share a cell; returns the number of aliens.
 std::int8_t Hit(State* s) {
   std::int8_t hits = 0;
   for (std::size_t row = 0; row < kSide; ++row) {
@@ -90,13 +95,14 @@ std::int8_t Hit(State* s) {
   return hits;
 }
 
+// Starts the next wave; with the ramp it moves a step faster.
 void NextWave(State* s) {
   if (s->ramping && s->move_interval > SpaceInvaders::kLastMoveInterval) --s->move_interval;
   s->aliens = SpaceInvaders::kWave;
   s->alien_count = SpaceInvaders::State{}.alien_count;
 }
 
-// Changes the cells of one channel where the boards differ.
+// Flips the cells of one channel where the boards differ.
 void Toggle(const Board& before, const Board& after, SpaceInvaders::Channel channel,
             std::uint8_t* cells) {
   if (before == after) return;
@@ -108,7 +114,7 @@ void Toggle(const Board& before, const Board& after, SpaceInvaders::Channel chan
   }
 }
 
-// The aliens, if they go this way.
+// The aliens if they move in that direction, else an empty board.
 const Board& Going(const State& s, bool to_the_left) {
   static constexpr Board kNone{};
   return s.to_the_left == to_the_left ? s.aliens : kNone;
@@ -123,6 +129,7 @@ std::uint8_t* Cannon(const State& s, std::uint8_t* cells) {
 SpaceInvaders::Change SpaceInvaders::Advance(State* state, std::int32_t action, const Luck&) {
   State& s = *state;
   Change change;
+  // Order: player, shots, collisions, aliens, aliens' shot, hits, timers, next wave.
   Act(&s, action);
   MoveUp(&s.shots);
   MoveDown(&s.alien_shots);
@@ -145,6 +152,7 @@ SpaceInvaders::Change SpaceInvaders::Advance(State* state, std::int32_t action, 
 }
 
 void SpaceInvaders::Write(const State& state, std::uint8_t* cells) {
+  // The observation is the difference from an empty board.
   State nothing{.aliens = {}, .x = state.x};
   std::memset(cells, 0, kSide * kSide * kChannels);
   Update(nothing, state, {}, cells);

@@ -1,3 +1,5 @@
+// Worker process for plug-ins and native environments: requests, rounds, faults.
+
 #include "envs/worker_loop.h"
 
 #include <string.h>
@@ -28,6 +30,7 @@ class WorkerLoop {
   int Run();
 
  private:
+  // Handshake: request, spec, layout, ready.
   Status Prepare();
   Status Make(std::size_t row);
   Status MapMemory();
@@ -60,14 +63,14 @@ class WorkerLoop {
   Layout layout_;
   std::byte* memory_ = nullptr;
   std::size_t action_bytes_ = 0, observation_bytes_ = 0;
-  std::vector<std::unique_ptr<Environment>> envs_;  // nullptr: to be made anew
+  std::vector<std::unique_ptr<Environment>> envs_;  // nullptr: threw; created again at its reset
   std::array<char, kPartBytes> buffer_;
 };
 
-// REQUIRES: sizes fit a message.
+// Sends one message. REQUIRES: at most kPartBytes.
 Status WorkerLoop::Send(std::string_view message) {
   while (send(kSocket, message.data(), message.size(), MSG_NOSIGNAL) < 0) {
-    if (errno != EINTR) return Unavailable("the owner is gone: {}", strerror(errno));
+    if (errno != EINTR) return Unavailable("the owner has exited: {}", strerror(errno));
   }
   return Status::Ok();
 }
@@ -84,12 +87,13 @@ Result<std::string_view> WorkerLoop::Receive() {
   for (;;) {
     const ssize_t got = recv(kSocket, buffer_.data(), buffer_.size(), 0);
     if (got > 0) return std::string_view(buffer_.data(), std::size_t(got));
-    if (got == 0 || errno != EINTR) return Unavailable("the owner is gone");
+    if (got == 0 || errno != EINTR) return Unavailable("the owner has exited");
   }
 }
 
 Result<std::string> WorkerLoop::ReceiveJson() {
   std::string json;
+  // A part shorter than kPartBytes ends the message.
   for (bool whole = false; !whole;) {
     TROOP_ASSIGN_OR_RETURN(const std::string_view part, Receive());
     whole = TakePart(part, &json);
@@ -106,6 +110,7 @@ Status WorkerLoop::Prepare() {
   TROOP_ASSIGN_OR_RETURN(const std::string text, ReceiveJson());
   TROOP_ASSIGN_OR_RETURN(request_, ParseRequest(text));
   envs_.resize(std::size_t(std::max(request_.rows, 1)));
+  // Environments are created before the answer, so that their errors reach the owner.
   Status made;
   for (std::size_t i = 0; i < envs_.size() && made.ok(); ++i) made = Make(i);
   if (!made.ok()) {
@@ -124,25 +129,28 @@ Status WorkerLoop::Prepare() {
 
 Status WorkerLoop::MapMemory() {
   void* mapped = mmap(nullptr, layout_.total, PROT_READ | PROT_WRITE, MAP_SHARED, kMemory, 0);
-  if (mapped == MAP_FAILED) return ResourceExhausted("no memory: {}", strerror(errno));
+  if (mapped == MAP_FAILED)
+    return ResourceExhausted("cannot map the shared memory: {}", strerror(errno));
   memory_ = static_cast<std::byte*>(mapped);
   return Status::Ok();
 }
 
 void WorkerLoop::Fault(std::size_t row, std::string_view why) {
+  // The text is truncated; the last byte stays 0.
   const auto text = Row(layout_.text, kTextBytes, row);
   std::ranges::fill(text, std::byte{0});
   memcpy(text.data(), why.data(), std::min(why.size(), kTextBytes - 1));
   At<std::uint8_t>(layout_.flags)[row] = kFault;
 }
 
-// What threw may be in any state: the next reset makes it anew.
+// After an exception the environment may be in any state: discard it, and create it again at its
+// next reset.
 void WorkerLoop::Drop(std::size_t row, std::string_view why) {
   Fault(row, why);
   envs_[row].reset();
 }
 
-// The time of a call into an environment, where it is asked for.
+// Adds the time of a call into an environment to `spent`, if that is requested.
 template <class Call>
 void WorkerLoop::Measure(const Call& call) {
   if (!request_.options.measure) return call();
@@ -170,15 +178,18 @@ void WorkerLoop::Step(std::size_t row) {
                               Row(layout_.observation, observation_bytes_, row));
   });
   if (const std::string_view why = envs_[row]->fault(); !why.empty()) return Fault(row, why);
+  // Written before `flags`; the owner reads both only after the reply.
   At<float>(layout_.reward)[row] = result.reward;
   At<std::uint8_t>(layout_.flags)[row] =
       std::uint8_t((result.terminated ? kTerminated : 0) | (result.truncated ? kTruncated : 0));
   if (result.terminated || result.truncated) BeginNext(row);
 }
 
-// In the same round, which saves another. What goes wrong leaves the end as it was.
+// Begins the next episode in the same round, which saves a round trip. A failure does not change
+// the result of the ended episode.
 void WorkerLoop::BeginNext(std::size_t row) {
   std::uint8_t& flags = At<std::uint8_t>(layout_.flags)[row];
+  // Reset may set kFault in `flags`, which is added to the end of the old episode.
   const std::uint8_t end = flags;
   std::ranges::copy(Row(layout_.observation, observation_bytes_, row),
                     Row(layout_.final, observation_bytes_, row).begin());
@@ -191,6 +202,7 @@ void WorkerLoop::BeginNext(std::size_t row) {
   flags = std::uint8_t(end | kBegun | (flags & kFault));
 }
 
+// Resets the rows that the owner marked, and creates those again that threw.
 void WorkerLoop::ResetMarked() {
   for (std::size_t i = 0; i < envs_.size(); ++i) {
     if (At<std::uint8_t>(layout_.reset)[i] == 0) continue;
@@ -240,6 +252,7 @@ int WorkerLoop::Run() {
     return 1;
   }
   for (;;) {
+    // End of file is the normal end: the owner has exited or closed the socket.
     const Result<std::string_view> message = Receive();
     if (!message.ok()) return 0;
     switch ((*message)[0]) {

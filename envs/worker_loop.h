@@ -2,8 +2,9 @@
 
 namespace troop {
 
-// The life of a worker process that plays plug-ins and native environments (worker_protocol.h):
-// talks over descriptor 3, shares 4, until the owner is gone. Returns the exit code.
+// Main loop of a worker process that plays plug-ins and native environments (worker_protocol.h). It
+// uses descriptor 3 as the socket and 4 as the shared memory, until the owner exits. Returns the
+// exit code.
 int RunEnvWorker();
 
 }  // namespace troop

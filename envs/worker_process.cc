@@ -1,3 +1,5 @@
+// Starts and ends worker processes: program lookup, fork and exec with fixed descriptors.
+
 #include "envs/worker_process.h"
 
 #include <fcntl.h>
@@ -26,9 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Descriptors of a child before they have their places, away from those places.
+// Lowest number for the child's descriptors before dup2 puts them in place, above kSocket and
+// kMemory.
 constexpr int kAside = 10;
 
+// Owns a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -53,7 +57,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The environment of this process with `name` set; where it is set and `weak`, as it is.
+// Sets a variable; with `weak`, only if it is not set yet.
 void Set(std::vector<std::string>* environment, const std::string& name, const std::string& value,
          bool weak = false) {
   const auto has = [&](const std::string& line) { return line.starts_with(name + "="); };
@@ -75,7 +79,7 @@ bool Runs(const std::string& path) {
   return fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
-// As a shell finds it; "" when there is none.
+// Searches PATH like a shell; "" if there is no such program.
 std::string FindProgram(const std::string& name) {
   if (name.find('/') != std::string::npos) return Runs(name) ? name : "";
   const std::string path = Variable("PATH");
@@ -89,12 +93,13 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
-// The folder that holds troop_env/.
+// Returns the folder that contains troop_env/.
 Result<std::string> PackageFolder() {
   std::vector<fs::path> places;
   if (const std::string own = Variable("TROOP_PYTHON_PATH"); !own.empty()) {
     places = {own};
   } else {
+    // An installed program first, then the source tree of a development build.
     places = {Self().parent_path() / "../share/troop/python", TROOP_PYTHON_SOURCES};
   }
   for (const fs::path& place : places) {
@@ -102,7 +107,7 @@ Result<std::string> PackageFolder() {
     if (fs::exists(place / "troop_env/worker.py", error)) return place.lexically_normal().string();
   }
   return NotFound(
-      "no Python package troop_env in {}; set TROOP_PYTHON_PATH to the folder that holds it "
+      "no Python package troop_env in {}; set TROOP_PYTHON_PATH to the folder that contains it "
       "(share/troop/python of an installed Troop)",
       places.front().lexically_normal().string());
 }
@@ -114,6 +119,7 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
   return pointers;
 }
 
+// Closes all descriptors from `first` on; `limit` is for kernels without close_range (before 5.9).
 void CloseFrom(int first, int limit) {
 #ifdef SYS_close_range
   if (syscall(SYS_close_range, unsigned(first), ~0U, 0U) == 0) return;
@@ -121,7 +127,7 @@ void CloseFrom(int first, int limit) {
   for (int i = first; i < limit; ++i) close(i);
 }
 
-// Between fork and exec: only calls that are safe there.
+// Runs between fork and exec: only async-signal-safe calls, no allocation.
 struct Child {
   const char* program;
   char* const* argv;
@@ -130,19 +136,23 @@ struct Child {
   pid_t parent;
 
   [[noreturn]] void Become() const {
+    // The worker must not outlive the actor.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // the parent died before the line above
+    if (getppid() != parent) _exit(1);  // the parent died before prctl took effect
     setpgid(0, 0);
+    // Signals blocked in the parent would stay blocked after exec.
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
+    // Standard output belongs to the parent's reports.
     dup2(STDERR_FILENO, STDOUT_FILENO);
     dup2(socket, worker::kSocket);
     dup2(memory, worker::kMemory);
     CloseFrom(worker::kMemory + 1, limit);
     execve(program, argv, environment);
+    // execve failed: report errno to the owner.
     char message[1 + sizeof(int)] = {worker::kExec};
     const int error = errno;
     memcpy(message + 1, &error, sizeof(error));
@@ -163,16 +173,14 @@ std::string DescribeEnd(int status) {
 Result<WorkerProgram> PythonWorker(const std::string& python) {
   const std::string path = FindProgram(python);
   if (path.empty()) {
-    return NotFound(
-        "env.python: no program \"{}\"; name an interpreter, such as "
-        "/usr/bin/python3",
-        python);
+    return NotFound("env.python: no program \"{}\"; give an interpreter, such as /usr/bin/python3",
+                    python);
   }
   TROOP_ASSIGN_OR_RETURN(const std::string folder, PackageFolder());
   WorkerProgram program{path, {path, "-m", "troop_env.worker"}, OwnEnvironment()};
   const std::string old = Variable("PYTHONPATH");
   Set(&program.environment, "PYTHONPATH", old.empty() ? folder : folder + ":" + old);
-  // One environment is one thread's work; a fleet has an actor for each core.
+  // One thread per environment: a fleet already has one actor per core.
   for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
     Set(&program.environment, threads, "1", true);
   }
@@ -180,16 +188,17 @@ Result<WorkerProgram> PythonWorker(const std::string& python) {
 }
 
 Result<WorkerProgram> TroopWorker() {
+  // A program other than troop (a test, a benchmark) names it by TROOP_PROGRAM.
   std::string path = Variable("TROOP_PROGRAM");
   const std::string self = Self().filename();
   if (self == "troop" || self == "troop (deleted)") path = "/proc/self/exe";
   if (!path.empty() && !Runs(path) && path != "/proc/self/exe") {
-    return NotFound("TROOP_PROGRAM is {}, which can't be run", path);
+    return NotFound("TROOP_PROGRAM is {}, which is not an executable file", path);
   }
   if (path.empty()) {
     return NotFound(
-        "an environment in a process of its own needs the program troop: set TROOP_PROGRAM to its "
-        "path, or env.isolation = \"none\"");
+        "a worker process needs the program troop: set TROOP_PROGRAM to its path, or env.isolation "
+        "= \"none\"");
   }
   return WorkerProgram{path, {"troop", "env-worker"}, OwnEnvironment()};
 }
@@ -205,15 +214,17 @@ WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
 Result<WorkerProcess> WorkerProcess::Start(const WorkerProgram& program, int memory) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return ResourceExhausted("no socket for an environment's process: {}", strerror(errno));
+    return ResourceExhausted("cannot create a socket for a worker process: {}", strerror(errno));
   }
   Descriptor ours(ends[0]), theirs(ends[1]);
   Descriptor socket_aside(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kAside));
   Descriptor memory_aside(fcntl(memory, F_DUPFD_CLOEXEC, kAside));
   if (socket_aside.get() < 0 || memory_aside.get() < 0) {
-    return ResourceExhausted("no descriptor for an environment's process: {}", strerror(errno));
+    return ResourceExhausted("cannot duplicate a descriptor for a worker process: {}",
+                             strerror(errno));
   }
   std::vector<std::string> arguments = program.arguments, environment = program.environment;
+  // Everything that the child needs is allocated before fork.
   const std::vector<char*> argv = Pointers(&arguments), envp = Pointers(&environment);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -228,16 +239,16 @@ Result<WorkerProcess> WorkerProcess::Start(const WorkerProgram& program, int mem
   if (process == 0) child.Become();
   if (process < 0) {
     return ResourceExhausted(
-        "no process for an environment: {}; raise the process limit (ulimit -u)", strerror(errno));
+        "cannot fork a worker process: {}; raise the process limit (ulimit -u)", strerror(errno));
   }
-  setpgid(process, process);  // whoever comes first: a kill of the group must find one
+  setpgid(process, process);  // child and parent both call it: kill(-process) must find the group
   WorkerProcess worker;
   worker.socket_ = ours.Release();
   worker.process_ = process;
   return worker;
 }
 
-// Without reaping it: its number stays its own.
+// WNOWAIT leaves the process a zombie, so that its id is not reused before End.
 bool WorkerProcess::ended() const {
   siginfo_t info{};
   return process_ > 0 && waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -259,7 +270,7 @@ std::string WorkerProcess::End(Duration patience) {
     itself = ended();
   }
   const pid_t process = std::exchange(process_, 0);
-  kill(-process, SIGKILL);  // and what it may have started
+  kill(-process, SIGKILL);  // including its own children
   kill(process, SIGKILL);
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {

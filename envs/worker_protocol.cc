@@ -1,3 +1,5 @@
+// Messages of the worker protocol: JSON in both directions, and the layout of the shared memory.
+
 #include "envs/worker_protocol.h"
 
 #include <fmt/format.h>
@@ -11,7 +13,7 @@
 namespace troop::worker {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kLine = 64;  // cache line: arrays of different workers must not share one
 
 std::size_t Aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -27,7 +29,9 @@ Result<std::vector<EnvOption>> ParseOptions(const JsonValue* json) {
   std::vector<EnvOption> options;
   if (json == nullptr) return options;
   for (const auto& [name, value] : json->object) {
+    // Lists and tables never arrive here: CheckOptions rejects them for native environments.
     EnvOption& option = options.emplace_back(EnvOption{.name = name, .value = value.number});
+    // The JSON kind gives the option's type; a number without a fraction is an integer.
     if (value.kind == JsonValue::Kind::kBool) option.value = value.boolean;
     if (value.kind == JsonValue::Kind::kString) option.value = value.string;
     if (value.integer) option.value = *value.integer;
@@ -44,11 +48,12 @@ Result<std::vector<float>> Floats(const JsonValue& json, std::string_view key) {
   std::vector<float> numbers;
   const JsonValue* list = json.Find(key);
   if (list == nullptr || list->kind != JsonValue::Kind::kArray) {
-    return InvalidArgument("its action has no \"{}\"", key);
+    return InvalidArgument("its action spec has no list \"{}\"", key);
   }
   for (const JsonValue& number : list->array) {
     if (number.kind != JsonValue::Kind::kNumber || !std::isfinite(float(number.number))) {
-      return InvalidArgument("{}[{}] of its action is not a finite number", key, numbers.size());
+      return InvalidArgument("{}[{}] of its action spec is not a finite number", key,
+                             numbers.size());
     }
     numbers.push_back(float(number.number));
   }
@@ -63,7 +68,8 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
     return action;
   }
   if (kind != "continuous")
-    return InvalidArgument("its action is \"{}\"", PrintableLine(kind, kTextBytes));
+    return InvalidArgument("its action kind is \"{}\", must be discrete or continuous",
+                           PrintableLine(kind, kTextBytes));
   action.kind = ActionSpec::Kind::kContinuous;
   TROOP_ASSIGN_OR_RETURN(action.low, Floats(json, "low"));
   TROOP_ASSIGN_OR_RETURN(action.high, Floats(json, "high"));
@@ -78,13 +84,15 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
   else if (dtype == "i32")
     spec.dtype = DType::kI32;
   else if (dtype != "f32")
-    return InvalidArgument("its observation is {}", PrintableLine(dtype, kTextBytes));
+    return InvalidArgument("its observation dtype is {}, must be u8, i32 or f32",
+                           PrintableLine(dtype, kTextBytes));
   const JsonValue* shape = json.Find("shape");
   if (shape == nullptr || shape->array.size() > std::size_t(kObservationRankMax)) {
     return InvalidArgument("its observation has no shape of at most {} dimensions",
                            kObservationRankMax);
   }
   std::vector<std::int64_t> dims;
+  // Divide instead of multiplying: the product of the dimensions could overflow.
   std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(spec.dtype));
   for (const JsonValue& dim : shape->array) {
     if (dim.integer.value_or(0) < 1 || *dim.integer > room) {
@@ -102,7 +110,7 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   const JsonValue* observation = json.Find("observation");
   const JsonValue* action = json.Find("action");
   if (observation == nullptr || action == nullptr) {
-    return InvalidArgument("it says no observation and action");
+    return InvalidArgument("its spec lacks an observation or an action");
   }
   EnvSpec spec{.id = std::string(id)};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ParseObservation(*observation));
@@ -146,6 +154,7 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
                   .observation_bytes = spec.observation.bytes()};
   const auto n = std::size_t(rows);
   std::size_t end = 0;
+  // Each array starts at a cache line.
   const auto array = [&](std::size_t* at, std::size_t bytes) {
     *at = end;
     end = Aligned(end + bytes);
@@ -162,9 +171,11 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
   array(&plan.all.text, n * kTextBytes);
   plan.all.rows = rows;
   plan.all.total = end;
+  // Larger requests are configuration errors, not real use.
   if (end <= std::size_t(kMemoryBytesMax)) return plan;
-  return ResourceExhausted("{} environments with observations of {} share {} MiB; at most {} MiB",
-                           rows, spec.observation.ToString(), end >> 20, kMemoryBytesMax >> 20);
+  return ResourceExhausted(
+      "{} environments with observations of {} need {} MiB of shared memory, at most {} MiB", rows,
+      spec.observation.ToString(), end >> 20, kMemoryBytesMax >> 20);
 }
 
 std::string InParts(std::string json) {
@@ -241,12 +252,15 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
 Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t version, json.Integer("version"));
-  if (version != kVersion) return InvalidArgument("a request of version {}", version);
+  if (version != kVersion) {
+    return InvalidArgument("the request has version {}, this worker {}", version, kVersion);
+  }
   Request request;
   TROOP_ASSIGN_OR_RETURN(request.id, json.String("id"));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t rows, json.Integer("rows"));
   request.rows = int(rows);
   EnvOptions& options = request.options;
+  // Within the worker, environments run in its process.
   options.isolation = Isolation::kNone;
   TROOP_ASSIGN_OR_RETURN(options.options, ParseOptions(json.Find("options")));
   TROOP_ASSIGN_OR_RETURN(options.plugin, json.String("plugin"));
@@ -283,13 +297,13 @@ std::string SpecMessage(const EnvSpec& spec) {
 Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id) {
   const Result<JsonValue> json = ParseJson(text);
   if (!json.ok()) {
-    return InvalidArgument("{}: its process says what is no JSON: {}", id, json.status().message());
+    return InvalidArgument("{}: its process sent invalid JSON: {}", id, json.status().message());
   }
   if (const JsonValue* error = json->Find("error"); error != nullptr) {
     return FailedPrecondition("{}: {}", id, PrintableLine(error->string, 4 * kTextBytes));
   }
   const JsonValue* spec = json->Find("spec");
-  if (spec == nullptr) return InvalidArgument("{}: its process says no spec", id);
+  if (spec == nullptr) return InvalidArgument("{}: its process sent no spec", id);
   Result<EnvSpec> parsed = ParseSpec(*spec, id);
   if (parsed.ok()) return parsed;
   return Status(Code::kInvalidArgument, fmt::format("{}: {}", id, parsed.status().message()));

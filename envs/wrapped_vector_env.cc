@@ -1,3 +1,5 @@
+// Sticky actions and reward scaling around any vector.
+
 #include "envs/wrapped_vector_env.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 namespace troop {
 namespace {
 
+// Intercepts the seeder to derive the sticky actions' random stream from each episode's seed.
 class WrappedVectorEnv final : public VectorEnv {
  public:
   WrappedVectorEnv(const VectorWrappers& wrappers, int size, EpisodeSeeder seeder)
@@ -55,21 +58,25 @@ class WrappedVectorEnv final : public VectorEnv {
 
  private:
   struct Episode {
-    std::uint64_t seed = 0, seed_before = 0;  // that were asked for last
-    std::uint64_t seeds = 0;                  // that were asked for
-    std::uint64_t number = 0;                 // of those, the one under way
-    std::uint64_t steps = 0;                  // of it, so far
+    std::uint64_t seed = 0, seed_before = 0;  // the two seeds requested last
+    std::uint64_t seeds = 0;                  // number of seeds requested
+    std::uint64_t number = 0;                 // number of the current episode among them
+    std::uint64_t steps = 0;                  // of the current episode
   };
 
+  // Replaces sticking actions by the previous ones, in action_. With seeds ahead, the current
+  // episode has the last but one seed.
   ConstTensor Stick(ConstTensor wanted) {
     const std::size_t bytes = wanted.bytes().size() / episodes_.size();
     const int ahead = inner_->seeds_ahead();  // 0 or 1
     for (std::size_t i = 0; i < episodes_.size(); ++i) {
       Episode& episode = episodes_[i];
       const std::uint64_t number = episode.seeds - std::uint64_t(ahead);
+      // A new seed means that a new episode began.
       if (std::exchange(episode.number, number) != number) episode.steps = 0;
       Rng rng({.run_seed = ahead == 0 ? episode.seed : episode.seed_before,
                .purpose = Purpose::kStickyActions});
+      // Uniform consumes two words: step t has a fixed position, whatever happened before.
       rng.Seek(2 * episode.steps);
       const bool sticks = episode.steps > 0 && rng.Uniform() < wrappers_.sticky_actions;
       ++episode.steps;
@@ -83,7 +90,7 @@ class WrappedVectorEnv final : public VectorEnv {
   EpisodeSeeder seeder_;
   std::vector<Episode> episodes_;
   std::unique_ptr<VectorEnv> inner_;
-  Tensor action_;  // what the environments got last
+  Tensor action_;  // the actions that the environments received last
   Tensor reward_;
   StepBatch batch_;
 };

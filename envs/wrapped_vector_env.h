@@ -6,20 +6,21 @@
 
 namespace troop {
 
-// What may lie around a vector of any environments.
+// Wrappers that apply to a vector of any environments.
 struct VectorWrappers {
-  // With this probability an environment repeats its last action in place of the one that it is
-  // given (Machado et al. 2018, sec. 5); never at an episode's first step. The chance comes from
-  // the episode's seed alone.
+  // Probability that an environment repeats its previous action instead of the given one (Machado
+  // et al. 2018, sec. 5); never at an episode's first step. The random choice depends on the
+  // episode's seed alone.
   double sticky_actions = 0;
-  double reward_scale = 1;  // rewards are multiplied by it
+  double reward_scale = 1;  // factor of all rewards
   bool any() const { return sticky_actions > 0 || reward_scale != 1; }
 };
 
-// Makes the vector inside, with the seeder that it is given.
+// Creates the inner vector with the given seeder.
 using MakeInnerVectorEnv = std::function<Result<std::unique_ptr<VectorEnv>>(EpisodeSeeder)>;
 
-// The vector that `make` gives, wrapped; as it is where there is nothing to wrap. Errors: make's.
+// Returns the vector that `make` creates, wrapped if `wrappers` has anything to apply, else as it
+// is. Errors: those of `make`.
 Result<std::unique_ptr<VectorEnv>> MakeWrappedVectorEnv(const VectorWrappers& wrappers, int size,
                                                         EpisodeSeeder seeder,
                                                         const MakeInnerVectorEnv& make);

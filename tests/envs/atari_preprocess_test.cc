@@ -115,8 +115,8 @@ TEST(AtariPreprocessTest, PathsGiveEqualBytesForAnySizes) {
 
 TEST(AtariPreprocessTest, SidesThatWouldGrowAreRefused) {
   EXPECT_EQ(AtariPreprocess::Make({210, 160}, {84, 168}).status().message(),
-            "frames of 210x160 can't be made 84x168: each side must be at least 1 and at most what "
-            "it was, which is at most 1024");
+            "cannot resize frames of 210x160 to 84x168; each side must be at least 1 and at most "
+            "the source's, which is at most 1024");
   EXPECT_FALSE(AtariPreprocess::Make({210, 160}, {0, 84}).ok());
   EXPECT_FALSE(AtariPreprocess::Make({2100, 160}, {84, 84}).ok());
   EXPECT_TRUE(AtariPreprocess::Make({1024, 1024}, {1024, 1}).ok());

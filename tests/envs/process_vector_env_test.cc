@@ -210,8 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"segfault", "ended by signal 11 \\(Segmentation fault\\)", true},
         Fault{"exit", "ended with exit code 3", true},
         Fault{"hang", "took longer than env.step_timeout_s = 0.5 s", true},
-        Fault{"garbage", "its process answered 700 bytes of nonsense", true},
-        Fault{"close", "its process closed the connection", true},
+        Fault{"garbage", "sent an invalid reply of 700 bytes", true},
+        Fault{"close", "closed the connection", true},
         Fault{"unicode", "RuntimeError: \\? (é)+ \\(faulty_env.py:[0-9]+\\)", false},
         Fault{"mute", "Mute \\(faulty_env.py:[0-9]+\\)", false},
         Fault{"raise", "RuntimeError: the door is stuck \\(faulty_env.py:[0-9]+\\)", false},
@@ -304,7 +304,7 @@ TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
     EXPECT_EQ(Await(env->get()), nullptr);
     EXPECT_EQ((*env)->status().code(), Code::kCancelled);  // no restart cures it
     EXPECT_THAT((*env)->status().message(),
-                HasSubstr("6 starts in a row failed, the last one: ended by signal 9 (Killed)"));
+                HasSubstr("6 consecutive starts failed; the last: ended by signal 9 (Killed)"));
     EXPECT_EQ((*env)->Poll(), nullptr);
   }
 }
@@ -437,9 +437,9 @@ TEST_F(ProcessVectorEnvTest, WhatCannotBeHadIsSaidInOneSentence) {
   options_.python = File("text");
   std::ofstream(File("text")) << "no program\n";
   chmod(File("text").c_str(), 0755);
-  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("can't be run: Exec format error"));
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("/text: Exec format error"));
   options_.isolation = Isolation::kNone;
-  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("env.isolation can't be \"none\""));
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("remove env.isolation = \"none\""));
 }
 
 }  // namespace

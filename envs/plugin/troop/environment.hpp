@@ -1,5 +1,5 @@
-// A class as an environment for Troop, in a shared library of its own. C++17, header-only; the C
-// interface below it is troop_env.h. Step by step: docs/guide/environments.md.
+// Turns a class into an environment in a shared library. C++17, header-only; implements the C
+// interface of troop_env.h. Tutorial: docs/guide/environments.md.
 //
 //   class Corridor {
 //    public:
@@ -11,13 +11,13 @@
 //   };
 //   TROOP_ENVIRONMENT(Corridor)  // or several: TROOP_ENVIRONMENT(Corridor, Maze)
 //
-// What the observations are made of is read from the signatures of Reset and Step: Span of float,
+// The observation type is deduced from the signatures of Reset and Step: Span of float,
 // std::int32_t or std::uint8_t. A Step with a Span<const float> has continuous actions. The
 // constructor may also take no options. `Picture Render()` is optional.
 //
-// Any exception that these throw is caught, and its text becomes the reason: in the constructor of
-// the refusal, else of the episode's loss. One thread at a time calls one object; objects may be in
-// different threads.
+// Exceptions are caught and their text becomes the reason: of the rejection if the constructor
+// throws, otherwise of the lost episode. One thread at a time calls one object; different objects
+// may run in different threads.
 #pragma once
 
 #include <troop_env.h>
@@ -37,7 +37,7 @@
 
 namespace troop::plugin {
 
-// Numbers that belong to somebody else.
+// A view of contiguous values that the host owns.
 template <class T>
 class Span {
  public:
@@ -47,10 +47,10 @@ class Span {
   T& operator[](std::size_t i) const { return data_[i]; }
   T* begin() const { return data_; }
   T* end() const { return data_ + size_; }
-  // REQUIRES: as many values as the span has.
+  // Writes all elements. REQUIRES: as many values as the span has.
   void Write(std::initializer_list<std::common_type_t<T>> values) const {
     if (values.size() != size_)
-      throw std::length_error("an observation of another size is written");
+      throw std::length_error("the observation has another size than the span");
     std::copy(values.begin(), values.end(), data_);
   }
 
@@ -59,27 +59,28 @@ class Span {
   std::size_t size_;
 };
 
+// Result of one step.
 struct StepResult {
   float reward = 0;
-  bool terminated = false;  // the task ended: nothing can come after
-  bool truncated = false;   // broken off by a clock of your own; Spec::Limit has the host do it
+  bool terminated = false;  // ended by the environment's rules
+  bool truncated = false;   // ended by your own limit; with Spec::Limit the host truncates
 };
 
-// For people: RGB, the top row first.
+// Human-readable picture: RGB, the top row first.
 struct Picture {
   std::int32_t width = 0, height = 0;
   std::vector<std::uint8_t> rgb;  // [height, width, 3]
 };
 
-// What the agent sees and may do.
+// Observations and actions of an environment.
 class Spec {
  public:
-  // The shape of an observation; {}: a single number.
+  // Shape of an observation; {}: a scalar.
   Spec& Observe(std::vector<std::int64_t> shape) {
     shape_ = std::move(shape);
     return *this;
   }
-  // Networks multiply observations by it first: 1 / 255.0 for grey frames.
+  // Factor that networks apply to observations first: 1 / 255.0 for gray frames.
   Spec& Scale(double scale) {
     scale_ = scale;
     return *this;
@@ -89,7 +90,7 @@ class Spec {
     count_ = count;
     return *this;
   }
-  // An action is one number for each pair of bounds.
+  // Continuous actions with one value per pair of bounds.
   Spec& Continuous(std::vector<float> low, std::vector<float> high) {
     if (low.size() != high.size())
       throw std::length_error("Continuous: low and high differ in size");
@@ -97,7 +98,7 @@ class Spec {
     high_ = std::move(high);
     return *this;
   }
-  // Longer episodes are truncated, by the host.
+  // Step limit after which the host truncates an episode.
   Spec& Limit(std::int64_t steps) {
     limit_ = steps;
     return *this;
@@ -112,11 +113,12 @@ class Spec {
   double scale_ = 1;
 };
 
-// The table [env.options] of the config. Asking for a name makes it known; what nobody asked for is
-// an error that names it and the known ones. A value of another type throws.
+// The table [env.options] of the config. Reading a name makes it known; an option that was never
+// read is an error that names it and the known ones. A value of another type throws.
 class Options {
  public:
   Options(const TroopEnvOption* options, std::size_t count) : given_(options, count) {}
+  // Getters: the value of an option, or `fallback` if it is not given.
   bool Bool(const std::string& name, bool fallback) {
     const TroopEnvOption* o = Find(name, fallback ? "true" : "false");
     if (o == nullptr) return fallback;
@@ -143,11 +145,11 @@ class Options {
     return o->value.string;
   }
 
-  // Throws where an option is left that nobody asked for.
+  // Throws if an option was given that the environment never read.
   void CheckAllKnown() const {
     for (const TroopEnvOption& option : given_) {
       if (std::find(asked_.begin(), asked_.end(), option.name) != asked_.end()) continue;
-      throw std::invalid_argument(std::string("no option is called ") + option.name +
+      throw std::invalid_argument(std::string("unknown option ") + option.name +
                                   (known_.empty() ? "; there are none" : "; known: " + known_));
     }
   }
@@ -175,8 +177,8 @@ class Options {
   std::string known_;
 };
 
-// Chance out of an episode's seed: the same numbers on every machine and with every compiler, which
-// the distributions of <random> don't promise. SplitMix64 (Steele et al. 2014).
+// Random numbers from an episode's seed: equal on every machine and with every compiler, which the
+// distributions of <random> do not guarantee. SplitMix64 (Steele et al. 2014).
 class Random {
  public:
   explicit Random(std::uint64_t seed = 0) : state_(seed) {}
@@ -194,7 +196,7 @@ class Random {
   std::uint64_t state_;
 };
 
-// What stands between a class and the C interface; used by TROOP_ENVIRONMENT.
+// Implementation of TROOP_ENVIRONMENT: adapts a class to the C interface.
 template <class T>
 struct ElementType;
 template <>
@@ -211,7 +213,7 @@ struct ElementType<float> {
 };
 
 template <class T>
-struct StepSignature;  // not defined: Step takes something else than this header says
+struct StepSignature;  // undefined: Step has a signature that this header does not support
 template <class E, class A, class T>
 struct StepSignature<StepResult (E::*)(A, Span<T>)> {
   using Element = T;
@@ -228,14 +230,14 @@ inline constexpr bool kHasRender = false;
 template <class E>
 inline constexpr bool kHasRender<E, std::void_t<decltype(std::declval<E&>().Render())>> = true;
 
-// A handle, whatever its class.
+// Type-erased environment; what a TroopEnv* points to.
 class Handle {
  public:
   virtual ~Handle() = default;
   virtual void Describe(TroopEnvSpec* spec) const = 0;
   virtual void Reset(std::uint64_t seed, void* observation) = 0;
   virtual StepResult Step(const void* action, void* observation) = 0;
-  // All of this one's class. The arguments are those of TroopEnvApi::step_many.
+  // Steps handles of this object's class. The arguments are those of TroopEnvApi::step_many.
   virtual void StepMany(TroopEnv* const* envs, std::int32_t count, const void* actions,
                         void* observations, float* rewards, std::uint8_t* terminated,
                         std::uint8_t* truncated, std::int32_t* results) = 0;
@@ -245,7 +247,7 @@ class Handle {
 
 inline Handle* HandleOf(TroopEnv* env) { return reinterpret_cast<Handle*>(env); }
 
-// No exception passes the border: its text goes to `error`, and the call fails.
+// Runs `call` and converts an exception to an error: its text goes to `error`.
 template <class Call>
 std::int32_t Guard(std::string* error, const Call& call) noexcept {
   try {
@@ -254,11 +256,12 @@ std::int32_t Guard(std::string* error, const Call& call) noexcept {
   } catch (const std::exception& exception) {
     *error = exception.what();
   } catch (...) {
-    *error = "it threw something that is no std::exception";
+    *error = "it threw something other than a std::exception";
   }
   return -1;
 }
 
+// Implements Handle for the class E.
 template <class E>
 class Bridge final : public Handle {
  public:
@@ -341,7 +344,7 @@ class Bridge final : public Handle {
   Picture picture_;
 };
 
-// The table for a library of these classes.
+// Builds the table of a library with these classes.
 template <class... E>
 class Library {
  public:
@@ -417,7 +420,7 @@ class Library {
 
 }  // namespace troop::plugin
 
-// Once in a library: exports these classes.
+// Exports these classes. Use once per library.
 #define TROOP_ENVIRONMENT(...)                                                                 \
   extern "C" TROOP_ENV_EXPORT const TroopEnvApi* troop_env_api(std::uint32_t host_abi_major) { \
     (void)host_abi_major;                                                                      \
