@@ -1,3 +1,5 @@
+// Character map of a SentencePiece model: lookup in the double array of darts-clone.
+
 #include "text/charsmap.h"
 
 #include <cstring>
@@ -5,7 +7,7 @@
 namespace troop {
 namespace {
 
-// A unit of darts-clone (github.com/s-yata/darts-clone, "Double-array format").
+// Bit fields of a darts-clone unit (github.com/s-yata/darts-clone, "Double-array format").
 bool HasLeaf(std::uint32_t unit) { return unit >> 8 & 1; }
 std::uint32_t ValueOf(std::uint32_t unit) { return unit & 0x7FFFFFFF; }
 std::uint32_t LabelOf(std::uint32_t unit) { return unit & (0x80000000 | 0xFF); }
@@ -17,21 +19,23 @@ Result<Charsmap> Charsmap::Make(std::string_view bytes) {
   Charsmap map;
   if (bytes.empty()) return map;
   std::uint32_t size = 0;
-  if (bytes.size() < sizeof size) return DataLoss("a map of characters of {} bytes", bytes.size());
+  if (bytes.size() < sizeof size) return DataLoss("a character map of {} bytes", bytes.size());
   std::memcpy(&size, bytes.data(), sizeof size);  // little-endian
   bytes.remove_prefix(sizeof size);
+  // The only size in the format: check it before allocating.
   if (size > bytes.size() || size == 0 || size % sizeof(std::uint32_t) != 0) {
-    return DataLoss("a map of characters whose index has {} bytes where {} are left", size,
+    return DataLoss("a character map whose index has {} bytes where {} are left", size,
                     bytes.size());
   }
   map.units_.resize(size / sizeof(std::uint32_t));
   std::memcpy(map.units_.data(), bytes.data(), size);
   map.replacements_ = bytes.substr(size);
-  if (!map.replacements_.ends_with('\0')) return DataLoss("a map of characters without an end");
+  if (!map.replacements_.ends_with('\0')) return DataLoss("a character map without an end");
   return map;
 }
 
 bool Charsmap::Next(std::size_t* node, char byte, std::uint32_t* unit) const {
+  // Node ids are XORed with the label and with the offset, not added.
   const auto label = static_cast<unsigned char>(byte);
   *node ^= label;
   if (*node >= units_.size()) return false;
@@ -44,6 +48,7 @@ bool Charsmap::Next(std::size_t* node, char byte, std::uint32_t* unit) const {
 std::string_view Charsmap::Match(std::string_view text, std::size_t* length) const {
   *length = 0;
   if (units_.empty()) return {};
+  // Walks the trie and remembers the last node that has a value.
   std::uint32_t longest = 0, unit = 0;
   std::size_t node = OffsetOf(units_[0]);
   for (std::size_t i = 0; i < text.size() && Next(&node, text[i], &unit); ++i) {
@@ -59,6 +64,7 @@ std::string_view Charsmap::Match(std::string_view text, std::size_t* length) con
 
 bool Charsmap::IsFree(char first, char second) const {
   if (units_.empty()) return true;
+  // Called for pairs of ASCII bytes, to find those that map to themselves.
   std::uint32_t unit = 0;
   std::size_t node = OffsetOf(units_[0]);
   return !Next(&node, first, &unit) || !Next(&node, second, &unit);

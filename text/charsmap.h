@@ -9,24 +9,24 @@
 
 namespace troop {
 
-// SentencePiece's map of characters: sequences of characters and what each becomes, found by the
-// longest that stands at the front of a text. The file holds a double array of darts-clone and the
-// replacements, each ended by a zero byte. Its offsets are checked at each step: damaged bytes give
-// wrong characters, never a read outside. Immutable: any thread.
+// SentencePiece's character map: replacements of character sequences, matched by the longest prefix
+// of a text. The file has a double array of darts-clone and the replacements, each ended by a zero
+// byte. Offsets are checked at each step: damaged bytes give wrong characters, never an
+// out-of-bounds read. Immutable: any thread.
 class Charsmap {
  public:
-  Charsmap() = default;  // characters stay
-  // Errors: kDataLoss.
+  Charsmap() = default;  // maps nothing
+  // Parses a map; empty bytes give an empty map. Errors: kDataLoss.
   static Result<Charsmap> Make(std::string_view bytes);
 
-  // The replacement of the longest sequence that `text` begins with, and in `length` its bytes; 0
-  // where there is none.
+  // Returns the replacement of the longest sequence that `text` begins with, and its size in bytes
+  // in `length`; 0 if there is none. O(length).
   std::string_view Match(std::string_view text, std::size_t* length) const;
-  // Whether no sequence begins with these two bytes.
+  // True if no sequence begins with these two bytes.
   bool IsFree(char first, char second) const;
 
  private:
-  // The unit behind `*node` by `byte`; false: there is none.
+  // Follows the edge labeled `byte` from `*node`; false if there is none.
   bool Next(std::size_t* node, char byte, std::uint32_t* unit) const;
 
   std::vector<std::uint32_t> units_;

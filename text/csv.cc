@@ -1,3 +1,5 @@
+// CSV reader; positions are kept for error messages.
+
 #include "text/csv.h"
 
 #include <algorithm>
@@ -15,12 +17,13 @@ bool CsvReader::TakeLineEnd() {
   return bytes > 0;
 }
 
-// Behind the opening quote.
+// Reads a quoted field after its opening quote.
 Status CsvReader::ReadQuoted(std::string* field) {
   const std::size_t begin = line_;
   for (;;) {
+    // A doubled quote stands for one quote; any other ends the field.
     const std::size_t quote = rest_.find('"');
-    if (quote == rest_.npos) return DataLoss("line {}: a quote that is never closed", begin);
+    if (quote == rest_.npos) return DataLoss("line {}: unclosed quote", begin);
     const std::string_view part = rest_.substr(0, quote);
     line_ += std::size_t(std::count(part.begin(), part.end(), '\n'));
     field->append(part);
@@ -39,8 +42,9 @@ Status CsvReader::ReadField(std::string* field) {
   const std::size_t end = std::min(rest_.find_first_of(",\n\""), rest_.size());
   *field = rest_.substr(0, end);
   if (rest_.substr(end).starts_with('"')) {
-    return DataLoss("line {}: a quote inside a field that does not begin with one", line_);
+    return DataLoss("line {}: quote inside an unquoted field", line_);
   }
+  // The \r of a Windows line end belongs to the line end, not to the field.
   const bool windows = rest_.substr(end).starts_with('\n') && field->ends_with('\r');
   if (windows) field->pop_back();
   rest_.remove_prefix(end - (windows ? 1 : 0));
@@ -49,14 +53,16 @@ Status CsvReader::ReadField(std::string* field) {
 
 Result<bool> CsvReader::Next(std::vector<std::string>* fields) {
   fields->clear();
+  // Only empty lines are left.
   if (rest_.find_first_not_of("\r\n") == rest_.npos) return false;
   row_line_ = line_;
   for (;;) {
+    // A row ends at a line end or at the end of the text, never after a comma.
     fields->emplace_back();
     TROOP_RETURN_IF_ERROR(ReadField(&fields->back()));
     if (rest_.empty() || TakeLineEnd()) return true;
     if (rest_.front() != ',') {
-      return DataLoss("line {}: text behind a closed quote; a comma is expected", line_);
+      return DataLoss("line {}: text after a closing quote; expected a comma", line_);
     }
     rest_.remove_prefix(1);
   }

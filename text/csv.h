@@ -9,15 +9,15 @@
 
 namespace troop {
 
-// Comma-separated values as of RFC 4180, row by row: a field in quotes may hold commas, line ends
-// and doubled quotes. Rows end in \n or \r\n, the last one also with the text; a byte order mark at
-// the front and empty lines at the end are passed over. One owner.
+// Reader of comma-separated values as of RFC 4180, row by row: a quoted field may contain commas,
+// line ends and doubled quotes. Rows end in \n or \r\n, the last one also at the end of the text. A
+// byte order mark at the front and empty lines at the end are skipped. One owner.
 class CsvReader {
  public:
-  explicit CsvReader(std::string_view text);  // which must outlive it
-  // The fields of the next row; false: there is none. Errors: kDataLoss with the line.
+  explicit CsvReader(std::string_view text);  // `text` must outlive the reader
+  // Reads the fields of the next row; false at the end. Errors: kDataLoss with the line.
   Result<bool> Next(std::vector<std::string>* fields);
-  // Where the row that was returned last began, from 1.
+  // Line where the last returned row began, from 1.
   std::size_t line() const { return row_line_; }
   std::size_t bytes_left() const { return rest_.size(); }
 

@@ -1,3 +1,5 @@
+// Length bucketing and the deterministic split of batches among workers.
+
 #include "text/length_batches.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace troop {
 namespace {
 
-// Fisher and Yates.
+// Fisher-Yates shuffle.
 template <class T>
 void Shuffle(std::vector<T>* values, Rng* rng) {
   for (std::size_t i = values->size(); i > 1; --i) {
@@ -19,15 +21,16 @@ void Shuffle(std::vector<T>* values, Rng* rng) {
   }
 }
 
-// How many of `samples` each worker takes: its share rounded down, and one more for those whose
-// rest is largest, the first of equals.
+// Number of samples of each worker by the largest remainder method: its share rounded down, and one
+// more for the largest remainders; of equal ones the first.
 std::vector<std::size_t> CountsOf(std::size_t samples, std::span<const double> shares) {
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   std::vector<std::size_t> counts, by_rest;
   std::vector<double> rests;
   std::size_t given = 0;
   for (const double share : shares) {
-    TROOP_CHECK(share > 0, "a share of {}", share);
+    TROOP_CHECK(share > 0, "share is {}, must be positive", share);
+    // Exact share; its integer part is assigned now.
     const double exact = double(samples) * share / sum;
     counts.push_back(std::size_t(exact));
     rests.push_back(exact - std::floor(exact));
@@ -43,21 +46,25 @@ std::vector<std::size_t> CountsOf(std::size_t samples, std::span<const double> s
 }  // namespace
 
 EpochOrder::EpochOrder(std::span<const std::int32_t> lengths, const Options& options) {
-  TROOP_CHECK(options.batch_size > 0 && options.pool_batches > 0, "batches of {}, pools of {}",
-              options.batch_size, options.pool_batches);
+  TROOP_CHECK(options.batch_size > 0 && options.pool_batches > 0,
+              "batch size {} and pool size {} must be positive", options.batch_size,
+              options.pool_batches);
   Rng rng({.run_seed = options.seed,
            .purpose = Purpose::kBatchOrder,
            .episode = std::uint64_t(options.epoch)});
+  // Step 1: shuffle all samples.
   std::vector<std::int32_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   Shuffle(&order, &rng);
   const std::size_t batch = std::size_t(options.batch_size);
   const std::size_t pool = batch * std::size_t(options.pool_batches);
+  // Step 2: sort each pool by length. Stable sorts keep the order independent of the library.
   for (std::size_t begin = 0; begin < order.size(); begin += pool) {
     const auto end = order.begin() + std::ptrdiff_t(std::min(begin + pool, order.size()));
     std::stable_sort(order.begin() + std::ptrdiff_t(begin), end,
                      [&](std::int32_t a, std::int32_t b) { return lengths[a] < lengths[b]; });
   }
+  // Step 3: shuffle the batches.
   std::vector<std::size_t> fronts;
   for (std::size_t begin = 0; begin < order.size(); begin += batch) fronts.push_back(begin);
   Shuffle(&fronts, &rng);
@@ -74,6 +81,7 @@ EpochOrder::EpochOrder(std::span<const std::int32_t> lengths, const Options& opt
 std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> batch,
                                                   std::span<const std::int32_t> lengths,
                                                   std::span<const double> shares) {
+  // Greedy assignment from the longest sample on (LPT scheduling), within the counts.
   std::vector<std::size_t> left = CountsOf(batch.size(), shares);
   std::vector<std::int32_t> longest_first(batch.begin(), batch.end());
   std::stable_sort(longest_first.begin(), longest_first.end(),
@@ -81,6 +89,7 @@ std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> 
   std::vector<std::vector<std::int32_t>> parts(shares.size());
   std::vector<double> tokens(shares.size(), 0.0);
   for (const std::int32_t sample : longest_first) {
+    // The worker with room and the fewest tokens relative to its share; the first of equals.
     std::size_t taker = shares.size();
     for (std::size_t w = 0; w < shares.size(); ++w) {
       if (left[w] == 0) continue;

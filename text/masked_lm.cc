@@ -1,3 +1,5 @@
+// Masking with one random stream per sample and a fixed position in it per token.
+
 #include "text/masked_lm.h"
 
 #include <utility>
@@ -24,12 +26,14 @@ MaskedBatch MaskTokens(PackedBatch batch, const Tokenizer& tokenizer,
              .episode = std::uint64_t(options.epoch)});
     const std::int32_t begin = batch.begins[sample], end = batch.begins[sample + 1];
     for (std::int32_t i = begin; i < end; ++i) {
+      // Room for three draws: chosen or not, kind of change, replacement. Below may draw again.
       constexpr std::uint64_t kNumbersPerToken = 4;
       TokenId& id = batch.ids[std::size_t(i)];
       rng.Seek(kNumbersPerToken * std::uint64_t(i - begin));
       if (IsSpecial(id, special) || rng.UniformF32() >= options.chosen) continue;
       out.positions.push_back(i);
       out.targets.push_back(id);
+      // BERT's three cases: [MASK], a random token, or unchanged.
       const double what = rng.UniformF32();
       if (what < options.masked) {
         id = special.mask;

@@ -9,15 +9,14 @@
 
 namespace troop {
 
-// Strings of bytes, each with a number and a weight, found from their front byte by byte: a double
-// array (Aoe 1989), one comparison a byte. Immutable once made: any thread. 16 bytes a node, so
-// that none lies in two cache lines; making it is O(bytes of all strings) and takes some 10 ms for
-// 30,000 pieces.
+// Trie of byte strings with a value and a weight each, as a double array (Aoe 1989): one comparison
+// per byte. Immutable after construction: any thread. A node has 16 bytes and never spans two cache
+// lines. Construction is O(bytes of all strings) and takes about 10 ms for 30,000 pieces.
 class PieceTrie {
  public:
   static constexpr std::int32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
-  static constexpr std::size_t kBytesMax = 1024;  // of a string: making a trie recurses so deep
+  static constexpr std::size_t kBytesMax = 1024;  // of a string: bounds the recursion depth of Make
 
   struct Entry {
     std::string_view text;
@@ -26,21 +25,21 @@ class PieceTrie {
   };
 
   PieceTrie() : nodes_(1) {}
-  // Errors: kInvalidArgument where a string is empty, too long, or stands there twice.
+  // Builds a trie. Errors: kInvalidArgument: a string is empty, too long, or a duplicate.
   static Result<PieceTrie> Make(std::vector<Entry> entries);
 
-  // The node behind `node` by `byte`, or kNone.
+  // Returns the child of `node` by `byte`, or kNone.
   std::int32_t Next(std::int32_t node, char byte) const {
     const std::uint32_t next = std::uint32_t(nodes_[node].base) + static_cast<unsigned char>(byte);
     return next < nodes_.size() && nodes_[next].parent == node ? std::int32_t(next) : kNone;
   }
-  // The number of the string that ends at `node`, or kNone.
+  // Value of the string that ends at `node`, or kNone.
   std::int32_t value(std::int32_t node) const { return nodes_[node].value; }
   float weight(std::int32_t node) const { return nodes_[node].weight; }
 
  private:
   struct alignas(16) Node {
-    std::int32_t base = 0;  // the child by byte b, if there is one, is node base + b
+    std::int32_t base = 0;  // the child by byte b is node base + b if its parent is this
     std::int32_t parent = kNone;
     std::int32_t value = kNone;
     float weight = 0;

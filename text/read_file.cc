@@ -1,3 +1,5 @@
+// Reads a file into memory with a size limit and a progress line.
+
 #include "text/read_file.h"
 
 #include <algorithm>
@@ -27,18 +29,18 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
     return InvalidArgument("{} is a folder, not a file", path);
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidArgument("{} can't be read: {}", path, std::strerror(errno));
+  if (!file) return InvalidArgument("cannot read {}: {}", path, std::strerror(errno));
   const auto too_large = [&] {
-    return ResourceExhausted("{} is larger than {} bytes, the most that is read of it", path,
-                             bytes_max);
+    return ResourceExhausted("{} is larger than the limit of {} bytes", path, bytes_max);
   };
-  // The size of what is no plain file is unknown: the buffer grows as it is read.
+  // The size of anything but a regular file is unknown: the buffer grows while reading.
   std::size_t part = kMiB;
   bool known = false;
   if (status.type() == std::filesystem::file_type::regular) {
     const std::uintmax_t size = std::filesystem::file_size(path, error);
     if (!error && size > bytes_max) return too_large();
     known = !error;
+    // One byte more than the size, so that the first read detects the end.
     if (known) part = std::size_t(size) + 1;
   }
   PhaseProgress progress("reading " + path, "MiB", std::int64_t(part / kMiB));
@@ -51,12 +53,13 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
     if (size > bytes_max) return too_large();
     if (known) progress.Show(std::int64_t(size / kMiB));
   }
+  // A pointer file means that git-lfs did not download the data.
   bytes.resize(size);
   if (IsLfsPointer(bytes)) {
-    return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
-                           path);
+    return InvalidArgument(
+        "{} is a git-lfs pointer, not the file itself; fetch it with git lfs pull", path);
   }
-  if (file.bad()) return DataLoss("{} can't be read: {}", path, std::strerror(errno));
+  if (file.bad()) return DataLoss("cannot read {}: {}", path, std::strerror(errno));
   return bytes;
 }
 

@@ -1,3 +1,5 @@
+// Reads the movie reviews from a folder, an archive or a CSV, and checks that they are complete.
+
 #include "text/reviews.h"
 
 #include <fmt/format.h>
@@ -26,14 +28,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Limits that the published data set is far below; larger input is an error.
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;     // of an archive or a CSV
 constexpr std::size_t kArchiveBytesMax = std::size_t{2} << 30;  // unpacked
 constexpr std::size_t kReviewBytesMax = std::size_t{1} << 24;
 constexpr std::string_view kWhereToGet =
-    "get aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/ and unpack it: its "
-    "folder aclImdb is read";
+    "download aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, unpack it and "
+    "give its folder aclImdb";
 
-// Where a review stands: which set, which class, which number.
+// Position of a review: its set, class and number.
 struct Place {
   std::string_view folder;  // "train/pos"
   std::uint32_t number = 0;
@@ -42,13 +45,14 @@ struct Place {
 constexpr std::string_view kFolders[] = {"train/pos", "train/neg", "test/pos", "test/neg",
                                          "train/unsup"};
 
-// "aclImdb/train/pos/12_9.txt"; nullopt: not a review.
+// Parses "aclImdb/train/pos/12_9.txt"; nullopt: not a review.
 std::optional<Place> PlaceOf(std::string_view name) {
   if (!name.ends_with(".txt")) return std::nullopt;
   const std::size_t slash = name.rfind('/');
   if (slash == name.npos) return std::nullopt;
   const std::string_view folder = name.substr(0, slash), file = name.substr(slash + 1);
   for (const std::string_view known : kFolders) {
+    // Any prefix is allowed, but only whole folder names match.
     const bool same = folder == known;
     if (!same && !(folder.ends_with(known) && folder[folder.size() - known.size() - 1] == '/')) {
       continue;
@@ -61,36 +65,36 @@ std::optional<Place> PlaceOf(std::string_view name) {
   return std::nullopt;
 }
 
-// Of a set that is there. Where the last files of one sentiment are missing nothing else tells.
+// Checks the classes of a set: missing files at the end of one class are detected here only.
 Status CheckSentiments(std::string_view name, std::span<const Review> set) {
   const auto positive =
       std::size_t(std::ranges::count(set, Sentiment::kPositive, &Review::sentiment));
   const std::size_t negative = set.size() - positive;
   if (positive == negative) return Status::Ok();
   if (name == "train" && (positive == 0 || negative == 0)) {
-    return DataLoss("{0}/{1} has no reviews, and {0}/{2} has {3}: both are expected", name,
+    return DataLoss("{0}/{1} has no reviews and {0}/{2} has {3}; both classes are needed", name,
                     positive == 0 ? "pos" : "neg", positive == 0 ? "neg" : "pos", set.size());
   }
-  LogWarning("reviews: {0}/pos has {1} and {0}/neg {2}; as published it is 12500 each", name,
-             positive, negative);
+  LogWarning("reviews: {0}/pos has {1} and {0}/neg {2}; the published data set has 12500 each",
+             name, positive, negative);
   return Status::Ok();
 }
 
-// Gathers reviews in any order and puts them into theirs.
+// Collects reviews in any order and sorts them by number.
 class Collector {
  public:
   Status Add(const Place& place, std::string text) {
+    // Reported once per data set, not per review.
     if (!IsUtf8(text) && ++damaged_ == 1) {
       first_damaged_ = fmt::format("{}/{}_*.txt", place.folder, place.number);
     }
     const bool added = folders_[place.folder].emplace(place.number, std::move(text)).second;
     if (added) return {};
-    return DataLoss("{} holds two reviews of number {}", place.folder, place.number);
+    return DataLoss("{} has two reviews with number {}", place.folder, place.number);
   }
 
   Result<Reviews> Finish() {
-    if (folders_.empty())
-      return InvalidArgument("there are no reviews in it (train/pos/0_9.txt …)");
+    if (folders_.empty()) return InvalidArgument("it has no reviews (train/pos/0_9.txt …)");
     Reviews reviews;
     for (const std::string_view folder : kFolders) {
       const auto found = folders_.find(folder);
@@ -101,11 +105,12 @@ class Collector {
       std::vector<Review>& set = sentiment == Sentiment::kNone ? reviews.unlabelled
                                  : folder.starts_with("train") ? reviews.train
                                                                : reviews.test;
+      // Numbers must be contiguous from 0: a gap is a missing file.
       std::uint32_t expected = 0;
       for (auto& [number, text] : found->second) {
         if (number != expected) {
-          return DataLoss("{}/{}_*.txt is missing: numbers from 0 to {} are expected", folder,
-                          expected, found->second.rbegin()->first);
+          return DataLoss("{}/{}_*.txt is missing; expected numbers 0 to {}", folder, expected,
+                          found->second.rbegin()->first);
         }
         ++expected;
         set.push_back({std::move(text), sentiment});
@@ -113,8 +118,8 @@ class Collector {
     }
     if (damaged_ > 0) {
       LogWarning(
-          "reviews: {} {} not UTF-8 (the first: {}): wrong bytes are read as U+FFFD; convert "
-          "them, for instance with iconv -f latin1 -t utf-8",
+          "reviews: {} {} not UTF-8 (first: {}); invalid bytes become U+FFFD; convert them, for "
+          "example with iconv -f latin1 -t utf-8",
           damaged_, damaged_ == 1 ? "is" : "are", first_damaged_);
     }
     TROOP_RETURN_IF_ERROR(CheckSentiments("train", reviews.train));
@@ -162,21 +167,23 @@ Result<Reviews> ReadAny(const std::string& path) {
   const Result<std::string> unpacked = DecompressXz(bytes, kArchiveBytesMax);
   if (!unpacked.ok()) {
     return Status(unpacked.status().code(),
-                  fmt::format("{}; expected is a whole .tar.xz of train/pos/0_9.txt and so on, "
-                              "and this has {} bytes",
+                  fmt::format("{}; expected a complete .tar.xz of train/pos/0_9.txt and so on, "
+                              "got {} bytes",
                               unpacked.status().message(), bytes.size()));
   }
   const std::string& tar = *unpacked;
+  // Frees the compressed bytes before the reviews are copied out.
   bytes = {};
   return ReadReviewArchive(tar);
 }
 
-// The line of a SHA256SUMS file: "73a3…  aclImdb_labeled.tar.xz"; nullopt: there is none.
+// Finds the checksum in a SHA256SUMS file ("73a3…  aclImdb_labeled.tar.xz"); nullopt: none.
 std::optional<std::string> ExpectedSha256(const std::string& path) {
   const fs::path file = path;
   const Result<std::string> sums =
       ReadFile((file.parent_path() / "SHA256SUMS").string(), std::size_t{1} << 20);
   if (!sums.ok()) return std::nullopt;
+  // Lines of sha256sum: 64 hex digits, a space, a mode character, the name.
   const std::string name = file.filename().string();
   for (std::string_view rest = *sums; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -211,7 +218,7 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
   const std::size_t review = column("review"), sentiment = column("sentiment");
   const std::size_t columns = fields.size();
   if (!header || review == columns || sentiment == columns) {
-    return InvalidArgument("its first line does not name the columns review and sentiment");
+    return InvalidArgument("its first line must name the columns review and sentiment");
   }
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   PhaseProgress progress("parsing", "MiB", std::int64_t(csv.size() / kMiB));
@@ -221,24 +228,24 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
     TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next(&fields));
     if (!more) break;
     if (fields.size() != columns) {
-      return DataLoss("line {}: {} fields, not {}", reader.line(), fields.size(), columns);
+      return DataLoss("line {}: {} fields, expected {}", reader.line(), fields.size(), columns);
     }
     if (!IsUtf8(fields[review])) {
       return InvalidArgument(
-          "line {}: the review is not UTF-8: convert the file, for instance with "
+          "line {}: the review is not UTF-8; convert the file, for example with "
           "iconv -f latin1 -t utf-8",
           reader.line());
     }
     const std::string& said = fields[sentiment];
     const bool positive = said == "positive" || said == "1";
     if (!positive && said != "negative" && said != "0") {
-      return InvalidArgument("line {}: the sentiment {:?} is neither positive nor negative (1, 0)",
+      return InvalidArgument("line {}: sentiment {:?} must be positive, negative, 1 or 0",
                              reader.line(), said.substr(0, 40));
     }
     reviews.train.push_back(
         {std::move(fields[review]), positive ? Sentiment::kPositive : Sentiment::kNegative});
   }
-  if (reviews.train.empty()) return InvalidArgument("there are no reviews in it");
+  if (reviews.train.empty()) return InvalidArgument("it has no reviews");
   return reviews;
 }
 
@@ -247,8 +254,8 @@ Status CheckSha256Sums(const std::string& path, std::string_view bytes) {
   if (!expected) return {};
   const std::string found = Sha256Hex(bytes);
   if (found == *expected) return {};
-  return DataLoss("it is damaged: {} bytes with SHA-256 {}, where SHA256SUMS expects {}",
-                  bytes.size(), found, *expected);
+  return DataLoss("it is damaged: {} bytes with SHA-256 {}, expected {} (SHA256SUMS)", bytes.size(),
+                  found, *expected);
 }
 
 bool IsReviewFile(std::string_view path) {
@@ -267,10 +274,10 @@ Result<Reviews> ReadReviews(const std::string& path) {
   const Status status = reviews.status();
   std::string message = status.message();
   if (status.code() == Code::kNotFound) {
-    if (const auto sum = ExpectedSha256(path)) message += " (SHA-256 " + *sum + " is expected)";
+    if (const auto sum = ExpectedSha256(path)) message += " (expected SHA-256 " + *sum + ")";
   }
   if (message.find(path) == message.npos) message = path + ": " + message;
-  // A table of the user's own is no copy of the data set that could be fetched anew.
+  // A user's own .csv is not the published data set: a download address would not help.
   const bool own =
       path.ends_with(".csv") && status.code() != Code::kNotFound && !ExpectedSha256(path);
   return Status(status.code(),

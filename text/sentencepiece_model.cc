@@ -1,3 +1,5 @@
+// Parser of SentencePiece models: the needed part of protobuf, with limits and checks.
+
 #include "text/sentencepiece_model.h"
 
 #include <cmath>
@@ -9,28 +11,29 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kPiecesMax = 1 << 24;
+constexpr std::size_t kPiecesMax = 1 << 24;  // far above any vocabulary; bounds memory
 
-// One field of a protobuf message; what kind it is decides which of the values is set.
+// One field of a protobuf message; the wire type decides which of the values is set.
 struct Field {
   enum class Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
   std::uint64_t number = 0;
   Wire wire = Wire::kVarint;
-  std::uint64_t value = 0;  // a varint, or the bits of a fixed one
+  std::uint64_t value = 0;  // a varint, or the bits of a fixed-size value
   std::string_view bytes;
 };
 
-// Reads the fields of a message one by one (protobuf.dev/programming-guides/encoding).
+// Reads the fields of a message one at a time (protobuf.dev/programming-guides/encoding).
 class FieldReader {
  public:
   explicit FieldReader(std::string_view message) : rest_(message) {}
 
   bool done() const { return rest_.empty(); }
-  // Errors: kDataLoss. REQUIRES: !done().
+  // Parses the next field. Errors: kDataLoss. REQUIRES: !done().
   Result<Field> Next() {
     Field field;
     TROOP_ASSIGN_OR_RETURN(const std::uint64_t key, Varint());
     field.number = key >> 3;
+    // The key has the field number and the wire type.
     field.wire = static_cast<Field::Wire>(key & 7);
     switch (field.wire) {
       case Field::Wire::kVarint: {
@@ -49,7 +52,7 @@ class FieldReader {
         return field;
       }
     }
-    return DataLoss("a field of wire type {}, which there is not", key & 7);
+    return DataLoss("a field of unknown wire type {}", key & 7);
   }
 
  private:
@@ -61,7 +64,7 @@ class FieldReader {
       value |= std::uint64_t(byte & 0x7F) << shift;
       if (byte < 0x80) return value;
     }
-    return DataLoss("a number without an end");
+    return DataLoss("a number that is cut off");
   }
   Result<std::string_view> Take(std::uint64_t size) {
     if (size > rest_.size()) {
@@ -92,32 +95,33 @@ Result<SentencePieceModel::Piece> ParsePiece(std::string_view message) {
     }
   }
   if (piece.text.empty()) return DataLoss("a piece without text");
-  if (!IsUtf8(piece.text)) return DataLoss("a piece that is no UTF-8");
-  if (!std::isfinite(piece.score)) return DataLoss("a piece whose score is no number");
+  if (!IsUtf8(piece.text)) return DataLoss("a piece that is not UTF-8");
+  if (!std::isfinite(piece.score)) return DataLoss("a piece whose score is not finite");
   return piece;
 }
 
-// TrainerSpec: only what would need another tokenizer is looked at.
+// TrainerSpec: checks only the settings that would need another tokenizer.
 Status CheckTrainer(std::string_view message) {
   for (FieldReader reader(message); !reader.done();) {
     TROOP_ASSIGN_OR_RETURN(const Field field, reader.Next());
     if (Is(field, 3, Wire::kVarint) && field.value != 1) {
       const char* const kinds[] = {"BPE", "words", "characters"};
       return InvalidArgument(
-          "it is a model of {}; unigram models are read",
+          "it is a model of {}; only unigram models are supported",
           field.value >= 2 && field.value <= 4 ? kinds[field.value - 2] : "an unknown kind");
     }
     if (Is(field, 24, Wire::kVarint) && field.value != 0) {
-      return InvalidArgument("it puts white space behind words, which is not supported");
+      return InvalidArgument("white space as a suffix is not supported");
     }
     if (Is(field, 35, Wire::kVarint) && field.value != 0) {
-      return InvalidArgument("it falls back to bytes, which is not supported");
+      return InvalidArgument("byte fallback is not supported");
     }
   }
   return {};
 }
 
 Status ParseNormalizer(std::string_view message, SentencePieceModel* model) {
+  // NormalizerSpec; unknown fields are skipped.
   for (FieldReader reader(message); !reader.done();) {
     TROOP_ASSIGN_OR_RETURN(const Field field, reader.Next());
     if (Is(field, 2, Wire::kBytes)) model->charsmap = field.bytes;
@@ -132,6 +136,7 @@ Result<SentencePieceModel> Parse(std::string_view bytes) {
   SentencePieceModel model;
   for (FieldReader reader(bytes); !reader.done();) {
     TROOP_ASSIGN_OR_RETURN(const Field field, reader.Next());
+    // Fields of ModelProto: 1 pieces, 2 trainer_spec, 3 normalizer_spec.
     if (field.wire != Wire::kBytes) continue;
     if (field.number == 1) {
       if (model.pieces.size() == kPiecesMax) return DataLoss("more than {} pieces", kPiecesMax);
@@ -143,7 +148,7 @@ Result<SentencePieceModel> Parse(std::string_view bytes) {
       TROOP_RETURN_IF_ERROR(ParseNormalizer(field.bytes, &model));
     }
   }
-  if (model.pieces.empty()) return DataLoss("there are no pieces");
+  if (model.pieces.empty()) return DataLoss("it has no pieces");
   return model;
 }
 
@@ -152,7 +157,7 @@ Result<SentencePieceModel> Parse(std::string_view bytes) {
 Result<SentencePieceModel> ParseSentencePieceModel(std::string_view bytes) {
   Result<SentencePieceModel> model = Parse(bytes);
   if (!model.ok() && model.status().code() == Code::kDataLoss) {
-    return model.status().WithContext("no SentencePiece model, or a damaged one");
+    return model.status().WithContext("not a SentencePiece model, or a damaged one");
   }
   return model;
 }

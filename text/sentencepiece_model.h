@@ -9,10 +9,10 @@
 
 namespace troop {
 
-// What a `.model` file of SentencePiece holds, as far as a unigram model needs it (Kudo 2018; Kudo
-// & Richardson 2018). The file is one protobuf message, `ModelProto` of sentencepiece_model.proto.
+// Content of a SentencePiece `.model` file that a unigram model needs (Kudo 2018; Kudo & Richardson
+// 2018). The file is one protobuf message, `ModelProto` of sentencepiece_model.proto.
 struct SentencePieceModel {
-  enum class Type : std::uint8_t {  // the file's numbers
+  enum class Type : std::uint8_t {  // values as in the file
     kNormal = 1,
     kUnknown = 2,
     kControl = 3,
@@ -26,14 +26,14 @@ struct SentencePieceModel {
     Type type = Type::kNormal;
   };
   std::vector<Piece> pieces;
-  std::string charsmap;  // text/charsmap.h; empty: characters stay
+  std::string charsmap;  // text/charsmap.h; empty: no replacements
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 };
 
-// Errors: kDataLoss where the bytes are no such message; kInvalidArgument where it is a model of
-// another kind (BPE, bytes as a fallback, white space as a suffix), or its pieces contradict.
+// Parses a model. Errors: kDataLoss if the bytes are not such a message; kInvalidArgument for other
+// kinds of models (BPE, byte fallback, white space as a suffix) or contradictory pieces.
 Result<SentencePieceModel> ParseSentencePieceModel(std::string_view bytes);
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Tar reader over memory: sizes and checksums are validated before any byte is used.
+
 #include "text/tar.h"
 
 #include <fmt/format.h>
@@ -10,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBlock = 512;
 
-// Fields of a header (POSIX.1-1988, "ustar"): where, and how long.
+// Header fields (POSIX.1-1988, "ustar"): offset and size.
 struct FieldAt {
   std::size_t offset, size;
 };
@@ -25,7 +27,8 @@ std::string_view Text(std::string_view header, FieldAt at) {
   return raw.substr(0, std::min(raw.find('\0'), raw.size()));
 }
 
-// Octal digits, perhaps after spaces, ended by a space, a zero byte, or the field. False: others.
+// Reads octal digits, possibly after spaces, that end at a space, a zero byte or the field's end;
+// false for anything else.
 bool ReadOctal(std::string_view field, std::uint64_t* value) {
   const std::size_t begin = std::min(field.find_first_not_of(' '), field.size());
   *value = 0;
@@ -36,7 +39,7 @@ bool ReadOctal(std::string_view field, std::uint64_t* value) {
   return i > begin && (i == field.size() || field[i] == ' ' || field[i] == '\0');
 }
 
-// The sum of all bytes, those of the sum itself taken for spaces.
+// Checksum: the sum of all header bytes, with the checksum field itself taken as spaces.
 std::uint64_t SumOf(std::string_view header) {
   std::uint64_t sum = kChecksum.size * ' ';
   for (std::size_t i = 0; i < header.size(); ++i) {
@@ -45,7 +48,8 @@ std::uint64_t SumOf(std::string_view header) {
   return sum;
 }
 
-// Attributes of the next file (pax: "LENGTH KEY=VALUE\n"): whether they leave name and size alone.
+// Checks pax attributes of the next file ("LENGTH KEY=VALUE\n"): true if they change neither its
+// name nor its size.
 bool IsHarmless(std::string_view records) {
   return records.find(" path=") == records.npos && records.find(" size=") == records.npos &&
          records.find(" GNU.sparse") == records.npos;
@@ -57,6 +61,7 @@ Status VisitEntry(std::string_view header, std::string_view bytes, const TarVisi
     case '\0': {
       std::string name(Text(header, kName));
       const std::string_view prefix = Text(header, kPrefix);
+      // ustar splits long names into a prefix and a name.
       if (Raw(header, kMagic) == "ustar" && !prefix.empty()) {
         name = std::string(prefix) + "/" + name;
       }
@@ -64,7 +69,8 @@ Status VisitEntry(std::string_view header, std::string_view bytes, const TarVisi
     }
     case 'x':
     case 'g':
-      if (!IsHarmless(bytes)) return DataLoss("a name or size that is too large is not read");
+      if (!IsHarmless(bytes))
+        return DataLoss("a name or size that needs pax attributes is not supported");
       return {};
     case '1':  // links, devices, folders, pipes
     case '2':
@@ -74,7 +80,7 @@ Status VisitEntry(std::string_view header, std::string_view bytes, const TarVisi
     case '6':
       return {};
     default:
-      return DataLoss("an entry of type {:?} is not read", Raw(header, kType));
+      return DataLoss("an entry of type {:?} is not supported", Raw(header, kType));
   }
 }
 
@@ -85,20 +91,22 @@ Status VisitTar(std::string_view archive, const TarVisitor& visit) {
   for (std::size_t offset = 0; offset < archive.size();) {
     const std::string_view header = archive.substr(offset, kBlock);
     if (header.size() < kBlock) return DataLoss("{}: its end is missing", at(offset));
-    if (header.find_first_not_of('\0') == header.npos) return {};  // the end is a block of zeros
+    if (header.find_first_not_of('\0') == header.npos) return {};  // end of the archive
     std::uint64_t sum = 0, size = 0;
     if (!ReadOctal(Raw(header, kChecksum), &sum) || sum != SumOf(header)) {
-      return DataLoss("{}: no header of a file, or a damaged one", at(offset));
+      return DataLoss("{}: not a file header, or a damaged one", at(offset));
     }
     if (!ReadOctal(Raw(header, kSize), &size)) {
-      return DataLoss("{}: a size that is no octal number", at(offset));
+      return DataLoss("{}: the size is not an octal number", at(offset));
     }
+    // The header's size is untrusted.
     const std::size_t left = archive.size() - offset - kBlock;
     if (size > left) {
       return DataLoss("{}: a file of {} bytes where {} are left", at(offset), size, left);
     }
     const Status status = VisitEntry(header, archive.substr(offset + kBlock, size), visit);
     if (!status.ok()) return status.WithContext(at(offset));
+    // Content is padded to whole blocks.
     offset += kBlock + (size + kBlock - 1) / kBlock * kBlock;
   }
   return DataLoss("tar archive: its end is missing");

@@ -1,3 +1,5 @@
+// File format of cached tokens, and the decision whether a cached file can be used.
+
 #include "text/token_cache.h"
 
 #include <algorithm>
@@ -23,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<char, 8> kMagic = {'T', 'r', 'o', 'o', 'p', 'T', 'o', 'k'};
 constexpr std::uint32_t kVersion = 1;
+// Larger caches and sources are not read.
 constexpr std::size_t kBytesMax = std::size_t{8} << 30;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kProgressBytes = 16 * kMiB;
@@ -30,13 +33,13 @@ constexpr std::size_t kProgressBytes = 16 * kMiB;
 struct Counts {
   std::uint64_t samples, tokens;
 };
-// Little-endian, as all machines that Troop runs on.
+// Header of the file. Little-endian, like all supported machines.
 struct Header {
   std::array<char, 8> magic;
   std::uint32_t version;
   std::uint32_t tokenizer;
   std::int32_t vocabulary;
-  std::int32_t tokens_max;  // below 0: of texts that were cut off on the left
+  std::int32_t tokens_max;  // negative: texts were cut on the left
   std::uint64_t source;
   std::array<Counts, 3> counts;  // train, test, unlabelled
 };
@@ -47,7 +50,7 @@ void AppendBytes(std::span<const T> values, std::string* out) {
   out->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
-// Takes what fits off the front. REQUIRES: it is there.
+// Copies the first values.size_bytes() bytes and removes them. REQUIRES: `bytes` has that many.
 template <class T>
 void TakeBytes(std::string_view* bytes, std::span<T> values) {
   if (values.empty()) return;
@@ -59,7 +62,7 @@ std::int32_t TokensMaxOf(const TokenCacheKey& key) {
   return key.side == TruncationSide::kLeft ? -key.tokens_max : key.tokens_max;
 }
 
-// What a set takes behind the header, or the largest number where that is beyond all bounds.
+// Size of an encoded set, or kBytesMax if its counts are out of range, so that no sum overflows.
 std::uint64_t BytesOf(const Counts& counts) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint32_t>::max();
   if (counts.samples > kMax || counts.tokens > kMax) return kBytesMax;
@@ -75,7 +78,7 @@ void EncodeSet(const TokenSet& set, std::string* out) {
 }
 
 std::uint32_t ChecksumOf(std::string_view bytes) {
-  PhaseProgress progress("checking kept tokens", "MiB", std::int64_t(bytes.size() / kMiB));
+  PhaseProgress progress("verifying cached tokens", "MiB", std::int64_t(bytes.size() / kMiB));
   std::uint32_t crc = 0;
   for (std::size_t done = 0; done < bytes.size(); done += kProgressBytes) {
     crc = Crc32c(std::as_bytes(std::span(bytes.substr(done, kProgressBytes))), crc);
@@ -94,23 +97,28 @@ Result<TokenSet> DecodeSet(const Counts& counts, const TokenCacheKey& key,
   set.ids.resize(counts.tokens);
   TakeBytes<TokenId>(bytes, set.ids);
   for (const std::int32_t length : lengths) {
-    if (length < 0 || length > key.tokens_max) return DataLoss("a sample of {} tokens", length);
+    if (length < 0 || length > key.tokens_max)
+      return DataLoss("a sample has {} tokens, must have at most {}", length, key.tokens_max);
+    // Lengths are stored instead of begins: half the size, and always increasing.
     set.begins.push_back(set.begins.back() + length);
   }
   if (std::uint64_t(set.begins.back()) != counts.tokens) {
-    return DataLoss("samples of {} tokens, not {}", set.begins.back(), counts.tokens);
+    return DataLoss("the samples have {} tokens, the header says {}", set.begins.back(),
+                    counts.tokens);
   }
   for (const Sentiment sentiment : set.sentiments) {
     if (sentiment < Sentiment::kNone || sentiment > Sentiment::kPositive) {
-      return DataLoss("a sentiment of {}", int(sentiment));
+      return DataLoss("invalid sentiment {}", int(sentiment));
     }
   }
   for (const TokenId id : set.ids) {
-    if (id < 0 || id >= key.vocabulary) return DataLoss("token {} of {}", id, key.vocabulary);
+    if (id < 0 || id >= key.vocabulary)
+      return DataLoss("token id {} is outside a vocabulary of {}", id, key.vocabulary);
   }
   return set;
 }
 
+// Combines name and state of a file into a running CRC-32C.
 std::uint64_t Mix(std::string_view text, std::uint64_t number, std::uint32_t before) {
   const std::uint32_t crc = Crc32c(std::as_bytes(std::span(text)), before);
   return Crc32c(std::as_bytes(std::span(&number, 1)), crc);
@@ -125,6 +133,7 @@ Result<std::uint64_t> FolderFingerprint(const std::string& path) {
     files.push_back(
         {entry.path().generic_string(), entry.file_size(error) ^ std::uint64_t(changed)});
   }
+  // The order of directory entries depends on the file system.
   std::sort(files.begin(), files.end());
   std::uint64_t mixed = 0;
   for (const auto& [name, state] : files) mixed = Mix(name, state, std::uint32_t(mixed));
@@ -136,7 +145,7 @@ Result<std::uint64_t> FolderFingerprint(const std::string& path) {
 Result<std::uint64_t> SourceFingerprint(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return FolderFingerprint(path);
-  if (!IsReviewFile(path)) return InvalidArgument("{} is no .tar.xz or .csv file", path);
+  if (!IsReviewFile(path)) return InvalidArgument("{} is not a .tar.xz or .csv file", path);
   TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kBytesMax));
   return std::uint64_t(Crc32c(std::as_bytes(std::span(bytes)))) << 32 | std::uint32_t(bytes.size());
 }
@@ -163,23 +172,28 @@ std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKe
 Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCacheKey& key) {
   Header header;
   std::uint32_t crc = 0;
-  if (bytes.size() < sizeof header + sizeof crc) return DataLoss("{} bytes", bytes.size());
+  if (bytes.size() < sizeof header + sizeof crc) {
+    return DataLoss("it has only {} bytes", bytes.size());
+  }
   std::string_view rest = bytes;
   TakeBytes(&rest, std::span(&header, 1));
-  if (header.magic != kMagic) return DataLoss("it is no file of tokens");
+  if (header.magic != kMagic) return DataLoss("it is not a token cache");
   if (header.version != kVersion) {
-    return FailedPrecondition("it is of version {}, not {}", header.version, kVersion);
+    return FailedPrecondition("it has version {}, expected {}", header.version, kVersion);
   }
   if (header.tokenizer != key.tokenizer || header.vocabulary != key.vocabulary ||
       header.tokens_max != TokensMaxOf(key) || header.source != key.source) {
-    return FailedPrecondition("it is of other reviews, another vocabulary or length");
+    return FailedPrecondition(
+        "it was made from other reviews, another vocabulary or sequence length");
   }
+  // Check the size before allocating for the counts, and the checksum before using the values.
   std::uint64_t expected = sizeof header + sizeof crc;
   for (const Counts& counts : header.counts) expected += BytesOf(counts);
-  if (expected != bytes.size()) return DataLoss("{} bytes, not {}", bytes.size(), expected);
+  if (expected != bytes.size())
+    return DataLoss("it has {} bytes, expected {}", bytes.size(), expected);
   std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);
   if (crc != ChecksumOf(bytes.substr(0, bytes.size() - sizeof crc))) {
-    return DataLoss("its checksum is wrong");
+    return DataLoss("its checksum does not match");
   }
   TokenizedReviews reviews;
   TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
@@ -198,13 +212,14 @@ Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
                        .tokens_max = tokens_max,
                        .side = side};
   const Result<std::uint64_t> source = SourceFingerprint(reviews_path);
-  if (source.ok() && storage != nullptr) {  // what is wrong with it, ReadReviews says better
+  if (source.ok() && storage != nullptr) {  // otherwise ReadReviews reports the error in detail
     key.source = *source;
+    // A missing or stale cache is normal; only a warning is logged.
     const Result<Buffer> bytes = storage->Read(cache_path, kBytesMax);
     if (bytes.ok()) {
       Result<TokenizedReviews> cached = DecodeTokenCache(bytes->text(), key);
       if (cached.ok()) return cached;
-      LogWarning("tokens of {}: made anew, {}: {}", reviews_path, cache_path,
+      LogWarning("tokens of {}: tokenizing again because of {}: {}", reviews_path, cache_path,
                  cached.status().message());
     }
   }
@@ -213,7 +228,8 @@ Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
   if (storage != nullptr) {
     const Status written = storage->WriteAtomic(cache_path, EncodeTokenCache(made, key));
     if (!written.ok()) {
-      LogWarning("tokens of {}: not kept, {}: {}", reviews_path, cache_path, written.message());
+      LogWarning("tokens of {}: cannot write the cache {}: {}", reviews_path, cache_path,
+                 written.message());
     }
   }
   return made;

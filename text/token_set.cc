@@ -1,3 +1,5 @@
+// Tokenizes the review sets, with one progress line for all of them.
+
 #include "text/token_set.h"
 
 #include "core/phase_progress.h"

@@ -10,7 +10,7 @@
 
 namespace troop {
 
-// Samples as tokens, one behind the other, without padding. A plain value; immutable once made.
+// Tokenized samples, laid end to end without padding. A plain value; immutable once built.
 struct TokenSet {
   std::vector<std::int64_t> begins = {0};  // [N + 1]: sample i is ids begins[i] to begins[i + 1]
   std::vector<TokenId> ids;
@@ -21,16 +21,19 @@ struct TokenSet {
   std::span<const TokenId> tokens(std::int64_t i) const {
     return std::span(ids).subspan(std::size_t(begins[i]), std::size_t(length(i)));
   }
+  // Appends a sample.
   void Add(std::span<const TokenId> tokens, Sentiment sentiment);
   bool operator==(const TokenSet&) const = default;
 };
 
+// The three sets of the data set as tokens.
 struct TokenizedReviews {
   TokenSet train, test, unlabelled;
   bool operator==(const TokenizedReviews&) const = default;
 };
 
-// Each review as [CLS] text [SEP] of at most `tokens_max` tokens. REQUIRES: tokens_max >= 2.
+// Tokenizes each review as [CLS] text [SEP] with at most `tokens_max` tokens. REQUIRES: tokens_max
+// >= 2.
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
                                  std::int32_t tokens_max,
                                  TruncationSide side = TruncationSide::kRight);

@@ -13,42 +13,44 @@ namespace troop {
 
 using TokenId = std::int32_t;
 
-// What models need by name. Each is a piece of the vocabulary.
+// Ids of the special tokens; each is a piece of the vocabulary.
 struct SpecialTokens {
   TokenId pad = 0, unknown = 0, begin = 0, end = 0, mask = 0;  // begin: [CLS], end: [SEP]
 };
 
-// Cuts text into the pieces of a vocabulary. Immutable: any thread may call it. Two
-// implementations: WordPiece (text/wordpiece.h), SentencePiece's unigram model (text/unigram.h).
+// Splits text into pieces of a vocabulary. Immutable: any thread may call it. Implementations:
+// WordPiece (text/wordpiece.h) and SentencePiece's unigram model (text/unigram.h).
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Appends the ids of `text`, without special tokens: what looks like one is text. Bytes that are
-  // no UTF-8 count as U+FFFD. O(bytes), but for words and runs that fit no piece.
+  // Appends the ids of `text`. Special tokens are neither added nor recognized: "[CLS]" in `text`
+  // is plain text. Bytes that are not UTF-8 count as U+FFFD. O(bytes), except for words and runs
+  // that no piece covers.
   virtual void Encode(std::string_view text, std::vector<TokenId>* ids) const = 0;
   // The text of a piece. REQUIRES: 0 <= id < size().
   virtual std::string_view piece(TokenId id) const = 0;
+  // Number of pieces.
   virtual int size() const = 0;
   virtual const SpecialTokens& special() const = 0;
-  // Of all that decides which ids a text gets: caches compare it.
+  // Checksum of everything that determines the ids of a text; token caches compare it.
   virtual std::uint32_t fingerprint() const = 0;
 };
 
-// Of a text that is too long: what is cut off. The package transformers calls it truncation_side.
+// Side on which a text that is too long is cut; truncation_side in Hugging Face transformers.
 enum class TruncationSide : std::uint8_t { kRight, kLeft };
 
-// [CLS] text [SEP], cut to `tokens_max` in all: the text's first or last tokens_max - 2 ids stay.
-// REQUIRES: tokens_max >= 2.
+// Encodes [CLS] text [SEP] with at most `tokens_max` ids: the text keeps its first or last
+// tokens_max - 2 ids. REQUIRES: tokens_max >= 2.
 std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
                                     std::size_t tokens_max,
                                     TruncationSide side = TruncationSide::kRight);
 
 struct TokenizerOptions {
-  bool cased = false;  // keep capitals and accents: as the vocabulary was made
+  bool cased = false;  // keep capitals and accents; must match the vocabulary
 };
-// Reads a vocabulary: a SentencePiece model where the file's name ends in .model, or else a text
-// file of WordPieces, one a line. Errors: kNotFound; kInvalidArgument and kDataLoss say what is
-// wrong with it and where.
+// Reads a vocabulary: a SentencePiece model if the file's name ends in .model, else a text file
+// with one WordPiece per line. Errors: kNotFound; kInvalidArgument and kDataLoss with the problem
+// and its position.
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& path,
                                                  const TokenizerOptions& options);
 

@@ -1,3 +1,6 @@
+// Unicode tables and algorithms that BERT's and ALBERT's tokenizers need: case, decomposition,
+// UTF-8.
+
 #include "text/unicode.h"
 
 #include <algorithm>
@@ -10,7 +13,7 @@
 namespace troop {
 namespace {
 
-// From `first` up to the next run's: one value.
+// A run of characters with one value, from `first` to the next run's `first`.
 struct Run {
   char32_t first;
   std::uint8_t value;
@@ -35,6 +38,7 @@ std::string DecodeBase64(std::string_view text) {
     if (c == '=') break;
     bits = bits << 6 | digit[static_cast<unsigned char>(c)];
     held += 6;
+    // Four digits give three bytes.
     if (held < 8) continue;
     held -= 8;
     bytes.push_back(static_cast<char>(bits >> held));
@@ -42,7 +46,7 @@ std::string DecodeBase64(std::string_view text) {
   return bytes;
 }
 
-// The tables that tools/make_unicode_tables.py packed; it says in which order.
+// Unpacks the tables; tools/make_unicode_tables.py defines the format.
 class Tables {
  public:
   Tables() : bytes_(DecodeBase64(internal::kUnicodeData)) {
@@ -58,6 +62,7 @@ class Tables {
   std::u32string pool;
 
  private:
+  // Reads a LEB128 varint.
   std::uint32_t Next() {
     std::uint32_t value = 0;
     for (int shift = 0;; shift += 7) {
@@ -67,6 +72,7 @@ class Tables {
       if (byte < 0x80) return value;
     }
   }
+  // Reads a zigzag-encoded varint.
   std::int32_t NextSigned() {
     const std::uint32_t value = Next();
     return value & 1 ? -std::int32_t(value / 2) - 1 : std::int32_t(value / 2);
@@ -83,6 +89,8 @@ class Tables {
   }
 
   void ReadMapping(std::vector<Mapping>* mapping) {
+    // An entry may repeat at a fixed distance; targets are stored as steps from the source
+    // character.
     char32_t from = 0;
     std::vector<std::int32_t> steps;
     for (std::uint32_t entries = Next(); entries > 0; --entries) {
@@ -103,17 +111,19 @@ class Tables {
 };
 
 const Tables& TheTables() {
+  // Initialized once, thread-safe.
   static const Tables tables;
   return tables;
 }
 
 std::uint8_t Find(const std::vector<Run>& runs, char32_t c) {
+  // Runs cover all code points from 0, so a predecessor always exists.
   const auto after = std::upper_bound(runs.begin(), runs.end(), c,
                                       [](char32_t code, const Run& r) { return code < r.first; });
   return std::prev(after)->value;
 }
 
-// What `c` becomes; empty: it stays.
+// Replacement of `c`; empty: unchanged.
 std::u32string_view Find(const std::vector<Mapping>& mapping, char32_t c) {
   const auto found =
       std::lower_bound(mapping.begin(), mapping.end(), c,
@@ -124,7 +134,8 @@ std::u32string_view Find(const std::vector<Mapping>& mapping, char32_t c) {
 
 constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2;
 
-// Unicode 14.0, sec. 3.13, table 3-17: behind a cased letter, before none; ignorable ones aside.
+// Unicode 14.0, sec. 3.13, table 3-17: a sigma is final after a cased letter and not before one;
+// case-ignorable characters are skipped.
 bool IsFinalSigma(std::u32string_view text, std::size_t at) {
   const auto ignorable = [&](std::size_t i) { return CharFlagsOf(text[i]) & kCharCaseIgnorable; };
   const auto cased = [&](std::size_t i) { return CharFlagsOf(text[i]) & kCharCased; };
@@ -136,7 +147,7 @@ bool IsFinalSigma(std::u32string_view text, std::size_t at) {
   return after == text.size() || !cased(after);
 }
 
-// Unicode 14.0, sec. 3.12: syllables in order of leading consonant, vowel, trailing consonant.
+// Unicode 14.0, sec. 3.12: syllables are ordered by leading consonant, vowel, trailing consonant.
 bool DecomposeHangul(char32_t c, std::u32string* out) {
   constexpr char32_t kFirst = 0xAC00, kLeading = 0x1100, kVowel = 0x1161, kTrailing = 0x11A7;
   constexpr char32_t kVowels = 21, kTrailings = 28, kSyllables = 11172;
@@ -148,7 +159,7 @@ bool DecomposeHangul(char32_t c, std::u32string* out) {
   return true;
 }
 
-// Orders runs of characters that are no starters by their class (Unicode 14.0, sec. 3.11).
+// Canonical ordering: sorts runs of non-starters by combining class (Unicode 14.0, sec. 3.11).
 void OrderMarks(std::u32string* text) {
   for (std::size_t begin = 0; begin < text->size();) {
     if ((*text)[begin] < 0x300 || CombiningClass((*text)[begin]) == 0) {
@@ -198,6 +209,7 @@ std::u32string Decompose(std::u32string_view text, Decomposition form) {
       continue;
     }
     if (DecomposeHangul(c, &out)) continue;
+    // Compatibility tables list only characters that differ from the canonical ones.
     std::u32string_view parts;
     if (form == Decomposition::kCompatible) parts = Find(tables.compatible, c);
     if (parts.empty()) parts = Find(tables.canonical, c);
@@ -212,6 +224,8 @@ char32_t DecodeUtf8(std::string_view text, std::size_t* position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte((*position)++);
   if (lead < 0x80) return lead;
+  // Lead bytes C0, C1 and F5 to FF never occur in UTF-8. On any error only the lead byte is
+  // consumed.
   const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
   if (lead < 0xC2 || lead > 0xF4 || text.size() - *position < std::size_t(more)) {
     return kReplacementCharacter;
@@ -222,7 +236,7 @@ char32_t DecodeUtf8(std::string_view text, std::size_t* position) {
     if ((next & 0xC0) != 0x80) return kReplacementCharacter;
     c = c << 6 | (next & 0x3F);
   }
-  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // smaller values are overlong
   if (c < kLeast[more] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return kReplacementCharacter;
   *position += more;
   return c;
@@ -231,6 +245,7 @@ char32_t DecodeUtf8(std::string_view text, std::size_t* position) {
 bool IsUtf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = i;
+    // A real U+FFFD has three bytes; an invalid byte advances by one.
     if (DecodeUtf8(text, &i) == kReplacementCharacter && i == begin + 1) return false;
   }
   return true;

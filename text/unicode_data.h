@@ -4,7 +4,8 @@
 
 namespace troop::internal {
 
-// What tools/make_unicode_tables.py took from Python's unicodedata, read by text/unicode.cc alone.
+// Tables that tools/make_unicode_tables.py took from Python's unicodedata; only text/unicode.cc
+// reads them.
 extern const std::string_view kUnicodeVersion;
 extern const std::string_view kUnicodeData;  // base 64
 

@@ -1,3 +1,5 @@
+// ALBERT's tokenizer: preprocessing, normalization and the Viterbi search of a unigram model.
+
 #include "text/unigram.h"
 
 #include <algorithm>
@@ -19,12 +21,13 @@
 namespace troop {
 namespace {
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, what stands for a space
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, represents a space
 constexpr float kUnknownPenalty = 10;  // below the worst score (SentencePiece, unigram_model.cc)
-// In the trie, in place of a score, which is finite.
+// Marker in the trie for user-defined pieces; real scores are finite.
 constexpr float kUserDefined = std::numeric_limits<float>::infinity();
-constexpr double kUserDefinedMargin = 0.1;  // the same: what keeps two of them apart
+constexpr double kUserDefinedMargin = 0.1;  // as in SentencePiece: separates adjacent user pieces
 
+// Length of a UTF-8 character by its lead byte.
 std::size_t CharacterBytes(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -34,10 +37,10 @@ bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0; });
 }
 
-// str.isspace() of ASCII.
+// str.isspace() for ASCII.
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 28 && c <= 31); }
 
-// A text as the model wants to see it: mapped characters, each space as U+2581.
+// Normalizes text for the model: maps characters, and spaces to U+2581.
 class Normalizer {
  public:
   Normalizer(Charsmap charsmap, PieceTrie user_defined, const SentencePieceModel& model)
@@ -46,6 +49,8 @@ class Normalizer {
         dummy_prefix_(model.add_dummy_prefix),
         single_spaces_(model.remove_extra_whitespaces),
         space_(model.escape_whitespaces ? kSpaceSymbol : " ") {
+    // An ASCII byte is simple if no piece or sequence of the map begins with it before another
+    // ASCII byte.
     for (int c = 0; c < 0x80; ++c) {
       const char byte = char(c);
       bool simple = user_defined_.Next(PieceTrie::kRoot, byte) == PieceTrie::kNone;
@@ -62,6 +67,7 @@ class Normalizer {
     bool space_before = single_spaces_;
     while (!text.empty()) {
       const char c = text[0];
+      // Fast path: most characters of English text map to themselves.
       if (c >= 0 && is_simple_[c] && (text.size() == 1 || text[1] >= 0)) {
         if (out.empty() && dummy_prefix_) out += space_;
         out.push_back(c);
@@ -87,8 +93,8 @@ class Normalizer {
   }
 
  private:
-  // Removes the longest piece of the user's, or sequence of the map, or else a character from the
-  // front of `*text`; returns what it becomes.
+  // Removes a prefix of `*text` and returns its replacement: the longest user-defined piece, else
+  // the longest sequence of the map, else one character.
   std::string_view TakeFront(std::string_view* text) const {
     std::size_t length = 0;
     std::int32_t node = PieceTrie::kRoot;
@@ -111,7 +117,7 @@ class Normalizer {
   const PieceTrie user_defined_;
   const bool dummy_prefix_, single_spaces_;
   const std::string_view space_;
-  std::array<bool, 0x80> is_simple_;  // stays what it is before any other byte of ASCII
+  std::array<bool, 0x80> is_simple_;  // unchanged before any other ASCII byte
 };
 
 class Unigram final : public Tokenizer {
@@ -164,12 +170,12 @@ class Unigram final : public Tokenizer {
   const PieceTrie trie_;
   const bool cased_;
   std::uint32_t fingerprint_ = 0;
-  // Of normal pieces, which are logarithms: the largest stays that least positive number, and a
-  // user's piece is worth -0.1. Sums are rounded: a nicer number would decide
-  // some ties otherwise than SentencePiece.
+  // Range of the scores of normal pieces, which are log-probabilities. score_max_ starts at the
+  // least positive float and therefore stays there, so that a user-defined piece is worth -0.1.
+  // Sums are rounded: another value would break ties differently from SentencePiece.
   float score_min_ = std::numeric_limits<float>::max();
   float score_max_ = std::numeric_limits<float>::min();
-  // Sorted by the piece: the ids that stand in its place.
+  // Replacements of pieces that are split again, sorted by id.
   std::vector<std::pair<TokenId, std::vector<TokenId>>> cut_again_;
 };
 
@@ -190,8 +196,8 @@ TokenId Unigram::Find(std::string_view piece) const {
   return id == PieceTrie::kNone ? special_.unknown : id;
 }
 
-// "▁9," becomes "▁9" and ","; "9," that does not begin a word must not become "▁9" (the reference
-// cuts the same way at each text; it depends on the piece alone).
+// Splits "▁9," into "▁9" and ",". A "9," that does not begin a word must not become "▁9". The
+// reference does this for each text, but the result depends on the piece alone.
 std::vector<TokenId> Unigram::CutWithoutComma(std::string_view piece) const {
   std::string rest(piece.substr(0, piece.size() - 1));
   const bool begins_word = rest.starts_with(kSpaceSymbol);
@@ -223,8 +229,8 @@ void Unigram::FindPiecesToCutAgain() {
   }
 }
 
-// The best way to each end of a character, from left to right; ties go to what was found first,
-// sums are rounded to f32, as SentencePiece does it (Model::EncodeOptimized).
+// Viterbi search: the best path to each character end, from left to right. As in SentencePiece
+// (Model::EncodeOptimized), the first of equal paths wins and sums are rounded to f32.
 void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) const {
   struct Best {
     float score = 0;
@@ -250,14 +256,17 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
       if (node == PieceTrie::kNone) break;
       const TokenId id = trie_.value(node);
       if (id == PieceTrie::kNone) continue;
+      // User-defined pieces win against any split: their score grows with their length.
       double score = trie_.weight(node);
       if (score == kUserDefined) score = double(float(i - begin) * score_max_) - kUserDefinedMargin;
       offer(begin, i, score + score_here, id);
       has_single |= i == next;
     }
+    // Every character must be coverable: as an unknown piece if there is no other.
     if (!has_single) offer(begin, next, float(unknown_score + score_here), special_.unknown);
     begin = next;
   }
+  // Follow the best path backwards; a run of unknown characters gives one id.
   const std::size_t first = ids->size();
   for (std::size_t end = size; end > 0; end = std::size_t(best[end].begin)) {
     const bool in_a_run = ids->size() > first && ids->back() == special_.unknown;
@@ -276,7 +285,7 @@ Result<SpecialTokens> FindSpecial(const SentencePieceModel& model) {
     const auto found = std::find_if(model.pieces.begin(), model.pieces.end(),
                                     [t = text](const auto& piece) { return piece.text == t; });
     if (found == model.pieces.end()) {
-      return InvalidArgument("there is no piece {}: this is no model of ALBERT's", text);
+      return InvalidArgument("it has no piece {}; it is not a model of ALBERT", text);
     }
     *id = TokenId(found - model.pieces.begin());
   }
@@ -286,7 +295,7 @@ Result<SpecialTokens> FindSpecial(const SentencePieceModel& model) {
     special.unknown = TokenId(id);
     ++unknown;
   }
-  if (unknown != 1) return InvalidArgument("{} pieces are the unknown one, not 1", unknown);
+  if (unknown != 1) return InvalidArgument("it has {} unknown pieces, must have 1", unknown);
   return special;
 }
 
@@ -296,7 +305,7 @@ std::string PrepareForAlbert(std::string_view text, bool cased) {
   std::string bytes;
   std::u32string wide;
   if (!IsAscii(text)) {
-    // White space of Unicode first: what else becomes some when decomposed stays between words.
+    // Unicode white space first; a space that arises only from decomposition is not collapsed.
     for (const char32_t c : ToUtf32(text)) wide.push_back(CharFlagsOf(c) & kCharSpace ? U' ' : c);
     bytes = ToUtf8(wide);
     text = bytes;
@@ -327,8 +336,10 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(std::string_view bytes,
   TROOP_ASSIGN_OR_RETURN(Charsmap charsmap, Charsmap::Make(model.charsmap));
   std::vector<PieceTrie::Entry> pieces, user_defined;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
+    // Control and unused pieces are not part of the trie: text never yields them.
     const auto& [text, score, type] = model.pieces[id];
-    if (type == Type::kByte) return InvalidArgument("piece {} is a byte, which is not read", id);
+    if (type == Type::kByte)
+      return InvalidArgument("piece {} is a byte piece, which is not supported", id);
     if (type == Type::kNormal) pieces.push_back({text, std::int32_t(id), score});
     if (type == Type::kUserDefined) {
       pieces.push_back({text, std::int32_t(id), kUserDefined});

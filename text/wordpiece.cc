@@ -1,3 +1,5 @@
+// BERT's tokenizer: a fast path for ASCII, a reference path for all other text.
+
 #include "text/wordpiece.h"
 
 #include <algorithm>
@@ -19,10 +21,11 @@ namespace {
 constexpr std::size_t kWordCharactersMax = 100;  // transformers: max_input_chars_per_word
 constexpr std::size_t kPiecesMax = 1 << 24;
 
-// What a character does to the word that is being read.
+// Effect of a character on the current word: kAlone is a word by itself, kNothing is skipped, kWide
+// switches to the path for non-ASCII text.
 enum class Kind : std::uint8_t { kPart, kSpace, kAlone, kNothing, kWide };
 
-bool IsCjk(char32_t c) {  // as in BERT's tokenizer: the blocks of ideographs
+bool IsCjk(char32_t c) {  // the blocks of ideographs in BERT's tokenizer
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
          (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
          (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) ||
@@ -30,14 +33,15 @@ bool IsCjk(char32_t c) {  // as in BERT's tokenizer: the blocks of ideographs
 }
 
 bool IsPunctuation(char32_t c) {
-  if (c < 0x80) {  // all that is no letter, digit, space or control, whatever Unicode calls it
+  if (c < 0x80) {  // everything but letters, digits, space and control, unlike Unicode's category
     return c > 32 && c < 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
            !(c >= 'a' && c <= 'z');
   }
   return CharFlagsOf(c) & kCharPunctuation;
 }
 
-// Before case and accents: CJK ideographs are words by themselves, punctuation is looked at later.
+// Classifies a character before case folding; punctuation is split later, after accents are
+// removed.
 Kind KindOf(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return Kind::kSpace;
   const std::uint8_t flags = CharFlagsOf(c);
@@ -57,6 +61,7 @@ class WordPiece final : public Tokenizer {
  public:
   WordPiece(std::vector<std::string> pieces, const SpecialTokens& special, bool cased)
       : pieces_(std::move(pieces)), special_(special), cased_(cased) {
+    // The fingerprint covers the case setting and all pieces in order.
     const std::string_view how = cased ? "cased" : "uncased";
     fingerprint_ = Crc32c(std::as_bytes(std::span(how)));
     for (const std::string& piece : pieces_) {
@@ -68,6 +73,7 @@ class WordPiece final : public Tokenizer {
     std::vector<PieceTrie::Entry> first, later;
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
       const std::string_view piece = pieces_[id];
+      // A piece with ## may also begin a word, if the text has "##".
       first.push_back({piece, std::int32_t(id)});
       if (piece.starts_with("##") && piece.size() > 2) {
         later.push_back({piece.substr(2), std::int32_t(id)});
@@ -105,7 +111,7 @@ void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
     if (!word.empty()) EncodeWord(word, word.size(), ids);
     word.clear();
   };
-  std::size_t token = 0;  // where what is between two spaces began
+  std::size_t token = 0;  // start of the text after the last white space
   std::size_t ids_before = ids->size();
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i++]);
@@ -119,7 +125,7 @@ void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
         break;
       case Kind::kNothing:
         break;
-      case Kind::kWide:  // case and accents look at all of a token: from its front again
+      case Kind::kWide:  // case and accents depend on the whole token: redo it
         ids->resize(ids_before);
         i = EncodeWide(text, token, &word, ids);
         word.clear();
@@ -134,7 +140,8 @@ void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
   end_word();
 }
 
-// Encodes from `begin` to the next space; returns where that is. word: scratch.
+// Encodes text with non-ASCII characters from `begin` to the next white space and returns the
+// position after it. word: scratch.
 std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std::string* word,
                                   std::vector<TokenId>* ids) const {
   std::u32string token;
@@ -157,7 +164,7 @@ std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std:
     }
   }
   EncodeCharacters(token, word, ids);
-  // The space itself has been looked at.
+  // Skip the white space.
   if (i < text.size()) DecodeUtf8(text, &i);
   return i;
 }
@@ -166,6 +173,7 @@ void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
                                  std::vector<TokenId>* ids) const {
   std::u32string plain;
   if (!cased_) {
+    // Accents become separate marks, which are removed.
     plain = Decompose(LowerCase(token), Decomposition::kCanonical);
     std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
     token = plain;
@@ -189,6 +197,7 @@ void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
 
 void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
                            std::vector<TokenId>* ids) const {
+  // Greedy longest match; a word that pieces do not cover becomes one [UNK].
   const std::size_t ids_before = ids->size();
   const PieceTrie* trie = &first_;
   for (std::size_t begin = 0; begin < word.size() && characters <= kWordCharactersMax;) {
@@ -220,9 +229,9 @@ Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
     vocabulary.remove_prefix(std::min(end + 1, vocabulary.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     const std::size_t number = pieces.size() + 1;
-    if (!IsUtf8(line)) return InvalidArgument("line {} is no UTF-8", number);
-    if (line.empty()) return InvalidArgument("line {} is empty: a piece is expected", number);
-    if (number > kPiecesMax) return InvalidArgument("there are more than {} lines", kPiecesMax);
+    if (!IsUtf8(line)) return InvalidArgument("line {} is not UTF-8", number);
+    if (line.empty()) return InvalidArgument("line {} is empty; expected a piece", number);
+    if (number > kPiecesMax) return InvalidArgument("it has more than {} lines", kPiecesMax);
     pieces.emplace_back(line);
   }
   return pieces;
@@ -242,7 +251,7 @@ Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
   for (const auto& [piece, id] : wanted) {
     const auto found = std::find(pieces.begin(), pieces.end(), piece);
     if (found == pieces.end()) {
-      return InvalidArgument("there is no line {}: this is no vocabulary of BERT's", piece);
+      return InvalidArgument("it has no line {}; it is not a vocabulary of BERT", piece);
     }
     *id = TokenId(found - pieces.begin());
   }

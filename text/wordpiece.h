@@ -8,15 +8,15 @@
 
 namespace troop {
 
-// BERT's tokenizer (Devlin et al. 2019; Wu et al. 2016, sec. 4.1). Text is cleaned of control
-// characters, split at white space, at punctuation and around CJK ideographs, without `cased` put
-// into lower case and freed of accents; then each word becomes the longest piece at its front, and
-// so on behind it with pieces that begin with ##. A word that can't be covered, or longer than 100
-// characters, is [UNK]. Equals the slow tokenizer of transformers where that doesn't cut out
-// special tokens nor compose characters first.
+// BERT's tokenizer (Devlin et al. 2019; Wu et al. 2016, sec. 4.1). Control characters are removed;
+// text is split at white space, at punctuation and around CJK ideographs; without `cased` it is
+// lowercased and stripped of accents. Each word is then split greedily into the longest matching
+// pieces, where pieces after the first begin with ##. A word that pieces cannot cover, or with more
+// than 100 characters, is [UNK]. Equals the slow tokenizer of transformers where that neither
+// extracts special tokens nor composes characters first.
 //
-// vocabulary: a piece a line, whose id is the line's number from 0; [PAD], [UNK], [CLS], [SEP] and
-// [MASK] are among them. Errors: kInvalidArgument, naming the line.
+// vocabulary: one piece per line, whose id is the line's number from 0; it must contain [PAD],
+// [UNK], [CLS], [SEP] and [MASK]. Errors: kInvalidArgument, naming the line.
 Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
                                                  const TokenizerOptions& options);
 

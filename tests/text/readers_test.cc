@@ -45,19 +45,18 @@ TEST(CsvTest, FieldsAreThoseOfTheStandard) {
 }
 
 TEST(CsvTest, WhatIsNoneIsRefusedWithItsLine) {
-  EXPECT_EQ(ReadRows("a\n\"b\nc").status().message(), "line 2: a quote that is never closed");
+  EXPECT_EQ(ReadRows("a\n\"b\nc").status().message(), "line 2: unclosed quote");
   EXPECT_EQ(ReadRows("\"a\nb\"\n\"c\"d").status().message(),
-            "line 3: text behind a closed quote; a comma is expected");
-  EXPECT_EQ(ReadRows("a\"b\"").status().message(),
-            "line 1: a quote inside a field that does not begin with one");
+            "line 3: text after a closing quote; expected a comma");
+  EXPECT_EQ(ReadRows("a\"b\"").status().message(), "line 1: quote inside an unquoted field");
 }
 
 TEST(XzTest, DamageIsNoticed) {
   const std::string sound = ReadAll(TextFixture("small_imdb.tar.xz"));
   EXPECT_EQ(Unpacked(sound).size(), 20480);
   EXPECT_EQ(Unpacked(sound + sound).size(), 40960);  // two streams
-  EXPECT_EQ(Unpacked(sound, 20479), "resource_exhausted: it holds more than 20479 bytes");
-  EXPECT_EQ(Unpacked("abc" + sound), "data_loss: it is no .xz file");
+  EXPECT_EQ(Unpacked(sound, 20479), "resource_exhausted: its content is larger than 20479 bytes");
+  EXPECT_EQ(Unpacked("abc" + sound), "data_loss: it is not an .xz file");
   EXPECT_EQ(Unpacked(""), "data_loss: its end is missing");
   for (std::size_t i = 0; i < sound.size(); i += 29) {
     std::string bytes = sound;
@@ -95,15 +94,15 @@ TEST(TarTest, HostileHeadersAreRefused) {
             "tar archive, byte 0: a file of 3 bytes where 2 are left");
   std::string bad = file + kTarEnd;
   bad[0] = 'b';
-  EXPECT_EQ(message(bad), "tar archive, byte 0: no header of a file, or a damaged one");
+  EXPECT_EQ(message(bad), "tar archive, byte 0: not a file header, or a damaged one");
   EXPECT_EQ(message(TarFile("a", "", '0', "", "77777777777")),
             "tar archive, byte 0: a file of 8589934591 bytes where 0 are left");
   EXPECT_EQ(message(TarFile("a", "", '0', "", std::string("\x80\0\0\0\0\0\0\0\0\0\0", 11))),
-            "tar archive, byte 0: a size that is no octal number");
+            "tar archive, byte 0: the size is not an octal number");
   EXPECT_EQ(message(TarFile("a", "x", 'L')),
-            "tar archive, byte 0: an entry of type \"L\" is not read");
+            "tar archive, byte 0: an entry of type \"L\" is not supported");
   EXPECT_EQ(message(TarFile("a", "16 path=b.txt\n", 'x')),
-            "tar archive, byte 0: a name or size that is too large is not read");
+            "tar archive, byte 0: a name or size that needs pax attributes is not supported");
 }
 
 TEST(ReviewsTest, AnArchiveAndItsFolderAreTheSame) {
@@ -145,7 +144,7 @@ TEST(ReviewsTest, ReviewsThatAreNotUtf8AreCountedAndTheFirstIsNamed) {
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(ReadReviews(folder.path()).ok());
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("1 is not UTF-8 (the first: train/neg/0_*.txt)"), std::string::npos) << said;
+  EXPECT_NE(said.find("1 is not UTF-8 (first: train/neg/0_*.txt)"), std::string::npos) << said;
 }
 
 TEST(ReviewsTest, ATableIsRead) {
@@ -158,14 +157,14 @@ TEST(ReviewsTest, ATableIsRead) {
   EXPECT_EQ(reviews->train[2].sentiment, Sentiment::kNegative);
   const auto message = [](std::string_view csv) { return ReadReviewCsv(csv).status().message(); };
   EXPECT_EQ(message("review,label\nx,1\n"),
-            "its first line does not name the columns review and sentiment");
-  EXPECT_EQ(message("review,sentiment\nx,1\ny\n"), "line 3: 1 fields, not 2");
+            "its first line must name the columns review and sentiment");
+  EXPECT_EQ(message("review,sentiment\nx,1\ny\n"), "line 3: 1 fields, expected 2");
   EXPECT_EQ(message("review,sentiment\n\"x\ny\",1\ny,good\n"),
-            "line 4: the sentiment \"good\" is neither positive nor negative (1, 0)");
-  EXPECT_EQ(message("review,sentiment\n"), "there are no reviews in it");
+            "line 4: sentiment \"good\" must be positive, negative, 1 or 0");
+  EXPECT_EQ(message("review,sentiment\n"), "it has no reviews");
   EXPECT_EQ(
       message("review,sentiment\ncaf\xC3\xA9,1\ncaf\xE9,0\n"),
-      "line 3: the review is not UTF-8: convert the file, for instance with iconv -f latin1 -t "
+      "line 3: the review is not UTF-8; convert the file, for example with iconv -f latin1 -t "
       "utf-8");
 }
 
@@ -174,15 +173,15 @@ TEST(ReviewsTest, AReviewThatIsMissingOrThereTwiceIsNamed) {
     return ReadReviewArchive(files + kTarEnd).status().message();
   };
   EXPECT_EQ(message(TarFile("x/train/pos/0_9.txt", "") + TarFile("x/train/pos/2_9.txt", "")),
-            "train/pos/1_*.txt is missing: numbers from 0 to 2 are expected");
+            "train/pos/1_*.txt is missing; expected numbers 0 to 2");
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/0_8.txt", "")),
-            "tar archive, byte 512: train/pos holds two reviews of number 0");
+            "tar archive, byte 512: train/pos has two reviews with number 0");
   EXPECT_EQ(message(TarFile("train/positive/0_9.txt", "") + TarFile("atrain/pos/0_9.txt", "")),
-            "there are no reviews in it (train/pos/0_9.txt …)");
+            "it has no reviews (train/pos/0_9.txt …)");
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "")),
-            "train/neg has no reviews, and train/pos has 2: both are expected");
+            "train/neg has no reviews and train/pos has 2; both classes are needed");
   EXPECT_EQ(message(TarFile("train/neg/0_1.txt", "")),
-            "train/pos has no reviews, and train/neg has 1: both are expected");
+            "train/pos has no reviews and train/neg has 1; both classes are needed");
   // Where there are some of both people may know what they do.
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "") +
                     TarFile("train/neg/0_1.txt", "") + TarFile("test/pos/0_9.txt", "")),
@@ -205,20 +204,21 @@ TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
   const std::string sum = Sha256Hex(text);
   std::ofstream(folder.path() + "/SHA256SUMS") << sum + "  reviews.csv\n";
   const std::string advice =
-      "; get aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/ and unpack it: "
-      "its folder aclImdb is read";
+      "; download aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, unpack it "
+      "and give its folder aclImdb";
   EXPECT_EQ(ReadReviews(path).status().message(),
-            "reviews: " + path + " does not exist (SHA-256 " + sum + " is expected)" + advice);
+            "reviews: " + path + " does not exist (expected SHA-256 " + sum + ")" + advice);
   std::ofstream(path) << text + " ";
   EXPECT_EQ(ReadReviews(path).status().message(),
             "reviews: " + path + ": it is damaged: 29 bytes with SHA-256 " + Sha256Hex(text + " ") +
-                ", where SHA256SUMS expects " + sum + advice);
+                ", expected " + sum + " (SHA256SUMS)" + advice);
   std::ofstream(path) << text;
   EXPECT_TRUE(ReadReviews(path).ok());
   std::ofstream(folder.path() + "/a.tar.xz") << "no archive";
   const std::string damaged = ReadReviews(folder.path() + "/a.tar.xz").status().message();
-  for (const char* part : {"/a.tar.xz: its end is missing", "a whole .tar.xz of train/pos/0_9.txt",
-                           " 10 bytes", "; get aclImdb_v1.tar.gz"}) {
+  for (const char* part :
+       {"/a.tar.xz: its end is missing", "a complete .tar.xz of train/pos/0_9.txt", " 10 bytes",
+        "; download aclImdb_v1.tar.gz"}) {
     EXPECT_NE(damaged.find(part), damaged.npos) << part << ": " << damaged;
   }
   std::ofstream(folder.path() + "/a.zip") << "x";
@@ -238,10 +238,10 @@ TEST(ReviewsTest, MistakesInATableOfOnesOwnAreNamedAlone) {
   const Status label = error("review,sentiment\nx,positive\ny,neutral\n");
   EXPECT_EQ(label.code(), Code::kInvalidArgument);
   EXPECT_EQ(label.message(), "reviews: " + path +
-                                 ": line 3: the sentiment \"neutral\" is neither positive nor "
-                                 "negative (1, 0)");
+                                 ": line 3: sentiment \"neutral\" must be positive, negative, "
+                                 "1 or 0");
   EXPECT_EQ(error("text,label\nx,positive\n").message(),
-            "reviews: " + path + ": its first line does not name the columns review and sentiment");
+            "reviews: " + path + ": its first line must name the columns review and sentiment");
 }
 
 }  // namespace

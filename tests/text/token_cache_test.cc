@@ -62,13 +62,14 @@ TEST(TokenCacheTest, WhatItHoldsKeepsTheBoundsOfItsKey) {
   };
   TokenizedReviews reviews;
   reviews.test.Add(std::vector<TokenId>{100}, Sentiment::kPositive);
-  EXPECT_EQ(message(reviews), "token 100 of 100");
+  EXPECT_EQ(message(reviews), "token id 100 is outside a vocabulary of 100");
   reviews = {};
   reviews.test.Add(std::vector<TokenId>(9, 1), Sentiment::kPositive);
-  EXPECT_EQ(message(reviews), "a sample of 9 tokens");
+  EXPECT_EQ(message(reviews),
+            "a sample has 9 tokens, must have at most " + std::to_string(kTokensMax));
   reviews = {};
   reviews.test.Add(std::vector<TokenId>{1}, Sentiment(5));
-  EXPECT_EQ(message(reviews), "a sentiment of 5");
+  EXPECT_EQ(message(reviews), "invalid sentiment 5");
 }
 
 // A table of reviews and a cache in memory, whose writes are counted.

@@ -114,21 +114,20 @@ TEST(UnigramTest, ABadModelIsRefused) {
     const auto made = MakeUnigram(model, {});
     return made.ok() ? "accepted" : made.status().message();
   };
-  const std::string damaged = "no SentencePiece model, or a damaged one: ";
-  EXPECT_EQ(message(""), damaged + "there are no pieces");
+  const std::string damaged = "not a SentencePiece model, or a damaged one: ";
+  EXPECT_EQ(message(""), damaged + "it has no pieces");
   EXPECT_EQ(message(kStart.substr(0, kStart.size() - 1)),
             damaged + "a field of 15 bytes where 14 are left");
-  EXPECT_EQ(message("\xFF"), damaged + "a number without an end");
+  EXPECT_EQ(message("\xFF"), damaged + "a number that is cut off");
   EXPECT_EQ(message(kStart + Piece("", 0)), damaged + "a piece without text");
-  EXPECT_EQ(message(kStart + Piece("a", NAN)), damaged + "a piece whose score is no number");
+  EXPECT_EQ(message(kStart + Piece("a", NAN)), damaged + "a piece whose score is not finite");
   EXPECT_EQ(message(kStart + Piece("a", 0, 9)), damaged + "a piece of type 9");
   EXPECT_EQ(message(kStart + Bytes(2, Number(3, 2))),
-            "it is a model of BPE; unigram models are read");
-  EXPECT_EQ(message(kStart + Bytes(2, Number(35, 1))),
-            "it falls back to bytes, which is not supported");
-  EXPECT_EQ(message(Piece("<unk>", 0, 2)), "there is no piece <pad>: this is no model of ALBERT's");
-  EXPECT_EQ(message(kStart + Piece("a", 0) + Piece("a", 0)), "pieces 5 and 6 are the same: \"a\"");
-  EXPECT_EQ(message(kStart + Bytes(3, Bytes(2, "ab"))), "a map of characters of 2 bytes");
+            "it is a model of BPE; only unigram models are supported");
+  EXPECT_EQ(message(kStart + Bytes(2, Number(35, 1))), "byte fallback is not supported");
+  EXPECT_EQ(message(Piece("<unk>", 0, 2)), "it has no piece <pad>; it is not a model of ALBERT");
+  EXPECT_EQ(message(kStart + Piece("a", 0) + Piece("a", 0)), "pieces 5 and 6 are equal: \"a\"");
+  EXPECT_EQ(message(kStart + Bytes(3, Bytes(2, "ab"))), "a character map of 2 bytes");
 }
 
 // Each byte of the small model changed: refused, or a tokenizer that stays inside its tables.

@@ -83,10 +83,10 @@ TEST(WordPieceTest, ABadVocabularyIsRefusedWithItsLine) {
     const auto made = MakeWordPiece(vocabulary, {});
     return made.ok() ? "accepted" : made.status().message();
   };
-  EXPECT_EQ(message(start), "there is no line [MASK]: this is no vocabulary of BERT's");
-  EXPECT_EQ(message(start + "[MASK]\n\xFF\n"), "line 6 is no UTF-8");
-  EXPECT_EQ(message(start + "[MASK]\n\nx"), "line 6 is empty: a piece is expected");
-  EXPECT_EQ(message(start + "[MASK]\r\nx\nx\n"), "pieces 5 and 6 are the same: \"x\"");
+  EXPECT_EQ(message(start), "it has no line [MASK]; it is not a vocabulary of BERT");
+  EXPECT_EQ(message(start + "[MASK]\n\xFF\n"), "line 6 is not UTF-8");
+  EXPECT_EQ(message(start + "[MASK]\n\nx"), "line 6 is empty; expected a piece");
+  EXPECT_EQ(message(start + "[MASK]\r\nx\nx\n"), "pieces 5 and 6 are equal: \"x\"");
 }
 
 TEST(WordPieceTest, TheFingerprintTellsVocabulariesAndCaseApart) {
