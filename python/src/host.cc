@@ -1,3 +1,5 @@
+// Event loop of the Python package's network thread.
+
 #include "python/src/host.h"
 
 #include <utility>
@@ -27,6 +29,7 @@ Host::~Host() {
 }
 
 void Host::Run(const std::function<void(Network*)>& work) {
+  // `work` lives on the caller's stack: the caller blocks until the thread has run it.
   bool done = false;
   std::unique_lock lock(mutex_);
   tasks_.push_back({&work, &done});
@@ -48,10 +51,11 @@ void Host::Remove(std::uint64_t id) {
 }
 
 void Host::Loop() {
-  // What no message wakes for: deadlines, and shards that keep others waiting.
+  // Deadlines and slow shards send no message that would wake the thread.
   constexpr Duration kTurn = Milliseconds(10);
   const SystemClock clock;
   while (true) {
+    // One turn: messages, posted work, registered steps.
     bool busy = network_->Pump(clock.Now());
     busy |= RunTasks();
     for (auto& [id, step] : steps_) busy |= step(clock.Now());
@@ -62,10 +66,12 @@ void Host::Loop() {
     const Time now = clock.Now();
     if (!busy) network_->Wait(now, now + kTurn);
   }
+  // Steps own objects of this thread: destroy them here.
   steps_.clear();
 }
 
 bool Host::RunTasks() {
+  // Swap under the lock, run without it: work may post more work.
   std::vector<Task> tasks;
   {
     const std::lock_guard lock(mutex_);

@@ -16,29 +16,32 @@
 
 namespace troop {
 
-// A network and the thread that owns it: what is one thread's matter (channels, services, the
-// replay's two ends) is made, polled and destroyed there. Python's threads hand work over and wait.
-// So connections live, and batches are fetched and decoded, while Python computes.
-// Thread safe. The thread ends with the Host; it never takes the interpreter's lock. Not for use
-// after a fork: start worker processes with "spawn".
+// A network and the thread that owns it. Objects that need one thread (channels, services, both
+// ends of a replay) are created, polled and destroyed there; Python threads post work and wait.
+// Connections therefore stay alive, and batches are fetched and decoded, while Python computes.
+// Thread safe. The thread ends with the Host and never takes the GIL. Not usable after a fork:
+// start worker processes with "spawn".
 class Host {
  public:
-  // `key`: file of keys (net/keys.h) for TCP; empty: none. `insecure`: listens without beyond this
-  // machine as well. Errors: as LoadKeys.
+  // `key`: key file (net/keys.h) for TCP; empty: none. `insecure`: allows listening without keys
+  // beyond this machine. Errors: those of LoadKeys.
   static Result<std::shared_ptr<Host>> Make(const std::string& key, bool insecure = false);
   ~Host();
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  // Runs `work` on the thread and returns when it is done. Not from the thread itself.
+  // Runs `work` on the thread and returns when it is done. Must not be called from the thread
+  // itself.
   void Run(const std::function<void(Network*)>& work);
-  // Called at each turn of the thread until Remove; true: there is more to do at once.
+  // Called in each iteration of the thread until Remove; true: more can be done at once.
   using Step = std::function<bool(Time now)>;
+  // Registers a step; returns its id.
   std::uint64_t Add(Step step);
   // The step and what it owns are destroyed on the thread before this returns.
   void Remove(std::uint64_t id);
+  // Ends the thread's wait early.
   void Wake() { network_->Wake(); }
-  const KeyRing* keys() const { return keys_.get(); }  // nullptr: none
+  const KeyRing* keys() const { return keys_.get(); }  // nullptr: no keys
 
  private:
   Host(std::unique_ptr<Network> network, std::shared_ptr<const KeyRing> keys);
@@ -47,9 +50,9 @@ class Host {
 
   const std::unique_ptr<Network> network_;
   const std::shared_ptr<const KeyRing> keys_;
-  std::map<std::uint64_t, Step> steps_;  // the thread's
-  std::uint64_t next_id_ = 1;            // the thread's
-  std::mutex mutex_;
+  std::map<std::uint64_t, Step> steps_;  // used by the thread only
+  std::uint64_t next_id_ = 1;            // used by the thread only
+  std::mutex mutex_;                     // protects tasks_, stopping_ and the tasks' `done`
   std::condition_variable done_;
   struct Task {
     const std::function<void(Network*)>* work;

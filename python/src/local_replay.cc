@@ -1,3 +1,5 @@
+// In-process replay: encodes on insert, decodes on sample, one lock around the table.
+
 #include "python/src/local_replay.h"
 
 #include <mutex>
@@ -7,12 +9,13 @@
 namespace troop {
 namespace {
 
-// One observation after the other, each encoded by itself.
+// Encodes each observation separately, so that any frame can be decoded alone.
 EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
   EncodedChunk encoded{chunk.stream,     chunk.first_frame, chunk.frames, chunk.action,
                        chunk.reward,     chunk.discount,    chunk.final,  {},
                        chunk.observation};
   if (coder->codec() == Codec::kNone) return encoded;
+  // Encoded sizes and frames, as the table stores them.
   std::vector<std::uint32_t> bytes(chunk.frames);
   std::vector<std::byte> out(chunk.frames * coder->encoded_bytes_max());
   std::size_t end = 0;
@@ -28,6 +31,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
 
 }  // namespace
 
+// The table and its lock; writers and samplers share ownership.
 struct LocalReplay::Shared {
   explicit Shared(Table t) : table(std::move(t)) {}
   std::mutex mutex;
@@ -42,6 +46,7 @@ class LocalReplay::Sink final : public ExperienceSink {
                shared_->table.options().trajectory.observation.bytes()) {}
 
   Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time) override {
+    // Encodes outside the lock.
     EncodedInsert call;
     for (const Chunk& chunk : *chunks) call.chunks.push_back(EncodeChunk(chunk, &coder_));
     call.items = std::move(*items);
@@ -65,13 +70,13 @@ class LocalReplay::Source final : public BatchSource {
                   .codec = shared_->table.options().codec,
                   .threads = options.decode_threads}) {}
 
-  // The lock is held until the frames are decoded: they are in the table.
+  // The lock is held until the frames are decoded, because the table owns them.
   Result<BatchSlot> Sample(Time) override {
     BatchSlot batch = pool_.Get();
     const std::lock_guard lock(shared_->mutex);
     const Table& table = shared_->table;
     if (!table.can_draw() || table.size() < table.options().min_items) {
-      return FailedPrecondition("table {} holds {} items; it gives none below {}",
+      return FailedPrecondition("table {} has {} items; sampling needs at least {} (min_items)",
                                 table.options().name, table.size(), table.options().min_items);
     }
     shared_->table.Draw(options_.batch_size, &drawn_);
@@ -82,7 +87,8 @@ class LocalReplay::Source final : public BatchSource {
 
   Status Update(std::span<const std::uint64_t> key, std::span<const float> priority) override {
     if (key.size() != priority.size()) {
-      return InvalidArgument("{} keys, {} priorities", key.size(), priority.size());
+      return InvalidArgument("{} keys and {} priorities; give one priority per key", key.size(),
+                             priority.size());
     }
     const std::lock_guard lock(shared_->mutex);
     shared_->table.Update(key, priority);

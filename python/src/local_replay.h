@@ -8,17 +8,18 @@
 
 namespace troop {
 
-// A table in this process, without a server: what a single training script needs. It has no rate
-// limiter; the script itself decides how often it draws.
-// Thread safe: one lock around the table. Ends may outlive the replay.
+// A table in this process, without a server, for a single training script. There is no rate
+// limiter: the script itself decides how often it samples. Thread safe: one lock around the table.
+// Writers and samplers may outlive the replay.
 class LocalReplay {
  public:
+  // Errors: those of Table::Make.
   static Result<std::unique_ptr<LocalReplay>> Make(const Table::Options& options);
 
   struct SamplerOptions {
     std::int64_t batch_size = 32;
-    double beta = 0.4;
-    int decode_threads = 0;  // beside the caller's
+    double beta = 0.4;       // exponent of the importance weights
+    int decode_threads = 0;  // in addition to the caller's thread
   };
   std::unique_ptr<ExperienceSink> MakeSink();
   Result<std::unique_ptr<BatchSource>> MakeSource(const SamplerOptions& options);

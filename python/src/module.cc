@@ -1,6 +1,6 @@
-// The extension module troop_replay._native: what the Python of the package stands on. It speaks
-// the buffer protocol, not NumPy's C interface, so that it works with every NumPy. The package
-// passes contiguous arrays of the right element type; sizes are checked here.
+// The extension module troop_replay._native, the base of the Python package. It uses the buffer
+// protocol instead of NumPy's C API, so that it works with every NumPy version. The package passes
+// contiguous arrays of the right element type; sizes are checked here.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -24,6 +24,7 @@ namespace py = pybind11;
 namespace troop {
 namespace {
 
+// Carries a Status through pybind11, which turns it into a Python exception.
 struct StatusError : std::exception {
   explicit StatusError(Status s) : status(std::move(s)) {}
   const char* what() const noexcept override { return status.message().c_str(); }
@@ -40,12 +41,13 @@ T Ensure(Result<T> result) {
 }
 
 void RaiseStatus(const Status& status) {
+  // The exception classes are defined in Python.
   const py::object make = py::module_::import("troop_replay.errors").attr("from_code");
   const py::object error = make(std::string(CodeName(status.code())), status.message());
   PyErr_SetObject(py::type::of(error).ptr(), error.ptr());
 }
 
-// attempt(until) without the interpreter's lock, in slices, so that a signal (Ctrl-C) ends a wait.
+// Calls attempt(until) without the GIL, in slices, so that a signal (Ctrl-C) ends a wait.
 template <class Attempt>
 auto Wait(double timeout_s, Attempt attempt) {
   const SystemClock clock;
@@ -63,13 +65,14 @@ auto Wait(double timeout_s, Attempt attempt) {
       status = result.status();
     }
     if (status.code() != Code::kDeadlineExceeded || clock.Now() >= deadline) return result;
+    // Ctrl-C raises KeyboardInterrupt between two slices.
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
 }
 
 // ---- Arrays in and out ------------------------------------------------------------------------
 
-// A contiguous array's bytes, held while the call runs.
+// Buffer of a contiguous array, held during the call.
 class Input {
  public:
   explicit Input(const py::handle& array) {
@@ -90,8 +93,10 @@ class Input {
   template <class T>
   std::span<const T> as() const {
     const auto length = std::size_t(view_.len);
+    // The element type was checked in Python; sizes are not.
     if (length % sizeof(T) != 0) {
-      throw StatusError(InvalidArgument("an array of {} bytes, not of whole values", length));
+      throw StatusError(
+          InvalidArgument("an array of {} bytes is not a whole number of values", length));
     }
     return {static_cast<const T*>(view_.buf), length / sizeof(T)};
   }
@@ -100,7 +105,7 @@ class Input {
   Py_buffer view_{};
 };
 
-// Part of a batch, for NumPy to look into; keeps the whole batch alive.
+// Part of a batch as a buffer for NumPy; keeps the whole batch alive.
 struct Array {
   BatchSlot owner;
   void* data;
@@ -163,7 +168,7 @@ DType DTypeOfFormat(const std::string& name) {
     if (DTypeName(dtype) == name) return dtype;
   }
   throw StatusError(
-      InvalidArgument("no element type {}: f32, f64, u8, u32, i32, i64 or u64", name));
+      InvalidArgument("element type is {}, must be f32, f64, u8, u32, i32, i64 or u64", name));
 }
 
 TensorSpec SpecOf(const py::handle& pair) {
@@ -171,7 +176,7 @@ TensorSpec SpecOf(const py::handle& pair) {
   if (dims.size() > std::size_t(Shape::kMaxRank) ||
       !std::ranges::all_of(dims, [](std::int64_t dim) { return dim > 0 && dim < (1 << 30); })) {
     throw StatusError(
-        InvalidArgument("a shape of up to {} positive sizes is needed", Shape::kMaxRank));
+        InvalidArgument("a shape must have up to {} positive sizes", Shape::kMaxRank));
   }
   return {DTypeOfFormat(name), Shape(std::span<const std::int64_t>(dims))};
 }
@@ -208,7 +213,7 @@ Table::Options TableOptions(const py::dict& fields) {
 
 // ---- Ends -------------------------------------------------------------------------------------
 
-// Python threads may share an end: each call has it to itself.
+// Python threads may share a writer or sampler: the mutex serializes calls.
 struct Writer {
   std::mutex mutex;
   StepWriter writer;
@@ -244,7 +249,7 @@ struct Writer {
   }
   void Break(int environment) {
     if (environment < 0 || environment >= writer.options().environments) {
-      throw StatusError(InvalidArgument("no environment {}: there are {}", environment,
+      throw StatusError(InvalidArgument("environment {} of {} does not exist", environment,
                                         writer.options().environments));
     }
     const py::gil_scoped_release release;
@@ -279,8 +284,9 @@ std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& v
   constexpr int kMost = 1 << 16;
   if (environments < 1 || environments > kMost || period < 1 || period > kMost ||
       steps_per_push < 1 || steps_per_push > kMost) {
-    throw StatusError(InvalidArgument("environments {}, period {}, steps_per_push {}: 1 to {}",
-                                      environments, period, steps_per_push, kMost));
+    throw StatusError(
+        InvalidArgument("environments ({}), period ({}) and steps_per_push ({}) must be 1 to {}",
+                        environments, period, steps_per_push, kMost));
   }
   const TrajectoryCutter::Options options{.spec = spec,
                                           .view = view,
@@ -293,7 +299,7 @@ std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& v
 
 void BindBatch(py::module_& module) {
   py::class_<Array>(module, "Array", py::buffer_protocol()).def_buffer(&BufferOf);
-  // No method of a batch copies: each gives an Array that keeps the batch.
+  // Batch properties do not copy: each gives an Array that keeps the batch alive.
   py::class_<KeyedBatch, BatchSlot>(module, "Batch")
       .def("__len__", [](const KeyedBatch& b) { return b.size(); })
       .def_property_readonly("key", [](const BatchSlot& b) { return ArrayOf(b, &b->code); })
@@ -387,7 +393,8 @@ py::dict ToPython(const TableInfo& info) {
   return out;
 }
 
-// A stream for each environment of each writer anywhere: 48 random bits above its number.
+// Stream ids, unique over all writers of all clients: 48 random bits above the environment's
+// number.
 std::uint64_t NewStreams() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | std::uint64_t{random() & 0xFFFFu} << 16;
@@ -470,7 +477,7 @@ void BindService(py::module_& module) {
 }  // namespace troop
 
 PYBIND11_MODULE(_native, module) {
-  // What goes by itself (a peer that went away and came back) is not for a user's terminal.
+  // Warnings and errors only: reconnects are not for a user's terminal.
   troop::InitLog({.role = "troop_replay", .level = troop::LogLevel::kWarning});
   module.attr("version") = std::string(troop::kTroopVersion);
   py::register_exception_translator([](std::exception_ptr error) {

@@ -1,3 +1,5 @@
+// Keys, pooled batches and option checks that in-process and remote replays share.
+
 #include "python/src/replay_ends.h"
 
 #include <bit>
@@ -6,9 +8,9 @@ namespace troop {
 
 Result<KeyCode> KeyCode::Make(std::size_t shards, std::int64_t capacity_items) {
   const int slot_bits = 32 - int(std::bit_width(shards - 1));
-  // A table has an eighth more slots than its capacity, where that is soft.
+  // If its capacity is soft, a table has up to an eighth more slots.
   if (shards > 1 && capacity_items / 8 * 9 >= std::int64_t{1} << slot_bits) {
-    return InvalidArgument("{} shards of {} items each: their keys do not fit in 64 bits", shards,
+    return InvalidArgument("keys of {} shards with {} items each do not fit in 64 bits", shards,
                            capacity_items);
   }
   return KeyCode(slot_bits);
@@ -36,6 +38,7 @@ BatchSlot BatchPool::Get() {
     }
   }
   if (batch == nullptr) batch = std::make_unique<KeyedBatch>();
+  // The deleter returns the batch to the pool, or frees it if the pool is full.
   return BatchSlot(batch.release(), [shared = shared_](KeyedBatch* used) {
     std::unique_ptr<KeyedBatch> owned(used);
     const std::lock_guard lock(shared->mutex);
@@ -47,11 +50,11 @@ Status CheckSampler(std::int64_t batch_size, double beta, int decode_threads) {
   constexpr std::int64_t kBatchMost = 1 << 16;
   constexpr int kThreadsMost = 256;
   if (batch_size < 1 || batch_size > kBatchMost) {
-    return InvalidArgument("batch_size {}: 1 to {}", batch_size, kBatchMost);
+    return InvalidArgument("batch_size is {}, must be 1 to {}", batch_size, kBatchMost);
   }
-  if (!(beta >= 0 && beta <= 10)) return InvalidArgument("beta {}: 0 to 10", beta);
+  if (!(beta >= 0 && beta <= 10)) return InvalidArgument("beta is {}, must be 0 to 10", beta);
   if (decode_threads < 0 || decode_threads > kThreadsMost) {
-    return InvalidArgument("decode_threads {}: 0 to {}", decode_threads, kThreadsMost);
+    return InvalidArgument("decode_threads is {}, must be 0 to {}", decode_threads, kThreadsMost);
   }
   return Status::Ok();
 }

@@ -14,11 +14,11 @@
 
 namespace troop {
 
-// An item's name as one number: generation << 32 | shard << (32 - b) | slot, where b bits number
-// the shards. With one shard the same as on the wire. Python hands it back as it is.
+// An item's key as one integer: generation << 32 | shard << (32 - b) | slot, where b bits number
+// the shards. With one shard it equals the wire format. Python returns it unchanged.
 class KeyCode {
  public:
-  // Errors: kInvalidArgument: so many shards of such tables have no room in 32 bits.
+  // Errors: kInvalidArgument: shard and slot do not fit into 32 bits.
   static Result<KeyCode> Make(std::size_t shards, std::int64_t capacity_items);
   std::uint64_t Pack(const ItemKey& key) const {
     return std::uint64_t{key.generation} << 32 | std::uint64_t{key.shard} << slot_bits_ | key.slot;
@@ -30,17 +30,17 @@ class KeyCode {
   int slot_bits_ = 32;
 };
 
-// A batch as Python sees it.
+// A batch with the keys that Python uses.
 struct KeyedBatch : SampleBatch {
   std::vector<std::uint64_t> code;  // [B] of `key`
   void SetCodes(const KeyCode& keys);
 };
 
-// A batch that goes back to its pool when its last holder lets go of it: no array of Python's that
-// looks into it can ever change under its reader. Thread safe.
+// A batch that returns to its pool when its last holder releases it: an array in Python that views
+// it never changes. Thread safe.
 using BatchSlot = std::shared_ptr<KeyedBatch>;
 
-// Keeps batches for the next use, so that their memory is warm and asked for once. Thread safe.
+// Reuses batches, so that their memory stays warm and is allocated once. Thread safe.
 class BatchPool {
  public:
   explicit BatchPool(std::size_t kept_max) : shared_(std::make_shared<Shared>()) {
@@ -50,36 +50,37 @@ class BatchPool {
 
  private:
   struct Shared {
-    std::mutex mutex;
+    std::mutex mutex;  // protects free
     std::vector<std::unique_ptr<KeyedBatch>> free;
     std::size_t kept_max = 0;
   };
   std::shared_ptr<Shared> shared_;
 };
 
-// Where experience goes: a replay in this process, or one behind a connection.
-// Owner: one thread at a time. Calls block up to their deadline: kDeadlineExceeded, and may be made
-// again (what was taken in is not lost).
+// Destination of experience: a replay in this process or at a server. Owner: one thread at a time.
+// Calls block up to their deadline; after kDeadlineExceeded they may be repeated (accepted data are
+// not lost).
 class ExperienceSink {
  public:
   virtual ~ExperienceSink() = default;
-  // Takes both when there is room. Errors: kDeadlineExceeded: nothing was taken.
+  // Takes both if there is room. Errors: kDeadlineExceeded: nothing was taken.
   virtual Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time deadline) = 0;
-  // Everything that was pushed is acknowledged.
+  // Waits until everything that was pushed is acknowledged.
   virtual Status Flush(Time deadline) = 0;
 };
 
-// Where batches come from. Owner: one thread at a time.
+// Source of batches. Owner: one thread at a time.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Errors: kDeadlineExceeded: none until then; kFailedPrecondition: too few items, and nobody to
-  // wait for; kOutOfRange: closed.
+  // Returns the next batch. Errors: kDeadlineExceeded: none arrived in time; kFailedPrecondition:
+  // too few items, and no other thread to wait for; kOutOfRange: closed.
   virtual Result<BatchSlot> Sample(Time deadline) = 0;
+  // Sets new priorities of items; evicted items are skipped.
   virtual Status Update(std::span<const std::uint64_t> key, std::span<const float> priority) = 0;
 };
 
-// What both kinds of source refuse. Errors: kInvalidArgument.
+// Validates options of both kinds of source. Errors: kInvalidArgument.
 Status CheckSampler(std::int64_t batch_size, double beta, int decode_threads);
 
 }  // namespace troop

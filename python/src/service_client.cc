@@ -1,3 +1,6 @@
+// Client of a replay service: hands pushes and batches between Python threads and the host's
+// thread.
+
 #include "python/src/service_client.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@
 namespace troop {
 namespace {
 
-// Nobody else's: each end is a client of its own, so that none can replace another.
+// A unique origin per writer or sampler, so that none replaces another at the server.
 Origin NewOrigin(const KeyRing* keys) {
   std::random_device random;
   return {.role = keys == nullptr ? Role::kTool : keys->role,
@@ -27,7 +30,7 @@ bool SameTable(const TableInfo& a, const TableInfo& b) {
 
 }  // namespace
 
-// The writer lives on the host's thread; one push waits here until it takes it.
+// The writer lives on the host's thread; one push waits here until the writer accepts it.
 class ServiceClient::Sink final : public ExperienceSink {
  public:
   Sink(std::shared_ptr<Host> host, std::unique_ptr<ReplayWriter> writer)
@@ -41,6 +44,7 @@ class ServiceClient::Sink final : public ExperienceSink {
 
   Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time deadline) override {
     TROOP_RETURN_IF_ERROR(WaitFor(deadline, [this] { return !waiting_; }));
+    // The host's thread takes the push in its next turn.
     const std::lock_guard lock(mutex_);
     chunks_ = std::move(*chunks);
     items_ = std::move(*items);
@@ -62,10 +66,10 @@ class ServiceClient::Sink final : public ExperienceSink {
                       [&] { return !error_.ok() || holds(); });
     if (!error_.ok()) return error_;
     if (holds()) return Status::Ok();
-    return DeadlineExceeded("the replay takes no more: {} pushes wait for its answer", unacked_);
+    return DeadlineExceeded("the replay accepts no more: {} pushes are not acknowledged", unacked_);
   }
 
-  // On the host's thread. Encodes without the lock.
+  // Runs on the host's thread. Encodes without the lock.
   bool Turn(Time now) {
     writer_->Poll(now);
     std::vector<Chunk> chunks;
@@ -94,17 +98,18 @@ class ServiceClient::Sink final : public ExperienceSink {
   const std::shared_ptr<Host> host_;
   std::unique_ptr<ReplayWriter> writer_;  // the host's thread's
   std::uint64_t id_ = 0;
+  // Protects the members below.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Chunk> chunks_;
   std::vector<Item> items_;
-  bool waiting_ = false;  // chunks_ and items_ are there
-  bool idle_ = true;      // and nothing is unacknowledged
+  bool waiting_ = false;  // chunks_ and items_ have a push
+  bool idle_ = true;      // no push waits or is unacknowledged
   int unacked_ = 0;
   Status error_;
 };
 
-// The sampler lives on the host's thread, which decodes a few batches ahead of need.
+// The sampler lives on the host's thread, which decodes a few batches ahead.
 class ServiceClient::Source final : public BatchSource {
  public:
   Source(std::shared_ptr<Host> host, std::unique_ptr<ReplaySampler> sampler, std::string table,
@@ -125,6 +130,7 @@ class ServiceClient::Source final : public BatchSource {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::max(deadline - clock.Now(), Duration(0)),
                       [this] { return !ready_.empty() || !error_.ok(); });
+    // A ready batch is returned even after an error or a timeout.
     if (!ready_.empty()) {
       BatchSlot batch = std::move(ready_.front());
       ready_.pop_front();
@@ -133,19 +139,22 @@ class ServiceClient::Source final : public BatchSource {
     }
     if (!error_.ok()) return error_;
     if (alive_ == 0) {
-      return DeadlineExceeded("table {}: no batch yet: no shard of the replay answers", table_);
+      return DeadlineExceeded("table {}: no batch in time: no shard of the replay answers", table_);
     }
     return DeadlineExceeded(
-        "table {}: no batch yet: it holds too few items, or its limiter waits for inserts", table_);
+        "table {}: no batch in time: too few items, or its rate limiter waits for inserts", table_);
   }
 
   Status Update(std::span<const std::uint64_t> key, std::span<const float> priority) override {
     if (key.size() != priority.size()) {
-      return InvalidArgument("{} keys, {} priorities", key.size(), priority.size());
+      return InvalidArgument("{} keys and {} priorities; give one priority per key", key.size(),
+                             priority.size());
     }
     const std::lock_guard lock(mutex_);
+    // Updates are queued without blocking; the limit detects a dead replay.
     if (key_.size() > kUpdatesMax) {
-      return ResourceExhausted("{} priorities wait already: does the replay answer?", key_.size());
+      return ResourceExhausted("{} priorities are waiting; check that the replay answers",
+                               key_.size());
     }
     for (const std::uint64_t k : key) key_.push_back(keys_.Unpack(k));
     priority_.insert(priority_.end(), priority.begin(), priority.end());
@@ -154,10 +163,10 @@ class ServiceClient::Source final : public BatchSource {
   }
 
  private:
-  static constexpr std::size_t kAhead = 2;  // decoded; counted as taken at the server
-  static constexpr std::size_t kUpdatesMax = 1 << 24;
+  static constexpr std::size_t kAhead = 2;  // decoded batches; the server counts them as sampled
+  static constexpr std::size_t kUpdatesMax = 1 << 24;  // bounds memory while the replay is away
 
-  // On the host's thread. Decodes without the lock.
+  // Runs on the host's thread. Decodes without the lock.
   bool Turn(Time now) {
     bool wants;
     {
@@ -199,7 +208,7 @@ class ServiceClient::Source final : public BatchSource {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<BatchSlot> ready_;
-  std::vector<ItemKey> key_;  // updates on their way to the sampler
+  std::vector<ItemKey> key_;  // updates that the sampler has not taken yet
   std::vector<float> priority_;
   int alive_ = 0;
   Status error_;
@@ -207,7 +216,8 @@ class ServiceClient::Source final : public BatchSource {
 
 Result<std::unique_ptr<ServiceClient>> ServiceClient::Make(std::vector<std::string> endpoints,
                                                            const std::string& key, Time deadline) {
-  if (endpoints.empty()) return InvalidArgument("no endpoint of a replay is given");
+  if (endpoints.empty())
+    return InvalidArgument("no endpoints given; name at least one replay shard");
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make(key));
   std::unique_ptr<ServiceClient> client(new ServiceClient(std::move(host), std::move(endpoints)));
   TROOP_RETURN_IF_ERROR(client->Refresh(deadline));
@@ -223,11 +233,12 @@ Status ServiceClient::Refresh(Time deadline) {
     if (k == 0) {
       for (const TableInfo& info : body.tables)
         TROOP_RETURN_IF_ERROR(ParseTableInfo(info).status());
+      // The first shard defines the tables; the others must match.
       tables = body.tables;
       continue;
     }
     if (!std::ranges::equal(tables, body.tables, SameTable)) {
-      return InvalidArgument("{} and {} hold different tables: they are no shards of one replay",
+      return InvalidArgument("{} and {} have different tables; they are not shards of one replay",
                              endpoints_[0], endpoints_[k]);
     }
     for (std::size_t t = 0; t < tables.size(); ++t) tables[t].items += body.tables[t].items;
@@ -256,6 +267,7 @@ Result<ServiceClient::Described> ServiceClient::Find(const std::string& table) c
 }
 
 Result<std::vector<std::unique_ptr<Channel>>> ServiceClient::Connect(int window) {
+  // One channel per shard; the window limits calls in flight.
   const ChannelOptions options{.origin = NewOrigin(host_->keys()), .window = window};
   std::vector<std::unique_ptr<Channel>> channels;
   Status status;
@@ -276,7 +288,8 @@ Result<std::vector<std::unique_ptr<Channel>>> ServiceClient::Connect(int window)
 
 Result<std::unique_ptr<ExperienceSink>> ServiceClient::MakeSink(const Described& table,
                                                                 int window) {
-  if (window < 1 || window > 64) return InvalidArgument("window {}: 1 to 64 pushes", window);
+  if (window < 1 || window > 64)
+    return InvalidArgument("window is {}, must be 1 to 64 pushes", window);
   TROOP_ASSIGN_OR_RETURN(auto channels, Connect(window + 1));
   const ReplayWriter::Options options{
       .window = window, .table = table.number, .codec = table.description.codec};
@@ -291,11 +304,11 @@ Result<std::unique_ptr<BatchSource>> ServiceClient::MakeSource(const Described& 
                                                                const SamplerOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckSampler(options.batch_size, options.beta, options.decode_threads));
   if (options.prefetch < 1 || options.prefetch > 64) {
-    return InvalidArgument("prefetch {}: 1 to 64 requests", options.prefetch);
+    return InvalidArgument("prefetch is {}, must be 1 to 64 requests", options.prefetch);
   }
   TROOP_ASSIGN_OR_RETURN(const KeyCode keys,
                          KeyCode::Make(endpoints_.size(), table.capacity_items));
-  // Beside requests for samples: priorities, totals, dictionaries.
+  // Besides requests for samples: priorities, totals, dictionaries.
   TROOP_ASSIGN_OR_RETURN(auto channels, Connect(options.prefetch + 4));
   std::random_device random;
   const ReplaySampler::Options sampler_options{.batch_size = options.batch_size,
@@ -326,6 +339,7 @@ Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time
       if (!ticket.ok()) answers[k] = ticket.status();
     }
   });
+  // Local to the call: the step below runs on the host's thread.
   std::mutex mutex;
   std::condition_variable all;
   const auto complete = [&] { return std::ranges::all_of(answers, [](auto& a) { return !!a; }); };
@@ -339,7 +353,7 @@ Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time
   });
   {
     std::unique_lock lock(mutex);
-    all.wait(lock, complete);  // the channels keep the deadline
+    all.wait(lock, complete);  // the channels enforce the deadline
   }
   host_->Remove(id);
   host_->Run([&](Network*) { channels.clear(); });

@@ -1,3 +1,5 @@
+// Replay server on the host's thread, with storage and an executor.
+
 #include "python/src/service_server.h"
 
 #include <condition_variable>
@@ -22,11 +24,11 @@ Result<std::unique_ptr<ServiceServer>> ServiceServer::Make(const Options& option
   return self;
 }
 
-// On the host's thread.
+// Runs on the host's thread.
 Status ServiceServer::Start(const Options& options, Network* network) {
-  // One thread for commits and dictionaries, one for snapshots beside them.
+  // One thread for commits and dictionaries, one for concurrent snapshots.
   executor_ = std::make_unique<ThreadExecutor>(2, [network] { network->Wake(); });
-  // Another incarnation each time, so that keys of a server before this one are no keys here.
+  // A new incarnation each time, so that keys of a previous server are invalid here.
   TROOP_ASSIGN_OR_RETURN(server_, MakeReplayServer({.tables = options.tables,
                                                     .incarnation = std::random_device{}() % 1000,
                                                     .executor = executor_.get(),
@@ -38,6 +40,7 @@ Status ServiceServer::Start(const Options& options, Network* network) {
 }
 
 ServiceServer::~ServiceServer() {
+  // Drain first, then stop ticking, then destroy on the host's thread.
   if (id_ != 0) {
     if (storage_ != nullptr) WaitUntilDrained();
     host_->Remove(id_);
@@ -53,6 +56,7 @@ void ServiceServer::WaitUntilDrained() {
   std::mutex mutex;
   std::condition_variable changed;
   bool drained = false;
+  // Drain is asynchronous: poll its completion in the thread's turns.
   host_->Run([this](Network*) { server_->Drain(); });
   const std::uint64_t id = host_->Add([&](Time) {
     const std::lock_guard lock(mutex);

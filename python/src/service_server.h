@@ -11,24 +11,25 @@
 
 namespace troop {
 
-// A replay server of this process, on a thread of its own, for as long as it lives. Thread safe.
+// A replay server in this process, on its own thread, for the object's lifetime. Thread safe.
 class ServiceServer {
  public:
   struct Options {
     std::vector<ReplayTableOptions> tables;
     std::string endpoint;      // ipc://… or tcp://…; port 0: a free one
-    std::string folder;        // where the tables are kept; empty: in memory alone
-    bool ack_on_disk = false;  // inserts are acknowledged when a restart would find them
-    std::string key;           // file of keys, for tcp://, with `allowed` beside it; empty: none
-    bool insecure = false;     // beyond this machine without keys as well
+    std::string folder;        // where tables are persisted; empty: in memory only
+    bool ack_on_disk = false;  // acknowledge inserts only when a restart would recover them
+    std::string key;        // key file for tcp://, with `allowed` in the same folder; empty: none
+    bool insecure = false;  // allow other machines to connect without keys
   };
-  // Errors: of LoadKeys, Network::Listen, MakeReplayServer and MakeDiskStorage.
+  // Starts the server. Errors: those of LoadKeys, Network::Listen, MakeReplayServer and
+  // MakeDiskStorage.
   static Result<std::unique_ptr<ServiceServer>> Make(const Options& options);
-  // Brings the tables to the disk first.
+  // Writes the tables to disk first.
   ~ServiceServer();
   ServiceServer(const ServiceServer&) = delete;
   ServiceServer& operator=(const ServiceServer&) = delete;
-  const std::string& endpoint() const { return endpoint_; }  // with the port that it has
+  const std::string& endpoint() const { return endpoint_; }  // with the actual port
 
  private:
   explicit ServiceServer(std::shared_ptr<Host> host) : host_(std::move(host)) {}
@@ -38,7 +39,7 @@ class ServiceServer {
   const std::shared_ptr<Host> host_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<ThreadExecutor> executor_;
-  std::unique_ptr<ReplayServer> server_;  // the host's thread's, as the listener
+  std::unique_ptr<ReplayServer> server_;  // used on the host's thread, like listener_
   std::unique_ptr<Listener> listener_;
   std::string endpoint_;
   std::uint64_t id_ = 0;

@@ -1,3 +1,5 @@
+// Buffering between a trajectory cutter and a sink.
+
 #include "python/src/step_writer.h"
 
 namespace troop {
@@ -8,7 +10,7 @@ StepWriter::StepWriter(const TrajectoryCutter::Options& options, int steps_per_p
       steps_per_push_(std::uint64_t(steps_per_push)),
       sink_(std::move(sink)),
       due_(std::uint64_t(steps_per_push)) {
-  TROOP_CHECK(steps_per_push >= 1, "a push every {} steps", steps_per_push);
+  TROOP_CHECK(steps_per_push >= 1, "steps_per_push is {}, must be at least 1", steps_per_push);
 }
 
 Status StepWriter::Append(const TrajectoryCutter::Steps& steps, Time deadline) {
@@ -17,18 +19,19 @@ Status StepWriter::Append(const TrajectoryCutter::Steps& steps, Time deadline) {
   if (++steps_ < due_) return Status::Ok();
   due_ = steps_ + steps_per_push_;
   const Status status = Push(deadline);
-  // The step is in. Should there be no room until the deadline, the next call waits for it.
+  // The step was taken. If there is no room until the deadline, the next call waits for it.
   return status.code() == Code::kDeadlineExceeded ? Status::Ok() : status;
 }
 
 Status StepWriter::Push(Time deadline) {
   if (chunks_.empty()) cutter_.Take(&chunks_, &ready_);
   if (chunks_.empty()) return Status::Ok();
+  // A push that timed out is kept and sent again by the next call.
   const std::size_t items = ready_.size();
   const Status status = sink_->Push(&chunks_, &ready_, deadline);
   if (status.code() == Code::kDeadlineExceeded) return status;
   if (status.ok()) items_ += items;
-  chunks_.clear();  // what was refused would be refused again
+  chunks_.clear();  // a rejected push would be rejected again
   ready_.clear();
   return status;
 }

@@ -1,3 +1,5 @@
+// Cuts environment steps into frames and items.
+
 #include "python/src/trajectory_cutter.h"
 
 #include <algorithm>
@@ -17,6 +19,7 @@ Buffer TakeBytes(std::vector<T>* column) {
   return bytes;
 }
 
+// Flags may be omitted; all are then false.
 bool Set(std::span<const std::uint8_t> flags, int environment) {
   return !flags.empty() && flags[std::size_t(environment)] != 0;
 }
@@ -25,15 +28,17 @@ bool Set(std::span<const std::uint8_t> flags, int environment) {
 
 TrajectoryCutter::TrajectoryCutter(const Options& options)
     : options_(options), streams_(std::size_t(options.environments)) {
-  TROOP_CHECK(options.environments >= 1 && options.period >= 1, "{} environments, period {}",
-              options.environments, options.period);
+  TROOP_CHECK(options.environments >= 1 && options.period >= 1,
+              "environments ({}) and period ({}) must be at least 1", options.environments,
+              options.period);
 }
 
+// Validates a whole step before anything changes.
 Status TrajectoryCutter::Check(const Steps& steps) const {
   const auto rows = std::size_t(options_.environments);
   const auto check = [rows](std::string_view what, std::size_t have, std::size_t row) {
     if (have == rows * row) return Status::Ok();
-    return InvalidArgument("{}: {} bytes or values, {} expected for {} environments", what, have,
+    return InvalidArgument("{}: {} bytes or values, expected {} for {} environments", what, have,
                            rows * row, rows);
   };
   const std::size_t state = options_.spec.state ? options_.spec.state->bytes() : 0;
@@ -46,18 +51,22 @@ Status TrajectoryCutter::Check(const Steps& steps) const {
   TROOP_RETURN_IF_ERROR(check("terminated", steps.terminated.size(), 1));
   TROOP_RETURN_IF_ERROR(check("truncated", steps.truncated.size(), 1));
   if (!steps.skip.empty()) TROOP_RETURN_IF_ERROR(check("skip", steps.skip.size(), 1));
+  // next_observation is required only if an episode ends.
   bool ends = false;
   for (int e = 0; e < options_.environments; ++e) {
     if (Set(steps.skip, e)) continue;
     ends = ends || Set(steps.terminated, e) || Set(steps.truncated, e);
     const float reward = steps.reward[std::size_t(e)], priority = steps.priority[std::size_t(e)];
-    if (!std::isfinite(reward)) return InvalidArgument("environment {}: reward {}", e, reward);
+    if (!std::isfinite(reward)) {
+      return InvalidArgument("environment {}: reward is {}, must be finite", e, reward);
+    }
     if (!std::isfinite(priority) || priority < 0) {
-      return InvalidArgument("environment {}: priority {}; a number >= 0 is needed", e, priority);
+      return InvalidArgument("environment {}: priority is {}, must be finite and >= 0", e,
+                             priority);
     }
   }
   if (ends && steps.next_observation.empty()) {
-    return InvalidArgument("an episode ends: next_observation is needed, its last observation");
+    return InvalidArgument("an episode ends; give its last observation as next_observation");
   }
   if (steps.next_observation.empty()) return Status::Ok();
   return check("next_observation", steps.next_observation.size(),
@@ -85,6 +94,7 @@ void TrajectoryCutter::AppendStep(const Steps& steps, int environment) {
   StartItem(steps, environment);
   FinishItems(environment, false);
   if (!terminated && !Set(steps.truncated, environment)) return;
+  // The last observation is a frame without an action: `final` marks it.
   AppendFrame(&stream, Row(steps.next_observation, environment, observation_bytes));
   stream.action.insert(stream.action.end(), options_.spec.action.bytes(), std::byte{0});
   stream.reward.push_back(0);
@@ -100,11 +110,12 @@ void TrajectoryCutter::AppendFrame(Stream* stream, std::span<const std::byte> ob
   ++frames_;
 }
 
-// The newest frame is the step at which an item may start.
+// Starts an item at the newest frame if the period asks for it.
 void TrajectoryCutter::StartItem(const Steps& steps, int environment) {
   Stream& stream = streams_[std::size_t(environment)];
   if (options_.spec.state) {
     const auto burn_in = std::size_t(options_.view.burn_in);
+    // The state before the first burn-in step is stored with the item.
     if (stream.states.size() > burn_in) stream.states.pop_front();
     stream.states.push_back(
         Buffer::Copy(Row(steps.state, environment, options_.spec.state->bytes())));
@@ -121,9 +132,10 @@ void TrajectoryCutter::FinishItems(int environment, bool ended) {
   const auto length_max = std::uint64_t(options_.view.length_max);
   while (!stream.pending.empty()) {
     Pending& first = stream.pending.front();
+    // Complete items are emitted in order; an incomplete first one blocks the others.
     const std::uint64_t length = std::min(newest - first.frame, length_max);
     if (length < length_max && !ended) return;
-    // What a sequence's predecessor holds to the end is not told twice.
+    // Omits a sequence whose steps the previous one has all.
     const bool told = options_.view.kind == ViewSpec::Kind::kSequence && stream.covered == newest &&
                       first.frame != stream.episode_first;
     if (!told) {
@@ -142,8 +154,9 @@ void TrajectoryCutter::FinishItems(int environment, bool ended) {
 
 void TrajectoryCutter::Break(int environment) {
   Stream& stream = streams_[std::size_t(environment)];
+  // Nothing to break between two episodes.
   if (stream.next_frame == stream.episode_first) return;
-  // The frames so far go out as they are; a number is left out, which no item may cross.
+  // Emits the frames so far and skips one frame number, which no item may cross.
   stream.pending.clear();
   stream.states.clear();
   if (stream.frames > 0) broken_.push_back(TakeChunk(environment));

@@ -1,6 +1,7 @@
-"""Environments written in Python, played for Troop in a process of their own.
+"""Environments written in Python, run for Troop in worker processes.
 
-An environment is what Gymnasium calls one: reset(seed=...) -> (observation, info), step(action) ->
+An environment has Gymnasium's interface: reset(seed=...) -> (observation, info), step(action) ->
 (observation, reward, terminated, truncated, info), observation_space and action_space. Gymnasium
-itself is needed for ids "gymnasium:..." alone; troop_env.spaces has spaces for those without it.
+itself is needed only for ids "gymnasium:..."; troop_env.spaces has spaces for environments without
+it.
 """

@@ -1,4 +1,4 @@
-"""One environment, made from its id, as the worker plays it.
+"""Adapter of one environment, created from its id, as the worker runs it.
 
     class Adapter:
         spec: dict   # {"observation": {"dtype": "u8" | "f32" | "i32", "shape": [...]},
@@ -10,9 +10,8 @@
         def render(self) -> numpy.ndarray | None   # [height, width, 3] u8
         def close(self) -> None
 
-`out` is where the observation is written, in memory that is shared. step returns reward, terminated
-and truncated. An action is an int, or an f32 vector that lies in shared memory: to be copied where
-it is kept.
+The observation is written to `out`, in shared memory. step returns reward, terminated and
+truncated. An action is an int, or an f32 vector in shared memory, which must be copied to be kept.
 """
 
 import copy
@@ -28,11 +27,11 @@ from .convert import Actions, Observations, Refused
 OLD_GYM = (
     "that is the interface of the old gym; wrap it in shimmy.GymV21CompatibilityV0, or change it"
 )
-SEED_MASK = 0x7FFFFFFF  # which every environment takes: some keep seeds in an int32
+SEED_MASK = 0x7FFFFFFF  # accepted by every environment: some keep seeds in an int32
 
 
 def load(path, what):
-    """The object that "module:name" names."""
+    """Imports the object that "module:name" names."""
     module, _, name = path.partition(":")
     if not module or not name:
         raise Refused(f'{what} "{path}" is not of the form module:callable')
@@ -46,11 +45,11 @@ def load(path, what):
         ) from None
     for part in name.split("."):
         if not hasattr(found, part):
-            # A folder of that name is taken for a package without a file.
+            # A folder of that name was imported as a namespace package.
             if getattr(found, "__file__", None) is None and hasattr(found, "__path__"):
                 raise Refused(
                     f'{what} "{path}": {next(iter(found.__path__))} is a folder, and no module '
-                    f"{module} is beside it; start troop in the folder that holds {module}.py, or "
+                    f"{module} is next to it; start troop in the folder with {module}.py, or "
                     "add that to PYTHONPATH"
                 )
             raise Refused(f'{what} "{path}": {module} has no {name}')
@@ -59,25 +58,26 @@ def load(path, what):
 
 
 def import_gymnasium():
-    """The package, or one sentence."""
+    """Imports the package, or raises one sentence for the user."""
     try:
         return importlib.import_module("gymnasium")
     except ModuleNotFoundError:
         raise Refused(
-            f"gymnasium is not installed for {sys.executable}; `pip install gymnasium`, or name "
-            "another interpreter in env.python"
+            f"gymnasium is not installed for {sys.executable}; `pip install gymnasium`, or set "
+            "env.python to another interpreter"
         ) from None
 
 
 def with_limit(request):
-    """The request, whose limit is the options' max_episode_steps, as Gymnasium's make has it."""
+    """Moves env.options.max_episode_steps, an argument of Gymnasium's make, to the request's limit.
+    """
     if "max_episode_steps" not in request["options"]:
         return request
     options = dict(request["options"])
     limit = options.pop("max_episode_steps")
     if request["max_episode_steps"] >= 0:
         raise Refused(
-            "env.max_episode_steps and env.options.max_episode_steps are both given; leave out the "
+            "env.max_episode_steps and env.options.max_episode_steps are both given; remove the "
             "latter"
         )
     if limit is None:
@@ -85,7 +85,7 @@ def with_limit(request):
     elif isinstance(limit, bool) or not isinstance(limit, int) or limit < -1 or limit == 0:
         raise Refused(
             f"env.options.max_episode_steps = {limit!r}: give a number of steps >= 1, or -1 for "
-            "none"
+            "no limit"
         )
     elif limit == -1:
         limit = 0
@@ -93,29 +93,29 @@ def with_limit(request):
 
 
 def make_gymnasium(name, request):
-    """gymnasium.make, with pictures where the environment draws them."""
+    """Calls gymnasium.make, with render_mode="rgb_array" if the environment supports it."""
     gymnasium = import_gymnasium()
     if name.startswith("ALE/"):
         try:
             gymnasium.register_envs(importlib.import_module("ale_py"))
         except ModuleNotFoundError:
             raise Refused(
-                f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or name "
-                "another interpreter in env.python"
+                f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or set "
+                "env.python to another interpreter"
             ) from None
     module, _, name = name.rpartition(":")
-    if module:  # which registers it
+    if module:  # importing it registers the environment
         importlib.import_module(module)
     options = dict(request["options"])
     try:
         spec = copy.deepcopy(gymnasium.spec(name))
-        spec.order_enforce = False  # the worker resets first
+        spec.order_enforce = False  # unnecessary: the worker resets first
         if request["wrappers"]:
             limit = request["max_episode_steps"]
             if limit >= 0:
                 options["max_episode_steps"] = limit if limit > 0 else -1
         else:
-            options["max_episode_steps"] = -1  # the adapter counts, in less time
+            options["max_episode_steps"] = -1  # the adapter counts, which is faster
         if "render_mode" not in {**spec.kwargs, **options} and draws(gymnasium, spec):
             options["render_mode"] = "rgb_array"
         return gymnasium.make(spec, disable_env_checker=True, **options)
@@ -124,7 +124,7 @@ def make_gymnasium(name, request):
 
 
 def draws(gymnasium, spec):
-    """Whether an environment can be asked for pictures."""
+    """True if an environment supports render_mode="rgb_array"."""
     entry = spec.entry_point
     if isinstance(entry, str):
         entry = gymnasium.envs.registration.load_env_creator(entry)
@@ -133,16 +133,16 @@ def draws(gymnasium, spec):
 
 
 def takes(function, name):
-    """Whether a function has a keyword argument, or takes any."""
+    """True if a function has this keyword argument, or accepts any."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a built-in one, for example
+    except (TypeError, ValueError):  # no signature, as for some built-ins
         return True
     return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def make_env(request):
-    """The environment that the id names, in its wrappers."""
+    """Creates the environment that the id names, with its wrappers."""
     source, _, name = request["id"].partition(":")
     if source == "gymnasium":
         env = make_gymnasium(name, request)
@@ -161,7 +161,7 @@ def make_env(request):
 
 
 def episode_limit(env, request):
-    """How long episodes are by the environment's own word; 0: as long as it says itself."""
+    """The environment's own step limit; 0: none."""
     if request["id"].startswith("gymnasium:"):
         name = request["id"].rpartition(":")[2]
         return int(import_gymnasium().spec(name).max_episode_steps or 0)
@@ -169,7 +169,7 @@ def episode_limit(env, request):
 
 
 def wrong_step(answer):
-    """What to raise where step returned anything but its five values."""
+    """The error for a step that did not return five values."""
     found = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
     old = f": {OLD_GYM}" if isinstance(answer, tuple) and len(answer) == 4 else ""
     return TypeError(
@@ -178,7 +178,7 @@ def wrong_step(answer):
 
 
 class GymAdapter:
-    """Any environment with Gymnasium's interface."""
+    """Adapter for any environment with Gymnasium's interface."""
 
     def __init__(self, request):
         if request["id"].startswith("gymnasium:"):
@@ -196,7 +196,8 @@ class GymAdapter:
         limit = request["max_episode_steps"]
         if limit < 0:
             limit = episode_limit(self._env, request)
-        # Wrappers of the user's may want to see the end: Gymnasium's own is innermost then.
+        # User wrappers may need to see the truncation: then Gymnasium's own TimeLimit, the
+        # innermost wrapper, counts.
         wrapped = request["id"].startswith("gymnasium:") and request["wrappers"]
         self._steps, self._limit = 0, 0 if wrapped else limit
         self.spec = {
@@ -215,7 +216,7 @@ class GymAdapter:
         self._steps = 0
 
     def step(self, action, out):
-        """Takes one step."""
+        """Plays one step."""
         answer = self._step(self._decode(action))
         try:
             observation, reward, terminated, truncated, _ = answer
@@ -223,7 +224,7 @@ class GymAdapter:
             raise wrong_step(answer) from None
         if out is not self._out:
             self._out, self._flat = out, memoryview(out) if self._one_row else None
-        try:  # in one call, which refuses any other type and shape
+        try:  # fast path: one call that rejects any other type and shape
             self._flat[:] = observation
         except (TypeError, ValueError):
             self._observations.write(observation, out)
@@ -233,19 +234,20 @@ class GymAdapter:
         return reward, terminated, truncated
 
     def render(self):
-        """A picture, if there is one."""
+        """Returns a picture, or None."""
         render = getattr(self._env, "render", None)
         return None if render is None else render()
 
     def close(self):
-        """Frees what the environment holds."""
+        """Releases the environment's resources."""
         close = getattr(self._env, "close", None)
         if close is not None:
             close()
 
 
 class Repeated:
-    """Holds each action for some steps, or until the episode ends; rewards add up."""
+    """Repeats each action for a number of steps, or until the episode ends, and sums the rewards.
+    """
 
     def __init__(self, request):
         self._repeat = request["action_repeat"]
@@ -258,7 +260,7 @@ class Repeated:
             self._inner.reset, self._inner.render, self._inner.close)
 
     def step(self, action, out):
-        """Takes one step, which is several of the environment's."""
+        """Plays one agent step, which is several steps of the environment."""
         total = 0.0
         for _ in range(self._repeat):
             reward, terminated, truncated = self._inner.step(action, out)
@@ -269,7 +271,7 @@ class Repeated:
 
 
 def make(request):
-    """The adapter for a request's id."""
+    """Creates the adapter for a request's id."""
     if request["id"].startswith("ALE/"):
         return AleAdapter(request)
     return GymAdapter(request) if request["action_repeat"] == 1 else Repeated(request)

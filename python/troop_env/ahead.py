@@ -1,14 +1,14 @@
-"""What a spare process does before it is wanted: it imports, and makes nothing yet.
+"""Preloading in a spare process: it imports modules, but creates no environment.
 
-An environment that is made may hold a file, a port or a window that the one that plays has, too; a
-module is imported by each process anyhow.
+An environment may hold a file, a port or a window that the active process's one needs; modules are
+imported by each process anyway.
 """
 
 import importlib
 
 
 def modules(request):
-    """The names of the modules that a request's environments are made of."""
+    """Names of the modules that a request's environments need."""
     source, _, name = request["id"].partition(":")
     if source in ("python", "python_vector"):
         yield name.partition(":")[0]
@@ -17,7 +17,7 @@ def modules(request):
         if name.startswith("ALE/"):
             yield "ale_py"
         module = name.rpartition(":")[0]
-        if module:  # which registers it
+        if module:  # importing it registers the environment
             yield module
     elif source == "envpool":
         yield "envpool"
@@ -30,7 +30,7 @@ def modules(request):
 
 
 def load(request):
-    """Imports them. What fails is left to who makes an environment, and tells why it can't be."""
+    """Imports the modules. Errors are ignored here: creating the environment reports them."""
     loaded = {}
     for name in modules(request):
         try:

@@ -1,10 +1,10 @@
-"""Atari games, of which the owner of this process makes what agents see.
+"""Atari games as raw frames; the owner of this process makes the agent's observations from them.
 
-An observation here is the last two grey frames of a step, [2, height, width], that the emulator
-writes where they are shared; envs/atari_vector_env.cc takes the brighter pixels and shrinks them.
-All else is done here, as Gymnasium's AtariPreprocessing does it: frames skipped, no-op starts,
-endings. An action is sticky by a draw of ours for each frame, as the emulator's own are, since its
-generator can be seeded by loading the game anew alone: an episode depends on its seed and actions.
+An observation here is the last two gray frames of a step, [2, height, width], which the emulator
+writes to shared memory; envs/atari_vector_env.cc takes their maximum and resizes it. Everything
+else is done here, as in Gymnasium's AtariPreprocessing: frame skip, no-op starts, episode ends.
+Sticky actions are drawn here per frame instead of by the emulator, whose generator can be seeded
+only by loading the game again: an episode depends on its seed and actions alone.
 """
 
 import importlib
@@ -15,35 +15,35 @@ import numpy
 
 from .convert import Refused
 
-FRAMES_MAX = 108_000  # of an episode, half an hour of play: Bellemare et al. 2013
-STICKY = 0.25  # of "-v5": Machado et al. 2018
+FRAMES_MAX = 108_000  # per episode, half an hour of play: Bellemare et al. 2013
+STICKY = 0.25  # default of "-v5": Machado et al. 2018
 
 
 def import_ale():
-    """The emulator, or one sentence."""
+    """Imports the emulator, or raises one sentence for the user."""
     try:
         return importlib.import_module("ale_py")
     except ModuleNotFoundError:
         raise Refused(
-            f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or name another "
-            "interpreter in env.python"
+            f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or set "
+            "env.python to another interpreter"
         ) from None
 
 
 def rom_of(ale_py, name):
-    """The file of "SpaceInvaders-v5"."""
+    """Path of the ROM for an id such as "SpaceInvaders-v5"."""
     game, _, version = name.rpartition("-")
     if version != "v5" or not game:
-        raise Refused(f'"ALE/{name}" is no game; write "ALE/Pong-v5" for example')
+        raise Refused(f'"ALE/{name}" is not a game; write "ALE/Pong-v5" for example')
     known = sorted(ale_py.roms.get_all_rom_ids())
     found = [rom for rom in known if rom.replace("_", "") == game.lower()]
     if not found:
-        raise Refused(f'ale-py has no game "{game}"; known are {", ".join(known)}')
+        raise Refused(f'ale-py has no game "{game}"; known: {", ".join(known)}')
     return ale_py.roms.get_rom_path(found[0])
 
 
 def flag(given, name):
-    """Takes a true or false out of the options."""
+    """Removes a boolean from the options and returns it."""
     value = given.pop(name, False)
     if not isinstance(value, bool):
         raise Refused(f"env.options.{name} = {value!r}: give true or false")
@@ -51,7 +51,7 @@ def flag(given, name):
 
 
 class Options:
-    """env.options and what env itself says, with their defaults."""
+    """Options from [env.options] and [env], with their defaults."""
 
     def __init__(self, request):
         given = dict(request["options"])
@@ -64,19 +64,19 @@ class Options:
         self.difficulty = given.pop("difficulty", None)
         if given:
             raise Refused(
-                f"env.options.{min(given)} is none of an Atari game's; those are "
-                "difficulty, fire_reset, full_action_space, mode, terminal_on_life_loss and, of "
-                "the owner, screen_size"
+                f"env.options.{min(given)} is not an option of an Atari game; known: "
+                "difficulty, fire_reset, full_action_space, mode, screen_size, "
+                "terminal_on_life_loss"
             )
         sticky = request["sticky_actions"]
         self.sticky = STICKY if sticky < 0 else sticky
         self.limit = request["max_episode_steps"]
         if request["wrappers"]:
-            raise Refused('env.wrappers: "ALE/..." has none; "gymnasium:ALE/..." takes them')
+            raise Refused('env.wrappers: "ALE/..." takes no wrappers; use "gymnasium:ALE/..."')
 
 
 class AleAdapter:
-    """One game."""
+    """Adapter of one game."""
 
     def __init__(self, request):
         ale_py = import_ale()
@@ -91,8 +91,9 @@ class AleAdapter:
             ale.setMode(options.mode)
         if options.difficulty is not None:
             ale.setDifficulty(options.difficulty)
-        # reset_game keeps the console's memory of the previous episode, which some games read: an
-        # episode would depend on those before it. Mode and difficulty are part of this state.
+        # reset_game keeps the console's memory of the previous episode, which some games read, so
+        # an episode would depend on earlier ones. Restoring this state prevents it; it includes
+        # mode and difficulty.
         self._loaded = ale.cloneSystemState()
         self._actions = ale.getLegalActionSet() if options.all_actions else (
             ale.getMinimalActionSet())
@@ -102,7 +103,7 @@ class AleAdapter:
         self._held = self._noop
         self._draw = random.Random(0).random
         self._steps = self._lives = 0
-        self._goes_on = False  # the game, though a lost life ended the episode
+        self._goes_on = False  # the game continues, although a lost life ended the episode
         if request["meter"] is not None:
             self.step = request["meter"].wrap(self.step)
             self.reset = request["meter"].wrap(self.reset)
@@ -129,7 +130,7 @@ class AleAdapter:
         return self._ale.game_over(with_truncation=True)
 
     def reset(self, seed, out):
-        """Begins an episode: after a lost life that ended one the game goes on."""
+        """Begins an episode; after the loss of a life that ended an episode, the game continues."""
         rng = random.Random(seed)
         self._draw = rng.random
         if self._goes_on:
@@ -143,7 +144,7 @@ class AleAdapter:
             if self._ended():
                 self._begin()
         if self._options.fire:
-            self._held = self._fire  # whatever sticks
+            self._held = self._fire  # not subject to sticky actions
             self._ale.act(self._fire)
             if self._ended():
                 self._begin()
@@ -153,10 +154,10 @@ class AleAdapter:
         out[1] = 0
 
     def step(self, action, out):
-        """Holds an action for some frames; the last two are what is seen.
+        """Repeats an action for some frames; the last two frames are the observation.
 
-        Where the game ends before, frames of the step before stand in, as in AtariPreprocessing,
-        whose first buffer holds the brighter pixels of both by then.
+        If the game ends earlier, frames of the previous step are used, as in AtariPreprocessing,
+        whose first buffer has the maximum of both frames at that point.
         """
         ale, skip = self._ale, self._options.skip
         action = self._actions[action]
@@ -187,8 +188,8 @@ class AleAdapter:
         return reward, terminated, truncated
 
     def render(self):
-        """The screen."""
+        """Returns the screen in color."""
         return self._ale.getScreenRGB()
 
     def close(self):
-        """Nothing is held."""
+        """Does nothing: the emulator is freed with the object."""

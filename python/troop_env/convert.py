@@ -1,11 +1,12 @@
-"""Between the spaces of an environment and what Troop knows: one tensor, and one kind of action.
+"""Conversion between Gymnasium spaces and Troop's: one tensor, and one kind of action.
 
-Observations: a Box of u8 stays as it is, any other Box becomes f32 of its shape; everything else
-becomes one f32 vector, as gymnasium.spaces.utils.flatten orders it: Discrete one-hot, MultiDiscrete
-one-hot number by number, MultiBinary as it is, Dict and Tuple their parts behind one another.
-Actions: Discrete; Box with finite bounds as numbers; MultiDiscrete as one number, the last of its
-numbers varying fastest. The environment gets what action_space.sample() would give: an array or a
-NumPy scalar of the type of the space, within its bounds.
+Observations: a Box of u8 is kept, any other Box becomes f32 of its shape. Everything else becomes
+one f32 vector in the order of gymnasium.spaces.utils.flatten: Discrete one-hot, MultiDiscrete
+one-hot per value, MultiBinary unchanged, Dict and Tuple as the concatenation of their parts.
+
+Actions: Discrete; Box with finite bounds as floats; MultiDiscrete as one integer, whose last
+component varies fastest. The environment gets what action_space.sample() would return: an array or
+a NumPy scalar of the space's type, within its bounds.
 """
 
 import math
@@ -13,22 +14,22 @@ import sys
 
 import numpy
 
-ACTIONS_MAX = 4096  # of a MultiDiscrete, counted as one number
+ACTIONS_MAX = 4096  # combinations of a MultiDiscrete
 
 
 class Refused(Exception):
-    """Why an environment can't be played: one sentence for its user."""
+    """Reason why an environment cannot be used: one sentence for the user."""
 
 
 def kind(space):
-    """The name of the space that this one is, or derives from."""
+    """Name of the known space class that this space is or derives from."""
     names = [base.__name__ for base in type(space).__mro__]
     known = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
     return next((name for name in names if name in known), type(space).__name__)
 
 
 def describe(array):
-    """As Troop writes the type of a tensor: f32[4]."""
+    """Tensor type in Troop's notation: f32[4]."""
     dtype = numpy.dtype(array.dtype)
     letter = {"u": "u", "i": "i", "f": "f", "b": "bool"}.get(dtype.kind, dtype.name)
     bits = "" if letter not in "uif" else str(8 * dtype.itemsize)
@@ -36,7 +37,7 @@ def describe(array):
 
 
 def one_hot(value, out, start, n):
-    """Into out, which has n numbers."""
+    """Writes a one-hot vector of n elements to out."""
     index = int(value) - start
     if not 0 <= index < n:
         raise ValueError(f"observation {int(value)} is not in {start}..{start + n - 1}")
@@ -45,7 +46,7 @@ def one_hot(value, out, start, n):
 
 
 def shaped(value, shape, what):
-    """value as an array; ValueError where it has another shape or is no number."""
+    """Returns value as an array; ValueError if it has another shape or is not numeric."""
     array = numpy.asarray(value)
     if array.shape != shape or array.dtype.kind not in "biuf":
         found = describe(array)
@@ -54,7 +55,7 @@ def shaped(value, shape, what):
 
 
 class Part:
-    """A space inside an observation: how many numbers it has, and how they are written."""
+    """A space inside an observation: its number of elements, and how they are written."""
 
     def __init__(self, space, name):
         self._name = name
@@ -73,14 +74,14 @@ class Part:
             self._parts = [(i, Part(s, f"{name}[{i}]")) for i, s in enumerate(space.spaces)]
         else:
             raise Refused(
-                f"its {name} space is {space!r}; Box, Discrete, MultiDiscrete, MultiBinary, "
-                "and Dict and Tuple of these can be played"
+                f"its {name} space is {space!r}, must be Box, Discrete, MultiDiscrete, "
+                "MultiBinary, or a Dict or Tuple of these"
             )
         if self._parts:
             self.size = sum(part.size for _, part in self._parts)
 
     def write(self, value, out):
-        """value into the vector out."""
+        """Writes value to the vector out."""
         if self._parts:
             at = 0
             for key, part in self._parts:
@@ -104,7 +105,7 @@ class Part:
 
 
 class Observations:
-    """What an observation space becomes."""
+    """Converter of an observation space."""
 
     def __init__(self, space):
         self.scale = 1.0
@@ -115,11 +116,11 @@ class Observations:
             own = numpy.dtype(space.dtype)
             self.dtype = own if own == numpy.uint8 else numpy.dtype(numpy.float32)
             if own.kind not in "biuf":
-                raise Refused(f"its observation space {space!r} holds no numbers")
+                raise Refused(f"its observation space {space!r} is not numeric")
             if own == numpy.uint8 and self.shape and numpy.max(space.high) == 255:
                 self.scale = 1 / 255
             if own not in (self.dtype, numpy.dtype(numpy.float64)):
-                print(f"troop_env: observations are {own}; played as f32", file=sys.stderr)
+                print(f"troop_env: observations are {own}; converted to f32", file=sys.stderr)
         else:
             self._part = Part(space, "observation")
             self.shape = (self._part.size,)
@@ -128,11 +129,11 @@ class Observations:
             raise Refused(f"its observation space {space!r} is empty")
 
     def spec(self):
-        """For the owner of this process."""
+        """Returns the spec for the owner of this process."""
         return {"dtype": "u8" if self.dtype == numpy.uint8 else "f32", "shape": list(self.shape)}
 
     def write(self, observation, out):
-        """Any observation of the space into out."""
+        """Writes any observation of the space to out."""
         if self._part is not None:
             self._part.write(observation, out)
             return
@@ -147,7 +148,7 @@ class Observations:
 
 
 class Actions:
-    """What an action space becomes; `decode` gives the environment what it wants."""
+    """Converter of an action space; `decode` returns the action for the environment."""
 
     def __init__(self, space):
         known = kind(space)
@@ -159,7 +160,7 @@ class Actions:
             self._bound(space)
         else:
             raise Refused(
-                f"its action space is {space!r}; Discrete, MultiDiscrete and Box can be played"
+                f"its action space is {space!r}, must be Discrete, MultiDiscrete or Box"
             )
 
     def _number(self, space):
@@ -177,7 +178,7 @@ class Actions:
         if total > ACTIONS_MAX:
             raise Refused(
                 f"its action space {space!r} has {total} combinations; at most {ACTIONS_MAX} "
-                "can be counted as one discrete action"
+                "fit into one discrete action"
             )
         start = numpy.broadcast_to(getattr(space, "start", 0), counts.shape)
         dtype = numpy.dtype(getattr(space, "dtype", None) or numpy.int64)
@@ -195,11 +196,11 @@ class Actions:
         high = numpy.asarray(space.high, numpy.float64).reshape(-1)
         if not (numpy.isfinite(low).all() and numpy.isfinite(high).all()):
             raise Refused(
-                f"its action space {space!r} has infinite bounds, within which nothing can be "
-                "explored; give it finite ones, with a wrapper for example"
+                f"its action space {space!r} has infinite bounds, which cannot be explored; give "
+                "it finite bounds, for example with a wrapper"
             )
         if numpy.dtype(space.dtype).kind != "f":
-            raise Refused(f"its action space {space!r} has no real numbers; use MultiDiscrete")
+            raise Refused(f"its action space {space!r} is not of floats; use MultiDiscrete")
         shape, dtype = tuple(space.shape), numpy.dtype(space.dtype)
         self._spec = {"kind": "continuous", "low": low.tolist(), "high": high.tolist()}
         least = numpy.asarray(space.low, dtype).reshape(shape)
@@ -209,10 +210,10 @@ class Actions:
             action = action.astype(dtype).reshape(shape)
             return numpy.minimum(numpy.maximum(action, least), most, out=action)
 
-        # The f32 next to a bound of f64 may lie beyond it.
+        # Rounding to f32 may move a value beyond a bound of f64.
         wider = dtype.itemsize > numpy.dtype(numpy.float32).itemsize
         self.decode = within if wider else lambda action: action.astype(dtype).reshape(shape)
 
     def spec(self):
-        """For the owner of this process."""
+        """Returns the spec for the owner of this process."""
         return self._spec

@@ -1,17 +1,17 @@
-"""What custom code an environment is made of, so that a fleet can compare it across machines.
+"""Identity of an environment's custom code, which a fleet compares across machines.
 
-Where the files lie plays no part: their names below the package, and their bytes, do.
+It covers the files' bytes and their names relative to the package, not their location.
 """
 
 import os
 import sys
 import zlib
 
-FILES_MAX, BYTES_MAX = 1000, 1 << 24  # of a package; of a larger one the module's file alone counts
+FILES_MAX, BYTES_MAX = 1000, 1 << 24  # of a package; of a larger one only the module's file counts
 
 
 def modules(request):
-    """The names of the modules that the user wrote."""
+    """Names of the modules that the user wrote."""
     source, _, name = request["id"].partition(":")
     if source in ("python", "python_vector"):
         yield name.partition(":")[0]
@@ -22,7 +22,7 @@ def modules(request):
 
 
 def tree(folder):
-    """The Python files below a folder."""
+    """Lists the Python files below a folder; None if they exceed the limits."""
     found = []
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f != "__pycache__")
@@ -33,7 +33,7 @@ def tree(folder):
 
 
 def files(name):
-    """Pairs of a name below the package's folder, or the module's, and the path of a file."""
+    """Pairs of a name relative to the package's (or the module's) folder and a path."""
     top = sys.modules.get(name.partition(".")[0])
     own = getattr(sys.modules.get(name), "__file__", None)
     package = getattr(top, "__file__", None) if hasattr(top, "__path__") else None
@@ -44,7 +44,7 @@ def files(name):
 
 
 def describe(request):
-    """For people and for comparison; empty: there is no custom code, or it has no files."""
+    """Human-readable and comparable description; empty: no custom code, or it has no files."""
     found = {}
     for name in modules(request):
         if name.partition(".")[0] != "gymnasium":

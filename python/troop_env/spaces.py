@@ -1,13 +1,13 @@
-"""The least that an environment needs to say what it looks like, where Gymnasium is not installed.
+"""Minimal spaces for environments on machines without Gymnasium.
 
-Gymnasium's spaces of the same names do as well: adapters look at names and attributes alone.
+Gymnasium's spaces of the same names work as well: adapters use names and attributes only.
 """
 
 import numpy
 
 
 class Box:
-    """Numbers within bounds: low and high are numbers or arrays of that shape."""
+    """Values within bounds; low and high are scalars or arrays of that shape."""
 
     def __init__(self, low, high, shape=None, dtype=numpy.float32):
         if shape is None:
@@ -22,7 +22,7 @@ class Box:
 
 
 class Discrete:
-    """One of n numbers, from start on."""
+    """One of n integers, beginning at start."""
 
     def __init__(self, n, start=0):
         self.n = int(n)
@@ -33,7 +33,7 @@ class Discrete:
 
 
 class MultiDiscrete:
-    """Several numbers, number i one of nvec[i] from 0 on."""
+    """Several integers; integer i is one of nvec[i], from 0."""
 
     def __init__(self, nvec):
         self.nvec = numpy.asarray(nvec, numpy.int64)
@@ -43,7 +43,7 @@ class MultiDiscrete:
 
 
 class MultiBinary:
-    """n numbers that are 0 or 1; n may be a shape."""
+    """n values of 0 or 1; n may be a shape."""
 
     def __init__(self, n):
         self.n = n

@@ -1,15 +1,15 @@
-"""Environments that step many at once: Gymnasium's vectors, EnvPool's, and ALE's own.
+"""Vector environments: those of Gymnasium, EnvPool and ALE.
 
     gymnasium_vector:ID              gymnasium.make_vec (sync, unless the options say otherwise)
     python_vector:module:callable    callable(num_envs=...) gives a gymnasium.vector.VectorEnv
     ale_vector:pong                  ale_py.vector_env.AtariVectorEnv
     envpool:Pong-v5                  envpool.make_gymnasium
 
-Whatever their autoreset mode, an ended row is reset by name, with a seed of its own, before the
-next step: options={"reset_mask": ...}, or EnvPool's reset(env_id). So a step that only resets, as
-NEXT_STEP and EnvPool have it, never happens, and in SAME_STEP mode, where the last observation is
-in info["final_obs"], the episode that began by itself is not played. EnvPool takes one seed alone,
-the first row's first: with it, equal seeds give equal bytes only from the start of a run.
+In any autoreset mode, an ended row is reset explicitly, with its own seed, before the next step: by
+options={"reset_mask": ...}, or by EnvPool's reset(env_id). Reset-only steps, as in NEXT_STEP mode
+and EnvPool, therefore never happen. In SAME_STEP mode, where the last observation is in
+info["final_obs"], the episode that began automatically is discarded. EnvPool takes a single seed,
+the first one of row 0: with it, equal seeds give equal bytes only from the start of a run.
 """
 
 import importlib
@@ -22,29 +22,29 @@ from .convert import Actions, Observations, Refused
 
 SOURCES = ("gymnasium_vector", "python_vector", "ale_vector", "envpool")
 FAULT, TERMINATED, TRUNCATED = 4, 1, 2
-FRAMES_MAX = 2**31 - 1  # of ale-py's vector, which has no word for no limit
+FRAMES_MAX = 2**31 - 1  # of ale-py's vector, which cannot express "no limit"
 
 
 def need(module, package):
-    """A module, or one sentence."""
+    """Imports a module, or raises one sentence for the user."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         raise Refused(
-            f"{package} is not installed for {sys.executable}; `pip install {package}`, or name "
-            "another interpreter in env.python"
+            f"{package} is not installed for {sys.executable}; `pip install {package}`, or set "
+            "env.python to another interpreter"
         ) from None
 
 
 def make_vector(request):
-    """The vector that a request's id names."""
+    """Creates the vector that a request's id names; None: EnvPool."""
     source, _, name = request["id"].partition(":")
     options, rows = dict(request["options"]), request["rows"]
     limit = request["max_episode_steps"]
     if request.get("action_repeat", 1) != 1:
-        raise Refused(f'{request["id"]} takes no env.action_repeat: its options may have one')
+        raise Refused(f'{request["id"]} does not support env.action_repeat; use its own option')
     if request["wrappers"] and source != "gymnasium_vector":
-        raise Refused(f'{request["id"]} takes no env.wrappers: wrap it where it is made')
+        raise Refused(f'{request["id"]} does not support env.wrappers; wrap it where it is created')
     if source == "python_vector":
         return load(name, "env.id")(num_envs=rows, **options)
     if source == "gymnasium_vector":
@@ -67,7 +67,7 @@ def make_vector(request):
             if "max_num_frames_per_episode" in options:
                 raise Refused(
                     "env.max_episode_steps and env.options.max_num_frames_per_episode are both "
-                    "given; leave out the latter"
+                    "given; remove the latter"
                 )
             frames = limit * options.get("frameskip", 4) or FRAMES_MAX
             options["max_num_frames_per_episode"] = frames
@@ -76,7 +76,7 @@ def make_vector(request):
 
 
 class GymVector:
-    """A gymnasium.vector.VectorEnv with masked resets, in any of the three modes."""
+    """A gymnasium.vector.VectorEnv with masked resets, in any of the three autoreset modes."""
 
     def __init__(self, env):
         self._env = env
@@ -89,7 +89,8 @@ class GymVector:
         self._last = None
 
     def step(self, actions):
-        """Observations (the last ones, where an episode ended), rewards, terminated, truncated."""
+        """Returns observations (the last ones of ended episodes), rewards, terminated, truncated.
+        """
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         over = terminated | truncated
         if self._same_step and over.any():
@@ -100,7 +101,7 @@ class GymVector:
         return observations, rewards, terminated, truncated
 
     def reset(self, rows, seeds):
-        """The first observations of the episodes of these rows, in their order."""
+        """Resets these rows and returns their first observations, in order of `rows`."""
         n = self._env.num_envs
         mask = numpy.zeros(n, bool)
         mask[rows] = True
@@ -116,27 +117,27 @@ class GymVector:
             observations, _ = self._env.reset(seed=seed)
             self._begun = True
         else:
-            raise RuntimeError("the first reset is of all")
+            raise RuntimeError("the first reset must be of all rows")
         self._last = observations
         return [observations[row] for row in rows]
 
     def _check_others(self, observations, mask):
-        if self._same_step:  # whose last observations are of episodes that are over
+        if self._same_step:  # its last observations are of ended episodes
             return
         for row in numpy.flatnonzero(~mask):
             if not numpy.array_equal(observations[row], self._last[row]):
                 raise RuntimeError(
-                    f"{type(self._env).__name__} began other episodes than those asked for: its "
-                    'reset knows no options["reset_mask"]'
+                    f"{type(self._env).__name__} reset other rows than those requested: its reset "
+                    'ignores options["reset_mask"]'
                 )
 
     def close(self):
-        """Frees what the vector holds."""
+        """Releases the vector's resources."""
         self._env.close()
 
 
 class EnvPoolVector:
-    """An EnvPool: it has one seed, and resets rows by their numbers."""
+    """An EnvPool: it has a single seed, and resets rows by number."""
 
     def __init__(self, name, rows, options):
         self._envpool = need("envpool", "envpool")
@@ -146,13 +147,13 @@ class EnvPoolVector:
         self.observation_space, self.action_space = spec.observation_space, spec.action_space
 
     def step(self, actions):
-        """As GymVector's."""
+        """Same as GymVector.step; rows arrive in any order."""
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         order = numpy.argsort(info["env_id"])
         return observations[order], rewards[order], terminated[order], truncated[order]
 
     def reset(self, rows, seeds):
-        """As GymVector's; seeds[0] counts at the first start."""
+        """Same as GymVector.reset; only seeds[0] of the first call is used."""
         if self._env is None:
             self._env = self._envpool.make_gymnasium(
                 self._name, num_envs=self._rows, seed=seeds[0], **self._options
@@ -162,13 +163,13 @@ class EnvPoolVector:
         return [observations[place[row]] for row in rows]
 
     def close(self):
-        """Frees what the pool holds."""
+        """Releases the pool's resources."""
         if self._env is not None:
             self._env.close()
 
 
 class VectorRows:
-    """The rows of one vector; the same calls as worker.Rows. What it raises fails all of them."""
+    """Rows of one vector, with the interface of worker.Rows. An exception fails all rows."""
 
     def __init__(self, request):
         if request["id"].startswith(("gymnasium_vector:", "envpool:")):
@@ -177,8 +178,8 @@ class VectorRows:
         self._env = self._make()
         if type(self._env.observation_space).__name__ not in ("Box", "Discrete"):
             raise Refused(
-                f"its observation space is {self._env.observation_space!r}; in a vector, Box and "
-                "Discrete can be played, in a single environment the others, too"
+                f"its observation space is {self._env.observation_space!r}; vectors support "
+                "Box and Discrete only, single environments also the others"
             )
         self._observations = Observations(self._env.observation_space)
         actions = Actions(self._env.action_space)
@@ -204,13 +205,13 @@ class VectorRows:
             return GymVector(made)
         name, options = self._request["id"].partition(":")[2], dict(self._request["options"])
         if self._request["max_episode_steps"] == 0:
-            raise Refused(f'{self._request["id"]} cannot be without a limit of steps')
+            raise Refused(f'{self._request["id"]} needs a step limit; set env.max_episode_steps')
         if self._request["max_episode_steps"] > 0:
             options["max_episode_steps"] = self._request["max_episode_steps"]
         return EnvPoolVector(name, self._request["rows"], options)
 
     def map(self, memory):
-        """The memory, which is known after the spec."""
+        """Sets the memory, whose layout is known after the spec."""
         self._memory = memory
         self._reward = numpy.frombuffer(memory.reward, numpy.float32)
         self._flags = numpy.frombuffer(memory.flags, numpy.uint8)
@@ -219,7 +220,7 @@ class VectorRows:
         return numpy.stack([self._decode(action) for action in self._memory.action])
 
     def step_all(self):
-        """A step of each row."""
+        """Steps all rows."""
         try:
             actions = self._actions()
             observations, rewards, terminated, truncated = self._call(self._env.step, actions)
@@ -237,7 +238,7 @@ class VectorRows:
             self._env = None
 
     def reset_marked(self):
-        """Begins the episodes that are asked for."""
+        """Begins the requested episodes."""
         rows = [row for row, wanted in enumerate(self._memory.reset) if wanted]
         if self._env is None:
             self._env = self._make()
@@ -248,5 +249,5 @@ class VectorRows:
             self._steps[row] = 0
 
     def render(self, _row):
-        """Vectors draw nothing."""
+        """Returns None: vectors do not render."""
         return None

@@ -1,7 +1,7 @@
-"""The life of a worker process: python -m troop_env.worker.
+"""Main program of a worker process: python -m troop_env.worker.
 
-Started by Troop with a socket as descriptor 3 and a shared memory as 4; envs/worker_protocol.h says
-what goes over them. Ends when the other end of the socket does.
+Troop starts it with a socket as descriptor 3 and a shared memory as 4; envs/worker_protocol.h
+defines the protocol. It exits when the other end of the socket is closed.
 """
 
 import gc
@@ -20,8 +20,8 @@ except ModuleNotFoundError as missing:
     if __name__ != "__main__" or missing.name != "numpy":
         raise
     WHY = (
-        f"NumPy is not installed for {sys.executable}; `pip install numpy`, or name another "
-        "interpreter in env.python"
+        f"NumPy is not installed for {sys.executable}; `pip install numpy`, or set env.python "
+        "to another interpreter"
     )
     os.write(SOCKET, json.dumps({"error": WHY}).encode())
     sys.exit(1)
@@ -36,7 +36,7 @@ DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
 
 
 def send(value):
-    """JSON, in parts of which the last is shorter than the others."""
+    """Sends JSON in parts, the last one shorter than the others."""
     data = json.dumps(value).encode()
     if len(data) % PART_BYTES == 0:
         data += b" "
@@ -44,26 +44,26 @@ def send(value):
 
 
 def send_parts(data):
-    """Bytes, as many at a time as a message has."""
+    """Sends bytes in messages of at most PART_BYTES."""
     for at in range(0, len(data), PART_BYTES):
         os.write(SOCKET, data[at : at + PART_BYTES])
 
 
 def refuse(why):
-    """Tells the owner why there is nothing to play."""
+    """Sends the owner the reason why there is no environment; returns the exit code."""
     send({"error": cut(why, 4000)})
     return 1
 
 
 def cut(text, size):
-    """As much of a text as fits that many bytes of UTF-8, where a lone surrogate is a ?."""
+    """Truncates a text to this many bytes of UTF-8; a lone surrogate becomes a "?"."""
     return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
 
 
 def reason(error, size=4000):
-    """An exception in one line: its type, what it says, and the last line that is not ours.
+    """Formats an exception as one line: its type, message, and the last line outside this package.
 
-    Of what it says, as much as `size` bytes leave room for.
+    The message is truncated so that the text fits into `size` bytes.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     frames = traceback.extract_tb(error.__traceback__)
@@ -72,20 +72,20 @@ def reason(error, size=4000):
     place = cut(place, size // 2)
     try:
         says = " ".join(str(error).replace("\0", " ").split())
-    except Exception:  # of its own __str__
+    except Exception:  # raised by its __str__
         says = ""
     text = type(error).__name__ + (": " if says else "") + says
     return cut(text, size - len(place.encode())) + place
 
 
 class Meter:
-    """Adds up the nanoseconds that calls take."""
+    """Sums the nanoseconds that calls take."""
 
     def __init__(self):
         self.spent = 0
 
     def wrap(self, call):
-        """The same call, measured."""
+        """Returns a measured version of `call`."""
 
         def measured(*arguments, **named):
             begin = time.perf_counter_ns()
@@ -98,7 +98,7 @@ class Meter:
 
 
 class Memory:
-    """The arrays of this worker's rows, in the shared memory."""
+    """Views of this worker's rows in the shared memory."""
 
     def __init__(self, layout, spec):
         rows, total = layout["rows"], layout["total"]
@@ -125,14 +125,14 @@ class Memory:
         dtype = numpy.dtype(DTYPES[spec["observation"]["dtype"]])
         shape = tuple(spec["observation"]["shape"])
 
-        def views(name):  # also where an observation is one number
+        def views(name):  # also for scalar observations
             whole = numpy.ndarray((rows, *shape), dtype, buffer=memory, offset=layout[name])
             return [whole[i : i + 1].reshape(shape) for i in range(rows)]
 
         self.observation, self.final = views("observation"), views("final")
 
     def fault(self, row, error):
-        """Says why a row failed."""
+        """Writes the reason why a row failed."""
         text = reason(error, self._text_bytes - 1).encode()
         at = row * self._text_bytes
         self._text[at : at + self._text_bytes] = text.ljust(self._text_bytes, b"\0")
@@ -150,11 +150,11 @@ class Rows:
         self._step = [adapter.step for adapter in self._adapters]
 
     def map(self, memory):
-        """The memory, which is known after the spec."""
+        """Sets the memory, whose layout is known after the spec."""
         self._memory = memory
 
     def step_all(self):
-        """A step of each row."""
+        """Steps all rows."""
         memory = self._memory
         progress, action, observation = memory.progress, memory.action, memory.observation
         reward, flags = memory.reward, memory.flags
@@ -175,7 +175,8 @@ class Rows:
                 self._drop(row, error)
 
     def _begin_next(self, row, end):
-        """In the same round, which saves another. What goes wrong leaves the end as it was."""
+        """Begins the next episode in the same round, which saves a round trip. A failure does not
+        change the result of the ended episode."""
         memory, observation = self._memory, self._memory.observation[row]
         memory.final[row][...] = observation
         memory.progress[0] = 2 * row + 2
@@ -187,7 +188,7 @@ class Rows:
         memory.flags[row] |= end | BEGUN
 
     def reset_marked(self):
-        """Begins the episodes that are asked for; makes those environments anew that failed."""
+        """Begins the requested episodes; creates environments again that failed."""
         memory = self._memory
         for row, wanted in enumerate(memory.reset):
             if not wanted:
@@ -209,15 +210,15 @@ class Rows:
             if adapter is not None:
                 adapter.close()
         except Exception as second:
-            print(f"troop_env: close failed, too: {reason(second)}", file=sys.stderr)
+            print(f"troop_env: close failed as well: {reason(second)}", file=sys.stderr)
 
     def render(self, row):
-        """A picture of one row."""
+        """Returns a picture of one row, or None."""
         return None if self._adapters[row] is None else self._adapters[row].render()
 
 
 def send_picture(picture):
-    """Its size, then its bytes."""
+    """Sends the size of a picture, then its bytes."""
     picture = numpy.ascontiguousarray(() if picture is None else picture)
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != numpy.uint8:
         send({"error": "no picture"})
@@ -227,14 +228,14 @@ def send_picture(picture):
 
 
 def no_screen():
-    """What to do about a picture that could not be drawn, where MuJoCo looks for a screen."""
+    """A hint for a failed rendering if MuJoCo needs a display."""
     if "mujoco" not in sys.modules or "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ:
         return ""
-    return "; MuJoCo draws without a screen where MUJOCO_GL=egl (or osmesa) is set"
+    return "; set MUJOCO_GL=egl (or osmesa) to render without a display"
 
 
 def serve(rows, tell):
-    """Rounds, until the owner is gone; `tell`, if there is one, is called after each."""
+    """Serves rounds until the owner exits; `tell`, if given, is called after each."""
     read, write = os.read, os.write
     while True:
         message = read(SOCKET, PART_BYTES)
@@ -258,13 +259,13 @@ def serve(rows, tell):
 
 
 def keep_for_good():
-    """What there is lives as long as the process: the collector never looks at it again."""
+    """Exempts all existing objects from garbage collection: they live as long as the process."""
     gc.collect()
     gc.freeze()
 
 
 def receive():
-    """The owner's next message; None: it is gone."""
+    """Receives the owner's next JSON message; None: the owner has exited."""
     message, part = b"", None
     while part is None or len(part) == PART_BYTES:
         part = os.read(SOCKET, PART_BYTES)
@@ -275,7 +276,7 @@ def receive():
 
 
 def keywords(value):
-    """Options as keyword arguments: TOML has no null, so that "None" stands for None."""
+    """Converts options to keyword arguments: TOML has no null, so "None" stands for None."""
     if isinstance(value, dict):
         return {name: keywords(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -288,14 +289,14 @@ def main():
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     request = receive()
-    while request is not None and request["rows"] == 0:  # a spare one, which waits
+    while request is not None and request["rows"] == 0:  # a spare process waits
         ahead.load(request)
         keep_for_good()
         request = receive()
     if request is None:
         return 0
     if request["version"] != VERSION:
-        return refuse(f"the Python package is of another version: {__file__}")
+        return refuse(f"the Python package has another version than the program: {__file__}")
     request["options"] = keywords(request["options"])
     request["meter"] = Meter() if request["measure"] else None
     try:
@@ -305,7 +306,7 @@ def main():
         return refuse(str(error))
     except Exception as error:
         traceback.print_exc()
-        return refuse(f"can't be made: {reason(error)}")
+        return refuse(f"cannot create the environment: {reason(error)}")
     send({"spec": {**rows.spec, "code": source.describe(request)}})
     layout = receive()
     if layout is None:

@@ -1,10 +1,10 @@
-"""The extension module. Private: what it gives and takes is what the package's Python wants."""
+"""The extension module. Private: its interface is tailored to this package."""
 from typing import Any, Optional
 
 version: str
 
 class Array:
-    """Part of a batch; numpy.asarray looks into it."""
+    """Part of a batch as a buffer; numpy.asarray makes a view of it."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Batch:

@@ -1,4 +1,4 @@
-"""The two ends of a replay: a Writer takes steps, a Sampler gives batches."""
+"""Both ends of a replay: a Writer takes steps, a Sampler returns batches."""
 from __future__ import annotations
 
 import functools
@@ -11,12 +11,12 @@ from .table import Spec
 
 
 class Writer:
-    """Takes the steps of one environment, or of many at once, and makes items of them.
+    """Takes steps of one or more environments and makes items of them.
 
-    Made by `LocalReplay.writer` or `Client.writer`. Threads may share it, one call at a time.
+    Created by `LocalReplay.writer` or `Client.writer`. Threads may share it, one call at a time.
 
     With `environments=None` (one environment) arrays have no leading axis; with `environments=E`
-    every argument has one of E, as vector environments give them.
+    every argument has a leading axis of E, as vector environments return them.
     """
 
     def __init__(self, native: Any, observation: Spec, action: Spec, state: Optional[Spec],
@@ -28,12 +28,13 @@ class Writer:
         self._zeros = np.zeros(self._rows, np.uint8)
         self._ones = np.ones(self._rows, np.float32)
         self.policy_version = 0
-        """Of the weights that choose the actions; goes into the items that start from now on."""
+        """Version of the weights that choose the actions; stored with items that start from now on.
+        """
 
     def append(self, observation, action, reward, terminated=None, truncated=None,
                next_observation=None, *, priority=None, state=None, skip=None,
                timeout_s: Optional[float] = None) -> None:
-        """One step: `action` was taken at `observation` and gave the rest.
+        """Appends a step: `action` was taken at `observation` and had these results.
 
         observation: [*observation]; action: [*action]; reward, terminated, truncated: scalars
             (with E environments: [E, ...] each). terminated: bootstrapping ends here; truncated:
@@ -41,10 +42,10 @@ class Writer:
         next_observation: read only where an episode ends, and needed there: the last observation
             of the episode, not the first of the next one.
         priority: of the item that starts at this step: |TD error|; default 1.
-        state: [*state] before this step, for tables that keep one.
+        state: [*state] before this step, for tables with a state.
         skip: [E] bool: environments that took no step (a reset instead of a step).
-        Raises DeadlineExceeded when the replay takes no more until `timeout_s`: the step was not
-        taken then; call again.
+        Raises DeadlineExceeded if the replay accepts no more steps within `timeout_s`: the step was
+        not taken then; call again.
         """
         o, a, s = self._specs
         self._native.append(
@@ -59,28 +60,29 @@ class Writer:
             self._timeout_s if timeout_s is None else timeout_s)
 
     def break_episode(self, environment: int = 0) -> None:
-        """Says that `environment` was reset before its episode ended: no item reaches across."""
+        """Reports that `environment` was reset before its episode ended: no item crosses the reset.
+        """
         self._native.break_episode(environment)
 
     def flush(self, timeout_s: Optional[float] = None) -> None:
-        """Sends what waits to be sent, and returns when the replay has all of it."""
+        """Sends all buffered steps, and returns when the replay has acknowledged them."""
         self._native.flush(self._timeout_s if timeout_s is None else timeout_s)
 
     @property
     def steps(self) -> int:
-        """Calls of append that were taken."""
+        """Number of steps taken by append."""
         return self._native.steps
 
     @property
     def items(self) -> int:
-        """Items made and sent so far."""
+        """Number of items made and sent so far."""
         return self._native.items
 
     def _array(self, name: str, value, spec: Spec) -> np.ndarray:
         array = np.asarray(value, spec.dtype, order="C")
         if array.shape != self._rows + spec.shape:
-            raise ValueError(f"{name} has the shape {array.shape}; "
-                             f"{self._rows + spec.shape} is needed")
+            raise ValueError(f"{name} has shape {array.shape}, "
+                             f"must have {self._rows + spec.shape}")
         return array
 
     def _column(self, name: str, value, dtype) -> np.ndarray:
@@ -99,8 +101,8 @@ def _array_or_none(part) -> Optional[np.ndarray]:
 class Batch:
     """B items of up to S steps.
 
-    Every array looks into one block of memory, without a copy, and keeps all of it; when the last
-    array dies the block is used again. So: copy what you keep for long.
+    Every array is a view of one block of memory, without a copy, and keeps the whole block alive.
+    When the last array is released, the block is reused. Copy arrays that you keep for long.
     """
 
     def __init__(self, native: Any):
@@ -111,7 +113,7 @@ class Batch:
 
     @functools.cached_property
     def key(self) -> np.ndarray:
-        """[B] u64: names of the items, for update_priorities."""
+        """[B] u64: keys of the items, for update_priorities."""
         return np.asarray(self._native.key)
 
     @functools.cached_property
@@ -121,15 +123,15 @@ class Batch:
 
     @functools.cached_property
     def weight(self) -> np.ndarray:
-        """[B] f32: importance weight (N P(i))^-beta, over the largest of the batch."""
+        """[B] f32: importance weight (N P(i))^-beta, divided by the largest of the batch."""
         return np.asarray(self._native.weight)
 
     @functools.cached_property
     def observation(self) -> np.ndarray:
         """[B, *observation]; with a stack: [B, stack, *observation], oldest first, zeros before an
-        episode's start. Of sequences: [B, F, *observation], the window of all frames, F = stack -
-        1 + burn_in + length + 1: step t was acted on at column stack - 1 + burn_in + t; what the
-        episode's start or the item's end leaves open is zeros."""
+        episode's start. For sequences: [B, F, *observation], the window of all frames, F = stack -
+        1 + burn_in + length + 1: step t was acted on at column stack - 1 + burn_in + t. Columns
+        before the episode's start or after the item's end are zeros."""
         return np.asarray(self._native.observation)
 
     @functools.cached_property
@@ -139,13 +141,13 @@ class Batch:
 
     @functools.cached_property
     def action(self) -> np.ndarray:
-        """[B, *action] of the first step. Of sequences [B, S, *action]: step t, and with a
-        burn-in of b the steps before it, at column b + t."""
+        """[B, *action] of the first step. For sequences [B, S, *action]: step t, and with a burn-in
+        of b the steps before it, at column b + t."""
         return np.asarray(self._native.action)
 
     @functools.cached_property
     def reward(self) -> np.ndarray:
-        """[B, S] f32, as written; 0 behind the item's last step. S = burn_in + length."""
+        """[B, S] f32, as written; 0 after the item's last step. S = burn_in + length."""
         return np.asarray(self._native.reward)
 
     @functools.cached_property
@@ -160,13 +162,13 @@ class Batch:
 
     @functools.cached_property
     def burn_in(self) -> np.ndarray:
-        """[B] i32: steps before the item that are there; fewer at the start of an episode."""
+        """[B] i32: burn-in steps that exist before the item; fewer at the start of an episode."""
         return np.asarray(self._native.burn_in)
 
     @functools.cached_property
     def state(self) -> Optional[np.ndarray]:
         """[B, *state]: the recurrent state before the first step of the burn-in. None: the table
-        has none."""
+        has no state."""
         return _array_or_none(self._native.state)
 
     @functools.cached_property
@@ -178,7 +180,7 @@ class Batch:
         """(returns, discounts), [B] f32 each: the target of a transition is
         returns + discounts * value(next_observation)."""
         steps = self.reward.shape[1]
-        # alive[:, k]: the discount in front of reward k.
+        # alive[:, k]: the discount of reward k.
         alive = np.ones((len(self), steps), np.float32)
         np.cumprod(self.discount[:, :-1], axis=1, out=alive[:, 1:])
         powers = np.float32(gamma) ** np.arange(steps, dtype=np.float32)
@@ -188,10 +190,11 @@ class Batch:
 
 
 class Sampler:
-    """Gives batches, and takes new priorities. Made by `LocalReplay.sampler` or `Client.sampler`.
+    """Returns batches and takes new priorities. Created by `LocalReplay.sampler` or
+    `Client.sampler`.
 
-    Threads may share it, one call at a time. An iterator: `for batch in sampler:` ends when the
-    replay is closed.
+    Threads may share it, one call at a time. It is an iterator: `for batch in sampler:` ends
+    when the replay is closed.
     """
 
     def __init__(self, native: Any, timeout_s: float):
@@ -199,17 +202,19 @@ class Sampler:
         self._timeout_s = timeout_s
 
     def sample(self, timeout_s: Optional[float] = None) -> Batch:
-        """The next batch. Waits for the replay's limiter at most `timeout_s`, then raises
-        DeadlineExceeded. A replay in process does not wait: FailedPrecondition."""
+        """Returns the next batch. Waits for the replay's rate limiter at most `timeout_s`, then
+        raises DeadlineExceeded. An in-process replay does not wait: it raises
+        FailedPrecondition."""
         return Batch(self._native.sample(self._timeout_s if timeout_s is None else timeout_s))
 
     def update_priorities(self, key, priority) -> None:
-        """key: [B] of a batch; priority: [B], |TD error| as it is. Items that left meanwhile are
-        passed over; NaN, infinite and negative priorities are refused one by one."""
+        """Sets the priorities of items. key: [B] of a batch; priority: [B], |TD error| without
+        scaling. Items that were evicted in the meantime are skipped; NaN, infinite and negative
+        priorities are refused individually."""
         keys = np.ascontiguousarray(key, np.uint64)
         priorities = np.ascontiguousarray(priority, np.float32)
         if keys.shape != priorities.shape:
-            raise ValueError(f"{keys.shape} keys, {priorities.shape} priorities")
+            raise ValueError(f"key has shape {keys.shape}, priority {priorities.shape}")
         self._native.update_priorities(keys, priorities)
 
     def __iter__(self) -> "Sampler":

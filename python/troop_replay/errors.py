@@ -1,68 +1,69 @@
-"""What goes wrong, as exceptions. Each carries one line that says what, which value, what to do."""
+"""Exceptions of the package. Each message is one line with the problem, the value and the remedy.
+"""
 
 
 class ReplayError(Exception):
-    """Every error of this package. `code` is its name in the protocol, e.g. "not_found"."""
+    """Base of all errors of this package. `code` is its name in the protocol, e.g. "not_found"."""
 
     code = "internal"
 
 
 class InvalidArgument(ReplayError, ValueError):
-    """A value that can't be right; the same call would fail again."""
+    """An invalid value; the same call would fail again."""
 
     code = "invalid_argument"
 
 
 class NotFound(ReplayError, LookupError):
-    """The named thing, such as a table, does not exist."""
+    """The named object, such as a table, does not exist."""
 
     code = "not_found"
 
 
 class AlreadyExists(ReplayError):
-    """Somebody else holds it, such as an address to listen on."""
+    """The resource is taken, for example an address to listen on."""
 
     code = "already_exists"
 
 
 class FailedPrecondition(ReplayError):
-    """Not now: for instance a table with fewer than `min_items` items."""
+    """The state does not allow the call, for example a table with fewer than `min_items` items."""
 
     code = "failed_precondition"
 
 
 class Closed(ReplayError):
-    """No more will come."""
+    """The replay is closed; there will be no more batches."""
 
     code = "out_of_range"
 
 
 class ResourceExhausted(ReplayError):
-    """A bound was reached: memory, disk, a window."""
+    """A limit was reached: memory, disk, a window."""
 
     code = "resource_exhausted"
 
 
 class Unavailable(ReplayError, ConnectionError):
-    """The server is not there; later it may be."""
+    """The server cannot be reached; a later call may succeed."""
 
     code = "unavailable"
 
 
 class DeadlineExceeded(ReplayError, TimeoutError):
-    """It did not happen in the time given. The call may be made again."""
+    """The operation did not complete in time. The call may be repeated."""
 
     code = "deadline_exceeded"
 
 
 class DataLoss(ReplayError):
-    """Bytes that are damaged, or not what this version understands."""
+    """Damaged data, or data of a version that is not supported."""
 
     code = "data_loss"
 
 
 class Aborted(ReplayError):
-    """Another client took this one's place."""
+    """Another client replaced this one."""
 
     code = "aborted"
 
@@ -71,7 +72,7 @@ _BY_CODE = {kind.code: kind for kind in ReplayError.__subclasses__()}
 
 
 def from_code(code: str, message: str) -> ReplayError:
-    """The exception of a code; the extension module raises through this."""
+    """Creates the exception of a code; the extension module raises errors through this function."""
     error = _BY_CODE.get(code, ReplayError)(message)
     error.code = code
     return error

@@ -1,4 +1,4 @@
-"""A replay in this process: no server, no socket, no copy but the decoding."""
+"""In-process replay: no server, no socket, no copy except decoding."""
 from __future__ import annotations
 
 from typing import Optional
@@ -9,7 +9,7 @@ from .table import Table
 
 
 class LocalReplay:
-    """A table for one training script, which decides by itself how often it draws.
+    """A table for one training script, which itself decides how often it samples.
 
         replay = LocalReplay(Table(observation=env.observation_space, action=env.action_space))
         writer, sampler = replay.writer(), replay.sampler(batch_size=64)
@@ -24,10 +24,9 @@ class LocalReplay:
 
     def writer(self, environments: Optional[int] = None, *, period: int = 1,
                steps_per_push: Optional[int] = None) -> Writer:
-        """environments: None: one, without a leading axis; E: arrays of [E, ...].
-        period: of sequences: an item starts at every period-th step of an episode.
-        steps_per_push: steps that are gathered before they are in the table; default 1, of many
-        environments 16, which keeps the frames of each together: batches are drawn faster."""
+        """Creates a writer.
+
+        environments: None: one, without a leading axis; E: arrays of [E, ...]."""
         rows = environments or 1
         steps_per_push = steps_per_push or (1 if rows == 1 else 16)
         native = self._native.writer(rows, period, self._streams, steps_per_push)
@@ -37,7 +36,8 @@ class LocalReplay:
 
     def sampler(self, batch_size: int = 32, *, beta: float = 0.4,
                 decode_threads: int = 0) -> Sampler:
-        """beta: exponent of the importance weights. decode_threads: beside the caller's."""
+        """Creates a sampler. beta: exponent of the importance weights. decode_threads: in addition
+        to the caller's thread."""
         return Sampler(self._native.sampler(batch_size, beta, decode_threads), 0.0)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What a table holds and how: the same description for a replay in process and for a server."""
+"""Table settings, shared by in-process replays and servers."""
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +12,7 @@ _NAMES = {name: np.dtype(numpy) for numpy, name in _TYPES.items() if numpy != "b
 
 
 class HasShape(Protocol):
-    """An array, or a space of Gymnasium: whatever has a shape and an element type."""
+    """An array or a Gymnasium space: anything with a shape and an element type."""
 
     shape: Any
     dtype: Any
@@ -27,14 +27,14 @@ class Spec:
 
     @staticmethod
     def of(what: Union["Spec", HasShape, Tuple[Any, Tuple[int, ...]]]) -> "Spec":
-        """From a Spec, an array, a space, or a pair (dtype, shape)."""
+        """Converts a Spec, an array, a space, or a pair (dtype, shape)."""
         if isinstance(what, Spec):
             return what
         dtype, shape = what if isinstance(what, tuple) else (what.dtype, what.shape)
         dtype = np.dtype(dtype)
         if dtype.name not in _TYPES:
             known = ", ".join(sorted(_TYPES))
-            raise ValueError(f"element type {dtype.name} can't be kept: one of {known} is needed")
+            raise ValueError(f"element type is {dtype.name}, must be one of {known}")
         return Spec(dtype, tuple(int(dim) for dim in shape))
 
     def wire(self) -> Tuple[str, Tuple[int, ...]]:
@@ -100,7 +100,7 @@ class Table:
             self.codec = "lz4" if bytes_of_frame >= 512 else "none"
 
     def fields(self) -> dict:
-        """As the extension module takes it."""
+        """Returns the settings in the form that the extension module takes."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["observation"] = self.observation.wire()
         fields["action"] = self.action.wire()
