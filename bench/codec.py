@@ -1,4 +1,4 @@
-"""The suite `codec`: what the codecs of gradients cost in loss and save on the wire."""
+"""Suite `codec`: loss and wire size of gradient compression."""
 import harness
 from harness import ROOT
 
@@ -7,7 +7,7 @@ STEPS, QUICK_STEPS = 2000, 1000
 
 
 def run(build, quick, machine):
-    """Rows of each setting beside the dense run's, and how fast PyTorch does the same."""
+    """Rows of each setting next to the dense run, and the speed of PyTorch at the same task."""
     picture = build / "codec.png" if quick else ROOT / "docs/images/codec.png"
     lines = harness.parse_lines(harness.run_program(
         [build / "bench/codec_bench", DIGITS, QUICK_STEPS if quick else STEPS, picture]))

@@ -1,15 +1,14 @@
-// What a codec's bits cost: four workers train on the digit images, and each sends its gradients
-// through an encoder of its own, with error feedback, to the sum that one step is taken with.
+// Cost of gradient compression: four workers train on the digit images, and each sends its
+// gradients through its own encoder with error feedback; one step applies their sum.
 //
-//   codec_bench DIGITS STEPS PLOT
-//   codec_bench [--quick]
+// codec_bench DIGITS STEPS PLOT
+// codec_bench [--quick]
 //
-// Prints JSON lines as the other programs do: bits per element on the wire, the loss at the end
-// (the mean over the last tenth of the steps), and the accuracy on images that were not trained
-// on; each beside the dense run's. Draws the losses of some into the picture PLOT. Without DIGITS
-// it prints how long an encoder, and who adds up what it sent, take for 100 MB of gradients;
-// codec_peers.py does the same. `check`: the sums over all elements of what was sent in three steps
-// and of the residual.
+// Prints JSON lines like the other programs: bits per element on the wire, the final loss (the mean
+// over the last tenth of the steps), and the accuracy on held-out images; each next to the dense
+// run's. Draws some losses into the picture PLOT. Without DIGITS it prints the time of an encoder,
+// and of adding its output, for 100 MB of gradients; codec_peers.py does the same. `check`: the
+// sums over all elements of what was sent in three steps and of the residual.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -31,7 +30,7 @@ namespace {
 constexpr int kWorkers = 4;
 constexpr std::int64_t kBatch = 16;
 constexpr float kLearningRate = 0.1f;
-constexpr std::uint64_t kWindow = 100;  // steps behind each point of a curve
+constexpr std::uint64_t kWindow = 100;  // steps averaged for each point of a curve
 
 struct Setting {
   std::string name;
@@ -54,7 +53,7 @@ std::vector<Setting> Settings() {
 }
 
 struct Course {
-  std::vector<double> loss;  // of each step
+  std::vector<double> loss;  // per step
   double bits = 0;           // per element and push
   double accuracy = 0;
 };
@@ -108,7 +107,7 @@ void Print(const Setting& setting, const char* metric, const char* unit, const c
 constexpr std::int64_t kElements = 25'000'000;
 constexpr int kCheckedSteps = 3;
 
-// Of any sign and size below 1e-3, all exact.
+// Values of any sign below 1e-3, all exact in f32.
 std::vector<float> SpeedGradient() {
   std::vector<float> gradient(kElements);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -141,7 +140,7 @@ void TimeCodec(GradientCodec codec, bool quick) {
     payload->AddTo(1, sum);
     const Time added = clock.Now();
     if (i + 1 == kCheckedSteps) check = {SumOf(sum), SumOf(encoder.residual())};
-    if (i < kCheckedSteps) continue;  // memory that nobody touched before
+    if (i < kCheckedSteps) continue;  // the first steps touch new memory
     encode.push_back(1e3 * ToSeconds(encoded - begin));
     add.push_back(1e3 * ToSeconds(added - sent));
   }
@@ -192,7 +191,7 @@ int Main(const std::vector<std::string>& words) {
   std::ofstream file(words[2], std::ios::binary);
   file.write(reinterpret_cast<const char*>(png.data()), std::streamsize(png.size()));
   file.close();
-  TROOP_CHECK(file.good(), "{} can't be written", words[2]);
+  TROOP_CHECK(file.good(), "cannot write {}", words[2]);
   return 0;
 }
 

@@ -1,11 +1,11 @@
-// All-reduce between processes: large over sockets and shared memory, small ones' latency, and how
-// long a death takes to be noticed and a new group to be made.
+// All-reduce between processes: bandwidth over sockets and shared memory, latency of small buffers,
+// and the time to detect a death and to form a new group.
 //
-//   collective_bench [--quick] [--only CASE]
+// collective_bench [--quick] [--only CASE]
 //
-// Prints one JSON object per case; collective_peers.py does the same cases with Gloo and Open MPI.
+// Prints one JSON object per case; collective_peers.py runs the same cases with Gloo and Open MPI.
 // `check`: the first sums of the first all-reduce, where element i of rank r is (i + 1) (r + 1) /
-// 8; timed are sums of zeros, in place, so that values stay what they are.
+// 8. Timed calls sum zeros in place, so that values stay constant.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kLarge = 25'000'000;
 constexpr std::int64_t kSmall = 256;
-constexpr int kSmallRounds = 200;  // of one measured value
+constexpr int kSmallRounds = 200;  // per measured value
 constexpr int kChecked = 8;
 constexpr int kRanksAtMost = 4;
 
@@ -50,20 +50,20 @@ constexpr Case kCases[] = {
     {"shm-256-4", GroupOptions::Path::kShm, 4, kSmall},
 };
 
-// What processes of a case tell each other: a pair of sockets for each, of which the parent has
-// one.
+// Communication between the processes of a case: a pair of sockets for each, one end with the
+// parent.
 struct Text {
   char address[64];
 };
 
 template <class T>
 void Put(int fd, const T& value) {
-  TROOP_CHECK(send(fd, &value, sizeof value, MSG_NOSIGNAL) == sizeof value, "a rank is gone");
+  TROOP_CHECK(send(fd, &value, sizeof value, MSG_NOSIGNAL) == sizeof value, "a rank exited");
 }
 template <class T>
 T Get(int fd) {
   T value;
-  TROOP_CHECK(recv(fd, &value, sizeof value, 0) == sizeof value, "a rank is gone");
+  TROOP_CHECK(recv(fd, &value, sizeof value, 0) == sizeof value, "a rank exited");
   return value;
 }
 
@@ -103,7 +103,7 @@ Measured MeasureCase(const Case& c, Collective& group, int repeats) {
   std::copy_n(values.begin(), kChecked, measured.check);
   std::ranges::fill(values, 0.0f);
   const int rounds = c.elements == kSmall ? kSmallRounds : 1;
-  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first is not counted
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first is a warm-up
     Must(RunOp(group, {.kind = OpKind::kBarrier}, {}, {}));
     const Time begin = Now();
     for (int round = 0; round < rounds; ++round) Must(RunOp(group, sum, x, x));
@@ -114,7 +114,7 @@ Measured MeasureCase(const Case& c, Collective& group, int repeats) {
 
 class Processes {
  public:
-  // f(rank, socket) in a process for each rank.
+  // Runs f(rank, socket) in a process for each rank.
   template <class F>
   Processes(int ranks, F f) {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -135,7 +135,7 @@ class Processes {
     for (const int fd : fds_) close(fd);
     for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
   }
-  // Hands the addresses of those in `ranks` around.
+  // Exchanges the addresses of the ranks in `ranks`.
   void Introduce(const std::vector<int>& ranks) {
     std::vector<Text> texts;
     for (const int rank : ranks) texts.push_back(Get<Text>(fds_[std::size_t(rank)]));
@@ -177,8 +177,8 @@ void RunCase(const Case& c, int repeats) {
   Print(c.name, Get<Measured>(processes.fd(0)), true);
 }
 
-// A rank of four is killed in the middle of all-reduces: from then to the last of the others'
-// errors, and on to the end of the first all-reduce of the three that are left.
+// Kills one of four ranks during all-reduces; measures the time to the last error of the others,
+// and to the end of the first all-reduce of the remaining three.
 void RunDeath(const char* name, GroupOptions::Path path, int repeats) {
   Measured noticed{.count = repeats}, rebuilt{.count = repeats};
   for (int repeat = 0; repeat < repeats; ++repeat) {

@@ -1,22 +1,22 @@
-"""Curves over seeds: their mean, its bootstrap interval, and a picture of them."""
+"""Curves over seeds: mean, bootstrap interval, and a plot."""
 import random
 import statistics
 
 import harness
 
-GRID = 40            # points of a curve
-RESAMPLES = 10_000   # of the bootstrap
+GRID = 40            # points per curve
+RESAMPLES = 10_000   # for the bootstrap
 
 
 def interval(values):
-    """Of 95 % for the mean, by bootstrap: percentiles of the means of resamples."""
+    """95 % interval of the mean, by bootstrap: percentiles of the means of resamples."""
     rng = random.Random(1)
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
 
 
 def value_at(curve, steps):
-    """Between the two evaluations around; before the first as there, after the last as there."""
+    """Interpolates between evaluations; constant before the first and after the last."""
     if steps <= curve[0][0]:
         return curve[0][1]
     for (x0, y0), (x1, y1) in zip(curve, curve[1:]):
@@ -26,7 +26,7 @@ def value_at(curve, steps):
 
 
 def mean_curve(runs, steps):
-    """runs: dictionaries that have a `curve`; up to `steps`."""
+    """Mean curve up to `steps`; runs: dictionaries with a `curve`."""
     points = [steps * i / GRID for i in range(GRID + 1)]
     return [(x, statistics.fmean(value_at(run["curve"], x) for run in runs)) for x in points]
 
@@ -38,4 +38,4 @@ def draw(build, path, title, lines):
         words += [name, ",".join(f"{x:.0f}:{y:.3f}" for x, y in curve)]
     harness.run_program([build / "bench/sharding_bench", "plot", path, title, "agent steps",
                          "return", *words])
-    harness.say(f"drawn: {path}")
+    harness.say(f"wrote {path}")

@@ -1,5 +1,5 @@
-"""The suite `env`: native environments, what stands between Troop and all others, actors on Atari,
-and environments that crash."""
+"""Suite `env`: native environments, bridges to other environments, actors on Atari, and
+environments that crash."""
 import sys
 import time
 
@@ -12,16 +12,16 @@ NATIVE_PEERS = "peers/env_peers.py"
 BRIDGE_PEERS = "peers/bridge_peers.py"
 CRASH_CONFIG = "bench/faults_cartpole.toml"
 ATARI_CONFIG = "configs/apex_atari_paper.toml"
-FRAMES = 4            # of a step
+FRAMES = 4            # per step
 CRASHES = (
-    # case, the environment, one crash in so many steps
+    # case, environment, steps per crash
     ("native plug-in, a crash in 10,000 steps", "Crashing-v0", 10_000),
     ("Python, a crash in 100,000 steps", "python:crashing:Crashing", 100_000),
 )
 
 
 def take(command, into, split_peers=None):
-    """Adds a program's lines; those of a peer to `split_peers`, where that is given."""
+    """Adds a program's lines; those of a peer to `split_peers`, if given."""
     lines = harness.parse_lines(harness.run_program(command, cores=1))
     harness.collect([line for line in lines if split_peers is None or "peer" not in line], into)
     if split_peers is not None:
@@ -29,7 +29,7 @@ def take(command, into, split_peers=None):
 
 
 def in_turn(name, ours, theirs, rounds):
-    """Both sides, so many times; a peer that fails is absent from then on."""
+    """Runs both sides `rounds` times; a peer that fails is dropped."""
     absent = theirs is None
     for turn in range(rounds):
         begin = time.monotonic()
@@ -52,7 +52,7 @@ def native(build, quick, ours, peers):
 
 
 def plugin(build, quick, ours, peers):
-    """Both sides are in one program, which compares all bytes and times them in turn."""
+    """Part whose program contains both sides, compares all bytes and times them in turn."""
     flags = ["--quick"] if quick else []
     program = [build / "bench/env_bridge_bench", "--part", "plugin", *flags]
     in_turn("plugin", lambda: take(program, ours, peers), None, 1 if quick else harness.ROUNDS)
@@ -61,7 +61,7 @@ def plugin(build, quick, ours, peers):
 def bridge(part):
     def run(build, quick, ours, peers):
         python = harness.peers_python()
-        if python is None:   # the environments themselves are the peers'
+        if python is None:   # the environments come from the peers' packages
             say(f"env {part}: peer absent: bench/run --install-peers")
             return
         flags = ["--part", part, *(["--quick"] if quick else [])]
@@ -73,8 +73,8 @@ def bridge(part):
 
 
 def actors(build, quick, ours, _peers):
-    """Frames a second of one core: an actor of the paper's network with all that belongs to it, by
-    the processor time of its process and of its environments'."""
+    """Frames per second of one core: an actor with the paper's network and everything that belongs
+    to it, by the CPU time of its process and of its environments'."""
     python = harness.peers_python()
     if python is None:
         say("env actors: ale-py is absent: bench/run --install-peers")
@@ -98,10 +98,10 @@ def actors(build, quick, ours, _peers):
 
 
 def steps_per_second(build, env_id, every, seconds):
-    # A learner that draws little: it is not to be what limits the actor.
+    # A learner that samples little, so that it does not limit the actor.
     keys = {"env.id": f'"{env_id}"', "env.options.every": every, "fleet.actors": 1,
             "replay.samples_per_insert": 0.05, "evaluator.enabled": "false",
-            "replay.persist": "false", "replay.ack": '"memory"',   # nor the disk
+            "replay.persist": "false", "replay.ack": '"memory"',   # nor must the disk
             "env.python": f'"{harness.peers_python() or sys.executable}"'}
     if not env_id.startswith("python:"):
         keys["env.plugin"] = f'"{build / "bench/env_plugin.so"}"'
@@ -114,8 +114,7 @@ def steps_per_second(build, env_id, every, seconds):
 
 
 def crashes(build, quick, ours, _peers):
-    """Speed of a run whose environments end their process now and then, over that of one whose
-    environments don't."""
+    """Speed of a run whose environments crash now and then, relative to one without crashes."""
     for case, env_id, every in CRASHES:
         shares = []
         for _ in range(1 if quick else 3):
@@ -132,7 +131,7 @@ PARTS = {"native": native, "plugin": plugin, "gymnasium": bridge("gymnasium"),
 
 
 def run(build, quick, machine, only=()):
-    """`only`: names of parts; none: all."""
+    """`only`: names of parts; empty: all."""
     ours, peers = {}, {}
     for name, part in PARTS.items():
         if not only or name in only:

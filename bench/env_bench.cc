@@ -1,11 +1,11 @@
 // Steps per second of the native environments: vectors of 64, one thread, no policy, observations
 // written.
 //
-//   env_bench [--case NAME] [--quick]
+// env_bench [--case NAME] [--quick]
 //
-// Prints one JSON object per case. Before a case is timed, 1,000 steps are played beside single
-// environments and all bytes compared. `check` is the end of a short game, `play` the mean return
-// of random play, both as env_peers.py plays them: see there.
+// Prints one JSON object per case. Before a case is timed, 1,000 steps are compared byte by byte
+// with single environments. `check` is the end of a short game, `play` the mean return of random
+// play, both as in env_peers.py.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -29,9 +29,9 @@ constexpr int kSize = 64;
 constexpr int kVerifiedSteps = 1000;
 
 constexpr int kCheckedSteps = 20;
-constexpr int kPlayedSteps = 5000;  // of each environment
+constexpr int kPlayedSteps = 5000;  // per environment
 constexpr double kPlayTolerance = 0.05;
-constexpr double kRarePlayTolerance = 0.2;  // where a reward is rare: four standard deviations
+constexpr double kRarePlayTolerance = 0.2;  // for rare rewards: four standard deviations
 
 // Sum of rewards, then the last observation.
 using CheckValues = std::vector<double>;
@@ -58,8 +58,8 @@ CheckValues CheckClassic() {
   return values;
 }
 
-// A game without chance from its first state on. The cells of all steps are summed with weights 1,
-// 2, 3 ...
+// A game without random choices after its first state. The cells of all steps are summed with
+// weights 1, 2, 3 ...
 template <class Game, class Policy>
 CheckValues CheckGame(typename Game::State state, const Policy& policy) {
   double reward = 0, sum = 0;
@@ -74,8 +74,8 @@ CheckValues CheckGame(typename Game::State state, const Policy& policy) {
   return {reward, sum};
 }
 
-// The ball from the left, no sticky actions, the paddle to the right in the first step and then at
-// rest.
+// The ball starts at the left, no sticky actions; the paddle moves right in the first step and then
+// stays.
 CheckValues CheckBreakout() {
   return CheckGame<Breakout>(Breakout::Start(false),
                              [](int t) { return t == 0 ? minatar::kRight : minatar::kNone; });
@@ -153,7 +153,7 @@ void Verify(const char* id, const std::vector<Tensor>& actions) {
   }
 }
 
-// The mean return of the episodes that random actions end in kPlayedSteps steps.
+// Mean return of the episodes that end within kPlayedSteps steps of random actions.
 double PlayAtRandom(const char* id) {
   auto env = Make(id);
   env->SubmitReset();
@@ -185,7 +185,7 @@ void Run(const Case& which, const Options& options) {
   env->SubmitReset();
   env->Poll();
   const double seconds = options.quick ? 0.1 : 0.3;
-  StepsPerSecond(env.get(), actions, seconds / 5);  // warms up
+  StepsPerSecond(env.get(), actions, seconds / 5);  // warm-up
   std::printf("{\"case\": \"%s\", \"metric\": \"steps_per_s\", \"unit\": \"steps/s\", ",
               which.name);
   std::printf("\"values\": [");
@@ -225,7 +225,7 @@ int Main(int argc, char** argv) {
     Run(which, options);
   }
   if (found) return 0;
-  std::fprintf(stderr, "no case is named \"%s\"; known:", options.only.c_str());
+  std::fprintf(stderr, "unknown case \"%s\"; known:", options.only.c_str());
   for (const Case& which : kCases) std::fprintf(stderr, " %s", which.name);
   std::fprintf(stderr, "\n");
   return 2;

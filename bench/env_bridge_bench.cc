@@ -1,10 +1,10 @@
-// What stands between Troop and environments that are not its own.
+// Overhead of the bridges to environments that are not native.
 //
-//   env_bridge_bench --part plugin [--quick]                 a plug-in, beside the same code inside
-//   env_bridge_bench --part gymnasium|atari --python PATH    through the worker processes of Python
+// env_bridge_bench --part plugin [--quick]                 a plug-in next to the same native code
+// env_bridge_bench --part gymnasium|atari --python PATH    through Python worker processes
 //
-// Prints one JSON object per case and side, as bench/README.md says. Plug-in and native environment
-// are timed in turn, after 1,000 steps of which all bytes were compared.
+// Prints one JSON object per case and side, see bench/README.md. Plug-in and native environment are
+// timed in turn, after a byte comparison over 1,000 steps.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -44,7 +44,7 @@ void Print(const std::string& name, const char* metric, const char* unit,
   std::fflush(stdout);
 }
 
-// Sum of the observations' bytes and of the rewards over 1,000 steps, the same of both.
+// Sum of the observations' bytes and of the rewards over 1,000 steps, equal for both.
 double Compare(VectorEnv* a, VectorEnv* b, const std::vector<Tensor>& actions) {
   double sum = 0;
   for (int t = 0; t < 1000; ++t) {
@@ -73,7 +73,7 @@ void RunPlugin(const char* name, const char* id, const Options& options) {
   for (int i = 0; i <= kRepeats; ++i) {
     const double here = StepsPerSecond(plugin.get(), actions, seconds);
     const double there = StepsPerSecond(native.get(), actions, seconds);
-    if (i == 0) continue;  // warms up
+    if (i == 0) continue;  // warm-up
     values.push_back(here);
     natives.push_back(there);
   }
@@ -83,15 +83,15 @@ void RunPlugin(const char* name, const char* id, const Options& options) {
         check + fmt::format(", \"peer\": \"native\", \"peer_version\": \"{}\"", kTroopVersion));
 }
 
-// ... of Python's environments, with all that an actor would wait for.
+// Steps per second of Python environments, including everything that an actor waits for.
 struct Bridged {
   const char* name;
   const char* id;
   EnvOptions options;
-  int frames = 1;  // of a step; the figure counts these
+  int frames = 1;  // frames per step; rates count frames
   const char* metric = "steps_per_s";
   const char* unit = "steps/s";
-  bool pixels = false;  // `play` is how bright observations are; else how long episodes are
+  bool pixels = false;  // `play` is the brightness of observations, else the length of episodes
 };
 constexpr int kBridgedSize = 8;
 constexpr int kCheckedSteps = 200, kPlayedSteps = 400;
@@ -106,7 +106,7 @@ double Sum(const ConstTensor& tensor) {
   return sum;
 }
 
-// One game from its start with the action t^2 mod n at step t: sums of rewards and pixels.
+// One game from its start with action t^2 mod n at step t: sums of rewards and pixels.
 std::string CheckOf(const Bridged& which) {
   if (!which.pixels) return {};
   EnvOptions options = which.options;
@@ -123,7 +123,7 @@ std::string CheckOf(const Bridged& which) {
   return fmt::format(", \"check\": [{}, {}]", reward, pixels);
 }
 
-// Random play: the mean of all pixels, or the mean length of the episodes that ended.
+// Random play: mean of all pixels, or mean length of completed episodes.
 std::string PlayOf(const Bridged& which) {
   const auto env = Make(which.id, which.options, kBridgedSize);
   Rng rng({.run_seed = 2, .purpose = Purpose::kSynthetic});
@@ -142,7 +142,7 @@ void RunBridged(const Bridged& which, const Options& options) {
   const auto env = Make(which.id, which.options, kBridgedSize);
   const auto actions = DrawActions(env->spec().action, kBridgedSize);
   const double seconds = options.quick ? 0.5 : 2;
-  StepsPerSecond(env.get(), actions, seconds / 4);  // warms up
+  StepsPerSecond(env.get(), actions, seconds / 4);  // warm-up
   std::vector<double> values;
   for (int i = 0; i < kRepeats; ++i) {
     values.push_back(which.frames * StepsPerSecond(env.get(), actions, seconds));
@@ -150,7 +150,7 @@ void RunBridged(const Bridged& which, const Options& options) {
   Print(which.name, which.metric, which.unit, values, CheckOf(which) + PlayOf(which));
 }
 
-// What the bridge takes of a step, by the processes' own clocks.
+// Share of the bridge in a step, by the processes' own clocks.
 void RunShare(const Bridged& which, const Options& options) {
   EnvOptions measured = which.options;
   measured.measure = true;

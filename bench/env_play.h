@@ -11,10 +11,10 @@
 #include "core/rng.h"
 #include "envs/vector_env.h"
 
-// What the programs of the suite env share: seeds, actions, and the clock.
+// Shared by the programs of the suite env: seeds, actions, and the clock.
 namespace troop {
 
-inline constexpr int kActionBatches = 64;  // drawn before the clock runs, played in turn
+inline constexpr int kActionBatches = 64;  // generated before the clock runs, used in turn
 inline constexpr int kRepeats = 5;
 
 inline EpisodeSeeder CountingSeeder() {
@@ -27,7 +27,7 @@ inline EpisodeSeeder CountingSeeder() {
   };
 }
 
-// [size, ...action]
+// Random actions: [size, ...action].
 inline Tensor DrawAction(const ActionSpec& spec, int size, Rng* rng) {
   const TensorSpec one = spec.tensor();
   Tensor batch(one.dtype, one.shape.Prepend(size));
@@ -47,8 +47,8 @@ inline std::vector<Tensor> DrawActions(const ActionSpec& spec, int size) {
   return batches;
 }
 
-// REQUIRES: options.wait where the environments are in processes of their own. Aborts where they
-// fail.
+// Steps per second of a vector. REQUIRES: options.wait if environments are in worker processes.
+// Aborts if they fail.
 inline const StepBatch& StepAll(VectorEnv* env, const Tensor& action) {
   env->Submit(action);
   const StepBatch* const batch = env->Poll();
@@ -56,7 +56,7 @@ inline const StepBatch& StepAll(VectorEnv* env, const Tensor& action) {
   return *batch;
 }
 
-// Steps of single environments.
+// Counts steps of single environments.
 inline double StepsPerSecond(VectorEnv* env, const std::vector<Tensor>& actions, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();

@@ -1,5 +1,5 @@
-// Native environments as a plug-in, for env_bench: the same code behind the C interface; and one
-// that crashes.
+// Native environments as a plug-in, for env_bridge_bench: the same code through the C interface;
+// and an environment that crashes.
 #include <csignal>
 #include <span>
 #include <troop/environment.hpp>
@@ -44,8 +44,8 @@ struct PluginAcrobot final : Wrapped<troop::Acrobot> {
   static constexpr const char* kId = "Acrobot-v1";
 };
 
-// One step in so many ends the process. Each computes for some ten microseconds, as a small game
-// does: with nothing to compute, the speed of a run would be that of the scheduler's wake-ups.
+// One step in N ends the process. Each step computes for about ten microseconds, like a small game:
+// otherwise the speed of a run would be that of the scheduler's wake-ups.
 class Crashing {
  public:
   static constexpr const char* kId = "Crashing-v0";
@@ -58,7 +58,7 @@ class Crashing {
   StepResult Step(std::int32_t action, Span<float> observation) {
     if (every_ > 0 && random_.Below(every_) == 0) std::raise(SIGSEGV);
     std::uint32_t work = 0;
-    for (int i = 0; i < kWork; ++i) work = work * 1664525 + 1013904223;  // each waits for the last
+    for (int i = 0; i < kWork; ++i) work = work * 1664525 + 1013904223;  // a dependent chain
     observation.Write({float(action), float(work & 1), 0, 1});
     return {1};
   }

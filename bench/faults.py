@@ -1,5 +1,5 @@
-"""The suites `faults` (what a death costs, how soon it is noticed, simulated hours) and `soak`
-(half an hour in which somebody dies every ten seconds)."""
+"""Suites `faults` (cost of deaths, detection time, simulated hours) and `soak` (half an hour in
+which a role is killed every ten seconds)."""
 import os
 import random
 import signal
@@ -23,8 +23,8 @@ def add(sides, case, metric, unit, values, better=None):
 
 
 def steps_per_second(build, seconds, deaths):
-    """Agent steps a second of four actors, whose learner has little to do; `deaths`: of one each
-    ten seconds."""
+    """Agent steps per second of four actors with a lightly loaded learner; `deaths`: kills one
+    actor every ten seconds."""
     keys = {"replay.samples_per_insert": 1, "evaluator.enabled": "false"}
     with Fleet(build, CONFIG, **keys) as fleet:
         fleet.await_steps(5000)
@@ -39,7 +39,8 @@ def steps_per_second(build, seconds, deaths):
 
 
 def throughput(build, quick, ours):
-    """With deaths over what the survivors alone would do: three of four, as long as one is away."""
+    """Speed with deaths, relative to that of the surviving actors: three of four while one is down.
+    """
     seconds = DEATH_EVERY_S if quick else 4 * DEATH_EVERY_S
     shares = []
     for _ in range(1 if quick else 3):
@@ -51,8 +52,8 @@ def throughput(build, quick, ours):
 
 
 def notice(build, quick, ours):
-    """How soon the launcher tells of a death, and the role is a member again; how soon of one that
-    is stopped."""
+    """Time until the launcher reports a death, and until the role is a member again; and the time
+    to detect a role that is stopped."""
     dead, back, stopped = [], [], []
     with Fleet(build, CONFIG) as fleet:
         fleet.await_steps(5000)
@@ -77,7 +78,7 @@ def notice(build, quick, ours):
 
 
 def pauses(fleet, seconds):
-    """The longest time in which the metrics told of no new update."""
+    """Longest time without a new update in the metrics."""
     longest, last, since = 0.0, fleet.metric("learner/updates"), time.monotonic()
     end = since + seconds
     while time.monotonic() < end:
@@ -89,8 +90,8 @@ def pauses(fleet, seconds):
 
 
 def takeover(build, quick, ours):
-    """How long a learner in step with two replicated parameter shards stands still when a shard's
-    primary and its backup are killed in turn; undisturbed, for what the metrics can tell."""
+    """Longest pause of a synchronous learner with two replicated parameter shards while a shard's
+    primary and backup are killed in turn; and without kills, as the resolution of the metrics."""
     keys = {"learner.sync": '"paramserver"', "paramserver.shards": 2, "paramserver.backup": "true",
             "log.metrics_every_s": 0.02, "evaluator.enabled": "false"}
     still, undisturbed = [], []
@@ -101,7 +102,7 @@ def takeover(build, quick, ours):
             name = f"paramserver-{turn % 4}"
             process = fleet.roles().get(name)
             if process is None:
-                raise BenchError(f"{name} is not there: {fleet.log()[-300:]}")
+                raise BenchError(f"{name} is not running: {fleet.log()[-300:]}")
             os.kill(process, signal.SIGKILL)
             still.append(pauses(fleet, 4))
     case = "a shard's primary or backup is killed"
@@ -110,7 +111,7 @@ def takeover(build, quick, ours):
 
 
 def simulated(build, quick, ours):
-    """Simulated hours a second on one core, and how many of them broke a promise."""
+    """Simulated hours per second on one core, and the number of them that violated a guarantee."""
     rates, breaches = [], 0
     for seed in range(1, 1 + (SIMULATED_QUICK_SEEDS if quick else SIMULATED_SEEDS)):
         begin = time.monotonic()
@@ -132,13 +133,14 @@ def faults(build, quick, machine, only):
 
 
 def slope_per_minute(samples):
-    """Of (seconds, bytes), by least squares, over their mean."""
+    """Slope of (seconds, bytes) by least squares, relative to the mean."""
     times, sizes = zip(*samples)
     return 60 * statistics.linear_regression(times, sizes).slope / statistics.fmean(sizes)
 
 
 def live(build, seconds, deaths):
-    """Memory after the first third, deaths, steps/s and score of a fleet that trains so long."""
+    """Memory growth after the first third, deaths, steps/s and score of a fleet that trains for
+    this time."""
     rng, killed, samples = random.Random(1), 0, []
     with Fleet(build, CONFIG) as fleet:
         fleet.await_steps(5000)

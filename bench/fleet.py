@@ -1,4 +1,4 @@
-"""A `troop train` and its roles, for the suites that look at processes."""
+"""Runs `troop train` with its roles, for suites that measure processes."""
 import json
 import os
 import pathlib
@@ -13,7 +13,7 @@ from harness import ROOT, BenchError
 
 PATIENCE_S = 60.0
 POLL_S = 0.01
-METRICS_BYTES = 1 << 16   # in which the newest line surely is
+METRICS_BYTES = 1 << 16   # read from the end: more than one line
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -24,7 +24,7 @@ def children_of(process):
 
 
 def role_of(process):
-    """"actor-0" of a role's process; None: it is none, or it is gone."""
+    """Role name of a process, such as "actor-0"; None: not a role, or exited."""
     try:
         words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
     except OSError:
@@ -43,7 +43,7 @@ def resident_bytes(process):
 
 
 def cpu_seconds(process):
-    """Of a process and of those that it started and that live."""
+    """CPU seconds of a process and of its live descendants."""
     try:
         text = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii")
         family = children_of(process)
@@ -75,7 +75,7 @@ class Fleet:
         self.folder.cleanup()
 
     def stop(self):
-        """In good order; the newest checkpoint is its last word."""
+        """Stops in an orderly way, which writes a last checkpoint."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
@@ -83,10 +83,10 @@ class Fleet:
             except subprocess.TimeoutExpired as error:
                 self.process.kill()
                 self.process.wait()
-                raise BenchError("a fleet that was told to stop did not") from error
+                raise BenchError("the fleet did not stop on request") from error
 
     def roles(self):
-        """{"actor-0": process, …} of those that live."""
+        """Live roles: {"actor-0": process, …}."""
         named = {role_of(child): child for child in children_of(self.process.pid)}
         return {name: process for name, process in named.items() if name}
 
@@ -95,20 +95,21 @@ class Fleet:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def await_log(self, after, *patterns):
-        """Seconds until each of the patterns, in turn, is in the log behind `after` characters."""
+        """Seconds until each of the patterns, in turn, appears in the log after `after` characters.
+        """
         begin = time.monotonic()
         times = []
         for pattern in patterns:
             while (match := re.compile(pattern).search(self.log(), after)) is None:
                 if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
-                    raise BenchError(f"the launcher's log never says: {pattern}")
+                    raise BenchError(f"not found in the launcher's log: {pattern}")
                 time.sleep(POLL_S)
             after = match.start()
             times.append(time.monotonic() - begin)
         return times
 
     def metrics(self):
-        """The newest line; {}: none yet."""
+        """Newest line of the metrics; {}: none yet."""
         path = self.run / "metrics.jsonl"
         if not path.exists():
             return {}
@@ -134,11 +135,11 @@ class Fleet:
         begin = time.monotonic()
         while self.steps()[0] < steps:
             if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
-                raise BenchError(f"the fleet has not done {steps} steps: {self.log()[-300:]}")
+                raise BenchError(f"the fleet did not reach {steps} steps: {self.log()[-300:]}")
             time.sleep(0.1)
 
     def resident_bytes(self):
-        """Of the launcher and all roles."""
+        """Memory of the launcher and all roles."""
         return sum(map(resident_bytes, [self.process.pid, *self.roles().values()]))
 
     def score(self):

@@ -1,12 +1,12 @@
-// Actors that play nothing, to see what a coordinator makes of many: each registers over a socket
-// of its own and beats as an actor does, metrics and all (FleetMember).
+// Actors without environments, to load a coordinator: each registers over its own socket and sends
+// heartbeats with metrics like an actor (FleetMember).
 //
-//   fleet_bench ENDPOINT CLIENTS
+// fleet_bench ENDPOINT CLIENTS
 //
-// One more, in a process of its own, is there to be killed. When all are members it prints their
-// number, that one's name and process, as a line of JSON. It stays until its standard input ends;
-// then it prints the answered beats of the one that had the fewest, and how old the oldest last
-// answer is.
+// One more actor, in its own process, is there to be killed. When all are members, prints their
+// number and that actor's name and process as a line of JSON. Runs until its standard input ends;
+// then prints the smallest number of answered heartbeats of an actor, and the age of the oldest
+// last answer.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,10 +32,10 @@ namespace troop {
 namespace {
 
 constexpr int kClientsOfAProcess = 250;
-// Newcomers have numbers as names; the run's own actors have their indices.
+// Names of the new actors are numbers; the run's own actors have their indices.
 constexpr int kFirstName = 1 << 20;
 
-// What a process tells of its clients, as one write to a pipe.
+// Report of a process about its clients, written to a pipe at once.
 struct News {
   std::int32_t registered = 0, failed = 0;
   std::int32_t index = -1;  // of its last client
@@ -48,7 +48,7 @@ class Client {
   Client(Network* network, std::string coordinator, std::int32_t number)
       : network_(network), coordinator_(std::move(coordinator)), number_(number) {}
 
-  // False: it is no member, and will not be.
+  // False if it is not a member and cannot become one.
   bool Step(Time now) {
     if (member_) {
       const Time before = member_->last_known();
@@ -92,7 +92,7 @@ class Client {
         std::move(channel),
         FleetMember::Options{
             .role = Role::kActor, .index = reply.index, .incarnation = reply.incarnation});
-    // As ActorNode reports.
+    // Same metrics as ActorNode.
     for (const char* name : {"actor/steps", "actor/bad_numbers", "actor/env_faults"}) {
       metrics_.Gauge(name, 0, MetricKind::kCounter);
     }
@@ -118,7 +118,7 @@ void Tell(int pipe, const News& news) {
   if (write(pipe, &news, sizeof news) != sizeof news) _exit(1);
 }
 
-// A process's clients, until SIGTERM.
+// Runs the clients of one process until SIGTERM.
 [[noreturn]] void Play(const std::string& coordinator, int first, int count, int pipe,
                        double dead_after_s) {
   auto network = MakeZmqNetwork(
@@ -166,10 +166,10 @@ int Main(const std::string& coordinator, int clients) {
   };
   std::vector<int> counts(std::size_t(clients / kClientsOfAProcess), kClientsOfAProcess);
   if (clients % kClientsOfAProcess > 0) counts.push_back(clients % kClientsOfAProcess);
-  counts.push_back(1);  // to be killed
+  counts.push_back(1);  // the actor to be killed
   std::vector<Process> processes;
   int first = kFirstName;
-  const double dead_after_s = ActorsDeadAfter({}, clients);  // as a launcher tells its actors
+  const double dead_after_s = ActorsDeadAfter({}, clients);  // same value as a launcher passes
   for (const int count : counts) {
     int ends[2];
     if (pipe(ends) != 0) return 1;

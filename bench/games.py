@@ -1,8 +1,8 @@
-"""The suite `games`: what is learned of the MinAtar-compatible games, a run at a time.
+"""Suite `games`: learning on the MinAtar-compatible games, one run at a time.
 
-Each run is serial: its bytes do not depend on what else the machine does. A run that is done is a
-line of bench/results/games_runs.jsonl and is not run again while its config stays as it is; so the
-suite may be broken off and gone on with, here or on another machine.
+Each run is serial: its bytes do not depend on the load of the machine. A finished run is a line
+of bench/results/games_runs.jsonl and is not repeated while its config stays the same, so the
+suite may be interrupted and continued, here or on another machine.
 """
 import concurrent.futures
 import dataclasses
@@ -18,15 +18,15 @@ import runs as fleets
 from harness import ROOT, BenchError, say
 
 RUNS = ROOT / "bench/results/games_runs.jsonl"
-POINTS = 100   # of the curve that a line keeps
+POINTS = 100   # of the curve in a line
 CORES = 2
 MILLION = 1_000_000
 GAMES = {"Breakout": 9.2, "Asterix": 6.9, "Freeway": 47.6, "SpaceInvaders": 32.8, "Seaquest": 1.1}
 PUBLISHED = "DQN (Young and Tian 2019)"
 SCORE_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": MILLION}
-SCORE_SEEDS = range(3001, 3006)   # no setting was chosen on any of these
-OTHER_SEEDS = {"Breakout": range(3002, 3007)}  # 3001 showed what a constant learning rate leaves
-LONG = {"Breakout": 10.1, "Asterix": 16.8}   # and what is published at as many steps
+SCORE_SEEDS = range(3001, 3006)   # not used to choose settings
+OTHER_SEEDS = {"Breakout": range(3002, 3007)}  # 3001 was used to choose the learning rate's decay
+LONG = {"Breakout": 10.1, "Asterix": 16.8}   # published results at the same number of steps
 LONG_STEPS = 5 * MILLION
 ABLATION_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": 300_000}
 ABLATION_SEEDS = range(3101, 3104)
@@ -49,15 +49,15 @@ ABLATIONS = {
     "300,000 items": {"replay.capacity_items": 300_000},
     "300,000 items, one step": {"replay.capacity_items": 300_000, "actor.n_step": 1},
 }
-# As many updates for each; the data for them comes from so many environments.
+# The same number of updates for each; the data come from this many environments.
 ACTORS_UPDATES = 100_000
-ACTORS = {  # how many, and how often each item is put into the replay: as old as those of 32
+ACTORS = {  # number, and copies of each item in the replay: the same age as with 32
     "1 environment": (1, 1), "2 environments": (2, 1), "4 environments": (4, 1),
     "8 environments": (8, 1), "16 environments": (16, 1), "32 environments": (32, 1),
     "8 environments, items 4 times": (8, 4), "4 environments, items 8 times": (4, 8),
 }
 ACTORS_SEEDS = range(3201, 3204)
-# A fleet alone on the machine, and the peer; an evaluation is of as many episodes for both.
+# A fleet alone on the machine, and the peer; evaluations have the same number of episodes.
 SPEED_KEYS = {"evaluator.epsilon": 0.1, "evaluator.episodes": 100, "learner.total_steps": MILLION}
 SPEED_SEEDS = range(3301, 3304)
 PEER, PEER_VERSION = "stable-baselines3", "2.9.2"
@@ -72,7 +72,7 @@ class Case:
     seeds: tuple
 
     def text(self):
-        """What a line of it must have been made from: the config without its comments, and keys."""
+        """Key of a run's line: the config without its comments, and the keys."""
         lines = (ROOT / self.config).read_text(encoding="utf-8").splitlines()
         plain = [line.split("  #")[0].rstrip() for line in lines if not line.startswith("#")]
         return "\n".join(line for line in plain if line) + f"\n{dict(self.keys)}\n"
@@ -86,7 +86,7 @@ def case(part, name, game, keys, seeds):
 
 
 def actors_keys(envs, copies):
-    """Every environment steps once in eight updates, as long as there are updates."""
+    """Every environment steps once per eight updates while there are updates."""
     return {"evaluator.epsilon": 0.1, "actor.envs": envs, "actor.copies": copies,
             "learner.total_steps": ACTORS_UPDATES * envs // 8,
             "replay.samples_per_insert": 32 * 8 / envs / copies, "actor.warmup_steps": 1000,
@@ -120,7 +120,7 @@ TITLES = {
 
 
 def read_runs():
-    """{(part, case, seed): its line}, of those whose config is as it was."""
+    """Recorded runs {(part, case, seed): line} whose config is unchanged."""
     if not RUNS.exists():
         return {}
     digests = {(c.part, c.name): c.digest() for cases in CASES.values() for c in cases}
@@ -136,18 +136,18 @@ def write_runs(runs):
 
 
 def thin(points):
-    """At most POINTS of them, the last one among them."""
+    """Selects at most POINTS of them, including the last one."""
     step = max(1, -(-len(points) // POINTS))
     return points[::-step][::-1]
 
 
 def reached(curve):
-    """Seconds of the first of [(steps, seconds, return)] that is good enough, or None."""
+    """Seconds of the first of [(steps, seconds, return)] that reaches the goal, or None."""
     return next((wall for _, wall, mean in curve if mean >= GAMES["Breakout"]), None)
 
 
 def race(build, what, seed):
-    """One run of the part speed, alone on the machine: a line without what it was made from."""
+    """One run of the part speed, alone on the machine: a line without its config."""
     if what.name.startswith(PEER):
         lines = fleets.peer_lines("reach", "--seed", str(seed), "--target", GAMES["Breakout"],
                                   "--steps", str(MILLION))
@@ -175,14 +175,14 @@ def read_results(run):
 
 
 def train(build, what, seed, machine):
-    """One run, gone on with where it was broken off; its line."""
+    """Runs or resumes one run; returns its line."""
     head = {"part": what.part, "case": what.name, "seed": seed, "config": what.config,
             "keys": dict(what.keys), "digest": what.digest(), "commit": machine["commit"]}
     if what.part == "speed":
         return {**head, **race(build, what, seed)}
     folder = ROOT / "build/bench_games" / what.part
     name = f"{what.name}-{seed}-{what.digest()}".replace(" ", "_").replace(",", "")
-    name = name.replace("ε", "epsilon")  # a folder's name
+    name = name.replace("ε", "epsilon")  # for a folder name
     run = folder / name
     if not (run / "result.json").exists():
         command = [build / "troop", "resume", run, "--plain"]
@@ -201,7 +201,7 @@ def train(build, what, seed, machine):
 
 
 def train_all(build, cases, machine):
-    """Seed by seed, CORES runs side by side; each is kept as soon as it is done."""
+    """Runs CORES runs at a time, seed by seed; each is recorded when it is done."""
     runs = read_runs()
     wanted = [(what, seed) for what, seed in ((what, what.seeds[i]) for i in range(
         max(len(what.seeds) for what in cases)) for what in cases if i < len(what.seeds))
@@ -214,7 +214,7 @@ def train_all(build, cases, machine):
         try:
             for job in concurrent.futures.as_completed(jobs):
                 line = job.result()
-                runs = read_runs()   # another bench/run may have added some
+                runs = read_runs()   # another bench/run may have added runs
                 runs[line["part"], line["case"], line["seed"]] = line
                 write_runs(runs)
         except BaseException:
@@ -228,7 +228,7 @@ def lines_of(runs, what):
 
 
 def add(sides, name, lines, peer_sides=None, published=None):
-    """The mean over the seeds and its interval."""
+    """Mean over the seeds and its interval."""
     returns = [line["return"] for line in lines]
     low, high = curves.interval(returns)
     for metric, value in (("return", statistics.fmean(returns)), ("return, 95 % from", low),
@@ -242,7 +242,7 @@ def add(sides, name, lines, peer_sides=None, published=None):
 
 
 def add_race(ours, peers, runs):
-    """Seconds; of a peer that never got there, those of all its steps: it would take more."""
+    """Seconds; for a peer that never reached the goal, those of all its steps, a lower bound."""
     for what in CASES["speed"]:
         for line in lines_of(runs, what):
             peer = what.name.startswith(PEER)
@@ -256,7 +256,7 @@ def add_race(ours, peers, runs):
 
 
 def rows_of(machine, parts):
-    """Rows of all runs that are done."""
+    """Rows of all finished runs."""
     runs = read_runs()
     ours, peers = {}, {}
     if "speed" in parts:
@@ -272,7 +272,7 @@ def rows_of(machine, parts):
 
 
 def table(cases, runs, last=None):
-    """Markdown: last: the head of a column more, and what stands in it for each case."""
+    """Markdown table. last: heading of an additional column, and its cell for each case."""
     head, more = last or ("", {})
     lines = [f"| {cases[0].part} | seeds | mean | 95 % interval | each |" +
              f" {head} |" * bool(head),
@@ -290,7 +290,7 @@ def table(cases, runs, last=None):
 
 
 def race_table(cases, runs):
-    """Markdown: seconds, and of how many steps all of them; a seed that got nowhere: `none`."""
+    """Markdown table: seconds and steps of all runs; `none` for a seed that missed the goal."""
     lines = ["| speed | seeds | seconds to it | seconds of all steps | steps |",
              "|---|--:|---|---|---|"]
     for what in cases:
@@ -303,13 +303,13 @@ def race_table(cases, runs):
 
 
 def is_headline(row):
-    """Whether README has it: scores and times, but no intervals."""
+    """True if the README shows the row: scores and times, but no intervals."""
     return (row["case"].split(":")[0] in ("scores", "long", "speed") and
             row["metric"] in ("return", "wall_s"))
 
 
 def document():
-    """The Markdown between the markers of docs/design/evidence.md."""
+    """Markdown between the markers of docs/design/evidence.md."""
     runs = read_runs()
     tables = {part: race_table(cases, runs) if part == "speed" else
               table(cases, runs, part in PUBLISHED_AT and ("published", PUBLISHED_AT[part]))
@@ -317,7 +317,7 @@ def document():
     return "\n\n".join(f"**{TITLES[part]}**\n\n{text}" for part, text in tables.items())
 
 
-PICTURES = {  # of a part with more curves than a picture can show: which ones together
+PICTURES = {  # groups of curves for parts with too many for one plot
     "ablations": {
         "method": ("as it is", "one step", "five steps", "drawn uniformly", "no double Q",
                    "dueling", "one ε of 0.1"),
@@ -330,7 +330,7 @@ PICTURES = {  # of a part with more curves than a picture can show: which ones t
 
 
 def draw(build):
-    """docs/images/games-<part>.png of the parts that have runs: means over finished seeds."""
+    """Draws docs/images/games-<part>.png of parts with runs: means over the finished seeds."""
     runs = read_runs()
     for part, cases in CASES.items():
         everything = {"": [what.name for what in cases]}

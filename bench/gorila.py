@@ -1,5 +1,5 @@
-"""The suite `gorila`: four bundles against Ape-X with one learner, at the same frames; and Gorila
-with one learner of four slow and gradients spoilt, with its guards and without."""
+"""Suite `gorila`: four bundles against Ape-X with one learner, at equal frames; and Gorila with one
+slow learner of four and corrupted gradients, with and without its guards."""
 import json
 import pathlib
 import shutil
@@ -9,20 +9,20 @@ import curves
 import harness
 from harness import ROOT, BenchError, say
 
-# Seeds that no setting was chosen on.
+# Seeds that were not used to choose settings.
 SEEDS = (2001, 2002, 2003)
 PARTS = ("cartpole", "breakout")
 APEX, ANNEALED, GORILA = "Ape-X", "Ape-X that anneals", "Gorila with 4 bundles"
 DROPPED = ("too_old", "outliers")
 
-# What differs from the files in configs/, (file, keys): as many frames for all ways of a task, and
+# Changes to the files in configs/, (file, keys): equal frames for all variants of a task, and
 # evaluations for the curves.
 CARTPOLE = {"learner.total_steps": 200_000, "evaluator.every_s": 1}
 BREAKOUT = {"learner.total_steps": 60_000, "evaluator.every_s": 10}
 QUICK = {"learner.total_steps": 10_000}
 CARTPOLE_WAYS = {
     APEX: ("configs/apex_cartpole.toml", {}),
-    # Gorila's exploration in Ape-X tells what that alone does.
+    # Ape-X with Gorila's exploration isolates the effect of exploration.
     ANNEALED: ("configs/apex_cartpole.toml",
                {"actor.epsilon_steps": 100_000, "actor.epsilon_to": 0.05}),
     GORILA: ("configs/gorila_cartpole.toml", {}),
@@ -32,12 +32,12 @@ BREAKOUT_WAYS = {
     GORILA: ("configs/gorila_breakout.toml", {"actor.epsilon_steps": 30_000}),
 }
 
-# A learner that takes 20 times as long; of all learners' gradients one in a hundred is times -100,
-# `wild`: with the loss that such errors would have; `sly`: with the loss as it was. The slow bundle
-# is to owe few steps at the end: small leases.
+# A learner that takes 20 times as long. One in a hundred of all learners' gradients is multiplied
+# by -100; `wild`: with the loss of such errors; `sly`: with the original loss. Small leases keep
+# the slow bundle's remaining steps few.
 FAULTS = "learner.pace:20:slow:{folder}/slow;learner.push:100:{act}"
 FAULT_KEYS = {"actor.lease_steps": 200}
-NO_NORMS = {"paramserver.outlier_norm_sigmas": 0}   # as in the paper, which judges the loss alone
+NO_NORMS = {"paramserver.outlier_norm_sigmas": 0}   # as in the paper, which checks the loss only
 GUARDS = {"guarded": {}, "guarded by the loss alone": NO_NORMS,
           "unguarded": {"paramserver.max_staleness": 0, "paramserver.outlier_sigmas": 0,
                         **NO_NORMS}}
@@ -46,8 +46,8 @@ FAULTY = {f"{act}, {guards}": (act, keys)
 
 
 def train(build, folder, config, seed, overrides, failpoint=""):
-    """The run of that folder: its result and its evaluations. One that is done is taken as it is,
-    one that was broken off begins anew."""
+    """Runs the config in that folder: its result and evaluations. A finished run is reused, an
+    interrupted one starts again."""
     if not (folder / "result.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def train(build, folder, config, seed, overrides, failpoint=""):
 
 
 def add(sides, case, runs, peer=None):
-    """The mean over the seeds and its interval; of the other side, under its name."""
+    """Mean over the seeds and its interval; for the other side, under its name."""
     returns = [run["return"] for run in runs]
     low, high = curves.interval(returns)
     more = {"peer": peer, "peer_version": f"{len(runs)} seeds"} if peer else {}
@@ -81,13 +81,14 @@ def add(sides, case, runs, peer=None):
 
 
 def shares_of(runs):
-    """Of all pushes to all shards: what became of them."""
+    """Shares of the outcomes of all pushes to all shards."""
     sums = {why: sum(run["pushes"][why] for run in runs) for why in ("applied", *DROPPED)}
     return {why: count / max(1, sum(sums.values())) for why, count in sums.items()}
 
 
 def train_all(build, root, keys, ways, seeds):
-    """{way: its runs}, seed by seed: what is there when it is broken off is of all ways."""
+    """Runs {variant: its runs}, seed by seed, so that an interruption leaves equal seeds of all
+    variants."""
     runs = {way: [] for way in ways}
     for seed in seeds:
         for way, (config, more, *act) in ways.items():

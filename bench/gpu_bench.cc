@@ -1,10 +1,10 @@
-// Times what a GPU does, most important first.
+// Measures GPU work, most important cases first.
 //
-//   gpu_bench [--json FILE] [--seconds S] [PART OF A NAME]
+// gpu_bench [--json FILE] [--seconds S] [PART OF A NAME]
 //
 // Prints a line per case; with --json, one JSON object each: {"case", "metric", "unit", "better",
-// "value", "spread", "samples", "check"}. check: a figure by which a peer's result of the same
-// input can be compared, where there is one. Exit code 2: no GPU.
+// "value", "spread", "samples", "check"}. check: a value by which a peer's result for the same
+// input can be compared, if there is one. Exit code 2: no GPU.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -76,7 +76,7 @@ QLayer Linear(std::int64_t in, std::int64_t out, Activation activation, std::int
   return layer;
 }
 
-// Nature's network (Mnih et al. 2015), dueling as Ape-X has it.
+// The network of Mnih et al. 2015, dueling as in Ape-X.
 QNetworkSpec Nature(bool dueling, std::int64_t actions) {
   std::int64_t at = 0;
   QNetworkSpec spec;
@@ -122,7 +122,7 @@ void FillBatch(Bench& bench, const DqnStepOptions& o, const DqnBatch& batch) {
   put(batch.weight, weight);
 }
 
-// Two hundred thousand frames of 64 streams, in GPU memory.
+// GPU replay with two hundred thousand frames of 64 streams.
 std::unique_ptr<DeviceTable> MakeTable(Bench& bench, std::int64_t batch) {
   constexpr std::int32_t kStreams = 64, kLength = 3100;
   DeviceTableOptions o;
@@ -151,7 +151,7 @@ std::unique_ptr<DeviceTable> MakeTable(Bench& bench, std::int64_t batch) {
     const std::span<const std::byte> some(pixels.data(), frames.size() * std::size_t(o.pixels));
     if (!table->Append(bench.stream(), bench.stream(),
                        {.observation = some, .frames = frames, .items = items, .window = window})) {
-      bench.device().Fail("the table does not take what it is made for");
+      bench.device().Fail("the table rejects valid input");
     }
   }
   return table;
@@ -201,10 +201,10 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
   bench.Rate(name, "updates", "1/s", 1, work, first_loss);
   while (waiting-- > 0) step.NextReport();
   if (bench.device().driver_allocations() != warm)
-    bench.device().Fail("steps took memory from the driver after they had warmed up");
+    bench.device().Fail("steps allocated device memory after the warm-up");
 }
 
-// What an inference server does for each batch: observations to the device, values back.
+// Work of an inference server per batch: copies observations to the device and values back.
 void Acting(Bench& bench) {
   const QNetworkSpec spec = Nature(true, 6);
   const auto value = bench.RandomF32(spec.parameters, 1);
@@ -236,7 +236,7 @@ void Acting(Bench& bench) {
   }
 }
 
-// New experience into the table, 2,048 frames at a time: copied from pinned memory, and placed.
+// Inserts into the table, 2,048 frames at a time: copied from pinned memory, and placed.
 void Appending(Bench& bench) {
   const auto table = MakeTable(bench, 512);
   constexpr std::int32_t kFrames = 2048;
@@ -258,8 +258,8 @@ void Appending(Bench& bench) {
   });
 }
 
-// Stacked frames of many items: half a gigabyte read and written. The draw of their slots, from a
-// tree of 200,000, is in it.
+// Stacked frames of many items: half a gigabyte read and written. Includes sampling their slots
+// from a tree of 200,000.
 void Drawing(Bench& bench) {
   constexpr std::int64_t kItems = 8192;
   const auto table = MakeTable(bench, kItems);

@@ -10,12 +10,12 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/device.h"
 
-// What times a GPU's work and writes it down, for gpu_bench.cc and gpu_bench_text.cc.
+// Timing and output, shared by gpu_bench.cc and gpu_bench_text.cc.
 namespace troop::cuda {
 
 inline constexpr int kSamples = 7;
 
-// The same numbers as gpu_torch.py's.
+// Deterministic inputs, equal to those of gpu_torch.py.
 inline std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
   std::uint32_t x = std::uint32_t(index) * 0x9E3779B1u ^ stream * 0x85EBCA77u;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -49,7 +49,7 @@ class Bench {
     stream_.Synchronize();
     return to;
   }
-  // Uninitialised memory can be NaN, which some units are faster with: random numbers in [-1, 1).
+  // Random values in [-1, 1): uninitialized memory may be NaN, which some units process faster.
   DeviceArray<float> RandomF32(std::int64_t n, std::uint32_t key) {
     std::vector<float> x(std::size_t(std::min<std::int64_t>(n, 1 << 20)), 0);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Uniform(key, i);
@@ -69,7 +69,7 @@ class Bench {
     return bf16;
   }
 
-  // Seconds of one `work`: kSamples times as many as take `seconds_` together.
+  // Seconds of one `work`: kSamples samples, each over as many calls as take `seconds_`.
   std::vector<double> Time(const std::function<void()>& work) {
     for (int i = 0; i < 3; ++i) work();
     int repeats = 1;
@@ -85,7 +85,7 @@ class Bench {
     return samples;
   }
 
-  // A rate: `amount` of `unit` for each second that `work` takes.
+  // Records a rate: `amount` of `unit` per second of `work`.
   void Rate(const std::string& name, const char* metric, const char* unit, double amount,
             const std::function<void()>& work, double check = NAN) {
     std::vector<double> values = Time(work);
@@ -128,7 +128,7 @@ class Bench {
   std::FILE* const json_;
 };
 
-// The cases of gpu_bench_text.cc.
+// Cases of gpu_bench_text.cc.
 void Attention(Bench& bench);
 void Transformers(Bench& bench);
 void BertStep(Bench& bench);

@@ -1,4 +1,4 @@
-// What gpu_bench times of text models.
+// Cases of gpu_bench for text models.
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace troop::cuda {
 
-// BERT-base on 32 reviews of 256 tokens, as fine-tuning has it: all that is dropped, AdamW, and the
-// report of each update waited for. FLOP are those of all the model's products, forward and
-// backward, as the peer makes and counts them: so both speeds are in the same measure, though of
-// the last layer only what the head reads is made here (6 % less in all).
+// BERT-base on 32 reviews of 256 tokens, as in fine-tuning: all dropout, AdamW, and a report
+// awaited per update. FLOP count all products of the model, forward and backward, as the peer
+// executes and counts them, so that both speeds have the same unit; here the last layer computes
+// only what the head reads (6 % less in total).
 void BertStep(Bench& bench) {
   constexpr std::int32_t kReviews = 32, kLength = 256;
   TextStepOptions o;
@@ -69,7 +69,7 @@ void BertStep(Bench& bench) {
   }
 }
 
-// 131,072 tokens of 768 numbers, and a vocabulary's logits for 4,096 of them.
+// 131,072 tokens of 768 values, and vocabulary logits for 4,096 of them.
 void Transformers(Bench& bench) {
   constexpr std::int64_t kRows = 1 << 17, n = 768, kMasked = 1 << 12, kWords = 30522;
   const auto gamma = bench.RandomF32(n, 1), beta = bench.RandomF32(n, 2);
@@ -118,7 +118,7 @@ void Transformers(Bench& bench) {
              });
 }
 
-// 64 sequences of 512 tokens, 12 heads; the backward counts as 2.5 forwards, as is usual.
+// 64 sequences of 512 tokens, 12 heads; backward counts as 2.5 forwards, the usual convention.
 void Attention(Bench& bench) {
   constexpr std::int64_t kSequences = 64, kLength = 512, kHeads = 12,
                          kTokens = kSequences * kLength;

@@ -1,6 +1,6 @@
-// Frames of the size of an Atari game's, for the row of bench/gpu that learns from the replay
-// service: as cheap to make as can be, and about as hard to compress as Pong's. A plug-in, because
-// a machine with a GPU need not have an emulator of games.
+// Frames of Atari size for the row of bench/gpu that learns from the replay service: as cheap as
+// possible, and about as compressible as Pong's. A plug-in, because a GPU machine may have no game
+// emulator.
 #include <troop/environment.hpp>
 
 namespace troop::plugin {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether a learner on a GPU waits for its batches: a run over the replay service, on one machine.
+"""Measures whether a GPU learner waits for batches: a run over the replay service, on one machine.
 
 bench/gpu_service.py PROGRAM PLUGIN [--seconds S] [--json FILE] [KEY=VALUE ...]
 
-PROGRAM: troop, built with CUDA. PLUGIN: gpu_frames.so. Trains with bench/gpu_service.toml and the
-keys, lets the first updates go by, looks on for S seconds, and ends the run. Prints two rows, and
-writes them as JSON lines: the learner's share of time within updates, and updates a second.
+PROGRAM: troop, built with CUDA. PLUGIN: gpu_frames.so. Trains with bench/gpu_service.toml and
+the keys, skips the first updates, measures for S seconds, and ends the run. Prints two rows, and
+writes them as JSON lines: the learner's share of time within updates, and updates per second.
 """
 import argparse
 import json
@@ -20,13 +20,13 @@ import time
 CONFIG = pathlib.Path(__file__).resolve().parent / "gpu_service.toml"
 CASE = "service_nature_512_bf16"
 DEMANDED_BUSY = 0.9
-PARTS = 3          # of the time, for the spread
-PATIENCE_S = 40    # until there are updates: roles start, the replay fills, graphs are made
-CORES_OF_OTHERS = 4    # actor, replay, coordinator and the learner's own thread
+PARTS = 3          # parts of the time, for the spread
+PATIENCE_S = 40    # until the first updates: start of the roles, replay fill, graph capture
+CORES_OF_OTHERS = 4    # actor, replay, coordinator and the learner's main thread
 
 
 def lines_of(path):
-    """Of a file that somebody writes meanwhile: the last line may be half there."""
+    """Parses JSON lines of a file that is being written: the last line may be incomplete."""
     if not path.exists():
         return []
     whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -39,16 +39,16 @@ def learning(path):
 
 
 def last_words(run, output):
-    """What a run says that came to nothing: a role's last error, else its own last line."""
+    """Reason of a failed run: a role's last error, else its own last line."""
     text = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [line for log in sorted(run.glob("logs/*.log"))
               for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-              if " E " in line[:40]]  # behind date and time
-    return (errors or text or ["it says nothing"])[-1]
+              if " E " in line[:40]]  # after date and time
+    return (errors or text or ["no output"])[-1]
 
 
 def end(process):
-    """In order, if it takes no longer than that; roles are in the process's own group."""
+    """Stops a run in an orderly way within a time limit; roles are in its process group."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(15)
@@ -58,7 +58,7 @@ def end(process):
 
 
 def watch(process, metrics, seconds):
-    """The run's lines from the first updates on, a second of them left out."""
+    """Metrics lines from the first updates on, without their first second."""
     deadline = time.monotonic() + PATIENCE_S
     while not learning(metrics):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -75,7 +75,7 @@ def watch(process, metrics, seconds):
 
 
 def rates(lines, name):
-    """Growth a second: over all of the time, and the spread of its parts."""
+    """Growth per second: over all of the time, and the spread of its parts."""
     def rate(some):
         return (some[-1][name] - some[0][name]) / (some[-1]["wall_s"] - some[0]["wall_s"])
 
@@ -87,7 +87,7 @@ def rates(lines, name):
 
 
 def train(folder, program, plugin, seconds, keys):
-    """The lines of a run's metrics. Raises RuntimeError with the reason where it makes none."""
+    """Runs and returns the metrics lines. Raises RuntimeError with the reason if there are none."""
     threads = max(0, min(8, (os.cpu_count() or 1) - CORES_OF_OTHERS))
     run = folder / "runs/gpu_service"
     with open(folder / "output", "w", encoding="utf-8") as output:
@@ -106,7 +106,7 @@ def train(folder, program, plugin, seconds, keys):
 
 
 def measure(program, plugin, seconds, keys=()):
-    """The two rows. Errors: as train."""
+    """Returns the two rows. Errors: those of train."""
     with tempfile.TemporaryDirectory() as name:
         lines = train(pathlib.Path(name), program.resolve(), plugin, seconds, keys)
     busy, busy_spread = rates(lines, "learner/busy_s")

@@ -1,4 +1,4 @@
-"""What all suites share: running programs in turn, pairing their lines, statistics, rows."""
+"""Shared by all suites: running programs in turn, pairing their lines, statistics, rows."""
 import dataclasses
 import json
 import os
@@ -10,26 +10,26 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIME_UNITS = ("s", "ms", "us", "ns")
-QUICK_BUDGET_S = 50.0        # of 60: the rest is for starting up and for the machine's probes
+QUICK_BUDGET_S = 50.0        # of 60; the rest is for startup and the machine's probes
 ROUNDS = 5
 QUICK_ROUNDS_MIN = 2
-CHECKS = ("check", "play")   # what a row is verified by: the same input, or long random play
+CHECKS = ("check", "play")   # verification of a row: equal input, or long random play
 CHECK_TOLERANCE = 1e-5
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                     "NUMEXPR_NUM_THREADS")
 
 
 class BenchError(Exception):
-    """Something the user can do something about; its text is one line."""
+    """An error that the user can fix; its text is one line."""
 
 
 @dataclasses.dataclass
 class Side:
-    """All that one side has printed for one case and metric, over all rounds."""
+    """Output of one side for one case and metric, over all rounds."""
     unit: str
     better: str
     values: list = dataclasses.field(default_factory=list)
-    checks: dict = dataclasses.field(default_factory=dict)   # "check", "play": a list a round
+    checks: dict = dataclasses.field(default_factory=dict)   # "check", "play": a list per round
     tolerance: dict = dataclasses.field(default_factory=dict)
     peer: str | None = None
     peer_version: str | None = None
@@ -40,7 +40,7 @@ def say(text):
 
 
 def peers_python():
-    """The interpreter of the peers' environment, or None."""
+    """Interpreter of the peers' environment, or None."""
     path = pathlib.Path(os.environ.get("TROOP_PEERS_PYTHON", ROOT / "build/peers/bin/python"))
     return path if path.exists() else None
 
@@ -49,13 +49,13 @@ def start_environment(threads):
     environment = dict(os.environ)
     for variable in THREAD_VARIABLES:
         environment[variable] = str(threads)
-    environment.setdefault("CUDA_VISIBLE_DEVICES", "")   # the peers' best on the CPU
+    environment.setdefault("CUDA_VISIBLE_DEVICES", "")   # compare on the CPU
     return environment
 
 
 def run_program(command, cores=None, threads=1, timeout=3600, variables=None):
-    """Standard output of a program. cores: how many it may use; threads: of its OpenMP; variables:
-    more of its environment."""
+    """Runs a program and returns its standard output. cores: number it may use; threads: of its
+    OpenMP; variables: additional environment variables."""
     def pin():
         if cores is not None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
@@ -102,7 +102,7 @@ def near(ours, peer, tolerance):
 
 
 def agree(ours, peer):
-    """True or false: both printed a check, and it is (not) the same in all rounds; None: nothing to
+    """True or False: both printed a check, and it is (not) equal in all rounds; None: nothing to
     compare."""
     common = ours.checks.keys() & peer.checks.keys()
     if not common:
@@ -125,7 +125,7 @@ def significant(value, digits=4):
 
 
 def make_row(suite, case, metric, ours, peer, machine):
-    """One row; peer is a Side or None."""
+    """Makes one row; peer is a Side or None."""
     value = statistics.median(ours.values)
     row = {"suite": suite, "case": case, "metric": metric, "unit": ours.unit,
            "value": significant(value), "spread": significant(spread(ours.values), 2),
@@ -145,7 +145,7 @@ def make_row(suite, case, metric, ours, peer, machine):
 
 
 def pair(suite, ours, peers, machine):
-    """Rows of all cases of ours, each with every peer that has it, or with none."""
+    """Rows of all our cases, each with every peer that has it, or with none."""
     rows = []
     for (case, metric, _), side in ours.items():
         matching = [peer for key, peer in peers.items() if key[:2] == (case, metric)]
@@ -155,9 +155,9 @@ def pair(suite, ours, peers, machine):
 
 
 def take_turns(suite, program, peer_script, quick, machine, cores=1, python=None):
-    """Ours, peer, ours, peer ...: ROUNDS rounds; with quick, as many as fit, at least two. python:
-    None: that of the peers' environment; or another program that starts the peer's. peer_script:
-    None: there is no peer."""
+    """Runs ours and the peer in turn for ROUNDS rounds; with quick, as many as fit, at least two.
+    python: interpreter or program that starts the peer; None: the peers' environment.
+    peer_script: None: no peer."""
     flags = ["--quick"] if quick else []
     python = python or peers_python()
     ours, peers = {}, {}
@@ -187,8 +187,8 @@ def take_turns(suite, program, peer_script, quick, machine, cores=1, python=None
 
 
 def probe(build):
-    """What the machine can do, measured, and when: every row carries it, so that rows can be
-    compared."""
+    """Measured speed of the machine and the date: every row has it, so that rows can be compared.
+    """
     model = "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The harness itself: pairing, ratios, verification, the README's table. Starts no benchmark."""
+"""Tests of the harness: pairing, ratios, verification, the README's table. Starts no benchmark."""
 import json
 import os
 import pathlib
@@ -75,7 +75,7 @@ echo '{"steps": 0, "return_mean": 1}' > "$run/evaluations.jsonl"
 
 
 class GamesTest(unittest.TestCase):
-    """With a program that trains nothing: which runs are started, kept, resumed and told."""
+    """Tests with a stub program: which runs are started, recorded, resumed and reported."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -323,7 +323,7 @@ class HarnessTest(unittest.TestCase):
             self.assertAlmostEqual(layer / memory, ratio, delta=0.005)
 
     def sharding_rows(self, factor):
-        """Rows of an experiment whose steps by layer are `factor` times as long as modelled."""
+        """Rows of an experiment whose steps by layer take `factor` times the model's time."""
         ours, peers, medians = {}, {}, {}
         for (kind, workers), largest in self.LARGEST.items():
             model = sharding.step_model(largest, workers)

@@ -1,4 +1,4 @@
-"""The suite `imdb`: does it learn to read reviews, and what do meshes of learners give."""
+"""Suite `imdb`: sentiment classification, and speed of meshes of learners."""
 import hashlib
 import json
 import os
@@ -11,7 +11,7 @@ import time
 import harness
 from harness import ROOT, BenchError, say
 
-CONFIG, SEED = "configs/imdb_small.toml", 2001   # no setting was chosen on this seed
+CONFIG, SEED = "configs/imdb_small.toml", 2001   # not used to choose settings
 ACCURACY = {
     "accuracy": ("BERT of 2 layers from nothing, 25,000 test reviews", CONFIG),
     "lstm": ("bidirectional LSTM from nothing, 25,000 test reviews", "configs/imdb_lstm.toml"),
@@ -36,8 +36,8 @@ def data_keys():
 
 
 def train(build, folder, config=CONFIG, name="bench", resumes=False, **keys):
-    """Runs `troop train`: what result.json says, the command's seconds, and report.md. resumes:
-    goes on with a run of that name that was broken off; the seconds are those of all its legs."""
+    """Runs `troop train`: result.json, the command's seconds, and report.md. resumes: continues an
+    interrupted run of that name; the seconds are those of all its parts."""
     run = pathlib.Path(folder) / name
     legs = run / "bench_seconds"
     keys = {"name": f'"{name}"', "log.dir": f'"{folder}"', **keys}
@@ -61,7 +61,8 @@ def train(build, folder, config=CONFIG, name="bench", resumes=False, **keys):
 
 
 def accuracy(build, keys, ours, case, config):
-    """The last weights' share of the 25,000 test reviews, and the minutes of the whole command."""
+    """Accuracy of the last weights on the 25,000 test reviews, and the minutes of the whole
+    command."""
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
         result = train(build, folder, config, seed=SEED, **keys)
     say(f"imdb: {result['final_return_mean']:.2f} % in {result['command_s'] / 60:.1f} minutes")
@@ -73,9 +74,8 @@ def accuracy(build, keys, ours, case, config):
 
 
 def masked(build, keys, ours):
-    """Words first, of beginnings and then of whole reviews, and then the sentiment. What a part
-    gave is kept in build/bench_imdb: the same configs need not learn it again for other ones
-    behind it."""
+    """Masked-LM pre-training, first on short and then on whole reviews, then fine-tuning. The model
+    of each stage is kept in build/bench_imdb and reused while its configs are unchanged."""
     data = pathlib.Path(keys["data.reviews"].strip('"')).parent.parent
     folder, told, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
     more = {**keys, "data.unlabelled": f'"{data / UNLABELLED}"', "seed": SEED}
@@ -98,7 +98,8 @@ def masked(build, keys, ours):
 
 
 def mesh(build, quick, keys, ours):
-    """Tokens a second of meshes of two learners over twice those of one, a thread each."""
+    """Tokens per second of meshes of two learners relative to twice those of one, one thread each.
+    """
     keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
             "evaluator.enabled": "false", "seed": SEED}
     rates = {shape: [] for shape in MESHES}
@@ -118,15 +119,15 @@ def mesh(build, quick, keys, ours):
 
 
 def megabytes(report):
-    """What a learner of two sends in an update: as much as is agreed on or exchanged."""
+    """Bytes that one learner of two sends per update: all-reduced or exchanged."""
     units = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
     return sum(float(number) * units[unit]
                for number, unit in re.findall(r"([\d.]+) (B|kB|MB|GB)\b", report))
 
 
 def parallel(build, quick, keys, ours):
-    """Two learners, BERT and ALBERT of one size, side by side (DP) or with one model together (TP):
-    which is faster, and whether it is the one that moves fewer bytes."""
+    """Two learners, BERT and ALBERT of one size, data-parallel (DP) or tensor-parallel (TP): which
+    is faster, and whether it is the one that moves fewer bytes."""
     keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
             "evaluator.enabled": "false", "seed": SEED}
     rates, moved = {}, {}

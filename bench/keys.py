@@ -1,4 +1,4 @@
-"""The suite `fleet`: what encryption takes from a whole run."""
+"""Suite `fleet`: cost of encryption for a whole run."""
 import pathlib
 import tempfile
 import time
@@ -9,8 +9,8 @@ from harness import BenchError, say
 
 
 def run(build, quick, machine):
-    """Agent steps per second with keys over those without, both over TCP on one machine, in turn.
-    Each has to do all its steps."""
+    """Agent steps per second with keys relative to without, both over TCP on one machine, in turn.
+    Each run must complete all its steps."""
     ours = {}
     steps = runs.E2E_QUICK_STEPS if quick else runs.E2E_STEPS
     start = time.monotonic()

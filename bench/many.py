@@ -1,4 +1,4 @@
-"""The suite `fleet`: many actors, many members, and what encryption takes from a whole run."""
+"""Suite `fleet`: many actors, many members, and the cost of encryption for a whole run."""
 import datetime
 import json
 import os
@@ -24,7 +24,8 @@ TICK_S = 1 / fleet.CLOCK_TICKS
 
 
 def first_push(run, actors):
-    """When the last of the actors heard that the replay has its first experience; None: not yet."""
+    """Time at which the last of the actors logged that the replay has its first experience; None:
+    not yet."""
     times = []
     for index in range(actors):
         path = run / f"logs/actor-{index}.log"
@@ -54,7 +55,7 @@ def start(build, quick, ours):
 
 
 def own_cpu_seconds(process):
-    """Of a process alone."""
+    """CPU seconds of a single process."""
     text = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii")
     return sum(map(int, text.rpartition(")")[2].split()[11:13])) * TICK_S
 
@@ -62,13 +63,13 @@ def own_cpu_seconds(process):
 def read_line(clients):
     line = clients.stdout.readline()
     if not line:
-        raise BenchError("fleet_bench ended before its time")
+        raise BenchError("fleet_bench exited early")
     return json.loads(line)
 
 
 def coordinator(build, quick, ours):
-    """What the launcher of a small run costs beside so many more members, and without them; how
-    soon it names one that dies."""
+    """CPU share of a small run's launcher with and without many more members, and the time until it
+    reports one that dies."""
     members = QUICK_MEMBERS if quick else MEMBERS
     case = f"{members} members"
     with Fleet(build, CONFIG, **{"fleet.actors": 1, "fleet.listen": '"tcp://127.0.0.1:0"',

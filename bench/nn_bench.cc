@@ -1,10 +1,11 @@
-// Times networks and DQN steps through the interfaces that actors and learners use.
+// Measures networks and DQN steps through the interfaces that actors and learners use.
 //
-//   nn_bench [--quick] [--case NAME]
+// nn_bench [--quick] [--case NAME]
 //
-// Prints one JSON object per case, as bench/README.md says; each value is the median of many calls.
-// Before a case is timed, q is compared with plain loops in f64. Weights and inputs are made by
-// Synthetic(), which nn_peers.py has too: `check` is q, or what one step reported and changed.
+// Prints one JSON object per case, see bench/README.md; each value is the median of many calls.
+// Before a case is timed, q is compared with f64 reference loops. Weights and inputs come from
+// Synthetic(), which nn_peers.py implements too: `check` is q, or the report and the changes of one
+// step.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,7 +28,7 @@ struct NetworkCase {
   std::string name;
   Config config;
   EnvSpec env;
-  std::uint32_t levels = 256;  // u8 observations lie in [0, levels)
+  std::uint32_t levels = 256;  // u8 observations are in [0, levels)
 };
 
 LayerConfig Conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
@@ -87,7 +88,7 @@ struct BenchCase {
   NetworkCase network;
   std::int64_t batch = 1;
   bool step = false;     // a DQN step, else a forward
-  double tolerance = 0;  // of outputs, relative to their largest
+  double tolerance = 0;  // of outputs, relative to the largest
 };
 
 std::vector<BenchCase> Cases() {
@@ -117,7 +118,7 @@ Precision PrecisionOf(const Config& config) {
   return config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
 }
 
-// A number that depends on (stream, index) alone (the integer hash of C. Wellons, "lowbias32").
+// Deterministic value of (stream, index) (the integer hash of C. Wellons, "lowbias32").
 std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
   std::uint32_t x = std::uint32_t(index) * 0x9E3779B1u ^ stream * 0x85EBCA77u;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -159,7 +160,7 @@ void FillParameters(const Module& module, Stream stream, std::span<float> value)
   }
 }
 
-// A network with its parameters, ready for one batch size.
+// A network with parameters, prepared for one batch size.
 class Inference {
  public:
   explicit Inference(const BenchCase& c) : case_(c) {
@@ -413,7 +414,7 @@ void RunCase(const BenchCase& c, bool quick) {
     Print(c, MeasureUs([&] { network.Run(); }, values, seconds), {q.begin(), q.end()});
     return;
   }
-  // The networks of a step are those of a forward, so that is what loops in f64 check here.
+  // A step has the networks of a forward; the f64 reference loops check those.
   BenchCase forward = c;
   forward.batch = 2;
   Inference network(forward);

@@ -1,13 +1,12 @@
-// One learner and one parameter shard, each a process, on this machine, as a run has them: push a
-// gradient and pull the parameters back, 100 MB in one go, or a thousand tiny tensors. Once more
-// over TCP, as between machines, though over the loopback.
+// One learner and one parameter shard, each in its process, on this machine: pushes a gradient and
+// pulls the parameters, 100 MB at once, or a thousand tiny tensors; and once more over TCP, as
+// between machines, but on the loopback interface.
 //
-//   paramserver_bench [--quick] [--only CASE]
+// paramserver_bench [--quick] [--only CASE]
 //
-// Prints one JSON object per case; paramserver_peers.py does the same with another program. The
-// shard subtracts each gradient from its parameters (SGD at a rate of 1), a peer's adds it.
-// `check`: the size of the first parameters after three gradients, of which element i is (i % 8 +
-// 1) / 8.
+// Prints one JSON object per case; paramserver_peers.py runs the same with another program. The
+// shard subtracts each gradient from its parameters (SGD with learning rate 1), the peer adds it.
+// `check`: the absolute first parameters after three gradients, whose element i is (i % 8 + 1) / 8.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -36,8 +35,8 @@ constexpr int kCheckedPushes = 3;
 
 struct Case {
   const char* name;
-  std::int64_t tensors, elements;  // of each
-  int rounds;                      // of one measured value
+  std::int64_t tensors, elements;  // elements per tensor
+  int rounds;                      // per measured value
   bool tcp = false;
 };
 constexpr Case kCases[] = {
@@ -58,7 +57,7 @@ ShardMap MapOf(const Case& c) {
   return *ShardMap::Make(Sharding::kLayer, params, c.tensors * c.elements, 1);
 }
 
-// Serves until it is killed.
+// Serves until killed.
 [[noreturn]] void Serve(const Case& c, int fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const ShardMap map = MapOf(c);
@@ -106,7 +105,7 @@ class Learner {
       if (!busy) network_->Wait(now, now + Milliseconds(100));
     }
   }
-  // What comes back has it in it.
+  // The pulled parameters include this gradient.
   std::span<const float> PushAndPull() {
     Must(client_->Push(Now(), gradient_, 1, 1));
     return Pull();
@@ -150,7 +149,7 @@ void RunCase(const Case& c, int repeats) {
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();  // as the roles do
+  KeepFreedMemory();  // same as the roles
   bool quick = false;
   std::string_view only;
   for (int i = 1; i < argc; ++i) {

@@ -1,5 +1,5 @@
-// What this machine can do, so that figures of two machines can be compared: the peak of fp32
-// multiply-adds on one core, the bandwidth of a large copy, and how often a file reaches the disk.
+// Probes of the machine, so that figures of two machines can be compared: peak of fp32
+// multiply-adds on one core, bandwidth of a large copy, and durable writes per second.
 #include <fcntl.h>
 #include <immintrin.h>
 #include <unistd.h>
@@ -22,8 +22,8 @@ double Seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-// Twelve independent sums: a latency of 4 times 2 units, and half of that again. They stay in
-// registers: the empty asm hides from the compiler that nobody reads them.
+// Twelve independent sums: a latency of 4 times 2 units, plus half. They stay in registers; the
+// empty asm keeps the compiler from removing them.
 constexpr int kChains = 12;
 
 __attribute__((target("avx512f"))) double FlopsAvx512(long rounds) {
@@ -82,7 +82,7 @@ double FmaGflops() {
   return flops / (Seconds() - begin) / 1e9;
 }
 
-// Bytes copied, not bytes moved: a copy of n bytes counts n.
+// Bytes copied, not bytes transferred: a copy of n bytes counts n.
 double CopyGbPerS() {
   constexpr std::size_t kBytes = 256u << 20;
   static std::vector<char> from(kBytes, 1), to(kBytes, 2);
@@ -93,7 +93,7 @@ double CopyGbPerS() {
   return static_cast<double>(kBytes) / (Seconds() - begin) / 1e9;
 }
 
-// Appends of 4 KiB, each followed by fsync, in the current folder. 0: it can't be written.
+// Appends of 4 KiB per second, each followed by fsync, in the current folder; 0: not writable.
 double FsyncPerS() {
   std::string path = "probe_bench.XXXXXX";
   const int file = ::mkstemp(path.data());
@@ -112,7 +112,7 @@ double FsyncPerS() {
 }
 
 void Print(const char* name, const char* unit, double (*measure)()) {
-  measure();  // once for the caches, the pages and the clock of the core
+  measure();  // warms up caches, pages and the core's clock
   std::printf(R"({"case": "%s", "metric": "probe", "unit": "%s", "values": [)", name, unit);
   for (int i = 0; i < kRepeats; ++i) std::printf("%s%.4g", i == 0 ? "" : ", ", measure());
   std::printf("]}\n");

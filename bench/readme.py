@@ -87,7 +87,7 @@ NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 
 def human(value, unit):
-    """A number as a reader wants it: 21.3 M/s, 398 us, 500."""
+    """Formats a number for readers: 21.3 M/s, 398 us, 500."""
     if value is None:
         return "–"
     if unit == "1/s":

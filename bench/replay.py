@@ -1,4 +1,4 @@
-"""The suite `replay`: programs and peers by parts, each part with its own cores, in turn."""
+"""Suite `replay`: programs and peers by parts, each with its own cores, in turn."""
 import dataclasses
 import os
 import pathlib
@@ -9,14 +9,14 @@ from harness import ROOT, BenchError, say
 
 ROUNDS = 3
 IN_PROCESS = "peers/replay_peers.py"   # cpprb, TorchRL
-SERVICE = "peers/replay_reverb.py"     # in an environment of its own
+SERVICE = "peers/replay_reverb.py"     # in its own Python environment
 
 
 @dataclasses.dataclass
 class Part:
-    """One part of the suite: what of ours and of a peer's is run in turn."""
+    """One part of the suite: programs of ours and of a peer that run in turn."""
     program: str
-    name: str                          # --part of ours; empty: all of it
+    name: str                          # --part of our program; empty: all
     cores: int | None                  # None: all
     peer: str | None = None
     peer_flags: tuple = ()
@@ -38,7 +38,7 @@ PARTS = (
 
 
 def python_for(peer):
-    """The interpreter of a peer's environment, or None."""
+    """Interpreter of a peer's environment, or None."""
     if peer != SERVICE:
         return harness.peers_python()
     path = pathlib.Path(os.environ.get("TROOP_REVERB_PYTHON",
@@ -47,11 +47,11 @@ def python_for(peer):
 
 
 def run_part(part, build, quick, ours, peers):
-    """Adds the lines of both sides."""
+    """Runs both sides and adds their lines."""
     flags = ["--quick"] if quick else []
     program = build / "bench" / part.program
     if not program.exists():
-        say(f"replay: {program} is not built: its rows are left out")
+        say(f"replay: {program} is not built; its rows are skipped")
         return
     command = [program, *(["--part", part.name] if part.name else []), *flags]
     python = python_for(part.peer) if part.peer else None
@@ -75,7 +75,7 @@ def run_part(part, build, quick, ours, peers):
 
 
 def run(build, quick, machine, only=()):
-    """`only`: names of programs or parts; none: all."""
+    """`only`: names of programs or parts; empty: all."""
     ours, peers = {}, {}
     for part in PARTS:
         if not only or part.name in only or part.program in only:

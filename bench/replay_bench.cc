@@ -1,10 +1,10 @@
-// The replay in process: the sum tree, tables with decoding by one thread or two, memory.
+// In-process replay: the sum tree, tables with one or two decoding threads, memory.
 //
-//   replay_bench [--part tree|process|threads|memory|churn] [--quick] [--case NAME --seconds N]
+// replay_bench [--part tree|process|threads|memory|churn] [--quick] [--case NAME --seconds N]
 //
-// --case: of process and threads that one alone, for --seconds: to be looked at with a profiler.
+// --case: runs a single case of process or threads for --seconds, for a profiler.
 //
-// Prints one JSON object per case and metric. `play` is the mean of what was drawn: see
+// Prints one JSON object per case and metric. `play` is the mean of the sampled values: see
 // replay_cases.h and bench/peers/replay_peers.py, which store the same.
 #include <algorithm>
 #include <array>
@@ -31,10 +31,10 @@ namespace {
 
 constexpr int kValues = 5;
 constexpr int kPlayedBatches = 60;
-// Whole rounds of the ten games' items: a full ring holds each as often, wherever it begins.
+// Whole rounds of the ten games' items: a full ring has each equally often, wherever it begins.
 constexpr std::int64_t kAtariItems =
     std::int64_t{10} * kGameFrames / kEpisodeFrames * (kEpisodeFrames - 1);
-// A million items: what a table of each frame once is for; duplicated frames would take 28 GB.
+// A million items, which storing each frame once makes possible; duplicated frames take 28 GB.
 constexpr std::int64_t kMillionItems = 33 * kAtariItems;
 
 struct Options {
@@ -43,7 +43,7 @@ struct Options {
   double seconds = 1.5;
 };
 
-// Sample, decode, and answer with new priorities, as a learner does.
+// Samples, decodes, and updates priorities, like a learner.
 class Learner {
  public:
   Learner(const Setting& setting, Table* table, const AtariFrames* frames, int threads)
@@ -97,7 +97,7 @@ void RunCase(const Options& options, std::string_view name, const Setting& setti
   Print({name, "batches_per_s", "1/s", values, means.values(), frames == nullptr ? 0.01 : 0.02});
 }
 
-// What a server does for a batch: draw, pack the encoded frames into a reply, take priorities.
+// Work of a server per batch: sample, pack encoded frames into a reply, update priorities.
 void RunPacked(const Options& options) {
   constexpr std::string_view kName = "process-atari-n3-lz4-packed";
   if (!AtariFrames::Recorded() || (!options.only.empty() && options.only != kName)) return;
@@ -132,7 +132,7 @@ void RunPacked(const Options& options) {
 
 void RunAtari(const Options& options, int threads) {
   if (!AtariFrames::Recorded()) {
-    std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
+    std::fprintf(stderr, "no recorded frames; run bench/run --install-peers\n");
     return;
   }
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
@@ -154,7 +154,7 @@ void RunProcess(const Options& options) {
   RunPacked(options);
 }
 
-// What a full table of a million transitions, n = 3, adds to the process: measured, not computed.
+// Memory of a full table of a million transitions, n = 3: measured, not computed.
 void MeasureMemory(const std::string& name, Codec codec, bool dictionaries, std::int64_t items) {
   const AtariFrames frames(codec, dictionaries);
   const std::size_t before = ResidentBytes();
@@ -175,15 +175,15 @@ void RunMemory(bool quick) {
   MeasureMemory("zstd", Codec::kZstd, true, items);
 }
 
-// Updates of keys that were drawn up to kLate draws ago, while so many items come that about half
-// of those are gone: how many items end with another weight than the last update of theirs says.
+// Updates keys that were sampled up to kLate samples ago, while so many items arrive that about
+// half of those are evicted: counts the items whose final weight differs from their last update.
 class Churn {
  public:
   static constexpr std::int64_t kItems = 1 << 13;
   static constexpr std::size_t kLate = 64;
   Churn() : setting_(Vectors(1)), table_(MakeFullTable(setting_, nullptr, kItems)) {}
 
-  // One call each of Insert, Draw and Update.
+  // One call of each of Insert, Draw and Update.
   void Turn() {
     Insert();
     Drawn& drawn = drawn_[turn_++ % kLate];

@@ -1,3 +1,5 @@
+// Deterministic replay contents for the suite `replay`, and the JSON lines of its results.
+
 #include "bench/replay_cases.h"
 
 #include <unistd.h>

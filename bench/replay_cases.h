@@ -13,18 +13,18 @@
 #include "replay/table.h"
 #include "replay/view.h"
 
-// What the programs of the suite `replay` share: what is stored, and how a line is printed. The
-// peers' scripts store the same.
+// Shared by the programs of the suite `replay`: stored data and output format. The peers' scripts
+// store the same data.
 namespace troop::bench {
 
 inline constexpr std::int64_t kBatch = 512;
 inline constexpr double kBeta = 0.4;
 inline constexpr std::uint32_t kEpisodeFrames = 500;  // the last one is final
 inline constexpr std::uint32_t kGameFrames = 3000;    // a multiple of the above
-inline constexpr std::uint32_t kMessageFrames = 50;   // of an insert: Horgan et al. 2018, sec. 4.1
+inline constexpr std::uint32_t kMessageFrames = 50;   // per insert: Horgan et al. 2018, sec. 4.1
 
-// The reward of a frame, by its number in its stream; spread evenly over [1, 7). An item's priority
-// is the reward of its first frame.
+// Reward of a frame, by its number in its stream; evenly spread over [1, 7). An item's priority is
+// the reward of its first frame.
 float RewardOf(std::uint64_t frame);
 
 struct Setting {
@@ -33,14 +33,14 @@ struct Setting {
   Codec codec = Codec::kNone;
 };
 Setting Vectors(int n_step);             // observations of 4 floats, all the frame's reward
-Setting Atari(int n_step, Codec codec);  // 84x84 grey, stacks of 4
+Setting Atari(int n_step, Codec codec);  // 84x84 gray, stacks of 4
 ViewSpec TransitionsOf(int n_step, int stack);
 
-// The recorded games one after the other, each encoded by itself: [games * kGameFrames].
-// `dictionaries`: one for each game, of its first thousand frames, as a server trains one.
+// The recorded games in order, each encoded separately: [games * kGameFrames]. `dictionaries`: one
+// per game, from its first thousand frames, as a server trains them.
 class AtariFrames {
  public:
-  // Aborts with a line of help where the frames aren't there.
+  // Aborts with a hint if the frames are missing.
   AtariFrames(Codec codec, bool dictionaries);
   std::size_t count() const { return offset_.size() - 1; }
   std::span<const std::byte> encoded(std::size_t frame) const;
@@ -55,11 +55,11 @@ class AtariFrames {
   std::vector<std::shared_ptr<const FrameDictionary>> dictionaries_;
 };
 
-// One stream of episodes of kEpisodeFrames, in calls of kMessageFrames with the items that end
-// there. Owner: one thread.
+// One stream of episodes of kEpisodeFrames, in calls of kMessageFrames with the items that end in
+// them. Owner: one thread.
 class Feeder {
  public:
-  // frames: of a setting with images, else nullptr; must outlive this.
+  // frames: for a setting with images, else nullptr; must outlive this object.
   Feeder(const Setting& setting, const AtariFrames* frames, StreamId stream);
   EncodedInsert Next();
   std::uint64_t frames() const { return at_; }
@@ -71,11 +71,11 @@ class Feeder {
   std::uint64_t at_ = 0;
 };
 
-// A table that is full and has begun to evict. Aborts where it can't be made.
+// Creates a table that is full and has begun to evict. Aborts on errors.
 Table MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items);
 
-// Means over all that was drawn: first rewards, observations, next observations. What peers are
-// compared by, since no two of them draw the same random numbers.
+// Means over all samples: first rewards, observations, next observations. Peers are compared by
+// them, since their random numbers differ.
 class Means {
  public:
   void Add(const SampleBatch& batch);

@@ -1,9 +1,9 @@
-// A table that is kept on disk: durable inserts, draws beside snapshots, restarts.
+// A persisted table: durable inserts, sampling during snapshots, restarts.
 //
-//   replay_disk_bench [--quick]
+// replay_disk_bench [--quick]
 //
-// In one process: a table, its journal and the threads of the disk. Writes to build/bench_disk, and
-// removes it. `fdatasync_bytes_per_s`: what the disk itself takes, 1 MiB at a time.
+// One process with a table, its journal and the disk threads. Writes to build/bench_disk, and
+// removes it. `fdatasync_bytes_per_s`: throughput of the disk itself, 1 MiB at a time.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -30,15 +30,15 @@ namespace troop::bench {
 namespace {
 
 constexpr int kDiskThreads = 2;
-constexpr std::size_t kWaitingMax = 32 << 20;  // bytes that were inserted and are not durable yet
+constexpr std::size_t kWaitingMax = 32 << 20;  // bytes inserted but not durable yet
 constexpr int kTurns = 5;
-constexpr int kInsertsPerDraw = 2;  // messages: 100 items for 512 samples
+constexpr int kInsertsPerDraw = 2;  // messages: 100 items per 512 samples
 
 std::filesystem::path Folder() {
   return std::filesystem::path(TROOP_SOURCE_FOLDER) / "build/bench_disk";
 }
 
-// A table with its journal. Destroyed like a process that is killed: nothing is ended in order.
+// A table with its journal. Its destructor acts like a kill: without an orderly shutdown.
 class KeptTable {
  public:
   KeptTable(const Setting& setting, std::int64_t items, Duration snapshot_every)
@@ -66,7 +66,7 @@ class KeptTable {
     const auto counts = table()->Insert(feeder->Next());
     TROOP_CHECK(counts.ok(), "{}", counts.status().ToString());
   }
-  // What an insert that is acknowledged when durable would wait for.
+  // Position that an insert waits for if it is acknowledged when durable.
   bool room() {
     return table()->appended() - std::uint64_t(journal()->stats().commit_bytes) < kWaitingMax;
   }
@@ -83,14 +83,14 @@ double FdatasyncBytesPerSecond(double seconds) {
   std::filesystem::create_directories(Folder());
   const std::string path = (Folder() / "probe").string();
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  TROOP_CHECK(file >= 0, "{} can't be written", path);
+  TROOP_CHECK(file >= 0, "cannot write {}", path);
   const std::vector<char> block(1 << 20, 'x');
   const double begin = WallSeconds();
   double bytes = 0;
   while (WallSeconds() - begin < seconds) {
     TROOP_CHECK(::write(file, block.data(), block.size()) == ssize_t(block.size()) &&
                     ::fdatasync(file) == 0,
-                "{} can't be written", path);
+                "cannot write {}", path);
     bytes += double(block.size());
   }
   const double elapsed = WallSeconds() - begin;
@@ -98,7 +98,7 @@ double FdatasyncBytesPerSecond(double seconds) {
   return bytes / elapsed;
 }
 
-// Items per second that become durable, of `parts` equal parts, from an empty table until all are.
+// Durable items per second, for `parts` equal parts, from an empty table until all are durable.
 std::vector<double> FillDurably(KeptTable* kept, Feeder* feeder, std::int64_t items, int parts) {
   std::vector<double> rates;
   std::int64_t inserted = 0;
@@ -124,7 +124,7 @@ double Quantile(std::vector<double> values, double q) {
   return values[std::size_t(q * double(values.size() - 1))];
 }
 
-// Inserts, draws and updates in turn; the times, in us, that draws took with what came before them.
+// Inserts, samples and updates in turn; times in us of sampling, including the preceding calls.
 std::vector<double> DrawTimes(KeptTable* kept, Feeder* feeder, double seconds, bool snapshots) {
   std::vector<double> us;
   Drawn drawn;
@@ -157,7 +157,7 @@ void Run(std::string_view name, const Setting& setting, const AtariFrames* frame
   {
     KeptTable kept(setting, items, Seconds(3600));
     Print({durable, "inserts_per_s", "1/s", FillDurably(&kept, &feeder, items, 3)});
-    std::vector<double> without, with;  // in turn: what a busy neighbour does to both
+    std::vector<double> without, with;  // in turn, so that a busy neighbor affects both
     for (int turn = 0; turn < kTurns; ++turn) {
       without.push_back(Quantile(DrawTimes(&kept, &feeder, seconds, false), 0.999));
       with.push_back(Quantile(DrawTimes(&kept, &feeder, seconds, true), 0.999));

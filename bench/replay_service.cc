@@ -1,3 +1,5 @@
+// Server, actor and learner processes of the suite `replay`, over ipc or tcp.
+
 #include "bench/replay_service.h"
 
 #include <signal.h>
@@ -36,7 +38,7 @@ double OwnSeconds() {
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
-// Passes everything on, and notes what draws cost the thread.
+// Forwards all calls, and measures the CPU time of samples.
 class TimedService final : public Service {
  public:
   TimedService(ReplayServer* server, DrawTimes* times) : server_(server), times_(times) {}
@@ -80,7 +82,7 @@ class TimedService final : public Service {
   std::array<char, kEndpointMax> endpoint{};
   (*listener)->endpoint().copy(endpoint.data(), endpoint.size() - 1);
   TROOP_CHECK(write(tell, endpoint.data(), endpoint.size()) == ssize_t(endpoint.size()),
-              "the bench is gone");
+              "the benchmark exited");
   const SystemClock clock;
   while (true) {
     const Time now = clock.Now();
@@ -95,7 +97,7 @@ template <class T>
 Shared<T>::Shared() {
   void* const memory =
       mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  TROOP_CHECK(memory != MAP_FAILED, "no memory to share");
+  TROOP_CHECK(memory != MAP_FAILED, "cannot map shared memory");
   value_ = new (memory) T;
 }
 template <class T>
@@ -133,12 +135,12 @@ ServerProcess::ServerProcess(const ReplayServer::Options& options, const std::st
           ? "tcp://127.0.0.1:0"
           : "ipc:///tmp/troop_bench_" + std::to_string(getpid()) + "_" + std::to_string(number++);
   std::array<int, 2> ends{};
-  TROOP_CHECK(pipe(ends.data()) == 0, "no pipe");
+  TROOP_CHECK(pipe(ends.data()) == 0, "cannot create a pipe");
   child_ = std::make_unique<Child>([&] { Serve(options, folder, wanted, draws(), ends[1]); });
   close(ends[1]);
   std::array<char, kEndpointMax> endpoint{};
   TROOP_CHECK(read(ends[0], endpoint.data(), endpoint.size()) == ssize_t(endpoint.size()),
-              "the server ended early");
+              "the server exited early");
   close(ends[0]);
   endpoint_ = endpoint.data();
 }
@@ -188,7 +190,7 @@ void RawWriter::Poll() {
   std::erase_if(open_, [this](const Open& open) {
     const auto answer = channel_->Poll(open.ticket);
     if (!answer) return false;
-    TROOP_CHECK(answer->ok(), "an insert: {}", answer->status().ToString());
+    TROOP_CHECK(answer->ok(), "insert failed: {}", answer->status().ToString());
     acknowledged_ += open.items;
     return true;
   });
@@ -241,7 +243,7 @@ std::span<const double> RawSampler::Poll(Time now) {
   std::erase_if(open_, [this](const Open& open) {
     auto answer = channel_->Poll(open.ticket);
     if (!answer) return false;
-    TROOP_CHECK(answer->ok(), "a draw: {}", answer->status().ToString());
+    TROOP_CHECK(answer->ok(), "sample failed: {}", answer->status().ToString());
     took_.push_back(WallSeconds() - open.begin);
     Take(**answer);
     return true;
@@ -265,7 +267,7 @@ std::span<const double> RawSampler::Poll(Time now) {
 
 void RawSampler::Take(const Message& reply) {
   const auto body = DecodeBody<SampleReplyBody>(reply.body);
-  TROOP_CHECK(body.ok() && reply.parts.size() == 1, "an answer that is none");
+  TROOP_CHECK(body.ok() && reply.parts.size() == 1, "invalid reply");
   const Status parsed =
       ParseDrawn(reply.parts[0], setting_.trajectory, setting_.view, setting_.codec, &drawn_);
   TROOP_CHECK(parsed.ok() && drawn_.size() == kBatch, "{}", parsed.ToString());

@@ -15,10 +15,10 @@
 #include "net/network.h"
 #include "replay/server.h"
 
-// Servers and actors in processes of their own, as in a run, and a client that doesn't decode.
+// Servers and actors in separate processes, as in a run, and a client that does not decode.
 namespace troop::bench {
 
-// Memory that a parent shares with its children.
+// Memory shared between a parent and its children.
 template <class T>
 class Shared {
  public:
@@ -33,20 +33,20 @@ class Shared {
   T* value_;
 };
 
-// What a server tells of its work: the own time of its thread for each draw of kBatch items.
+// Report of a server: CPU time of its thread per sample of kBatch items.
 struct DrawTimes {
   static constexpr std::size_t kMax = 1 << 18;
   std::atomic<std::uint64_t> count = 0;
   float us[kMax] = {};
 };
 
-// What a parent tells the actors in a child, and what they tell it.
+// Commands from a parent to the actors in a child, and their report.
 struct ActorOrders {
-  std::atomic<double> items_per_s = 0;  // of all together; 0: as many as the service takes
+  std::atomic<double> items_per_s = 0;  // total; 0: as fast as the service accepts
   std::atomic<std::int64_t> items = 0;  // acknowledged
 };
 
-// A child that runs `work` until it is killed, which happens at the latest when this dies.
+// A child that runs `work` until it is killed, at the latest when the parent exits.
 // REQUIRES: this process has one thread.
 class Child {
  public:
@@ -60,11 +60,11 @@ class Child {
   pid_t pid_;
 };
 
-// One shard in a process of its own.
+// One shard in its own process.
 class ServerProcess {
  public:
-  // transport: "ipc" or "tcp". folder: where tables are kept, and inserts are acknowledged when
-  // they are on the disk; empty: nowhere.
+  // transport: "ipc" or "tcp". folder: where tables are persisted, with acknowledgement when
+  // durable; empty: in memory only.
   ServerProcess(const ReplayServer::Options& options, const std::string& transport,
                 const std::string& folder = {});
   ~ServerProcess();
@@ -79,16 +79,16 @@ class ServerProcess {
   std::unique_ptr<Child> child_;
   std::string endpoint_;
 };
-// `frames`: may be null; the server then knows no dictionaries.
+// `frames`: may be null; the server then has no dictionaries.
 ReplayServer::Options ServerOptions(const Setting& setting, const AtariFrames* frames,
                                     std::int64_t items);
 
-// Sends calls of a Feeder, as many at a time as a window holds. Owner: one thread.
+// Sends calls of a Feeder, up to a window of unacknowledged ones. Owner: one thread.
 class RawWriter {
  public:
   RawWriter(std::unique_ptr<Channel> channel, const Setting& setting, const AtariFrames* frames,
             StreamId stream, int window);
-  void Poll();             // takes answers
+  void Poll();             // receives replies
   bool TryPush(Time now);  // one message; false: the window is full
   std::int64_t items() const { return acknowledged_; }
 
@@ -106,11 +106,11 @@ class RawWriter {
   std::int64_t next_items_ = 0, acknowledged_ = 0;
 };
 
-// Draws batches and sends the same priorities back; frames stay as they are. Owner: one thread.
+// Samples batches and sends the same priorities back; frames stay encoded. Owner: one thread.
 class RawSampler {
  public:
   RawSampler(std::unique_ptr<Channel> channel, const Setting& setting, int window);
-  // Sends what fits, takes what has come. Returns the seconds that each answer took.
+  // Sends up to the window and receives replies. Returns the latency of each reply in seconds.
   std::span<const double> Poll(Time now);
   std::int64_t items() const { return items_; }
 
@@ -134,7 +134,7 @@ class RawSampler {
 
 std::unique_ptr<Channel> Connect(Network* network, const std::string& endpoint, Role role,
                                  int index);
-// Until `items` were acknowledged; returns items per second of `parts` equal parts.
+// Runs until `items` are acknowledged; returns items per second for `parts` equal parts.
 std::vector<double> Fill(Network* network, const std::string& endpoint, const Setting& setting,
                          const AtariFrames* frames, std::int64_t items, int parts);
 

@@ -1,9 +1,9 @@
-// The replay as a service: server, actors and learner in processes of their own, over ipc and tcp.
+// Replay service: server, actors and learner in separate processes, over ipc and tcp.
 //
-//   replay_service_bench [--part rates|durable|actors|limiter|soak] [--quick] [--seconds N]
+// replay_service_bench [--part rates|durable|actors|limiter|soak] [--quick] [--seconds N]
 //
-// Prints one JSON object per case and metric. `soak` is run only when named: --seconds (600) of
-// full load, and how much the server's memory grew from the second quarter to the last.
+// Prints one JSON object per case and metric. `soak` runs only if named: --seconds (600) of full
+// load, and the growth of the server's memory from the second quarter to the last.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -45,7 +45,7 @@ std::unique_ptr<Network> MakeNetwork() {
   return std::move(network).value();
 }
 
-// Pumps and steps for `seconds`; step says whether it did something.
+// Pumps and steps for `seconds`; step returns true if it did something.
 template <class Step>
 void Turn(Network* network, double seconds, const Step& step) {
   const SystemClock clock;
@@ -74,7 +74,7 @@ std::vector<double> CompressedRates(Network* network, const std::string& endpoin
   return rates;
 }
 
-// Batches as a learner takes them, and the same priorities sent back.
+// Samples batches like a learner, and sends the same priorities back.
 class Learner {
  public:
   Learner(Network* network, const std::string& endpoint, const Setting& setting, int threads)
@@ -142,8 +142,8 @@ void RunRates(std::string_view name, const Setting& setting, const AtariFrames* 
 
 // ---- durable ------------------------------------------------------------------------------------
 
-// Inserts that are acknowledged when they are on the disk; then the server is killed, and the time
-// from its start to the first batch is taken.
+// Durable inserts; then the server is killed, and the time from its restart to the first batch is
+// measured.
 void RunDurable(const std::string& name, const Setting& setting, const AtariFrames* frames,
                 std::int64_t items) {
   const std::filesystem::path folder =
@@ -183,7 +183,7 @@ void Act(const std::string& endpoint, const Setting& setting, const AtariFrames*
     const Time now = clock.Now();
     bool busy = network->Pump(now);
     const double rate = orders->items_per_s, seconds = WallSeconds();
-    // A burst of one message of each actor at most.
+    // A burst of at most one message per actor.
     allowed = std::min(allowed + (seconds - last) * rate, double(kActors) * kMessageFrames);
     last = seconds;
     std::int64_t items = 0;
@@ -211,7 +211,7 @@ void Sleep(Network* network, double seconds) {
   Turn(network, seconds, [](Time) { return false; });
 }
 
-// All actors at full speed, then at half of it while a learner draws one batch after the other.
+// All actors at full speed, then at half speed while a learner samples continuously.
 void RunActors(std::string_view name, const Setting& setting, const AtariFrames* frames,
                std::int64_t items, double seconds) {
   ServerProcess server(ServerOptions(setting, frames, items), "ipc");
@@ -246,7 +246,7 @@ void RunActors(std::string_view name, const Setting& setting, const AtariFrames*
 
 // ---- limiter ------------------------------------------------------------------------------------
 
-// Both sides as fast as they can: how far samples per insert are from what was asked.
+// Both sides at full speed: deviation of samples per insert from the target.
 void RunLimiter(double seconds) {
   constexpr double kRatio = 8;
   constexpr std::int64_t kMinItems = 10'000;
@@ -294,7 +294,7 @@ void RunSoak(double seconds) {
                  resident.back() / 1e6, static_cast<long long>(orders->items.load()),
                  static_cast<long long>(learner.batches()));
   }
-  // The median of the last quarter against that of the second one.
+  // Compares the medians of the last and the second quarter.
   const std::size_t quarter = resident.size() / 4;
   const auto median = [&](std::size_t first) {
     std::vector<double> part(resident.begin() + std::ptrdiff_t(first),
@@ -342,7 +342,7 @@ int Main(int argc, char** argv) {
   }
   if (wanted("limiter")) RunLimiter(seconds);
   if (!AtariFrames::Recorded()) {
-    std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
+    std::fprintf(stderr, "no recorded frames; run bench/run --install-peers\n");
     return 0;
   }
   const Setting setting = Atari(3, Codec::kLz4);

@@ -1,3 +1,5 @@
+// Timings of the sum tree, next to a comparison with plain f64 sums.
+
 #include "bench/replay_tree.h"
 
 #include <algorithm>
@@ -21,12 +23,12 @@ namespace {
 
 constexpr std::size_t kBatch = 512;
 constexpr int kRepeats = 5;
-constexpr std::size_t kColdBytes = std::size_t{96} << 20;  // thrice the last cache of our machine
+constexpr std::size_t kColdBytes = std::size_t{96} << 20;  // three times the last-level cache
 constexpr int kPlayedDraws = 200;
-constexpr double kTolerance = 0.01;  // of their means: about three deviations of the peers' draws
+constexpr double kTolerance = 0.01;  // of means: about three sigmas of the peers' samples
 constexpr double kAlpha = 0.6, kBeta = 0.4;
 
-// Trees of 2^bits slots, all in use, and one batch of everything.
+// Trees of 2^bits slots, all in use, and inputs for one batch.
 struct World {
   explicit World(int bits)
       : sum(Take(SumTree::Make(std::int64_t{1} << bits))),
@@ -47,7 +49,7 @@ struct World {
     return std::move(*result);
   }
 
-  // What the next call is given, drawn while no clock runs.
+  // Inputs of the next call, generated while the clock is stopped.
   void Prepare() {
     for (double& m : mass) m = rng.Uniform() * sum.total();
     for (std::uint32_t& s : slot) s = rng.NextU32() >> (32 - bits);
@@ -78,8 +80,8 @@ void Full(World* w) {
   ImportanceWeights(w->probability, double(w->least.value().value_or(1)) / total, kBeta, w->weight);
 }
 
-// What the peers compute too, before anything was updated: the mean slot of masses in the middles
-// of equal parts; and the mean priority of 200 draws.
+// Checks that the peers compute too, before any update: the mean slot of masses in the middles of
+// equal parts; and the mean priority of 200 samples.
 double CheckFind(World* w) {
   for (std::size_t i = 0; i < kBatch; ++i) {
     w->mass[i] = (double(i) + 0.5) / double(kBatch) * w->sum.total();
@@ -99,7 +101,7 @@ double PlayFull(World* w) {
 struct TreeCase {
   const char* name;
   void (*call)(World*);
-  const char* checks = nullptr;  // how what `compare` gives is compared
+  const char* checks = nullptr;  // name of the check that `compare` returns
   double (*compare)(World*) = nullptr;
 };
 constexpr TreeCase kTreeCases[] = {{"tree-find", &Find, "check", &CheckFind},
@@ -108,7 +110,7 @@ constexpr TreeCase kTreeCases[] = {{"tree-find", &Find, "check", &CheckFind},
                                    {"tree-update-min", &UpdateLeast},
                                    {"tree-draw-weighted", &Full, "play", &PlayFull}};
 
-// The tree against plain sums in f64, before anything is timed.
+// Compares the tree with f64 sums, before anything is timed.
 void Verify(World* world) {
   Full(world);
   double before = 0;
@@ -122,7 +124,7 @@ void Verify(World* world) {
   }
 }
 
-// The median of `batches` calls, in ns per item.
+// Median of `batches` calls, in ns per item.
 double Measure(World* world, void (*call)(World*), std::vector<std::uint8_t>* cold, int batches) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> ns;

@@ -1,4 +1,4 @@
-"""The suites that start whole fleets: `learn` (does it learn, and how fast) and `e2e` (steps/s)."""
+"""Suites that start whole fleets: `learn` (result and speed of learning) and `e2e` (steps/s)."""
 import json
 import math
 import pathlib
@@ -9,9 +9,9 @@ import time
 import harness
 from harness import ROOT, BenchError, say
 
-# Seeds that no setting was chosen on.
+# Seeds that were not used to choose settings.
 LEARN = (
-    # case, config, seeds, whether Stable-Baselines3 runs beside it
+    # case, config, seeds, True if Stable-Baselines3 is the peer
     ("CartPole-v1", "configs/apex_cartpole.toml", range(1001, 1011), True),
     ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), False),
     ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
@@ -27,8 +27,8 @@ PEER_SEEDS = 5   # half a minute each
 
 
 def count_parameters(run):
-    """Of the newest checkpoint, from the shapes in its weights' header: safetensors is the length
-    of a JSON text (8 bytes), that text, and the data."""
+    """Number of parameters of the newest checkpoint, from the shapes in its safetensors header: the
+    length of a JSON text (8 bytes), that text, and the data."""
     folders = sorted((run / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
     content = (folders[-1] / "weights.safetensors").read_bytes()
     header = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
@@ -37,8 +37,8 @@ def count_parameters(run):
 
 
 def train(build, config, seed, **overrides):
-    """Runs `troop train`; what result.json says (its wall_s: from the start of the fleet to its
-    end), `command_s` of the whole command, and how many `parameters` the network has."""
+    """Runs `troop train`; returns result.json (wall_s: from the start of the fleet to its end),
+    `command_s` of the whole command, and the number of network `parameters`."""
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
         keys = {"seed": seed, "name": '"bench"', "log.dir": f'"{folder}"', **overrides}
         command = [build / "troop", "train", ROOT / config,
@@ -59,7 +59,7 @@ def add(sides, case, metric, unit, value, better=None, **more):
 
 
 def add_worst(sides):
-    """Beside each median return, the return of the worst seed: a run that fails must be seen."""
+    """Adds the return of the worst seed to each median, so that a failed run is visible."""
     for (case, metric, peer), side in list(sides.items()):
         if metric == "return":
             more = {"peer": peer, "peer_version": side.peer_version} if peer else {}
@@ -67,7 +67,7 @@ def add_worst(sides):
 
 
 def add_solved(sides):
-    """What both sides of a learning row must have done: the median seed solved the task."""
+    """Verification of a learning row: the median seed of both sides solved the task."""
     for (case, metric, peer), side in list(sides.items()):
         if case in SOLVED:
             returns = sides[case, "return", peer].values
@@ -76,7 +76,7 @@ def add_solved(sides):
 
 
 def peer_lines(*arguments):
-    """Lines of sb3_peers.py, or none when the peer is absent."""
+    """Lines of sb3_peers.py, or none if the peer is absent."""
     python = harness.peers_python()
     if python is None:
         say("stable-baselines3: absent (bench/run --install-peers)")
@@ -90,8 +90,8 @@ def peer_lines(*arguments):
 
 
 def learn(build, quick, machine, only):
-    """Return of the last checkpoint over 100 greedy episodes, and the wall clock of the whole
-    command (start, training, evaluation); the peer's wall clock is that of its learn() alone.
+    """Return of the last checkpoint over 100 greedy episodes, and the wall time of the whole
+    command (start, training, evaluation); the peer's wall time is that of learn() only.
     Verified: the median seed of both solved the task."""
     ours, peers = {}, {}
     cases = LEARN[:1] if quick else [row for row in LEARN if not only or row[0] in only]
@@ -111,9 +111,9 @@ def learn(build, quick, machine, only):
 
 
 def pong(build, quick, machine):
-    """Pong from the screen with configs/apex_atari.toml, a million steps: the last checkpoint's
-    return and the hours. Goes on with the run of build/bench_pong where one was broken off, and
-    takes the result of one that is done: remove that folder to train anew."""
+    """Pong from pixels with configs/apex_atari.toml, a million steps: return of the last checkpoint
+    and hours. Continues an interrupted run in build/bench_pong and reuses a finished one: remove
+    that folder to train again."""
     python = harness.peers_python()
     if quick or python is None:
         say("pong: takes an hour or two, and ale-py" if quick else
@@ -138,7 +138,8 @@ def pong(build, quick, machine):
 
 def end_to_end(build, quick, machine):
     """Agent steps per second with one update of 32 per agent step, on two cores. Verified: both
-    networks have as many parameters, and both made one update per step (to one decimal)."""
+    networks have the same number of parameters, and both made one update per step (to one
+    decimal)."""
     ours, peers = {}, {}
     steps = E2E_QUICK_STEPS if quick else E2E_STEPS
     start = time.monotonic()

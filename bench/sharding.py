@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The suite `sharding`: parameters by layer against parameters by memory, on VGG-16.
+"""Suite `sharding`: sharding by layer against sharding by memory, on VGG-16.
 
-Workers and shards are processes of sharding_bench, each in a network namespace of its own, joined
-by a bridge whose links are shaped. All of it lives in namespaces of processes, mounts and networks
-that end with this program, however it ends.
+Workers and shards are processes of sharding_bench, each in its own network namespace, connected
+by a bridge with shaped links. Everything runs in process, mount and network namespaces that end
+with this program in any case.
 """
 import argparse
 import ctypes
@@ -23,19 +23,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import harness  # noqa: E402
 from harness import ROOT, BenchError, say  # noqa: E402
 
-# The published setting (VGG-16, two GPUs a worker, 10 Gbit/s): both of its points, 1.20 at 4 and
-# 1.66 at 8 workers, lie where a step computes 1.25 to 1.75 s for each time that its parameters
-# cross a shard's link. Here they cross it twice, pushed and then pulled: 2 x 1.5 s. Chosen before
-# measuring.
+# The published setting (VGG-16, two GPUs per worker, 10 Gbit/s): both of its points, 1.20 at 4 and
+# 1.66 at 8 workers, correspond to 1.25 to 1.75 s of computation per crossing of a shard's link.
+# Here parameters cross it twice, pushed and then pulled: 2 x 1.5 s. Chosen before measuring.
 COMPUTE_S = 3.0
 CROSSINGS = 2
 PUBLISHED = {4: 1.20, 8: 1.66}
 WITHIN = 0.15
-# A tenth of the published payload on a tenth of its bandwidth: communication takes as long.
+# A tenth of the published payload at a tenth of the bandwidth: equal communication time.
 MODEL, LINK_BITS = "vgg16/10", 1e9
 WORKERS, QUICK_WORKERS = (1, 2, 4, 8), (1, 4)
 SHARDINGS = ("layer", "memory")
-STEPS, QUICK_STEPS = 7, 2   # the first is not counted: it opens sockets and touches memory
+STEPS, QUICK_STEPS = 7, 2   # the first is a warm-up: sockets and memory
 DIGITS = ROOT / "tests/fixtures/digits/digits.bin"
 DIGITS_STEPS = 500
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,7 +48,7 @@ def shards_of(workers):
 
 
 def step_model(largest_bytes, workers):
-    """Seconds: each worker's part of the largest shard goes through that shard's link."""
+    """Modeled seconds: each worker's part of the largest shard crosses that shard's link."""
     return COMPUTE_S + CROSSINGS * largest_bytes * 8 * workers / LINK_BITS
 
 
@@ -62,9 +61,9 @@ def call(*words):
 
 
 class Links:
-    """A bridge with a namespace per node, `worker0`, `shard0`, ..., each behind a link of LINK_BITS
-    both ways. A token bucket alone shares a full link unfairly, so the port to each node has a
-    class per sender (and each sender has what nobody else uses)."""
+    """A bridge with a namespace per node, `worker0`, `shard0`, ..., each with a link of LINK_BITS
+    in both directions. A token bucket alone shares a full link unfairly, so the port to each
+    node has a class per sender (and senders may use idle bandwidth)."""
 
     def __init__(self, workers, shards):
         self.workers = [f"worker{i}" for i in range(workers)]
@@ -109,14 +108,14 @@ class Links:
                  "match", "ip", "src", self.address(sender), "flowid", f"1:{10 + i}")
 
     def __exit__(self, *unused):
-        for node in self.nodes:   # what a failure left out is not there
+        for node in self.nodes:   # after a failure some nodes may not exist
             subprocess.run(["ip", "link", "del", node], check=False, stderr=subprocess.DEVNULL)
             subprocess.run(["ip", "netns", "del", node], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "del", "switch"], check=False, stderr=subprocess.DEVNULL)
 
 
 def read_line(process, what):
-    """The next JSON line of a process that has only begun."""
+    """Reads the first JSON line of a process."""
     ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
     line = process.stdout.readline() if ready else ""
     if not line:
@@ -125,14 +124,14 @@ def read_line(process, what):
 
 
 def machine_ticks():
-    """All of the machine's, and those in which it was idle."""
+    """CPU time of the machine: total and idle."""
     words = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
     ticks = [int(word) for word in words]
     return sum(ticks), ticks[3] + ticks[4]
 
 
 class Training:
-    """The processes of one run."""
+    """Processes of one run."""
 
     def __init__(self, program, links, model, sharding):
         self.program, self.links = program, links
@@ -154,7 +153,7 @@ class Training:
         return process
 
     def run(self, steps, compute_s, timeout):
-        """Of all workers what they printed, and the shares of processor time."""
+        """Output of all workers, and the shares of CPU time."""
         shards = [self.start(node, "shard", i, f"tcp://{self.links.address(node)}:{PORT}")
                   for i, node in enumerate(self.links.shards)]
         endpoints = [read_line(process, "a shard")["endpoint"] for process in shards]
@@ -172,13 +171,13 @@ class Training:
         return {"workers": told, "cpu": used / wall / os.cpu_count(), "busy": busy}
 
     def finish(self, process, deadline):
-        """What a process printed last. Ends early where any other has failed."""
+        """Last output of a process. Fails early if another process has failed."""
         while process.poll() is None:
             for other in self.processes:
                 if other.poll():
                     raise BenchError(f"{other.args[3]} exited with {other.returncode}")
             if time.monotonic() > deadline:
-                raise BenchError(f"{process.args[3]} hangs")
+                raise BenchError(f"{process.args[3]} timed out")
             time.sleep(0.01)
         if process.returncode != 0:
             raise BenchError(f"{process.args[3]} exited with {process.returncode}")
@@ -192,7 +191,7 @@ def train(program, model, sharding, workers, shards, steps, compute_s):
 
 def measure(program, quick):
     """Prints one JSON line per run."""
-    call("mount", "-t", "tmpfs", "none", "/run")   # where `ip netns` keeps its names
+    call("mount", "-t", "tmpfs", "none", "/run")   # where `ip netns` stores names
     for sharding in SHARDINGS:
         run = train(program, DIGITS, sharding, 2, 2, DIGITS_STEPS, 0.0)
         print(json.dumps({"digits": sharding, **run}), flush=True)
@@ -202,7 +201,7 @@ def measure(program, quick):
                         QUICK_STEPS if quick else STEPS, COMPUTE_S)
             steps = run["workers"][0]["step_s"]
             say(f"sharding: {workers} workers by {sharding}: {statistics.median(steps[1:]):.2f} s "
-                f"a step, its processes {run['cpu']:.0%} of the processors, the machine "
+                f"per step, its processes {run['cpu']:.0%} of the CPUs, the machine "
                 f"{run['busy']:.0%} busy")
             print(json.dumps({"sharding": sharding, "count": workers, **run}), flush=True)
 
@@ -210,7 +209,7 @@ def measure(program, quick):
 # --- outside -------------------------------------------------------------------------------------
 
 def sandboxed():
-    """The words that start a sandbox; None, with a line, where this machine has none."""
+    """Command prefix that starts a sandbox; None, with a log line, if it is not possible here."""
     words = [*SANDBOX, *(() if os.geteuid() == 0 else ("--map-root-user",))]
     for tool in ("unshare", "ip", "tc"):
         if shutil.which(tool) is None:
@@ -238,7 +237,7 @@ def measure_sandboxed(words, program, quick):
     try:
         out, _ = process.communicate()
     finally:
-        process.kill()   # and with it all that lives in the sandbox
+        process.kill()   # ends everything in the sandbox
         process.wait()
     if process.returncode != 0:
         raise BenchError(f"the sharding experiment ended with {process.returncode}")
@@ -250,7 +249,7 @@ def map_of(program, model, sharding, shards):
 
 
 def add(ours, peers, case, metric, unit, values, peer=None, peer_value=None, **more):
-    """A figure, and what it is compared with."""
+    """Adds a figure and its reference."""
     line = {"case": case, "metric": metric, "unit": unit, **more}
     harness.collect([{**line, "values": values}], ours)
     if peer:
@@ -273,7 +272,7 @@ def add_digits(lines, ours, peers):
 
 
 def add_steps(program, lines, ours, peers):
-    """The steps' times beside the model; {(sharding, workers): (measured, modelled)}."""
+    """Measured and modeled step times; {(sharding, workers): (measured, modeled)}."""
     medians = {}
     version = f"{COMPUTE_S:g} s + {CROSSINGS} crossings"
     for line in lines:
@@ -293,7 +292,7 @@ def add_steps(program, lines, ours, peers):
 
 
 def add_ratios(medians, ours, peers):
-    """How much faster by memory is; verified where the model is as near as it should be."""
+    """Speedup of sharding by memory; verified if the model is within tolerance."""
     for workers in PUBLISHED:
         if ("layer", workers) not in medians:
             continue
@@ -309,7 +308,7 @@ def add_ratios(medians, ours, peers):
 
 
 def draw(program, medians, path):
-    """Images per second over those of one worker, as measured and as modelled."""
+    """Images per second relative to one worker, measured and modeled."""
     words = []
     for which, name in ((0, "measured"), (1, "model")):
         for sharding in SHARDINGS:
@@ -323,7 +322,7 @@ def draw(program, medians, path):
 
 
 def run(build, quick, machine):
-    """Rows of the experiment; none, with a line that says why, where it can't be run."""
+    """Rows of the experiment; none, with a log line, if it cannot run here."""
     words = sandboxed()
     if words is None:
         return []

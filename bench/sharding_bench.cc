@@ -1,11 +1,11 @@
-// The processes of the sharding experiment, which bench/sharding.py starts and joins by links:
+// Processes of the sharding experiment, which bench/sharding.py starts and connects by links:
 //
-//   sharding_bench map MODEL SHARDING SHARDS
-//   sharding_bench shard MODEL SHARDING SHARDS WORKERS INDEX ENDPOINT
-//   sharding_bench worker MODEL SHARDING SHARDS WORKERS INDEX STEPS COMPUTE_S ENDPOINT...
-//   sharding_bench plot FILE TITLE X_LABEL Y_LABEL (NAME X:Y,X:Y,...)...
+// sharding_bench map MODEL SHARDING SHARDS
+// sharding_bench shard MODEL SHARDING SHARDS WORKERS INDEX ENDPOINT
+// sharding_bench worker MODEL SHARDING SHARDS WORKERS INDEX STEPS COMPUTE_S ENDPOINT...
+// sharding_bench plot FILE TITLE X_LABEL Y_LABEL (NAME X:Y,X:Y,...)...
 //
-// MODEL: vgg16, vgg16/10 (a tenth of each tensor), whose gradients are zeros, or the file of the
+// MODEL: vgg16, vgg16/10 (a tenth of each tensor), with gradients of zeros, or the file of the
 // digit images, on which it trains. SHARDING: layer or memory. A shard serves until SIGTERM. Each
 // prints JSON lines.
 #include <signal.h>
@@ -98,7 +98,7 @@ ShardMap MakeMap(const Model& model, std::string_view sharding, int shards) {
 BspRun MakeRun(const Model& model, ShardMap map, int workers) {
   BspRun run{.map = std::move(map), .workers = workers};
   run.config.optimizer.type = model.optimizer;
-  // A link is full for seconds: heartbeats are as late as what they stand behind.
+  // A link is full for seconds, and heartbeats queue behind the payload.
   run.network.dead_after = Seconds(60);
   run.network.heartbeat_every = Seconds(1);
   run.network.reply_memory_bytes = std::size_t{2} << 30;
@@ -168,7 +168,7 @@ int Plot(const std::vector<std::string>& words) {
   std::ofstream file(words[1], std::ios::binary);
   file.write(reinterpret_cast<const char*>(png.data()), std::streamsize(png.size()));
   file.close();
-  TROOP_CHECK(file.good(), "{} can't be written", words[1]);
+  TROOP_CHECK(file.good(), "cannot write {}", words[1]);
   return 0;
 }
 
@@ -176,7 +176,8 @@ int Main(const std::vector<std::string>& words) {
   const std::string what = words.empty() ? "" : words[0];
   if (what == "plot" && words.size() >= 7) return Plot(words);
   if (words.size() < 4) {
-    std::fputs("sharding_bench map|shard|worker|plot ...: see its first lines\n", stderr);
+    std::fputs("usage: sharding_bench map|shard|worker|plot ...; see the top of its source\n",
+               stderr);
     return 2;
   }
   Model model = MakeModel(words[1]);

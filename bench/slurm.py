@@ -1,5 +1,5 @@
 """Part `slurm` of the suite `fleet`: four Slurm nodes (tests/system/fleetbed.sh), one of which
-dies."""
+fails."""
 import json
 import pathlib
 import shutil
@@ -14,14 +14,14 @@ from harness import ROOT, BenchError, say
 CONFIG = ROOT / "bench/faults_cartpole.toml"
 PATIENCE_S = 90.0
 POLL_S = 0.02
-WARM_S = 8.0         # of learning before the rate is taken
-RATE_S = 3.0         # over which a rate is taken
-FULL = 0.9           # of the survivors' share of the rate before: full again
+WARM_S = 8.0         # of learning before the rate is measured
+RATE_S = 3.0         # interval of a rate measurement
+FULL = 0.9           # recovered: share of the survivors' previous rate
 NODES = 4
 
 
 class Cluster:
-    """Four nodes on this machine, and one job of troop on them. Ends with the block."""
+    """Four nodes on this machine with one troop job; ended with the block."""
 
     def __init__(self, build):
         self.folder = tempfile.TemporaryDirectory(prefix="troop-bench-slurm-")
@@ -56,7 +56,7 @@ class Cluster:
         end = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > end or self.process.poll() is not None:
-                raise BenchError(f"fleet: never so far that {what}: {self.log()[-500:]}")
+                raise BenchError(f"fleet: timed out waiting until {what}: {self.log()[-500:]}")
             time.sleep(POLL_S)
 
     def command(self, line):
@@ -75,7 +75,7 @@ class Cluster:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def now(self):
-        """Agent steps, updates and the run's clock, of the newest line of metrics."""
+        """Agent steps, updates and the run's clock, from the newest line of metrics."""
         path = self.run / "metrics.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         for line in reversed(lines):
@@ -87,20 +87,20 @@ class Cluster:
         return 0, 0, 0.0
 
     def rate(self, seconds):
-        """Agent steps a second, from now on."""
+        """Agent steps per second from now on."""
         steps, _, wall = self.now()
         self.await_for(lambda: self.now()[2] >= wall + seconds, "metrics are written")
         steps_then, _, wall_then = self.now()
         return (steps_then - steps) / (wall_then - wall)
 
     def node_of(self, role):
-        """Where a role plays, by the launcher's newest word of it: "n2"."""
+        """Node of a role by the launcher's newest line about it: "n2"."""
         begun = [line for line in self.log().splitlines() if f"{role} begins on " in line]
         return begun[-1].rpartition(" ")[2]
 
 
 def lose_actors(cluster):
-    """Seconds until the survivors have their full rate. Node 4 has actors alone."""
+    """Seconds until the survivors reach their full rate. Node 4 has only actors."""
     before = cluster.rate(RATE_S)
     cluster.command("kill_node 4")
     begin = time.monotonic()
@@ -110,18 +110,18 @@ def lose_actors(cluster):
         if cluster.rate(1.0) >= least:
             return since, before
         if since > PATIENCE_S:
-            raise BenchError("fleet: the survivors never have their full rate again")
+            raise BenchError("fleet: the survivors did not reach their full rate again")
 
 
 def lose_role(cluster, role):
-    """Seconds until updates go on, after the node of a role died."""
+    """Seconds until updates continue after the node of a role failed."""
     node = cluster.node_of(role)
     cluster.command(f"kill_node {node[1:]}")
     begin = time.monotonic()
-    # What is under way ends; then nothing moves until the role plays again.
+    # Pending work ends; then nothing happens until the role runs again.
     cluster.await_for(lambda: cluster.log().count(f"{role} begins on ") > 1, f"{role} begins again")
     updates = cluster.now()[1]
-    cluster.await_for(lambda: cluster.now()[1] > updates + 1, "updates go on")
+    cluster.await_for(lambda: cluster.now()[1] > updates + 1, "updates continue")
     return time.monotonic() - begin
 
 

@@ -1,11 +1,11 @@
-// Times training steps of text classifiers, transformers and an LSTM: forward, loss, backward and
-// AdamW, dropout on, one thread.
+// Measures training steps of text classifiers, transformers and an LSTM: forward, loss, backward
+// and AdamW, dropout on, one thread.
 //
-//   supervised_bench [--quick] [--case NAME]
+// supervised_bench [--quick] [--case NAME]
 //
-// Prints one JSON object per case, as bench/README.md says; each value is one step. Before a case
-// is timed, the loss and the gradient's norm of a step without dropout are its `check`, from
-// weights and tokens that supervised_peers.py makes, too.
+// Prints one JSON object per case, see bench/README.md; each value is one step. Before a case is
+// timed, the loss and the gradient norm of a step without dropout are its `check`, from weights and
+// tokens that supervised_peers.py generates too.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -32,9 +32,9 @@ std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
   x = (x ^ (x >> 15)) * 0x846CA68Bu;
   return x ^ (x >> 16);
 }
-enum Stream : std::uint32_t { kTokens = 1, kLabels = 2, kWeights = 100 };  // + place by name
+enum Stream : std::uint32_t { kTokens = 1, kLabels = 2, kWeights = 100 };  // + index by name
 
-// BERT-base cut to two layers: BertConfig(num_hidden_layers=2). LSTM: as LstmConfig has it.
+// BERT-base with two layers: BertConfig(num_hidden_layers=2). LSTM: defaults of LstmConfig.
 struct Case {
   std::string name;
   std::vector<std::int32_t> lengths;
@@ -49,14 +49,14 @@ std::unique_ptr<Module> ModelOf(const Case& c) {
 }
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  // Reviews as they come, cut at 256: 204 tokens in the mean, of 208 in IMDB's training set.
+  // Reviews truncated to 256 tokens: 204 in the mean, 208 in IMDB's training set.
   const std::vector<std::int32_t> reviews = {256, 131, 256, 174, 256, 97, 256, 203};
   for (const auto precision : {Precision::kF32, Precision::kBF16}) {
     const std::string kind = precision == Precision::kF32 ? "_fp32" : "_bf16";
     cases.push_back({"bert2_8x256" + kind, std::vector<std::int32_t>(8, 256), precision});
     cases.push_back({"bert2_8_reviews" + kind, reviews, precision});
   }
-  std::vector<std::int32_t> lengths;  // the usual batch of so small a model
+  std::vector<std::int32_t> lengths;  // a usual batch for a small model
   for (int i = 0; i < 64; ++i) lengths.push_back(reviews[std::size_t(i) % reviews.size()]);
   cases.push_back({"lstm_64_reviews_fp32", lengths, Precision::kF32, true});
   return cases;
@@ -77,7 +77,7 @@ class Trainer {
     MakeBatch();
   }
 
-  // Loss and norm of the gradient, without dropout and without a step.
+  // Loss and gradient norm, without dropout and without an update.
   std::vector<double> Check() {
     const double loss = ForwardBackward(ConstTensor());
     const double squares = OptimizerKernelsFor(BestCpuLevel())
@@ -164,7 +164,7 @@ class Trainer {
 void RunCase(const Case& c, bool quick) {
   Trainer trainer(c);
   const std::vector<double> check = trainer.Check();
-  trainer.Step();  // the first touches all memory
+  trainer.Step();  // warm-up: touches all memory
   std::string values;
   for (int i = 0; i < (quick ? 3 : 7); ++i) {
     const auto start = std::chrono::steady_clock::now();

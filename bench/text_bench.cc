@@ -1,11 +1,11 @@
-// Tokens of the 50,000 labelled reviews of IMDB, one core.
+// Tokenizes the 50,000 labeled reviews of IMDB on one core.
 //
-//   text_bench [--quick]
+// text_bench [--quick]
 //
-// Reads $TROOP_DATA (or ../shared/data): imdb/aclImdb_labeled.tar.xz and tokenizers/. First the ids
-// of all reviews are compared with what the reference tokenizers gave, by their SHA-256; then the
-// time that they take is printed, a JSON line a tokenizer. `check` is the number of reviews, and of
-// their tokens. With --quick every tenth review is timed.
+// Reads $TROOP_DATA (or ../shared/data): imdb/aclImdb_labeled.tar.xz and tokenizers/. First
+// compares the SHA-256 of all ids with that of the reference tokenizers; then prints the time, a
+// JSON line per tokenizer. `check` is the number of reviews, and of their tokens. With --quick
+// every tenth review is timed.
 #include <fmt/format.h>
 #include <stdlib.h>
 

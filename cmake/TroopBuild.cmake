@@ -2,17 +2,17 @@
 
 option(TROOP_TESTS "Build the tests" ON)
 option(TROOP_EVERY_TEST "Build every unit test, not only those of this preset" OFF)
-option(TROOP_TIDY "Register the checks that build nothing, and none of the tests" OFF)
+option(TROOP_TIDY "Register only the source checks, which build nothing" OFF)
 option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
-option(TROOP_PCH "Precompile the headers that most files of the libraries include" ON)
-option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
-option(TROOP_UNITY "Compile the libraries' files several at a time, which saves a third" OFF)
-option(TROOP_TEST_UNITY "The same for the tests" ${TROOP_UNITY})
-option(TROOP_CUDA_UNITY "The same for what runs on a GPU, which leaves processors idle" OFF)
+option(TROOP_PCH "Precompile the headers that most library files include" ON)
+option(TROOP_TEST_PCH "Precompile headers of the tests" ${TROOP_PCH})
+option(TROOP_UNITY "Compile several library files at a time, which saves a third of the time" OFF)
+option(TROOP_TEST_UNITY "Compile several test files at a time" ${TROOP_UNITY})
+option(TROOP_CUDA_UNITY "Compile several GPU files at a time, which may leave CPUs idle" OFF)
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
-option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
-option(TROOP_GPU_ONLY "Build what runs on a GPU, its tests and benchmarks, and nothing else" OFF)
-set(TROOP_SANITIZE "" CACHE STRING "As -fsanitize= takes them: address,undefined or thread")
+option(TROOP_CUDA "Build GPU support if the CUDA toolkit is found" OFF)
+option(TROOP_GPU_ONLY "Build only GPU code with its tests and benchmarks" OFF)
+set(TROOP_SANITIZE "" CACHE STRING "Value of -fsanitize=: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -23,7 +23,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# ccache refuses precompiled headers unless it is told that their macros may be trusted.
+# ccache rejects precompiled headers unless these checks of macros are relaxed.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER
@@ -33,7 +33,7 @@ if(CCACHE_PROGRAM)
   endif()
 endif()
 
-# The fastest linker that is here: a dozen programs are linked against the same static libraries.
+# The fastest installed linker: a dozen programs link the same static libraries.
 include(CheckLinkerFlag)
 foreach(linker mold lld)
   check_linker_flag(CXX -fuse-ld=${linker} TROOP_HAS_${linker})
@@ -43,16 +43,16 @@ foreach(linker mold lld)
   endif()
 endforeach()
 
-# No -ffast-math (it deletes NaN checks), no contraction: docs/design/numerics.md.
+# No -ffast-math (it removes NaN checks), no contraction: docs/design/numerics.md.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
-# GCC collects its garbage from 128 MB on; doing so only from 512 MB on saves a tenth of the time.
+# GCC's garbage collection starts at 128 MB; starting at 512 MB saves a tenth of the time.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options("SHELL:$<$<COMPILE_LANGUAGE:CXX>:--param ggc-min-heapsize=524288>")
 endif()
 if(TROOP_SANITIZE)
   add_compile_options(-fsanitize=${TROOP_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TROOP_SANITIZE})
-  # GCC defines these two by itself, Clang from version 22 on.
+  # GCC defines these macros, Clang only from version 22 on.
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     if(TROOP_SANITIZE MATCHES "address")
       add_compile_definitions(__SANITIZE_ADDRESS__)
@@ -60,8 +60,8 @@ if(TROOP_SANITIZE)
       add_compile_definitions(__SANITIZE_THREAD__)
     endif()
   endif()
-  # With GCC these four take as long to compile as all the rest. A null pointer is found all the
-  # same; what decodes bytes from outside is built with all of them for fuzzing.
+  # With GCC these four checks take as long to compile as all others together. Null pointers are
+  # detected by ASan anyway; decoders of external bytes are built with all checks for fuzzing.
   if(TROOP_SANITIZE MATCHES "undefined" AND NOT TROOP_FUZZ)
     add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
   endif()
@@ -74,8 +74,8 @@ if(NOT TROOP_GPU_ONLY)
   include(TroopDependencies)
 endif()
 
-# One precompiled header for all libraries: what nine of ten files include anyway. It shares their
-# flags; files with their own instruction-set flags do without it.
+# One precompiled header for all libraries: headers that nine of ten files include. It has their
+# flags; files with instruction-set flags do not use it.
 set(troop_pch_headers <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint>
   <cstring> <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional>
   <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
@@ -89,8 +89,8 @@ endif()
 
 include(TroopSourceFlags)
 
-# troop_join(VARIABLE name files...): the files that are compiled in place of these, each of which
-# includes several (unity_groups.py).
+# troop_join(VARIABLE name files...): returns unity files, each of which includes several of the
+# given files (unity_groups.py).
 function(troop_join variable name)
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/unity)
@@ -99,13 +99,13 @@ function(troop_join variable name)
     OUTPUT_VARIABLE joined COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" joined "${joined}")
   set(${variable} ${joined} PARENT_SCOPE)
-  # Another helper in one of them may have to be renamed.
+  # A new helper in one of the files may change the groups.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
 endfunction()
 
-# troop_join_sources(VARIABLE name files...): the same with TROOP_UNITY, else the files themselves.
-# Only files of the same flags are joined; none of those that kernels/vec.h is copied into, nor of
-# those that a program with an emulated GPU takes from elsewhere (tests/cuda/emulated.cmake).
+# troop_join_sources(VARIABLE name files...): unity files if TROOP_UNITY is set, else the files
+# themselves. Only files with equal flags are joined; never those into which kernels/vec.h is
+# copied, nor those that a program with an emulated GPU replaces (tests/cuda/emulated.cmake).
 function(troop_join_sources variable name)
   set(result ${ARGN})
   if(TROOP_UNITY)
@@ -143,10 +143,9 @@ function(troop_join_sources variable name)
 endfunction()
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
-# troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.
-# COLD: the beginnings of the names of files that no step of training executes often, or ALL. They
-# are compiled at -O1 (all of them under sanitizers not optimized): higher levels take a third
-# longer to compile and gain nothing there.
+# troop::<folder>, of all <folder>/*.cc. A folder without sources gives an interface library. COLD:
+# name prefixes of files that no training step runs often, or ALL. They are compiled at -O1 (with
+# ALL under sanitizers at -O0): higher levels take a third longer to compile without a benefit.
 function(troop_library name)
   cmake_parse_arguments(ARG "" "" "LINK;COLD" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -163,7 +162,7 @@ function(troop_library name)
     troop_join_sources(sources ${name} ${sources})
     add_library(troop_${name} STATIC ${sources})
     target_link_libraries(troop_${name} ${ARG_LINK} PUBLIC Threads::Threads)
-    # GCC takes a precompiled header at another level of optimization, but not at none.
+    # GCC accepts a precompiled header of another optimization level, except for -O0.
     set(own_pch NO)
     if(ARG_COLD STREQUAL "ALL" AND TROOP_SANITIZE)
       set(own_pch YES)
@@ -171,7 +170,7 @@ function(troop_library name)
     elseif(ARG_COLD STREQUAL "ALL")
       target_compile_options(troop_${name} PRIVATE -O1)
     endif()
-    # Checks that are calls are a sixth less to compile, and slower: for what is not mostly loops.
+    # Outlined checks compile a sixth faster but run slower: for folders without hot loops.
     if(TROOP_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
         AND name MATCHES "^(actors|collective|envs|learners|net|paramserver|text)$")
       target_compile_options(troop_${name} PRIVATE

@@ -1,8 +1,8 @@
-# What runs on a GPU: <folder>/cuda of these folders. It needs the compiler, the CUDA toolkit and a
-# few oracles of kernels/, nothing else: with TROOP_GPU_ONLY it is all that is built. By name:
-#   x.cu, x.cc   compiled by nvcc for the GPU, and as C++ for the emulated one (tests/cuda)
-#   x_cuda.cu    over CUDA alone
-#   x_emulated.cc, emulator.cc   over the emulator alone
+# GPU code: <folder>/cuda of these folders. It needs the compiler, the CUDA toolkit and a few
+# oracles of kernels/, nothing else; with TROOP_GPU_ONLY nothing else is built. By name:
+# x.cu, x.cc   compiled by nvcc for the GPU, and as C++ for the emulated GPU (tests/cuda)
+# x_cuda.cu    CUDA only
+# x_emulated.cc, emulator.cc   emulator only
 foreach(folder kernels nn replay learners)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cu
     ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cc)
@@ -11,12 +11,12 @@ endforeach()
 set(troop_emulated_sources ${troop_cuda_sources})
 list(FILTER troop_cuda_sources EXCLUDE REGEX "(_emulated|/emulator)\\.cc$")
 list(FILTER troop_emulated_sources EXCLUDE REGEX "_cuda\\.cu$")
-# Their bits must not depend on the compiler: no contraction of a product and a sum.
+# Their results must not depend on the compiler: no contraction to FMA.
 set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/optimizer.cu)
 
-# What gpu_nccl needs of core/, kernels/ and collective/: no library of the build machine's is asked
-# for, because tests/cuda/plain stands for fmt and spdlog. Every build with tests has it, too, so
-# that it is known to compile, and to need nothing else.
+# Sources that gpu_nccl needs of core/, kernels/ and collective/, without libraries of the build
+# machine: tests/cuda/plain replaces fmt and spdlog. Every build with tests includes them, so that
+# missing dependencies are detected.
 foreach(source core/buffer core/check core/crc32c core/rng core/status core/tensor core/time
     kernels/cpu kernels/reduce kernels/reduce_plain kernels/reduce_avx2 kernels/reduce_avx512
     collective/collective collective/control_word collective/engine collective/nccl
@@ -34,7 +34,7 @@ function(troop_plain_library)
   target_link_libraries(troop_plain PUBLIC ${CMAKE_DL_LIBS})
 endfunction()
 
-# The parity cases (tests/cuda), for both.
+# The parity cases (tests/cuda), for GPU and emulator.
 file(GLOB troop_parity_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.cc)
 list(FILTER troop_parity_sources EXCLUDE REGEX "(_test|/gpu_[a-z_]*)\\.cc$")
 
@@ -50,21 +50,21 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90a-real)
   endif()
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # of a toolkit that this CMake is older than
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # this CMake is older than the toolkit
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   find_package(CUDAToolkit REQUIRED)
   message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
-  # The oracles, without the libraries that the rest of kernels/ wants.
+  # The oracles, without the libraries that the rest of kernels/ needs.
   foreach(oracle conv_reference gemm_reference dqn_loss categorical_loss cpu dropout dropout_plain
       dropout_avx2 dropout_avx512 lstm lstm_plain lstm_avx2 lstm_avx512 optimizer optimizer_plain
       optimizer_avx2 optimizer_avx512 quantile_loss transformer transformer_plain transformer_avx2
       transformer_avx512)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
   endforeach()
-  # What they need of core/, without fmt: no library of the build machine's is asked for.
+  # Their dependencies in core/, without fmt: no library of the build machine is needed.
   list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/check.cc ${CMAKE_SOURCE_DIR}/core/rng.cc)
   troop_source_flags(${oracles})
   troop_join_sources(oracles oracles ${oracles})
@@ -102,7 +102,7 @@ if(CMAKE_CUDA_COMPILER)
   add_library(gpu_frames MODULE ${CMAKE_SOURCE_DIR}/bench/gpu_frames.cc)
   target_include_directories(gpu_frames PRIVATE ${CMAKE_SOURCE_DIR}/envs/plugin)
   set_target_properties(gpu_frames PROPERTIES PREFIX "")
-  # They run where there is nothing but CUDA, and a C library that may be older than ours.
+  # They must run on machines with only CUDA and possibly an older C library.
   foreach(program gpu_check gpu_bench gpu_nccl gpu_frames)
     target_sources(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests/cuda/plain/arc4random.cc)
     target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc)

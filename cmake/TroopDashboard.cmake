@@ -1,4 +1,4 @@
-# The dashboard's page as text in the program: apps/dashboard/*, and Chart.js as Debian has it.
+# Embeds the dashboard's page in the program: apps/dashboard/*, and Debian's Chart.js.
 find_file(TROOP_CHART_JS chart.min.js REQUIRED
   PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist NO_DEFAULT_PATH
   DOC "Chart.js 3 (Debian: libjs-chart.js)")
@@ -14,7 +14,7 @@ function(troop_dashboard_file path file)
   list(FIND types ${extension} at)
   math(EXPR at "${at} + 1")
   list(GET types ${at} type)
-  # Not every compiler takes a literal above 64 KiB; those that follow one another are one.
+  # Some compilers limit literals to 64 KiB; adjacent literals are concatenated.
   string(LENGTH "${text}" left)
   set(parts "")
   set(from 0)

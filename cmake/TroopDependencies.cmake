@@ -1,5 +1,5 @@
-# The libraries that Troop stands on. Read by the build and, installed, by troopConfig.cmake, so
-# that both find the same targets.
+# Dependencies of Troop. Read by the build and, after installation, by troopConfig.cmake, so that
+# both find the same targets.
 
 include(CMakeFindDependencyMacro)
 foreach(package Threads PkgConfig ZLIB fmt spdlog tomlplusplus cereal)
@@ -10,7 +10,7 @@ foreach(package Threads PkgConfig ZLIB fmt spdlog tomlplusplus cereal)
   endif()
 endforeach()
 
-# troop_pkg_target(zmq libzmq): PkgConfig::zmq, once per project, whoever asks.
+# troop_pkg_target(zmq libzmq): defines PkgConfig::zmq, at most once per project.
 function(troop_pkg_target name module)
   if(NOT TARGET PkgConfig::${name})
     pkg_check_modules(${name} REQUIRED IMPORTED_TARGET GLOBAL ${module})
@@ -22,7 +22,7 @@ troop_pkg_target(lz4 liblz4)
 troop_pkg_target(lzma liblzma)
 troop_pkg_target(zstd libzstd)
 
-# Debian's dnnl-config.cmake asks for OpenCL headers that only its GPU part needs.
+# Debian's dnnl-config.cmake requires OpenCL headers that only its GPU part needs.
 if(NOT TARGET DNNL::dnnl)
   find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
   find_library(DNNL_LIBRARY dnnl REQUIRED)
@@ -32,7 +32,7 @@ if(NOT TARGET DNNL::dnnl)
     INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 endif()
 
-# The headers alone: some versions of CLI11 install no CMake package.
+# Only the headers: some versions of CLI11 install no CMake package.
 if(NOT TARGET CLI11::CLI11)
   find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
   mark_as_advanced(CLI11_INCLUDE_DIR)

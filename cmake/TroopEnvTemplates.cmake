@@ -1,4 +1,4 @@
-# The examples as text in the program: `troop env new` writes them under another name.
+# Embeds the examples in the program: `troop env new` writes them under another name.
 set(templates "")
 foreach(language c cpp python)
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/${language}_environment/*.*)

@@ -1,10 +1,10 @@
-# install, uninstall, and what find_package(troop) needs.
+# Targets install and uninstall, and the package files for find_package(troop).
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troop)
-# Two Debian packages: `troop`, all that a machine of a fleet needs, and `libtroop-dev`. What names
-# no component belongs to the second.
+# Two Debian packages: `troop`, everything that a machine of a fleet needs, and `libtroop-dev`.
+# Files without a component belong to the second.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 get_property(folders GLOBAL PROPERTY TROOP_FOLDERS)
@@ -17,7 +17,7 @@ foreach(folder IN LISTS folders)
   endif()
 endforeach()
 install(EXPORT troopTargets NAMESPACE troop:: DESTINATION ${package_dir})
-# What a plug-in needs: two headers, for C and for C++, and nothing behind them.
+# Interface of plug-ins: two headers, for C and for C++, without dependencies.
 add_library(troop_plugin INTERFACE)
 target_include_directories(troop_plugin INTERFACE
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/envs/plugin>
@@ -27,11 +27,11 @@ install(TARGETS troop_plugin EXPORT troopPluginTargets)
 install(FILES envs/plugin/troop_env.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES envs/plugin/troop/environment.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troop)
 install(EXPORT troopPluginTargets NAMESPACE troop:: DESTINATION ${package_dir})
-# Environments can be built against a build folder, too.
+# Plug-ins can also be built against a build folder.
 export(TARGETS troop_plugin NAMESPACE troop:: FILE ${CMAKE_BINARY_DIR}/troopPluginTargets.cmake)
 configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
   INSTALL_DESTINATION ${package_dir})
-# Before 1.0 a minor version may break: SameMinorVersion. docs/reference/versions.md.
+# Before 1.0 minor versions may be incompatible: SameMinorVersion (docs/reference/versions.md).
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/troopConfigVersion.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/troopConfig.cmake ${CMAKE_BINARY_DIR}/troopConfigVersion.cmake
@@ -54,6 +54,6 @@ file(GLOB configs CONFIGURE_DEPENDS configs/*.toml)
 install(FILES ${configs} DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/configs COMPONENT runtime)
 include(TroopPackages)
 
-add_custom_target(uninstall COMMENT "Removing what the last install wrote"
+add_custom_target(uninstall COMMENT "Removing the files of the last installation"
   COMMAND ${CMAKE_COMMAND} -D MANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
     -P ${CMAKE_SOURCE_DIR}/cmake/uninstall.cmake)

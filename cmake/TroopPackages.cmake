@@ -1,5 +1,5 @@
 # Debian packages: cpack -G DEB --config build/release/CPackConfig.cmake
-# What they depend on is read from the program (dpkg-shlibdeps, of dpkg-dev).
+# Dependencies are read from the program (dpkg-shlibdeps, of dpkg-dev).
 
 set(CPACK_PACKAGE_NAME troop)
 set(CPACK_PACKAGE_VENDOR Troop)

@@ -1,5 +1,5 @@
-# troop_source_flags(files): files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are compiled for
-# those instruction sets and may only be called behind the run-time check in kernels/.
+# troop_source_flags(files): compiles files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc for
+# those instruction sets. Their functions may be called only after the run-time check in kernels/.
 function(troop_source_flags)
   set(avx2 -mavx2 -mfma -mbmi2)
   set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2)
@@ -9,7 +9,7 @@ function(troop_source_flags)
       set_source_files_properties(${source} PROPERTIES
         COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
     endif()
-    # They and their plain twins speak to GCC: `#pragma GCC ivdep`, and warnings of its own.
+    # These files and their plain variants use GCC's pragmas (`#pragma GCC ivdep`) and warnings.
     if(source MATCHES "_(plain|avx2|avx512|avx512bf16)\\.cc$" AND
        CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS

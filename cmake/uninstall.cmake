@@ -1,13 +1,13 @@
-# Removes the files that MANIFEST lists, and the folders that were Troop's alone. Run by the target
-# `uninstall`. Folders that others share (bin, lib, include) stay, even when empty, and so do those
-# with a file that the installation did not write.
+# Removes the files that MANIFEST lists, and folders that belong to Troop alone. Run by the target
+# `uninstall`. Shared folders (bin, lib, include) stay, even when empty, and so do folders with a
+# file that the installation did not write.
 cmake_policy(VERSION 3.24)  # CMP0009: GLOB_RECURSE lists links and does not follow them
 if(NOT EXISTS "${MANIFEST}")
-  message(FATAL_ERROR "nothing to uninstall: ${MANIFEST} is missing (run the target install first)")
+  message(FATAL_ERROR "nothing to uninstall: ${MANIFEST} is missing; run the target install first")
 endif()
 file(STRINGS "${MANIFEST}" files)
-# What all files have in common is the prefix, or above or below it: it and what is above it is
-# never Troop's alone, even if it is called /home/troop.
+# The common parent of all files is the prefix, or above or below it. It and its parents never
+# belong to Troop alone, even if the prefix is called /home/troop.
 list(GET files 0 common)
 foreach(file IN LISTS files)
   cmake_path(IS_PREFIX common "${file}" inside)
@@ -26,7 +26,7 @@ foreach(file IN LISTS files)
     cmake_path(GET folder PARENT_PATH folder)
   endwhile()
 endforeach()
-# The longest path first, so that a folder is empty when its turn comes.
+# Longest paths first, so that subfolders are removed before their parents.
 list(REMOVE_DUPLICATES folders)
 list(SORT folders ORDER DESCENDING)
 foreach(folder IN LISTS folders)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""unity_groups.py OUT NAME FILE...: files that each include several of FILE..., to be compiled in
-their place. Writes OUT/NAME_0.cc, OUT/NAME_1.cc, ... (.cu where the first of FILE... is one), and
-prints their paths.
+"""unity_groups.py OUT NAME FILE...: writes unity files, each of which includes several of FILE....
 
-A group is filled up to 5,000 lines. Files of a folder often have helpers of the same name in their
-anonymous namespaces, or of the name of something in another file's headers. In a group all headers
-are included first; then each file in turn, with such a name replaced by one of its own by a macro.
-What cannot be renamed puts its file into another group: a name that is also a member's, a macro,
-one that its own headers declare too, or one that argument-dependent lookup finds. Names are found
-by regular expressions. One that they miss is a redefinition for the compiler, or hides a header's
-name in the files behind it, silently: each kind of definition has a test.
+Writes OUT/NAME_0.cc, OUT/NAME_1.cc, ... (.cu if the first FILE is one), and prints their paths.
+
+A group has up to 5,000 lines. Files of a folder often have helpers of the same name in their
+anonymous namespaces, or helpers named like something in another file's headers. In a group all
+headers are included first; then each file in turn, with such names renamed by macros. A file
+whose names cannot be renamed is put into another group: names that are also members, macros,
+declared in its own headers, or found by argument-dependent lookup. Names are found by regular
+expressions. A missed name is a redefinition for the compiler, or silently hides a header's name
+in later files: each kind of definition has a test.
 """
 import functools
 import pathlib
@@ -30,14 +30,14 @@ DEFINITIONS = [re.compile(pattern, re.MULTILINE) for pattern in (
     r"^(?!using )[A-Za-z_][\w:<>,&* ]*[ &*>](\w+)(?: = [^;]*|\{[^;]*\})?;",
 )]
 FUNCTION = re.compile(r"^(?:\[\[.*?\]\] )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\(", re.MULTILINE)
-# Statements that may declare several.
+# Statements that may declare several names.
 CONSTANTS = re.compile(r"^(?:constexpr|const|inline|static|thread_local)\b[^;(={]*[={][^;]*;",
                        re.MULTILINE)
 BRACKETS = re.compile(r"\([^(){}\[\]<>]*\)|\{[^(){}\[\]<>]*\}|\[[^(){}\[\]<>]*\]|<[^(){}\[\]<>]*>")
 ENUMERATORS = re.compile(r"^enum [\w: ]*\{([^}]*)\}", re.MULTILINE)
 TESTS = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),|^INSTANTIATE_TEST_SUITE_P\((\w+), (\w+)",
                    re.MULTILINE)
-# What every fuzz target defines: always renamed, because one program holds all targets.
+# Definitions of every fuzz target: always renamed, because one program contains all targets.
 ENTRY = re.compile(r'^(?:extern "C" int (LLVMFuzzerTestOneInput)|void (VisitSeeds))\(',
                    re.MULTILINE)
 MEMBER = re.compile(r"(?:\.|->|::)\s*~?(\w+)")
@@ -50,7 +50,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @functools.lru_cache(maxsize=None)
 def header(path):
-    """(the headers that it includes, the names that it declares)."""
+    """Returns (the headers that a header includes, the names that it declares)."""
     if not path.exists():
         return (), frozenset()
     text = path.read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def included(text):
 
 
 def reached(paths):
-    """All headers that these include, directly or not."""
+    """All headers that these files include, directly or indirectly."""
     found, left = set(), list(paths)
     while left:
         path = left.pop()
@@ -74,11 +74,11 @@ def reached(paths):
 
 
 def declared(statement):
-    """`const int a = 1, b[] = {2, 3};`: a, b."""
+    """Names that a statement declares: a, b for `const int a = 1, b[] = {2, 3};`."""
     replaced = 1
     while replaced:
         statement, replaced = BRACKETS.subn("", statement)
-    flat = re.split(r"[(){}\[\]<>;]", statement)[0]  # what is open still goes on behind the `;`
+    flat = re.split(r"[(){}\[\]<>;]", statement)[0]  # unclosed brackets continue after the `;`
     words = [re.findall(r"\w+", part.split("=")[0]) for part in flat.split(",")]
     return {each[-1] for each in words if each}
 
@@ -102,7 +102,7 @@ class Source:
         self.mentioned = set(re.findall(r"\b[A-Za-z_]\w+", text))
         self.fixed = LOOKED_UP | set(MACRO.findall(text)) | set(MEMBER.findall(text)) | {
             name for names in TESTS.findall(text) for name in names}
-        # Includes behind the first `#if` or namespace are conditional, or mean to come late.
+        # Includes after the first `#if` or namespace are conditional, or must come late.
         end = re.search(r"^(?:#if|namespace|extern)", text, re.MULTILINE)
         self.includes = set(INCLUDE.findall(text[:end.start() if end else None]))
         headers = [header(each) for each in reached(included(text))]
@@ -118,7 +118,7 @@ class Source:
 
 
 def groups_of(paths):
-    """[[Source, ...], ...], the same for the same files."""
+    """Groups the files, deterministically: [[Source, ...], ...]."""
     groups = []
     for source in sorted(map(Source, paths), key=lambda each: (-each.lines, each.path)):
         for group in groups:
@@ -132,7 +132,7 @@ def groups_of(paths):
 
 
 def unity_text(group):
-    """The file to be compiled in place of those of a group."""
+    """Content of the unity file of a group."""
     lines = sorted(set().union(*(source.includes for source in group)))
     for source in group:
         others = [other for other in group if other is not source]

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Where the time of a stage of .ci/run went, and whether it grew.
+"""Reports the time of a stage of .ci/run, and whether it grew.
 
   build_times.py build DIR COMMAND...
-      runs the command, which builds in DIR, and notes its processor seconds in DIR/builds.jsonl
+      runs the command, which builds in DIR, and appends its CPU seconds to DIR/builds.jsonl
   build_times.py stage NAME --build DIR --since EPOCH [--wall S] [--tests S]
-      reads that, ninja's log and the reports of the tests, writes DIR/times.json, prints a line of
+      reads that file, ninja's log and the test reports, writes DIR/times.json, prints a line of
       seconds, the ten slowest tests, and a warning for each figure that is more than 20 % above
       the last recorded one
-  build_times.py table DIR/times.json...   prints a table over the stages
-  build_times.py record DIR/times.json...  appends the figures of cold builds to
-      bench/results/ci.jsonl, which is what later runs are compared with
+  build_times.py table DIR/times.json...   prints a table of the stages
+  build_times.py record DIR/times.json...  appends the figures of clean builds to
+      bench/results/ci.jsonl, the baseline of later runs
 
-Seconds of compiling and linking are the processor's, over all steps: two cores work off two a
-second, and what else runs at the time does not count. A figure is compared after division by the
-seconds of one compilation that never changes (the probe), because machines differ.
+Compile and link seconds are CPU seconds, summed over all steps: two cores provide two per
+second, and other processes do not count. Figures are divided by the seconds of a fixed
+compilation (the probe) before they are compared, because machines differ.
 """
 import argparse
 import datetime
@@ -33,26 +33,26 @@ import test_report  # noqa: E402  pylint: disable=wrong-import-position
 
 HISTORY = ROOT / "bench/results/ci.jsonl"
 GROWTH_MAX = 1.2
-NOISE_S = 5   # less than that is no growth
+NOISE_S = 5  # smaller differences are not reported
 SLOWEST = 10
-COLD_SHARE = 0.9   # of the objects: what a build must have compiled to be compared with others
+COLD_SHARE = 0.9  # share of objects that a clean build must have compiled to be compared
 FIGURES = ("compile", "link", "test")
 OBJECTS = (".o", ".obj", ".gch", ".pch")
 PROBE = "#include <algorithm>\n#include <map>\n#include <regex>\nstd::regex r(\"a*\");\n"
 
 
 class TimesError(Exception):
-    """What the user can do something about; its text is one line."""
+    """An error that the user can fix; its text is one line."""
 
 
 def steps(log, since):
-    """{(start, end, hash): (seconds, output, whether it ran since)} of ninja's log, version 5 or 6.
+    """Parses ninja's log, version 5 or 6: {(start, end, hash): (seconds, output, ran since)}.
 
     A step with several outputs has a line for each; a repeated step replaces the earlier one.
     """
     lines = log.read_text(encoding="utf-8").splitlines()
     if not lines or not lines[0].startswith("# ninja log v"):
-        raise TimesError(f"{log} is not a log of ninja's")
+        raise TimesError(f"{log} is not a ninja log")
     last = {}
     for line in lines[1:]:
         fields = line.split("\t")
@@ -67,7 +67,7 @@ def steps(log, since):
 
 
 def build_figures(folder, since):
-    """Processor seconds of compiling and of linking, which ninja's log apportions, and counts."""
+    """CPU seconds of compiling and linking, apportioned by ninja's log, and counts."""
     every = steps(folder / ".ninja_log", since).values()
     ran = [(seconds, output) for seconds, output, now in every if now]
     compiled = [seconds for seconds, output in ran if output.endswith(OBJECTS)]
@@ -101,7 +101,7 @@ def build(options):
 
 
 def probe_seconds():
-    """Processor seconds of a compilation that never changes; the median of three."""
+    """CPU seconds of a fixed compilation; the median of three."""
     taken = []
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "probe.cc"
@@ -115,7 +115,7 @@ def probe_seconds():
 
 
 def last_recorded(history, stage):
-    """{metric: row} of the newest rows of a stage."""
+    """The newest rows of a stage, by metric."""
     rows = {}
     if history.exists():
         for line in history.read_text(encoding="utf-8").splitlines():
@@ -126,7 +126,7 @@ def last_recorded(history, stage):
 
 
 def warnings(times, history):
-    """A line for each figure that grew by more than a fifth since it was last recorded."""
+    """A warning for each figure that grew by more than a fifth since it was last recorded."""
     found = []
     for metric, row in last_recorded(history, times["stage"]).items():
         if metric not in FIGURES or metric in ("compile", "link") and not times["cold"]:
@@ -138,7 +138,7 @@ def warnings(times, history):
                 f"warning: {metric} of {times['stage']} took {times[metric]:.0f} s, "
                 f"{100 * (times[metric] / expected - 1):.0f} % more than at commit "
                 f"{row['machine']['commit']} ({row['value']:.0f} s, {expected:.0f} s at this "
-                "machine's speed): make it cheaper, or record the new figure with "
+                "machine's speed); make it cheaper, or record the new figure with "
                 "tools/build_times.py record")
     return found
 
@@ -160,7 +160,7 @@ def stage(options):
     times.update(test=options.tests, wall=options.wall, tests=len(tests))
     (options.build / "times.json").write_text(json.dumps(times) + "\n", encoding="utf-8")
     print(f"{options.name}: {times['objects']} objects in {times['compile']:.0f} s and "
-          f"{times['links']} links in {times['link']:.0f} s of the processors, {len(tests)} tests "
+          f"{times['links']} links in {times['link']:.0f} CPU s, {len(tests)} tests "
           f"in {options.tests:.0f} s")
     for name, _, seconds in sorted(tests, key=lambda each: -each[2])[:SLOWEST]:
         print(f"  {seconds:7.1f} s  {name}")
@@ -171,7 +171,7 @@ def stage(options):
 def read_times(paths):
     for path in paths:
         if not path.exists():
-            raise TimesError(f"{path} is missing: tools/test writes it when its build succeeds")
+            raise TimesError(f"{path} is missing; tools/test writes it after a successful build")
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
@@ -191,7 +191,7 @@ def record(options):
     every = read_times(options.times)
     for times in every:
         if not times["cold"]:
-            raise TimesError(f"{times['stage']} was not built from cold: remove its build folder")
+            raise TimesError(f"{times['stage']} was not a clean build; remove its build folder")
     with open(HISTORY, "a", encoding="utf-8") as file:
         for times in every:
             file.writelines(json.dumps(row) + "\n" for row in rows_of(times, commit, date))

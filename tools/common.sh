@@ -1,4 +1,5 @@
-# What the scripts share; sourced, with `program` set to the caller's name. Ends in the root.
+# Common functions of the scripts. Source it with `program` set to the caller's name; it changes to
+# the root folder.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
 
@@ -8,7 +9,8 @@ die() {
   exit 1
 }
 
-# step LOG WHAT COMMAND...: runs quietly; when it fails, shows the end of its output and one line.
+# step LOG WHAT COMMAND...: runs a command quietly; on failure prints the end of its output and one
+# line.
 step() {
   local log=$1 what=$2 begin=$SECONDS
   shift 2
@@ -20,8 +22,8 @@ step() {
   say "$what: $((SECONDS - begin)) s"
 }
 
-# in_background NAME WHAT COMMAND...: starts it; finish_background NAME shows what it printed, and
-# ends where it failed.
+# in_background NAME WHAT COMMAND...: starts a command. finish_background NAME waits for it, prints
+# its output, and exits if it failed.
 declare -A background_pid=() background_what=()
 in_background() {
   local name=$1
@@ -46,13 +48,13 @@ build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev 
   libzmq3-dev libzstd-dev ninja-build pkg-config zlib1g-dev)
 test_packages=(clang-format git libbenchmark-dev libgmock-dev libgtest-dev lld python3 python3-dev
   python3-venv)
-# What no build needs, only the tests that run.
+# Packages that only running tests need.
 run_packages=(chromium dpkg-dev file iproute2 openmpi-bin slurm-client slurmctld slurmd)
 
-# Installs those of the named Debian packages that are missing.
+# Installs the named Debian packages that are missing.
 need_packages() {
   command -v dpkg-query > /dev/null || {
-    say "not a Debian system: taking the libraries as they are (CONTRIBUTING.md lists them)"
+    say "not a Debian system: using the installed libraries (CONTRIBUTING.md lists them)"
     return
   }
   local missing=() package
@@ -64,7 +66,7 @@ need_packages() {
   local as_root=()
   if ((EUID != 0)); then
     command -v sudo > /dev/null \
-      || die "missing packages, and neither root nor sudo to install them: ${missing[*]}"
+      || die "missing packages, and no root or sudo to install them: ${missing[*]}"
     as_root=(sudo)
   fi
   say "installing ${missing[*]}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the digit images that scikit-learn ships to tests/fixtures/digits/digits.bin.
+"""Writes scikit-learn's digit images to tests/fixtures/digits/digits.bin.
 
     pip install scikit-learn==1.9.1
     tools/make_digits_fixture.py
 
-Of each image one record of 65 bytes: its digit, then its 8 x 8 pixels, 0 to 16, row by row.
+One record of 65 bytes per image: its digit, then its 8 x 8 pixels, 0 to 16, row by row.
 """
 
 import pathlib

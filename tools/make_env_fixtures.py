@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what Gymnasium's classic control and MinAtar's Breakout do, for tests/envs.
+"""Records steps of Gymnasium's classic control and MinAtar's Breakout, for tests/envs.
 
     pip install gymnasium==1.4.0 minatar==1.0.15
     tools/make_env_fixtures.py
@@ -34,7 +34,7 @@ COMPARED_STEPS = 50
 
 
 def balance(state, rng):
-    """CartPole: holds the pole up most of the time."""
+    """CartPole: keeps the pole up most of the time."""
     x, x_dot, theta, theta_dot = state
     return int(theta + 0.3 * theta_dot + 0.02 * x + 0.05 * x_dot > 0)
 
@@ -45,7 +45,7 @@ def pump(state, rng):
 
 
 def rock(state, rng):
-    """MountainCar: pushes the way it already goes."""
+    """MountainCar: pushes in the direction of motion."""
     return 2 if state[1] >= 0 else 0
 
 
@@ -54,7 +54,7 @@ def at_random(count):
 
 
 def any_torque(state, rng):
-    return float(np.float32(rng.uniform(-2.5, 2.5)))  # some are to be clipped
+    return float(np.float32(rng.uniform(-2.5, 2.5)))  # some must be clipped
 
 
 def swing(state, rng):
@@ -74,7 +74,7 @@ def as_action(env, action):
 
 
 def record_steps(env, policies, rng):
-    """Single steps from states on the way of all policies."""
+    """Single steps from states along the trajectories of all policies."""
     records = []
     while len(records) < STEPS:
         policy = policies[int(rng.integers(len(policies)))]
@@ -119,7 +119,7 @@ def make_classic(name, env_id, policies):
 
 
 class Seen:
-    """What a player of Breakout sees in an observation."""
+    """Positions in an observation of Breakout."""
 
     def __init__(self, observation):
         self.paddle = int(np.nonzero(observation[9, :, 0])[0][0])
@@ -128,7 +128,7 @@ class Seen:
 
 
 def keep(seen, aim):
-    """Where the ball comes down: below it (aim 0) or one further (aim 1), so that it turns back."""
+    """Column where the ball comes down: below it (aim 0), or one beyond (aim 1) to reverse it."""
     x, y, dx = seen.ball_x, seen.ball_y, seen.ball_x - seen.trail_x
     target = x
     if seen.ball_y > seen.trail_y and dx != 0:
@@ -200,7 +200,7 @@ def make_returns(episodes=3000, longest=1000):
 
 def main():
     if not gymnasium.__version__.startswith(VERSIONS["gymnasium"] + "."):
-        raise SystemExit(f"gymnasium {gymnasium.__version__}: the fixtures want "
+        raise SystemExit(f"gymnasium {gymnasium.__version__} is installed; the fixtures need "
                          f"{VERSIONS['gymnasium']}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, (env_id, policies) in CLASSIC.items():

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch's nn.LSTM computes to tests/fixtures/lstm.
+"""Writes the results of PyTorch's nn.LSTM to tests/fixtures/lstm.
 
     pip install torch==2.15.0 safetensors==0.8.0
     tools/make_lstm_fixtures.py
 
-`one_layer.safetensors` and `two_layers.safetensors` hold a tiny text classifier of random weights
-(bf16 numbers) and what it makes of a packed batch of unequal lengths, computed in f64:
+`one_layer.safetensors` and `two_layers.safetensors` have a tiny text classifier with random weights
+(bf16 values) and its results for a packed batch of unequal lengths, computed in f64:
 
     NAME                   the parameter NAME, bf16
-    ids, starts, labels    i32: tokens, where sequences begin, classes
+    ids, starts, labels    i32: tokens, begins of sequences, classes
     logits, loss           [B, classes], [1]: mean cross entropy, without dropout
-    gradient.NAME          of the loss, by the parameter NAME
+    gradient.NAME          gradient of the loss by the parameter NAME
 """
 
 import pathlib

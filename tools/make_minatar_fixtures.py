@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Records how MinAtar's Asterix, Freeway, Seaquest and Space Invaders play, for tests/envs.
+"""Records games of MinAtar's Asterix, Freeway, Seaquest and Space Invaders, for tests/envs.
 
     pip install minatar==1.0.15
     tools/make_minatar_fixtures.py [GAME ...]
 
 Writes tests/fixtures/envs/minatar_<game>.bin and minatar_<game>_returns.bin: little-endian, without
 padding, and compressed by zlib. Equal versions of the packages give equal files. The package is a
-black box: what it draws from its generator is written down beside what it shows.
+black box: its random draws are recorded together with its observations.
 
 minatar_<game>.bin, play without sticky actions:
     u32 episodes, u32 bytes of luck L, u32 channels C
     each: u8 ramping, luck of the start[L], u32 length n, n times
           (u8 action, u8 reward, u8 terminated, luck[L]),
-          n + 1 observations, each 100 * C bits (first bit lowest), exclusive or with the one before
+          n + 1 observations, each 100 * C bits (first bit lowest), XOR with the previous one
     luck: asterix          u8 a spawn, u8 from the left, u8 gold, u8 rank among the free rows
           freeway          u8 new speeds, i8 speed[8] (negative: to the left)
           seaquest         u8 an enemy, u8 from the left, u8 submarine, u8 row;
                            u8 a diver, u8 from the left, u8 row
           space_invaders   nothing
 minatar_<game>_returns.bin, with sticky actions: u32 policies, u32 episodes n, u32 longest episode,
-    u32 bytes of luck L; each policy: f32 sticky, f32 share of the favourite action (else any),
-    i32 favourite action, u32 ramping, u16 return[n], u16 length[n], u32 lucks, luck[lucks][L]
+    u32 bytes of luck L; each policy: f32 sticky, f32 share of the favorite action (else any),
+    i32 favorite action, u32 ramping, u16 return[n], u16 length[n], u32 lucks, luck[lucks][L]
 """
 
 import copy
@@ -36,8 +36,8 @@ import numpy as np
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/envs"
 VERSION = "1.0.15"
 LUCK = {"asterix": 4, "freeway": 9, "seaquest": 7, "space_invaders": 0}
-KEPT_LUCKS = 1000  # of one policy
-# (sticky actions, share of the favourite action, favourite action, difficulty ramping)
+KEPT_LUCKS = 1000  # per policy
+# (sticky actions, share of the favorite action, favorite action, difficulty ramping)
 POLICIES = {"asterix": ((0.1, 0.0, 0, True), (0.1, 0.9, 0, False)),
             "freeway": ((0.1, 0.9, 2, True),),
             "seaquest": ((0.1, 0.0, 0, True), (0.1, 0.5, 5, False)),
@@ -46,7 +46,7 @@ EPISODES = {"freeway": 60}
 
 
 class Drawn:
-    """Stands before a generator and remembers what was drawn."""
+    """Wraps a generator and records its draws."""
 
     def __init__(self, generator):
         self.generator, self.numbers = generator, []
@@ -66,9 +66,9 @@ class Drawn:
 
 
 def luck_of(name, numbers):
-    """What the drawn numbers decided, as bytes."""
+    """Decisions from the recorded draws, as bytes."""
     if name == "asterix":
-        if len(numbers) < 3:  # all lanes are taken
+        if len(numbers) < 3:  # no lane is free
             return bytes(4)
         left, gold, rank = numbers
         return bytes([1, left < 0.5, gold < 1 / 3, rank])
@@ -99,8 +99,8 @@ def take_luck(name, env):
 
 
 def worth(name, env, reward, end, style):
-    """What a planner sees in a step. Style, in Seaquest: dive until the air is gone, dive for one
-    diver at a time, or as one should."""
+    """Score of a step for the planner. Style, in Seaquest: dive until the air is gone, dive for one
+    diver at a time, or play well."""
     value = reward - 20.0 * end
     if name == "seaquest":
         state = env.state()
@@ -114,8 +114,8 @@ def worth(name, env, reward, end, style):
 
 
 def plan(name, env, rng, style, before, sequences=16, depth=24):
-    """The best of some sequences of actions, played to the end in copies of the game, chance
-    included: who records may cheat. `before`: the last such sequence, which goes on."""
+    """Best of several action sequences, played to the end in copies of the game that include its
+    random state. `before`: the previous best sequence, which is continued."""
     held = rng.integers(1, 5, sequences)
     candidates = [np.repeat(rng.integers(6, size=depth), n)[:depth] for n in held]
     if len(before) > 1:
@@ -200,7 +200,7 @@ def make_returns(name, longest=1000):
 
 def main():
     if importlib.metadata.version("minatar") != VERSION:
-        raise SystemExit(f"the fixtures want minatar {VERSION}")
+        raise SystemExit(f"the fixtures need minatar {VERSION}")
     for name in sys.argv[1:] or LUCK:
         (FOLDER / f"minatar_{name}.bin").write_bytes(zlib.compress(make_play(name), 9))
         (FOLDER / f"minatar_{name}_returns.bin").write_bytes(zlib.compress(make_returns(name), 9))

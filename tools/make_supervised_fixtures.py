@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
-"""Writes how PyTorch trains two tiny models, and what they say, to tests/fixtures/supervised.
+"""Writes PyTorch's training and results of two tiny models to tests/fixtures/supervised.
 
     pip install torch==2.15.0 transformers==5.23.0 safetensors==0.8.0
     tools/make_supervised_fixtures.py
 
     vocab.txt          WordPieces
     reviews.csv        reviews of these words, of different lengths
-    bert/, albert/     a classifier each, as transformers saves it (bf16 numbers, to be small)
-    masked/            a BERT that tells masked words
+    bert/, albert/     a classifier each, as transformers saves it (bf16 values, to be small)
+    masked/            a BERT that predicts masked tokens
     expected.json      all in f64:
       tokens           of each review, cut to TOKENS_MAX
       before, after    logits of each review, [12, 2], before and after training
       losses           mean cross entropy of all reviews before each of UPDATES updates of AdamW,
-                       whose rate rises over the first WARMUP of them and falls towards
-                       FINAL_FRACTION of it; gradients of a norm above MAX_GRAD_NORM are scaled
-                       to it
-      norms            of those gradients, before
-      texts            what else is asked: how many tokens, unknown ones, and those cut off at
-                       POSITIONS; probabilities of each model
-      masked           texts with [MASK]: the best words of each, with probabilities
-      hidden           losses and norms of UPDATES updates that learn the words of hidden.json,
+                       with a warmup of WARMUP updates and a decay towards FINAL_FRACTION;
+                       gradients with a norm above MAX_GRAD_NORM are scaled to it
+      norms            of those gradients, before scaling
+      texts            numbers of tokens, unknown tokens, and tokens cut off at POSITIONS;
+                       probabilities of each model
+      masked           texts with [MASK]: the best tokens of each, with probabilities
+      hidden           losses and norms of UPDATES masked-LM updates on the batches of hidden.json,
                        which SupervisedTest.FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch writes:
-                       packed ids [T], starts [B + 1], places of labels in ids
+                       packed ids [T], starts [B + 1], positions of labels in ids
 """
 
 import csv
@@ -63,7 +62,7 @@ SIZES = {"vocab_size": len(VOCABULARY), "max_position_embeddings": POSITIONS, "h
 
 
 def random_weights(model):
-    """Everything random, biases and norms too, and exact in bf16."""
+    """Randomizes all parameters, including biases and norms, with values exact in bf16."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = 0.3 if "embeddings" in name and "LayerNorm" not in name else 0.15
@@ -73,7 +72,7 @@ def random_weights(model):
 
 
 def inputs_of(rows):
-    """Token ids of different lengths, as transformers takes them: padded and masked."""
+    """Pads and masks token ids of different lengths for transformers."""
     longest = max(map(len, rows))
     return {"input_ids": torch.tensor([row + [0] * (longest - len(row)) for row in rows]),
             "attention_mask": torch.tensor([[int(i < len(row)) for i in range(longest)]
@@ -85,7 +84,7 @@ def cut(ids, most):
 
 
 def rate_fraction(update):
-    """Of the learning rate, at an update counted from 0."""
+    """Factor of the learning rate at an update, counted from 0."""
     warmup = WARMUP * UPDATES
     if update < warmup:
         return (update + 1) / warmup
@@ -93,7 +92,7 @@ def rate_fraction(update):
 
 
 def train(model, loss_of):
-    """Returns losses and norms, before each update. loss_of(update), from 0."""
+    """Trains; returns losses and norms before each update. loss_of(update), from 0."""
     decays = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": WEIGHT_DECAY},
@@ -161,7 +160,7 @@ def make_masked(tokenizer):
 
 
 def hidden_loss(model, batch):
-    """The mean cross entropy of the words that are asked for."""
+    """Mean cross entropy of the masked tokens."""
     ids, starts = batch["ids"], batch["starts"]
     rows = [ids[begin:end] for begin, end in zip(starts, starts[1:])]
     logits = model(**inputs_of(rows)).logits
@@ -171,11 +170,11 @@ def hidden_loss(model, batch):
 
 
 def train_masked():
-    """The model of masked/, as it was saved, and then trained."""
+    """Loads the model of masked/ and trains it."""
     batches = json.loads((FOLDER / "hidden.json").read_text(encoding="utf-8"))
     model = BertForMaskedLM.from_pretrained(FOLDER / "masked", attn_implementation="eager",
                                             dtype=torch.float64).eval()
-    # A hidden word may be replaced by any other one, [PAD] as well; padding itself is masked.
+    # A hidden token may be replaced by any token, even [PAD]; padding itself is masked.
     model.bert.embeddings.word_embeddings.padding_idx = None
     losses, norms = train(model, lambda update: hidden_loss(model, batches[update]))
     return {"losses": losses, "norms": norms}

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/text/: two small vocabularies, and what others' tokenizers make of texts.
+"""Writes tests/fixtures/text/: two small vocabularies, and results of reference tokenizers.
 
     pip install tokenizers==0.23.3 sentencepiece==0.2.3
     tools/make_text_fixtures.py
 
 wordpiece.txt: WordPieces, trained on the project's own pages. unigram.model: a SentencePiece model
-of the same, with a small map of characters. Where they are there they stay, since training twice
-does not give the same. samples.jsonl: texts and their ids by Hugging Face's
-tokenizers (cased, uncased) and by SentencePiece behind ALBERT's preparation, which is written here
-as transformers does it.
+of the same text, with a small character map. Existing files are kept, since training is not
+reproducible. samples.jsonl: texts and their ids by Hugging Face's tokenizers (cased, uncased) and
+by SentencePiece after ALBERT's preprocessing, which is implemented here as in transformers.
 """
 
 import json
@@ -25,7 +24,7 @@ PAGES = ("README.md", "docs/architecture.md", "docs/style.md", "docs/guide/envir
 MORE = ["Die Straße nach München führt über Köln.", "Où est le café naïf ? À côté.",
         "ΟΔΥΣΣΕΥΣ ἄνδρα μοι ἔννεπε, Μοῦσα", "Ёжик и Йод", "日本語のテスト", "한국어 영화 리뷰",
         "ÀÉÎÕÜ àéîõü", "1,000, 2,345,678, 1990, 25,"] * 4
-# Single characters, two that a mark composes, what is left out, white space: source -> target.
+# Single characters, two composed with a mark, removed ones, white space: source -> target.
 RULES = {"ﬁ": "fi", "Ａ": "A", "Ｂ": "B", "½": "1⁄2", "\u00a0": " ", "\u3000": " ", "\t": " ",
          "\n": " ", "\u200b": "", "\u00ad": "", "e\u0301": "é", "A\u030a": "Å", "\u2028": " ",
          "…": "...", "\ufffd": " "}
@@ -77,7 +76,7 @@ def train_unigram(path, lines):
 
 
 def prepare(text, cased=False):
-    """ALBERT's preparation (Lan et al. 2020; transformers' slow tokenizer)."""
+    """ALBERT's preprocessing (Lan et al. 2020; transformers' slow tokenizer)."""
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     if cased:
         return text
@@ -86,7 +85,7 @@ def prepare(text, cased=False):
 
 
 def albert(model, text, cased):
-    """Pieces that end in a digit and a comma are cut again without the comma."""
+    """Splits pieces that end in a digit and a comma again without the comma."""
     pieces = []
     for piece in model.encode(prepare(text, cased), out_type=str):
         if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Writes what the Python package transformers computes to tests/fixtures/transformers.
+"""Writes results of the Python package transformers to tests/fixtures/transformers.
 
     pip install torch==2.15.0 transformers==5.23.0 safetensors==0.8.0
     tools/make_transformer_fixtures.py
 
 For `bert` and `albert` a folder with a tiny model of random weights as the package saves it
-(config.json, model.safetensors; the weights are bf16 numbers, to be small) and
-expected.safetensors, all of a packed batch without padding:
+(config.json, model.safetensors; the weights are bf16 values, to be small) and
+expected.safetensors, the results for a packed batch without padding:
 
-    ids, starts, types, labels     i32: tokens, where sequences begin, token types, classes
-    places, words                  i32: tokens that a masked LM is asked for, and what they were
+    ids, starts, types, labels     i32: tokens, begins of sequences, token types, classes
+    places, words                  i32: positions of masked tokens, and the original tokens
     classifier.logits, .loss       [B, classes], []: mean cross entropy, dropout off
     masked.logits, .loss           [M, vocabulary], []
-    classifier.gradient.NAME, masked.gradient.NAME: of the loss, by the parameter NAME
-    masked.NAME                    weights that the masked LM alone has
+    classifier.gradient.NAME, masked.gradient.NAME: by the parameter NAME
+    masked.NAME                    weights that only the masked LM has
 """
 
 import pathlib
@@ -32,7 +32,7 @@ SIZES = {"vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS, "hidden
 
 
 def random_weights(model):
-    """Everything random, biases and norms too, and exact in bf16."""
+    """Randomizes all parameters, including biases and norms, with values exact in bf16."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             spread = 0.3 if "embeddings" in name and "LayerNorm" not in name else 0.15
@@ -52,7 +52,7 @@ def make_batch():
 
 
 def padded(batch, name):
-    """[B, longest] of a packed tensor, zeros behind each sequence."""
+    """[B, longest] of a packed tensor, zeros after each sequence."""
     rows = torch.zeros(len(LENGTHS), max(LENGTHS), dtype=torch.int64)
     for row, (start, length) in enumerate(zip(batch["starts"], LENGTHS)):
         rows[row, :length] = batch[name][start:start + length]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""test_report.py ALLOWED_SKIPS REPORT.xml...: counts ctest's results, and judges the skipped ones.
+"""test_report.py ALLOWED_SKIPS REPORT.xml...: counts ctest's results and checks skipped tests.
 
-Exits 1 if a test failed, if none ran, or if one was skipped that ALLOWED_SKIPS does not name. Each
-of its lines is `regular expression  # reason`. Last line: 'N passed, N failed, N skipped'.
+Exits 1 if a test failed, if none ran, or if one was skipped that ALLOWED_SKIPS does not list.
+Each of its lines is `regular expression  # reason`. Last line: 'N passed, N failed, N skipped'.
 
-A program that ctest starts for several tests writes a report of GoogleTest's beside ctest's, as
-gtest/<name of the ctest test>.xml: its tests are counted and judged one by one.
+A program that ctest starts for several tests writes a GoogleTest report next to ctest's, as
+gtest/<name of the ctest test>.xml: its tests are counted and checked individually.
 """
 import pathlib
 import re
@@ -14,7 +14,7 @@ import xml.etree.ElementTree as xml
 
 
 def read_allowed(path):
-    """[(compiled pattern, reason)]; a line without a reason is an error."""
+    """Reads [(compiled pattern, reason)]; a line without a reason is an error."""
     allowed = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -27,7 +27,7 @@ def read_allowed(path):
 
 
 def outcome_of(case):
-    """"passed" | "failed" | "skipped" of a test case in a report of either kind."""
+    """Outcome of a test case in a report of either kind: "passed", "failed" or "skipped"."""
     if case.find("failure") is not None:
         return "failed"
     if case.find("skipped") is not None or case.get("result") == "skipped":
@@ -37,7 +37,7 @@ def outcome_of(case):
 
 
 def results(path):
-    """(name, outcome, seconds) of each test in a report of ctest's."""
+    """Yields (name, outcome, seconds) of each test in a ctest report."""
     path = pathlib.Path(path)
     for case in xml.parse(path).getroot().iter("testcase"):
         name, outcome = case.get("name"), outcome_of(case)
@@ -50,7 +50,7 @@ def results(path):
                   float(each.get("time") or 0))
                  for each in xml.parse(inner).getroot().iter("testcase")]
         yield from cases
-        # It failed outside its tests, by a leak for one.
+        # The program failed outside its tests, for example by a leak.
         if outcome == "failed" and not any(each[1] == "failed" for each in cases):
             yield name, outcome, 0.0
 
@@ -71,7 +71,7 @@ def main(arguments):
             reasons = [reason for pattern, reason in allowed if pattern.fullmatch(name)]
             unexpected += not reasons
             print(f"skipped: {name}: " + (reasons[0] if reasons else
-                                          f"NOT ALLOWED: it is not in {arguments[0]}"))
+                                          f"NOT ALLOWED: not listed in {arguments[0]}"))
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()), flush=True)
     return 1 if unexpected or counts["failed"] or not counts["passed"] else 0
 

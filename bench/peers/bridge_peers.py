@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Gymnasium, ALE's own vector and EnvPool: the peers of bench/env_bridge_bench.cc.
+"""Gymnasium, ALE's vector and EnvPool: the peers of bench/env_bridge_bench.cc.
 
     bridge_peers.py --part gymnasium|atari [--quick]
 
-8 environments, one thread, actions drawn before the clock runs. `check` is one game of 200 steps,
-the action t^2 mod n at step t, without no-op starts: sums of rewards and pixels. `play` is random
-play: how long CartPole's episodes are, how bright Pong's frames. Frames are single, as the other
-side's: stacks are made later there.
+8 environments, one thread, actions generated before the clock runs. `check` is one game of 200
+steps, action t^2 mod n at step t, without no-op starts: sums of rewards and pixels. `play` is
+random play: length of CartPole's episodes, brightness of Pong's frames. Frames are single, as on
+the other side, where stacks are made later.
 """
 import argparse
 import importlib.metadata
@@ -38,10 +38,10 @@ def steps_per_second(step, actions, seconds):
 
 
 def emit(case, peer, version, step, count, quick, *, frames=1, share=1, **checks):
-    """share: of the calls, those that step an environment and don't only reset it."""
+    """share: share of calls that step an environment instead of only resetting it."""
     seconds = 0.5 if quick else 2
     actions = draw(count, ACTION_BATCHES)
-    steps_per_second(step, actions, seconds / 4)  # warms up
+    steps_per_second(step, actions, seconds / 4)  # warm-up
     name = ("frames_per_s", "frames/s") if frames > 1 else ("steps_per_s", "steps/s")
     line = {"case": case, "metric": name[0], "unit": name[1],
             "values": [share * frames * steps_per_second(step, actions, seconds)
@@ -61,7 +61,7 @@ def cartpole(quick):
     for action in draw(2, 10 * PLAYED_STEPS):
         _, reward, terminated, truncated, _ = envs.step(action)
         ends += int((terminated | truncated).sum())
-        steps += int((reward != 0).sum())   # a step that only resets has none
+        steps += int((reward != 0).sum())   # reset-only steps have no reward
     emit("gymnasium-cartpole-8", "gymnasium", gymnasium.__version__, make().step, 2, quick,
          share=steps / (steps + ends), play=[steps / ends])
 

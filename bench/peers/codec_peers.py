@@ -3,8 +3,8 @@
 
     codec_peers.py [--quick]
 
-Gradients rounded to 16 bits with what was lost kept for the next time, and summed up where they
-come, in place and on one thread. Ours also looks for infinity and NaN, before and behind the wire.
+Rounds gradients to 16 bits with error feedback, and sums them in place on one thread. Ours also
+checks for infinity and NaN, before and after the wire.
 """
 import json
 import sys

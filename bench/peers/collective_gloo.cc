@@ -1,5 +1,5 @@
-// All-reduce with Gloo's ring over TCP: collective_gloo RANKS ELEMENTS ROUNDS REPEATS FOLDER, which
-// starts all ranks; they meet in the empty FOLDER. Rank 0 prints "values" and "check", a list each.
+// All-reduce with Gloo's ring over TCP: collective_gloo RANKS ELEMENTS ROUNDS REPEATS FOLDER starts
+// all ranks; the empty FOLDER is the rendezvous. Rank 0 prints the lists "values" and "check".
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>

@@ -1,5 +1,5 @@
-// All-reduce with MPI, a rank of a case of collective_bench.cc: collective_mpi ELEMENTS ROUNDS
-// REPEATS. Rank 0 prints "values" and "check", a list each.
+// All-reduce with MPI, one rank of a case of collective_bench.cc: collective_mpi ELEMENTS ROUNDS
+// REPEATS. Rank 0 prints the lists "values" and "check".
 #include <mpi.h>
 
 #include <cstdio>

@@ -3,9 +3,9 @@
 
     collective_peers.py [--quick] [--only CASE]
 
-Compiles collective_gloo.cc and collective_mpi.cc where Debian's libgloo-dev and libopenmpi-dev are
-installed, and runs the cases of bench/collective_bench.cc: Gloo's ring over TCP, Open MPI over TCP
-and over its shared memory, each as its own tuning chooses.
+Compiles collective_gloo.cc and collective_mpi.cc if Debian's libgloo-dev and libopenmpi-dev are
+installed, and runs the cases of bench/collective_bench.cc: Gloo's ring over TCP, Open MPI over
+TCP and over its shared memory, with their default tuning.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ CASES = {"tcp-25M-2": ("tcp", 2, LARGE, 1), "tcp-25M-4": ("tcp", 4, LARGE, 1),
 
 
 def compiled(name, command):
-    """The program of <name>.cc, or None: its compiler or library is not here."""
+    """Builds the program of <name>.cc; None: its compiler or library is missing."""
     source, program = HERE / f"{name}.cc", FOLDER / name
     if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
         return program

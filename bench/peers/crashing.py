@@ -1,4 +1,4 @@
-"""An environment with nothing to compute, of which one step in so many ends the process."""
+"""An environment without computation, in which one step in N ends the process."""
 import os
 import random
 import signal

@@ -3,11 +3,11 @@
 
     env_peers.py [--case NAME] [--quick]
 
-64 environments, one thread, no policy, actions drawn before the clock runs: as bench/env_bench.cc
-does it. `check` is the end of a short game from a known state, the same as there: the sum of the
-rewards and the last observation. EnvPool can't be put into a state, nor MinAtar where chance has a
-say from the start: then it prints `play`, the mean return of the episodes that random actions end
-in 5,000 steps of each environment.
+64 environments, one thread, no policy, actions generated before the clock runs, as in
+bench/env_bench.cc. `check` is the end of a short game from a known state, as there: the sum of
+the rewards and the last observation. EnvPool cannot be put into a state, nor MinAtar if its
+start is random: then `play` is printed, the mean return of the episodes that end within 5,000
+steps of random actions per environment.
 """
 import argparse
 import importlib.metadata
@@ -30,7 +30,7 @@ CLASSIC = {"cartpole-64": "CartPole-v1", "acrobot-64": "Acrobot-v1",
 
 
 def draw_actions(space, batches=ACTION_BATCHES):
-    """[batches, SIZE, ...] for one environment's action space."""
+    """Random actions [batches, SIZE, ...] for one environment's action space."""
     rng = np.random.default_rng(1)
     if isinstance(space, gymnasium.spaces.Discrete):
         return rng.integers(space.n, size=(batches, SIZE), dtype=np.int32)
@@ -53,7 +53,7 @@ def steps_per_second(step, actions, seconds):
 
 def emit(case, peer, version, step, actions, quick, **checks):
     seconds = 0.1 if quick else 0.3
-    steps_per_second(step, actions, seconds / 5)  # warms up
+    steps_per_second(step, actions, seconds / 5)  # warm-up
     line = {"case": case, "metric": "steps_per_s", "unit": "steps/s",
             "values": [steps_per_second(step, actions, seconds) for _ in range(REPEATS)],
             "peer": peer, "peer_version": version, **checks}
@@ -78,7 +78,7 @@ def check_classic(env_id):
 
 
 def classic_with_gymnasium(case, env_id, quick):
-    """Its own batched environment where there is one (CartPole), else its loop in one process."""
+    """Gymnasium's batched environment if there is one (CartPole), else its loop in one process."""
     batched = gymnasium.spec(env_id).vector_entry_point is not None
     envs = gymnasium.make_vec(env_id, num_envs=SIZE,
                               vectorization_mode="vector_entry_point" if batched else "sync")
@@ -88,7 +88,7 @@ def classic_with_gymnasium(case, env_id, quick):
 
 
 def play_at_random(env_id):
-    """The step after an end is a reset; its reward is 0."""
+    """The step after the end of an episode is a reset; its reward is 0."""
     envs = envpool.make_gymnasium(env_id, num_envs=SIZE, num_threads=1, seed=2)
     envs.reset()
     running, total, episodes = np.zeros(SIZE), 0.0, 0
@@ -123,7 +123,7 @@ def check_game(game, policy):
 
 
 def check_breakout(game):
-    """The ball from the left, the paddle to the right in the first step and then at rest."""
+    """The ball starts at the left; the paddle moves right in the first step and then stays."""
     game.reset()
     while not game.state()[3, 0, 1]:
         game.reset()

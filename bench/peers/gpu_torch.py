@@ -3,9 +3,9 @@
 
 gpu_torch.py [--json FILE] [--seconds S] [PART OF A NAME]
 
-Convolutions: cuDNN, channels last, autotuned. The step: torch.compile, then all of it
-(both passes, loss, backward, clip, centered RMSProp) captured into one CUDA graph; bf16
-under autocast, or TF32. Exit code 2: no PyTorch or no GPU.
+Convolutions: cuDNN, channels last, autotuned. The step: torch.compile, then everything (both
+passes, loss, backward, clipping, centered RMSProp) captured into one CUDA graph; bf16 under
+autocast, or TF32. Exit code 2: no PyTorch or no GPU.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ SAMPLES = 7
 
 
 def synthetic(stream, n):
-    """uint32 in int64, as Synthetic of gpu_bench.cc."""
+    """uint32 in int64, equal to Synthetic of gpu_bench.cc."""
     mask = 0xFFFFFFFF
     x = torch.arange(n, dtype=torch.int64)
     x = ((x * 0x9E3779B1) & mask) ^ ((stream * 0x85EBCA77) & mask)
@@ -57,7 +57,7 @@ class Bench:
         return begin.elapsed_time(end) / 1e3
 
     def rate(self, name, metric, unit, amount, work, check=None, least=0.0):
-        """Writes the row where it is faster than `least`; the median."""
+        """Writes the row if it is faster than `least`; returns the median."""
         for _ in range(3):
             work()
         repeats, share = 1, self.seconds / SAMPLES
@@ -70,7 +70,7 @@ class Bench:
         if check is not None:
             row["check"] = check() if callable(check) else check
         print(f"{name:44} {metric:12} {median:12.5g} {unit}", flush=True)
-        if self.file and median > least:   # of two rows of one case the last one counts
+        if self.file and median > least:   # the last of two rows of a case counts
             self.file.write(json.dumps(row) + "\n")
             self.file.flush()
         return median
@@ -88,15 +88,15 @@ class Nature(nn.Module):
         self.advantage = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, actions))
 
     def forward(self, x):
-        # [B, h, w, c] in memory, seen as channels last.
+        # [B, h, w, c] in memory, as channels last.
         x = self.convs(x.permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).flatten(1)
         a = self.advantage(x)
         return self.value(x) + a - a.mean(1, keepdim=True) if self.dueling else a
 
 
 class Replay:
-    """Experience in GPU memory, as gpu_bench's: 64 streams of 3,100 frames in turn, of which
-    stacks of four are made where they are drawn; priorities are summed up at each draw."""
+    """Experience in GPU memory, as in gpu_bench: 64 streams of 3,100 frames, stacks of four made
+    when sampling; priorities are summed at each sample."""
 
     STREAMS, LENGTH = 64, 3100
 
@@ -106,7 +106,7 @@ class Replay:
             -(-n * 84 * 84 // (1 << 22)))[:n * 84 * 84].reshape(n, 84, 84)
         self.number = uniform(8, n).cuda()
         self.action = (torch.arange(n) % 6).cuda()
-        # An item begins at a frame that has three before it and three behind.
+        # An item begins at a frame with three frames before and after it.
         place = torch.arange(n) // self.STREAMS
         self.mass = (self.number.abs() * ((place >= 3) & (place < self.LENGTH - 3)).cuda()) ** 0.6
         self.back = (torch.arange(-3, 1) * self.STREAMS).cuda()
@@ -131,7 +131,7 @@ class Replay:
 
 
 def captured(step):
-    """The same as one CUDA graph."""
+    """The same step as one CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -145,7 +145,7 @@ def captured(step):
 
 
 def draws(bench):
-    """Stacked frames of many items, as gpu_bench's table makes them: what a gather moves."""
+    """Stacked frames of many items, as gpu_bench's table makes them: the bandwidth of a gather."""
     items = 8192
     replay = Replay(items)
     bench.rate("table_draw_8192", "bandwidth", "TB/s", 1e-12 * 4 * 4 * 84 * 84 * items, replay.draw)
@@ -252,7 +252,7 @@ def optimizers(bench):
 
 
 class Bert(nn.Module):
-    """BERT-base with a classifier (Devlin et al. 2019), of reviews of one length."""
+    """BERT-base with a classifier (Devlin et al. 2019), on reviews of equal length."""
 
     def __init__(self, words=30522, hidden=768, heads=12, layers=12, wide=3072):
         super().__init__()
@@ -317,7 +317,7 @@ def bert(bench):
             return told.item()
 
         calls = bench.rate(name, "speed", "TFLOP/s", flop, lambda s=step, w=wait: w(s))
-        graph = captured(step)   # its best settings are those that are faster
+        graph = captured(step)   # its best settings: the faster ones
         bench.rate(name, "speed", "TFLOP/s", flop, lambda g=graph, w=wait: w(g.replay), least=calls)
         del model, optimizer
 
@@ -410,7 +410,7 @@ def main():
             try:
                 run(Bench(options.seconds, file))
             except Exception as error:  # pylint: disable=broad-except
-                failed += 1           # the other cases are worth having
+                failed += 1           # continue with the other cases
                 print(f"gpu_torch: {name}: {error}", file=sys.stderr)
             torch.cuda.empty_cache()
     return 1 if failed else 0

@@ -1,10 +1,10 @@
-"""PyTorch, on the cases of nn_bench: the same networks, weights, inputs and steps, one thread.
+"""PyTorch on the cases of nn_bench: the same networks, weights, inputs and steps, one thread.
 
     nn_peers.py [--quick] [--case NAME]
 
-A value is the median of many calls of the fastest variant: eager or compiled, NCHW or channels-last
-convolutions; inference mode for forwards. --quick leaves the compiler out, which takes minutes.
-fp32 is PyTorch's best on these networks, so it is what our bf16 is measured beside, too.
+A value is the median of many calls of the fastest variant: eager or compiled, NCHW or
+channels-last convolutions; inference mode for forwards. --quick skips the compiler, which takes
+minutes. fp32 is PyTorch's fastest on these networks, so it is also the reference for our bf16.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Network(nn.Module):
                                            nn.Linear(streams, actions))
         else:
             self.head = nn.Linear(features, actions)
-        # The columns of the first matrix after the convolutions are in NCHW order here.
+        # Columns of the first matrix after the convolutions are in NCHW order here.
         self.flattened = (channels, height, width) if convs else None
 
     def forward(self, x):
@@ -133,8 +133,8 @@ def optimizer(name, parameters):
 
 
 class CenteredRmsProp(torch.optim.RMSprop):
-    """PyTorch's own, which adds epsilon outside of the root: no more and no less work. The check of
-    the first step computes what DQN's form changes, from v = 0.05 g² and m = 0.05 g."""
+    """PyTorch's optimizer, which adds epsilon outside of the root: the same amount of work. The
+    check of the first step computes the change of DQN's form, from v = 0.05 g² and m = 0.05 g."""
 
     def __init__(self, parameters, rate, decay, epsilon):
         super().__init__(parameters, lr=rate, alpha=decay, eps=epsilon, centered=True)
@@ -200,7 +200,7 @@ class Step:
         else:
             change = sum((a - b).abs().double().sum().item()
                          for a, b in zip(before, self.parameters))
-        # Ours counts the padding between parameters, which rounds each up to 16.
+        # Ours includes padding between parameters, up to multiples of 16.
         count = sum(-(-p.numel() // 16) * 16 for p in self.parameters)
         rate = self.optimizer.param_groups[0]["lr"]
         return [loss.item(), (goal - chosen).abs().mean().item(), chosen.mean().item(), norm.item(),
@@ -240,8 +240,8 @@ def measure_us(run, values, seconds):
     return medians
 
 
-# Which variant was the fastest, found in the first round and used in the others of the same run:
-# the compiler alone takes minutes. Forgotten after two hours.
+# Cache of the fastest variant, found in the first round and used in the others of the same run:
+# compiling takes minutes. Expires after two hours.
 CHOICES = pathlib.Path(sys.prefix) / "nn_choices.json"
 CHOICES_SECONDS = 7200
 
@@ -268,7 +268,7 @@ def fastest(kind, name, batch, quick):
             case = kind(name, batch, *variant)
             check = case.run(report=True)
             values = measure_us(case.run, 3 if quick else 5, 0.1 if quick else 0.3)
-        except Exception as error:  # no compiler on this machine: eager it is
+        except Exception as error:  # no compiler on this machine: use eager
             if not variant[0]:
                 raise
             print(f"# torch.compile failed on {name}: {str(error).splitlines()[0]}", flush=True)

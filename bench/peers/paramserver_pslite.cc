@@ -1,13 +1,13 @@
-// ps-lite (github.com/dmlc/ps-lite) at the cases of bench/paramserver_bench.cc: one server that
-// adds, one worker, on this machine: by Unix sockets (its DMLC_LOCAL) and over TCP. No registry has
-// it: build it from its sources,
+// ps-lite (github.com/dmlc/ps-lite) on the cases of bench/paramserver_bench.cc: one server that
+// adds, one worker, on this machine, over Unix sockets (its DMLC_LOCAL) and TCP. No registry has
+// it; build it from source,
 //
 //   protoc --cpp_out=src src/meta.proto
 //   g++ -std=c++14 -O3 -Isrc -Iinclude src/*.cc PATH/paramserver_pslite.cc -o pslite \
 //       -lzmq -lprotobuf -lpthread          (in a checkout; libzmq3-dev, libprotobuf-dev)
 //
-// and name it: bench/run paramserver --peer-binary PATH. 100 MB travel as 100 keys of 1 MB, which
-// is what it is fastest with; the tiny tensors are keys of one request.
+// and name it: bench/run paramserver --peer-binary PATH. 100 MB are sent as 100 keys of 1 MB, its
+// fastest setting; the tiny tensors are keys of one request.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ const Case kCases[] = {{"push-pull-100MB", 100, 250000, 1, false},
                        {"push-pull-100MB-tcp", 100, 250000, 1, true},
                        {"push-pull-1000-tiny-tcp", 1000, 16, 20, true}};
 
-// Adds what is pushed; the values of a key lie in one vector.
+// Adds pushed values; the values of a key are in one vector.
 struct Adder {
   std::unordered_map<ps::Key, std::vector<float>> store;
   void operator()(const ps::KVMeta& meta, const ps::KVPairs<float>& data,
@@ -68,7 +68,7 @@ double Now() {
 void Work(const Case& c, int repeats) {
   ps::KVWorker<float> worker(0, 0);
   const bool large = c.elements > 1000;
-  std::vector<ps::SArray<ps::Key>> keys;  // of each request
+  std::vector<ps::SArray<ps::Key>> keys;  // per request
   std::vector<ps::SArray<float>> gradients, values;
   std::vector<ps::SArray<int>> lens;
   const int requests = large ? c.keys : 1, each = large ? 1 : c.keys;

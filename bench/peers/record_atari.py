@@ -3,10 +3,10 @@
 
     record_atari.py FOLDER
 
-Writes FOLDER/<game>.u8, [FRAMES, 84, 84] u8, for each game: grey, every fourth frame, the brighter
-of the last two (flicker), area-averaged from 210x160, no sticky actions, up to 30 idle steps at an
-episode's start. ale-py holds the ROMs. The same frames every time: all seeds are fixed.
-A file that is there already, of the right size, is left.
+Writes FOLDER/<game>.u8, [FRAMES, 84, 84] u8, for each game: gray, every fourth frame, the
+maximum of the last two (flicker), area-averaged from 210x160, no sticky actions, up to 30 no-ops
+at an episode's start. ale-py provides the ROMs. All seeds are fixed, so the frames are
+reproducible. Existing files of the right size are kept.
 """
 import argparse
 import pathlib
@@ -24,7 +24,7 @@ IDLE_MAX = 30
 
 
 def averaging(source, target):
-    """[target, source] f64: what share each source row has in each target row."""
+    """[target, source] f64: weight of each source row in each target row."""
     edges = np.linspace(0, source, target + 1)
     low = np.maximum(edges[:-1, None], np.arange(source)[None, :])
     high = np.minimum(edges[1:, None], np.arange(1, source + 1)[None, :])
@@ -33,7 +33,7 @@ def averaging(source, target):
 
 
 def record(game, seed):
-    """[FRAMES, SIDE, SIDE] u8 of random play."""
+    """Records [FRAMES, SIDE, SIDE] u8 of random play."""
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", 0.0)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""cpprb and TorchRL, in process, as they are meant to be used: peers of the suite `replay`.
+"""cpprb and TorchRL, in process, in their recommended use: peers of the suite `replay`.
 
     replay_peers.py [--part tree|process] [--quick]
 
 One thread. Frames and items are those of bench/replay_cases.h: a frame's reward follows from its
-number and is spread evenly over [1, 7); an item's priority is its first reward, and updates write
-the same again: what is drawn has the same distribution on both sides, and `play` is its means.
+number and is evenly spread over [1, 7); an item's priority is its first reward, and updates
+write the same values. Samples therefore have the same distribution on both sides, and `play` has
+its means.
 """
 import argparse
 import importlib.metadata
@@ -26,8 +27,8 @@ BATCH = 512
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 COLD_BYTES = 96 << 20
 SIDE, STACK = 84, 4
-EPISODE = 500                # frames; of them the last begins no transition
-ROUND = 60 * (EPISODE - 1)   # transitions of all games: a ring of whole rounds holds each as often
+EPISODE = 500                # frames; the last begins no transition
+ROUND = 60 * (EPISODE - 1)   # transitions of all games: a full ring has each equally often
 FRAMES_PER_GAME = 3000
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert", "ms_pacman", "beam_rider",
          "enduro", "asteroids", "montezuma_revenge")
@@ -51,7 +52,7 @@ def emit(case, metric, unit, values, peer, **checks):
 
 
 class Cold:
-    """Walks 96 MiB: what a learner's other work does to the caches between two batches."""
+    """Reads 96 MiB: evicts caches like a learner's other work between two batches."""
 
     def __init__(self):
         self.lines = np.zeros(COLD_BYTES // 8, np.uint64)[::8]
@@ -61,7 +62,7 @@ class Cold:
 
 
 def time_calls(call, arguments, seconds, cold=None):
-    """Five medians of a call's nanoseconds per item; an argument each, in turn."""
+    """Five medians of a call's nanoseconds per item, one argument each, in turn."""
     medians, turn = [], 0
     for _ in range(5):
         taken, begin = [], time.perf_counter()
@@ -90,7 +91,7 @@ def draw_indices(size, batches=64):
 
 
 def tree_with_torchrl(bits, seconds):
-    """Its sum tree alone, and its sampler, which keeps the minimum too."""
+    """cpprb's sum tree alone, and its sampler, which also maintains the minimum."""
     size = 1 << bits
     tree = SumSegmentTreeFp32(size)
     every = np.arange(size)
@@ -120,7 +121,8 @@ def tree_with_torchrl(bits, seconds):
 
 
 def tree_with_cpprb(bits, seconds):
-    """Its trees (sum and minimum) can be reached by its buffer alone: an item is one byte here."""
+    """TorchRL's trees (sum and minimum) are reachable only through its buffer: an item is one byte
+    here."""
     size = 1 << bits
     buffer = cpprb.PrioritizedReplayBuffer(size, {"byte": {"dtype": np.uint8}}, alpha=ALPHA,
                                            eps=EPSILON)
@@ -129,7 +131,7 @@ def tree_with_cpprb(bits, seconds):
         buffer.add(byte=np.zeros(len(index), np.uint8), priorities=priority_of(index))
     drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"].copy()   # views of one vector
                             for _ in range(200)])
-    # Its sums are f32: of 16 M items it draws 0.85 % off what the priorities say (4.441 and 4.479).
+    # Its sums are f32: with 16 M items its samples deviate by 0.85 % (4.441 and 4.479).
     time_both("tree-draw-weighted", bits, lambda _: buffer.sample(BATCH, BETA), [None], CPPRB,
               seconds, play=[float(priority_of(drawn).mean())],
               play_tolerance=0.01 if bits < 24 else 0.02)
@@ -139,7 +141,7 @@ def tree_with_cpprb(bits, seconds):
 
 
 def batches_per_second(step, seconds):
-    """Five values of steps a second."""
+    """Five values of steps per second."""
     values = []
     step()
     for _ in range(5):
@@ -207,7 +209,7 @@ def load_frames():
 
 
 def stacks_of(frames, first):
-    """[EPISODE, SIDE, SIDE, STACK]: what a frame-stacking wrapper hands out in one episode."""
+    """[EPISODE, SIDE, SIDE, STACK]: output of a frame-stacking wrapper for one episode."""
     padded = np.concatenate([np.zeros((STACK - 1, SIDE, SIDE), np.uint8),
                              frames[first:first + EPISODE]])
     return np.ascontiguousarray(np.stack(
@@ -273,7 +275,7 @@ def run_process(quick):
     frames = load_frames()
     size = (1 if quick else 4) * ROUND
     # The documented option for duplicated frames, and the one that stores each frame once. Neither
-    # goes with n-step returns: one step here, three with ours. It has no threads of its own. Each
+    # goes with n-step returns: one step here, three with ours. It starts no threads. Each
     # frame once: a million transitions, as a replay of Atari has; duplicated they would take 28 GB.
     ours = [f"{codec}{threads}" for codec in ("raw", "lz4") for threads in ("", "-2-threads")]
     atari_with_cpprb([f"process-atari-n1-{case}" for case in ours], size, seconds, frames,

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""dm-reverb as a service: a peer of the suite `replay`, in an environment of its own.
+"""dm-reverb as a service: a peer of the suite `replay`, in its own Python environment.
 
     replay_reverb.py [--case service-4f|service-atari] [--quick]
 
 A server in one process, a client in another, on the same two cores, over TCP: its tables have no
-other transport between processes. Three steps an item; a table's signature, so that its
-TrajectoryDataset, the fastest way out of it, may be used; batches of 512 are decoded into arrays,
-and each is answered by 512 new priorities. Items are those of bench/replay_cases.h.
+other transport between processes. Three steps per item; a table signature, so that its
+TrajectoryDataset, the fastest interface, can be used; batches of 512 are decoded into arrays,
+and each is followed by 512 new priorities. Items are those of bench/replay_cases.h.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert", "ms_pacman",
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "build/peers/frames"
 TABLE = "experience"
 ROUND = 60 * (EPISODE - STACK - STEPS + 1)   # items of all games
-FLUSH_EVERY = 50             # items in flight, as a message of ours holds
+FLUSH_EVERY = 50             # items in flight, as in one of our messages
 VERSION = importlib.metadata.version("dm-reverb")
 
 
@@ -56,7 +56,7 @@ def signature(case):
 
 
 def serve(case, size):
-    """Until standard input ends."""
+    """Serves until standard input ends."""
     server = reverb.Server([reverb.Table(
         TABLE, sampler=reverb.selectors.Prioritized(0.6), remover=reverb.selectors.Fifo(),
         max_size=size, rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature(case))])
@@ -65,7 +65,7 @@ def serve(case, size):
 
 
 class Feeder:
-    """Plays episodes into a writer; goes on where it stopped."""
+    """Writes episodes to a writer; continues where it stopped."""
 
     def __init__(self, client, case, frames):
         stack = stack_of(case)
@@ -103,7 +103,7 @@ def load_frames(case):
 
 
 def emit(case, metric, values, **checks):
-    """One line for each of our transports."""
+    """Prints one line for each of our transports."""
     for transport in ("ipc", "tcp"):
         print(json.dumps({"case": f"{case}-{transport}", "metric": metric, "unit": "1/s",
                           "values": values, "peer": "dm-reverb", "peer_version": VERSION,

@@ -4,7 +4,7 @@
     sb3_peers.py learn --seed 1001      CartPole-v1 with RL Zoo's settings, 100 greedy episodes
     sb3_peers.py e2e [--quick]          MinAtar Breakout, one update of 32 per agent step
     sb3_peers.py reach --seed 3301 --target 9.2 --steps 1000000
-                                        the same, until it plays so well
+                                        the same, until it reaches the target
 """
 import argparse
 import json
@@ -50,7 +50,7 @@ def learn(seed):
 
 
 class Breakout(gymnasium.Env):
-    """MinAtar's Breakout for Gymnasium: channels first, so that conv2d takes it as it is."""
+    """MinAtar's Breakout for Gymnasium, channels first as conv2d needs it."""
     observation_space = gymnasium.spaces.Box(0, 1, (4, 10, 10), numpy.float32)
 
     def __init__(self, minimal=False):
@@ -87,7 +87,7 @@ class MinAtarNet(BaseFeaturesExtractor):
 
 
 class Clock:
-    """Called by learn() at each collected step; notes when the first update may begin."""
+    """Callback of learn() at each collected step; records when the first update may begin."""
 
     def __init__(self, warmup):
         self.warmup, self.begin = warmup, None
@@ -116,8 +116,8 @@ def end_to_end(steps, threads, environments):
 
 
 class Judge:
-    """Called by learn(): every EVERY steps the mean return of EPISODES episodes with ε = 0.1, while
-    the clock stands still; learning ends once it is `target`."""
+    """Callback of learn(): every EVERY steps the mean return of EPISODES episodes with ε = 0.1,
+    while the clock is stopped; learning ends once it reaches `target`."""
     EVERY, EPISODES, EPSILON = 20_000, 100, 0.1
 
     def __init__(self, target, seed):
@@ -151,8 +151,8 @@ class Judge:
 
 
 def reach(seed, target, steps, threads, environments):
-    """The optimizer, the network, the replay and the exploration of Young and Tian 2019, with the
-    returns of three steps that Troop's config has; curve: [steps, seconds, mean return]."""
+    """The optimizer, network, replay and exploration of Young and Tian 2019, with the three-step
+    returns of Troop's config; curve: [steps, seconds, mean return]."""
     torch.set_num_threads(threads)
     many = DummyVecEnv([lambda: Breakout(minimal=True)] * environments)
     model = DQN("CnnPolicy", many, seed=seed, device="cpu", learning_rate=2.5e-4,

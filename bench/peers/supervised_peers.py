@@ -1,6 +1,6 @@
-"""transformers on PyTorch, and PyTorch's own LSTM, on the cases of supervised_bench: the same
-weights, tokens and steps, one thread, padded batches with an attention mask as their users have
-them (the LSTM's are packed).
+"""transformers on PyTorch, and PyTorch's LSTM, on the cases of supervised_bench: the same weights,
+tokens and steps, one thread, padded batches with an attention mask as is usual (the LSTM's are
+packed).
 
     supervised_peers.py [--quick] [--case NAME]
 

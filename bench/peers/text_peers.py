@@ -3,10 +3,10 @@
 
     text_peers.py [--quick]
 
-The same reviews and vocabularies, in the libraries' own batched calls, on one thread. SentencePiece
-gets texts that are prepared already (white space, accents, lower case): ours prepares them within
-its time. `check` is the number of reviews, and of their tokens: the libraries' versions differ from
-the reference in a few reviews, in which ids they choose and hardly in how many.
+The same reviews and vocabularies, in the libraries' batched calls, on one thread. SentencePiece
+gets preprocessed texts (white space, accents, lower case); ours includes preprocessing in its
+time. `check` is the number of reviews, and of their tokens: the libraries' versions differ from
+the reference in a few reviews, in the ids and rarely in their number.
 """
 import json
 import os
@@ -39,7 +39,7 @@ def read_texts(step):
 
 
 def prepare(text):
-    """As ALBERT's tokenizer does before SentencePiece."""
+    """ALBERT's preprocessing for SentencePiece."""
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     text = unicodedata.normalize("NFKD", text)
     return "".join(char for char in text if not unicodedata.combining(char)).lower()
@@ -51,8 +51,8 @@ def measure(case, peer, version, encode, texts, repeats):
         begin = time.perf_counter()
         lengths = encode(texts)
         values.append(time.perf_counter() - begin)
-    # Some reviews have a tie, a number with commas (which ALBERT cuts once more), or a rare
-    # character, that the library takes otherwise.
+    # The library differs in some reviews with a tie, a number with commas (which ALBERT splits
+    # again), or a rare character.
     print(json.dumps({"case": case, "metric": "time", "unit": "s", "values": values, "peer": peer,
                       "peer_version": version, "check": [len(texts), sum(lengths)],
                       "check_tolerance": 5e-4}), flush=True)

@@ -1,13 +1,13 @@
 /* Two water tanks: a pump fills the first, which drains into the second, which drains away. Keep
- * the second one's level at a target by turning the pump up and down. In C an environment is a
- * table of functions (troop_env.h says what each must do). */
+ * the level of the second tank at a target by controlling the pump. In C an environment is a table
+ * of functions; troop_env.h specifies each of them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <troop_env.h>
 
-/* What one environment remembers; the host sees a TroopEnv and never looks inside. */
+/* State of one environment; the host only has a pointer to TroopEnv, an opaque type. */
 typedef struct Tanks {
   float pump_max; /* option "pump_max": fill rate at full power */
   float level[2]; /* 1: full */
@@ -21,10 +21,10 @@ static int32_t Fail(char* error, size_t error_size, const char* what, const char
   return -1;
 }
 
-/* Each option is known and in range, or it is an error: a mistyped one must not go unheard. */
+/* An unknown or invalid option is an error, so that a mistyped one is not ignored. */
 static int32_t ReadOption(Tanks* tanks, const TroopEnvOption* option, char* error, size_t size) {
   if (strcmp(option->name, "pump_max") != 0) {
-    return Fail(error, size, "no option is called %s; known: pump_max", option->name);
+    return Fail(error, size, "unknown option %s; known: pump_max", option->name);
   }
   if (option->type != TROOP_ENV_NUMBER || option->value.number < 0.01 || option->value.number > 1) {
     return Fail(error, size, "option %s: give a number in [0.01, 1]", option->name);
@@ -38,9 +38,9 @@ static void Destroy(TroopEnv* env) { free(env); }
 static TroopEnv* Create(const char* id, const TroopEnvOption* options, size_t option_count,
                         char* error, size_t error_size) {
   Tanks* tanks = calloc(1, sizeof *tanks);
-  (void)id; /* there is one alone */
+  (void)id; /* the library has only one id */
   if (tanks == NULL) {
-    Fail(error, error_size, "no memory for %s", "two tanks");
+    Fail(error, error_size, "out of memory for %s", "two tanks");
     return NULL;
   }
   tanks->pump_max = 0.1f;
@@ -73,8 +73,8 @@ static void Observe(const Tanks* tanks, void* observation) {
   values[2] = tanks->target;
 }
 
-/* A number in [low, high) out of the seed, which it moves on: SplitMix64. Not rand(), which is one
- * for all environments of the process. */
+/* Returns a value in [low, high) and advances the seed: SplitMix64. Not rand(), whose state all
+ * environments of the process share. */
 static float Uniform(uint64_t* seed, float low, float high) {
   uint64_t z = (*seed += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -96,13 +96,13 @@ static int32_t Step(TroopEnv* env, const void* action, void* observation, float*
                     int32_t* terminated, int32_t* truncated) {
   Tanks* tanks = (Tanks*)env;
   const float power = *(const float*)action;
-  /* Torricelli: water leaves with the square root of its height. */
+  /* Torricelli's law: outflow is proportional to the square root of the level. */
   const float first = 0.08f * sqrtf(tanks->level[0]), second = 0.08f * sqrtf(tanks->level[1]);
-  (void)truncated; /* max_episode_steps is the host's */
+  (void)truncated; /* the host applies max_episode_steps */
   tanks->level[0] = fmaxf(0, tanks->level[0] + tanks->pump_max * power - first);
   tanks->level[1] = fmaxf(0, tanks->level[1] + first - second);
   *reward = -fabsf(tanks->level[1] - tanks->target);
-  if (tanks->level[0] > 1 || tanks->level[1] > 1) { /* a wet floor */
+  if (tanks->level[0] > 1 || tanks->level[1] > 1) { /* a tank overflows */
     *reward = -20;
     *terminated = 1;
   }

@@ -1,5 +1,5 @@
-// A shop decides each week how much to order. What it orders arrives a week later, demand is
-// random, what is not in stock is not sold, and what lies in stock costs money.
+// A shop decides each week how much to order. An order arrives a week later, demand is random,
+// unmet demand is lost, and stock costs money.
 #include <troop/environment.hpp>
 using namespace troop::plugin;  // Options, Random, Span, Spec, StepResult
 
@@ -12,7 +12,7 @@ class Inventory {
   }
   Spec spec() const { return Spec().Observe({2}).Scale(0.1).Discrete(11).Limit(52); }
   void Reset(std::uint64_t seed, Span<float> observation) {
-    random_ = Random(seed);  // all chance comes from the seed
+    random_ = Random(seed);  // all randomness comes from the seed
     stock_ = 10, coming_ = 0;
     Observe(observation);
   }
@@ -21,7 +21,7 @@ class Inventory {
     const std::int64_t sold = std::min(stock_, random_.Below(demand_max_ + 1));
     stock_ -= sold;
     Observe(observation);
-    return {float(profit_ * double(sold) - 0.5 * double(stock_))};  // a year never ends in failure
+    return {float(profit_ * double(sold) - 0.5 * double(stock_))};  // never terminates
   }
 
  private:

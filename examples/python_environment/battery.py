@@ -1,5 +1,5 @@
-"""A store of energy: each hour it buys, waits or sells, and the price follows the time of day and
-chance. In Python an environment is what Gymnasium says it is."""
+"""A battery that buys, waits or sells each hour, while the price depends on the time of day and
+chance. In Python an environment has Gymnasium's interface."""
 import gymnasium
 import numpy as np
 
@@ -18,7 +18,7 @@ class Battery(gymnasium.Env):
         self.hour = self.end = 0
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)  # makes self.np_random: all chance comes from it
+        super().reset(seed=seed)  # sets self.np_random, the source of all randomness
         self.charge, self.hour = self.capacity / 2, int(self.np_random.integers(24))
         self.end = self.hour + self.hours
         self._draw_price()
@@ -28,11 +28,11 @@ class Battery(gymnasium.Env):
         before = self.charge
         self.charge = float(np.clip(self.charge + (1, 0, -1)[action], 0, self.capacity))
         bought = self.charge - before
-        # A tenth is lost on the way in.
+        # Charging loses a tenth.
         reward = -self.price * (bought / 0.9 if bought > 0 else bought)
         self.hour += 1
         self._draw_price()
-        # A week's end is a clock, not an end of the task: truncated, not terminated.
+        # The end of the week is a time limit: truncated, not terminated.
         return self._observation(), reward, False, self.hour >= self.end, {}
 
     def _draw_price(self):
@@ -46,5 +46,5 @@ class Battery(gymnasium.Env):
 
 
 def make_env(**options):
-    """What env.id names; the options are those of [env.options]."""
+    """Creates the environment; env.id names this function, options come from [env.options]."""
     return Battery(**options)

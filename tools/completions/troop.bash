@@ -1,12 +1,12 @@
-# bash completion for troop. The config keys come from the program, so that they are never stale.
+# bash completion for troop. The config keys come from the program, so that they are always current.
 
-# Paths: readline quotes them and marks folders, which it must not do to keys.
+# Paths: readline quotes them and marks folders; keys must not be changed that way.
 _troop_paths() {
   compopt -o filenames 2> /dev/null
   mapfile -t COMPREPLY < <("$@")
 }
 
-# Overrides. A key of a list (layers[].units) can't be overridden.
+# Overrides. A key of a list (layers[].units) cannot be overridden.
 _troop_keys() {
   compopt -o nospace 2> /dev/null
   mapfile -t COMPREPLY < <(
@@ -29,7 +29,7 @@ _troop() {
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # its value is no argument
+        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == check ]] && command=check-sync ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;

@@ -1,4 +1,4 @@
-# fish completion for troop. The config keys come from the program, so that they are never stale.
+# fish completion for troop. The config keys come from the program, so that they are always current.
 set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
@@ -34,7 +34,7 @@ complete -c troop -n '__fish_seen_subcommand_from env' -l language -xa 'c c++ py
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -d 'Shared library'
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Take seconds'
 complete -c troop -n '__fish_seen_subcommand_from train plan sweep env env-check' -F
-# A key of a list (layers[].units) can't be overridden.
+# A key of a list (layers[].units) cannot be overridden.
 complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume imdb-parallel' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Print what would start'
