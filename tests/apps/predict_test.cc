@@ -520,7 +520,7 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
                       }),
               HasSubstr("has 49 pieces, but the model has 47: it belongs to another model"));
   EXPECT_THAT(changed("bert", [](const Folder& f) { f.Set("vocab.txt", "a\nb\n"); }),
-              HasSubstr("there is no line [PAD]"));
+              HasSubstr("it has no line [PAD]"));
   EXPECT_THAT(changed("bert",
                       [](const Folder& f) {
                         const std::string all = ReadText(f.path() + "/model.safetensors");

@@ -236,7 +236,7 @@ TEST_F(PreflightTest, EachLegalExtremeOfEachNumberStartsOrIsRefusedWithItsReason
     EXPECT_GT(found.message().size(), 20u) << word;
   }
   for (const auto& [word, why] :
-       {std::pair("replay.ratio_error=1e6", "a slack of more items than the run has steps"),
+       {std::pair("replay.ratio_error=1e6", "an error buffer of more items than the run has steps"),
         std::pair("fleet.actors=100000", "memory: 100004 roles are processes of at least")}) {
     const auto config = ParseConfig("", "run.toml", std::vector<std::string>{word});
     EXPECT_THAT((config.ok() ? Check(*config) : config.status()).message(), HasSubstr(why));

@@ -45,8 +45,8 @@ TEST(SameEnvironmentTest, OtherCodeIsRefusedAndBothAreNamed) {
   there.code = "a plug-in of 10 bytes, checksum 00000002";
   const Status other = CheckSameEnv(here, there, "other");
   EXPECT_EQ(other.code(), Code::kInvalidArgument);  // exit code 2: it is not started again
-  EXPECT_THAT(other.message(), HasSubstr("on other: the environment Mine-v0 is made of " +
-                                         here.code + " here, that of the run of " + there.code));
+  EXPECT_THAT(other.message(), HasSubstr("on other: environment Mine-v0 is " + here.code +
+                                         " here, but " + there.code + " in the run"));
 }
 
 TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {

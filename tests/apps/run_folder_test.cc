@@ -209,7 +209,7 @@ TEST_F(RunFolderTest, AnotherMeshHasItsOwnLearners) {
   }
   EXPECT_EQ(read({"learner.batch_size=8"})->fleet.learners, 4);
   EXPECT_THAT(read({"mesh.dp=1", "fleet.learners=4"}).status().message(),
-              ::testing::HasSubstr("leave that one out"));
+              ::testing::HasSubstr("omit fleet.learners"));
 }
 
 }  // namespace

@@ -84,11 +84,11 @@ TEST(SlurmCommandTest, BadKeysAreRefusedWithWhatToDo) {
     const char* says;
   } cases[] = {
       {"slurm.time_limit=soon", "HH:MM:SS"},
-      {"slurm.partition=\"a b\"", "no word that sbatch takes"},
-      {"slurm.memory=\"1G\\n#SBATCH\"", "no word that sbatch takes"},
+      {"slurm.partition=\"a b\"", "not a valid value for sbatch"},
+      {"slurm.memory=\"1G\\n#SBATCH\"", "not a valid value for sbatch"},
       {"slurm.options=[\"qos=high\"]", "begin it with"},
-      {"slurm.options=[\"--a\\nrm\"]", "one a string"},
-      {"slurm.learner_node=1", "they begin at 0"},
+      {"slurm.options=[\"--a\\nrm\"]", "one option per string"},
+      {"slurm.learner_node=1", "nodes are counted from 0"},
       {"slurm.nodes=0", "[1, 10000]"},
   };
   for (const auto& c : cases) {

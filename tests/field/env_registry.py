@@ -39,7 +39,7 @@ KNOWN = (
     ("", "is only supported on", "it needs an old release of mujoco"),
     ("GymV2", "", "a wrapper for other environments"),
     ("", "its action space is Tuple", "it is of several agents"),
-    ("tabular/CliffWalking", "has no real numbers", "its actions are whole numbers in a Box"),
+    ("tabular/CliffWalking", "is not of floats", "its actions are whole numbers in a Box"),
     ("MiniGrid-WFC", "FileNotFoundError", "minigrid's wheel lacks its patterns"),
     ("BipedalWalker", "FAIL  reset", "its Box2D world outlives reset: other contacts"),
     ("LunarLander", "FAIL  memory", "1.6 KB of its Box2D world leak in each episode"),

@@ -337,10 +337,10 @@ class Interfaces(bed.Bed):
             http = f"fleet.metrics={address.removeprefix('tcp://')}"
             self.play("--overwrite", f"fleet.listen={address}", http, "learner.total_steps=200")
         for address, has in (
-            ("tcp://::1:0", "stands in brackets"),
-            ("tcp://localhost:localhost", "is no port"),
+            ("tcp://::1:0", "requires brackets"),
+            ("tcp://localhost:localhost", "is not a port"),
             ("tcp://127.0.0.1", "host:port"),
-            ("tcp://*:7701", "no address that other machines could be told"),
+            ("tcp://*:7701", "not an address that other machines can reach"),
             ("tcp://nosuchhost.invalid:7701", "nosuchhost.invalid"),
         ):
             self.play("--overwrite", f"fleet.listen={address}", "--insecure", code=2, has=has)
@@ -380,7 +380,7 @@ class Interfaces(bed.Bed):
             results.add(re.search(r"cross entropy [0-9.]+", output).group())
         self.assertEqual(len(results), 1, results)
         for change, has in (
-            (lambda s: s + "fine film,neutral\n", 'line 62: the sentiment "neutral"'),
+            (lambda s: s + "fine film,neutral\n", 'line 62: sentiment "neutral"'),
             (lambda s: s.replace("sentiment", "label"), "the columns review and sentiment"),
         ):
             (self.folder / "reviews.csv").write_text(change(text))

@@ -405,11 +405,11 @@ class ManifestsTest(unittest.TestCase):
     def test_what_a_cluster_can_not_be_asked_for_is_refused(self):
         for override, says in [
                 ("kubernetes.actors_per_pod=4", "does not divide"),
-                ("kubernetes.actor_memory=1G", "no quantity"),
-                ("kubernetes.namespace=Mine", "no name for a namespace"),
-                ("kubernetes.image=a b", "no name of an image"),
-                ("kubernetes.storage_class=a_b", "no name of Kubernetes"),
-                ("fleet.listen=tcp://10.0.0.1:7701", "leave it out"),
+                ("kubernetes.actor_memory=1G", "not a quantity"),
+                ("kubernetes.namespace=Mine", "not a valid namespace"),
+                ("kubernetes.image=a b", "not a valid image name"),
+                ("kubernetes.storage_class=a_b", "not a valid Kubernetes name"),
+                ("fleet.listen=tcp://10.0.0.1:7701", "omit it"),
                 ("fleet.elsewhere=['actr']", "no role that joins"),
                 ("name=" + 50 * "x", "name of a Service")]:
             config, overrides = CASES["actors"][:2]

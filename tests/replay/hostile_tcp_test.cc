@@ -142,7 +142,7 @@ TEST_F(HostileTcpTest, InsertsOfAnOlderIncarnationAreTurnedAwayAndTheirSenderNam
   const Actor again = Enter(3, 1);
   EXPECT_TRUE(again.session.empty());
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("turned away: actor 9 (incarnation 1) was replaced"));
+  EXPECT_THAT(log, HasSubstr("rejected: actor 9 (incarnation 1) was replaced"));
   EXPECT_EQ(Metric("replay/items"), 0);
   successor.peer->Send(successor.Call(Insert(1), 1));
   EXPECT_TRUE(RunUntil([&] { return successor.Answers(MessageType::kInsertReply) == 1; }));

@@ -118,8 +118,8 @@ TEST_F(ElsewhereTest, AnActorWithOtherSourceOfItsEnvironmentIsRefusedWithBothNam
   };
   const auto wrong = join("127.0.0.3", folder_with("other-source", right + "# another\n"));
   EXPECT_NE(wrong->Wait(), 0) << wrong->output();
-  for (const char* const part : {"faulty_env:Counter is made of 1 Python file of ",
-                                 " here, that of the run of 1 Python file of "}) {
+  for (const char* const part :
+       {"faulty_env:Counter is 1 Python file of ", " here, but 1 Python file of "}) {
     EXPECT_NE(wrong->output().find(part), std::string::npos) << wrong->output();
   }
   const auto same = join("127.0.0.4", folder_with("same-source", right));

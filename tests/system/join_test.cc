@@ -73,8 +73,8 @@ TEST_F(JoinTest, ABadKeyEndsWithOneLineOnBothSides) {
     std::string key, says, launcher_says;
   };
   const Case cases[] = {
-      {"", "without a key", "it has no key"},
-      {strangers + "/actor.key", "not among those that are allowed", "/keys/allowed"},
+      {"", "requires a key", "has no key"},
+      {strangers + "/actor.key", "does not allow our public key", "/keys/allowed"},
       {strangers + "/evaluator.key", "is a key of the role evaluator", ""},
       {readable, "chmod 600", ""},
       {folder() + "/missing.key", "no such file", ""},
@@ -101,7 +101,7 @@ TEST_F(JoinTest, AnActorsKeyThatCallsItselfALearnersIsTurnedAwayByName) {
   ASSERT_EQ(chmod(forged.c_str(), 0600), 0);
   const auto role = Start({"role", "learner", "--coordinator", Address(), "--key", forged});
   EXPECT_EQ(role->Wait(), 2) << role->output();
-  EXPECT_NE(role->output().find("a key of the role actor does not ask for another role"),
+  EXPECT_NE(role->output().find("a key of the role actor can't register another role"),
             std::string::npos)
       << role->output();
   Stop(troop.get());

@@ -117,7 +117,8 @@ TEST_F(ReplaySystemTest, AReplayByItselfSaysWhatIsWrongWithItsConfig) {
   std::ofstream(config) << "[[replay.tables]]\nname = \"main\"\nobservation = \"f33[2]\"\n";
   Troop replay({"replay", config}, folder());
   EXPECT_EQ(replay.Wait(), 2);
-  EXPECT_NE(replay.output().find("\"f33[2]\" is no tensor"), std::string::npos) << replay.output();
+  EXPECT_NE(replay.output().find("\"f33[2]\" is not a tensor type"), std::string::npos)
+      << replay.output();
 }
 
 TEST_F(ReplaySystemTest, AReplayByItselfRefusesToBeLargerThanTheMachine) {
