@@ -19,7 +19,7 @@
                        probabilities of each model
       masked           texts with [MASK]: the best tokens of each, with probabilities
       hidden           losses and norms of UPDATES masked-LM updates on the batches of hidden.json,
-                       which SupervisedTest.FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch writes:
+                       which SupervisedTest.FiftyUpdatesOfMaskedLmMatchPyTorch writes:
                        packed ids [T], starts [B + 1], positions of labels in ids
 """
 

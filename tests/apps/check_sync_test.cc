@@ -20,7 +20,7 @@ constexpr std::size_t kStride = 23;
 
 class CheckSyncTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(CheckSyncTest, EachSettingIsWhatPlainLoopsSay) {
+TEST_P(CheckSyncTest, EachSettingMatchesReference) {
   const auto verdicts = CheckSyncMode(GetParam(), 1, kStride);
   ASSERT_TRUE(verdicts.ok()) << verdicts.status().ToString();
   EXPECT_GE(verdicts->size(), 10u);
@@ -47,7 +47,7 @@ SyncCase Asynchronous() {
   return {};
 }
 
-TEST(SyncOracleTest, TheSameSeedGivesTheSameBytesAndAnotherOneAnotherOrder) {
+TEST(SyncOracleTest, SameSeedGivesSameBytesAndOtherSeedOtherOrder) {
   SyncCase c = Asynchronous();
   const SyncProblem problem(c.seed);
   const auto first = RunSync(c, problem), second = RunSync(c, problem);
@@ -66,7 +66,7 @@ TEST(SyncOracleTest, TheSameSeedGivesTheSameBytesAndAnotherOneAnotherOrder) {
 }
 
 // What would pass everything is no oracle.
-TEST(SyncOracleTest, AWrongElementALostPushOrAnotherOrderIsSeen) {
+TEST(SyncOracleTest, DetectsWrongElementLostPushOrReordering) {
   const SyncCase c = Asynchronous();
   const SyncProblem problem(c.seed);
   const auto trace = RunSync(c, problem);
@@ -96,7 +96,7 @@ TEST(SyncOracleTest, AWrongElementALostPushOrAnotherOrderIsSeen) {
   }));
 }
 
-TEST(SyncOracleTest, ALastBitThatOneDeviceHasNotIsSeen) {
+TEST(SyncOracleTest, DetectsLastBitDifferenceOnOneDevice) {
   const SyncCase c = SyncCasesOf("bsp", 1).front();
   ASSERT_EQ(c.sync.learners, 1);
   const SyncProblem problem(c.seed);
@@ -109,7 +109,7 @@ TEST(SyncOracleTest, ALastBitThatOneDeviceHasNotIsSeen) {
   EXPECT_FALSE(verdict.ok());
 }
 
-TEST(SyncOracleTest, AnotherPayloadThanTheCodecsIsSeen) {
+TEST(SyncOracleTest, DetectsPayloadThatDiffersFromCodec) {
   for (const SyncCase& c : SyncCasesOf("async", 1)) {
     if (c.sync.learners != 3 || c.sockets || c.shards != 1) continue;
     const SyncProblem problem(c.seed);
@@ -127,7 +127,7 @@ TEST(SyncOracleTest, AnotherPayloadThanTheCodecsIsSeen) {
   }
 }
 
-TEST(SyncOracleTest, AnUnknownModeIsNamedWithThoseThatExist) {
+TEST(SyncOracleTest, RejectsUnknownModeListingValidOnes) {
   const auto verdicts = CheckSyncMode("hope", 1);
   EXPECT_EQ(verdicts.status().code(), Code::kNotFound);
   EXPECT_NE(verdicts.status().message().find("k_of_n+cancel"), std::string::npos);

@@ -28,7 +28,7 @@ class CommandHintTest : public testing::Test {
   bool overwrite_ = false;
 };
 
-TEST_F(CommandHintTest, AMistypedCommandNamesTheNearest) {
+TEST_F(CommandHintTest, SuggestsNearestCommand) {
   EXPECT_EQ(Explain({"trian", "c.toml"}), "there is no command trian; the nearest is troop train");
   EXPECT_EQ(Explain({"env", "lst"}), "there is no command lst; the nearest is troop env list");
   EXPECT_EQ(Explain({"evaluate", "runs/a"}),
@@ -37,7 +37,7 @@ TEST_F(CommandHintTest, AMistypedCommandNamesTheNearest) {
   EXPECT_EQ(Explain({"hiden"}), "there is no command hiden; troop --help lists them");
 }
 
-TEST_F(CommandHintTest, AKeyThatIsGivenAsAFlagIsShownAsAKey) {
+TEST_F(CommandHintTest, SuggestsKeySyntaxForKeyGivenAsFlag) {
   const std::string set = " is no flag of train; keys of the config are set without dashes: ";
   EXPECT_EQ(Explain({"train", "c.toml", "--seed", "3"}), "--seed" + set + "seed=3");
   EXPECT_EQ(Explain({"train", "c.toml", "--seed=3"}), "--seed" + set + "seed=3");
@@ -47,14 +47,14 @@ TEST_F(CommandHintTest, AKeyThatIsGivenAsAFlagIsShownAsAKey) {
             "--lr" + set + "optimizer.learning_rate=1e-3");
 }
 
-TEST_F(CommandHintTest, AMistypedFlagNamesTheNearest) {
+TEST_F(CommandHintTest, SuggestsNearestFlag) {
   EXPECT_EQ(Explain({"train", "c.toml", "--overwite"}),
             "--overwite is no flag of train; the nearest is --overwrite");
   EXPECT_EQ(Explain({"train", "c.toml", "--xyzzy"}),
             "--xyzzy is no flag of train; troop train --help lists them");
 }
 
-TEST_F(CommandHintTest, WhatIsElseWrongIsSaidWithTheCommandsHelp) {
+TEST_F(CommandHintTest, PointsToHelpForOtherErrors) {
   EXPECT_EQ(Explain({"train"}), "config is required; see troop train --help");
   EXPECT_EQ(Explain({}), "config is required; see troop --help");
 }

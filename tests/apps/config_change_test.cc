@@ -6,7 +6,7 @@
 namespace troop {
 namespace {
 
-TEST(ConfigChangeTest, EachKeyIsNamedWithBothValues) {
+TEST(ConfigChangeTest, NamesChangedKeysWithBothValues) {
   Config before, now;
   EXPECT_THAT(ConfigChanges(ToToml(before), now), testing::IsEmpty());
   now.seed = 9;
@@ -15,7 +15,7 @@ TEST(ConfigChangeTest, EachKeyIsNamedWithBothValues) {
               testing::ElementsAre("learner.gamma = 0.5 (it was 0.99)", "seed = 9 (it was 1)"));
 }
 
-TEST(ConfigChangeTest, WhatARunMayChangeByItselfIsNoChange) {
+TEST(ConfigChangeTest, IgnoresKeysThatRunSetsItself) {
   Config before, now;
   now.name = "moved";
   now.log.dir = "elsewhere";

@@ -53,7 +53,7 @@ class CoordinatorFleetTest : public testing::Test {
   CoordinatorWorld world_{Small()};
 };
 
-TEST_F(CoordinatorFleetTest, ActorsComeAndGoAndTheLadderIsDealtAnew) {
+TEST_F(CoordinatorFleetTest, ScalingActorsReassignsExplorationPlaces) {
   std::uint64_t own[5] = {world_.Join(Role::kActor, 0), world_.Join(Role::kActor, 1),
                           world_.Join(Role::kActor, 2)};
   EXPECT_FALSE(world_.Register(Role::kActor, 3).ok());
@@ -82,7 +82,7 @@ TEST_F(CoordinatorFleetTest, ActorsComeAndGoAndTheLadderIsDealtAnew) {
   EXPECT_EQ(Beat(Role::kActor, 0, own[0]).places, 1);
 }
 
-TEST_F(CoordinatorFleetTest, ActorsOfTheRunGetNoIndexOfThoseFromElsewhere) {
+TEST_F(CoordinatorFleetTest, ScaledActorsSkipIndicesOfJoinedOnes) {
   EXPECT_EQ(world_.JoinAsActor(71)->index, 3);
   Scale("actors", 4);
   EXPECT_FALSE(world_.coordinator().Needs(Role::kActor, 3));
@@ -95,7 +95,7 @@ TEST_F(CoordinatorFleetTest, ActorsOfTheRunGetNoIndexOfThoseFromElsewhere) {
   EXPECT_FALSE(reply.stop);
 }
 
-TEST_F(CoordinatorFleetTest, ShardsTakeItemsWhenAllOfThemAreBound) {
+TEST_F(CoordinatorFleetTest, NewReplayShardsServeOnceAllAreBound) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
   const std::uint64_t first = world_.Join(Role::kReplay, 0), second = world_.Join(Role::kReplay, 1);
   Beat(Role::kReplay, 0, first, Shard(10, 10));
@@ -110,7 +110,7 @@ TEST_F(CoordinatorFleetTest, ShardsTakeItemsWhenAllOfThemAreBound) {
   EXPECT_EQ(Beat(Role::kActor, 0, actor).fleet.replay, 3);
 }
 
-TEST_F(CoordinatorFleetTest, AShardLeavesWhenActorsHaveMovedAndItsItemsAreReplaced) {
+TEST_F(CoordinatorFleetTest, ReplayShardLeavesOnceItsItemsAreReplaced) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
   const std::uint64_t stays = world_.Join(Role::kReplay, 0), goes = world_.Join(Role::kReplay, 1);
   Beat(Role::kReplay, 0, stays, Shard(500, 900));
@@ -129,7 +129,7 @@ TEST_F(CoordinatorFleetTest, AShardLeavesWhenActorsHaveMovedAndItsItemsAreReplac
   EXPECT_EQ(Beat(Role::kActor, 0, actor).fleet.replay_leaving, 0);
 }
 
-TEST_F(CoordinatorFleetTest, AShardWhoseItemsAreNotReplacedStays) {
+TEST_F(CoordinatorFleetTest, KeepsReplayShardUntilItsItemsAreReplaced) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
   const std::uint64_t stays = world_.Join(Role::kReplay, 0), goes = world_.Join(Role::kReplay, 1);
   Beat(Role::kReplay, 0, stays, Shard(500, 900));
@@ -142,7 +142,7 @@ TEST_F(CoordinatorFleetTest, AShardWhoseItemsAreNotReplacedStays) {
   EXPECT_TRUE(world_.coordinator().Needs(Role::kReplay, 1));
 }
 
-TEST_F(CoordinatorFleetTest, LearnersHearHowManyTheyAre) {
+TEST_F(CoordinatorFleetTest, HeartbeatReportsLearnerCount) {
   const std::uint64_t first = world_.Join(Role::kLearner, 0);
   EXPECT_EQ(Beat(Role::kLearner, 0, first).fleet.learners, 1);
   Scale("learners", 2);
@@ -157,7 +157,7 @@ TEST_F(CoordinatorFleetTest, LearnersHearHowManyTheyAre) {
   EXPECT_FALSE(Beat(Role::kLearner, 0, first).stop);
 }
 
-TEST_F(CoordinatorFleetTest, WhatCannotBeIsRefusedInALine) {
+TEST_F(CoordinatorFleetTest, RejectsInvalidScaleRequestsInOneLine) {
   const auto refuses = [&](const std::string& role, std::int64_t count, const std::string& why) {
     Scale(role, count);
     EXPECT_NE(Refusal().find(why), std::string::npos) << Refusal();
@@ -174,14 +174,14 @@ TEST_F(CoordinatorFleetTest, WhatCannotBeIsRefusedInALine) {
       << Refusal();
 }
 
-TEST_F(CoordinatorFleetTest, ShardsThatDoNotComeAreGivenUp) {
+TEST_F(CoordinatorFleetTest, GivesUpReplayShardsThatDoNotStart) {
   Scale("replay", 3);
   world_.Advance(Seconds(51));
   EXPECT_NE(Refusal().find("given up, 2 replay shards go on"), std::string::npos) << Refusal();
   EXPECT_FALSE(world_.coordinator().Needs(Role::kReplay, 2));
 }
 
-TEST_F(CoordinatorFleetTest, ManyActorsBeatLessOften) {
+TEST_F(CoordinatorFleetTest, LargeFleetSendsHeartbeatsLessOften) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
   EXPECT_LE(Beat(Role::kActor, 0, actor).beat_every_ms, 250u);
   Scale("actors", 1000);

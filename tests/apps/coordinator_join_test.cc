@@ -32,7 +32,7 @@ Status JoinWith(Coordinator* coordinator, const JoinRequest& request, Role key =
   return AnswerTo(coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)}, key);
 }
 
-TEST(CoordinatorJoinTest, ActorsFromElsewhereGetTheIndicesBehindItsOwn) {
+TEST(CoordinatorJoinTest, AssignsJoinedActorsIndicesAfterOwnActors) {
   CoordinatorWorld world(Budget(1000, 2));
   world.Join(Role::kActor, 0);
   EXPECT_EQ(world.JoinAsActor(10)->index, 2);
@@ -44,7 +44,7 @@ TEST(CoordinatorJoinTest, ActorsFromElsewhereGetTheIndicesBehindItsOwn) {
   EXPECT_FALSE(world.Register(Role::kActor, 2).ok()) << "nobody names such an index itself";
 }
 
-TEST(CoordinatorJoinTest, TheLadderIsThatOfAllWhoPlay) {
+TEST(CoordinatorJoinTest, ExplorationPlacesCoverAllActors) {
   CoordinatorWorld world(Budget(100000, 2));
   const std::uint64_t own = world.Join(Role::kActor, 1);
   const auto place = [&](std::int32_t index, std::uint64_t incarnation) {
@@ -64,7 +64,7 @@ TEST(CoordinatorJoinTest, TheLadderIsThatOfAllWhoPlay) {
   EXPECT_EQ(learner->places, 0);
 }
 
-TEST(CoordinatorJoinTest, OneWhoseConnectionEndedHasLeftAndItsStepsAreGrantedAgain) {
+TEST(CoordinatorJoinTest, LostConnectionRemovesMemberAndRegrantsSteps) {
   CoordinatorWorld world(Budget(1000, 1));
   const std::uint64_t own = world.Join(Role::kActor, 0);
   const auto joined = world.JoinAsActor(10);
@@ -84,7 +84,7 @@ TEST(CoordinatorJoinTest, OneWhoseConnectionEndedHasLeftAndItsStepsAreGrantedAga
   EXPECT_EQ(late.status().code(), Code::kAborted);
 }
 
-TEST(CoordinatorJoinTest, OneThatIsBackInTimeStays) {
+TEST(CoordinatorJoinTest, KeepsMemberThatReconnectsInTime) {
   CoordinatorWorld world(Budget(1000, 1));
   const auto joined = world.JoinAsActor(10);
   const Origin origin{.role = Role::kActor, .index = 1, .incarnation = joined->incarnation};
@@ -98,7 +98,7 @@ TEST(CoordinatorJoinTest, OneThatIsBackInTimeStays) {
 
 // A supervisor says when one of these has ended, and starts it again: a connection that ended says
 // nothing of it.
-TEST(CoordinatorJoinTest, OneOfItsOwnMachineIsNotGivenUpForItsConnection) {
+TEST(CoordinatorJoinTest, KeepsLocalMemberWithoutConnection) {
   CoordinatorWorld world(Budget(1000, 1));
   const std::uint64_t own = world.Join(Role::kActor, 0);
   const Origin origin{.role = Role::kActor, .index = 0, .incarnation = own};
@@ -108,7 +108,7 @@ TEST(CoordinatorJoinTest, OneOfItsOwnMachineIsNotGivenUpForItsConnection) {
   EXPECT_EQ(world.coordinator().members().size(), 1u);
 }
 
-TEST(CoordinatorJoinTest, AKeyRegistersItsOwnRoleAlone) {
+TEST(CoordinatorJoinTest, KeyRegistersOnlyItsRole) {
   CoordinatorWorld world(Budget(1000));
   Coordinator* const coordinator = &world.coordinator();
   EXPECT_TRUE(RegisterWith(coordinator, Role::kActor, Role::kActor).ok());
@@ -132,7 +132,7 @@ Config LeftToOthers(const std::vector<std::string>& roles) {
   return config;
 }
 
-TEST(CoordinatorJoinTest, SeatsThatAreLeftToOthersAreFilledInTheirOrder) {
+TEST(CoordinatorJoinTest, FillsExternalSlotsInOrder) {
   CoordinatorWorld world(LeftToOthers({"replay", "learner"}));
   using Names = std::vector<std::string>;
   EXPECT_EQ(world.coordinator().EmptySeats(), Names({"replay-0", "replay-1", "learner-0"}));
@@ -148,7 +148,7 @@ TEST(CoordinatorJoinTest, SeatsThatAreLeftToOthersAreFilledInTheirOrder) {
   EXPECT_EQ(world.JoinAs(Role::kActor, 15)->index, 2) << "actors come uninvited, behind its own";
 }
 
-TEST(CoordinatorJoinTest, ASeatThatIsEmptyAgainIsTakenAndBindsThere) {
+TEST(CoordinatorJoinTest, ReusesEmptySlotAndItsEndpoint) {
   CoordinatorWorld world(LeftToOthers({"replay"}));
   const auto first = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
   (void)world.JoinAs(Role::kReplay, 11, "10.0.0.2");
@@ -170,7 +170,7 @@ TEST(CoordinatorJoinTest, ASeatThatIsEmptyAgainIsTakenAndBindsThere) {
       << "the same machine: where its peers look for it";
 }
 
-TEST(CoordinatorJoinTest, GuestsAreThoseWhoseConnectionStands) {
+TEST(CoordinatorJoinTest, CountsConnectedExternalRoles) {
   CoordinatorWorld world(LeftToOthers({"replay"}));
   world.Join(Role::kActor, 0);
   EXPECT_EQ(world.coordinator().guests(), 0) << "a supervisor sees its own";
@@ -184,7 +184,7 @@ TEST(CoordinatorJoinTest, GuestsAreThoseWhoseConnectionStands) {
   EXPECT_EQ(world.coordinator().guests(), 2);
 }
 
-TEST(CoordinatorJoinTest, ActorsThatAreMissingAreCounted) {
+TEST(CoordinatorJoinTest, CountsMissingActors) {
   Config config = LeftToOthers({"actor"});
   config.fleet.actors_min = 2;
   CoordinatorWorld world(config);
@@ -195,7 +195,7 @@ TEST(CoordinatorJoinTest, ActorsThatAreMissingAreCounted) {
   EXPECT_TRUE(world.coordinator().EmptySeats().empty());
 }
 
-TEST(CoordinatorJoinTest, LearnersOfARunWithKeysShareASecretThatNobodyElseHears) {
+TEST(CoordinatorJoinTest, SharesGroupSecretWithLearnersOnly) {
   Config config = LeftToOthers({"learner"});
   config.fleet.learners = 2;
   EXPECT_EQ(CoordinatorWorld(config).JoinAs(Role::kLearner, 10, "10.0.0.1")->group_secret, "");
@@ -208,7 +208,7 @@ TEST(CoordinatorJoinTest, LearnersOfARunWithKeysShareASecretThatNobodyElseHears)
   EXPECT_NE(another.JoinAs(Role::kLearner, 10, "10.0.0.1")->group_secret, secret);
 }
 
-TEST(CoordinatorJoinTest, WhoMayNotJoinIsToldWhy) {
+TEST(CoordinatorJoinTest, RejectsJoinWithReason) {
   CoordinatorWorld world(Budget(1000));
   Coordinator* const coordinator = &world.coordinator();
   const JoinRequest good{

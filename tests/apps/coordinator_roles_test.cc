@@ -32,7 +32,7 @@ BeatRequest Beat(const char* metric, double value) {
   return beat;
 }
 
-TEST(CoordinatorRolesTest, AllSeatsOfTheConfigAreToldAlsoThoseThatNobodyTook) {
+TEST(CoordinatorRolesTest, ListsAllSlotsIncludingEmptyOnes) {
   CoordinatorWorld world(TwoActors());
   world.Join(Role::kActor, 1);
   const std::vector<RoleView> roles = world.coordinator().roles();
@@ -48,7 +48,7 @@ TEST(CoordinatorRolesTest, AllSeatsOfTheConfigAreToldAlsoThoseThatNobodyTook) {
   EXPECT_EQ(actor.last_error, "");
 }
 
-TEST(CoordinatorRolesTest, SeatsThatOthersMayTakeAreAwaited) {
+TEST(CoordinatorRolesTest, ReportsEmptyExternalSlotsAsAwaited) {
   Config config = TwoActors();
   config.fleet.elsewhere = {"learner"};
   CoordinatorWorld world(config);
@@ -60,7 +60,7 @@ TEST(CoordinatorRolesTest, SeatsThatOthersMayTakeAreAwaited) {
   EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAwaited);
 }
 
-TEST(CoordinatorRolesTest, ARateALagAndARestartAreThoseOfTheRole) {
+TEST(CoordinatorRolesTest, ReportsRateLagAndRestartsPerRole) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t learner = world.Join(Role::kLearner, 0), actor = world.Join(Role::kActor, 0);
   BeatRequest beat = Beat("actor/steps", 0);
@@ -88,7 +88,7 @@ TEST(CoordinatorRolesTest, ARateALagAndARestartAreThoseOfTheRole) {
   EXPECT_EQ(after.last_error, "killed by signal 9; last words: none");
 }
 
-TEST(CoordinatorRolesTest, WhoIsNotHeardIsSilentAndWhoIsGivenUpIsDead) {
+TEST(CoordinatorRolesTest, ReportsSilentAndDeadRoles) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t actor = world.Join(Role::kActor, 0);
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor).ok());
@@ -102,7 +102,7 @@ TEST(CoordinatorRolesTest, WhoIsNotHeardIsSilentAndWhoIsGivenUpIsDead) {
 }
 
 // A replay whose disk was full was "alive", and the bottleneck were the actors.
-TEST(CoordinatorRolesTest, ARoleThatSaysWhyItMakesNoProgressIsBlocked) {
+TEST(CoordinatorRolesTest, ReportsBlockedRoleWithReason) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t replay = world.Join(Role::kReplay, 0);
   BeatRequest beat = Beat("replay/inserts", 0);
@@ -120,7 +120,7 @@ TEST(CoordinatorRolesTest, ARoleThatSaysWhyItMakesNoProgressIsBlocked) {
   EXPECT_TRUE(world.coordinator().View().conditions.empty());
 }
 
-TEST(CoordinatorRolesTest, ARoleThatFailsAgainAndAgainIsRestartingUntilItHasWorkedForAWhile) {
+TEST(CoordinatorRolesTest, ReportsRestartingUntilRoleHasWorkedForWindow) {
   Config config = TwoActors();
   config.fleet.restart_window_s = 20;
   CoordinatorWorld world(config);
@@ -147,7 +147,7 @@ TEST(CoordinatorRolesTest, ARoleThatFailsAgainAndAgainIsRestartingUntilItHasWork
   EXPECT_TRUE(world.coordinator().View().conditions.empty());
 }
 
-TEST(CoordinatorRolesTest, ProgramsGetTheSameAsJson) {
+TEST(CoordinatorRolesTest, JsonMatchesRoleViews) {
   CoordinatorWorld world(TwoActors());
   world.Join(Role::kActor, 0);
   world.coordinator().NoteTrouble(Role::kActor, 0, "it said \"no\"\n");

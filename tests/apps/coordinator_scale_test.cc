@@ -88,7 +88,7 @@ class CoordinatorScaleTest : public testing::Test {
   Time now_{Seconds(10)};
 };
 
-TEST_F(CoordinatorScaleTest, AShardComesAndGoesByTheWordOfAllWhoTakePart) {
+TEST_F(CoordinatorScaleTest, ReshardsOnceAllParticipantsConfirm) {
   Begin(Shards(1));
   Player zero = Join(Role::kParamServer, 0), learner = Join(Role::kLearner, 0);
   Beat(zero);
@@ -132,7 +132,7 @@ TEST_F(CoordinatorScaleTest, AShardComesAndGoesByTheWordOfAllWhoTakePart) {
   EXPECT_EQ(Make(Shards(2)).status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(CoordinatorScaleTest, WhatCannotBeIsRefusedInALine) {
+TEST_F(CoordinatorScaleTest, RejectsInvalidScaleRequestsInOneLine) {
   const auto refuses = [&](std::int64_t count, const std::string& role, std::string_view why) {
     Scale(count, role);
     EXPECT_NE(Refusal().message().find(why), std::string::npos) << Refusal().ToString();

@@ -10,7 +10,7 @@
 namespace troop {
 namespace {
 
-TEST(CoordinatorTest, GrantsTheBudgetAndNoMore) {
+TEST(CoordinatorTest, GrantsExactlyBudget) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
   EXPECT_EQ(world.ActorBeat(0, a, 0, 700).steps_granted, 700);
@@ -23,7 +23,7 @@ TEST(CoordinatorTest, GrantsTheBudgetAndNoMore) {
   EXPECT_EQ(world.coordinator().View().steps, 1000);
 }
 
-TEST(CoordinatorTest, LeasesLostByARestartAreGrantedAgainAndTheSumStaysExact) {
+TEST(CoordinatorTest, RegrantsStepsLostByRestartExactly) {
   CoordinatorWorld world(Budget(1000));
   std::uint64_t a = world.Join(Role::kActor, 0);
   const std::uint64_t b = world.Join(Role::kActor, 1);
@@ -40,7 +40,7 @@ TEST(CoordinatorTest, LeasesLostByARestartAreGrantedAgainAndTheSumStaysExact) {
 }
 
 // Its leases had returned to the pool and were granted to another: the sum ran over the budget.
-TEST(CoordinatorTest, ABeatThatComesAfterItsProcessEndedAddsNoSteps) {
+TEST(CoordinatorTest, IgnoresHeartbeatAfterProcessExit) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
   world.ActorBeat(0, a, 100, 600);
@@ -54,7 +54,7 @@ TEST(CoordinatorTest, ABeatThatComesAfterItsProcessEndedAddsNoSteps) {
 }
 
 // A process that was replaced ended late: its successor was taken for gone.
-TEST(CoordinatorTest, TheEndOfAReplacedProcessIsNotItsSuccessors) {
+TEST(CoordinatorTest, ExitOfReplacedProcessKeepsSuccessor) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t actor = world.Join(Role::kActor, 0);
   world.coordinator().MemberLeft(Role::kActor, 0, kProcess + 1);
@@ -63,7 +63,7 @@ TEST(CoordinatorTest, TheEndOfAReplacedProcessIsNotItsSuccessors) {
   EXPECT_EQ(world.Beat(Role::kActor, 0, actor).status().code(), Code::kAborted);
 }
 
-TEST(CoordinatorTest, KnowsWhetherTheNewestCheckpointIsTheFinalOne) {
+TEST(CoordinatorTest, TracksWhetherNewestCheckpointIsFinal) {
   CoordinatorWorld world(Budget(1000));
   std::uint64_t learner = world.Join(Role::kLearner);
   const BeatRequest last{
@@ -76,7 +76,7 @@ TEST(CoordinatorTest, KnowsWhetherTheNewestCheckpointIsTheFinalOne) {
   EXPECT_FALSE(world.coordinator().View().checkpoint_final);
 }
 
-TEST(CoordinatorTest, AnActorCannotDoMoreThanItWasGranted) {
+TEST(CoordinatorTest, CapsStepsAtGrant) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t a = world.Join(Role::kActor, 0);
   world.ActorBeat(0, a, 0, 100);
@@ -86,13 +86,13 @@ TEST(CoordinatorTest, AnActorCannotDoMoreThanItWasGranted) {
   EXPECT_EQ(world.coordinator().View().steps, 100);
 }
 
-TEST(CoordinatorTest, AGrantAskedForAgainIsTheSameGrant) {
+TEST(CoordinatorTest, RepeatedRequestGetsSameGrant) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t a = world.Join(Role::kActor, 0);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(world.ActorBeat(0, a, 0, 300).steps_granted, 300);
 }
 
-TEST(CoordinatorTest, AResumedRunGrantsTheRest) {
+TEST(CoordinatorTest, ResumedRunGrantsRemainingSteps) {
   CoordinatorWorld world(Budget(1000), 800);
   const std::uint64_t a = world.Join(Role::kActor, 0);
   EXPECT_EQ(world.ActorBeat(0, a, 0, 1000).steps_granted, 200);
@@ -100,7 +100,7 @@ TEST(CoordinatorTest, AResumedRunGrantsTheRest) {
   EXPECT_EQ(world.coordinator().View().steps, 1000);
 }
 
-TEST(CoordinatorTest, IncarnationsOnlyGrowAlsoOverARestart) {
+TEST(CoordinatorTest, IncarnationsIncreaseAcrossRestarts) {
   CoordinatorWorld world(Budget(1000));
   std::uint64_t last = 0;
   for (int restart = 0; restart < 3; ++restart) {
@@ -114,7 +114,7 @@ TEST(CoordinatorTest, IncarnationsOnlyGrowAlsoOverARestart) {
   }
 }
 
-TEST(CoordinatorTest, ADamagedIncarnationFileIsRefused) {
+TEST(CoordinatorTest, RejectsDamagedIncarnationFile) {
   const std::string longer(100, '1');
   for (const std::string text :
        {"", "x", "12 monkeys", "-3", "0", "99999999999999999999999", longer.c_str()}) {
@@ -132,7 +132,7 @@ TEST(CoordinatorTest, ADamagedIncarnationFileIsRefused) {
   EXPECT_EQ(world.Join(Role::kActor), 41u);
 }
 
-TEST(CoordinatorTest, ABeatOfAnOlderIncarnationIsAborted) {
+TEST(CoordinatorTest, AbortsHeartbeatOfOlderIncarnation) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t old = world.Join(Role::kActor, 0);
   const std::uint64_t young = world.Join(Role::kActor, 0);
@@ -143,7 +143,7 @@ TEST(CoordinatorTest, ABeatOfAnOlderIncarnationIsAborted) {
 
 // A stranger that said a larger number than was ever issued kept the true one out for good, and so
 // did one that took the name of a role that registers.
-TEST(CoordinatorTest, AnIncarnationThatWasNeverIssuedFencesNothing) {
+TEST(CoordinatorTest, UnissuedIncarnationFencesNothing) {
   constexpr std::uint64_t kLarge = ~std::uint64_t{0};
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t first = world.Join(Role::kActor);
@@ -159,7 +159,7 @@ TEST(CoordinatorTest, AnIncarnationThatWasNeverIssuedFencesNothing) {
   EXPECT_EQ(reply.issued.at(std::size_t(Role::kActor)), second);
 }
 
-TEST(CoordinatorTest, ABeatThatSaysWhatIsNotItsRolesIsRefused) {
+TEST(CoordinatorTest, RejectsHeartbeatWithContentOfAnotherRole) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t actor = world.Join(Role::kActor), learner = world.Join(Role::kLearner);
   const auto refused = [&](Role role, std::uint64_t incarnation, const BeatRequest& beat) {
@@ -178,7 +178,7 @@ TEST(CoordinatorTest, ABeatThatSaysWhatIsNotItsRolesIsRefused) {
   EXPECT_EQ(world.coordinator().View().updates, 0u);
 }
 
-TEST(CoordinatorTest, RefusesRolesThatTheConfigDoesNotHave) {
+TEST(CoordinatorTest, RejectsRolesOutsideConfig) {
   CoordinatorWorld world(Budget(1000, 2));
   for (const auto& [role, index] : {std::pair{Role::kActor, 2},
                                     {Role::kActor, -2},
@@ -192,14 +192,14 @@ TEST(CoordinatorTest, RefusesRolesThatTheConfigDoesNotHave) {
   EXPECT_TRUE(world.coordinator().View().members.empty());
 }
 
-TEST(CoordinatorTest, RefusesAnotherVersionOfTheProgram) {
+TEST(CoordinatorTest, RejectsOtherProgramVersion) {
   CoordinatorWorld world(Budget(1000));
   const Status status = world.Register(Role::kActor, 0, "99.0").status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_NE(status.message().find("99.0"), std::string::npos) << status.message();
 }
 
-TEST(CoordinatorTest, ARestartedRoleBindsWhereItsPeersLookForIt) {
+TEST(CoordinatorTest, RestartedRoleKeepsItsEndpoint) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t first = world.Join(Role::kReplay);
   ASSERT_TRUE(world.Beat(Role::kReplay, 0, first, {.endpoint = "tcp://127.0.0.1:4711"}).ok());
@@ -208,7 +208,7 @@ TEST(CoordinatorTest, ARestartedRoleBindsWhereItsPeersLookForIt) {
   EXPECT_EQ(world.Register(Role::kReplay)->listen, "tcp://127.0.0.1:4711");
 }
 
-TEST(CoordinatorTest, PhasesOnlyGrow) {
+TEST(CoordinatorTest, PhasesOnlyAdvance) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t actor = world.Join(Role::kActor), learner = world.Join(Role::kLearner),
                       evaluator = world.Join(Role::kEvaluator);
@@ -231,7 +231,7 @@ TEST(CoordinatorTest, PhasesOnlyGrow) {
                                       Phase::kEvaluating, Phase::kEvaluating, Phase::kDone}));
 }
 
-TEST(CoordinatorTest, EndsWhenEverybodyWasToldOrHasLeft) {
+TEST(CoordinatorTest, EndsWhenAllMembersStoppedOrLeft) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t actor = world.Join(Role::kActor);
   world.Join(Role::kReplay);
@@ -244,7 +244,7 @@ TEST(CoordinatorTest, EndsWhenEverybodyWasToldOrHasLeft) {
 }
 
 // A stopped launcher, continued a minute later, took the fleet for hung and killed all of it.
-TEST(CoordinatorTest, ItsOwnPauseIsNoSilenceOfTheRoles) {
+TEST(CoordinatorTest, OwnPauseDoesNotCountAsRoleSilence) {
   CoordinatorWorld world(Budget(100, 1));
   world.Join(Role::kActor);
   world.Advance(Milliseconds(100));
@@ -256,7 +256,7 @@ TEST(CoordinatorTest, ItsOwnPauseIsNoSilenceOfTheRoles) {
 
 // A role of another machine, or one whose registration came after its death, has nobody to tell of
 // its end: its steps stayed leased, and the run waited for it for ever.
-TEST(CoordinatorTest, AMemberThatIsSilentForTooLongIsGivenUpAndItsStepsAreGrantedAgain) {
+TEST(CoordinatorTest, RemovesSilentMemberAndRegrantsSteps) {
   Config config = Budget(1000);
   config.fleet.hung_after_s = 5;
   CoordinatorWorld world(config);
@@ -280,7 +280,7 @@ TEST(CoordinatorTest, AMemberThatIsSilentForTooLongIsGivenUpAndItsStepsAreGrante
   EXPECT_TRUE(world.coordinator().everybody_left());
 }
 
-TEST(CoordinatorTest, AnEvaluationToldTwiceCountsOnce) {
+TEST(CoordinatorTest, CountsRepeatedEvaluationOnce) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);
   const EvaluationReport one{.weights_version = 1, .episodes = 3, .return_mean = 1};
@@ -291,7 +291,7 @@ TEST(CoordinatorTest, AnEvaluationToldTwiceCountsOnce) {
   EXPECT_EQ(world.coordinator().View().evaluations, (std::vector<EvaluationReport>{one, two}));
 }
 
-TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
+TEST(CoordinatorTest, KeepsCountersAndDropsGaugesOfDeadRole) {
   CoordinatorWorld world(Budget(100, 1));
   Metrics metrics;
   metrics.Count("actor/episodes", 5);
@@ -308,7 +308,7 @@ TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
 
 // Learners that have each a part of a batch leave one by one: the last line's loss was that of a
 // part alone.
-TEST(CoordinatorTest, SharesOfAllStayThoseOfAllWhenTheRunEnds) {
+TEST(CoordinatorTest, FinalRatiosCoverAllLearners) {
   Config config = Budget(100, 1);
   config.fleet.learners = 2;
   CoordinatorWorld world(config);
@@ -329,7 +329,7 @@ TEST(CoordinatorTest, SharesOfAllStayThoseOfAllWhenTheRunEnds) {
 }
 
 // What was made again after a death counted twice, and so did what a learner adopted.
-TEST(CoordinatorTest, TheRunsUpdatesAreThoseBehindTheNewestWeights) {
+TEST(CoordinatorTest, CountsUpdatesOfNewestWeights) {
   CoordinatorWorld world(Budget(100, 1));
   const auto beat = [&](std::uint64_t learner, double updates) {
     Metrics metrics;
@@ -347,7 +347,7 @@ TEST(CoordinatorTest, TheRunsUpdatesAreThoseBehindTheNewestWeights) {
 }
 
 // Of parameter shards the last pushes are in the weights, and no learner pulls them.
-TEST(CoordinatorTest, TheFinalEvaluationsWeightsHaveAllUpdates) {
+TEST(CoordinatorTest, CountsUpdatesOfFinallyEvaluatedWeights) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);
   const EvaluationReport final{.weights_version = WeightsVersion(3, 70), .final = true};
@@ -356,7 +356,7 @@ TEST(CoordinatorTest, TheFinalEvaluationsWeightsHaveAllUpdates) {
 }
 
 // A run of 100 updates had 101 in its result: shards begin at version 1.
-TEST(CoordinatorTest, AVersionOfParameterShardsHasOneUpdateLess) {
+TEST(CoordinatorTest, CountsOneUpdateLessThanShardVersion) {
   Config config = Budget(100, 1);
   config.learner.sync = "paramserver";
   CoordinatorWorld world(config);
@@ -369,7 +369,7 @@ TEST(CoordinatorTest, AVersionOfParameterShardsHasOneUpdateLess) {
   }
 }
 
-TEST(CoordinatorTest, SolvedEndsTheRunEarly) {
+TEST(CoordinatorTest, EndsRunEarlyWhenSolved) {
   Config config = Budget(1000, 1);
   config.evaluator.solved_return = 0.5;
   CoordinatorWorld world(config);
@@ -379,7 +379,7 @@ TEST(CoordinatorTest, SolvedEndsTheRunEarly) {
   EXPECT_EQ(world.coordinator().phase(), Phase::kDraining);
 }
 
-TEST(CoordinatorTest, StatusTellsTheStateAsJson) {
+TEST(CoordinatorTest, ReportsStatusAsJson) {
   CoordinatorWorld world(Budget(1000, 1));
   const std::uint64_t actor = world.Join(Role::kActor);
   world.ActorBeat(0, actor, 0, 100);
@@ -394,7 +394,7 @@ TEST(CoordinatorTest, StatusTellsTheStateAsJson) {
   EXPECT_EQ(*json->Find("members")->array.at(0).String("role"), "actor-0");
 }
 
-TEST(CoordinatorTest, WhoJoinsIsToldWhatTheEnvironmentLooksLike) {
+TEST(CoordinatorTest, SendsEnvironmentSpecOnRegistration) {
   Config config = Budget(1000, 1);
   for (const char* id : {"CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v0"}) {
     config.env.id = id;
@@ -407,14 +407,14 @@ TEST(CoordinatorTest, WhoJoinsIsToldWhatTheEnvironmentLooksLike) {
   }
 }
 
-TEST(CoordinatorTest, AnEnvironmentThatNobodyCanMakeEndsItAtOnce) {
+TEST(CoordinatorTest, FailsForUnknownEnvironment) {
   Config config = Budget(1000, 1);
   config.env.id = "CartPol-v1";
   MemoryStorage run;
   EXPECT_EQ(Coordinator::Make({.config = config, .run = &run}).status().code(), Code::kNotFound);
 }
 
-TEST(CoordinatorTest, MessagesThatAreNotForItAreRefused) {
+TEST(CoordinatorTest, RejectsUnexpectedMessages) {
   CoordinatorWorld world(Budget(1000, 1));
   const Status status = world
                             .Call<StatusReply>(MessageType::kSample, BeatRequest{},

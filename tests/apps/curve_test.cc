@@ -32,7 +32,7 @@ MeanInterval ExactInterval(const std::vector<double>& values) {
           means[std::size_t(0.975 * double(count))]};
 }
 
-TEST(BootstrapTest, TheIntervalIsThatOfAllResamples) {
+TEST(BootstrapTest, IntervalMatchesAllResamples) {
   const std::vector<double> values{1, 2, 4, 8, 16};
   const MeanInterval want = ExactInterval(values), got = BootstrapMean(values);
   EXPECT_DOUBLE_EQ(got.mean, 6.2);
@@ -41,7 +41,7 @@ TEST(BootstrapTest, TheIntervalIsThatOfAllResamples) {
   EXPECT_EQ(BootstrapMean(values), got) << "the same each time";
 }
 
-TEST(BootstrapTest, OneValueAndEqualValuesHaveNoWidth) {
+TEST(BootstrapTest, IntervalOfEqualValuesHasNoWidth) {
   EXPECT_EQ(BootstrapMean(std::vector{7.5}), (MeanInterval{7.5, 7.5, 7.5}));
   EXPECT_EQ(BootstrapMean(std::vector{3.0, 3.0, 3.0}), (MeanInterval{3, 3, 3}));
 }
@@ -54,7 +54,7 @@ class RunCurveTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(RunCurveTest, WhatALaterPartOfTheRunUndidIsLeftOut) {
+TEST_F(RunCurveTest, OmitsPointsUndoneByResume) {
   Write("config.toml", "name = \"x\"\n");
   Write("evaluations.jsonl",
         "{\"wall_s\": 60, \"steps\": 100, \"updates\": 1, \"return_mean\": 1}\n"
@@ -69,13 +69,13 @@ TEST_F(RunCurveTest, WhatALaterPartOfTheRunUndidIsLeftOut) {
   EXPECT_THAT(ReadRunCurve(temp_.path(), CurveAxis::kUpdates)->xs, ElementsAre(1, 2));
 }
 
-TEST_F(RunCurveTest, MinutesAreThoseOfTheWallClock) {
+TEST_F(RunCurveTest, ReadsMinutesFromWallClock) {
   Write("config.toml", "name = \"x\"\n");
   Write("evaluations.jsonl", "{\"wall_s\": 90, \"steps\": 100, \"return_mean\": 1}\n");
   EXPECT_THAT(ReadRunCurve(temp_.path(), CurveAxis::kMinutes)->xs, ElementsAre(1.5));
 }
 
-TEST_F(RunCurveTest, WithoutAnEvaluatorItIsTheReturnOfTraining) {
+TEST_F(RunCurveTest, UsesTrainingReturnWithoutEvaluator) {
   Write("config.toml", "evaluator.enabled = false\n");
   Write("metrics.jsonl",
         "{\"steps\": 10, \"train_return\": 0, \"actor/episodes\": 0}\n"
@@ -87,7 +87,7 @@ TEST_F(RunCurveTest, WithoutAnEvaluatorItIsTheReturnOfTraining) {
   EXPECT_THAT(curve->returns, ElementsAre(9));
 }
 
-TEST_F(RunCurveTest, ARunThatHasOnlyBegunHasNoPoints) {
+TEST_F(RunCurveTest, NewRunHasNoPoints) {
   EXPECT_EQ(ReadRunCurve(temp_.path(), CurveAxis::kSteps).status().code(), Code::kNotFound);
   Write("config.toml", "name = \"x\"\n");
   const auto curve = ReadRunCurve(temp_.path(), CurveAxis::kSteps);
@@ -102,7 +102,7 @@ RunCurve Line(std::vector<double> xs, std::vector<double> returns) {
   return curve;
 }
 
-TEST(PlotCurvesTest, SeedsAreFaintLinesAroundTheirMeanWhereAllHaveValues) {
+TEST(PlotCurvesTest, PlotsSeedsAndTheirMeanOverCommonRange) {
   const CurveGroup group{"n = 3", {Line({0, 10}, {0, 10}), Line({2, 4, 20}, {4, 8, 8})}};
   const LinePlot plot = PlotCurves({{"one", {Line({1, 2}, {3, 4})}}, group}, CurveAxis::kSteps);
   ASSERT_EQ(plot.series.size(), 4u);

@@ -88,7 +88,7 @@ class DashboardTest : public testing::Test {
 
 constexpr char kRun[] = "/api/v1/runs/run";
 
-TEST_F(DashboardTest, TellsOfARunWhatItsFilesSay) {
+TEST_F(DashboardTest, ServesRunFromItsFiles) {
   Write("run", "evaluations.jsonl",
         R"({"wall_s": 1, "steps": 90, "return_mean": 21.5})"
         "\n");
@@ -108,7 +108,7 @@ TEST_F(DashboardTest, TellsOfARunWhatItsFilesSay) {
             std::string::npos);
 }
 
-TEST_F(DashboardTest, ListsAllRunsOfTheLogFolderTheNamedOneFirst) {
+TEST_F(DashboardTest, ListsAllRunsWithNamedOneFirst) {
   MakeRun("other");
   MakeRun("alive", true);
   Write("other", "result.json", R"({"status": "ok", "steps": 7, "final_return_mean": 200})");
@@ -133,7 +133,7 @@ TEST_F(DashboardTest, ListsAllRunsOfTheLogFolderTheNamedOneFirst) {
   }
 }
 
-TEST_F(DashboardTest, WhatAStrangerNamesNeverBecomesAPath) {
+TEST_F(DashboardTest, RejectsPathTraversal) {
   std::ofstream(folder() + "/secret.log") << "secret";
   Write("run", "hidden.log", "secret");
   fs::create_symlink(folder() + "/secret.log", run("run") + "/logs/link.log");
@@ -157,7 +157,7 @@ TEST_F(DashboardTest, WhatAStrangerNamesNeverBecomesAPath) {
   EXPECT_EQ(Get("/../apps/dashboard.cc").status, 404);
 }
 
-TEST_F(DashboardTest, ALogIsItsEndAndNoMore) {
+TEST_F(DashboardTest, ServesOnlyEndOfLog) {
   std::string text;
   for (int i = 0; i < 20000; ++i) text += fmt::format("line {}\n", i);
   Write("run", "logs/learner-0.log", text + "\xff the end\n");
@@ -172,7 +172,7 @@ TEST_F(DashboardTest, ALogIsItsEndAndNoMore) {
             1u);
 }
 
-TEST_F(DashboardTest, TellsNothingWithoutItsToken) {
+TEST_F(DashboardTest, RejectsRequestsWithoutToken) {
   Dashboard::Options options;
   options.token = "correct horse battery staple";
   options.ask = [](const std::string&) { return Unavailable("nobody"); };
@@ -195,7 +195,7 @@ TEST_F(DashboardTest, TellsNothingWithoutItsToken) {
   EXPECT_EQ(Get("/").status, 200);  // the page that asks for it
 }
 
-TEST_F(DashboardTest, WithoutATokenAForeignNameSeesNothing) {
+TEST_F(DashboardTest, RejectsForeignHostWithoutToken) {
   Begin();
   for (const char* host : {"evil.example", "evil.example:8800", "localhost.evil.example:8800",
                            "127.0.0.1.evil.example"}) {
@@ -207,7 +207,7 @@ TEST_F(DashboardTest, WithoutATokenAForeignNameSeesNothing) {
   }
 }
 
-TEST_F(DashboardTest, NoAnswerMayBeFramedGuessedOrScripted) {
+TEST_F(DashboardTest, AllResponsesHaveSecurityHeaders) {
   Begin();
   for (const char* path : {"/", "/main.js", "/none", kRun, "/api/v1/runs/none", "/api/v1/none"}) {
     const HttpResponse reply = Get(path);
@@ -221,7 +221,7 @@ TEST_F(DashboardTest, NoAnswerMayBeFramedGuessedOrScripted) {
 }
 
 // Else the page would not work: inline code is not run under its own policy.
-TEST_F(DashboardTest, ThePageHasNoCodeOrStyleInLineAndAsksNobodyElse) {
+TEST_F(DashboardTest, PageHasNoInlineCodeOrForeignResources) {
   for (const DashboardFile& file : DashboardFiles()) {
     if (file.path == "/chart.js") continue;
     const std::string text(file.bytes);
@@ -233,7 +233,7 @@ TEST_F(DashboardTest, ThePageHasNoCodeOrStyleInLineAndAsksNobodyElse) {
   }
 }
 
-TEST_F(DashboardTest, OnlyItsOwnPageStartsARecording) {
+TEST_F(DashboardTest, StartsRecordingOnlyForOwnPage) {
   Dashboard::Options options;
   options.ask = [](const std::string&) { return Unavailable("nobody"); };
   options.player = "/bin/false";
@@ -248,7 +248,7 @@ TEST_F(DashboardTest, OnlyItsOwnPageStartsARecording) {
   EXPECT_EQ(Get(path + ".gif").status, 404);
 }
 
-TEST_F(DashboardTest, NumbersOutOfRangeAreRefusedWithTheirLimit) {
+TEST_F(DashboardTest, RejectsOutOfRangeNumbersNamingLimit) {
   Begin();
   const std::string base = kRun;
   std::string many = "a";
@@ -289,7 +289,7 @@ std::string StatusOf(int actors) {
   return ViewJson(view, roles);
 }
 
-TEST_F(DashboardTest, AThousandActorsComeInSmallPages) {
+TEST_F(DashboardTest, PaginatesThousandActors) {
   MakeRun("alive", true);
   Begin(Asking([](const std::string&) -> Result<std::string> { return StatusOf(1000); }));
   const std::string path = "/api/v1/runs/alive";
@@ -317,7 +317,7 @@ TEST_F(DashboardTest, AThousandActorsComeInSmallPages) {
       GetJson(path + "/members", {{"offset", "4000000000"}}).Find("members")->array.empty());
 }
 
-TEST_F(DashboardTest, ACoordinatorThatIsSilentIsNotWaitedForAndIsNamed) {
+TEST_F(DashboardTest, ReportsSilentCoordinatorWithoutBlocking) {
   MakeRun("alive", true);
   std::atomic<bool> go{false};
   Begin(Asking([&go](const std::string&) -> Result<std::string> {
@@ -331,7 +331,7 @@ TEST_F(DashboardTest, ACoordinatorThatIsSilentIsNotWaitedForAndIsNamed) {
   }));
 }
 
-TEST_F(DashboardTest, HostileFilesOfARunDoNotEndIt) {
+TEST_F(DashboardTest, SurvivesHostileRunFiles) {
   for (const char* file : {"metrics.jsonl", "evaluations.jsonl", "result.json", "config.toml"}) {
     for (const std::string& bytes :
          {std::string(), std::string("\0\0\n", 3), std::string("[1]\n"),
@@ -348,7 +348,7 @@ TEST_F(DashboardTest, HostileFilesOfARunDoNotEndIt) {
   }
 }
 
-TEST(RunCatalogTest, WhatIsNoRunIsRefusedByName) {
+TEST(RunCatalogTest, RejectsFolderWithoutRuns) {
   TempFolder temp;
   EXPECT_EQ(RunCatalog::Make({temp.path() + "/none"}).status().code(), Code::kNotFound);
   const Status empty = RunCatalog::Make({temp.path()}).status();
@@ -356,7 +356,7 @@ TEST(RunCatalogTest, WhatIsNoRunIsRefusedByName) {
   EXPECT_NE(empty.message().find("config.toml"), std::string::npos);
 }
 
-TEST(RunCatalogTest, RunsOfOneNameInTwoFoldersAreToldApart) {
+TEST(RunCatalogTest, DistinguishesRunsOfSameName) {
   TempFolder temp;
   for (const char* folder : {"a/run", "b/run"}) {
     fs::create_directories(temp.path() + "/" + folder);

@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-TEST(ElsewhereRolesTest, ALauncherStartsAllOthers) {
+TEST(ElsewhereRolesTest, LauncherStartsAllButExternalRoles) {
   Config config;
   config.fleet.elsewhere = {"replay", "actor"};
   EXPECT_TRUE(IsElsewhere(config, Role::kReplay));
@@ -18,7 +18,7 @@ TEST(ElsewhereRolesTest, ALauncherStartsAllOthers) {
   EXPECT_GE(RolesOf(config).size(), 2u);
 }
 
-TEST(ElsewhereRolesTest, TheAddressTowardsAnotherMachineIsOurs) {
+TEST(ElsewhereRolesTest, ReturnsLocalAddressTowardsPeer) {
   EXPECT_EQ(*LocalAddressTo("tcp://127.0.0.1:7701"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTo("ipc:///tmp/x").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(LocalAddressTo("tcp://no-such-name.invalid:1").status().code(), Code::kUnavailable);

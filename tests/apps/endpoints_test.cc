@@ -34,7 +34,7 @@ class EndpointsTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(EndpointsTest, ItsFolderLivesAsLongAsItself) {
+TEST_F(EndpointsTest, RemovesFolderOnDestruction) {
   auto endpoints = *Endpoints::Make({});
   const std::string folder = endpoints->folder();
   EXPECT_TRUE(fs::exists(folder + "/owner"));
@@ -43,7 +43,7 @@ TEST_F(EndpointsTest, ItsFolderLivesAsLongAsItself) {
   EXPECT_FALSE(fs::exists(folder));
 }
 
-TEST_F(EndpointsTest, NobodyElseReachesItsFolderOrASocketInIt) {
+TEST_F(EndpointsTest, FolderAndSocketsArePrivate) {
   const auto endpoints = *Endpoints::Make({});
   struct stat info {};
   ASSERT_EQ(stat(endpoints->folder().c_str(), &info), 0);
@@ -60,7 +60,7 @@ TEST_F(EndpointsTest, NobodyElseReachesItsFolderOrASocketInIt) {
   EXPECT_EQ(info.st_mode & 077u, 0u);
 }
 
-TEST_F(EndpointsTest, ARunThatOthersJoinListensWhereTheConfigSays) {
+TEST_F(EndpointsTest, ListensAtConfiguredAddress) {
   Config config;
   config.security.insecure = true;
   config.fleet.listen = "tcp://host.example:7700";
@@ -79,7 +79,7 @@ TEST_F(EndpointsTest, ARunThatOthersJoinListensWhereTheConfigSays) {
   EXPECT_EQ(Endpoints::Make(config).status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(EndpointsTest, BeyondThisMachineARunWantsKeysOrToBeInsecure) {
+TEST_F(EndpointsTest, RemoteListeningRequiresKeysOrInsecure) {
   for (const bool replay : {false, true}) {
     Config config;
     config.fleet.listen = replay ? "tcp://127.0.0.1:0" : "tcp://10.0.0.5:7700";
@@ -97,7 +97,7 @@ TEST_F(EndpointsTest, BeyondThisMachineARunWantsKeysOrToBeInsecure) {
 
 // A launcher killed before it had locked its new folder, or while it removed another's, left one
 // without an owner: it stayed for ever.
-TEST_F(EndpointsTest, FoldersOfKilledLaunchersGoAlsoThoseWithoutAnOwner) {
+TEST_F(EndpointsTest, RemovesFoldersOfKilledLaunchers) {
   const std::string bare = Folder("troop-run-aaaaaa", true);
   const std::string owned = Folder("troop-run-bbbbbb", false);
   std::ofstream(owned + "/owner") << "process 1";
@@ -107,7 +107,7 @@ TEST_F(EndpointsTest, FoldersOfKilledLaunchersGoAlsoThoseWithoutAnOwner) {
   EXPECT_FALSE(fs::exists(owned));
 }
 
-TEST_F(EndpointsTest, WhatIsYoungOrHeldOrNotItsOwnStays) {
+TEST_F(EndpointsTest, KeepsNewHeldOrForeignFolders) {
   const std::string young = Folder("troop-run-cccccc", false);
   const std::string other = Folder("troop-results", true);
   const auto first = *Endpoints::Make({});
@@ -119,7 +119,7 @@ TEST_F(EndpointsTest, WhatIsYoungOrHeldOrNotItsOwnStays) {
 }
 
 // For an unknown name without keys, only the missing keys were named.
-TEST_F(EndpointsTest, AllThatIsWrongWithWhereARunListensIsNamedAtOnce) {
+TEST_F(EndpointsTest, ReportsAllListenErrorsAtOnce) {
   Config config;
   config.fleet.listen = "tcp://no-such-host.invalid:7701";
   config.fleet.listen_replay = "tcp://127.0.0.1:65535";

@@ -61,7 +61,7 @@ void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.fault;
 
 class EnvCheckTest : public testing::TestWithParam<Planted> {};
 
-TEST_P(EnvCheckTest, FindsThePlantedFault) {
+TEST_P(EnvCheckTest, FindsPlantedFault) {
   const Planted& planted = GetParam();
   const std::vector<Verdict> verdicts = Check("Walk-v0", Walk(planted.fault));
   const auto it = std::ranges::find(verdicts, planted.item, &Verdict::item);
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"ignores_seed", "seeds", "seeds give the same episode", Kind::kNote}),
     [](const auto& info) { return info.param.fault; });
 
-TEST(EnvCheckSoundTest, ASoundPluginPassesEachItem) {
+TEST(EnvCheckSoundTest, SoundPluginPassesAllItems) {
   for (const auto& [id, file] : std::vector<std::pair<std::string, std::string>>{
            {"Walk-v0", "walk"}, {"TwoTanks-v0", "two_tanks"}, {"Inventory-v0", "inventory"}}) {
     const auto verdicts = Check(id, {.plugin = TROOP_PLUGIN_FOLDER "/" + file + ".so"});
@@ -110,27 +110,27 @@ TEST(EnvCheckSoundTest, ASoundPluginPassesEachItem) {
 }
 
 // Some of its episodes end on the third step, which the limit that is tried is.
-TEST(EnvCheckSoundTest, AnEpisodeMayTerminateOnTheStepOfTheLimit) {
+TEST(EnvCheckSoundTest, AllowsTerminationOnStepOfLimit) {
   const auto verdicts = Check("Walk-v0", Walk("", {{"length", std::int64_t{4}}}));
   EXPECT_THAT(Items(verdicts, Kind::kFail), testing::IsEmpty()) << Text(verdicts);
 }
 
 // Which is given seeds ahead.
-TEST(EnvCheckSoundTest, ASoundPluginPassesInAProcessOfItsOwn) {
+TEST(EnvCheckSoundTest, SoundPluginPassesInSeparateProcess) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   const auto verdicts = Check("Walk-v0", Walk(""), Isolation::kProcess);
   EXPECT_THAT(Items(verdicts, Kind::kFail), testing::IsEmpty()) << Text(verdicts);
 }
 
 // No random action hits the corner.
-TEST(EnvCheckSoundTest, TheCornersOfContinuousActionsAreTried) {
+TEST(EnvCheckSoundTest, TriesCornersOfContinuousActions) {
   const auto verdicts = Check("Corner-v0", Walk(""));
   EXPECT_THAT(Items(verdicts, Kind::kFail), testing::ElementsAre("actions")) << Text(verdicts);
   EXPECT_THAT(Text(verdicts), HasSubstr("action [1, 1] is declared but was rejected: step failed "
                                         "(-1): planted: corner"));
 }
 
-TEST(EnvCheckSoundTest, WhatIsBuiltInPasses) {
+TEST(EnvCheckSoundTest, BuiltInEnvironmentsPass) {
   for (const std::string& id : EnvironmentIds()) {
     const auto verdicts = Check(id);
     EXPECT_THAT(Items(verdicts, Kind::kFail), testing::IsEmpty()) << id << "\n" << Text(verdicts);
@@ -138,7 +138,7 @@ TEST(EnvCheckSoundTest, WhatIsBuiltInPasses) {
   }
 }
 
-TEST(EnvCheckSoundTest, WhatCannotBeMadeIsTheOnlyVerdict) {
+TEST(EnvCheckSoundTest, UnknownEnvironmentIsOnlyVerdict) {
   const auto verdicts = Check("Nothing-v3");
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].kind, Kind::kFail);

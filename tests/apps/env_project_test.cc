@@ -22,7 +22,7 @@ std::string FileText(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(EnvProjectTest, TheExampleIsWrittenUnderItsNewName) {
+TEST(EnvProjectTest, WritesExampleUnderNewName) {
   const TempFolder folder;
   for (const auto& [language, source] : std::vector<std::pair<std::string, std::string>>{
            {"c", "my_crane.c"}, {"c++", "my_crane.cc"}, {"python", "my_crane.py"}}) {
@@ -46,7 +46,7 @@ TEST(EnvProjectTest, TheExampleIsWrittenUnderItsNewName) {
 }
 
 // "<where Troop is installed>" was all that the README of a new project said.
-TEST(EnvProjectTest, TheReadmeSaysWhereThisTroopIs) {
+TEST(EnvProjectTest, ReadmeNamesInstallPrefix) {
   const TempFolder folder;
   const auto readme = [&](const std::string& prefix) {
     fs::remove_all(folder.path() + "/mine");
@@ -69,7 +69,7 @@ TEST(EnvProjectTest, TheReadmeSaysWhereThisTroopIs) {
   EXPECT_EQ(PackagePrefix(installed / "bin/troop"), installed.string());
 }
 
-TEST(EnvProjectTest, NothingIsOverwritten) {
+TEST(EnvProjectTest, OverwritesNothing) {
   const TempFolder folder;
   std::ofstream(folder.path() + "/mine") << "precious";
   const Status status = WriteEnvProject(folder.path(), "mine", "c").status();
@@ -79,7 +79,7 @@ TEST(EnvProjectTest, NothingIsOverwritten) {
   EXPECT_EQ(WriteEnvProject(folder.path(), "dangling", "c").status().code(), Code::kAlreadyExists);
 }
 
-TEST(EnvProjectTest, NamesThatAreNoneAreRefused) {
+TEST(EnvProjectTest, RejectsInvalidNames) {
   const TempFolder folder;
   for (const char* name : {"", "MyEnv", "1st", "a-b", "../up", "a b", "_a", "a_", "a__b", "test"}) {
     EXPECT_THAT(WriteEnvProject(folder.path(), name, "c").status().message(),

@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-TEST(EnvSpeedTest, StepsArePlayedAndPutInOrder) {
+TEST(EnvSpeedTest, MeasuresAndSortsStepRates) {
   const auto speed = MeasureEnvironment("Acrobot-v1", {}, 4, Milliseconds(50));
   ASSERT_TRUE(speed.ok()) << speed.status().ToString();
   ASSERT_EQ(speed->steps_per_s.size(), std::size_t(kEnvSpeedParts));
@@ -20,7 +20,7 @@ TEST(EnvSpeedTest, StepsArePlayedAndPutInOrder) {
   EXPECT_FALSE(speed->inside);
 }
 
-TEST(EnvSpeedTest, OfAProcessItKnowsWhatWasInside) {
+TEST(EnvSpeedTest, MeasuresTimeInsideEnvironmentProcess) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   const EnvOptions options{.isolation = Isolation::kProcess};
   const auto speed = MeasureEnvironment("Acrobot-v1", options, 4, Milliseconds(50));
@@ -30,7 +30,7 @@ TEST(EnvSpeedTest, OfAProcessItKnowsWhatWasInside) {
   EXPECT_LT(*speed->inside, speed->a_step);
 }
 
-TEST(EnvSpeedTest, WhatCannotBePlayedSaysWhy) {
+TEST(EnvSpeedTest, ReturnsErrorForUnknownEnvironment) {
   EXPECT_EQ(MeasureEnvironment("Nothing-v0", {}, 4, Milliseconds(50)).status().code(),
             Code::kNotFound);
 }

@@ -47,7 +47,7 @@ class EpisodeRecorderTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(EpisodeRecorderTest, HasWhatThePlayerDrewAndSaid) {
+TEST_F(EpisodeRecorderTest, ReturnsRecordingAndOutputOfPlayer) {
   {
     EpisodeRecorder recorder(Player(R"(echo "return 12 of $2"; printf GIF89a > "$4")"));
     EXPECT_EQ(Word(recorder, "state"), "none");
@@ -62,7 +62,7 @@ TEST_F(EpisodeRecorderTest, HasWhatThePlayerDrewAndSaid) {
   EXPECT_FALSE(FolderLeft());
 }
 
-TEST_F(EpisodeRecorderTest, SaysWhyThereIsNone) {
+TEST_F(EpisodeRecorderTest, ReportsWhyRecordingFailed) {
   EpisodeRecorder recorder(Player("echo 'troop: no checkpoint yet' >&2; exit 2"));
   ASSERT_TRUE(recorder.Start(Time{}, "/run").ok());
   Finish(&recorder);
@@ -71,7 +71,7 @@ TEST_F(EpisodeRecorderTest, SaysWhyThereIsNone) {
   EXPECT_EQ(recorder.Gif("/run").status().code(), Code::kNotFound);
 }
 
-TEST_F(EpisodeRecorderTest, RecordsOneAtATimeAndEndsWhatTakesTooLong) {
+TEST_F(EpisodeRecorderTest, RecordsOneAtATimeAndKillsAtDeadline) {
   EpisodeRecorder recorder(Player("exec sleep 1000"));
   ASSERT_TRUE(recorder.Start(Time{}, "/run").ok());
   EXPECT_EQ(recorder.Start(Time{}, "/other").code(), Code::kFailedPrecondition);
@@ -83,7 +83,7 @@ TEST_F(EpisodeRecorderTest, RecordsOneAtATimeAndEndsWhatTakesTooLong) {
   EXPECT_TRUE(recorder.Start(Time{}, "/other").ok());  // which its end kills
 }
 
-TEST_F(EpisodeRecorderTest, KeepsTheNewestFew) {
+TEST_F(EpisodeRecorderTest, KeepsNewestRecordings) {
   EpisodeRecorder recorder(Player(R"(echo ok; printf GIF89a > "$4")"));
   for (std::size_t i = 0; i <= EpisodeRecorder::kKept; ++i) {
     const std::string run = "/run-" + std::to_string(i);

@@ -13,7 +13,7 @@ Config Fleet(std::int64_t actors, std::int64_t shards, std::int64_t learners) {
   return config;
 }
 
-TEST(FleetSeatsTest, BeginWithWhatTheConfigSays) {
+TEST(FleetSeatsTest, StartsFromConfig) {
   const FleetSeats seats(Fleet(3, 2, 1));
   EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 1, .learners = 1, .replay = 2}));
   EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 2}));
@@ -24,7 +24,7 @@ TEST(FleetSeatsTest, BeginWithWhatTheConfigSays) {
   EXPECT_TRUE(seats.Has(Role::kEvaluator, 0));
 }
 
-TEST(FleetSeatsTest, ActorsThatComeTakeNobodysIndex) {
+TEST(FleetSeatsTest, NewActorsTakeFreeIndices) {
   FleetSeats seats(Fleet(2, 1, 1));
   seats.SetActors(5, std::vector<std::int32_t>{2, 4});
   EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 3, 5, 6}));
@@ -35,7 +35,7 @@ TEST(FleetSeatsTest, ActorsThatComeTakeNobodysIndex) {
   EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 2, 3}));
 }
 
-TEST(FleetSeatsTest, ShardsThatComeTakeNothingBeforeAllAreThere) {
+TEST(FleetSeatsTest, NewShardsCountOnceAllHaveStarted) {
   FleetSeats seats(Fleet(4, 1, 1));
   const std::uint64_t revision = seats.revision();
   seats.BeginReplay(3);
@@ -50,7 +50,7 @@ TEST(FleetSeatsTest, ShardsThatComeTakeNothingBeforeAllAreThere) {
   EXPECT_FALSE(seats.Has(Role::kReplay, 3));
 }
 
-TEST(FleetSeatsTest, ShardsThatLeaveStayUntilAsManyItemsAreInTheOthers) {
+TEST(FleetSeatsTest, LeavingShardsStayUntilItemsAreReplaced) {
   FleetSeats seats(Fleet(4, 3, 1));
   seats.SeeInserts(0, 5000);
   seats.ReplayLeaves(1, 200);
@@ -68,7 +68,7 @@ TEST(FleetSeatsTest, ShardsThatLeaveStayUntilAsManyItemsAreInTheOthers) {
   EXPECT_FALSE(seats.Has(Role::kReplay, 1));
 }
 
-TEST(FleetSeatsTest, ShardsThatLeaveComeBackWithMore) {
+TEST(FleetSeatsTest, ScalingUpCancelsLeavingShards) {
   FleetSeats seats(Fleet(4, 2, 1));
   seats.ReplayLeaves(1, 1e9);
   seats.BeginReplay(3);

@@ -12,7 +12,7 @@ namespace troop {
 namespace {
 
 // `timeout -s INT` signals the process and its group: the drain was cut off by its own request.
-TEST(SignalWatchTest, SignalsCloseTogetherAreOneWishALaterOneIsTheSecond) {
+TEST(SignalWatchTest, CoalescesSignalsCloseTogether) {
   const SignalWatch signals(nullptr, false);
   const auto start = std::chrono::steady_clock::now();
   raise(SIGINT);
@@ -30,14 +30,14 @@ TEST(SignalWatchTest, SignalsCloseTogetherAreOneWishALaterOneIsTheSecond) {
   EXPECT_EQ(signals.count(), 2);
 }
 
-TEST(SignalWatchTest, AClosedTerminalIsARequestToEnd) {
+TEST(SignalWatchTest, ClosedTerminalRequestsStop) {
   signal(SIGHUP, SIG_DFL);  // ignored where the tests were started by nohup
   const SignalWatch signals(nullptr, false);
   raise(SIGHUP);
   EXPECT_EQ(signals.count(), 1);
 }
 
-TEST(SignalWatchTest, RolesIgnoreWhatATerminalSendsToTheGroup) {
+TEST(SignalWatchTest, RolesIgnoreTerminalSignals) {
   const SignalWatch signals(nullptr, true);
   raise(SIGHUP);
   raise(SIGINT);
@@ -46,7 +46,7 @@ TEST(SignalWatchTest, RolesIgnoreWhatATerminalSendsToTheGroup) {
 
 // Under Slurm a learner that had written its last checkpoint was killed by the second SIGTERM, and
 // the run counted as failed.
-TEST(SignalWatchTest, ARolesExitCodeIsItsOwnWhenASignalComesAtItsEnd) {
+TEST(SignalWatchTest, RoleKeepsExitCodeWhenSignaledAtExit) {
   for (const bool is_role : {true, false}) {
     EXPECT_EXIT(
         {
@@ -62,7 +62,7 @@ TEST(SignalWatchTest, ARolesExitCodeIsItsOwnWhenASignalComesAtItsEnd) {
   }
 }
 
-TEST(SignalWatchTest, UnderNohupAClosedTerminalStaysIgnored) {
+TEST(SignalWatchTest, IgnoresClosedTerminalUnderNohup) {
   signal(SIGHUP, SIG_IGN);
   {
     const SignalWatch signals(nullptr, false);

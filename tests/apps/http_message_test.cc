@@ -8,7 +8,7 @@ namespace {
 
 Result<HttpRequest> Parse(const std::string& lines) { return ParseHttpRequest(lines + "\r\n"); }
 
-TEST(HttpMessageTest, ARequestIsReadAsItWasSent) {
+TEST(HttpMessageTest, ParsesRequest) {
   const Result<HttpRequest> r = Parse(
       "GET /roles/a%20b?kind=all+of&x=%2F&x=2&empty HTTP/1.1\r\nHost: localhost:9464\r\n"
       "X-Thing: \t one two \r\n");
@@ -22,7 +22,7 @@ TEST(HttpMessageTest, ARequestIsReadAsItWasSent) {
   EXPECT_EQ(r->Header("missing"), "");
 }
 
-TEST(HttpMessageTest, WhatIsNoRequestIsRefusedWithItsStatus) {
+TEST(HttpMessageTest, RejectsMalformedRequestsWithStatus) {
   const std::pair<std::string, int> cases[] = {
       {"", 400},
       {"GET\r\n", 400},
@@ -58,7 +58,7 @@ TEST(HttpMessageTest, WhatIsNoRequestIsRefusedWithItsStatus) {
   }
 }
 
-TEST(HttpMessageTest, AHeadHasLimits) {
+TEST(HttpMessageTest, LimitsHeadSizeAndHeaderCount) {
   std::string many = "GET / HTTP/1.1\r\n";
   for (int i = 0; i < 10; ++i) many += fmt::format("H{}: v\r\n", i);
   EXPECT_TRUE(ParseHttpRequest(many + "\r\n", {.headers = 10}).ok());
@@ -68,7 +68,7 @@ TEST(HttpMessageTest, AHeadHasLimits) {
             Code::kResourceExhausted);
 }
 
-TEST(HttpMessageTest, AHeaderOfAnAnswerCannotBecomeTwo) {
+TEST(HttpMessageTest, PreventsHeaderInjection) {
   const std::string head = HttpHead(
       {.status = 303, .body = "12345", .headers = {{"Location", "/x\r\nSet-Cookie: a=b"}}});
   EXPECT_THAT(head, testing::StartsWith("HTTP/1.1 303 See Other\r\n"));
@@ -80,7 +80,7 @@ TEST(HttpMessageTest, AHeaderOfAnAnswerCannotBecomeTwo) {
               testing::Not(testing::HasSubstr("no-store")));
 }
 
-TEST(HttpMessageTest, ANameThatIsNotOursIsForeign) {
+TEST(HttpMessageTest, DetectsForeignHosts) {
   for (const char* ours :
        {"", "localhost", "LocalHost:80", "127.0.0.1:9464", "10.0.0.5", "[::1]:9464", "[fe80::1]"}) {
     EXPECT_FALSE(IsForeignHost(ours)) << ours;
@@ -97,7 +97,7 @@ TEST(HttpMessageTest, ANameThatIsNotOursIsForeign) {
   EXPECT_TRUE(IsForeignHost("myhost", ""));
 }
 
-TEST(HttpMessageTest, ATokenIsTheWholeTokenAndNothingElse) {
+TEST(HttpMessageTest, AcceptsOnlyExactBearerToken) {
   const auto has = [](const std::string& line) {
     return HasBearerToken(*Parse("GET / HTTP/1.1\r\n" + line), "0123456789abcdef");
   };

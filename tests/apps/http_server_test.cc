@@ -105,7 +105,7 @@ class HttpServerTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(HttpServerTest, ARouteIsAnsweredAndTheRestIsNot) {
+TEST_F(HttpServerTest, ServesOnlyKnownRoutes) {
   const auto server = Start(At("127.0.0.1:0"));
   const std::string answer = Ask(*server, "GET /numbers HTTP/1.1\r\nHost: localhost\r\n");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -125,7 +125,7 @@ TEST_F(HttpServerTest, ARouteIsAnsweredAndTheRestIsNot) {
   EXPECT_EQ(server->counters().refused, 3u);
 }
 
-TEST_F(HttpServerTest, PostsWithoutABodyReachAHandlerWhereTheyAreWanted) {
+TEST_F(HttpServerTest, AcceptsEmptyPostsWhereEnabled) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.posts = true;
   const auto server = Start(std::move(options));
@@ -137,7 +137,7 @@ TEST_F(HttpServerTest, PostsWithoutABodyReachAHandlerWhereTheyAreWanted) {
   EXPECT_THAT(Ask(*Start(At("127.0.0.1:0")), empty), StartsWith("HTTP/1.1 405"));
 }
 
-TEST_F(HttpServerTest, WhatIsNoRequestIsRefusedAndCounted) {
+TEST_F(HttpServerTest, RejectsAndCountsMalformedRequests) {
   const auto server = Start(At("127.0.0.1:0"));
   EXPECT_THAT(Ask(*server, "\x16\x03\x01\x02\r\n"), StartsWith("HTTP/1.1 400"));  // TLS knocks
   EXPECT_THAT(Ask(*server, "POST /numbers HTTP/1.1\r\nContent-Length: 99999999999\r\n"),
@@ -146,7 +146,7 @@ TEST_F(HttpServerTest, WhatIsNoRequestIsRefusedAndCounted) {
   EXPECT_EQ(server->counters().requests, 0u);
 }
 
-TEST_F(HttpServerTest, AHeadThatDoesNotEndIsRefused) {
+TEST_F(HttpServerTest, RejectsEndlessHead) {
   const auto server = Start(At("127.0.0.1:0"));
   Client endless(*server);
   endless.Send("GET /numbers HTTP/1.1\r\nX: ");
@@ -162,7 +162,7 @@ TEST_F(HttpServerTest, AHeadThatDoesNotEndIsRefused) {
   EXPECT_THAT(lines.Receive(), StartsWith("HTTP/1.1 431"));
 }
 
-TEST_F(HttpServerTest, WhoIsSlowKeepsNobodyOut) {
+TEST_F(HttpServerTest, DelayedClientsDoNotBlockOthers) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.connections_max = 4;
   options.request_deadline = Seconds(600);
@@ -177,7 +177,7 @@ TEST_F(HttpServerTest, WhoIsSlowKeepsNobodyOut) {
   EXPECT_GE(server->counters().cut_off, 12u);
 }
 
-TEST_F(HttpServerTest, AHeadThatDripsEndsWithItsTime) {
+TEST_F(HttpServerTest, ClosesTrickledRequestAtDeadline) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.request_deadline = Milliseconds(200);
   const auto server = Start(std::move(options));
@@ -199,7 +199,7 @@ HttpServer::Options WithLargePage(std::size_t bytes) {
   return options;
 }
 
-TEST_F(HttpServerTest, WhoDoesNotTakeItsAnswerIsCutOff) {
+TEST_F(HttpServerTest, ClosesClientThatDoesNotReadResponse) {
   HttpServer::Options options = WithLargePage(16 << 20);
   options.response_deadline = Milliseconds(200);
   const auto server = Start(std::move(options));
@@ -212,7 +212,7 @@ TEST_F(HttpServerTest, WhoDoesNotTakeItsAnswerIsCutOff) {
   EXPECT_LT(lazy.Receive().size(), std::size_t{16} << 20);
 }
 
-TEST_F(HttpServerTest, AnswersThatWaitHaveALimitTogether) {
+TEST_F(HttpServerTest, LimitsPendingResponseBytes) {
   HttpServer::Options options = WithLargePage(8 << 20);
   options.answer_bytes_max = 10 << 20;
   options.response_deadline = Seconds(600);
@@ -226,7 +226,7 @@ TEST_F(HttpServerTest, AnswersThatWaitHaveALimitTogether) {
   EXPECT_THAT(Ask(*server, "GET /large HTTP/1.1\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, WithATokenNobodyComesInWithout) {
+TEST_F(HttpServerTest, RejectsRequestsWithoutToken) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.token_file = TokenFile(std::string(kToken) + "\n");
   const auto server = Start(std::move(options));
@@ -244,7 +244,7 @@ TEST_F(HttpServerTest, WithATokenNobodyComesInWithout) {
               StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, APageOfAnotherNameCannotLookHere) {
+TEST_F(HttpServerTest, RejectsForeignHost) {
   const auto server = Start(At("127.0.0.1:0"));
   EXPECT_THAT(Ask(*server, "GET /numbers HTTP/1.1\r\nHost: evil.example:9464\r\n"),
               StartsWith("HTTP/1.1 403"));
@@ -252,7 +252,7 @@ TEST_F(HttpServerTest, APageOfAnotherNameCannotLookHere) {
               StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, ATokenThatOthersReadOrGuessIsRefused) {
+TEST_F(HttpServerTest, RejectsReadableOrWeakTokenFile) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.token_file = folder_ + "/missing";
   EXPECT_EQ(HttpServer::Make(options).status().code(), Code::kNotFound);
@@ -264,7 +264,7 @@ TEST_F(HttpServerTest, ATokenThatOthersReadOrGuessIsRefused) {
   EXPECT_THAT(HttpServer::Make(options).status().message(), HasSubstr("16 to 256"));
 }
 
-TEST_F(HttpServerTest, BeyondThisMachineItWantsATokenOrToBeInsecure) {
+TEST_F(HttpServerTest, RemoteListeningRequiresTokenOrInsecure) {
   const HttpAddressKeys keys{"fleet.metrics", "fleet.metrics_token"};
   for (const char* far : {"0.0.0.0:0", "*:0", "10.0.0.5:80", "[::]:80", "name.example:80"}) {
     EXPECT_FALSE(HttpServer::Make(At(far)).ok()) << far;
@@ -282,7 +282,7 @@ TEST_F(HttpServerTest, BeyondThisMachineItWantsATokenOrToBeInsecure) {
               StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, NamesAndAddressesOfBothFamiliesAreListenedOn) {
+TEST_F(HttpServerTest, ListensOnNamesAndBothAddressFamilies) {
   EXPECT_THAT(Ask(*Start(At("localhost:0")), "GET /numbers HTTP/1.1\r\n"),
               StartsWith("HTTP/1.1 200"));
   const auto six = HttpServer::Make(At("[::1]:0"));
@@ -299,7 +299,7 @@ TEST_F(HttpServerTest, NamesAndAddressesOfBothFamiliesAreListenedOn) {
               HasSubstr("192.0.2.1: Cannot assign requested address"));
 }
 
-TEST_F(HttpServerTest, AnAddressThatIsNoneOrInUseIsSaid) {
+TEST_F(HttpServerTest, ReportsInvalidOrUsedAddress) {
   for (const char* bad : {"", "9464", "127.0.0.1:", "127.0.0.1:99999", ":9464", "a:b"}) {
     EXPECT_THAT(HttpServer::Make(At(bad)).status().message(), HasSubstr("HOST:PORT")) << bad;
   }

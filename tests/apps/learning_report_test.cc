@@ -36,7 +36,7 @@ RunView View() {
   return view;
 }
 
-TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
+TEST(LearningReportTest, ReportsTimeBreakdown) {
   const std::string report = LearningReport(Two(), View(), {20e9, "one thread"}, nullptr);
   EXPECT_THAT(report, HasSubstr("800 reviews, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
   EXPECT_THAT(report, HasSubstr("| compute: forward, loss, backward | 40.0 | 80.0 % |\n"));
@@ -49,7 +49,7 @@ TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
   EXPECT_THAT(report, Not(HasSubstr("planned")));
 }
 
-TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
+TEST(LearningReportTest, ReportsTensorParallelWait) {
   RunView view = View();
   view.metrics.erase("learner/gradient_bytes");
   view.metrics["learner/tensor_bytes"].value = 200 * 12e3;
@@ -59,7 +59,7 @@ TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
   EXPECT_THAT(report, Not(HasSubstr("all-reduce of gradients")));
 }
 
-TEST(LearningReportTest, ShardsTakeGradientsAndGiveWeights) {
+TEST(LearningReportTest, ReportsParameterShardTraffic) {
   Config config = Two();
   config.learner.sync = "paramserver";
   RunView view = View();
@@ -71,14 +71,14 @@ TEST(LearningReportTest, ShardsTakeGradientsAndGiveWeights) {
   EXPECT_THAT(report, HasSubstr("| weights from the parameter shards | 8.0 MB | 5.0 | 0 % |\n"));
 }
 
-TEST(LearningReportTest, ALearnerAloneSendsNothing) {
+TEST(LearningReportTest, SingleLearnerReportsNoTraffic) {
   RunView view = View();
   view.metrics.erase("learner/gradient_bytes");
   EXPECT_THAT(LearningReport(Two(), view, {20e9, "one thread"}, nullptr),
               Not(HasSubstr("overlapped")));
 }
 
-TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
+TEST(LearningReportTest, ReportsPlannedTimes) {
   const MeshPlan plan{.dp = 2, .compute_s = 0.3, .gradient_s = 0.05, .step_s = 0.03};
   const std::string report = LearningReport(Two(), View(), {20e9, "one thread"}, &plan);
   EXPECT_THAT(report, HasSubstr("| 40.0 | 80.0 % | 30.0 |\n"));
@@ -87,7 +87,7 @@ TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
   EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 380.0"));
 }
 
-TEST(LearningReportTest, FewUpdatesAreNotWorthAPlan) {
+TEST(LearningReportTest, SkipsPlanForFewUpdates) {
   RunView view = View();
   EXPECT_TRUE(IsWorthAPlan(Two(), view));
   view.metrics["learner/gradients"].value = 14;  // of two learners
@@ -95,7 +95,7 @@ TEST(LearningReportTest, FewUpdatesAreNotWorthAPlan) {
 }
 
 // What it counted is of its own part of the run, and so is what that is divided by.
-TEST(LearningReportTest, AResumedRunsReportIsOfItsOwnPart) {
+TEST(LearningReportTest, ResumedRunReportsOnlyItsPart) {
   RunView view = View();
   view.metrics["learner/updates"].value = 1100;
   view.updates_at_start = 1000;
@@ -108,7 +108,7 @@ TEST(LearningReportTest, AResumedRunsReportIsOfItsOwnPart) {
 }
 
 // Each push may be an update of its own.
-TEST(LearningReportTest, ABatchIsOneHoweverManyUpdatesItMakes) {
+TEST(LearningReportTest, ReportsBatchTimePerBatchNotPerUpdate) {
   Config config = Two();
   config.learner.sync = "paramserver";
   RunView view = View();
@@ -120,7 +120,7 @@ TEST(LearningReportTest, ABatchIsOneHoweverManyUpdatesItMakes) {
   EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB |"));
 }
 
-TEST(LearningReportTest, WithoutUpdatesThereIsNone) {
+TEST(LearningReportTest, ReportIsEmptyWithoutUpdates) {
   EXPECT_EQ(LearningReport(Two(), RunView(), {1, "one thread"}, nullptr), "");
 }
 

@@ -22,13 +22,13 @@ Config PoleConfig() {
 constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2;
 
 // The padding of the flat buffer was counted.
-TEST(MachineTest, ParametersAreCountedWithoutPadding) {
+TEST(MachineTest, CountsParametersWithoutPadding) {
   const auto needs = PredictNeeds(PoleConfig());
   ASSERT_TRUE(needs.ok()) << needs.status().ToString();
   EXPECT_EQ(needs->parameters, kPoleParameters);
 }
 
-TEST(MachineTest, TheMemoryOfEveryProcessIsPredicted) {
+TEST(MachineTest, PredictsMemoryOfEachProcess) {
   const auto needs = PredictNeeds(PoleConfig());
   ASSERT_TRUE(needs.ok());
   const double value = 4.0 * kPoleParameters;
@@ -53,7 +53,7 @@ TEST(MachineTest, TheMemoryOfEveryProcessIsPredicted) {
 }
 
 // The endpoints were those of a temporary folder that was deleted again.
-TEST(MachineTest, EndpointsOfADryRunArePatterns) {
+TEST(MachineTest, DryRunShowsEndpointPatterns) {
   Config config = PoleConfig();
   auto text = DescribeRun(config);
   ASSERT_TRUE(text.ok());

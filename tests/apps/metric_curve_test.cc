@@ -31,7 +31,7 @@ class MetricCurveTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(MetricCurveTest, HasEveryLineOfAShortRun) {
+TEST_F(MetricCurveTest, KeepsEveryLineOfShortRun) {
   AppendLines(0, 300);
   MetricCurve curve(path());
   ASSERT_TRUE(curve.Update().ok());
@@ -43,7 +43,7 @@ TEST_F(MetricCurveTest, HasEveryLineOfAShortRun) {
             (std::vector<std::string>{"h.p50", "h.p90", "h.p99", "steps", "twice", "wall_s"}));
 }
 
-TEST_F(MetricCurveTest, ALongRunHasABoundedNumberOfPointsThatAreTrue) {
+TEST_F(MetricCurveTest, BoundsPointsOfLongRunWithoutDistortion) {
   constexpr int kLines = 40000;
   MetricCurve curve(path());
   int written = 0;
@@ -68,7 +68,7 @@ TEST_F(MetricCurveTest, ALongRunHasABoundedNumberOfPointsThatAreTrue) {
   EXPECT_EQ(few.back(), curve.Values("steps").back());
 }
 
-TEST_F(MetricCurveTest, LinesThatAreTornOrForeignAreLeftOut) {
+TEST_F(MetricCurveTest, SkipsTornAndForeignLines) {
   Append(Line(1) + "{\"steps\": 5, \"tw\n" + Line(2) + std::string(300000, 'x') + "\n[]\n\n" +
          std::string("\0\xff\n", 3) + Line(3) + "{\"steps\": 77");
   MetricCurve curve(path());
@@ -85,7 +85,7 @@ TEST_F(MetricCurveTest, LinesThatAreTornOrForeignAreLeftOut) {
   EXPECT_EQ(NumberOf(curve.last(), "steps"), 777);
 }
 
-TEST_F(MetricCurveTest, AFileThatBeganAnewIsReadAnew) {
+TEST_F(MetricCurveTest, RereadsReplacedFile) {
   AppendLines(0, 100);
   MetricCurve curve(path());
   ASSERT_TRUE(curve.Update().ok());
@@ -96,7 +96,7 @@ TEST_F(MetricCurveTest, AFileThatBeganAnewIsReadAnew) {
   EXPECT_EQ(curve.Values("steps"), (std::vector<double>{5000, 5010, 5020}));
 }
 
-TEST_F(MetricCurveTest, RatesAreOfTheLastFiveSeconds) {
+TEST_F(MetricCurveTest, ComputesRatesOverLastFiveSeconds) {
   AppendLines(0, 100);  // 100 steps a second
   Append(R"({"wall_s": 19.9, "steps": 2990})"
          "\n");  // 2000 more in ten seconds
@@ -106,7 +106,7 @@ TEST_F(MetricCurveTest, RatesAreOfTheLastFiveSeconds) {
   EXPECT_EQ(curve.Rate("nothing"), 0);
 }
 
-TEST_F(MetricCurveTest, AHistogramStaysUntilANewerOneHoldsSomething) {
+TEST_F(MetricCurveTest, KeepsHistogramUntilNonEmptyOne) {
   AppendLines(0, 2);
   MetricCurve curve(path());
   ASSERT_TRUE(curve.Update().ok());
@@ -121,7 +121,7 @@ TEST_F(MetricCurveTest, AHistogramStaysUntilANewerOneHoldsSomething) {
   EXPECT_EQ(NumberOf(curve.histograms().at("h"), "p50"), 6);
 }
 
-TEST_F(MetricCurveTest, RatesOfOneLineAreUnknown) {
+TEST_F(MetricCurveTest, RateOfSingleLineIsZero) {
   AppendLines(3, 4);
   MetricCurve curve(path());
   ASSERT_TRUE(curve.Update().ok());

@@ -30,7 +30,7 @@ class MpiTest : public testing::Test {
                                            "HYDI_CONTROL_FD"};
 };
 
-TEST_F(MpiTest, OpenMpiTellsRankSizeAndHowManyAreHere) {
+TEST_F(MpiTest, ReadsOpenMpiRankSizeAndLocalSize) {
   setenv("OMPI_COMM_WORLD_RANK", "2", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3", 1);
@@ -45,7 +45,7 @@ TEST_F(MpiTest, OpenMpiTellsRankSizeAndHowManyAreHere) {
   EXPECT_EQ(place->launch, "3251765249");
 }
 
-TEST_F(MpiTest, SoDoHydraAndSrun) {
+TEST_F(MpiTest, ReadsHydraAndSrunRankAndSize) {
   setenv("PMI_RANK", "1", 1);
   setenv("PMI_SIZE", "2", 1);
   EXPECT_EQ(FindMpiPlace()->rank, 1);
@@ -56,13 +56,13 @@ TEST_F(MpiTest, SoDoHydraAndSrun) {
   EXPECT_EQ(FindMpiPlace()->size, 8);
 }
 
-TEST_F(MpiTest, WithoutALauncherItSaysHowToStartIt) {
+TEST_F(MpiTest, ReportsHowToStartWithoutLauncher) {
   const auto place = FindMpiPlace();
   ASSERT_FALSE(place.ok());
   EXPECT_NE(place.status().message().find("mpirun -n N troop train"), std::string::npos);
 }
 
-TEST_F(MpiTest, ARankThatIsNoneIsRefused) {
+TEST_F(MpiTest, RejectsInvalidRank) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   for (const char* rank : {"2", "-1", "x", "1x", "99999999999"}) {
     setenv("OMPI_COMM_WORLD_RANK", rank, 1);

@@ -34,7 +34,7 @@ std::string Line(const std::string& more) {
          more + "}";
 }
 
-TEST(ParallelResultsTest, ARunThatSharesBatchesSendsItsGradients) {
+TEST(ParallelResultsTest, DataParallelRunSendsGradients) {
   const auto run = ReadParallelRun(
       Meshed(2, 1), Line(R"(, "learner/agree_s": 2, "learner/gradient_bytes": 2.8e6)"));
   ASSERT_TRUE(run.ok()) << run.status().ToString();
@@ -47,7 +47,7 @@ TEST(ParallelResultsTest, ARunThatSharesBatchesSendsItsGradients) {
   EXPECT_DOUBLE_EQ(run->parameter_bytes, 4 * kParameters);
 }
 
-TEST(ParallelResultsTest, ARunThatSharesTheModelSendsWhatLiesBetweenItsParts) {
+TEST(ParallelResultsTest, TensorParallelRunSendsActivations) {
   const auto run = ReadParallelRun(Meshed(1, 2),
                                    Line(R"(, "learner/tensor_s": 2, "learner/tensor_bytes": 4e6)"));
   ASSERT_TRUE(run.ok()) << run.status().ToString();
@@ -62,7 +62,7 @@ TEST(ParallelResultsTest, ARunThatSharesTheModelSendsWhatLiesBetweenItsParts) {
 
 // 2,010 tokens of 230 reviews in 20 updates: half a token was left out of the formula, and the last
 // batch of an epoch counted as whole.
-TEST(ParallelResultsTest, UpdatesAreOfDifferentLengths) {
+TEST(ParallelResultsTest, AccountsForUpdatesOfDifferentLengths) {
   std::string line = Line(R"(, "learner/tensor_s": 2, "learner/tensor_bytes": 4e6)");
   line.replace(line.find("2000"), 4, "2010");
   line.replace(line.find("240"), 3, "230");
@@ -71,7 +71,7 @@ TEST(ParallelResultsTest, UpdatesAreOfDifferentLengths) {
   EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (6 * 100.5 + 3 * 11.5) * 32);
 }
 
-TEST(ParallelResultsTest, OfMoreLearnersEachSendsMoreThanItHas) {
+TEST(ParallelResultsTest, AccountsForRingTrafficOfManyLearners) {
   const auto run = ReadParallelRun(
       Meshed(4, 1), Line(R"(, "learner/agree_s": 2, "learner/gradient_bytes": 2.8e6)"));
   ASSERT_TRUE(run.ok());
@@ -79,7 +79,7 @@ TEST(ParallelResultsTest, OfMoreLearnersEachSendsMoreThanItHas) {
   EXPECT_DOUBLE_EQ(run->expected_bytes, 1.5 * 4 * kParameters);
 }
 
-TEST(ParallelResultsTest, ARunWithoutUpdatesIsDamage) {
+TEST(ParallelResultsTest, ReturnsDataLossForRunWithoutUpdates) {
   for (const char* const line : {"", "{", "{}", R"({"learner/updates": 0, "learner/tokens": 5})",
                                  R"({"learner/updates": 5})"}) {
     EXPECT_EQ(ReadParallelRun(Meshed(2, 1), line).status().code(), Code::kDataLoss) << line;
@@ -100,7 +100,7 @@ ParallelCell Cell(std::vector<double> steps, double bytes) {
   return cell;
 }
 
-TEST(ParallelResultsTest, MedianAndEnds) {
+TEST(ParallelResultsTest, ComputesMedianAndExtremes) {
   const ParallelCell odd = Cell({3, 1, 2}, 1), even = Cell({4, 1, 2, 3}, 1);
   EXPECT_EQ(odd.Median(&ParallelRun::step_s), 2);
   EXPECT_EQ(even.Median(&ParallelRun::step_s), 2.5);
@@ -108,7 +108,7 @@ TEST(ParallelResultsTest, MedianAndEnds) {
   EXPECT_EQ(even.Slowest(), 4);
 }
 
-TEST(ParallelResultsTest, FewerBytesShouldWinAndFasterRepeatsDo) {
+TEST(ParallelResultsTest, ExpectsFewerBytesAndMeasuresFasterRepeats) {
   const ParallelModel data{"bert", Cell({0.1, 0.2}, 10e6), Cell({0.3, 0.4}, 20e6)};
   const ParallelVerdict verdict = JudgeParallel(data);
   EXPECT_EQ(verdict.expected, Winner::kData);
@@ -123,7 +123,7 @@ TEST(ParallelResultsTest, FewerBytesShouldWinAndFasterRepeatsDo) {
   EXPECT_FALSE(JudgeParallel(otherwise).held());
 }
 
-TEST(ParallelResultsTest, RepeatsThatOverlapHaveNoWinner) {
+TEST(ParallelResultsTest, OverlappingRepeatsHaveNoWinner) {
   const ParallelModel model{"bert", Cell({0.1, 0.3}, 10e6), Cell({0.29, 0.5}, 20e6)};
   EXPECT_EQ(JudgeParallel(model).measured, Winner::kNeither);
   EXPECT_FALSE(JudgeParallel(model).held());
@@ -134,7 +134,7 @@ std::vector<ParallelModel> Both() {
           {"albert", Cell({0.4}, 4e6), Cell({0.2}, 20e6)}};
 }
 
-TEST(ParallelResultsTest, TheReportHasThePublishedTableAndSaysWhatHeld) {
+TEST(ParallelResultsTest, ReportHasTableAndVerdicts) {
   const std::string report =
       ParallelReport({.link_bits_per_s = 1e9, .machine = "a processor", .load = 3}, Both());
   EXPECT_THAT(report, HasSubstr("2 learners on links of 1000 Mbit/s"));
@@ -149,7 +149,7 @@ TEST(ParallelResultsTest, TheReportHasThePublishedTableAndSaysWhatHeld) {
                                 "win; it did not (400.0"));
 }
 
-TEST(ParallelResultsTest, ProgramsReadTheSame) {
+TEST(ParallelResultsTest, JsonMatchesReport) {
   const auto json = ParseJson(ParallelJson({.machine = "a \"processor\""}, Both()));
   ASSERT_TRUE(json.ok()) << json.status().ToString();
   EXPECT_EQ(*json->String("machine"), "a \"processor\"");

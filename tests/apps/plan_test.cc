@@ -16,14 +16,14 @@ Config Small() { return test::SupervisedConfig("bert"); }
 const MeshProfile kProfile{
     .compute_s = 0.8, .step_s = 0.04, .tokens = 96, .labels = 12, .link = {1e-3, 1e-6}, .cores = 4};
 
-TEST(PlanTest, OneLearnerTakesWhatWasMeasured) {
+TEST(PlanTest, SingleLearnerTakesMeasuredTime) {
   const auto plan = PlanMesh(Small(), kProfile, 1, 1);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_DOUBLE_EQ(plan->seconds(), 0.84);
   EXPECT_EQ(plan->bytes, 0);
 }
 
-TEST(PlanTest, ThoseWhoShareBatchesSendTheirGradients) {
+TEST(PlanTest, DataParallelPlanIncludesGradients) {
   const auto plan = PlanMesh(Small(), kProfile, 4, 1);
   ASSERT_TRUE(plan.ok());
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.2);
@@ -37,7 +37,7 @@ TEST(PlanTest, ThoseWhoShareBatchesSendTheirGradients) {
   EXPECT_EQ(plan->tensor_s, 0);
 }
 
-TEST(PlanTest, PartsOfAModelExchangeWhatLiesBetweenThem) {
+TEST(PlanTest, TensorParallelPlanIncludesActivations) {
   const auto plan = PlanMesh(Small(), kProfile, 1, 2);
   ASSERT_TRUE(plan.ok());
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.4);
@@ -50,7 +50,7 @@ TEST(PlanTest, PartsOfAModelExchangeWhatLiesBetweenThem) {
   EXPECT_EQ(plan->gradient_s, 0);
 }
 
-TEST(PlanTest, ParameterShardsTakeGradientsStepAndGiveWeights) {
+TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   Config config = Small();
   config.learner.sync = "paramserver";
   config.paramserver.shards = 2;
@@ -82,7 +82,7 @@ TEST(PlanTest, ParameterShardsTakeGradientsStepAndGiveWeights) {
   EXPECT_NEAR(cut.tensor_s - plan(1, 2).tensor_s, 2 * (1e-3 + value / 2 * 1e-6), 1e-9);
 }
 
-TEST(PlanTest, LearnersBeyondTheCoresTakeTurns) {
+TEST(PlanTest, LearnersBeyondCoresTakeTurns) {
   MeshProfile one = kProfile;
   one.cores = 1;
   const auto plan = PlanMesh(Small(), one, 2, 2);
@@ -91,7 +91,7 @@ TEST(PlanTest, LearnersBeyondTheCoresTakeTurns) {
 }
 
 // Two machines of four cores each, on a link that is a hundred times slower.
-TEST(PlanTest, ThoseOnSeveralMachinesWaitForTheLinkBetween) {
+TEST(PlanTest, LearnersAcrossMachinesUseLinkBetween) {
   MeshProfile two = kProfile;
   two.machines = 2;
   two.far = {1e-1, 1e-4};
@@ -121,7 +121,7 @@ TEST(PlanTest, ThoseOnSeveralMachinesWaitForTheLinkBetween) {
 }
 
 // What parts exchange in bf16 is half as much.
-TEST(PlanTest, PartsOnGpusExchangeWhatTheyComputeWith) {
+TEST(PlanTest, Bf16HalvesExchangedBytes) {
   MeshProfile halves = kProfile;
   halves.element_bytes = 2;
   const auto plan = PlanMesh(Small(), halves, 1, 2), whole = PlanMesh(Small(), kProfile, 1, 2);
@@ -129,7 +129,7 @@ TEST(PlanTest, PartsOnGpusExchangeWhatTheyComputeWith) {
   EXPECT_DOUBLE_EQ(plan->bytes, whole->bytes / 2);
 }
 
-TEST(PlanTest, EveryMeshThatTheModelAllowsTheFastestFirst) {
+TEST(PlanTest, ListsAllowedMeshesFastestFirst) {
   const auto plans = PlanMeshes(Small(), kProfile, 6);
   ASSERT_TRUE(plans.ok());
   // Four heads are for at most four parts: 6 + 3 + 2 + 1.
@@ -140,7 +140,7 @@ TEST(PlanTest, EveryMeshThatTheModelAllowsTheFastestFirst) {
   EXPECT_FALSE(PlanMesh(Small(), kProfile, 1, 5).ok());
 }
 
-TEST(PlanTest, AProfileIsMeasuredOfRealUpdates) {
+TEST(PlanTest, MeasuresProfileFromRealUpdates) {
   const auto profile = ProfileMesh(Small(), 3);
   ASSERT_TRUE(profile.ok()) << profile.status().ToString();
   EXPECT_GT(profile->compute_s, 0);
@@ -153,7 +153,7 @@ TEST(PlanTest, AProfileIsMeasuredOfRealUpdates) {
   EXPECT_GE(profile->cores, 1);
 }
 
-TEST(PlanTest, ARunIsPlannedAtTheMeshThatItHas) {
+TEST(PlanTest, PlansRunAtItsMesh) {
   Config config = Small();
   config.fleet.learners = 2;
   config.mesh = {.dp = 1, .tp = 2};
@@ -166,7 +166,7 @@ TEST(PlanTest, ARunIsPlannedAtTheMeshThatItHas) {
 }
 
 // Before any process starts, where this machine's learners would look for it.
-TEST(PlanTest, AGpuThatIsNotThereIsSaidAtOnce) {
+TEST(PlanTest, RejectsMissingGpuBeforeStart) {
   Config config = Small();
   config.learner.device = "cuda";
   const Status status = CheckMachine(config);
@@ -179,7 +179,7 @@ TEST(PlanTest, AGpuThatIsNotThereIsSaidAtOnce) {
   EXPECT_TRUE(CheckMachine(config).ok());
 }
 
-TEST(PlanTest, AnLstmIsNotCut) {
+TEST(PlanTest, LstmIsNeverTensorParallel) {
   Config config = Small();
   config.model.family = "lstm";
   config.model.pretrained = "";
@@ -189,7 +189,7 @@ TEST(PlanTest, AnLstmIsNotCut) {
   for (const MeshPlan& plan : *plans) EXPECT_EQ(plan.tp, 1);
 }
 
-TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), {}), 2); }
+TEST(PlanTest, ReinforcementLearningRunHasNoMesh) { EXPECT_EQ(PlanCommand(Config(), {}), 2); }
 
 }  // namespace
 }  // namespace troop

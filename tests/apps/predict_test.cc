@@ -115,11 +115,11 @@ void ExpectFixtures(const std::string& path, const std::string& family) {
   }
 }
 
-TEST(PredictTest, ProbabilitiesTokensAndWhatIsCutAreThoseOfTransformers) {
+TEST(PredictTest, ProbabilitiesAndTokensMatchTransformers) {
   for (const char* const family : {"bert", "albert"}) ExpectFixtures(Folder(family).path(), family);
 }
 
-TEST(PredictTest, WordsAreToldWhereTheyAreMasked) {
+TEST(PredictTest, PredictsMaskedWords) {
   const Folder folder("masked");
   for (const JsonValue& expected : SupervisedExpected().Find("masked")->array) {
     const JsonValue said = SayJson(folder.path(), {*expected.String("text")})[0];
@@ -142,7 +142,7 @@ TEST(PredictTest, WordsAreToldWhereTheyAreMasked) {
               HasSubstr("no answer: this is a masked language model; mark the word"));
 }
 
-TEST(PredictTest, ALineSaysWhatBecameOfTheText) {
+TEST(PredictTest, PrintsOneLinePerText) {
   const Folder folder("bert");
   EXPECT_EQ(Say({.path = folder.path(), .texts = Texts()}),
             "negative (negative 0.7216, positive 0.2784); 6 tokens\n"
@@ -160,7 +160,7 @@ TEST(PredictTest, ALineSaysWhatBecameOfTheText) {
       "negative");
 }
 
-TEST(PredictTest, AFileOfWindowsHasTheSameTexts) {
+TEST(PredictTest, AcceptsWindowsLineEndings) {
   const Folder folder("bert");
   const std::string said = Say({.path = folder.path(), .json = true}, "a good film\r\nbad\n");
   EXPECT_THAT(said, HasSubstr("\"a good film\""));
@@ -188,7 +188,7 @@ class Watched final : public std::streambuf {
   std::size_t next_ = 0;
 };
 
-TEST(PredictTest, EachLineOfTheInputIsAnsweredBeforeTheNextIsRead) {
+TEST(PredictTest, AnswersEachLineBeforeReadingNext) {
   const Folder folder("bert");
   std::ostringstream out;
   Watched input({"dull\n", "\n", "A GREAT movie!"}, &out);
@@ -202,7 +202,7 @@ TEST(PredictTest, EachLineOfTheInputIsAnsweredBeforeTheNextIsRead) {
 }
 
 // They were read as U+FFFD without a word.
-TEST(PredictTest, TextsThatAreNotUtf8AreNamedAndAnswered) {
+TEST(PredictTest, WarnsAboutAndAnswersInvalidUtf8) {
   const Folder folder("bert");
   std::ostringstream out;
   std::istringstream in(
@@ -218,7 +218,7 @@ TEST(PredictTest, TextsThatAreNotUtf8AreNamedAndAnswered) {
   EXPECT_EQ(std::ranges::count(answers, '\n'), 3);
 }
 
-TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
+TEST(PredictTest, AppliesTokenizerConfig) {
   const Folder folder("bert");
   const auto tokens = [&](const char* settings) {
     folder.Set("tokenizer_config.json", settings);
@@ -255,7 +255,7 @@ TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
   EXPECT_THAT(refusal("{"), HasSubstr("tokenizer_config.json"));
 }
 
-TEST(PredictTest, SettingsThatMakeAnotherModelAreRefused) {
+TEST(PredictTest, RejectsUnsupportedModelConfig) {
   const Folder folder("bert");
   const auto refusal = [&](const char* from, const std::string& to) {
     folder.Set("config.json", ReadText(SupervisedFixture("bert/config.json")));
@@ -272,7 +272,7 @@ TEST(PredictTest, SettingsThatMakeAnotherModelAreRefused) {
   }
 }
 
-TEST(PredictTest, ClassesHaveTheNamesOfTheConfig) {
+TEST(PredictTest, NamesClassesAsConfigured) {
   const Folder folder("bert");
   const auto named = [&](const char* labels) {
     folder.Set("config.json", ReadText(SupervisedFixture("bert/config.json")));
@@ -289,7 +289,7 @@ TEST(PredictTest, ClassesHaveTheNamesOfTheConfig) {
 }
 
 // Two vocabularies that fit ALBERT: that of SentencePiece is known by its name.
-TEST(PredictTest, ASentencePieceModelIsTheVocabulary) {
+TEST(PredictTest, UsesSentencePieceModelAsVocabulary) {
   const TempFolder temp;
   const std::string vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/unigram.model";
   Config config = SupervisedConfig("albert");
@@ -312,7 +312,7 @@ TEST(PredictTest, ASentencePieceModelIsTheVocabulary) {
 }
 
 // A run that begins with the fixture's weights, its checkpoint and its model say what that says.
-TEST(PredictTest, RunsCheckpointsAndTheirModelsSayTheSame) {
+TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
   for (const char* const family : {"bert", "albert"}) {
     const TempFolder temp;
     const auto storage = MakeDiskStorage(temp.path());
@@ -344,7 +344,7 @@ TEST(PredictTest, RunsCheckpointsAndTheirModelsSayTheSame) {
 }
 
 // The fixture's texts as test reviews, every other one called positive.
-TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
+TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
@@ -398,7 +398,7 @@ TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
 }
 
 // Weights so large that the logits are NaN gave a label, and exit code 0.
-TEST(PredictTest, WeightsThatGiveNaNGiveNoAnswer) {
+TEST(PredictTest, RejectsWeightsThatGiveNaN) {
   for (const char* const model : {"bert", "masked"}) {
     const Folder folder(model);
     const std::string file = folder.path() + "/model.safetensors";
@@ -416,7 +416,7 @@ TEST(PredictTest, WeightsThatGiveNaNGiveNoAnswer) {
   }
 }
 
-TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {
+TEST(PredictTest, TruncatesTextToTrainedLength) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
@@ -434,7 +434,7 @@ TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {
 }
 
 // All weights are 0 but for a bias: the logits are 0 and 1.
-TEST(PredictTest, AnLstmAnswersFromItsCheckpoint) {
+TEST(PredictTest, PredictsFromLstmCheckpoint) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
@@ -456,7 +456,7 @@ TEST(PredictTest, AnLstmAnswersFromItsCheckpoint) {
             "positive (negative 0.2689, positive 0.7311); 4 tokens\n");
 }
 
-TEST(PredictTest, ARunThatPlaysIsRefused) {
+TEST(PredictTest, RejectsReinforcementLearningRun) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
@@ -475,7 +475,7 @@ TEST(PredictTest, ARunThatPlaysIsRefused) {
               HasSubstr("was trained with dqn on CartPole-v1: only classifier and masked_lm"));
 }
 
-TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
+TEST(PredictTest, RejectsInvalidModelFoldersInOneLine) {
   const auto refusal = [](const std::string& path) {
     const std::string said = Say({.path = path, .texts = {"a"}});
     EXPECT_EQ(std::ranges::count(said, '\n'), 0) << said;
@@ -529,7 +529,7 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
               HasSubstr("model.safetensors"));
 }
 
-TEST(PredictTest, TheCommandEndsWithItsExitCode) {
+TEST(PredictTest, CommandReturnsExitCodes) {
   const Folder folder("bert");
   EXPECT_EQ(Command({"predict", folder.path(), "a", "--json"}), kExitOk);
   EXPECT_EQ(Command({"predict", folder.path() + "/none", "a"}), kExitUsage);

@@ -73,7 +73,7 @@ class PreflightTest : public testing::Test {
 };
 
 // Each of them was found after the start, some in a restart loop, and a folder was left behind.
-TEST_F(PreflightTest, EachDamageOfEachFileThatAConfigNamesIsFoundBeforeTheStart) {
+TEST_F(PreflightTest, FindsDamageOfEachInputFileBeforeStart) {
   struct Case {
     const char* file;
     std::function<void(Config*)> name_it;
@@ -122,7 +122,7 @@ TEST_F(PreflightTest, EachDamageOfEachFileThatAConfigNamesIsFoundBeforeTheStart)
   }
 }
 
-TEST_F(PreflightTest, WhatTheConfigNamesIsBlamedOnItsPlaceThere) {
+TEST_F(PreflightTest, ReportsErrorsAtConfigLine) {
   const auto check = [](const std::string& text, std::vector<std::string> overrides) {
     const auto config = ParseConfig(text, "run.toml", overrides);
     TROOP_CHECK(config.ok(), "{}", config.status().message());
@@ -139,7 +139,7 @@ TEST_F(PreflightTest, WhatTheConfigNamesIsBlamedOnItsPlaceThere) {
   EXPECT_THAT(check(reviews, {}), StartsWith("run.toml:3: data.vocabulary"));
 }
 
-TEST_F(PreflightTest, AllThatIsWrongIsToldTogether) {
+TEST_F(PreflightTest, ReportsAllErrorsTogether) {
   Config config;
   config.fleet.metrics_token = path("none");
   config.security.keys = path("no-keys");
@@ -154,7 +154,7 @@ TEST_F(PreflightTest, AllThatIsWrongIsToldTogether) {
 }
 
 // A dry run said nothing of them.
-TEST_F(PreflightTest, AddressesForBrowsersAndPrometheusAreLookedAt) {
+TEST_F(PreflightTest, ChecksDashboardAndMetricsAddresses) {
   Config config;
   config.log.dir = folder_.path();
   for (auto* const key : {&config.fleet.metrics, &config.fleet.dashboard}) {
@@ -173,7 +173,7 @@ TEST_F(PreflightTest, AddressesForBrowsersAndPrometheusAreLookedAt) {
 }
 
 // Damaged data hid all that was wrong besides, and too few open files hid the rest.
-TEST_F(PreflightTest, DamagedDataDoNotHideOtherMistakes) {
+TEST_F(PreflightTest, DamagedDataDoesNotHideOtherErrors) {
   Config config = Reviews();
   config.fleet.metrics_token = path("none");
   config.data.unlabelled = path("no-texts");
@@ -221,7 +221,7 @@ class Extremes final : public ConfigVisitor {
 
 // A rate limit that no run could count to was found by the replay, and a slack of more samples than
 // the whole run has made a run without end.
-TEST_F(PreflightTest, EachLegalExtremeOfEachNumberStartsOrIsRefusedWithItsReason) {
+TEST_F(PreflightTest, LegalExtremesStartOrAreRejectedWithReason) {
   Extremes extremes;
   Config all;
   VisitConfig(all, extremes);
@@ -244,7 +244,7 @@ TEST_F(PreflightTest, EachLegalExtremeOfEachNumberStartsOrIsRefusedWithItsReason
 }
 
 // `troop doctor` said "ready to start".
-TEST_F(PreflightTest, AFolderOfSocketsThatIsTooLongOrMissingIsFoundBeforeTheStart) {
+TEST_F(PreflightTest, FindsInvalidSocketFolderBeforeStart) {
   const char* const before = getenv("TMPDIR");
   const std::string kept = before == nullptr ? "" : before;
   const std::string deep = path(std::string(100, 'x'));

@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-TEST(ReturnTextTest, OneEpisodeHasNoSpreadAndLargeReturnsAreShort) {
+TEST(ReturnTextTest, OmitsSpreadOfOneEpisodeAndShortensLargeReturns) {
   EvaluationReport report{
       .episodes = 100, .return_mean = 9.3, .return_std = 0.781, .return_min = 8, .return_max = 11};
   EXPECT_EQ(ReturnText(report), "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBytes = 32 << 20;
 
-TEST(ProcessMemoryTest, CountsThisProcessAndItsChildren) {
+TEST(ProcessMemoryTest, CountsProcessAndChildren) {
   const std::int64_t before = ResidentBytesOfFamily();
   EXPECT_GT(before, 1 << 20);
   int ready[2], done[2];
@@ -41,7 +41,7 @@ TEST(ProcessMemoryTest, CountsThisProcessAndItsChildren) {
 }
 
 // Once an exception came out of a file of /proc whose process had gone.
-TEST(ProcessMemoryTest, ProcessesMayGoWhileTheyAreCounted) {
+TEST(ProcessMemoryTest, ToleratesProcessesThatExitMeanwhile) {
   std::atomic<bool> stop = false;
   std::jthread mortals([&] {
     while (!stop) {

@@ -116,7 +116,7 @@ std::ptrdiff_t Occurrences(const std::string& text, const std::string& part) {
   return n;
 }
 
-TEST(ProgressTextTest, NoLineOfTheBlockIsWiderThanTheTerminal) {
+TEST(ProgressTextTest, BlockFitsTerminalWidth) {
   for (const int columns : {20, 39, 59, 60, 79, 80, 200}) {
     for (const Phase phase : {Phase::kRunning, Phase::kEvaluating}) {
       const std::string block = ProgressBlock(kName, LateView(phase), LateRates(), columns,
@@ -132,7 +132,7 @@ TEST(ProgressTextTest, NoLineOfTheBlockIsWiderThanTheTerminal) {
   }
 }
 
-TEST(ProgressTextTest, ANarrowBlockKeepsTheMostImportantItems) {
+TEST(ProgressTextTest, NarrowBlockKeepsImportantItems) {
   const std::string block = ProgressBlock(kName, LateView(Phase::kRunning), LateRates(), 59);
   for (const char* part :
        {kName, "running", "42 %", "1 min 23 s left", "9512 k of 22.5 M", "12.3 k/s", "97.4 k",
@@ -156,7 +156,7 @@ TEST(LiveBlockTest, RedrawsInPlaceOnNarrowTerminals) {
   }
 }
 
-TEST(LiveBlockTest, ANoticeStaysInSight) {
+TEST(LiveBlockTest, KeepsNoticeVisible) {
   Terminal terminal(80);
   if (terminal.out == nullptr) GTEST_FAIL() << "no pseudo-terminal";
   const auto progress = MakeProgress(kName, true, terminal.out);
@@ -169,7 +169,7 @@ TEST(LiveBlockTest, ANoticeStaysInSight) {
 }
 
 // Nothing was said of a run whose episodes never end.
-TEST(RoleNoticesTest, ThatNoEpisodeEndsIsSaidOnceWithTheKeyThatLimitsThem) {
+TEST(RoleNoticesTest, WarnsOnceThatEpisodesNeverEnd) {
   Config config;
   config.fleet.actors = 2;
   config.actor.envs = 4;

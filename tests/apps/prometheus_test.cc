@@ -32,7 +32,7 @@ RunState SomeState() {
 
 MetricValue Value(MetricKind kind, double value) { return {.kind = kind, .value = value}; }
 
-TEST(PrometheusTest, SeriesHaveNamesTypesAndLabels) {
+TEST(PrometheusTest, WritesNamesTypesAndLabels) {
   RunState s = SomeState();
   s.view.metrics["replay/insert_blocked_s"] = Value(MetricKind::kCounter, 1.5);
   s.view.metrics["replay/items"] = Value(MetricKind::kGaugeSum, 10);
@@ -68,7 +68,7 @@ TEST(PrometheusTest, SeriesHaveNamesTypesAndLabels) {
 }
 
 // Prometheus refuses a page on which a family comes twice or in pieces.
-TEST(PrometheusTest, AFamilyStandsTogetherOnce) {
+TEST(PrometheusTest, GroupsEachFamilyOnce) {
   RunState s = SomeState();
   s.view.metrics["replay/items"] = s.view.metrics["replay/a/items"] =
       s.view.metrics["replay/b/items"] = Value(MetricKind::kGaugeSum, 1);
@@ -88,7 +88,7 @@ TEST(PrometheusTest, AFamilyStandsTogetherOnce) {
   }
 }
 
-TEST(PrometheusTest, AHistogramCountsWhatIsAtMostItsLimits) {
+TEST(PrometheusTest, HistogramBucketsAreCumulative) {
   RunState s = SomeState();
   MetricValue& ages = s.view.metrics["paramserver/staleness"];
   ages.kind = MetricKind::kHistogram;
@@ -112,7 +112,7 @@ TEST(PrometheusTest, AHistogramCountsWhatIsAtMostItsLimits) {
   EXPECT_THAT(text, HasSubstr("troop_paramserver_staleness_count 6\n"));
 }
 
-TEST(PrometheusTest, ALargeFleetHasABoundedPage) {
+TEST(PrometheusTest, BoundsPageOfLargeFleet) {
   RunState s = SomeState();
   s.roles.assign(5000, {.role = Role::kActor, .incarnation = 1});
   for (std::size_t i = 0; i < s.roles.size(); ++i) s.roles[i].index = std::int32_t(i);

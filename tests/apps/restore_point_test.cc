@@ -55,7 +55,7 @@ class RestorePointTest : public testing::Test {
   RestorePoint end_;  // of the last leg
 };
 
-TEST_F(RestorePointTest, GivesBackWhatTheFolderHeld) {
+TEST_F(RestorePointTest, RestoresFolderContents) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   const RestorePoint first = end_;
   LiveThroughLeg(200, "two");  // removes the first checkpoint: it keeps one
@@ -74,7 +74,7 @@ TEST_F(RestorePointTest, GivesBackWhatTheFolderHeld) {
   EXPECT_FALSE(disk_.Exists("replay-1/lock"));
 }
 
-TEST_F(RestorePointTest, TheBeginningHasNothing) {
+TEST_F(RestorePointTest, RestoresEmptyInitialState) {
   MemoryStorage empty;
   ASSERT_TRUE(WriteRestorePoint(&empty, {}).ok());
   ASSERT_TRUE(empty.WriteAtomic("incarnation", "7").ok());
@@ -87,7 +87,7 @@ TEST_F(RestorePointTest, TheBeginningHasNothing) {
   EXPECT_FALSE(empty.Exists("replay-0/table"));
 }
 
-TEST_F(RestorePointTest, TheNewestAloneIsKept) {
+TEST_F(RestorePointTest, KeepsOnlyNewestPoint) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   LiveThroughLeg(200, "two");
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
@@ -99,7 +99,7 @@ TEST_F(RestorePointTest, TheNewestAloneIsKept) {
 
 // Wherever the disk gives up while a point is written, the one before or the new one is whole; and
 // a way back that was cut short is gone again.
-TEST_F(RestorePointTest, APointIsWholeOrNotThere) {
+TEST_F(RestorePointTest, WritesAndRestoresAtomically) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   LiveThroughLeg(200, "two");
   bool whole = false;
@@ -129,7 +129,7 @@ TEST_F(RestorePointTest, APointIsWholeOrNotThere) {
   ExpectAsAfter(*NewestRestorePoint(&disk_), "two");
 }
 
-TEST_F(RestorePointTest, DamageIsNamed) {
+TEST_F(RestorePointTest, NamesDamage) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   const std::string file = "restore/0000000001/point.json";
   const std::string good = Read(file);
@@ -150,7 +150,7 @@ TEST_F(RestorePointTest, DamageIsNamed) {
 
 // A replay would be restored from less as after a crash, and the run take another course: with the
 // word "exactly".
-TEST_F(RestorePointTest, AnyBitOfAnyFileThatChangesIsNoticedAndAnyFileThatIsCutOrMissing) {
+TEST_F(RestorePointTest, DetectsAnyChangedTruncatedOrMissingFile) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   const std::string folder = "restore/0000000001/";
   const auto point = NewestRestorePoint(&disk_);
@@ -185,7 +185,7 @@ TEST_F(RestorePointTest, AnyBitOfAnyFileThatChangesIsNoticedAndAnyFileThatIsCutO
   EXPECT_TRUE(NewestRestorePoint(&disk_).ok());
 }
 
-TEST_F(RestorePointTest, WhatItDoesNotListIsNotTakenBack) {
+TEST_F(RestorePointTest, IgnoresUnlistedFiles) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
   Write("restore/0000000001/replay-0/segments/other.log", "of no role");
   Write("restore/0000000001/replay-7/table", "of no role");

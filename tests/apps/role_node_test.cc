@@ -18,7 +18,7 @@ EnvSpec Spec(std::int64_t actions, const TensorSpec& observation) {
           .action = {.kind = ActionSpec::Kind::kDiscrete, .count = actions}};
 }
 
-TEST(SameEnvironmentTest, AnotherShapeOrOtherActionsAreRefusedAndBothAreNamed) {
+TEST(SameEnvironmentTest, RejectsOtherShapeOrActionsNamingBoth) {
   const EnvSpec here = Spec(4, {DType::kF32, {8}}), there = Spec(6, {DType::kF32, {8}});
   EXPECT_TRUE(CheckSameEnv(here, here, "other").ok());
   const Status actions = CheckSameEnv(here, there, "other");
@@ -36,7 +36,7 @@ TEST(SameEnvironmentTest, AnotherShapeOrOtherActionsAreRefusedAndBothAreNamed) {
 }
 
 // An environment with another source took part unnoticed, where its shape was the same.
-TEST(SameEnvironmentTest, OtherCodeIsRefusedAndBothAreNamed) {
+TEST(SameEnvironmentTest, RejectsOtherCodeNamingBoth) {
   EnvSpec here = Spec(4, {DType::kF32, {8}}), there = here;
   here.code = "a plug-in of 10 bytes, checksum 00000001";
   EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());  // unknown
@@ -49,7 +49,7 @@ TEST(SameEnvironmentTest, OtherCodeIsRefusedAndBothAreNamed) {
                                          " here, but " + there.code + " in the run"));
 }
 
-TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
+TEST(SameEnvironmentTest, DistinguishesContinuousFromDiscreteActions) {
   const EnvSpec here = Spec(2, {DType::kF32, {8}});
   EnvSpec there = here;
   there.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
@@ -57,7 +57,7 @@ TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
 }
 
 // The policy is bounded by the coordinator's bounds, and the network scales by its scale.
-TEST(SameEnvironmentTest, OtherBoundsOfActionsAndAnotherScaleAreRefused) {
+TEST(SameEnvironmentTest, RejectsOtherActionBoundsOrScale) {
   EnvSpec here = Spec(2, {DType::kU8, {8}});
   here.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
   EnvSpec there = here;
@@ -73,7 +73,7 @@ TEST(SameEnvironmentTest, OtherBoundsOfActionsAndAnotherScaleAreRefused) {
 
 // Its process ended, and the coordinator waited for it for seconds: no other process could have its
 // seat.
-TEST(RoleNodeTest, OneThatCannotBeginGivesItsSeatBackAtOnceAndSaysWhy) {
+TEST(RoleNodeTest, ReleasesSlotWithReasonWhenStartFails) {
   const auto hub = MakeSimHub();
   const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
   const auto run = MakeMemoryStorage();
@@ -107,7 +107,7 @@ TEST(RoleNodeTest, OneThatCannotBeginGivesItsSeatBackAtOnceAndSaysWhy) {
   }));
 }
 
-TEST(RoleNodeTest, OneThatIsNotAnsweredKnowsThatItsRunHasEnded) {
+TEST(RoleNodeTest, EndsWhenCoordinatorDoesNotAnswer) {
   const auto hub = MakeSimHub();
   const auto here = hub->MakeNetwork();
   RoleNode node({.role = Role::kActor, .coordinator = "inproc://none", .network = here.get()});

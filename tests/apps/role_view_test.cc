@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-TEST(WorkRateTest, IsTheWorkOverTheLastSeconds) {
+TEST(WorkRateTest, AveragesWorkOverLastSeconds) {
   WorkRate rate;
   Time now = Time{} + Seconds(1000);
   EXPECT_EQ(rate.PerSecond(now), 0);
@@ -26,7 +26,7 @@ TEST(WorkRateTest, IsTheWorkOverTheLastSeconds) {
   EXPECT_NEAR(rate.PerSecond(now), 20, 1e-6);
 }
 
-TEST(WorkRateTest, SilenceLowersIt) {
+TEST(WorkRateTest, DecaysDuringSilence) {
   WorkRate rate;
   Time now{};
   for (int i = 0; i <= 12; ++i) rate.Note(Time{} + Milliseconds(250 * i), 10 * i);
@@ -37,7 +37,7 @@ TEST(WorkRateTest, SilenceLowersIt) {
   EXPECT_LT(rate.PerSecond(now + Seconds(60)), 2);
 }
 
-TEST(WorkRateTest, GoingBackIsNoNegativeWork) {
+TEST(WorkRateTest, IsNeverNegative) {
   WorkRate rate;
   rate.Note(Time{} + Seconds(1), 1000);
   rate.Note(Time{} + Seconds(2), 1100);

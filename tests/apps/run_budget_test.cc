@@ -39,7 +39,7 @@ class RunBudgetTest : public testing::Test {
   Config config_;
 };
 
-TEST_F(RunBudgetTest, AFinishedRunIsSpentUntilItsBudgetIsLarger) {
+TEST_F(RunBudgetTest, FinishedRunIsSpentUntilBudgetGrows) {
   End(R"({"status": "ok", "steps": 2000, "updates": 250})");
   EXPECT_TRUE(Spent());
   EXPECT_TRUE(Spent({"learner.total_steps=1000"}));
@@ -49,19 +49,19 @@ TEST_F(RunBudgetTest, AFinishedRunIsSpentUntilItsBudgetIsLarger) {
   EXPECT_FALSE(Spent({"learner.max_updates=251", "learner.total_steps=3000"}));
 }
 
-TEST_F(RunBudgetTest, ARunThatEndedSolvedGoesOnToAHigherReturn) {
+TEST_F(RunBudgetTest, SolvedRunContinuesToHigherReturn) {
   config_.evaluator.solved_return = 100;
   End(R"({"status": "ok", "steps": 700, "updates": 90})");
   EXPECT_TRUE(Spent());
   EXPECT_FALSE(Spent({"evaluator.solved_return=200"}));
 }
 
-TEST_F(RunBudgetTest, AnInterruptedRunIsNotSpent) {
+TEST_F(RunBudgetTest, InterruptedRunIsNotSpent) {
   End(R"({"status": "interrupted", "steps": 2000, "updates": 250})");
   EXPECT_FALSE(Spent());
 }
 
-TEST_F(RunBudgetTest, OnlyALargerBudgetReplacesThatOfTheFolder) {
+TEST_F(RunBudgetTest, ReplacesBudgetOnlyByLargerOne) {
   Config was = config_, asked = config_;
   EXPECT_THAT(LargerBudget(asked, was), ElementsAre());
   asked.learner.total_steps = 1000;
@@ -73,7 +73,7 @@ TEST_F(RunBudgetTest, OnlyALargerBudgetReplacesThatOfTheFolder) {
 }
 
 // The folder of a supervised run has max_updates = 40, the updates of its two epochs.
-TEST_F(RunBudgetTest, OfReviewsTheEpochsAreTheBudget) {
+TEST_F(RunBudgetTest, SupervisedBudgetIsEpochs) {
   Config was = config_, asked = config_;
   was.learner.algorithm = asked.learner.algorithm = "classifier";
   was.learner.epochs = asked.learner.epochs = 2;
@@ -84,7 +84,7 @@ TEST_F(RunBudgetTest, OfReviewsTheEpochsAreTheBudget) {
 }
 
 // `resume RUN learner.epochs=3` stayed at the updates of the epochs before.
-TEST_F(RunBudgetTest, OtherEpochsMakeAnotherNumberOfUpdates) {
+TEST_F(RunBudgetTest, ChangedEpochsResetMaxUpdates) {
   config_.learner.max_updates = 40;
   End("{}");
   const Result<Config> same = ReadRunConfig(Path(), {}),

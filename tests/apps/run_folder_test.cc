@@ -33,7 +33,7 @@ class RunFolderTest : public testing::Test {
   Config config_;
 };
 
-TEST_F(RunFolderTest, IsHeldByOneProcessAtATimeAndSaysByWhom) {
+TEST_F(RunFolderTest, AllowsOneProcessAndNamesHolder) {
   const auto first = OpenRunFolder(config_, FolderUse::kFresh);
   ASSERT_TRUE(first.ok()) << first.status().ToString();
   for (const FolderUse use : {FolderUse::kFresh, FolderUse::kOverwrite, FolderUse::kResume}) {
@@ -44,7 +44,7 @@ TEST_F(RunFolderTest, IsHeldByOneProcessAtATimeAndSaysByWhom) {
   }
 }
 
-TEST_F(RunFolderTest, OneThatCannotBeWrittenIsNotSaidToBeInUse) {
+TEST_F(RunFolderTest, ReportsUnwritableFolderAsSuch) {
   fs::create_directories(temp_.path() + "/run/lock");  // no file can be there
   const Status status = OpenRunFolder(config_, FolderUse::kFresh).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -53,7 +53,7 @@ TEST_F(RunFolderTest, OneThatCannotBeWrittenIsNotSaidToBeInUse) {
 }
 
 // The next start was refused: "is held by process", which was dead.
-TEST_F(RunFolderTest, TheLockOfADeadLauncherIsWaitedForWhileAChildStillHasIt) {
+TEST_F(RunFolderTest, WaitsForLockHeldByChildOfDeadLauncher) {
   int told[2];
   ASSERT_EQ(pipe(told), 0);
   const pid_t launcher = fork();
@@ -75,7 +75,7 @@ TEST_F(RunFolderTest, TheLockOfADeadLauncherIsWaitedForWhileAChildStillHasIt) {
   close(told[1]);
 }
 
-TEST_F(RunFolderTest, ThatHoldsARunIsNotTakenForAFreshOne) {
+TEST_F(RunFolderTest, RejectsExistingRunForFreshStart) {
   MakeRun();
   const Status status = OpenRunFolder(config_, FolderUse::kFresh).status();
   EXPECT_EQ(status.code(), Code::kAlreadyExists);
@@ -87,7 +87,7 @@ TEST_F(RunFolderTest, ThatHoldsARunIsNotTakenForAFreshOne) {
 }
 
 // It held a lock and a name.
-TEST_F(RunFolderTest, AStartThatFailedLeavesNoneOfTheFoldersThatItMade) {
+TEST_F(RunFolderTest, FailedStartRemovesItsFolders) {
   const std::string there = temp_.path();
   config_.log.dir = there + "/a/b";
   {
@@ -105,7 +105,7 @@ TEST_F(RunFolderTest, AStartThatFailedLeavesNoneOfTheFoldersThatItMade) {
   }
 }
 
-TEST_F(RunFolderTest, OverwriteRemovesTheRunThatWasThere) {
+TEST_F(RunFolderTest, OverwriteRemovesExistingRun) {
   MakeRun();
   Write("result.json");
   EXPECT_TRUE(OpenRunFolder(config_, FolderUse::kOverwrite).ok());
@@ -114,7 +114,7 @@ TEST_F(RunFolderTest, OverwriteRemovesTheRunThatWasThere) {
 }
 
 // `name=src --overwrite` would have removed somebody's sources.
-TEST_F(RunFolderTest, OverwriteLeavesAFolderAloneThatHoldsNoRun) {
+TEST_F(RunFolderTest, OverwriteKeepsFolderWithoutRun) {
   fs::create_directory(temp_.path() + "/run");
   Write("thesis.tex");
   const Status status = OpenRunFolder(config_, FolderUse::kOverwrite).status();
@@ -123,7 +123,7 @@ TEST_F(RunFolderTest, OverwriteLeavesAFolderAloneThatHoldsNoRun) {
 }
 
 // A run killed while it wrote its config could not be overwritten: "holds files but no run".
-TEST_F(RunFolderTest, OverwriteRemovesARunThatWasKilledWhileItBegan) {
+TEST_F(RunFolderTest, OverwriteRemovesRunKilledDuringStart) {
   fs::create_directory(temp_.path() + "/run");
   Write("metrics.jsonl");
   Write("config.toml.tmp");
@@ -134,7 +134,7 @@ TEST_F(RunFolderTest, OverwriteRemovesARunThatWasKilledWhileItBegan) {
 
 // A start that was killed while it removed the run before left logs without a config, and its name
 // was blocked, also for --continue: "holds files but no run".
-TEST_F(RunFolderTest, OverwriteRemovesTheConfigLast) {
+TEST_F(RunFolderTest, OverwriteRemovesConfigLast) {
   MakeRun();
   Write("metrics.jsonl");
   // In place of the kill: a folder behind "config.toml" in the alphabet that can't be removed.
@@ -160,14 +160,14 @@ TEST_F(RunFolderTest, OverwriteRemovesTheConfigLast) {
   EXPECT_FALSE(Has("config.toml"));
 }
 
-TEST_F(RunFolderTest, ResumeOfWhatIsNotThereIsNotFoundAndMakesNothing) {
+TEST_F(RunFolderTest, ResumeOfMissingRunCreatesNothing) {
   EXPECT_EQ(OpenRunFolder(config_, FolderUse::kResume).status().code(), Code::kNotFound);
   EXPECT_FALSE(fs::exists(temp_.path() + "/run"));
   EXPECT_EQ(ReadRunConfig(temp_.path() + "/run", {}).status().code(), Code::kNotFound);
 }
 
 // A resume that then fails (a damaged checkpoint) must not take the result of the part before.
-TEST_F(RunFolderTest, TheOldResultStaysUntilTheRunBegins) {
+TEST_F(RunFolderTest, KeepsOldResultUntilRunBegins) {
   MakeRun();
   Write("result.json");
   const auto folder = OpenRunFolder(config_, FolderUse::kResume);
@@ -177,7 +177,7 @@ TEST_F(RunFolderTest, TheOldResultStaysUntilTheRunBegins) {
   EXPECT_FALSE(Has("result.json"));
 }
 
-TEST_F(RunFolderTest, ItsConfigIsReadBackWithOverridesAlsoAfterAMove) {
+TEST_F(RunFolderTest, ReadsConfigWithOverridesAfterMove) {
   config_.seed = 17;
   MakeRun();
   fs::rename(temp_.path() + "/run", temp_.path() + "/moved");
@@ -192,7 +192,7 @@ TEST_F(RunFolderTest, ItsConfigIsReadBackWithOverridesAlsoAfterAMove) {
 }
 
 // A run's config names its learners; of another mesh there are others.
-TEST_F(RunFolderTest, AnotherMeshHasItsOwnLearners) {
+TEST_F(RunFolderTest, ChangedMeshChangesLearnerCount) {
   config_.learner.algorithm = "classifier";
   config_.data.reviews = config_.data.vocabulary = temp_.path();
   config_.mesh = {.dp = 2, .tp = 2};

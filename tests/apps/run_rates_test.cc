@@ -12,7 +12,7 @@ RunView View(std::int64_t steps, double updates, double ready = 1) {
   return view;
 }
 
-TEST(RateMeterTest, RatesAreDifferencesOverTheWindow) {
+TEST(RateMeterTest, ComputesRatesOverWindow) {
   RateMeter meter;
   RunRates rates;
   for (int i = 0; i <= 20; ++i) rates = meter.Update(Time(Seconds(i)), View(100 * i, 50 * i));
@@ -26,7 +26,7 @@ TEST(RateMeterTest, RatesAreDifferencesOverTheWindow) {
 }
 
 // A restarted learner adopted the weights of the others, and the rate had five digits.
-TEST(RateMeterTest, AWayBackToACheckpointIsNoUpdate) {
+TEST(RateMeterTest, IgnoresReturnToCheckpoint) {
   RateMeter meter;
   for (int i = 0; i <= 3; ++i) meter.Update(Time(Seconds(i)), View(0, 1000 + 100 * i));
   EXPECT_NEAR(meter.Update(Time(Seconds(4)), View(0, 900)).updates_per_s, 75, 1e-9);
@@ -36,13 +36,13 @@ TEST(RateMeterTest, AWayBackToACheckpointIsNoUpdate) {
 }
 
 // The updates of the earlier parts of a run were the first rate of a resumed one.
-TEST(RateMeterTest, WhatARunBeginsWithIsNoRate) {
+TEST(RateMeterTest, IgnoresInitialCounts) {
   RateMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 50000));
   EXPECT_NEAR(meter.Update(Time(Seconds(1)), View(0, 50010)).updates_per_s, 10, 1e-9);
 }
 
-TEST(RateMeterTest, TheReturnIsTheMeanOfLateEpisodesAndStaysWhenNoneEnd) {
+TEST(RateMeterTest, AveragesRecentReturnsAndKeepsLast) {
   RateMeter meter;
   RunView view = View(0, 1);
   const RunRates before = meter.Update(Time(Seconds(1)), view);
@@ -62,7 +62,7 @@ struct Bottleneck {
   const char* said;
 };
 
-TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
+TEST(RateMeterTest, IdentifiesBottleneck) {
   for (const Bottleneck& b :
        std::vector<Bottleneck>{{0, 0, 0, 0, 0, Phase::kRunning, "none yet"},
                                {10, 0.9, 0.0, 3, 1, Phase::kRunning, "learner"},
@@ -84,7 +84,7 @@ TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
   }
 }
 
-TEST(RateMeterTest, ABlockedOrRestartingRoleComesBeforeEveryOtherBottleneck) {
+TEST(RateMeterTest, BlockedOrRestartingRoleIsBottleneckFirst) {
   RateMeter meter;
   RunView view = View(10, 10, 3);  // else the learner
   meter.Update(Time(Seconds(1)), view);
@@ -104,7 +104,7 @@ TEST(RateMeterTest, ABlockedOrRestartingRoleComesBeforeEveryOtherBottleneck) {
 }
 
 // One look at the queue decided, and a steady run's bottleneck changed with each of them.
-TEST(RateMeterTest, ASteadyRunKeepsItsBottleneck) {
+TEST(RateMeterTest, SteadyRunKeepsBottleneck) {
   for (const auto& [full_of_eight, said] : {std::pair{5, "learner"}, std::pair{2, "replay"}}) {
     RateMeter meter;
     for (int i = 0; i < 200; ++i) {
@@ -117,7 +117,7 @@ TEST(RateMeterTest, ASteadyRunKeepsItsBottleneck) {
 }
 
 // It showed the age of the replay's experience: 48,313 updates where the actors were up to date.
-TEST(RateMeterTest, TheLagIsFromTheActorsWeightsToTheLearners) {
+TEST(RateMeterTest, LagIsFromActorWeightsToLearnerWeights) {
   RateMeter meter;
   RunView view = View(0, 1);
   EXPECT_FALSE(meter.Update(Time(Seconds(1)), view).weights_lag.has_value());
@@ -130,7 +130,7 @@ TEST(RateMeterTest, TheLagIsFromTheActorsWeightsToTheLearners) {
 }
 
 // A learner and an actor that beat half a period apart, at 1000 updates/s.
-TEST(RateMeterTest, TheLagDoesNotCountThatVersionsAreToldAtDifferentMoments) {
+TEST(RateMeterTest, LagCompensatesForReportTimes) {
   RateMeter meter;
   std::optional<double> lag;
   for (int i = 0; i < 20; ++i) {
@@ -145,7 +145,7 @@ TEST(RateMeterTest, TheLagDoesNotCountThatVersionsAreToldAtDifferentMoments) {
   EXPECT_NEAR(*lag, 40, 1e-6);
 }
 
-TEST(RateMeterTest, TheReplaysFillStaysWhenItHasLeft) {
+TEST(RateMeterTest, KeepsReplayFillAfterReplayLeft) {
   RateMeter meter;
   RunView view = View(0, 1);
   view.metrics["replay/fill"].value = 0.5;
@@ -153,7 +153,7 @@ TEST(RateMeterTest, TheReplaysFillStaysWhenItHasLeft) {
   EXPECT_EQ(meter.Update(Time(Seconds(2)), View(0, 1)).replay_fill, 0.5);
 }
 
-TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
+TEST(ProgressTextTest, ShowsAllProgressItems) {
   RateMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 1));
   RunView view = View(2500, 1000);
@@ -175,7 +175,7 @@ TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
-TEST(ProgressTextTest, ANumberThatIsNotKnownYetIsADash) {
+TEST(ProgressTextTest, ShowsDashForUnknownNumbers) {
   RateMeter meter;
   const RunView view = View(0, 0);
   const RunRates rates = meter.Update(Time(Seconds(0)), view);
@@ -188,7 +188,7 @@ TEST(ProgressTextTest, ANumberThatIsNotKnownYetIsADash) {
 }
 
 // Large data is read for minutes before the first update; a line of zeros alone says nothing.
-TEST(ProgressTextTest, OfReviewsItSaysThatTheLearnersReadUntilTheFirstUpdate) {
+TEST(ProgressTextTest, ShowsThatLearnersReadDataUntilFirstUpdate) {
   RateMeter meter;
   RunView view{.supervised = true, .steps_total = 10000};
   RunRates rates = meter.Update(Time(Seconds(1)), view);
@@ -203,7 +203,7 @@ TEST(ProgressTextTest, OfReviewsItSaysThatTheLearnersReadUntilTheFirstUpdate) {
 }
 
 // Of reviews: neither replay nor returns, and nothing of learners that have left.
-TEST(ProgressTextTest, OfReviewsItSaysHowWellTheyAreTold) {
+TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
   const auto look = [](double reviews, double tokens) {
     RunView view{.supervised = true, .steps = std::int64_t(reviews), .steps_total = 10000};
     view.updates = 80;

@@ -51,11 +51,9 @@ std::string CurveOf(bool resumed) {
 }
 
 // The curve began anew with every resume.
-TEST(RunRecorderTest, TheCurveOfAResumedRunIsThatOfTheWholeRun) {
-  EXPECT_EQ(CurveOf(true), CurveOf(false));
-}
+TEST(RunRecorderTest, CurveOfResumedRunCoversWholeRun) { EXPECT_EQ(CurveOf(true), CurveOf(false)); }
 
-TEST(RunRecorderTest, AResumedRunGoesOnBehindATornLineAndAtItsWallClock) {
+TEST(RunRecorderTest, ResumesAfterTornLineAndKeepsWallClock) {
   const auto run = MakeMemoryStorage();
   ASSERT_TRUE(
       run->WriteAtomic("metrics.jsonl", "{\"wall_s\": 5000.5, \"steps\": 10}\n{\"wal").ok());
@@ -80,7 +78,7 @@ TEST(RunRecorderTest, AResumedRunGoesOnBehindATornLineAndAtItsWallClock) {
 }
 
 // It was the difference of two readings of a clock that is set now and then.
-TEST(RunRecorderTest, TheTimeThatARunTookIsOfAMonotonicClock) {
+TEST(RunRecorderTest, MeasuresTimeWithMonotonicClock) {
   const auto run = MakeMemoryStorage();
   ManualClock clock;
   for (int part = 1; part <= 2; ++part) {
@@ -97,7 +95,7 @@ TEST(RunRecorderTest, TheTimeThatARunTookIsOfAMonotonicClock) {
 }
 
 // Updates that were made again after a death counted twice.
-TEST(RunRecorderTest, TheUpdatesOfARunAreThoseBehindItsWeights) {
+TEST(RunRecorderTest, RecordsUpdatesOfWeights) {
   const auto run = MakeMemoryStorage();
   auto recorder = RunRecorder::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());
@@ -110,7 +108,7 @@ TEST(RunRecorderTest, TheUpdatesOfARunAreThoseBehindItsWeights) {
 }
 
 // After kill -9 and a resume the steps of metrics.jsonl ran backwards.
-TEST(RunRecorderTest, AResumedRunRemovesWhatTheCheckpointDoesNotHave) {
+TEST(RunRecorderTest, ResumeRemovesLinesAfterCheckpoint) {
   const auto run = MakeMemoryStorage();
   const std::string lines = "{\"steps\": 10, \"wall_s\": 1}\n{\"steps\": 20, \"wall_s\": 2}\n";
   for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) {
@@ -130,7 +128,7 @@ TEST(RunRecorderTest, AResumedRunRemovesWhatTheCheckpointDoesNotHave) {
 }
 
 // The learners have left when it is written.
-TEST(RunRecorderTest, TheLastLineHasTheLoss) {
+TEST(RunRecorderTest, LastLineHasLoss) {
   const auto run = MakeMemoryStorage();
   auto recorder = RunRecorder::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());
@@ -147,7 +145,7 @@ TEST(RunRecorderTest, TheLastLineHasTheLoss) {
 }
 
 // TensorBoard drew sums over the whole run.
-TEST(RunRecorderTest, InTensorBoardCountersAreRates) {
+TEST(RunRecorderTest, WritesCountersAsRatesToTensorBoard) {
   const auto run = MakeMemoryStorage();
   ManualClock clock;
   auto recorder = RunRecorder::Make(run.get(), Config(), {.clock = &clock});
@@ -171,7 +169,7 @@ TEST(RunRecorderTest, InTensorBoardCountersAreRates) {
   EXPECT_EQ(events.find("return_sum"), std::string::npos);
 }
 
-TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
+TEST(RunRecorderTest, PlotsTrainingReturnWithoutEvaluator) {
   Config config;
   config.evaluator.enabled = false;
   const auto run = MakeMemoryStorage();
@@ -187,7 +185,7 @@ TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
 }
 
 // It was recorded as 0, in curves, TensorBoard and the result.
-TEST(RunRecorderTest, WhatIsNotKnownYetIsNotWritten) {
+TEST(RunRecorderTest, OmitsUnknownValues) {
   Config config;
   config.evaluator.enabled = false;
   const auto run = MakeMemoryStorage();
@@ -206,7 +204,7 @@ TEST(RunRecorderTest, WhatIsNotKnownYetIsNotWritten) {
   }
 }
 
-TEST(RunRecorderTest, ALineHasTheHistogramOfWhatCameSinceTheLineBefore) {
+TEST(RunRecorderTest, HistogramCoversTimeSincePreviousLine) {
   const auto run = MakeMemoryStorage();
   auto recorder = RunRecorder::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());

@@ -42,7 +42,7 @@ Outcome Train(const Config& config) {
   return Finish(fleet->get(), run.get());
 }
 
-TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndEqualCourses) {
+TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndMetrics) {
   const Outcome a = Train(SmallSerial()), b = Train(SmallSerial());
   EXPECT_GT(a.checkpoint.updates, 200u);
   EXPECT_EQ(a.hash, b.hash);
@@ -52,13 +52,13 @@ TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndEqualCourses) {
             b.view.metrics.at("actor/return_sum").value);
 }
 
-TEST(SerialFleetTest, AnotherSeedGivesAnotherRun) {
+TEST(SerialFleetTest, OtherSeedGivesOtherRun) {
   Config config = SmallSerial();
   config.seed = 2;
   EXPECT_NE(Train(config).hash, Train(SmallSerial()).hash);
 }
 
-TEST(SerialFleetTest, AfterExactlyMaxUpdatesTheHashIsTheSame) {
+TEST(SerialFleetTest, MaxUpdatesGivesSameHash) {
   Config config = SmallSerial();
   config.learner.max_updates = 123;
   const Outcome a = Train(config), b = Train(config);
@@ -66,7 +66,7 @@ TEST(SerialFleetTest, AfterExactlyMaxUpdatesTheHashIsTheSame) {
   EXPECT_EQ(a.hash, b.hash);
 }
 
-TEST(SerialFleetTest, TakesExactlyTheStepsOfItsBudget) {
+TEST(SerialFleetTest, TakesExactlyBudgetedSteps) {
   for (const double total : {1000.0, 1001.0, 1007.0}) {  // 8 environments
     Config config = SmallSerial();
     config.learner.total_steps = total;
@@ -77,7 +77,7 @@ TEST(SerialFleetTest, TakesExactlyTheStepsOfItsBudget) {
   }
 }
 
-TEST(SerialFleetTest, AStoppedRunGoesOnToTheSameBudget) {
+TEST(SerialFleetTest, StoppedRunContinuesToSameBudget) {
   Config config = SmallSerial();
   config.learner.total_steps = 8000;
   const auto run = MakeMemoryStorage();
@@ -99,7 +99,7 @@ TEST(SerialFleetTest, AStoppedRunGoesOnToTheSameBudget) {
   EXPECT_EQ(whole.view.metrics.at("learner/updates").value, double(whole.checkpoint.updates));
 }
 
-TEST(SerialFleetTest, RolesAreThoseOfTheConfigServicesFirst) {
+TEST(SerialFleetTest, RolesFollowConfigServicesFirst) {
   Config config = SmallSerial();
   config.fleet.actors = 2;
   const std::vector<FleetRole> expected{{Role::kReplay, 0},  {Role::kParamServer, 0},

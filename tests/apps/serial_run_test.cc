@@ -108,7 +108,7 @@ const Course& Unbroken() {
   return course;
 }
 
-TEST(SerialRunTest, GoesThroughLegsToItsEnd) {
+TEST(SerialRunTest, CompletesAllLegs) {
   const Course& course = Unbroken();
   EXPECT_EQ(course.view.phase, Phase::kDone);
   EXPECT_EQ(course.view.steps, 4000);
@@ -129,7 +129,7 @@ TEST(SerialRunTest, GoesThroughLegsToItsEnd) {
 
 // At the end of a leg one of two learners was stopped first, had nothing to wait for and
 // was done; the other waited for its gradient for good, since no process had ended.
-TEST(SerialRunTest, ALearnerThatLeavesEndsTheRoundsOfTheOthers) {
+TEST(SerialRunTest, LeavingLearnerEndsRoundsOfOthers) {
   Config config;
   config.learner.algorithm = "classifier";
   config.learner.batch_size = 12;
@@ -159,7 +159,7 @@ TEST(SerialRunTest, ALearnerThatLeavesEndsTheRoundsOfTheOthers) {
   }
 }
 
-TEST(SerialRunTest, ALegBeginsWithWhatTheReplayHeld) {
+TEST(SerialRunTest, LegStartsWithReplayContents) {
   const auto storage = MakeMemoryStorage();
   const auto run = Begin(SmallConfig(), storage.get(), {});
   Go(run.get(), [&] {
@@ -176,7 +176,7 @@ TEST(SerialRunTest, ALegBeginsWithWhatTheReplayHeld) {
 
 class StoppedRunTest : public testing::TestWithParam<int> {};
 
-TEST_P(StoppedRunTest, KilledAtAnyUpdateGoesOnToTheSameBytes) {
+TEST_P(StoppedRunTest, KillAtAnyUpdateResumesToSameBytes) {
   const auto storage = MakeMemoryStorage();
   {
     const auto run = Begin(SmallConfig(), storage.get(), {});
@@ -187,7 +187,7 @@ TEST_P(StoppedRunTest, KilledAtAnyUpdateGoesOnToTheSameBytes) {
   ExpectSameFiles(Unbroken().files, FilesOf(storage.get()), "killed");
 }
 
-TEST_P(StoppedRunTest, StoppedAtAnyUpdateGoesOnToTheSameBytes) {
+TEST_P(StoppedRunTest, StopAtAnyUpdateResumesToSameBytes) {
   const auto storage = MakeMemoryStorage();
   {
     const auto run = Begin(SmallConfig(), storage.get(), {});
@@ -203,7 +203,7 @@ TEST_P(StoppedRunTest, StoppedAtAnyUpdateGoesOnToTheSameBytes) {
 INSTANTIATE_TEST_SUITE_P(AtUpdates, StoppedRunTest,
                          testing::Values(0, 1, 77, 149, 150, 151, 333, 600, 800, 970));
 
-TEST(SerialRunTest, StoppedManyTimesGoesOnToTheSameBytes) {
+TEST(SerialRunTest, RepeatedStopsGiveSameBytes) {
   const auto storage = MakeMemoryStorage();
   auto run = Begin(SmallConfig(), storage.get(), {});
   for (int rounds = 0; run->Round();) {
@@ -217,7 +217,7 @@ TEST(SerialRunTest, StoppedManyTimesGoesOnToTheSameBytes) {
   ExpectSameFiles(Unbroken().files, FilesOf(storage.get()), "stopped many times");
 }
 
-TEST(SerialRunTest, WithoutRestorePointsThereIsOneLeg) {
+TEST(SerialRunTest, RunsOneLegWithoutRestorePoints) {
   Config config = SmallConfig();
   config.checkpoint.every_updates = 0;
   const auto storage = MakeMemoryStorage();

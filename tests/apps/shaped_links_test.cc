@@ -5,13 +5,13 @@
 namespace troop {
 namespace {
 
-TEST(ShapedLinksTest, ARateIsANumberWithAUnit) {
+TEST(ShapedLinksTest, ParsesRateWithUnit) {
   EXPECT_EQ(*ParseLinkRate("1gbit"), 1e9);
   EXPECT_EQ(*ParseLinkRate("2.5mbit"), 2.5e6);
   EXPECT_EQ(*ParseLinkRate("64kbit"), 64e3);
 }
 
-TEST(ShapedLinksTest, OtherRatesAreRefusedWithWhatIsWanted) {
+TEST(ShapedLinksTest, RejectsInvalidRateWithExample) {
   for (const char* const text : {"", "1", "gbit", "1 gbit", "1GB", "-1gbit", "nangbit", "63kbit",
                                  "101gbit", "infmbit", "1gbit; reboot"}) {
     const Result<double> rate = ParseLinkRate(text);

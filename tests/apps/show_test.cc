@@ -44,7 +44,7 @@ Said Status(const std::string& path, bool json = false) {
 }
 
 // A serial run has no run.json: its status was an error of the command line, alive or not.
-TEST(StatusTest, ASerialRunIsShownWhileItLivesAndMissedWhenItWasKilled) {
+TEST(StatusTest, ShowsLiveAndKilledSerialRun) {
   const TempFolder folder;
   std::string path;
   {
@@ -83,7 +83,7 @@ std::set<std::string> KeysOf(const std::string& json) {
 }
 
 // --json printed result.json of a run that had ended, which has other keys; and so did the text.
-TEST(StatusTest, EveryRunHasTheSameKeysAndAnEndedOneABlock) {
+TEST(StatusTest, LiveAndEndedRunsHaveSameKeys) {
   const TempFolder folder;
   auto run = OpenRunFolder(RunConfig(folder, "serial"), FolderUse::kFresh);
   ASSERT_TRUE(run.ok());
@@ -122,7 +122,7 @@ TEST(StatusTest, EveryRunHasTheSameKeysAndAnEndedOneABlock) {
             std::string::npos);
 }
 
-TEST(StatusTest, ARunKilledBeforeItSaidWhereItListensWasKilled) {
+TEST(StatusTest, ReportsRunKilledBeforeListening) {
   const TempFolder folder;
   std::string path;
   {
@@ -138,7 +138,7 @@ TEST(StatusTest, ARunKilledBeforeItSaidWhereItListensWasKilled) {
 }
 
 // It was said to be killed.
-TEST(StatusTest, AStoppedRunIsSaidToBeStopped) {
+TEST(StatusTest, ReportsStoppedRun) {
   const TempFolder folder;
   const pid_t child = fork();
   if (child == 0) {
@@ -160,7 +160,7 @@ TEST(StatusTest, AStoppedRunIsSaidToBeStopped) {
   EXPECT_EQ(said.error.find("killed"), std::string::npos) << said.error;
 }
 
-TEST(PlayTest, NumbersOutOfRangeAreRefusedWithTheirRange) {
+TEST(PlayTest, RejectsOutOfRangeNumbers) {
   for (const double epsilon : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(Evaluate({.path = "/nowhere", .epsilon = epsilon}), kExitUsage);
@@ -181,7 +181,7 @@ std::ptrdiff_t Count(const std::string& text, const std::string& part) {
 }
 
 // It ignored the terminal's size.
-TEST(HalfBlocksTest, APictureIsMadeAsSmallAsTheTerminal) {
+TEST(HalfBlocksTest, ScalesPictureToTerminal) {
   const Picture picture{
       .width = 80, .height = 60, .rgb = std::vector<std::uint8_t>(80 * 60 * 3, 7)};
   for (const auto& [columns, rows] : {std::pair{80, 30}, std::pair{200, 100}, std::pair{80, 23},
@@ -198,7 +198,7 @@ TEST(HalfBlocksTest, APictureIsMadeAsSmallAsTheTerminal) {
   }
 }
 
-TEST(HalfBlocksTest, TheLastLineOfAnOddPictureIsShown) {
+TEST(HalfBlocksTest, ShowsLastLineOfOddHeight) {
   const Picture picture{.width = 1, .height = 3, .rgb = {1, 1, 1, 2, 2, 2, 3, 3, 3}};
   EXPECT_NE(HalfBlocks(picture, 80, 24).find("38;2;3;3;3m"), std::string::npos);
 }

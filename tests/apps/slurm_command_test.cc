@@ -22,7 +22,7 @@ Config ConfigOf(const std::vector<std::string>& overrides) {
   return *config;
 }
 
-TEST(SlurmCommandTest, TheScriptAsksForWhatTheConfigSays) {
+TEST(SlurmCommandTest, ScriptRequestsConfiguredResources) {
   const Config config = ConfigOf(
       {"slurm.nodes=4", "slurm.partition=gpu", "slurm.account=lab", "slurm.time_limit=1-02:00:00",
        "slurm.cpus=16", "slurm.memory=64G", "slurm.gpus=2", "slurm.signal_s=120",
@@ -49,7 +49,7 @@ TEST(SlurmCommandTest, TheScriptAsksForWhatTheConfigSays) {
             "exec '/opt/it'\\''s/troop' slurm-job '/shared/runs/first.slurm/train.toml'\n");
 }
 
-TEST(SlurmCommandTest, WhatIsNotSaidIsLeftToTheCluster) {
+TEST(SlurmCommandTest, OmitsUnsetOptions) {
   const std::string script = MakeSubmission(ConfigOf({}), "/troop", {}).script;
   EXPECT_THAT(script, HasSubstr("#SBATCH --exclusive\n"));
   for (const char* option : {"--mem", "--gpus", "--partition", "--account", "--time="}) {
@@ -61,7 +61,7 @@ TEST(SlurmCommandTest, WhatIsNotSaidIsLeftToTheCluster) {
   EXPECT_THAT(quiet, HasSubstr("#SBATCH --no-requeue\n"));
 }
 
-TEST(SlurmCommandTest, TheJobReadsTheSameConfigAndIsToldHowToBegin) {
+TEST(SlurmCommandTest, JobReadsSameConfigAndStartMode) {
   const Config config = ConfigOf({"learner.batch_size=77", "fleet.engine=slurm"});
   const SlurmSubmission submission = MakeSubmission(config, "/troop", {.overwrite = true});
   const auto read = ParseConfig(submission.config, "train.toml", {});
@@ -72,13 +72,13 @@ TEST(SlurmCommandTest, TheJobReadsTheSameConfigAndIsToldHowToBegin) {
               HasSubstr("train.toml' --resume\n"));
 }
 
-TEST(SlurmCommandTest, APercentSignInAPathIsNoPattern) {
+TEST(SlurmCommandTest, EscapesPercentSignInPath) {
   const Config config = ConfigOf({"log.dir=/a%j b"});
   EXPECT_THAT(MakeSubmission(config, "/troop", {}).script,
               HasSubstr("--output=\"/a%%j b/first.slurm/%j.out\""));
 }
 
-TEST(SlurmCommandTest, BadKeysAreRefusedWithWhatToDo) {
+TEST(SlurmCommandTest, RejectsInvalidSlurmKeysWithRemedy) {
   const struct {
     const char* key;
     const char* says;
@@ -108,7 +108,7 @@ TEST(SlurmCommandTest, BadKeysAreRefusedWithWhatToDo) {
           .ok());
 }
 
-TEST(SlurmCommandTest, KeysAreMadeOnceForARunWithoutAny) {
+TEST(SlurmCommandTest, GeneratesKeysOnceWhenUnset) {
   const TempFolder temp;
   const std::string folder = temp.path() + "/keys";
   Config config;

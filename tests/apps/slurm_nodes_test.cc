@@ -23,7 +23,7 @@ const FleetRole kLearner0{Role::kLearner, 0}, kReplay0{Role::kReplay, 0};
 const FleetRole kWeights{Role::kParamServer, 0}, kEvaluatorRole{Role::kEvaluator, 0};
 constexpr Time kNow = Time{} + Seconds(1000);
 
-TEST(SlurmNodesTest, LearnerAndReplayHaveNodesOfTheirOwnAndActorsTheCpusThatAreLeft) {
+TEST(SlurmNodesTest, SeparatesLearnerAndReplayAndGivesActorsTheRest) {
   SlurmNodes nodes(ConfigOf(10), Nodes({2, 2, 2, 2}));
   EXPECT_EQ(nodes.NodeOf(kLearner0), 1);
   EXPECT_EQ(nodes.NodeOf(kReplay0), 2);
@@ -34,7 +34,7 @@ TEST(SlurmNodesTest, LearnerAndReplayHaveNodesOfTheirOwnAndActorsTheCpusThatAreL
   EXPECT_EQ(nodes.ActorsOn(3), 4);
 }
 
-TEST(SlurmNodesTest, OneNodeHasAll) {
+TEST(SlurmNodesTest, PlacesAllOnSingleNode) {
   SlurmNodes nodes(ConfigOf(3), Nodes({1}));
   for (const FleetRole& role : {kLearner0, kReplay0, kWeights, kEvaluatorRole}) {
     EXPECT_EQ(nodes.NodeOf(role), 0);
@@ -43,7 +43,7 @@ TEST(SlurmNodesTest, OneNodeHasAll) {
   EXPECT_EQ(nodes.Move(kReplay0, kNow), 0) << "there is no other";
 }
 
-TEST(SlurmNodesTest, AllActorsAreDealtWhateverIsLeft) {
+TEST(SlurmNodesTest, PlacesAllActors) {
   for (const std::int64_t actors : {1, 7, 100, 100000}) {
     for (const auto& cpus : {std::vector<std::int64_t>{1, 1}, {2, 3, 64}, {1, 1, 1, 1, 1, 7}}) {
       SlurmNodes nodes(ConfigOf(actors), Nodes(cpus));
@@ -54,7 +54,7 @@ TEST(SlurmNodesTest, AllActorsAreDealtWhateverIsLeft) {
   }
 }
 
-TEST(SlurmNodesTest, LearnersAndShardsSpreadAndTheConfigMaySayWhere) {
+TEST(SlurmNodesTest, SpreadsLearnersAndShardsOrFollowsConfig) {
   Config config = ConfigOf(4);
   config.fleet.learners = 2;
   config.replay.shards = 2;
@@ -75,7 +75,7 @@ TEST(SlurmNodesTest, LearnersAndShardsSpreadAndTheConfigMaySayWhere) {
   EXPECT_EQ(told.NodeOf({Role::kReplay, 1}), 1);
 }
 
-TEST(SlurmNodesTest, ParameterShardsAreSpreadToo) {
+TEST(SlurmNodesTest, SpreadsParameterShards) {
   Config config = ConfigOf(1);
   config.learner.sync = "paramserver";
   config.paramserver.shards = 2;
@@ -85,7 +85,7 @@ TEST(SlurmNodesTest, ParameterShardsAreSpreadToo) {
   EXPECT_GT(nodes.NodeOf({Role::kParamServer, 2}), 0) << "one that was added since";
 }
 
-TEST(SlurmNodesTest, ALostNodesRolesGoWhereNobodyIsInDoubt) {
+TEST(SlurmNodesTest, MovesRolesOfLostNodeToHealthyNode) {
   SlurmNodes nodes(ConfigOf(4), Nodes({2, 2, 2, 2}));
   nodes.Doubt(2, kNow);
   EXPECT_TRUE(nodes.InDoubt(2, kNow));
@@ -98,7 +98,7 @@ TEST(SlurmNodesTest, ALostNodesRolesGoWhereNobodyIsInDoubt) {
   EXPECT_EQ(nodes.NodeOf(kLearner0), 0) << "it stays there";
 }
 
-TEST(SlurmNodesTest, ADoubtEndsLaterEachTimeUntilSomebodyIsHeard) {
+TEST(SlurmNodesTest, DoubtsNodeLongerAfterEachFailure) {
   SlurmNodes nodes(ConfigOf(4), Nodes({2, 2}));
   const auto length = [&](Time from) {
     Time t = from;
@@ -126,7 +126,7 @@ TEST(SlurmNodesTest, ADoubtEndsLaterEachTimeUntilSomebodyIsHeard) {
   EXPECT_FALSE(nodes.InDoubt(0, t)) << "we are there";
 }
 
-TEST(SlurmNodesTest, CpusAreReadAsSlurmWritesThem) {
+TEST(SlurmNodesTest, ParsesSlurmCpusPerNode) {
   EXPECT_EQ(*ParseCpusPerNode("2(x4)", 4), (std::vector<std::int64_t>{2, 2, 2, 2}));
   EXPECT_EQ(*ParseCpusPerNode("4(x2),8,1(x1)", 4), (std::vector<std::int64_t>{4, 4, 8, 1}));
   for (const char* text : {"", "2", "2(x5)", "2(x3)", "2(x4),", "2(x4", "0(x4)", "x", "2(x)",

@@ -84,14 +84,14 @@ class SupervisorTest : public testing::Test {
   bool needed_ = true;
 };
 
-TEST_F(SupervisorTest, TellsTheRoleWhoItIsAndKeepsItsWords) {
+TEST_F(SupervisorTest, PassesRoleArgumentsAndKeepsLog) {
   Start("echo \"$@\"");
   const Supervisor::Exit exit = AwaitExit();
   EXPECT_EQ(exit.role, kRole);
   EXPECT_EQ(Log(), "role actor --index 0 --coordinator ipc:///nowhere --dead-after 1.5\n");
 }
 
-TEST_F(SupervisorTest, RestartsWithExponentialBackOffUpToTheLimitAndNamesTheReason) {
+TEST_F(SupervisorTest, RestartsWithBackoffUpToLimitAndReportsReason) {
   Start("echo something broke; exit 3");
   // Failures 1 … 4 wait 1, 2, 4, 4 seconds; the fifth is one too many.
   for (const double wait : {1.0, 2.0, 4.0, 4.0}) {
@@ -118,7 +118,7 @@ TEST_F(SupervisorTest, RestartsWithExponentialBackOffUpToTheLimitAndNamesTheReas
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
-TEST_F(SupervisorTest, FailuresAfterWorkForTheWindowBeginAnew) {
+TEST_F(SupervisorTest, ResetsFailuresAfterWorkingForWindow) {
   config_.fleet.restart_window_s = 3;
   Start("exit 1");
   for (int i = 0; i < 12; ++i) {
@@ -131,7 +131,7 @@ TEST_F(SupervisorTest, FailuresAfterWorkForTheWindowBeginAnew) {
 }
 
 // Back-off let only 13 failures into the window of 60 s, with a limit of 20: it never gave up.
-TEST_F(SupervisorTest, ARoleThatCanNeverWorkIsGivenUpHoweverLongTheBackOffIs) {
+TEST_F(SupervisorTest, GivesUpDespiteLongBackoff) {
   config_.fleet = {};
   Start("exit 1");
   int failures = 0;
@@ -143,7 +143,7 @@ TEST_F(SupervisorTest, ARoleThatCanNeverWorkIsGivenUpHoweverLongTheBackOffIs) {
   EXPECT_EQ(failures, config_.fleet.restarts_max + 1);
 }
 
-TEST_F(SupervisorTest, TheSilenceOfAHungRoleIsNoWork) {
+TEST_F(SupervisorTest, HungTimeDoesNotCountAsWork) {
   config_.fleet.restarts_max = 2;
   config_.fleet.restart_window_s = 60;
   config_.fleet.hung_after_s = 100;
@@ -161,7 +161,7 @@ TEST_F(SupervisorTest, TheSilenceOfAHungRoleIsNoWork) {
 }
 
 // It was started again and again, with the same config.
-TEST_F(SupervisorTest, ARoleThatRefusesItsConfigOrFindsADamagedFileEndsTheRunAtOnce) {
+TEST_F(SupervisorTest, EndsRunAtOnceOnConfigErrorOrDamage) {
   for (const std::string code : {"2", "4"}) {
     Start("echo saved with another network; exit " + code);
     AwaitExit();
@@ -179,7 +179,7 @@ TEST_F(SupervisorTest, ARoleThatRefusesItsConfigOrFindsADamagedFileEndsTheRunAtO
 }
 
 // A damaged file was read 21 times in 145 s, and the run ended with another exit code.
-TEST_F(SupervisorTest, ARoleWhoseFileIsDamagedEndsTheRunAtOnceAsDamage) {
+TEST_F(SupervisorTest, EndsRunAsDataLossOnDamagedFile) {
   role_ = {Role::kParamServer, 0};
   Start("echo its checksum is wrong; exit 4");
   AwaitExit();
@@ -191,7 +191,7 @@ TEST_F(SupervisorTest, ARoleWhoseFileIsDamagedEndsTheRunAtOnceAsDamage) {
   }
 }
 
-TEST_F(SupervisorTest, ARoleThatGaveUpEndsTheRunAtOnceWithItsReason) {
+TEST_F(SupervisorTest, EndsRunAtOnceWhenRoleGivesUp) {
   Start("echo the numbers went bad; exit 5");
   AwaitExit();
   EXPECT_EQ(supervisor_->restarts(), 0);
@@ -205,7 +205,7 @@ TEST_F(SupervisorTest, ARoleThatGaveUpEndsTheRunAtOnceWithItsReason) {
 }
 
 // SIGTERM from somebody else made a role end orderly; the run then waited for it for ever.
-TEST_F(SupervisorTest, ARoleThatLeavesOrderlyWhileItIsNeededIsStartedAgain) {
+TEST_F(SupervisorTest, RestartsNeededRoleAfterOrderlyExit) {
   Start("exit 0");
   EXPECT_TRUE(AwaitExit().orderly);
   now_ += Seconds(10);
@@ -213,7 +213,7 @@ TEST_F(SupervisorTest, ARoleThatLeavesOrderlyWhileItIsNeededIsStartedAgain) {
   EXPECT_EQ(supervisor_->alive(), 1);
 }
 
-TEST_F(SupervisorTest, ARoleThatIsNotNeededStaysDown) {
+TEST_F(SupervisorTest, DoesNotRestartUnneededRole) {
   Start("exit 1");
   Tick();
   needed_ = false;
@@ -224,7 +224,7 @@ TEST_F(SupervisorTest, ARoleThatIsNotNeededStaysDown) {
   EXPECT_TRUE(supervisor_->status().ok());
 }
 
-TEST_F(SupervisorTest, AKillSaysWhyAndSparesASuccessor) {
+TEST_F(SupervisorTest, KillReportsReasonAndSparesSuccessor) {
   Start("exec sleep 100");
   Tick();
   const auto running = supervisor_->running();
@@ -237,7 +237,7 @@ TEST_F(SupervisorTest, AKillSaysWhyAndSparesASuccessor) {
   EXPECT_EQ(exit.reason, "killed by signal 9 (Killed): it hangs");
 }
 
-TEST_F(SupervisorTest, AKillThatIsForAnotherProcessOrRoleHitsNobody) {
+TEST_F(SupervisorTest, IgnoresKillOfOtherProcessOrRole) {
   const std::string go = temp_.path() + "/go";
   Start("while [ ! -e " + go + " ]; do sleep 0.01; done; exit 3");
   Tick();
@@ -248,7 +248,7 @@ TEST_F(SupervisorTest, AKillThatIsForAnotherProcessOrRoleHitsNobody) {
   EXPECT_EQ(AwaitExit().reason, "exit code 3");
 }
 
-TEST_F(SupervisorTest, ItsEndIsTheEndOfItsChildren) {
+TEST_F(SupervisorTest, KillsChildrenOnDestruction) {
   Start("exec sleep 100");
   Tick();
   const pid_t process = supervisor_->running().at(0).process;
@@ -256,7 +256,7 @@ TEST_F(SupervisorTest, ItsEndIsTheEndOfItsChildren) {
   EXPECT_TRUE(Await([process] { return kill(process, 0) != 0; }));
 }
 
-TEST_F(SupervisorTest, AProgramThatIsNotThereIsAFailureAsAnyOther) {
+TEST_F(SupervisorTest, TreatsMissingProgramAsFailure) {
   Start("exit 0");
   config_.fleet.restarts_max = 0;
   supervisor_ =
@@ -269,7 +269,7 @@ TEST_F(SupervisorTest, AProgramThatIsNotThereIsAFailureAsAnyOther) {
   EXPECT_FALSE(supervisor_->status().ok());
 }
 
-TEST_F(SupervisorTest, ASpareSeatNeverEndsTheRunAndIsRestarted) {
+TEST_F(SupervisorTest, SpareSlotIsRestartedAndNeverEndsRun) {
   StartSpare("exit 1", {kRole});
   for (int i = 0; i < 3 * int(config_.fleet.restarts_max); ++i) {
     EXPECT_EQ(AwaitExit().code, 1);
@@ -279,7 +279,7 @@ TEST_F(SupervisorTest, ASpareSeatNeverEndsTheRunAndIsRestarted) {
 }
 
 // The second seat is restarted until it, too, gives up: then none is left.
-TEST_F(SupervisorTest, TheRunFailsWhereNoRestartCuresAnySpareSeat) {
+TEST_F(SupervisorTest, FailsWhenAllSpareSlotsGiveUp) {
   StartSpare(R"(case "$*" in *"--index 0"*) echo the first broke; exit 5;; esac
 test -e "$0.broken" || exit 1
 echo the second broke
@@ -304,7 +304,7 @@ exit 5)",
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
-TEST_F(SupervisorTest, ThePhaseOfARoleIsTheLastLineOfItsLog) {
+TEST_F(SupervisorTest, ReadsPhaseFromLastLogLine) {
   const std::string go = temp_.path() + "/go";
   role_ = {Role::kReplay, 0};
   Start(
@@ -321,7 +321,7 @@ TEST_F(SupervisorTest, ThePhaseOfARoleIsTheLastLineOfItsLog) {
   EXPECT_TRUE(Await([&] { return supervisor_->PhaseText().empty(); }));
 }
 
-TEST_F(SupervisorTest, AnotherWayToStartARoleGetsItsWordsAndNamesItsLog) {
+TEST_F(SupervisorTest, WrappedStartGetsArgumentsAndOwnLog) {
   Start("exit 1");
   Supervisor::Options options{.executable = temp_.path() + "/program",
                               .coordinator = "ipc:///nowhere",

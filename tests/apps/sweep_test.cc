@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(SweepPlanTest, CommasSeparateValuesButNotWithinBracketsAndQuotes) {
+TEST(SweepPlanTest, SplitsAtCommasOutsideBracketsAndQuotes) {
   EXPECT_THAT(SplitValues("1,2,3"), ElementsAre("1", "2", "3"));
   EXPECT_THAT(SplitValues("[1,2],[3]"), ElementsAre("[1,2]", "[3]"));
   EXPECT_THAT(SplitValues("\"a,b\",'c,d',{e=1,f=2}"), ElementsAre("\"a,b\"", "'c,d'", "{e=1,f=2}"));
@@ -39,7 +39,7 @@ class SweepTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(SweepTest, AllCombinationsAreRunWithEachSeed) {
+TEST_F(SweepTest, RunsAllCombinationsWithEachSeed) {
   const auto plan = Plan({"actor.n_step=1,3", "learner.gamma=0.9", "replay.alpha=0,0.6"});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_THAT(plan->path, testing::EndsWith("/trial"));
@@ -57,21 +57,21 @@ TEST_F(SweepTest, AllCombinationsAreRunWithEachSeed) {
   EXPECT_EQ(run.config.log.dir, plan->path);
 }
 
-TEST_F(SweepTest, WithoutValuesToVaryItIsOneConfigWithItsSeeds) {
+TEST_F(SweepTest, RunsSingleConfigWithEachSeed) {
   const auto plan = Plan({}, 3);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   ASSERT_EQ(plan->runs.size(), 3u);
   EXPECT_EQ(plan->runs[2].config.name, "seed-9");
 }
 
-TEST_F(SweepTest, FoldersAreDistinctWhereNamesAreNot) {
+TEST_F(SweepTest, MakesFolderNamesUnique) {
   const auto plan = Plan({"env.id=\"a/b\",\"a b\""}, 1);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_EQ(plan->runs[0].config.name, "env.id--a-b--seed-7");
   EXPECT_EQ(plan->runs[1].config.name, "env.id--a-b--seed-7-2");
 }
 
-TEST_F(SweepTest, WhatCannotBeComparedIsRefused) {
+TEST_F(SweepTest, RejectsIncomparableRuns) {
   ExpectRefused({"seed=1,2"}, "--seeds");
   ExpectRefused({"name=a,b"}, "one folder");
   ExpectRefused({"actor.n_step=1,1"}, "twice");
@@ -81,7 +81,7 @@ TEST_F(SweepTest, WhatCannotBeComparedIsRefused) {
   EXPECT_FALSE(Plan({}, 0).ok());
 }
 
-TEST_F(SweepTest, AsManyRunsGoSideBySideAsHaveACoreForEachBusyProcess) {
+TEST_F(SweepTest, LimitsConcurrentRunsByCores) {
   Config config;
   config.fleet.actors = 3;
   EXPECT_EQ(RunsAtOnce(config, 2), 1);
@@ -103,7 +103,7 @@ std::string ResultJson(double mean, const std::string& status = "ok") {
       .str();
 }
 
-TEST_F(SweepTest, OnlyARunThatIsDoneHasAScore) {
+TEST_F(SweepTest, ScoresOnlyFinishedRuns) {
   EXPECT_EQ(ParseScore(ResultJson(2.5)), (SweepScore{.mean = 2.5,
                                                      .std = 1,
                                                      .wall_s = 60,
@@ -116,7 +116,7 @@ TEST_F(SweepTest, OnlyARunThatIsDoneHasAScore) {
   EXPECT_EQ(ParseScore("{"), std::nullopt);
 }
 
-TEST_F(SweepTest, TheTableHasEverySeedTheirMeanAndItsInterval) {
+TEST_F(SweepTest, TableHasSeedsMeanAndInterval) {
   const auto plan = Plan({"actor.n_step=1,3"});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const SweepScores scores{ParseScore(ResultJson(2)), std::nullopt, ParseScore(ResultJson(4)),
@@ -136,7 +136,7 @@ TEST_F(SweepTest, TheTableHasEverySeedTheirMeanAndItsInterval) {
   }
 }
 
-TEST_F(SweepTest, OfModelsOfTextItTellsReviewsToldRight) {
+TEST_F(SweepTest, ReportsAccuracyForTextModels) {
   const auto plan = Plan({"learner.algorithm=\"classifier\"", "data.reviews=\"reviews.csv\"",
                           "data.vocabulary=\"vocab.txt\"", "learner.gamma=0.9,0.99"});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
@@ -148,7 +148,7 @@ TEST_F(SweepTest, OfModelsOfTextItTellsReviewsToldRight) {
   EXPECT_THAT(caption, Not(HasSubstr("epsilon")));
 }
 
-TEST_F(SweepTest, ItsFolderTellsWhichRunsBelongTogether) {
+TEST_F(SweepTest, FolderRecordsGroupsOfRuns) {
   const auto plan = Plan({"actor.n_step=1,3"});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const auto folder = MakeDiskStorage(plan->path);

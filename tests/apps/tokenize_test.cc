@@ -22,7 +22,7 @@ std::string Print(TokenizeOptions options, const std::string& input = "") {
   return status.ok() ? out.str() : status.ToString();
 }
 
-TEST(TokenizeTest, PiecesAndIdsAreWritten) {
+TEST(TokenizeTest, WritesPiecesAndIds) {
   EXPECT_EQ(Print({.texts = {"a!", "A!"}}),
             "[CLS] a ! [SEP]\n2 67 5 3\n[CLS] a ! [SEP]\n2 67 5 3\n");
   EXPECT_EQ(Print({.texts = {"A!"}, .cased = true}), "[CLS] A ! [SEP]\n2 36 5 3\n");
@@ -31,16 +31,16 @@ TEST(TokenizeTest, PiecesAndIdsAreWritten) {
             "\"ids\": [2, 67, 6, 3]}\n");
 }
 
-TEST(TokenizeTest, WithoutArgumentsEachLineOfTheInputIsAText) {
+TEST(TokenizeTest, ReadsTextsFromInputLines) {
   EXPECT_EQ(Print({}, "a\n\n!"), "[CLS] a [SEP]\n2 67 3\n[CLS] [SEP]\n2 3\n[CLS] ! [SEP]\n2 5 3\n");
 }
 
-TEST(TokenizeTest, AModelOfSentencePieceIsKnownByItsName) {
+TEST(TokenizeTest, DetectsSentencePieceModelByName) {
   EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures + "unigram.model"}),
             "[CLS] ▁a [SEP]\n2 18 3\n");
 }
 
-TEST(TokenizeTest, AWrongFileIsNamed) {
+TEST(TokenizeTest, NamesInvalidVocabularyFile) {
   EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = "none.txt"}),
             "not_found: none.txt does not exist");
   EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures}),
@@ -57,7 +57,7 @@ int Command(std::vector<std::string> words) {
   return RunCommand(int(argv.size()), argv.data());
 }
 
-TEST(TokenizeTest, TheCommandEndsWithItsExitCode) {
+TEST(TokenizeTest, CommandReturnsExitCodes) {
   const std::string vocabulary = kFixtures + "wordpiece.txt";
   EXPECT_EQ(Command({"tokenize", "a", "b", "--vocab", vocabulary, "--cased", "--json"}), kExitOk);
   EXPECT_EQ(Command({"tokenize", "a", "--vocab", "none.txt"}), kExitUsage);
@@ -66,7 +66,7 @@ TEST(TokenizeTest, TheCommandEndsWithItsExitCode) {
 }
 
 // Not as a list, which CLI11 would make of it.
-TEST(TokenizeTest, ATextInBracketsIsOneText) {
+TEST(TokenizeTest, TreatsBracketedTextAsOneText) {
   ::testing::internal::CaptureStdout();
   const int code = Command(
       {"tokenize", "[a, b]", "[]", "[a] b", "--vocab", kFixtures + "wordpiece.txt", "--json"});

@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-TEST(YamlTest, IsWrittenAsPeopleWriteIt) {
+TEST(YamlTest, WritesBlockStyle) {
   Yaml list = Yaml::List({Yaml::Map({{"name", "a"}, {"port", 53}}), "b"});
   list.Append(Yaml::List({1, 2}));
   const Yaml all = Yaml::Map({{"list", list},
@@ -35,7 +35,7 @@ deep:
 }
 
 // YAML 1.1 takes some words for booleans, and 1e3 for a number.
-TEST(YamlTest, AStringStaysOne) {
+TEST(YamlTest, QuotesStrings) {
   Yaml map;
   for (const char* const word : {"no", "y", "1e3", "a: b", "", "# c", "- d"}) map.Add(word, word);
   EXPECT_EQ(map.Add("line\nbreak", "\"\n").str(), R"("no": "no"

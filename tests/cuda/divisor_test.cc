@@ -9,7 +9,7 @@
 namespace troop::cuda {
 namespace {
 
-TEST(DivisorTest, QuotientsAreThoseOfADivision) {
+TEST(DivisorTest, QuotientsMatchDivision) {
   constexpr int kMost = 0x7fffffff;
   std::mt19937 random(7);
   std::vector<int> divisors = {1, 2, 3, 5, 7, 64, 641, 65535, 65536, kMost / 2, kMost - 1, kMost};

@@ -75,11 +75,12 @@ if(cuda_tests)
     GTest::gmock GTest::gtest_main)
   add_dependencies(unit_tests device_test)
   string(JOIN ":" too_long SupervisedTest.FiftyUpdates* SupervisedTest.Recomputed*
-    SupervisedTest.Halves* SupervisedTest.LearnersThatShare* SupervisedTest.RoundsOfAGroup*
-    SupervisedTest.EveryReview* SupervisedTest.WhatIsMade* SupervisedTest.AState*
-    SupervisedTest.EachUpdate* SupervisedTest.WordDropout* ReviewTrialTest.ManyReviews*)
+    SupervisedTest.Bf16* SupervisedTest.DataParallel* SupervisedTest.GroupRounds*
+    SupervisedTest.EachReview* SupervisedTest.PreparedBatches* SupervisedTest.Resumes*
+    SupervisedTest.DropoutDiffers* SupervisedTest.WordDropout*
+    ReviewTrialTest.EvaluatesManyReviews*)
   gtest_discover_tests(device_test DISCOVERY_TIMEOUT 120 TEST_PREFIX device.
-    TEST_FILTER "-*LearnsThe*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
+    TEST_FILTER "-DqnTest.Learns*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
   # The same on a GPU, all of them (docs/guide/gpu.md). NCCL's tests stay with the simulated one.
   if(TARGET troop_cuda)
     add_executable(device_test_gpu EXCLUDE_FROM_ALL ${device_tests})

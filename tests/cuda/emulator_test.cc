@@ -41,7 +41,7 @@ TROOP_KERNEL void Neighbours(float* out, bool barrier) {
   out[threadIdx.x] = shared[63 - threadIdx.x];
 }
 
-TEST(EmulatorTest, AMissingBarrierShows) {
+TEST(EmulatorTest, MissingBarrierCausesWrongResult) {
   const LaunchShape shape{dim3(1), dim3(64)};
   for (const std::uint64_t schedule : {0, 1, 2, 3}) {
     const auto sound = RunKernel(schedule, shape, 64, &Neighbours, true);
@@ -56,7 +56,7 @@ TROOP_KERNEL void BlockOrder(float* out) {
   if (threadIdx.x == 0) *out = float(blockIdx.x);
 }
 
-TEST(EmulatorTest, BlocksComeInAnyOrder) {
+TEST(EmulatorTest, RunsBlocksInAnyOrder) {
   std::set<float> seen;
   for (std::uint64_t schedule = 0; schedule < 8; ++schedule)
     seen.insert(RunKernel(schedule, {dim3(16), dim3(32)}, 1, &BlockOrder)[0]);
@@ -78,7 +78,7 @@ TROOP_KERNEL void NeverWaitedFor(float* out) {
 }
 TROOP_KERNEL void Nothing(float*) {}
 
-TEST(EmulatorDeathTest, NamesTheKernelAndTheThreadThatIsStuck) {
+TEST(EmulatorDeathTest, NamesStuckKernelAndThread) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       RunKernel(0, {dim3(1), dim3(64)}, 1, &HalfABarrier),
@@ -99,7 +99,7 @@ TROOP_KERNEL void WarpFunctions(float* out) {
   out[128 + lane] = WarpMax(float((lane * 7) % 32));
 }
 
-TEST(EmulatorTest, WarpFunctionsAreThoseOfTheManual) {
+TEST(EmulatorTest, WarpFunctionsMatchCudaManual) {
   for (const std::uint64_t schedule : {0, 1, 5}) {
     const auto out = RunKernel(schedule, {dim3(1), dim3(32)}, 160, &WarpFunctions);
     for (std::size_t lane = 0; lane < 32; ++lane) {
@@ -123,7 +123,7 @@ TROOP_KERNEL void OverwritesEarly(float* out) {
   CopyWait<0>();
 }
 
-TEST(EmulatorTest, ACopyMayComeOverWhatOthersStillRead) {
+TEST(EmulatorTest, AsyncCopyMayOverwriteDataStillRead) {
   std::set<float> seen;
   for (std::uint64_t schedule = 0; schedule < 12; ++schedule)
     seen.insert(RunKernel(schedule, {dim3(1), dim3(64)}, 8, &OverwritesEarly)[0]);
@@ -143,7 +143,7 @@ TROOP_KERNEL void Pipeline(float* out, const float* from, bool early) {
   if (!early) out[1] = shared[4];
 }
 
-TEST(EmulatorTest, ACopyIsAsLateAsItMayBe) {
+TEST(EmulatorTest, AsyncCopyCompletesAsLateAsAllowed) {
   const auto device = OpenEmulated();
   DeviceArray<float> from(*device, 8, "from");
   for (int i = 0; i < 8; ++i) from.data()[i] = float(i);
@@ -178,7 +178,7 @@ TROOP_KERNEL void Products(float* out) {
   for (int i = 0; i < 4; ++i) out[128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2] = e[i];
 }
 
-TEST(EmulatorTest, ProductsOfAWarpAreMatrixProducts) {
+TEST(EmulatorTest, WarpMmaMatchesMatrixProduct) {
   const auto out = RunKernel(3, {dim3(1), dim3(32)}, 256, &Products);
   for (const int depth : {16, 8}) {
     for (int i = 0; i < 16; ++i) {
@@ -209,7 +209,7 @@ TROOP_KERNEL void Matrices(float* out) {
   }
 }
 
-TEST(EmulatorTest, MatricesComeAsTheyLieOrTransposed) {
+TEST(EmulatorTest, LoadsMatricesPlainOrTransposed) {
   const auto out = RunKernel(2, {dim3(1), dim3(32)}, 512, &Matrices);
   for (int m = 0; m < 4; ++m) {
     for (int i = 0; i < 8; ++i) {
@@ -240,7 +240,7 @@ struct Streams {
   }
 };
 
-TEST(EmulatorTest, StreamsKnowEachOtherByEventsAlone) {
+TEST(EmulatorTest, OnlyEventsOrderStreams) {
   std::set<float> unordered, ordered;
   for (std::uint64_t schedule = 0; schedule < 20; ++schedule) {
     emulator::SetSchedule(schedule);
@@ -262,7 +262,7 @@ TEST(EmulatorTest, StreamsKnowEachOtherByEventsAlone) {
   EXPECT_EQ(ordered, (std::set<float>{3}));
 }
 
-TEST(EmulatorTest, AGraphDoesAgainWhatWasWrittenDown) {
+TEST(EmulatorTest, GraphReplaysCapturedWork) {
   Streams s;
   s.one.Fill(s.x.data(), 0, sizeof(float));
   Graph graph(*s.device);
@@ -284,7 +284,7 @@ TEST(EmulatorTest, AGraphDoesAgainWhatWasWrittenDown) {
   EXPECT_EQ(s.Value(), 9);
 }
 
-TEST(EmulatorTest, ACaptureThatCudaWouldRefuseIsRefused) {
+TEST(EmulatorTest, RejectsInvalidCapture) {
   {
     Streams s;
     Graph graph(*s.device);
@@ -314,7 +314,7 @@ TEST(EmulatorTest, ACaptureThatCudaWouldRefuseIsRefused) {
   }
 }
 
-TEST(DeviceTest, AfterAFailureNothingIsDone) {
+TEST(DeviceTest, IgnoresWorkAfterFailure) {
   Streams s;
   s.one.Fill(s.x.data(), 0, sizeof(float));
   EXPECT_EQ(s.Value(), 0);
@@ -327,7 +327,7 @@ TEST(DeviceTest, AfterAFailureNothingIsDone) {
   EXPECT_EQ(s.device->Allocate(1, "more"), nullptr);
 }
 
-TEST(DeviceTest, SaysWhatAskedForTooMuch) {
+TEST(DeviceTest, NamesAllocationThatExceedsMemory) {
   const auto device = OpenEmulated();
   const DeviceArray<float> some(*device, 1 << 20, "a little");
   const DeviceArray<float> much(*device, std::int64_t(1) << 30, "replay frames");
@@ -337,7 +337,7 @@ TEST(DeviceTest, SaysWhatAskedForTooMuch) {
             "smaller in the config, or end what else uses the device (nvidia-smi lists it)");
 }
 
-TEST(DeviceTest, AnotherDeviceThanThereIsIsRefused) {
+TEST(DeviceTest, RejectsMissingDevice) {
   std::string error;
   EXPECT_EQ(Device::Open(3, &error), nullptr);
   EXPECT_EQ(error, "GPU 3 does not exist: one is emulated; ask for 0");

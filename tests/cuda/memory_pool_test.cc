@@ -51,7 +51,7 @@ TEST_F(MemoryPoolTest, RoundsByAtMostAnEighth) {
   }
 }
 
-TEST_F(MemoryPoolTest, WhatIsFreedIsUsedAgain) {
+TEST_F(MemoryPoolTest, ReusesFreedBlocks) {
   MemoryPool pool(Take, Give);
   void* first = pool.Allocate(1000);
   pool.Free(first);
@@ -62,7 +62,7 @@ TEST_F(MemoryPoolTest, WhatIsFreedIsUsedAgain) {
   EXPECT_EQ(pool.taken(), 2);
 }
 
-TEST_F(MemoryPoolTest, WhatWaitsGoesBackBeforeARequestIsRefused) {
+TEST_F(MemoryPoolTest, ReleasesCachedBlocksBeforeFailing) {
   MemoryPool pool(Take, Give);
   pool.Free(pool.Allocate(600'000));
   EXPECT_EQ(given_back, 0);

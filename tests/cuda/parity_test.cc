@@ -10,7 +10,7 @@ namespace {
 
 class ParityTest : public testing::TestWithParam<ParityCase> {};
 
-TEST_P(ParityTest, EqualsTheReferenceInAnyOrder) {
+TEST_P(ParityTest, MatchesReferenceInAnyOrder) {
   for (const std::uint64_t schedule : {0, 1, 2, 3}) {
     SCOPED_TRACE(schedule);
     emulator::SetSchedule(schedule);

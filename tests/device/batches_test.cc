@@ -96,7 +96,7 @@ std::vector<float> Play(const Problem& p, Said said) {
   return out;
 }
 
-TEST(DeviceBatchesTest, WhatIsSaidOfTheNextBatchChangesNoByte) {
+TEST(DeviceBatchesTest, PrefetchHintsDoNotChangeResults) {
   for (const bool pictures : {false, true}) {
     const Problem p = MakeProblem(pictures);
     const std::vector<float> plain = Play(p, Said::kNothing);
@@ -108,7 +108,7 @@ TEST(DeviceBatchesTest, WhatIsSaidOfTheNextBatchChangesNoByte) {
 }
 
 // What was copied for an update that never came is copied again for the one that does.
-TEST(DeviceBatchesTest, ABatchThatCameMeanwhileIsNotTakenForTheOneThatWasCopied) {
+TEST(DeviceBatchesTest, DoesNotConfuseBatchWithPrefetchedOne) {
   const Problem p = MakeProblem(false);
   auto one = *MakeDeviceDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
   auto two = *MakeDeviceDqn(p.config, p.env, *MakeNetwork(p.config, p.env));

@@ -121,7 +121,7 @@ double Distance(std::span<const float> a, std::span<const float> b) {
 }
 
 // One model in two parts makes PyTorch's first updates.
-TEST(DeviceMeshTest, UpdatesAreThoseOfPyTorch) {
+TEST(DeviceMeshTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     for (const Way way : {Way::kHosts, Way::kNccl}) {
       const Course course = Play(SupervisedConfig(family), {}, way, 3);
@@ -138,7 +138,7 @@ TEST(DeviceMeshTest, UpdatesAreThoseOfPyTorch) {
 
 // Meshes of two and three parts, with what the CPU's do as well: pieces of a batch, layers made
 // anew, uneven shares, whatever is dropped, hidden words whose table is cut.
-TEST(DeviceMeshTest, MeshesTakeTheCpusCourse) {
+TEST(DeviceMeshTest, MeshesMatchCpu) {
   for (const std::string family : {"bert", "albert"}) {
     Config config = SupervisedConfig(family);
     config.model.pretrained = "";
@@ -167,7 +167,7 @@ TEST(DeviceMeshTest, MeshesTakeTheCpusCourse) {
 }
 
 // A state is the whole model's: it goes on as one learner on the CPU, and from there in parts.
-TEST(DeviceMeshTest, AStateGoesOnElsewhere) {
+TEST(DeviceMeshTest, ContinuesStateOnCpuAndBack) {
   Config config = SupervisedConfig("bert");
   config.model.dropout = 0.1;
   const Course parts = Play(config, {}, Way::kNccl, 2);
@@ -178,7 +178,7 @@ TEST(DeviceMeshTest, AStateGoesOnElsewhere) {
 }
 
 // A model in parts on GPUs as one worker of parameter shards: the gradient that one learner has.
-TEST(DeviceMeshTest, APartitionedReplicaGivesTheWholeGradient) {
+TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
   Config config = SupervisedConfig("bert");
   config.learner.sync = "paramserver";
   config.fleet.learners = 2;
@@ -218,7 +218,7 @@ TEST(DeviceMeshTest, APartitionedReplicaGivesTheWholeGradient) {
 
 // Who is away ends the others' update with a word, long before any timeout; and a gradient that is
 // no number is left out by all.
-TEST(DeviceMeshTest, APartThatIsGoneEndsTheUpdate) {
+TEST(DeviceMeshTest, MissingPartEndsUpdate) {
   for (const Way way : {Way::kHosts, Way::kNccl}) {
     const Ranks ranks = MakeSocketRanks(2, {});
     RunRanks(2, [&](int rank) {
@@ -234,7 +234,7 @@ TEST(DeviceMeshTest, APartThatIsGoneEndsTheUpdate) {
 }
 
 // And so does one whose GPU has failed: the other is told, and does not wait for it.
-TEST(DeviceMeshTest, AGpuThatFailsEndsTheUpdateOfAllParts) {
+TEST(DeviceMeshTest, FailedGpuEndsUpdateOfAllParts) {
   setenv("TROOP_FAILPOINT", "learner.device:1", 1);
   RearmFailpoint();
   const Ranks ranks = MakeSocketRanks(2, {});
@@ -252,7 +252,7 @@ TEST(DeviceMeshTest, AGpuThatFailsEndsTheUpdateOfAllParts) {
   EXPECT_EQ(broken, 1);
 }
 
-TEST(DeviceMeshTest, ABadNumberIsLeftOutByAllParts) {
+TEST(DeviceMeshTest, AllPartsSkipNonFiniteUpdate) {
   const Ranks ranks = MakeSocketRanks(2, {});
   RunRanks(2, [&](int rank) {
     Learner learner(SupervisedConfig("bert"), {}, ranks[std::size_t(rank)].get(), Way::kNccl);

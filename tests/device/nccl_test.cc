@@ -143,11 +143,11 @@ void ExpectTheSame(int size, const Config& config, Way way) {
 
 class DeviceNcclTest : public testing::TestWithParam<int> {};
 
-TEST_P(DeviceNcclTest, UpdatesAreThoseOfLearnersOnTheCpu) {
+TEST_P(DeviceNcclTest, UpdatesMatchCpu) {
   for (const int size : {2, 3}) ExpectTheSame(size, TheConfig(GetParam()), Way::kNccl);
 }
 
-TEST(DeviceLearnersTest, ABatchThatIsBadKeepsNobodyFromAnUpdateThroughTheHost) {
+TEST(DeviceLearnersTest, UpdatesThroughHostMatchCpuDespiteBadBatch) {
   ExpectTheSame(2, TheConfig(0), Way::kThroughTheHost);
 }
 

@@ -106,19 +106,19 @@ void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance)
   }
 }
 
-TEST(DevicePolicyTest, ChoosesAsOnTheCpu) {
+TEST(DevicePolicyTest, MatchesCpu) {
   for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "fp32", 1e-5);
 }
 
-TEST(DevicePolicyTest, ChoosesAsOnTheCpuInBf16) {
+TEST(DevicePolicyTest, MatchesCpuInBf16) {
   for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "bf16", 2e-2);
 }
 
-TEST(DevicePolicyTest, ChoosesAsOnTheCpuWithProductsOfTF32) {
+TEST(DevicePolicyTest, MatchesCpuInTf32) {
   for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "tf32", 2e-3);
 }
 
-TEST(DevicePolicyTest, RefusesWeightsOfAnotherNetworkAndWhatOnlyTheCpuDoes) {
+TEST(DevicePolicyTest, RejectsMismatchedWeightsAndCpuOnlyFeatures) {
   Problem problem = Problems()[0];
   const auto device = MakeDevicePolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();

@@ -25,7 +25,7 @@ double BytesInUse() {
   return double(device->info().memory_bytes - device->FreeBytes());
 }
 
-TEST(DeviceProfileTest, TheGpuIsNamedWhereLearnersWouldComputeThere) {
+TEST(DeviceProfileTest, NamesGpuThatLearnersWouldUse) {
   Config config = SupervisedConfig("bert");
   config.learner.device = "auto";
   EXPECT_EQ(*GpuOf(config), "emulated");
@@ -38,7 +38,7 @@ TEST(DeviceProfileTest, TheGpuIsNamedWhereLearnersWouldComputeThere) {
   EXPECT_FALSE(MeasureGpuPeak(config).ok());
 }
 
-TEST(DeviceProfileTest, APeakIsThatOfProductsInThePrecisionOfTheRun) {
+TEST(DeviceProfileTest, MeasuresPeakInPrecisionOfRun) {
   Config config = OnGpu(SupervisedConfig("bert"));
   const auto peak = MeasureGpuPeak(config);
   ASSERT_TRUE(peak.ok()) << peak.status().ToString();
@@ -48,7 +48,7 @@ TEST(DeviceProfileTest, APeakIsThatOfProductsInThePrecisionOfTheRun) {
 
 // What updates take, before and behind: within what the pool rounds up by, and what copies of
 // batches and workspaces take beside.
-TEST(DeviceProfileTest, MemoryIsForeseen) {
+TEST(DeviceProfileTest, PredictsMemory) {
   struct Case {
     const char* family;
     const char* algorithm;
@@ -83,7 +83,7 @@ TEST(DeviceProfileTest, MemoryIsForeseen) {
   }
 }
 
-TEST(DeviceProfileTest, APartTakesLess) {
+TEST(DeviceProfileTest, PartOfModelNeedsLessMemory) {
   Config config = OnGpu(SupervisedConfig("bert"));
   const auto whole = PredictGpuBytes(config, {}, 1000, 12);
   const auto part = PredictGpuBytes(config, {.rank = 0, .ranks = 2}, 1000, 12);
@@ -93,7 +93,7 @@ TEST(DeviceProfileTest, APartTakesLess) {
   EXPECT_FALSE(PredictGpuBytes(config, {.rank = 0, .ranks = 4}, 1000, 12).ok());  // heads of 8
 }
 
-TEST(DeviceProfileTest, AnAllReduceOfTwoGpusIsTimed) {
+TEST(DeviceProfileTest, TimesAllReduceOfTwoGpus) {
   const auto seconds = TimeGpuAllReduce(0, 0, SimulatedNccl(), 1000, 5);
   ASSERT_TRUE(seconds.ok()) << seconds.status().ToString();
   EXPECT_GT(*seconds, 0);

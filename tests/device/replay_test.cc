@@ -313,7 +313,7 @@ class World {
 class DeviceReplayTest : public testing::TestWithParam<int> {};
 
 // Slots and frames are given out again several times while updates go on.
-TEST_P(DeviceReplayTest, UpdatesAreThoseOfTheCpuOnWhatWasDrawn) {
+TEST_P(DeviceReplayTest, UpdatesMatchCpuOnSampledItems) {
   World world(MakeProblem(GetParam()));
   ASSERT_NO_FATAL_FAILURE(world.Play(8));
   for (int i = 0; i < 40; ++i) {
@@ -325,7 +325,7 @@ TEST_P(DeviceReplayTest, UpdatesAreThoseOfTheCpuOnWhatWasDrawn) {
   world.ExpectPrioritiesThere();
 }
 
-TEST_P(DeviceReplayTest, AReplayThatBeginsAnewIsDrawnFromAlone) {
+TEST_P(DeviceReplayTest, SamplesOnlyFromRestartedReplay) {
   World world(MakeProblem(GetParam()));
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
   for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
@@ -339,7 +339,7 @@ TEST_P(DeviceReplayTest, AReplayThatBeginsAnewIsDrawnFromAlone) {
 INSTANTIATE_TEST_SUITE_P(Problems, DeviceReplayTest, testing::Range(0, 4));
 
 // A replay with other sizes: another table, and the graph of the old one is made anew.
-TEST(DeviceReplaySizeTest, AReplayOfAnotherSizeIsTakenOver) {
+TEST(DeviceReplaySizeTest, AdoptsReplayOfAnotherSize) {
   World world(MakeProblem(0));
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
@@ -352,7 +352,7 @@ TEST(DeviceReplaySizeTest, AReplayOfAnotherSizeIsTakenOver) {
 
 // A table that is made and then can't be filled: what was recorded of the one before is not used
 // when a good feed of its sizes comes.
-TEST(DeviceReplaySizeTest, ATableThatCouldNotBeFilledIsNotTakenForTheOneBefore) {
+TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   World world(MakeProblem(0));
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
   for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
@@ -391,7 +391,7 @@ TEST(DeviceReplaySizeTest, ATableThatCouldNotBeFilledIsNotTakenForTheOneBefore) 
 }
 
 // What does not fit the copy is told, and again with each update, until a feed begins anew.
-TEST(DeviceReplaySizeTest, AFeedThatDoesNotFitEndsUpdates) {
+TEST(DeviceReplaySizeTest, MismatchedFeedEndsUpdates) {
   World world(MakeProblem(0));
   SampleBatch batch;
   auto bad = std::make_shared<Experience>();

@@ -41,7 +41,7 @@ double Distance(std::span<const float> a, std::span<const float> b) {
 }
 
 // The beginning of what PyTorch made; the rest is asked of what computes faster.
-TEST(DeviceSupervisedTest, UpdatesAreThoseOfPyTorch) {
+TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     Config config = SupervisedConfig(family);
     config.learner.micro_batch = family == "bert" ? 5 : 0;
@@ -58,7 +58,7 @@ TEST(DeviceSupervisedTest, UpdatesAreThoseOfPyTorch) {
 }
 
 // The CPU's course, with all that is dropped; in batches and pieces of them that don't divide.
-TEST(DeviceSupervisedTest, DropsWhatTheCpuDrops) {
+TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
   for (const char* const family : {"bert", "albert"}) {
     for (const char* const algorithm : {"classifier", "masked_lm"}) {
       SCOPED_TRACE(std::string(family) + " " + algorithm);
@@ -91,7 +91,7 @@ TEST(DeviceSupervisedTest, DropsWhatTheCpuDrops) {
 
 // A GPU makes queries of all tokens even in the last layer, and what is behind the attention of
 // those that the head reads; in pieces of a batch, too.
-TEST(DeviceSupervisedTest, FlopsAreThoseOfWhatTheDeviceMakes) {
+TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   Config config = SupervisedConfig("bert");
   config.learner.micro_batch = 5;
   const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
@@ -110,7 +110,7 @@ TEST(DeviceSupervisedTest, FlopsAreThoseOfWhatTheDeviceMakes) {
 }
 
 // Of a stop within an epoch, with all that is dropped.
-TEST(DeviceSupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
+TEST(DeviceSupervisedTest, ResumesBitForBit) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 3;
   config.model.layers = 1;
@@ -131,7 +131,7 @@ TEST(DeviceSupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
 }
 
 // What others do with a gradient before the step: here they double it and set a number.
-TEST(DeviceSupervisedTest, AGradientThatWasChangedIsStepped) {
+TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
   Config config = SupervisedConfig("bert");
   config.optimizer.type = "sgd";  // Adam's steps hardly know how long a gradient is
   config.learner.max_grad_norm = 0.01;
@@ -150,7 +150,7 @@ TEST(DeviceSupervisedTest, AGradientThatWasChangedIsStepped) {
   EXPECT_LT(Distance(there->value(), here->value()), 1e-5);
 }
 
-TEST(DeviceSupervisedTest, WhatOnlyTheCpuComputesIsRefusedByName) {
+TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
   const auto refused = [](const Config& config, const std::string& why,
                           const TensorPlace& tensor = {}) {
     const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(config), tensor);
@@ -179,7 +179,7 @@ TEST(DeviceSupervisedTest, WhatOnlyTheCpuComputesIsRefusedByName) {
 }
 
 // In bf16, with heads that it takes: near the CPU's bf16.
-TEST(DeviceSupervisedTest, HalvesStayNearTheCpus) {
+TEST(DeviceSupervisedTest, Bf16StaysNearCpu) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
   config.model.hidden = 128;
@@ -197,7 +197,7 @@ TEST(DeviceSupervisedTest, HalvesStayNearTheCpus) {
 }
 
 // A judge on the GPU, and one that learner.device forbids it.
-TEST(DeviceSupervisedTest, ReviewsAreJudgedThere) {
+TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
   const Config config = SupervisedConfig("albert");
   auto loaded = LoadReviewData(config);
   ASSERT_TRUE(loaded.ok());
@@ -218,7 +218,7 @@ TEST(DeviceSupervisedTest, ReviewsAreJudgedThere) {
 }
 
 // What has failed for good is no matter of numbers, and nobody gets weights that never came.
-TEST(DeviceSupervisedTest, AGpuThatFailsIsNoBadNumber) {
+TEST(DeviceSupervisedTest, FailedGpuIsUnavailableNotNonFinite) {
   setenv("TROOP_FAILPOINT", "learner.device:2", 1);
   RearmFailpoint();
   const auto there = Make(On(SupervisedConfig("bert"), "cuda"));

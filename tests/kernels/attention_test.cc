@@ -109,7 +109,7 @@ void ExpectNear(const Floats& got, const Doubles& expected, const char* what) {
 }
 
 // Sequences of one token, of less and of more than a block of 64 queries, and of none.
-TEST(AttentionTest, EqualsPlainLoopsInF64ForEverySequence) {
+TEST(AttentionTest, MatchesF64ReferenceForEverySequence) {
   for (const bool drops : {false, true}) {
     for (const std::int64_t width : {5, 16}) {
       World world({.heads = 3, .width = width, .first_head = 2, .rate = 0.25f},
@@ -148,7 +148,7 @@ World OfAsking(const World& all, const std::vector<std::int32_t>& asking) {
 }
 
 // Sequences of which all, some and no tokens ask, more than a block of them among those.
-TEST(AttentionTest, TokensThatAskGetWhatPlainLoopsGiveThem) {
+TEST(AttentionTest, SelectedQueriesMatchReference) {
   for (const bool drops : {false, true}) {
     World all({.heads = 3, .width = 5, .first_head = 2, .rate = 0.25f}, {0, 1, 8, 8, 72, 202, 208},
               drops);
@@ -188,7 +188,7 @@ TEST(AttentionTest, TokensThatAskGetWhatPlainLoopsGiveThem) {
 }
 
 // What data parallelism rests on: a sample's numbers don't depend on what it is packed with.
-TEST(AttentionTest, SequenceGivesTheSameBytesWhateverItIsPackedWith) {
+TEST(AttentionTest, SequencesAreBitExactForAnyPacking) {
   World both({.heads = 2, .width = 8, .rate = 0.1f}, {0, 11, 81}, true);
   both.Run();
   World one({.heads = 2, .width = 8, .rate = 0.1f}, {0, 70}, true);

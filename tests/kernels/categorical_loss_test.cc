@@ -101,7 +101,7 @@ double MeanOf(const ValueSupport& s, const std::vector<double>& p) {
   return mean;
 }
 
-TEST(CategoricalLossTest, EqualsThePapersProjectionInEveryVariant) {
+TEST(CategoricalLossTest, MatchesPaperProjectionInEveryVariant) {
   for (const ValueSupport& support : {ValueSupport{11, -3, 5}, ValueSupport{2, -1, 1},
                                       ValueSupport{51, -150, 150}, ValueSupport{7, -0.5, 0.5}}) {
     for (const double clip : {0.0, 1.0}) {
@@ -131,7 +131,7 @@ TEST(CategoricalLossTest, EqualsThePapersProjectionInEveryVariant) {
   }
 }
 
-TEST(CategoricalLossTest, GradientIsThatOfTheLoss) {
+TEST(CategoricalLossTest, GradientMatchesFiniteDifferences) {
   const ValueSupport support{11, -3, 5};
   Batch b = RandomBatch(3, support, 2);
   const Outcome got = Evaluate(b.input);
@@ -146,7 +146,7 @@ TEST(CategoricalLossTest, GradientIsThatOfTheLoss) {
   }
 }
 
-TEST(CategoricalLossTest, BehindATerminationTheTargetIsNotUsed) {
+TEST(CategoricalLossTest, IgnoresTargetAfterTermination) {
   const ValueSupport support{5, -2, 2};
   Batch b = RandomBatch(1, support, 1);
   b.reward[0] = 0.25f;
@@ -158,7 +158,7 @@ TEST(CategoricalLossTest, BehindATerminationTheTargetIsNotUsed) {
               -double(b.weight[0]) * (0.75 * std::log(p[2]) + 0.25 * std::log(p[3])), 1e-9);
 }
 
-TEST(CategoricalLossTest, WhatIsNotFiniteMakesTheLossNotFinite) {
+TEST(CategoricalLossTest, NonFiniteInputMakesLossNonFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   for (int what = 0; what < 6; ++what) {
@@ -176,7 +176,7 @@ TEST(CategoricalLossTest, WhatIsNotFiniteMakesTheLossNotFinite) {
 
 // Of several actions: what one alone would give for the action that was taken, and the last
 // observation's action of the largest mean.
-TEST(CategoricalLossTest, OfSeveralActionsTheNewestWeightsChooseAndTheTargetJudges) {
+TEST(CategoricalLossTest, OnlineNetworkChoosesActionAndTargetEvaluatesIt) {
   const ValueSupport support{7, -2, 3};
   constexpr std::int64_t kItems = 23, kActions = 4, kAtoms = 7;
   for (const bool double_q : {true, false}) {
@@ -235,7 +235,7 @@ TEST(CategoricalLossTest, OfSeveralActionsTheNewestWeightsChooseAndTheTargetJudg
   }
 }
 
-TEST(CategoricalLossTest, ExpectedValuesAndTheirGradientFollowTheFormula) {
+TEST(CategoricalLossTest, ExpectedValuesAndGradientMatchFormula) {
   const ValueSupport support{9, -4, 2};
   const Batch b = RandomBatch(4, support, 1);
   std::vector<float> q(4), slope(b.logits.size());

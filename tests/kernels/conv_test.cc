@@ -65,7 +65,7 @@ void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute,
   }
 }
 
-TEST(ConvKernelTest, AgreesWithLoops) {
+TEST(ConvKernelTest, MatchesReference) {
   for (const DType compute : kTypes) {
     CheckConv({1, 1, 1, 1, 1, 1}, 1, compute);
     CheckConv({10, 10, 4, 16, 3, 1}, 3, compute);   // MinAtar
@@ -76,18 +76,18 @@ TEST(ConvKernelTest, AgreesWithLoops) {
 }
 
 // The weight gradient is summed over a few items at a time: here more, and an odd rest.
-TEST(ConvKernelTest, ManyItemsAgreeWithLoops) {
+TEST(ConvKernelTest, ManyItemsMatchReference) {
   for (const DType compute : kTypes) CheckConv({9, 9, 16, 12, 3, 1}, 35, compute);
 }
 
 // What serves the processors without products of bf16.
-TEST(ConvKernelTest, TheLibraryAloneAgreesWithLoops) {
+TEST(ConvKernelTest, DnnlAloneMatchesReference) {
   CheckConv({10, 10, 4, 16, 3, 1}, 3, DType::kBF16, MakeDnnlConv);
   CheckConv({12, 12, 32, 64, 4, 2}, 2, DType::kBF16, MakeDnnlConv);
 }
 
 // An odd number of positions leaves half a pair, whose other half must not be looked at.
-TEST(ConvKernelTest, Bf16WeightGradientReadsNothingBehindTheLastPosition) {
+TEST(ConvKernelTest, Bf16WeightGradientNeverReadsPastLastPosition) {
   if (!BF16Available()) GTEST_SKIP() << "no bf16 on this processor";
   const ConvShape shape{4, 4, 2, 3, 2, 2};  // 2 x 2 positions; then 1 x 1
   for (const std::int64_t side : {4, 2}) {
@@ -109,7 +109,7 @@ TEST(ConvKernelTest, Bf16WeightGradientReadsNothingBehindTheLastPosition) {
 }
 
 // First layers over few channels are computed in blocks of stride x stride.
-TEST(ConvKernelTest, StridedFirstLayersAgreeWithLoops) {
+TEST(ConvKernelTest, StridedFirstLayersMatchReference) {
   for (const DType compute : kTypes) {
     CheckConv({20, 20, 4, 32, 8, 4}, 1, compute);
     CheckConv({20, 28, 4, 32, 8, 4}, 5, compute);

@@ -64,7 +64,7 @@ TEST(ConvertTest, ScalesBytesExactly) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(y[std::size_t(i)], float(i) * (1.0f / 255));
 }
 
-TEST(ConvertTest, EveryInstructionSetGivesTheSameBytes) {
+TEST(ConvertTest, EveryInstructionSetMatchesBitwise) {
   const auto f = Floats();
   const auto h = Halves();
   std::vector<std::uint8_t> u(kSize);
@@ -102,7 +102,7 @@ TEST(ConvertTest, EveryInstructionSetGivesTheSameBytes) {
   }
 }
 
-TEST(ConvertTest, ActivationsAndTheirDerivativesAreThose) {
+TEST(ConvertTest, ActivationsAndDerivativesMatchDefinitions) {
   const std::vector<float> z = {-2, -0.5f, 0, 0.5f, 2};
   std::vector<float> y(5), d(5), ones(5, 1.0f);
   ActivationForward(Activation::kRelu, 5, z.data(), y.data(), DType::kF32);

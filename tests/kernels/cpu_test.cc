@@ -18,7 +18,7 @@ CpuFeatures Everything() {
           .saves_zmm = true};
 }
 
-TEST(CpuTest, LevelNeedsEveryInstructionSetItIsCompiledFor) {
+TEST(CpuTest, LevelRequiresAllItsInstructionSets) {
   EXPECT_EQ(LevelOf(Everything()), CpuLevel::kAvx512Bf16);
   EXPECT_EQ(LevelOf({}), CpuLevel::kPlain);
   for (bool CpuFeatures::*missing : {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::bmi2}) {
@@ -37,7 +37,7 @@ TEST(CpuTest, LevelNeedsEveryInstructionSetItIsCompiledFor) {
   EXPECT_EQ(LevelOf(f), CpuLevel::kAvx512);
 }
 
-TEST(CpuTest, RegistersThatTheSystemDoesNotSaveAreNotUsed) {
+TEST(CpuTest, IgnoresRegistersNotSavedByOs) {
   CpuFeatures f = Everything();
   f.saves_zmm = false;
   EXPECT_EQ(LevelOf(f), CpuLevel::kAvx2);
@@ -45,7 +45,7 @@ TEST(CpuTest, RegistersThatTheSystemDoesNotSaveAreNotUsed) {
   EXPECT_EQ(LevelOf(f), CpuLevel::kPlain);
 }
 
-TEST(CpuTest, SupportedLevelsGoUpToTheBest) {
+TEST(CpuTest, SupportedLevelsEndWithBest) {
   const auto levels = SupportedCpuLevels();
   ASSERT_FALSE(levels.empty());
   EXPECT_EQ(levels.front(), CpuLevel::kPlain);
@@ -54,7 +54,7 @@ TEST(CpuTest, SupportedLevelsGoUpToTheBest) {
 
 // The compiler's own detection is the other opinion.
 #if defined(__x86_64__) && defined(__GNUC__)
-TEST(CpuTest, FeaturesAgreeWithTheCompilersDetection) {
+TEST(CpuTest, FeaturesMatchCompilerDetection) {
   const CpuFeatures f = ReadCpuFeatures();
   EXPECT_EQ(f.avx2 && f.saves_ymm, bool(__builtin_cpu_supports("avx2")));
   EXPECT_EQ(f.fma && f.saves_ymm, bool(__builtin_cpu_supports("fma")));

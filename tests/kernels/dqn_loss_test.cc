@@ -79,7 +79,7 @@ double RecursiveTarget(const DqnLossInput& in, std::int64_t i) {
   return g;
 }
 
-TEST(DqnLossTest, EqualsTheRecursiveReturnInEveryVariant) {
+TEST(DqnLossTest, MatchesRecursiveReturnInEveryVariant) {
   for (int variant = 0; variant < 16; ++variant) {
     const Batch b = RandomBatch(23, 5, 4);
     DqnLossInput in = b.input;
@@ -109,7 +109,7 @@ TEST(DqnLossTest, EqualsTheRecursiveReturnInEveryVariant) {
   }
 }
 
-TEST(DqnLossTest, GradientEqualsFiniteDifferencesOfTheLoss) {
+TEST(DqnLossTest, GradientMatchesFiniteDifferences) {
   Batch b = RandomBatch(6, 3, 3);
   for (bool huber : {true, false}) {
     b.input.huber = huber;
@@ -136,7 +136,7 @@ struct Tiny {
   }
 };
 
-TEST(DqnLossTest, DoubleQTakesTheOnlineChoiceAndSingleQTheTargetsOwn) {
+TEST(DqnLossTest, DoubleQUsesOnlineChoiceAndSingleQTargetChoice) {
   Tiny t;
   DqnLossInput in = t.input();
   EXPECT_EQ(Evaluate(in).priority[0], 1 + 0.5f * 10);
@@ -144,7 +144,7 @@ TEST(DqnLossTest, DoubleQTakesTheOnlineChoiceAndSingleQTheTargetsOwn) {
   EXPECT_EQ(Evaluate(in).priority[0], 1 + 0.5f * 20);
 }
 
-TEST(DqnLossTest, TerminationStopsTheBootstrapAndTruncationDoesNot) {
+TEST(DqnLossTest, TerminationStopsBootstrapAndTruncationDoesNot) {
   Tiny t;
   t.discount[0] = 0;
   EXPECT_EQ(Evaluate(t.input()).priority[0], 1);
@@ -152,14 +152,14 @@ TEST(DqnLossTest, TerminationStopsTheBootstrapAndTruncationDoesNot) {
   EXPECT_EQ(Evaluate(t.input()).priority[0], 6);
 }
 
-TEST(DqnLossTest, NextQBehindATerminationIsNotUsedWhateverItIs) {
+TEST(DqnLossTest, IgnoresNextQAfterTermination) {
   Tiny t;
   t.discount[0] = 0;
   t.target[0] = t.target[1] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(Evaluate(t.input()).priority[0], 1);
 }
 
-TEST(DqnLossTest, NotFiniteInputMakesTheLossNotFinite) {
+TEST(DqnLossTest, NonFiniteInputMakesLossNonFinite) {
   for (float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (int where = 0; where < 3; ++where) {

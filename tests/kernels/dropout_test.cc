@@ -24,7 +24,7 @@ DropoutSite SiteOf(std::uint64_t sample, std::uint32_t site) {
 }
 
 // Philox as core/rng.h has it, which is tested against published numbers.
-TEST(DropoutTest, EveryLevelTakesItsNumbersFromPhilox) {
+TEST(DropoutTest, EveryLevelMatchesPhilox) {
   const DropoutSite site = SiteOf(5, 9);
   const std::uint32_t kept = DropoutKept(0.1f);
   for (const CpuLevel level : SupportedCpuLevels()) {
@@ -47,7 +47,7 @@ TEST(DropoutTest, EveryLevelTakesItsNumbersFromPhilox) {
   }
 }
 
-TEST(DropoutTest, FactorsBelongToTheElementAndNotToTheCall) {
+TEST(DropoutTest, FactorsDependOnElementNotOnCall) {
   const std::vector<float> whole = Factors(SiteOf(1, 2), 0.3f, 0, 1000);
   for (std::int64_t first = 0; first < 1000; first += 77) {
     const std::int64_t n = std::min<std::int64_t>(77, 1000 - first);
@@ -57,7 +57,7 @@ TEST(DropoutTest, FactorsBelongToTheElementAndNotToTheCall) {
   }
 }
 
-TEST(DropoutTest, SamplesSitesAndStepsDifferAndRepeat) {
+TEST(DropoutTest, FactorsDifferBySampleSiteAndStepAndRepeat) {
   const std::vector<float> base = Factors({MakeDropoutKey(3, 1, 2), 4}, 0.5f, 0, 256);
   EXPECT_EQ(Factors({MakeDropoutKey(3, 1, 2), 4}, 0.5f, 0, 256), base);
   EXPECT_NE(Factors({MakeDropoutKey(4, 1, 2), 4}, 0.5f, 0, 256), base);
@@ -68,7 +68,7 @@ TEST(DropoutTest, SamplesSitesAndStepsDifferAndRepeat) {
 
 // Fixed seeds: the numbers are the same at every run. Of n draws the share dropped is within five
 // standard deviations of the rate.
-TEST(DropoutTest, DropsAsOftenAsItsRateAndKeepsTheMean) {
+TEST(DropoutTest, DropsAtItsRateAndPreservesMean) {
   for (const float rate : {0.0f, 0.1f, 0.5f, 0.9f}) {
     const std::int64_t n = 200000;
     double sum = 0, dropped = 0;

@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-TEST(FiniteTest, EachBadElementIsFoundWhereverItIs) {
+TEST(FiniteTest, FindsNonFiniteElementAnywhere) {
   using Limits = std::numeric_limits<float>;
   for (const std::size_t size : {1u, 63u, 64u, 65u, 200u}) {
     for (std::size_t at = 0; at < size; ++at) {
@@ -26,7 +26,7 @@ TEST(FiniteTest, EachBadElementIsFoundWhereverItIs) {
   }
 }
 
-TEST(FiniteTest, WhatIsLargeOrSmallIsNotBad) {
+TEST(FiniteTest, AcceptsExtremeFiniteValues) {
   using Limits = std::numeric_limits<float>;
   std::vector<float> x(130);
   for (const float good :

@@ -63,7 +63,7 @@ void CheckLinear(const LinearShape& shape, std::int64_t batch, DType compute) {
   }
 }
 
-TEST(LinearKernelTest, SmallLayersAgreeWithLoops) {
+TEST(LinearKernelTest, SmallLayersMatchReference) {
   for (const DType compute : kTypes) {
     for (const std::int64_t batch : {1, 2, 7, 32}) {
       CheckLinear({1, 1}, batch, compute);
@@ -74,7 +74,7 @@ TEST(LinearKernelTest, SmallLayersAgreeWithLoops) {
 }
 
 // 543 x 500 weights are enough for the kernels without packing; 70 rows are too many for them.
-TEST(LinearKernelTest, WideLayersAgreeWithLoopsOnBothSidesOfTheBatchLimit) {
+TEST(LinearKernelTest, WideLayersMatchReferenceAroundBatchLimit) {
   for (const DType compute : kTypes) {
     for (const std::int64_t batch : {1, 2, 5, 19, 40, 70}) {
       CheckLinear({543, 500}, batch, compute);
@@ -83,7 +83,7 @@ TEST(LinearKernelTest, WideLayersAgreeWithLoopsOnBothSidesOfTheBatchLimit) {
   }
 }
 
-TEST(LinearKernelTest, PackFollowsTheWeights) {
+TEST(LinearKernelTest, PackTracksWeights) {
   const LinearShape shape{600, 500};
   for (const DType compute : kTypes) {
     if (compute == DType::kBF16 && !BF16Available()) continue;
@@ -105,7 +105,7 @@ TEST(LinearKernelTest, PackFollowsTheWeights) {
 }
 
 // All levels against f64, on shapes that leave every kind of remainder.
-TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
+TEST(NarrowKernelsTest, EveryInstructionSetMatchesReference) {
   for (const LinearShape shape : {LinearShape{1, 1}, {15, 5}, {100, 13}, {1100, 70}, {2100, 7}}) {
     for (const std::int64_t batch : {1, 3, 8, 25, 33}) {
       const Operand w(shape.in * shape.out, DType::kF32, 1), bias(shape.out, DType::kF32, 2);
@@ -142,7 +142,7 @@ TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
   }
 }
 
-TEST(KernelThreadsTest, TwoThreadsGiveWhatOneGives) {
+TEST(KernelThreadsTest, TwoThreadsMatchOne) {
   const LinearShape shape{128, 96};
   const Operand w(shape.in * shape.out, DType::kF32, 1), bias(shape.out, DType::kF32, 2);
   const Operand x(256 * shape.in, DType::kF32, 3);

@@ -68,7 +68,7 @@ std::vector<float> Numbers(HalfFormat format) {
 class HalvesTest : public testing::TestWithParam<HalfFormat> {};
 
 // The first time residuals are 0: what is sent is the nearest number. Then what stayed is added.
-TEST_P(HalvesTest, WhatIsSentIsTheNearestNumberAndTheRestStays) {
+TEST_P(HalvesTest, RoundsToNearestAndKeepsResidual) {
   const HalfFormat format = GetParam();
   const std::vector<float> x = Numbers(format);
   const auto n = std::int64_t(x.size());
@@ -91,7 +91,7 @@ TEST_P(HalvesTest, WhatIsSentIsTheNearestNumberAndTheRestStays) {
   }
 }
 
-TEST_P(HalvesTest, EveryNumberIsReadAndWeighed) {
+TEST_P(HalvesTest, DecodesAndScalesEveryValue) {
   const HalfFormat format = GetParam();
   std::vector<std::uint16_t> bits;
   for (std::uint32_t i = 0; i <= LastFinite(format); ++i) {
@@ -112,7 +112,7 @@ TEST_P(HalvesTest, EveryNumberIsReadAndWeighed) {
   }
 }
 
-TEST_P(HalvesTest, TheFirstThatIsNotFiniteIsFound) {
+TEST_P(HalvesTest, FindsFirstNonFiniteValue) {
   const HalfFormat format = GetParam();
   const std::uint16_t infinity = std::uint16_t(LastFinite(format) + 1);
   for (const CpuLevel level : SupportedCpuLevels()) {

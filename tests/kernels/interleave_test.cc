@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-TEST(InterleaveTest, EveryByteLandsInItsPlaceAndNoneBeside) {
+TEST(InterleaveTest, InterleavesEveryByteWithoutOverrun) {
   for (const std::int64_t planes : {1, 2, 3, 4, 5, 8}) {
     for (const std::int64_t n : {0, 1, 15, 16, 17, 31, 32, 100, 1024, 1027}) {
       SCOPED_TRACE(testing::Message() << planes << " planes of " << n);

@@ -77,7 +77,7 @@ void ExpectNear(float got, double expected, double tolerance, const char* what) 
   EXPECT_NEAR(got, expected, tolerance * (1 + std::abs(expected))) << what;
 }
 
-TEST(LstmTest, CellsEqualTheDefinitionInF64) {
+TEST(LstmTest, CellsMatchF64Reference) {
   for (const std::int64_t hidden : {1, 7, 16, 33}) {
     Floats first_c, first_h;
     for (const CpuLevel level : SupportedCpuLevels()) {
@@ -105,7 +105,7 @@ TEST(LstmTest, CellsEqualTheDefinitionInF64) {
 
 // Slopes of the definition by central differences in f64, exact to 1e-9: the formulas are the
 // kernel's own.
-TEST(LstmTest, GradientsAreTheDefinitionsSlopesInF64) {
+TEST(LstmTest, GradientsMatchF64FiniteDifferences) {
   for (const std::int64_t hidden : {1, 7, 16, 33}) {
     Floats first;
     for (const CpuLevel level : SupportedCpuLevels()) {
@@ -141,7 +141,7 @@ TEST(LstmTest, GradientsAreTheDefinitionsSlopesInF64) {
 }
 
 // Far beyond where gates are 0 or 1 in f32.
-TEST(LstmTest, LargeSumsSaturateAndNotANumberStays) {
+TEST(LstmTest, SaturatesLargeSumsAndPropagatesNaN) {
   for (const CpuLevel level : SupportedCpuLevels()) {
     SCOPED_TRACE(CpuLevelName(level));
     Cells cells(2);
@@ -158,7 +158,7 @@ TEST(LstmTest, LargeSumsSaturateAndNotANumberStays) {
   }
 }
 
-TEST(LstmTest, WeighingGivesDotProductsAndWeightedRows) {
+TEST(LstmTest, WeighBackwardComputesDotProductsAndWeightedRows) {
   for (const std::int64_t n : {1, 15, 16, 50}) {
     const std::int64_t rows = 3;
     const Floats weight = Random(rows, 6), x = Random(rows * n, 7), dy = Random(rows * n, 8);

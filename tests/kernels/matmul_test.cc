@@ -66,12 +66,12 @@ void ExpectPlainLoops(MatMulFunction multiply, DType dtype,
   }
 }
 
-TEST(MatMulTest, EqualsPlainLoopsForEveryShapeAndStride) {
+TEST(MatMulTest, MatchesReferenceForEveryShapeAndStride) {
   ExpectPlainLoops(&MatMul, DType::kF32, kSizes);
 }
 
 // Tiles of 14 x 32, blocks of 224 x 384: more of each than one, and no multiple of it.
-TEST(MatMulTest, BF16EqualsPlainLoopsOfRoundedOperands) {
+TEST(MatMulTest, BF16MatchesReferenceOfRoundedOperands) {
   constexpr std::int64_t kBlocks[][3] = {{14, 32, 32}, {29, 33, 401}, {226, 31, 40}};
   for (const CpuLevel level : {CpuLevel::kPlain, BestCpuLevel()}) {
     ExpectPlainLoops(MatMulBF16For(level), DType::kBF16, kSizes);
@@ -87,7 +87,7 @@ TEST(MatMulTest, BF16MultipliesMoreColumnsThanABlock) {
   for (const float x : c) ASSERT_EQ(x, 1.5f);
 }
 
-TEST(MatMulTest, BF16RoundsItsOperandsToNearest) {
+TEST(MatMulTest, BF16RoundsOperandsToNearest) {
   const float a = 1 + 0x1.8p-8f, b = 1;  // three quarters of the way to the next bf16 number
   for (const CpuLevel level : {CpuLevel::kPlain, BestCpuLevel()}) {
     float c = NAN;
@@ -96,7 +96,7 @@ TEST(MatMulTest, BF16RoundsItsOperandsToNearest) {
   }
 }
 
-TEST(MatMulTest, NothingIsDoneForNoRows) {
+TEST(MatMulTest, AcceptsZeroRows) {
   MatMul({.m = 0, .n = 4, .k = 3}, nullptr, nullptr, 0, nullptr);
 }
 

@@ -52,7 +52,7 @@ RmsPropStep SomeRmsPropStep() {
   return step;
 }
 
-TEST(OptimizerKernelsTest, LevelsGiveTheSameBitsForEveryLength) {
+TEST(OptimizerKernelsTest, LevelsMatchBitwiseForEveryLength) {
   for (std::size_t n = 0; n < 70; ++n) {
     std::vector<State> adam, centered, plain, momentum, sgd, adagrad, added;
     std::vector<double> sums;
@@ -94,7 +94,7 @@ TEST(OptimizerKernelsTest, LevelsGiveTheSameBitsForEveryLength) {
   }
 }
 
-TEST(OptimizerKernelsTest, NothingBesideTheArraysIsTouched) {
+TEST(OptimizerKernelsTest, NeverWritesOutsideArrays) {
   for (CpuLevel level : SupportedCpuLevels()) {
     for (std::int64_t n : {1, 7, 17, 33}) {
       State s = RandomState(64);
@@ -111,7 +111,7 @@ TEST(OptimizerKernelsTest, NothingBesideTheArraysIsTouched) {
 }
 
 // f32 against f64: a handful of roundings of 6e-8 each in every result.
-TEST(OptimizerKernelsTest, AdamEqualsTheFormulaInF64) {
+TEST(OptimizerKernelsTest, AdamMatchesF64Formula) {
   const State before = RandomState(37);
   State s = before;
   const AdamStep step = SomeAdamStep();
@@ -129,7 +129,7 @@ TEST(OptimizerKernelsTest, AdamEqualsTheFormulaInF64) {
   }
 }
 
-TEST(OptimizerKernelsTest, CenteredRmsPropEqualsTheFormulaInF64) {
+TEST(OptimizerKernelsTest, RmsPropMatchesF64Formula) {
   const State before = RandomState(37);
   const RmsPropStep step = SomeRmsPropStep();
   for (bool centered : {true, false}) {
@@ -155,7 +155,7 @@ TEST(OptimizerKernelsTest, CenteredRmsPropEqualsTheFormulaInF64) {
   }
 }
 
-TEST(OptimizerKernelsTest, SgdAdaGradAndSumsEqualTheFormulasInF64) {
+TEST(OptimizerKernelsTest, SgdAdaGradAndSumsMatchF64Formulas) {
   const State before = RandomState(37);
   State with = before, without = before, adagrad = before, sum = before, plain_sum = before;
   const OptimizerKernels& k = OptimizerKernelsFor(BestCpuLevel());
@@ -182,7 +182,7 @@ TEST(OptimizerKernelsTest, SgdAdaGradAndSumsEqualTheFormulasInF64) {
 }
 
 // A constant gradient: v - m² is 0 but for rounding, which must not become the root of a negative.
-TEST(OptimizerKernelsTest, CenteredRmsPropStaysFiniteWhenTheGradientIsConstant) {
+TEST(OptimizerKernelsTest, CenteredRmsPropStaysFiniteWithConstantGradient) {
   for (CpuLevel level : SupportedCpuLevels()) {
     Floats gradient(21, 0.7f), m(21), v(21), value(21);
     RmsPropStep step = SomeRmsPropStep();
@@ -195,7 +195,7 @@ TEST(OptimizerKernelsTest, CenteredRmsPropStaysFiniteWhenTheGradientIsConstant) 
   }
 }
 
-TEST(OptimizerKernelsTest, SumOfSquaresIsExactWhereF64IsAndSeesWhatIsNotFinite) {
+TEST(OptimizerKernelsTest, SumOfSquaresIsExactInF64AndReportsNonFinite) {
   for (CpuLevel level : SupportedCpuLevels()) {
     const auto sum = [&](const Floats& x) {
       return OptimizerKernelsFor(level).sum_squares(std::int64_t(x.size()), x.data());

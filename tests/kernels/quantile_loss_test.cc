@@ -99,7 +99,7 @@ std::vector<double> Targets(const QuantileLossInput& in, std::int64_t i) {
   return targets;
 }
 
-TEST(QuantileLossTest, EqualsThePapersFormulaInEveryVariant) {
+TEST(QuantileLossTest, MatchesPaperFormulaInEveryVariant) {
   for (const std::int64_t quantiles : {2, 7, 32}) {
     for (const double kappa : {1.0, 0.0, 0.3}) {
       for (const bool double_q : {true, false}) {
@@ -134,7 +134,7 @@ TEST(QuantileLossTest, EqualsThePapersFormulaInEveryVariant) {
   }
 }
 
-TEST(QuantileLossTest, GradientIsThatOfTheLoss) {
+TEST(QuantileLossTest, GradientMatchesFiniteDifferences) {
   Batch b = RandomBatch(5);
   const Outcome got = Evaluate(b.input);
   constexpr float kStep = 0.0009765625f;  // few samples lie nearer to a bend
@@ -150,7 +150,7 @@ TEST(QuantileLossTest, GradientIsThatOfTheLoss) {
 }
 
 // A median between samples: what pulls from above and from below is equal.
-TEST(QuantileLossTest, TheMedianOfSamplesIsWhereTheGradientVanishes) {
+TEST(QuantileLossTest, GradientVanishesAtMedian) {
   const float theta[] = {0.5f}, target[] = {0.5f}, reward[] = {0}, discount[] = {1};
   const std::int32_t length[] = {1};
   QuantileLossInput in{.batch = 1,
@@ -167,7 +167,7 @@ TEST(QuantileLossTest, TheMedianOfSamplesIsWhereTheGradientVanishes) {
   EXPECT_EQ(Evaluate(in).summary.loss, 0);
 }
 
-TEST(QuantileLossTest, BehindATerminationTheTargetIsNotUsed) {
+TEST(QuantileLossTest, IgnoresTargetAfterTermination) {
   Batch b = RandomBatch(3);
   std::ranges::fill(b.discount, 0.0f);
   std::ranges::fill(b.target, std::numeric_limits<float>::quiet_NaN());
@@ -185,7 +185,7 @@ TEST(QuantileLossTest, BehindATerminationTheTargetIsNotUsed) {
   EXPECT_NEAR(got.summary.loss, loss, 1e-9);
 }
 
-TEST(QuantileLossTest, WhatIsNotFiniteMakesTheLossNotFinite) {
+TEST(QuantileLossTest, NonFiniteInputMakesLossNonFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (int what = 0; what < 4; ++what) {
     Batch b = RandomBatch(3);

@@ -48,7 +48,7 @@ void CheckType(T (*draw)(Rng*)) {
   }
 }
 
-TEST(ReduceTest, EachTypeIsWhatPlainLoopsGiveAtEveryLevel) {
+TEST(ReduceTest, EachTypeMatchesReferenceAtEveryLevel) {
   CheckType<float>([](Rng* rng) { return float(rng->Normal()); });
   CheckType<double>([](Rng* rng) { return rng->Normal(); });
   CheckType<std::uint8_t>([](Rng* rng) { return std::uint8_t(rng->NextU32()); });
@@ -58,7 +58,7 @@ TEST(ReduceTest, EachTypeIsWhatPlainLoopsGiveAtEveryLevel) {
   CheckType<std::uint64_t>([](Rng* rng) { return rng->NextU64(); });
 }
 
-TEST(ReduceTest, Bf16IsAddedInF32AndRoundedOnce) {
+TEST(ReduceTest, AddsBf16InF32AndRoundsOnce) {
   Rng rng({2, Purpose::kTest});
   std::vector<BF16> a(263), b(263), out(263);
   for (BF16& x : a) x = ToBF16(float(rng.Normal()));
@@ -71,7 +71,7 @@ TEST(ReduceTest, Bf16IsAddedInF32AndRoundedOnce) {
   }
 }
 
-TEST(ReduceTest, NaNOnEitherSideStays) {
+TEST(ReduceTest, PropagatesNaNFromEitherSide) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> a(40, nan), b(40, 1);
   std::vector<float> out(40);

@@ -174,7 +174,7 @@ class SmallNetTest : public testing::TestWithParam<CpuLevel> {};
 INSTANTIATE_TEST_SUITE_P(Levels, SmallNetTest, testing::ValuesIn(SupportedCpuLevels()),
                          [](const auto& p) { return std::string(CpuLevelName(p.param)); });
 
-TEST_P(SmallNetTest, ForwardEqualsThePlainLoopsWhateverTheBatch) {
+TEST_P(SmallNetTest, ForwardMatchesReferenceForAnyBatchSize) {
   for (const Case& c : Cases()) {
     for (std::int64_t batch : {1, 2, 3, 5, 6, 7, 16, 19}) {
       const Problem p(c, batch, 7);
@@ -194,7 +194,7 @@ TEST_P(SmallNetTest, ForwardEqualsThePlainLoopsWhateverTheBatch) {
   }
 }
 
-TEST_P(SmallNetTest, BackwardEqualsThePlainLoops) {
+TEST_P(SmallNetTest, BackwardMatchesReference) {
   for (const Case& c : Cases()) {
     for (std::int64_t batch : {1, 4, 13}) {
       const Problem p(c, batch, 11);
@@ -215,7 +215,7 @@ TEST_P(SmallNetTest, BackwardEqualsThePlainLoops) {
   }
 }
 
-TEST_P(SmallNetTest, GradientIsAddedOrOverwrittenAndPaddingIsLeftAlone) {
+TEST_P(SmallNetTest, AccumulatesOrOverwritesGradientAndKeepsPadding) {
   for (const Case& c : Cases()) {
     const Problem p(c, 3, 5);
     Memory memory(c, 3);
@@ -246,7 +246,7 @@ TEST_P(SmallNetTest, GradientIsAddedOrOverwrittenAndPaddingIsLeftAlone) {
   }
 }
 
-TEST_P(SmallNetTest, SameCallGivesTheSameBytes) {
+TEST_P(SmallNetTest, RepeatedCallsMatchBitwise) {
   for (const Case& c : Cases()) {
     const Problem p(c, 6, 3);
     Memory first(c, 6), second(c, 6);
@@ -257,7 +257,7 @@ TEST_P(SmallNetTest, SameCallGivesTheSameBytes) {
   }
 }
 
-TEST_P(SmallNetTest, NanInTheInputReachesQ) {
+TEST_P(SmallNetTest, PropagatesNanFromInputToQ) {
   for (const Case& c : Cases()) {
     if (c.net.input_u8) continue;
     Problem p(c, 2, 3);
@@ -269,7 +269,7 @@ TEST_P(SmallNetTest, NanInTheInputReachesQ) {
   }
 }
 
-TEST_P(SmallNetTest, TanhIsWithinThreeUlpOfTheLibrarysOverItsWholeRange) {
+TEST_P(SmallNetTest, TanhIsWithinThreeUlp) {
   const Case c = Mlp("tanh", 1, {{1}, 0, 1}, false, Activation::kTanh);
   Problem p(c, 1, 1);
   std::ranges::fill(p.value, 0.0f);
@@ -291,7 +291,7 @@ TEST_P(SmallNetTest, TanhIsWithinThreeUlpOfTheLibrarysOverItsWholeRange) {
 }
 
 // Central differences of the oracle itself in f64: its own gradient is right.
-TEST(SmallNetReferenceTest, GradientEqualsFiniteDifferences) {
+TEST(SmallNetReferenceTest, GradientMatchesFiniteDifferences) {
   for (const Case& c :
        {Mlp("streams", 3, {{6}, 4, 3}, true, Activation::kTanh, 0.7f),
         ConvNet("conv", {4, 4, 2, 16, 2, 1, Activation::kTanh, 0, 0}, {{5}, 0, 2}, true, false)}) {

@@ -49,7 +49,7 @@ double GeluSlopeIn64(GeluForm form, double x) {
 }
 
 // The polynomials are off by up to 4e-7, and by as much again where the result is a product.
-TEST(TransformerTest, GeluAndItsSlopeEqualTheDefinition) {
+TEST(TransformerTest, GeluAndDerivativeMatchDefinition) {
   for (const GeluForm form : {GeluForm::kErf, GeluForm::kTanh}) {
     Floats z = Random(1003, 1, 3);
     for (const float x : {0.0f, -0.0f, 5.6f, -5.6f, 12.0f, -12.0f, 40.0f, -40.0f}) z.push_back(x);
@@ -76,7 +76,7 @@ TEST(TransformerTest, GeluAndItsSlopeEqualTheDefinition) {
   }
 }
 
-TEST(TransformerTest, NotANumberPassesThroughEveryKernel) {
+TEST(TransformerTest, EveryKernelPropagatesNaN) {
   ForEachLevel([](const TransformerKernels& k) {
     Floats x = Random(21, 3), y(21), p = x, lse(1);
     x[5] = p[5] = kNaN;
@@ -95,7 +95,7 @@ TEST(TransformerTest, NotANumberPassesThroughEveryKernel) {
 }
 
 // Rows far from 0 lose digits to their mean: 1000 ± 1 keeps 1e-4 of an element's spread.
-TEST(TransformerTest, LayerNormEqualsPlainLoopsInF64) {
+TEST(TransformerTest, LayerNormMatchesF64Reference) {
   for (const std::int64_t n : kWidths) {
     const std::int64_t rows = 4;
     const Floats x = Random(rows * n, 4, 2, 1), gamma = Random(n, 5), beta = Random(n, 6);
@@ -143,7 +143,7 @@ TEST(TransformerTest, LayerNormEqualsPlainLoopsInF64) {
 }
 
 // Scores up to ±60 after scaling: most of a row is nearly nothing.
-TEST(TransformerTest, SoftmaxAndItsGradientEqualPlainLoopsInF64) {
+TEST(TransformerTest, SoftmaxAndGradientMatchF64Reference) {
   for (const std::int64_t n : kWidths) {
     const std::int64_t rows = 3;
     const double scale = 0.3;
@@ -179,7 +179,7 @@ TEST(TransformerTest, SoftmaxAndItsGradientEqualPlainLoopsInF64) {
   }
 }
 
-TEST(TransformerTest, CrossEntropyAndItsGradientEqualPlainLoopsInF64) {
+TEST(TransformerTest, CrossEntropyAndGradientMatchF64Reference) {
   for (const std::int64_t n : kWidths) {
     const std::int64_t rows = 4;
     const double scale = 0.25;
@@ -210,7 +210,7 @@ TEST(TransformerTest, CrossEntropyAndItsGradientEqualPlainLoopsInF64) {
   }
 }
 
-TEST(TransformerTest, EmbeddingsAreGatheredAndTheirGradientsAddedUp) {
+TEST(TransformerTest, GathersEmbeddingsAndScattersTheirGradients) {
   const Floats table = {1, 2, 10, 20, 100, 200};
   const std::int32_t ids[] = {2, 0, 2};
   Floats out(6, kNaN);
@@ -223,7 +223,7 @@ TEST(TransformerTest, EmbeddingsAreGatheredAndTheirGradientsAddedUp) {
   EXPECT_EQ(gradient, Floats({4.5f, 8, 7, 7, 17, 34}));
 }
 
-TEST(TransformerTest, BiasIsAddedToRowsAndItsGradientIsTheirSum) {
+TEST(TransformerTest, AddsBiasToRowsAndSumsItsGradient) {
   Floats x = {1, 2, 3, 4, 5, 6};
   AddToRows(2, 3, Floats({10, 20, 30}).data(), x.data());
   EXPECT_EQ(x, Floats({11, 22, 33, 14, 25, 36}));

@@ -99,7 +99,7 @@ bool OfCheckpoints(std::string_view name) {
   return name.starts_with("checkpoint.") || name.starts_with("disk.");
 }
 
-TEST_P(CheckpointCrashTest, AWholeOneIsFoundWhereverTheWriterWasKilled) {
+TEST_P(CheckpointCrashTest, FindsIntactCheckpointAfterKillAtEachPoint) {
   const std::string_view name = GetParam();
   const int beside = DieAtEachTime({10, 20}, 30);
   const int in_place = DieAtEachTime({10, 20}, 20);
@@ -118,7 +118,7 @@ TEST_P(CheckpointCrashTest, AWholeOneIsFoundWhereverTheWriterWasKilled) {
   }
 }
 
-TEST_P(CheckpointCrashTest, TheFirstOneLeavesNothingOrItself) {
+TEST_P(CheckpointCrashTest, FirstCheckpointIsAllOrNothing) {
   for (int n = 1; n <= 4; ++n) {
     Begin({});
     if (!DiesWriting(30, 200, GetParam(), n)) break;

@@ -50,7 +50,7 @@ class CheckpointTest : public testing::Test {
   std::unique_ptr<Storage> run_ = std::make_unique<MemoryStorage>();
 };
 
-TEST_F(CheckpointTest, IsReadAsItWasWritten) {
+TEST_F(CheckpointTest, RoundTripsState) {
   const CheckpointState state = State(12, 345);
   const auto path = WriteCheckpoint(run_.get(), *module_, state, 3);
   ASSERT_TRUE(path.ok());
@@ -67,7 +67,7 @@ TEST_F(CheckpointTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read->state.metadata, state.state.metadata);
 }
 
-TEST_F(CheckpointTest, OneWithABadNumberIsPassedOverWhereGoodOnesAreWanted) {
+TEST_F(CheckpointTest, NewestFiniteSkipsNonFiniteCheckpoints) {
   EXPECT_EQ(NewestFiniteCheckpoint(run_.get()).status().code(), Code::kNotFound);
   const std::string good = Write(3);
   for (const char* tensor : {"value", "target", "optimizer.m"}) {
@@ -88,7 +88,7 @@ TEST_F(CheckpointTest, OneWithABadNumberIsPassedOverWhereGoodOnesAreWanted) {
   EXPECT_EQ(NewestFiniteCheckpoint(run_.get())->path, good);
 }
 
-TEST_F(CheckpointTest, ItsStepsCanBeCorrectedAndTheRestStays) {
+TEST_F(CheckpointTest, CorrectsStepsAndKeepsRest) {
   const std::string path = Write(7, 10, 100);
   const std::string weights = Text(path + "/weights.safetensors");
   ASSERT_TRUE(CorrectCheckpointSteps(run_.get(), path, 3152).ok());
@@ -102,7 +102,7 @@ TEST_F(CheckpointTest, ItsStepsCanBeCorrectedAndTheRestStays) {
   EXPECT_EQ(CorrectCheckpointSteps(run_.get(), "checkpoints/8", 1).code(), Code::kNotFound);
 }
 
-TEST_F(CheckpointTest, WeightsAreOneNamedTensorPerParameter) {
+TEST_F(CheckpointTest, WritesOneNamedTensorPerParameter) {
   const std::string path = Write(5);
   const auto bytes = run_->Read(path + "/weights.safetensors", 1 << 20);
   const auto file = DecodeSafetensors(*bytes);
@@ -117,20 +117,20 @@ TEST_F(CheckpointTest, WeightsAreOneNamedTensorPerParameter) {
   }
 }
 
-TEST_F(CheckpointTest, TheNewestKeepOnesStay) {
+TEST_F(CheckpointTest, KeepsNewestCheckpoints) {
   for (const std::uint64_t updates : {10, 20, 30, 40}) Write(updates, 2);
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000030/", "000000000040/"}));
   EXPECT_EQ(*NewestCheckpoint(run_.get()), "checkpoints/000000000040");
 }
 
-TEST_F(CheckpointTest, NoneIsNotFound) {
+TEST_F(CheckpointTest, ReturnsNotFoundWhenEmpty) {
   EXPECT_EQ(NewestCheckpoint(run_.get()).status().code(), Code::kNotFound);
   EXPECT_EQ(ReadCheckpoint(run_.get(), "checkpoints/000000000001").status().code(),
             Code::kNotFound);
 }
 
 // Each damage must be told with the file it is in.
-TEST_F(CheckpointTest, DamageOfEachKindIsNamedAndPassedOver) {
+TEST_F(CheckpointTest, NamesDamagedFileAndSkipsCheckpoint) {
   const std::string old = Write(1);
   struct Damage {
     const char* file;
@@ -176,20 +176,20 @@ TEST_F(CheckpointTest, DamageOfEachKindIsNamedAndPassedOver) {
   }
 }
 
-TEST_F(CheckpointTest, WhenAllAreDamagedTheErrorIsDataLoss) {
+TEST_F(CheckpointTest, ReturnsDataLossWhenAllAreDamaged) {
   const std::string path = Write(3);
   ASSERT_TRUE(run_->WriteAtomic(path + "/state.json", "{}").ok());
   EXPECT_EQ(NewestCheckpoint(run_.get()).status().code(), Code::kDataLoss);
 }
 
-TEST_F(CheckpointTest, CountsBelowZeroAreDamage) {
+TEST_F(CheckpointTest, ReturnsDataLossForNegativeCounts) {
   const std::string path = Write(3, 10, -5);
   const Status status = ReadCheckpoint(run_.get(), path).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_NE(status.message().find("3 updates and -5 steps"), std::string::npos) << status.message();
 }
 
-TEST_F(CheckpointTest, ANewerFormatIsRefusedAndSaysSo) {
+TEST_F(CheckpointTest, RejectsNewerFormat) {
   const std::string path = Write(3);
   ASSERT_TRUE(run_->WriteAtomic(path + "/manifest.json", R"({"version": 99, "files": {}})").ok());
   const Status status = ReadCheckpoint(run_.get(), path).status();
@@ -197,7 +197,7 @@ TEST_F(CheckpointTest, ANewerFormatIsRefusedAndSaysSo) {
   EXPECT_NE(status.message().find("99"), std::string::npos);
 }
 
-TEST_F(CheckpointTest, AnInterruptedWriteIsNoCheckpointAndIsClearedAway) {
+TEST_F(CheckpointTest, IgnoresAndRemovesInterruptedWrite) {
   const std::string whole = Write(5);
   ASSERT_TRUE(run_->WriteAtomic("checkpoints/000000000006.tmp/weights.safetensors", "half").ok());
   EXPECT_EQ(*NewestCheckpoint(run_.get()), whole);
@@ -206,7 +206,7 @@ TEST_F(CheckpointTest, AnInterruptedWriteIsNoCheckpointAndIsClearedAway) {
 }
 
 // It was taken for the same checkpoint, and stayed damaged.
-TEST_F(CheckpointTest, ADamagedOneOfAsManyUpdatesIsReplaced) {
+TEST_F(CheckpointTest, ReplacesDamagedCheckpointOfSameUpdate) {
   const std::string path = Write(5);
   ASSERT_TRUE(run_->WriteAtomic(path + "/state.json", "{}").ok());
   EXPECT_EQ(Write(5, 3, 77), path);
@@ -216,7 +216,7 @@ TEST_F(CheckpointTest, ADamagedOneOfAsManyUpdatesIsReplaced) {
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/"}));
 }
 
-TEST_F(CheckpointTest, AReplacementInterruptedInTheMiddleKeepsTheOldOne) {
+TEST_F(CheckpointTest, KeepsOldCheckpointWhenReplacementIsInterrupted) {
   const std::string path = Write(5);
   ASSERT_TRUE(run_->Rename(path, path + ".old").ok());  // as far as it came
   const auto newest = NewestCheckpoint(run_.get());
@@ -226,7 +226,7 @@ TEST_F(CheckpointTest, AReplacementInterruptedInTheMiddleKeepsTheOldOne) {
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/"}));
 }
 
-TEST_F(CheckpointTest, AWriteThatFailsAnywhereLeavesAWholeOne) {
+TEST_F(CheckpointTest, KeepsIntactCheckpointWhenWriteFails) {
   auto* const run = static_cast<MemoryStorage*>(run_.get());
   Write(4);
   Write(5);
@@ -246,7 +246,7 @@ TEST_F(CheckpointTest, AWriteThatFailsAnywhereLeavesAWholeOne) {
 }
 
 // A run that went on from 300, since 500 was damaged, lost what it wrote at 400 with keep = 1.
-TEST_F(CheckpointTest, TheOneJustWrittenStaysAlthoughHigherNumbersExist) {
+TEST_F(CheckpointTest, KeepsLatestWriteDespiteHigherUpdateCounts) {
   Write(300);
   const std::string damaged = Write(500);
   ASSERT_TRUE(run_->WriteAtomic(damaged + "/state.json", "{}").ok());
@@ -299,7 +299,7 @@ class SmallDisk final : public Storage {
 };
 
 // Each failed write left what it had written: the disk stayed full when others had made room.
-TEST_F(CheckpointTest, WhatFailsOnAFullDiskTakesNoneOfIt) {
+TEST_F(CheckpointTest, FreesSpaceOfFailedWriteOnFullDisk) {
   SmallDisk large(std::size_t{1} << 30);
   ASSERT_TRUE(WriteCheckpoint(&large, *module_, State(1), 1).ok());
   const std::size_t one = large.Used("");
@@ -315,7 +315,7 @@ TEST_F(CheckpointTest, WhatFailsOnAFullDiskTakesNoneOfIt) {
   EXPECT_TRUE(WriteCheckpoint(&full, *module_, State(10), 1).ok());
 }
 
-TEST_F(CheckpointTest, WhatAKilledWriterLeftMakesRoomFirst) {
+TEST_F(CheckpointTest, RemovesLeftoversOfKilledWriterBeforeWriting) {
   SmallDisk disk(10'000);
   ASSERT_TRUE(disk.WriteAtomic("checkpoints/000000000001.tmp/a", std::string(9'500, 'x')).ok());
   ASSERT_TRUE(disk.WriteAtomic("checkpoints/notes.tmp/a", "mine").ok());
@@ -323,7 +323,7 @@ TEST_F(CheckpointTest, WhatAKilledWriterLeftMakesRoomFirst) {
   EXPECT_TRUE(disk.Exists("checkpoints/notes.tmp"));
 }
 
-TEST_F(CheckpointTest, OtherFoldersBesideThemAreLeftAlone) {
+TEST_F(CheckpointTest, KeepsUnrelatedFolders) {
   ASSERT_TRUE(run_->WriteAtomic("checkpoints/best/note", "mine").ok());
   Write(1, 1);
   Write(2, 1);

@@ -98,7 +98,7 @@ LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double pro
   return report.ok() ? *report : LossReport{};
 }
 
-TEST(DpgTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
+TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
   const char* const forms[] = {"scalar", "categorical", "quantile"};
   for (int variant = 0; variant < 96; ++variant) {
     Config config = SmallConfig();
@@ -138,7 +138,7 @@ TEST(DpgTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
 // ---- Learning.
 
 // A game of one step, r = 1 - (a - s)²: the best action is s itself, worth 1.
-TEST(DpgTest, FindsTheBestActionOfEachState) {
+TEST(DpgTest, FindsBestActionOfEachState) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = critic;
@@ -214,7 +214,7 @@ TEST(DpgTest, RestoredStateContinuesBitForBit) {
   }
 }
 
-TEST(DpgTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
+TEST(DpgTest, RejectsMismatchedStateWithoutChange) {
   const auto dpg = Make(SmallConfig());
   UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
   const TensorFile before = dpg->State();
@@ -233,7 +233,7 @@ TEST(DpgTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
   }
 }
 
-TEST(DpgTest, RollBackIsAnUpdateToo) {
+TEST(DpgTest, CountsRollbackAsUpdate) {
   const auto dpg = Make(SmallConfig());
   UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
   const TensorFile old = dpg->State();
@@ -246,7 +246,7 @@ TEST(DpgTest, RollBackIsAnUpdateToo) {
 
 // ---- What goes wrong.
 
-TEST(DpgTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
+TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto poison = std::vector<std::function<void(SampleBatch&)>>{
       [&](SampleBatch& b) { b.reward.as<float>()[0] = nan; },
@@ -274,7 +274,7 @@ TEST(DpgTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
   }
 }
 
-TEST(DpgTest, BatchThatDoesNotFitIsRefused) {
+TEST(DpgTest, RejectsMismatchedBatch) {
   const auto dpg = Make(SmallConfig());
   std::vector<float> priority(6);
   SampleBatch batch = RandomBatch(6, 3, 1);
@@ -288,7 +288,7 @@ TEST(DpgTest, BatchThatDoesNotFitIsRefused) {
   EXPECT_EQ(dpg->updates(), 0u);
 }
 
-TEST(DpgTest, SettingsThatItDoesNotKnowAreRefused) {
+TEST(DpgTest, RejectsUnsupportedConfig) {
   Config config = SmallConfig();
   config.learner.critic = "normal";
   EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);

@@ -133,7 +133,7 @@ class Reference {
 
 constexpr const char* kForms[] = {"scalar", "categorical", "quantile"};
 
-TEST(DqnTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
+TEST(DqnTest, UpdatesMatchF64ReferenceInEveryVariant) {
   for (int variant = 0; variant < 192; ++variant) {
     Config config = SmallConfig();
     config.learner.critic = kForms[variant / 64];
@@ -243,7 +243,7 @@ void ExpectLearned(Config config, int updates, double tolerance) {
   }
 }
 
-TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
+TEST(DqnTest, LearnsExactValuesOfSmallProblem) {
   for (bool double_q : {true, false}) {
     Config config = SmallConfig();
     config.learner.double_q = double_q;
@@ -253,7 +253,7 @@ TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
 }
 
 // As means of atoms between which the values lie, and of quantiles.
-TEST(DqnTest, LearnsTheValuesOfASmallProblemAsDistributions) {
+TEST(DqnTest, LearnsDistributionalValuesOfSmallProblem) {
   for (const char* form : {"categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = form;
@@ -263,7 +263,7 @@ TEST(DqnTest, LearnsTheValuesOfASmallProblemAsDistributions) {
   }
 }
 
-TEST(DqnTest, TerminatedStepsDoNotBootstrapAndTruncatedOnesDo) {
+TEST(DqnTest, BootstrapsTruncatedButNotTerminatedSteps) {
   const Config config = SmallConfig();
   SampleBatch b = RandomBatch(1, 3, 4);
   b.length[0] = 1;
@@ -294,7 +294,7 @@ bool SameState(const TensorFile& a, const TensorFile& b) {
   return true;
 }
 
-TEST(DqnTest, SameBatchesGiveTheSameBytes) {
+TEST(DqnTest, SameBatchesGiveSameBytes) {
   const auto first = Make(SmallConfig()), second = Make(SmallConfig());
   for (std::uint64_t i = 0; i < 5; ++i) {
     UpdateOnce(first.get(), RandomBatch(6, 3, i));
@@ -329,7 +329,7 @@ TEST(DqnTest, RestoredStateContinuesBitForBit) {
 
 // What decides how observations are seen is counted, not trained, and comes to the target with the
 // weights.
-TEST(DqnTest, StatisticsOfObservationsAreThoseOfWhatWasDrawn) {
+TEST(DqnTest, ObservationStatisticsMatchSampledBatches) {
   for (const char* optimizer : {"adam", "rmsprop"}) {
     Config config = SmallConfig();
     config.network.normalize_observations = true;
@@ -357,7 +357,7 @@ TEST(DqnTest, StatisticsOfObservationsAreThoseOfWhatWasDrawn) {
   }
 }
 
-TEST(DqnTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
+TEST(DqnTest, RejectsMismatchedStateWithoutChange) {
   const auto algorithm = Make(SmallConfig());
   UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1));
   const TensorFile before = algorithm->State();
@@ -379,7 +379,7 @@ TEST(DqnTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
 
 // ---- What goes wrong.
 
-TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
+TEST(DqnTest, RejectsNonFiniteBatchWithoutChange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   const auto poison = std::vector<std::function<void(SampleBatch&)>>{
@@ -423,7 +423,7 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
 }
 
 // The loss is summed in f64, the gradient in f32: it may be the only one that overflows.
-TEST(DqnTest, BatchWhoseGradientIsNotFiniteIsRefusedAndChangesNothing) {
+TEST(DqnTest, RejectsBatchWithNonFiniteGradientWithoutChange) {
   Config config = SmallConfig();
   config.learner.loss = "mse";
   const auto algorithm = Make(config), twin = Make(config);
@@ -442,7 +442,7 @@ TEST(DqnTest, BatchWhoseGradientIsNotFiniteIsRefusedAndChangesNothing) {
   EXPECT_TRUE(SameState(algorithm->State(), twin->State()));
 }
 
-TEST(DqnTest, ABadNumberOfItsStateIsFoundAndNamed) {
+TEST(DqnTest, NamesNonFiniteValueInState) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto network = std::move(MakeNetwork(SmallConfig(), Env())).value();
   const ParamSpec& last = network->params().back();
@@ -470,7 +470,7 @@ TEST(DqnTest, ABadNumberOfItsStateIsFoundAndNamed) {
   }
 }
 
-TEST(DqnTest, ARollBackRestoresAllButTheCountOfUpdates) {
+TEST(DqnTest, RollbackRestoresAllButUpdateCount) {
   const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
   for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(algorithm.get(), RandomBatch(6, 3, i));
   const TensorFile good = algorithm->State();
@@ -487,7 +487,7 @@ TEST(DqnTest, ARollBackRestoresAllButTheCountOfUpdates) {
   EXPECT_EQ(algorithm->updates(), 9u);
 }
 
-TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
+TEST(DqnTest, RejectsMismatchedBatchWithoutChange) {
   const auto algorithm = Make(SmallConfig());
   const TensorFile before = algorithm->State();
   const auto breakage = std::vector<std::function<void(SampleBatch&)>>{
@@ -520,7 +520,7 @@ TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
 }
 
 // A run of one update whose learning rate falls to 0 changed nothing.
-TEST(DqnTest, TheOnlyUpdateOfARunLearns) {
+TEST(DqnTest, SingleUpdateChangesWeights) {
   Config config = SmallConfig();
   config.learner.max_updates = 1;
   config.optimizer.final_fraction = 0;
@@ -534,7 +534,7 @@ TEST(DqnTest, TheOnlyUpdateOfARunLearns) {
   EXPECT_FALSE(std::ranges::equal(algorithm->value(), Make(config)->value()));
 }
 
-TEST(DqnTest, ConfigThatDqnCannotServeIsRefusedWithTheKey) {
+TEST(DqnTest, RejectsUnsupportedConfigNamingKey) {
   Config config = SmallConfig();
   config.learner.algorithm = "dpg";
   auto made = MakeAlgorithm(config, Env());

@@ -128,7 +128,7 @@ class Learners {
 
 // Plain SGD in f64 on the mean of gradients that each batch gives alone. Units of 700: several
 // buckets.
-TEST(GroupRoundTest, AllStepWithTheMeanGradient) {
+TEST(GroupRoundTest, AllRanksApplyMeanGradient) {
   for (const std::int64_t units : {8, 700}) {
     for (const int size : {1, 2, 3}) {
       Learners learners(size, units);
@@ -168,7 +168,7 @@ TEST(GroupRoundTest, AllStepWithTheMeanGradient) {
 }
 
 // The mean is over those that gave one: the round is as one without the other.
-TEST(GroupRoundTest, ALearnerWithoutABatchKeepsStep) {
+TEST(GroupRoundTest, StaysSynchronousWithoutBatch) {
   const SampleBatch batch = RandomBatch(1);
   Learners two(2), one(1);
   two.progress_step = one.progress_first = 0.75;  // it counted as one at the run's beginning
@@ -192,7 +192,7 @@ TEST(GroupRoundTest, ALearnerWithoutABatchKeepsStep) {
 
 // Each rank reported the means of its own batch, and a mean of those means was shown: another
 // number than that of the same items on one rank.
-TEST(GroupRoundTest, EachRankReportsTheMeansOfAllItems) {
+TEST(GroupRoundTest, EachRankReportsMeansOverAllItems) {
   for (const bool idle : {false, true}) {
     const SampleBatch small = RandomBatch(1, 2), large = RandomBatch(2, 7);
     LossReport want;
@@ -218,7 +218,7 @@ TEST(GroupRoundTest, EachRankReportsTheMeansOfAllItems) {
   }
 }
 
-TEST(GroupRoundTest, ABadBatchIsItsOwnersAloneAndNobodyPartsFromTheOthers) {
+TEST(GroupRoundTest, SkipsOnlyBadBatchAndKeepsRanksEqual) {
   const SampleBatch good = RandomBatch(1);
   SampleBatch bad = RandomBatch(2);
   bad.observation.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
@@ -239,7 +239,7 @@ TEST(GroupRoundTest, ABadBatchIsItsOwnersAloneAndNobodyPartsFromTheOthers) {
 }
 
 // Each is finite, their sum is not.
-TEST(GroupRoundTest, ASumThatIsNotFiniteIsLeftOutByAll) {
+TEST(GroupRoundTest, AllRanksSkipNonFiniteSum) {
   SampleBatch huge = RandomBatch(3);
   Learners learners(2);
   const auto before = Copy(learners.algorithms[0]->value());
@@ -261,7 +261,7 @@ TEST(GroupRoundTest, ASumThatIsNotFiniteIsLeftOutByAll) {
   EXPECT_EQ(Copy(learners.algorithms[1]->value()), before);
 }
 
-TEST(GroupRoundTest, WithADeadRankNobodyStepsAndAllSaySo) {
+TEST(GroupRoundTest, AllRanksFailWithoutUpdateWhenRankDies) {
   const SampleBatch batch = RandomBatch(1);
   Learners learners(3);
   const auto before = Copy(learners.algorithms[0]->value());
@@ -274,7 +274,7 @@ TEST(GroupRoundTest, WithADeadRankNobodyStepsAndAllSaySo) {
 }
 
 // Of a gradient of many buckets: those behind the one that fails are given up, not tried for ever.
-TEST(GroupRoundTest, ADeathAmongManyBucketsEndsTheRound) {
+TEST(GroupRoundTest, RankDeathAmongManyBucketsEndsRound) {
   for (const int killed_after : {0, 1}) {  // before the others begin, or behind them
     Learners learners(3, 900);
     ASSERT_GT(learners.algorithms[0]->gradient().size(), 3u << 18);
@@ -287,7 +287,7 @@ TEST(GroupRoundTest, ADeathAmongManyBucketsEndsTheRound) {
   }
 }
 
-TEST(StateExchangeTest, AllGetTheStateOfTheOneWithTheMostUpdates) {
+TEST(StateExchangeTest, AdoptsStateWithMostUpdates) {
   Learners learners(3);
   const SampleBatch batch = RandomBatch(1);
   std::vector<float> priority(kBatch);

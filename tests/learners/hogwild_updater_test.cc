@@ -50,7 +50,7 @@ class HogwildUpdaterTest : public testing::Test {
 };
 
 // Through targets that move in the middle of a job, a rate that falls, a clip, and a way back.
-TEST_F(HogwildUpdaterTest, OneThreadGivesTheBytesOfALearnerWithoutThreads) {
+TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     config_.optimizer.type = type;
     config_.optimizer.momentum = config_.optimizer.type == "sgd" ? 0.9 : 0;
@@ -85,7 +85,7 @@ TEST_F(HogwildUpdaterTest, OneThreadGivesTheBytesOfALearnerWithoutThreads) {
   }
 }
 
-TEST_F(HogwildUpdaterTest, ManyThreadsTakeEachBatchOnce) {
+TEST_F(HogwildUpdaterTest, ManyThreadsUseEachBatchOnce) {
   config_.optimizer.type = "sgd";
   config_.optimizer.learning_rate = 1e-4;
   const auto updater = MakeUpdater(4);
@@ -118,7 +118,7 @@ TEST_F(HogwildUpdaterTest, ManyThreadsTakeEachBatchOnce) {
   EXPECT_LT(apart, 0.02 * largest) << "of " << largest;  // a lost batch of 64 is about that
 }
 
-TEST_F(HogwildUpdaterTest, ABadBatchIsLeftOutAlone) {
+TEST_F(HogwildUpdaterTest, SkipsOnlyBadBatch) {
   const auto updater = MakeUpdater(2);
   auto job = JobOf(0, 6, 0);
   job->batches[3].reward.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();

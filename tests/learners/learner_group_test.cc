@@ -12,7 +12,7 @@ namespace {
 
 // One that waits for another asks the coordinator some fifty times a second, and not as often as
 // it gets an answer: a fleet that waits for one who was killed has the processors for who comes.
-TEST(LearnerGroupTest, WhoWaitsForTheOthersAsksNowAndThen) {
+TEST(LearnerGroupTest, LimitsHeartbeatRateWhileWaiting) {
   const auto hub = MakeSimHub();
   CoordinatorFake coordinator(hub.get());
   coordinator.reply.fleet.learners = 2;

@@ -249,14 +249,14 @@ class LearnerWorld {
   Time now_{Seconds(1)};
 };
 
-TEST(LearnerNodeTest, PublishesTheFirstWeightsBeforeAnyExperience) {
+TEST(LearnerNodeTest, PublishesInitialWeightsBeforeAnyExperience) {
   LearnerWorld world(SmallConfig());
   ASSERT_TRUE(world.Rounds(300));
   EXPECT_EQ(world.published(), WeightsVersion(4, 0));
   EXPECT_EQ(world.Updates(), 0);
 }
 
-TEST(LearnerNodeTest, UpdatesAsOftenAsTheReplayAllowsAndWritesPrioritiesBack) {
+TEST(LearnerNodeTest, FollowsRateLimiterAndUpdatesPriorities) {
   LearnerWorld world(SmallConfig());
   ASSERT_TRUE(world.Rounds(300));
   for (int i = 0; i < 10; ++i) {
@@ -270,7 +270,7 @@ TEST(LearnerNodeTest, UpdatesAsOftenAsTheReplayAllowsAndWritesPrioritiesBack) {
   EXPECT_GE(UpdatesOf(world.published()) + 5 + 32, std::uint64_t(world.Updates()));
 }
 
-TEST(LearnerNodeTest, WhenTheRunDrainsItUsesUpWhatIsLeftAndCheckpoints) {
+TEST(LearnerNodeTest, DrainUsesRemainingSamplesAndCheckpoints) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
@@ -291,7 +291,7 @@ TEST(LearnerNodeTest, WhenTheRunDrainsItUsesUpWhatIsLeftAndCheckpoints) {
 
 // Of two synchronous learners the second one to end lost the counts of its last update: the answer
 // to an earlier heartbeat said that the run was over, and it left without another.
-TEST(LearnerNodeTest, TheCountsOfItsLastUpdatesAreToldBeforeItEnds) {
+TEST(LearnerNodeTest, ReportsLastUpdatesBeforeExit) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
@@ -303,7 +303,7 @@ TEST(LearnerNodeTest, TheCountsOfItsLastUpdatesAreToldBeforeItEnds) {
   EXPECT_EQ(world.coordinator().beats, before + 2) << "the one that was answered, and another";
 }
 
-TEST(LearnerNodeTest, ACoordinatorThatIsGoneDoesNotHoldItsEndUp) {
+TEST(LearnerNodeTest, EndsWithoutCoordinator) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
@@ -331,7 +331,7 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
 }
 
 // Importance weights: Schaul et al. 2016, from β0 at the first update to 1 at the last one.
-TEST(LearnerNodeTest, BetaRisesOverTheRunAndContinuesAfterAResume) {
+TEST(LearnerNodeTest, BetaRisesOverRunAndContinuesAfterResume) {
   Config config = SmallConfig();
   config.learner.max_updates = 101;
   config.learner.prefetch = 1;
@@ -365,7 +365,7 @@ TEST(LearnerNodeTest, BetaRisesOverTheRunAndContinuesAfterAResume) {
 
 // All updates of a job had the rate behind its last one: 0, where the rate falls to 0 and the run
 // has few updates.
-TEST(LearnerNodeTest, TheOnlyUpdateOfARunHasTheWholeRate) {
+TEST(LearnerNodeTest, SingleUpdateUsesFullLearningRate) {
   Config config = SmallConfig();
   config.learner.max_updates = 1;
   config.learner.max_grad_norm = 1e-3;  // less than the gradient's: a step is that times the rate
@@ -387,7 +387,7 @@ TEST(LearnerNodeTest, TheOnlyUpdateOfARunHasTheWholeRate) {
 }
 
 // 0 wrote one after the other, and a huge number overflowed into the past.
-TEST(LearnerNodeTest, WithoutATimeBetweenCheckpointsOnlyTheFinalOneIsWritten) {
+TEST(LearnerNodeTest, WritesOnlyFinalCheckpointWithoutInterval) {
   for (const double every_s : {0.0, 1e12}) {
     Config config = SmallConfig();
     config.checkpoint.every_s = every_s;
@@ -403,7 +403,7 @@ TEST(LearnerNodeTest, WithoutATimeBetweenCheckpointsOnlyTheFinalOneIsWritten) {
   }
 }
 
-TEST(LearnerNodeTest, TheFinalCheckpointIsTriedTwice) {
+TEST(LearnerNodeTest, RetriesFinalCheckpoint) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
@@ -416,7 +416,7 @@ TEST(LearnerNodeTest, TheFinalCheckpointIsTriedTwice) {
 }
 
 // It counted as written.
-TEST(LearnerNodeTest, WithoutItsFinalCheckpointItEndsInOrderButNotAsASuccess) {
+TEST(LearnerNodeTest, FailsOrderlyWithoutFinalCheckpoint) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
@@ -437,7 +437,7 @@ TEST(LearnerNodeTest, WithoutItsFinalCheckpointItEndsInOrderButNotAsASuccess) {
 
 // They were counted over its whole life: a long run with a rare bad number ended. All bad, it goes
 // back three times, which does not help: the replay is what is bad.
-TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
+TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
   Config config = SmallConfig();
   config.replay.samples_per_insert = 0;  // no limit
   config.learner.loss = "mse";
@@ -462,7 +462,7 @@ TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
 
 // One such item among 200: its priority outweighed all others and was never renewed, so that every
 // batch was skipped, and after three roll-backs the run ended.
-TEST(LearnerNodeTest, ANumberThatIsTooLargeCostsItsItemAndNoRollBack) {
+TEST(LearnerNodeTest, DropsItemWithHugeValueWithoutRollback) {
   Config config = SmallConfig();
   config.learner.loss = "mse";
   config.learner.max_updates = 150;
@@ -491,7 +491,7 @@ class Armed {
   }
 };
 
-TEST(LearnerNodeTest, AGradientThatIsBadOnceCostsOneUpdate) {
+TEST(LearnerNodeTest, SkipsOneUpdateAfterOneBadGradient) {
   const Armed armed("learner.gradient:20");
   Config config = SmallConfig();
   config.learner.max_updates = 60;
@@ -517,7 +517,7 @@ bool CheckpointsAreFinite(Storage* run) {
 }
 
 // Found while it works, at a publication, or when it is about to write its last checkpoint.
-TEST(LearnerNodeTest, AWeightThatGoesBadTakesItBackAndIsNeverSeenOutside) {
+TEST(LearnerNodeTest, RollsBackBadWeightWithoutPublishingIt) {
   for (const std::int64_t at : {1, 7, 20, 59, 60}) {
     for (const bool checkpoints : {false, true}) {
       const Armed armed(fmt::format("learner.weight:{}", at));
@@ -548,7 +548,7 @@ TEST(LearnerNodeTest, AWeightThatGoesBadTakesItBackAndIsNeverSeenOutside) {
 }
 
 // As an older program may have written it.
-TEST(LearnerNodeTest, ACheckpointWithABadNumberIsNotWhatItGoesOnFrom) {
+TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
@@ -571,7 +571,7 @@ TEST(LearnerNodeTest, ACheckpointWithABadNumberIsNotWhatItGoesOnFrom) {
   EXPECT_TRUE(AllFinite(seen.value.as<float>()));
 }
 
-TEST(LearnerNodeTest, ARollBackIsPublishedAsANewerVersion) {
+TEST(LearnerNodeTest, PublishesRollbackAsNewerVersion) {
   const Armed armed("learner.weight:6");  // right after the publication of five
   Config config = SmallConfig();
   config.learner.max_updates = 6;
@@ -584,7 +584,7 @@ TEST(LearnerNodeTest, ARollBackIsPublishedAsANewerVersion) {
   EXPECT_TRUE(std::ranges::equal(last.value.bytes(), first.value.bytes()));
 }
 
-TEST(LearnerNodeTest, NumbersThatGoBadAgainAndAgainEndItWithTheirOrigin) {
+TEST(LearnerNodeTest, FailsWithOriginOfRepeatedBadValues) {
   const std::pair<const char*, const char*> cases[] = {
       {"learner.gradient:30+:inf", "the gradient of layers.0.weight[0] is inf"},
       {"learner.weight:30+", "the weight layers.0.weight[0] is nan"}};
@@ -604,7 +604,7 @@ TEST(LearnerNodeTest, NumbersThatGoBadAgainAndAgainEndItWithTheirOrigin) {
 }
 
 // It waited for a replay and a parameter server that were gone already, till it was killed.
-TEST(LearnerNodeTest, AnEarlyEndCheckpointsAlsoWithoutReplayAndParameterServer) {
+TEST(LearnerNodeTest, CheckpointsOnEarlyStopWithoutPeers) {
   LearnerWorld world(SmallConfig());
   world.coordinator().reply.peers.clear();
   world.coordinator().reply.stop = true;
@@ -614,7 +614,7 @@ TEST(LearnerNodeTest, AnEarlyEndCheckpointsAlsoWithoutReplayAndParameterServer) 
 }
 
 // Its versions began below those that were published, and were ignored.
-TEST(LearnerNodeTest, ARestartedOneIsNewerThanTheOneBeforeAlthoughItHasFewerUpdates) {
+TEST(LearnerNodeTest, RestartPublishesNewerVersionDespiteFewerUpdates) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
@@ -632,7 +632,7 @@ TEST(LearnerNodeTest, ARestartedOneIsNewerThanTheOneBeforeAlthoughItHasFewerUpda
   EXPECT_GE(UpdatesOf(world.published()), early_updates);
 }
 
-TEST(LearnerNodeTest, ContinuesFromItsCheckpoint) {
+TEST(LearnerNodeTest, ContinuesFromCheckpoint) {
   LearnerWorld world(SmallConfig());
   world.Insert(150);
   ASSERT_TRUE(world.Rounds(500));
@@ -649,7 +649,7 @@ TEST(LearnerNodeTest, ContinuesFromItsCheckpoint) {
 }
 
 // Actors that start after it would have waited for ever while the learner waits for them.
-TEST(LearnerNodeTest, ARestartedParameterServerGetsTheWeightsAgainAlsoWhileTheLearnerRests) {
+TEST(LearnerNodeTest, RepublishesWeightsToRestartedServerWhileIdle) {
   LearnerWorld world(SmallConfig());
   ASSERT_TRUE(world.Rounds(300));
   world.StartParameterServer(8);
@@ -658,7 +658,7 @@ TEST(LearnerNodeTest, ARestartedParameterServerGetsTheWeightsAgainAlsoWhileTheLe
   EXPECT_EQ(world.published(), WeightsVersion(4, 0));
 }
 
-TEST(LearnerNodeTest, ADamagedCheckpointIsAnErrorThatNamesIt) {
+TEST(LearnerNodeTest, NamesDamagedCheckpoint) {
   LearnerWorld world(SmallConfig());
   ASSERT_TRUE(world.run()->WriteAtomic("checkpoints/000000000001/manifest.json", "{}").ok());
   const auto hub = MakeSimHub();
@@ -678,7 +678,7 @@ TEST(LearnerNodeTest, ADamagedCheckpointIsAnErrorThatNamesIt) {
 }
 
 // It failed again and again, till the run was given up.
-TEST(LearnerNodeTest, WhenItsCheckpointIsDamagedItGoesOnFromAnOlderOne) {
+TEST(LearnerNodeTest, FallsBackToOlderCheckpoint) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
@@ -698,7 +698,7 @@ TEST(LearnerNodeTest, WhenItsCheckpointIsDamagedItGoesOnFromAnOlderOne) {
 }
 
 // The one before died, or was cut off, before its coordinator heard of it.
-TEST(LearnerNodeTest, GoesOnFromANewerCheckpointThanItsCoordinatorKnows) {
+TEST(LearnerNodeTest, ResumesFromNewerCheckpointThanReported) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;
   for (const bool known : {false, true}) {

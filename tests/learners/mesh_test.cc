@@ -87,7 +87,7 @@ void ExpectWholeBatch(const LossReport& report, const std::string& family, std::
   EXPECT_EQ(int(report.rows) % 12, 0) << update;
 }
 
-TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
+TEST(MeshTest, EveryMeshMatchesPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     for (const Mesh mesh : {Mesh{1, 2}, Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 2}, Mesh{2, 1}}) {
       const Config config = SupervisedConfig(family);
@@ -124,7 +124,7 @@ struct Way {
 
 class MeshWaysTest : public ::testing::TestWithParam<std::tuple<Mesh, Way>> {};
 
-TEST_P(MeshWaysTest, TakePyTorchsCourse) {
+TEST_P(MeshWaysTest, MatchesPyTorch) {
   const Mesh& mesh = std::get<0>(GetParam());
   const Way& way = std::get<1>(GetParam());
   for (const std::string family : {"bert", "albert"}) {
@@ -152,7 +152,7 @@ TEST_P(MeshWaysTest, TakePyTorchsCourse) {
         apart += std::abs(round->report.gradient_norm - norm);
         all += norm;
       }
-      // Halves: one learner alone is 0.12 apart (SupervisedTest.HalvesStayNearPyTorch).
+      // Halves: one learner alone is 0.12 apart (SupervisedTest.Bf16StaysNearPyTorch).
       EXPECT_LT(apart, (way.halves ? 0.15 : 1e-4) * all);
       const std::span<const float> whole = learner.algorithm->WholeValue();
       values[std::size_t(rank)].assign(whole.begin(), whole.end());
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // AdamW on the shards, however they cut the model: norms and biases are not decayed there either.
-TEST(MeshTest, ParameterShardsTakePyTorchsCourse) {
+TEST(MeshTest, ParameterShardsMatchPyTorch) {
   for (const std::string sharding : {"memory", "layer"}) {
     Config config = SupervisedConfig("bert");
     config.learner.sync = "paramserver";
@@ -230,7 +230,7 @@ TEST(MeshTest, ParameterShardsTakePyTorchsCourse) {
 }
 
 // A model in two parts is one worker, and two of those are two: however the shards cut the model.
-TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
+TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
   // One alone makes the same course however much it may be ahead of others.
   struct Case {
     int workers;
@@ -339,7 +339,7 @@ TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
 }
 
 // Whichever part dies, the other says so, and the gradient is none.
-TEST(MeshTest, AWorkerInPartsEndsWithEachOfThem) {
+TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
   Config config = SupervisedConfig("bert");
   config.mesh.tp = 2;
   for (const int dies : {0, 1}) {
@@ -383,7 +383,7 @@ TEST(MeshTest, AWorkerInPartsEndsWithEachOfThem) {
 }
 
 // No number that is none comes to the shards, whichever rank finds it.
-TEST(MeshTest, APartWithoutAGradientLeavesTheBatchOut) {
+TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
   Config config = SupervisedConfig("bert");
   config.mesh.tp = 2;
   const Ranks ranks = SimRanks(2);
@@ -415,7 +415,7 @@ TEST(MeshTest, APartWithoutAGradientLeavesTheBatchOut) {
 }
 
 // A checkpoint of one mesh goes on at another.
-TEST(MeshTest, AWholeStateGoesOnAtAnotherMesh) {
+TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
   const Config config = SupervisedConfig("bert");
   TensorFile state;
   std::uint64_t done = 0;
@@ -453,7 +453,7 @@ TEST(MeshTest, AWholeStateGoesOnAtAnotherMesh) {
 }
 
 // One rank asks: all bring their parts, and who wants the value alone gets no state.
-TEST(MeshTest, TheWholeValueComesWhereOneRankWantsIt) {
+TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
   const Config config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
   const Ranks ranks = SimRanks(mesh.size());
@@ -471,7 +471,7 @@ TEST(MeshTest, TheWholeValueComesWhereOneRankWantsIt) {
 }
 
 // Also those who wait for gradients, or for another model's parts.
-TEST(MeshTest, WhenOnePartDiesAllLearnersSaySo) {
+TEST(MeshTest, AllLearnersFailWhenOnePartDies) {
   const Config config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
   SimGroup sim({.size = mesh.size()});

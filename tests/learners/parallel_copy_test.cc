@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-TEST(ParallelCopyTest, EveryByteComesOnceWithAnyNumberOfThreads) {
+TEST(ParallelCopyTest, CopiesEachByteOnceWithAnyThreadCount) {
   const std::size_t sizes[] = {
       0, 1, 5'000'003, 7, (std::size_t(2) << 20), (std::size_t(1) << 20) + 1};
   std::size_t all = 0;

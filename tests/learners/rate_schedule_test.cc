@@ -35,7 +35,7 @@ void ExpectRates(const Config& config, const std::vector<double>& want) {
 
 // The schedule was one update ahead: with final_fraction = 0 the last update had no rate at all,
 // and a run of one update changed nothing.
-TEST(RateScheduleTest, FirstAndLastUpdateHaveTheirRates) {
+TEST(RateScheduleTest, SetsRatesOfFirstAndLastUpdate) {
   ExpectRates(ConfigOf(1, 0, 0), {1});
   ExpectRates(ConfigOf(1, 0.5, 0), {1});
   ExpectRates(ConfigOf(4, 0, 1), {1, 1, 1, 1});
@@ -66,7 +66,7 @@ TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
 }
 
 // RateLimiter: of I items, samples_per_insert * (I - min_items) are drawn, within its band.
-TEST(RateScheduleTest, TheReplayRatioSaysHowManyUpdatesARunHas) {
+TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
   Config config = ConfigOf(0, 0, 0);
   config.learner.total_steps = 1000;
   config.learner.batch_size = 32;
@@ -86,7 +86,7 @@ TEST(RateScheduleTest, TheReplayRatioSaysHowManyUpdatesARunHas) {
 }
 
 // Where updates follow the steps, news of the last ones may come before the last updates.
-TEST(RateScheduleTest, UpdatesBehindTheLastStepStillLearn) {
+TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
   for (const double ratio : {0.0, 8.0}) {
     Config config = ConfigOf(0, 0.1, 0);
     config.learner.total_steps = 1000;
@@ -100,7 +100,7 @@ TEST(RateScheduleTest, UpdatesBehindTheLastStepStillLearn) {
 }
 
 // Schaul et al. 2016, sec. 3.4: linear from β0 to 1, which is reached only at the end of learning.
-TEST(BetaScheduleTest, RisesFromTheFirstUpdateToTheLast) {
+TEST(BetaScheduleTest, RisesFromFirstToLastUpdate) {
   for (const std::int64_t updates : {2, 3, 37, 1000}) {
     Config config = ConfigOf(updates, 0, 1);
     config.replay.beta = 0.4;
@@ -116,7 +116,7 @@ TEST(BetaScheduleTest, RisesFromTheFirstUpdateToTheLast) {
   }
 }
 
-TEST(BetaScheduleTest, IsConstantWithoutAFinalValueAndInARunOfOneUpdate) {
+TEST(BetaScheduleTest, IsConstantWithoutFinalValueOrWithOneUpdate) {
   Config config = ConfigOf(10, 0, 1);
   config.replay.beta = 0.7;
   for (const double over : {0.0, 0.3, 1.0}) EXPECT_EQ(BetaSchedule(config).Beta(over), 0.7);

@@ -49,7 +49,7 @@ std::string Table(const TempFolder& folder, int of_each) {
 }
 
 // Learners with different data trained together unnoticed.
-TEST(ReviewDataTest, OtherRowsLabelsCutsOrWordsThanTheRunsAreRefused) {
+TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   const std::string table = ReadText(SupervisedFixture("reviews.csv"));
@@ -92,7 +92,7 @@ TEST(ReviewDataTest, OtherRowsLabelsCutsOrWordsThanTheRunsAreRefused) {
   EXPECT_NE(cut.data_identity, config.data_identity);
 }
 
-TEST(ReviewDataTest, HeldOutReviewsAreOfBothSentimentsAlikeAndNoneIsLost) {
+TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.evaluator.enabled = true;
@@ -114,7 +114,7 @@ TEST(ReviewDataTest, HeldOutReviewsAreOfBothSentimentsAlikeAndNoneIsLost) {
 }
 
 // Each fourth of them was held out: all of one sentiment.
-TEST(ReviewDataTest, SentimentsThatTakeTurnsAreHeldOutAlikeAndBySeed) {
+TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.data.holdout = 0.25;
@@ -137,7 +137,7 @@ TEST(ReviewDataTest, SentimentsThatTakeTurnsAreHeldOutAlikeAndBySeed) {
   EXPECT_EQ(Positives((*other)->holdout), 10);
 }
 
-TEST(ReviewDataTest, ATableOfOneSentimentIsRefusedToAClassifier) {
+TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.data.reviews = folder.path() + "/reviews.csv";
@@ -149,7 +149,7 @@ TEST(ReviewDataTest, ATableOfOneSentimentIsRefusedToAClassifier) {
   EXPECT_TRUE(LoadReviewData(config).ok());
 }
 
-TEST(ReviewDataTest, TheSentimentStaysWithItsReview) {
+TEST(ReviewDataTest, KeepsSentimentWithReview) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.data.reviews = Table(folder, 8);
@@ -167,7 +167,7 @@ TEST(ReviewDataTest, TheSentimentStaysWithItsReview) {
   }
 }
 
-TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
+TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.evaluator.enabled = true;
@@ -192,7 +192,7 @@ TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
 }
 
 // Only `troop predict` read them: a run learned other tokens than its model was made for.
-TEST(ReviewDataTest, SettingsBesideTheVocabularyAndOfThePretrainedModelAreHeeded) {
+TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   const auto vocabulary = std::filesystem::path(config.data.vocabulary);
@@ -244,7 +244,7 @@ TEST(ReviewDataTest, SettingsBesideTheVocabularyAndOfThePretrainedModelAreHeeded
 }
 
 // The archive has train, test and unlabelled reviews.
-TEST(ReviewDataTest, TestReviewsJudgeAndUnlabelledOnesAreForMaskedModelsAlone) {
+TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
   Config config = SupervisedConfig("bert");
   config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/text/small_imdb.tar.xz";
   config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/wordpiece.txt";
@@ -273,7 +273,7 @@ TEST(ReviewDataTest, TestReviewsJudgeAndUnlabelledOnesAreForMaskedModelsAlone) {
   EXPECT_EQ((*more)->test, there.test);
 }
 
-TEST(ReviewDataTest, TheCacheGivesTheSame) {
+TEST(ReviewDataTest, CachedDataMatchesFreshData) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.log.dir = folder.path();
@@ -301,7 +301,7 @@ TEST(ReviewDataTest, TheCacheGivesTheSame) {
   }
 }
 
-TEST(ReviewDataTest, ARunsUpdatesFollowFromItsReviews) {
+TEST(ReviewDataTest, DerivesUpdateCountFromReviews) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
   config.model.vocabulary = 0;
@@ -328,7 +328,7 @@ TEST(ReviewDataTest, ARunsUpdatesFollowFromItsReviews) {
 }
 
 // 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
-TEST(ReviewDataTest, ShardsMakeAsManyUpdatesAsTheEpochsGivePushes) {
+TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
   struct Case {
     const char* mode;
     std::int64_t staleness, k, workers, parts, push_every, updates, reviews;
@@ -364,7 +364,7 @@ TEST(ReviewDataTest, ShardsMakeAsManyUpdatesAsTheEpochsGivePushes) {
   }
 }
 
-TEST(ReviewDataTest, ValuesMayBeAveragedAfterEachEpoch) {
+TEST(ReviewDataTest, DefaultsPushIntervalToOneEpoch) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
   config.learner.sync = "paramserver";
@@ -379,7 +379,7 @@ TEST(ReviewDataTest, ValuesMayBeAveragedAfterEachEpoch) {
   }
 }
 
-TEST(ReviewDataTest, AModelThatIsNotThereIsMissedBeforeTheRunBegins) {
+TEST(ReviewDataTest, RejectsMissingPretrainedModelBeforeReadingData) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.data.cache = folder.path() + "/cache";
@@ -391,7 +391,7 @@ TEST(ReviewDataTest, AModelThatIsNotThereIsMissedBeforeTheRunBegins) {
   EXPECT_FALSE(std::filesystem::exists(config.model.pretrained));
 }
 
-TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {
+TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
   Config config = SupervisedConfig("bert");
   config.model.vocabulary = 64;
   ASSERT_TRUE(ResolveSupervised(&config).ok());
@@ -404,7 +404,7 @@ TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {
       HasSubstr("model.vocabulary is 46, must be 0 or at least the size of data.vocabulary (47)"));
 }
 
-TEST(ReviewDataTest, AConfigThatPlaysIsLeftAsItIs) {
+TEST(ReviewDataTest, LeavesReinforcementLearningConfigUnchanged) {
   Config config;
   config.data.reviews = "none";
   const Config before = config;

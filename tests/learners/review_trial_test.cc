@@ -83,7 +83,7 @@ void Expect(const EvaluationReport& report, const Plain& plain, std::int64_t rev
 
 const std::vector<std::int64_t> kAll = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 
-TEST(ReviewTrialTest, WhatIsRightIsCountedAsByHand) {
+TEST(ReviewTrialTest, CountsCorrectReviewsAsReferenceDoes) {
   for (const char* const family : {"bert", "albert"}) {
     const Config config = SupervisedConfig(family);
     const std::vector<std::int64_t> held = {1, 3, 4, 6};
@@ -106,7 +106,7 @@ TEST(ReviewTrialTest, WhatIsRightIsCountedAsByHand) {
 }
 
 // A model that gave NaN for every text had an accuracy of 100 %.
-TEST(ReviewTrialTest, WeightsThatGiveNaNHaveNoScore) {
+TEST(ReviewTrialTest, RejectsWeightsThatGiveNaN) {
   for (const char* const family : {"bert", "albert"}) {
     const Config config = SupervisedConfig(family);
     const auto data = Judging(config, 1, {0});
@@ -124,7 +124,7 @@ TEST(ReviewTrialTest, WeightsThatGiveNaNHaveNoScore) {
   }
 }
 
-TEST(ReviewTrialTest, ManyReviewsAreJudgedInSlices) {
+TEST(ReviewTrialTest, EvaluatesManyReviewsInSlices) {
   const Config config = SupervisedConfig("bert");
   const auto data = Judging(config, 100, {0});
   int slices = 0;
@@ -135,7 +135,7 @@ TEST(ReviewTrialTest, ManyReviewsAreJudgedInSlices) {
   EXPECT_EQ(slices, 4);  // of some 12,600 tokens
 }
 
-TEST(ReviewTrialTest, AMaskedModelIsAskedForTheSameWordsEachTime) {
+TEST(ReviewTrialTest, MaskedModelPredictsSameWordsEachTime) {
   Config config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
   config.model.pretrained = test::SupervisedFixture("masked");
@@ -149,7 +149,7 @@ TEST(ReviewTrialTest, AMaskedModelIsAskedForTheSameWordsEachTime) {
   EXPECT_LT(one.return_mean, 100);
 }
 
-TEST(ReviewTrialTest, WeightsOfAnotherModelAreRefused) {
+TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
   const Config config = SupervisedConfig("bert");
   std::vector<float> weights = FixtureWeights(config);
   weights.pop_back();

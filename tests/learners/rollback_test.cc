@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-TEST(RollbackRuleTest, GoesBackAfterAHundredSkippedUpdatesInARow) {
+TEST(RollbackRuleTest, RollsBackAfterHundredConsecutiveSkips) {
   RollbackRule rule;
   for (int round = 0; round < 5; ++round) {
     for (int i = 0; i < RollbackRule::kSkippedMax - 1; ++i) EXPECT_FALSE(rule.CountSkipped());
@@ -23,7 +23,7 @@ TEST(RollbackRuleTest, GoesBackAfterAHundredSkippedUpdatesInARow) {
   EXPECT_FALSE(rule.CountSkipped());  // the row begins anew
 }
 
-TEST(RollbackRuleTest, GivesUpWhenThreeDidNotHelp) {
+TEST(RollbackRuleTest, GivesUpAfterThreeFutileRollbacks) {
   RollbackRule rule;
   for (int i = 0; i < RollbackRule::kRollbacksMax; ++i) {
     for (int k = 0; k < RollbackRule::kGoodMin - 1; ++k) rule.CountGood();
@@ -32,7 +32,7 @@ TEST(RollbackRuleTest, GivesUpWhenThreeDidNotHelp) {
   EXPECT_FALSE(rule.GoBack());
 }
 
-TEST(RollbackRuleTest, AThousandGoodUpdatesBeginAnew) {
+TEST(RollbackRuleTest, ResetsCountAfterThousandGoodUpdates) {
   RollbackRule rule;
   for (int round = 0; round < 10; ++round) {
     for (int k = 0; k < RollbackRule::kGoodMin; ++k) rule.CountGood();
@@ -79,7 +79,7 @@ class RollBackTest : public testing::Test {
   std::unique_ptr<Storage> run_ = MakeMemoryStorage();
 };
 
-TEST_F(RollBackTest, ToTheNewestCheckpointWhoseNumbersAreGood) {
+TEST_F(RollBackTest, ReturnsToNewestFiniteCheckpoint) {
   Write(2, 10);
   Write(3, 20);
   Write(std::numeric_limits<float>::quiet_NaN(), 30);
@@ -91,7 +91,7 @@ TEST_F(RollBackTest, ToTheNewestCheckpointWhoseNumbersAreGood) {
   EXPECT_EQ(algorithm_->updates(), 41u);
 }
 
-TEST_F(RollBackTest, WithoutACheckpointToTheWeightsOfANewRun) {
+TEST_F(RollBackTest, ReturnsToInitialWeightsWithoutCheckpoint) {
   ASSERT_TRUE(algorithm_->SetState(Filled(9, 40)).ok());
   const auto to = RollBack(algorithm_.get(), run_.get(), config_, env_);
   ASSERT_TRUE(to.ok()) << to.status().ToString();

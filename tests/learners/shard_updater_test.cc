@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(, ShardUpdaterTest, testing::Values("bsp", "async"),
 
 // With replay.scope = "local" the shard of the first learner may stay without items until the end:
 // the run's last checkpoint was of update 0, whatever the others had made.
-TEST_P(ShardUpdaterTest, TheOneThatLeadsEndsWithWhatTheOthersMadeThoughItHadNoBatch) {
+TEST_P(ShardUpdaterTest, LeaderEndsWithUpdatesOfOthersWithoutBatch) {
   ASSERT_TRUE(fleet_.Await([&] {
     EXPECT_TRUE(updater_->Poll(fleet_.now_).ok());
     return updater_->CanTake();
@@ -56,7 +56,7 @@ TEST_P(ShardUpdaterTest, TheOneThatLeadsEndsWithWhatTheOthersMadeThoughItHadNoBa
 }
 
 // The shards do not wait for a learner that has left.
-TEST_P(ShardUpdaterTest, AfterItsLastLookTheOthersGoOnWithoutIt) {
+TEST_P(ShardUpdaterTest, OthersContinueAfterFinalPull) {
   OtherSteps(0, 1);
   ASSERT_TRUE(Ends());
   OtherSteps(1, 4);
@@ -64,7 +64,7 @@ TEST_P(ShardUpdaterTest, AfterItsLastLookTheOthersGoOnWithoutIt) {
   EXPECT_TRUE(updater_->Over(true));
 }
 
-TEST_P(ShardUpdaterTest, ALearnerThatIsSentAwayDoesNotLookFirst) {
+TEST_P(ShardUpdaterTest, LeavesWithoutFinalPull) {
   OtherSteps(0, 1);
   updater_->Leave();
   EXPECT_TRUE(Ends());

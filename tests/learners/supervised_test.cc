@@ -94,7 +94,7 @@ void ExpectCourse(const std::string& family, double tolerance, const Update& upd
 constexpr double kTolerance = 1e-4;
 const std::string kFamilies[] = {"bert", "albert"};
 
-TEST(SupervisedTest, TokensAndLogitsBeforeTrainingAreThoseOfTransformers) {
+TEST(SupervisedTest, InitialTokensAndLogitsMatchTransformers) {
   for (const std::string& family : kFamilies) {
     const Config config = SupervisedConfig(family);
     const auto data = Load(config);
@@ -111,7 +111,7 @@ TEST(SupervisedTest, TokensAndLogitsBeforeTrainingAreThoseOfTransformers) {
 }
 
 // The progress that it is told is not its own: see Supervised::Progress.
-TEST(SupervisedTest, FiftyUpdatesAreThoseOfPyTorch) {
+TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const std::int64_t micro : {0, 5, 1}) {
       Config config = SupervisedConfig(family);
@@ -148,7 +148,7 @@ std::string HiddenWords(const Config& config) {
   return lines + "\n]\n";
 }
 
-TEST(SupervisedTest, FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch) {
+TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
   for (const std::int64_t micro : {0, 5}) {
     Config config = SupervisedConfig("bert");
     config.learner.algorithm = "masked_lm";
@@ -167,7 +167,7 @@ TEST(SupervisedTest, FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch) {
   }
 }
 
-TEST(SupervisedTest, RecomputedLayersTakeTheSameCourse) {
+TEST(SupervisedTest, RecomputedLayersMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     Config config = SupervisedConfig(family);
     config.model.recompute = true;
@@ -181,7 +181,7 @@ TEST(SupervisedTest, RecomputedLayersTakeTheSameCourse) {
 }
 
 // Operands of products have 8 bits of mantissa: 50 updates part from PyTorch's by this at most.
-TEST(SupervisedTest, HalvesStayNearPyTorch) {
+TEST(SupervisedTest, Bf16StaysNearPyTorch) {
   for (const std::string& family : kFamilies) {
     Config config = SupervisedConfig(family);
     config.network.precision = "bf16";
@@ -209,7 +209,7 @@ void ExpectAllEqual(const std::vector<std::unique_ptr<Algorithm>>& ranks) {
 
 // Equal parts of 12 reviews, also where 12 is no multiple and where there are more learners than
 // reviews; and the parts of machines that are not equally fast. The mean is made by plain loops.
-TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
+TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
   struct Case {
     int size;
     std::vector<double> shares;
@@ -264,7 +264,7 @@ TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
 }
 
 // The same by the rounds that learners of a fleet make, in buckets while backward goes on.
-TEST(SupervisedTest, RoundsOfAGroupTakePyTorchsCourse) {
+TEST(SupervisedTest, GroupRoundsMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const int size : {2, 3, 5}) {
       Config config = SupervisedConfig(family);
@@ -311,7 +311,7 @@ std::vector<std::int32_t> Sorted(std::span<const std::int32_t> samples) {
   return sorted;
 }
 
-TEST(SupervisedTest, EveryReviewComesOnceAnEpochWhoeverAsks) {
+TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
   const auto data = Load(config);
@@ -338,7 +338,7 @@ TEST(SupervisedTest, EveryReviewComesOnceAnEpochWhoeverAsks) {
 }
 
 // Also where another update is asked for than was made ahead, or by another learner of others.
-TEST(SupervisedTest, WhatIsMadeAheadIsWhatWasToBeMade) {
+TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   Config config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
   config.learner.batch_size = 5;
@@ -388,7 +388,7 @@ TEST(SupervisedTest, WhatIsMadeAheadIsWhatWasToBeMade) {
 }
 
 // With dropout, masking, batches that don't divide and a stop within an epoch.
-TEST(SupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
+TEST(SupervisedTest, ResumesBitForBit) {
   for (const char* const algorithm : {"classifier", "masked_lm"}) {
     Config config = SupervisedConfig("bert");
     config.learner.algorithm = algorithm;
@@ -426,7 +426,7 @@ TEST(SupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
 }
 
 // Weights that stay, and all reviews in each batch: what differs is what was dropped.
-TEST(SupervisedTest, EachUpdateAndEachSeedDropsOtherNumbers) {
+TEST(SupervisedTest, DropoutDiffersByUpdateAndSeed) {
   Config config = SupervisedConfig("bert");
   config.optimizer.learning_rate = 0;
   const auto losses = [&](std::int64_t seed, double dropout) {
@@ -446,7 +446,7 @@ TEST(SupervisedTest, EachUpdateAndEachSeedDropsOtherNumbers) {
 }
 
 // Which tokens of a review are hidden follows from seed, epoch and the review alone.
-TEST(SupervisedTest, WordDropoutHidesWordsFromTrainingAlone) {
+TEST(SupervisedTest, WordDropoutAppliesOnlyToTraining) {
   Config config = SupervisedConfig("bert");
   config.data.word_dropout = 0.3;
   const auto data = Load(config);
@@ -481,7 +481,7 @@ TEST(SupervisedTest, WordDropoutHidesWordsFromTrainingAlone) {
       alone.ids, std::span(seen.ids).subspan(std::size_t(seen.starts[4]), alone.ids.size())));
 }
 
-TEST(SupervisedTest, ANumberThatIsNotFiniteIsLeftOutAndTold) {
+TEST(SupervisedTest, SkipsAndReportsNonFiniteLoss) {
   const Config config = SupervisedConfig("bert");
   const auto algorithm = Make(config);
   std::vector<float> value(algorithm->value().begin(), algorithm->value().end());
@@ -508,7 +508,7 @@ double Behind(double rows) {
 }
 
 // Two sequences, of 5 and 7 tokens; one output each, or three places' words. Product by product.
-TEST(SupervisedTest, FlopsAreThoseOfTheProductsThatAreMade) {
+TEST(SupervisedTest, CountsFlopsOfAllProducts) {
   Config config = SupervisedConfig("bert");
   TextBatch batch{.ids = std::vector<std::int32_t>(12, 1), .starts = {0, 5, 12}, .labels = {0, 1}};
   const double attention = 2 * Product(5, 5, 32) + 2 * Product(7, 7, 32);
@@ -531,7 +531,7 @@ TEST(SupervisedTest, FlopsAreThoseOfTheProductsThatAreMade) {
             3 * (first + Product(12, 3 * 32, 32) + attention + words));
 }
 
-TEST(SupervisedTest, PretrainedWeightsOfAnotherSizeAreRefused) {
+TEST(SupervisedTest, RejectsPretrainedWeightsOfAnotherSize) {
   Config config = SupervisedConfig("bert");
   config.model.layers = 3;
   const auto refused = MakeSupervised(config);

@@ -155,7 +155,7 @@ struct Case {
 };
 class EncoderDropoutTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(EncoderDropoutTest, LogitsAndEveryGradientEqualPlainLoopsInF64) {
+TEST_P(EncoderDropoutTest, LogitsAndGradientsMatchF64Reference) {
   const Case& rates = GetParam();
   TransformerConfig config = test::TinyTransformer(rates.family);
   config.hidden_dropout = rates.hidden;

@@ -26,7 +26,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-TEST(HuggingFaceTest, ConfigsOfTransformersAreRead) {
+TEST(HuggingFaceTest, ReadsTransformersConfigs) {
   const auto bert = ParseTransformerConfig(ReadFixture("bert/config.json"));
   ASSERT_TRUE(bert.ok()) << bert.status().ToString();
   TransformerConfig expected = TinyTransformer(TransformerConfig::Family::kBert, 0.1f);
@@ -41,7 +41,7 @@ TEST(HuggingFaceTest, ConfigsOfTransformersAreRead) {
   EXPECT_EQ(albert->config, expected);
 }
 
-TEST(HuggingFaceTest, ConfigIsReadAsItWasWritten) {
+TEST(HuggingFaceTest, RoundTripsConfig) {
   for (const TransformerConfig::Family family :
        {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     for (const auto head :
@@ -56,7 +56,7 @@ TEST(HuggingFaceTest, ConfigIsReadAsItWasWritten) {
   }
 }
 
-TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
+TEST(HuggingFaceTest, RejectsUnsupportedConfigs) {
   const std::string bert = ReadFixture("bert/config.json"),
                     albert = ReadFixture("albert/config.json");
   const auto error = [](const std::string& text) {
@@ -89,7 +89,7 @@ TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
   }
 }
 
-TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
+TEST(HuggingFaceTest, RoundTripsFolder) {
   TransformerBench bench({.config = TinyTransformer(TransformerConfig::Family::kAlbert)});
   const auto storage = MakeMemoryStorage();
   ASSERT_TRUE(WritePretrained(storage.get(), "a/b",
@@ -110,7 +110,7 @@ TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
 }
 
 // A pretrained encoder under a new head, and a name of each old kind.
-TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
+TEST(HuggingFaceTest, ReadsEncoderAloneAndOldNames) {
   TransformerBench bench(
       {.config = TinyTransformer(TransformerConfig::Family::kBert), .classes = 3});
   const std::vector<float> initial = bench.value;
@@ -142,7 +142,7 @@ TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
                          bench.value.begin() + std::ptrdiff_t(head)));
 }
 
-TEST(HuggingFaceTest, WeightsThatDoNotFitAreRefused) {
+TEST(HuggingFaceTest, RejectsMismatchedWeights) {
   TransformerBench bench(
       {.config = TinyTransformer(TransformerConfig::Family::kBert), .classes = 3});
   const TensorFile good = ReadTensors("bert/model.safetensors");

@@ -60,7 +60,7 @@ class NormalizeTest : public ::testing::Test {
   Rng rng_{{.run_seed = 5}};
 };
 
-TEST_F(NormalizeTest, BeforeTheFirstBatchInputsPassClipped) {
+TEST_F(NormalizeTest, PassesClippedInputsBeforeFirstBatch) {
   Tensor x(DType::kF32, {1, kSize});
   std::ranges::copy(std::vector<float>{1.5f, -3, 9, -11, 400}, x.as<float>().begin());
   const Tensor y = Forward(x);
@@ -68,7 +68,7 @@ TEST_F(NormalizeTest, BeforeTheFirstBatchInputsPassClipped) {
               ElementsAre(1.5f, -3, 9, -10, 10));
 }
 
-TEST_F(NormalizeTest, BatchesOfAnySizeGiveTheMomentsOfAllRows) {
+TEST_F(NormalizeTest, MomentsCoverRowsOfBatchesOfAnySize) {
   for (const std::int64_t rows : {1, 7, 32, 3, 256, 1}) See(rows);
   const Tensor x = Draw(64);  // sees are over: only the oracle's copy grows
   for (auto& column : seen_) column.resize(300);
@@ -83,7 +83,7 @@ TEST_F(NormalizeTest, BatchesOfAnySizeGiveTheMomentsOfAllRows) {
   }
 }
 
-TEST_F(NormalizeTest, OutliersAreClippedAndBf16IsTheRoundedSame) {
+TEST_F(NormalizeTest, ClipsOutliersAndBf16IsRounded) {
   See(100);
   Tensor x = Draw(3);
   x.as<float>()[0] = 1e9f;
@@ -97,7 +97,7 @@ TEST_F(NormalizeTest, OutliersAreClippedAndBf16IsTheRoundedSame) {
   }
 }
 
-TEST_F(NormalizeTest, OldBatchesAreForgottenInTheEnd) {
+TEST_F(NormalizeTest, OldBatchesDecay) {
   const auto& count = value_[std::size_t(layer_->params()[2].offset)];
   Tensor low(DType::kF32, {4096, kSize}), high(DType::kF32, {4096, kSize});
   std::ranges::fill(high.as<float>(), 1.0f);
@@ -109,7 +109,7 @@ TEST_F(NormalizeTest, OldBatchesAreForgottenInTheEnd) {
   EXPECT_NEAR(value_[0], 1 - std::pow(1e6 / (1e6 + 4096), 300), 1e-3);
 }
 
-TEST_F(NormalizeTest, NetworksTrainTheRestAndBytesAreNumbersToo) {
+TEST_F(NormalizeTest, LeavesStatisticsUntrainedAndAcceptsBytes) {
   Config config;
   config.network.normalize_observations = true;
   EnvSpec env{.id = "Test",
@@ -142,7 +142,7 @@ TEST_F(NormalizeTest, NetworksTrainTheRestAndBytesAreNumbersToo) {
               HasSubstr("network.normalize_observations: images"));
 }
 
-TEST(OneHotTest, EachNumberIsMarkedInItsPlaceAndStrangersNowhere) {
+TEST(OneHotTest, EncodesEachValueAndIgnoresOutOfRange) {
   Config config;
   config.network.one_hot = 3;
   EnvSpec env{.id = "Test",

@@ -46,7 +46,7 @@ struct LstmBench : test::TokenBench {
 // What PyTorch computed: tools/make_lstm_fixtures.py. Sequences of unequal lengths, one of a token.
 class LstmFixtureTest : public ::testing::TestWithParam<std::pair<const char*, std::int64_t>> {};
 
-TEST_P(LstmFixtureTest, LogitsLossAndEveryGradientAreThoseOfPyTorch) {
+TEST_P(LstmFixtureTest, MatchesPyTorchLogitsLossAndGradients) {
   const auto [name, layers] = GetParam();
   const TensorFile file = ReadTensors(std::string(name) + ".safetensors", "lstm/");
   LstmBench bench({.vocabulary = 20,
@@ -83,7 +83,7 @@ TEST_P(LstmFixtureTest, LogitsLossAndEveryGradientAreThoseOfPyTorch) {
 INSTANTIATE_TEST_SUITE_P(Layers, LstmFixtureTest,
                          ::testing::Values(std::pair("one_layer", 1), std::pair("two_layers", 2)));
 
-TEST(LstmClassifierTest, GradientsAgreeWithDifferences) {
+TEST(LstmClassifierTest, GradientsMatchFiniteDifferences) {
   for (const std::int64_t layers : {1, 2, 3}) {
     LstmBench bench(Tiny(layers, 0.25f));
     bench.SetBatch(Batch({1, 12, 4, 12}).view(true));
@@ -148,7 +148,7 @@ Row LogitsInF64(const LstmConfig& config, const Values& values,
 
 // Forward, and what backward makes of it, with dropout and without. Each site alone too: what is
 // forgotten at one place must not hide behind another.
-TEST(LstmClassifierTest, EqualsPlainLoopsInF64WithEveryDropout) {
+TEST(LstmClassifierTest, MatchesF64ReferenceWithEveryDropout) {
   const Batch batch({3, 1, 9, 6, 9});
   for (const std::int64_t layers : {1, 2, 3}) {
     for (const int site : {-1, 0, 1, 2, 3}) {
@@ -189,7 +189,7 @@ TEST(LstmClassifierTest, EqualsPlainLoopsInF64WithEveryDropout) {
 }
 
 // Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
-TEST(LstmClassifierTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
+TEST(LstmClassifierTest, SequencesDoNotDependOnPacking) {
   LstmBench bench(Tiny(2, 0.25f));
   const std::int32_t lengths[] = {5, 20, 7};
   bench.SetBatch(Batch({5, 20, 7}).view(true));
@@ -203,7 +203,7 @@ TEST(LstmClassifierTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
   }
 }
 
-TEST(LstmClassifierTest, InferenceGivesTheBytesOfTraining) {
+TEST(LstmClassifierTest, InferenceMatchesTrainingBitwise) {
   for (const std::int64_t layers : {1, 2, 3, 4}) {
     LstmBench bench(Tiny(layers));
     bench.SetBatch(Batch({5, 9, 1}).view(false));
@@ -215,7 +215,7 @@ TEST(LstmClassifierTest, InferenceGivesTheBytesOfTraining) {
   }
 }
 
-TEST(LstmClassifierTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
+TEST(LstmClassifierTest, AccumulatesOrOverwritesGradients) {
   LstmBench bench(Tiny(2, 0.25f));
   bench.SetBatch(Batch({5, 9}).view(true));
   bench.Forward();
@@ -230,7 +230,7 @@ TEST(LstmClassifierTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
     ASSERT_NEAR(bench.gradient[i], 2 * once[i], 1e-5 * (1 + std::abs(once[i]))) << i;
 }
 
-TEST(LstmClassifierTest, GradientsAreFinalWhenTheyAreSaidToBe) {
+TEST(LstmClassifierTest, ReportsGradientsReadyOnlyWhenFinal) {
   LstmBench bench(Tiny(3));
   struct Watch final : GradientWatch {
     void GradientReady(std::int64_t from) override {
@@ -262,7 +262,7 @@ TEST(LstmClassifierTest, GradientsAreFinalWhenTheyAreSaidToBe) {
 }
 
 // Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
-TEST(LstmClassifierTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
+TEST(LstmClassifierTest, BF16ApproximatesF32LogitsAndGradients) {
   std::vector<float> logits, gradient;
   double norm = 0, apart = 0;
   for (const auto precision : {Precision::kF32, Precision::kBF16}) {
@@ -288,7 +288,7 @@ TEST(LstmClassifierTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
   EXPECT_LT(std::sqrt(apart), 0.03 * std::sqrt(norm));
 }
 
-TEST(LstmClassifierTest, TypesOfTokensChangeNothing) {
+TEST(LstmClassifierTest, IgnoresTokenTypes) {
   LstmBench bench(Tiny(1));
   Batch batch({5, 9});
   bench.SetBatch(batch.view(false));
@@ -300,7 +300,7 @@ TEST(LstmClassifierTest, TypesOfTokensChangeNothing) {
   EXPECT_TRUE(std::ranges::equal(bench.out.as<float>(), with.as<float>()));
 }
 
-TEST(LstmClassifierTest, ParametersAreNamedAndBeginAsPyTorchs) {
+TEST(LstmClassifierTest, ParameterNamesAndInitMatchPyTorch) {
   const auto module = *MakeLstmClassifier(Tiny(1));
   std::vector<float> value(std::size_t(ParameterCount(*module)));
   InitParameters(*module, 9, value);
@@ -331,7 +331,7 @@ TEST(LstmClassifierTest, ParametersAreNamedAndBeginAsPyTorchs) {
     EXPECT_EQ(decays[std::size_t(spec.offset)], spec.shape.rank() == 2) << spec.name;
 }
 
-TEST(LstmClassifierTest, ConfigsOutOfBoundsAreRefused) {
+TEST(LstmClassifierTest, RejectsConfigsOutOfBounds) {
   const auto error = [](auto change) {
     LstmConfig config = Tiny(1);
     change(config);
@@ -353,7 +353,7 @@ TEST(LstmClassifierTest, ConfigsOutOfBoundsAreRefused) {
   EXPECT_THAT(error([](auto& c) { c.classifier_dropout = NAN; }), HasSubstr("classifier_dropout"));
 }
 
-TEST(LstmClassifierTest, InputsOfAnotherKindAreRefused) {
+TEST(LstmClassifierTest, RejectsMismatchedInputs) {
   const auto module = *MakeLstmClassifier(Tiny(1));
   const TensorSpec ids{DType::kI32, {9}}, starts{DType::kI32, {3}}, none;
   EXPECT_TRUE(module->MakePlan(std::vector{ids, starts, none, none}).ok());
@@ -363,7 +363,7 @@ TEST(LstmClassifierTest, InputsOfAnotherKindAreRefused) {
   EXPECT_FALSE(module->MakePlan(std::vector{ids, {DType::kI32, {11}}, none, none}).ok());
 }
 
-TEST(LstmClassifierDeathTest, TokenPastTheVocabularyIsNotReadFromMemory) {
+TEST(LstmClassifierDeathTest, AbortsOnTokenPastVocabulary) {
   LstmBench bench(Tiny(1));
   Batch batch({2});
   batch.ids[1] = 40;

@@ -53,7 +53,7 @@ std::vector<std::string> Names(const Module& module) {
   return names;
 }
 
-TEST(NetworkTest, DefaultIsTwoLayersOf64AndADuelingHead) {
+TEST(NetworkTest, DefaultHasTwoLayersOf64AndDuelingHead) {
   const auto network = Make({}, Env({DType::kF32, {4}}, 2));
   EXPECT_THAT(Names(*network),
               ::testing::ElementsAre("layers.0.weight[64, 4]", "layers.0.bias[64]",
@@ -63,7 +63,7 @@ TEST(NetworkTest, DefaultIsTwoLayersOf64AndADuelingHead) {
   CheckGradients(*network, {DType::kF32, {5, 4}}, false);
 }
 
-TEST(NetworkTest, GradientsAgreeWithDifferencesInEveryShape) {
+TEST(NetworkTest, GradientsMatchFiniteDifferencesInEveryShape) {
   Config config;
   config.network.layers = {Conv(16, 3, 1), Linear(128)};
   config.network.dueling = false;
@@ -77,7 +77,7 @@ TEST(NetworkTest, GradientsAgreeWithDifferencesInEveryShape) {
 }
 
 // Too large to be run in one call, and wide enough for the kernels without packing.
-TEST(NetworkTest, GradientsAgreeWithDifferencesInNaturesShape) {
+TEST(NetworkTest, GradientsMatchFiniteDifferencesInNatureShape) {
   Config config;
   config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
   config.network.dueling_units = 96;
@@ -104,7 +104,7 @@ Tensor ChannelsLast(const Tensor& in, std::int64_t stack, std::int64_t side,
   return out;
 }
 
-TEST(NetworkTest, StackedPicturesAreChannelsOfOne) {
+TEST(NetworkTest, StackedImagesMatchChannels) {
   constexpr std::int64_t kSide = 40;  // more than one block of the conversion
   for (const DType dtype : {DType::kU8, DType::kF32}) {
     for (const std::int64_t channels : {1, 3}) {
@@ -138,7 +138,7 @@ TEST(NetworkTest, StackedPicturesAreChannelsOfOne) {
   }
 }
 
-TEST(NetworkTest, StackedNumbersAreOneRow) {
+TEST(NetworkTest, StackedVectorsMatchOneRow) {
   Config config;
   config.env.frame_stack = 3;
   const auto stacked = Make(config, Env({DType::kF32, {4}}, 2));
@@ -150,7 +150,7 @@ TEST(NetworkTest, StackedNumbersAreOneRow) {
   EXPECT_EQ(a.Loss(false), b.Loss(false));
 }
 
-TEST(NetworkTest, GradientsOfStackedPicturesAgreeWithDifferences) {
+TEST(NetworkTest, GradientsOfStackedImagesMatchFiniteDifferences) {
   Config config;
   config.network.layers = {Conv(8, 4, 2), Linear(20)};
   config.env.frame_stack = 4;
@@ -158,7 +158,7 @@ TEST(NetworkTest, GradientsOfStackedPicturesAgreeWithDifferences) {
                  {DType::kU8, {3, 4, 14, 14}}, false);
 }
 
-TEST(NetworkTest, OneItemsQDoesNotDependOnItsBatch) {
+TEST(NetworkTest, QDoesNotDependOnBatch) {
   Config config;
   config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
   config.network.dueling_units = 96;
@@ -172,7 +172,7 @@ TEST(NetworkTest, OneItemsQDoesNotDependOnItsBatch) {
     EXPECT_NEAR(one.output.data<float>()[a], many.output.Rows(69, 1).data<float>()[a], 1e-5);
 }
 
-TEST(NetworkTest, ParametersDependOnSeedAloneAndLieInTheirBounds) {
+TEST(NetworkTest, InitDependsOnSeedAloneAndStaysWithinBounds) {
   const auto network = Make({}, Env({DType::kF32, {4}}, 2));
   const auto count = std::size_t(ParameterCount(*network));
   EXPECT_EQ(count % 16, 0u);
@@ -201,7 +201,7 @@ TEST(NetworkTest, ParametersDependOnSeedAloneAndLieInTheirBounds) {
   EXPECT_GE(zeros, count - inside) << "padding is 0";
 }
 
-TEST(NetworkTest, ADistributionHasItsNumbersForEachAction) {
+TEST(NetworkTest, DistributionalHeadHasAtomsForEachAction) {
   const EnvSpec env = Env({DType::kF32, {4}}, 3);
   for (const bool dueling : {false, true}) {
     for (const std::int64_t units : {std::int64_t{8}, std::int64_t{600}}) {  // small and general
@@ -228,7 +228,7 @@ std::string ErrorOf(const Config& config, const EnvSpec& env) {
   return network.status().message();
 }
 
-TEST(NetworkTest, PicturesWithTheirChannelsFirstAreNamed) {
+TEST(NetworkTest, RejectsChannelsFirstImages) {
   Config config;
   config.network.layers = {Conv(16, 3, 1)};  // which fits all of these
   for (const Shape& shape : {Shape{4, 84, 84}, Shape{3, 64, 96}, Shape{12, 84, 84}}) {
@@ -240,7 +240,7 @@ TEST(NetworkTest, PicturesWithTheirChannelsFirstAreNamed) {
   }
 }
 
-TEST(NetworkTest, PicturesThatLinearLayersSeeAreWorthAWord) {
+TEST(NetworkTest, AdvisesAgainstLinearLayersOnImages) {
   Config linear, conv;
   conv.network.layers = {Conv(16, 3, 1)};
   const auto advice = [](const Config& config, DType dtype, const Shape& shape) {
@@ -254,7 +254,7 @@ TEST(NetworkTest, PicturesThatLinearLayersSeeAreWorthAWord) {
   EXPECT_EQ(advice(linear, DType::kU8, {10, 10, 4}), "");
 }
 
-TEST(NetworkTest, ImpossibleNetworksAreNamed) {
+TEST(NetworkTest, RejectsInvalidNetworks) {
   const EnvSpec flat = Env({DType::kF32, {4}}, 2), image = Env({DType::kU8, {10, 10, 4}}, 6);
   Config config;
   config.network.layers = {Conv(16, 3, 1)};

@@ -16,14 +16,14 @@ using test::ModuleBench;
 
 TensorSpec F32(const Shape& shape) { return {DType::kF32, shape}; }
 
-TEST(LinearTest, GradientsAgreeWithDifferences) {
+TEST(LinearTest, GradientsMatchFiniteDifferences) {
   for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kTanh})
     CheckGradients(*MakeLinear(19, 13, activation), F32({5, 19}));
 }
 
 TEST(LinearTest, FlattensItsInput) { CheckGradients(*MakeLinear(24, 7), F32({3, 2, 3, 4})); }
 
-TEST(Conv2dTest, GradientsAgreeWithDifferences) {
+TEST(Conv2dTest, GradientsMatchFiniteDifferences) {
   CheckGradients(*MakeConv2d({.height = 10,
                               .width = 9,
                               .channels = 4,
@@ -46,12 +46,12 @@ TEST(Conv2dTest, GradientsAgreeWithDifferences) {
                  F32({2, 20, 20, 4}));
 }
 
-TEST(ActivationTest, GradientsAgreeWithDifferences) {
+TEST(ActivationTest, GradientsMatchFiniteDifferences) {
   CheckGradients(*MakeActivation(Activation::kRelu), F32({4, 33}));
   CheckGradients(*MakeActivation(Activation::kTanh), F32({4, 33}));
 }
 
-TEST(DuelingHeadTest, GradientsAgreeWithDifferences) {
+TEST(DuelingHeadTest, GradientsMatchFiniteDifferences) {
   CheckGradients(*MakeDuelingHead(32, 0, 5), F32({6, 32}));
   CheckGradients(*MakeDuelingHead(32, 16, 5), F32({6, 32}));  // hidden layers in place
   CheckGradients(*MakeDuelingHead(31, 10, 3), F32({6, 31}));  // and gathered
@@ -59,7 +59,7 @@ TEST(DuelingHeadTest, GradientsAgreeWithDifferences) {
   CheckGradients(*MakeDuelingHead(31, 0, 3, 2), F32({6, 31}));
 }
 
-TEST(SequentialTest, GradientsAgreeWithDifferences) {
+TEST(SequentialTest, GradientsMatchFiniteDifferences) {
   std::vector<SequentialPart> parts;
   parts.push_back({"conv", MakeConv2d({.height = 8,
                                        .width = 8,
@@ -74,7 +74,7 @@ TEST(SequentialTest, GradientsAgreeWithDifferences) {
   CheckGradients(*MakeSequential(std::move(parts)), F32({4, 8, 8, 4}));
 }
 
-TEST(SequentialTest, NamesAndOffsetsFollowItsParts) {
+TEST(SequentialTest, ComposesNamesAndOffsetsOfParts) {
   std::vector<SequentialPart> parts;
   parts.push_back({"a", MakeLinear(3, 5)});
   parts.push_back({"b", MakeLinear(5, 2)});
@@ -105,7 +105,7 @@ std::unique_ptr<Module> SmallConvNet() {
   return MakeSequential(std::move(parts));
 }
 
-TEST(SequentialTest, BytesOfObservationsAreScaled) {
+TEST(SequentialTest, ScalesByteObservations) {
   const auto module = SmallConvNet();
   CheckGradients(*module, {DType::kU8, {3, 12, 12, 4}}, false);
   // The same as f32 observations that were scaled outside.
@@ -118,7 +118,7 @@ TEST(SequentialTest, BytesOfObservationsAreScaled) {
   EXPECT_TRUE(std::ranges::equal(bytes.output.as<float>(), floats.output.as<float>()));
 }
 
-TEST(SequentialTest, InferenceGivesTheSameBytesAsTraining) {
+TEST(SequentialTest, InferenceMatchesTrainingBitwise) {
   const auto module = SmallConvNet();
   for (const auto precision : {Precision::kF32, Precision::kBF16}) {
     ModuleBench bench(*module, {DType::kU8, {4, 12, 12, 4}}, precision);
@@ -127,7 +127,7 @@ TEST(SequentialTest, InferenceGivesTheSameBytesAsTraining) {
   }
 }
 
-TEST(SequentialTest, GradientIsAddedOrOverwritten) {
+TEST(SequentialTest, AccumulatesOrOverwritesGradient) {
   const auto module = SmallConvNet();
   for (const auto precision : {Precision::kF32, Precision::kBF16}) {
     ModuleBench bench(*module, {DType::kU8, {4, 12, 12, 4}}, precision);
@@ -146,7 +146,7 @@ TEST(SequentialTest, GradientIsAddedOrOverwritten) {
 
 // bf16 keeps 8 bits, so a sum is off by about 0.3 % of its spread, and about as many relus switch:
 // of the gradient's norm that is sqrt(0.003), 5 %.
-TEST(SequentialTest, BF16GradientPointsWhereF32Does) {
+TEST(SequentialTest, BF16GradientApproximatesF32) {
   const auto module = SmallConvNet();
   ModuleBench exact(*module, {DType::kU8, {16, 12, 12, 4}}, Precision::kF32);
   ModuleBench brief(*module, {DType::kU8, {16, 12, 12, 4}}, Precision::kBF16);
@@ -162,7 +162,7 @@ TEST(SequentialTest, BF16GradientPointsWhereF32Does) {
   EXPECT_LT(std::sqrt(error / norm), 0.1);
 }
 
-TEST(ModuleTest, WithoutPackedResultsAreThoseOfPacked) {
+TEST(ModuleTest, UnpackedMatchesPacked) {
   const auto module = SmallConvNet();
   ModuleBench with(*module, {DType::kU8, {3, 12, 12, 4}}, Precision::kF32);
   ModuleBench without(*module, {DType::kU8, {3, 12, 12, 4}}, Precision::kF32);
@@ -174,7 +174,7 @@ TEST(ModuleTest, WithoutPackedResultsAreThoseOfPacked) {
   EXPECT_EQ(without.gradient, with.gradient);
 }
 
-TEST(ModuleTest, OnePackedServesEveryBatchSizeAndFollowsTheValue) {
+TEST(ModuleTest, OnePackedServesEveryBatchSizeAndTracksValues) {
   const auto module = SmallConvNet();
   ModuleBench one(*module, {DType::kU8, {1, 12, 12, 4}}, Precision::kF32);
   ModuleBench many(*module, {DType::kU8, {32, 12, 12, 4}}, Precision::kF32);
@@ -207,7 +207,7 @@ TEST(ModuleTest, OnePackedMayMoveBetweenThreads) {
   EXPECT_EQ(here, there);
 }
 
-TEST(ModuleTest, PlanRefusesWrongShapes) {
+TEST(ModuleTest, PlanRejectsWrongShapes) {
   const TensorSpec wrong = F32({2, 7}), scalar = F32({});
   EXPECT_EQ(MakeLinear(6, 3)->MakePlan({&wrong, 1}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(MakeLinear(6, 3)->MakePlan({&scalar, 1}).status().code(), Code::kInvalidArgument);

@@ -32,7 +32,7 @@ std::vector<float> Gradient(std::uint64_t step) {
 }
 
 // Kingma & Ba, algorithm 1, from the paper's page, in f64.
-TEST(OptimizerTest, AdamFollowsTheAlgorithmForAHundredSteps) {
+TEST(OptimizerTest, AdamMatchesPaperForHundredSteps) {
   for (double weight_decay : {0.0, 0.1}) {
     Config config = ConfigOf("adam");
     config.optimizer.weight_decay = weight_decay;
@@ -57,7 +57,7 @@ TEST(OptimizerTest, AdamFollowsTheAlgorithmForAHundredSteps) {
   }
 }
 
-TEST(OptimizerTest, CenteredRmsPropKeepsEpsilonInsideTheRoot) {
+TEST(OptimizerTest, CenteredRmsPropHasEpsilonInsideRoot) {
   Config config = ConfigOf("rmsprop");
   config.optimizer.epsilon = 0.04;
   const auto optimizer = Make(config);
@@ -68,7 +68,7 @@ TEST(OptimizerTest, CenteredRmsPropKeepsEpsilonInsideTheRoot) {
   for (float x : value) EXPECT_NEAR(x, want, 1e-6);
 }
 
-TEST(OptimizerTest, RmsPropFollowsTheFormulaForAHundredSteps) {
+TEST(OptimizerTest, RmsPropMatchesFormulaForHundredSteps) {
   for (bool centered : {true, false}) {
     Config config = ConfigOf("rmsprop");
     config.optimizer.centered = centered;
@@ -91,7 +91,7 @@ TEST(OptimizerTest, RmsPropFollowsTheFormulaForAHundredSteps) {
 }
 
 // torch.optim.SGD's page: b = μ b + g, θ = θ - γ b.
-TEST(OptimizerTest, SgdFollowsPyTorchsFormulaForAHundredSteps) {
+TEST(OptimizerTest, SgdMatchesPyTorchFormulaForHundredSteps) {
   for (const double momentum : {0.0, 0.9}) {
     Config config = ConfigOf("sgd");
     config.optimizer.momentum = momentum;
@@ -112,7 +112,7 @@ TEST(OptimizerTest, SgdFollowsPyTorchsFormulaForAHundredSteps) {
 }
 
 // torch.optim.Adagrad's page, without decays: s += g², θ = θ - γ g / (sqrt(s) + ε).
-TEST(OptimizerTest, AdaGradFollowsPyTorchsFormulaForAHundredSteps) {
+TEST(OptimizerTest, AdaGradMatchesPyTorchFormulaForHundredSteps) {
   Config config = ConfigOf("adagrad");
   config.optimizer.epsilon = 1e-3;
   const auto optimizer = Make(config);
@@ -130,7 +130,7 @@ TEST(OptimizerTest, AdaGradFollowsPyTorchsFormulaForAHundredSteps) {
   for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 2e-5);
 }
 
-TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
+TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitExact) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     Config config = ConfigOf(type);
     if (config.optimizer.type == "sgd") config.optimizer.momentum = 0.9;
@@ -152,7 +152,7 @@ TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
   }
 }
 
-TEST(OptimizerTest, GroupsAreSteppedAsIfEachHadAnOptimizer) {
+TEST(OptimizerTest, GroupsMatchSeparateOptimizers) {
   constexpr std::size_t kFirst = kCount / 3;
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     Config config = ConfigOf(type);
@@ -173,7 +173,7 @@ TEST(OptimizerTest, GroupsAreSteppedAsIfEachHadAnOptimizer) {
   }
 }
 
-TEST(OptimizerTest, AGradientInPartsIsThatInOne) {
+TEST(OptimizerTest, GradientInPartsMatchesWhole) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto whole = Make(ConfigOf(type)), parts = Make(ConfigOf(type));
     std::vector<float> value(kCount, 1), same = value;
@@ -191,7 +191,7 @@ TEST(OptimizerTest, AGradientInPartsIsThatInOne) {
 }
 
 // A gradient of 0: what is left is the decay, of the first half alone.
-TEST(OptimizerTest, WeightDecayLeavesGroupsAloneThatDoNotDecay) {
+TEST(OptimizerTest, WeightDecaySkipsUndecayedGroups) {
   Config config = ConfigOf("adam");
   config.optimizer.weight_decay = 0.5;
   const auto optimizer = Make(config);
@@ -202,7 +202,7 @@ TEST(OptimizerTest, WeightDecayLeavesGroupsAloneThatDoNotDecay) {
   for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(value[i], i < kCount / 2 ? 0.95f : 1) << i;
 }
 
-TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
+TEST(OptimizerTest, ElementWithoutGradientStaysZero) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto optimizer = Make(ConfigOf(type));
     std::vector<float> value(kCount, 0), g(kCount, 0);
@@ -211,7 +211,7 @@ TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
   }
 }
 
-TEST(OptimizerTest, UnknownTypeIsRefusedWithTheKnownOnes) {
+TEST(OptimizerTest, RejectsUnknownTypeAndListsKnownOnes) {
   const auto made = MakeOptimizer(ConfigOf("lbfgs"), 1);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::kInvalidArgument);

@@ -145,7 +145,7 @@ std::vector<std::pair<Config, EnvSpec>> Networks() {
           {same, Env({DType::kF32, {2, 2}})}};
 }
 
-TEST(ActionBoundsTest, GradientsAgreeWithDifferencesAndActionsStayWithin) {
+TEST(ActionBoundsTest, GradientsMatchFiniteDifferencesAndActionsStayInBounds) {
   const std::vector<float> low{-2, 0, -1e30f}, high{2, 0.5f, 1e30f};
   const auto bounds = MakeActionBounds(std::span(low).first(2), std::span(high).first(2));
   test::CheckGradients(*bounds, {DType::kF32, {5, 2}});
@@ -158,7 +158,7 @@ TEST(ActionBoundsTest, GradientsAgreeWithDifferencesAndActionsStayWithin) {
   EXPECT_THAT(out.as<float>(), ElementsAre(2, 0.5f, 1e30f, -2, 0, -1e30f));
 }
 
-TEST(PolicyCriticTest, GradientOfTheCriticAgreesWithDifferences) {
+TEST(PolicyCriticTest, CriticGradientMatchesFiniteDifferences) {
   for (const auto& [config, env] : Networks()) {
     Bench b(config, env);
     b.CriticLoss(true);
@@ -179,7 +179,7 @@ TEST(PolicyCriticTest, GradientOfTheCriticAgreesWithDifferences) {
   }
 }
 
-TEST(PolicyCriticTest, PolicyGradientAgreesWithDifferencesAndLeavesTheCriticAlone) {
+TEST(PolicyCriticTest, PolicyGradientMatchesFiniteDifferencesWithoutCritic) {
   for (const auto& [config, env] : Networks()) {
     Bench b(config, env);
     b.PolicyLoss(true);
@@ -203,7 +203,7 @@ TEST(PolicyCriticTest, PolicyGradientAgreesWithDifferencesAndLeavesTheCriticAlon
 }
 
 // The chain by hand: dQ/da of each item, clipped, through the policy.
-TEST(PolicyCriticTest, GradientByTheActionIsClippedElementByElement) {
+TEST(PolicyCriticTest, ClipsActionGradientElementwise) {
   Config config = SmallConfig();
   config.learner.action_gradient_clip = 0.01;
   Bench b(config, Env());
@@ -248,7 +248,7 @@ TEST(PolicyCriticTest, GradientByTheActionIsClippedElementByElement) {
   }
 }
 
-TEST(PolicyCriticTest, ParametersAreThePolicysAndThenTheCritics) {
+TEST(PolicyCriticTest, OrdersPolicyParametersBeforeCritic) {
   Config config = SmallConfig();
   config.learner.critic = "categorical";
   config.learner.atoms = 11;
@@ -266,7 +266,7 @@ TEST(PolicyCriticTest, ParametersAreThePolicysAndThenTheCritics) {
                                  "critic.head.weight[11, 5]", "critic.head.bias[11]"));
 }
 
-TEST(PolicyCriticTest, ComputesInBf16WithinItsRounding) {
+TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
   if (!BF16Available()) GTEST_SKIP() << "no AVX-512 here";
   Bench exact(SmallConfig(), Env()), rough(SmallConfig(), Env(), Precision::kBF16);
   exact.PolicyLoss();
@@ -279,7 +279,7 @@ TEST(PolicyCriticTest, ComputesInBf16WithinItsRounding) {
   }
 }
 
-TEST(PolicyCriticTest, KindsOfActionsThatTheAlgorithmDoesNotTakeAreRefusedInOneLine) {
+TEST(PolicyCriticTest, RejectsActionKindUnsupportedByAlgorithm) {
   Config config = SmallConfig();
   config.learner.algorithm = "dqn";
   const Status continuous = MakeNetwork(config, Env()).status();

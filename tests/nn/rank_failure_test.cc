@@ -40,7 +40,7 @@ void ExpectNothingIsAskedForAnyMore(TensorRank& mine, const Batch& batch) {
   EXPECT_EQ(mine.group.status().ToString(), first.ToString());
 }
 
-TEST(RankFailureTest, ADeadRankEndsTheStepWithAnErrorOnAllOthers) {
+TEST(RankFailureTest, DeadRankFailsStepOnAllOthers) {
   const Batch batch({5, 20});
   for (const bool between : {false, true}) {  // before the step, and between its halves
     SimGroup sim({.size = 3});
@@ -58,7 +58,7 @@ TEST(RankFailureTest, ADeadRankEndsTheStepWithAnErrorOnAllOthers) {
   }
 }
 
-TEST(RankFailureTest, ASilentRankEndsTheStepAtTheTimeout) {
+TEST(RankFailureTest, SilentRankFailsStepAtTimeout) {
   SimGroup sim({.size = 2, .timeout = Milliseconds(20)});
   const Ranks ranks = SimRanks(2, &sim);
   TensorRank mine(Options(), ranks[0].get());
@@ -67,7 +67,7 @@ TEST(RankFailureTest, ASilentRankEndsTheStepAtTheTimeout) {
   ExpectNothingIsAskedForAnyMore(mine, Batch({5, 20}));
 }
 
-TEST(RankFailureTest, RanksOfDifferentBatchesEndWithAnError) {
+TEST(RankFailureTest, RejectsDifferentBatchesAcrossRanks) {
   const Ranks ranks = SimRanks(2);
   RunRanks(2, [&](int rank) {
     TensorRank mine(Options(), ranks[std::size_t(rank)].get());
@@ -77,7 +77,7 @@ TEST(RankFailureTest, RanksOfDifferentBatchesEndWithAnError) {
 }
 
 // One that fails by itself, here by more open works than there may be, tells the others.
-TEST(RankFailureTest, ARankThatCannotStartAnOperationEndsTheStepOnAll) {
+TEST(RankFailureTest, RankThatCannotStartOperationFailsStepOnAll) {
   SimGroup sim({.size = 2, .timeout = Seconds(20)});
   const Ranks ranks = SimRanks(2, &sim);
   std::latch failed(1);
@@ -96,7 +96,7 @@ TEST(RankFailureTest, ARankThatCannotStartAnOperationEndsTheStepOnAll) {
 }
 
 // Over sockets and over shared memory; the same module then goes on in a group that is made anew.
-TEST(RankFailureTest, ARankThatIsGoneEndsTheStepAndARebuiltGroupGoesOn) {
+TEST(RankFailureTest, LostRankFailsStepAndRebuiltGroupContinues) {
   const Batch batch({5, 20});
   for (const auto path : {GroupOptions::Path::kTcp, GroupOptions::Path::kShm}) {
     Ranks ranks = MakeSocketRanks(3, {.path = path, .timeout = Seconds(60)});

@@ -45,7 +45,7 @@ std::string ErrorOf(const std::string& header, const std::string& data) {
   return file.status().message();
 }
 
-TEST(SafetensorsTest, DecodesWhatItEncoded) {
+TEST(SafetensorsTest, RoundTripsTensorsAndMetadata) {
   const TensorFile file = Example();
   const auto decoded = DecodeSafetensors(EncodeSafetensors(file));
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
@@ -58,13 +58,13 @@ TEST(SafetensorsTest, DecodesWhatItEncoded) {
   }
 }
 
-TEST(SafetensorsTest, NothingIsAFileToo) {
+TEST(SafetensorsTest, RoundTripsEmptyFile) {
   const auto decoded = DecodeSafetensors(EncodeSafetensors({}));
   ASSERT_TRUE(decoded.ok());
   EXPECT_TRUE(decoded->tensors.empty());
 }
 
-TEST(SafetensorsTest, TensorsShareTheBuffer) {
+TEST(SafetensorsTest, TensorsShareBuffer) {
   const Buffer bytes = EncodeSafetensors(Example());
   const auto decoded = DecodeSafetensors(bytes);
   ASSERT_TRUE(decoded.ok());
@@ -75,7 +75,7 @@ TEST(SafetensorsTest, TensorsShareTheBuffer) {
   }
 }
 
-TEST(SafetensorsTest, MisalignedTensorsAreCopied) {
+TEST(SafetensorsTest, CopiesMisalignedTensors) {
   // One byte, then an f32 at offset 1.
   const auto file =
       DecodeSafetensors(FileOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
@@ -87,7 +87,7 @@ TEST(SafetensorsTest, MisalignedTensorsAreCopied) {
 }
 
 // Written by the Python package: save({"w": float32 [[1, 2]], "n": int64 [3]}, {"k": "v"}).
-TEST(SafetensorsTest, ReadsWhatThePythonPackageWrites) {
+TEST(SafetensorsTest, ReadsFilesOfPythonPackage) {
   const std::string header =
       R"({"__metadata__":{"k":"v"},"n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
       R"("w":{"dtype":"F32","shape":[1,2],"data_offsets":[8,16]}}  )";
@@ -99,14 +99,14 @@ TEST(SafetensorsTest, ReadsWhatThePythonPackageWrites) {
   EXPECT_EQ(file->tensors.at("w").data<float>()[1], 2.0f);
 }
 
-TEST(SafetensorsTest, EscapesInNamesAreUnderstood) {
+TEST(SafetensorsTest, DecodesEscapesInNames) {
   const auto file = DecodeSafetensors(FileOf(
       R"({"a\"\\\/\n\u00fc\ud83d\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->tensors.begin()->first, "a\"\\/\nü😀");
 }
 
-TEST(SafetensorsTest, DamageIsNamed) {
+TEST(SafetensorsTest, RejectsDamageWithReason) {
   EXPECT_THAT(ErrorOf("", ""), HasSubstr("invalid or missing value"));
   EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("not a JSON object"));
   EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("trailing characters"));
@@ -137,7 +137,7 @@ TEST(SafetensorsTest, DamageIsNamed) {
               HasSubstr("twice"));
 }
 
-TEST(SafetensorsTest, HeaderLengthIsCheckedBeforeItIsUsed) {
+TEST(SafetensorsTest, RejectsInvalidHeaderLength) {
   for (const std::uint64_t length : {std::uint64_t{9}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     std::string bytes(8 + 8, '{');
     std::memcpy(bytes.data(), &length, 8);
@@ -149,7 +149,7 @@ TEST(SafetensorsTest, HeaderLengthIsCheckedBeforeItIsUsed) {
 }
 
 // Any single wrong byte gives an error or a file, never a crash or a read outside (asan).
-TEST(SafetensorsTest, SurvivesEveryTruncationAndManyFlips) {
+TEST(SafetensorsTest, SurvivesTruncationAndFlippedBytes) {
   const Buffer whole = EncodeSafetensors(Example());
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const auto file = DecodeSafetensors(Buffer::Copy(whole.bytes().first(size)));

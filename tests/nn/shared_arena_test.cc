@@ -49,7 +49,7 @@ std::vector<float> Draw(std::uint64_t step, std::size_t count = kCount) {
   return x;
 }
 
-TEST(SharedArenaTest, OneThreadHasTheBitsOfTheOptimizer) {
+TEST(SharedArenaTest, OneThreadMatchesOptimizerBitwise) {
   for (const char* name : kOptimizers) {
     for (const auto write : {SharedArena::Write::kExact, SharedArena::Write::kRacy}) {
       const Config config = ConfigOf(name);
@@ -69,7 +69,7 @@ TEST(SharedArenaTest, OneThreadHasTheBitsOfTheOptimizer) {
 }
 
 // Groups of their own rates, some without decay, and a gradient in parts; begun by the optimizer.
-TEST(SharedArenaTest, PartsAndGroupsHaveTheBitsOfTheOptimizer) {
+TEST(SharedArenaTest, PartsAndGroupsMatchOptimizerBitwise) {
   for (const char* name : kOptimizers) {
     const Config config = ConfigOf(name);
     const std::vector<Optimizer::Group> groups{
@@ -98,7 +98,7 @@ TEST(SharedArenaTest, PartsAndGroupsHaveTheBitsOfTheOptimizer) {
 }
 
 // p threads add ones to the same elements: none is lost.
-TEST(SharedArenaTest, NoChangeIsLost) {
+TEST(SharedArenaTest, LosesNoConcurrentUpdates) {
   constexpr std::int64_t kSteps = 200'000;
   for (const int threads : {2, 4, 8}) {
     const auto arena = MakeShared(ConfigOf("sgd"), std::vector<float>(3));
@@ -114,7 +114,7 @@ TEST(SharedArenaTest, NoChangeIsLost) {
   }
 }
 
-TEST(SharedArenaTest, EachStepIsTakenOnceByAnyThread) {
+TEST(SharedArenaTest, RunsEachStepOnceAcrossThreads) {
   std::vector<std::atomic<int>> taken(1000);
   RunHogwild(4, 1000, [&](int thread, std::int64_t step) {
     EXPECT_LT(thread, 4);
@@ -172,7 +172,7 @@ class Sparse {
   }
 };
 
-TEST(SharedArenaTest, SparseLearnersWithoutLocksEndWhereOneEnds) {
+TEST(SharedArenaTest, LockFreeSparseLearnersMatchSerialLoss) {
   const double serial = Sparse::Train(1, SharedArena::Write::kExact);
   EXPECT_LT(serial, 0.45);  // 0.69 to begin with
   for (const int threads : {2, 4, 8}) {
@@ -183,7 +183,7 @@ TEST(SharedArenaTest, SparseLearnersWithoutLocksEndWhereOneEnds) {
   }
 }
 
-TEST(SharedArenaTest, AnUnknownOptimizerIsNamed) {
+TEST(SharedArenaTest, RejectsUnknownOptimizer) {
   std::vector<float> value(3);
   const auto optimizer = *MakeOptimizer(ConfigOf("sgd"), 3);
   const auto arena = SharedArena::Make(ConfigOf("hope"), value, optimizer.get());

@@ -109,7 +109,7 @@ void ExpectNear(const std::vector<float>& a, const std::vector<float>& b, const 
   }
 }
 
-TEST(SmallNetworkTest, ComputesWhatTheGeneralNetworkComputes) {
+TEST(SmallNetworkTest, MatchesGeneralNetwork) {
   for (const SmallNetworkSpec& spec : Specs()) {
     const auto general = General(spec);
     const auto small = MakeSmallNetwork(spec, general->params());
@@ -135,7 +135,7 @@ TEST(SmallNetworkTest, ComputesWhatTheGeneralNetworkComputes) {
   }
 }
 
-TEST(SmallNetworkTest, HasTheGeneralNetworksParameters) {
+TEST(SmallNetworkTest, ParametersMatchGeneralNetwork) {
   for (const SmallNetworkSpec& spec : Specs()) {
     const auto general = General(spec);
     const auto small = MakeSmallNetwork(spec, general->params());
@@ -148,7 +148,7 @@ TEST(SmallNetworkTest, HasTheGeneralNetworksParameters) {
   }
 }
 
-TEST(SmallNetworkTest, LeavesOtherNetworksToTheGeneralLayers) {
+TEST(SmallNetworkTest, DeclinesUnsupportedNetworks) {
   const TensorSpec vector{DType::kF32, {4}}, image{DType::kU8, {10, 10, 4}};
   const std::vector<SmallNetworkSpec> others = {
       {{DType::kU8, {84, 84, 4}}, 1, {ConvLayer(32, 8, 4), LinearLayer(512)}, false, 0, 6},
@@ -168,7 +168,7 @@ TEST(SmallNetworkTest, LeavesOtherNetworksToTheGeneralLayers) {
   }
 }
 
-TEST(SmallNetworkTest, ObservationOfAnotherShapeIsRefused) {
+TEST(SmallNetworkTest, RejectsObservationOfWrongShape) {
   const SmallNetworkSpec spec = Specs()[0];
   const auto small = MakeSmallNetwork(spec, General(spec)->params());
   for (const TensorSpec& in : {TensorSpec{DType::kF32, {2, 5}}, TensorSpec{DType::kU8, {2, 4}},

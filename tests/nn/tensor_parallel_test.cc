@@ -35,7 +35,7 @@ std::vector<std::int64_t> Counts(std::int64_t n, int ranks) {
   return counts;
 }
 
-TEST(TensorParallelTest, SharesFollowEachOtherAndDifferByOneAtMost) {
+TEST(TensorParallelTest, SharesAreContiguousAndDifferByAtMostOne) {
   EXPECT_THAT(Counts(12, 1), ElementsAre(12));
   EXPECT_THAT(Counts(12, 4), ElementsAre(3, 3, 3, 3));
   EXPECT_THAT(Counts(40, 3), ElementsAre(14, 13, 13));
@@ -60,7 +60,7 @@ double Dot(std::span<const float> a, std::span<const float> b) {
 // share the outputs have all of x, those that share the inputs all of y.
 class AdjointTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(AdjointTest, BackwardIsTheAdjointOfForward) {
+TEST_P(AdjointTest, BackwardIsAdjointOfForward) {
   const int ranks = std::get<0>(GetParam());
   const bool cut_out = std::get<1>(GetParam());
   constexpr std::int64_t kRows = 3, kIn = 11, kOut = 7;
@@ -116,7 +116,7 @@ const ParamSpec& SpecOf(const Module& module, const std::string& name) {
 }
 
 // The layout of a rank, number by number: tensors of the whole model hold their own indices.
-TEST(TensorParallelTest, SlicesAreThoseOfHeadsIntermediateNumbersAndWords) {
+TEST(TensorParallelTest, SlicesFollowHeadsIntermediateUnitsAndVocabulary) {
   const auto whole = *MakeTransformer(Uneven());
   const auto part = *MakeTransformer(AtRank(Uneven(), 1, 3));
   std::vector<float> all(std::size_t(ParameterCount(*whole)));
@@ -158,7 +158,7 @@ TEST(TensorParallelTest, SlicesAreThoseOfHeadsIntermediateNumbersAndWords) {
 }
 
 // Whole models and slices: initial values, back and forth, and what the ranks answer for.
-TEST(TensorParallelTest, AllRanksSlicesMakeTheWholeAgain) {
+TEST(TensorParallelTest, SlicesOfAllRanksReassembleModel) {
   for (const TransformerConfig::Family family :
        {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     for (const int ranks : {2, 3, 4}) {
@@ -194,7 +194,7 @@ TEST(TensorParallelTest, AllRanksSlicesMakeTheWholeAgain) {
   }
 }
 
-TEST(TensorParallelTest, GatheredSlicesAreTheWholeBitForBitOnAllRanks) {
+TEST(TensorParallelTest, GatheredSlicesAreBitExactOnAllRanks) {
   const TransformerOptions options{.config = TinyTransformer(TransformerConfig::Family::kBert)};
   const auto whole = *MakeTransformer(options);
   std::vector<float> all(std::size_t(ParameterCount(*whole)));
@@ -219,7 +219,7 @@ TEST(TensorParallelTest, GatheredSlicesAreTheWholeBitForBitOnAllRanks) {
 }
 
 // From the definition, in f64. Rows of ordinary logits, and of some that lie far from 0.
-TEST(TensorParallelTest, SlicedCrossEntropyIsThatOfTheWholeVocabulary) {
+TEST(TensorParallelTest, SlicedCrossEntropyMatchesWholeVocabulary) {
   constexpr std::int64_t kWords = 11;
   const std::vector<std::int32_t> labels = {0, 10, 4, kIgnoredLabel, 7, 3, 5};
   const auto rows = std::int64_t(labels.size());
@@ -274,7 +274,7 @@ std::string PlaceError(TensorPlace place) {
   return made.ok() ? "ok" : made.status().message();
 }
 
-TEST(TensorParallelTest, RanksOutOfBoundsAreRefused) {
+TEST(TensorParallelTest, RejectsRanksOutOfBounds) {
   EXPECT_EQ(PlaceError({3, 4}), "ok");
   EXPECT_THAT(PlaceError({4, 4}), HasSubstr("rank 4 of 4: needs 0 to 3"));
   EXPECT_THAT(PlaceError({-1, 4}), HasSubstr("rank -1 of 4"));

@@ -57,7 +57,7 @@ class RanksFixtureTest
     : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead, int>> {
 };
 
-TEST_P(RanksFixtureTest, LogitsLossAndEveryGradientAreThoseOfTransformers) {
+TEST_P(RanksFixtureTest, MatchesHuggingFaceLogitsLossAndGradients) {
   const auto [family, head, ranks] = GetParam();
   const bool masked = head == TransformerHead::kMaskedLm;
   const std::string folder = family == TransformerConfig::Family::kBert ? "bert" : "albert";
@@ -133,7 +133,7 @@ double Step(TransformerBench& bench, const Batch& batch, bool drops = true) {
 }
 
 // One device's masks kernels/ proves, and its gradients transformer_test.cc.
-TEST(TransformerRanksTest, EachElementIsDroppedAsOnOneDevice) {
+TEST(TransformerRanksTest, DropoutMatchesOneDevice) {
   const Batch batch({1, 20, 7});
   for (const TransformerConfig::Family family : kFamilies) {
     for (const TransformerHead head : kHeads) {
@@ -153,7 +153,7 @@ TEST(TransformerRanksTest, EachElementIsDroppedAsOnOneDevice) {
   }
 }
 
-TEST(TransformerRanksTest, RecomputationGivesTheBytesOfWhatIsKept) {
+TEST(TransformerRanksTest, RecomputationIsBitExact) {
   const Batch batch({5, 20});
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
@@ -171,7 +171,7 @@ TEST(TransformerRanksTest, RecomputationGivesTheBytesOfWhatIsKept) {
 }
 
 // The same operands are rounded, but of sums in another order: now and then to the other side.
-TEST(TransformerRanksTest, BF16GivesNearlyWhatItGivesOnOneDevice) {
+TEST(TransformerRanksTest, BF16ApproximatesOneDevice) {
   const Batch batch({20, 9, 1});
   for (const TransformerConfig::Family family : kFamilies) {
     for (const TransformerHead head : kHeads) {
@@ -242,7 +242,7 @@ constexpr int kSteps = 50;
 
 // Steps of AdamW with dropout: the losses of one device, and on all ranks the same bytes of what
 // each has.
-TEST_P(CurveTest, FiftyStepsAreThoseOfOneDevice) {
+TEST_P(CurveTest, FiftyStepsMatchOneDevice) {
   const auto [family, head, ranks] = GetParam();
   const TransformerOptions options{.config = TinyTransformer(family, 0.1f), .head = head};
   const std::vector<double> want = OneDeviceLosses(options, kSteps);
@@ -274,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, CurveTest,
                                             ::testing::Values(2, 3, 4)));
 
 // Values and the optimizer's slots go from 2 ranks to the whole and on to 3.
-TEST(TransformerRanksTest, ARunGoesOnWithAnotherNumberOfRanks) {
+TEST(TransformerRanksTest, ResumesWithDifferentNumberOfRanks) {
   const TransformerOptions options{
       .config = TinyTransformer(TransformerConfig::Family::kBert, 0.1f),
       .head = TransformerHead::kMaskedLm};
@@ -309,7 +309,7 @@ TEST(TransformerRanksTest, ARunGoesOnWithAnotherNumberOfRanks) {
 }
 
 // Of the last layer's, three have only what the head reads.
-TEST(TransformerRanksTest, FourAllReducesALayerAreAllThatTravels) {
+TEST(TransformerRanksTest, SendsOnlyFourAllReducesPerLayer) {
   const Batch batch({5, 20});
   constexpr std::uint64_t kTokens = 25, kPlaces = 3, kHidden = 32;
   for (const TransformerConfig::Family family : kFamilies) {

@@ -26,7 +26,7 @@ std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead hea
   return ElementCount(**MakeTransformer({.config = config, .head = head}));
 }
 
-TEST(TransformerTest, BaseModelsHaveThePublishedNumbersOfParameters) {
+TEST(TransformerTest, BaseModelsHavePublishedParameterCounts) {
   EXPECT_EQ(PublishedCount(BertBase(), TransformerHead::kPooled), 109'482'240);
   EXPECT_EQ(PublishedCount(BertBase(), TransformerHead::kClassifier), 109'483'778);
   EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kPooled), 11'683'584);
@@ -38,7 +38,7 @@ TEST(TransformerTest, BaseModelsHaveThePublishedNumbersOfParameters) {
 class FixtureTest
     : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead>> {};
 
-TEST_P(FixtureTest, LogitsLossAndEveryGradientAreThoseOfTransformers) {
+TEST_P(FixtureTest, MatchesHuggingFaceLogitsLossAndGradients) {
   const auto [family, head] = GetParam();
   const bool masked = head == TransformerHead::kMaskedLm;
   const std::string folder = NameOf(family), kind = masked ? "masked." : "classifier.";
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, FixtureTest,
                                                               TransformerHead::kMaskedLm)));
 
 // With dropout, where transformers draws other numbers: a central difference along the gradient.
-TEST(TransformerTest, GradientsWithDropoutAgreeWithDifferences) {
+TEST(TransformerTest, GradientsWithDropoutMatchFiniteDifferences) {
   const Batch batch({1, 20, 7});
   const std::int32_t labels[] = {1, 0, 1};
   for (const TransformerConfig::Family family : kFamilies) {
@@ -116,7 +116,7 @@ TEST(TransformerTest, GradientsWithDropoutAgreeWithDifferences) {
 }
 
 // Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
-TEST(TransformerTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
+TEST(TransformerTest, SequencesDoNotDependOnPacking) {
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family, 0.25f)});
     bench.SetBatch(Batch({5, 20, 7}).view(true));
@@ -132,7 +132,7 @@ TEST(TransformerTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
   }
 }
 
-TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
+TEST(TransformerTest, InferenceMatchesTrainingBitwise) {
   for (const TransformerConfig::Family family : kFamilies) {
     for (const std::int64_t layers : {1, 2, 5}) {
       TransformerConfig config = TinyTransformer(family);
@@ -148,7 +148,7 @@ TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
   }
 }
 
-TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
+TEST(TransformerTest, RecomputationIsBitExactInLessMemory) {
   const Batch batch({5, 20});
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
@@ -174,7 +174,7 @@ TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
 }
 
 // Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
-TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
+TEST(TransformerTest, BF16ApproximatesF32LogitsAndGradients) {
   for (const TransformerConfig::Family family : kFamilies) {
     for (const auto head : {TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
       std::vector<float> logits, gradients[2];
@@ -205,7 +205,7 @@ TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
   }
 }
 
-TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
+TEST(TransformerTest, AccumulatesOrOverwritesGradients) {
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});
     bench.SetBatch(Batch({5, 9}).view(false));
@@ -223,7 +223,7 @@ TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
 }
 
 // What is told to be ready is final: it is what the whole backward leaves.
-TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
+TEST(TransformerTest, ReportsGradientsReadyOnlyWhenFinal) {
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});
     struct Watch final : GradientWatch {
@@ -252,7 +252,7 @@ TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
   }
 }
 
-TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
+TEST(TransformerTest, InitializesWeightsNormallyAndNormsAsIdentity) {
   TransformerConfig config = TinyTransformer(TransformerConfig::Family::kBert);
   config.vocabulary = 4000;
   const auto module = *MakeTransformer({.config = config});
@@ -273,7 +273,7 @@ TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
   EXPECT_NEAR(std::sqrt(square / 128'000), 0.2, 0.004);
 }
 
-TEST(TransformerTest, PlacesMayBeginAsSinusoids) {
+TEST(TransformerTest, InitializesPositionsAsSinusoids) {
   for (const TransformerConfig::Family family :
        {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     TransformerConfig config = TinyTransformer(family);
@@ -311,7 +311,7 @@ TEST(TransformerTest, PlacesMayBeginAsSinusoids) {
   }
 }
 
-TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
+TEST(TransformerTest, WeightDecayAppliesOnlyToWeightsAndEmbeddings) {
   const auto module =
       *MakeTransformer({.config = TinyTransformer(TransformerConfig::Family::kBert)});
   std::vector<bool> decays;
@@ -332,7 +332,7 @@ std::string TokenError(const TokenBatch& batch) {
   return status.ok() ? "ok" : status.message();
 }
 
-TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
+TEST(TransformerTest, RejectsTokensOutOfBounds) {
   const Batch good({5, 20});
   EXPECT_EQ(TokenError(good.view(true)), "ok");
   Batch b = good;
@@ -366,7 +366,7 @@ TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
   }
 }
 
-TEST(TransformerTest, ConfigsOutOfBoundsAreRefused) {
+TEST(TransformerTest, RejectsConfigsOutOfBounds) {
   const auto error = [](auto change) {
     TransformerConfig config = TinyTransformer(TransformerConfig::Family::kBert);
     change(config);
@@ -383,7 +383,7 @@ TEST(TransformerTest, ConfigsOutOfBoundsAreRefused) {
   EXPECT_THAT(error([](auto& c) { c.embedding = 16; }), HasSubstr("embedding size = 16"));
 }
 
-TEST(TransformerTest, InputsOfAnotherKindAreRefused) {
+TEST(TransformerTest, RejectsMismatchedInputs) {
   const auto module =
       *MakeTransformer({.config = TinyTransformer(TransformerConfig::Family::kBert)});
   const TensorSpec ids{DType::kI32, {9}}, starts{DType::kI32, {3}}, none;

@@ -20,7 +20,7 @@ Config ConfigOf(const char* critic) {
   return config;
 }
 
-TEST(ValueFormTest, MeansAndTheirSlopesAreThoseOfPlainLoops) {
+TEST(ValueFormTest, MeansAndDerivativesMatchReference) {
   Rng rng({.run_seed = 4});
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
     const Config config = ConfigOf(critic);
@@ -43,7 +43,7 @@ TEST(ValueFormTest, MeansAndTheirSlopesAreThoseOfPlainLoops) {
   }
 }
 
-TEST(ValueFormTest, WhatIsNoFormIsRefused) {
+TEST(ValueFormTest, RejectsInvalidForm) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
     EXPECT_TRUE(CheckValueForm(ConfigOf(critic)).ok()) << critic;
   }

@@ -90,7 +90,7 @@ Floats TrainAlone() {
   return value;
 }
 
-TEST(DigitsTest, BothShardingsLearnTheSameWeightsBitForBit) {
+TEST(DigitsTest, BothShardingsLearnBitIdenticalWeights) {
   const Floats alone = TrainAlone();
   DigitsModel model(&TheDigits(), kBatch);
   const double accuracy = model.Accuracy(alone);
@@ -104,14 +104,14 @@ TEST(DigitsTest, BothShardingsLearnTheSameWeightsBitForBit) {
   }
 }
 
-TEST(DigitsTest, ByLayerAShardOwnsWhatLiesApart) {
+TEST(DigitsTest, ShardByLayerOwnsSeparateRanges) {
   const DigitsModel model(&TheDigits(), kBatch);
   const auto map = *ShardMap::Make(Sharding::kLayer, model.params(), model.parameters(), kShards);
   EXPECT_EQ(map.RangesOf(0).size(), 1u);
   EXPECT_EQ(map.RangesOf(1).size(), 2u);
 }
 
-TEST(DigitsTest, TheGradientIsThatOfTheLoss) {
+TEST(DigitsTest, GradientMatchesFiniteDifferences) {
   DigitsModel model(&TheDigits(), kBatch);
   Floats value = model.FirstValue();
   Floats gradient(value.size()), unused(value.size());

@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-TEST(ParamServerFromConfigTest, EveryKeyArrives) {
+TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   Config config = ShardConfig(3, true, "k_of_n");
   config.fleet.learners = 5;
   config.paramserver.k = 4;
@@ -49,7 +49,7 @@ TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
   EXPECT_TRUE(InStep(SyncOptionsFor(config)));
 }
 
-TEST(ParamServerFromConfigTest, ShardsInStepKeepTwoVersions) {
+TEST(ParamServerFromConfigTest, SynchronousShardsKeepTwoVersions) {
   const auto kept = [](int shards, const std::string& mode) {
     const Config config = ShardConfig(shards, false, mode);
     const auto module = *MakeNetwork(config, SmallEnv());
@@ -62,7 +62,7 @@ TEST(ParamServerFromConfigTest, ShardsInStepKeepTwoVersions) {
   EXPECT_EQ(kept(2, "async"), 1);
 }
 
-TEST(ParamServerFromConfigTest, AShardThatNoMessageHoldsIsRefusedWithWhatToDo) {
+TEST(ParamServerFromConfigTest, RejectsShardLargerThanMessageWithRemedy) {
   Config config = ShardConfig(1, false);
   config.network.layers = {{.type = "linear", .units = 25000}, {.type = "linear", .units = 25000}};
   const auto module = *MakeNetwork(config, SmallEnv());
@@ -73,7 +73,7 @@ TEST(ParamServerFromConfigTest, AShardThatNoMessageHoldsIsRefusedWithWhatToDo) {
   EXPECT_TRUE(ShardMapFor(config, *module).ok());
 }
 
-TEST(ParamServerFromConfigTest, WeightsOfBertBaseFitAMessageAndMoreThanThatAreRefused) {
+TEST(ParamServerFromConfigTest, AcceptsBertSizedWeightsAndRejectsOversizedOnes) {
   EXPECT_TRUE(CheckWeightsMessage(109'483'778).ok());
   EXPECT_TRUE(CheckWeightsMessage(335'000'000).ok());  // BERT-large
   const Status refused = CheckWeightsMessage(600'000'000);

@@ -35,7 +35,7 @@ std::vector<Entry> Read(std::span<const std::byte> bytes, std::size_t count, int
   return reader.AtEnd() ? entries : std::vector<Entry>();
 }
 
-TEST(GapCodeTest, WhatIsWrittenIsRead) {
+TEST(GapCodeTest, RoundTripsEntries) {
   const std::int64_t far = std::int64_t{1} << 31;
   std::vector<Entry> all;
   for (std::int64_t i = 0; i < 100; ++i) all.push_back({i, std::uint32_t(i % 2)});
@@ -60,7 +60,7 @@ TEST(GapCodeTest, WhatIsWrittenIsRead) {
   EXPECT_TRUE(GapReader({}, 5, 10).AtEnd());
 }
 
-TEST(GapCodeTest, RandomEntriesAreReadWithEveryParameter) {
+TEST(GapCodeTest, RoundTripsRandomEntriesWithEveryParameter) {
   Rng rng({1, Purpose::kTest});
   for (int round = 0; round < 300; ++round) {
     const auto gap_max = std::uint32_t{1} << (1 + round % 12);
@@ -79,7 +79,7 @@ TEST(GapCodeTest, RandomEntriesAreReadWithEveryParameter) {
 // A gap g of geometric law takes k bits, one, and floor(g / 2^k), whose mean is q / (1 - q) with
 // q = (1 - p)^(2^k): 8.11, 11.49, 14.79 bits; the entropy is 8.08, 11.41, 14.73. The standard
 // deviation of the mean of 100,000 is 0.006: five of them.
-TEST(GapCodeTest, RandomPositionsTakeTheBitsThatTheoryGives) {
+TEST(GapCodeTest, BitsPerEntryMatchTheory) {
   for (const auto& [density, want] :
        std::vector<std::pair<double, double>>{{1e-2, 8.11}, {1e-3, 11.49}, {1e-4, 14.79}}) {
     Rng rng({2, Purpose::kTest});
@@ -98,7 +98,7 @@ TEST(GapCodeTest, RandomPositionsTakeTheBitsThatTheoryGives) {
   }
 }
 
-TEST(GapCodeTest, DamageIsSeenAndNothingIsReadBehindTheEnd) {
+TEST(GapCodeTest, RejectsDamageAndNeverReadsPastEnd) {
   const std::vector<Entry> entries{{5, 1}, {9, 0}};
   auto bytes = Write(entries, 2, 1);
   bytes.back() |= std::byte{0x80};  // padding

@@ -53,7 +53,7 @@ std::vector<float> Decode(const CodedGradient& coded) {
   return out;
 }
 
-TEST(GradientCodecTest, EveryCodecOfTheConfigIsTestedHere) {
+TEST(GradientCodecTest, CoversEveryCodecOfConfig) {
   for (const ConfigChoice& choice : ConfigChoices("paramserver.codec")) {
     EXPECT_TRUE(std::ranges::any_of(AllCodecs(), [&](const CodecOptions& options) {
       return GradientCodecName(options.codec) == choice.value;
@@ -62,7 +62,7 @@ TEST(GradientCodecTest, EveryCodecOfTheConfigIsTestedHere) {
 }
 
 // The promise of error feedback, after every step.
-TEST(GradientCodecTest, WhatWasSentAndTheResidualAreTheSumOfTheGradients) {
+TEST(GradientCodecTest, SentPlusResidualEqualsSumOfGradients) {
   constexpr std::size_t kCount = 1000;
   for (const CodecOptions& options : AllCodecs()) {
     GradientEncoder encoder(options, kCount);
@@ -82,7 +82,7 @@ TEST(GradientCodecTest, WhatWasSentAndTheResidualAreTheSumOfTheGradients) {
   }
 }
 
-TEST(GradientCodecTest, EachCodecSendsWhatItsNameSays) {
+TEST(GradientCodecTest, EachCodecSendsExpectedValues) {
   const std::vector<float> gradient{0, -3, 0.25f, 1, -1, 3, 1e-9f, 1};
   const auto sent = [&](const CodecOptions& options) {
     GradientEncoder encoder(options, 8);
@@ -101,7 +101,7 @@ TEST(GradientCodecTest, EachCodecSendsWhatItsNameSays) {
             (Floats{0, -1, 0, 1, -1, 1, 0, 1}));
 }
 
-TEST(GradientCodecTest, EmptyAndZeroGradientsAreSmall) {
+TEST(GradientCodecTest, EncodesEmptyAndZeroGradientsCompactly) {
   for (const CodecOptions& options : AllCodecs()) {
     GradientEncoder none(options, 0);
     EXPECT_EQ(Encode(&none, {}).payload.size(), 0u);
@@ -114,7 +114,7 @@ TEST(GradientCodecTest, EmptyAndZeroGradientsAreSmall) {
   }
 }
 
-TEST(GradientCodecTest, SizesBeyondWhatHalvesHoldStayInTheResidual) {
+TEST(GradientCodecTest, KeepsOverflowOfHalvesInResidual) {
   GradientEncoder fp16({.codec = GradientCodec::kFp16}, 2);
   EXPECT_EQ(Decode(Encode(&fp16, std::vector<float>{1e5f, -1e6f}))[0], 65504);
   EXPECT_EQ(fp16.residual()[0], 1e5f - 65504);
@@ -124,7 +124,7 @@ TEST(GradientCodecTest, SizesBeyondWhatHalvesHoldStayInTheResidual) {
   EXPECT_TRUE(std::isfinite(Decode(Encode(&bf16, std::vector<float>{most}))[0]));
 }
 
-TEST(GradientCodecTest, AGradientThatIsNotFiniteIsRefusedAndTheResidualStays) {
+TEST(GradientCodecTest, RejectsNonFiniteGradientAndKeepsResidual) {
   for (const CodecOptions& options : AllCodecs()) {
     GradientEncoder encoder(options, 3);
     Encode(&encoder, std::vector<float>{0.1f, 0.3f, -0.7f});
@@ -141,7 +141,7 @@ TEST(GradientCodecTest, AGradientThatIsNotFiniteIsRefusedAndTheResidualStays) {
 
 // 1 bit and a gap: 351 times smaller than f32 at a density of 1e-2 (8.11 + 1 bits an entry), 2,525
 // at 1e-3.
-TEST(GradientCodecTest, StromIsAsSmallAsPromised) {
+TEST(GradientCodecTest, StromReachesDocumentedCompression) {
   for (const auto& [density, want] :
        std::vector<std::pair<double, double>>{{1e-2, 351}, {1e-3, 2525}}) {
     constexpr std::size_t kCount = 2000000;
@@ -154,7 +154,7 @@ TEST(GradientCodecTest, StromIsAsSmallAsPromised) {
   }
 }
 
-TEST(GradientCodecTest, SumsAreWeightedAndSparseOnesLeaveTheRest) {
+TEST(GradientCodecTest, AddsWeightedSumsAndKeepsUnsentElements) {
   for (const CodecOptions& options : AllCodecs()) {
     GradientEncoder encoder(options, 300);
     const CodedGradient coded = Encode(&encoder, Random(300, 1));
@@ -168,7 +168,7 @@ TEST(GradientCodecTest, SumsAreWeightedAndSparseOnesLeaveTheRest) {
 
 // A quadratic: every codec comes to where plain descent comes. What is not sent yet keeps Strom's
 // weights a step of learning rate times threshold away, 0.05.
-TEST(GradientCodecTest, DescentWithErrorFeedbackReachesTheMinimum) {
+TEST(GradientCodecTest, DescentWithErrorFeedbackReachesMinimum) {
   constexpr std::size_t kCount = 40;
   const std::vector<float> target = Random(kCount, 9);
   for (CodecOptions options : AllCodecs()) {
@@ -189,7 +189,7 @@ TEST(GradientCodecTest, DescentWithErrorFeedbackReachesTheMinimum) {
   }
 }
 
-TEST(GradientCodecTest, DamageIsRefusedWithItsReason) {
+TEST(GradientCodecTest, RejectsDamageWithReason) {
   const auto refused = [](const CodedGradient& good, const char* want,
                           const std::function<void(CodedGradient&)>& damage) {
     CodedGradient coded = good;
@@ -231,7 +231,7 @@ TEST(GradientCodecTest, DamageIsRefusedWithItsReason) {
   }
 }
 
-TEST(GradientCodecTest, OptionsOutOfRangeAreRefused) {
+TEST(GradientCodecTest, RejectsOptionsOutOfRange) {
   using C = GradientCodec;
   for (const CodecOptions& bad :
        {CodecOptions{.codec = C::kTopK, .keep = 0}, CodecOptions{.codec = C::kTopK, .keep = 1.5},

@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-TEST(LentFloatsTest, WhatWasLentNeverChanges) {
+TEST(LentFloatsTest, LentValuesNeverChange) {
   LentFloats floats(1000);
   std::ranges::fill(floats.Own(), 1.0f);
   const Buffer first = floats.Lend(), again = floats.Lend();
@@ -25,7 +25,7 @@ TEST(LentFloatsTest, WhatWasLentNeverChanges) {
   EXPECT_EQ(floats.values()[999], 3);
 }
 
-TEST(LentFloatsTest, NothingIsCopiedWhenAllWasGivenBack) {
+TEST(LentFloatsTest, AvoidsCopyOnceAllLoansAreReturned) {
   LentFloats floats(10);
   const float* const at = floats.Own().data();
   { const Buffer part = floats.Lend().Slice(4, 8); }
@@ -35,7 +35,7 @@ TEST(LentFloatsTest, NothingIsCopiedWhenAllWasGivenBack) {
 }
 
 // Who answered with them has long let go; the other process reads where they lie.
-TEST(LentFloatsTest, WhatAnotherProcessReadsNeverChanges) {
+TEST(LentFloatsTest, ValuesReadByOtherProcessNeverChange) {
   LentFloats floats(100'000);
   std::ranges::fill(floats.Own(), 1.0f);
   const float* const at = floats.Own().data();
@@ -62,7 +62,7 @@ TEST(LentFloatsTest, OutlivesItsOwner) {
 }
 
 // Under the thread sanitizer: a reader's last look comes before the change.
-TEST(LentFloatsTest, ReadersOnOtherThreadsGiveBack) {
+TEST(LentFloatsTest, ReadersOnOtherThreadsReturnLoans) {
   LentFloats floats(64);
   for (int round = 1; round <= 50; ++round) {
     std::ranges::fill(floats.Own(), float(round));

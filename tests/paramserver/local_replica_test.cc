@@ -31,7 +31,7 @@ struct Schedule {
   }
 };
 
-TEST(LocalReplicaTest, OneReplicaThatFetchesAndPushesEachStepIsSequentialSgdBitForBit) {
+TEST(LocalReplicaTest, OneReplicaMatchesSequentialSgdBitwise) {
   auto shard = MakeWhole(OptionsOf({.mode = SyncMode::kAsync}));
   LocalReplica replica({}, kParameters);
   Schedule run;
@@ -46,7 +46,7 @@ TEST(LocalReplicaTest, OneReplicaThatFetchesAndPushesEachStepIsSequentialSgdBitF
   EXPECT_EQ(run.pulls, 500u);
 }
 
-TEST(LocalReplicaTest, PushesAndPullsAreExactlyAsManyAsScheduled) {
+TEST(LocalReplicaTest, PushesAndPullsFollowSchedule) {
   for (const std::int64_t fetch : {1, 3, 10}) {
     for (const std::int64_t push : {1, 2, 7}) {
       auto shard = MakeWhole(OptionsOf({.mode = SyncMode::kAsync}));
@@ -60,7 +60,7 @@ TEST(LocalReplicaTest, PushesAndPullsAreExactlyAsManyAsScheduled) {
   }
 }
 
-TEST(LocalReplicaTest, WhatIsNotPushedYetIsSeenAfterAPull) {
+TEST(LocalReplicaTest, PullKeepsUnpushedUpdates) {
   LocalReplica replica({.fetch_every = 1, .push_every = 3}, 2);
   replica.Pulled(1, Floats{1, 2});
   replica.Step(Floats{10, 20}, 0.1f);
@@ -82,7 +82,7 @@ TEST(LocalReplicaTest, WhatIsNotPushedYetIsSeenAfterAPull) {
 }
 
 // Local SGD: two replicas, H = 4; against loops in f64.
-TEST(LocalReplicaTest, ValuesAreAveragedEveryHSteps) {
+TEST(LocalReplicaTest, AveragesValuesEveryHSteps) {
   auto shard = MakeWhole(OptionsOf({.mode = SyncMode::kLocalSgd, .learners = 2}));
   const ReplicaOptions options{.fetch_every = 4, .push_every = 4, .push_value = true};
   std::vector<LocalReplica> replicas(2, LocalReplica(options, kParameters));
@@ -117,7 +117,7 @@ TEST(LocalReplicaTest, ValuesAreAveragedEveryHSteps) {
 }
 
 // A learner that pauses pushes what it has, and H counts from the pull behind that.
-TEST(LocalReplicaTest, AValueThatIsPushedEarlyIsPulledForBeforeTheNextStep) {
+TEST(LocalReplicaTest, PullsBeforeNextStepAfterEarlyValuePush) {
   LocalReplica replica({.fetch_every = 4, .push_every = 4, .push_value = true}, kParameters);
   const Floats value = FirstValue();
   replica.Pulled(1, value);
@@ -135,7 +135,7 @@ TEST(LocalReplicaTest, AValueThatIsPushedEarlyIsPulledForBeforeTheNextStep) {
   EXPECT_TRUE(replica.WantsPush());
 }
 
-TEST(LocalReplicaTest, OptionsOutOfRangeAreRefused) {
+TEST(LocalReplicaTest, RejectsOptionsOutOfRange) {
   EXPECT_FALSE(CheckReplicaOptions({.fetch_every = 0}).ok());
   EXPECT_FALSE(CheckReplicaOptions({.push_every = 0}).ok());
   EXPECT_FALSE(CheckReplicaOptions({.fetch_every = 2, .push_every = 3, .push_value = true}).ok());

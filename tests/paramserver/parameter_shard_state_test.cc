@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-TEST(ParameterShardStateTest, ARestoredShardGoesOnBitForBitAndRemembersWhatItSettled) {
+TEST(ParameterShardStateTest, RestoredShardContinuesBitExactAndKeepsSettledPushes) {
   for (const std::string name : {"adam", "momentum", "rmsprop", "adagrad", "sgd"}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync, .learners = 2}, name);
     options.guards.loss_deviations = 5;
@@ -52,7 +52,7 @@ struct NoNorms {
 };
 
 // As it was before there was a guard of norms: the body ends with what is known of losses.
-TEST(ParameterShardStateTest, ASnapshotOfTheFirstFormatIsRead) {
+TEST(ParameterShardStateTest, ReadsSnapshotOfFirstFormat) {
   auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
   options.guards.loss_deviations = 5;
   auto shard = MakeWhole(options);
@@ -84,7 +84,7 @@ TEST(ParameterShardStateTest, ASnapshotOfTheFirstFormatIsRead) {
   EXPECT_EQ(Push(restored->get(), PushOf({0, 1, 40}, 40, FirstValue())), Outcome::kRepeated);
 }
 
-TEST(ParameterShardStateTest, APushThatWasHeldAtASnapshotIsTakenAgain) {
+TEST(ParameterShardStateTest, AcceptsPushAgainThatSnapshotHeld) {
   const auto options = OptionsOf({.learners = 2});
   auto shard = MakeWhole(options);
   const ShardPush first = PushOf({0, 1, 1}, 1, FirstValue());
@@ -111,7 +111,7 @@ void Follow(ParameterShard* backup, const ShardUpdate& update) {
   ASSERT_TRUE(status.ok()) << status.ToString();
 }
 
-TEST(ParameterShardStateTest, ABackupHasTheSameBytesAndTakesOverWithoutALostOrRepeatedPush) {
+TEST(ParameterShardStateTest, BackupIsBitIdenticalAndTakesOverWithEachPushOnce) {
   for (const std::string name : {"adam", "sgd"}) {
     auto options = OptionsOf({.mode = SyncMode::kSsp, .learners = 3, .staleness = 2}, name);
     options.guards.loss_deviations = options.guards.norm_deviations = 4;
@@ -144,7 +144,7 @@ TEST(ParameterShardStateTest, ABackupHasTheSameBytesAndTakesOverWithoutALostOrRe
   }
 }
 
-TEST(ParameterShardStateTest, AShardIsAddedAndRemovedWhileTrainingGoesOn) {
+TEST(ParameterShardStateTest, AddsAndRemovesShardDuringTraining) {
   const auto options = OptionsOf({.learners = 2}, "adam");
   Group one(ByMemory(1), options);
   Group group(ByMemory(2), options);
@@ -171,7 +171,7 @@ TEST(ParameterShardStateTest, AShardIsAddedAndRemovedWhileTrainingGoesOn) {
   EXPECT_EQ(group.shards().size(), 3u);
 }
 
-TEST(ParameterShardStateTest, APieceHoldsItsRangesAndAllThatIsNotOfARange) {
+TEST(ParameterShardStateTest, PartialSnapshotHoldsItsRangesAndSharedState) {
   auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
   options.ranges = {{0, 96}, {160, 400}};
   auto shard = Make(options, Floats(336, 0.5f));
@@ -203,7 +203,7 @@ TEST(ParameterShardStateTest, APieceHoldsItsRangesAndAllThatIsNotOfARange) {
   EXPECT_EQ(*moved->Push(again), Outcome::kRepeated);
 }
 
-TEST(ParameterShardStateTest, ShardsThatAreNotOfOneModelOrDoNotCoverAreNotJoined) {
+TEST(ParameterShardStateTest, RejectsSnapshotsThatMismatchOrDoNotCoverModel) {
   const auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
   Group group(ByMemory(2), options);
   std::vector<Buffer> snapshots{group.shards()[0]->Snapshot(), group.shards()[1]->Snapshot()};
@@ -232,7 +232,7 @@ TEST(ParameterShardStateTest, ShardsThatAreNotOfOneModelOrDoNotCoverAreNotJoined
   EXPECT_FALSE(restore(options).ok());
 }
 
-TEST(ParameterShardStateTest, ADamagedSnapshotIsRefused) {
+TEST(ParameterShardStateTest, RejectsDamagedSnapshot) {
   const auto options = OptionsOf({}, "adam");
   const Buffer good = MakeWhole(options)->Snapshot();
   for (std::size_t i = 0; i < good.size(); i += i < 300 ? 1 : 97) {

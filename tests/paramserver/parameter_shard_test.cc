@@ -11,7 +11,7 @@ namespace troop {
 namespace {
 
 // Every optimizer, n learners in lockstep: against plain loops in f64 over the mean gradient.
-TEST(ParameterShardTest, BspFollowsPlainLoopsInF64WithEveryOptimizer) {
+TEST(ParameterShardTest, BspMatchesF64ReferenceWithEveryOptimizer) {
   constexpr int kLearners = 3, kSteps = 100;
   for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
     auto shard = MakeWhole(OptionsOf({.learners = kLearners}, name));
@@ -55,7 +55,7 @@ TEST(ParameterShardTest, BspFollowsPlainLoopsInF64WithEveryOptimizer) {
 }
 
 // Of a shard that has some ranges alone: gradients of 0 leave the decay.
-TEST(ParameterShardTest, WeightDecayLeavesAloneWhatIsNotToDecay) {
+TEST(ParameterShardTest, WeightDecaySkipsUndecayedRanges) {
   ParameterShard::Options options = OptionsOf({}, "adam");
   options.config.optimizer.weight_decay = 0.5;
   options.ranges = {{16, 64}, {96, 128}};
@@ -74,7 +74,7 @@ TEST(ParameterShardTest, WeightDecayLeavesAloneWhatIsNotToDecay) {
 }
 
 // The degenerate setting of every mode is one learner with its own optimizer, bit for bit.
-TEST(ParameterShardTest, OneLearnerInAnyModeEqualsNoServerBitForBit) {
+TEST(ParameterShardTest, OneLearnerMatchesLocalOptimizerBitwiseInEveryMode) {
   for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
     const Config config = ConfigOf(name);
     auto optimizer = *MakeOptimizer(config, kParameters);
@@ -100,7 +100,7 @@ TEST(ParameterShardTest, OneLearnerInAnyModeEqualsNoServerBitForBit) {
   }
 }
 
-TEST(ParameterShardTest, LocalSgdWithOneLearnerGivesItsValueBackAndWithTwoTheMean) {
+TEST(ParameterShardTest, LocalSgdReturnsMeanOfLearnerValues) {
   auto one = MakeWhole(OptionsOf({.mode = SyncMode::kLocalSgd}));
   const Floats value = GradientAt(FirstValue(), 0, 0);
   Push(one.get(), PushOf({0, 1, 1}, 1, value));
@@ -117,7 +117,7 @@ TEST(ParameterShardTest, LocalSgdWithOneLearnerGivesItsValueBackAndWithTwoTheMea
 }
 
 // However the arena is cut, and in whatever order the pushes of a round come.
-TEST(ParameterShardTest, EveryShardingGivesTheSameBytes) {
+TEST(ParameterShardTest, EveryShardingMatchesBitwise) {
   for (const std::string name : {"adam", "adagrad"}) {
     for (const SyncMode mode : {SyncMode::kBsp, SyncMode::kAsync}) {
       const auto options = OptionsOf({.mode = mode, .learners = 3}, name);
@@ -165,7 +165,7 @@ TEST(ParameterShardTest, DuplicatesOfEveryMessageChangeNothing) {
   }
 }
 
-TEST(ParameterShardTest, OldGradientsAreDroppedAndCounted) {
+TEST(ParameterShardTest, DropsAndCountsStaleGradients) {
   auto options = OptionsOf({.mode = SyncMode::kAsync, .learners = 2});
   options.guards.staleness_max = 3;
   auto shard = MakeWhole(options);
@@ -192,7 +192,7 @@ TEST(ParameterShardTest, OldGradientsAreDroppedAndCounted) {
 
 // Also of pushes that waited when the last update was made. So who sees a version beyond the limit
 // has what all others will have.
-TEST(ParameterShardTest, NothingChangesBehindTheLastUpdate) {
+TEST(ParameterShardTest, NothingChangesAfterLastUpdate) {
   constexpr std::uint64_t kMost = 4;
   struct Case {
     SyncOptions sync;
@@ -231,7 +231,7 @@ TEST(ParameterShardTest, NothingChangesBehindTheLastUpdate) {
   }
 }
 
-TEST(ParameterShardTest, OutliersAreDroppedAndHoldNobodyUp) {
+TEST(ParameterShardTest, DropsOutliersWithoutBlockingOthers) {
   auto options = OptionsOf({.learners = 2});
   options.guards.loss_deviations = 5;
   auto shard = MakeWhole(options);
@@ -252,7 +252,7 @@ TEST(ParameterShardTest, OutliersAreDroppedAndHoldNobodyUp) {
 }
 
 // What is wrong behind the loss. Each of the two guards learns from all pushes.
-TEST(ParameterShardTest, OutliersOfTheNormAreDroppedWhateverTheLossSays) {
+TEST(ParameterShardTest, DropsNormOutliersRegardlessOfLoss) {
   for (const bool norms : {false, true}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync});
     options.guards.loss_deviations = 5;
@@ -270,7 +270,7 @@ TEST(ParameterShardTest, OutliersOfTheNormAreDroppedWhateverTheLossSays) {
   }
 }
 
-TEST(ParameterShardTest, TwoVersionsAreKeptAndNeverChange) {
+TEST(ParameterShardTest, KeepsTwoImmutableVersions) {
   for (const int kept : {1, 2}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync}, "momentum");
     options.versions_kept = kept;
@@ -299,7 +299,7 @@ TEST(ParameterShardTest, TwoVersionsAreKeptAndNeverChange) {
   }
 }
 
-TEST(ParameterShardTest, BadPushesAreRefusedWithoutATrace) {
+TEST(ParameterShardTest, RejectedPushesChangeNothing) {
   auto options = OptionsOf({.learners = 2});
   options.guards.loss_deviations = 5;
   auto shard = MakeWhole(options);
@@ -321,7 +321,7 @@ TEST(ParameterShardTest, BadPushesAreRefusedWithoutATrace) {
   EXPECT_EQ(code(PushOf({0, 4, 9}, 2, FirstValue())), Code::kAborted);
 }
 
-TEST(ParameterShardTest, OptionsThatDoNotFitAreRefused) {
+TEST(ParameterShardTest, RejectsInconsistentOptions) {
   auto options = OptionsOf({});
   EXPECT_FALSE(ParameterShard::Make(options, Floats(999)).ok());
   Floats bad = FirstValue();
@@ -338,7 +338,7 @@ TEST(ParameterShardTest, OptionsThatDoNotFitAreRefused) {
 }
 
 // One learner of two sends as Strom does: the other's gradient and its ±τ are summed alike.
-TEST(ParameterShardTest, PushesOfDifferentCodecsAreOneSum) {
+TEST(ParameterShardTest, SumsPushesOfDifferentCodecs) {
   auto shard = MakeWhole(OptionsOf({.learners = 2}));
   GradientEncoder strom({.codec = GradientCodec::kStrom, .threshold = 0.5f}, kParameters);
   const Floats g0 = GradientAt(FirstValue(), 0, 0), g1 = GradientAt(FirstValue(), 1, 0);
@@ -354,7 +354,7 @@ TEST(ParameterShardTest, PushesOfDifferentCodecsAreOneSum) {
   }
 }
 
-TEST(ParameterShardTest, AShardOfNothingKeepsStep) {
+TEST(ParameterShardTest, EmptyShardFollowsUpdates) {
   auto options = OptionsOf({.learners = 1}, "adam");
   options.ranges.clear();
   auto shard = Make(options, {});

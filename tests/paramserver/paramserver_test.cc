@@ -75,7 +75,7 @@ class ParameterServerTest : public testing::Test {
   Time now_{Seconds(1)};
 };
 
-TEST_F(ParameterServerTest, WeightsOfBertBaseFitAMessage) {
+TEST_F(ParameterServerTest, BertBaseWeightsFitOneMessage) {
   constexpr std::int64_t kBertBase = 109'483'778;
   Start(kBertBase);
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
@@ -88,7 +88,7 @@ TEST_F(ParameterServerTest, WeightsOfBertBaseFitAMessage) {
   EXPECT_EQ(pulled->value.size(), std::size_t(kBertBase) * sizeof(float));
 }
 
-TEST_F(ParameterServerTest, WhatIsPublishedIsPulledOnce) {
+TEST_F(ParameterServerTest, PullsEachPublishedVersionOnce) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
   EXPECT_FALSE(Pull(subscriber.get()).has_value());
@@ -104,7 +104,7 @@ TEST_F(ParameterServerTest, WhatIsPublishedIsPulledOnce) {
   EXPECT_EQ(Metric("paramserver/pulls"), 3);
 }
 
-TEST_F(ParameterServerTest, AnOlderPublishIsAnsweredAndIgnored) {
+TEST_F(ParameterServerTest, AcknowledgesAndIgnoresOlderPublish) {
   const auto first = MakeWeightPublisher(Connect(Role::kLearner, 0));
   const auto second = MakeWeightPublisher(Connect(Role::kLearner, 1));
   Publish(first.get(), MakeSnapshot(9));
@@ -116,7 +116,7 @@ TEST_F(ParameterServerTest, AnOlderPublishIsAnsweredAndIgnored) {
 }
 
 // One publish of version 2^64 - 1 kept out all weights that followed, for good.
-TEST_F(ParameterServerTest, AVersionThatNoLearnerCanHaveIsRefused) {
+TEST_F(ParameterServerTest, RejectsImpossibleVersion) {
   issued_ = [](std::uint64_t incarnation) { return incarnation <= 7; };
   Start();
   const auto stranger = MakeWeightPublisher(Connect(Role::kActor));
@@ -131,7 +131,7 @@ TEST_F(ParameterServerTest, AVersionThatNoLearnerCanHaveIsRefused) {
   EXPECT_EQ(server_->version(), 7ull << 32 | 5);
 }
 
-TEST_F(ParameterServerTest, TheNewestTwoVersionsAreKept) {
+TEST_F(ParameterServerTest, KeepsNewestTwoVersions) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   for (const std::uint64_t version : {1, 2, 3}) Publish(publisher.get(), MakeSnapshot(version));
   const auto channel = Connect(Role::kTool);
@@ -148,7 +148,7 @@ TEST_F(ParameterServerTest, TheNewestTwoVersionsAreKept) {
   EXPECT_NE(gone.message().find("version 1 is not kept; available are 3 and 2"), std::string::npos);
 }
 
-TEST_F(ParameterServerTest, APublishOfAnotherSizeIsRefusedWithBothNumbers) {
+TEST_F(ParameterServerTest, RejectsPublishOfWrongSizeWithBothSizes) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   Publish(publisher.get(), MakeSnapshot(1, 999));
   EXPECT_EQ(publisher->error().code(), Code::kInvalidArgument);
@@ -158,7 +158,7 @@ TEST_F(ParameterServerTest, APublishOfAnotherSizeIsRefusedWithBothNumbers) {
   EXPECT_EQ(Metric("paramserver/refused"), 1);
 }
 
-TEST_F(ParameterServerTest, WhileAPublishIsInFlightOnlyTheNewestWaits) {
+TEST_F(ParameterServerTest, QueuesOnlyNewestPublishWhileOneIsInFlight) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   for (std::uint64_t version = 1; version <= 10; ++version) {
     publisher->Publish(MakeSnapshot(version));
@@ -172,7 +172,7 @@ TEST_F(ParameterServerTest, WhileAPublishIsInFlightOnlyTheNewestWaits) {
   EXPECT_EQ(Metric("paramserver/publishes"), 2);
 }
 
-TEST_F(ParameterServerTest, LargeSnapshotsAreSharedNotCopied) {
+TEST_F(ParameterServerTest, SharesLargeSnapshotsWithoutCopying) {
   constexpr std::int64_t kLarge = 100000;
   Start(kLarge);
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
@@ -184,7 +184,7 @@ TEST_F(ParameterServerTest, LargeSnapshotsAreSharedNotCopied) {
   EXPECT_EQ(from_a->value.data(), from_b->value.data());
 }
 
-TEST_F(ParameterServerTest, APullInFlightIsNotRepeated) {
+TEST_F(ParameterServerTest, DoesNotRepeatPullInFlight) {
   const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
   subscriber->Request(now_);
   EXPECT_TRUE(subscriber->requesting());
@@ -195,7 +195,7 @@ TEST_F(ParameterServerTest, APullInFlightIsNotRepeated) {
   EXPECT_EQ(Metric("paramserver/pulls"), 1);
 }
 
-TEST_F(ParameterServerTest, VersionsNeverGoBackForASubscriberAfterARestart) {
+TEST_F(ParameterServerTest, SubscriberVersionsNeverDecreaseAfterRestart) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
   Publish(publisher.get(), MakeSnapshot(7));
@@ -225,7 +225,7 @@ TEST_F(ParameterServerTest, VersionsNeverGoBackForASubscriberAfterARestart) {
   EXPECT_EQ(snapshot->version, 8u);
 }
 
-TEST_F(ParameterServerTest, APublishSurvivesARestartInBetween) {
+TEST_F(ParameterServerTest, PublishSurvivesServerRestart) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   Stop();
   publisher->Publish(MakeSnapshot(3));
@@ -251,7 +251,7 @@ class Scripted final : public Service {
   int calls = 0;
 };
 
-TEST_F(ParameterServerTest, APublishWhoseAnswerSaysThatItWasLostIsMadeAgain) {
+TEST_F(ParameterServerTest, RetriesPublishReportedAsLost) {
   Stop();
   there_ = hub_->MakeNetwork();
   Scripted script;
@@ -272,7 +272,7 @@ TEST_F(ParameterServerTest, APublishWhoseAnswerSaysThatItWasLostIsMadeAgain) {
   listener_.reset();
 }
 
-TEST_F(ParameterServerTest, ASubscriberTakesNoOlderSnapshotWhateverTheServerSends) {
+TEST_F(ParameterServerTest, SubscriberIgnoresOlderSnapshots) {
   Stop();
   there_ = hub_->MakeNetwork();
   Scripted script;
@@ -294,7 +294,7 @@ TEST_F(ParameterServerTest, ASubscriberTakesNoOlderSnapshotWhateverTheServerSend
   listener_.reset();
 }
 
-TEST_F(ParameterServerTest, GarbageIsRefusedInOneLine) {
+TEST_F(ParameterServerTest, RejectsMalformedRequests) {
   const auto channel = Connect(Role::kTool);
   const auto code = [&](Message message) {
     return Call(channel.get(), std::move(message)).status().code();

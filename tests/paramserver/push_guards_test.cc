@@ -10,7 +10,7 @@
 namespace troop {
 namespace {
 
-TEST(OutlierGuardTest, AForgedLossIsDroppedAndNormalOnesAreNotBeyondTheTail) {
+TEST(OutlierGuardTest, DropsForgedLossAndKeepsNormalOnes) {
   // |N(5, 1)|: beyond m = 3 lie 0.135 % of them, 13.5 of 10,000; a limit that is itself estimated
   // from 1,000 adds a few. 40 and more come once in 1e7 runs.
   for (const auto& [m, most] : std::vector<std::pair<double, int>>{{3, 40}, {6, 0}}) {
@@ -30,7 +30,7 @@ TEST(OutlierGuardTest, AForgedLossIsDroppedAndNormalOnesAreNotBeyondTheTail) {
   }
 }
 
-TEST(OutlierGuardTest, NothingIsJudgedBeforeThereAreEnough) {
+TEST(OutlierGuardTest, AcceptsEverythingUntilEnoughSamples) {
   OutlierGuard guard(1, 1000, 10);
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(guard.Judge(0, 1));
   EXPECT_FALSE(guard.Judge(0, 1e6f));
@@ -38,7 +38,7 @@ TEST(OutlierGuardTest, NothingIsJudgedBeforeThereAreEnough) {
   EXPECT_FALSE(off.Judge(0, std::numeric_limits<float>::quiet_NaN()));
 }
 
-TEST(OutlierGuardTest, NumbersThatGrowForGoodAreFollowed) {
+TEST(OutlierGuardTest, AdaptsToLastingIncrease) {
   OutlierGuard guard(4, 1000, 30);
   Rng rng({5, Purpose::kTest});
   for (int i = 0; i < 1000; ++i) guard.Judge(0, float(1 + 0.1 * rng.Normal()));
@@ -52,7 +52,7 @@ TEST(OutlierGuardTest, NumbersThatGrowForGoodAreFollowed) {
   EXPECT_LT(until, 1000);
 }
 
-TEST(OutlierGuardTest, LearnersAreJudgedApartAndNoNumberIsAnOutlier) {
+TEST(OutlierGuardTest, JudgesLearnersSeparatelyAndDropsNonFiniteValues) {
   OutlierGuard guard(5, 1000, 30);
   Rng rng({6, Purpose::kTest});
   for (int i = 0; i < 100; ++i) {
@@ -72,7 +72,7 @@ TEST(OutlierGuardTest, LearnersAreJudgedApartAndNoNumberIsAnOutlier) {
   EXPECT_FALSE(again.Restore({{.learner = 2, .mean = std::nan("")}}).ok());
 }
 
-TEST(OutlierGuardTest, OptionsOutOfRangeAreRefused) {
+TEST(OutlierGuardTest, RejectsOptionsOutOfRange) {
   EXPECT_TRUE(CheckGuardOptions({}).ok());
   for (const GuardOptions& bad :
        {GuardOptions{.staleness_max = -2}, GuardOptions{.loss_deviations = -1},

@@ -15,7 +15,7 @@ namespace {
 
 using Seen = PushLedger::Seen;
 
-TEST(PushLedgerTest, EachPushIsNewOnceInAnyOrder) {
+TEST(PushLedgerTest, ReportsEachPushAsNewOnceInAnyOrder) {
   Rng rng({1, Purpose::kTest});
   for (int round = 0; round < 50; ++round) {
     PushLedger ledger;
@@ -34,7 +34,7 @@ TEST(PushLedgerTest, EachPushIsNewOnceInAnyOrder) {
   }
 }
 
-TEST(PushLedgerTest, WhatIsOlderThanTheWindowCountsAsSettled) {
+TEST(PushLedgerTest, TreatsPushesBeforeWindowAsSettled) {
   PushLedger ledger;
   ledger.Settle({0, 1, 1000});
   EXPECT_EQ(ledger.Look({0, 1, 1000 - 64}), Seen::kSettled);
@@ -47,7 +47,7 @@ TEST(PushLedgerTest, WhatIsOlderThanTheWindowCountsAsSettled) {
   EXPECT_EQ(ledger.Look({0, 1, 4999}), Seen::kNew);
 }
 
-TEST(PushLedgerTest, ANewerLifeFencesTheOlder) {
+TEST(PushLedgerTest, NewerIncarnationFencesOlder) {
   PushLedger ledger;
   ledger.Settle({0, 1, 9});
   ledger.Settle({1, 4, 2});
@@ -58,7 +58,7 @@ TEST(PushLedgerTest, ANewerLifeFencesTheOlder) {
   EXPECT_EQ(ledger.Look({1, 4, 2}), Seen::kSettled);
 }
 
-TEST(PushLedgerTest, MergedItKnowsWhatEitherSettled) {
+TEST(PushLedgerTest, MergeKeepsPushesSettledByEither) {
   Rng rng({1, Purpose::kTest});
   for (int round = 0; round < 50; ++round) {
     PushLedger one, two;
@@ -82,7 +82,7 @@ TEST(PushLedgerTest, MergedItKnowsWhatEitherSettled) {
   }
 }
 
-TEST(PushLedgerTest, EntriesAreReadBackAndChecked) {
+TEST(PushLedgerTest, RoundTripsAndValidatesEntries) {
   PushLedger ledger;
   for (std::int32_t learner : {5, 2, 9}) ledger.Settle({learner, 1, 3});
   const auto entries = ledger.entries();

@@ -59,7 +59,7 @@ void ExpectSound(const ShardMap& map) {
   EXPECT_EQ(*read, map);
 }
 
-TEST(ShardMapTest, Vgg16HasThePublishedImbalance) {
+TEST(ShardMapTest, Vgg16MatchesPublishedImbalance) {
   std::int64_t parameters = 0;
   const std::vector<ParamSpec> params = Vgg16Params(&parameters);
   EXPECT_EQ(parameters, 138357544 + 8);  // 8 of padding, behind the last bias
@@ -76,7 +76,7 @@ TEST(ShardMapTest, Vgg16HasThePublishedImbalance) {
             "4 shards by layer: largest 411.06 MB, mean 138.36 MB, imbalance 2.9710");
 }
 
-TEST(ShardMapTest, ByMemorySharesDifferByOneCacheLineAtMost) {
+TEST(ShardMapTest, ByMemorySharesDifferByAtMostOneCacheLine) {
   for (const std::int64_t parameters : {0, 1, 15, 16, 17, 100, 1000, 12345}) {
     for (int shards = 1; shards <= 9; ++shards) {
       const ShardMap map = ByMemory(parameters, shards);
@@ -91,7 +91,7 @@ TEST(ShardMapTest, ByMemorySharesDifferByOneCacheLineAtMost) {
   }
 }
 
-TEST(ShardMapTest, ByLayerAWeightAndItsBiasStayTogether) {
+TEST(ShardMapTest, ByLayerKeepsWeightAndBiasTogether) {
   Rng rng({7, Purpose::kTest});
   for (int round = 0; round < 50; ++round) {
     std::int64_t parameters = 0;
@@ -108,7 +108,7 @@ TEST(ShardMapTest, ByLayerAWeightAndItsBiasStayTogether) {
 
 // Graham 1969: longest first is never beyond 4/3 - 1/(3 K) of the best, which is at least the mean
 // and at least the largest layer; and beyond the sum of two layers nothing is known here.
-TEST(ShardMapTest, ByLayerNoShardHasMoreThanAllowed) {
+TEST(ShardMapTest, ByLayerBoundsLargestShard) {
   Rng rng({8, Purpose::kTest});
   for (int round = 0; round < 200; ++round) {
     std::int64_t parameters = 0;
@@ -122,7 +122,7 @@ TEST(ShardMapTest, ByLayerNoShardHasMoreThanAllowed) {
   }
 }
 
-TEST(ShardMapTest, AnAddedShardTakesItsShareAndNothingElseMoves) {
+TEST(ShardMapTest, AddingShardMovesOnlyItsShare) {
   std::int64_t parameters = 0;
   Vgg16Params(&parameters);
   ShardMap map = ByMemory(parameters, 1);
@@ -142,7 +142,7 @@ TEST(ShardMapTest, AnAddedShardTakesItsShareAndNothingElseMoves) {
   }
 }
 
-TEST(ShardMapTest, ARemovedShardsShareMovesAndNothingElse) {
+TEST(ShardMapTest, RemovingShardMovesOnlyItsShare) {
   ShardMap map = ByMemory(100000, 8);
   for (const std::int32_t shard : {3, 0, 7, 5, 1, 6, 4}) {
     const std::int64_t share = map.LoadOf(shard);
@@ -161,7 +161,7 @@ TEST(ShardMapTest, ARemovedShardsShareMovesAndNothingElse) {
   EXPECT_EQ(map.WithoutShard(2).status().code(), Code::kFailedPrecondition);
 }
 
-TEST(ShardMapTest, ByLayerANewShardNeverMakesTheLargestLarger) {
+TEST(ShardMapTest, ByLayerAddingShardNeverGrowsLargest) {
   Rng rng({9, Purpose::kTest});
   for (int round = 0; round < 200; ++round) {
     std::int64_t parameters = 0;
@@ -181,7 +181,7 @@ TEST(ShardMapTest, ByLayerANewShardNeverMakesTheLargestLarger) {
 
 // Each element has one owner in every epoch (ExpectSound), and what moves is what an added shard
 // gets or a removed one had.
-TEST(ShardMapTest, BetweenAnyNumbersOfShardsOnlyTheShareOfThoseThatComeOrGoMoves) {
+TEST(ShardMapTest, ResizingMovesOnlySharesOfAddedOrRemovedShards) {
   Rng rng({10, Purpose::kTest});
   for (int round = 0; round < 100; ++round) {
     std::int64_t parameters = 0;
@@ -217,7 +217,7 @@ TEST(ShardMapTest, BetweenAnyNumbersOfShardsOnlyTheShareOfThoseThatComeOrGoMoves
   }
 }
 
-TEST(ShardMapTest, WhatCannotBeAddedOrRemovedIsRefused) {
+TEST(ShardMapTest, RejectsInvalidAdditionsAndRemovals) {
   const ShardMap map = ByMemory(1000, 2);
   EXPECT_EQ(map.WithShard(1).status().code(), Code::kAlreadyExists);
   EXPECT_EQ(map.WithShard(-1).status().code(), Code::kInvalidArgument);
@@ -231,7 +231,7 @@ TEST(ShardMapTest, WhatCannotBeAddedOrRemovedIsRefused) {
   EXPECT_EQ(*ParseSharding(ShardingName(Sharding::kLayer)), Sharding::kLayer);
 }
 
-TEST(ShardMapTest, ADamagedBodyIsRefusedWithItsFault) {
+TEST(ShardMapTest, RejectsDamagedBodyWithReason) {
   const ShardMapBody good = ByMemory(1000, 3).ToBody();
   const auto fault = [&](const std::function<void(ShardMapBody&)>& damage) {
     ShardMapBody body = good;
@@ -258,7 +258,7 @@ TEST(ShardMapTest, ADamagedBodyIsRefusedWithItsFault) {
   expect("one owner", [](auto& b) { b.owner[1] = 0; });
 }
 
-TEST(ShardMapTest, PartsHoldTheRangesInOrderAndKeepTheLimit) {
+TEST(ShardMapTest, PartsHoldRangesInOrderWithinSizeLimit) {
   Rng rng({10, Purpose::kTest});
   for (int round = 0; round < 100; ++round) {
     std::vector<ParamRange> ranges;

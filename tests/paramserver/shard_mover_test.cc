@@ -57,7 +57,7 @@ class ShardMoverTest : public testing::Test {
   ShardMover::Present present_{.servers = {}, .learners = {{.index = 5}}};
 };
 
-TEST_F(ShardMoverTest, GoesFromStageToStageWhenAllAreThere) {
+TEST_F(ShardMoverTest, AdvancesStagesOnceAllArePresent) {
   Begin(3);
   EXPECT_EQ(mover_.servers(), 3);
   EXPECT_FALSE(Update());
@@ -90,7 +90,7 @@ TEST_F(ShardMoverTest, GoesFromStageToStageWhenAllAreThere) {
   EXPECT_FALSE(Update());
 }
 
-TEST_F(ShardMoverTest, AShardThatGoesIsGoneWhenTheOthersHaveItsShare) {
+TEST_F(ShardMoverTest, RemovesShardOnceOthersHaveItsShare) {
   HandOver(1);
   EXPECT_EQ(mover_.servers(), 2);
   Server(0).move = mover_.move().number;
@@ -101,7 +101,7 @@ TEST_F(ShardMoverTest, AShardThatGoesIsGoneWhenTheOthersHaveItsShare) {
   terms_.Ended(1, Server(1).incarnation);
 }
 
-TEST_F(ShardMoverTest, WhatTakesTooLongIsGivenUpAndNamed) {
+TEST_F(ShardMoverTest, AbortsOnTimeoutAndReportsCause) {
   const auto late = [&](Duration patience) {
     now_ += patience - Seconds(1);
     EXPECT_FALSE(Update());
@@ -122,7 +122,7 @@ TEST_F(ShardMoverTest, WhatTakesTooLongIsGivenUpAndNamed) {
   EXPECT_TRUE(written_.empty());
 }
 
-TEST_F(ShardMoverTest, AShardThatChangesHandsEndsAMoveThatHasBegun) {
+TEST_F(ShardMoverTest, ChangeOfPrimaryAbortsMove) {
   Begin(1);
   Update();
   terms_.Ended(1, Server(1).incarnation);
@@ -138,7 +138,7 @@ TEST_F(ShardMoverTest, AShardThatChangesHandsEndsAMoveThatHasBegun) {
   EXPECT_EQ(terms_.terms().size(), 2u);
 }
 
-TEST_F(ShardMoverTest, WhatCannotBeWrittenDownIsNoEpoch) {
+TEST_F(ShardMoverTest, FailedWriteStartsNoEpoch) {
   HandOver(3);
   Prepare();
   disk_ = ResourceExhausted("no space");
@@ -147,13 +147,13 @@ TEST_F(ShardMoverTest, WhatCannotBeWrittenDownIsNoEpoch) {
   EXPECT_EQ(terms_.terms().size(), 2u);
 }
 
-TEST_F(ShardMoverTest, OneMoveAtATimeAndOnlyToAnotherNumber) {
+TEST_F(ShardMoverTest, RejectsConcurrentOrUnchangedMove) {
   EXPECT_EQ(mover_.Begin(now_, 2, ++number_).code(), Code::kInvalidArgument);
   Begin(3);
   EXPECT_EQ(mover_.Begin(now_, 4, ++number_).code(), Code::kFailedPrecondition);
 }
 
-TEST(ShardEpochsTest, AreReadBackAndWhatIsDamagedIsNot) {
+TEST(ShardEpochsTest, RoundTripsAndRejectsDamage) {
   const auto storage = MakeMemoryStorage();
   EXPECT_TRUE(ReadShardEpochs(storage.get())->empty());
   const std::vector<ShardEpoch> epochs{{2, 0}, {3, 17}, {1, 29}};
@@ -168,7 +168,7 @@ TEST(ShardEpochsTest, AreReadBackAndWhatIsDamagedIsNot) {
   }
 }
 
-TEST(ShardEpochsTest, StatesOfOtherMapsGo) {
+TEST(ShardEpochsTest, RemovesStatesOfOtherMaps) {
   const auto storage = MakeMemoryStorage();
   const auto bytes = Buffer::Copy(std::as_bytes(std::span("state")));
   for (const std::uint64_t move : {0, 7, 9}) {
@@ -205,7 +205,7 @@ class Owner final : public Service {
   int asked_ = 0;
 };
 
-TEST(ShardIntakeTest, PiecesOfSeveralOwnersAndWhatStaysBecomeOneShard) {
+TEST(ShardIntakeTest, JoinsPiecesOfSeveralOwnersWithRetainedRange) {
   const Floats value = FirstValue();
   const auto part = [&](ParamRange range) {
     auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
@@ -251,7 +251,7 @@ void Learn(ShardFleet* fleet, ShardFleet::Learner* learner, std::uint64_t* step,
   }
 }
 
-TEST(ShardMoveTest, AfterMovesTheUpdatesAreThoseOfPlainLoopsBitForBit) {
+TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
   for (const bool backup : {false, true}) {
     Config config = ShardConfig(2, backup);
     config.optimizer.type = "adam";
@@ -285,7 +285,7 @@ TEST(ShardMoveTest, AfterMovesTheUpdatesAreThoseOfPlainLoopsBitForBit) {
 }
 
 // Steps of 1 and a rate of 2^-7 add up exactly: each element tells how many pushes it has.
-TEST(ShardMoveTest, InEveryModeEachPushCountsOnceOnEveryElement) {
+TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
   for (const std::string mode : {"async", "bsp", "ssp", "k_of_n", "local_sgd"}) {
     Config config = ShardConfig(2, false, mode);
     config.fleet.learners = 2;
@@ -326,7 +326,7 @@ TEST(ShardMoveTest, InEveryModeEachPushCountsOnceOnEveryElement) {
   }
 }
 
-TEST(ShardMoveTest, WhatACodecKeptBackMovesWithItsElements) {
+TEST(ShardMoveTest, CodecResidualMovesWithItsElements) {
   for (const bool moves : {false, true}) {
     Config config = ShardConfig(2, false);
     config.paramserver.codec = "bf16";
@@ -349,7 +349,7 @@ TEST(ShardMoveTest, WhatACodecKeptBackMovesWithItsElements) {
 
 // kill -9 of a source, a target, or a shard that only stays, at every moment of a move: the map is
 // the old one or the new one, and with backups no push is lost.
-TEST(ShardMoveTest, WhoeverDiesInAMoveTheMapIsTheOldOrTheNewOneWhole) {
+TEST(ShardMoveTest, KillDuringMoveLeavesOldOrNewMap) {
   int old_maps = 0, new_maps = 0;
   Rng rng({3, Purpose::kTest});
   for (int round = 0; round < 40; ++round) {
@@ -388,7 +388,7 @@ TEST(ShardMoveTest, WhoeverDiesInAMoveTheMapIsTheOldOrTheNewOneWhole) {
   EXPECT_GT(new_maps, 5);
 }
 
-TEST(ShardMoveTest, ARunThatEndedInAMoveGoesOnWithTheMapThatWasWrittenDown) {
+TEST(ShardMoveTest, ResumesWithSavedMapAfterRunEndedDuringMove) {
   for (int after = 0; after <= 420; after += 20) {
     std::unique_ptr<Storage> storage;
     Floats value;
@@ -422,7 +422,7 @@ TEST(ShardMoveTest, ARunThatEndedInAMoveGoesOnWithTheMapThatWasWrittenDown) {
   }
 }
 
-TEST(ShardMoveTest, ALearnerThatDoesNotLeaveEndsTheMoveAndLosesNothing) {
+TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
   Config config = ShardConfig(2, false, "async");
   ShardFleet fleet(config);
   auto* learner = fleet.AddLearner(0);
@@ -438,7 +438,7 @@ TEST(ShardMoveTest, ALearnerThatDoesNotLeaveEndsTheMoveAndLosesNothing) {
 }
 
 // As one that was stopped, and given up, and goes on.
-TEST(ShardMoveTest, ALearnerThatMissedAMoveIsRefusedWhatItHadOpenAndGoesOn) {
+TEST(ShardMoveTest, RejectsOpenPushesOfLearnerThatMissedMove) {
   ShardFleet fleet(ShardConfig(2, false, "async"));
   auto* learner = fleet.AddLearner(0);
   std::uint64_t step = 0;
@@ -459,7 +459,7 @@ TEST(ShardMoveTest, ALearnerThatMissedAMoveIsRefusedWhatItHadOpenAndGoesOn) {
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step)));
 }
 
-TEST(ShardMoveTest, OnlyItsShareMoves) {
+TEST(ShardMoveTest, MovesOnlyShareOfNewShard) {
   ShardFleet fleet(ShardConfig(3, false));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Pull(learner));

@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-TEST(ShardNodeTest, ShardsMakeTheUpdatesOfPlainLoopsBitForBit) {
+TEST(ShardNodeTest, UpdatesMatchReferenceBitwise) {
   for (const int shards : {1, 3}) {
     for (const bool backup : {false, true}) {
       Config config = ShardConfig(shards, backup);
@@ -29,7 +29,7 @@ TEST(ShardNodeTest, ShardsMakeTheUpdatesOfPlainLoopsBitForBit) {
   }
 }
 
-TEST(ShardNodeTest, ABackupTakesOverWithEveryAcknowledgedPush) {
+TEST(ShardNodeTest, BackupTakesOverWithEveryAcknowledgedPush) {
   ShardFleet fleet(ShardConfig(2, true));
   auto* learner = fleet.AddLearner(0);
   const auto in_sync = [&] { return fleet.InSync(0) && fleet.InSync(1); };
@@ -58,7 +58,7 @@ TEST(ShardNodeTest, ABackupTakesOverWithEveryAcknowledgedPush) {
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step)));
 }
 
-TEST(ShardNodeTest, AFirstPushThatWasUnderWayCountsWithTheBackup) {
+TEST(ShardNodeTest, FirstPushInFlightCountsAfterFailover) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
@@ -71,7 +71,7 @@ TEST(ShardNodeTest, AFirstPushThatWasUnderWayCountsWithTheBackup) {
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, 1)));
 }
 
-TEST(ShardNodeTest, ALearnerThatComputesForLongIsWaitedForAfterATakeover) {
+TEST(ShardNodeTest, WaitsForSlowLearnerAfterFailover) {
   Config config = ShardConfig(1, true);
   config.fleet.learners = 2;
   ShardFleet fleet(config);
@@ -92,7 +92,7 @@ TEST(ShardNodeTest, ALearnerThatComputesForLongIsWaitedForAfterATakeover) {
   EXPECT_TRUE(SameBytes(quick->value, fleet.Plain(2, 2)));
 }
 
-TEST(ShardNodeTest, WithoutItsBackupAPrimaryGoesOnAloneAndLosesNothing) {
+TEST(ShardNodeTest, PrimaryContinuesWithoutBackupAndLosesNothing) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
@@ -111,7 +111,7 @@ TEST(ShardNodeTest, WithoutItsBackupAPrimaryGoesOnAloneAndLosesNothing) {
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, 2)));
 }
 
-TEST(ShardNodeTest, NothingIsAcknowledgedThatTheBackupHasNot) {
+TEST(ShardNodeTest, AcknowledgesOnlyWhatBackupHas) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);
   auto* reader = fleet.AddReader();
@@ -129,7 +129,7 @@ TEST(ShardNodeTest, NothingIsAcknowledgedThatTheBackupHasNot) {
 }
 
 // A backup followed any peer with the largest term, and took nothing from its primary any more.
-TEST(ShardNodeTest, ATermThatTheCoordinatorHasNotBegunIsNotBelieved) {
+TEST(ShardNodeTest, RejectsTermNotStartedByCoordinator) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
@@ -158,7 +158,7 @@ TEST(ShardNodeTest, ATermThatTheCoordinatorHasNotBegunIsNotBelieved) {
   EXPECT_EQ(fleet.terms_.terms()[0].term, term) << "the backup was given up";
 }
 
-TEST(ShardNodeTest, APrimaryThatComesBackFromAFreezeAcknowledgesNothing) {
+TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
   ShardFleet fleet(ShardConfig(1, true, "async"));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
@@ -180,7 +180,7 @@ TEST(ShardNodeTest, APrimaryThatComesBackFromAFreezeAcknowledgesNothing) {
   EXPECT_EQ(learner->version, 3u);
 }
 
-TEST(ShardNodeTest, AShardGoesOnFromWhatItSavedAndTheOthersVersionsAreTakenUp) {
+TEST(ShardNodeTest, ShardResumesFromSavedStateAndAdoptsPeerVersions) {
   Config config = ShardConfig(2, false);
   config.checkpoint.every_s = 0.5;
   ShardFleet fleet(config);
@@ -215,7 +215,7 @@ TEST(ShardNodeTest, AShardGoesOnFromWhatItSavedAndTheOthersVersionsAreTakenUp) {
   }
 }
 
-TEST(ShardNodeTest, TheLastStateIsSavedAndIsWhereTheNextRunBegins) {
+TEST(ShardNodeTest, NextRunResumesFromLastState) {
   Floats value;
   std::unique_ptr<Storage> storage;
   {
@@ -243,7 +243,7 @@ TEST(ShardNodeTest, TheLastStateIsSavedAndIsWhereTheNextRunBegins) {
   EXPECT_TRUE(SameBytes(learner->value, value));
 }
 
-TEST(ShardNodeTest, WhatIsDamagedIsNeverTakenForABeginning) {
+TEST(ShardNodeTest, DamagedStateFailsStart) {
   ShardFleet fleet(ShardConfig(1, false));
   fleet.Kill(0);
   ShardStore store(fleet.storage_.get(), 0);
@@ -255,7 +255,7 @@ TEST(ShardNodeTest, WhatIsDamagedIsNeverTakenForABeginning) {
       << fleet.done_[0].message();
 }
 
-TEST(ShardStoreTest, TheStateOfAReplacedPrimaryIsNotReadAgain) {
+TEST(ShardStoreTest, IgnoresStateOfReplacedPrimary) {
   const auto storage = MakeMemoryStorage();
   ShardStore store(storage.get(), 3);
   const auto bytes = [](const std::string& text) {
@@ -272,7 +272,7 @@ TEST(ShardStoreTest, TheStateOfAReplacedPrimaryIsNotReadAgain) {
 }
 
 // Two of them, so that one that is damaged costs the updates between, and not the run.
-TEST(ShardStoreTest, TheSnapshotBeforeTheNewestIsKept) {
+TEST(ShardStoreTest, KeepsPreviousSnapshot) {
   const auto storage = MakeMemoryStorage();
   ShardStore store(storage.get(), 0, 7);
   const auto kept = [&] {
@@ -298,7 +298,7 @@ TEST(ShardStoreTest, TheSnapshotBeforeTheNewestIsKept) {
   EXPECT_EQ(DamagedShardStates(storage.get())->size(), 2u);
 }
 
-TEST(ShardNodeTest, ADamagedSnapshotIsPassedOverForTheOneBeforeAndThenForTheCheckpoint) {
+TEST(ShardNodeTest, FallsBackToPreviousSnapshotThenCheckpoint) {
   ShardFleet fleet(ShardConfig(1, false));
   const auto shard = [&] { return &fleet.seats_[0].node->server()->shard(); };
   auto* learner = fleet.AddLearner(0);

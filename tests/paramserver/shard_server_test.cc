@@ -132,7 +132,7 @@ Floats PlainBsp(int learners, std::uint64_t steps) {
   return value;
 }
 
-TEST_F(ShardServerTest, BspOverTheNetworkEqualsPlainLoopsBitForBitHoweverItIsCut) {
+TEST_F(ShardServerTest, BspMatchesReferenceBitwiseForEverySharding) {
   for (const ShardMap& map : {ByMemory(1), ByMemory(3), ByLayer(2), ByLayer(3)}) {
     learners_.clear();
     Start(map, OptionsOf({.learners = 3}, "adam"));
@@ -155,7 +155,7 @@ TEST_F(ShardServerTest, BspOverTheNetworkEqualsPlainLoopsBitForBitHoweverItIsCut
   }
 }
 
-TEST_F(ShardServerTest, APullWaitsForTheOthersAndNothingIsSentTwice) {
+TEST_F(ShardServerTest, PullWaitsForOthersAndNothingIsSentTwice) {
   Start(ByMemory(2), OptionsOf({.learners = 2}));
   Learner* first = AddLearner(0);
   Learner* second = AddLearner(1);
@@ -172,7 +172,7 @@ TEST_F(ShardServerTest, APullWaitsForTheOthersAndNothingIsSentTwice) {
 
 // What a report says of a learner's pushes and pulls: bytes of the payload, once each, and how long
 // a push was under way until its last shard's answer.
-TEST_F(ShardServerTest, TrafficIsCountedOnceAndByTheLastShard) {
+TEST_F(ShardServerTest, CountsTrafficOnceAndTimesSlowestShard) {
   Start(ByMemory(2), OptionsOf({.mode = SyncMode::kAsync}));
   Learner* learner = AddLearner(0);
   const auto bytes = double(map_->parameters()) * sizeof(float);
@@ -195,7 +195,7 @@ TEST_F(ShardServerTest, TrafficIsCountedOnceAndByTheLastShard) {
   EXPECT_EQ(learner->client->TakeTraffic().pulled_bytes, bytes);
 }
 
-TEST_F(ShardServerTest, ADeadLearnerIsWaitedForOnlyForItsLease) {
+TEST_F(ShardServerTest, WaitsForDeadLearnerOnlyUntilLeaseEnds) {
   Start(ByMemory(2), OptionsOf({.learners = 2}));
   Learner* alive = AddLearner(0);
   Learner* dead = AddLearner(1);
@@ -218,7 +218,7 @@ TEST_F(ShardServerTest, ADeadLearnerIsWaitedForOnlyForItsLease) {
   EXPECT_TRUE(SameBytes(alive->value, again->value));
 }
 
-TEST_F(ShardServerTest, WhoLeavesIsWaitedForByNobodyUntilItPullsAgain) {
+TEST_F(ShardServerTest, DoesNotWaitForDepartedLearnerUntilItPulls) {
   Start(ByMemory(2), OptionsOf({.learners = 2}));
   Learner* stays = AddLearner(0);
   Learner* leaves = AddLearner(1);
@@ -248,7 +248,7 @@ TEST_F(ShardServerTest, WhoLeavesIsWaitedForByNobodyUntilItPullsAgain) {
   EXPECT_EQ(stays->version, 4u);
 }
 
-TEST_F(ShardServerTest, AShardThatComesBackFromASnapshotLosesAndRepeatsNoPush) {
+TEST_F(ShardServerTest, RestoredShardLosesAndRepeatsNoPush) {
   const auto options = OptionsOf({.learners = 2}, "adam");
   Start(ByMemory(2), options);
   std::vector<Learner*> all{AddLearner(0), AddLearner(1)};
@@ -273,7 +273,7 @@ TEST_F(ShardServerTest, AShardThatComesBackFromASnapshotLosesAndRepeatsNoPush) {
   EXPECT_TRUE(SameBytes(all[0]->value, PlainBsp(2, 12)));
 }
 
-TEST_F(ShardServerTest, OneWhoNeverComesOrNeverComesBackHoldsNobodyUp) {
+TEST_F(ShardServerTest, AbsentLearnerDoesNotBlockOthers) {
   auto options = OptionsOf({.learners = 2});
   Start(ByMemory(1), options);
   Learner* learner = AddLearner(0);
@@ -313,7 +313,7 @@ class Flaky final : public Service {
   Service* inner_;
 };
 
-TEST_F(ShardServerTest, CallsWhoseAnswerSaysLaterAreMadeAgain) {
+TEST_F(ShardServerTest, RetriesCallsAnsweredUnavailable) {
   Start(ByMemory(1), OptionsOf({}));
   Flaky flaky(places_[0].server.get());
   places_[0].listener.reset();
@@ -330,7 +330,7 @@ TEST_F(ShardServerTest, CallsWhoseAnswerSaysLaterAreMadeAgain) {
 }
 
 // As at the end of a run: what was pushed and pulled waits for another learner still.
-TEST_F(ShardServerTest, WhoWaitsAtAServerThatEndsIsToldToAskAgain) {
+TEST_F(ShardServerTest, EndingServerMakesWaitingLearnersRetry) {
   Start(ByMemory(1), OptionsOf({}));
   Learner* const first = AddLearner(0);
   Learner* const second = AddLearner(1);
@@ -352,7 +352,7 @@ TEST_F(ShardServerTest, WhoWaitsAtAServerThatEndsIsToldToAskAgain) {
   EXPECT_EQ(first->client->dropped(), 0u);
 }
 
-TEST_F(ShardServerTest, ManySmallTensorsTravelInOneMessageAndLargeOnesInParts) {
+TEST_F(ShardServerTest, BatchesSmallTensorsAndSplitsLargeOnes) {
   constexpr std::int64_t kMany = 2 * kPartFloatsMax + 5000;
   std::vector<ParamSpec> params;
   for (std::int64_t i = 0; i < 1000; ++i) {
@@ -375,7 +375,7 @@ TEST_F(ShardServerTest, ManySmallTensorsTravelInOneMessageAndLargeOnesInParts) {
   EXPECT_NE(learner->value.back(), 1);
 }
 
-TEST_F(ShardServerTest, CodedPushesTrainToo) {
+TEST_F(ShardServerTest, CompressedPushesConverge) {
   for (const CodecOptions& codec : {CodecOptions{.codec = GradientCodec::kBf16},
                                     CodecOptions{.codec = GradientCodec::kTopK, .keep = 0.1},
                                     CodecOptions{.codec = GradientCodec::kStrom, .threshold = 1}}) {
@@ -394,7 +394,7 @@ TEST_F(ShardServerTest, CodedPushesTrainToo) {
   }
 }
 
-TEST_F(ShardServerTest, GarbageAndStrangersAreRefusedInOneLine) {
+TEST_F(ShardServerTest, RejectsMalformedRequestsAndWrongRoles) {
   Start(ByMemory(1), OptionsOf({}));
   const auto network = hub_->MakeNetwork();
   const auto code = [&](Role role, Message message) {
@@ -435,7 +435,7 @@ TEST_F(ShardServerTest, GarbageAndStrangersAreRefusedInOneLine) {
 
 // Processes' sockets, a thread each: shards, learners of different speeds, one of whom goes away in
 // the middle. Ends by itself or by a deadline.
-TEST(ShardServerSocketTest, LearnersAgreeOverRealSocketsAlsoWhenOneGoesAway) {
+TEST(ShardServerSocketTest, LearnersConvergeOverSocketsWhenOneLeaves) {
   TempFolder folder;
   const ShardMap map = ByMemory(2);
   const auto name = [&](std::int32_t id) {
@@ -497,7 +497,7 @@ TEST(ShardServerSocketTest, LearnersAgreeOverRealSocketsAlsoWhenOneGoesAway) {
   EXPECT_LT(clock.Now(), deadline);
 }
 
-TEST_F(ShardServerTest, WhileItStandsStillNothingChangesAndNobodyIsAnswered) {
+TEST_F(ShardServerTest, PausedServerChangesAndAnswersNothing) {
   Start(ByMemory(1), OptionsOf({.mode = SyncMode::kAsync}));
   ShardServer* server = places_[0].server.get();
   Learner* learner = AddLearner(0);
@@ -528,7 +528,7 @@ TEST_F(ShardServerTest, WhileItStandsStillNothingChangesAndNobodyIsAnswered) {
 }
 
 // Its state may be asked for then.
-TEST_F(ShardServerTest, ItStandsStillAndRestsOnlyWhenItsThreadsAreDone) {
+TEST_F(ShardServerTest, PausesAndRestsOnlyOnceItsThreadsAreDone) {
   ThreadExecutor executor(1, nullptr);
   auto options = OptionsOf({.mode = SyncMode::kAsync});
   options.hogwild = &executor;

@@ -83,7 +83,7 @@ class ShardSubscriberTest : public testing::Test {
   Time now_{Seconds(1)};
 };
 
-TEST_F(ShardSubscriberTest, InStepAllAreOfOneVersionWhereverAnUpdateComesBetween) {
+TEST_F(ShardSubscriberTest, SynchronousPullReturnsOneVersionDespiteUpdates) {
   Start(3, true);
   Rng rng({.run_seed = 3, .purpose = Purpose::kTest});
   // Each answer may come before or after the shard's next update; nobody is two ahead.
@@ -109,7 +109,7 @@ TEST_F(ShardSubscriberTest, InStepAllAreOfOneVersionWhereverAnUpdateComesBetween
   EXPECT_TRUE(weights_->error().ok());
 }
 
-TEST_F(ShardSubscriberTest, OutOfStepEachGivesItsNewestAndNothingNewerIsNothing) {
+TEST_F(ShardSubscriberTest, AsynchronousPullReturnsNewestOfEachShardOnce) {
   Start(2, false);
   shards_[1]->version = 7;
   const auto first = Pull();
@@ -124,7 +124,7 @@ TEST_F(ShardSubscriberTest, OutOfStepEachGivesItsNewestAndNothingNewerIsNothing)
   EXPECT_GT(second->version, first->version);
 }
 
-TEST_F(ShardSubscriberTest, AShardThatWentBackGivesNewerWeightsAllTheSame) {
+TEST_F(ShardSubscriberTest, RolledBackShardStillYieldsNewerWeights) {
   Start(2, true);
   for (auto& shard : shards_) shard->version = 9;
   const auto first = Pull();
@@ -139,7 +139,7 @@ TEST_F(ShardSubscriberTest, AShardThatWentBackGivesNewerWeightsAllTheSame) {
   EXPECT_TRUE(IsWhole(*second));
 }
 
-TEST_F(ShardSubscriberTest, VersionsThatDifferForGoodAreTakenAsTheyAre) {
+TEST_F(ShardSubscriberTest, AcceptsLastingVersionDifferences) {
   Start(2, true);
   shards_[0]->version = 4;
   shards_[1]->version = 9;
@@ -153,7 +153,7 @@ TEST_F(ShardSubscriberTest, VersionsThatDifferForGoodAreTakenAsTheyAre) {
   EXPECT_EQ(snapshot->value.as<float>().back(), 9);
 }
 
-TEST_F(ShardSubscriberTest, WhoSaysLaterIsAskedAgainAndDamageIsAnError) {
+TEST_F(ShardSubscriberTest, RetriesUnavailableShardAndReportsDamage) {
   Start(2, true);
   shards_[1]->later = true;
   EXPECT_FALSE(Pull());

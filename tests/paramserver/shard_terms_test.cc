@@ -32,7 +32,7 @@ class ShardTermsTest : public testing::Test {
   Time now_{Seconds(1)};
 };
 
-TEST_F(ShardTermsTest, WhoComesFirstServesAndTheOtherFollowsOnceItDoes) {
+TEST_F(ShardTermsTest, FirstServerBecomesPrimaryAndSecondFollows) {
   Begin(2, true);
   EXPECT_EQ(term().primary, -1);
   Beat(1, 5);
@@ -45,7 +45,7 @@ TEST_F(ShardTermsTest, WhoComesFirstServesAndTheOtherFollowsOnceItDoes) {
   EXPECT_EQ(term(0).since, term(0).term - 1);
 }
 
-TEST_F(ShardTermsTest, ABackupWithTheStateTakesOverAtOnce) {
+TEST_F(ShardTermsTest, BackupInSyncTakesOverAtOnce) {
   Pair(true);
   const std::uint64_t before = term().term;
   terms_->Ended(0, 1);
@@ -55,7 +55,7 @@ TEST_F(ShardTermsTest, ABackupWithTheStateTakesOverAtOnce) {
   EXPECT_GT(term().term, before);
 }
 
-TEST_F(ShardTermsTest, ABackupThatMayHaveTheStateIsAskedTwice) {
+TEST_F(ShardTermsTest, AsksBackupOfUncertainStateTwice) {
   Pair(false);
   const std::uint64_t before = term().term;
   terms_->Ended(0, 1);
@@ -68,7 +68,7 @@ TEST_F(ShardTermsTest, ABackupThatMayHaveTheStateIsAskedTwice) {
   EXPECT_EQ(term().from, before);
 }
 
-TEST_F(ShardTermsTest, ABackupThatNeverHadTheStateBeginsFromTheDisk) {
+TEST_F(ShardTermsTest, BackupWithoutStateStartsFromDisk) {
   Pair(false);
   terms_->Ended(0, 1);
   Beat(1, 2);
@@ -77,7 +77,7 @@ TEST_F(ShardTermsTest, ABackupThatNeverHadTheStateBeginsFromTheDisk) {
   EXPECT_EQ(term().from, 0u);
 }
 
-TEST_F(ShardTermsTest, ASilentPrimaryIsFollowedByItsBackupOnly) {
+TEST_F(ShardTermsTest, OnlyBackupReplacesSilentPrimary) {
   Pair(true);
   now_ += Seconds(4);
   Beat(1, 2, term().term);
@@ -97,7 +97,7 @@ TEST_F(ShardTermsTest, ASilentPrimaryIsFollowedByItsBackupOnly) {
   EXPECT_NE(term().primary_incarnation, 1u);
 }
 
-TEST_F(ShardTermsTest, WithoutItsBackupAPrimaryStaysWhoeverSitsOnItsSeat) {
+TEST_F(ShardTermsTest, PrimaryWithoutBackupStaysDespiteNewIncarnation) {
   Pair(true);
   const std::uint64_t since = term().since;
   Beat(0, 9);  // a new life, of which the old one knows nothing yet
@@ -108,7 +108,7 @@ TEST_F(ShardTermsTest, WithoutItsBackupAPrimaryStaysWhoeverSitsOnItsSeat) {
   EXPECT_EQ(term().since, since);
 }
 
-TEST_F(ShardTermsTest, APauseOfTheCoordinatorsOwnIsNoSilence) {
+TEST_F(ShardTermsTest, CoordinatorPauseIsNotCountedAsSilence) {
   Pair(true);
   const std::uint64_t before = term().term;
   now_ += Seconds(60);
@@ -120,7 +120,7 @@ TEST_F(ShardTermsTest, APauseOfTheCoordinatorsOwnIsNoSilence) {
 // Two seats that live, die, fall silent and come back, with messages that are late: whoever is made
 // primary has all that was ever acknowledged, but for what was acknowledged by one that was alone
 // and died.
-TEST_F(ShardTermsTest, NobodyWhoLacksWhatWasAcknowledgedFollowsAPair) {
+TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
   Rng rng({.run_seed = 5, .purpose = Purpose::kTest});
   int takeovers = 0;
   for (int run = 0; run < 300; ++run) {

@@ -41,7 +41,7 @@ class Gate {
   std::promise<void> open_;
 };
 
-TEST(ShardThreadsTest, OneThreadHasTheBitsOfAShardWithoutThreads) {
+TEST(ShardThreadsTest, OneThreadMatchesUnthreadedShardBitwise) {
   for (const char* optimizer : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
     for (const bool threads : {false, true}) {
       InlineExecutor here;
@@ -72,7 +72,7 @@ TEST(ShardThreadsTest, OneThreadHasTheBitsOfAShardWithoutThreads) {
 }
 
 // Each push adds one to each element, many at once; every one of them is sent twice.
-TEST(ShardThreadsTest, NoPushIsLostAndNoneCountsTwice) {
+TEST(ShardThreadsTest, AppliesEachPushExactlyOnce) {
   for (const int threads : {2, 4}) {
     ThreadExecutor executor(threads, nullptr);
     const auto shard = MakeWhole(ThreadOptions(&executor));
@@ -101,7 +101,7 @@ TEST(ShardThreadsTest, NoPushIsLostAndNoneCountsTwice) {
 }
 
 // What was pulled while an update was made is not taken for what it made.
-TEST(ShardThreadsTest, AVersionIsCountedWhenItsUpdateIsDone) {
+TEST(ShardThreadsTest, CountsVersionOnceItsUpdateIsDone) {
   ThreadExecutor executor(1, nullptr);
   Gate gate(&executor);
   const auto shard = MakeWhole(ThreadOptions(&executor));
@@ -123,7 +123,7 @@ TEST(ShardThreadsTest, AVersionIsCountedWhenItsUpdateIsDone) {
   EXPECT_TRUE(SameBytes(before.value.as<float>(), FirstValue()));
 }
 
-TEST(ShardThreadsTest, TooManyAtOnceAreRefusedAndMayComeAgain) {
+TEST(ShardThreadsTest, RejectsExcessPushesAndAcceptsThemLater) {
   ThreadExecutor executor(1, nullptr, ParameterShard::kApplyingMax + 1);  // and the gate
   Gate gate(&executor);
   const auto shard = MakeWhole(ThreadOptions(&executor));
@@ -148,7 +148,7 @@ TEST(ShardThreadsTest, TooManyAtOnceAreRefusedAndMayComeAgain) {
 }
 
 // Those before it count, whether the threads have made them or not.
-TEST(ShardThreadsTest, OldOnesAndOutliersChangeNothing) {
+TEST(ShardThreadsTest, DropsStalePushesAndOutliers) {
   ThreadExecutor executor(1, nullptr);
   Gate gate(&executor);
   auto options = ThreadOptions(&executor);
@@ -192,7 +192,7 @@ class HandExecutor final : public Executor {
 };
 
 // Its learner began anew, and the new life's push was made first.
-TEST(ShardThreadsTest, APushOfAnOlderLifeUnderWayIsMadeAndSettledOnce) {
+TEST(ShardThreadsTest, SettlesInFlightPushOfOlderIncarnationOnce) {
   HandExecutor executor;
   const auto shard = MakeWhole(ThreadOptions(&executor));
   const Floats gradient(kParameters, 1);
@@ -212,7 +212,7 @@ TEST(ShardThreadsTest, APushOfAnOlderLifeUnderWayIsMadeAndSettledOnce) {
 }
 
 // A learner's push that a thread was slow with stays its own while many others are settled.
-TEST(ShardThreadsTest, APushThatManyHaveOvertakenIsSettledOnce) {
+TEST(ShardThreadsTest, SettlesOvertakenPushOnce) {
   HandExecutor executor;
   const auto shard = MakeWhole(ThreadOptions(&executor));
   const Floats gradient(kParameters, 1);
@@ -233,7 +233,7 @@ TEST(ShardThreadsTest, APushThatManyHaveOvertakenIsSettledOnce) {
   EXPECT_EQ(shard->version(), 1 + 2 * PushLedger::kWindow);
 }
 
-TEST(ShardThreadsTest, WhatThreadsMakeIsThereBeforeTheShardIsGone) {
+TEST(ShardThreadsTest, DestructorWaitsForThreads) {
   ThreadExecutor executor(2, nullptr);
   auto shard = MakeWhole(ThreadOptions(&executor));
   const Floats gradient(kParameters, 1);
@@ -244,7 +244,7 @@ TEST(ShardThreadsTest, WhatThreadsMakeIsThereBeforeTheShardIsGone) {
   shard.reset();  // the sanitizers would see a thread in what is gone
 }
 
-TEST(ShardThreadsTest, WhereTheOrderCountsThreadsAreRefused) {
+TEST(ShardThreadsTest, RejectsThreadsInOrderDependentModes) {
   InlineExecutor executor;
   auto options = ThreadOptions(&executor);
   options.keep_sums = true;

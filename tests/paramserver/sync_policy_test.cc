@@ -27,7 +27,7 @@ void Take(SyncPolicy* policy, std::int32_t learner, std::uint64_t id, std::uint6
   ASSERT_EQ(int(*verdict), int(want));
 }
 
-TEST(SyncPolicyTest, BspWaitsForAllAndSumsInTheOrderOfLearners) {
+TEST(SyncPolicyTest, BspWaitsForAllAndSumsInLearnerOrder) {
   SyncPolicy policy = MakePolicy({.learners = 3});
   for (std::uint64_t round = 0; round < 4; ++round) {
     const std::vector<std::vector<int>> orders{{2, 0, 1}, {0, 1, 2}, {1, 2, 0}, {2, 1, 0}};
@@ -50,7 +50,7 @@ TEST(SyncPolicyTest, BspWaitsForAllAndSumsInTheOrderOfLearners) {
   }
 }
 
-TEST(SyncPolicyTest, NothingIsUpdatedBeforeAllHaveComeOrGone) {
+TEST(SyncPolicyTest, UpdatesOnlyOnceAllHaveJoinedOrLeft) {
   for (const SyncMode mode : {SyncMode::kBsp, SyncMode::kKOfN, SyncMode::kLocalSgd}) {
     SyncPolicy policy({.mode = mode, .learners = 3});
     policy.Join(0);
@@ -63,7 +63,7 @@ TEST(SyncPolicyTest, NothingIsUpdatedBeforeAllHaveComeOrGone) {
   }
 }
 
-TEST(SyncPolicyTest, OneWhoLeftIsWaitedForByNobodyInAnyMode) {
+TEST(SyncPolicyTest, DoesNotWaitForDepartedLearnerInAnyMode) {
   for (const SyncOptions& options :
        {SyncOptions{.mode = SyncMode::kBsp}, SyncOptions{.mode = SyncMode::kLocalSgd},
         SyncOptions{.mode = SyncMode::kKOfN, .k = 3}, SyncOptions{.mode = SyncMode::kSsp},
@@ -86,7 +86,7 @@ TEST(SyncPolicyTest, OneWhoLeftIsWaitedForByNobodyInAnyMode) {
   }
 }
 
-TEST(SyncPolicyTest, WhatALearnerPushedBeforeItDiedStays) {
+TEST(SyncPolicyTest, KeepsPushOfLearnerThatDied) {
   SyncPolicy policy = MakePolicy({.learners = 2});
   Take(&policy, 1, 7, 0);
   policy.Leave(1);
@@ -101,7 +101,7 @@ TEST(SyncPolicyTest, WhatALearnerPushedBeforeItDiedStays) {
   EXPECT_EQ(policy.NextUpdate()->terms.size(), 2u);
 }
 
-TEST(SyncPolicyTest, ADroppedPushHoldsNobodyUpAndChangesNothing) {
+TEST(SyncPolicyTest, DroppedPushDoesNotBlockAndChangesNothing) {
   SyncPolicy bsp = MakePolicy({.learners = 2});
   Take(&bsp, 0, 0, 0);
   ASSERT_TRUE(bsp.Arrive({.learner = 1, .dropped = true}).ok());
@@ -124,7 +124,7 @@ TEST(SyncPolicyTest, ADroppedPushHoldsNobodyUpAndChangesNothing) {
   EXPECT_TRUE(ssp.MayPull(0));  // 2 pushes; the other one has 1
 }
 
-TEST(SyncPolicyTest, MisuseIsRefusedWithWhatToDo) {
+TEST(SyncPolicyTest, RejectsMisuseWithRemedy) {
   SyncPolicy policy = MakePolicy({.learners = 2});
   EXPECT_EQ(policy.Arrive({.learner = 5}).status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(policy.Arrive({.learner = 0, .clock = 1}).status().code(), Code::kFailedPrecondition);
@@ -142,7 +142,7 @@ TEST(SyncPolicyTest, MisuseIsRefusedWithWhatToDo) {
   EXPECT_EQ(ssp.Arrive({.learner = 0, .id = 2}).status().code(), Code::kFailedPrecondition);
 }
 
-TEST(SyncPolicyTest, OptionsOfAnotherModeAreRefused) {
+TEST(SyncPolicyTest, RejectsOptionsOfOtherModes) {
   EXPECT_TRUE(CheckSyncOptions({.mode = SyncMode::kKOfN, .learners = 4, .k = 4}).ok());
   for (const SyncOptions& bad :
        {SyncOptions{.learners = 0}, SyncOptions{.mode = SyncMode::kKOfN, .k = 0},
@@ -158,7 +158,7 @@ TEST(SyncPolicyTest, OptionsOfAnotherModeAreRefused) {
   EXPECT_FALSE(ParseSyncMode("bulk").ok());
 }
 
-TEST(SyncPolicyTest, StaleGradientsCountLessWhereAsked) {
+TEST(SyncPolicyTest, DampsStaleGradientsWhenConfigured) {
   SyncPolicy policy = MakePolicy({.mode = SyncMode::kAsync, .learners = 2, .damp_stale = true});
   const std::vector<float> want{1, 1, 0.5f, 1 / 3.0f, 0.25f};
   for (std::uint64_t i = 0; i < want.size(); ++i) {
@@ -170,7 +170,7 @@ TEST(SyncPolicyTest, StaleGradientsCountLessWhereAsked) {
   }
 }
 
-TEST(SyncPolicyTest, WarmStartLetsTheFirstLearnerGoAlone) {
+TEST(SyncPolicyTest, WarmStartLetsFirstLearnerRunAlone) {
   SyncPolicy policy =
       MakePolicy({.mode = SyncMode::kAsync, .learners = 3, .warm_start_updates = 5});
   for (std::uint64_t i = 0; i < 5; ++i) {
@@ -192,7 +192,7 @@ TEST(SyncPolicyTest, LocalSgdAveragesValues) {
   EXPECT_EQ(update->scale, 0.5f);
 }
 
-TEST(SyncPolicyTest, ARestoredPolicyDecidesTheSame) {
+TEST(SyncPolicyTest, RestoredPolicyMakesSameDecisions) {
   const SyncOptions options{.mode = SyncMode::kSsp, .learners = 3, .staleness = 2};
   SyncPolicy first = MakePolicy(options);
   Rng rng({3, Purpose::kTest});
@@ -303,7 +303,7 @@ TEST(SyncPolicyTest, MeanStalenessOfSoftsyncIsAboutN) {
 
 // Dutta et al. 2018: the K-th of P exponential times is H_P - H_(P-K). The standard deviation of
 // the mean of 20,000 is below 0.0088 (K = P = 8: 1.24 / 141): five of them.
-TEST(SyncPolicyTest, KSyncTakesTheKthOfTheTimes) {
+TEST(SyncPolicyTest, KSyncTakesTimeOfKthLearner) {
   for (const auto& [k, want] :
        std::vector<std::pair<int, double>>{{1, 0.125}, {4, 0.6345}, {8, 2.7179}}) {
     Rng rng({std::uint64_t(k), Purpose::kTest});
@@ -328,7 +328,7 @@ TEST(SyncPolicyTest, KBatchAsyncIsNeverIdle) {
   }
 }
 
-TEST(SyncPolicyTest, KBatchSyncTakesSeveralOfAFastLearnerAndDropsTheLate) {
+TEST(SyncPolicyTest, KBatchSyncTakesSeveralOfFastLearnerAndDropsLate) {
   SyncPolicy policy = MakePolicy(
       {.mode = SyncMode::kKOfN, .learners = 2, .k = 3, .cancel = true, .per_batch = true});
   for (std::uint64_t i = 0; i < 3; ++i) {
@@ -340,7 +340,7 @@ TEST(SyncPolicyTest, KBatchSyncTakesSeveralOfAFastLearnerAndDropsTheLate) {
   EXPECT_EQ(policy.held(), 0u);
 }
 
-TEST(SyncPolicyTest, KAsyncTakesEachLearnerOnce) {
+TEST(SyncPolicyTest, KAsyncTakesOnePushPerLearner) {
   SyncPolicy policy = MakePolicy({.mode = SyncMode::kKOfN, .learners = 3, .k = 2});
   Take(&policy, 2, 0, 0);
   EXPECT_FALSE(policy.MayPull(2));
@@ -362,7 +362,7 @@ constexpr std::uint64_t kSchedules = 2500;  // sanitizers take ten times as long
 constexpr std::uint64_t kSchedules = 25000;
 #endif
 
-TEST(SyncPolicyTest, SspHoldsTheGapInAHundredThousandRandomSchedulesWithAStraggler) {
+TEST(SyncPolicyTest, SspBoundsGapInRandomSchedulesWithStraggler) {
   for (const std::uint64_t s : {0, 1, 3, 10}) {
     std::uint64_t widest = 0;
     for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
@@ -380,7 +380,7 @@ TEST(SyncPolicyTest, SspHoldsTheGapInAHundredThousandRandomSchedulesWithAStraggl
   }
 }
 
-TEST(SyncPolicyTest, SspForgivesADelayUpToItsBound) {
+TEST(SyncPolicyTest, SspToleratesDelayUpToItsBound) {
   for (const std::uint64_t s : {0, 3}) {
     int calls = 0;
     Fleet fleet({.mode = SyncMode::kSsp, .learners = 4, .staleness = s},

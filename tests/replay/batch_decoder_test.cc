@@ -120,7 +120,7 @@ class EveryViewTest : public testing::TestWithParam<Case> {
                                        .threads = GetParam().threads};
 };
 
-TEST_P(EveryViewTest, EveryValueIsWhereItBelongs) {
+TEST_P(EveryViewTest, DecodesEveryValueToItsPosition) {
   BatchDecoder decoder(options_);
   SampleBatch batch;
   for (const int items : {1, 7, 40}) {
@@ -139,7 +139,7 @@ TEST_P(EveryViewTest, EveryValueIsWhereItBelongs) {
   }
 }
 
-TEST_P(EveryViewTest, PartsFollowOneAnother) {
+TEST_P(EveryViewTest, ConcatenatesParts) {
   BatchDecoder decoder(options_);
   std::vector<MadeDrawn> made;
   for (const int items : {3, 0, 8, 1}) made.push_back(Make(items, std::uint64_t(items)));
@@ -148,7 +148,7 @@ TEST_P(EveryViewTest, PartsFollowOneAnother) {
   ExpectDecoded(batch, made, options_.trajectory, options_.view);
 }
 
-TEST_P(EveryViewTest, ShapesAreThoseOfTheView) {
+TEST_P(EveryViewTest, ShapesMatchView) {
   BatchDecoder decoder(options_);
   SampleBatch batch;
   ASSERT_TRUE(decoder.Decode(Make(5, 1).drawn, 0.4, &batch).ok());
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Views, EveryViewTest, testing::ValuesIn(Cases()), [](co
 });
 
 // Large enough for threads to share it, and, at 150 items, to be written past the caches.
-TEST(BatchDecoderTest, LargeBatchesAreTheSameWithAnyNumberOfThreads) {
+TEST(BatchDecoderTest, LargeBatchesMatchForAnyThreadCount) {
 #ifdef __SANITIZE_THREAD__
   const std::vector<int> counts = {4};
 #else
@@ -206,7 +206,7 @@ TEST(BatchDecoderTest, LargeBatchesAreTheSameWithAnyNumberOfThreads) {
   }
 }
 
-TEST(BatchDecoderTest, AnOddFrameIsCopiedWholeInALargeBatch) {
+TEST(BatchDecoderTest, CopiesOddSizedFramesInLargeBatch) {
   const TrajectorySpec spec{.observation = {DType::kU8, {83, 83}}, .action = {DType::kU8, {1}}};
   const ViewSpec view{ViewSpec::Kind::kTransition, 1, 4, 0};
   FrameCoder coder(Codec::kNone, spec.observation.bytes());
@@ -218,7 +218,7 @@ TEST(BatchDecoderTest, AnOddFrameIsCopiedWholeInALargeBatch) {
   ExpectDecoded(batch, made, spec, view);
 }
 
-TEST(BatchDecoderTest, WeightsAreThoseOfTheirFormula) {
+TEST(BatchDecoderTest, WeightsMatchFormula) {
   const ViewSpec view{ViewSpec::Kind::kTransition, 1, 1, 0};
   FrameCoder coder(Codec::kNone, kSmall.observation.bytes());
   std::vector<MadeDrawn> made;
@@ -252,7 +252,7 @@ TEST(BatchDecoderTest, WeightsAreThoseOfTheirFormula) {
   EXPECT_EQ(*std::ranges::max_element(batch.weight), 1.0f);
 }
 
-TEST(BatchDecoderTest, ABatchGivenAgainIsFilledWhereItIs) {
+TEST(BatchDecoderTest, ReusesMemoryOfGivenBatch) {
   const ViewSpec view{ViewSpec::Kind::kTransition, 3, 2, 0};
   FrameCoder coder(Codec::kNone, kWithState.observation.bytes());
   BatchDecoder decoder({kWithState, view, Codec::kNone, 0});
@@ -274,7 +274,7 @@ TEST(BatchDecoderTest, ABatchGivenAgainIsFilledWhereItIs) {
   ExpectDecoded(batch, made, kWithState, view);
 }
 
-TEST(BatchDecoderTest, BatchesThatAreHeldKeepTheirMemoryAndOthersLendTheirs) {
+TEST(BatchDecoderTest, KeepsMemoryOfHeldBatchesAndReusesReleased) {
   const ViewSpec view{ViewSpec::Kind::kTransition, 1, 1, 0};
   FrameCoder coder(Codec::kNone, kSmall.observation.bytes());
   std::vector<MadeDrawn> first, second;
@@ -320,7 +320,7 @@ class HostileFrameTest : public testing::Test {
   std::vector<MadeDrawn> made_;
 };
 
-TEST_F(HostileFrameTest, ADamagedFrameNamesTheFirstItemThatHasOne) {
+TEST_F(HostileFrameTest, ReportsFirstItemWithDamagedFrame) {
   Replace(FirstFrameOf(50), {std::byte{1}, std::byte{7}});
   Replace(FirstFrameOf(12), {});
   Replace(FirstFrameOf(31) + 1, Bytes(40, std::byte{9}));
@@ -338,7 +338,7 @@ TEST_F(HostileFrameTest, ADamagedFrameNamesTheFirstItemThatHasOne) {
   }
 }
 
-TEST_F(HostileFrameTest, ARawFrameOfAnotherSizeIsRefused) {
+TEST_F(HostileFrameTest, RejectsRawFrameOfWrongSize) {
   FrameCoder raw(Codec::kNone, kLarge.observation.bytes());
   made_[0] = MakeDrawn(kLarge, view_, &raw, 3, 1);
   Replace(2, Bytes(7055));
@@ -347,14 +347,14 @@ TEST_F(HostileFrameTest, ARawFrameOfAnotherSizeIsRefused) {
   EXPECT_EQ(decoder.Decode(made_[0].drawn, 0.4, &batch).code(), Code::kDataLoss);
 }
 
-TEST_F(HostileFrameTest, ABatchWithoutItemsIsRefused) {
+TEST_F(HostileFrameTest, RejectsEmptyBatch) {
   BatchDecoder decoder({kLarge, view_, Codec::kLz4, 0});
   SampleBatch batch;
   EXPECT_EQ(decoder.Decode(Drawn(), 0.4, &batch).code(), Code::kDataLoss);
   EXPECT_EQ(decoder.Decode(std::span<const Drawn>(), 0.4, &batch).code(), Code::kDataLoss);
 }
 
-TEST_F(HostileFrameTest, AnUnknownDictionaryIsNamedAndOnceItIsKnownAllIsWell) {
+TEST_F(HostileFrameTest, ReportsUnknownDictionaryAndDecodesOnceItIsAdded) {
   const Bytes frames = GamePictures(400);
   const Result<Buffer> trained = TrainFrameDictionary(frames, kLarge.observation.bytes());
   ASSERT_TRUE(trained.ok());
@@ -383,7 +383,7 @@ TEST_F(HostileFrameTest, AnUnknownDictionaryIsNamedAndOnceItIsKnownAllIsWell) {
   }
 }
 
-TEST(DecodePoolTest, AllOfTheWorkIsDoneOnceWhenRunReturns) {
+TEST(DecodePoolTest, RunCompletesAllWorkExactlyOnce) {
   for (const int threads : {0, 1, 5}) {
     DecodePool pool(threads);
     EXPECT_EQ(pool.threads(), threads);
@@ -400,7 +400,7 @@ TEST(DecodePoolTest, AllOfTheWorkIsDoneOnceWhenRunReturns) {
   }
 }
 
-TEST(StreamCopyTest, EverySizeAndAddressIsCopied) {
+TEST(StreamCopyTest, CopiesEverySizeAndAlignment) {
   const Bytes from = Noise(400);
   for (std::size_t size = 0; size <= 200; size += size < 70 ? 1 : 13) {
     for (const std::size_t at : {0, 1, 8, 16, 48}) {

@@ -55,7 +55,7 @@ EncodedChunk Frames(std::uint32_t first, std::uint32_t count, bool zeros = false
 }
 
 // It went on taking frames of the call, and of later calls while the executor was full.
-TEST(DictionaryTrainerTest, TrainsOnceOnAsManyFramesAsItWants) {
+TEST(DictionaryTrainerTest, TrainsOnceWithEnoughFrames) {
   Later executor;
   DictionaryTrainer trainer(Codec::kZstd, kFrameBytes, &executor);
   trainer.Offer({Frames(0, kFramesWanted - 1)});
@@ -75,7 +75,7 @@ TEST(DictionaryTrainerTest, TrainsOnceOnAsManyFramesAsItWants) {
   EXPECT_EQ(executor.submitted, 2);
 }
 
-TEST(DictionaryTrainerTest, TriesAgainWithLaterFramesFurtherApartAndThenNoMore) {
+TEST(DictionaryTrainerTest, RetriesWithGrowingSpacingThenGivesUp) {
   Later executor;
   DictionaryTrainer trainer(Codec::kZstd, kFrameBytes, &executor);
   const EncodedChunk zeros = Frames(0, 1000, true);
@@ -91,7 +91,7 @@ TEST(DictionaryTrainerTest, TriesAgainWithLaterFramesFurtherApartAndThenNoMore) 
   EXPECT_EQ(at, (std::vector<int>{2, 2 + 8, 2 + 8 + 32}));
 }
 
-TEST(DictionaryTrainerTest, LargeFramesTakeNoMoreMemoryThanSmallOnes) {
+TEST(DictionaryTrainerTest, LargeFramesStayWithinMemoryBound) {
   Later executor;
   DictionaryTrainer trainer(Codec::kZstd, std::size_t{2} << 20, &executor);  // 8 fit: too few
   trainer.Offer({});

@@ -67,7 +67,7 @@ void ExpectSame(const Drawn& a, const Drawn& b) {
   }
 }
 
-TEST_P(DrawnBlockTest, WhatIsPackedIsParsedAgain) {
+TEST_P(DrawnBlockTest, RoundTripsPackedBlock) {
   for (const int items : {1, 2, 33}) {
     const MadeDrawn made = Make(items);
     const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
@@ -83,7 +83,7 @@ TEST_P(DrawnBlockTest, WhatIsPackedIsParsedAgain) {
   }
 }
 
-TEST_P(DrawnBlockTest, AnEmptyBlockTellsOfTheTableAlone) {
+TEST_P(DrawnBlockTest, RoundTripsEmptyBlockWithTableTotals) {
   const MadeDrawn made = Make(0);
   const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
   EXPECT_EQ(block.size(), kHeaderBytes);
@@ -92,7 +92,7 @@ TEST_P(DrawnBlockTest, AnEmptyBlockTellsOfTheTableAlone) {
   ExpectSame(again, made.drawn);
 }
 
-TEST_P(DrawnBlockTest, SeveralBlocksFollowOneAnother) {
+TEST_P(DrawnBlockTest, ParsesConsecutiveBlocks) {
   std::vector<MadeDrawn> made;
   std::vector<std::byte> message;
   for (int k = 0; k < 3; ++k) {
@@ -113,7 +113,7 @@ TEST_P(DrawnBlockTest, SeveralBlocksFollowOneAnother) {
   EXPECT_TRUE(rest.empty());
 }
 
-TEST_P(DrawnBlockTest, ABlockOfAnySmallerOrLargerSizeIsRefused) {
+TEST_P(DrawnBlockTest, RejectsTruncatedOrExtendedBlock) {
   const MadeDrawn made = Make(3);
   const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
   std::vector<std::byte> longer(block.bytes().begin(), block.bytes().end());
@@ -132,7 +132,7 @@ TEST_P(DrawnBlockTest, ABlockOfAnySmallerOrLargerSizeIsRefused) {
 }
 
 // The fields of the header, each with every value that might overflow something.
-TEST_P(DrawnBlockTest, AHeaderThatLiesIsRefused) {
+TEST_P(DrawnBlockTest, RejectsInconsistentHeader) {
   const MadeDrawn made = Make(3);
   const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
   Drawn drawn;
@@ -161,7 +161,7 @@ TEST_P(DrawnBlockTest, AHeaderThatLiesIsRefused) {
   refused(32, std::int64_t{-1}, "table's items");
 }
 
-TEST_P(DrawnBlockTest, ItemsOutsideTheViewAreRefused) {
+TEST_P(DrawnBlockTest, RejectsItemsOutsideView) {
   const auto refused = [this](auto change) {
     MadeDrawn made = Make(3);
     change(&made.drawn);
@@ -186,7 +186,7 @@ TEST_P(DrawnBlockTest, ItemsOutsideTheViewAreRefused) {
   EXPECT_TRUE(refused([](Drawn* drawn) { drawn->frame.push_back(drawn->frame[0]); }));
 }
 
-TEST_P(DrawnBlockTest, DamageNeverReadsOutsideTheBlock) {
+TEST_P(DrawnBlockTest, NeverReadsOutsideDamagedBlock) {
   const MadeDrawn made = Make(3);
   const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
   Rng rng({.run_seed = 3});

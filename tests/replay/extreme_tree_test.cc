@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(EachPath, ExtremeTreePathTest,
                                            SupportedCpuLevels().end()),
                          [](const auto& info) { return std::string(CpuLevelName(info.param)); });
 
-TEST_P(ExtremeTreePathTest, IsWhatASearchOfAllSlotsFinds) {
+TEST_P(ExtremeTreePathTest, MatchesLinearSearch) {
   Rng rng = TestRng(1);
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
     for (const std::uint32_t size : {1u, 16u, 17u, 300u, 5000u}) {
@@ -70,7 +70,7 @@ TEST_P(ExtremeTreePathTest, IsWhatASearchOfAllSlotsFinds) {
   }
 }
 
-TEST_P(ExtremeTreePathTest, LargeBatchesReachTheTop) {
+TEST_P(ExtremeTreePathTest, LargeBatchesUpdateRoot) {
   constexpr std::size_t kSize = 70000;
   std::vector<Slot> slot(kSize);
   std::vector<float> value(kSize);
@@ -86,7 +86,7 @@ TEST_P(ExtremeTreePathTest, LargeBatchesReachTheTop) {
   EXPECT_EQ(greatest.value(), float(kSize));
 }
 
-TEST(ExtremeTreeTest, EmptySlotsDoNotCount) {
+TEST(ExtremeTreeTest, IgnoresEmptySlots) {
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
     ExtremeTree tree = MakeTree(kind, 1000);
     EXPECT_EQ(tree.value(), std::nullopt);
@@ -99,7 +99,7 @@ TEST(ExtremeTreeTest, EmptySlotsDoNotCount) {
   }
 }
 
-TEST(ExtremeTreeTest, ZeroAndTheLargestAreValues) {
+TEST(ExtremeTreeTest, AcceptsZeroAndLargestFloat) {
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
     ExtremeTree tree = MakeTree(kind, 20);
     tree.Set(std::vector<Slot>{3}, std::vector<float>{FLT_MAX});
@@ -112,7 +112,7 @@ TEST(ExtremeTreeTest, ZeroAndTheLargestAreValues) {
 
 // Rainbow implementations kept the greatest priority that ever was as the default for new items, so
 // that one outlier ruled for ever.
-TEST(ExtremeTreeTest, TheGreatestForgetsWhatLeft) {
+TEST(ExtremeTreeTest, GreatestExcludesRemovedValues) {
   ExtremeTree tree = MakeTree(Kind::kGreatest, 100);
   tree.Set(std::vector<Slot>{1, 2, 3}, std::vector<float>{5, 900, 6});
   tree.Clear(std::vector<Slot>{2});
@@ -121,13 +121,13 @@ TEST(ExtremeTreeTest, TheGreatestForgetsWhatLeft) {
   EXPECT_EQ(tree.value(), 5.0f);
 }
 
-TEST(ExtremeTreeTest, ASlotNamedTwiceKeepsItsLastValue) {
+TEST(ExtremeTreeTest, KeepsLastValueOfRepeatedSlot) {
   ExtremeTree tree = MakeTree(Kind::kLeast, 100);
   tree.Set(std::vector<Slot>{7, 8, 7}, std::vector<float>{1, 2, 5});
   EXPECT_EQ(tree.value(), 2.0f);
 }
 
-TEST(ExtremeTreeDeathTest, RefusesWhatIsNoValue) {
+TEST(ExtremeTreeDeathTest, RejectsInvalidValuesAndSlots) {
   ExtremeTree tree = MakeTree(Kind::kLeast, 10);
   const auto set = [&tree](float v) { tree.Set(std::vector<Slot>{1}, std::vector<float>{v}); };
   EXPECT_DEATH(set(std::nanf("")), "value");

@@ -165,7 +165,7 @@ class FeedTest : public testing::TestWithParam<Variant> {
 
 // Items and frames leave and their places are given out again, many times over; the follower is
 // fed little and often, or has lost what left meanwhile, or has begun anew.
-TEST_P(FeedTest, WhoTakesAllFeedsHasWhatTheTableHas) {
+TEST_P(FeedTest, ReplicaOfAllFeedsMatchesTable) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Table table = MakeTable(options());
     Play play(&table, seed);
@@ -188,7 +188,7 @@ TEST_P(FeedTest, WhoTakesAllFeedsHasWhatTheTableHas) {
   }
 }
 
-TEST_P(FeedTest, AFrameIsFedOnce) {
+TEST_P(FeedTest, FeedsEachFrameOnce) {
   Table table = MakeTable(options());
   Play play(&table, 5);
   Follower follower;
@@ -207,7 +207,7 @@ TEST_P(FeedTest, AFrameIsFedOnce) {
 }
 
 // What comes back from disk is fed as what came; so are the priorities that it has by then.
-TEST_P(FeedTest, ATableThatWasRestoredFeedsWhatItHas) {
+TEST_P(FeedTest, RestoredTableFeedsItsItems) {
   Table table = MakeTable(options());
   Play play(&table, 9);
   for (int i = 0; i < 60; ++i) play.Insert();
@@ -256,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(Views, FeedTest,
                          });
 
 // Draws elsewhere count for the soft capacity as those here.
-TEST(FeedCapacityTest, DrawsElsewhereTrim) {
+TEST(FeedCapacityTest, RemoteSamplesTriggerTrimming) {
   Table::Options options = FedOptions(Codec::kNone, 1);
   options.trim_every_samples = 100;
   Table table = MakeTable(options);
@@ -273,7 +273,7 @@ TEST(FeedCapacityTest, DrawsElsewhereTrim) {
   EXPECT_NO_FATAL_FAILURE(ExpectSame(follower.copy, play.expected()));
 }
 
-TEST(FeedCapacityTest, OnlyWhereTheOldestLeave) {
+TEST(FeedCapacityTest, RejectsEvictionOtherThanFifo) {
   for (int what = 0; what < 4; ++what) {
     Table::Options options = FedOptions(Codec::kNone, 1);
     if (what == 0) options.remover.kind = Selector::Kind::kLowest;
@@ -316,7 +316,7 @@ struct Block {
   }
 };
 
-TEST(FeedBytesTest, WhatIsNoFeedIsRefused) {
+TEST(FeedBytesTest, RejectsInvalidFeed) {
   EXPECT_TRUE(Block().Parse().ok());
   const auto refused = [](const char* what, auto change) {
     Block block;
@@ -338,7 +338,7 @@ TEST(FeedBytesTest, WhatIsNoFeedIsRefused) {
 }
 
 // Every byte of a block is another one, one after the other; and every block is cut everywhere.
-TEST(FeedBytesTest, AnyBytesAreSurvived) {
+TEST(FeedBytesTest, SurvivesArbitraryBytes) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     const Block good;
     const Buffer packed = PackFeed(good.feed, good.spec, codec);

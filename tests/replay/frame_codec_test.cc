@@ -70,7 +70,7 @@ class EveryWayTest : public testing::TestWithParam<Way> {
   std::shared_ptr<const FrameDictionary> dictionary_ = MakeFrameDictionary(Trained(1));
 };
 
-TEST_P(EveryWayTest, AFrameComesBackAsItWas) {
+TEST_P(EveryWayTest, RoundTripsFrames) {
   FrameCoder encoder = Make(), decoder = Make();
   const Bytes frames = GamePictures(20, 84, 84, 7);
   for (std::size_t f = 0; f < 20; ++f) {
@@ -81,7 +81,7 @@ TEST_P(EveryWayTest, AFrameComesBackAsItWas) {
   }
 }
 
-TEST_P(EveryWayTest, AFrameOfAnySizeComesBackAsItWas) {
+TEST_P(EveryWayTest, RoundTripsFramesOfAnySize) {
   const Bytes noise = Noise(70'000);
   for (const std::size_t size : {0, 1, 2, 5, 13, 64, 1000, 70'000}) {
     FrameCoder coder = Make(size);
@@ -94,14 +94,14 @@ TEST_P(EveryWayTest, AFrameOfAnySizeComesBackAsItWas) {
   }
 }
 
-TEST_P(EveryWayTest, NoiseGrowsByTheTagAtMost) {
+TEST_P(EveryWayTest, NoiseGrowsByAtMostTheTag) {
   FrameCoder coder = Make();
   const Bytes noise = Noise(kFrame);
   const Bytes encoded = Encoded(&coder, noise.data());
   EXPECT_EQ(encoded.size(), kFrame + (GetParam().codec == Codec::kNone ? 0 : 1));
 }
 
-TEST_P(EveryWayTest, ACutOrLengthenedFrameIsRefused) {
+TEST_P(EveryWayTest, RejectsTruncatedOrExtendedFrame) {
   FrameCoder coder = Make();
   const Bytes frames = GamePictures(1);
   const Bytes encoded = Encoded(&coder, frames.data());
@@ -118,7 +118,7 @@ TEST_P(EveryWayTest, ACutOrLengthenedFrameIsRefused) {
   EXPECT_EQ(DecodeCopy(&coder, longer, &frame).code(), Code::kDataLoss);
 }
 
-TEST_P(EveryWayTest, AFrameOfAnotherSizeIsRefused) {
+TEST_P(EveryWayTest, RejectsFrameOfWrongSize) {
   FrameCoder larger = Make(kFrame + 1), smaller = Make(kFrame - 1), coder = Make();
   const Bytes frames = GamePictures(2);
   const Bytes encoded = Encoded(&coder, frames.data());
@@ -129,7 +129,7 @@ TEST_P(EveryWayTest, AFrameOfAnotherSizeIsRefused) {
 
 // Damaged bytes may decode to another picture (nothing checks it here: the log and the wire do);
 // they may not be read or written past, which the guards and the sanitizers watch.
-TEST_P(EveryWayTest, DamageIsRefusedOrStaysInsideTheFrame) {
+TEST_P(EveryWayTest, DamagedFrameNeverOverrunsBuffer) {
   FrameCoder coder = Make();
   const Bytes frames = GamePictures(1);
   const Bytes encoded = Encoded(&coder, frames.data());
@@ -150,7 +150,7 @@ TEST_P(EveryWayTest, DamageIsRefusedOrStaysInsideTheFrame) {
   EXPECT_EQ(std::memcmp(frame.data(), frames.data(), kFrame), 0);
 }
 
-TEST_P(EveryWayTest, AMovedCoderGoesOn) {
+TEST_P(EveryWayTest, MovedCoderKeepsWorking) {
   FrameCoder first = Make();
   const Bytes frames = GamePictures(1);
   const Bytes encoded = Encoded(&first, frames.data());
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(FrameCoder, EveryWayTest,
                                          Way{"zstd_trained", Codec::kZstd, true}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(FrameCoderTest, PicturesShrinkEightfoldAndMoreWithADictionary) {
+TEST(FrameCoderTest, CompressesImagesEightfoldAndMoreWithDictionary) {
   const Bytes frames = GamePictures(500);
   const std::byte* const frame = &frames[450 * kFrame];
   FrameCoder lz4(Codec::kLz4, kFrame), zstd(Codec::kZstd, kFrame), trained(Codec::kZstd, kFrame);
@@ -177,7 +177,7 @@ TEST(FrameCoderTest, PicturesShrinkEightfoldAndMoreWithADictionary) {
   EXPECT_LT(Encoded(&trained, frame).size(), kFrame / 24);
 }
 
-TEST(FrameCoderTest, AFrameThatWasMadeSmallByAnyOfThemIsReadByAll) {
+TEST(FrameCoderTest, AnyCodecDecodesFramesOfTheOthers) {
   const auto dictionary = MakeFrameDictionary(Trained(1));
   const Bytes frames = GamePictures(1);
   for (const Codec from : {Codec::kLz4, Codec::kZstd}) {
@@ -194,7 +194,7 @@ TEST(FrameCoderTest, AFrameThatWasMadeSmallByAnyOfThemIsReadByAll) {
   }
 }
 
-TEST(FrameCoderTest, AFrameNamesTheDictionaryThatItNeeds) {
+TEST(FrameCoderTest, FrameIdentifiesRequiredDictionary) {
   const auto dictionary = MakeFrameDictionary(Trained(1));
   ASSERT_NE(DictionaryId(*dictionary), 0u);
   const Bytes frames = GamePictures(1);
@@ -221,7 +221,7 @@ std::shared_ptr<const FrameDictionary> WithId(const Buffer& trained, std::uint32
   return MakeFrameDictionary(Buffer::Copy(bytes));
 }
 
-TEST(FrameCoderTest, TheNewestDictionaryEncodesAndABoundedNumberIsKnown) {
+TEST(FrameCoderTest, EncodesWithNewestDictionaryAndKeepsBoundedNumber) {
   std::vector<std::shared_ptr<const FrameDictionary>> dictionaries;
   std::vector<Bytes> encoded;
   const Bytes frames = GamePictures(1);
@@ -245,7 +245,7 @@ TEST(FrameCoderTest, TheNewestDictionaryEncodesAndABoundedNumberIsKnown) {
 }
 
 // Small frames and noise do not fit into what they may take: the encoder goes on after that.
-TEST(FrameCoderTest, ADictionaryIsTakenAfterAFrameThatDidNotShrink) {
+TEST(FrameCoderTest, AcceptsDictionaryAfterIncompressibleFrame) {
   const auto dictionary = MakeFrameDictionary(Trained(1));
   std::mt19937 random(3);
   for (const Codec codec : {Codec::kLz4, Codec::kZstd}) {
@@ -262,7 +262,7 @@ TEST(FrameCoderTest, ADictionaryIsTakenAfterAFrameThatDidNotShrink) {
   }
 }
 
-TEST(FrameCoderTest, ADictionaryServesManyThreads) {
+TEST(FrameCoderTest, SharesDictionaryBetweenThreads) {
   const auto dictionary = MakeFrameDictionary(Trained(1));
   const Bytes frames = GamePictures(50);
   std::vector<int> wrong(4);
@@ -283,14 +283,14 @@ TEST(FrameCoderTest, ADictionaryServesManyThreads) {
   EXPECT_THAT(wrong, testing::Each(0));
 }
 
-TEST(FrameDictionaryTest, ItsBytesMakeItAgain) {
+TEST(FrameDictionaryTest, RoundTripsThroughBytes) {
   const auto first = MakeFrameDictionary(Trained(1));
   const auto second = MakeFrameDictionary(Buffer::Copy(DictionaryBytes(*first).bytes()));
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(DictionaryId(*second), DictionaryId(*first));
 }
 
-TEST(FrameDictionaryTest, OtherBytesAreRefused) {
+TEST(FrameDictionaryTest, RejectsInvalidBytes) {
   EXPECT_EQ(MakeFrameDictionary(Buffer()), nullptr);
   EXPECT_EQ(MakeFrameDictionary(Buffer::Copy(Noise(5000))), nullptr);
   const Buffer trained = Trained(1);
@@ -298,12 +298,12 @@ TEST(FrameDictionaryTest, OtherBytesAreRefused) {
   EXPECT_EQ(MakeFrameDictionary(Buffer::Copy(Bytes((1 << 20) + 1))), nullptr);
 }
 
-TEST(FrameDictionaryTest, TooFewFramesTrainNone) {
+TEST(FrameDictionaryTest, TrainingRejectsTooFewFrames) {
   EXPECT_EQ(TrainFrameDictionary(GamePictures(3), kFrame).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(TrainFrameDictionary({}, kFrame).status().code(), Code::kInvalidArgument);
 }
 
-TEST(CodecTest, NamesAreReadBack) {
+TEST(CodecTest, RoundTripsNames) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4, Codec::kZstd}) {
     const Result<Codec> again = ParseCodec(CodecName(codec));
     ASSERT_TRUE(again.ok());
@@ -313,7 +313,7 @@ TEST(CodecTest, NamesAreReadBack) {
 }
 
 // A context of a library was used again after a frame that had not shrunk: a failed check.
-TEST(FrameCodecTest, EveryCodecOfTheConfigKeepsFramesOfEveryKindInAnyOrder) {
+TEST(FrameCodecTest, EveryCodecRoundTripsMixedFramesInAnyOrder) {
   const auto dictionary = MakeFrameDictionary(Trained(3));
   std::mt19937 random(7);
   for (const ConfigChoice& choice : ConfigChoices("replay.codec")) {

@@ -44,7 +44,7 @@ std::vector<FrameLog::FrameId> Append(FrameLog* log, StreamId stream, std::uint6
   return ids;
 }
 
-TEST(FrameLogTest, OnlyTheNewestFramesOfAStreamStayByThemselves) {
+TEST(FrameLogTest, KeepsOnlyNewestUnreferencedFramesOfStream) {
   FrameLog log = MakeLog(100, 3);
   Append(&log, 1, 0, 20);
   EXPECT_EQ(log.frames(), 3);
@@ -55,7 +55,7 @@ TEST(FrameLogTest, OnlyTheNewestFramesOfAStreamStayByThemselves) {
   EXPECT_EQ(log.streams(), 2);
 }
 
-TEST(FrameLogTest, FramesThatSomebodyRefersToStayAndAreLinked) {
+TEST(FrameLogTest, KeepsAndLinksReferencedFrames) {
   FrameLog log = MakeLog(100, 4);
   const auto ids = Append(&log, 1, 0, 4);
   log.Refer(ids[0], 4);
@@ -74,7 +74,7 @@ TEST(FrameLogTest, FramesThatSomebodyRefersToStayAndAreLinked) {
   EXPECT_EQ(log.frames(), 4);
 }
 
-TEST(FrameLogTest, APlanThatIsAbandonedLeavesNothing) {
+TEST(FrameLogTest, AbandonedPlanChangesNothing) {
   FrameLog log = MakeLog(100, 3);
   Append(&log, 1, 0, 5);
   const std::size_t used = log.store().used();
@@ -88,7 +88,7 @@ TEST(FrameLogTest, APlanThatIsAbandonedLeavesNothing) {
   EXPECT_EQ(log.NextFrame(7), 0u);
 }
 
-TEST(FrameLogTest, FramesThatCameTogetherHaveEntriesSideBySideAfterManyTurns) {
+TEST(FrameLogTest, ChunkEntriesStayContiguousAfterManyAppends) {
   FrameLog log = MakeLog(200, 10);
   for (std::uint64_t t = 0; t < 100; ++t) {
     for (StreamId stream = 1; stream <= 10; ++stream) {
@@ -101,7 +101,7 @@ TEST(FrameLogTest, FramesThatCameTogetherHaveEntriesSideBySideAfterManyTurns) {
   EXPECT_EQ(log.frames(), 100);
 }
 
-TEST(FrameLogTest, SegmentsInWhichNothingLivesAreLetGo) {
+TEST(FrameLogTest, FreesSegmentsWithoutLiveFrames) {
   FrameLog log = MakeLog(1000, 2);
   for (std::uint64_t t = 0; t < 100000; t += 100) Append(&log, 1, t, 100);
   EXPECT_LE(log.store().memory(), 2 * 4096u);
@@ -111,7 +111,7 @@ TEST(FrameLogTest, SegmentsInWhichNothingLivesAreLetGo) {
   EXPECT_TRUE(log.store().TakeFreed().empty());
 }
 
-TEST(FrameLogTest, AStreamThatWasForgottenGoesOnWithoutItsPast) {
+TEST(FrameLogTest, DroppedStreamContinuesWithoutItsHistory) {
   FrameLog log = MakeLog(50, 2);
   Append(&log, 1, 0, 10);
   for (std::uint64_t t = 0; t < 100; t += 10) Append(&log, 2, t, 10);

@@ -103,7 +103,7 @@ class HostileTcpTest : public testing::Test {
   std::unique_ptr<Listener> listener_;
 };
 
-TEST_F(HostileTcpTest, ARecordedInsertIsTakenOnce) {
+TEST_F(HostileTcpTest, AppliesReplayedInsertBytesOnce) {
   std::string recorded;
   {
     const Actor actor = Enter(1, 1);
@@ -121,7 +121,7 @@ TEST_F(HostileTcpTest, ARecordedInsertIsTakenOnce) {
 }
 
 // By one who knows the protocol: with a channel and a sequence of its own.
-TEST_F(HostileTcpTest, ARecordedInsertUnderAnotherNumberIsARepeat) {
+TEST_F(HostileTcpTest, DeduplicatesReplayedInsertWithNewSequence) {
   for (std::uint64_t channel = 1; channel <= 3; ++channel) {
     const Actor actor = Enter(channel, 1);
     actor.peer->Send(actor.Call(Insert(1), 1) + actor.Call(Insert(1), 2));
@@ -131,7 +131,7 @@ TEST_F(HostileTcpTest, ARecordedInsertUnderAnotherNumberIsARepeat) {
   EXPECT_EQ(Metric("replay/repeated"), 40);
 }
 
-TEST_F(HostileTcpTest, InsertsOfAnOlderIncarnationAreTurnedAwayAndTheirSenderNamed) {
+TEST_F(HostileTcpTest, RejectsAndLogsInsertsOfOlderIncarnation) {
   const Actor old = Enter(1, 1);
   const Actor successor = Enter(2, 2);
   ASSERT_FALSE(successor.session.empty());
@@ -150,7 +150,7 @@ TEST_F(HostileTcpTest, InsertsOfAnOlderIncarnationAreTurnedAwayAndTheirSenderNam
 }
 
 // Its frames would be 32 GiB.
-TEST_F(HostileTcpTest, AnInsertThatClaimsMoreThanItBringsIsRefusedWithoutMemory) {
+TEST_F(HostileTcpTest, RejectsOversizedInsertClaimWithoutAllocating) {
   const auto resident = [] {
     std::size_t all = 0, pages = 0;
     std::ifstream("/proc/self/statm") >> all >> pages;

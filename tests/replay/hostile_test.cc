@@ -58,14 +58,14 @@ void ExpectRefused(const Message& message, std::string_view says,
   EXPECT_EQ(world.Metric("replay/refused_requests"), 1);
 }
 
-TEST(HostileReplayTest, TheGoodMessageIsGood) {
+TEST(HostileReplayTest, AcceptsValidInsert) {
   ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   EXPECT_TRUE(world.Call(channel.get(), GoodInsert()).ok());
   EXPECT_EQ(world.Metric("replay/items"), 8);
 }
 
-TEST(HostileReplayTest, AnInsertOfWrongSizesIsRefused) {
+TEST(HostileReplayTest, RejectsInsertOfWrongSizes) {
   Message message = GoodInsert();
   message.body = EncodeBody(InsertBody{0, {{1, 0, 10}}, 9});
   ExpectRefused(message, "9 items");
@@ -93,7 +93,7 @@ TEST(HostileReplayTest, AnInsertOfWrongSizesIsRefused) {
   ExpectRefused(message, "0 parts for 0 chunks");
 }
 
-TEST(HostileReplayTest, ABodyThatIsNoneIsRefused) {
+TEST(HostileReplayTest, RejectsMalformedBody) {
   for (const MessageType type :
        {MessageType::kInsert, MessageType::kSample, MessageType::kUpdatePriorities}) {
     ExpectRefused({.type = type, .body = "garbage"}, "", Code::kDataLoss);
@@ -102,7 +102,7 @@ TEST(HostileReplayTest, ABodyThatIsNoneIsRefused) {
   ExpectRefused({.type = MessageType::kPublish}, "32 is not served by a replay server");
 }
 
-TEST(HostileReplayTest, ValuesThatAreNoExperienceAreRefused) {
+TEST(HostileReplayTest, RejectsInvalidInsertValues) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
     ExpectRefused(PatchedWith(kRewards + 12, bad), "reward");
@@ -114,7 +114,7 @@ TEST(HostileReplayTest, ValuesThatAreNoExperienceAreRefused) {
   ExpectRefused(PatchedWith(offsetof(WireItem, priority), -1.0f), "must be finite and >= 0");
 }
 
-TEST(HostileReplayTest, ItemsThatPointElsewhereAreRefused) {
+TEST(HostileReplayTest, RejectsItemsWithInvalidFrameRange) {
   ExpectRefused(PatchedWith(offsetof(WireItem, length), std::uint32_t{4}),
                 "length must be in [1, 3]");
   ExpectRefused(PatchedWith(offsetof(WireItem, length), ~std::uint32_t{0}),
@@ -125,7 +125,7 @@ TEST(HostileReplayTest, ItemsThatPointElsewhereAreRefused) {
   ExpectRefused(PatchedWith(kEnds + 1, std::uint8_t{1}), "crosses the end of an episode");
 }
 
-TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
+TEST(HostileReplayTest, RejectsRequestsBeyondLimits) {
   const auto sample = [](const SampleBody& body) {
     return Message{.type = MessageType::kSample, .body = EncodeBody(body)};
   };
@@ -145,7 +145,7 @@ TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
   ExpectRefused(message, "1 parts");
 }
 
-TEST(HostileReplayTest, ARequestForMoreThanAReplyHoldsIsRefusedBeforeItIsBuilt) {
+TEST(HostileReplayTest, RejectsOversizedReplyBeforeBuildingIt) {
   ReplayServer::Options options = ServerOptions();
   options.tables[0].table.trajectory.observation = {DType::kU8, {84, 84, 4}};
   options.batch_size_max = 1 << 16;
@@ -158,7 +158,7 @@ TEST(HostileReplayTest, ARequestForMoreThanAReplyHoldsIsRefusedBeforeItIsBuilt) 
 }
 
 // Whatever bytes come: an answer, no crash (the sanitizers watch), and a table that still works.
-TEST(HostileReplayTest, RandomDamageIsSurvived) {
+TEST(HostileReplayTest, SurvivesRandomDamage) {
   ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   Rng rng({.run_seed = 8});
@@ -199,7 +199,7 @@ class WrongServer final : public Service {
   Message answer_;
 };
 
-TEST(HostileReplayTest, ASamplerRefusesRepliesThatDoNotFit) {
+TEST(HostileReplayTest, SamplerRejectsMismatchedReplies) {
   // A good one, and what may be wrong with it.
   ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);

@@ -222,7 +222,7 @@ class Model {
   bool clean_ = false;
 };
 
-TEST(JournalCrashTest, WhateverTheDiskDidLastWhatWasAcknowledgedIsThere) {
+TEST(JournalCrashTest, KeepsAcknowledgedDataAfterFailureAtEveryWrite) {
   const std::int64_t changes = Model(1).Live(kSteps, 1 << 30);
   ASSERT_GT(changes, 100);
   for (std::int64_t fail = 0; fail < changes; ++fail) {
@@ -234,7 +234,7 @@ TEST(JournalCrashTest, WhateverTheDiskDidLastWhatWasAcknowledgedIsThere) {
   }
 }
 
-TEST(JournalCrashTest, ManyLivesWithSuddenAndOrderlyEndsAddUp) {
+TEST(JournalCrashTest, KeepsStateOverManyCrashesAndCleanShutdowns) {
   for (std::uint64_t seed = 100; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     Model model(seed);

@@ -111,7 +111,7 @@ std::vector<std::uint64_t> UpTo(std::size_t end) {
 
 // A retry cut the first file of a job that had failed while later ones still lay there: a kill at
 // that moment left the log without its middle, and what came again was taken for a repeat.
-TEST(JournalRepairTest, AKillWhileAFailedCommitIsRepairedLeavesABeginningOfTheLog) {
+TEST(JournalRepairTest, KillDuringCommitRepairLeavesPrefixOfLog) {
   for (std::int64_t fail = 0; fail < 14; ++fail) {
     for (std::int64_t kill = 0; kill < 14; ++kill) {
       for (const bool power : {false, true}) {
@@ -141,7 +141,7 @@ TEST(JournalRepairTest, AKillWhileAFailedCommitIsRepairedLeavesABeginningOfTheLo
 }
 
 // Each commit saw a hole that ended further on: nothing was durable, no file was ever removed.
-TEST(JournalRepairTest, ADiskThatFallsBehindAWholeLogCatchesUpAndKeepsNoFilesOfWhatLeft) {
+TEST(JournalRepairTest, LaggingDiskCatchesUpAndRemovesEvictedSegments) {
   for (const bool compacts : {false, true}) {
     SCOPED_TRACE(compacts);
     MemoryStorage disk;
@@ -179,7 +179,7 @@ TEST(JournalRepairTest, ADiskThatFallsBehindAWholeLogCatchesUpAndKeepsNoFilesOfW
   }
 }
 
-TEST(JournalRepairTest, ATableIsAheadOfItsDiskWhileTooMuchIsNotWritten) {
+TEST(JournalRepairTest, ReportsLagWhileUnwrittenBytesExceedLimit) {
   MemoryStorage disk;
   ManualExecutor slow;
   Journal::Options options = Eager();
@@ -215,7 +215,7 @@ TEST(JournalRepairTest, ATableIsAheadOfItsDiskWhileTooMuchIsNotWritten) {
 
 // A small table turns over while its disk is away: what is on it must stay until more comes. Where
 // the disk is full, that is what helps.
-TEST(JournalRepairTest, FilesOfWhatLeftStayUntilItsSuccessorsAreDurableUnlessTheDiskIsFull) {
+TEST(JournalRepairTest, KeepsFreedFilesUntilSuccessorsAreDurableUnlessDiskFull) {
   for (const Code code : {Code::kUnavailable, Code::kResourceExhausted}) {
     MemoryStorage disk;
     Moody moody(&disk);
@@ -246,7 +246,7 @@ TEST(JournalRepairTest, FilesOfWhatLeftStayUntilItsSuccessorsAreDurableUnlessThe
 }
 
 // What could not be read was taken for lost, its number given out again, and the file cut.
-TEST(JournalRepairTest, AFileThatCantBeReadNowFailsTheStartAndIsWholeLater) {
+TEST(JournalRepairTest, UnreadableFileFailsStartAndStaysIntact) {
   MemoryStorage disk;
   {
     Life life(&disk, Eager());
@@ -268,7 +268,7 @@ TEST(JournalRepairTest, AFileThatCantBeReadNowFailsTheStartAndIsWholeLater) {
   EXPECT_EQ(Life(&disk, Eager()).Numbers(), UpTo(30));
 }
 
-TEST(JournalRepairTest, TheNumberOfASegmentThatIsGoneIsNeverGivenOutAgain) {
+TEST(JournalRepairTest, NeverReusesNumberOfLostSegment) {
   MemoryStorage disk;
   LogPosition end;
   {
@@ -288,7 +288,7 @@ TEST(JournalRepairTest, TheNumberOfASegmentThatIsGoneIsNeverGivenOutAgain) {
 }
 
 // One bit that flipped in the last segment cut everything behind it off, for good.
-TEST(JournalRepairTest, DamageInTheMiddleOfTheLastSegmentCutsNothingOff) {
+TEST(JournalRepairTest, DamageInsideLastSegmentTruncatesNothing) {
   MemoryStorage disk;
   std::string path;
   {
@@ -313,7 +313,7 @@ TEST(JournalRepairTest, DamageInTheMiddleOfTheLastSegmentCutsNothingOff) {
 
 // Sectors reach a disk in any order: records behind a missing one were never acknowledged, and
 // would make what comes again look like a repeat.
-TEST(JournalRepairTest, WhatFollowsASectorThatNeverCameIsCutOff) {
+TEST(JournalRepairTest, TruncatesAfterMissingSector) {
   MemoryStorage disk;
   std::string path;
   Journal::Options options = Eager();
@@ -339,7 +339,7 @@ TEST(JournalRepairTest, WhatFollowsASectorThatNeverCameIsCutOff) {
 }
 
 // What is found after a kill lies in the system's memory alone until somebody syncs it.
-TEST(JournalRepairTest, WhatWasFoundIsDurableFromThenOn) {
+TEST(JournalRepairTest, RecoveredRecordsAreDurable) {
   MemoryStorage disk;
   {
     Life life(&disk, Eager());
@@ -357,7 +357,7 @@ TEST(JournalRepairTest, WhatWasFoundIsDurableFromThenOn) {
 }
 
 // The file of a first round that failed stayed on the full disk until another one was complete.
-TEST(JournalRepairTest, AFirstRoundThatFailsLeavesNoFile) {
+TEST(JournalRepairTest, FailedFirstSnapshotLeavesNoFile) {
   MemoryStorage disk;
   Moody moody(&disk);
   Life life(&moody, Eager());
@@ -382,7 +382,7 @@ TEST(JournalRepairTest, AFirstRoundThatFailsLeavesNoFile) {
   EXPECT_EQ(snapshots().size(), 1u);
 }
 
-TEST(JournalRepairTest, DictionariesComeBackByAgeAndDamagedOnesNotAtAll) {
+TEST(JournalRepairTest, RestoresDictionariesByAgeAndSkipsDamaged) {
   MemoryStorage disk;
   for (const std::uint32_t id : {9u, 4u, 7u}) {
     Life life(&disk, Eager());
@@ -409,7 +409,7 @@ TEST(JournalRepairTest, DictionariesComeBackByAgeAndDamagedOnesNotAtAll) {
 }
 
 // A job that waited was run when the folder belonged to somebody else.
-TEST(JournalRepairTest, AFolderIsHeldUntilTheLastJobIsDone) {
+TEST(JournalRepairTest, LocksFolderUntilLastJobCompletes) {
   MemoryStorage disk;
   ManualExecutor late;
   {

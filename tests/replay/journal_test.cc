@@ -90,7 +90,7 @@ struct World {
   std::size_t found_segments = 0;
 };
 
-TEST(JournalTest, NothingIsDurableBeforeItsJobIsDoneAndAllIsAfterwards) {
+TEST(JournalTest, RecordsAreDurableOnlyOnceJobCompletes) {
   World world;
   world.table.Insert(1);
   world.WaitAll();
@@ -111,7 +111,7 @@ TEST(JournalTest, NothingIsDurableBeforeItsJobIsDoneAndAllIsAfterwards) {
   EXPECT_THAT(world.Numbers(), testing::ElementsAre(1, 2));
 }
 
-TEST(JournalTest, ACommitBeginsAtOnceWhenSomebodyWaitsOrEnoughIsThere) {
+TEST(JournalTest, CommitsAtOnceOnRequestOrEnoughBytes) {
   World world;
   world.table.Insert(1);
   world.journal->Want(world.table.position());
@@ -123,7 +123,7 @@ TEST(JournalTest, ACommitBeginsAtOnceWhenSomebodyWaitsOrEnoughIsThere) {
   EXPECT_EQ(world.executor.waiting(), 1u);
 }
 
-TEST(JournalTest, WithAnExecutorThatRunsJobsAtOnceACommitTakesOneCall) {
+TEST(JournalTest, CommitTakesOneCallWithInlineExecutor) {
   MemoryStorage disk;
   InlineExecutor executor;
   auto contents = ReadJournal(&disk, "replay");
@@ -136,7 +136,7 @@ TEST(JournalTest, WithAnExecutorThatRunsJobsAtOnceACommitTakesOneCall) {
   EXPECT_EQ(journal.durable(), table.position());
 }
 
-TEST(JournalTest, WhatComesDuringACommitIsOneCommitTogether) {
+TEST(JournalTest, BatchesRecordsThatArriveDuringCommit) {
   World world;
   world.table.Insert(1);
   world.journal->Want(world.table.position());
@@ -152,7 +152,7 @@ TEST(JournalTest, WhatComesDuringACommitIsOneCommitTogether) {
   EXPECT_EQ(world.journal->durable(), world.table.position());
 }
 
-TEST(JournalTest, ItAsksToBeCalledWhenTheNextCommitOrRoundIsDue) {
+TEST(JournalTest, PollReturnsTimeOfNextCommitOrSnapshot) {
   Journal::Options options = Often();
   options.snapshot_every = Seconds(30);
   World world(options);
@@ -171,7 +171,7 @@ TEST(JournalTest, ItAsksToBeCalledWhenTheNextCommitOrRoundIsDue) {
   EXPECT_EQ(world.journal->stats().rounds, 2);  // by the third nothing had changed
 }
 
-TEST(JournalTest, PollReadsABoundedNumberOfLinesAndLinesThatChangeLaterAreReadAgain) {
+TEST(JournalTest, PollReadsBoundedLinesAndRereadsChangedOnes) {
   World world;
   for (int i = 0; i < 35; ++i) world.table.Insert(float(i));
   world.WaitAll();
@@ -197,7 +197,7 @@ TEST(JournalTest, PollReadsABoundedNumberOfLinesAndLinesThatChangeLaterAreReadAg
 
 // A kill left a snapshot that knew of evictions by items which the log had not reached: both were
 // lost.
-TEST(JournalTest, ARoundCountsOnlyWhenTheLogHasComeAsFar) {
+TEST(JournalTest, SnapshotCountsOnlyOnceLogIsDurableUpToIt) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {  // orders in which jobs run
     World world;
     Rng rng = TestRng(seed);
@@ -215,7 +215,7 @@ TEST(JournalTest, ARoundCountsOnlyWhenTheLogHasComeAsFar) {
   }
 }
 
-TEST(JournalTest, ASnapshotFileIsBegunAnewWhenMostOfItIsOutdatedAndTheOldOneGoes) {
+TEST(JournalTest, RewritesSnapshotFileWhenMostlyOutdated) {
   World world;
   for (int i = 0; i < 35; ++i) world.table.Insert(1);
   world.WaitAll();
@@ -239,7 +239,7 @@ TEST(JournalTest, ASnapshotFileIsBegunAnewWhenMostOfItIsOutdatedAndTheOldOneGoes
   for (const auto& [number, item] : world.table.items()) EXPECT_EQ(item.priority, 39);
 }
 
-TEST(JournalTest, FilesOfFreedSegmentsGoWhenWhatReplacesThemIsDurable) {
+TEST(JournalTest, RemovesFreedSegmentFilesOnceCopiesAreDurable) {
   World world;
   for (int i = 0; i < 30; ++i) world.table.Insert(1);
   world.WaitAll();
@@ -256,7 +256,7 @@ TEST(JournalTest, FilesOfFreedSegmentsGoWhenWhatReplacesThemIsDurable) {
 }
 
 // What a freed segment held is further on: the place it had must not count before that does.
-TEST(JournalTest, ASegmentThatLeftBeforeItWasWrittenIsNotDurableBeforeItsCopies) {
+TEST(JournalTest, UnwrittenFreedSegmentIsDurableOnlyWithItsCopies) {
   Journal::Options options = Often();
   options.job_bytes = 100;
   World world(options);
@@ -274,7 +274,7 @@ TEST(JournalTest, ASegmentThatLeftBeforeItWasWrittenIsNotDurableBeforeItsCopies)
   EXPECT_GE(world.journal->durable(), copies);
 }
 
-TEST(JournalTest, ADiskThatIsFullIsToldOfAndTriedAgainAndNothingIsLost) {
+TEST(JournalTest, ReportsFullDiskAndRetriesWithoutLoss) {
   World world;
   world.table.Insert(1);
   world.WaitAll();
@@ -300,7 +300,7 @@ TEST(JournalTest, ADiskThatIsFullIsToldOfAndTriedAgainAndNothingIsLost) {
   EXPECT_EQ(world.table.items().size(), 6u);
 }
 
-TEST(JournalTest, ASnapshotThatFailsIsBegunAnewAndTheOlderOneCountsUntilThen) {
+TEST(JournalTest, RetriesFailedSnapshotAndKeepsPreviousUntilThen) {
   World world;
   for (int i = 0; i < 20; ++i) world.table.Insert(1);
   world.WaitAll();
@@ -328,7 +328,7 @@ TEST(JournalTest, ASnapshotThatFailsIsBegunAnewAndTheOlderOneCountsUntilThen) {
   EXPECT_EQ(world.table.items().at(1).priority, 5);
 }
 
-TEST(JournalTest, AnOrderlyEndIsSeenOnceAndKeepsCountersAndTheOwnersBytes) {
+TEST(JournalTest, CleanShutdownIsReportedOnceAndKeepsCountersAndOwner) {
   World world;
   for (int i = 0; i < 25; ++i) world.table.Insert(1);
   for (int i = 0; i < 7; ++i) world.table.Draw();
@@ -354,7 +354,7 @@ TEST(JournalTest, AnOrderlyEndIsSeenOnceAndKeepsCountersAndTheOwnersBytes) {
 
 // A serial run ends its replay in an orderly way after each of its legs. Its jobs run at once, and
 // a journal that has ended is called no more.
-TEST(JournalTest, AnOrderlyEndLeavesOneSnapshotHoweverManyWentBefore) {
+TEST(JournalTest, CleanShutdownLeavesOneSnapshotFile) {
   MemoryStorage disk;
   const std::string folder = Often().folder;
   for (int start = 1; start <= 5; ++start) {
@@ -376,7 +376,7 @@ TEST(JournalTest, AnOrderlyEndLeavesOneSnapshotHoweverManyWentBefore) {
   }
 }
 
-TEST(JournalTest, NoFlippedBitChangesWhatAManifestSays) {
+TEST(JournalTest, ManifestDetectsEveryFlippedBit) {
   const std::string text = EncodeManifest({.identity = "observation=f32[2]",
                                            .first_generation = 1234567,
                                            .incarnation = 8,
@@ -391,7 +391,7 @@ TEST(JournalTest, NoFlippedBitChangesWhatAManifestSays) {
   }
 }
 
-TEST(JournalTest, AnEndIsNotOrderlyWhenTheDiskFailedAndDrainEndsAllTheSame) {
+TEST(JournalTest, DrainEndsUncleanWhenDiskFails) {
   World world;
   world.table.Insert(1);
   world.WaitAll();
@@ -407,7 +407,7 @@ TEST(JournalTest, AnEndIsNotOrderlyWhenTheDiskFailedAndDrainEndsAllTheSame) {
   EXPECT_TRUE(world.table.items().contains(1));
 }
 
-TEST(JournalTest, SpilledSegmentsAreTheMappedFilesAndStillTheLog) {
+TEST(JournalTest, SpilledSegmentsAreMappedAndRecoverable) {
   Journal::Options options = Often();
   options.spill = true;
   World world(options);
@@ -426,7 +426,7 @@ TEST(JournalTest, SpilledSegmentsAreTheMappedFilesAndStillTheLog) {
   EXPECT_EQ(world.table.items().size(), 30u);
 }
 
-TEST(JournalTest, ThreadsWriteWhatWasThereWhileTheTableGoesOn) {
+TEST(JournalTest, ThreadsWriteConsistentDataWhileTableChanges) {
   MemoryStorage disk;
   Journal::Options options = Often();
   options.snapshot_every = Milliseconds(1);
@@ -465,13 +465,13 @@ TEST(JournalTest, ThreadsWriteWhatWasThereWhileTheTableGoesOn) {
   EXPECT_EQ(found, expected);
 }
 
-TEST(JournalTest, TwoProcessesNeverShareAFolder) {
+TEST(JournalTest, RejectsSecondProcessInFolder) {
   World world;
   EXPECT_EQ(ReadJournal(world.disk.get(), world.options.folder).status().code(),
             Code::kAlreadyExists);
 }
 
-TEST(JournalTest, AnExecutorThatIsFullIsTriedAgain) {
+TEST(JournalTest, RetriesFullExecutor) {
   World world;
   world.executor.refuse = true;
   world.table.Insert(1);
@@ -486,7 +486,7 @@ TEST(JournalTest, AnExecutorThatIsFullIsTriedAgain) {
   EXPECT_EQ(world.journal->stats().rounds, 1);
 }
 
-TEST(JournalTest, ADictionaryIsThereBeforeWhatNeedsIt) {
+TEST(JournalTest, WritesDictionaryBeforeDependentFrames) {
   for (std::int64_t change = 0; change < 8; ++change) {
     World world;
     world.disk->FailFrom(world.disk->changes() + change, Unavailable("gone"));

@@ -77,7 +77,7 @@ void ExpectItems(const FeedCopy& copy, std::size_t count) {
   }
 }
 
-TEST(ReplayMirrorTest, GrantsUpdatesAsTheLimiterSays) {
+TEST(ReplayMirrorTest, GrantsUpdatesWithinRateLimit) {
   ReplayWorld world(Fed(2));  // 2 samples an insert, batches of 4, from 10 items on
   const auto writer = world.Writer();
   const auto mirror = MirrorOf(&world);
@@ -100,7 +100,7 @@ TEST(ReplayMirrorTest, GrantsUpdatesAsTheLimiterSays) {
   ExpectItems(copy, 1000);  // all that the table holds
 }
 
-TEST(ReplayMirrorTest, ManyUpdatesOfOneRequestAreCountedAsTheyAreTaken) {
+TEST(ReplayMirrorTest, CountsUpdatesAsTheyAreTaken) {
   ReplayWorld world(Fed());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -128,7 +128,7 @@ TEST(ReplayMirrorTest, ManyUpdatesOfOneRequestAreCountedAsTheyAreTaken) {
   EXPECT_EQ(world.Metric("replay/samples") - before, 8);
 }
 
-TEST(ReplayMirrorTest, NewPrioritiesComeToTheReplay) {
+TEST(ReplayMirrorTest, SendsNewPrioritiesToReplay) {
   ReplayWorld world(Fed());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -156,7 +156,7 @@ TEST(ReplayMirrorTest, NewPrioritiesComeToTheReplay) {
 
 // More than one reply holds: it comes without updates until all of it is there, and never more at
 // once than the owner is promised.
-TEST(ReplayMirrorTest, ALearnerThatComesLateCatchesUpFirst) {
+TEST(ReplayMirrorTest, LateLearnerCatchesUpBeforeUpdates) {
   ReplayServer::Options options = Fed();
   options.tables[0].table.capacity_items = 20000;
   ReplayWorld world(options);
@@ -179,7 +179,7 @@ TEST(ReplayMirrorTest, ALearnerThatComesLateCatchesUpFirst) {
   ExpectItems(copy, 12000);
 }
 
-TEST(ReplayMirrorTest, AReplayThatBeginsAnewIsCopiedAnew) {
+TEST(ReplayMirrorTest, RecopiesRestartedReplay) {
   for (const bool durable : {false, true}) {
     ReplayServer::Options options = Fed();
     MemoryStorage disk;
@@ -214,7 +214,7 @@ TEST(ReplayMirrorTest, AReplayThatBeginsAnewIsCopiedAnew) {
 }
 
 // Updates that are made there count for the soft capacity of the replay, and what left is told.
-TEST(ReplayMirrorTest, UpdatesThereTrimTheReplay) {
+TEST(ReplayMirrorTest, LearnerUpdatesTrimReplay) {
   ReplayServer::Options options = Fed();
   options.tables[0].table.capacity_items = 100;
   options.tables[0].table.trim_every_samples = 8;
@@ -229,7 +229,7 @@ TEST(ReplayMirrorTest, UpdatesThereTrimTheReplay) {
   ExpectItems(copy, 100);
 }
 
-TEST(ReplayMirrorTest, ADrainedReplayEndsIt) {
+TEST(ReplayMirrorTest, EndsWhenReplayIsDrained) {
   ReplayWorld world(Fed(1));
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -243,7 +243,7 @@ TEST(ReplayMirrorTest, ADrainedReplayEndsIt) {
   EXPECT_EQ(mirror->Next().status().code(), Code::kOutOfRange);
 }
 
-TEST(ReplayMirrorTest, AReplayThatFeedsNobodySaysSo) {
+TEST(ReplayMirrorTest, ReportsErrorWhenReplayServesNoFeed) {
   ReplayWorld world(SmallOptions());
   const auto mirror = MirrorOf(&world);
   FeedCopy copy;
@@ -252,7 +252,7 @@ TEST(ReplayMirrorTest, AReplayThatFeedsNobodySaysSo) {
   EXPECT_NE(batch.status().message().find("replay.placement"), std::string::npos);
 }
 
-TEST(ReplayMirrorTest, RequestsThatAreNoneAreRefused) {
+TEST(ReplayMirrorTest, RejectsInvalidRequests) {
   ReplayWorld world(Fed());
   const auto channel = world.Connect(Role::kLearner);
   const auto call = [&](FeedBody body) {
@@ -273,7 +273,7 @@ TEST(ReplayMirrorTest, RequestsThatAreNoneAreRefused) {
 }
 
 // Replies that are none end the mirror with one line, and bring nothing.
-TEST(ReplayMirrorTest, RepliesThatAreNoneAreRefused) {
+TEST(ReplayMirrorTest, RejectsInvalidReplies) {
   const auto expect = [](const char* what, std::function<void(FeedReplyBody*, Message*)> change) {
     RelayWorld world(Fed(), 1);
     world.relay(0).edit = [&](Message* message) {
@@ -307,7 +307,7 @@ TEST(ReplayMirrorTest, RepliesThatAreNoneAreRefused) {
 }
 
 // A few bytes can stand for many: no memory is made for more than a replay sends.
-TEST(ReplayMirrorTest, AFeedThatWouldBeHugeOnceItIsDecodedIsRefused) {
+TEST(ReplayMirrorTest, RejectsFeedThatDecodesToTooManyBytes) {
   ReplayServer::Options options = Fed();
   Table::Options& table = options.tables[0].table;
   table.trajectory = {.observation = {DType::kU8, {1 << 20}}, .action = {DType::kI32, {}}};
@@ -341,7 +341,7 @@ TEST(ReplayMirrorTest, AFeedThatWouldBeHugeOnceItIsDecodedIsRefused) {
 class MirrorCodecTest : public testing::TestWithParam<Codec> {};
 
 // Frames that need a dictionary wait for it; they come decoded.
-TEST_P(MirrorCodecTest, FramesComeDecoded) {
+TEST_P(MirrorCodecTest, DeliversDecodedFrames) {
   ReplayServer::Options options = Fed();
   InlineExecutor executor;
   options.executor = &executor;

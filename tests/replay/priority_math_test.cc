@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(EachPath, PriorityMathPathTest,
                                            SupportedCpuLevels().end()),
                          [](const auto& info) { return std::string(CpuLevelName(info.param)); });
 
-TEST_P(PriorityMathPathTest, PowersAreWithinOneUnitOfTheExactOnes) {
+TEST_P(PriorityMathPathTest, PowersAreWithinOneUlp) {
   Rng rng = TestRng(1);
   for (const double alpha : {0.0, 0.3, 0.5, 0.6, 0.7, 1.0, 1.5, 4.0, -0.4, -1.0}) {
     const std::vector<float> priority = AnyPriorities(20000, &rng);
@@ -78,7 +78,7 @@ TEST_P(PriorityMathPathTest, PowersAreWithinOneUnitOfTheExactOnes) {
   }
 }
 
-TEST_P(PriorityMathPathTest, WeightsAreWithinOneUnitOfTheExactOnes) {
+TEST_P(PriorityMathPathTest, WeightsAreWithinOneUlp) {
   Rng rng = TestRng(2);
   for (const double beta : {0.0, 0.4, 0.5, 1.0, 2.0}) {
     std::vector<double> probability(20000);
@@ -93,7 +93,7 @@ TEST_P(PriorityMathPathTest, WeightsAreWithinOneUnitOfTheExactOnes) {
   }
 }
 
-TEST_P(PriorityMathPathTest, HasTheSameBitsAsThePlainPathForEveryLength) {
+TEST_P(PriorityMathPathTest, MatchesPlainPathBitwiseForEveryLength) {
   Rng rng = TestRng(3);
   for (std::size_t n = 0; n < 70; ++n) {
     const std::vector<float> priority = AnyPriorities(n, &rng);
@@ -110,7 +110,7 @@ TEST_P(PriorityMathPathTest, HasTheSameBitsAsThePlainPathForEveryLength) {
   }
 }
 
-TEST_P(PriorityMathPathTest, MassesUseTheNumbersThatTheStreamGivesOneByOne) {
+TEST_P(PriorityMathPathTest, MassesMatchSequentialRandomNumbers) {
   for (const std::uint64_t position :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3}, std::uint64_t{4},
         (std::uint64_t{1} << 34) - 4, std::uint64_t{12345678901}}) {
@@ -129,7 +129,7 @@ TEST_P(PriorityMathPathTest, MassesUseTheNumbersThatTheStreamGivesOneByOne) {
   }
 }
 
-TEST_P(PriorityMathPathTest, EveryMassIsInItsPart) {
+TEST_P(PriorityMathPathTest, EveryMassLiesInItsStratum) {
   Rng rng = TestRng(5);
   const std::vector<double> mass = Masses(1e9, 1000, &rng, GetParam());
   for (std::size_t i = 0; i < mass.size(); ++i) {
@@ -138,7 +138,7 @@ TEST_P(PriorityMathPathTest, EveryMassIsInItsPart) {
   }
 }
 
-TEST_P(PriorityMathPathTest, ZeroStaysZeroAndTheRestCanBeDrawnAndAdded) {
+TEST_P(PriorityMathPathTest, KeepsZeroAndClampsRestToSampleableRange) {
   const std::vector<float> priority = {0, -0.0f, kTiniest, FLT_MIN, 1, FLT_MAX};
   EXPECT_EQ(Powers(priority, 1, GetParam()),
             (std::vector<float>{0, 0, FLT_MIN, FLT_MIN, 1, SumTree::kPriorityMax}));
@@ -147,7 +147,7 @@ TEST_P(PriorityMathPathTest, ZeroStaysZeroAndTheRestCanBeDrawnAndAdded) {
             (std::vector<float>{0, 0, FLT_MIN, FLT_MIN, 1, SumTree::kPriorityMax}));
 }
 
-TEST_P(PriorityMathPathTest, ANegativeExponentTakesZeroForTheSmallest) {
+TEST_P(PriorityMathPathTest, NegativeExponentTreatsZeroAsSmallestPriority) {
   const std::vector<float> value = Powers({0, kTiniest, 1e-3f, 1, 1e3f}, -0.4, GetParam());
   EXPECT_EQ(value[0], value[1]);
   EXPECT_TRUE(std::ranges::is_sorted(value, std::greater<>()));
@@ -155,7 +155,7 @@ TEST_P(PriorityMathPathTest, ANegativeExponentTakesZeroForTheSmallest) {
   EXPECT_EQ(Powers({0}, -16, GetParam()), (std::vector<float>{SumTree::kPriorityMax}));
 }
 
-TEST(PriorityMathDeathTest, RefusesWhatIsNoPriority) {
+TEST(PriorityMathDeathTest, RejectsInvalidPriorities) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   EXPECT_DEATH(Powers({1, 2, std::nanf("")}, 0.6), "priority");
   EXPECT_DEATH(Powers({1, kInf}, 0.6), "priority");
@@ -163,7 +163,7 @@ TEST(PriorityMathDeathTest, RefusesWhatIsNoPriority) {
   EXPECT_DEATH(Powers({1}, std::nan("")), "alpha");
 }
 
-TEST(PriorityMathDeathTest, RefusesWhatIsNoProbability) {
+TEST(PriorityMathDeathTest, RejectsInvalidProbabilities) {
   EXPECT_DEATH(Weights({0.5, 0}, 0.5, 0.4), "probability");
   EXPECT_DEATH(Weights({0.5, std::nan("")}, 0.5, 0.4), "probability");
   EXPECT_DEATH(Weights({0.5}, 0, 0.4), "least probability");

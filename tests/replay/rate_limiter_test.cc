@@ -20,7 +20,7 @@ RateLimiter Make(const RateLimiter::Options& options) {
   return *limiter;
 }
 
-TEST(RateLimiterTest, NothingIsSampledBelowMinItems) {
+TEST(RateLimiterTest, BlocksSamplesBelowMinItems) {
   RateLimiter limiter = Make({.samples_per_insert = 100, .min_items = 10});
   limiter.Inserted(9);
   EXPECT_FALSE(limiter.CanSample(9));
@@ -28,7 +28,7 @@ TEST(RateLimiterTest, NothingIsSampledBelowMinItems) {
   EXPECT_TRUE(limiter.CanSample(10));
 }
 
-TEST(RateLimiterTest, RatioZeroLimitsNothingButMinItems) {
+TEST(RateLimiterTest, RatioZeroEnforcesOnlyMinItems) {
   RateLimiter limiter = Make({.samples_per_insert = 0, .min_items = 2});
   EXPECT_FALSE(limiter.CanSample(1));
   limiter.Inserted(2);
@@ -48,7 +48,7 @@ TEST(RateLimiterTest, FillingUpCausesNoBurstOfSamples) {
 }
 
 // A table whose items became too old: 1000 that refilled it owed 8000 samples.
-TEST(RateLimiterTest, RefillingATableThatShrankCausesNoBurst) {
+TEST(RateLimiterTest, RefillingShrunkTableCausesNoBurst) {
   RateLimiter limiter = Make({.samples_per_insert = 8, .ratio_error = 0.1, .min_items = 1000});
   limiter.Inserted(1000);
   limiter.Note(Time{}, false, false, 1000);
@@ -63,7 +63,7 @@ TEST(RateLimiterTest, RefillingATableThatShrankCausesNoBurst) {
   EXPECT_TRUE(limiter.CanInsert(1000));
 }
 
-TEST(RateLimiterTest, TheBandIsAsWideAsItsErrorSays) {
+TEST(RateLimiterTest, BandWidthMatchesRatioError) {
   // Middle 800, half of the band 100; each side ends with the request that leaves it.
   const RateLimiter::Options options{
       .samples_per_insert = 8, .ratio_error = 0.125, .min_items = 100};
@@ -78,7 +78,7 @@ TEST(RateLimiterTest, TheBandIsAsWideAsItsErrorSays) {
   EXPECT_EQ(samples.samples(), 101);
 }
 
-TEST(RateLimiterTest, TheRatioIsKeptWhicheverSideIsFaster) {
+TEST(RateLimiterTest, KeepsRatioWhicheverSideIsFaster) {
   for (const double ratio : {0.25, 1.0, 8.0, 32.0}) {
     for (const bool learner_first : {false, true}) {
       RateLimiter limiter = Make({.samples_per_insert = ratio, .min_items = 500});
@@ -200,7 +200,7 @@ RateLimiter::Options RandomOptions(Rng* rng) {
           .min_items = 1 + rng->Below(300)};
 }
 
-TEST(RateLimiterTest, TheRatioIsKeptWithRequestsOfAnySizes) {
+TEST(RateLimiterTest, KeepsRatioForAnyRequestSize) {
   Rng rng = TestRng(1);
   for (const double ratio : {0.1, 1.0, 8.0, 50.0}) {
     for (int round = 0; round < 5; ++round) {
@@ -216,7 +216,7 @@ TEST(RateLimiterTest, TheRatioIsKeptWithRequestsOfAnySizes) {
 }
 
 // Random walks over everything that a server does, with requests far larger than the band, too.
-TEST(RateLimiterTest, NeverBlocksBothSidesWhateverHappens) {
+TEST(RateLimiterTest, NeverBlocksBothSidesInRandomWalks) {
   Rng rng = TestRng(2);
   for (int round = 0; round < 300; ++round) {
     RateLimiter limiter = Make(RandomOptions(&rng));
@@ -251,7 +251,7 @@ TEST(RateLimiterTest, NeverBlocksBothSidesWhateverHappens) {
 
 // Prefetching must not run ahead of the band, and what nobody took must not count (Reverb counts
 // what its own client has fetched ahead).
-TEST(RateLimiterTest, SamplesInFlightBindTheBandAndCountWhenTheyAreTaken) {
+TEST(RateLimiterTest, SamplesInFlightUseBandAndCountWhenTaken) {
   RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
   limiter.Inserted(100);
   for (; limiter.CanSample(100); limiter.Reserve(1)) {
@@ -283,7 +283,7 @@ std::int64_t InsertsAtOnce(RateLimiter limiter, std::int64_t size) {
   return inserts;
 }
 
-TEST(RateLimiterTest, ANewRatioCountsFromNowOnWithoutBurstOrStandstill) {
+TEST(RateLimiterTest, NewRatioAppliesWithoutBurstOrStall) {
   for (const double ratio : {0.0, 0.5, 32.0}) {
     Fleet fleet{Make({.samples_per_insert = ratio, .min_items = 100}), TestRng(3), 20, 20};
     while (fleet.limiter.inserts() < 20000) ASSERT_TRUE(fleet.Turn());
@@ -299,7 +299,7 @@ TEST(RateLimiterTest, ANewRatioCountsFromNowOnWithoutBurstOrStandstill) {
   }
 }
 
-TEST(RateLimiterTest, ALeadWithinTheNewBandIsTakenOver) {
+TEST(RateLimiterTest, ReconfigureKeepsLeadWithinNewBand) {
   RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.5, .min_items = 100});
   limiter.Inserted(100);
   limiter.Sampled(10);  // 10 ahead of the middle
@@ -313,7 +313,7 @@ TEST(RateLimiterTest, ALeadWithinTheNewBandIsTakenOver) {
   EXPECT_EQ(limiter.lead(), 198);  // as far as the band reaches
 }
 
-TEST(RateLimiterTest, FillingUpToAnotherMinItemsIsFree) {
+TEST(RateLimiterTest, FillingToNewMinItemsIsNotCharged) {
   RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 100});
   limiter.Inserted(60);  // still filling
   ASSERT_TRUE(limiter.Reconfigure({.samples_per_insert = 8, .min_items = 50}, 60).ok());
@@ -326,7 +326,7 @@ TEST(RateLimiterTest, FillingUpToAnotherMinItemsIsFree) {
   EXPECT_GT(SamplesAtOnce(limiter, 1000), 0);
 }
 
-TEST(RateLimiterTest, ARefusedChangeChangesNothing) {
+TEST(RateLimiterTest, RejectedReconfigureChangesNothing) {
   RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 10});
   limiter.Inserted(17);
   EXPECT_EQ(limiter.Reconfigure({.samples_per_insert = -2}, 17).code(), Code::kInvalidArgument);
@@ -334,7 +334,7 @@ TEST(RateLimiterTest, ARefusedChangeChangesNothing) {
   EXPECT_EQ(limiter.lead(), 136);
 }
 
-TEST(RateLimiterTest, ARestoredOneGoesOnWithoutABurst) {
+TEST(RateLimiterTest, RestoredLimiterContinuesWithoutBurst) {
   RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 100});
   limiter.Restore(100000, 799200, 5000);  // in the middle
   EXPECT_EQ(limiter.inserts(), 100000);
@@ -352,7 +352,7 @@ TEST(RateLimiterTest, ARestoredOneGoesOnWithoutABurst) {
   EXPECT_EQ(limiter.lead(), 800);
 }
 
-TEST(RateLimiterTest, TimeBlockedIsCountedByReason) {
+TEST(RateLimiterTest, CountsBlockedTimeByReason) {
   using Reason = RateLimiter::Reason;
   const auto at = [](std::int64_t ms) { return Time{} + Milliseconds(ms); };
   RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
@@ -389,7 +389,7 @@ TEST(RateLimiterTest, TimeBlockedIsCountedByReason) {
   EXPECT_EQ(metrics.Get("replay/sample_blocked_s"), 3);
 }
 
-TEST(RateLimiterTest, ImpossibleOptionsAreRefusedWithTheirValue) {
+TEST(RateLimiterTest, RejectsInvalidOptions) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const RateLimiter::Options& options :
        {RateLimiter::Options{.samples_per_insert = -1},

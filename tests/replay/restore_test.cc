@@ -76,7 +76,7 @@ void Close(RestoredTable* restored) {
   PollUntil(restored, [&] { return restored->journal->drained(); });
 }
 
-TEST(RestoreTest, AnEmptyFolderGivesANewTableAndLaterTheSameAgain) {
+TEST(RestoreTest, StartsNewTableInEmptyFolderAndRestoresIt) {
   MemoryStorage disk;
   InlineExecutor executor;
   {
@@ -93,7 +93,7 @@ TEST(RestoreTest, AnEmptyFolderGivesANewTableAndLaterTheSameAgain) {
   EXPECT_EQ(AllItems(&second.table), UpTo(500));
 }
 
-TEST(RestoreTest, DrawsOfAPrioritizedTableAfterAnOrderlyEndAreTheSameBytesAsWithoutIt) {
+TEST(RestoreTest, CleanRestartKeepsPrioritizedSamplesBitExact) {
   Table::Options options = TinyOptions(300);
   options.sampler.alpha = 0.6;
   options.incarnation = 7;
@@ -128,7 +128,7 @@ TEST(RestoreTest, DrawsOfAPrioritizedTableAfterAnOrderlyEndAreTheSameBytesAsWith
 }
 
 // Draws after the last snapshot are not known to the next life, which drew the same again.
-TEST(RestoreTest, DrawsAfterASuddenEndAreNotThoseOfTheLifeBefore) {
+TEST(RestoreTest, SamplesDifferAfterCrash) {
   Table::Options options = TinyOptions(300);
   MemoryStorage disk;
   InlineExecutor executor;
@@ -149,7 +149,7 @@ TEST(RestoreTest, DrawsAfterASuddenEndAreNotThoseOfTheLifeBefore) {
   EXPECT_EQ(draws.size(), 4u);
 }
 
-TEST(RestoreTest, OtherOptionsAreRefusedInOneLineThatSaysWhatToDo) {
+TEST(RestoreTest, RejectsChangedOptionsWithRemedy) {
   MemoryStorage disk;
   InlineExecutor executor;
   Table::Options options = InOrder();
@@ -165,7 +165,7 @@ TEST(RestoreTest, OtherOptionsAreRefusedInOneLineThatSaysWhatToDo) {
   EXPECT_THAT(refused.status().message(), testing::Not(testing::HasSubstr("\n")));
 }
 
-TEST(RestoreTest, ATornEndIsCutOffTheFileAndIsNoDamageAtTheNextStart) {
+TEST(RestoreTest, TruncatesTornEndWithoutReportingDamage) {
   MemoryStorage disk;
   InlineExecutor executor;
   std::string last;
@@ -226,12 +226,10 @@ void ExpectEachKeyOnce(std::int64_t capacity, std::uint64_t pushes) {
   }
 }
 
-TEST(RestoreTest, KeysThatWereLostWithTheTailNeverComeAgain) { ExpectEachKeyOnce(20, 50); }
+TEST(RestoreTest, NeverReusesKeysLostWithTail) { ExpectEachKeyOnce(20, 50); }
 
 // Far more often than the table that reads its log leaves out by itself.
-TEST(RestoreTest, KeysOfSlotsThatWereUsedAgainThousandsOfTimesNeverComeAgain) {
-  ExpectEachKeyOnce(2, 5000);
-}
+TEST(RestoreTest, NeverReusesKeysOfHeavilyReusedSlots) { ExpectEachKeyOnce(2, 5000); }
 
 void JournalUntil(RestoredTable* restored, LogPosition position) {
   restored->journal->Want(position);
@@ -272,7 +270,7 @@ void ExpectLossIsTold(const MemoryStorage& disk, const std::string& segment,
 
 // A file that was deleted cost as many items as it had, and one was reported: the one that reached
 // into the next file. Where it was the last one the end was taken for an orderly one.
-TEST(RestoreTest, ASegmentThatIsMissingIsToldWithAllItsItemsOnce) {
+TEST(RestoreTest, ReportsMissingSegmentAndItsItemsOnce) {
   MemoryStorage disk;
   InlineExecutor executor;
   const Table::Options options = InOrder(100);
@@ -293,7 +291,7 @@ TEST(RestoreTest, ASegmentThatIsMissingIsToldWithAllItsItemsOnce) {
 
 // A full table that ended suddenly was restored with "0 damaged segments cost 0 bytes [...] 6 items
 // are gone with them": those that had left, and reached into a file that was removed.
-TEST(RestoreTest, WhatHadLeftBeforeASuddenEndIsNoDamage) {
+TEST(RestoreTest, EvictedItemsAreNotDamageAfterCrash) {
   MemoryStorage disk;
   InlineExecutor executor;
   Table::Options options = InOrder(400);
@@ -320,7 +318,7 @@ TEST(RestoreTest, WhatHadLeftBeforeASuddenEndIsNoDamage) {
   EXPECT_EQ(log.find("damaged"), log.npos) << log;
 }
 
-TEST(RestoreTest, AfterASuddenEndNumbersTellWhatAMissingSegmentHeld) {
+TEST(RestoreTest, CountsItemsOfMissingSegmentAfterCrash) {
   MemoryStorage disk;
   InlineExecutor executor;
   const Table::Options options = InOrder();
@@ -336,7 +334,7 @@ TEST(RestoreTest, AfterASuddenEndNumbersTellWhatAMissingSegmentHeld) {
 }
 
 // Every file of a folder, with some of its bytes changed, cut or gone.
-TEST(RestoreTest, DamagedFilesCostWhatTheyHoldAndNeverTheProcess) {
+TEST(RestoreTest, DamagedFilesLoseOnlyTheirContents) {
   MemoryStorage disk;
   InlineExecutor executor;
   Table::Options options = InOrder(100);
@@ -396,7 +394,7 @@ TEST(RestoreTest, DamagedFilesCostWhatTheyHoldAndNeverTheProcess) {
   EXPECT_LT(lost, 380);
 }
 
-TEST(RestoreTest, WhateverTheDiskDidLastTheTableHoldsWhatWasAcknowledged) {
+TEST(RestoreTest, KeepsAcknowledgedItemsAfterAnyDiskFailure) {
   for (std::int64_t fail = 1; fail < 300; fail += 3) {
     SCOPED_TRACE(fail);
     MemoryStorage disk;
@@ -423,7 +421,7 @@ TEST(RestoreTest, WhateverTheDiskDidLastTheTableHoldsWhatWasAcknowledged) {
   }
 }
 
-TEST(RestoreTest, ATableGoesOnWhileThreadsWriteWhatItHadAndSegmentsLeaveUnderThem) {
+TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   const TempFolder folder;
   auto disk = MakeDiskStorage(folder.path());
   Journal::Options options = Eager();
@@ -484,7 +482,7 @@ TEST(RestoreTest, ATableGoesOnWhileThreadsWriteWhatItHadAndSegmentsLeaveUnderThe
   }
 }
 
-TEST(RestoreTest, AKilledProcessLosesNothingThatItAcknowledged) {
+TEST(RestoreTest, KilledProcessLosesNoAcknowledgedItems) {
   const TempFolder folder;
   std::uint64_t known = 0;
   for (int life = 0; life < 4; ++life) {

@@ -56,7 +56,7 @@ std::set<std::uint32_t> ShardsOf(const SampleBatch& batch) {
 }
 
 // A part that a dead shard had answered lost its share, and its items their chance.
-TEST(ReplaySamplerFaultsTest, RowsOfAShardThatDiedSinceKeepTheirChance) {
+TEST(ReplaySamplerFaultsTest, RowsOfShardThatDiedKeepTheirProbability) {
   ReplayWorld world(Tiny(), 3);
   ASSERT_NO_FATAL_FAILURE(FillAll(&world, world.Writer().get(), 3));
   const auto sampler = world.Sampler({.batch_size = 12, .prefetch = 1});
@@ -80,7 +80,7 @@ TEST(ReplaySamplerFaultsTest, RowsOfAShardThatDiedSinceKeepTheirChance) {
 }
 
 // The same when the totals are made anew, as nobody of the first plan is left.
-TEST(ReplaySamplerFaultsTest, RowsOfADeadShardAndOfOneThatCameBackHaveTheirChances) {
+TEST(ReplaySamplerFaultsTest, RowsOfDeadAndReturnedShardsHaveTheirProbabilities) {
   ReplayWorld world(Tiny(), 2);
   ASSERT_NO_FATAL_FAILURE(FillAll(&world, world.Writer().get(), 2));
   const auto sampler = world.Sampler({.batch_size = 12, .prefetch = 1});
@@ -113,7 +113,7 @@ TEST(ReplaySamplerFaultsTest, RowsOfADeadShardAndOfOneThatCameBackHaveTheirChanc
 }
 
 // What shards say of themselves aborted the learner: chances became 0.
-TEST(ReplaySamplerFaultsTest, TotalsThatChancesCanNotBeMadeOfAreRefused) {
+TEST(ReplaySamplerFaultsTest, RejectsUnusableTotals) {
   for (const double total : {DBL_MAX, 1e101, -1.0, std::nan(""), HUGE_VAL}) {
     RelayWorld world(Tiny(), 2);
     const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
@@ -134,7 +134,7 @@ TEST(ReplaySamplerFaultsTest, TotalsThatChancesCanNotBeMadeOfAreRefused) {
   }
 }
 
-TEST(ReplaySamplerFaultsTest, ChancesThatVanishOverAllShardsAreRefused) {
+TEST(ReplaySamplerFaultsTest, RejectsVanishingProbabilities) {
   for (const bool least : {false, true}) {
     RelayWorld world(Tiny(), 2);
     const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
@@ -156,7 +156,7 @@ TEST(ReplaySamplerFaultsTest, ChancesThatVanishOverAllShardsAreRefused) {
 }
 
 // The patience with an unanswered waiver began before there was room to send one.
-TEST(ReplaySamplerFaultsTest, AShardThatCouldNotBeToldOfAWaiverIsNotDead) {
+TEST(ReplaySamplerFaultsTest, UnsentWaiverDoesNotMarkShardDead) {
   RelayWorld world(Tiny(), 2);
   const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
   ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));

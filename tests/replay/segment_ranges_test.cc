@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-TEST(SegmentRangesTest, HoldAndGiveBackWhatWasAdded) {
+TEST(SegmentRangesTest, RoundTripsAddedRanges) {
   Rng rng({.purpose = Purpose::kTest, .index = 9});
   for (int i = 0; i < 300; ++i) {
     SegmentRanges ranges;
@@ -33,7 +33,7 @@ TEST(SegmentRangesTest, HoldAndGiveBackWhatWasAdded) {
   }
 }
 
-TEST(SegmentRangesTest, DamageOfTheTextIsNoticed) {
+TEST(SegmentRangesTest, RejectsDamagedText) {
   SegmentRanges ranges;
   ranges.Add({1, 17});
   ranges.Add(19);

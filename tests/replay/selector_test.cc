@@ -203,7 +203,7 @@ void ExpectLikeModel(Selector* selector, const Model& model, Rng* rng) {
   }
 }
 
-TEST_P(SelectorContract, AgreesWithAPlainModelAfterAnyChanges) {
+TEST_P(SelectorContract, MatchesReferenceModelAfterRandomChanges) {
   Rng rng = TestRng(1);
   for (const std::int64_t slots : {1, 5, 64, 100, 700}) {
     Pair pair = MakePair(slots);
@@ -221,7 +221,7 @@ TEST_P(SelectorContract, AgreesWithAPlainModelAfterAnyChanges) {
   }
 }
 
-TEST_P(SelectorContract, PickingAndRemovingEmptiesItWhateverThePriorities) {
+TEST_P(SelectorContract, PickingAndRemovingEmptiesItForAnyPriorities) {
   Rng rng = TestRng(2);
   for (const float priority : {0.0f, 1.0f, -1.0f}) {  // -1: many
     Pair pair = MakePair(500);
@@ -244,7 +244,7 @@ TEST_P(SelectorContract, PickingAndRemovingEmptiesItWhateverThePriorities) {
   }
 }
 
-TEST_P(SelectorContract, AnUpdateThatNamesASlotTwiceKeepsTheLastPriority) {
+TEST_P(SelectorContract, KeepsLastPriorityOfRepeatedSlot) {
   Rng rng = TestRng(3);
   Pair pair = MakePair(40);
   pair.Add({7, 3, 39}, {1, 1, 1});
@@ -252,7 +252,7 @@ TEST_P(SelectorContract, AnUpdateThatNamesASlotTwiceKeepsTheLastPriority) {
   ASSERT_NO_FATAL_FAILURE(ExpectLikeModel(pair.selector.get(), pair.model, &rng));
 }
 
-TEST_P(SelectorContract, AnEmptyOneCantBeDrawnAndTakesItemsAgain) {
+TEST_P(SelectorContract, EmptySelectorCannotSampleAndAcceptsItemsAgain) {
   Rng rng = TestRng(4);
   Pair pair = MakePair(3);
   EXPECT_FALSE(pair.selector->can_draw());
@@ -268,7 +268,7 @@ TEST_P(SelectorContract, AnEmptyOneCantBeDrawnAndTakesItemsAgain) {
   }
 }
 
-TEST_P(SelectorContract, TheSameRandomNumbersGiveTheSameDraws) {
+TEST_P(SelectorContract, SameRandomNumbersGiveSameSamples) {
   Pair a = MakePair(50), b = MakePair(50);
   for (Pair* pair : {&a, &b}) pair->Add({4, 9, 14, 19, 49}, {1, 2, 3, 4, 5});
   Rng rng_a = TestRng(5), rng_b = TestRng(5);
@@ -276,13 +276,13 @@ TEST_P(SelectorContract, TheSameRandomNumbersGiveTheSameDraws) {
   EXPECT_EQ(a.selector->Pick(&rng_a), b.selector->Pick(&rng_b));
 }
 
-TEST_P(SelectorContract, ItsMemoryIsKnownBeforehand) {
+TEST_P(SelectorContract, PredictsItsMemory) {
   for (const std::int64_t slots : {1, 1000, 300000}) {
     EXPECT_EQ(MakePair(slots).selector->bytes(), Selector::Bytes(GetParam().options, slots));
   }
 }
 
-TEST_P(SelectorContract, ABrokenPromiseOfTheTableEndsTheProgram) {
+TEST_P(SelectorContract, AbortsOnViolatedPrecondition) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Pair pair = MakePair(10);
   pair.Add({3}, {1});
@@ -327,11 +327,11 @@ std::vector<float> Priorities() {
   return priority;
 }
 
-TEST(SelectorTest, UniformDrawsEachItemEquallyOften) {
+TEST(SelectorTest, UniformSamplesItemsEquallyOften) {
   ExpectShares({.kind = Kind::kUniform}, Priorities());
 }
 
-TEST(SelectorTest, PrioritizedDrawsInProportionToThePowerOfPriority) {
+TEST(SelectorTest, PrioritizedSamplesInProportionToPowerOfPriority) {
   for (const double alpha : {1.0, 0.6, 0.0}) {
     ExpectShares({.kind = Kind::kPrioritized, .alpha = alpha}, Priorities());
   }
@@ -339,13 +339,13 @@ TEST(SelectorTest, PrioritizedDrawsInProportionToThePowerOfPriority) {
 
 // Ape-X DPG's remover: what the learner finds dull leaves more often. (Zeros would take all the
 // mass.)
-TEST(SelectorTest, ANegativeExponentPicksLowPrioritiesMoreOften) {
+TEST(SelectorTest, NegativeExponentPicksLowPrioritiesMoreOften) {
   std::vector<float> priority = Priorities();
   for (float& p : priority) p += 0.02f;
   ExpectShares({.kind = Kind::kPrioritized, .alpha = -0.4}, priority);
 }
 
-TEST(SelectorTest, WithANegativeExponentPriorityZeroLeavesBeforeUsualOnes) {
+TEST(SelectorTest, NegativeExponentPicksPriorityZeroFirst) {
   Rng rng = TestRng(8);
   const auto selector = Make({.kind = Kind::kPrioritized, .alpha = -1}, 100);
   std::vector<Slot> slot(100);
@@ -356,7 +356,7 @@ TEST(SelectorTest, WithANegativeExponentPriorityZeroLeavesBeforeUsualOnes) {
   for (int i = 0; i < 100; ++i) ASSERT_EQ(selector->Pick(&rng), 41u);
 }
 
-TEST(SelectorTest, ABatchTakesOneItemFromEachEqualPartOfTheTotal) {
+TEST(SelectorTest, SamplesOneItemFromEachStratum) {
   Rng rng = TestRng(9);
   for (const Kind kind : {Kind::kUniform, Kind::kPrioritized}) {
     const auto selector = Make({.kind = kind}, 64);
@@ -368,7 +368,7 @@ TEST(SelectorTest, ABatchTakesOneItemFromEachEqualPartOfTheTotal) {
   }
 }
 
-TEST(SelectorTest, PriorityZeroIsThereAndNeverDrawn) {
+TEST(SelectorTest, NeverSamplesPriorityZero) {
   Rng rng = TestRng(10);
   const auto selector = Make({.kind = Kind::kPrioritized, .track_min = true}, 3);
   selector->Add(std::vector<Slot>{0, 1, 2}, std::vector<float>{0, 0, 0});
@@ -380,7 +380,7 @@ TEST(SelectorTest, PriorityZeroIsThereAndNeverDrawn) {
   for (const Slot slot : Draw(selector.get(), &rng, 1000).slot) ASSERT_EQ(slot, 1u);
 }
 
-TEST(SelectorTest, HugeAndTinyPrioritiesKeepTheTotalFiniteAndAreDrawable) {
+TEST(SelectorTest, ExtremePrioritiesKeepTotalFiniteAndAreSampled) {
   Rng rng = TestRng(11);
   for (const double alpha : {0.6, 10.0, -10.0}) {
     const auto selector = Make({.kind = Kind::kPrioritized, .alpha = alpha}, 3);
@@ -395,7 +395,7 @@ TEST(SelectorTest, HugeAndTinyPrioritiesKeepTheTotalFiniteAndAreDrawable) {
   }
 }
 
-TEST(SelectorTest, OfEqualPrioritiesTheOldestComesFirstAlsoAfterAnUpdate) {
+TEST(SelectorTest, BreaksPriorityTiesByAgeAlsoAfterUpdate) {
   Rng rng = TestRng(12);
   for (const Kind kind : {Kind::kLowest, Kind::kHighest}) {
     const auto selector = Make({.kind = kind}, 10);
@@ -408,7 +408,7 @@ TEST(SelectorTest, OfEqualPrioritiesTheOldestComesFirstAlsoAfterAnUpdate) {
   }
 }
 
-TEST(SelectorTest, ImpossibleOptionsAreRefusedWithTheirValue) {
+TEST(SelectorTest, RejectsInvalidOptions) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const double alpha : {kNan, 10.5, -11.0, std::numeric_limits<double>::infinity()}) {
     EXPECT_EQ(Selector::Make({.alpha = alpha}, 1).status().code(), Code::kInvalidArgument);
@@ -419,7 +419,7 @@ TEST(SelectorTest, ImpossibleOptionsAreRefusedWithTheirValue) {
   EXPECT_EQ(Selector::Make({.kind = Kind(77)}, 1).status().code(), Code::kInvalidArgument);
 }
 
-TEST(SelectorTest, EachNameIsReadBack) {
+TEST(SelectorTest, RoundTripsNames) {
   for (const Kind kind : {Kind::kPrioritized, Kind::kUniform, Kind::kFifo, Kind::kLifo,
                           Kind::kLowest, Kind::kHighest}) {
     const auto parsed = ParseSelector(SelectorName(kind));

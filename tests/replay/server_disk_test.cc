@@ -63,7 +63,7 @@ class ReplayDiskTest : public testing::Test {
   InlineExecutor executor_;
 };
 
-TEST_F(ReplayDiskTest, WhatWasAcknowledgedIsThereAfterADeath) {
+TEST_F(ReplayDiskTest, KeepsAcknowledgedItemsAfterCrash) {
   ReplayWorld world(Kept());
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
@@ -80,7 +80,7 @@ TEST_F(ReplayDiskTest, WhatWasAcknowledgedIsThereAfterADeath) {
   }
 }
 
-TEST_F(ReplayDiskTest, AnInsertIsNotAcknowledgedBeforeItIsOnDisk) {
+TEST_F(ReplayDiskTest, AcknowledgesInsertOnlyOnceOnDisk) {
   Lazy lazy;
   ReplayServer::Options options = Kept();
   options.executor = &lazy;
@@ -101,7 +101,7 @@ TEST_F(ReplayDiskTest, AnInsertIsNotAcknowledgedBeforeItIsOnDisk) {
   for (int i = 0; i < 10; ++i) lazy.Run();
 }
 
-TEST_F(ReplayDiskTest, ARepeatIsNotAcknowledgedBeforeWhatItRepeatsIsOnDisk) {
+TEST_F(ReplayDiskTest, AcknowledgesRepeatOnlyOnceOriginalIsOnDisk) {
   Lazy lazy;
   ReplayServer::Options options = Kept();
   options.executor = &lazy;
@@ -122,7 +122,7 @@ TEST_F(ReplayDiskTest, ARepeatIsNotAcknowledgedBeforeWhatItRepeatsIsOnDisk) {
   for (int i = 0; i < 10; ++i) lazy.Run();
 }
 
-TEST_F(ReplayDiskTest, AnOrderlyEndKeepsPrioritiesLimiterAndWhatComesNext) {
+TEST_F(ReplayDiskTest, CleanRestartKeepsPrioritiesAndLimiterCounts) {
   ReplayWorld world(Kept(2));
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 25));
@@ -151,7 +151,7 @@ TEST_F(ReplayDiskTest, AnOrderlyEndKeepsPrioritiesLimiterAndWhatComesNext) {
   EXPECT_GT(std::ranges::max((*batch)->probability), 1.5 / 25);  // those of priority 50
 }
 
-TEST_F(ReplayDiskTest, AWriterGoesOnWithItsStreamAfterARestart) {
+TEST_F(ReplayDiskTest, WriterContinuesStreamAfterRestart) {
   ReplayWorld world(Kept());
   const auto writer = world.Writer();
   ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 20)}, MakeItems(1, 0, 17, 1, 3)).ok());
@@ -171,7 +171,7 @@ TEST_F(ReplayDiskTest, AWriterGoesOnWithItsStreamAfterARestart) {
   EXPECT_EQ(world.Metric("replay/expired"), 0);
 }
 
-TEST_F(ReplayDiskTest, ACheckpointIsAnsweredWhenItIsComplete) {
+TEST_F(ReplayDiskTest, RepliesToCheckpointOnceComplete) {
   ReplayWorld world(Kept());
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
@@ -190,7 +190,7 @@ TEST_F(ReplayDiskTest, ACheckpointIsAnsweredWhenItIsComplete) {
 }
 
 // It waited for ever.
-TEST_F(ReplayDiskTest, ACheckpointThatFailsIsAnsweredWithTheReason) {
+TEST_F(ReplayDiskTest, RepliesToFailedCheckpointWithReason) {
   MemoryStorage disk;
   ReplayServer::Options options = Kept();
   options.storage = &disk;
@@ -216,7 +216,7 @@ TEST_F(ReplayDiskTest, ACheckpointThatFailsIsAnsweredWithTheReason) {
 }
 
 // The log in memory turned over before it was written.
-TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
+TEST_F(ReplayDiskTest, InsertsWaitWhileDiskLags) {
   Lazy lazy;
   ReplayServer::Options options = Kept();
   options.executor = &lazy;
@@ -253,7 +253,7 @@ TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
   for (int i = 0; i < 10; ++i) lazy.Run();
 }
 
-TEST_F(ReplayDiskTest, WhileAcknowledgementsWaitForAFullDiskTheServerSaysSo) {
+TEST_F(ReplayDiskTest, ReportsAcknowledgementsBlockedByFullDisk) {
   MemoryStorage disk;
   ReplayServer::Options options = Kept();
   options.storage = &disk;
@@ -273,7 +273,7 @@ TEST_F(ReplayDiskTest, WhileAcknowledgementsWaitForAFullDiskTheServerSaysSo) {
 }
 
 // It read 32 lines per call of its host: an end took as long as 2000 calls.
-TEST_F(ReplayDiskTest, AServerWithNothingElseToDoReadsItsSnapshotInFewCalls) {
+TEST_F(ReplayDiskTest, IdleServerWritesSnapshotInFewCalls) {
   ReplayServer::Options options = Kept();
   options.tables[0].table.capacity_items = 100000;  // 6250 lines
   ReplayWorld world(options);
@@ -285,7 +285,7 @@ TEST_F(ReplayDiskTest, AServerWithNothingElseToDoReadsItsSnapshotInFewCalls) {
   EXPECT_LT(calls, 20);
 }
 
-TEST_F(ReplayDiskTest, ACheckpointOfATableInMemoryIsRefused) {
+TEST_F(ReplayDiskTest, RejectsCheckpointOfInMemoryTable) {
   ReplayWorld world(SmallOptions());
   const auto channel = world.Connect(Role::kTool);
   const auto answer = world.Call(
@@ -294,7 +294,7 @@ TEST_F(ReplayDiskTest, ACheckpointOfATableInMemoryIsRefused) {
 }
 
 // The counts were those of the last snapshot: items of the log after it were no inserts.
-TEST_F(ReplayDiskTest, AfterADeathTheLimiterCountsWhatTheLogBringsBack) {
+TEST_F(ReplayDiskTest, LimiterCountsItemsRestoredFromLogAfterCrash) {
   ReplayWorld world(Kept(2));
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 10));

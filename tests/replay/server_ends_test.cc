@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-TEST(ReplayEndsTest, ADrainedSamplerTakesWhatTheRatioAllowsAndThenEnds) {
+TEST(ReplayEndsTest, DrainedSamplerTakesAllowedBatchesThenEnds) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);  // lead 40, lower end 18
@@ -22,7 +22,7 @@ TEST(ReplayEndsTest, ADrainedSamplerTakesWhatTheRatioAllowsAndThenEnds) {
   EXPECT_EQ(batches, 6);  // 40 - 5 * 4 = 20 >= 18 allows a sixth
 }
 
-TEST(ReplayEndsTest, DrainEndsRequestsThatAreParkedAlready) {
+TEST(ReplayEndsTest, DrainEndsParkedRequests) {
   ReplayWorld world(SmallOptions());
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 3});
   EXPECT_FALSE(Took(Take(&world, sampler.get())));
@@ -32,7 +32,7 @@ TEST(ReplayEndsTest, DrainEndsRequestsThatAreParkedAlready) {
   EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
 }
 
-TEST(ReplayEndsTest, DrainTakesTheLastInsertsWithoutWaiting) {
+TEST(ReplayEndsTest, DrainAcceptsLastInsertsWithoutWaiting) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 30);
@@ -46,7 +46,7 @@ TEST(ReplayEndsTest, DrainTakesTheLastInsertsWithoutWaiting) {
   EXPECT_EQ(writer->unacked_pushes(), 0);
 }
 
-TEST(ReplayEndsTest, ARestartedServerIsFilledByWhatWasNotAcknowledged) {
+TEST(ReplayEndsTest, ResendsUnacknowledgedInsertsToRestartedServer) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 30);
@@ -87,7 +87,7 @@ class ForgetfulServer final : public Service {
   bool recovered_ = false;
 };
 
-TEST(ReplayEndsTest, EachPushIsInsertedOnceWhateverTheServerForgot) {
+TEST(ReplayEndsTest, InsertsEachPushOnceAfterServerLoss) {
   for (const int handled : {0, 1, 3, 4}) {  // of the four in flight
     const auto made = MakeReplayServer(SmallOptions());
     ASSERT_TRUE(made.ok());
@@ -119,7 +119,7 @@ TEST(ReplayEndsTest, EachPushIsInsertedOnceWhateverTheServerForgot) {
   }
 }
 
-TEST(ReplayEndsTest, ASamplerOutlivesARestartOfTheServer) {
+TEST(ReplayEndsTest, SamplerSurvivesServerRestart) {
   ReplayWorld world(SmallOptions());
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
   EXPECT_FALSE(Took(Take(&world, sampler.get())));
@@ -136,7 +136,7 @@ TEST(ReplayEndsTest, ASamplerOutlivesARestartOfTheServer) {
   EXPECT_TRUE(took);
 }
 
-TEST(ReplayEndsTest, AnUpdateForADeadServerHitsNothingOfItsSuccessor) {
+TEST(ReplayEndsTest, DropsUpdateForPreviousServer) {
   ReplayServer::Options options = SmallOptions();
   options.incarnation = 7;
   ReplayWorld world(options);
@@ -159,7 +159,7 @@ TEST(ReplayEndsTest, AnUpdateForADeadServerHitsNothingOfItsSuccessor) {
 }
 
 // The keys of each server's first item, over a thousand restarts.
-TEST(ReplayEndsTest, GenerationsOfIncarnationsKeepTheirDistance) {
+TEST(ReplayEndsTest, GenerationsOfIncarnationsAreFarApart) {
   std::vector<std::uint64_t> first;
   for (std::uint64_t incarnation = 1; incarnation <= 1000; ++incarnation) {
     ReplayServer::Options options = SmallOptions();
@@ -178,7 +178,7 @@ TEST(ReplayEndsTest, GenerationsOfIncarnationsKeepTheirDistance) {
 }
 
 // Dropped experience was counted, and nobody was told.
-TEST(ReplayEndsTest, SaysWhenItemsExpire) {
+TEST(ReplayEndsTest, LogsExpiredItems) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].table.capacity_items = 100;
   ReplayWorld world(options);
@@ -205,7 +205,7 @@ TEST(ReplayEndsTest, SaysWhenItemsExpire) {
   EXPECT_EQ(log.find("replay: dropped 3 items"), std::string::npos) << log;
 }
 
-TEST(ReplayEndsTest, AFencedWriterSaysSo) {
+TEST(ReplayEndsTest, FencedWriterReportsError) {
   ReplayWorld world(SmallOptions());
   const auto old_writer = MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});
   Push(&world, old_writer.get(), 1, 0, 5);
@@ -223,7 +223,7 @@ TEST(ReplayEndsTest, AFencedWriterSaysSo) {
   EXPECT_EQ(world.Metric("replay/items"), 10);
 }
 
-TEST(ReplayEndsTest, ParkedRequestsOfARestartedLearnerConsumeNoSamples) {
+TEST(ReplayEndsTest, ParkedRequestsOfRestartedLearnerConsumeNoSamples) {
   ReplayWorld world(SmallOptions());
   const auto old_sampler = MakeReplaySampler(world.Connect(Role::kLearner, 0, 1), SmallSpec(),
                                              {.batch_size = 4, .prefetch = 4});
@@ -237,7 +237,7 @@ TEST(ReplayEndsTest, ParkedRequestsOfARestartedLearnerConsumeNoSamples) {
   EXPECT_EQ(world.Samples(), 4);
 }
 
-TEST(ReplayEndsTest, WhatARestartedLearnerHadReservedIsReleased) {
+TEST(ReplayEndsTest, ReleasesReservationsOfRestartedLearner) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 10));
@@ -257,7 +257,7 @@ TEST(ReplayEndsTest, WhatARestartedLearnerHadReservedIsReleased) {
 }
 
 // Each run of a tool has an index of its own: what it left was never released.
-TEST(ReplayEndsTest, WhatAGoneSamplerHadReservedIsReleased) {
+TEST(ReplayEndsTest, ReleasesReservationsOfDisconnectedSampler) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 10));

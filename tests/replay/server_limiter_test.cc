@@ -21,7 +21,7 @@ TEST(ReplayLimiterTest, SamplesWaitForMinItemsAndAreAnsweredInOrder) {
   EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
 }
 
-TEST(ReplayLimiterTest, InsertsAreParkedWhileTheLearnerRestsAndGoOnWhenItDraws) {
+TEST(ReplayLimiterTest, ParksInsertsUntilLearnerSamples) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 10);
@@ -37,7 +37,7 @@ TEST(ReplayLimiterTest, InsertsAreParkedWhileTheLearnerRestsAndGoOnWhenItDraws) 
   EXPECT_EQ(world.Metric("replay/parked_inserts"), 0);
 }
 
-TEST(ReplayLimiterTest, TheWindowIsTheBackPressureOnAWriter) {
+TEST(ReplayLimiterTest, WindowAppliesBackpressureToWriter) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer(0, 2);
   Push(&world, writer.get(), 1, 0, 30);
@@ -47,7 +47,7 @@ TEST(ReplayLimiterTest, TheWindowIsTheBackPressureOnAWriter) {
   EXPECT_FALSE(writer->CanPush());
 }
 
-TEST(ReplayLimiterTest, SaysForHowLongEachSideWasBlocked) {
+TEST(ReplayLimiterTest, ReportsBlockedTimeOfEachSide) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   const auto sampler = world.Sampler({.batch_size = 1, .prefetch = 1});
@@ -63,7 +63,7 @@ TEST(ReplayLimiterTest, SaysForHowLongEachSideWasBlocked) {
   EXPECT_DOUBLE_EQ(world.Metric("replay/insert_blocked_s"), 2);
 }
 
-TEST(ReplayLimiterTest, ARunKeepsTheTargetRatio) {
+TEST(ReplayLimiterTest, KeepsTargetRatio) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].samples_per_insert = 8;
   options.tables[0].table.trim_every_samples = 100;
@@ -84,7 +84,7 @@ TEST(ReplayLimiterTest, ARunKeepsTheTargetRatio) {
 }
 
 // Priorities of 0 everywhere (epsilon 0): only an insert can help, so inserts must not wait.
-TEST(ReplayLimiterTest, InsertsGoOnWhenNothingCanBeDrawn) {
+TEST(ReplayLimiterTest, InsertsContinueWhenNothingCanBeSampled) {
   ReplayServer::Options options = Limited();
   options.tables[0].table.priority_epsilon = 0;
   ReplayWorld world(options);

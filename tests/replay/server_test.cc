@@ -13,7 +13,7 @@ namespace {
 
 // ---- samples ------------------------------------------------------------------------------------
 
-TEST(ReplayServerTest, DrawnItemsAreTheFramesThatWerePushed) {
+TEST(ReplayServerTest, SampledItemsMatchPushedFrames) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   ASSERT_TRUE(writer->Push({MakeChunk(3, 0, 20)}, MakeItems(3, 0, 17, 1, 3)).ok());
@@ -41,7 +41,7 @@ TEST(ReplayServerTest, DrawnItemsAreTheFramesThatWerePushed) {
   }
 }
 
-TEST(ReplayServerTest, WeightsAreTheImportanceWeightsOverTheirLargest) {
+TEST(ReplayServerTest, WeightsAreNormalizedImportanceWeights) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   std::vector<Item> items = MakeItems(1, 0, 20);
@@ -62,7 +62,7 @@ TEST(ReplayServerTest, WeightsAreTheImportanceWeightsOverTheirLargest) {
   }
 }
 
-TEST(ReplayServerTest, ARequestMayBringSeveralBatches) {
+TEST(ReplayServerTest, RequestReturnsSeveralBatches) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -74,7 +74,7 @@ TEST(ReplayServerTest, ARequestMayBringSeveralBatches) {
 }
 
 // Reverb 27: the statistics counted prefetched samples without a bound.
-TEST(ReplayServerTest, NeverMoreThanTheWindowIsCountedAndNotTaken) {
+TEST(ReplayServerTest, PrefetchedSamplesStayWithinWindow) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -88,7 +88,7 @@ TEST(ReplayServerTest, NeverMoreThanTheWindowIsCountedAndNotTaken) {
   EXPECT_EQ(taken, 50);
 }
 
-TEST(ReplayServerTest, EqualRunsGiveEqualBytes) {
+TEST(ReplayServerTest, EqualRunsMatchBitwise) {
   std::vector<std::vector<float>> runs;
   for (int run = 0; run < 2; ++run) {
     ReplayWorld world(SmallOptions());
@@ -110,7 +110,7 @@ TEST(ReplayServerTest, EqualRunsGiveEqualBytes) {
 }
 
 // The stream began again at its first number, with the seed alone as its key.
-TEST(ReplayServerTest, ARestartedServerDoesNotDrawTheSameStreamAgain) {
+TEST(ReplayServerTest, RestartedServerDoesNotRepeatSamples) {
   ReplayWorld world(SmallOptions());
   std::vector<std::vector<float>> runs;
   for (const std::uint64_t incarnation : {1, 2, 1}) {
@@ -130,7 +130,7 @@ TEST(ReplayServerTest, ARestartedServerDoesNotDrawTheSameStreamAgain) {
 
 // ---- priorities ---------------------------------------------------------------------------------
 
-TEST(ReplayServerTest, PrioritiesTravelWithTheNextRequest) {
+TEST(ReplayServerTest, SendsPrioritiesWithNextRequest) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -152,7 +152,7 @@ TEST(ReplayServerTest, PrioritiesTravelWithTheNextRequest) {
   EXPECT_GE(sevens, 63u);
 }
 
-TEST(ReplayServerTest, PrioritiesGoAloneWhenNoRequestIsDue) {
+TEST(ReplayServerTest, SendsPrioritiesAloneWhenNoRequestIsDue) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
@@ -170,7 +170,7 @@ TEST(ReplayServerTest, PrioritiesGoAloneWhenNoRequestIsDue) {
   EXPECT_EQ(world.Samples(), 8);
 }
 
-TEST(ReplayServerTest, LateAndImpossiblePrioritiesAreCounted) {
+TEST(ReplayServerTest, CountsLateAndInvalidPriorities) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].table.capacity_items = 20;
   ReplayWorld world(options);
@@ -192,7 +192,7 @@ TEST(ReplayServerTest, LateAndImpossiblePrioritiesAreCounted) {
 
 // ---- options ------------------------------------------------------------------------------------
 
-TEST(ReplayServerTest, OptionsThatCannotWorkAreRefusedInOneLine) {
+TEST(ReplayServerTest, RejectsInvalidOptions) {
   const auto message = [](auto change) {
     ReplayServer::Options options = SmallOptions();
     change(&options);
@@ -206,7 +206,7 @@ TEST(ReplayServerTest, OptionsThatCannotWorkAreRefusedInOneLine) {
             std::string::npos);
 }
 
-TEST(ReplayServerTest, PredictsAtLeastTheBytesThatItTakes) {
+TEST(ReplayServerTest, PredictedBytesBoundActualBytes) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   for (std::uint64_t first = 0; first < 4000; first += 101) {
@@ -217,7 +217,7 @@ TEST(ReplayServerTest, PredictsAtLeastTheBytesThatItTakes) {
   EXPECT_GE(world.Metric("replay/bytes"), predicted / 8);
 }
 
-TEST(ReplayServerTest, StatsAreAnsweredWithTheMetrics) {
+TEST(ReplayServerTest, RepliesToStatsWithMetrics) {
   ReplayWorld world(SmallOptions());
   const auto channel = world.Connect(Role::kTool);
   const auto answer = world.Call(channel.get(), {.type = MessageType::kReplayStats});

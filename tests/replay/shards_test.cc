@@ -80,14 +80,14 @@ void ExpectFairDraws(std::size_t shards, std::int64_t draws) {
   EXPECT_TRUE(test.ok()) << test.statistic << " > " << test.limit;
 }
 
-TEST(ReplayShardsTest, DrawsAreFairOverOneShard) { ExpectFairDraws(1, 1'000'000); }
-TEST(ReplayShardsTest, DrawsAreFairOverTwoUnequalShards) { ExpectFairDraws(2, 1'000'000); }
-TEST(ReplayShardsTest, DrawsAreFairOverFourUnequalShards) { ExpectFairDraws(4, 1'000'000); }
-TEST(ReplayShardsTest, SlowDrawsAreFairOverOneShard) { ExpectFairDraws(1, 100'000'000); }
-TEST(ReplayShardsTest, SlowDrawsAreFairOverTwoUnequalShards) { ExpectFairDraws(2, 100'000'000); }
-TEST(ReplayShardsTest, SlowDrawsAreFairOverFourUnequalShards) { ExpectFairDraws(4, 100'000'000); }
+TEST(ReplayShardsTest, SamplesFairlyFromOneShard) { ExpectFairDraws(1, 1'000'000); }
+TEST(ReplayShardsTest, SamplesFairlyFromTwoUnequalShards) { ExpectFairDraws(2, 1'000'000); }
+TEST(ReplayShardsTest, SamplesFairlyFromFourUnequalShards) { ExpectFairDraws(4, 1'000'000); }
+TEST(ReplayShardsTest, SlowSamplesFairlyFromOneShard) { ExpectFairDraws(1, 100'000'000); }
+TEST(ReplayShardsTest, SlowSamplesFairlyFromTwoUnequalShards) { ExpectFairDraws(2, 100'000'000); }
+TEST(ReplayShardsTest, SlowSamplesFairlyFromFourUnequalShards) { ExpectFairDraws(4, 100'000'000); }
 
-TEST(ReplayShardsTest, SharesAreRoundedUpOrDownAndTheirMeanIsExact) {
+TEST(ReplayShardsTest, ApportionsSharesWithExactMean) {
   const std::vector<double> share = {1, 0, 2.5, 0.01, 3};
   std::vector<std::int64_t> given(5);
   std::vector<double> sum(5, 0);
@@ -107,14 +107,14 @@ TEST(ReplayShardsTest, SharesAreRoundedUpOrDownAndTheirMeanIsExact) {
   for (std::size_t k = 0; k < 5; ++k) EXPECT_NEAR(sum[k] / kSteps, 7 * share[k] / 6.51, 1e-3);
 }
 
-TEST(ReplayShardsTest, AStreamGoesToOneShardWhole) {
+TEST(ReplayShardsTest, SendsWholeStreamToOneShard) {
   ReplayWorld world(Tiny(), 4);
   Fill(&world);
   const std::vector<double> items = {40, 10, 20, 30};
   for (std::size_t k = 0; k < 4; ++k) EXPECT_EQ(world.Metric("replay/items", k), items[k]);
 }
 
-TEST(ReplayShardsTest, PrioritiesReachTheItemsTheyAreFor) {
+TEST(ReplayShardsTest, PrioritiesReachTheirItems) {
   ReplayWorld world(Tiny(), 4);
   Fill(&world);
   const auto sampler = world.Sampler({.batch_size = 200, .prefetch = 1});
@@ -170,7 +170,7 @@ std::vector<int> Sources(ReplayWorld* world, ReplaySampler* sampler, int batches
   return rows;
 }
 
-TEST(ReplayShardsTest, ADeadShardHasNoShareUntilItIsBack) {
+TEST(ReplayShardsTest, DeadShardHasNoShareUntilItReturns) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
   const auto sampler = world.Sampler({.batch_size = 50, .prefetch = 3});
@@ -197,7 +197,7 @@ TEST(ReplayShardsTest, ADeadShardHasNoShareUntilItIsBack) {
 }
 
 // Long before anybody's patience ends.
-TEST(ReplayShardsTest, AShardWhoseProcessIsGoneIsNotWaitedFor) {
+TEST(ReplayShardsTest, DoesNotWaitForShardOfExitedProcess) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
   const auto sampler = world.Sampler(
@@ -215,7 +215,7 @@ TEST(ReplayShardsTest, AShardWhoseProcessIsGoneIsNotWaitedFor) {
   EXPECT_GT(taken, 20);
 }
 
-TEST(ReplayShardsTest, AHungShardDoesNotHoldTheOthersUp) {
+TEST(ReplayShardsTest, HungShardDoesNotBlockOthers) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
   const auto sampler = world.Sampler({.batch_size = 50, .prefetch = 3});
@@ -234,7 +234,7 @@ TEST(ReplayShardsTest, AHungShardDoesNotHoldTheOthersUp) {
 
 // Shard 1 has most of the priorities and half of the inserts: charged by draws, its limiter would
 // hold the samples while that of shard 0 holds the actors.
-TEST(ReplayShardsTest, UnequalTotalsBlockNeitherSideForEver) {
+TEST(ReplayShardsTest, UnequalTotalsBlockNeitherSide) {
   ReplayServer::Options options = Limited();
   ReplayWorld world(options, 2);
   const auto writer = world.Writer();
@@ -260,7 +260,7 @@ TEST(ReplayShardsTest, UnequalTotalsBlockNeitherSideForEver) {
 }
 
 // Inserts come to one shard alone: the other one's limiter must not hold the samples.
-TEST(ReplayShardsTest, AShardThatGetsNoInsertsAnyMoreHoldsNobodyUp) {
+TEST(ReplayShardsTest, ShardWithoutInsertsDoesNotBlockOthers) {
   ReplayWorld world(Limited(), 2);
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 0, 0, 20));
@@ -283,7 +283,7 @@ TEST(ReplayShardsTest, AShardThatGetsNoInsertsAnyMoreHoldsNobodyUp) {
   EXPECT_NEAR(taken * 8, 2 * 20 * 100, 200);
 }
 
-TEST(ReplayShardsTest, ADrainedSamplerTakesWhatAllShardsAllowAndThenEnds) {
+TEST(ReplayShardsTest, DrainedSamplerTakesAllowedBatchesThenEnds) {
   ReplayWorld world(Limited(), 2);
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 0, 0, 20));  // lead 40, lower end 18, each
@@ -303,7 +303,7 @@ TEST(ReplayShardsTest, ADrainedSamplerTakesWhatAllShardsAllowAndThenEnds) {
 }
 
 // Both were taken for dead; what they answer first when they are back is that they have ended.
-TEST(ReplayShardsTest, ADrainedSamplerEndsThoughAllShardsHungMeanwhile) {
+TEST(ReplayShardsTest, DrainedSamplerEndsAfterAllShardsHung) {
   ReplayWorld world(Limited(), 2);
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
   for (const std::size_t k : {0u, 1u}) world.Hang(k, true);
@@ -323,7 +323,7 @@ TEST(ReplayShardsTest, ADrainedSamplerEndsThoughAllShardsHungMeanwhile) {
   EXPECT_EQ(batch.status().code(), Code::kOutOfRange);
 }
 
-TEST(ReplayShardsTest, EqualRunsGiveEqualBytes) {
+TEST(ReplayShardsTest, EqualRunsMatchBitwise) {
   std::vector<std::vector<float>> runs(2);
   for (std::vector<float>& seen : runs) {
     ReplayWorld world(Tiny(), 4);
@@ -341,7 +341,7 @@ TEST(ReplayShardsTest, EqualRunsGiveEqualBytes) {
 
 // ---- Shards that come and go --------------------------------------------------------------------
 
-TEST(ReplayShardsTest, AWriterSendsStreamsWhereTheyBelongByNow) {
+TEST(ReplayShardsTest, WriterReroutesStreamsWhenShardsChange) {
   ReplayWorld world(Tiny(), 2);
   std::vector<std::unique_ptr<Channel>> one;
   one.push_back(world.Connect(Role::kActor, 0, 1, 32, 0));
@@ -373,7 +373,7 @@ TEST(ReplayShardsTest, AWriterSendsStreamsWhereTheyBelongByNow) {
   EXPECT_EQ(writer->acked_items(), writer->pushed_items());
 }
 
-TEST(ReplayShardsTest, AWriterNeedsNoWayToShardsThatItsStreamsNeverGoTo) {
+TEST(ReplayShardsTest, WriterNeedsNoChannelToUnusedShards) {
   ReplayWorld world(Tiny(), 3);
   std::vector<std::unique_ptr<Channel>> channels(3);
   channels[2] = world.Connect(Role::kActor, 0, 1, 32, 2);
@@ -384,7 +384,7 @@ TEST(ReplayShardsTest, AWriterNeedsNoWayToShardsThatItsStreamsNeverGoTo) {
   EXPECT_EQ(world.Metric("replay/items", 2), 10);
 }
 
-TEST(ReplayShardsTest, AShardThatComesIsDrawnFromByItsTotal) {
+TEST(ReplayShardsTest, SamplesAddedShardByItsTotal) {
   ReplayWorld world(Tiny(), 2);
   const auto writer = world.Writer();
   Push(&world, writer.get(), 0, 0, 50);

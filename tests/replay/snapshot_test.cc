@@ -76,7 +76,7 @@ void ExpectRound(const Snapshot& snapshot, const History::Round& round) {
   }
 }
 
-TEST(SnapshotTest, TheLastRoundThatIsWholeCountsWhereverTheFileEnds) {
+TEST(SnapshotTest, ReadsLastCompleteRoundOfTruncatedFile) {
   Rng rng({.index = 1});
   const History history = MakeHistory(&rng, 3, 4);
   for (std::size_t size = 0; size <= history.bytes.size(); ++size) {
@@ -96,7 +96,7 @@ TEST(SnapshotTest, TheLastRoundThatIsWholeCountsWhereverTheFileEnds) {
   }
 }
 
-TEST(SnapshotTest, LinesOfManyBlocksAreAllRead) {
+TEST(SnapshotTest, ReadsLinesOfManyBlocks) {
   Rng rng({.index = 2});
   const History history = MakeHistory(&rng, 1000, 3);
   const auto snapshot = ReadSnapshot(history.bytes);
@@ -104,7 +104,7 @@ TEST(SnapshotTest, LinesOfManyBlocksAreAllRead) {
   ExpectRound(*snapshot, history.rounds.back());
 }
 
-TEST(SnapshotTest, AFlippedBitCostsItsRoundAndTheLaterOnesAndNothingElse) {
+TEST(SnapshotTest, FlippedBitLosesOnlyItsRoundAndLaterOnes) {
   Rng rng({.index = 3});
   const History history = MakeHistory(&rng, 2, 3);
   for (std::size_t at = 0; at < history.bytes.size(); ++at) {
@@ -118,7 +118,7 @@ TEST(SnapshotTest, AFlippedBitCostsItsRoundAndTheLaterOnesAndNothingElse) {
   }
 }
 
-TEST(SnapshotTest, ATableWithoutLinesHasASnapshot) {
+TEST(SnapshotTest, RoundTripsTableWithoutLines) {
   SnapshotEncoder encoder;
   encoder.Head(0);
   Snapshot end;
@@ -130,14 +130,14 @@ TEST(SnapshotTest, ATableWithoutLinesHasASnapshot) {
   EXPECT_EQ(snapshot->counters.draws, 7u);
 }
 
-TEST(SnapshotTest, MoreLinesThanTheFileCanHoldAreRefusedBeforeMemoryIsTaken) {
+TEST(SnapshotTest, RejectsExcessiveLineCountBeforeAllocating) {
   SnapshotEncoder encoder;
   encoder.Head(std::int64_t(1) << 60);
   encoder.Trailer({});
   EXPECT_EQ(ReadSnapshot(encoder.Take()).status().code(), Code::kDataLoss);
 }
 
-TEST(SnapshotTest, ALineBeyondTheTableIsLeftOut) {
+TEST(SnapshotTest, SkipsLineBeyondTable) {
   SnapshotEncoder encoder;
   encoder.Head(1);
   encoder.Line(5, {1, 1}, SlotLine{});

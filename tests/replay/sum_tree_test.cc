@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(EachPath, SumTreePathTest,
                          [](const auto& info) { return std::string(CpuLevelName(info.param)); });
 
 // False-alarm rate 1e-6 (and the seed is fixed).
-TEST_P(SumTreePathTest, DrawsAreInProportionToPriority) {
+TEST_P(SumTreePathTest, SamplesInProportionToPriority) {
   Rng rng = TestRng(1);
   std::vector<float> priority(1000);
   for (float& p : priority) p = rng.Below(5) == 0 ? 0.0f : rng.UniformF32() + 0.01f;
@@ -76,7 +76,7 @@ TEST_P(SumTreePathTest, DrawsAreInProportionToPriority) {
   EXPECT_TRUE(test.ok()) << test.statistic << " > " << test.limit;
 }
 
-TEST_P(SumTreePathTest, FindsWhatTheExactCumulativeSumFinds) {
+TEST_P(SumTreePathTest, MatchesExactCumulativeSum) {
   // Small integers: all sums are exact, so the answers must agree exactly.
   Rng rng = TestRng(2);
   for (const std::size_t size : {1u, 2u, 15u, 16u, 17u, 255u, 256u, 257u, 5000u}) {
@@ -101,7 +101,7 @@ TEST_P(SumTreePathTest, FindsWhatTheExactCumulativeSumFinds) {
 // The sums of a float tree don't add up exactly: implementations returned an index past the end, or
 // an item of priority 0, for masses near a border (tensorforce 45, RLCore 83, torchrl's segment
 // tree).
-TEST_P(SumTreePathTest, NeverReturnsAnEmptySlotWhateverRoundingDoes) {
+TEST_P(SumTreePathTest, NeverReturnsEmptySlotDespiteRounding) {
   Rng rng = TestRng(3);
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (int round = 0; round < 60; ++round) {
@@ -136,7 +136,7 @@ TEST_P(SumTreePathTest, NeverReturnsAnEmptySlotWhateverRoundingDoes) {
   }
 }
 
-TEST_P(SumTreePathTest, HasTheSameBitsAsThePlainPath) {
+TEST_P(SumTreePathTest, MatchesPlainPathBitwise) {
   Rng rng = TestRng(4);
   for (const std::size_t size : {1u, 16u, 17u, 300u, 4097u, 70000u}) {
     const std::vector<float> priority = WildPriorities(size, &rng);
@@ -153,7 +153,7 @@ TEST_P(SumTreePathTest, HasTheSameBitsAsThePlainPath) {
 }
 
 // stable-baselines 941: the last item was never drawn; an empty prefix was.
-TEST_P(SumTreePathTest, FirstAndLastItemsAreDrawn) {
+TEST_P(SumTreePathTest, SamplesFirstAndLastItems) {
   for (const std::size_t size : {2u, 16u, 17u, 1000u}) {
     std::vector<float> priority(size, 0.0f);
     priority[size / 2 - (size > 2)] = 0;
@@ -186,7 +186,7 @@ TEST_P(SumTreePathTest, SumsDoNotDriftUnderUpdates) {
 
 // A node that is written in several steps of a batch must be summed after the last of them; one
 // that is skipped as a repetition keeps an old sum.
-TEST_P(SumTreePathTest, AnyUpdatesGiveTheTreeOfTheFinalPriorities) {
+TEST_P(SumTreePathTest, UpdatesMatchTreeBuiltFromFinalPriorities) {
   Rng rng = TestRng(6);
   for (const std::size_t size : {5u, 16u, 200u, 3000u, 70000u}) {
     std::vector<float> priority(size, 0.0f);
@@ -215,7 +215,7 @@ TEST_P(SumTreePathTest, AnyUpdatesGiveTheTreeOfTheFinalPriorities) {
 }
 
 // RLCore.jl 83: an item of priority 0 was drawn, and importance weights collapsed.
-TEST_P(SumTreePathTest, AnItemSetToZeroIsNeverFoundAgain) {
+TEST_P(SumTreePathTest, NeverReturnsItemSetToZero) {
   Rng rng = TestRng(7);
   std::vector<float> priority(5000, 1.0f);
   SumTree tree = MakeTree(priority, GetParam());
@@ -230,7 +230,7 @@ TEST_P(SumTreePathTest, AnItemSetToZeroIsNeverFoundAgain) {
 }
 
 // openai/baselines 527: draws were not stratified.
-TEST_P(SumTreePathTest, AStratifiedBatchDrawsEachItemAsOftenAsItsShareAllows) {
+TEST_P(SumTreePathTest, StratifiedBatchSamplesItemsInProportion) {
   Rng rng = TestRng(8);
   std::vector<float> priority(300);
   for (float& p : priority) p = float(rng.Below(50));
@@ -248,7 +248,7 @@ TEST_P(SumTreePathTest, AStratifiedBatchDrawsEachItemAsOftenAsItsShareAllows) {
 }
 
 // At 1e8 draws a bias of 1e-4 of an item's share would show. False-alarm rate 1e-3, fixed seed.
-TEST(SumTreeTest, SlowAHundredMillionDrawsAreInProportionToPriority) {
+TEST(SumTreeTest, SlowHundredMillionSamplesMatchPriorities) {
   Rng rng = TestRng(9);
   std::vector<float> priority(20000);
   for (float& p : priority) p = rng.Below(5) == 0 ? 0.0f : std::pow(rng.UniformF32(), 4.0f);
@@ -271,14 +271,14 @@ TEST(SumTreeTest, SlowAHundredMillionDrawsAreInProportionToPriority) {
   EXPECT_LE(TestCounts(counts, share).statistic, limit);
 }
 
-TEST(SumTreeTest, ASlotNamedTwiceKeepsItsLastValue) {
+TEST(SumTreeTest, KeepsLastValueOfRepeatedSlot) {
   SumTree tree = MakeTree(std::vector<float>(100, 0.0f));
   tree.Set(std::vector<Slot>{7, 8, 7}, std::vector<float>{1, 2, 5});
   EXPECT_EQ(tree.priority(7), 5);
   EXPECT_EQ(tree.total(), 7);
 }
 
-TEST(SumTreeTest, FillSetsARangeAndNothingElse) {
+TEST(SumTreeTest, FillSetsOnlyItsRange) {
   SumTree tree = MakeTree(std::vector<float>(1000, 1.0f));
   tree.Fill(17, 500, 0);
   EXPECT_EQ(tree.total(), 500);
@@ -290,12 +290,12 @@ TEST(SumTreeTest, FillSetsARangeAndNothingElse) {
   EXPECT_EQ(tree.total(), 500);
 }
 
-TEST(SumTreeTest, ManyOfTheLargestPriorityStayFinite) {
+TEST(SumTreeTest, TotalOfLargestPrioritiesStaysFinite) {
   SumTree tree = MakeTree(std::vector<float>(5000, SumTree::kPriorityMax));
   EXPECT_TRUE(std::isfinite(float(tree.total())));
 }
 
-TEST(SumTreeTest, DenormalPrioritiesAreDrawn) {
+TEST(SumTreeTest, SamplesDenormalPriorities) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   std::vector<float> priority(100, 0.0f);
   priority[40] = tiny;
@@ -303,7 +303,7 @@ TEST(SumTreeTest, DenormalPrioritiesAreDrawn) {
   EXPECT_EQ(Find(tree, {0, tree.total() / 2}).slot, (std::vector<Slot>{40, 40}));
 }
 
-TEST(SumTreeDeathTest, RefusesWhatIsNoPriority) {
+TEST(SumTreeDeathTest, RejectsInvalidPriorities) {
   SumTree tree = MakeTree(std::vector<float>(10, 1.0f));
   const auto set = [&tree](float p) { tree.Set(std::vector<Slot>{1}, std::vector<float>{p}); };
   EXPECT_DEATH(set(std::nanf("")), "priority");

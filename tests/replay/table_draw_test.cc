@@ -13,7 +13,7 @@ namespace troop {
 namespace {
 
 // False-alarm rate 1e-6 (and the seed is fixed).
-TEST(TableDrawTest, DrawsAreInProportionToPriorityToTheAlpha) {
+TEST(TableDrawTest, SamplesInProportionToPriorityToTheAlpha) {
   for (const double alpha : {0.6, 0.0}) {
     Table::Options options = TinyOptions(200);
     options.sampler.alpha = alpha;
@@ -40,14 +40,14 @@ TEST(TableDrawTest, DrawsAreInProportionToPriorityToTheAlpha) {
   }
 }
 
-TEST(TableDrawTest, EachStratumGivesOneItem) {
+TEST(TableDrawTest, SamplesOneItemFromEachStratum) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 65), TinyItems(1, 0, 64));
   const Read read(&table, 64);
   for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(read.first_frame(i), i);
 }
 
-TEST(TableDrawTest, EqualSeedsAndCallsDrawTheSame) {
+TEST(TableDrawTest, EqualSeedsAndCallsSampleTheSame) {
   const auto draws = [](std::uint64_t seed, std::uint64_t incarnation) {
     Table::Options options = TinyOptions();
     options.seed = seed;
@@ -69,7 +69,7 @@ TEST(TableDrawTest, EqualSeedsAndCallsDrawTheSame) {
   EXPECT_NE(draws(1, 0), draws(1, 1));
 }
 
-TEST(TableDrawTest, AnItemOfPriorityZeroIsNeverDrawn) {
+TEST(TableDrawTest, NeverSamplesPriorityZero) {
   Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 64);
   for (std::size_t i = 0; i < 64; i += 2) items[i].priority = 0;
@@ -80,7 +80,7 @@ TEST(TableDrawTest, AnItemOfPriorityZeroIsNeverDrawn) {
   }
 }
 
-TEST(TableDrawTest, NothingCanBeDrawnWhenAllPrioritiesAreZero) {
+TEST(TableDrawTest, CannotSampleWhenAllPrioritiesAreZero) {
   Table table = MakeTable(TinyOptions());
   EXPECT_FALSE(table.can_draw());
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4, 0));
@@ -88,7 +88,7 @@ TEST(TableDrawTest, NothingCanBeDrawnWhenAllPrioritiesAreZero) {
   EXPECT_EQ(table.size(), 4);
 }
 
-TEST(TableDrawTest, TheEpsilonKeepsAnItemOfNoErrorDrawable) {
+TEST(TableDrawTest, EpsilonKeepsZeroPriorityItemsSampleable) {
   Table::Options options = TinyOptions();
   options.priority_epsilon = 1e-3;
   Table table = MakeTable(options);
@@ -98,7 +98,7 @@ TEST(TableDrawTest, TheEpsilonKeepsAnItemOfNoErrorDrawable) {
 }
 
 // With the epsilon an item that makes each update bad would come again, now and then.
-TEST(TableDrawTest, AnUpdateOfMinusZeroIsForGood) {
+TEST(TableDrawTest, MinusZeroUpdateExcludesItemPermanently) {
   Table::Options options = TinyOptions();
   options.priority_epsilon = 1;
   Table table = MakeTable(options);
@@ -109,7 +109,7 @@ TEST(TableDrawTest, AnUpdateOfMinusZeroIsForGood) {
   EXPECT_EQ(table.size(), 2);
 }
 
-TEST(TableDrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
+TEST(TableDrawTest, ExtremePrioritiesStayFiniteAndSampleable) {
   Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 4, std::numeric_limits<float>::max());
   items[3].priority = std::numeric_limits<float>::denorm_min();
@@ -119,7 +119,7 @@ TEST(TableDrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
   EXPECT_EQ(read.first_frame(2), 2u);
 }
 
-TEST(TableDrawTest, PrioritiesThatAreNoneAreRefusedAndCounted) {
+TEST(TableDrawTest, RejectsAndCountsInvalidPriorities) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 6), TinyItems(1, 0, 5));
   const Read read(&table, 5);
@@ -132,7 +132,7 @@ TEST(TableDrawTest, PrioritiesThatAreNoneAreRefusedAndCounted) {
   EXPECT_EQ(table.total(), 6);
 }
 
-TEST(TableDrawTest, TheLaterOfTwoUpdatesOfAKeyWins) {
+TEST(TableDrawTest, LastUpdateOfRepeatedKeyWins) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 3), TinyItems(1, 0, 2));
   const std::uint64_t key = Read(&table, 1).drawn.key[0];
@@ -142,7 +142,7 @@ TEST(TableDrawTest, TheLaterOfTwoUpdatesOfAKeyWins) {
 
 // ---- keys ---------------------------------------------------------------------------------------
 
-TEST(TableDrawTest, ALateUpdateNeverHitsTheItemThatTookTheSlot) {
+TEST(TableDrawTest, StaleUpdateNeverAffectsNewItemInSlot) {
   Table table = MakeTable(TinyOptions(4));
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
   const Read old(&table, 4);
@@ -158,7 +158,7 @@ TEST(TableDrawTest, ALateUpdateNeverHitsTheItemThatTookTheSlot) {
 
 // A map from key to priority is the model: random inserts, draws, updates of live, dead and
 // invented keys under each remover. Priorities are small integers, so totals are exact.
-TEST(TableDrawTest, AgreesWithAMapUnderChurn) {
+TEST(TableDrawTest, MatchesReferenceMapUnderChurn) {
   for (const auto remover :
        {Selector::Kind::kFifo, Selector::Kind::kLifo, Selector::Kind::kUniform,
         Selector::Kind::kLowest, Selector::Kind::kHighest, Selector::Kind::kPrioritized}) {
@@ -204,7 +204,7 @@ TEST(TableDrawTest, AgreesWithAMapUnderChurn) {
 
 // ---- limits -------------------------------------------------------------------------------------
 
-TEST(TableDrawTest, AnItemLeavesWithItsLastDraw) {
+TEST(TableDrawTest, EvictsItemAfterItsLastSample) {
   Table::Options options = TinyOptions(100);
   options.max_times_sampled = 3;
   options.segment_bytes = 4096;
@@ -232,7 +232,7 @@ TEST(TableDrawTest, AnItemLeavesWithItsLastDraw) {
   }
 }
 
-TEST(TableDrawTest, AQueueGivesEachItemOnceInOrder) {
+TEST(TableDrawTest, QueueReturnsEachItemOnceInOrder) {
   Table::Options options = TinyOptions(100);
   options.sampler.kind = Selector::Kind::kFifo;
   options.max_times_sampled = 1;
@@ -249,7 +249,7 @@ TEST(TableDrawTest, AQueueGivesEachItemOnceInOrder) {
   }
 }
 
-TEST(TableDrawTest, ItemsOfOldWeightsAreNeverDrawn) {
+TEST(TableDrawTest, NeverSamplesItemsOfOldPolicies) {
   Table::Options options = TinyOptions(1000);
   options.max_policy_age = 50;
   Table table = MakeTable(options);
@@ -275,7 +275,7 @@ TEST(TableDrawTest, ItemsOfOldWeightsAreNeverDrawn) {
 }
 
 // Items that say they are newer than anything made all others leave, at each restart again.
-TEST(TableDrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
+TEST(TableDrawTest, LearnerVersionOverridesItemVersions) {
   Table::Options options = TinyOptions();
   options.max_policy_age = 50;
   Table table = MakeTable(options);
@@ -295,7 +295,7 @@ TEST(TableDrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
 }
 
 // What is drawn in place of spent items is a share of a smaller total.
-TEST(TableDrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
+TEST(TableDrawTest, ProbabilitiesOfOneSampleShareItsTotal) {
   Table::Options options = TinyOptions();
   options.max_times_sampled = 1;
   Table table = MakeTable(options);
@@ -310,7 +310,7 @@ TEST(TableDrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
   }
 }
 
-TEST(TableDrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) {
+TEST(TableDrawTest, RestartedLearnerWithFewerUpdatesExpiresNothing) {
   Table::Options options = TinyOptions();
   options.max_policy_age = 50;
   Table table = MakeTable(options);
@@ -326,7 +326,7 @@ TEST(TableDrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) {
 // ---- memory under churn -------------------------------------------------------------------------
 
 // Frames of what is drawn are compared all the way, so a frame that moved wrongly would show.
-TEST(TableDrawTest, MovingFramesKeepsEachItemsBytes) {
+TEST(TableDrawTest, CompactionKeepsBytesOfEachItem) {
   for (const auto remover : {Selector::Kind::kLowest, Selector::Kind::kUniform}) {
     Table::Options options = TinyOptions(500);
     options.view = {.length_max = 3, .stack = 2};
@@ -363,7 +363,7 @@ TEST(TableDrawTest, MovingFramesKeepsEachItemsBytes) {
   }
 }
 
-TEST(TableDrawTest, AFirstInFirstOutTableMovesNothing) {
+TEST(TableDrawTest, FifoTableCompactsNothing) {
   Table::Options options = TinyOptions(2000);
   options.segment_bytes = 4096;
   Table table = MakeTable(options);
@@ -376,7 +376,7 @@ TEST(TableDrawTest, AFirstInFirstOutTableMovesNothing) {
   EXPECT_LT(table.segment_bytes(), table.live_bytes() * 13 / 10 + 3 * 4096);
 }
 
-TEST(TableDrawTest, LinesThatChangedAreDirtyOnceAndReadWhatIsThere) {
+TEST(TableDrawTest, ChangedLinesAreDirtyOnceAndReadCurrentState) {
   Table::Options options = TinyOptions(100);
   options.checksums = true;
   Table table = MakeTable(options);

@@ -16,7 +16,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // ---- views --------------------------------------------------------------------------------------
 
-TEST(TableInsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
+TEST(TableInsertTest, ItemSpansInterleavedChunksOfItsStream) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   Put(&table, TinyChunk(2, 0, 5), {});
@@ -28,7 +28,7 @@ TEST(TableInsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
   EXPECT_EQ(read.drawn.reward, (std::vector<float>{3.5f, 4.5f, 5.5f}));
 }
 
-TEST(TableInsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours) {
+TEST(TableInsertTest, JoinsChunksOfStreamWithinOneCall) {
   Table table = MakeTable(TinyOptions());
   EncodedInsert call{{TinyChunk(1, 0, 3), TinyChunk(2, 0, 4), TinyChunk(1, 3, 3)}, {}};
   call.items = TinyItems(1, 0, 3, 1, 3);
@@ -41,7 +41,7 @@ TEST(TableInsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours) 
   }
 }
 
-TEST(TableInsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
+TEST(TableInsertTest, StoresEachFrameOnceForOverlappingItems) {
   Table::Options options = TinyOptions(1000);
   options.view = {.length_max = 5, .stack = 4};
   Table table = MakeTable(options);
@@ -53,7 +53,7 @@ TEST(TableInsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
   EXPECT_EQ(table.live_bytes() - before, 100 * (8 + 4 + 9));  // observation, action, the rest
 }
 
-TEST(TableInsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) {
+TEST(TableInsertTest, PadsShortItemAtEpisodeEnd) {
   for (const float last_discount : {0.0f, 1.0f}) {  // terminated, truncated
     Table table = MakeTable(TinyOptions());
     Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, last_discount)),
@@ -66,7 +66,7 @@ TEST(TableInsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) {
   }
 }
 
-TEST(TableInsertTest, TheAgeOfADrawnItemIsHowManyCameSince) {
+TEST(TableInsertTest, AgeOfSampledItemCountsLaterInserts) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10));
   const Read read(&table, 10);
@@ -89,7 +89,7 @@ void ExpectRefused(Table* table, const EncodedInsert& call, std::string_view why
   EXPECT_EQ(table->live_bytes(), live);
 }
 
-TEST(TableInsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
+TEST(TableInsertTest, RejectsItemAcrossEpisodeEnd) {
   Table table = MakeTable(TinyOptions());
   Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, 0)), {});
   for (const std::uint64_t first : {2, 3, 4}) {
@@ -100,14 +100,14 @@ TEST(TableInsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
 }
 
 // Its writer may not know: frames that were acknowledged are lost where a server is killed.
-TEST(TableInsertTest, AnItemAcrossALostFrameExpires) {
+TEST(TableInsertTest, ItemAcrossLostFrameExpires) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   EXPECT_EQ(Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 3, 1, 1, 2)).expired, 1);
   EXPECT_EQ(Put(&table, {{}, TinyItems(1, 7, 1, 1, 3)}).inserted, 1);
 }
 
-TEST(TableInsertTest, AfterALostFrameNoStackReachesBack) {
+TEST(TableInsertTest, StackStopsAtLostFrame) {
   Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
   Table table = MakeTable(options);
@@ -117,7 +117,7 @@ TEST(TableInsertTest, AfterALostFrameNoStackReachesBack) {
 }
 
 // Zeros in the middle of an episode: nobody here knows that it began earlier, or when.
-TEST(TableInsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
+TEST(TableInsertTest, UnknownLateStreamGetsNoShortStacks) {
   Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
   Table table = MakeTable(options);
@@ -129,7 +129,7 @@ TEST(TableInsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
   EXPECT_EQ(Put(&table, TinyChunk(2, 42, 3), TinyItems(2, 42, 2)).inserted, 2);
 }
 
-TEST(TableInsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
+TEST(TableInsertTest, RejectsItemsBeyondReceivedFrames) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
@@ -150,14 +150,14 @@ TEST(TableInsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
   EXPECT_EQ(Put(&table, {{}, TinyItems(1, 3, 1)}).inserted, 1);
 }
 
-TEST(TableInsertTest, PrioritiesThatAreNoneAreRefused) {
+TEST(TableInsertTest, RejectsInvalidPriorities) {
   Table table = MakeTable(TinyOptions());
   for (const float bad : {kNan, kInfinity, -kInfinity, -1.0f}) {
     ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, TinyItems(1, 0, 1, bad)}, "priority");
   }
 }
 
-TEST(TableInsertTest, FramesThatSayWhatCannotBeAreRefused) {
+TEST(TableInsertTest, RejectsInvalidFrameValues) {
   Table table = MakeTable(TinyOptions());
   const auto refused = [&table](auto change, std::string_view why) {
     auto frames = PlainFrames(0, 5);
@@ -176,7 +176,7 @@ TEST(TableInsertTest, FramesThatSayWhatCannotBeAreRefused) {
 }
 
 // One of them made all others too old, whatever came after it.
-TEST(TableInsertTest, AVersionThatNoLearnerComesToIsRefused) {
+TEST(TableInsertTest, RejectsImpossiblePolicyVersion) {
   Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 1);
   for (const std::uint64_t version : {~0ull, 1ull << 31, 7ull << 32 | 0xFFFFFFFF}) {
@@ -186,7 +186,7 @@ TEST(TableInsertTest, AVersionThatNoLearnerComesToIsRefused) {
   EXPECT_EQ(table.newest_policy_version(), 0u);
 }
 
-TEST(TableInsertTest, WithStacksBurnInIsTheViews) {
+TEST(TableInsertTest, StackedItemsRequireBurnInOfView) {
   Table::Options options = TinyOptions();
   options.view = {.kind = ViewSpec::Kind::kSequence, .length_max = 3, .stack = 2, .burn_in = 2};
   Table table = MakeTable(options);
@@ -197,7 +197,7 @@ TEST(TableInsertTest, WithStacksBurnInIsTheViews) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 0, 9), items).inserted, 1);
 }
 
-TEST(TableInsertTest, ColumnsOfAnotherSizeAreRefused) {
+TEST(TableInsertTest, RejectsColumnsOfWrongSize) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     Table::Options options = TinyOptions();
     options.codec = codec;
@@ -226,7 +226,7 @@ TEST(TableInsertTest, ColumnsOfAnotherSizeAreRefused) {
   }
 }
 
-TEST(TableInsertTest, FramesThatDoNotDecodeAreRefused) {
+TEST(TableInsertTest, RejectsUndecodableFrames) {
   Table::Options options = TinyOptions();
   options.trajectory.observation = {DType::kF32, {64}};
   options.codec = Codec::kLz4;
@@ -252,7 +252,7 @@ TEST(TableInsertTest, FramesThatDoNotDecodeAreRefused) {
   ExpectRefused(&table, {{chunk}, {}});
 }
 
-TEST(TableInsertTest, AStateOfAnotherSizeIsRefused) {
+TEST(TableInsertTest, RejectsStateOfWrongSize) {
   Table::Options options = TinyOptions();
   options.trajectory.state = TensorSpec{DType::kF32, {2}};
   Table table = MakeTable(options);
@@ -265,7 +265,7 @@ TEST(TableInsertTest, AStateOfAnotherSizeIsRefused) {
   EXPECT_EQ(std::memcmp(drawn.state.data(), "12345678", 8), 0);
 }
 
-TEST(TableInsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
+TEST(TableInsertTest, RejectsRepeatedFramesMixedWithNewOnes) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   ExpectRefused(&table, {{TinyChunk(1, 4, 5)}, {}}, "come again");
@@ -274,7 +274,7 @@ TEST(TableInsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), {}).repeated, 0);
 }
 
-TEST(TableInsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
+TEST(TableInsertTest, DeduplicatesRepeatedCall) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
   const auto again = Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
@@ -283,7 +283,7 @@ TEST(TableInsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
   EXPECT_EQ(table.size(), 4);
 }
 
-TEST(TableInsertTest, MoreThanItCanHoldAtOnceIsRefused) {
+TEST(TableInsertTest, RejectsCallLargerThanCapacity) {
   Table::Options options = TinyOptions(10);
   Table table = MakeTable(options);
   EXPECT_EQ(table.Insert({{TinyChunk(1, 0, 12)}, TinyItems(1, 0, 11)}).status().code(),
@@ -297,7 +297,7 @@ TEST(TableInsertTest, MoreThanItCanHoldAtOnceIsRefused) {
 }
 
 // Items alone keep their streams' newest frames too: the table emptied itself, and gave up then.
-TEST(TableInsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybodyLeaves) {
+TEST(TableInsertTest, RejectsCallLargerThanLogWithoutEvicting) {
   Table::Options options = TinyOptions(2000);
   options.frames = 4096;
   options.view = {.length_max = 3, .stack = 4};
@@ -314,7 +314,7 @@ TEST(TableInsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybodyL
   EXPECT_EQ(Put(&table, call).inserted, 100);
 }
 
-TEST(TableInsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
+TEST(TableInsertTest, MemoryStaysBoundedWithoutSampling) {
   Table::Options options = TinyOptions(100);
   options.max_policy_age = 1;
   options.segment_bytes = 4096;
@@ -332,7 +332,7 @@ TEST(TableInsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
   EXPECT_TRUE(table.TakeFreed().empty());  // of segments, where no journal asks for them
 }
 
-TEST(TableInsertTest, ImpossibleOptionsAreRefused) {
+TEST(TableInsertTest, RejectsInvalidOptions) {
   const auto code = [](auto change) {
     Table::Options options = TinyOptions();
     change(&options);
@@ -362,7 +362,7 @@ TEST(TableInsertTest, ImpossibleOptionsAreRefused) {
 
 // ---- who leaves ---------------------------------------------------------------------------------
 
-TEST(TableInsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirstInFirstOut) {
+TEST(TableInsertTest, TrimsInsertsBeyondSoftCapacityInBulkFifo) {
   Table::Options options = TinyOptions(80);
   options.trim_every_samples = 64;
   Table table = MakeTable(options);
@@ -375,7 +375,7 @@ TEST(TableInsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirstI
   EXPECT_EQ(Read(&table, 80).first_frame(0), 8u);  // the oldest 8 left
 }
 
-TEST(TableInsertTest, TheHardLimitHoldsWithoutAnySample) {
+TEST(TableInsertTest, HardLimitHoldsWithoutSampling) {
   Table::Options options = TinyOptions(80);
   options.trim_every_samples = 64;
   Table table = MakeTable(options);
@@ -418,7 +418,7 @@ TEST(TableInsertTest, SparseItemsStillReachMinItems) {
   EXPECT_EQ(Table::Make(options).status().code(), Code::kInvalidArgument);
 }
 
-TEST(TableInsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
+TEST(TableInsertTest, ItemsOfLongSilentStreamExpire) {
   Table::Options options = TinyOptions();
   options.frames = 400;
   Table table = MakeTable(options);
@@ -432,7 +432,7 @@ TEST(TableInsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
   EXPECT_EQ(counts.inserted, 3);
 }
 
-TEST(TableInsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
+TEST(TableInsertTest, BrieflySilentStreamKeepsItsTail) {
   Table::Options options = TinyOptions(300);
   options.frames = 400;
   Table table = MakeTable(options);
@@ -443,7 +443,7 @@ TEST(TableInsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 10, 10), TinyItems(1, 8, 5, 1, 3)).inserted, 5);
 }
 
-TEST(TableInsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
+TEST(TableInsertTest, NoItemExpiresWithSmallChunks) {
   constexpr std::uint64_t kStreams = 64;
   for (const std::uint32_t n : {1, 3, 8, 20, 64}) {
     for (const bool small : {false, true}) {
@@ -468,7 +468,7 @@ TEST(TableInsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
 }
 
 // One frame each of ever new streams: what they keep is bounded, and items of others still come in.
-TEST(TableInsertTest, StreamsWithoutEndDoNotFillTheLog) {
+TEST(TableInsertTest, EndlessNewStreamsDoNotFillLog) {
   Table::Options options = TinyOptions(50);
   options.frames = 200;
   Table table = MakeTable(options);
@@ -480,7 +480,7 @@ TEST(TableInsertTest, StreamsWithoutEndDoNotFillTheLog) {
   EXPECT_GT(table.size(), 0);
 }
 
-TEST(TableInsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
+TEST(TableInsertTest, EvictsLowestPriorityFirstWithLowestRemover) {
   Table::Options options = TinyOptions(10);
   options.remover.kind = Selector::Kind::kLowest;
   Table table = MakeTable(options);
@@ -500,7 +500,7 @@ TEST(TableInsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
 
 // Each of 400 newcomers to a reservoir of 40 is in it at the end with chance 1/10. False-alarm rate
 // 1e-6 (and seeds are fixed).
-TEST(TableInsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
+TEST(TableInsertTest, ReservoirKeepsInsertsWithEqualProbability) {
   std::vector<std::int64_t> kept(20);
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Table::Options options = TinyOptions(40);
@@ -527,7 +527,7 @@ TEST(TableInsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
   EXPECT_TRUE(test.ok()) << test.statistic << " > " << test.limit;
 }
 
-TEST(TableInsertTest, MemoryIsAtMostWhatWasPredicted) {
+TEST(TableInsertTest, MemoryStaysWithinPrediction) {
   for (const std::int64_t capacity : {1, 100, 54321}) {
     Table::Options options = TinyOptions(capacity);
     Table table = MakeTable(options);
@@ -541,7 +541,7 @@ TEST(TableInsertTest, MemoryIsAtMostWhatWasPredicted) {
 }
 
 // It is kept while segments are opened for calls and for what is moved, and is made use of.
-TEST(TableInsertTest, SegmentsStayBelowTheLimitOfBytes) {
+TEST(TableInsertTest, SegmentsStayWithinByteLimit) {
   for (const auto remover : {Selector::Kind::kFifo, Selector::Kind::kLowest,
                              Selector::Kind::kUniform, Selector::Kind::kLifo}) {
     for (const std::uint32_t largest : {50, 400, 1500}) {

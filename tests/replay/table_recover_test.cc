@@ -100,7 +100,7 @@ void ExpectSameDraws(Table* a, Table* b, int rounds = 20) {
   }
 }
 
-TEST(TableRecoverTest, DrawsGoOnAsIfNothingHadHappened) {
+TEST(TableRecoverTest, SamplesContinueIdenticallyAfterRestart) {
   for (const auto remover :
        {Selector::Kind::kFifo, Selector::Kind::kLowest, Selector::Kind::kPrioritized}) {
     for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
@@ -141,7 +141,7 @@ TEST(TableRecoverTest, DrawsGoOnAsIfNothingHadHappened) {
   }
 }
 
-TEST(TableRecoverTest, StatesComeBackBesideTheirItems) {
+TEST(TableRecoverTest, RestoresStatesWithTheirItems) {
   Table::Options options = Durable(64);
   options.trajectory.state = TensorSpec{DType::kU8, {16}};
   options.remover.kind = Selector::Kind::kLowest;
@@ -160,7 +160,7 @@ TEST(TableRecoverTest, StatesComeBackBesideTheirItems) {
   }
 }
 
-TEST(TableRecoverTest, WithoutASnapshotEachItemHasItsFirstPriority) {
+TEST(TableRecoverTest, ItemsHaveInitialPriorityWithoutSnapshot) {
   Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 50), TinyItems(1, 0, 40, 2));
   Table again = Restart(table, {});
@@ -168,7 +168,7 @@ TEST(TableRecoverTest, WithoutASnapshotEachItemHasItsFirstPriority) {
   EXPECT_EQ(again.total(), 80);
 }
 
-TEST(TableRecoverTest, ItemsThatCameAfterTheirLineWasReadAreThere) {
+TEST(TableRecoverTest, RestoresItemsInsertedAfterSnapshot) {
   Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10, 2));
   const Snapshot snapshot = TakeSnapshot(table);
@@ -176,7 +176,7 @@ TEST(TableRecoverTest, ItemsThatCameAfterTheirLineWasReadAreThere) {
   EXPECT_EQ(Restart(table, snapshot).total(), 50);
 }
 
-TEST(TableRecoverTest, ItemsThatLeftBeforeTheirLineWasReadAreGone) {
+TEST(TableRecoverTest, DropsItemsEvictedBeforeSnapshot) {
   Table::Options options = Durable();
   options.max_times_sampled = 1;
   Table table = MakeTable(options);
@@ -188,7 +188,7 @@ TEST(TableRecoverTest, ItemsThatLeftBeforeTheirLineWasReadAreGone) {
   for (const std::uint64_t key : read.drawn.key) EXPECT_FALSE(again.Alive(key));
 }
 
-TEST(TableRecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
+TEST(TableRecoverTest, NeverReusesKeysAcrossRestarts) {
   Table::Options options = Durable(16);
   Table table = MakeTable(options);
   std::set<std::uint64_t> keys;
@@ -210,7 +210,7 @@ TEST(TableRecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
   }
 }
 
-TEST(TableRecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
+TEST(TableRecoverTest, DeduplicatesCallRepeatedAfterRestart) {
   Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10));
   Table again = Restart(table, TakeSnapshot(table));
@@ -219,7 +219,7 @@ TEST(TableRecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
 }
 
 // A snapshot that is older than the move says nothing of a moved item any more.
-TEST(TableRecoverTest, AMovedItemIsWrittenAsItWasWhenItWasMoved) {
+TEST(TableRecoverTest, CompactedItemKeepsItsStateWithOlderSnapshot) {
   Table::Options options = Durable(64);
   options.segment_bytes = 1024;
   options.remover.kind = Selector::Kind::kUniform;
@@ -251,7 +251,7 @@ TEST(TableRecoverTest, AMovedItemIsWrittenAsItWasWhenItWasMoved) {
 }
 
 // Where an episode began behind frames that were left out was not in the log.
-TEST(TableRecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
+TEST(TableRecoverTest, KeepsEpisodeStartAfterGap) {
   Table::Options options = Durable();
   options.view = {.length_max = 2, .stack = 4};
   Table table = MakeTable(options);
@@ -266,7 +266,7 @@ TEST(TableRecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 0);
 }
 
-TEST(TableRecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
+TEST(TableRecoverTest, MemoryStaysBoundedOverRestarts) {
   Table::Options options = Durable(100);
   options.remover.kind = Selector::Kind::kUniform;
   options.codec = Codec::kLz4;
@@ -284,7 +284,7 @@ TEST(TableRecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
 }
 
 // Tails of streams that are forgotten here lie in the segments yet: they took the items' places.
-TEST(TableRecoverTest, ManyShortStreamsCostNoItem) {
+TEST(TableRecoverTest, ManyShortStreamsLoseNoItems) {
   for (const auto remover : {Selector::Kind::kFifo, Selector::Kind::kUniform}) {
     Table::Options options = Durable(50);
     options.frames = 200;
@@ -306,7 +306,7 @@ TEST(TableRecoverTest, ManyShortStreamsCostNoItem) {
 
 // Items that left after the snapshot are alive again: with those that live they may need more
 // frames than the log has.
-TEST(TableRecoverTest, ItemsThatLeftSinceTheSnapshotPushNobodyOut) {
+TEST(TableRecoverTest, ItemsEvictedSinceSnapshotDisplaceNoLiveItems) {
   Table::Options options = Durable(100);
   options.frames = 400;
   options.remover.kind = Selector::Kind::kUniform;
@@ -324,7 +324,7 @@ TEST(TableRecoverTest, ItemsThatLeftSinceTheSnapshotPushNobodyOut) {
   for (const std::uint64_t key : drawn.key) EXPECT_TRUE(again.Alive(key));
 }
 
-TEST(TableRecoverTest, ASmallerLogKeepsAsManyItemsAsItsRemoverLeaves) {
+TEST(TableRecoverTest, SmallerLogKeepsItemsAndBoundsFrames) {
   Table::Options options = Durable(2000);
   options.view.length_max = 8;
   options.remover.kind = Selector::Kind::kUniform;
@@ -343,7 +343,7 @@ TEST(TableRecoverTest, ASmallerLogKeepsAsManyItemsAsItsRemoverLeaves) {
   EXPECT_GT(again.compacted_bytes(), 0u);
 }
 
-TEST(TableRecoverTest, ItemsInSlotsBeyondASmallerCapacityAreCounted) {
+TEST(TableRecoverTest, CountsItemsLostToSmallerCapacity) {
   Table table = MakeTable(Durable(200));
   Put(&table, TinyChunk(1, 0, 120), TinyItems(1, 0, 110));
   Table::RecoverCounts counts;
@@ -353,7 +353,7 @@ TEST(TableRecoverTest, ItemsInSlotsBeyondASmallerCapacityAreCounted) {
 }
 
 // A draw looked for items below the limit, and there were none.
-TEST(TableRecoverTest, ItemsThatWereDrawnOftenEnoughForALowerLimitAreGone) {
+TEST(TableRecoverTest, DropsItemsSampledUpToLoweredLimit) {
   Table::Options options = Durable(100);
   options.max_times_sampled = 5;
   Table table = MakeTable(options);
@@ -373,7 +373,7 @@ TEST(TableRecoverTest, ItemsThatWereDrawnOftenEnoughForALowerLimitAreGone) {
 
 // ---- damage -------------------------------------------------------------------------------------
 
-TEST(TableRecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
+TEST(TableRecoverTest, TornLastSegmentLosesOnlyItsLastRecords) {
   Table table = MakeTable(Durable());
   for (std::uint64_t t = 0; t < 40; t += 8) {
     Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
@@ -395,7 +395,7 @@ TEST(TableRecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
 }
 
 // Records behind a damaged one are found again, and move with their segment.
-TEST(TableRecoverTest, ADamagedRecordCostsWhatItHoldsAndNoMore) {
+TEST(TableRecoverTest, DamagedRecordLosesOnlyItsContents) {
   Table::Options options = Durable(60);
   options.segment_bytes = std::size_t{1} << 16;
   Table table = MakeTable(options);
@@ -427,7 +427,7 @@ TEST(TableRecoverTest, ADamagedRecordCostsWhatItHoldsAndNoMore) {
   }
 }
 
-TEST(TableRecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
+TEST(TableRecoverTest, FlippedByteInOldSegmentLeavesOthersIntact) {
   Table table = MakeTable(Durable(1000));
   Traffic traffic(11);
   for (int round = 0; round < 60; ++round) traffic.Insert(&table);
@@ -450,7 +450,7 @@ TEST(TableRecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
 }
 
 // Compaction reads without checksums: it walked into the damage, where frames have no names.
-TEST(TableRecoverTest, ASegmentWithDamageIsCompactedAroundIt) {
+TEST(TableRecoverTest, CompactsAroundDamageInSegment) {
   Table::Options options = Durable(400);
   options.remover.kind = Selector::Kind::kUniform;
   Table table = MakeTable(options);
@@ -480,7 +480,7 @@ TEST(TableRecoverTest, ASegmentWithDamageIsCompactedAroundIt) {
 }
 
 // Without checksums any byte may reach the reader: nothing crashes, and the table still works.
-TEST(TableRecoverTest, AnyBytesAreSurvived) {
+TEST(TableRecoverTest, SurvivesArbitraryBytes) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     Table::Options options = Durable(64);
     options.checksums = false;

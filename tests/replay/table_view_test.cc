@@ -141,7 +141,7 @@ class TableViewTest : public testing::TestWithParam<ViewCase> {};
 
 // Episodes of 2 to some 20 frames, gaps, several streams whose chunks lie between each other's, a
 // capacity that turns over some fifty times.
-TEST_P(TableViewTest, GivesWhatAModelThatKeepsWholeStreamsGives) {
+TEST_P(TableViewTest, MatchesModelOfWholeStreams) {
   const ViewCase& c = GetParam();
   Table::Options options = TinyOptions(150);
   options.view = c.view;

@@ -58,7 +58,7 @@ void PushPictures(ReplayWorld* world, ReplayWriter* writer, std::uint64_t first,
   }
 }
 
-TEST(ReplayTablesTest, EncodedFramesComeOutAsTheyWentIn) {
+TEST(ReplayTablesTest, RoundTripsEncodedFrames) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4, Codec::kZstd}) {
     ReplayWorld world(PictureOptions(codec));
     const auto writer = world.Writer();
@@ -74,7 +74,7 @@ class TrainedCodecTest : public testing::TestWithParam<Codec> {};
 INSTANTIATE_TEST_SUITE_P(, TrainedCodecTest, testing::Values(Codec::kLz4, Codec::kZstd),
                          [](const auto& info) { return std::string(CodecName(info.param)); });
 
-TEST_P(TrainedCodecTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
+TEST_P(TrainedCodecTest, TrainsDictionaryAndSendsItToWritersAndSamplers) {
   ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
@@ -116,7 +116,7 @@ TEST_P(TrainedCodecTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
 }
 
 // A restart whose dictionary is gone: frames that need it can't be served, all others can.
-TEST_P(TrainedCodecTest, ItemsWhoseDictionaryIsLostGoAndTheRestIsServed) {
+TEST_P(TrainedCodecTest, DropsItemsOfLostDictionaryAndServesTheRest) {
   ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   MemoryStorage disk;
@@ -151,7 +151,7 @@ TEST_P(TrainedCodecTest, ItemsWhoseDictionaryIsLostGoAndTheRestIsServed) {
 }
 
 // With dictionaries of its own from the start a server trains none.
-TEST_P(TrainedCodecTest, DictionariesOfTheOptionsAreServedFromTheStart) {
+TEST_P(TrainedCodecTest, ServesConfiguredDictionariesFromStart) {
   std::vector<std::byte> frames(200 * 1024);
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i] = Pixel(i / 1024, i % 1024);
   const auto trained = TrainFrameDictionary(frames, 1024);
@@ -179,7 +179,7 @@ TEST_P(TrainedCodecTest, DictionariesOfTheOptionsAreServedFromTheStart) {
   EXPECT_EQ(MakeReplayServer(options).status().code(), Code::kInvalidArgument);
 }
 
-TEST(ReplayTablesTest, EachTableDrawsItsOwnRandomNumbers) {
+TEST(ReplayTablesTest, TablesUseIndependentRandomNumbers) {
   ReplayServer::Options options = SmallOptions();
   options.tables.push_back(options.tables[0]);
   options.tables[1].table.name = "other";
@@ -199,7 +199,7 @@ TEST(ReplayTablesTest, EachTableDrawsItsOwnRandomNumbers) {
 }
 
 // Actors say how old their policy is, and the learner how old that makes it.
-TEST(ReplayTablesTest, ASamplerSaysHowNewThePolicyIs) {
+TEST(ReplayTablesTest, SamplerReportsNewestPolicyVersion) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].table.max_policy_age = 300;
   ReplayWorld world(options);
@@ -214,7 +214,7 @@ TEST(ReplayTablesTest, ASamplerSaysHowNewThePolicyIs) {
 }
 
 // The dictionary of an answer is of a life that is over: the answer is drawn again.
-TEST_P(TrainedCodecTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
+TEST_P(TrainedCodecTest, SurvivesRestartBetweenReplyAndItsDictionary) {
   ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
@@ -243,7 +243,7 @@ TEST_P(TrainedCodecTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
 }
 
 // A decoder keeps a bounded number: those of a table that lives long were forgotten for ever.
-TEST_P(TrainedCodecTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
+TEST_P(TrainedCodecTest, RefetchesDictionaryDroppedByDecoder) {
   ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
@@ -297,7 +297,7 @@ TEST_P(TrainedCodecTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
   EXPECT_GT(fetched, 1);
 }
 
-TEST(ReplayTablesTest, TablesOfOneServerAreApart) {
+TEST(ReplayTablesTest, TablesOfOneServerAreIndependent) {
   ReplayServer::Options options = SmallOptions();
   options.tables.push_back(options.tables[0]);
   options.tables[1].table.name = "other";
@@ -344,7 +344,7 @@ TEST(ReplayTablesTest, DescribesItsTables) {
   EXPECT_EQ(table->codec, Codec::kLz4);
 }
 
-TEST(ReplayTablesTest, ADescriptionThatIsNoneIsRefused) {
+TEST(ReplayTablesTest, RejectsInvalidDescription) {
   const TableInfo good{
       .name = "a", .observation = {0, {4}}, .action = {4, {}}, .length_max = 1, .stack = 1};
   EXPECT_TRUE(ParseTableInfo(good).ok());
@@ -363,7 +363,7 @@ TEST(ReplayTablesTest, ADescriptionThatIsNoneIsRefused) {
   EXPECT_TRUE(bad([](TableInfo* i) { i->burn_in = ~0u; }));
 }
 
-TEST(ReplayTablesTest, ALimiterIsReconfiguredWhileItRuns) {
+TEST(ReplayTablesTest, ReconfiguresRunningLimiter) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 30));
@@ -382,7 +382,7 @@ TEST(ReplayTablesTest, ALimiterIsReconfiguredWhileItRuns) {
 }
 
 // Items that leave with their last draw: a batch larger than what is there waits for more.
-TEST(ReplayTablesTest, ABatchThatEmptiesTheTableGoesOnWithTheNextInserts) {
+TEST(ReplayTablesTest, BatchLargerThanTableWaitsForNextInserts) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].table.max_times_sampled = 1;
   options.tables[0].table.min_items = 1;

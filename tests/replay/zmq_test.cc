@@ -32,7 +32,7 @@ Chunk LargeChunk(std::uint64_t first, std::uint32_t frames) {
   return chunk;
 }
 
-TEST_P(ReplayOverZmqTest, ALoopOfPushDrawAndUpdateRuns) {
+TEST_P(ReplayOverZmqTest, RunsPushSampleUpdateLoop) {
   auto server = MakeReplayServer(
       {.tables = {{.table = {.trajectory = LargeSpec(), .capacity_items = 1000, .min_items = 50},
                    .samples_per_insert = 4}}});

@@ -30,7 +30,7 @@ constexpr double kHours = 0.5;
 class HoursTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, HoursTest, testing::Range(0, 10));
 
-TEST_P(HoursTest, NothingAcknowledgedIsLostAndNobodyWaitsForEver) {
+TEST_P(HoursTest, LosesNothingAcknowledgedAndNeverStalls) {
   Quiet();
   for (int i = 0; i < kSeeds; ++i) {
     const Plan plan = MakePlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
@@ -52,7 +52,7 @@ TEST_P(HoursTest, NothingAcknowledgedIsLostAndNobodyWaitsForEver) {
 class ScaledHoursTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, ScaledHoursTest, testing::Range(0, 4));
 
-TEST_P(ScaledHoursTest, WhoComesAndGoesLosesNothingAcknowledgedAndKeepsNobodyWaiting) {
+TEST_P(ScaledHoursTest, ScalingLosesNothingAcknowledgedAndNeverStalls) {
   Quiet();
   for (int i = 0; i < kSeeds; ++i) {
     const Plan plan = MakeScaledPlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
@@ -63,7 +63,7 @@ TEST_P(ScaledHoursTest, WhoComesAndGoesLosesNothingAcknowledgedAndKeepsNobodyWai
   }
 }
 
-TEST(SimulationTest, WithoutFaultsWhoeverComesAndGoesAllThatWasMadeIsAcknowledged) {
+TEST(SimulationTest, ScalingWithoutFaultsAcknowledgesAllItems) {
   Quiet();
   Plan plan = MakeScaledPlan(2, 0.1);
   std::erase_if(plan.faults, [](const Fault& f) {
@@ -107,12 +107,12 @@ void LiveLarge(std::int64_t actors, std::int64_t shards, std::int64_t learners, 
   ExpectFair(outcome.items_of_actor, 0.75, "items of an actor");
 }
 
-TEST(LargeFleetTest, HundredsKeepTheirPromisesAndHaveFairShares) { LiveLarge(300, 10, 4, 64); }
-TEST(LargeFleetTest, SlowTenThousandActorsKeepTheirPromisesAndHaveFairShares) {
+TEST(LargeFleetTest, HundredsOfActorsKeepGuaranteesAndFairShares) { LiveLarge(300, 10, 4, 64); }
+TEST(LargeFleetTest, SlowTenThousandActorsKeepGuaranteesAndFairShares) {
   LiveLarge(10000, 100, 64, 24);
 }
 
-TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
+TEST(SimulationTest, SamePlanGivesSameHash) {
   Quiet();
   for (const std::uint64_t seed : {101u, 102u}) {
     const Plan plan = MakePlan(seed, 0.2 * kHours);
@@ -125,7 +125,7 @@ TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
   }
 }
 
-TEST(SimulationTest, WithoutFaultsAllThatWasMadeIsAcknowledged) {
+TEST(SimulationTest, RunWithoutFaultsAcknowledgesAllItems) {
   Quiet();
   Plan plan = MakePlan(7, 0.1);
   plan.faults.clear();
@@ -157,7 +157,7 @@ class CheckerTest : public testing::Test {
   History* replay_ = checker_.Of("replay", true, 0);
 };
 
-TEST_F(CheckerTest, IsContentWithALogThatComesBack) {
+TEST_F(CheckerTest, AcceptsRestoredLog) {
   for (std::uint64_t frame = 0; frame < 10; ++frame) Put(frame);
   checker_.ShardDied(0);
   for (std::uint64_t frame = 0; frame < 10; ++frame) replay_->Note(Item(E::kRestored, frame));
@@ -166,7 +166,7 @@ TEST_F(CheckerTest, IsContentWithALogThatComesBack) {
   EXPECT_EQ(checker_.breach(), "");
 }
 
-TEST_F(CheckerTest, SeesAnItemThatDidNotComeBack) {
+TEST_F(CheckerTest, DetectsItemThatWasNotRestored) {
   for (std::uint64_t frame = 0; frame < 10; ++frame) Put(frame);
   checker_.ShardDied(0);
   for (std::uint64_t frame = 1; frame < 10; ++frame) replay_->Note(Item(E::kRestored, frame));
@@ -174,30 +174,30 @@ TEST_F(CheckerTest, SeesAnItemThatDidNotComeBack) {
   EXPECT_TRUE(Saw("did not come back")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesAnItemThatIsInsertedTwice) {
+TEST_F(CheckerTest, DetectsItemInsertedTwice) {
   Put(1);
   replay_->Note(Item(E::kInserted, 1));
   EXPECT_TRUE(Saw("inserted twice")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesAnAcknowledgementBeforeTheInsert) {
+TEST_F(CheckerTest, DetectsAcknowledgementBeforeInsert) {
   actor_->Note(Item(E::kSent, 1));
   actor_->Note(Item(E::kAcknowledged, 1));
   EXPECT_TRUE(Saw("never inserted")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesAnItemOutOfNowhere) {
+TEST_F(CheckerTest, DetectsItemThatWasNeverSent) {
   replay_->Note(Item(E::kInserted, 1));
   EXPECT_TRUE(Saw("nobody sent it")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesADropOfADurableLog) {
+TEST_F(CheckerTest, DetectsDropFromDurableLog) {
   actor_->Note(Item(E::kSent, 1));
   replay_->Note(Item(E::kDropped, 1));
   EXPECT_TRUE(Saw("was dropped")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesWeightsThatGrowOlder) {
+TEST_F(CheckerTest, DetectsOlderWeights) {
   actor_->Note({.what = E::kReceived, .version = 5});
   actor_->Note({.what = E::kReceived, .version = 5});
   EXPECT_EQ(checker_.breach(), "");
@@ -205,13 +205,13 @@ TEST_F(CheckerTest, SeesWeightsThatGrowOlder) {
   EXPECT_TRUE(Saw("received weights")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesACheckpointThatGoesBack) {
+TEST_F(CheckerTest, DetectsOlderCheckpoint) {
   actor_->Note({.what = E::kCheckpointed, .version = 50});
   actor_->Note({.what = E::kCheckpointed, .version = 40});
   EXPECT_TRUE(Saw("checkpoint")) << checker_.breach();
 }
 
-TEST_F(CheckerTest, SeesALearnerThatGoesOnFromAnOlderCheckpoint) {
+TEST_F(CheckerTest, DetectsResumeFromOlderCheckpoint) {
   History* const first = checker_.Of("learner", false, 0);
   History* const second = checker_.Of("learner", false, 0);
   first->Note({.what = E::kCheckpointed, .version = 50});
@@ -250,7 +250,7 @@ class GradientsTest : public testing::Test {
   History* backup_ = checker_.Of("backup", false, 0);
 };
 
-TEST_F(GradientsTest, ATakeoverThatForgetsNothingIsWell) {
+TEST_F(GradientsTest, AcceptsFailoverWithoutLoss) {
   Serve(primary_, 1);
   Apply(primary_, 1, 2);
   Serve(backup_, 2);
@@ -259,14 +259,14 @@ TEST_F(GradientsTest, ATakeoverThatForgetsNothingIsWell) {
   EXPECT_EQ(checker_.applied(), 2);
 }
 
-TEST_F(GradientsTest, SeesATakeoverThatForgets) {
+TEST_F(GradientsTest, DetectsFailoverThatLosesUpdates) {
   Serve(primary_, 1);
   Apply(primary_, 1, 2);
   Serve(backup_, 1);
   EXPECT_TRUE(Saw("was answered for at version 2")) << checker_.breach();
 }
 
-TEST_F(GradientsTest, SeesAGradientThatIsAppliedTwice) {
+TEST_F(GradientsTest, DetectsGradientAppliedTwice) {
   Serve(primary_, 1);
   Apply(primary_, 1, 2);
   Serve(backup_, 2);
@@ -274,7 +274,7 @@ TEST_F(GradientsTest, SeesAGradientThatIsAppliedTwice) {
   EXPECT_TRUE(Saw("at version 2 and at 3")) << checker_.breach();
 }
 
-TEST_F(GradientsTest, LetsAShardComeBackFromDiskOlder) {
+TEST_F(GradientsTest, AcceptsShardRestoredFromOlderSnapshot) {
   Serve(primary_, 1);
   Apply(primary_, 1, 2);
   Apply(primary_, 2, 3);
@@ -285,7 +285,7 @@ TEST_F(GradientsTest, LetsAShardComeBackFromDiskOlder) {
   EXPECT_TRUE(Saw("push 1 of learner 1")) << checker_.breach();
 }
 
-TEST_F(GradientsTest, SeesACourseThatGoesBack) {
+TEST_F(GradientsTest, DetectsOlderCourse) {
   Serve(primary_, 1);
   Serve(backup_, 1, kCourse - 1);
   EXPECT_TRUE(Saw("on course 2, after 3")) << checker_.breach();

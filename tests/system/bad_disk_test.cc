@@ -69,13 +69,13 @@ class RunFailpointTest : public BadDiskTest, public testing::WithParamInterface<
 };
 
 // While the second checkpoint is written. Of disk.*, eight files and more come before the first.
-TEST_P(RunFailpointTest, ARunThatDiesThereIsResumedFromAWholeCheckpointAndEnds) {
+TEST_P(RunFailpointTest, ResumesFromIntactCheckpointAfterKill) {
   const std::string_view name = GetParam();
   const int n = name.starts_with("disk.") ? 14 : name == "checkpoint.file" ? 5 : 2;
   EXPECT_TRUE(SurvivesDeathAt(n) || SurvivesDeathAt(1)) << name << " is never reached";
 }
 
-TEST_P(RunFailpointTest, SlowEveryTimeThatItIsReached) {
+TEST_P(RunFailpointTest, SlowResumesAfterKillAtEachHit) {
   int n = 1;
   while (SurvivesDeathAt(n)) ++n;
   EXPECT_GT(n, 1) << GetParam() << " is never reached";
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Names, RunFailpointTest, testing::ValuesIn(NamesOnDisk(
                          });
 
 // Each of its lives dies with its second checkpoint; the first one is what the next goes on from.
-TEST_F(BadDiskTest, ALearnerThatDiesWritingItsCheckpointsIsReplacedAndTheRunEnds) {
+TEST_F(BadDiskTest, SurvivesLearnerKilledWhileWritingCheckpoints) {
   const auto troop = Start(TrainWords({"learner.total_steps=20003", "fleet.backoff_max_s=0.1",
                                        "fleet.restarts_max=200"}),
                            {"TROOP_FAILPOINT=checkpoint.manifest:2"});
@@ -140,7 +140,7 @@ class FaultyDiskTest : public BadDiskTest {
 class DiskFaultTest : public FaultyDiskTest,
                       public testing::WithParamInterface<std::pair<const char*, const char*>> {};
 
-TEST_P(DiskFaultTest, TheCheckpointFailsLoudlyTheOlderOneStaysAndLaterOnesSucceed) {
+TEST_P(DiskFaultTest, FailedCheckpointKeepsOlderOneAndLaterOnesSucceed) {
   const auto& [fault, reason] = GetParam();
   const auto troop = TrainOnFaultyDisk("/checkpoints");
   ASSERT_TRUE(AwaitCheckpoint()) << troop->output() << LearnerLog();
@@ -166,7 +166,7 @@ TEST_P(DiskFaultTest, TheCheckpointFailsLoudlyTheOlderOneStaysAndLaterOnesSuccee
       << troop->output();
 }
 
-TEST_P(DiskFaultTest, ARunWhoseWholeFolderCannotBeWrittenGoesOnWhenItCanAgain) {
+TEST_P(DiskFaultTest, ContinuesWhenRunFolderIsWritableAgain) {
   const auto troop = TrainOnFaultyDisk("");
   ASSERT_TRUE(AwaitCheckpoint() && AwaitSteps(500)) << troop->output() << LearnerLog();
   SetFault(GetParam().first);
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, DiskFaultTest,
                          [](const auto& info) { return std::string(info.param.first); });
 
 // The terminal said "bottleneck: actors", and status "alive".
-TEST_F(FaultyDiskTest, AReplayThatWaitsForAFullDiskIsBlockedWithTheReason) {
+TEST_F(FaultyDiskTest, ReportsReplayBlockedByFullDisk) {
   const auto troop = TrainOnFaultyDisk("/replay-0", {"replay.persist=true", "replay.ack=disk"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SetFault("full");
@@ -216,7 +216,7 @@ TEST_F(FaultyDiskTest, AReplayThatWaitsForAFullDiskIsBlockedWithTheReason) {
   EXPECT_NE(troop->output().find("troop: replay-0 is blocked: "), said.npos) << troop->output();
 }
 
-TEST_F(FaultyDiskTest, ASlowDiskHoldsUpTheCheckpointAndNothingElse) {
+TEST_F(FaultyDiskTest, DelayedDiskBlocksOnlyCheckpoint) {
   const auto troop = TrainOnFaultyDisk("/checkpoints");
   ASSERT_TRUE(AwaitCheckpoint()) << troop->output();
   SetFault("slow");

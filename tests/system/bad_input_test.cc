@@ -37,7 +37,7 @@ class BadInputTest : public SystemTest {
   }
 };
 
-TEST_F(BadInputTest, AllFilesThatAreMissingAreNamedBeforeTheStartAlsoByADryRun) {
+TEST_F(BadInputTest, NamesAllMissingFilesBeforeStartAndInDryRun) {
   for (const char* dry : {"--plain", "--dry-run"}) {
     ExpectRefused(
         {"fleet.metrics=127.0.0.1:0", "fleet.metrics_token=no-token", "security.keys=no-keys", dry},
@@ -47,12 +47,12 @@ TEST_F(BadInputTest, AllFilesThatAreMissingAreNamedBeforeTheStartAlsoByADryRun) 
   }
 }
 
-TEST_F(BadInputTest, AnUnknownKeyIsNamedWithTheNearest) {
+TEST_F(BadInputTest, RejectsUnknownKeySuggestingNearest) {
   ExpectRefused({"replay.alhpa=0.5"}, 2, {"replay.alhpa", "replay.alpha"});
 }
 
 // ZeroMQ ended the process.
-TEST_F(BadInputTest, TooFewOpenFilesAreToldBeforeAnythingStarts) {
+TEST_F(BadInputTest, RejectsLowOpenFileLimitBeforeStart) {
   const auto troop = StartLimited("ulimit -n 24", {});
   EXPECT_EQ(troop->Wait(), 2) << troop->output();
   EXPECT_NE(troop->output().find("open files: the limit is 24"), std::string::npos)
@@ -60,7 +60,7 @@ TEST_F(BadInputTest, TooFewOpenFilesAreToldBeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-TEST_F(BadInputTest, FilesTooSmallForACheckpointAreRefusedBeforeAnythingStarts) {
+TEST_F(BadInputTest, RejectsLowFileSizeLimitBeforeStart) {
   const auto troop = StartLimited("ulimit -f 4", {});
   EXPECT_EQ(troop->Wait(), 2) << troop->output();
   EXPECT_NE(troop->output().find("ulimit -f is 4 KiB"), std::string::npos) << troop->output();
@@ -68,7 +68,7 @@ TEST_F(BadInputTest, FilesTooSmallForACheckpointAreRefusedBeforeAnythingStarts) 
 }
 
 // SIGXFSZ ended it without a word.
-TEST_F(BadInputTest, FilesThatMayNotGrowAreAsAFullDisk) {
+TEST_F(BadInputTest, TreatsFileSizeLimitAsFullDisk) {
   const auto troop =
       StartLimited("ulimit -f 48", {"learner.total_steps=3000", "evaluator.enabled=false"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
@@ -76,7 +76,7 @@ TEST_F(BadInputTest, FilesThatMayNotGrowAreAsAFullDisk) {
       << troop->output() << LauncherLog();
 }
 
-TEST_F(BadInputTest, OneKeyIsExplained) {
+TEST_F(BadInputTest, ExplainsConfigKey) {
   const auto known = Start({"config", "replay.alpha"});
   EXPECT_EQ(known->Wait(), 0);
   EXPECT_TRUE(known->output().starts_with("replay.alpha = 0.6\n    number, [0, 2]. "))
@@ -88,32 +88,32 @@ TEST_F(BadInputTest, OneKeyIsExplained) {
       << other->output();
 }
 
-TEST_F(BadInputTest, AWrongTypeIsNamedWithTheRightOne) {
+TEST_F(BadInputTest, RejectsWrongTypeNamingExpectedOne) {
   ExpectRefused({"actor.envs=\"many\""}, 2, {"actor.envs", "integer"});
 }
 
-TEST_F(BadInputTest, AllProblemsAreToldAtOnceWithFileAndLine) {
+TEST_F(BadInputTest, ReportsAllConfigErrorsWithFileAndLine) {
   std::ofstream(config(), std::ios::app) << "nonsense = 1\n";
   ExpectRefused({"replay.alhpa=0.5", "seed=1.5"}, 2,
                 {"config.toml:", "nonsense", "replay.alhpa", "seed"});
 }
 
-TEST_F(BadInputTest, AConfigThatIsNotThereIsTold) {
+TEST_F(BadInputTest, ReportsMissingConfig) {
   const auto troop = Start({"train", folder() + "/none.toml"});
   EXPECT_EQ(troop->Wait(), 2);
   EXPECT_NE(troop->output().find("none.toml"), std::string::npos) << troop->output();
 }
 
-TEST_F(BadInputTest, AReplayThatCannotFitIsRefusedWithTheNumber) {
+TEST_F(BadInputTest, RejectsReplayLargerThanMemory) {
   ExpectRefused({"replay.memory_bytes_max=1000000"}, 2,
                 {"replay.capacity_items is 20000", "GiB", "replay.memory_bytes_max"});
 }
 
-TEST_F(BadInputTest, AnEnvironmentThatDoesNotExistIsRefusedWithTheNearest) {
+TEST_F(BadInputTest, RejectsUnknownEnvironmentSuggestingNearest) {
   ExpectRefused({"env.id=CartPole-v2"}, 2, {"CartPole-v2", "CartPole-v1"});
 }
 
-TEST_F(BadInputTest, AWrongCommandLineIsAUsageError) {
+TEST_F(BadInputTest, InvalidCommandLineIsUsageError) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{},
                                              {"fly"},
@@ -135,7 +135,7 @@ TEST_F(BadInputTest, AWrongCommandLineIsAUsageError) {
   }
 }
 
-TEST_F(BadInputTest, TwoRunsInOneFolderAreRefusedWhileTheFirstLivesAndAfter) {
+TEST_F(BadInputTest, RejectsSecondRunInFolderDuringAndAfterFirst) {
   const auto first = TrainLong();
   ASSERT_TRUE(AwaitSteps(100)) << first->output();
   for (const char* flag : {"--plain", "--overwrite"}) {
@@ -155,7 +155,7 @@ TEST_F(BadInputTest, TwoRunsInOneFolderAreRefusedWhileTheFirstLivesAndAfter) {
   ExpectDone(replaced.get(), 1000);
 }
 
-TEST_F(BadInputTest, ADamagedCheckpointIsRefusedByResumeAndEvalAndNamed) {
+TEST_F(BadInputTest, ResumeAndEvalRejectDamagedCheckpoint) {
   TrainOnce();
   const std::string result = FileText(run() + "/result.json");
   std::string file;
@@ -178,7 +178,7 @@ TEST_F(BadInputTest, ADamagedCheckpointIsRefusedByResumeAndEvalAndNamed) {
   EXPECT_EQ(FileText(run() + "/result.json"), result);  // the failed resume changed nothing
 }
 
-TEST_F(BadInputTest, GarbageOnEveryPortDoesNoHarm) {
+TEST_F(BadInputTest, SurvivesGarbageOnEveryPort) {
   const auto troop = TrainLong({"fleet.transport=tcp"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   std::set<int> ports = ListeningPorts(troop->process());
@@ -205,7 +205,7 @@ TEST_F(BadInputTest, GarbageOnEveryPortDoesNoHarm) {
 }
 
 // The replay dies, and somebody takes its port before it is back.
-TEST_F(BadInputTest, APortInUseIsNamedAndTriedAgain) {
+TEST_F(BadInputTest, NamesAndRetriesPortInUse) {
   const auto troop = TrainLong({"fleet.transport=tcp", "fleet.backoff_first_s=0.5"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const pid_t replay = AwaitRole("replay");
@@ -231,7 +231,7 @@ TEST_F(BadInputTest, APortInUseIsNamedAndTriedAgain) {
 }
 
 // It left a run without a checkpoint: neither `train` nor `resume` could go on.
-TEST_F(BadInputTest, AStartWithoutRoomForSocketsLeavesNoRun) {
+TEST_F(BadInputTest, TooLongSocketPathLeavesNoRun) {
   const std::string deep = folder() + "/" + std::string(120, 't');  // a socket's path has 107
   const auto refused = std::make_unique<Troop>(TrainWords(), deep);
   EXPECT_EQ(refused->Wait(), 2) << refused->output();
@@ -240,14 +240,14 @@ TEST_F(BadInputTest, AStartWithoutRoomForSocketsLeavesNoRun) {
   ExpectDone(troop.get(), 1000);
 }
 
-TEST_F(BadInputTest, ARunFolderThatCannotBeMadeIsTold) {
+TEST_F(BadInputTest, ReportsRunFolderThatCannotBeCreated) {
   std::ofstream(folder() + "/file") << "x";
   const auto troop = Train({"log.dir=" + folder() + "/file"});
   EXPECT_NE(troop->Wait(), 0);
   EXPECT_NE(troop->output().find("/file"), std::string::npos) << troop->output();
 }
 
-TEST_F(BadInputTest, ARoleWithoutItsCoordinatorSaysSo) {
+TEST_F(BadInputTest, RoleReportsUnreachableCoordinator) {
   const auto troop = Start({"role", "actor", "--coordinator", "what://ever"});
   EXPECT_NE(troop->Wait(), 0);
   EXPECT_NE(troop->output().find("what://ever"), std::string::npos) << troop->output();

@@ -46,7 +46,7 @@ class BadNumbersTest : public SystemTest {
 class BadActorNumberTest : public BadNumbersTest,
                            public testing::WithParamInterface<const char*> {};
 
-TEST_P(BadActorNumberTest, IsLeftOutAndCountedAndItsOriginIsInTheLog) {
+TEST_P(BadActorNumberTest, IsDroppedCountedAndLoggedWithOrigin) {
   const std::string what = GetParam(), hit = folder() + "/hit";
   const auto troop = TrainWith("actor." + what + ":200:nan:" + hit);
   ExpectDone(troop.get(), kSteps);
@@ -63,7 +63,7 @@ TEST_P(BadActorNumberTest, IsLeftOutAndCountedAndItsOriginIsInTheLog) {
 INSTANTIATE_TEST_SUITE_P(Numbers, BadActorNumberTest, testing::Values("reward", "observation"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(BadNumbersTest, InAnEvaluationABadRewardCostsOneEpisode) {
+TEST_F(BadNumbersTest, NonFiniteRewardCostsOneEvaluationEpisode) {
   const auto troop = Start(TrainWords(), {"TROOP_FAILPOINT=evaluator.reward:5"});
   ExpectDone(troop.get(), kSteps);
   EXPECT_EQ(Metric("evaluator/bad_numbers"), 1);
@@ -73,7 +73,7 @@ TEST_F(BadNumbersTest, InAnEvaluationABadRewardCostsOneEpisode) {
   EXPECT_EQ(troop->output().find("nan"), std::string::npos) << troop->output();
 }
 
-TEST_F(BadNumbersTest, ABadGradientIsSkippedAndCounted) {
+TEST_F(BadNumbersTest, SkipsAndCountsNonFiniteGradient) {
   const auto troop = TrainWith("learner.gradient:50");
   ExpectDone(troop.get(), kSteps);
   EXPECT_EQ(Metric("learner/skipped_updates"), 1);
@@ -84,7 +84,7 @@ TEST_F(BadNumbersTest, ABadGradientIsSkippedAndCounted) {
   ExpectFiniteCheckpoints();
 }
 
-TEST_F(BadNumbersTest, AWeightThatGoesBadTakesTheLearnerBackAndTheRunEnds) {
+TEST_F(BadNumbersTest, RollsBackNonFiniteWeightAndFinishes) {
   const auto troop = TrainWith("learner.weight:300");
   ExpectDone(troop.get(), kSteps);
   EXPECT_EQ(Metric("learner/rollbacks"), 1);
@@ -98,7 +98,7 @@ TEST_F(BadNumbersTest, AWeightThatGoesBadTakesTheLearnerBackAndTheRunEnds) {
 }
 
 // Too few in a row for a roll-back: the run ended with status "ok", and the model had not learned.
-TEST_F(BadNumbersTest, ARunThatSkippedMostOfItsUpdatesHasFailed) {
+TEST_F(BadNumbersTest, FailsWhenMostUpdatesAreSkipped) {
   const auto troop = TrainWith("learner.gradient:5+", {"learner.max_updates=48"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   for (const char* part : {"updates were skipped and 4 made", "lower optimizer.learning_rate"}) {
@@ -110,7 +110,7 @@ TEST_F(BadNumbersTest, ARunThatSkippedMostOfItsUpdatesHasFailed) {
 class BadForEverTest : public BadNumbersTest, public testing::WithParamInterface<const char*> {};
 
 // The exit code of a run that failed, and on the standard error why: docs/reference/commands.md.
-TEST_P(BadForEverTest, EndsTheRunWithTheReason) {
+TEST_P(BadForEverTest, FailsRunWithReason) {
   const std::string place = GetParam();
   const auto troop = TrainWith(place + ":30+", {"fleet.restarts_max=2"});
   ASSERT_EQ(troop->Wait(), 1) << troop->output();

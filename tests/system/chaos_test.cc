@@ -56,7 +56,7 @@ class ChaosTest : public SystemTest {
 
 class StoppedRoleTest : public ChaosTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(StoppedRoleTest, IsNoticedAndReplacedAndTheRunEndsWithExactlyItsSteps) {
+TEST_P(StoppedRoleTest, IsDetectedReplacedAndRunTakesExactSteps) {
   const std::string role = GetParam();
   const auto troop = TrainSteps({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"});
   const pid_t process = AwaitFirst(role);
@@ -89,7 +89,7 @@ class ReturningRoleTest : public ChaosTest, public testing::WithParamInterface<c
 
 // Stopped where its launcher can't end it: another process takes its place, as on another machine,
 // and then the first one comes back.
-TEST_P(ReturningRoleTest, IsFencedByItsIncarnationAndEndsWithAClearLine) {
+TEST_P(ReturningRoleTest, IsFencedByIncarnationAndEndsWithMessage) {
   const std::string role = GetParam();
   const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.dead_after_s=0.5"});
   const pid_t process = AwaitFirst(role);
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Roles, ReturningRoleTest, testing::ValuesIn(kRoles),
 class HungEnvironmentTest : public ChaosTest, public testing::WithParamInterface<const char*> {};
 
 // Its process lives and answers; only its node does not go on.
-TEST_P(HungEnvironmentTest, IsNoticedAndItsProcessIsReplaced) {
+TEST_P(HungEnvironmentTest, IsDetectedAndItsProcessReplaced) {
   const std::string role = GetParam(), hit = folder() + "/hit";
   const auto troop = TrainSteps({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"},
                                 {"TROOP_FAILPOINT=" + role + ".step:50:hang:" + hit});
@@ -141,7 +141,7 @@ TEST_P(HungEnvironmentTest, IsNoticedAndItsProcessIsReplaced) {
 INSTANTIATE_TEST_SUITE_P(Roles, HungEnvironmentTest, testing::Values("actor", "evaluator"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(ChaosTest, AStoppedLauncherComesBackAndNobodyIsTakenForHung) {
+TEST_F(ChaosTest, PausedLauncherDoesNotTakeRolesForHung) {
   const auto troop = TrainSteps({"fleet.hung_after_s=1", "fleet.dead_after_s=0.5"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SendSignal(troop->process(), SIGSTOP);
@@ -152,7 +152,7 @@ TEST_F(ChaosTest, AStoppedLauncherComesBackAndNobodyIsTakenForHung) {
 }
 
 // The launcher waited for ever for one whose end nobody told it.
-TEST_F(ChaosTest, AnInterruptDoesNotWaitForAMemberThatDiedElsewhere) {
+TEST_F(ChaosTest, InterruptDoesNotWaitForRemoteMemberThatDied) {
   const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.drain_s=1"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const std::string coordinator = Coordinator();
@@ -169,7 +169,7 @@ TEST_F(ChaosTest, AnInterruptDoesNotWaitForAMemberThatDiedElsewhere) {
 }
 
 // At once, in the same folder, again and again: what the dead one left is in nobody's way.
-TEST_F(ChaosTest, ALauncherKilledAtAnyMomentLeavesNoProcessAndTheNextStartsAtOnce) {
+TEST_F(ChaosTest, KilledLauncherLeavesNoProcessAndRestartsAtOnce) {
   const std::function<bool()> moments[] = {
       [&] { return fs::exists(run() + "/config.toml"); },
       [&] { return fs::exists(run() + "/run.json"); },
@@ -268,11 +268,11 @@ class RandomKillsTest : public ChaosTest {
   Counts deaths_;
 };
 
-TEST_F(RandomKillsTest, ARunOutlivesEveryRole) { KillEach(1, ""); }
+TEST_F(RandomKillsTest, SurvivesKillOfEachRole) { KillEach(1, ""); }
 
 // TROOP_CHAOS_STATE names a file that keeps the count: interrupted, it goes on from there.
 // TROOP_CHAOS_DEATHS: how often each dies (100).
-TEST_F(RandomKillsTest, SlowARunOutlivesEveryRoleAHundredTimes) {
+TEST_F(RandomKillsTest, SlowSurvivesHundredKillsOfEachRole) {
   const char* const state = std::getenv("TROOP_CHAOS_STATE");
   const char* const deaths = std::getenv("TROOP_CHAOS_DEATHS");
   KillEach(deaths == nullptr ? 100 : std::atoi(deaths), state == nullptr ? "" : state);

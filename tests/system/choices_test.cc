@@ -154,7 +154,7 @@ samples_per_insert = 2
 
 // replay.codec = "zstd" ended actors, and the serial run, with a failed check on small
 // observations.
-TEST_F(ChoicesTest, EveryValueOfEveryListRuns) {
+TEST_F(ChoicesTest, EveryChoiceOfEveryKeyRuns) {
   const std::vector<Choice> all = ConfigChoices();
   ASSERT_GT(all.size(), 100u);
   for (const Choice& choice : all) {
@@ -169,7 +169,7 @@ TEST_F(ChoicesTest, EveryValueOfEveryListRuns) {
   }
 }
 
-TEST_F(ChoicesTest, WhatRunsElsewhereIsStillAValueAndItsTestIsThere) {
+TEST_F(ChoicesTest, ChoicesTestedElsewhereExist) {
   const std::vector<Choice> all = ConfigChoices();
   for (const Elsewhere& e : RunElsewhere()) {
     EXPECT_TRUE(std::ranges::any_of(

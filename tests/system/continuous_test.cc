@@ -25,7 +25,7 @@ class ContinuousTest : public SystemTest {
 };
 
 // With the weights it begins with -23 and less; a good pump's operator gets about -2.
-TEST_F(ContinuousTest, AFleetLearnsTheNumbersOfALibrary) {
+TEST_F(ContinuousTest, LearnsContinuousActionsOfPlugin) {
   const auto troop =
       Train(Dpg({"env.id=TwoTanks-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/two_tanks.so",
                  "learner.critic=categorical", "learner.v_min=-10", "learner.v_max=0",
@@ -34,7 +34,7 @@ TEST_F(ContinuousTest, AFleetLearnsTheNumbersOfALibrary) {
   EXPECT_GT(FinalReturn(), -12) << troop->output();
 }
 
-TEST_F(ContinuousTest, GymnasiumsPendulumSwings) {
+TEST_F(ContinuousTest, LearnsGymnasiumPendulum) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const auto troop = Train(
       Dpg({"env.id=gymnasium:Pendulum-v1", "learner.total_steps=2001", "evaluator.final_episodes=4",
@@ -45,7 +45,7 @@ TEST_F(ContinuousTest, GymnasiumsPendulumSwings) {
   EXPECT_GT(FinalReturn(), -200 * 16.3);  // 200 times the largest cost
 }
 
-TEST_F(ContinuousTest, KindsOfActionsThatDoNotFitTheAlgorithmAreRefusedInOneLine) {
+TEST_F(ContinuousTest, RejectsActionKindUnfitForAlgorithm) {
   const auto numbers = Train({"env.id=Pendulum-v1"});
   EXPECT_EQ(numbers->Wait(), 2);
   EXPECT_EQ(numbers->output(),

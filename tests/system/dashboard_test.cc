@@ -51,7 +51,7 @@ class DashboardPageTest : public SystemTest {
   }
 };
 
-TEST_F(DashboardPageTest, ShowsAFleetThatLearnsCartPole) {
+TEST_F(DashboardPageTest, ShowsFleetLearningCartPole) {
   const auto past = Train({"name=past", "learner.total_steps=3000"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
   const auto fleet = Train({"learner.total_steps=1e9", "fleet.dashboard=127.0.0.1:0"});
@@ -62,7 +62,7 @@ TEST_F(DashboardPageTest, ShowsAFleetThatLearnsCartPole) {
   EXPECT_EQ(fleet->Wait(), 130) << fleet->output();
 }
 
-TEST_F(DashboardPageTest, ShowsWhomActorsAsk) {
+TEST_F(DashboardPageTest, ShowsInferenceServer) {
   const auto fleet =
       Train({"learner.total_steps=1e9", "actor.inference=server", "fleet.dashboard=127.0.0.1:0"});
   ASSERT_TRUE(AwaitCheckpoint()) << fleet->output();
@@ -71,7 +71,7 @@ TEST_F(DashboardPageTest, ShowsWhomActorsAsk) {
   EXPECT_EQ(fleet->Wait(), 130) << fleet->output();
 }
 
-TEST_F(DashboardPageTest, WantsTheTokenOfItsFileAndSaysSo) {
+TEST_F(DashboardPageTest, RequiresTokenFromFile) {
   const auto past = Train({"learner.total_steps=2000", "evaluator.final_episodes=1"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
   const std::string file = folder() + "/token", token = "0123456789abcdef-secret";
@@ -84,7 +84,7 @@ TEST_F(DashboardPageTest, WantsTheTokenOfItsFileAndSaysSo) {
   EXPECT_EQ(dashboard->Wait(), 0);
 }
 
-TEST_F(DashboardPageTest, WhatItCannotDoIsSaidInALine) {
+TEST_F(DashboardPageTest, ReportsErrorsInOneLine) {
   const auto none = Start({"dashboard", folder() + "/none"});
   EXPECT_EQ(none->Wait(), 2);
   EXPECT_NE(none->output().find("no such folder"), std::string::npos) << none->output();
@@ -106,7 +106,7 @@ TEST_F(DashboardPageTest, WhatItCannotDoIsSaidInALine) {
 }
 
 // A stand-in for the coordinator, which says what a real one does of so many.
-TEST_F(DashboardPageTest, IsQuickWithAThousandActors) {
+TEST_F(DashboardPageTest, IsFastWithThousandActors) {
   Config config;
   config.name = "run";
   config.log.dir = folder();

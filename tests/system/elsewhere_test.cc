@@ -27,7 +27,7 @@ class ElsewhereTest : public JoinFleet {
   }
 };
 
-TEST_F(ElsewhereTest, ReplayAndLearnerOfOtherMachinesMayDieAndOthersTakeTheirSeats) {
+TEST_F(ElsewhereTest, ReplacementsTakeSlotsOfDeadExternalRoles) {
   const auto troop =
       Start(RunWords("\"replay\", \"learner\"", {"checkpoint.every_s=1", "replay.min_items=100"}));
   EXPECT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "waits for replay-0"); }));
@@ -51,7 +51,7 @@ TEST_F(ElsewhereTest, ReplayAndLearnerOfOtherMachinesMayDieAndOthersTakeTheirSea
   ExpectNoSecretLeft();
 }
 
-TEST_F(ElsewhereTest, LearnersOfTwoMachinesAgree) {
+TEST_F(ElsewhereTest, LearnersOfTwoMachinesFormGroup) {
   const auto troop = Start(RunWords("\"learner\"", {"fleet.learners=2"}));
   const auto first = JoinAs("learner", "127.0.0.3"), second = JoinAs("learner", "127.0.0.4");
   EXPECT_TRUE(Learns()) << first->output() << second->output() << LauncherLog();
@@ -65,7 +65,7 @@ TEST_F(ElsewhereTest, LearnersOfTwoMachinesAgree) {
 }
 
 // A joined learner with another label in one row shared batches with the others, without a word.
-TEST_F(ElsewhereTest, ALearnerWithOtherDataIsRefusedWithBothNamed) {
+TEST_F(ElsewhereTest, RejectsLearnerWithOtherDataNamingBoth) {
   const std::string fixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
   const std::string reviews = folder() + "/reviews.csv", right = FileText(fixtures + "reviews.csv");
   std::string wrong = right;
@@ -99,7 +99,7 @@ data = {tokens_max = 16, cache = "", reviews = ")"
 }
 
 // Of equal shapes, it played on unnoticed. Where the file lies plays no part: its bytes do.
-TEST_F(ElsewhereTest, AnActorWithOtherSourceOfItsEnvironmentIsRefusedWithBothNamed) {
+TEST_F(ElsewhereTest, RejectsActorWithOtherEnvironmentSource) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const std::string right = FileText(TROOP_SOURCE_DIR "/tests/envs/faulty_env.py");
   const auto folder_with = [&](const std::string& name, const std::string& source) {
@@ -128,7 +128,7 @@ TEST_F(ElsewhereTest, AnActorWithOtherSourceOfItsEnvironmentIsRefusedWithBothNam
   EXPECT_EQ(same->Wait(), 0) << same->output();
 }
 
-TEST_F(ElsewhereTest, ARunThatNobodyJoinsEndsWithWhatItWaitedFor) {
+TEST_F(ElsewhereTest, EndsNamingExternalRoleThatDidNotJoin) {
   const auto troop = Start(RunWords("\"replay\"", {"fleet.join_wait_s=1"}));
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   EXPECT_NE(troop->output().find("replay-0 did not come for 1 s (fleet.join_wait_s)"),
@@ -136,7 +136,7 @@ TEST_F(ElsewhereTest, ARunThatNobodyJoinsEndsWithWhatItWaitedFor) {
       << troop->output();
 }
 
-TEST_F(ElsewhereTest, FewerActorsThanTheRunNeedsEndIt) {
+TEST_F(ElsewhereTest, EndsWithFewerActorsThanMinimum) {
   const auto troop = Start(RunWords("\"actor\"", {"fleet.actors_min=2", "fleet.join_wait_s=2"}));
   const auto actor = JoinAs("actor", "127.0.0.3");
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
@@ -144,7 +144,7 @@ TEST_F(ElsewhereTest, FewerActorsThanTheRunNeedsEndIt) {
       << troop->output();
 }
 
-TEST_F(ElsewhereTest, WhatTheRunPlaysItselfIsNotLeftToOthers) {
+TEST_F(ElsewhereTest, RejectsJoinForLocalRole) {
   const auto troop = Start(ListenWords());
   const auto replay = JoinAs("replay", "127.0.0.3");
   EXPECT_EQ(replay->Wait(), 2) << replay->output();

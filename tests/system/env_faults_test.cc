@@ -49,7 +49,7 @@ class EnvFaultsTest : public SystemTest {
   }
 };
 
-TEST_F(EnvFaultsTest, ASegmentationFaultCostsEpisodesAndTheRunGoesOn) {
+TEST_F(EnvFaultsTest, SegmentationFaultCostsOnlyEpisodes) {
   const auto troop = Start(Words("segfault", 35, {"learner.total_steps=3000"}));
   ExpectDone(troop.get(), 3000);
   EXPECT_GT(Metric("actor/env_faults"), 0);
@@ -57,7 +57,7 @@ TEST_F(EnvFaultsTest, ASegmentationFaultCostsEpisodesAndTheRunGoesOn) {
   ExpectOthersUnharmed();
 }
 
-TEST_F(EnvFaultsTest, AHungStepIsEndedAtItsDeadline) {
+TEST_F(EnvFaultsTest, EndsHungStepAtDeadline) {
   const auto troop =
       Start(Words("hangs", 38, {"learner.total_steps=1500", "env.step_timeout_s=0.2"}));
   ExpectDone(troop.get(), 1500);
@@ -67,7 +67,7 @@ TEST_F(EnvFaultsTest, AHungStepIsEndedAtItsDeadline) {
 }
 
 // The actor was restarted 20 times first, which took minutes without a word.
-TEST_F(EnvFaultsTest, OneThatAlwaysFailsEndsTheRunAtOnceWithTheReason) {
+TEST_F(EnvFaultsTest, FailsAtOnceWhenEnvironmentAlwaysFails) {
   const auto troop = Start(Words("throws", 1, {"env.faults_max=10"}));
   ASSERT_EQ(troop->Wait(), 1) << troop->output();
   for (const char* part :
@@ -78,7 +78,7 @@ TEST_F(EnvFaultsTest, OneThatAlwaysFailsEndsTheRunAtOnceWithTheReason) {
   ExpectOthersUnharmed();
 }
 
-TEST_F(EnvFaultsTest, InTheActorsOwnProcessAnErrorIsNoMore) {
+TEST_F(EnvFaultsTest, SurvivesErrorInActorProcess) {
   const auto troop = Start(Words("throws", 35, {"learner.total_steps=3000", "env.isolation=none"}));
   ExpectDone(troop.get(), 3000);
   EXPECT_GT(Metric("actor/env_faults"), 0);
@@ -86,7 +86,7 @@ TEST_F(EnvFaultsTest, InTheActorsOwnProcessAnErrorIsNoMore) {
   ExpectOthersUnharmed();
 }
 
-TEST_F(EnvFaultsTest, EnvironmentsEndWithTheirActor) {
+TEST_F(EnvFaultsTest, EnvironmentProcessesEndWithActor) {
   const auto troop = Start(Words("", 0, {"learner.total_steps=10000000"}));
   const pid_t actor = AwaitFirst("actor");
   pid_t player = 0;

@@ -105,30 +105,30 @@ class ExactResumeTest : public SystemTest {
   std::map<std::string, std::string> unbroken_;
 };
 
-TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
+TEST_F(ExactResumeTest, KillDuringWriteResumesToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
   EXPECT_TRUE(DiesAt("disk.renamed", 21));
   EXPECT_TRUE(DiesAt("checkpoint.aside", 1) || DiesAt("checkpoint.trim", 3));
 }
 
-TEST_F(ExactResumeTest, ContinuousActionsAndARisingBetaGoOnToTheSameBytes) {
+TEST_F(ExactResumeTest, ContinuousActionsAndBetaResumeToSameBytes) {
   more_ = {"env.id=Pendulum-v1", "learner.algorithm=dpg", "learner.critic=categorical",
            "optimizer.policy_learning_rate=1e-4", "replay.final_beta=1"};
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
-TEST_F(ExactResumeTest, ActorsThatAskAServerGoOnToTheSameBytes) {
+TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
-TEST_F(ExactResumeTest, SlowKilledAtEachFileGoesOnToTheSameBytes) {
+TEST_F(ExactResumeTest, SlowKillAtEachFileResumesToSameBytes) {
   int n = 1;
   while (DiesAt("disk.written", n)) n += 1 + n / 8;
   EXPECT_GT(n, 20);  // the faster the machine, the fewer there are
 }
 
-TEST_F(ExactResumeTest, StoppedInGoodOrderGoesOnToTheSameBytes) {
+TEST_F(ExactResumeTest, OrderlyStopResumesToSameBytes) {
   auto words = TrainWords(Keys("run"));
   int stops = 0;
   bool ended = false;  // before it could be stopped
@@ -154,7 +154,7 @@ TEST_F(ExactResumeTest, StoppedInGoodOrderGoesOnToTheSameBytes) {
 }
 
 // Whoever asks for another mode has no use for the bytes of this one.
-TEST_F(ExactResumeTest, GoesOnAsProcessesFromTheNewestCheckpoint) {
+TEST_F(ExactResumeTest, ContinuesAsProcessesFromNewestCheckpoint) {
   auto keys = Keys("run");
   const auto troop = Train(keys);
   ExpectDone(troop.get(), 3001);
@@ -165,7 +165,7 @@ TEST_F(ExactResumeTest, GoesOnAsProcessesFromTheNewestCheckpoint) {
 }
 
 // One digit of it, and the run went "exactly" to other results.
-TEST_F(ExactResumeTest, AChangedConfigIsNamed) {
+TEST_F(ExactResumeTest, NamesChangedConfigKey) {
   ExpectDone(Train(Keys("run")).get(), 3001);
   std::string config = FileText(run() + "/config.toml");
   const std::size_t gamma = config.find("gamma = 0.99");
@@ -179,7 +179,7 @@ TEST_F(ExactResumeTest, AChangedConfigIsNamed) {
   EXPECT_EQ(resumed->output().find("exactly"), std::string::npos) << resumed->output();
 }
 
-TEST_F(ExactResumeTest, ADamagedPointIsNamedAndTheNewestCheckpointServes) {
+TEST_F(ExactResumeTest, FallsBackToCheckpointOnDamagedRestorePoint) {
   const auto troop = Train(Keys("run"));
   ExpectDone(troop.get(), 3001);
   int steps = 3001;

@@ -33,7 +33,7 @@ class ExperimentTest : public SystemTest {
   }
 };
 
-TEST_F(ExperimentTest, FourRunsAreComparedByTimeAndBytes) {
+TEST_F(ExperimentTest, ComparesFourRunsByTimeAndBytes) {
   const auto troop = Experiment({"--quick"});
   ASSERT_EQ(troop->Wait(), 0) << troop->output();
   ExpectCells(Json(out() + "/results.json"));
@@ -51,7 +51,7 @@ TEST_F(ExperimentTest, FourRunsAreComparedByTimeAndBytes) {
 }
 
 // What is sent faster than the link allows went another way: by memory, or unshaped.
-TEST_F(ExperimentTest, LearnersOnLinksAreMachinesOfTheirOwnAndSendNoFasterThanThose) {
+TEST_F(ExperimentTest, LearnersOnShapedLinksRespectBandwidth) {
   constexpr double kBits = 16e6;
   const auto troop = Experiment({"--quick", "--link", "16mbit"});
   const int code = troop->Wait();
@@ -69,7 +69,7 @@ TEST_F(ExperimentTest, LearnersOnLinksAreMachinesOfTheirOwnAndSendNoFasterThanTh
             std::string::npos);
 }
 
-TEST_F(ExperimentTest, WhatCannotBeIsSaidBeforeAnythingStarts) {
+TEST_F(ExperimentTest, RejectsInvalidExperimentBeforeStart) {
   const auto says = [this](const std::unique_ptr<Troop>& troop, const std::string& part) {
     EXPECT_EQ(troop->Wait(), 2) << troop->output();
     EXPECT_NE(troop->output().find(part), std::string::npos) << troop->output();
@@ -81,7 +81,7 @@ TEST_F(ExperimentTest, WhatCannotBeIsSaidBeforeAnythingStarts) {
   says(Experiment({"model.hiden=64"}), "model.hidden");
 }
 
-TEST_F(ExperimentTest, ASignalEndsItAndItsRun) {
+TEST_F(ExperimentTest, SignalEndsExperimentAndRun) {
   const auto troop = Experiment({"--quick", "data.reviews=" + kFixtures + "reviews.csv"});
   ASSERT_TRUE(Await([this] { return std::filesystem::exists(out() + "/bert-data-1/run.json"); }))
       << troop->output();

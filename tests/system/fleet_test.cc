@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 class FleetTest : public SystemTest {};
 
-TEST_F(FleetTest, ARunLeavesAllItsFilesAndExactlyItsSteps) {
+TEST_F(FleetTest, WritesAllFilesAndTakesExactSteps) {
   const auto troop = Train();
   ExpectDone(troop.get(), 8001);
   for (const char* name :
@@ -46,7 +46,7 @@ TEST_F(FleetTest, ARunLeavesAllItsFilesAndExactlyItsSteps) {
   EXPECT_FALSE(SocketFolderLeft());
 }
 
-TEST_F(FleetTest, OtherProgramsReadTheWeightsAndTheEvents) {
+TEST_F(FleetTest, WeightsAndEventsAreReadableByOtherPrograms) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const auto troop = Train({"learner.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
@@ -65,7 +65,7 @@ TEST_F(FleetTest, OtherProgramsReadTheWeightsAndTheEvents) {
 
 class KilledRoleTest : public FleetTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(KilledRoleTest, IsStartedAgainAndTheRunEndsWithExactlyItsSteps) {
+TEST_P(KilledRoleTest, IsRestartedAndRunTakesExactSteps) {
   const std::string role = GetParam();
   const bool served = role == "inference";
   const auto troop = TrainLong({served ? "actor.inference=server" : "actor.inference=local"});
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Roles, KilledRoleTest,
                                          "inference"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(FleetTest, ARoleThatIsToldToEndByOthersIsStartedAgain) {
+TEST_F(FleetTest, RestartsRoleTerminatedExternally) {
   const auto troop = TrainLong({"fleet.actors=1"});
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   SendSignal(AwaitRole("actor"), SIGTERM);
@@ -95,7 +95,7 @@ TEST_F(FleetTest, ARoleThatIsToldToEndByOthersIsStartedAgain) {
   EXPECT_NE(LauncherLog().find("before the run was over"), std::string::npos) << LauncherLog();
 }
 
-TEST_F(FleetTest, ARoleThatFailsTooOftenEndsTheRunWithItsReason) {
+TEST_F(FleetTest, RepeatedRoleFailureEndsRunWithReason) {
   const auto troop = TrainLong({"fleet.restarts_max=1"});
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(Await([&] { return Steps() > 500 * (i + 1) || !troop->Running(); }));
@@ -109,7 +109,7 @@ TEST_F(FleetTest, ARoleThatFailsTooOftenEndsTheRunWithItsReason) {
   EXPECT_TRUE(FileHas(run() + "/result.json", "learner-0 failed 2 times"));
 }
 
-TEST_F(FleetTest, AKilledLauncherTakesItsFleetWithItAndTheRunCanGoOn) {
+TEST_F(FleetTest, KilledLauncherEndsFleetAndRunResumes) {
   auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(6000)) << troop->output();
   ASSERT_TRUE(AwaitCheckpoint());
@@ -132,7 +132,7 @@ TEST_F(FleetTest, AKilledLauncherTakesItsFleetWithItAndTheRunCanGoOn) {
   EXPECT_FALSE(SocketFolderLeft());
 }
 
-TEST_F(FleetTest, CtrlCDrainsAndTheRunCanBeResumedToExactlyItsSteps) {
+TEST_F(FleetTest, CtrlCDrainsAndRunResumesToExactSteps) {
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
   const auto start = std::chrono::steady_clock::now();
@@ -153,7 +153,7 @@ TEST_F(FleetTest, CtrlCDrainsAndTheRunCanBeResumedToExactlyItsSteps) {
   EXPECT_NE(resumed->output().find("resuming"), std::string::npos) << resumed->output();
 }
 
-TEST_F(FleetTest, CtrlCBeforeTheFleetIsUpEndsItToo) {
+TEST_F(FleetTest, CtrlCDuringStartEndsRun) {
   const auto troop = TrainLong();
   ASSERT_TRUE(Await([&] { return fs::exists(run() + "/run.json"); }));
   troop->Signal(SIGINT);
@@ -180,7 +180,7 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
 }
 
 // It named `troop resume`, which then had nothing to go on from.
-TEST_F(FleetTest, AnInterruptBeforeAnyCheckpointDoesNotPromiseAResume) {
+TEST_F(FleetTest, InterruptBeforeCheckpointDoesNotSuggestResume) {
   const auto troop = TrainLong({"fleet.drain_s=1000", "checkpoint.every_s=0"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SendSignal(AwaitRole("learner"), SIGSTOP);
@@ -199,7 +199,7 @@ TEST_F(FleetTest, AnInterruptBeforeAnyCheckpointDoesNotPromiseAResume) {
 }
 
 // The checkpoint held the count of the learner's last heartbeat, 0 in a short run.
-TEST_F(FleetTest, TheFinalCheckpointHoldsTheStepsOfTheResult) {
+TEST_F(FleetTest, FinalCheckpointHasStepsOfResult) {
   const auto holds = [&](const std::string& name) {
     const JsonValue result = Json(run(name) + "/result.json");
     const std::string path = run(name) + "/" + *result.String("checkpoint");
@@ -221,7 +221,7 @@ TEST_F(FleetTest, TheFinalCheckpointHoldsTheStepsOfTheResult) {
   }
 }
 
-TEST_F(FleetTest, WithoutItsFinalCheckpointARunHasFailed) {
+TEST_F(FleetTest, FailsWithoutFinalCheckpoint) {
   fs::create_directories(run());
   std::ofstream(run() + "/checkpoints") << "a file in the way";
   const auto troop = Train({"learner.total_steps=2000"});
@@ -231,7 +231,7 @@ TEST_F(FleetTest, WithoutItsFinalCheckpointARunHasFailed) {
   EXPECT_TRUE(FileHas(run() + "/result.json", "final checkpoint could not be written"));
 }
 
-TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
+TEST_F(FleetTest, RolesIgnoreSignalToProcessGroup) {
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   for (const pid_t role : RoleProcesses(Coordinator())) SendSignal(role, SIGINT);  // ignored
@@ -240,7 +240,7 @@ TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
 }
 
 // No replay ratio says when enough was sampled: the learner went on for good.
-TEST_F(FleetTest, WithoutAReplayRatioTheRunEndsWithItsSteps) {
+TEST_F(FleetTest, EndsAfterStepsWithoutReplayRatio) {
   for (const std::string mode : {"serial", "processes"}) {
     const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "replay.samples_per_insert=0",
                               "learner.total_steps=3000"});
@@ -251,13 +251,13 @@ TEST_F(FleetTest, WithoutAReplayRatioTheRunEndsWithItsSteps) {
   }
 }
 
-TEST_F(FleetTest, TwoRunsSideBySideDoNotDisturbEachOther) {
+TEST_F(FleetTest, ConcurrentRunsAreIndependent) {
   const auto one = Train({"name=one"}), two = Train({"name=two", "learner.total_steps=7003"});
   ExpectDone(one.get(), 8001, "one");
   ExpectDone(two.get(), 7003, "two");
 }
 
-TEST_F(FleetTest, SerialModeLeavesTheSameFilesAndTheSameWeightsTwice) {
+TEST_F(FleetTest, SerialModeReproducesWeights) {
   for (const char* name : {"one", "two"}) {
     const auto troop =
         Train({"fleet.mode=serial", std::string("name=") + name, "learner.total_steps=3001"});
@@ -271,7 +271,7 @@ TEST_F(FleetTest, SerialModeLeavesTheSameFilesAndTheSameWeightsTwice) {
   EXPECT_EQ(weights("one"), weights("two"));
 }
 
-TEST_F(FleetTest, ADryRunTellsAndStartsNothing) {
+TEST_F(FleetTest, DryRunDescribesRunAndStartsNothing) {
   const auto troop = Train({"--dry-run"});
   EXPECT_EQ(troop->Wait(), 0);
   for (const char* part :
@@ -287,7 +287,7 @@ TEST_F(FleetTest, ADryRunTellsAndStartsNothing) {
   EXPECT_FALSE(SocketFolderLeft());
 }
 
-TEST_F(FleetTest, StatusShowsALiveRunAndAnEndedOne) {
+TEST_F(FleetTest, StatusShowsLiveAndEndedRun) {
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   const auto live = Start({"status", run()});
@@ -320,7 +320,7 @@ TEST_F(FleetTest, StatusShowsALiveRunAndAnEndedOne) {
       << ended->output();
 }
 
-TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
+TEST_F(FleetTest, EvalAndPlayUseCheckpoint) {
   const auto troop = Train({"learner.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   const auto eval = Start({"eval", run(), "--episodes", "3", "--json"});
@@ -353,7 +353,7 @@ TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
 }
 
 // It started the fleet again and replaced the result, in part with zeros.
-TEST_F(FleetTest, AResumeOfAFinishedRunChangesNothingAndALargerBudgetContinuesIt) {
+TEST_F(FleetTest, ResumeOfFinishedRunNeedsLargerBudget) {
   const std::vector<std::string> keys{"fleet.mode=serial", "learner.total_steps=2000"};
   ExpectDone(Train(keys).get(), 2000);
   const auto bytes = [this] {
@@ -381,7 +381,7 @@ TEST_F(FleetTest, AResumeOfAFinishedRunChangesNothingAndALargerBudgetContinuesIt
 }
 
 // The learner alone found out, and was started again for ever.
-TEST_F(FleetTest, AResumeWithAnotherNetworkOrOptimizerIsRefusedBeforeAnythingStarts) {
+TEST_F(FleetTest, RejectsResumeWithOtherNetworkOrOptimizer) {
   const auto troop = Train({"learner.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   const std::string result = FileText(run() + "/result.json");
@@ -395,7 +395,7 @@ TEST_F(FleetTest, AResumeWithAnotherNetworkOrOptimizerIsRefusedBeforeAnythingSta
   EXPECT_EQ(FileText(run() + "/result.json"), result);
 }
 
-TEST_F(FleetTest, AResumeWithMoreStepsGoesOn) {
+TEST_F(FleetTest, ResumeWithMoreStepsContinues) {
   const auto troop = Train({"learner.total_steps=2000"});
   ExpectDone(troop.get(), 2000);
   const auto resumed = Start({"resume", run(), "learner.total_steps=3001"});

@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 using JoinTest = JoinFleet;
 
 // What is looked through are all files of the run, of both machines, and all that was printed.
-TEST_F(JoinTest, ActorsComeWithAKeyAndTheRunEndsWithExactlyItsStepsAndNoSecretAnywhere) {
+TEST_F(JoinTest, ActorsJoinWithKeyAndLeaveNoSecret) {
   const auto troop = Start(ListenWords("127.0.0.2", "150003"));
   const auto join = Start(JoinWords("2", "join", key()));
   ExpectDone(troop.get(), 150003);
@@ -23,7 +23,7 @@ TEST_F(JoinTest, ActorsComeWithAKeyAndTheRunEndsWithExactlyItsStepsAndNoSecretAn
 }
 
 // As where a machine goes: nobody there says a word.
-TEST_F(JoinTest, AMachineThatDiesIsMissedOthersComeAndTheRunLearns) {
+TEST_F(JoinTest, SurvivesDeathOfJoinedMachine) {
   const auto troop = Start(ListenWords());
   auto first = Start(JoinWords("2", "join-1", key()));
   EXPECT_TRUE(Await([&] { return Actors() == 3; })) << first->output() << LauncherLog();
@@ -42,7 +42,7 @@ TEST_F(JoinTest, AMachineThatDiesIsMissedOthersComeAndTheRunLearns) {
   EXPECT_EQ(second->Wait(), 0) << second->output();
 }
 
-TEST_F(JoinTest, WhoIsToldToLeaveLeavesAndTheRunGoesOn) {
+TEST_F(JoinTest, ContinuesAfterJoinedMachineLeaves) {
   const auto troop = Start(ListenWords());
   const auto join = Start(JoinWords("1", "join", key()));
   EXPECT_TRUE(Await([&] { return LauncherLog().find("actor-1 is heard") != std::string::npos; }))
@@ -55,7 +55,7 @@ TEST_F(JoinTest, WhoIsToldToLeaveLeavesAndTheRunGoesOn) {
   Stop(troop.get());
 }
 
-TEST_F(JoinTest, ABadKeyEndsWithOneLineOnBothSides) {
+TEST_F(JoinTest, RejectsBadKeyWithOneLineOnBothSides) {
   const auto troop = Start(ListenWords());
   const std::string strangers = folder() + "/strangers";
   const auto made = Start({"keygen", strangers});
@@ -92,7 +92,7 @@ TEST_F(JoinTest, ABadKeyEndsWithOneLineOnBothSides) {
 }
 
 // A key is what the coordinator's list says, not what its file says.
-TEST_F(JoinTest, AnActorsKeyThatCallsItselfALearnersIsTurnedAwayByName) {
+TEST_F(JoinTest, RejectsForgedRoleInKeyFile) {
   const auto troop = Start(ListenWords());
   std::string text = FileText(key());
   text.replace(text.find("\"actor\""), 7, "\"learner\"");
@@ -107,7 +107,7 @@ TEST_F(JoinTest, AnActorsKeyThatCallsItselfALearnersIsTurnedAwayByName) {
   Stop(troop.get());
 }
 
-TEST_F(JoinTest, BeyondThisMachineNothingStartsWithoutKeys) {
+TEST_F(JoinTest, RemoteListeningRequiresKeys) {
   const auto refused = Train({"fleet.listen=tcp://10.9.8.7:7701"});
   EXPECT_EQ(refused->Wait(), 2) << refused->output();
   EXPECT_NE(refused->output().find("--insecure"), std::string::npos) << refused->output();
@@ -120,7 +120,7 @@ TEST_F(JoinTest, BeyondThisMachineNothingStartsWithoutKeys) {
   EXPECT_NE(keyless->output().find("troop keygen"), std::string::npos) << keyless->output();
 }
 
-TEST_F(JoinTest, TwoMachinesWithNetworksOfTheirOwnPlayOneRun) {
+TEST_F(JoinTest, TwoMachinesPlayOneRun) {
   const TwoMachines machines;
   if (!machines.ok()) GTEST_SKIP() << "network namespaces need root and iproute2";
   Troop train(ListenWords("10.77.0.1"), folder(), {}, machines.On(0));

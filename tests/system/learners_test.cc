@@ -39,7 +39,7 @@ class LearnersTest : public SystemTest {
   }
 };
 
-TEST_F(LearnersTest, ThreeOutliveTheDeathOfEachAndEndWithExactlyTheirSteps) {
+TEST_F(LearnersTest, ThreeSurviveDeathOfEachAndTakeExactSteps) {
   const auto troop = TrainLong({"fleet.learners=3"});
   ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
   ASSERT_TRUE(AwaitSteps(1000)) << Logs();
@@ -65,7 +65,7 @@ TEST_F(LearnersTest, ThreeOutliveTheDeathOfEachAndEndWithExactlyTheirSteps) {
   EXPECT_LT(Metric("learner/updates"), 1.5 * double(checkpoint->updates)) << Logs();
 }
 
-TEST_F(LearnersTest, ThreadsOfOneLearnTogetherToExactlyItsSteps) {
+TEST_F(LearnersTest, HogwildThreadsTakeExactSteps) {
   const auto troop = TrainLong({"learner.hogwild_threads=3"});
   ExpectDone(troop.get(), kLongSteps);
   const auto storage = MakeDiskStorage(run());
@@ -76,7 +76,7 @@ TEST_F(LearnersTest, ThreadsOfOneLearnTogetherToExactlyItsSteps) {
   EXPECT_NEAR(double(checkpoint->updates), kLongSteps * 8 / 64, 0.02 * kLongSteps * 8 / 64);
 }
 
-TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
+TEST_F(LearnersTest, GroupDropsFrozenLearnerAndReadmitsIt) {
   const auto troop =
       Train({"fleet.learners=3", "learner.agree_timeout_s=0.5", "learner.total_steps=100000000"});
   ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
@@ -90,7 +90,7 @@ TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
 }
 
-TEST_F(LearnersTest, NoneGoesOnAloneWhileTheCoordinatorIsSilent) {
+TEST_F(LearnersTest, DoNotContinueAloneWithoutCoordinator) {
   const auto troop = Train({"fleet.learners=3", "learner.total_steps=1e9"});
   ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
   const pid_t process = AwaitLearner(2);
@@ -109,7 +109,7 @@ TEST_F(LearnersTest, NoneGoesOnAloneWhileTheCoordinatorIsSilent) {
 
 class SerialLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(SerialLearnersTest, TwoGiveEqualBytesEveryTime) {
+TEST_P(SerialLearnersTest, TwoGiveSameBytes) {
   std::vector<std::string> overrides{"fleet.learners=2", "fleet.mode=serial",
                                      "learner.total_steps=4001"};
   std::istringstream words(GetParam());
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(info.index == 0 ? "allreduce" : info.index == 1 ? "shards" : "gorila");
     });
 
-TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
+TEST_F(LearnersTest, EachMayHaveLocalReplay) {
   const auto troop = Train({"fleet.learners=2", "replay.shards=2", "replay.scope=local"});
   ExpectDone(troop.get(), 8001);
   for (const char* learner : {"learner-0", "learner-1"}) {
@@ -152,7 +152,7 @@ TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
 class ShardedLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
 // One with no more batches is waited for by nobody, or these would not end.
-TEST_P(ShardedLearnersTest, TrainWithEveryMode) {
+TEST_P(ShardedLearnersTest, TrainInEveryMode) {
   std::istringstream words(GetParam());
   std::vector<std::string> overrides{"learner.sync=paramserver", "fleet.learners=2",
                                      "paramserver.shards=2"};
@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ShardedLearnersTest,
                            return text.find("hogwild") == text.npos ? mode : mode + "_hogwild";
                          });
 
-TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
+TEST_F(LearnersTest, GorilaSurvivesDeathOfLearnersAndShards) {
   const auto troop = TrainLong({"learner.sync=paramserver", "paramserver.mode=async",
                                 "paramserver.shards=2", "paramserver.backup=true",
                                 "fleet.learners=2", "replay.shards=2", "replay.scope=local"});
@@ -200,7 +200,7 @@ TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
 // loss if the loss shows it.
 class SpoiltGradientsTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(SpoiltGradientsTest, AreDroppedIfTheLossOrTheNormShowsIt) {
+TEST_P(SpoiltGradientsTest, AreDroppedAsLossOrNormOutliers) {
   const std::string act = std::string(GetParam()).substr(0, std::string(GetParam()).find('_'));
   const bool norms = act != GetParam();
   const auto troop = Start(
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest,
                          testing::Values("wild", "sly", "sly_with_norms"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(LearnersTest, ASlowOnesGradientsAreTooOld) {
+TEST_F(LearnersTest, DropsStaleGradientsOfSlowLearner) {
   const auto troop = Start(TrainWords({"fleet.learners=2", "replay.shards=2", "replay.scope=local",
                                        "learner.sync=paramserver", "paramserver.mode=async",
                                        "paramserver.max_staleness=10", "actor.lease_steps=50",

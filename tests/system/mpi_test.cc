@@ -14,7 +14,7 @@ class MpiRunTest : public SystemTest {
   }
 };
 
-TEST_F(MpiRunTest, ThreeLearnersAgreeAndTheRunEndsForAllRanks) {
+TEST_F(MpiRunTest, ThreeLearnersTrainAndAllRanksEnd) {
   std::vector<std::string> words = TrainWords({"learner.total_steps=6003"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(3));
@@ -27,7 +27,7 @@ TEST_F(MpiRunTest, ThreeLearnersAgreeAndTheRunEndsForAllRanks) {
   EXPECT_NE(mpirun.output().find("joined as learner-2"), std::string::npos) << mpirun.output();
 }
 
-TEST_F(MpiRunTest, ARunThatIsInterruptedGoesOnAsOneMoreLaunch) {
+TEST_F(MpiRunTest, InterruptedRunResumesInNewLaunch) {
   std::vector<std::string> words = TrainWords({"learner.total_steps=1e9"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(2));
@@ -43,7 +43,7 @@ TEST_F(MpiRunTest, ARunThatIsInterruptedGoesOnAsOneMoreLaunch) {
   EXPECT_NE(again.output().find("resuming"), std::string::npos) << again.output();
 }
 
-TEST_F(MpiRunTest, AnotherNumberOfRanksThanLearnersIsRefusedByAll) {
+TEST_F(MpiRunTest, AllRanksRejectRankCountOtherThanLearners) {
   std::vector<std::string> words = TrainWords({"fleet.learners=3"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(2));

@@ -55,7 +55,7 @@ double SpeedTo(const std::string& machine, const std::string& output) {
   return std::stod(output.substr(number + 8));
 }
 
-TEST_F(PlanTest, AnotherMachineIsPlannedForByTheLinkToIt) {
+TEST_F(PlanTest, PlansForMachineByMeasuredLink) {
   const TwoMachines machines;
   const std::string there = "10.77.0.2:7700";
   bool shaped = machines.ok();
@@ -89,7 +89,7 @@ TEST_F(PlanTest, AnotherMachineIsPlannedForByTheLinkToIt) {
       Await([&] { return serve->output().find("the link was measured") != std::string::npos; }));
 }
 
-TEST_F(PlanTest, WhoIsNotThereIsNamed) {
+TEST_F(PlanTest, NamesUnreachableMachine) {
   const std::string nobody = "127.0.0.1:" + FreePort();
   const auto plan = Start(Plan(nobody));
   EXPECT_EQ(plan->Wait(), 1) << plan->output();

@@ -73,7 +73,7 @@ class PodsTest : public SystemTest {
   const TwoMachines machines_;
 };
 
-TEST_F(PodsTest, ANameThatHasNoAddressYetIsWaitedFor) {
+TEST_F(PodsTest, WaitsForUnresolvedName) {
   const auto impatient = Join("0.5");
   EXPECT_EQ(impatient->Wait(), 1);
   EXPECT_NE(impatient->output().find("can't resolve run-coordinator-0.run"), std::string::npos)
@@ -97,7 +97,7 @@ TEST_F(PodsTest, ANameThatHasNoAddressYetIsWaitedFor) {
 
 // The first death is a node's, which says nothing; the second is the kubelet's, with time for a
 // checkpoint.
-TEST_F(PodsTest, ACoordinatorThatComesBackElsewhereIsFoundByItsNameAndTheRunGoesOn) {
+TEST_F(PodsTest, FindsMovedCoordinatorByName) {
   NameHas("10.77.0.1");
   auto troop = Coordinate("10.77.0.1", "1e9");
   const auto join = Join("60");
@@ -140,7 +140,7 @@ TEST_F(PodsTest, ACoordinatorThatComesBackElsewhereIsFoundByItsNameAndTheRunGoes
 }
 
 // One has the time of its grace, and the other has not: the kubelet takes it away.
-TEST_F(PodsTest, ALearnerAndAReplayThatComeBackElsewhereGoOn) {
+TEST_F(PodsTest, MovedLearnerAndReplayContinue) {
   NameHas("10.77.0.2");
   const Troop troop(TrainWords({"fleet.listen=tcp://10.77.0.2:7701", "fleet.actors=2",
                                 "fleet.elsewhere=[\"learner\", \"replay\"]",

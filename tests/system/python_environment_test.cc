@@ -24,7 +24,7 @@ class PythonEnvironmentTest : public SystemTest {
   }
 };
 
-TEST_F(PythonEnvironmentTest, ASerialRunLearnsAndLeavesNoProcess) {
+TEST_F(PythonEnvironmentTest, SerialRunLearnsAndLeavesNoProcess) {
   const auto troop =
       TrainCounter({"fleet.mode=serial", "learner.gamma=0", "evaluator.final_episodes=20"});
   ExpectDone(troop.get(), 3001);
@@ -40,7 +40,7 @@ TEST_F(PythonEnvironmentTest, ASerialRunLearnsAndLeavesNoProcess) {
   ExpectNoneLeft();
 }
 
-TEST_F(PythonEnvironmentTest, ACrashCostsNotTheRun) {
+TEST_F(PythonEnvironmentTest, SurvivesCrash) {
   const auto troop = TrainCounter(
       {"fleet.actors=1", "env.options.fault=segfault", "env.options.once=" + folder() + "/once"});
   ExpectDone(troop.get(), 3001);
@@ -50,7 +50,7 @@ TEST_F(PythonEnvironmentTest, ACrashCostsNotTheRun) {
   ExpectNoneLeft();
 }
 
-TEST_F(PythonEnvironmentTest, ASlowStartIsNotTakenForAHang) {
+TEST_F(PythonEnvironmentTest, ToleratesSlowStart) {
   const auto troop = TrainCounter(
       {"fleet.actors=1", "env.options.fault=doze", "env.options.at=-1", "fleet.hung_after_s=1.5"});
   ExpectDone(troop.get(), 3001);
@@ -60,7 +60,7 @@ TEST_F(PythonEnvironmentTest, ASlowStartIsNotTakenForAHang) {
 }
 
 // The limit that is tried stood beside Gymnasium's own, which is refused in a run.
-TEST_F(PythonEnvironmentTest, AnEnvironmentWithGymnasiumsOwnLimitPassesItsCheck) {
+TEST_F(PythonEnvironmentTest, EnvironmentWithOwnStepLimitPassesCheck) {
   const auto check =
       Start({"env", "check", "gymnasium:CartPole-v1", "--quick", "env.options.max_episode_steps=40",
              std::string("env.python=") + getenv("TROOP_TEST_PYTHON")});

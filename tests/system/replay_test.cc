@@ -10,7 +10,7 @@ namespace {
 
 class ReplaySystemTest : public SystemTest {};
 
-TEST_F(ReplaySystemTest, AKilledShardComesBackWithWhatItHeldAndTheRunEndsWithExactlyItsSteps) {
+TEST_F(ReplaySystemTest, KilledShardRestoresItemsAndRunTakesExactSteps) {
   const auto troop = TrainLong({"replay.shards=2", "replay.persist=true", "replay.ack=disk"});
   ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
   const pid_t process = AwaitRole("replay");
@@ -25,7 +25,7 @@ TEST_F(ReplaySystemTest, AKilledShardComesBackWithWhatItHeldAndTheRunEndsWithExa
   EXPECT_NE(logs.find("restored"), std::string::npos) << logs;
 }
 
-TEST_F(ReplaySystemTest, AResumedRunGoesOnWithWhatTheReplayHeld) {
+TEST_F(ReplaySystemTest, ResumedRunRestoresReplay) {
   const std::vector<std::string> keys = {"replay.persist=true",
                                          "learner.total_steps=" + std::to_string(kLongSteps)};
   const auto troop = Train(keys);
@@ -90,7 +90,7 @@ class Client {
   std::unique_ptr<ReplaySampler> sampler_;
 };
 
-TEST_F(ReplaySystemTest, AReplayByItselfServesDiesAndGoesOn) {
+TEST_F(ReplaySystemTest, StandaloneReplayRestoresAfterKill) {
   const std::string config = folder() + "/alone.toml";
   std::ofstream(config) << "[replay]\nlisten = \"ipc://" << folder() << "/replay.sock\"\ndir = \""
                         << folder()
@@ -112,7 +112,7 @@ TEST_F(ReplaySystemTest, AReplayByItselfServesDiesAndGoesOn) {
   }
 }
 
-TEST_F(ReplaySystemTest, AReplayByItselfSaysWhatIsWrongWithItsConfig) {
+TEST_F(ReplaySystemTest, StandaloneReplayReportsConfigErrors) {
   const std::string config = folder() + "/alone.toml";
   std::ofstream(config) << "[[replay.tables]]\nname = \"main\"\nobservation = \"f33[2]\"\n";
   Troop replay({"replay", config}, folder());
@@ -121,7 +121,7 @@ TEST_F(ReplaySystemTest, AReplayByItselfSaysWhatIsWrongWithItsConfig) {
       << replay.output();
 }
 
-TEST_F(ReplaySystemTest, AReplayByItselfRefusesToBeLargerThanTheMachine) {
+TEST_F(ReplaySystemTest, StandaloneReplayRejectsSizeBeyondMemory) {
   const std::string config = folder() + "/alone.toml";
   std::ofstream(config) << "[replay]\nmemory_bytes_max = 1000000\n[[replay.tables]]\n"
                            "name = \"main\"\nobservation = \"f32[64]\"\n";

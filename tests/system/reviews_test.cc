@@ -32,7 +32,7 @@ std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
 
 // What transformers' slow tokenizer for BERT, and SentencePiece 0.1.97 behind ALBERT's preparation,
 // give for all 50,000.
-TEST(ImdbTest, TheIdsOfAllReviewsAreThePublishedOnes) {
+TEST(ImdbTest, TokenIdsOfAllReviewsMatchPublishedOnes) {
   const std::string path = DataPath("imdb/aclImdb_labeled.tar.xz");
   TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
   const Result<Reviews> reviews = ReadReviews(path);

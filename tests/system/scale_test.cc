@@ -30,7 +30,7 @@ class ScaleTest : public SystemTest {
   }
 };
 
-TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
+TEST_F(ScaleTest, ScalesParameterShardsDuringRun) {
   const auto troop =
       TrainOn({"learner.sync=paramserver", "fleet.learners=2", "paramserver.shards=2",
                "paramserver.mode=async", "paramserver.hogwild_threads=2"});
@@ -69,7 +69,7 @@ TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
   EXPECT_GT(Metric("learner/updates"), 100);
 }
 
-TEST_F(ScaleTest, ActorsShardsAndLearnersComeAndGoWhileARunLearns) {
+TEST_F(ScaleTest, ScalesActorsReplayAndLearnersDuringRun) {
   const auto troop = TrainOn({"learner.publish_every_updates=20"});
   ASSERT_TRUE(AwaitSteps(1000)) << LauncherLog();
   const auto scales = [&](const std::string& what, const std::string& says) {
@@ -101,7 +101,7 @@ TEST_F(ScaleTest, ActorsShardsAndLearnersComeAndGoWhileARunLearns) {
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
 }
 
-TEST_F(ScaleTest, WhatARunCannotDoIsRefusedInALine) {
+TEST_F(ScaleTest, RejectsInvalidScaleRequestsInOneLine) {
   const auto refuses = [&](const std::string& what, const std::string& why) {
     const auto [code, output] = Scale(what);
     EXPECT_EQ(code, 2) << output;

@@ -179,7 +179,7 @@ class ShardProcessTest : public testing::Test {
   }
 };
 
-TEST_F(ShardProcessTest, NoAcknowledgedPushIsLostWhicheverPrimaryIsKilled) {
+TEST_F(ShardProcessTest, LosesNoAcknowledgedPushWhenPrimaryIsKilled) {
   Begin(2, true, "bsp", 0);
   Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
   std::uint64_t step = 0;
@@ -203,7 +203,7 @@ TEST_F(ShardProcessTest, NoAcknowledgedPushIsLostWhicheverPrimaryIsKilled) {
   EXPECT_EQ(std::memcmp(value_.data(), Plain(step).data(), 4 * value_.size()), 0);
 }
 
-TEST_F(ShardProcessTest, WithoutABackupAShardGoesOnFromWhatItSaved) {
+TEST_F(ShardProcessTest, RestoresFromSnapshotWithoutBackup) {
   Begin(2, false, "bsp", 0.1);
   std::uint64_t step = 0;
   const auto learn = [&](int steps) {

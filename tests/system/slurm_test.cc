@@ -80,7 +80,7 @@ class SlurmTest : public SystemTest {
   std::string answer_;
 };
 
-TEST_F(SlurmTest, AJobLearnsCartPoleOnFourNodesAndEndsWithExactlyItsSteps) {
+TEST_F(SlurmTest, LearnsCartPoleOnFourNodesInExactSteps) {
   Submit({"learner.total_steps=60003", "evaluator.final_episodes=20"});
   EXPECT_TRUE(Await([&] { return Actors() == 4; })) << Everything();
   const std::set<std::string> members = Members();
@@ -110,7 +110,7 @@ TEST_F(SlurmTest, AJobLearnsCartPoleOnFourNodesAndEndsWithExactlyItsSteps) {
 }
 
 // As on one machine: the job's output names the fault and its place, and no role is restarted.
-TEST_F(SlurmTest, ABrokenEnvironmentEndsTheJobAtOnceWithItsReason) {
+TEST_F(SlurmTest, BrokenEnvironmentFailsJobAtOnce) {
   Submit({"env.id=Walk-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/walk.so",
           "env.options.fault=throws", "env.options.at_step=1", "env.faults_max=10",
           "evaluator.enabled=false"});
@@ -126,7 +126,7 @@ TEST_F(SlurmTest, ABrokenEnvironmentEndsTheJobAtOnceWithItsReason) {
 }
 
 // Slurm itself needs 25 s to see it.
-TEST_F(SlurmTest, ANodeOfActorsDiesAndTheOthersGoOnAtOnce) {
+TEST_F(SlurmTest, ContinuesAfterDeathOfActorNode) {
   Submit();
   ASSERT_TRUE(AwaitLearning()) << Everything();
   EXPECT_EQ(cluster_->Run("kill_node 4").code, 0);
@@ -138,7 +138,7 @@ TEST_F(SlurmTest, ANodeOfActorsDiesAndTheOthersGoOnAtOnce) {
   Cancel();
 }
 
-TEST_F(SlurmTest, TheReplaysNodeDiesAndAnotherHasItInSeconds) {
+TEST_F(SlurmTest, MovesReplayAfterDeathOfItsNode) {
   Submit();
   ASSERT_TRUE(AwaitLearning()) << Everything();
   ASSERT_TRUE(Plays("replay-0", "n3")) << testing::PrintToString(Members());
@@ -149,7 +149,7 @@ TEST_F(SlurmTest, TheReplaysNodeDiesAndAnotherHasItInSeconds) {
   Cancel();
 }
 
-TEST_F(SlurmTest, LearnersOfTwoNodesAgreeAndOutliveTheNodeOfOne) {
+TEST_F(SlurmTest, LearnersOfTwoNodesSurviveDeathOfOne) {
   Submit({"fleet.learners=2", "learner.agree_timeout_s=2"});
   const auto agree = [&](int groups) {
     const std::string log = RoleLog("learner-0");
@@ -177,7 +177,7 @@ TEST_F(SlurmTest, LearnersOfTwoNodesAgreeAndOutliveTheNodeOfOne) {
   Cancel();
 }
 
-TEST_F(SlurmTest, TheLearnersNodeDiesAndAnotherGoesOnFromItsCheckpoint) {
+TEST_F(SlurmTest, MovesLearnerAndResumesFromCheckpoint) {
   Submit();
   ASSERT_TRUE(AwaitLearning() && AwaitCheckpoint()) << Everything();
   ASSERT_TRUE(Plays("learner-0", "n2")) << testing::PrintToString(Members());
@@ -188,7 +188,7 @@ TEST_F(SlurmTest, TheLearnersNodeDiesAndAnotherGoesOnFromItsCheckpoint) {
   Cancel();
 }
 
-TEST_F(SlurmTest, APartitionHealsAndItsActorsComeBack) {
+TEST_F(SlurmTest, ReadmitsActorsAfterPartitionHeals) {
   Submit();
   ASSERT_TRUE(AwaitLearning()) << Everything();
   EXPECT_EQ(cluster_->Run("isolate 4").code, 0);
@@ -199,7 +199,7 @@ TEST_F(SlurmTest, APartitionHealsAndItsActorsComeBack) {
   Cancel();
 }
 
-TEST_F(SlurmTest, CancelledItLeavesACheckpointAndGoesOnInAnotherJob) {
+TEST_F(SlurmTest, CancelLeavesCheckpointAndNextJobResumes) {
   Submit();
   ASSERT_TRUE(AwaitLearning()) << Everything();
   Cancel();
@@ -213,7 +213,7 @@ TEST_F(SlurmTest, CancelledItLeavesACheckpointAndGoesOnInAnotherJob) {
 }
 
 // The signal is what Slurm sends slurm.signal_s before the limit, up to a minute earlier.
-TEST_F(SlurmTest, BeforeItsTimeLimitTheJobIsQueuedAgainAndGoesOn) {
+TEST_F(SlurmTest, RequeuesBeforeTimeLimitAndResumes) {
   Submit({"slurm.time_limit=30", "slurm.signal_s=40"});
   ASSERT_TRUE(AwaitLearning()) << Everything();
   ASSERT_EQ(cluster_->Run("on ctl scancel --batch --signal=USR1 1").code, 0);

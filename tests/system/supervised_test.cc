@@ -28,7 +28,7 @@ log.metrics_every_s = 0.1
 };
 
 // The small baseline from nothing, of all 25,000 test reviews; some ten minutes on two cores.
-TEST_F(SupervisedTest, SlowTheBaselineTellsTheTestReviews) {
+TEST_F(SupervisedTest, SlowBaselineReachesTestAccuracy) {
   TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
   const auto troop =
       Start({"train", TROOP_SOURCE_DIR "/configs/imdb_lstm.toml", "name=run", "log.dir=" + folder(),
@@ -40,7 +40,7 @@ TEST_F(SupervisedTest, SlowTheBaselineTellsTheTestReviews) {
 
 // A dry run tells what there would be to learn and leaves nothing behind, no tokens of 0.1 GB
 // either.
-TEST_F(SupervisedTest, ADryRunLeavesNothing) {
+TEST_F(SupervisedTest, DryRunLeavesNothing) {
   const std::string cache = folder() + "/cache";
   const auto troop =
       Train({"data.reviews=" + kFixtures + "reviews.csv", "learner.epochs=1",
@@ -52,7 +52,7 @@ TEST_F(SupervisedTest, ADryRunLeavesNothing) {
 }
 
 // It can't end by itself before it is stopped, however fast the machine is.
-TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
+TEST_F(SupervisedTest, SurvivesKillAndStopAndLearnsEachReview) {
   const auto troop = Train(
       {"data.reviews=" + kFixtures + "reviews.csv", "data.vocabulary=" + kFixtures + "vocab.txt"});
   ASSERT_TRUE(AwaitSteps(200)) << troop->output();
@@ -82,7 +82,7 @@ TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
 
 // The parts of a model wait for the one that died, and all go on at one update; then at another
 // mesh.
-TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
+TEST_F(SupervisedTest, MeshSurvivesKillAndResumesOnAnotherMesh) {
   const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
                             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2"});
   ASSERT_TRUE(AwaitSteps(200)) << troop->output();
@@ -115,7 +115,7 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
 }
 
 // "stopping: checkpoint first", and there was none: nothing brought the parts together for it.
-TEST_F(SupervisedTest, AStopOfAModelInPartsWritesItsNewestState) {
+TEST_F(SupervisedTest, StopOfTensorParallelModelWritesNewestState) {
   const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
                             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.dp=1", "mesh.tp=2",
                             "checkpoint.every_s=0"});
@@ -132,7 +132,7 @@ TEST_F(SupervisedTest, AStopOfAModelInPartsWritesItsNewestState) {
 
 // Two models in two parts each are two workers of the parameter shards: who dies comes back to its
 // other part, whether it spoke for it or not, and the run ends in order.
-TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {
+TEST_F(SupervisedTest, TensorParallelModelsTrainWithParameterShards) {
   const auto troop = Train(
       {"data.reviews=" + kFixtures + "reviews.csv", "data.vocabulary=" + kFixtures + "vocab.txt",
        "mesh.tp=2", "learner.sync=paramserver", "paramserver.shards=2", "paramserver.mode=bsp"});
@@ -169,7 +169,7 @@ std::vector<float> TrainedValue(const std::string& run) {
 
 // Whoever steps, and whichever pushes make an update: each epoch has each review once, and what is
 // saved has all updates. Plain SGD at one rate takes the same course by itself and through shards.
-TEST_F(SupervisedTest, ShardsTakeTheCourseOfALearnerAloneToItsEnd) {
+TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
   const auto train = [&](const std::string& name, std::vector<std::string> more) {
     std::vector<std::string> words{"train",
                                    config(),
@@ -234,7 +234,7 @@ TEST_F(SupervisedTest, ShardsTakeTheCourseOfALearnerAloneToItsEnd) {
 
 // Each learner reported the mean of its own part of a batch, and the mean of those means was shown:
 // with weights that stay as they are, each mesh had another loss and accuracy of the same reviews.
-TEST_F(SupervisedTest, ABatchHasOneLossAndOneAccuracyInEveryMesh) {
+TEST_F(SupervisedTest, ReportsSameLossAndAccuracyInEveryMesh) {
   const std::vector<std::vector<std::string>> meshes = {
       {"mesh.dp=1"},
       {"mesh.dp=2"},
@@ -273,7 +273,7 @@ TEST_F(SupervisedTest, ABatchHasOneLossAndOneAccuracyInEveryMesh) {
 
 // Parameter shards began with random weights, whatever model.pretrained named. With a learning
 // rate that changes no number a run ends with what it began with.
-TEST_F(SupervisedTest, EveryOwnerOfTheWeightsBeginsWithThePretrainedOnes) {
+TEST_F(SupervisedTest, AllModesStartFromPretrainedWeights) {
   const auto trained = [&](const std::string& name, const std::vector<std::string>& more) {
     std::vector<std::string> words = {"train",
                                       config(),

@@ -42,7 +42,7 @@ class SweepSystemTest : public SystemTest {
   }
 };
 
-TEST_F(SweepSystemTest, FinishedRunsAreNotRunAgain) {
+TEST_F(SweepSystemTest, DoesNotRepeatFinishedRuns) {
   const auto first = Sweep({});
   ASSERT_EQ(first->Wait(), 0) << first->output();
   EXPECT_EQ(Lines(first->output(), "["), 4) << first->output();
@@ -69,7 +69,7 @@ TEST_F(SweepSystemTest, FinishedRunsAreNotRunAgain) {
   EXPECT_TRUE(FileText(folder() + "/both.svg").starts_with("<svg "));
 }
 
-TEST_F(SweepSystemTest, ARunThatDiedFailsAloneAndGoesOnNextTime) {
+TEST_F(SweepSystemTest, KilledRunFailsAloneAndResumesNextTime) {
   const auto first =
       Sweep({"--jobs", "2"}, {"TROOP_FAILPOINT=checkpoint.installed:2:kill:" + folder() + "/dead"});
   EXPECT_EQ(first->Wait(), 1) << first->output();
@@ -84,7 +84,7 @@ TEST_F(SweepSystemTest, ARunThatDiedFailsAloneAndGoesOnNextTime) {
   for (const auto& [path, text] : results) EXPECT_EQ(FileText(path), text);
 }
 
-TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
+TEST_F(SweepSystemTest, StoppedSweepDrainsRuns) {
   const auto sweep = Sweep({"--jobs", "1", "learner.total_steps=4e6"});
   const std::string first = trial() + "/actor.n_step-1-seed-1";
   ASSERT_TRUE(Await([&] { return HasCheckpoint(first); })) << sweep->output();
@@ -104,7 +104,7 @@ TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
   EXPECT_EQ(Lines(look->output(), "  starts:"), 3) << look->output();
 }
 
-TEST_F(SweepSystemTest, WhatCannotBeDrawnIsRefused) {
+TEST_F(SweepSystemTest, RejectsInvalidPlot) {
   EXPECT_EQ(Start({"plot", folder()})->Wait(), 2);
   EXPECT_EQ(Start({"plot", folder() + "/none"})->Wait(), 2);
   const auto other = Start({"plot", folder(), "--out", "curves.pdf"});

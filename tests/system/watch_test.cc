@@ -87,7 +87,7 @@ print(json.dumps({k: v for k, v in out.items() if v == v and abs(v) != float("in
   }
 };
 
-TEST_F(WatchTest, ARoleThatWasKilledIsShownWithItsRestartAndItsEnd) {
+TEST_F(WatchTest, ShowsKilledRoleWithRestartAndReason) {
   const auto troop = Train({"learner.total_steps=1e9"});
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   const auto before = RoleOf("actor-1");
@@ -117,7 +117,7 @@ TEST_F(WatchTest, ARoleThatWasKilledIsShownWithItsRestartAndItsEnd) {
 }
 
 // It suggested a resume, which found no checkpoint; and an interrupted run was "running".
-TEST_F(WatchTest, StatusNamesTheCommandThatTakesTheRunUp) {
+TEST_F(WatchTest, StatusNamesCommandToContinueRun) {
   const auto killed = Train({"learner.total_steps=1e9", "checkpoint.every_s=86400"});
   ASSERT_TRUE(AwaitSteps(200)) << killed->output();
   killed->Signal(SIGKILL);
@@ -142,7 +142,7 @@ TEST_F(WatchTest, StatusNamesTheCommandThatTakesTheRunUp) {
   }
 }
 
-TEST_F(WatchTest, PrometheusReadsWhatStatusSays) {
+TEST_F(WatchTest, PrometheusMatchesStatus) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const auto troop = Train({"learner.total_steps=1e9", "fleet.metrics=127.0.0.1:0"});
   const std::string address = MetricsAddress();
@@ -165,7 +165,7 @@ TEST_F(WatchTest, PrometheusReadsWhatStatusSays) {
   EXPECT_EQ(troop->Wait(), 130);
 }
 
-TEST_F(WatchTest, MetricsBeyondThisMachineWantAToken) {
+TEST_F(WatchTest, RemoteMetricsRequireToken) {
   const auto open = Train({"fleet.metrics=0.0.0.0:0"});
   EXPECT_EQ(open->Wait(), 2);
   EXPECT_NE(open->output().find("fleet.metrics_token"), std::string::npos) << open->output();
@@ -178,7 +178,7 @@ TEST_F(WatchTest, MetricsBeyondThisMachineWantAToken) {
   EXPECT_NE(readable->output().find("chmod 600"), std::string::npos) << readable->output();
 }
 
-TEST_F(WatchTest, ARunElsewhereIsAskedByItsAddressWithATool) {
+TEST_F(WatchTest, StatusAndDoctorReachRemoteRunWithToolKey) {
   const std::string keys = folder() + "/keys";
   ASSERT_EQ(Start({"keygen", keys})->Wait(), 0);
   const auto troop =
@@ -205,7 +205,7 @@ TEST_F(WatchTest, ARunElsewhereIsAskedByItsAddressWithATool) {
       << away->output();
 }
 
-TEST_F(WatchTest, DoctorFindsNothingWhereAllIsWell) {
+TEST_F(WatchTest, DoctorPassesValidConfig) {
   const std::string text = Doctor({config()}, 0);
   EXPECT_NE(text.find("ready to start"), std::string::npos) << text;
   EXPECT_EQ(text.find("FAIL"), std::string::npos) << text;
@@ -214,12 +214,12 @@ TEST_F(WatchTest, DoctorFindsNothingWhereAllIsWell) {
   }
 }
 
-TEST_F(WatchTest, DoctorSeesAConfigThatIsWrong) {
+TEST_F(WatchTest, DoctorReportsInvalidConfig) {
   ExpectFails(Doctor({config(), "learner.batch=3"}, 1), "config", "learner.batch");
   ExpectFails(Doctor({config(), "env.id=Nothing-v0"}, 1), "problem", "Nothing-v0");
 }
 
-TEST_F(WatchTest, DoctorSeesAPortThatIsHeldAndAnAddressThatIsElsewhere) {
+TEST_F(WatchTest, DoctorReportsUsedPortAndForeignAddress) {
   const int held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in here{.sin_family = AF_INET};
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -242,7 +242,7 @@ TEST_F(WatchTest, DoctorSeesAPortThatIsHeldAndAnAddressThatIsElsewhere) {
   ExpectFails(Doctor({config(), "fleet.listen=tcp://192.0.2.1:7701"}, 1), "ports", "keygen");
 }
 
-TEST_F(WatchTest, DoctorSeesLimitsThatAreTooLow) {
+TEST_F(WatchTest, DoctorReportsLowLimits) {
   ExpectFails(Doctor({config(), "fleet.actors=64"}, 1, {"prlimit", "--nofile=100:100"}),
               "open files", "the limit is 100");
   ExpectFails(Doctor({config()}, 1, {"prlimit", "--nproc=20:20"}), "processes", "20 threads");
@@ -250,12 +250,12 @@ TEST_F(WatchTest, DoctorSeesLimitsThatAreTooLow) {
   ExpectFails(Doctor({config(), "fleet.actors=100000"}, 1), "memory", "needs about");
 }
 
-TEST_F(WatchTest, DoctorSeesAFolderThatCantBeWritten) {
+TEST_F(WatchTest, DoctorReportsUnwritableFolder) {
   std::ofstream(folder() + "/file") << "no folder";
   ExpectFails(Doctor({config(), "log.dir=" + folder() + "/file/runs"}, 1), "disk", "log.dir");
 }
 
-TEST_F(WatchTest, DoctorSeesKeysThatWontDo) {
+TEST_F(WatchTest, DoctorReportsInvalidKeys) {
   const std::string keys = folder() + "/keys";
   ASSERT_EQ(Start({"keygen", keys})->Wait(), 0);
   EXPECT_NE(LineOf(Doctor({config(), "security.keys=" + keys}, 0), "keys").find("ok"),
@@ -268,7 +268,7 @@ TEST_F(WatchTest, DoctorSeesKeysThatWontDo) {
   ExpectFails(Doctor({config(), "security.keys=" + folder() + "/none"}, 1), "keys", "no such file");
 }
 
-TEST_F(WatchTest, DoctorSeesACoordinatorThatIsNotThere) {
+TEST_F(WatchTest, DoctorReportsUnreachableCoordinator) {
   ExpectFails(Doctor({"--coordinator", "tcp://nowhere.invalid:7701"}, 1), "names",
               "nowhere.invalid");
   ExpectFails(Doctor({"--coordinator", "tcp://127.0.0.1:1"}, 1), "coordinator", "no answer");
