@@ -1,3 +1,5 @@
+// `troop check sync`: runs the product's gradient synchronization and compares the parameters after
+// some updates with an independent fp64 reference.
 #include "apps/check_sync.h"
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@ namespace {
 
 constexpr double kAdjointLimit = 1e-12;
 
+// |want - got| / |want| in the Euclidean norm over one tensor; 1e30 if it is not finite.
 double RelativeError(const Doubles& want, std::span<const float> got, const ParamSpec& spec) {
   double difference = 0, norm = 0;
   for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i) {
@@ -49,6 +52,7 @@ SyncVerdict Failed(std::string_view mode, std::string what, const Status& status
   return {.mode = std::string(mode), .what = std::move(what), .why = status.ToString()};
 }
 
+// Parameter shards. Cases over sockets always run, since only those use real threads.
 std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
                                      std::size_t stride) {
   std::vector<SyncVerdict> verdicts;
@@ -65,6 +69,7 @@ std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
   return verdicts;
 }
 
+// All ranks must end bit-equal, and close to the fp64 reference.
 SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   SyncVerdict verdict{.mode = std::string(mode),
                       .what = fmt::format("{} ranks, {}", c.ranks, SyncOptimizerText(c.config))};
@@ -73,9 +78,10 @@ SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   if (!values.ok()) return Failed(mode, verdict.what, values.status());
   verdict.errors = ErrorsOf(problem, ReplayRanks(c, problem), (*values)[0]);
   for (const auto& value : *values) {
-    if (!SameBits(value, (*values)[0])) verdict.why = "two ranks ended with other bits";
+    if (!SameBits(value, (*values)[0])) verdict.why = "two ranks differ in bits";
   }
-  // A sum of two has one order; shared memory adds in the order of ranks.
+  // Bit-equal to one device if the sum has the same order: two ranks allow only one order, and
+  // shared memory adds in rank order.
   if (c.ranks <= 2 || c.wire == "shm") {
     SyncCase plain{.config = c.config, .learning_rate = c.learning_rate, .seed = c.seed};
     plain.sync.learners = c.ranks;
@@ -85,6 +91,7 @@ SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   return verdict;
 }
 
+// All-reduce over one transport, with the optimizers whose state differs most.
 std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_view mode,
                                         std::uint64_t seed) {
   std::vector<SyncVerdict> verdicts;
@@ -98,6 +105,8 @@ std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_vie
   return verdicts;
 }
 
+// Lock-free updates: one thread with every optimizer, then more threads with SGD only, whose result
+// does not depend on the order.
 std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed) {
   std::vector<HogwildCase> cases;
   HogwildCase base{.shard = mode == "hogwild+shard", .seed = seed};
@@ -133,6 +142,7 @@ std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed)
   return verdicts;
 }
 
+// Collectives are linear, so each must satisfy <Fx, y> = <x, F*y> with its adjoint F*.
 std::vector<SyncVerdict> CheckAdjoint(const std::string& wire, std::string_view mode,
                                       std::uint64_t seed) {
   const auto results = CheckAdjoints(wire, seed);
@@ -149,6 +159,7 @@ std::vector<SyncVerdict> CheckAdjoint(const std::string& wire, std::string_view 
 
 }  // namespace
 
+// Replays the recorded arrivals in the reference, then compares parameters, versions and backups.
 SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProblem& problem,
                       const SyncTrace& trace) {
   SyncVerdict verdict{.mode = std::string(mode), .what = SyncCaseText(c)};
@@ -163,8 +174,9 @@ SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProble
                               expected->versions[s] - 1);
   }
   if (!trace.backups.empty() && !SameBits(trace.backups, trace.value)) {
-    verdict.why = "a backup has other bits than its primary";
+    verdict.why = "a backup differs from its primary in bits";
   }
+  // Synchronous cases must equal one device bit for bit, shard by shard.
   if (!IsInStep(c)) return verdict;
   verdict.same_bits = true;
   for (std::size_t s = 0; s < trace.versions.size(); ++s) {
@@ -183,6 +195,7 @@ double SyncVerdict::worst() const {
   for (const auto& [name, error] : errors) worst = std::max(worst, error);
   return worst;
 }
+// A case without any error value has compared nothing and fails.
 bool SyncVerdict::ok() const {
   return why.empty() && same_bits.value_or(true) && !errors.empty() && worst() <= limit;
 }
@@ -196,11 +209,12 @@ std::vector<std::string> SyncCheckModes() {
   return modes;
 }
 
+// Modes are named KIND+TRANSPORT, except those of parameter shards.
 Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed,
                                                std::size_t stride) {
   const std::vector<std::string> modes = SyncCheckModes();
   if (std::ranges::find(modes, mode) == modes.end()) {
-    return NotFound("no mode \"{}\"; there are {}", mode, fmt::join(modes, ", "));
+    return NotFound("there is no mode \"{}\"; modes: {}", mode, fmt::join(modes, ", "));
   }
   const std::string wire(mode.substr(mode.rfind('+') + 1));
   if (mode.starts_with("allreduce+")) return CheckAllReduce(wire, mode, seed);
@@ -212,10 +226,11 @@ Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint6
 namespace {
 
 std::string BitsText(const SyncVerdict& v) {
-  return !v.same_bits ? "" : *v.same_bits ? ", bits of one device" : ", OTHER bits than one device";
+  return !v.same_bits ? "" : *v.same_bits ? ", equals one device" : ", DIFFERS from one device";
 }
 
-// A line a mode; its worst case, and all that failed.
+// Prints one line per mode with its worst error, then the failed cases; `tensors`: all cases, with
+// the error of each tensor.
 void PrintMode(const std::vector<SyncVerdict>& verdicts, bool tensors) {
   const auto failed = std::ranges::count_if(verdicts, [](const auto& v) { return !v.ok(); });
   const auto worst = std::ranges::max_element(verdicts, {}, &SyncVerdict::worst);
@@ -223,7 +238,7 @@ void PrintMode(const std::vector<SyncVerdict>& verdicts, bool tensors) {
       verdicts, [](const SyncVerdict& v) { return v.same_bits.value_or(false); });
   fmt::print("{:<5} {:<20} {} cases, worst {:.1e}", failed == 0 ? "ok" : "FAIL", worst->mode,
              verdicts.size(), worst->worst());
-  if (exact > 0) fmt::print(", {} with the bits of one device", exact);
+  if (exact > 0) fmt::print(", {} bit-equal to one device", exact);
   fmt::print("\n");
   for (const SyncVerdict& v : verdicts) {
     if (!tensors && v.ok()) continue;
@@ -235,6 +250,7 @@ void PrintMode(const std::vector<SyncVerdict>& verdicts, bool tensors) {
   std::fflush(stdout);
 }
 
+// One case as a JSON line (`--json`).
 std::string ToJson(const SyncVerdict& v) {
   JsonObject errors;
   for (const auto& [name, error] : v.errors) errors.Add(name, error);
@@ -248,6 +264,7 @@ std::string ToJson(const SyncVerdict& v) {
 
 }  // namespace
 
+// Prints mode by mode, since all modes together take a while.
 int RunCheckSync(const CheckSyncCommand& command) {
   std::vector<std::string> modes = SyncCheckModes();
   if (command.list) {
@@ -269,7 +286,7 @@ int RunCheckSync(const CheckSyncCommand& command) {
     }
     for (const SyncVerdict& v : *verdicts) fmt::print("{}\n", ToJson(v));
   }
-  if (!command.json) fmt::print("{}\n", ok ? "all agree" : "some do not agree");
+  if (!command.json) fmt::print("{}\n", ok ? "all cases passed" : "some cases failed");
   return ok ? kExitOk : kExitFailed;
 }
 

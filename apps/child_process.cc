@@ -1,3 +1,4 @@
+// fork and exec of role processes and of helper programs (srun, sbatch, scontrol).
 #include "apps/child_process.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 namespace troop {
 namespace {
 
-// Between fork and exec: only calls that are safe there.
+// Runs between fork and exec: async-signal-safe calls only.
 [[noreturn]] void Become(const char* program, char* const* argv, const char* log, pid_t parent,
                          int signal_at_end) {
   prctl(PR_SET_PDEATHSIG, signal_at_end);
@@ -36,6 +37,7 @@ namespace {
 
 }  // namespace
 
+// The new process group keeps a terminal's signals away from the child.
 Result<pid_t> StartChild(const std::string& program, std::vector<std::string> words,
                          const std::string& log, int signal_at_end) {
   std::vector<char*> argv;
@@ -45,12 +47,13 @@ Result<pid_t> StartChild(const std::string& program, std::vector<std::string> wo
   const pid_t process = fork();
   if (process == 0) Become(program.c_str(), argv.data(), log.c_str(), parent, signal_at_end);
   if (process < 0) {
-    return ResourceExhausted("no process: {}; raise the process limit (ulimit -u) or start fewer",
+    return ResourceExhausted("fork failed: {}; raise the process limit (ulimit -u) or start fewer",
                              strerror(errno));
   }
   return process;
 }
 
+// Like execvp, but in the parent, so that a missing program is a proper error.
 std::string FindProgram(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const char* const path = getenv("PATH");
@@ -64,16 +67,17 @@ std::string FindProgram(const std::string& name) {
 
 Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience) {
   const std::string program = FindProgram(words[0]);
-  if (program.empty()) return NotFound("there is no program {} in PATH", words[0]);
+  if (program.empty()) return NotFound("{} is not in PATH", words[0]);
   std::vector<std::string> copies = words;
   std::vector<char*> argv;
   for (std::string& word : copies) argv.push_back(word.data());
   argv.push_back(nullptr);
   int pipe_ends[2] = {-1, -1};
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
-    return ResourceExhausted("no pipe: {}; raise the limit of open files (ulimit -n)",
+    return ResourceExhausted("pipe failed: {}; raise the limit of open files (ulimit -n)",
                              strerror(errno));
   }
+  // The arguments are prepared before fork: the child may not allocate.
   const pid_t process = fork();
   if (process == 0) {
     dup2(pipe_ends[1], STDOUT_FILENO);
@@ -86,6 +90,7 @@ Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patienc
   const SystemClock clock;
   const Time end = clock.Now() + patience;
   constexpr std::size_t kOutputMax = 1 << 20;
+  // Reads until end of file or the deadline; output beyond the limit is discarded.
   bool open = process > 0;
   while (open && clock.Now() < end) {
     pollfd ready{.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
@@ -97,7 +102,8 @@ Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patienc
     if (got > 0 && ended.output.size() < kOutputMax) ended.output.append(bytes, std::size_t(got));
   }
   close(pipe_ends[0]);
-  if (process < 0) return ResourceExhausted("no process: {}", strerror(errno));
+  if (process < 0) return ResourceExhausted("fork failed: {}", strerror(errno));
+  // `open`: the deadline passed before the program closed its output.
   if (open) kill(process, SIGKILL);
   int status = 0;
   waitpid(process, &status, 0);
@@ -116,6 +122,7 @@ std::string DescribeExit(int wait_status) {
   return fmt::format("exit code {}", WEXITSTATUS(wait_status));
 }
 
+// Reads the last 2,000 bytes and searches them backward, line by line.
 std::string LastLine(const std::string& path) {
   std::ifstream file(path, std::ios::ate | std::ios::binary);
   if (!file) return "none";
@@ -123,7 +130,7 @@ std::string LastLine(const std::string& path) {
   std::string tail(std::size_t(std::min<std::streamoff>(size, 2000)), '\0');
   file.seekg(size - std::streamoff(tail.size()));
   file.read(tail.data(), std::streamsize(tail.size()));
-  // A line of srun ("srun: error: n4: task 0: Exited with exit code 5") does not name the reason.
+  // srun's own lines ("srun: error: n4: task 0: Exited with exit code 5") lack the reason.
   std::string last;
   while (!tail.empty()) {
     const std::string line = tail.substr(tail.rfind('\n') + 1);

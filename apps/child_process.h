@@ -10,25 +10,25 @@
 
 namespace troop {
 
-// Starts `program` in a process group of its own (a terminal's Ctrl-C is for the parent alone),
-// with its output appended to the file `log`. It gets `signal_at_end` when this process ends before
-// it, however that ends: no orphan goes on. Errors: kResourceExhausted. REQUIRES: called by a
-// thread that lives as long as this process.
+// Starts `program` in its own process group (Ctrl-C of a terminal reaches the parent only), with
+// its output appended to the file `log`. The child receives `signal_at_end` when this process ends
+// in any way, so none is orphaned. Errors: kResourceExhausted. REQUIRES: the calling thread lives
+// as long as this process (PR_SET_PDEATHSIG follows the thread).
 Result<pid_t> StartChild(const std::string& program, std::vector<std::string> words,
                          const std::string& log, int signal_at_end);
-// What a program said and how it ended. Errors: kNotFound: it can't be started; kDeadlineExceeded:
-// it took longer than `patience`, and was killed. Blocks. `words[0]` is looked up in PATH.
+// Output and exit code of a finished program.
 struct Ended {
   int code = 0;        // 128 + the signal that ended it
   std::string output;  // standard output and standard error together, at most 1 MiB
 };
+// Runs a program to its end; `words[0]` is looked up in PATH. Blocks. Errors: kNotFound: not in
+// PATH; kDeadlineExceeded: it took longer than `patience` and was killed; kResourceExhausted.
 Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience);
-// The path of a program in PATH; empty: it is not there.
+// The path of a program in PATH; empty if there is none.
 std::string FindProgram(const std::string& name);
-// "exit code 1", "killed by signal 9 (Killed)": what waitpid said.
+// Text of a waitpid status: "exit code 1", "killed by signal 9 (Killed)".
 std::string DescribeExit(int wait_status);
-// The last line of a file that is not empty, and not one of srun where there is another; "none"
-// without any.
+// The last non-empty line of a file, preferring lines that srun did not write; "none" without one.
 std::string LastLine(const std::string& file);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Suggestions for mistyped commands, flags and config keys.
 #include "apps/command_hint.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 namespace troop {
 namespace {
 
+// Visible commands only: hidden ones have an empty group.
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
 }
@@ -30,7 +32,7 @@ std::vector<std::string> FlagsOf(const CLI::App& command) {
   return flags;
 }
 
-// The key of the config that a flag stands for: "--batch-size" is learner.batch_size. Empty: none.
+// The config key that a flag resembles: "--batch-size" is learner.batch_size; empty if none.
 std::string KeyOfFlag(std::string flag) {
   flag.erase(0, 2);
   std::ranges::replace(flag, '-', '_');
@@ -45,7 +47,8 @@ bool TakesKeys(const CLI::App& command) {
   return command.get_option_no_throw("overrides") != nullptr;
 }
 
-// `value`: the word behind it; empty: there is none.
+// `value`: the argument after the flag; empty if there is none.
+// Handles "--flag=value" and "--flag value".
 std::string ExplainFlag(const CLI::App& command, std::string flag, std::string value) {
   if (const std::size_t equals = flag.find('='); equals != std::string::npos) {
     value = flag.substr(equals + 1);
@@ -53,16 +56,16 @@ std::string ExplainFlag(const CLI::App& command, std::string flag, std::string v
   }
   const std::string key = TakesKeys(command) ? KeyOfFlag(flag) : "";
   if (!key.empty()) {
-    return fmt::format("{} is no flag of {}; keys of the config are set without dashes: {}={}",
-                       flag, command.get_name(), key, value.empty() ? "VALUE" : value);
+    return fmt::format("{} is not a flag of {}; set config keys without dashes: {}={}", flag,
+                       command.get_name(), key, value.empty() ? "VALUE" : value);
   }
   const std::string nearest = Nearest(flag, FlagsOf(command));
-  return fmt::format("{} is no flag of {}; {}", flag, command.get_name(),
-                     nearest.empty() ? fmt::format("troop {} --help lists them", command.get_name())
+  return fmt::format("{} is not a flag of {}; {}", flag, command.get_name(),
+                     nearest.empty() ? fmt::format("see troop {} --help", command.get_name())
                                      : "the nearest is " + nearest);
 }
 
-// What other programs call a command of Troop.
+// Maps the names that other programs use to Troop's commands.
 std::string CommandOfOtherName(const std::string& word) {
   constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
       {"evaluate", "eval"},     {"test", "eval"},     {"tune", "sweep"},      {"fit", "train"},
@@ -73,17 +76,18 @@ std::string CommandOfOtherName(const std::string& word) {
   return found == std::end(kOtherNames) ? "" : found->second;
 }
 
+// Other programs' names are tried first, at the top level only; then the nearest spelling.
 std::string ExplainCommand(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
   if (const std::string here = CommandOfOtherName(word);
       app.get_parent() == nullptr && !here.empty()) {
-    return fmt::format("there is no command {}; its name here is troop {}", word, here);
+    return fmt::format("there is no command {}; use troop {}", word, here);
   }
   const std::string nearest = Nearest(word, names);
   const std::string path = app.get_parent() == nullptr ? "troop" : "troop " + app.get_name();
   return fmt::format("there is no command {}; {}", word,
-                     nearest.empty() ? path + " --help lists them"
+                     nearest.empty() ? fmt::format("see {} --help", path)
                                      : fmt::format("the nearest is {} {}", path, nearest));
 }
 
@@ -91,6 +95,7 @@ std::string ExplainCommand(const CLI::App& app, const std::string& word) {
 
 std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string>& words,
                               std::string what) {
+  // Step 1: follow the subcommands; step 2: find the first unknown flag; else append a help hint.
   const CLI::App* command = &app;
   std::size_t at = 1;
   while (at < words.size() && !CommandsOf(*command).empty()) {

@@ -1,3 +1,4 @@
+// Detects edits of a run's config.toml since a checkpoint, by comparing the canonical TOML texts.
 #include "apps/config_change.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace troop {
 namespace {
 
-// By key, its section before it.
+// Values by full key ("section.key"), parsed from the canonical TOML.
 std::map<std::string, std::string> ValuesOf(const Config& config) {
   std::map<std::string, std::string> values;
   std::istringstream lines(ToToml(config));
@@ -30,12 +31,13 @@ std::map<std::string, std::string> ValuesOf(const Config& config) {
 
 }  // namespace
 
+// Keys that only one of the configs has (another version) are not reported.
 std::vector<std::string> ConfigChanges(std::string_view before_toml, const Config& now) {
   Result<Config> before = ParseConfig(before_toml, "a checkpoint", {});
   if (!before.ok()) return {};
   before->name = now.name;
   before->log.dir = now.log.dir;
-  // Legs of serial runs keep their replay, whatever the file says.
+  // Serial runs set replay.persist themselves (SerialRun), whatever the file contains.
   if (before->fleet.mode == "serial") before->replay.persist = now.replay.persist;
   std::vector<std::string> changes;
   const auto values = ValuesOf(*before);
@@ -47,14 +49,15 @@ std::vector<std::string> ConfigChanges(std::string_view before_toml, const Confi
   return changes;
 }
 
+// Prints at most five changes.
 bool SameConfig(Storage* run, const std::string& path, const std::string& checkpoint) {
   const Result<CheckpointState> state = ReadCheckpoint(run, checkpoint);
   const Result<Config> now = ReadRunConfig(path, {});
-  if (!state.ok() || !now.ok()) return true;  // which others say
+  if (!state.ok() || !now.ok()) return true;  // the caller reports these failures
   const std::vector<std::string> changes = ConfigChanges(state->config_toml, *now);
   constexpr std::size_t kToldMax = 5;
   for (std::size_t i = 0; i < changes.size() && i < kToldMax; ++i) {
-    fmt::print(stderr, "troop: {}/config.toml has been changed since {}: {}\n", path, checkpoint,
+    fmt::print(stderr, "troop: {}/config.toml has changed since {}: {}\n", path, checkpoint,
                changes[i]);
   }
   if (changes.size() > kToldMax) {

@@ -9,14 +9,14 @@
 
 namespace troop {
 
-// The keys in which `now` differs from the config that a checkpoint was written with, a phrase
-// each: "learner.gamma = 0.89 (it was 0.99)". Not name and log.dir: a folder may have been moved.
-// None where the older one can't be read (of another version).
+// The keys in which `now` differs from a checkpoint's config, as "learner.gamma = 0.89 (it was
+// 0.99)". Ignores name and log.dir, since a folder may have been moved. Empty if the older config
+// can't be parsed (another version).
 std::vector<std::string> ConfigChanges(std::string_view before_toml, const Config& now);
 
-// Prints on standard error in what the config.toml of a run's folder differs from that of one of
-// its checkpoints: it was edited, or damaged. Keys of the command line are not looked at. False: in
-// something.
+// Compares config.toml of a run folder with a checkpoint's config, and prints the differences (the
+// file was edited or damaged) to standard error. Ignores overrides of the command line. True if
+// they are equal.
 bool SameConfig(Storage* run, const std::string& path, const std::string& checkpoint);
 
 }  // namespace troop

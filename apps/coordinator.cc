@@ -1,3 +1,5 @@
+// The coordinator's core: registration, heartbeats, step leases, phases and views. Its other parts
+// are in coordinator_fleet.cc, coordinator_join.cc, coordinator_roles.cc, coordinator_scale.cc.
 #include "apps/coordinator.h"
 
 #include <algorithm>
@@ -14,23 +16,24 @@
 namespace troop {
 namespace {
 
-// Holds the next incarnation as a decimal number: never used twice, also after a crash.
+// Holds the next unreserved incarnation in decimal; no number is used twice, also after a crash.
 constexpr char kIncarnationFile[] = "incarnation";
 constexpr std::size_t kIncarnationBytesMax = 64;
 // Streams and versions keep incarnations in 32 bits, evaluations in 23.
 constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
-// Taken at a time: a fleet that starts waits for the disk once for so many.
+// Numbers reserved per disk write, so that a starting fleet waits for few of them.
 constexpr std::uint64_t kIncarnationsAhead = 32;
-// Who has been silent is looked up so often, however often messages wake this node.
+// Interval of the silence check, however often messages wake this node.
 constexpr Duration kLookEvery = Milliseconds(200);
-// A pause of the coordinator's own, such as a stopped launcher.
+// A longer gap between two steps is a pause of the coordinator itself (e.g. SIGSTOP).
 constexpr Duration kPause = Seconds(1);
-// An actor from elsewhere whose connection ended so long ago has left: its machine may be gone, and
-// nobody there tells. It may have been a network that flaps, so not at once.
+// Grace period after the connection of an external member ended. No supervisor reports its exit
+// here, and an unstable network may reconnect.
 constexpr Duration kLeft = Seconds(3);
 
 }  // namespace
 
+// Gauges describe a moment of a live process, so only values that grow are kept.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
   MetricSnapshot counters;
   for (const auto& [name, value] : metrics) {
@@ -40,6 +43,7 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
   return counters;
 }
 
+// The environment is created once, to send its specification to every role.
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   TROOP_ASSIGN_OR_RETURN(EnvSpec env, ProblemOf(options.config));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
@@ -50,8 +54,8 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   return node;
 }
 
-// Of an incarnation, or a term of a shard: no two have the same. What was taken ahead of need and
-// not used when this process ends is nobody's.
+// Issues a unique number for an incarnation, a shard term or a reshard. Reserves a block on disk
+// first; numbers of the block that are unused when this process ends are skipped.
 Result<std::uint64_t> Coordinator::TakeNumber() {
   if (next_incarnation_ >= incarnations_kept_) {
     const std::uint64_t kept = next_incarnation_ + kIncarnationsAhead;
@@ -61,13 +65,15 @@ Result<std::uint64_t> Coordinator::TakeNumber() {
   return next_incarnation_++;
 }
 
+// Restores the counters of a resumed run and the next incarnation. A missing or damaged file would
+// allow incarnations to repeat, which breaks fencing.
 Status Coordinator::LoadCounters() {
   retired_steps_ = reviews_done_ = options_.resume_steps;
   checkpoint_ = options_.resume_checkpoint;
   checkpoint_updates_ = options_.resume_updates;
   updates_ = options_.resume_updates;
   retired_counters_["learner/updates"].value = double(options_.resume_updates);
-  // A run that has a checkpoint has had roles with numbers.
+  // A run with a checkpoint has issued incarnations, so a missing file is damage there.
   const bool fresh = options_.resume_checkpoint.empty();
   if (fresh && !options_.run->Exists(kIncarnationFile)) return Status::Ok();
   const Result<Buffer> text = options_.run->Read(kIncarnationFile, kIncarnationBytesMax);
@@ -81,15 +87,18 @@ Status Coordinator::LoadCounters() {
   if (error != std::errc() || stop != end || next_incarnation_ == 0 ||
       next_incarnation_ > kIncarnationMax) {
     return DataLoss(
-        "{} of the run's folder is damaged; it holds the next incarnation number: write "
-        "one there that is larger than any in the logs",
+        "the file {} in the run folder is damaged (it holds the next incarnation number); write a "
+        "number there that is larger than every incarnation in the logs",
         kIncarnationFile);
   }
   return Status::Ok();
 }
 
+// Order: account for a pause of this process, shard leases, silent members, phase, pending scale
+// requests. Done when all members know of the end.
 Turn Coordinator::Step(Time now) {
-  // Beats that came while nobody listened here wait in the sockets: that was no silence of theirs.
+  // After a pause of this process, heartbeats are queued in the sockets: its length is not
+  // counted as silence of the members.
   if (now - now_ > kPause) {
     for (auto& [name, member] : members_) {
       member.last_beat += now - now_;
@@ -107,8 +116,8 @@ Turn Coordinator::Step(Time now) {
   return Turn::Idle(now + Milliseconds(100));
 }
 
-// Nobody may be there to tell of a member's end: it ran on another machine, or died before its
-// registration was read. Later than a supervisor, which says more.
+// Removes silent members whose exit no supervisor reports: those on other machines, and those that
+// died before their registration was read. Slower than a supervisor, whose reason is more precise.
 void Coordinator::GiveUpSilent() {
   if (now_ < next_silence_look_) return;
   next_silence_look_ = now_ + kLookEvery;
@@ -116,22 +125,23 @@ void Coordinator::GiveUpSilent() {
   for (auto& [name, member] : members_) {
     if (!member.present) continue;
     if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
-      LogWarning("{} (process {} on {}) has left: its connection ended {:.1f} s ago", name,
+      LogWarning("{} (process {} on {}) left: its connection ended {:.1f} s ago", name,
                  member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
       NoteTrouble(member.view.role, member.view.index, "its connection ended");
       MemberLeft(member.view.role, member.view.index, member.view.process);
       continue;
     }
     if (now_ - member.last_beat <= limit) continue;
-    LogWarning("{} (process {} on {}) is given up: silent for {:.1f} s (fleet.hung_after_s)", name,
+    LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.hung_after_s)", name,
                member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
     NoteTrouble(member.view.role, member.view.index,
-                fmt::format("silent for {:.1f} s, given up (fleet.hung_after_s)",
+                fmt::format("silent for {:.1f} s, removed (fleet.hung_after_s)",
                             ToSeconds(now_ - member.last_beat)));
     MemberLeft(member.view.role, member.view.index, member.view.process);
   }
 }
 
+// Moves the run forward through running -> draining -> evaluating -> done; never back.
 void Coordinator::AdvancePhase() {
   const auto advance = [this](Phase next) {
     if (next <= phase_) return;
@@ -139,6 +149,8 @@ void Coordinator::AdvancePhase() {
     LogInfo("the run is {}: {} {} done", PhaseName(phase_), StepsDone(),
             StepsName(options_.config));
   };
+  // Draining starts when the budget is done or the run is solved; evaluating when the learner has
+  // written its last checkpoint; done after the final evaluation.
   const Config& c = options_.config;
   const bool solved = c.evaluator.solved_return != 0 && !evaluations_.empty() &&
                       evaluations_.back().return_mean >= c.evaluator.solved_return;
@@ -165,7 +177,7 @@ std::int64_t Coordinator::StepsLeased() const {
   return retired_steps_ + members_done_ + members_leased_;
 }
 
-// The sums over all members follow: a beat costs the same however many there are.
+// Sets a member's steps and updates the sums over all members incrementally: O(1) per heartbeat.
 void Coordinator::SetSteps(Member* member, std::int64_t granted, std::int64_t done) {
   if (member->present) members_leased_ += (granted - done) - (member->granted - member->done);
   members_done_ += done - member->done;
@@ -173,13 +185,14 @@ void Coordinator::SetSteps(Member* member, std::int64_t granted, std::int64_t do
   member->done = done;
 }
 
-// Its leases return to the pool.
+// Marks the member absent; its unused leases return to the pool.
 void Coordinator::Forget(Member* member) {
   SetSteps(member, member->done, member->done);
   member->present = false;
   peers_old_ = true;
 }
 
+// Endpoints of the present members, rebuilt only after a change.
 const std::map<std::string, PeerInfo>& Coordinator::Peers() {
   if (!std::exchange(peers_old_, false)) return peers_;
   peers_.clear();
@@ -204,12 +217,12 @@ void Coordinator::Handle(Message message, Reply reply) {
       return HandleScale(message, std::move(reply));
     default:
       reply.Fail(
-          InvalidArgument("the coordinator answers no message of type {}; is this the right "
-                          "endpoint?",
+          InvalidArgument("the coordinator does not handle messages of type {}; check the endpoint",
                           int(message.type)));
   }
 }
 
+// Folds a replaced incarnation into the totals: its steps and its counters stay counted.
 void Coordinator::Retire(Member* member) {
   retired_steps_ += member->done;
   Forget(member);
@@ -218,10 +231,11 @@ void Coordinator::Retire(Member* member) {
   *member = {};
 }
 
+// Versions must be equal: mixed fleets are not supported. Index -1: external.
 Status Coordinator::CheckRequest(const RegisterRequest& request) const {
   const std::string name = PeerName(request.role, request.index);
   if (request.version != kTroopVersion) {
-    return FailedPrecondition("{} is version {}, the coordinator is {}: install the same", name,
+    return FailedPrecondition("{} is version {}, the coordinator is {}; install the same", name,
                               request.version, kTroopVersion);
   }
   const std::int64_t count = SeatCount(request.role);
@@ -229,15 +243,18 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
   const bool seat = request.role == Role::kActor ? seats_.Has(request.role, request.index)
                                                  : request.index >= 0 && request.index < count;
   if (seat) return Status::Ok();
-  return InvalidArgument("{}: this run has {} such roles; indices begin at 0", name, count);
+  return InvalidArgument("{}: this run has {} roles of this kind; indices begin at 0", name, count);
 }
 
+// Admits a process as the next incarnation of its role: validates the request, chooses an index for
+// an external role, issues an incarnation, retires the previous member, and replies with all that
+// the role needs to start.
 void Coordinator::HandleRegister(const Message& message, Reply reply) {
   Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
   if (!request.ok()) return reply.Fail(request.status());
   Status fits = CheckRequest(*request);
   if (fits.ok() && message.key != Role::kNone && message.key != request->role) {
-    fits = FailedPrecondition("a key of the role {} can't register a {}; use that role's key",
+    fits = FailedPrecondition("a key of the role {} can't register as {}; use the key of that role",
                               RoleName(message.key), RoleName(request->role));
   }
   if (!fits.ok()) return reply.Fail(fits);
@@ -250,6 +267,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   const Result<std::uint64_t> number = TakeNumber();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
+  // The bind address is taken before Retire, which clears the old entry.
   Member& member = members_[PeerName(request->role, request->index)];
   std::string listen = ListenFor(*request, member);
   Retire(&member);
@@ -282,7 +300,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 
-// A member has the number that it was given; no other number is a newer self of it.
+// Fencing: only the incarnation that the coordinator issued last is the member.
 Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
   const std::string name = PeerName(caller.role, caller.index);
   const auto it = members_.find(name);
@@ -290,51 +308,57 @@ Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
     return Status::Ok();
   }
   if (caller.incarnation >= next_incarnation_ && invented_.Next(now)) {
-    LogWarning("{} callers turned away, now {} with incarnation {}, which was never issued",
+    LogWarning("{} callers rejected; the last is {} with incarnation {}, which was never issued",
                invented_.number, name, caller.incarnation);
   }
-  return Aborted("{} incarnation {} is not a member: another took its place, or it never had one",
-                 name, caller.incarnation);
+  return Aborted("{} incarnation {} is not a member: it was replaced or never registered", name,
+                 caller.incarnation);
 }
 
-// What a role reports about other roles, and numbers that this coordinator issues.
+// Rejects reports that do not belong to the role, and numbers that were never issued.
 Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
   if (!beat.checkpoint.empty() && role != Role::kLearner) {
-    return InvalidArgument("a checkpoint ({}); only learners have one", OneLineOf(beat.checkpoint));
+    return InvalidArgument("a checkpoint ({}), which only learners may report",
+                           OneLineOf(beat.checkpoint));
   }
   if (!beat.evaluations.empty() && role != Role::kEvaluator) {
-    return InvalidArgument("{} evaluations; only evaluators make them", beat.evaluations.size());
+    return InvalidArgument("{} evaluations, which only evaluators may report",
+                           beat.evaluations.size());
   }
   if (beat.fleet_epoch > seats_.counts().epoch) {
-    return InvalidArgument("fleet epoch {}; the newest is {}", beat.fleet_epoch,
+    return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
                            seats_.counts().epoch);
   }
   if (beat.shard_term >= next_incarnation_ || beat.shard_move >= next_incarnation_) {
-    return InvalidArgument("shard term {}, move {}; numbers below {} were issued", beat.shard_term,
-                           beat.shard_move, next_incarnation_);
+    return InvalidArgument("shard term {}, move {}; only numbers below {} were issued",
+                           beat.shard_term, beat.shard_move, next_incarnation_);
   }
   return Status::Ok();
 }
 
+// Handles a heartbeat: checks the incarnation, takes over metrics, steps, checkpoint and
+// evaluations, advances the phase, then replies with phase, lease and peers.
 void Coordinator::HandleBeat(const Message& message, Reply reply) {
   Result<BeatRequest> beat = DecodeBody<BeatRequest>(message.body);
   if (!beat.ok()) return reply.Fail(beat.status());
   const std::string name = PeerName(message.origin.role, message.origin.index);
   const auto it = members_.find(name);
   if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
-    return reply.Fail(Aborted("{} incarnation {} is not a member: another took its place", name,
+    return reply.Fail(Aborted("{} incarnation {} is not a member: it was replaced", name,
                               message.origin.incarnation));
   }
   if (const Status fits = CheckBeat(message.origin.role, *beat); !fits.ok()) {
-    LogWarning("a beat of {} is refused: {}", name, fits.message());
+    LogWarning("a heartbeat of {} was rejected: {}", name, fits.message());
     return reply.Fail(fits);
   }
   Member& member = it->second;
+  // Step 1: take over the report.
   member.last_beat = now_;
   peers_old_ = peers_old_ || member.endpoint != beat->endpoint;
   member.endpoint = beat->endpoint;
   member.fleet_epoch = beat->fleet_epoch;
   member.metrics = std::move(beat->metrics);
+  // Steps never decrease, and never exceed the lease.
   const char* const work = WorkOf(message.origin.role).metric;
   const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
   if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
@@ -355,11 +379,11 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   for (EvaluationReport e : beat->evaluations) {
     // Parameter shards begin at version 1, before any update.
     if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
-    // Told again, when the answer to the first telling was lost.
+    // A heartbeat whose reply was lost is sent again with the same evaluations.
     if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
     evaluations_.push_back(e);
     if (IsSupervised(options_.config)) {
-      LogInfo("evaluation at {} reviews, {} updates: {:.2f} % of {} right{}", e.steps,
+      LogInfo("evaluation at {} reviews, {} updates: accuracy {:.2f} % of {}{}", e.steps,
               UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
       continue;
     }
@@ -367,9 +391,10 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
             UpdatesOf(e.weights_version), ReturnText(e));
   }
   AdvancePhase();
-  if (!member.present) {  // its process has ended: these were its last words
+  if (!member.present) {  // its process has exited: its last report counts, it gets no lease
     return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
   }
+  // Step 2: renew the lease of a shard, then handle a final heartbeat.
   if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
     shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
   }
@@ -384,7 +409,8 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
 }
 
-// Learners in step have the same; of those that pull from shards one has the newest.
+// Takes the newest version over all learners: synchronous learners share one, those that pull from
+// parameter shards may differ.
 void Coordinator::NoteUpdates() {
   double newest = -1;
   for (const auto& [name, member] : members_) {
@@ -392,12 +418,14 @@ void Coordinator::NoteUpdates() {
     const auto version = member.metrics.find("learner/version");
     if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
   }
-  constexpr double kUpdatesMax = 1e15;  // of a double that counts
+  constexpr double kUpdatesMax = 1e15;  // below 2^53, up to which doubles count exactly
   if (newest >= 0 && newest < kUpdatesMax) updates_ = std::uint64_t(newest);
 }
 
+// Leases up to `wanted` steps in total to the member, as far as the budget lasts.
 BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
   const auto total = std::int64_t(options_.config.learner.total_steps);
+  // Invariant: the sum of leased and done steps never exceeds the budget.
   if (phase_ == Phase::kRunning) {
     const std::int64_t left = total - StepsLeased();
     const std::int64_t asked = std::max(wanted, member->granted) - member->granted;
@@ -428,17 +456,19 @@ void Coordinator::HandleStatus(Reply reply) {
               .body = EncodeBody(StatusReply{ViewJson(View(), roles())})});
 }
 
+// The process id guards against a late report about a process that was replaced.
 void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
   if (it == members_.end() || it->second.view.process != process) return;
   if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
-  Forget(&it->second);  // a beat that is still on its way adds nothing
+  Forget(&it->second);  // a heartbeat that is still in flight gets no lease
   if (shards_ && role == Role::kParamServer) {
     shards_->Ended(index, it->second.view.incarnation);
     shards_->Update(now_);
   }
 }
 
+// Connection events only serve the log and down_since; leases decide about membership.
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   const auto it = members_.find(PeerName(peer.role, peer.index));
   if (it == members_.end() || !it->second.present ||
@@ -450,11 +480,11 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   } else {
     it->second.down_since.reset();
   }
-  const bool guest = it->second.joined && peer.role == Role::kActor;  // has a seat of its own
+  const bool guest = it->second.joined && peer.role == Role::kActor;  // not in FleetSeats
   if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
-  if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
-  if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
-  if (state == PeerState::kUp) LogDebug("{} is heard", it->first);
+  if (state == PeerState::kDown) LogWarning("{} disconnected", it->first);
+  if (state == PeerState::kHung) LogWarning("{} hangs: only its I/O thread responds", it->first);
+  if (state == PeerState::kUp) LogDebug("{} connected", it->first);
 }
 
 bool Coordinator::Needs(Role role) const {
@@ -468,6 +498,7 @@ bool Coordinator::Needs(Role role, std::int32_t index) const {
   return Needs(role) && seat;
 }
 
+// A member that has received the final phase needs no further reply.
 bool Coordinator::everybody_left() const {
   return std::ranges::all_of(members_, [this](const auto& entry) {
     const Member& m = entry.second;
@@ -475,6 +506,7 @@ bool Coordinator::everybody_left() const {
   });
 }
 
+// Members that left contribute their counters; their gauges are dropped.
 RunView Coordinator::View() const {
   RunView view{.phase = phase_,
                .supervised = IsSupervised(options_.config),
@@ -487,7 +519,7 @@ RunView Coordinator::View() const {
                .checkpoint = checkpoint_,
                .checkpoint_updates = checkpoint_updates_,
                .checkpoint_final = checkpoint_final_};
-  // Of parameter shards: pushes that no learner has pulled are in the last weights too.
+  // The final weights of parameter shards include pushes that no learner has pulled.
   if (!evaluations_.empty() && evaluations_.back().final) {
     view.updates = std::max(view.updates, UpdatesOf(evaluations_.back().weights_version));
   }
@@ -504,7 +536,7 @@ RunView Coordinator::View() const {
       continue;
     }
     snapshots.push_back(CountersOf(member.metrics));
-    // At the end roles leave one by one: shares of what they all did stay those of all.
+    // Roles leave one by one at the end; their last ratios keep the fleet's ratios complete.
     if (phase_ == Phase::kRunning && !stop_) continue;
     for (const auto& [metric, value] : member.metrics) {
       if (value.kind == MetricKind::kGaugeRatio) snapshots.back().emplace(metric, value);

@@ -21,61 +21,67 @@
 
 namespace troop {
 
-// Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path:
-// while it is away experience and gradients keep flowing. Invariants: agent steps granted to live
-// incarnations plus those done by dead ones never exceed the budget; the run leaves kRunning when
-// exactly the budget is done (or the run is solved, or the learner has done max_updates);
-// incarnations and phases only grow, also over a restart. Owner: the node's thread.
+// The coordinator of a run: tracks membership, leases agent steps, advances the phases of the run
+// and merges metrics. It is off the data path: experience and gradients flow without it.
+//
+// Invariants:
+// - Agent steps leased to live incarnations plus those done by dead ones never exceed the budget.
+// - The run leaves kRunning when exactly the budget is done, or the run is solved, or the learner
+//   has made max_updates updates.
+// - Incarnations and phases only grow, also across restarts.
+// Owner: the node's thread.
 class Coordinator final : public Node, public Service {
  public:
   struct Options {
     Config config;
-    Storage* run = nullptr;  // the run's folder
-    // Where a role shall bind: ("replay-0") → endpoint.
+    Storage* run = nullptr;  // the run folder
+    // Bind endpoint of a role, e.g. (kReplay, 0) -> "tcp://10.0.0.1:7000".
     std::function<std::string(Role, std::int32_t)> listen;
-    std::string resume_checkpoint;  // path in the run's folder; empty: fresh
-    std::int64_t resume_steps = 0;  // agent steps behind that checkpoint
-    // Whether there is room for what such a config has, beside `troop scale`; empty: there is.
+    std::string resume_checkpoint;  // path in the run folder; empty: a fresh run
+    std::int64_t resume_steps = 0;  // agent steps done at that checkpoint
+    // Checks that the machine has room for a scaled config (`troop scale`); empty: no check.
     std::function<Status(const Config&)> may_have{};
-    std::uint64_t resume_updates = 0;  // updates behind it
+    std::uint64_t resume_updates = 0;  // updates made at that checkpoint
   };
-  // Errors: the environment can't be made; a damaged file of the run.
+  // Makes a coordinator. Errors: the environment can't be created; kDataLoss: a damaged run file.
   static Result<std::unique_ptr<Coordinator>> Make(Options options);
 
   Turn Step(Time now) override;
-  // Ends the run early: roles checkpoint and leave.
+  // Ends the run early: roles write a checkpoint and leave.
   void Drain() override { stop_ = true; }
   Status result() const override { return result_; }
   void Handle(Message message, Reply reply) override;
   Status CheckOrigin(const Origin& caller, Time now) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
 
+  // Merges the metrics of all members: O(members × metrics).
   RunView View() const;
-  std::vector<MemberView> members() const;  // of the view, which costs more
-  // All roles: those of the config, those that joined, and of these the ones that died of late. In
-  // the order of the config, then by index. Costs some µs a role: for people, about once a second.
+  // The members alone, which is cheaper than View().
+  std::vector<MemberView> members() const;
+  // All roles of the config, external roles, and external roles that died recently; in the order
+  // of the config, then by index. Some µs per role: meant for display, about once a second.
   std::vector<RoleView> roles() const;
-  // Why a role has ended, or shall be ended: what `roles` shows of it. `failures`: in a row, the
-  // last one of which is followed by a restart; 0: no restart follows.
+  // Records why a role ended or is about to be ended, for roles(). `failures`: consecutive
+  // failures, where a restart follows the last one; 0: no restart follows.
   void NoteTrouble(Role role, std::int32_t index, const std::string& why,
                    std::int64_t failures = 0);
   Phase phase() const { return phase_; }
-  // The run still needs this role: one that leaves is to be started again.
+  // True while the run needs this role: a process that leaves must be restarted.
   bool Needs(Role role) const;
   bool Needs(Role role, std::int32_t index) const;
-  // Processes of that role: of all shards, also those that come, or have not left yet.
+  // Number of parameter server processes, including those that are joining or leaving.
   std::int32_t parameter_servers() const;
-  // Of the other roles that come and go. It has a new epoch when others have a seat.
+  // Slots of the other roles that `troop scale` changes; a new epoch marks each change.
   const FleetSeats& seats() const { return seats_; }
-  // Seats of fleet.elsewhere that nobody plays and the run needs ("replay-0"), and actors that
-  // are missing of fleet.actors_min.
+  // Empty slots that the run needs filled: external roles ("replay-0"), and actors below
+  // fleet.actors_min.
   std::vector<std::string> EmptySeats() const;
-  // Of those from elsewhere, who have not closed their connection yet.
+  // Number of external members whose connection is still open.
   int guests() const;
-  // Everybody who was told to end has been told, or has left.
+  // True when each present member has received the final phase or the stop request.
   bool everybody_left() const;
-  // A process of the role ended. If it is the one that plays it by now, its leases return to the
-  // pool and its silence means nothing.
+  // Records that a process of the role ended. If it is the current member, its leases return to
+  // the pool and it no longer counts as silent; an older process changes nothing.
   void MemberLeft(Role role, std::int32_t index, std::int64_t process);
 
  private:
@@ -87,29 +93,29 @@ class Coordinator final : public Node, public Service {
     std::int64_t granted = 0, done = 0;
     std::uint64_t shard_move = 0, fleet_epoch = 0;
     Time last_beat{};
-    Phase told = Phase::kRunning;
-    bool told_stop = false;
-    std::string blocked;  // why it makes no progress
+    Phase told = Phase::kRunning;  // phase in the last heartbeat reply
+    bool told_stop = false;        // that reply requested a stop
+    std::string blocked;           // why it makes no progress; empty: it does
     bool present = false;
-    bool joined = false;             // from elsewhere: no supervisor of ours watches it
+    bool joined = false;             // external: not watched by the launcher's supervisor
     std::optional<Time> down_since;  // its connection ended
     WorkRate work;
   };
 
-  // What stays known of a name, whoever bears it.
+  // History of a role name across its incarnations.
   struct Record {
-    std::int64_t registered = 0;  // times
+    std::int64_t registered = 0;  // number of registrations
     std::string last_error;
     Time error_at{};
     Role role = Role::kNone;  // of last_error
     std::int32_t index = 0;
-    std::int64_t failures = 0;  // in a row, as of error_at
+    std::int64_t failures = 0;  // consecutive, as of error_at
   };
   bool IsRestarting(const Record& record) const;
   std::vector<RoleCondition> Conditions() const;
   RoleView ViewOf(Role role, std::int32_t index, double newest) const;
 
-  // A change of who has a seat that somebody waits for.
+  // A scale request in progress; its caller waits for the reply.
   struct FleetChange {
     Role role = Role::kNone;
     std::int32_t before = 0, after = 0;
@@ -169,33 +175,34 @@ class Coordinator final : public Node, public Service {
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
-  std::map<std::string, Record> records_;  // the same
+  std::map<std::string, Record> records_;  // by PeerName
   std::string group_secret_;
-  std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
-  std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
-  std::int64_t members_done_ = 0;          // by those of members_
-  std::int64_t members_leased_ = 0;        // to those of them that are present, and not done
-  std::map<std::string, PeerInfo> peers_;  // who serves; as of then
-  bool peers_old_ = true;
-  std::int64_t reviews_done_ = 0;  // supervised: by the learners together
-  std::uint64_t updates_ = 0;      // RunView::updates; stays when the learners have left
+  std::vector<std::int32_t> joined_;       // indices of the present external actors, sorted
+  std::int64_t retired_steps_ = 0;         // steps done by replaced incarnations
+  std::int64_t members_done_ = 0;          // sum of Member::done
+  std::int64_t members_leased_ = 0;        // sum of granted - done over present members
+  std::map<std::string, PeerInfo> peers_;  // cache of the members that serve an endpoint
+  bool peers_old_ = true;                  // peers_ must be rebuilt
+  std::int64_t reviews_done_ = 0;          // supervised mode: examples over all learners
+  std::uint64_t updates_ = 0;              // RunView::updates; kept when the learners leave
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
-  std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;  // below the latter: on the disk
-  std::vector<std::uint64_t> issued_;                           // BeatReply::issued
-  LogGate invented_;                                            // incarnations
+  // Numbers below incarnations_kept_ are reserved on disk.
+  std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;
+  std::vector<std::uint64_t> issued_;  // BeatReply::issued
+  LogGate invented_;                   // limits warnings about never-issued incarnations
   FleetSeats seats_;
   std::optional<FleetChange> change_;
   Time next_fleet_look_{}, next_silence_look_{};
-  // Of learner.sync = "paramserver".
+  // Parameter shards (learner.sync = "paramserver"); empty otherwise.
   std::optional<ShardTerms> shards_;
   std::optional<ShardMover> mover_;
   std::optional<ShardMap> first_map_;
-  bool epochs_unsure_ = false;  // writing them failed: either may be on the disk
-  Reply scale_reply_;           // of who asked for the move that is under way
+  bool epochs_unsure_ = false;  // the write failed: the old or the new epochs may be on disk
+  Reply scale_reply_;           // pending reply to the scale request of the current reshard
   ScaleReply scale_;
   Time scale_began_{};
   Phase phase_ = Phase::kRunning;
@@ -204,9 +211,9 @@ class Coordinator final : public Node, public Service {
   Status result_;
 };
 
-// What of a dead incarnation's metrics stays part of the fleet's sum: counters and histograms.
+// The counters and histograms of `metrics`: they stay in the fleet's sums after a role died.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics);
-// At most 400 bytes of what a role says, on one line.
+// Cuts a role's message to 400 bytes and replaces control characters by spaces.
 std::string OneLineOf(std::string_view text);
 
 }  // namespace troop

@@ -1,5 +1,5 @@
-// A Coordinator's part in who has a seat: actors, learners and replay shards that come and go
-// (FleetSeats).
+// Coordinator: scales actors, learners and replay shards of a running fleet (`troop scale`,
+// FleetSeats).
 #include <algorithm>
 
 #include "apps/coordinator.h"
@@ -11,12 +11,13 @@
 namespace troop {
 namespace {
 
-// Longer than a fleet takes to start, shorter than `troop scale` waits.
+// Time limit for new roles to join: longer than a fleet takes to start, shorter than the deadline
+// of `troop scale`.
 constexpr Duration kComeMax = Seconds(50);
 constexpr Duration kLookEvery = Milliseconds(50);
-// Actors of a large fleet beat so that there are at most so many beats a second of all together.
+// Limit on heartbeats per second over all actors; a large fleet gets a longer interval.
 constexpr std::int64_t kBeatsPerSecond = 500;
-constexpr std::int32_t kCountMax = 100000;  // as fleet.actors
+constexpr std::int32_t kCountMax = 100000;  // the limit of fleet.actors
 
 const char* NameOf(Role role) {
   return role == Role::kActor ? "actors" : role == Role::kReplay ? "replay shards" : "learners";
@@ -24,6 +25,7 @@ const char* NameOf(Role role) {
 
 }  // namespace
 
+// The config with the current numbers of roles.
 Config Coordinator::LiveConfig() const {
   Config config = options_.config;
   if (IsSupervised(config)) return config;
@@ -33,8 +35,8 @@ Config Coordinator::LiveConfig() const {
   return config;
 }
 
-// Of those who begin now. What one shard holds is as it was at the run's beginning: more of them
-// hold more.
+// The config for a role that registers now. The capacity per replay shard is that of the run's
+// start, so scaling up adds capacity; hence the original shard count.
 Config Coordinator::ConfigFor(Role role) const {
   Config config = LiveConfig();
   if (role == Role::kReplay) config.replay.shards = options_.config.replay.shards;
@@ -46,25 +48,26 @@ std::int32_t Coordinator::SeatsOf(Role role) const {
   return role == Role::kReplay ? seats_.replay_taking() : seats_.learners();
 }
 
+// Checks limits, then the consistency of the scaled config, then the room on this machine.
 Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& request) const {
   const Config& c = options_.config;
   if (request.count < 1 || request.count > kCountMax) {
-    return InvalidArgument("{}={}: from 1 to {} are possible", request.role, request.count,
-                           kCountMax);
+    return InvalidArgument("{}={}: must be from 1 to {}", request.role, request.count, kCountMax);
   }
   if (IsSupervised(c)) {
-    return InvalidArgument("{}={}: a run of reviews stays as it is (mesh.dp, mesh.tp)",
-                           request.role, request.count);
+    return InvalidArgument(
+        "{}={}: a supervised run can't be scaled; its mesh is fixed at the start "
+        "(mesh.dp, mesh.tp)",
+        request.role, request.count);
   }
   if (role == Role::kActor && IsElsewhere(c, role)) {
     return InvalidArgument(
-        "actors={}: this run's actors join from elsewhere: start or end them there", request.count);
+        "actors={}: this run's actors are external; start or stop them on their machines",
+        request.count);
   }
   if (role == Role::kReplay && c.replay.persist) {
-    return InvalidArgument(
-        "replay={}: shards that keep their items on the disk (replay.persist) stay as many as they "
-        "are",
-        request.count);
+    return InvalidArgument("replay={}: persistent replay shards (replay.persist) can't be scaled",
+                           request.count);
   }
   Config next = LiveConfig();
   (role == Role::kActor    ? next.fleet.actors
@@ -82,13 +85,14 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
   return next;
 }
 
+// Validates the request and changes the slots; UpdateFleet completes it.
 Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
   TROOP_RETURN_IF_ERROR(CheckFleetScale(role, request).status());
   if (stop_ || phase_ != Phase::kRunning) {
-    return FailedPrecondition("the run comes to its end; its {} stay as they are", NameOf(role));
+    return FailedPrecondition("the run is ending; its {} can't be scaled", NameOf(role));
   }
   if (change_) {
-    return FailedPrecondition("another change is under way: from {} to {} {}; wait for its end",
+    return FailedPrecondition("already scaling from {} to {} {}; wait until that is done",
                               change_->before, change_->after, NameOf(change_->role));
   }
   const auto count = std::int32_t(request.count);
@@ -96,10 +100,12 @@ Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
   if (role == Role::kActor) seats_.SetActors(count, joined_);
   if (role == Role::kLearner) seats_.SetLearners(count);
   if (role == Role::kReplay) ChangeReplay(count);
-  LogInfo("from {} to {} {}", change_->before, count, NameOf(role));
+  LogInfo("scaling from {} to {} {}", change_->before, count, NameOf(role));
   return Status::Ok();
 }
 
+// Scales replay up by waiting for new shards, or down by draining the last shards: they take no
+// inserts, and are sampled until the others have received as many items as those held.
 void Coordinator::ChangeReplay(std::int32_t count) {
   change_->shards_leave = count < seats_.replay();
   if (!change_->shards_leave) return seats_.BeginReplay(count);
@@ -108,8 +114,8 @@ void Coordinator::ChangeReplay(std::int32_t count) {
   for (std::int32_t k = 0; k < count; ++k) seats_.SeeInserts(k, ReplayMetric(k, "replay/inserts"));
   seats_.ReplayLeaves(count, held);
   LogInfo(
-      "{} replay shards take no more items; the {:.0f} that they hold are drawn from until as many "
-      "new ones are in the others",
+      "draining {} replay shards: no more inserts; their {:.0f} items are sampled until the other "
+      "shards have received as many",
       seats_.replay() - count, held);
 }
 
@@ -120,7 +126,7 @@ double Coordinator::ReplayMetric(std::int32_t shard, const char* name) const {
   return found == member->second.metrics.end() ? 0 : found->second.value;
 }
 
-// Of those who have a seat. A replay shard counts when it is bound.
+// Number of present members with a slot. A replay shard counts once it is bound.
 std::int32_t Coordinator::CountPresent(Role role) const {
   std::int32_t count = 0;
   for (const auto& [name, member] : members_) {
@@ -132,9 +138,10 @@ std::int32_t Coordinator::CountPresent(Role role) const {
   return count;
 }
 
+// True when all slots are filled and removed roles have left.
 bool Coordinator::FleetChangeIsDone() const {
   const Role role = change_->role;
-  if (change_->shards_leave) return true;  // in their own time
+  if (change_->shards_leave) return true;  // draining continues in the background
   const std::int32_t seats = role == Role::kReplay ? seats_.replay() : SeatsOf(role);
   if (CountPresent(role) < seats) return false;
   if (role == Role::kReplay || change_->after >= change_->before) return true;
@@ -144,6 +151,8 @@ bool Coordinator::FleetChangeIsDone() const {
   });
 }
 
+// Completes the pending change when the roles have joined or left; fails it after kComeMax or when
+// the run ends. Replay shards that did not join lose their slots; other roles stay awaited.
 void Coordinator::UpdateFleet() {
   if (now_ < next_fleet_look_) return;
   next_fleet_look_ = now_ + kLookEvery;
@@ -155,20 +164,21 @@ void Coordinator::UpdateFleet() {
     return EndFleetScale(Status::Ok());
   }
   if (stop_ || phase_ != Phase::kRunning) {
-    return EndFleetScale(Aborted("the run came to its end before"));
+    return EndFleetScale(Aborted("the run ended first"));
   }
   if (now_ - change_->began <= kComeMax) return;
   const std::int32_t there = CountPresent(change_->role);
   if (change_->role == Role::kReplay) {
     seats_.GiveUpReplay();
     return EndFleetScale(
-        Aborted("given up, {} replay shards go on: {} of {} came within {:.0f} s; see their logs",
+        Aborted("gave up, {} replay shards remain: {} of {} joined within {:.0f} s; see their logs",
                 seats_.replay(), there, change_->after, ToSeconds(kComeMax)));
   }
-  EndFleetScale(Unavailable("{} of {} {} are there after {:.0f} s; the others are still awaited",
-                            there, change_->after, NameOf(change_->role), ToSeconds(kComeMax)));
+  EndFleetScale(Unavailable("{} of {} {} joined within {:.0f} s; the others may still join", there,
+                            change_->after, NameOf(change_->role), ToSeconds(kComeMax)));
 }
 
+// Removes draining shards once their items are replaced and all actors insert elsewhere.
 void Coordinator::UpdateLeavingShards() {
   for (std::int32_t k = 0; k < seats_.replay_taking(); ++k) {
     seats_.SeeInserts(k, ReplayMetric(k, "replay/inserts"));
@@ -180,34 +190,35 @@ void Coordinator::UpdateLeavingShards() {
            m.fleet_epoch >= seats_.leaving_since();
   });
   if (!moved) return;
-  LogInfo("{} replay shards end: all actors have left them, and what they held was replaced",
+  LogInfo("removing {} drained replay shards: no actor inserts there, and their items are replaced",
           seats_.replay() - seats_.replay_taking());
   seats_.ReplayLeft();
 }
 
+// Replies to the waiting `troop scale` and logs the outcome.
 void Coordinator::EndFleetScale(const Status& outcome) {
   FleetChange change = std::move(*change_);
   change_.reset();
   if (!outcome.ok()) {
-    LogWarning("from {} to {} {}: {}", change.before, change.after, NameOf(change.role),
-               outcome.message());
+    LogWarning("scaling from {} to {} {} failed: {}", change.before, change.after,
+               NameOf(change.role), outcome.message());
     return change.reply.Fail(outcome);
   }
   const ScaleReply body{.before = change.before,
                         .after = change.after,
                         .epoch = seats_.counts().epoch,
                         .seconds = ToSeconds(now_ - change.began)};
-  LogInfo("{} {}, epoch {}, after {:.2f} s", change.after, NameOf(change.role), body.epoch,
+  LogInfo("scaled to {} {}, epoch {}, in {:.2f} s", change.after, NameOf(change.role), body.epoch,
           body.seconds);
   change.reply.Send({.type = MessageType::kScaleReply, .body = EncodeBody(body)});
 }
 
-// What a beat's answer says of seats. The ladder is that of all who play: those from elsewhere have
-// its parts behind ours.
+// Fills the fleet part of a heartbeat reply. An actor's place in the exploration ladder (Ape-X)
+// counts all actors: local ones first, then external ones.
 void Coordinator::TellFleet(const Member& member, BeatReply* body) const {
   body->fleet = seats_.counts();
   const MemberView& view = member.view;
-  const bool guest = member.joined && view.role == Role::kActor;  // has a seat of its own
+  const bool guest = member.joined && view.role == Role::kActor;  // not in FleetSeats
   if (!guest && !seats_.Has(view.role, view.index)) body->stop = true;
   if (view.role != Role::kActor) return;
   const std::vector<std::int32_t>& own = seats_.actors();

@@ -1,4 +1,4 @@
-// A Coordinator's part in who comes from other machines (`troop join`).
+// Coordinator: admits roles from other machines (`troop join`).
 #include <sys/random.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace troop {
 namespace {
 
-constexpr std::int32_t kActorsMax = 100000;  // as fleet.actors
+constexpr std::int32_t kActorsMax = 100000;  // the limit of fleet.actors
 constexpr std::size_t kSecretBytes = 32;
 
 }  // namespace
 
-// Seats that the run's own machine, or those who join, may fill. Actors may also come uninvited.
+// Number of slots of a role, local or external. External actors may join beyond it.
 std::int64_t Coordinator::SeatCount(Role role) const {
   const Config& c = options_.config;
   switch (role) {
@@ -39,39 +39,43 @@ std::int64_t Coordinator::SeatCount(Role role) const {
   }
 }
 
+// Actors may always join; other roles only if fleet.elsewhere names them.
 Status Coordinator::MayJoin(Role role) const {
   if (role == Role::kActor) return Status::Ok();
   if (SeatCount(role) > 0 && IsElsewhere(options_.config, role)) return Status::Ok();
   return InvalidArgument(
-      "{} of this run is played on its own machine; name it in fleet.elsewhere for others to join",
+      "the role {} of this run is local; add it to fleet.elsewhere so that it can join remotely",
       RoleName(role));
 }
 
+// Checks version, role, key, count and phase, in this order.
 Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
   if (request.version != kTroopVersion) {
-    return FailedPrecondition("troop on {} is version {}, the coordinator is {}: install the same",
+    return FailedPrecondition("troop on {} is version {}, the coordinator is {}; install the same",
                               request.host, request.version, kTroopVersion);
   }
   TROOP_RETURN_IF_ERROR(MayJoin(request.role));
   if (key != Role::kNone && key != request.role) {
-    return FailedPrecondition("a key of the role {} can't join as {}; use that role's key",
+    return FailedPrecondition("a key of the role {} can't join as {}; use the key of that role",
                               RoleName(key), RoleName(request.role));
   }
   const std::int64_t most = request.role == Role::kActor ? kActorsMax : SeatCount(request.role);
   if (request.count < 1 || request.count > most) {
-    return InvalidArgument("{} roles {} can't join; 1 to {}", request.count, RoleName(request.role),
-                           most);
+    return InvalidArgument("{} roles {} can't join, must be 1 to {}", request.count,
+                           RoleName(request.role), most);
   }
   if (Needs(request.role)) return Status::Ok();
-  return FailedPrecondition("the run is {}: it needs no more of the role {}", PhaseName(phase_),
-                            RoleName(request.role));
+  return FailedPrecondition("the run is {} and needs no more processes of the role {}",
+                            PhaseName(phase_), RoleName(request.role));
 }
 
+// Answers `troop join` before it starts any process: whether the roles may join, and the config.
 void Coordinator::HandleJoin(const Message& message, Reply reply) {
   const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
   const Status may = request.ok() ? CheckJoin(*request, message.key) : request.status();
   if (!may.ok()) return reply.Fail(may);
-  LogInfo("{} of the role {} join from {}", request->count, RoleName(request->role), request->host);
+  LogInfo("{} processes of the role {} join from {}", request->count, RoleName(request->role),
+          request->host);
   const JoinReply body{.config_toml = ToToml(LiveConfig()), .present = CountMembers(request->role)};
   reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
 }
@@ -89,7 +93,9 @@ int Coordinator::guests() const {
   }));
 }
 
-// Actors: the lowest behind those of the run's own machine. Others: the lowest that is empty.
+// The index for an external role. Actors get the lowest free one after the local actors, other
+// roles the lowest empty slot.
+// The search is linear, which is fine for rare joins.
 Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
   if (role != Role::kActor) {
     const auto count = std::int32_t(SeatCount(role));
@@ -97,7 +103,7 @@ Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
       const auto member = members_.find(PeerName(role, index));
       if (member == members_.end() || !member->second.present) return index;
     }
-    return ResourceExhausted("all {} seats of the role {} are taken", count, RoleName(role));
+    return ResourceExhausted("all {} slots of the role {} are taken", count, RoleName(role));
   }
   auto index =
       IsElsewhere(options_.config, Role::kActor) ? 0 : std::int32_t(options_.config.fleet.actors);
@@ -106,7 +112,8 @@ Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
   return ResourceExhausted("the run has {} actors, which is the limit", index);
 }
 
-// A restarted role binds where its peers already look for it, unless it comes from another place.
+// The bind address of a role. A restarted role keeps the endpoint that its peers have, unless it
+// is on another machine now.
 std::string Coordinator::ListenFor(const RegisterRequest& request, const Member& before) const {
   const std::string& known = !before.endpoint.empty() ? before.endpoint : before.listen;
   if (request.reach.empty()) {
@@ -116,7 +123,8 @@ std::string Coordinator::ListenFor(const RegisterRequest& request, const Member&
   return known.starts_with(place) ? known : place + "0";
 }
 
-// Learners alone hear it; over an encrypted connection, since it is there only where keys are.
+// The secret of the learners' process group; empty for other roles and without keys, since it may
+// only travel over an encrypted connection.
 std::string Coordinator::SecretFor(Role role) {
   if (role != Role::kLearner || options_.config.security.keys.empty()) return "";
   if (group_secret_.empty()) {
@@ -127,6 +135,7 @@ std::string Coordinator::SecretFor(Role role) {
   return group_secret_;
 }
 
+// External service roles first, then the missing actors as one entry.
 std::vector<std::string> Coordinator::EmptySeats() const {
   std::vector<std::string> empty;
   if (phase_ == Phase::kDone || stop_) return empty;

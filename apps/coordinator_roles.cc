@@ -1,4 +1,4 @@
-// What a Coordinator tells people of its roles.
+// Coordinator: the human-readable state of each role (`troop status`, dashboard).
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -9,9 +9,9 @@
 namespace troop {
 namespace {
 
-// One that came from elsewhere and died is shown for so long.
+// How long a dead external role stays listed.
 constexpr Duration kShownDead = Seconds(300);
-constexpr std::size_t kErrorBytesMax = 400;  // last words may be anything
+constexpr std::size_t kErrorBytesMax = 400;  // a role's last log line may be of any length
 
 double ValueOf(const MetricSnapshot& metrics, const char* name) {
   const auto it = metrics.find(name);
@@ -20,6 +20,7 @@ double ValueOf(const MetricSnapshot& metrics, const char* name) {
 
 }  // namespace
 
+// Control characters could carry terminal escapes into a status display.
 std::string OneLineOf(std::string_view text) {
   std::string line(text.substr(0, kErrorBytesMax));
   for (char& c : line) {
@@ -28,6 +29,7 @@ std::string OneLineOf(std::string_view text) {
   return line;
 }
 
+// Kept by name, so that it outlives the member entry.
 void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why,
                               std::int64_t failures) {
   Record& record = records_[PeerName(role, index)];
@@ -38,8 +40,8 @@ void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& 
   record.failures = failures;
 }
 
-// A role that failed once and is back has recovered; one that fails again and again is in a restart
-// loop until it has worked for a while.
+// True while the role is down and will be restarted, or is in a restart loop: it failed more than
+// once and has not run for fleet.restart_window_s since. One failure with a rejoin has recovered.
 bool Coordinator::IsRestarting(const Record& record) const {
   if (record.failures == 0 || !Needs(record.role, record.index)) return false;
   const auto it = members_.find(PeerName(record.role, record.index));
@@ -48,6 +50,7 @@ bool Coordinator::IsRestarting(const Record& record) const {
                       now_ - record.error_at < Seconds(options_.config.fleet.restart_window_s));
 }
 
+// Restarting roles first, then blocked ones; evaluators last, since they stall nothing else.
 std::vector<RoleCondition> Coordinator::Conditions() const {
   std::vector<RoleCondition> conditions;
   for (const auto& [name, record] : records_) {
@@ -64,7 +67,8 @@ std::vector<RoleCondition> Coordinator::Conditions() const {
   return conditions;
 }
 
-// `newest`: updates behind the learner's weights.
+// Derives the state of one role from its member entry and its history. `newest`: version of the
+// learner's weights, in updates.
 RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const {
   using State = RoleView::State;
   RoleView v{.role = role, .index = index};
@@ -74,7 +78,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
     v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
     if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
   }
-  // Actors come and go: they have no seats.
+  // External actors have no slots, so a missing one is not awaited.
   const bool left_to_others = role != Role::kActor && IsElsewhere(options_.config, role);
   const auto it = members_.find(name);
   const bool known = it != members_.end() && it->second.view.incarnation != 0;
@@ -84,6 +88,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
     if (!v.reason.empty()) v.state = State::kRestarting;
     return v;
   }
+  // Known: alive, silent, dead or finished; a restart loop or a block takes precedence.
   const Member& m = it->second;
   v.incarnation = m.view.incarnation;
   v.process = m.view.process;
@@ -111,6 +116,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   return v;
 }
 
+// Step 1: the slots in config order; step 2: external roles that are present or died recently.
 std::vector<RoleView> Coordinator::roles() const {
   double newest = 0;
   for (const auto& [name, member] : members_) {

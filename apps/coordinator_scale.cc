@@ -1,4 +1,4 @@
-// A Coordinator's part in changing how many parameter shards there are (ShardMover).
+// Coordinator: resharding of the parameter server (`troop scale`, ShardMover).
 #include "apps/coordinator.h"
 #include "core/log.h"
 #include "net/codec.h"
@@ -8,6 +8,7 @@
 
 namespace troop {
 
+// Restores the shard map from its epochs on disk; a fresh run begins with paramserver.shards.
 Status Coordinator::BeginShards() {
   const Config& config = options_.config;
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env_));
@@ -17,11 +18,12 @@ Status Coordinator::BeginShards() {
   if (epochs.empty()) epochs.push_back({.shards = first});
   if (epochs[0].shards != first) {
     return InvalidArgument(
-        "paramserver.shards = {}: this run began with {} and has {} by now; leave it as it was, "
-        "and change it with troop scale",
+        "paramserver.shards is {}, but this run began with {} and has {} now; restore the value, "
+        "and use troop scale to change the number of shards",
         first, epochs[0].shards, epochs.back().shards);
   }
   ShardTerms::Options terms = ShardTermsOptionsFor(config);
+  // Terms share the number space of incarnations, so that no two are equal.
   terms.shards = epochs.back().shards;
   terms.next_term = [this] {
     const Result<std::uint64_t> number = TakeNumber();
@@ -34,16 +36,19 @@ Status Coordinator::BeginShards() {
   return Status::Ok();
 }
 
+// Commits a reshard. After a failed write the file may hold either map.
 Status Coordinator::WriteEpochs(const std::vector<ShardEpoch>& epochs) {
   const Status written = WriteShardEpochs(options_.run, epochs);
   epochs_unsure_ = !written.ok();
   return written;
 }
 
+// Includes servers of both maps while a reshard is under way.
 std::int32_t Coordinator::parameter_servers() const {
   return mover_ ? mover_->servers() : ParameterServersOf(options_.config);
 }
 
+// Starts a change and keeps the reply until it has completed or failed.
 void Coordinator::HandleScale(const Message& message, Reply reply) {
   const Result<ScaleRequest> request = DecodeBody<ScaleRequest>(message.body);
   const std::optional<Role> role = request.ok() ? ScaledRole(request->role) : std::nullopt;
@@ -59,10 +64,12 @@ void Coordinator::HandleScale(const Message& message, Reply reply) {
   UpdateMove();
 }
 
+// Validates the request, counts the parameters that will move, and starts the reshard under a new
+// number.
 Status Coordinator::BeginScale(const ScaleRequest& request) {
   if (request.role != RoleName(Role::kParamServer)) {
     return InvalidArgument(
-        "{} can't be scaled while a run goes on; actors, replay, learners and paramserver can",
+        "{} can't be scaled in a running fleet; use actors, replay, learners or paramserver",
         request.role);
   }
   if (!mover_) {
@@ -71,10 +78,10 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
         options_.config.learner.sync);
   }
   if (request.count < 1 || request.count > kShardsMax) {
-    return InvalidArgument("paramserver={}: from 1 to {} are possible", request.count, kShardsMax);
+    return InvalidArgument("paramserver={}: must be from 1 to {}", request.count, kShardsMax);
   }
   if (stop_ || phase_ != Phase::kRunning) {
-    return FailedPrecondition("the run comes to its end; its parameter shards stay as they are");
+    return FailedPrecondition("the run is ending; its parameter shards can't be scaled");
   }
   TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapAfter(*first_map_, mover_->epochs()));
   const auto count = std::int32_t(request.count);
@@ -89,16 +96,18 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
   TROOP_ASSIGN_OR_RETURN(const std::uint64_t number, TakeNumber());
   TROOP_RETURN_IF_ERROR(mover_->Begin(now_, count, number));
   scale_began_ = now_;
-  LogInfo("from {} to {} parameter shards: move {}", mover_->shards(), count, number);
+  LogInfo("scaling from {} to {} parameter shards: reshard {}", mover_->shards(), count, number);
   return Status::Ok();
 }
 
+// Drives the reshard with the members that are present; gives up when the run ends.
 void Coordinator::UpdateMove() {
   if (!mover_ || mover_->move().number == 0) return;
   if (stop_ || phase_ != Phase::kRunning) {
     mover_->GiveUp();
-    return EndMove(Aborted("the run came to its end before"));
+    return EndMove(Aborted("the run ended first"));
   }
+  // A server counts once it is bound; a learner counts as soon as it is registered.
   ShardMover::Present present;
   for (const auto& [name, member] : members_) {
     const ShardMover::Player player{member.view.index, member.view.incarnation, member.shard_move};
@@ -111,16 +120,18 @@ void Coordinator::UpdateMove() {
   if (const std::optional<Status> over = mover_->Update(now_, present)) EndMove(*over);
 }
 
+// Removes the shard states of the unused map and replies. While epochs_unsure_, both maps' states
+// stay, since either map may be the one on disk.
 void Coordinator::EndMove(const Status& outcome) {
   if (!epochs_unsure_) {
     const Status removed = RemoveOtherShardStates(options_.run, mover_->epochs().back().move);
-    if (!removed.ok()) LogWarning("states of other maps stay: {}", removed.message());
+    if (!removed.ok()) LogWarning("shard states of other maps remain: {}", removed.message());
   }
   if (!outcome.ok()) {
-    LogWarning("the move was given up, {} parameter shards go on: {}", mover_->shards(),
+    LogWarning("resharding aborted, {} parameter shards remain: {}", mover_->shards(),
                outcome.message());
     return scale_reply_.Fail(
-        outcome.WithContext(fmt::format("given up, {} parameter shards go on", mover_->shards())));
+        outcome.WithContext(fmt::format("aborted, {} parameter shards remain", mover_->shards())));
   }
   scale_.epoch = mover_->epochs().size();
   scale_.seconds = ToSeconds(now_ - scale_began_);

@@ -1,3 +1,4 @@
+// The dashboard's request routing: static files, security checks, and the JSON API.
 #include "apps/dashboard.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kWatchesMax = 32;  // runs whose curves are kept in memory
+constexpr std::size_t kWatchesMax = 32;  // number of runs whose curves are cached
 constexpr Duration kRunsEvery = Seconds(3);
 constexpr std::size_t kPathBytesMax = 1024, kValueBytesMax = 2048;
 constexpr char kApi[] = "/api/v1/";
@@ -23,6 +24,7 @@ HttpResponse ErrorReply(int status, std::string_view text) {
   return reply;
 }
 
+// Failures of a run's files or coordinator are 503: a later request may succeed.
 int HttpStatusOf(const Status& status) {
   switch (status.code()) {
     case Code::kInvalidArgument:
@@ -41,7 +43,7 @@ HttpResponse ReplyOf(Result<std::string> json) {
   return ErrorReply(HttpStatusOf(json.status()), json.status().message());
 }
 
-// A whole number of the query. Errors: kInvalidArgument.
+// A non-negative integer of the query, `missing` if absent. Errors: kInvalidArgument.
 Result<std::size_t> SizeOf(const HttpRequest& request, const std::string& key,
                            std::size_t missing) {
   const auto found = request.query.find(key);
@@ -50,9 +52,11 @@ Result<std::size_t> SizeOf(const HttpRequest& request, const std::string& key,
   const char* const end = found->second.data() + found->second.size();
   const auto [stop, error] = std::from_chars(found->second.data(), end, number);
   if (error == std::errc() && stop == end) return std::size_t{number};
-  return InvalidArgument("{} = {}: no whole number", key, found->second.substr(0, 20));
+  return InvalidArgument("{} is {}, must be a non-negative integer", key,
+                         found->second.substr(0, 20));
 }
 
+// Empty parts between separators are kept; a trailing separator adds none.
 std::vector<std::string> Split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
@@ -63,6 +67,7 @@ std::vector<std::string> Split(std::string_view text, char separator) {
   return parts;
 }
 
+// True for a request whose path or query exceeds the limits.
 bool TooLong(const HttpRequest& request) {
   const auto long_value = [](const auto& pair) {
     return pair.first.size() + pair.second.size() > kValueBytesMax;
@@ -71,7 +76,7 @@ bool TooLong(const HttpRequest& request) {
          std::ranges::any_of(request.query, long_value);
 }
 
-// Beside what the server says of all answers.
+// Adds to the headers of HttpHead: only the page's own scripts, styles and images are allowed.
 void AddSecurityHeaders(HttpResponse* reply) {
   reply->headers.emplace_back(
       "Content-Security-Policy",
@@ -89,14 +94,15 @@ Dashboard::Dashboard(RunCatalog catalog, Options options)
       asker_(options_.ask),
       recorder_(options_.player) {}
 
+// Order of the checks: size, Host (DNS rebinding), then API or static file.
 HttpResponse Dashboard::Handle(Time now, const HttpRequest& request) {
   HttpResponse reply;
   if (TooLong(request)) {
     reply = ErrorReply(414, "the address is too long");
   } else if (options_.token.empty() && IsForeignHost(request.Header("host"), options_.listened)) {
     reply = ErrorReply(403,
-                       "this page is for addresses, http://localhost and the name that --listen or "
-                       "fleet.dashboard has; another name needs a dashboard with a token");
+                       "this host name is not allowed; use an address, http://localhost or the "
+                       "host of --listen or fleet.dashboard, or set a token");
   } else if (request.path.starts_with("/api/")) {
     reply = Api(now, request);
   } else if (request.method != "GET" && request.method != "HEAD") {
@@ -119,17 +125,18 @@ HttpResponse Dashboard::Handle(Time now, const HttpRequest& request) {
   return reply;
 }
 
+// Checks token, version and method, then dispatches by path: /api/v1/runs, /api/v1/runs/NAME/….
 HttpResponse Dashboard::Api(Time now, const HttpRequest& request) {
   if (!options_.token.empty() && !HasBearerToken(request, options_.token)) {
     return ErrorReply(401, request.Header("authorization").empty()
-                               ? "this dashboard wants the token that its token file has"
-                               : "this is not the token that the dashboard's token file has");
+                               ? "a token is required: the content of the dashboard's token file"
+                               : "this is not the token in the dashboard's token file");
   }
   if (!request.path.starts_with(kApi)) {
-    return ErrorReply(404, "this dashboard speaks version 1: /api/v1/");
+    return ErrorReply(404, "unknown API version; use /api/v1/");
   }
   if (request.method == "POST") {
-    // A page of elsewhere can make a browser post, but not with a header of its own choice.
+    // CSRF protection: a foreign page can make a browser POST, but not with a custom header.
     if (request.Header("x-troop") != "1") {
       return ErrorReply(403, "a POST must have the header X-Troop: 1");
     }
@@ -144,6 +151,7 @@ HttpResponse Dashboard::Api(Time now, const HttpRequest& request) {
     return ErrorReply(405, "GET only");
   }
   if (parts.size() == 1) return Runs(now);
+  // A run that started after the last listing is found by a refresh.
   std::string path = catalog_.Find(parts[1]);
   if (path.empty()) {
     catalog_.Refresh();
@@ -153,6 +161,7 @@ HttpResponse Dashboard::Api(Time now, const HttpRequest& request) {
   return OfRun(now, request, path, std::span(parts).subspan(2));
 }
 
+// The list of runs, cached for kRunsEvery.
 HttpResponse Dashboard::Runs(Time now) {
   if (now >= runs_until_) {
     catalog_.Refresh();
@@ -164,6 +173,7 @@ HttpResponse Dashboard::Runs(Time now) {
   return JsonReply(runs_json_);
 }
 
+// The cached watch of a run; evicts the least recently used one if there are kWatchesMax.
 RunWatch& Dashboard::WatchOf(const std::string& path) {
   if (!watches_.contains(path) && watches_.size() >= kWatchesMax) {
     watches_.erase(std::ranges::min_element(
@@ -177,12 +187,14 @@ RunWatch& Dashboard::WatchOf(const std::string& path) {
   return *watched.watch;
 }
 
+// The resources of one run: overview, config, curves, members, logs, episode.
 HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::string& path,
                               std::span<const std::string> rest) {
   const std::string what = rest.empty() ? "" : rest[0];
   if (rest.size() > 2 || (rest.size() == 2 && what != "logs")) {
     return ErrorReply(404, "no such thing");
   }
+  // Other resources read the run's files through a cached watch.
   if (what == "episode" || what == "episode.gif") return Episode(now, request, path);
   RunWatch& watch = WatchOf(path);
   watch.Refresh();
@@ -216,6 +228,7 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
   return ErrorReply(404, "no such thing");
 }
 
+// POST starts a recording, GET returns its state, and episode.gif the result.
 HttpResponse Dashboard::Episode(Time now, const HttpRequest& request, const std::string& path) {
   if (request.path.ends_with(".gif")) {
     const Result<Buffer> gif = recorder_.Gif(path);

@@ -17,27 +17,28 @@
 
 namespace troop {
 
-// A file of the page, part of the program.
+// A static file of the page, embedded in the program.
 struct DashboardFile {
   std::string_view path, type, bytes;
 };
 std::span<const DashboardFile> DashboardFiles();
 
-// The web dashboard: a page of files that are part of the program, and what it shows, as JSON below
-// /api/v1/ (docs/guide/dashboard.md lists it). Reads runs and changes none; the one thing it starts
-// is the recording of an episode. Owner: one thread; nothing waits longer than a disk.
+// The web dashboard: embedded static files, and a JSON API below /api/v1/
+// (docs/guide/dashboard.md). Reads runs and changes none; the only action is the recording of an
+// episode. Owner: one thread; blocks on the disk only.
 class Dashboard {
  public:
   struct Options {
-    // Empty: the page is for this machine, and a browser that was led here by a foreign name sees
-    // nothing. Else what the header `Authorization: Bearer` of all of /api/ must have.
+    // The token that requests below /api/ must carry (`Authorization: Bearer`). Empty: no token,
+    // and requests with a foreign Host header are rejected.
     std::string token;
-    std::string listened;  // HOST:PORT of the config; its name is not foreign
+    std::string listened;  // configured HOST:PORT; its host is not foreign
     AskStatus ask = AskCoordinator;
     std::string player = "/proc/self/exe";  // records episodes
   };
   Dashboard(RunCatalog catalog, Options options);
 
+  // Answers a request for a file or the API. Never fails: errors are responses.
   HttpResponse Handle(Time now, const HttpRequest& request);
 
  private:
@@ -54,7 +55,7 @@ class Dashboard {
     std::unique_ptr<RunWatch> watch;
     std::uint64_t used = 0;
   };
-  std::map<std::string, Watched> watches_;  // by path; those that were asked for last
+  std::map<std::string, Watched> watches_;  // by path; least recently used ones are evicted
   std::uint64_t uses_ = 0;
   StatusAsker asker_;
   EpisodeRecorder recorder_;

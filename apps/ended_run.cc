@@ -1,3 +1,4 @@
+// Status of a run from result.json and metrics.jsonl.
 #include "apps/ended_run.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace troop {
 namespace {
 
-// One line, in which nothing steers a terminal.
+// A string of the JSON on one line, with control characters (terminal escapes) replaced.
 std::string OneLine(const JsonValue& value, std::string_view key) {
   const Result<std::string> text = value.String(key);
   std::string line = text.ok() ? *text : "";
@@ -25,6 +26,7 @@ std::string ItemLine(std::string_view name, std::string_view value) {
   return fmt::format("  {:<15} {}\n", name, value);
 }
 
+// The final score as an evaluation report would show it.
 std::string ScoreLine(const JsonValue& result, const Config& config) {
   const EvaluationReport report{.episodes = std::int64_t(NumberOf(result, "final_episodes")),
                                 .return_mean = NumberOf(result, "final_return_mean"),
@@ -41,6 +43,8 @@ std::string ScoreLine(const JsonValue& result, const Config& config) {
 
 }  // namespace
 
+// Reads only the end of the file. A partial last line, which a running writer may leave, is
+// skipped; a line that begins before the part that was read is too long.
 std::string LastJsonLine(const std::string& path) {
   constexpr std::streamoff kTail = std::streamoff(MetricCurve::kLineBytesMax) * 2;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -59,6 +63,7 @@ std::string LastJsonLine(const std::string& path) {
   return line.size() <= MetricCurve::kLineBytesMax && ParseJson(line).ok() ? line : "";
 }
 
+// Values come from result.json of an ended run, else from the last line of metrics.
 std::string QuietRunJson(const QuietRun& run) {
   const Result<JsonValue> result = ParseJson(run.result), line = ParseJson(run.last_line);
   const JsonValue none;

@@ -8,21 +8,22 @@
 
 namespace troop {
 
-// A run that answers no requests, read from its files: one that has ended, or a serial one.
+// Status of a run without a reachable coordinator, from its files: an ended run, or a serial one.
 
-// The last whole line of a file of JSON lines; empty: there is none, or none of 64 KiB at most.
+// The last complete line of a JSON-lines file; empty if there is none, or it exceeds 64 KiB.
 std::string LastJsonLine(const std::string& path);
-// What a run is without being asked.
+// The state of a run as far as its files have it.
 struct QuietRun {
-  std::string state;      // as StateOfRun
-  std::string result;     // the text of result.json; empty: it has none yet
-  std::string last_line;  // of metrics.jsonl; empty: none
-  double time_s = 0;      // of what is told, since 1970
+  std::string state;      // StateOfRun
+  std::string result;     // text of result.json; empty: not written yet
+  std::string last_line;  // last line of metrics.jsonl; empty: none
+  double time_s = 0;      // time of the data, in seconds since 1970
   const Config* config = nullptr;
 };
-// The keys of ViewJson, with no members and roles. REQUIRES: `run.result` is empty or JSON.
+// JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.result` is empty or
+// JSON.
 std::string QuietRunJson(const QuietRun& run);
-// How it ended, a line an item; each line ends with a line break.
+// Human-readable summary of an ended run: one item per line, each ending with a newline.
 std::string EndedText(const JsonValue& result, const Config& config);
 
 }  // namespace troop

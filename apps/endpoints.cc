@@ -1,3 +1,4 @@
+// Bind addresses of roles: socket folders, TCP addresses and their checks.
 #include "apps/endpoints.h"
 
 #include <stdlib.h>
@@ -20,20 +21,20 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-// Of these folders alone: what has this name and no owner was left between two steps.
+// Prefix of socket folders. RemoveAbandoned deletes only folders with it.
 constexpr char kPrefix[] = "troop-run-";
 
 std::string SocketIn(const std::string& folder, Role role, std::int32_t index) {
   return fmt::format("ipc://{}/{}.sock", folder, PeerName(role, index));
 }
 
-// Takes the lock that says whose folder this is. Errors: kAlreadyExists: its owner lives.
+// Takes the owner lock of a socket folder. Errors: kAlreadyExists: its owner is alive.
 Result<std::unique_ptr<StorageLock>> LockFolder(const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder));
   return storage->Lock("owner", fmt::format("process {}", getpid()));
 }
 
-// Removes the folders of launchers that were killed. Young ones may not be locked yet.
+// Removes socket folders of killed launchers. Folders younger than 60 s may not be locked yet.
 void RemoveAbandoned(const fs::path& parent) {
   std::error_code error;
   for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
@@ -48,7 +49,8 @@ void RemoveAbandoned(const fs::path& parent) {
   }
 }
 
-// Of a run that others can join. The last ':' ends the host.
+// The bind address with fleet.listen. Shard k of a service uses the configured port + k; without
+// a port the system chooses one. The host ends at the last ':'.
 std::string ListenFor(const Config& config, Role role, std::int32_t index) {
   std::string first;
   if (role == Role::kReplay) first = config.fleet.listen_replay;
@@ -61,8 +63,8 @@ std::string ListenFor(const Config& config, Role role, std::int32_t index) {
   return fmt::format("{}:{}", first.substr(0, first.rfind(':')), port);
 }
 
-// All that is wrong with where the run listens. look_up: also names without an address; it blocks
-// on the name server.
+// Checks the listen addresses of the config and reports all failures. look_up: also resolves the
+// host names, which blocks on DNS.
 Status CheckListen(const Config& config, bool look_up) {
   const auto& fleet = config.fleet;
   const bool keys = !config.security.keys.empty();
@@ -74,8 +76,10 @@ Status CheckListen(const Config& config, bool look_up) {
     if (!endpoint.ok()) return;
     if (look_up) failures.Add(FindHost(first).WithContext(key));
     if (endpoint->port + count - 1 > 65535) {
-      failures.Add(InvalidArgument("{}: {}: {} of them would need ports up to {}; begin lower", key,
-                                   first, count, endpoint->port + count - 1));
+      failures.Add(
+          InvalidArgument("{} is {}: {} shards need ports up to {}, must be at most "
+                          "65535; use a lower port",
+                          key, first, count, endpoint->port + count - 1));
     }
   };
   check("fleet.listen", fleet.listen, 1);
@@ -84,17 +88,17 @@ Status CheckListen(const Config& config, bool look_up) {
   return failures.status();
 }
 
-// That sockets can be made in the folder of temporary files.
+// Checks that TMPDIR is a writable folder whose socket paths fit into 107 bytes.
 Status CheckSocketFolder(const Config& config) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
   if (error) {
     const char* const given = getenv("TMPDIR");
-    return InvalidArgument("TMPDIR = \"{}\" is no folder; sockets are made in it",
+    return InvalidArgument("TMPDIR is \"{}\", which is not a folder; sockets are created there",
                            given ? given : "");
   }
   if (access(parent.c_str(), W_OK | X_OK) != 0) {
-    return InvalidArgument("TMPDIR = \"{}\" can't be written: {}; sockets are made in it",
+    return InvalidArgument("TMPDIR is \"{}\", which is not writable: {}; sockets are created there",
                            parent.string(), strerror(errno));
   }
   std::vector<FleetRole> roles = RolesOf(config);
@@ -102,9 +106,8 @@ Status CheckSocketFolder(const Config& config) {
   for (const FleetRole& role : roles) {
     if (ParseEndpoint(Endpoints::PatternFor(config, role.role, role.index)).ok()) continue;
     return InvalidArgument(
-        "TMPDIR = \"{}\" is too long: the path of a socket in it has more than 107 bytes; set "
-        "TMPDIR "
-        "to a shorter folder, such as /tmp, or use fleet.transport=tcp",
+        "TMPDIR is \"{}\", which is too long: socket paths in it exceed 107 bytes; set TMPDIR to a "
+        "shorter path, such as /tmp, or use fleet.transport=tcp",
         parent.string());
   }
   return Status::Ok();
@@ -112,12 +115,14 @@ Status CheckSocketFolder(const Config& config) {
 
 }  // namespace
 
+// Serial mode has in-process endpoints only.
 Status Endpoints::Check(const Config& config) {
   if (config.fleet.mode == "serial") return Status::Ok();
   if (!config.fleet.listen.empty()) return CheckListen(config, true);
   return config.fleet.transport == "ipc" ? CheckSocketFolder(config) : Status::Ok();
 }
 
+// The lock file in the folder shows later runs that its owner is alive.
 Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints(config));
   if (!config.fleet.listen.empty()) {
@@ -131,9 +136,8 @@ Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::string folder = (parent / (std::string(kPrefix) + "XXXXXX")).string();
   if (mkdtemp(folder.data()) == nullptr) {  // creates it 0700
     return Unavailable(
-        "no folder for sockets can be made at {}: {}; set TMPDIR, or use "
-        "fleet.transport=tcp",
-        folder, strerror(errno));
+        "can't create the socket folder {}: {}; set TMPDIR, or use fleet.transport=tcp", folder,
+        strerror(errno));
   }
   endpoints->folder_ = folder;
   TROOP_ASSIGN_OR_RETURN(endpoints->lock_, LockFolder(folder));
@@ -150,6 +154,7 @@ std::string Endpoints::For(Role role, std::int32_t index) const {
   return folder_.empty() ? "tcp://127.0.0.1:0" : SocketIn(folder_, role, index);
 }
 
+// Used before a run exists: by `--dry-run` and for the length check of socket paths.
 std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t index) {
   if (!config.fleet.listen.empty()) return ListenFor(config, role, index);
   if (config.fleet.transport != "ipc") return "tcp://127.0.0.1:PORT";
@@ -161,10 +166,11 @@ std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t 
 Result<std::shared_ptr<const KeyRing>> KeysFromFile(const std::string& file, Role role) {
   TROOP_ASSIGN_OR_RETURN(auto keys, LoadKeys(file));
   if (keys->role == role) return keys;
-  return InvalidArgument("{} is a key of the role {}, not {}", file, RoleName(keys->role),
+  return InvalidArgument("{} is a key of the role {}, must be of {}", file, RoleName(keys->role),
                          RoleName(role));
 }
 
+// Without security.keys, connections are not encrypted.
 Result<std::shared_ptr<const KeyRing>> KeysFor(const Config& config, Role role) {
   if (config.security.keys.empty()) return std::shared_ptr<const KeyRing>();
   return KeysFromFile(KeyFileOf(config.security.keys, role), role);

@@ -1,3 +1,4 @@
+// Error messages on standard error, with a prefix on each line.
 #include "apps/error_line.h"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 namespace troop {
 
+// Splits at newlines; trailing newlines are dropped.
 void PrintError(std::string_view message) {
   while (message.ends_with('\n')) message.remove_suffix(1);
   for (;;) {

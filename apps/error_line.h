@@ -8,7 +8,7 @@ namespace troop {
 
 // Writes a message to standard error, each of its lines as "troop: LINE".
 void PrintError(std::string_view message);
-// The same of a failed status; returns its exit code (ExitCodeFor).
+// Likewise for a failed status; returns its exit code (ExitCodeFor).
 int PrintError(const Status& status);
 
 }  // namespace troop

@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// Several failures as one: the code of the first, and a line each. Duplicates are dropped.
+// Combines failures into one status: the code of the first and one line for each. Drops duplicates.
 class Failures {
  public:
   void Add(const Status& status) {
@@ -15,7 +15,7 @@ class Failures {
     first_ =
         first_.ok() ? status : Status(first_.code(), first_.message() + "\n" + status.message());
   }
-  // True where a message has this text.
+  // True if a message contains this text.
   bool Names(std::string_view text) const {
     return first_.message().find(text) != std::string::npos;
   }

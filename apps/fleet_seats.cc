@@ -1,3 +1,5 @@
+// Slots of the scalable roles. Each change raises an epoch that heartbeat replies carry to the
+// members.
 #include "apps/fleet_seats.h"
 
 #include <algorithm>
@@ -15,6 +17,7 @@ std::optional<Role> ScaledRole(std::string_view name) {
   return std::nullopt;
 }
 
+// A supervised run has learners only; external actors have no slots.
 FleetSeats::FleetSeats(const Config& config) {
   const bool plays = !IsSupervised(config);
   counts_ = {.epoch = 1,
@@ -26,6 +29,7 @@ FleetSeats::FleetSeats(const Config& config) {
   std::iota(actors_.begin(), actors_.end(), 0);
 }
 
+// Other roles have fixed slots, which this class does not track.
 bool FleetSeats::Has(Role role, std::int32_t index) const {
   switch (role) {
     case Role::kActor:
@@ -47,6 +51,8 @@ std::vector<std::pair<Role, std::int32_t>> FleetSeats::All() const {
   return all;
 }
 
+// Shrinking removes the highest indices. Growing keeps all present indices and fills the lowest
+// free ones, skipping those of external actors.
 void FleetSeats::SetActors(std::int32_t count, std::span<const std::int32_t> taken) {
   ++revision_;
   if (std::size_t(count) <= actors_.size()) {
@@ -68,6 +74,7 @@ void FleetSeats::SetLearners(std::int32_t count) {
   ++counts_.epoch;
 }
 
+// The epoch stays: actors must not insert into shards that are not bound.
 void FleetSeats::BeginReplay(std::int32_t count) {
   TROOP_CHECK(count >= replay_, "{} shards, of {}", count, replay_);
   replay_ = count;
@@ -80,11 +87,13 @@ void FleetSeats::ReplayCame() {
   ++counts_.epoch;
 }
 
+// Back to the slots before BeginReplay, including leaving shards.
 void FleetSeats::GiveUpReplay() {
   replay_ = counts_.replay + counts_.replay_leaving;
   ++revision_;
 }
 
+// The new epoch tells actors to insert elsewhere; leaving_since_ is compared with their epochs.
 void FleetSeats::ReplayLeaves(std::int32_t count, double items_held) {
   TROOP_CHECK(count < replay_, "{} shards, of {}", count, replay_);
   counts_.replay = count;
@@ -94,6 +103,8 @@ void FleetSeats::ReplayLeaves(std::int32_t count, double items_held) {
   inserted_ = 0;
 }
 
+// Counts inserts into the remaining shards. A counter below its last value belongs to a restarted
+// process and counts from 0.
 void FleetSeats::SeeInserts(std::int32_t shard, double inserts) {
   double& before = inserts_[shard];
   if (shard < counts_.replay) inserted_ += inserts >= before ? inserts - before : inserts;

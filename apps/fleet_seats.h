@@ -14,56 +14,59 @@
 
 namespace troop {
 
-// "actors", "replay", "learners"; nullopt: another.
+// Parses a role name of `troop scale`: "actors", "replay" or "learners"; nullopt otherwise.
 std::optional<Role> ScaledRole(std::string_view name);
 
-// Who has a seat in a run by now, of the roles that come and go while it runs (`troop scale`):
-// actors of the run's own machine, learners, replay shards. It begins with what the config says.
+// The current slots of the roles that `troop scale` changes: local actors, learners and replay
+// shards. Initialized from the config.
 //
-// Actors and learners change at once. Replay shards that come are started, and take new items when
-// all of them are bound. Those that leave (the last ones) take nothing new from then on, and are
-// drawn from until every actor has moved and the others have taken as many items since as those
-// held: what they had would have been replaced by then.
-// Owner: the coordinator. O(1) a call but where it says.
+// Actors and learners change at once. New replay shards take inserts once all of them are bound.
+// Leaving shards (those with the highest indices) are drained: they take no inserts, and are
+// sampled until every actor inserts elsewhere and the other shards have received as many items as
+// the leaving ones held, i.e. until eviction would have replaced those anyway.
+// Owner: the coordinator. O(1) per call unless stated otherwise.
 class FleetSeats {
  public:
   explicit FleetSeats(const Config& config);
 
   const FleetCounts& counts() const { return counts_; }
-  // Indices of the run's own actors, sorted. Others may have been given some between them.
+  // Indices of the local actors, sorted; gaps may belong to external actors.
   const std::vector<std::int32_t>& actors() const { return actors_; }
   std::int32_t learners() const { return counts_.learners; }
+  // Number of shards that take inserts.
   std::int32_t replay_taking() const { return counts_.replay; }
-  // With those that come, and those that leave.
+  // Number of shards, including joining and leaving ones.
   std::int32_t replay() const { return replay_; }
   bool replay_leaves() const { return counts_.replay_leaving > 0; }
-  // The epoch since when they do.
+  // Epoch at which the shards began to leave.
   std::uint64_t leaving_since() const { return leaving_since_; }
-  // Another number: somebody else has a seat, or one less.
+  // Changes whenever the set of slots changes.
   std::uint64_t revision() const { return revision_; }
-  // Whether somebody shall play it. Other roles: yes.
-  bool Has(Role role, std::int32_t index) const;  // O(log actors)
-  // All of the three roles' seats.
+  // True if the slot exists; always true for roles that are not scaled. O(log actors).
+  bool Has(Role role, std::int32_t index) const;
+  // All slots of the three roles.
   std::vector<std::pair<Role, std::int32_t>> All() const;
 
-  // REQUIRES: count >= 1. `taken`: indices of actors from elsewhere, sorted. O(actors).
+  // Sets the number of local actors. `taken`: indices of external actors, sorted. O(actors).
+  // REQUIRES: count >= 1.
   void SetActors(std::int32_t count, std::span<const std::int32_t> taken);
   void SetLearners(std::int32_t count);
-  // Shards that come are wanted from now on; those there are take new items as before. REQUIRES: no
-  // fewer than replay(): who leaves comes back with them.
+  // Adds slots for joining shards; the present ones keep taking inserts.
+  // REQUIRES: count >= replay(); shards that are leaving stay.
   void BeginReplay(std::int32_t count);
-  // They are bound: all take new items.
+  // The joining shards are bound: all shards take inserts.
   void ReplayCame();
-  // They did not come.
+  // Removes the slots of joining shards that never bound.
   void GiveUpReplay();
-  // All but the first `count` leave, which hold so many items. REQUIRES: fewer than replay().
+  // Drains all shards but the first `count`. `items_held`: number of items in the leaving shards.
+  // REQUIRES: count < replay().
   void ReplayLeaves(std::int32_t count, double items_held);
 
-  // A look at a shard's counter of inserts, which begins anew with each of its lives.
+  // Takes a new value of a shard's insert counter, which restarts at 0 with the shard's process.
   void SeeInserts(std::int32_t shard, double inserts);
-  // The others have taken as many items as those that leave held.
+  // True when the other shards have received as many items as the leaving ones held.
   bool replay_replaced() const { return inserted_ >= held_; }
-  // Nobody needs those that leave any more.
+  // Removes the slots of the leaving shards.
   void ReplayLeft();
 
  private:
@@ -71,8 +74,8 @@ class FleetSeats {
   std::int32_t replay_ = 0;
   std::uint64_t leaving_since_ = 0, revision_ = 1;
   std::vector<std::int32_t> actors_;
-  std::map<std::int32_t, double> inserts_;  // by shard, as last seen
-  double inserted_ = 0, held_ = 0;          // since shards leave
+  std::map<std::int32_t, double> inserts_;  // last counter value, by shard
+  double inserted_ = 0, held_ = 0;          // since ReplayLeaves
 };
 
 }  // namespace troop

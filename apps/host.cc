@@ -1,3 +1,4 @@
+// The main loop of a process that runs one node, and its signal handlers.
 #include "apps/host.h"
 
 #include <signal.h>
@@ -8,19 +9,21 @@
 namespace troop {
 namespace {
 
-// What a signal handler may touch.
+// State of the signal handler: lock-free atomics only.
 std::atomic<int> signal_count{0};
 std::atomic<std::int64_t> first_signal_ns{0};
 std::atomic<Network*> signal_network{nullptr};
 std::atomic<int> first_signal{0};
 
+// Signals within this time of the first are one request.
 constexpr std::int64_t kSameWishNs = 500'000'000;
 
+// Async-signal-safe: atomics, clock_gettime and one write.
 void OnSignal(int number) {
   int none = 0;
   first_signal.compare_exchange_strong(none, number);
   timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);  // may be called in a handler (POSIX.1-2008)
+  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe (POSIX.1-2008)
   const std::int64_t now = std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
   std::int64_t first = 0;
   if (!first_signal_ns.compare_exchange_strong(first, now) && now - first < kSameWishNs) return;
@@ -36,7 +39,7 @@ void Install(int number, void (*handler)(int)) {
   sigaction(number, &action, nullptr);
 }
 
-// nohup ignores it on purpose.
+// nohup sets SIGHUP to SIG_IGN, which must be kept.
 bool HangupIsIgnored() {
   struct sigaction action {};
   sigaction(SIGHUP, nullptr, &action);
@@ -45,6 +48,7 @@ bool HangupIsIgnored() {
 
 }  // namespace
 
+// SIGPIPE is ignored: writes to closed sockets report EPIPE.
 SignalWatch::SignalWatch(Network* network, bool ignore_interrupt)
     : is_role_(ignore_interrupt), hangup_was_ignored_(HangupIsIgnored()) {
   signal_count = 0;
@@ -79,6 +83,7 @@ LogLevel LogLevelOf(const Config& config) {
 
 Status RunNode(Node* node, Network* network, const Clock& clock,
                const std::function<void(Time)>& every_turn) {
+  // Waits at most 100 ms, so that every_turn runs regularly.
   for (;;) {
     const Time now = clock.Now();
     network->Pump(now);
@@ -91,7 +96,7 @@ Status RunNode(Node* node, Network* network, const Clock& clock,
       if (until > after) network->Wait(after, until);
     }
   }
-  // What the node sent last still has to leave.
+  // Flushes messages that the node sent last.
   const Time end = clock.Now() + Milliseconds(20);
   while (network->Pump(clock.Now()) && clock.Now() < end) {
   }

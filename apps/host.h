@@ -17,19 +17,21 @@ Status RunNode(Node* node, Network* network, const Clock& clock,
 
 LogLevel LogLevelOf(const Config& config);  // log.level
 
-// SIGTERM, SIGINT and SIGHUP (the terminal was closed) become a number to look at, and wake
-// `network`. Those within half a second of the first are the same request (`timeout` signals the
-// process and its group). One user per process at a time. Roles ignore SIGINT and SIGHUP: a
-// terminal sends them to the whole group, and the launcher drains the fleet. Their signals stay as
-// they are when the watch ends: a SIGTERM that srun repeats while the process exits must not change
-// its exit code. Under nohup SIGHUP stays ignored.
+// Counts SIGTERM, SIGINT and SIGHUP as requests to end, and wakes `network` (may be null). One
+// instance per process at a time.
+// - Signals within 0.5 s of the first count as one: `timeout` signals the process and its group.
+// - Roles ignore SIGINT and SIGHUP (`ignore_interrupt`): a terminal sends them to the whole process
+//   group, and the launcher drains the fleet.
+// - Roles keep their handlers when the watch ends: a SIGTERM that srun repeats while the process
+//   exits must not change its exit code.
+// - Under nohup SIGHUP stays ignored.
 class SignalWatch {
  public:
   SignalWatch(Network* network, bool ignore_interrupt);
   ~SignalWatch();
   int count() const;  // requests so far
-  // From now on also SIGUSR1: a request to end now and to go on later (the end of a job's time).
-  // wants_more(): it was the first.
+  // Also counts SIGUSR1: a request to end now and to resume later (a job's time limit).
+  // wants_more() is true if SIGUSR1 was the first signal.
   void AlsoUsr1();
   bool wants_more() const;
 

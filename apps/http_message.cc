@@ -1,3 +1,5 @@
+// Parsing of HTTP request heads and formatting of response heads. Strict: malformed or ambiguous
+// input is rejected, never repaired.
 #include "apps/http_message.h"
 
 #include <arpa/inet.h>
@@ -9,7 +11,7 @@
 namespace troop {
 namespace {
 
-// RFC 9110, section 5.6.2: what names of methods and headers are made of.
+// True for a token (RFC 9110, section 5.6.2), which method and header names consist of.
 bool IsToken(std::string_view text) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !text.empty() && std::ranges::all_of(text, [&](unsigned char c) {
@@ -17,6 +19,7 @@ bool IsToken(std::string_view text) {
   });
 }
 
+// Tabs are allowed; other control characters could split headers or log lines.
 bool HasControls(std::string_view text) {
   return std::ranges::any_of(text,
                              [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; });
@@ -41,8 +44,8 @@ int HexDigit(char c) {
   return -1;
 }
 
-// %XX, and in a query + for a space. Errors: kInvalidArgument: half an escape, or a byte of no
-// text.
+// Decodes %XX, and + as a space in a query. Errors: kInvalidArgument: an incomplete escape, or a
+// control character.
 Result<std::string> Decode(std::string_view text, bool query) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -62,7 +65,8 @@ Result<std::string> Decode(std::string_view text, bool query) {
   return out;
 }
 
-// Nothing above, nothing hidden behind two names for one thing.
+// True for an absolute path without ".", ".." and backslashes: no path above the root, and one
+// spelling per resource.
 bool IsPlainPath(std::string_view path) {
   if (path.empty() || path[0] != '/' || path.find('\\') != std::string_view::npos) return false;
   while (!path.empty()) {
@@ -74,10 +78,11 @@ bool IsPlainPath(std::string_view path) {
   return true;
 }
 
+// Splits the target into path and query, then decodes both.
 Status ParseTarget(std::string_view target, HttpRequest* request) {
   const std::size_t mark = target.find('?');
   TROOP_ASSIGN_OR_RETURN(request->path, Decode(target.substr(0, mark), false));
-  if (!IsPlainPath(request->path)) return InvalidArgument("no path that is served");
+  if (!IsPlainPath(request->path)) return InvalidArgument("invalid path");
   std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
@@ -96,39 +101,41 @@ Status ParseTarget(std::string_view target, HttpRequest* request) {
 Status ParseRequestLine(std::string_view line, HttpRequest* request) {
   const std::size_t first = line.find(' '), last = line.rfind(' ');
   if (first == std::string_view::npos || first == last || HasControls(line)) {
-    return InvalidArgument("no request line");
+    return InvalidArgument("invalid request line");
   }
   request->method = line.substr(0, first);
   const std::string_view version = line.substr(last + 1);
   if (!IsToken(request->method) || !version.starts_with("HTTP/")) {
-    return InvalidArgument("no request line");
+    return InvalidArgument("invalid request line");
   }
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-    return OutOfRange("HTTP/1.1 and HTTP/1.0 are spoken here");
+    return OutOfRange("only HTTP/1.1 and HTTP/1.0 are supported");
   }
   const std::string_view target = line.substr(first + 1, last - first - 1);
-  if (target.find(' ') != std::string_view::npos) return InvalidArgument("no request line");
+  if (target.find(' ') != std::string_view::npos) return InvalidArgument("invalid request line");
   return ParseTarget(target, request);
 }
 
+// Adds one "Name: value" line.
 Status AddHeader(std::string_view line, HttpRequest* request) {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos || !IsToken(line.substr(0, colon)) || HasControls(line)) {
-    return InvalidArgument("no header line");
+    return InvalidArgument("invalid header line");
   }
   const std::string name = Lower(line.substr(0, colon));
   const std::string_view value = Trim(line.substr(colon + 1));
-  // Two that say who asks, or whom, are a trick.
+  // Duplicates of these headers are ambiguous, which request smuggling exploits.
   const bool twice = !request->headers.emplace(name, value).second;
   if (twice && (name == "host" || name == "authorization" || name == "content-length")) {
-    return InvalidArgument("{} stands there twice", name);
+    return InvalidArgument("duplicate header {}", name);
   }
   if (name == "transfer-encoding" || (name == "content-length" && value != "0")) {
-    return FailedPrecondition("requests have no body here");
+    return FailedPrecondition("requests must not have a body");
   }
   return Status::Ok();
 }
 
+// Reason phrases (RFC 9110, section 15) of the statuses that this server sends.
 const char* ReasonOf(int status) {
   switch (status) {
     case 200:
@@ -176,16 +183,18 @@ const std::string& HttpRequest::Header(const std::string& name) const {
 
 const std::string& HttpRequest::Query(const std::string& name) const { return Find(query, name); }
 
+// Bare line feeds do not end a line: only CRLF is accepted.
 std::size_t HttpHeadEnd(std::string_view bytes) {
   const std::size_t end = bytes.find("\r\n\r\n");
   return end == std::string_view::npos ? end : end + 4;
 }
 
+// The first line is the request line, the others are headers; limits are checked first.
 Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& limits) {
   if (head.size() > limits.head_bytes) {
-    return ResourceExhausted("a head has at most {} bytes", limits.head_bytes);
+    return ResourceExhausted("a head must have at most {} bytes", limits.head_bytes);
   }
-  if (HttpHeadEnd(head) != head.size()) return InvalidArgument("no whole head");
+  if (HttpHeadEnd(head) != head.size()) return InvalidArgument("incomplete head");
   head.remove_suffix(2);
   HttpRequest request;
   std::size_t lines = 0;
@@ -194,7 +203,7 @@ Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& li
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(end + 2);
     if (lines > limits.headers) {
-      return ResourceExhausted("a head has at most {} headers", limits.headers);
+      return ResourceExhausted("a head must have at most {} headers", limits.headers);
     }
     TROOP_RETURN_IF_ERROR(lines == 0 ? ParseRequestLine(line, &request)
                                      : AddHeader(line, &request));
@@ -203,6 +212,7 @@ Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& li
   return request;
 }
 
+// The inverse of the error codes of ParseHttpRequest; unknown codes become 500.
 HttpResponse HttpFailure(const Status& status) {
   HttpResponse response{.status = 500, .body = status.message() + "\n"};
   switch (status.code()) {
@@ -230,6 +240,7 @@ HttpResponse HttpFailure(const Status& status) {
   return response;
 }
 
+// Line breaks are dropped from values, which prevents response splitting.
 std::string HttpHead(const HttpResponse& response) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, ReasonOf(response.status));
   const auto add = [&head](std::string_view name, std::string_view value) {
@@ -255,6 +266,7 @@ std::string HttpHead(const HttpResponse& response) {
   return head + "\r\n";
 }
 
+// Addresses can't be rebound by DNS, so they are never foreign.
 bool IsForeignHost(std::string_view host, std::string_view listened) {
   if (host.empty()) return false;
   if (host[0] == '[') {
@@ -269,11 +281,13 @@ bool IsForeignHost(std::string_view host, std::string_view listened) {
   return name != "localhost" && inet_pton(AF_INET, name.c_str(), &ignored) != 1;
 }
 
+// The scheme is case-insensitive (RFC 9110, section 11.1).
 bool HasBearerToken(const HttpRequest& request, std::string_view token) {
   const std::string& given = request.Header("authorization");
   constexpr std::string_view kScheme = "bearer ";
   if (Lower(std::string_view(given).substr(0, kScheme.size())) != kScheme) return false;
   const std::string_view tried = Trim(std::string_view(given).substr(kScheme.size()));
+  // No early exit, so that the time does not depend on the position of the first difference.
   unsigned char different = tried.size() == token.size() ? 0 : 1;
   for (std::size_t i = 0; i < tried.size(); ++i) {
     different |= static_cast<unsigned char>(tried[i] ^ (i < token.size() ? token[i] : 0));

@@ -11,15 +11,15 @@
 
 namespace troop {
 
-// The part of HTTP/1.1 (RFC 9112) that a server of pages and numbers needs: requests without a
-// body, one a connection.
+// The subset of HTTP/1.1 (RFC 9112) that a server of pages and metrics needs: requests without a
+// body, one per connection.
 
 struct HttpRequest {
   std::string method;                          // as sent: "GET"
   std::string path;                            // decoded, begins with /, no "." or ".." in it
-  std::map<std::string, std::string> query;    // decoded; of a name that comes twice the first
+  std::map<std::string, std::string> query;    // decoded; the first of duplicate names
   std::map<std::string, std::string> headers;  // names in lower case
-  // "": there is none.
+  // The value of a header or a query parameter; "" if there is none.
   const std::string& Header(const std::string& name) const;
   const std::string& Query(const std::string& name) const;
 };
@@ -28,35 +28,36 @@ struct HttpResponse {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body;
-  std::shared_ptr<const std::string> shared;  // in place of `body`, where many get the same
-  std::vector<std::pair<std::string, std::string>> headers;  // beside those that all have
+  std::shared_ptr<const std::string> shared;  // replaces `body`; shared by several responses
+  std::vector<std::pair<std::string, std::string>> headers;  // besides those of HttpHead
 
   const std::string& content() const { return shared ? *shared : body; }
 };
 
-// What a head may have: bytes of its lines, and how many of them.
+// Limits on a request head.
 struct HttpLimits {
   std::size_t head_bytes = 16384;
   std::size_t headers = 100;
 };
 
-// Where the head of a request ends, behind its empty line; npos: not yet in `bytes`.
+// Offset of the end of a request head, after its empty line; npos: `bytes` has no complete head.
 std::size_t HttpHeadEnd(std::string_view bytes);
-// A whole head as HttpHeadEnd delimits it. Errors, by the answer that they want: kInvalidArgument
-// 400, kResourceExhausted 431, kFailedPrecondition 413 (a body is announced), kOutOfRange 505.
+// Parses a complete head as HttpHeadEnd delimits it. Errors, with the HTTP status they map to:
+// kInvalidArgument 400, kResourceExhausted 431, kFailedPrecondition 413 (a body is announced),
+// kOutOfRange 505.
 Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& limits = {});
-// What is answered to a request that could not be read, or to one that nobody waits for any more.
+// The response to a request that failed, by the code of `status`.
 HttpResponse HttpFailure(const Status& status);
 
-// The status line and the headers: Content-Length, `Connection: close`, and those that keep a
-// browser from guessing, framing and caching. Line breaks in a header's value are left out.
+// The status line and the headers: Content-Length, `Connection: close`, and those that prevent
+// content sniffing, framing and caching. Line breaks in header values are dropped.
 std::string HttpHead(const HttpResponse& response);
 
-// Whether a browser may have been led here by a foreign name: its Host is neither an address, nor
-// localhost, nor the name of `listened`, the HOST:PORT that the server was configured with (DNS
-// rebinding). An empty Host, of old clients, is no browser's.
+// True if a Host header shows a possible DNS rebinding attack: it is neither an address, nor
+// localhost, nor the host of `listened`, the configured HOST:PORT. An empty Host passes, since all
+// browsers send one.
 bool IsForeignHost(std::string_view host, std::string_view listened = {});
-// "Authorization: Bearer <token>". Takes the same time wherever they differ.
+// True if the request has "Authorization: Bearer <token>". Compares in constant time.
 bool HasBearerToken(const HttpRequest& request, std::string_view token);
 
 }  // namespace troop

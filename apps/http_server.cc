@@ -1,3 +1,5 @@
+// A single-threaded HTTP server on poll(). Each connection passes the states reading, writing and
+// closing; each state has a deadline.
 #include "apps/http_server.h"
 
 #include <arpa/inet.h>
@@ -24,13 +26,14 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kTokenBytesMin = 16, kTokenBytesMax = 256;
-// After an answer: what a client still sends is read and dropped, since closing over it would take
-// the answer away from it.
+// After a response, further input is read and discarded: closing with unread input sends a reset,
+// which may discard the response at the client.
 constexpr Duration kLinger = Seconds(1);
 constexpr std::size_t kLingerBytes = 256 << 10;
-// After a failed accept: out of descriptors, which a wait alone mends.
+// Pause of accept when descriptors are exhausted; until then poll() would return at once.
 constexpr Duration kPause = Milliseconds(100);
 
+// Owns a file descriptor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -49,17 +52,19 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// Reuses the endpoint parser; a key suffix ("#…") is not part of an HTTP address.
 Result<Endpoint> ParseAddress(std::string_view address) {
   const Result<Endpoint> endpoint = ParseEndpoint("tcp://" + std::string(address));
   if (endpoint.ok() && !endpoint->key) return endpoint;
   if (std::ranges::count(address, ':') > 1) {
     const std::size_t port = address.rfind(':');
-    return InvalidArgument("\"{}\" is no HOST:PORT; an IPv6 address stands in brackets: [{}]:{}",
+    return InvalidArgument("\"{}\" is not HOST:PORT; put an IPv6 address in brackets: [{}]:{}",
                            address, address.substr(0, port), address.substr(port + 1));
   }
-  return InvalidArgument("\"{}\" is no HOST:PORT, such as 127.0.0.1:9464", address);
+  return InvalidArgument("\"{}\" is not HOST:PORT, such as 127.0.0.1:9464", address);
 }
 
+// The host with the port that the socket is bound to.
 std::string BoundAddress(int fd, std::string_view host) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
@@ -70,7 +75,7 @@ std::string BoundAddress(int fd, std::string_view host) {
   return fmt::format("{}:{}", host, ntohs(port));
 }
 
-// Bound and listening at one address, as AddressesOf spells it. The error is an errno.
+// Opens a listening socket at one address of AddressesOf. `error`: errno, 0 on success.
 Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   const addrinfo hints{
@@ -91,8 +96,8 @@ Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
   return listens ? std::move(fd) : Descriptor();
 }
 
-// Bound and listening at the first address of the host that is one of this machine. `endpoint`: as
-// ParseAddress gives it.
+// Opens a listening socket at the first address of the host that belongs to this machine.
+// `endpoint`: from ParseAddress.
 Result<Descriptor> ListenAt(const Endpoint& endpoint) {
   const auto hosts = AddressesOf(endpoint);
   if (!hosts.ok()) {
@@ -114,14 +119,16 @@ Result<Descriptor> ListenAt(const Endpoint& endpoint) {
   return InvalidArgument("can't listen on {} ({})", endpoint.address, tried);
 }
 
-// Not inlined: GCC 12 takes a string of known length for one that overflows where it is moved.
+// Not inlined: GCC 12 reports a false overflow when a string of known length is moved.
 [[gnu::noinline]] bool IsGoodToken(std::string_view token) {
   return token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax &&
          std::ranges::all_of(token, [](unsigned char c) { return std::isgraph(c) != 0; });
 }
 
+// A client's connection.
 struct Connection {
-  enum class State : std::uint8_t { kClosing, kReading, kWriting };  // who is cut off first
+  // In the order in which connections are closed to make room.
+  enum class State : std::uint8_t { kClosing, kReading, kWriting };
   Descriptor fd;
   State state = State::kReading;
   Time deadline{};
@@ -129,13 +136,13 @@ struct Connection {
   std::string head;
   HttpResponse response;
   std::size_t sent = 0, total = 0;
-  std::size_t dropped = 0;  // that came after the answer
+  std::size_t dropped = 0;  // bytes received after the response
   bool over = false;
 };
 
 }  // namespace
 
-// What the thread owns; all of it but the counters is its alone once it runs.
+// The state of the server's thread. Other threads use only the atomics: stop_ and the counters.
 class HttpServer::Loop {
  public:
   Loop(Options options, std::string token, bool loopback, Descriptor listener, Descriptor wake)
@@ -148,6 +155,7 @@ class HttpServer::Loop {
   void Run() {
     while (!stop_.load(std::memory_order_acquire)) Turn();
   }
+  // Called by the owner's thread: the eventfd interrupts poll().
   void Stop() {
     stop_.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
@@ -170,7 +178,7 @@ class HttpServer::Loop {
 
   const Options options_;
   const std::string token_;
-  const bool by_name_alone_;  // nothing but the machine's border keeps a browser's pages out
+  const bool by_name_alone_;  // no token: only the Host check stops pages of foreign origins
   const Descriptor listener_, wake_;
   const SystemClock clock_;
   std::list<Connection> connections_;  // oldest first
@@ -181,6 +189,8 @@ class HttpServer::Loop {
   std::atomic<std::uint64_t> requests_{0}, refused_{0}, cut_off_{0};
 };
 
+// Waits for events until the earliest deadline, serves ready connections, closes overdue ones, and
+// accepts new ones last.
 void HttpServer::Loop::Turn() {
   const Time now = clock_.Now();
   Time until = now + Seconds(60);
@@ -199,6 +209,7 @@ void HttpServer::Loop::Turn() {
   }
   const Time after = clock_.Now();
   std::size_t i = 2;
+  // polled_ has the wake descriptor, the listener, then the connections in list order.
   for (Connection& c : connections_) {
     if (const short events = polled_[i++].revents; events != 0) Serve(&c, after, events);
     if (!c.over && after >= c.deadline) Drop(&c);
@@ -207,13 +218,14 @@ void HttpServer::Loop::Turn() {
   if (polled_[1].revents != 0) Accept(after);
 }
 
-// Ends a connection whose answer has not gone out.
+// Closes a connection before its response was sent completely.
 void HttpServer::Loop::Drop(Connection* c) {
   if (c->state != State::kClosing) ++cut_off_;
   if (c->state == State::kWriting) answer_bytes_ -= c->total;
   c->over = true;
 }
 
+// Closes the oldest connection of the least valuable state if all slots are in use.
 void HttpServer::Loop::MakeRoom() {
   if (connections_.size() < std::size_t(options_.connections_max)) return;
   const auto first = std::ranges::min_element(connections_, {}, &Connection::state);  // the oldest
@@ -221,8 +233,9 @@ void HttpServer::Loop::MakeRoom() {
   connections_.erase(first);
 }
 
+// Accepts pending connections and reads at once, since most heads fit into one packet.
 void HttpServer::Loop::Accept(Time now) {
-  constexpr int kAtOnce = 16;  // those who are here have their turn as well
+  constexpr int kAtOnce = 16;  // per turn, so that existing connections are served too
   for (int i = 0; i < kAtOnce; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
@@ -239,6 +252,7 @@ void HttpServer::Loop::Accept(Time now) {
   }
 }
 
+// While writing, an error or hangup ends the connection; otherwise the event means input.
 void HttpServer::Loop::Serve(Connection* c, Time now, short events) {
   if (c->state == State::kWriting) {
     if ((events & (POLLERR | POLLHUP)) != 0) return Drop(c);
@@ -247,6 +261,7 @@ void HttpServer::Loop::Serve(Connection* c, Time now, short events) {
   Read(c, now);
 }
 
+// Reads a part of the head, or discards input after the response.
 void HttpServer::Loop::Read(Connection* c, Time now) {
   char bytes[4096];
   const ssize_t n = recv(c->fd.get(), bytes, sizeof bytes, 0);
@@ -262,20 +277,23 @@ void HttpServer::Loop::Read(Connection* c, Time now) {
   if (whole || c->in.size() > options_.limits.head_bytes) Respond(c, now);
 }
 
+// Parses the head, calls the handler, and starts to send the response. Over the memory limit for
+// unsent responses the client gets 503.
 void HttpServer::Loop::Respond(Connection* c, Time now) {
   const std::size_t end = HttpHeadEnd(c->in);
   const Result<HttpRequest> request =
       end == std::string::npos || end > options_.limits.head_bytes
           ? Result<HttpRequest>(
-                ResourceExhausted("a head has at most {} bytes", options_.limits.head_bytes))
+                ResourceExhausted("a head must have at most {} bytes", options_.limits.head_bytes))
           : ParseHttpRequest(std::string_view(c->in).substr(0, end), options_.limits);
   c->response = request.ok() ? Answer(*request) : HttpFailure(request.status());
   if (!request.ok()) ++refused_;
   std::string().swap(c->in);
+  // A response to HEAD has the Content-Length of the body, but no body.
   const bool head_only = request.ok() && request->method == "HEAD";
   std::size_t body = head_only ? 0 : c->response.content().size();
   if (body > 0 && answer_bytes_ + body > options_.answer_bytes_max) {
-    c->response = {.status = 503, .body = "too many answers wait to be taken; ask again\n"};
+    c->response = {.status = 503, .body = "too many unsent responses; retry later\n"};
     body = c->response.content().size();
   }
   c->head = HttpHead(c->response);
@@ -286,6 +304,7 @@ void HttpServer::Loop::Respond(Connection* c, Time now) {
   Write(c, now);
 }
 
+// Sends as much as the socket takes; then shuts down the sending side and lingers.
 void HttpServer::Loop::Write(Connection* c, Time now) {
   while (c->sent < c->total) {
     const std::size_t head = c->head.size();
@@ -305,34 +324,36 @@ void HttpServer::Loop::Write(Connection* c, Time now) {
   c->deadline = now + kLinger;
 }
 
+// Checks in this order: Host, token or guard, method, route.
 HttpResponse HttpServer::Loop::Answer(const HttpRequest& request) {
   const auto refuse = [this](HttpResponse response) {
     ++refused_;
     return response;
   };
   if (by_name_alone_ && IsForeignHost(request.Header("host"), options_.address)) {
-    return refuse({.status = 403,
-                   .body = "ask by address, as localhost, or by the name that is listened on\n"});
+    return refuse(
+        {.status = 403, .body = "use an address, localhost, or the configured host name\n"});
   }
   if (!token_.empty() && options_.guard) {
     if (const auto instead = options_.guard(request, token_)) return refuse(*instead);
   } else if (!token_.empty() && !HasBearerToken(request, token_)) {
     return refuse({.status = 401,
-                   .body = "a token is asked for: Authorization: Bearer TOKEN\n",
+                   .body = "a token is required: Authorization: Bearer TOKEN\n",
                    .headers = {{"WWW-Authenticate", "Bearer"}}});
   }
   const bool posts = options_.posts && request.method == "POST";
   if (request.method != "GET" && request.method != "HEAD" && !posts) {
     return refuse({.status = 405,
-                   .body = "GET and HEAD are answered\n",
+                   .body = "only GET and HEAD are supported\n",
                    .headers = {{"Allow", "GET, HEAD"}}});
   }
   const Handler* const handler = FindRoute(request.path);
-  if (handler == nullptr) return refuse({.status = 404, .body = "nothing is here\n"});
+  if (handler == nullptr) return refuse({.status = 404, .body = "not found\n"});
   ++requests_;
   return (*handler)(request);
 }
 
+// The route of the path itself, else of the nearest prefix that ends in "/".
 const HttpServer::Handler* HttpServer::Loop::FindRoute(const std::string& path) const {
   const auto& routes = options_.routes;
   std::string prefix = path;
@@ -347,7 +368,7 @@ const HttpServer::Handler* HttpServer::Loop::FindRoute(const std::string& path) 
 
 HttpServer::HttpServer(std::unique_ptr<Loop> loop, std::string address)
     : loop_(std::move(loop)), address_(std::move(address)) {
-  // Signals are the business of the process's own threads.
+  // The server's thread blocks all signals, so that they are delivered to other threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -355,6 +376,7 @@ HttpServer::HttpServer(std::unique_ptr<Loop> loop, std::string address)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+// Repeats the check of CheckHttpAddress, so that no caller can skip it.
 Result<std::unique_ptr<HttpServer>> HttpServer::Make(Options options) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseAddress(options.address));
   std::string token;
@@ -363,12 +385,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Make(Options options) {
   }
   const bool loopback = IsLoopback(endpoint);
   if (!loopback && token.empty() && !options.insecure) {
-    return InvalidArgument("{}: other machines reach this address, which takes a token",
+    return InvalidArgument("{}: other machines can reach this address; a token is required",
                            options.address);
   }
   TROOP_ASSIGN_OR_RETURN(Descriptor listener, ListenAt(endpoint));
   Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake.get() < 0) return ResourceExhausted("no eventfd: {}", strerror(errno));
+  if (wake.get() < 0) return ResourceExhausted("eventfd failed: {}", strerror(errno));
   std::string address = BoundAddress(
       listener.get(), std::string_view(endpoint.address).substr(0, endpoint.address.rfind(':')));
   auto loop = std::make_unique<Loop>(std::move(options), std::move(token), loopback,
@@ -386,25 +408,27 @@ void HttpServer::Stop() {
 
 HttpServer::Counters HttpServer::counters() const { return loop_->counters(); }
 
+// Shared by the config check and the commands, which pass different key names.
 Status CheckHttpAddress(std::string_view address, bool token, bool insecure,
                         const HttpAddressKeys& keys) {
   const Result<Endpoint> endpoint = ParseAddress(address);
   if (!endpoint.ok()) return endpoint.status().WithContext(keys.address);
   if (token || insecure || IsLoopback(*endpoint)) return Status::Ok();
   return InvalidArgument(
-      "{} = {:?}: other machines reach this address, so it wants a token: write 16 or more "
-      "characters that nobody guesses into a file of mode 0600 (openssl rand -hex 32) and set {}, "
-      "or listen on 127.0.0.1; --insecure listens all the same",
+      "{} is {:?}, which other machines can reach without a token; write at least 16 random "
+      "characters to a file of mode 0600 (openssl rand -hex 32) and set {}, or listen on "
+      "127.0.0.1, or pass --insecure",
       keys.address, address, keys.token);
 }
 
+// Refuses a file that its group or others can read (077), like the key files.
 Result<std::string> ReadToken(const std::string& file) {
   TROOP_ASSIGN_OR_RETURN(std::string token, ReadOwnFile(file, 077, "chmod 600", 4096));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  // GCC 12 warns of a moved one.
+  // A copy: GCC 12 warns about the moved string.
   if (IsGoodToken(token)) return std::string(token.data(), token.size());
   return InvalidArgument(
-      "{} holds no token: one line of {} to {} visible characters (openssl rand -hex 32)", file,
+      "{} must hold one line of {} to {} visible characters (openssl rand -hex 32)", file,
       kTokenBytesMin, kTokenBytesMax);
 }
 

@@ -1,3 +1,4 @@
+// Kubernetes manifests of a run: groups roles into Jobs and writes the objects as YAML.
 #include "apps/kubernetes.h"
 
 #include <fmt/format.h>
@@ -21,15 +22,17 @@ namespace {
 
 constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner,
                                Role::kActor,  Role::kEvaluator,   Role::kInference};
-// Pods wait so long for a coordinator that is not there yet, or no longer: its image may have to be
-// fetched, and its volume to be made.
+// How long pods wait for a missing coordinator: its image may have to be pulled, and its volume to
+// be provisioned.
 constexpr std::int64_t kJoinPatienceS = 600;
 constexpr char kFolder[] = "kubernetes";
 
+// Resources of one process of a role.
 struct ResourceShare {
   double cores = 0;
   std::string memory;
 };
+// The configured CPU and memory; the default case is the coordinator.
 ResourceShare ResourceShareOf(const Config& config, Role role) {
   const auto& k = config.kubernetes;
   switch (role) {
@@ -50,7 +53,7 @@ ResourceShare ResourceShareOf(const Config& config, Role role) {
   }
 }
 
-// "4Gi"; the config has been checked.
+// Parses a quantity like "4Gi"; REQUIRES: a validated config.
 std::int64_t MemoryMib(const std::string& quantity) {
   std::int64_t number = 0;
   std::from_chars(quantity.data(), quantity.data() + quantity.size(), number);
@@ -66,6 +69,7 @@ std::int64_t MemoryMib(const std::string& quantity) {
   }
 }
 
+// Adds the resources of `processes` processes of a role to a pod.
 void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* group) {
   const ResourceShare share = ResourceShareOf(config, role);
   group->cores += share.cores * double(processes);
@@ -73,7 +77,7 @@ void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* gr
   if (role == Role::kLearner) group->gpus = config.kubernetes.learner_gpus;
 }
 
-// Wherever they play.
+// Number of processes of a role, local and external.
 std::int64_t CountOf(Config config, Role role) {
   config.fleet.elsewhere.clear();
   const auto roles = RolesOf(config);
@@ -82,7 +86,8 @@ std::int64_t CountOf(Config config, Role role) {
 
 bool HasKeys(const Config& config) { return !config.security.keys.empty(); }
 
-// Names of pods: "<run>-paramserver-<index>", 63 characters at most, and the Service's is a label.
+// The run's name as a DNS label. Pod names "<run>-paramserver-<index>" are limited to 63
+// characters, hence 40 for the run.
 Result<std::string> RunName(const Config& config) {
   std::string name;
   for (const char c : config.name) {
@@ -94,12 +99,12 @@ Result<std::string> RunName(const Config& config) {
     return name;
   }
   return InvalidArgument(
-      "name = \"{}\" can't be the name of a Service, whose pods are called after it: begin it with "
-      "a letter, end it with a letter or a digit, and use at most {} characters",
+      "name is \"{}\", must be a valid Service name: begin it with a letter, end it with a letter "
+      "or a digit, and use at most {} characters",
       config.name, kNameMax);
 }
 
-// Those that have pods of their own.
+// The roles that run in separate pods.
 Result<std::vector<Role>> RolesElsewhere(const Config& config) {
   if (config.fleet.elsewhere.empty()) {
     return IsSupervised(config) ? std::vector<Role>() : std::vector{Role::kActor};
@@ -109,13 +114,14 @@ Result<std::vector<Role>> RolesElsewhere(const Config& config) {
     const auto* const role =
         std::ranges::find_if(kPodRoles, [&](Role r) { return RoleName(r) == name; });
     if (role == kPodRoles.end()) {
-      return InvalidArgument("fleet.elsewhere: {} is no role that joins", TomlString(name));
+      return InvalidArgument("fleet.elsewhere: {} is not a role that can join", TomlString(name));
     }
     if (CountOf(config, *role) > 0 && std::ranges::count(roles, *role) == 0) roles.push_back(*role);
   }
   return roles;
 }
 
+// The coordinator's pod: `troop train` with all roles that have no separate pods.
 PodGroup CoordinatorGroup(const Config& config, const std::string& run,
                           const std::vector<Role>& elsewhere) {
   const std::string folder = fmt::format("{}/{}", kRunsAt, config.name);
@@ -132,6 +138,7 @@ PodGroup CoordinatorGroup(const Config& config, const std::string& run,
     if (HasKeys(config)) group.keys.push_back(role);
     Grant(config, role, processes, &group);
   }
+  // --continue resumes after a restart of the pod, from the newest checkpoint on the volume.
   group.command = {"train", "/config/config.toml", "--plain", "--continue",
                    fmt::format("fleet.listen=tcp://$(POD_IP):{}", config.kubernetes.port)};
   if (!HasKeys(config)) group.command.push_back("--insecure");
@@ -139,6 +146,7 @@ PodGroup CoordinatorGroup(const Config& config, const std::string& run,
   return group;
 }
 
+// The pods of one external role: `troop join`, with readiness and liveness by `troop health`.
 PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
   const bool actors = role == Role::kActor;
   const std::int64_t processes = actors ? config.kubernetes.actors_per_pod : 1;
@@ -168,18 +176,20 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
   return group;
 }
 
-// What the coordinator's pod reads. Where things are there, not here; no secret is in a config.
+// The config for the coordinator's pod, with the paths inside the pod. A config holds no secrets.
 Config ConfigInPod(const Config& config, const std::vector<Role>& elsewhere) {
   Config pod = config;
   pod.fleet.engine = "local";
   pod.fleet.elsewhere.clear();
   for (const Role role : elsewhere) pod.fleet.elsewhere.emplace_back(RoleName(role));
+  // The drain must end before the kubelet sends SIGKILL after grace_s.
   pod.fleet.drain_s = std::max(config.kubernetes.grace_s / 2, config.kubernetes.grace_s - 10);
   pod.log.dir = kRunsAt;
   if (HasKeys(config)) pod.security.keys = kKeysAt;
   return pod;
 }
 
+// The common part of all objects.
 Yaml Object(const Config& config, const char* api, const char* kind, const std::string& name,
             Yaml labels) {
   return Yaml::Map({{"apiVersion", api},
@@ -195,8 +205,8 @@ Yaml ConfigObject(const Config& config, const std::string& run,
   return Object(config, "v1", "ConfigMap", ConfigMapName(run), RunLabels(run)).Add("data", data);
 }
 
-// Headless: names of pods, no address of its own. Also of pods that are not ready: their
-// coordinator has to be found before they are.
+// A headless Service: DNS names of the pods, no virtual IP. Publishes pods that are not ready,
+// since roles must find the coordinator before they become ready.
 Yaml ServiceObject(const Config& config, const std::string& run) {
   Yaml port = Yaml::Map({{"name", "coordinator"},
                          {"port", config.kubernetes.port},
@@ -209,8 +219,7 @@ Yaml ServiceObject(const Config& config, const std::string& run) {
                               {"ports", Yaml::List({port})}}));
 }
 
-// Pods of the run reach each other and the cluster's name servers, nobody else reaches them, and
-// they reach nobody else.
+// Allows traffic between the pods of the run, and to the cluster's DNS; denies everything else.
 Yaml NetworkPolicyObject(const Config& config, const std::string& run) {
   const auto port = [](const char* protocol, int number) {
     return Yaml::Map({{"protocol", protocol}, {"port", number}});
@@ -232,6 +241,7 @@ Yaml NetworkPolicyObject(const Config& config, const std::string& run) {
                 {"egress", Yaml::List({Yaml::Map({{"to", fleet}, {"ports", ports}}), names})}}));
 }
 
+// The volume claim of the run folder; ReadWriteMany if several pods write to it.
 Yaml ClaimObject(const Config& config, const std::string& run, bool many_write) {
   const auto& k = config.kubernetes;
   Yaml spec =
@@ -242,13 +252,14 @@ Yaml ClaimObject(const Config& config, const std::string& run, bool many_write) 
       .Add("spec", spec);
 }
 
+// A stand-alone Job, without JobSet.
 Yaml JobObject(const Config& config, const PodGroup& group) {
   return Object(config, "batch/v1", "Job", ObjectName(group), GroupLabels(group))
       .Add("spec", JobSpec(config, group));
 }
 
-// The run is done when its coordinator is; a Job that fails for good has all begin anew, and the
-// coordinator goes on from the newest checkpoint.
+// The JobSet succeeds when the coordinator's Job does. A permanently failed Job restarts the whole
+// set, and the coordinator resumes from the newest checkpoint.
 Yaml JobSetObject(const Config& config, const std::string& run,
                   const std::vector<PodGroup>& groups) {
   Yaml jobs = Yaml::List({});
@@ -276,13 +287,14 @@ std::string ShellQuote(const std::string& text) {
   return quoted + "'";
 }
 
-// A Secret's manifest would be a copy of the keys that somebody commits one day.
+// The script that creates the Secrets. Secret manifests would be copies of the keys in files, which
+// might be committed by accident.
 std::string KeyScript(const Config& config, const std::string& run,
                       const std::vector<PodGroup>& groups) {
   std::string text = fmt::format(
       "#!/bin/sh\n"
-      "# Hands the keys of {} to the cluster: for each Job a Secret with those of its roles, and\n"
-      "# the list of who may connect. Once more after a rotation. Usage: sh keys.sh [FOLDER]\n"
+      "# Creates the Secrets of {} in the cluster: one per Job, with the keys of its roles and\n"
+      "# the list of allowed keys. Run it again after a key rotation. Usage: sh keys.sh [FOLDER]\n"
       "set -eu\n"
       "keys=${{1:-{}}}\n"
       "secret() {{\n"
@@ -306,12 +318,13 @@ std::string KeyScript(const Config& config, const std::string& run,
   return text;
 }
 
+// Pods share a network, so keys are mandatory unless security.insecure is set.
 Status CheckKeys(const Config& config, const std::vector<PodGroup>& groups) {
   if (!HasKeys(config)) {
     if (config.security.insecure) return Status::Ok();
     return InvalidArgument(
-        "pods talk over a network that others use too, and there are no keys; make some (troop "
-        "keygen keys) and set security.keys=keys, or say --insecure");
+        "security.keys is empty, but pods communicate over a shared network; create keys (troop "
+        "keygen keys) and set security.keys=keys, or pass --insecure");
   }
   for (const PodGroup& group : groups) {
     for (const Role role : group.keys) {
@@ -321,7 +334,7 @@ Status CheckKeys(const Config& config, const std::vector<PodGroup>& groups) {
   return Status::Ok();
 }
 
-// As one stream; what is no manifest becomes a comment of it.
+// Prints the manifests as one YAML stream; other files become comments.
 void Print(const std::vector<Manifest>& manifests) {
   for (const Manifest& m : manifests) {
     if (m.name.ends_with(".yaml")) {
@@ -337,10 +350,11 @@ void Print(const std::vector<Manifest>& manifests) {
   }
 }
 
+// Writes the files into the run folder and prints the commands that start the run.
 Status Write(const Config& config, const std::vector<Manifest>& manifests, bool overwrite) {
   TROOP_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(config, FolderUse::kFresh));
   if (!overwrite && folder.storage->Exists(fmt::format("{}/{}", kFolder, manifests[0].name))) {
-    return AlreadyExists("{}/{} is there already; choose another name (name=…), or --overwrite",
+    return AlreadyExists("{}/{} already exists; choose another name (name=…), or --overwrite",
                          folder.path, kFolder);
   }
   for (const Manifest& m : manifests) {
@@ -357,6 +371,7 @@ Status Write(const Config& config, const std::vector<Manifest>& manifests, bool 
 
 }  // namespace
 
+// Step 1: group the roles into pods; step 2: check keys; step 3: make one file per object.
 Result<std::vector<Manifest>> KubernetesManifests(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const std::string run, RunName(config));
   TROOP_ASSIGN_OR_RETURN(const std::vector<Role> elsewhere, RolesElsewhere(config));
@@ -366,6 +381,7 @@ Result<std::vector<Manifest>> KubernetesManifests(const Config& config) {
   std::vector<Manifest> manifests{{"config.yaml", ConfigObject(config, run, elsewhere).str()},
                                   {"network.yaml", NetworkPolicyObject(config, run).str()}};
   if (config.kubernetes.claim.empty()) {
+    // More than one writing pod, in one group or in several.
     const bool many =
         std::ranges::count(groups, true, &PodGroup::writes) > 1 ||
         std::ranges::any_of(groups, [](const PodGroup& g) { return g.writes && g.pods > 1; });
@@ -383,6 +399,7 @@ Result<std::vector<Manifest>> KubernetesManifests(const Config& config) {
   return manifests;
 }
 
+// Contacts no cluster: kubectl applies the files.
 int WriteForKubernetes(const Config& config, const TrainOptions& options) {
   const Result<std::vector<Manifest>> manifests = KubernetesManifests(config);
   Status status = manifests.status();

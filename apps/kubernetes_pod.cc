@@ -1,3 +1,4 @@
+// Pod and Job specifications: resources, privileges, volumes, probes and failure policy.
 #include "apps/kubernetes_pod.h"
 
 #include <fmt/format.h>
@@ -10,14 +11,14 @@
 namespace troop {
 namespace {
 
-constexpr std::int64_t kUser = 10001;  // as the Containerfile makes it
+constexpr std::int64_t kUser = 10001;  // created by the Containerfile
 constexpr char kContainer[] = "troop", kSecretsAt[] = "/secrets";
 constexpr int kProbeEveryS = 10, kProbePatienceS = 10, kProbesMissed = 6;
 
 Yaml Quantity(double cores) { return fmt::format("{}m", std::llround(std::ceil(1000 * cores))); }
 
-// Requests are limits: what a pod may have is what it is given (class "Guaranteed"), and the kernel
-// ends it, not its neighbours, when it takes more.
+// Requests equal limits (QoS class "Guaranteed"), so that a pod that exceeds its memory is killed,
+// not its neighbors.
 Yaml Resources(const PodGroup& group) {
   Yaml amounts = Yaml::Map(
       {{"cpu", Quantity(group.cores)}, {"memory", fmt::format("{}Mi", group.memory_mib)}});
@@ -25,12 +26,14 @@ Yaml Resources(const PodGroup& group) {
   return Yaml::Map({{"requests", amounts}, {"limits", amounts}});
 }
 
+// No privileges, and a read-only root file system.
 Yaml ContainerRights() {
   return Yaml::Map({{"allowPrivilegeEscalation", false},
                     {"readOnlyRootFilesystem", true},
                     {"capabilities", Yaml::Map({{"drop", Yaml::Strings({"ALL"})}})}});
 }
 
+// A fixed unprivileged user; the group owns the volumes.
 Yaml PodRights() {
   return Yaml::Map({{"runAsNonRoot", true},
                     {"runAsUser", kUser},
@@ -63,6 +66,7 @@ Yaml Mount(const std::string& name, const std::string& path, bool read_only) {
   return mount;
 }
 
+// Mount points; each has its volume in Volumes().
 Yaml Mounts(const Config& config, const PodGroup& group) {
   Yaml mounts = Yaml::List({Mount("tmp", "/tmp", false), Mount("shm", "/dev/shm", false)});
   if (!group.keys.empty()) {
@@ -74,6 +78,7 @@ Yaml Mounts(const Config& config, const PodGroup& group) {
   return mounts;
 }
 
+// A memory-backed volume; /dev/shm needs one for shared-memory buffers.
 Yaml InMemory(const std::string& name, const std::string& size) {
   return Yaml::Map(
       {{"name", name}, {"emptyDir", Yaml::Map({{"medium", "Memory"}, {"sizeLimit", size}})}});
@@ -105,9 +110,9 @@ Yaml Volumes(const Config& config, const PodGroup& group) {
   return volumes;
 }
 
-// The kubelet gives a Secret's files to root and lets the pod's group read them (0440, as 288
-// above); Troop takes no key that anybody but its user can read. So they are copied first, into
-// memory. Who is allowed is looked up in the Secret itself, which follows its changes.
+// An init container that copies the keys into memory with mode 0600: the kubelet makes a Secret's
+// files group-readable (0440, 288 above), and Troop refuses keys that others can read. The allow
+// list is a link into the Secret, so that updates of the Secret take effect.
 Yaml KeyCopier(const Config& config, const PodGroup& group) {
   std::string script = "set -e\n";
   for (const Role role : group.keys) {
@@ -124,6 +129,7 @@ Yaml KeyCopier(const Config& config, const PodGroup& group) {
                                                  Mount("secrets", kSecretsAt, true)})}});
 }
 
+// The startup probe allows start_patience_s; later, missed liveness probes kill the pod.
 Yaml Container(const Config& config, const PodGroup& group) {
   Yaml container = Yaml::Map({{"name", kContainer},
                               {"image", config.kubernetes.image},
@@ -144,13 +150,14 @@ Yaml Container(const Config& config, const PodGroup& group) {
   return container;
 }
 
-// A name server that says nothing must not hold up a process's sockets for long: one thread of
-// ZeroMQ's asks it.
+// Short DNS timeouts: ZeroMQ resolves names in its I/O thread, so that an unresponsive name server
+// would stall all sockets of a process.
 Yaml NameLookup() {
   return Yaml::Map({{"options", Yaml::List({Yaml::Map({{"name", "timeout"}, {"value", "1"}}),
                                             Yaml::Map({{"name", "attempts"}, {"value", "2"}})})}});
 }
 
+// The pod itself never restarts: the Job replaces failed pods by its policy.
 Yaml PodSpec(const Config& config, const PodGroup& group) {
   Yaml pod = Yaml::Map(
       {{"subdomain", group.run},
@@ -166,8 +173,8 @@ Yaml PodSpec(const Config& config, const PodGroup& group) {
   return pod;
 }
 
-// A pod that the cluster takes away (a node that is drained, preemption) counts as no failure. What
-// no new start would mend ends it at once: exit codes of docs/reference/commands.md.
+// Evicted pods (node drain, preemption) do not count as failures. Exit codes 2 and 4 are permanent
+// (docs/reference/commands.md) and fail the Job or its index at once.
 Yaml FailurePolicy(bool each_index) {
   const auto exit_code = [](int code) { return Yaml(code); };
   Yaml disrupted = Yaml::Map({{"type", "DisruptionTarget"}, {"status", "True"}});
@@ -191,7 +198,7 @@ std::string RunClaimName(const Config& config, const std::string& run) {
   return config.kubernetes.claim.empty() ? run + "-runs" : config.kubernetes.claim;
 }
 
-// A pod of an Indexed Job is called <job>-<index>; one of a JobSet <set>-<job>-<replica>-<index>.
+// Pods of an Indexed Job are named <job>-<index>, of a JobSet <set>-<job>-<replica>-<index>.
 std::string CoordinatorHost(const Config& config, const std::string& run) {
   const char* const pod = config.kubernetes.jobset ? "-coordinator-0-0." : "-coordinator-0.";
   return run + pod + run;
@@ -205,14 +212,16 @@ Yaml GroupLabels(const PodGroup& group) {
   return RunLabels(group.run).Add("app.kubernetes.io/component", group.name);
 }
 
+// The coordinator's Job fails as a whole; in a role's Job each index fails separately, and the
+// others continue.
 Yaml JobSpec(const Config& config, const PodGroup& group) {
   const bool many = group.name != RoleName(Role::kCoordinator);
   Yaml job = Yaml::Map(
       {{"completionMode", "Indexed"}, {"completions", group.pods}, {"parallelism", group.pods}});
   if (many) job.Add("backoffLimitPerIndex", config.fleet.restarts_max);
-  if (many) job.Add("maxFailedIndexes", group.pods);  // the others go on
+  if (many) job.Add("maxFailedIndexes", group.pods);  // the other indices continue
   if (!many) job.Add("backoffLimit", config.fleet.restarts_max);
-  job.Add("podReplacementPolicy", "Failed");  // never two at a time in one place
+  job.Add("podReplacementPolicy", "Failed");  // never two pods of one index at a time
   job.Add("podFailurePolicy", FailurePolicy(many));
   job.Add("template", Yaml::Map({{"metadata", Yaml::Map({{"labels", GroupLabels(group)}})},
                                  {"spec", PodSpec(config, group)}}));

@@ -1,3 +1,4 @@
+// Entry point of the program `troop`.
 #include "apps/cli.h"
 
 int main(int argc, char** argv) { return troop::RunCommand(argc, argv); }

@@ -1,3 +1,4 @@
+// The Prometheus endpoint of a run.
 #include "apps/metrics_server.h"
 
 #include <utility>
@@ -8,7 +9,7 @@
 namespace troop {
 namespace {
 
-constexpr Duration kEvery = Seconds(1);
+constexpr Duration kEvery = Seconds(1);  // between copies of the state
 
 }  // namespace
 
@@ -31,6 +32,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::Make(const Config& config)
   return metrics;
 }
 
+// The copy is made outside the lock; the lock only protects the exchange of the pointer.
 void MetricsServer::Tell(Time now, const RunView& view, const RunRates& rates,
                          const std::function<std::vector<RoleView>()>& roles) {
   if (now < next_) return;
@@ -42,16 +44,17 @@ void MetricsServer::Tell(Time now, const RunView& view, const RunRates& rates,
                                                          .rates = rates,
                                                          .roles = roles()});
   const std::lock_guard lock(mutex_);
-  state_.swap(state);  // the old one goes after the lock, where nobody reads it any more
+  state_.swap(state);  // the old state is freed after the lock is released
 }
 
+// Runs in the server's thread. Formats a state once and reuses the text until the next state.
 HttpResponse MetricsServer::Answer() {
   std::shared_ptr<const RunState> state;
   {
     const std::lock_guard lock(mutex_);
     state = state_;
   }
-  if (!state) return {.status = 503, .body = "the run has not begun yet; ask again\n"};
+  if (!state) return {.status = 503, .body = "the run has not started yet; retry\n"};
   if (state != told_) {
     text_ = std::make_shared<const std::string>(PrometheusText(*state));
     told_ = std::move(state);

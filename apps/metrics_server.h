@@ -11,14 +11,15 @@
 
 namespace troop {
 
-// Tells Prometheus how a run does (fleet.metrics): GET /metrics. The run leaves a state here about
-// once a second and never waits: what is asked is made into text in the server's thread, once for
-// each state, however often it is asked. Owner: the run's thread.
+// Serves the metrics of a run to Prometheus (fleet.metrics): GET /metrics. The run publishes a copy
+// of its state about once a second and never waits; the server's thread formats each state once,
+// however often it is requested. Owner: the run's thread.
 class MetricsServer {
  public:
-  // Null: the config asks for none. Errors: as CheckHttpAddress and HttpServer::Make.
+  // Starts the server; null if the config has none. Errors: those of CheckHttpAddress and
+  // HttpServer::Make.
   static Result<std::unique_ptr<MetricsServer>> Make(const Config& config);
-  // Takes a copy where the last one is a second old. `roles` is asked only then.
+  // Publishes a copy of the state if the last one is a second old; calls `roles` only then.
   void Tell(Time now, const RunView& view, const RunRates& rates,
             const std::function<std::vector<RoleView>()>& roles);
   const std::string& address() const { return server_->address(); }
@@ -29,12 +30,12 @@ class MetricsServer {
 
   std::string name_, problem_;
   Time next_{};
-  std::mutex mutex_;
+  std::mutex mutex_;  // protects state_
   std::shared_ptr<const RunState> state_;
-  // Of the server's thread alone.
+  // Used only by the server's thread: the last formatted state and its text.
   std::shared_ptr<const RunState> told_;
   std::shared_ptr<const std::string> text_;
-  std::unique_ptr<HttpServer> server_;  // last: its thread uses what stands before
+  std::unique_ptr<HttpServer> server_;  // last member: its thread uses those above
 };
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Runs under mpirun: rank 0 becomes the launcher, the other ranks become learners.
 #include "apps/mpi.h"
 
 #include <arpa/inet.h>
@@ -28,9 +29,11 @@
 namespace troop {
 namespace {
 
-constexpr Duration kPatience = Seconds(120);  // with rank 0: it may have data to read
+// Time limit for rank 0 to write run.json; it may have to load a data set first.
+constexpr Duration kPatience = Seconds(120);
 
 // The first of these variables that is set.
+// Empty if none is set; an empty variable counts as unset.
 std::string FirstOf(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* const value = getenv(name);
@@ -39,14 +42,15 @@ std::string FirstOf(std::initializer_list<const char*> names) {
   return "";
 }
 
+// Parses a non-negative integer.
 Result<std::int32_t> NumberOf(const std::string& text, const char* what) {
   std::int32_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && stop == text.data() + text.size() && number >= 0) return number;
-  return InvalidArgument("{:?} is no {} of mpirun", text, what);
+  return InvalidArgument("{:?} is not a valid {} of mpirun", text, what);
 }
 
-// An address of this machine that others may reach; empty: none. The first that is up.
+// The first non-loopback IPv4 address of an interface that is up; empty if there is none.
 std::string OwnAddress() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
@@ -63,29 +67,31 @@ std::string OwnAddress() {
   return found;
 }
 
-// As many learners as there are ranks, and where rank 0 listens if some are elsewhere.
+// Sets fleet.learners to the number of ranks, and the listen address if there are several machines.
+// Only rank 0 listens; the other ranks just use whether fleet.listen is set.
 Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
   Config config = asked;
   TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
   if (config.fleet.learners == 1) config.fleet.learners = place.size;
   if (config.fleet.learners != place.size) {
     return InvalidArgument(
-        "mpirun started {} ranks, but fleet.learners = {}: each rank plays one; make them equal",
+        "mpirun started {} ranks, but fleet.learners is {}: each rank is one learner; make them "
+        "equal",
         place.size, config.fleet.learners);
   }
   if (config.fleet.listen.empty() && place.here != place.size) {
     const std::string address = OwnAddress();
     if (address.empty()) {
       return FailedPrecondition(
-          "ranks on other machines would not find this one: it has no address; set fleet.listen");
+          "ranks on other machines can't reach this one: it has no address; set fleet.listen");
     }
     config.fleet.listen = fmt::format("tcp://{}:0", address);
   }
   if (!config.fleet.listen.empty()) config.fleet.elsewhere = {"learner"};
-  return ParseConfig(ToToml(config), "the config for mpirun", {});  // all fits together
+  return ParseConfig(ToToml(config), "the config for mpirun", {});  // checks it as a whole
 }
 
-// What rank 0 wrote of this launch; nullopt: not yet.
+// The coordinator's endpoint that rank 0 wrote in this launch; nullopt: not yet.
 std::optional<std::string> CoordinatorOf(const Config& config, const MpiPlace& place) {
   std::ostringstream text;
   text << std::ifstream(RunPath(config) + "/run.json").rdbuf();
@@ -96,7 +102,7 @@ std::optional<std::string> CoordinatorOf(const Config& config, const MpiPlace& p
   return *endpoint;
 }
 
-// Becomes the role's process.
+// Replaces this process by `troop role learner`. Returns only on failure.
 Status BecomeLearner(const Config& config, const MpiPlace& place, const std::string& coordinator) {
   std::vector<std::string> words{"troop",
                                  "role",
@@ -117,12 +123,13 @@ Status BecomeLearner(const Config& config, const MpiPlace& place, const std::str
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  setenv("OMP_NUM_THREADS", "1", 0);  // as rank 0's roles
+  setenv("OMP_NUM_THREADS", "1", 0);  // like the roles that rank 0 starts
   setenv("OMP_WAIT_POLICY", "passive", 0);
   execv("/proc/self/exe", argv.data());
-  return ResourceExhausted("no process: {}", strerror(errno));
+  return ResourceExhausted("exec failed: {}", strerror(errno));
 }
 
+// Polls run.json of the shared run folder for rank 0's endpoint, then becomes a learner.
 Status PlayRank(const Config& config, const MpiPlace& place) {
   const SystemClock clock;
   const Time end = clock.Now() + kPatience;
@@ -132,14 +139,15 @@ Status PlayRank(const Config& config, const MpiPlace& place) {
     }
     if (clock.Now() > end) {
       return Unavailable(
-          "rank {}: no word of rank 0 in {}/run.json for {:.0f} s; all ranks must see the folder "
-          "log.dir",
+          "rank {}: rank 0 wrote no {}/run.json within {:.0f} s; log.dir must be a folder that all "
+          "ranks share",
           place.rank, RunPath(config), ToSeconds(kPatience));
     }
     usleep(50'000);
   }
 }
 
+// Runs this rank: the launcher (rank 0) or a learner. Rank 0 creates keys for a run without any.
 Result<int> Play(const Config& asked, TrainOptions options) {
   TROOP_ASSIGN_OR_RETURN(const MpiPlace place, FindMpiPlace());
   TROOP_ASSIGN_OR_RETURN(Config config, ConfigFor(asked, place));
@@ -148,6 +156,7 @@ Result<int> Play(const Config& asked, TrainOptions options) {
     if (place.rank == 0) TROOP_RETURN_IF_ERROR(GiveKeys(&config, folder));
     config.security.keys = folder;
   }
+  // Other ranks exec the role; PlayRank returns only on failure.
   if (place.rank > 0) {
     TROOP_RETURN_IF_ERROR(PlayRank(config, place));
     return kExitFailed;
@@ -160,6 +169,7 @@ Result<int> Play(const Config& asked, TrainOptions options) {
 
 }  // namespace
 
+// Variables of Open MPI, PMIx, MPICH / Intel MPI (PMI) and Slurm, in this order.
 Result<MpiPlace> FindMpiPlace() {
   const std::string rank =
       FirstOf({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});

@@ -1,3 +1,4 @@
+// Checks before a run starts; each collects all failures instead of stopping at the first.
 #include "apps/preflight.h"
 
 #include <unistd.h>
@@ -24,18 +25,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Checks that the allow list has the role's key, under that role.
 Status CheckAllowed(const KeyRing& ring, AllowList* allowed) {
   const auto entry = allowed->Find(ring.public_key);
   if (!entry.ok()) {
     return entry.status().WithContext(fmt::format("the key of the role {}", RoleName(ring.role)));
   }
   if (entry->role == ring.role) return Status::Ok();
-  return InvalidArgument("{} names the key of the role {} as one of the role {}; fix its line",
+  return InvalidArgument("{} lists the key of the role {} as one of the role {}; fix that line",
                          allowed->path(), RoleName(ring.role), RoleName(entry->role));
 }
 
 }  // namespace
 
+// Besides the roles that this launcher starts, the coordinator and the tools (`status`) need keys.
 Status CheckKeys(const Config& config) {
   const std::string& folder = config.security.keys;
   if (folder.empty()) return Status::Ok();
@@ -48,7 +51,7 @@ Status CheckKeys(const Config& config) {
   for (const Role role : roles) {
     const auto ring = KeysFor(config, role);
     failures.Add(ring.status());
-    // The coordinator connects to nothing.
+    // The coordinator opens no connections, so its key needs no entry.
     if (ring.ok() && role != Role::kCoordinator) failures.Add(CheckAllowed(**ring, &allowed));
   }
   return failures.status();
@@ -59,18 +62,20 @@ Status CheckToken(const char* key, const std::string& file) {
 }
 
 Status CheckRunsFolder(const Config& config) {
+  // The nearest existing ancestor decides.
   std::error_code error;
   fs::path at = fs::absolute(config.log.dir, error).lexically_normal();
   while (!fs::exists(at, error) && at.has_parent_path() && at != at.parent_path()) {
     at = at.parent_path();
   }
   if (!fs::is_directory(at, error)) {
-    return InvalidArgument("log.dir = \"{}\": {} is a file, not a folder", config.log.dir,
+    return InvalidArgument("log.dir is \"{}\": {} is a file, not a folder", config.log.dir,
                            at.string());
   }
   if (access(at.c_str(), W_OK | X_OK) == 0) return Status::Ok();
-  return InvalidArgument("log.dir = \"{}\": {} can't be written: {}; change its rights, or log.dir",
-                         config.log.dir, at.string(), strerror(errno));
+  return InvalidArgument(
+      "log.dir is \"{}\": {} is not writable: {}; change its permissions, or log.dir",
+      config.log.dir, at.string(), strerror(errno));
 }
 
 namespace {
@@ -94,7 +99,7 @@ void CheckPlaces(const Config& config, Failures* failures) {
   failures->Add(Endpoints::Check(config));
 }
 
-// Of data that can't be read as a whole: what else is wrong with their files.
+// Called when the data set can't be loaded: reports further problems with its files.
 void CheckData(const Config& config, Failures* failures) {
   const Config::DataKeys& data = config.data;
   std::error_code error;
@@ -109,6 +114,7 @@ void CheckData(const Config& config, Failures* failures) {
 
 }  // namespace
 
+// Also reads model.pretrained completely: its tensors must fit the model.
 Status CheckInputs(const Config& config) {
   Failures failures;
   CheckPlaces(config, &failures);
@@ -116,7 +122,7 @@ Status CheckInputs(const Config& config) {
   return failures.status();
 }
 
-// "env.id: what is wrong" -> "run.toml:2: env.id: what is wrong", where the key was given.
+// Example: "env.id: message" becomes "run.toml:2: env.id: message".
 Status WithPlaces(const Config& config, const Status& status) {
   if (status.ok()) return status;
   std::string text;
@@ -137,6 +143,7 @@ Status WithPlaces(const Config& config, const Status& status) {
 
 namespace {
 
+// A dry run resolves the config without the token cache, so that none is written.
 Status CheckResolvable(Config* config, bool dry_run) {
   const std::string cache = config->data.cache;
   if (dry_run) config->data.cache.clear();
@@ -151,7 +158,7 @@ Status CheckResolvable(Config* config, bool dry_run) {
     failures.Add(CheckInputs(*config));
     return failures.status();
   }
-  // Sizes of the model are not known: only whether its files are there and can be read.
+  // The model's sizes are unknown here, so its files are only checked for being readable.
   CheckPlaces(*config, &failures);
   CheckData(*config, &failures);
   return failures.status();
@@ -159,6 +166,7 @@ Status CheckResolvable(Config* config, bool dry_run) {
 
 }  // namespace
 
+// Adds the places last, so that all checks can use plain messages.
 Status CheckStart(Config* config, bool dry_run) {
   const Status status = CheckResolvable(config, dry_run);
   return WithPlaces(*config, status);

@@ -1,3 +1,4 @@
+// Memory of a process tree, from /proc/<pid>/stat and /proc/<pid>/statm.
 #include "apps/process_memory.h"
 
 #include <unistd.h>
@@ -13,9 +14,9 @@
 namespace troop {
 namespace {
 
-// The parent of a process; 0 when it is gone. The name, in brackets, may hold anything. A process
-// may go while its file is read: read() then sets the stream's state, where an iterator would
-// throw.
+// The parent of a process; 0 if the process has exited. The name in parentheses may contain any
+// bytes, so the search starts at the last ')'. If the process exits during the read, read() only
+// sets the stream's state; an iterator would throw.
 std::int64_t ParentOf(std::int64_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text(1024, 0);
@@ -45,6 +46,7 @@ std::int64_t ResidentBytesOfFamily() {
     const std::int64_t process = std::stoll(name);
     children.emplace(ParentOf(process), process);
   }
+  // Breadth-first over the descendants of this process.
   std::vector<std::int64_t> family = {getpid()};
   std::int64_t pages = 0;
   for (std::size_t i = 0; i < family.size(); ++i) {

@@ -4,8 +4,8 @@
 
 namespace troop {
 
-// Resident bytes of this process and of all that it started, directly or not, by /proc. What they
-// share counts once for each.
+// Resident bytes of this process and all its descendants, from /proc. Shared pages count once per
+// process.
 std::int64_t ResidentBytesOfFamily();
 
 }  // namespace troop

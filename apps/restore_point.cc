@@ -1,3 +1,5 @@
+// Restore points as folders of hard links: the files of a leg's start cost no extra disk space, and
+// stay when the run replaces them.
 #include "apps/restore_point.h"
 
 #include <fmt/format.h>
@@ -21,13 +23,13 @@ constexpr char kPoint[] = "point.json";
 constexpr char kCheckpoint[] = "checkpoint";
 constexpr char kIncarnation[] = "incarnation";
 constexpr std::string_view kReplay = "replay-";
-constexpr std::size_t kTextBytesMax = std::size_t{16} << 20;  // of some 150,000 files
+constexpr std::size_t kTextBytesMax = std::size_t{16} << 20;  // enough for about 150,000 files
 
 std::string FolderOf(const RestorePoint& point) {
   return fmt::format("{}/{:010}", kFolder, point.leg);
 }
 
-// The shards' folders in `folder`.
+// Names of the replay shard folders in `folder`.
 Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run->List(folder));
   std::erase_if(names, [](const std::string& name) {
@@ -37,7 +39,8 @@ Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& fold
   return names;
 }
 
-// All of a folder but locks, which belong to the processes that hold them. `linked`: the new names.
+// Hard-links the files of a folder recursively, except locks, which belong to running processes.
+// `linked`: receives the new names.
 Status LinkFolder(Storage* run, const std::string& from, const std::string& to,
                   std::vector<std::string>* linked) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(from));
@@ -54,7 +57,7 @@ Status LinkFolder(Storage* run, const std::string& from, const std::string& to,
   return Status::Ok();
 }
 
-// Second names in `folder` for all that a leg begins with.
+// Links all files that a leg starts from into `folder`.
 Result<std::vector<std::string>> LinkAll(Storage* run, const RestorePoint& point,
                                          const std::string& folder) {
   std::vector<std::string> linked;
@@ -72,7 +75,7 @@ Result<std::vector<std::string>> LinkAll(Storage* run, const RestorePoint& point
   return linked;
 }
 
-// The text of point.json: its last field is the checksum of those before.
+// The text of point.json; its last field is the CRC-32C of the fields before it.
 std::string EncodePoint(const RestorePoint& point) {
   JsonObject files;
   for (const auto& [name, file] : point.files) {
@@ -91,6 +94,7 @@ std::string EncodePoint(const RestorePoint& point) {
   return text.Add("crc32c", std::uint64_t(crc)).str() + "\n";
 }
 
+// Links the files, then writes point.json with their sizes and checksums.
 Status Fill(Storage* run, const RestorePoint& point, const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> linked, LinkAll(run, point, folder));
   RestorePoint whole = point;
@@ -104,6 +108,7 @@ Status Fill(Storage* run, const RestorePoint& point, const std::string& folder) 
   return run->WriteAtomic(folder + "/" + kPoint, EncodePoint(whole));
 }
 
+// Verifies by encoding again: the text must be equal, including the checksum.
 Result<RestorePoint> DecodePoint(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
   RestorePoint point;
@@ -113,26 +118,28 @@ Result<RestorePoint> DecodePoint(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(point.checkpoint, json.String("checkpoint"));
   point.updates = std::uint64_t(updates);
   const JsonValue* const files = json.Find("files");
-  if (files == nullptr) return DataLoss("it has no list of files");
+  if (files == nullptr) return DataLoss("the list of files is missing");
   for (const auto& [name, entry] : files->object) {
     TROOP_ASSIGN_OR_RETURN(const std::int64_t bytes, entry.Integer("bytes"));
     TROOP_ASSIGN_OR_RETURN(const std::int64_t crc, entry.Integer("crc32c"));
     point.files[name] = {bytes, std::uint32_t(crc)};
   }
-  if (EncodePoint(point) != text) return DataLoss("it does not fit its checksum");
+  if (EncodePoint(point) != text) return DataLoss("its checksum does not match");
   return point;
 }
 
+// A copied folder of another leg is damage too: its files would not fit together.
 Result<RestorePoint> ReadPoint(Storage* run, const std::string& folder) {
   const std::string file = folder + "/" + kPoint;
   TROOP_ASSIGN_OR_RETURN(const Buffer text, run->Read(file, kTextBytesMax));
   Result<RestorePoint> point = DecodePoint(text.text());
   if (!point.ok()) return DataLoss("{} is damaged: {}", file, point.status().message());
-  if (FolderOf(*point) != folder) return DataLoss("{} is of another restore point", file);
+  if (FolderOf(*point) != folder) return DataLoss("{} belongs to another restore point", file);
   return point;
 }
 
-// Replays survive damage as they survive a crash, with less in them: too late to notice it.
+// Verifies every file. A replay would load damaged files as after a crash, with fewer items and
+// without a failure, so damage must be detected here.
 Status CheckFiles(Storage* run, const RestorePoint& point) {
   for (const auto& [name, file] : point.files) {
     const std::string path = FolderOf(point) + "/" + name;
@@ -140,18 +147,17 @@ Status CheckFiles(Storage* run, const RestorePoint& point) {
     if (bytes.status().code() == Code::kNotFound) return DataLoss("{} is missing", path);
     if (!bytes.ok()) return DataLoss("{} can't be read: {}", path, bytes.status().message());
     if (std::int64_t(bytes->size()) != file.bytes) {
-      return DataLoss("{} has {} bytes, its restore point says {}", path, bytes->size(),
-                      file.bytes);
+      return DataLoss("{} has {} bytes, must have {}", path, bytes->size(), file.bytes);
     }
     if (const std::uint32_t crc = Crc32c(bytes->bytes()); crc != file.crc32c) {
-      return DataLoss("{} is damaged: its checksum is {:08x}, its restore point says {:08x}", path,
-                      crc, file.crc32c);
+      return DataLoss("{} is damaged: its checksum is {:08x}, must be {:08x}", path, crc,
+                      file.crc32c);
     }
   }
   return Status::Ok();
 }
 
-// Files of the point whose names begin so, with them in place of that.
+// Links the files of the point whose names begin with `prefix` back, with `to` in its place.
 Status LinkBack(Storage* run, const RestorePoint& point, std::string_view prefix,
                 const std::string& to) {
   for (const auto& [name, file] : point.files) {
@@ -163,6 +169,7 @@ Status LinkBack(Storage* run, const RestorePoint& point, std::string_view prefix
 
 }  // namespace
 
+// Fills the new folder first and removes older points last, so that one valid point always exists.
 Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
   const std::string folder = FolderOf(point);
   TROOP_RETURN_IF_ERROR(run->Remove(folder));
@@ -179,6 +186,7 @@ Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
   return Status::Ok();
 }
 
+// Folders without point.json are incomplete and skipped; names sort by leg.
 Result<RestorePoint> NewestRestorePoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
@@ -195,17 +203,19 @@ Result<RestorePoint> NewestRestorePoint(Storage* run) {
   return NotFound("no restore point");
 }
 
+// Never changes files of the point, so an interrupted call can be repeated.
 Status GoBackTo(Storage* run, const RestorePoint& point) {
+  // The replay shards and the incarnation are replaced by those of the point.
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> later, ReplaysIn(run, ""));
   for (const std::string& name : later) TROOP_RETURN_IF_ERROR(run->Remove(name));
   TROOP_RETURN_IF_ERROR(LinkBack(run, point, kReplay, std::string(kReplay)));
   TROOP_RETURN_IF_ERROR(point.files.contains(kIncarnation)
                             ? LinkBack(run, point, kIncarnation, kIncarnation)
                             : run->Remove(kIncarnation));
-  // A learner would go on from them.
+  // Otherwise a learner would resume from a later checkpoint.
   TROOP_RETURN_IF_ERROR(RemoveCheckpointsAfter(run, point.checkpoint));
   if (point.checkpoint.empty()) return Status::Ok();
-  // Under its name a checkpoint is whole.
+  // A checkpoint folder must be complete under its final name, so it is built aside and renamed.
   const std::string aside = point.checkpoint + ".tmp";
   TROOP_RETURN_IF_ERROR(run->Remove(aside));
   TROOP_RETURN_IF_ERROR(LinkBack(run, point, kCheckpoint, aside));

@@ -1,3 +1,4 @@
+// Registration of a role, and the table that maps each role to its node.
 #include "apps/role_node.h"
 
 #include <algorithm>
@@ -22,48 +23,51 @@
 namespace troop {
 namespace {
 
-// How long a role that ends waits for the coordinator to take note of it.
+// Time limit for the final heartbeat of a role that ends.
 constexpr Duration kSayEndMax = Seconds(2);
 
-// Of those who have no index yet, on any machine: equal ones would take each other for an older
-// self. 24 bits.
+// A temporary index for a process that has none yet, from 24 bits of a hash. It must differ between
+// machines: the coordinator takes equal origins for restarts of one process.
 std::int32_t NameOfNewcomer(const RoleNode::Options& options) {
   const std::string who = fmt::format("{} {} {}", options.host, options.process, options.attempt);
   return std::int32_t(Crc32c(std::as_bytes(std::span(who))) & 0xFFFFFF);
 }
 
+// The shape of an environment, as far as the network depends on it.
 std::string Describe(const EnvSpec& spec) {
   const EnvSpecBody body = ToBody(spec);
   return fmt::format("observations {}, {}", body.observation,
                      body.actions > 0 ? fmt::format("{} actions", body.actions)
-                                      : fmt::format("actions of {} numbers", body.low.size()));
+                                      : fmt::format("actions of {} values", body.low.size()));
 }
 
-// Where learners wait for one another: on this machine alone, unless some play elsewhere.
+// The rendezvous address of the learners: loopback, unless learners are external.
 std::string GroupAddress(const Config& config, const std::string& listen) {
   constexpr std::string_view kTcp = "tcp://";
   if (!IsElsewhere(config, Role::kLearner) || !listen.starts_with(kTcp)) return "127.0.0.1:0";
   return listen.substr(kTcp.size(), listen.rfind(':') - kTcp.size()) + ":0";
 }
 
-// For a parameter shard none of whose snapshots is whole.
+// Weights of the newest finite checkpoint, for a parameter shard without a complete snapshot.
+// Returns its number of updates.
 Result<std::uint64_t> CheckpointWeights(Storage* run, std::span<float> value) {
   TROOP_ASSIGN_OR_RETURN(const FoundCheckpoint found, NewestFiniteCheckpoint(run));
   const auto it = found.checkpoint.state.tensors.find("value");
   const bool fits = it != found.checkpoint.state.tensors.end() &&
                     it->second.spec() == TensorSpec{DType::kF32, {std::int64_t(value.size())}};
-  if (!fits) return NotFound("{} is of another network", found.path);
+  if (!fits) return NotFound("{} belongs to another network", found.path);
   std::ranges::copy(std::as_const(it->second).as<float>(), value.begin());
   return found.checkpoint.updates;
 }
 
 }  // namespace
 
+// Compares shapes, then the bounds of each action value, the observation scale, and the code.
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
   const auto refuse = [&](const std::string& mine, const std::string& other) {
     return InvalidArgument(
-        "the environment {} on {} has {}, the coordinator's has {}: the network of this run does "
-        "not fit; install the same version of it",
+        "the environment {} on {} has {}, the coordinator's has {}, so the run's network does not "
+        "fit; install the same version of it",
         here.id, host, mine, other);
   };
   if (Describe(here) != Describe(there)) return refuse(Describe(here), Describe(there));
@@ -84,6 +88,8 @@ Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string
   return CheckSameCode(here.id, here.code, there.code).WithContext("on " + host);
 }
 
+// Before registration it polls for the reply; afterwards it steps the role's node and redirects
+// connections to peers that moved.
 Turn RoleNode::Step(Time now) {
   if (say_until_) return SayEnd(now);
   if (node_) {
@@ -93,6 +99,7 @@ Turn RoleNode::Step(Time now) {
       unanswered_ = member_->lost().code() == Code::kUnavailable;
       return result_.ok() ? turn : SayEnd(now);
     }
+    // A restarted peer may have a new endpoint; open channels are moved to it.
     for (const auto& [from, to] : member_->TakeMoved()) {
       const Status redirected = options_.network->Redirect(from, to);
       if (!redirected.ok()) LogWarning("{}", redirected.message());
@@ -105,7 +112,7 @@ Turn RoleNode::Step(Time now) {
   return node_ ? Turn::Busy() : Turn::Idle(*give_up_);
 }
 
-// A role that was admitted and can't begin, or not go on, gives its seat back.
+// Reports the failure of a registered role in a final heartbeat, so that its slot is free at once.
 Turn RoleNode::SayEnd(Time now) {
   if (!member_) return Turn::Done();
   if (!say_until_) {
@@ -123,9 +130,12 @@ void RoleNode::Drain() {
   if (node_) node_->Drain();
 }
 
+// Sends the registration once and polls for its reply until join_max.
 Status RoleNode::Ask(Time now) {
+  // First call: connect and send. Later calls: poll.
   if (!registration_) {
-    // Not a member yet: a name of its own, so that two who register at once are not one caller.
+    // Not a member yet: registers under a distinct origin, so that simultaneous registrations
+    // count as different callers.
     const std::int32_t number = options_.index >= 0 ? options_.index : NameOfNewcomer(options_);
     const Origin origin{.role = Role::kTool,
                         .index = NewcomerIndex(options_.role, number),
@@ -147,13 +157,14 @@ Status RoleNode::Ask(Time now) {
   if (!answer->ok()) {
     unanswered_ = answer->status().code() == Code::kDeadlineExceeded;
     return answer->status().WithContext(
-        fmt::format("the coordinator at {} did not admit this role", options_.coordinator));
+        fmt::format("registration at the coordinator {} failed", options_.coordinator));
   }
   TROOP_ASSIGN_OR_RETURN(const RegisterReply reply, DecodeBody<RegisterReply>((*answer)->body));
   registration_.reset();
   return Join(reply);
 }
 
+// Adopts config, index and incarnation from the reply, and makes the role's node.
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
   config_.data_identity = reply.data_identity;
@@ -174,6 +185,7 @@ Status RoleNode::Join(const RegisterReply& reply) {
   return Status::Ok();
 }
 
+// The evaluator of a supervised run: a trial classifies the held-out examples with given weights.
 Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSpec& problem) {
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config_));
   return EvaluatorNode::Make(
@@ -185,7 +197,7 @@ Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSp
       });
 }
 
-// The explicit table of roles.
+// The table of roles: one case per role, without registration macros.
 Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   const auto upcast = [](auto result) -> Result<std::unique_ptr<Node>> {
     if (!result.ok()) return result.status();
@@ -194,6 +206,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   Network* const network = options_.network;
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FromBody(reply.env));
   switch (options_.role) {
+    // An actor plays its own copy of the environment, which must equal the coordinator's.
     case Role::kActor: {
       TROOP_ASSIGN_OR_RETURN(auto actor,
                              ActorNode::Make(config_, network, member_.get(), options_.history));
@@ -208,6 +221,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       if (IsSupervised(config_)) return upcast(MakeReviewEvaluator(env));
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
+      // The run folder is opened only if the shard persists its items.
       ReplayDutyOptions options{.index = index_,
                                 .incarnation = reply.incarnation,
                                 .executor = options_.executor,
@@ -219,6 +233,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env, options));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
+    // Sharded, or the single publisher of weights.
     case Role::kParamServer: {
       if (config_.learner.sync == "paramserver") {
         TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
@@ -262,7 +277,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     }
     default:
       return InvalidArgument(
-          "no node plays the role {}; roles: actor, replay, learner, "
+          "there is no node for the role {}; roles: actor, replay, learner, "
           "paramserver, evaluator, inference",
           RoleName(options_.role));
   }

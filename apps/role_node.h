@@ -14,31 +14,31 @@
 
 namespace troop {
 
-// Refuses an environment of another shape or other code than the coordinator's, naming both.
-// Errors: kInvalidArgument. `host`: whose it is.
+// Checks that the environment `here` has the same shape and code as the coordinator's (`there`).
+// `host`: the machine of `here`. Errors: kInvalidArgument, with both values.
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host);
 
-// One role from its first word to its last: registers with the coordinator, gets incarnation and
-// config, becomes the role's own node. The same in a process, in serial mode and in the simulator.
+// The life of one role: registers with the coordinator, receives incarnation and config, then runs
+// the role's node until it ends. Identical in a process, in serial mode and in the simulator.
 // Owner: the node's thread.
 class RoleNode final : public Node {
  public:
   struct Options {
     Role role = Role::kNone;
-    std::int32_t index = 0;   // -1: of one from elsewhere, whose index the coordinator gives
-    std::string reach;        // of one from elsewhere: its machine's address for others
+    std::int32_t index = 0;   // -1: external, the coordinator assigns the index
+    std::string reach;        // external: address of this machine for other machines
     std::string coordinator;  // endpoint
     std::string host;         // for status
     std::int64_t process = 0;
-    std::uint64_t attempt = 1;        // grows over the processes that play this role
-    Duration join_max = Seconds(30);  // gives up when the coordinator doesn't answer
-    Duration beat_every{};            // 0: as FleetMember has it
+    std::uint64_t attempt = 1;        // larger in each restarted process of this role
+    Duration join_max = Seconds(30);  // time limit for the coordinator's reply
+    Duration beat_every{};            // heartbeat interval; 0: FleetMember's default
     Network* network = nullptr;
     Executor* executor = nullptr;   // one thread
-    LearnerLobby* lobby = nullptr;  // of a learner that shares its thread with others
-    // The run's folder, once the config is known; outlives the node.
+    LearnerLobby* lobby = nullptr;  // rendezvous of learners that share one thread; else null
+    // Opens the run folder, once the config is known; the storage outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
-    // Once config and index are known; may be empty.
+    // Called once config and index are known; may be empty.
     std::function<void(const Config&, std::int32_t)> joined;
     History* history = nullptr;
   };
@@ -47,14 +47,14 @@ class RoleNode final : public Node {
   Turn Step(Time now) override;
   void Drain() override;
   Status result() const override { return result_; }
-  bool playing() const { return node_ != nullptr; }  // it became the role's own node
-  // The run was stopped before it was done.
+  bool playing() const { return node_ != nullptr; }  // registered; the role's node runs
+  // True if the run was stopped before it was done.
   bool sent_away() const {
     return member_ != nullptr && member_->stop() && member_->phase() != Phase::kDone;
   }
-  // The coordinator did not answer for too long: its run has ended, or can't be reached.
+  // True if the coordinator did not reply in time: the run has ended, or is unreachable.
   bool unanswered() const { return unanswered_; }
-  // Joined: the resolved config.
+  // The resolved config, after registration.
   const Config& config() const { return config_; }
 
  private:
@@ -73,7 +73,7 @@ class RoleNode final : public Node {
   std::unique_ptr<FleetMember> member_;
   std::unique_ptr<Node> node_;
   bool draining_ = false, unanswered_ = false;
-  std::optional<Time> say_until_;  // until then the last beat is sent: this role ends
+  std::optional<Time> say_until_;  // set while the final heartbeat is sent: its deadline
   Status result_;
 };
 

@@ -1,3 +1,4 @@
+// Display state of roles: names, JSON and the rate of their work.
 #include "apps/role_view.h"
 
 #include <algorithm>
@@ -9,8 +10,7 @@ namespace troop {
 namespace {
 
 constexpr Duration kWindow = Seconds(3);
-// Beats are at most so far apart while all is well: later than that, silence counts as time in
-// which nothing was done.
+// The longest regular heartbeat interval: a longer silence counts as time without work.
 constexpr Duration kBeat = Seconds(1);
 
 }  // namespace
@@ -37,6 +37,7 @@ const char* StateName(RoleView::State state) {
   return "unknown";
 }
 
+// Optional keys are omitted rather than null.
 std::string RoleJson(const RoleView& r) {
   const RoleWork work = WorkOf(r.role);
   JsonObject out;
@@ -51,6 +52,7 @@ std::string RoleJson(const RoleView& r) {
   return out.str();
 }
 
+// Metric names are those that the roles report (docs/guide/watching.md).
 RoleWork WorkOf(Role role) {
   switch (role) {
     case Role::kActor:
@@ -58,7 +60,7 @@ RoleWork WorkOf(Role role) {
     case Role::kReplay:
       return {"replay/inserts", "items"};
     case Role::kLearner:
-      return {"learner/version", "updates"};  // also of those that do not lead
+      return {"learner/version", "updates"};  // reported by every learner, not only rank 0
     case Role::kParamServer:
       return {"paramserver/version", "updates"};
     case Role::kEvaluator:
@@ -70,9 +72,11 @@ RoleWork WorkOf(Role role) {
   }
 }
 
+// Keeps three points: the start of the measurement, the start of the next one, and the last. After
+// each window the measurement moves on, so that the span is one to two windows.
 void WorkRate::Note(Time now, double work) {
   last_ = {now, work};
-  if (!any_ || work < from_.work) {  // it went back to a checkpoint
+  if (!any_ || work < from_.work) {  // first value, or a learner returned to a checkpoint
     from_ = next_ = last_;
     any_ = true;
     return;
@@ -82,6 +86,7 @@ void WorkRate::Note(Time now, double work) {
   next_ = last_;
 }
 
+// Without a recent heartbeat the time up to now counts, which lowers the rate.
 double WorkRate::PerSecond(Time now) const {
   const Time end = now - last_.time > kBeat ? now : last_.time;
   const double seconds = ToSeconds(end - from_.time);

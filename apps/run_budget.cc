@@ -1,3 +1,4 @@
+// Budgets of resumed runs: when a larger one applies, and when a run has spent its own.
 #include "apps/run_budget.h"
 
 #include <fmt/format.h>
@@ -13,11 +14,12 @@
 namespace troop {
 namespace {
 
-// A limit of updates; 0 is none.
+// Compares limits on updates; 0 means unlimited.
 bool IsLooser(std::int64_t asked, std::int64_t was) {
   return was > 0 && (asked == 0 || asked > was);
 }
 
+// Everything that ends a run.
 bool HasSameBudget(const Config& a, const Config& b) {
   return a.learner.total_steps == b.learner.total_steps &&
          a.learner.max_updates == b.learner.max_updates && a.learner.epochs == b.learner.epochs &&
@@ -30,7 +32,8 @@ std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
   const Config::LearnerKeys &a = asked.learner, &b = was.learner;
   std::vector<std::string> overrides;
   if (IsSupervised(asked)) {
-    // The folder has the updates that the epochs made: max_updates = 0 is no larger budget here.
+    // config.toml in the folder has max_updates resolved from the epochs, so a requested 0 (derive
+    // from epochs) is not a larger budget.
     if (a.epochs <= b.epochs && a.max_updates <= b.max_updates) return overrides;
     return {fmt::format("learner.epochs={}", TomlNumber(a.epochs)),
             fmt::format("learner.max_updates={}", a.max_updates)};
@@ -44,6 +47,7 @@ std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
   return overrides;
 }
 
+// Compares the totals of result.json with the budget after resolving epochs into updates.
 Result<bool> IsSpent(const std::string& path, const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const Standing standing, StandingOf(path));
   if (standing != Standing::kFinished) return false;
@@ -65,8 +69,8 @@ Result<bool> IsSpent(const std::string& path, const Config& config) {
 
 std::string SpentNotice(const Config& config) {
   const char* const key = IsSupervised(config) ? "learner.epochs" : "learner.total_steps";
-  return fmt::format("{} is finished, and nothing in it was changed; a larger {} continues it",
-                     RunPath(config), key);
+  return fmt::format("{} is finished and was not changed; raise {} to continue it", RunPath(config),
+                     key);
 }
 
 }  // namespace troop

@@ -8,16 +8,15 @@
 
 namespace troop {
 
-// Overrides that give a continued run the budget of `asked` (agent steps, updates, epochs) where it
-// is larger than that of `was`, the config in the run's folder. Empty where it is not.
+// Overrides that raise the budget of a resumed run (agent steps, updates, epochs) to that of
+// `asked` where it exceeds `was`, the config in the run folder. Empty if it does not.
 std::vector<std::string> LargerBudget(const Config& asked, const Config& was);
 
-// A finished run whose config still has the same budget, or one that is spent too: a resume with
-// `config` would change nothing. `path`: the run's folder. False of a run that is not finished.
-// Errors: those of ReadRunConfig and of ResolveSupervised.
+// True if the run in `path` is finished and the budget of `config` is spent too, so that a resume
+// would do nothing. Errors: those of ReadRunConfig and ResolveSupervised.
 Result<bool> IsSpent(const std::string& path, const Config& config);
 
-// What `resume` and `train --continue` print of such a run.
+// Message of `resume` and `train --continue` for a run with a spent budget.
 std::string SpentNotice(const Config& config);
 
 }  // namespace troop

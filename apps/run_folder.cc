@@ -1,3 +1,4 @@
+// Creating, locking, overwriting and reading run folders.
 #include "apps/run_folder.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr char kConfigFile[] = "config.toml";
 constexpr char kLockFile[] = "lock";
 
-// The topmost of the folders on the way to `path` that is not there; empty: all are.
+// The topmost missing folder on the way to `path`; empty if all exist.
 std::string FirstMissing(fs::path path) {
   std::error_code error;
   std::string missing;
@@ -28,23 +29,24 @@ std::string FirstMissing(fs::path path) {
   return missing;
 }
 
-// Somebody's folder that only has the name of a run is not ours to remove. A run that was killed
-// while it began has its config under a temporary name.
+// True if the folder holds a run: a folder that merely has the run's name must not be removed. A
+// run that was killed while starting has its config under the temporary name.
 bool HoldsRun(Storage* storage) {
   return storage->Exists(kConfigFile) || storage->Exists(std::string(kConfigFile) + ".tmp");
 }
 
+// Removes all files of a run except its lock.
 Status RemoveRun(RunFolder* folder) {
   const bool holds_run = HoldsRun(folder->storage.get());
   TROOP_ASSIGN_OR_RETURN(auto names, folder->storage->List(""));
-  // The config last: a process that is killed on the way leaves what can be removed again.
+  // The config goes last, so that an interrupted removal can be repeated.
   std::stable_partition(names.begin(), names.end(),
                         [](const std::string& n) { return !n.starts_with(kConfigFile); });
   for (std::string name : names) {
     if (name == kLockFile) continue;
     if (!holds_run) {
       return AlreadyExists(
-          "{} holds files but no run (no config.toml): --overwrite leaves them alone; "
+          "{} holds files that are not a run (no config.toml), which --overwrite does not remove; "
           "choose another name (name=…)",
           folder->path);
     }
@@ -54,6 +56,7 @@ Status RemoveRun(RunFolder* folder) {
   return Status::Ok();
 }
 
+// True if the process that the lock file names has exited.
 bool HolderIsGone(Storage* storage) {
   const Result<Buffer> holder = storage->Read(kLockFile, 64);
   long process = 0;
@@ -61,8 +64,8 @@ bool HolderIsGone(Storage* storage) {
          process > 0 && kill(pid_t(process), 0) != 0 && errno == ESRCH;
 }
 
-// The lock of a launcher that was killed while it started a role outlives it for a moment, in a
-// child that has not become the role yet: waits for that one, a second at most.
+// Takes the lock of a run. A launcher killed between fork and exec leaves the lock to its child for
+// a moment, so a lock of an exited process is retried for up to 1 s.
 Result<std::unique_ptr<StorageLock>> LockRun(Storage* storage) {
   const std::string holder = fmt::format("process {}", getpid());
   Result<std::unique_ptr<StorageLock>> lock = storage->Lock(kLockFile, holder);
@@ -93,22 +96,21 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   Result<std::unique_ptr<StorageLock>> lock = LockRun(folder.storage.get());
   if (!lock.ok() && lock.status().code() != Code::kAlreadyExists) {
     return InvalidArgument(
-        "{}: the run's folder can't be written ({}); make it writable, or choose another: "
-        "log.dir=…",
+        "{}: the run folder is not writable ({}); make it writable, or choose another: log.dir=…",
         folder.path, lock.status().message());
   }
   if (!lock.ok()) {
-    return AlreadyExists("{} is in use ({}); wait for it, or give this run another name: name=…",
+    return AlreadyExists("{} is in use ({}); wait, or give this run another name: name=…",
                          folder.path, lock.status().message());
   }
   folder.lock = std::move(*lock);
   const bool holds_run = folder.storage->Exists(kConfigFile);
   if (use == FolderUse::kFresh && holds_run) {
     const std::string resume = CanGoOn(folder.storage.get())
-                                   ? fmt::format("go on with `troop resume {}`, ", folder.path)
+                                   ? fmt::format("resume it with `troop resume {}`, ", folder.path)
                                    : "";
     return AlreadyExists(
-        "{} holds a run already: {}choose another name (name=…), or replace it with --overwrite",
+        "{} already holds a run: {}choose another name (name=…), or replace it with --overwrite",
         folder.path, resume);
   }
   if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder));
@@ -119,7 +121,7 @@ void RemoveUnbegun(const RunFolder& folder) {
   if (folder.made.empty() || folder.storage->Exists(kConfigFile)) return;
   std::error_code error;
   fs::remove_all(folder.path, error);
-  // Those above it only where they are empty: another run may have begun there.
+  // Parents are removed only if they are empty: another run may have started there.
   for (fs::path above = fs::path(folder.path).parent_path();
        above.string().starts_with(folder.made) && fs::remove(above, error);) {
     above = above.parent_path();
@@ -141,17 +143,17 @@ Result<Config> ReadRunConfig(const std::string& path, std::span<const std::strin
   const auto given = [&](std::string_view key) {
     return std::ranges::any_of(keys, [&](const std::string& k) { return k.starts_with(key); });
   };
-  // How many learners there were follows from the mesh that was: another one has its own.
+  // The stored fleet.learners was derived from the stored mesh; a new mesh must derive it again.
   if ((given("mesh.dp=") || given("mesh.tp=")) && !given("fleet.learners=")) {
     TROOP_ASSIGN_OR_RETURN(const Config was, LoadConfigFile(file, {}));
     if (was.mesh.dp > 0) keys.emplace_back("fleet.learners=1");
   }
-  // The folder has the updates that its epochs made: other epochs make another number of them.
+  // Likewise max_updates was derived from the epochs.
   if (given("learner.epochs=") && !given("learner.max_updates=")) {
     keys.emplace_back("learner.max_updates=0");
   }
   TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(file, keys));
-  // The folder may have been moved since.
+  // The folder may have been moved since: the config takes its present place.
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path trimmed = absolute.has_filename() ? absolute : absolute.parent_path();
   config.log.dir = trimmed.parent_path().string();

@@ -1,3 +1,4 @@
+// Rates, bottleneck and progress lines of a run.
 #include "apps/run_rates.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@ double Value(const MetricSnapshot& metrics, const std::string& name) {
   return it == metrics.end() ? 0 : it->second.value;
 }
 
+// A number with a unit prefix, at most six columns wide.
 std::string Count(double n) {
   if (n >= 1e7) return fmt::format("{:.1f} M", n / 1e6);
   if (n >= 1e5) return fmt::format("{:.0f} k", n / 1e3);
@@ -27,11 +29,12 @@ std::string Bar(double share, int width) {
   return bar;
 }
 
-// Of UTF-8 without wide characters: a column a code point.
+// Display width of UTF-8 text without wide characters: one column per code point.
 std::size_t Columns(std::string_view text) {
   return std::size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+// Shortens to `columns`, ending with an ellipsis; never splits a code point.
 std::string Cut(std::string_view text, int columns) {
   if (Columns(text) <= std::size_t(columns)) return std::string(text);
   std::size_t bytes = 0;
@@ -41,7 +44,7 @@ std::string Cut(std::string_view text, int columns) {
   return std::string(text.substr(0, bytes)) + "…";
 }
 
-// The items side by side, the most important one first, up to the first that has no room.
+// Joins items, the most important one first, up to the first that does not fit.
 std::string Fit(const std::vector<std::string>& items, int columns) {
   std::string line = Cut(items[0], columns);
   for (std::size_t i = 1; i < items.size(); ++i) {
@@ -51,7 +54,7 @@ std::string Fit(const std::vector<std::string>& items, int columns) {
   return line;
 }
 
-// Name, phase, share of the steps, time; a bar in the room that is left.
+// Name, phase, share of the steps, time; a bar in the remaining columns.
 std::string FirstLine(const std::string& name, const RunView& view, const RunRates& r,
                       int columns) {
   constexpr int kNameMin = 8, kBarMin = 6, kBarMax = 24;
@@ -70,8 +73,8 @@ std::string FirstLine(const std::string& name, const RunView& view, const RunRat
   return head + "  " + Bar(share, bar) + line.substr(head.size() + 1);
 }
 
-// Members beat at moments of their own: how much older the learner's word is than the actors'. In
-// serial mode silence is in virtual time; nobody has a process there.
+// Age of the learners' last heartbeat minus that of the actors', on average: members report at
+// different times. 0 in serial mode, where ages are in virtual time (members have no process).
 double LagSkew(const RunView& view) {
   double actors_s = 0, actors = 0, learner_s = 0, learners = 0;
   for (const MemberView& m : view.members) {
@@ -82,7 +85,7 @@ double LagSkew(const RunView& view) {
   return actors > 0 && learners > 0 ? learner_s / learners - actors_s / actors : 0;
 }
 
-// "replay (replay-0 is blocked: …)": a part, as of every bottleneck, and its reason.
+// Bottleneck text of a stalled role: "replay (replay-0 is blocked: …)".
 std::string DescribeConditions(const std::vector<RoleCondition>& conditions) {
   const RoleCondition& first = conditions.front();
   const std::string part =
@@ -102,6 +105,7 @@ std::string Span(double s) {
   return fmt::format("{} h {:02} min", t / 3600, t / 60 % 60);
 }
 
+// Extracts the counters and gauges that the rates need.
 RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   const MetricSnapshot& m = view.metrics;
   Point point{.time = now,
@@ -123,13 +127,14 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   return point;
 }
 
-// A learner that goes back to a checkpoint makes updates again; the way back is no update.
+// A learner that returns to a checkpoint lowers `updates`; only increases count as updates made.
 double RateMeter::CountMade(const RunView& view) {
   made_ += std::max(0.0, double(view.updates) - updates_);
   updates_ = double(view.updates);
   return made_;
 }
 
+// Keeps the points of the window, and at least two.
 RunRates RateMeter::Update(Time now, const RunView& view) {
   if (!start_) start_ = now;
   points_.push_back(PointOf(now, view));
@@ -163,8 +168,8 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   return r;
 }
 
-// The mean over the window. Learner and actors tell their versions at different moments: the older
-// word is carried on at the rate of the updates.
+// Mean lag over the window. Learner and actors report versions at different times, so the older
+// report is extrapolated with the update rate.
 std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
   double sum = 0, count = 0;
   for (const Point& p : points_) {
@@ -176,21 +181,23 @@ std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
   return std::max(0.0, sum / count);
 }
 
-// Who waits tells who is too slow. The limiter's clocks say which side it holds back; without them
-// the occupancy of the queues does: how often the learner's was empty in the window. One look says
-// nothing, a queue that works well is empty now and then.
+// The bottleneck is the component that others wait for:
+// 1. Conditions and phases decide first.
+// 2. The rate limiter's blocked times show which side it holds back.
+// 3. Otherwise the occupancy of the learner's batch queue over the window decides; a single sample
+//    would not, since a healthy queue is empty now and then.
 std::string RateMeter::Bottleneck(const RunView& view) {
   if (view.phase == Phase::kDone) return "none";
   if (!view.conditions.empty()) return DescribeConditions(view.conditions);
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
   if (view.supervised) {
-    return view.updates > 0 ? "learner" : std::string(kNoneYet) + " (the learners read their data)";
+    return view.updates > 0 ? "learner" : std::string(kNoneYet) + " (learners are loading data)";
   }
   const Point& a = points_.front();
   const Point& b = points_.back();
   const double seconds = ToSeconds(b.time - a.time);
-  if (seconds <= 0 || b.updates <= 0) return std::string(kNoneYet) + " (the replay fills)";
+  if (seconds <= 0 || b.updates <= 0) return std::string(kNoneYet) + " (replay is filling)";
   double looks = 0, empty = 0, blocked = 0;
   for (const Point& p : points_) {
     if (p.updates <= 0) continue;
@@ -198,7 +205,7 @@ std::string RateMeter::Bottleneck(const RunView& view) {
     empty += p.ready_batches < 1 ? 1 : 0;
     blocked += p.actors_blocked;
   }
-  // Near a half it stays with what it said before.
+  // Hysteresis around one half.
   learner_starves_ = empty / looks > (learner_starves_ ? 0.4 : 0.6);
   const double inserts_blocked = (b.insert_blocked_s - a.insert_blocked_s) / seconds;
   const double samples_blocked = (b.sample_blocked_s - a.sample_blocked_s) / seconds;
@@ -214,31 +221,35 @@ std::string RateMeter::Bottleneck(const RunView& view) {
 
 namespace {
 
-// A number that is not known yet is a dash, never a zero.
+// Formats a value; an unknown one is a dash, never a zero.
 std::string Known(const std::optional<double>& value, int digits, int width = 0) {
   const std::string text = value ? fmt::format("{:.{}f}", *value, digits) : "–";
   return fmt::format("{:>{}}", text, width);
 }
 
-// Of a run that learns reviews: how well it does, the most important first.
+// Progress items of a supervised run, the most important first.
 std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
   std::vector<std::string> items;
-  if (view.metrics.contains("learner/loss")) {  // nobody tells it once the learners have left
+  if (view.metrics.contains("learner/loss")) {  // absent once the learners have left
     items.push_back(fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")));
-    items.push_back(fmt::format("right {:.1f} %", 100 * Value(view.metrics, "learner/accuracy")));
+    items.push_back(
+        fmt::format("accuracy {:.1f} %", 100 * Value(view.metrics, "learner/accuracy")));
   }
   if (r.evaluation_return) items.push_back(fmt::format("evaluated {:.2f} %", *r.evaluation_return));
   items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
   return items;
 }
 
-// For a supervised run: after its first update the bottleneck is the learner, unless a role failed.
+// In a supervised run the bottleneck is always the learner after the first update, unless a role
+// failed, so it is hidden then.
 bool ShowsBottleneck(const RunView& view, const RunRates& r) {
   return !view.conditions.empty() || r.bottleneck.starts_with(kNoneYet);
 }
 
 }  // namespace
 
+// Lines: name and phase, steps and updates, replay, returns, bottleneck, notice. A supervised run
+// has loss and accuracy instead of replay and returns.
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
                           int columns, const std::string& notice) {
   std::string out = FirstLine(name, view, r, columns) + "\n";
@@ -272,6 +283,7 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
   return out;
 }
 
+// For output without a terminal: all key figures in a fixed order.
 std::string ProgressLine(const RunView& view, const RunRates& r) {
   if (view.supervised) {
     std::string line =

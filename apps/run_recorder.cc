@@ -1,3 +1,5 @@
+// Files of a run: metrics, evaluations, TensorBoard events, learning curve and result; and the JSON
+// of `troop status`.
 #include "apps/run_recorder.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
-constexpr int kTrainingCurveEvery = 60;  // lines of metrics
+constexpr int kTrainingCurveEvery = 60;  // metric lines per drawing
 
 double Number(const JsonValue& line, std::string_view key) {
   const JsonValue* value = line.Find(key);
@@ -31,10 +33,10 @@ double MetricOf(const RunView& view, const char* name) {
   return it == view.metrics.end() ? 0 : it->second.value;
 }
 
+// The text of a JSON-lines file that an earlier part of the run wrote.
 struct Past {
   Buffer text;
-  // The text from `at` to the end of that line; `at` moves to the next one. Empty: no whole line
-  // is left.
+  // The line that begins at `at`, with its newline; advances `at`. Empty: no complete line is left.
   std::string_view Next(std::size_t* at) const {
     const std::string_view all = text.text();
     const std::size_t end = all.find('\n', *at);
@@ -43,6 +45,7 @@ struct Past {
     *at = end + 1;
     return line;
   }
+  // The last complete line, without its newline; empty if there is none.
   std::string_view Last() const {
     const std::string_view all = text.text();
     const std::size_t end = all.rfind('\n');
@@ -52,13 +55,13 @@ struct Past {
   }
 };
 
-// What an earlier part of the run wrote; none, or a file that can't be read, is an empty past.
+// Reads a file of an earlier part; a missing or unreadable file counts as empty.
 Past ReadPast(Storage* run, std::string_view name) {
   Past past;
   Result<Buffer> text = run->Read(name, kPastBytesMax);
   if (!text.ok()) {
     if (text.status().code() != Code::kNotFound) {
-      LogWarning("{} of the run so far is left out: {}", name, text.status().message());
+      LogWarning("{} of the earlier part is ignored: {}", name, text.status().message());
     }
     return past;
   }
@@ -66,8 +69,8 @@ Past ReadPast(Storage* run, std::string_view name) {
   return past;
 }
 
-// Its lines but those of more than so many steps. A line without an end, of a writer that was
-// killed, may be of such: with `steps` it is left out, otherwise ended.
+// The lines up to `steps`. A partial last line (the writer was killed) may be later than that: it
+// is dropped if `steps` is set, else completed with a newline.
 std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
   std::string kept;
   std::size_t at = 0;
@@ -79,8 +82,8 @@ std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
   return kept;
 }
 
-// A counter is a rate in TensorBoard, and a clock the share of the time: "learner/busy_s" is
-// "learner/busy_share". Sums that are no counts stay out.
+// The TensorBoard name of a counter, which is shown as a rate; a clock becomes a share of time
+// ("learner/busy_s" is "learner/busy_share"). nullopt for sums, which have no meaningful rate.
 std::optional<std::string> RateName(std::string_view counter) {
   if (counter.ends_with("_sum")) return std::nullopt;
   const bool clock = counter.ends_with("_s");
@@ -90,6 +93,7 @@ std::optional<std::string> RateName(std::string_view counter) {
 
 }  // namespace
 
+// A point of curve.png.
 struct CurvePoint {
   double steps = 0, mean = 0, low = 0, high = 0;
 };
@@ -102,46 +106,48 @@ struct RunRecorder::Files {
   const SystemClock system_clock{};
   const Clock* clock = &system_clock;
   Time started{};
-  double before_s = 0;               // what they took
-  std::vector<CurvePoint> past;      // evaluations of earlier parts; without them, training returns
+  double before_s = 0;               // duration of the earlier parts
+  std::vector<CurvePoint> past;      // earlier evaluations, or training returns without evaluator
   std::vector<CurvePoint> training;  // training returns of this part
-  int lines = 0;                     // of metrics
-  std::map<std::string, Histogram> histograms;  // as of the last line
-  std::map<std::string, double> counters;       // the same
-  double counters_s = 0;                        // wall_s of these
-  std::map<std::string, double> levels;         // of learners, as each was known last
-  std::set<std::string> complained;             // each trouble is said once
+  int lines = 0;                     // metric lines written
+  std::map<std::string, Histogram> histograms;  // values at the last line
+  std::map<std::string, double> counters;       // values at the last line
+  double counters_s = 0;                        // wall_s of the last line
+  std::map<std::string, double> levels;         // last gauges of the learners
+  std::set<std::string> complained;             // files whose failure was logged
 
+  // Logs the first failure of a file; the run continues without it.
   void Check(std::string_view what, const Status& status) {
     if (status.ok() || !complained.insert(std::string(what)).second) return;
-    LogError("{} can't be written, the run goes on without: {}", what, status.message());
+    LogError("can't write {}, the run continues without it: {}", what, status.message());
   }
-  // What came since the last line.
+  // The part of a histogram since the last line.
   Histogram TakeNew(const std::string& name, const Histogram& all) {
     Histogram& before = histograms[name];
     Histogram since = all.Since(before);
     before = all;
     return since;
   }
-  // Of the run, with its earlier parts.
+  // Duration of the run, including earlier parts.
   double wall_s() const { return before_s + ToSeconds(clock->Now() - started); }
-  // What it grew by in a second since the last line; nullopt: there was none with it.
+  // Growth per second since the last line; nullopt in the first line with this counter.
   std::optional<double> RateOf(const std::string& name, double value, double seconds) {
     const auto [before, fresh] = counters.try_emplace(name, value);
     const double grown = value - std::exchange(before->second, value);
     if (fresh || seconds <= 0) return std::nullopt;
     return grown / seconds;
   }
-  // Takes what earlier parts of the run wrote, up to the steps that it goes on from, and removes
-  // the rest.
+  // Reads the files of earlier parts up to `steps`, and removes later lines from them.
   Status ReadBack(std::optional<std::int64_t> steps);
 };
 
+// Step 1: duration so far, and removal of later lines; step 2: points of the curve.
 Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
   Past old_metrics = ReadPast(run, "metrics.jsonl");
   Past old_evaluations = ReadPast(run, "evaluations.jsonl");
   for (const auto& [name, past] :
        {std::pair("metrics.jsonl", &old_metrics), {"evaluations.jsonl", &old_evaluations}}) {
+    // wall_s of the last line is the duration so far; both files may have the newer one.
     const Result<JsonValue> line = ParseJson(past->Last());
     if (line.ok()) before_s = std::max(before_s, Number(*line, "wall_s"));
     const std::string kept = LinesUntil(*past, steps);
@@ -154,10 +160,10 @@ Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
   std::size_t at = 0;
   for (std::string_view text = source.Next(&at); !text.empty(); text = source.Next(&at)) {
     const Result<JsonValue> line = ParseJson(text);
-    if (!line.ok()) continue;  // torn in an earlier resume
+    if (!line.ok()) continue;  // a partial line that an earlier resume completed
     const char* const key = evaluated ? "return_mean" : "train_return";
     if (line->Find(key) == nullptr) continue;                          // no episode had ended yet
-    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;  // the same, of older files
+    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;  // likewise, older format
     const double mean = Number(*line, key);
     past.push_back({.steps = Number(*line, "steps"),
                     .mean = mean,
@@ -170,6 +176,7 @@ Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
 RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
 RunRecorder::~RunRecorder() = default;
 
+// Restart makes TensorBoard drop the points of earlier files after the resumed step.
 Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
                                                        const RecorderOptions& options) {
   auto files = std::make_unique<Files>();
@@ -187,6 +194,7 @@ Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Confi
   return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
 }
 
+// Evaluations are checked in each call, metrics only when due.
 void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
   WriteEvaluations(view, rates);
   NoteLevels(view);
@@ -195,7 +203,7 @@ void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
   WriteMetrics(view, rates, false);
 }
 
-// Learners have left when the last line is written.
+// Keeps the learners' gauges, because the learners have left when the last line is written.
 void RunRecorder::NoteLevels(const RunView& view) {
   for (const auto& [name, value] : view.metrics) {
     const bool level = value.kind == MetricKind::kGaugeMean ||
@@ -204,7 +212,8 @@ void RunRecorder::NoteLevels(const RunView& view) {
   }
 }
 
-// final: with the last levels of learners that have left.
+// Appends a line to metrics.jsonl and the same values to the TensorBoard events. `final`: adds the
+// last gauges of learners that have left.
 void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool final) {
   JsonObject line;
   line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
@@ -227,6 +236,7 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool 
     line.Add("run/weights_lag", *rates.weights_lag);
     scalars.emplace_back("run/weights_lag", *rates.weights_lag);
   }
+  // Counters go to metrics.jsonl as totals, and to TensorBoard as rates since the last line.
   const double seconds = files_->wall_s() - std::exchange(files_->counters_s, files_->wall_s());
   std::vector<std::pair<std::string, Histogram>> histograms;
   for (const auto& [name, value] : view.metrics) {
@@ -242,6 +252,7 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool 
       if (const auto named = RateName(name); named) scalars.emplace_back(*named, *rate);
     }
   }
+  // In the last line, gauges of learners that have left are filled in.
   for (const auto& [name, value] : files_->levels) {
     if (!final || view.metrics.contains(name)) continue;
     line.Add(name, value);
@@ -256,6 +267,7 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool 
   if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
 }
 
+// Appends new evaluations to evaluations.jsonl and TensorBoard, and redraws the curve.
 void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
   if (evaluations_ == view.evaluations.size()) return;
   for (; evaluations_ < view.evaluations.size(); ++evaluations_) {
@@ -266,7 +278,7 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
     line.Add("return_mean", e.return_mean).Add("return_std", e.return_std);
     line.Add("return_min", e.return_min).Add("return_max", e.return_max);
     line.Add("length_mean", e.length_mean).Add("final", e.final);
-    // return_mean is the percentage that is right.
+    // In supervised mode return_mean is the accuracy in %.
     std::vector<std::pair<std::string, double>> scalars{{"evaluation/return_mean", e.return_mean},
                                                         {"evaluation/length_mean", e.length_mean}};
     if (view.supervised) {
@@ -279,16 +291,18 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
   files_->Check("curve.png", DrawCurve(view));
 }
 
+// Draws curve.png from the points of earlier parts and of this one.
 Status RunRecorder::DrawCurve(const RunView& view) {
   const bool evaluated = files_->config.evaluator.enabled;
   LinePlot plot{.title = files_->config.name + ": " + ProblemName(files_->config),
                 .x_label = StepsName(files_->config),
-                .y_label = view.supervised ? "% right"
+                .y_label = view.supervised ? "accuracy in %"
                            : evaluated     ? "evaluated return"
                                            : "training return"};
+  // Evaluations have a band of minimum and maximum; training returns are a single line.
   std::vector<CurvePoint> points;
   for (const CurvePoint& p : files_->past) {
-    // Later ones are of updates that the checkpoint did not have: they were undone.
+    // Later points belong to updates that were lost at the resume.
     if (p.steps <= double(view.steps_at_start)) points.push_back(p);
   }
   for (const EvaluationReport& e : view.evaluations) {
@@ -307,16 +321,18 @@ Status RunRecorder::DrawCurve(const RunView& view) {
   return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
 }
 
+// `learner/updates` counts from the start of the run; updates_at_start excludes earlier parts.
 Status CheckSkippedUpdates(const RunView& view) {
   const double skipped = MetricOf(view, "learner/skipped_updates");
   const double made = MetricOf(view, "learner/updates") - double(view.updates_at_start);
   if (!(skipped > made)) return Status::Ok();
   return DataLoss(
-      "{:.0f} updates were skipped and {:.0f} made: loss or gradient was not finite (the learner's "
-      "log names the numbers); lower optimizer.learning_rate, or set learner.max_grad_norm",
+      "{:.0f} updates were skipped and {:.0f} made: the loss or gradient was not finite (see the "
+      "learner's log); lower optimizer.learning_rate, or set learner.max_grad_norm",
       skipped, made);
 }
 
+// result.json is written last: its presence marks an ended run.
 Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
   WriteEvaluations(view, rates);
   NoteLevels(view);

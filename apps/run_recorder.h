@@ -11,30 +11,30 @@
 
 namespace troop {
 
-// A run of which more updates were skipped than made has not trained its model. Errors: kDataLoss,
-// with both counts.
+// Fails if more updates were skipped than made, since such a run has not trained its model.
+// Errors: kDataLoss, with both counts.
 Status CheckSkippedUpdates(const RunView& view);
 
 struct RecorderOptions {
-  // Of wall_s, the time that the run has taken; null: the system's, which is monotonic.
+  // Clock for wall_s, the duration of the run; null: the system's monotonic clock.
   const Clock* clock = nullptr;
-  // That a resumed run goes on from. What its files have of later ones is removed: those updates
-  // were lost, and are made again. nullopt: nothing is.
+  // Steps of the checkpoint that the run resumes from. Later records are removed, since those
+  // updates were lost and are repeated. nullopt: a fresh run, all records stay.
   std::optional<std::int64_t> steps;
 };
 
-// Writes the course of a run into its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events,
-// curve.png (of the evaluations, or of the training returns where there is no evaluator). A run
-// that is resumed goes on with the files of its earlier parts. A file that can't be written is said
-// once in the log and never ends the run.
+// Records a run in its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events and curve.png
+// (of the evaluations, or of the training returns without an evaluator). A resumed run appends to
+// the files of its earlier parts. A failed write is logged once and never ends the run.
 class RunRecorder {
  public:
+  // Opens the files and reads those of earlier parts. `run` outlives the recorder.
   static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config,
                                                    const RecorderOptions& options = {});
   ~RunRecorder();
-  // Every metrics_every_s a line; every new evaluation at once.
+  // Writes a line of metrics every metrics_every_s, and each new evaluation at once.
   void Record(Time now, const RunView& view, const RunRates& rates);
-  // The last lines, the curve, result.json.
+  // Writes the last lines, the curve and result.json.
   Status Finish(const RunView& view, const RunRates& rates, const Status& outcome);
 
  private:
@@ -47,7 +47,7 @@ class RunRecorder {
 
   std::unique_ptr<Files> files_;
   Time next_{};
-  std::size_t evaluations_ = 0;  // written
+  std::size_t evaluations_ = 0;  // number of evaluations written
 };
 
 }  // namespace troop

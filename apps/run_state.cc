@@ -24,6 +24,7 @@ const char* PhaseName(Phase phase) {
   return "unknown";
 }
 
+// Keys are part of the interface of `troop status --json`; apps/ended_run.cc writes the same ones.
 std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   std::vector<std::string> members, roles;
   for (const MemberView& m : view.members) {

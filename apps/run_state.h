@@ -10,19 +10,19 @@
 
 namespace troop {
 
-// What is known of one role, for supervision and status.
+// A registered role, as supervision and status see it.
 struct MemberView {
   Role role = Role::kNone;
   std::int32_t index = 0;
   std::uint64_t incarnation = 0;
   std::int64_t process = 0;
   std::string host;
-  double silent_s = 0;  // since its last beat
-  double down_s = 0;    // since its connection ended; 0: it stands
+  double silent_s = 0;  // since its last heartbeat
+  double down_s = 0;    // since its connection ended; 0: connected
   bool finished = false;
 };
 
-// A role that holds up the run, whatever else does.
+// A role that stalls the run: blocked, or in a restart loop.
 struct RoleCondition {
   Role role = Role::kNone;
   std::int32_t index = 0;
@@ -30,31 +30,32 @@ struct RoleCondition {
   std::string reason;
 };
 
-// The state of a run at one moment: what progress lines, files and status show.
+// The state of a run at one moment: the source of progress lines, metric files and status.
 struct RunView {
   Phase phase = Phase::kRunning;
-  bool supervised = false;  // steps are reviews
+  bool supervised = false;  // steps count training examples
   std::int64_t steps = 0, steps_total = 0;
-  std::int64_t steps_at_start = 0;     // of a resumed run
-  std::uint64_t updates_at_start = 0;  // the same
-  // Behind the newest weights. A learner that begins at a checkpoint again takes it back to there;
-  // learner/updates of the metrics counts all that were made, also those made again.
+  std::int64_t steps_at_start = 0;     // those of the checkpoint that the run resumed from
+  std::uint64_t updates_at_start = 0;  // likewise
+  // Updates in the newest weights; falls when a learner returns to a checkpoint. The metric
+  // learner/updates counts every update made, including repeated ones.
   std::uint64_t updates = 0;
-  MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
+  MetricSnapshot metrics;                     // merged; includes counters of dead incarnations
   std::vector<EvaluationReport> evaluations;  // oldest first
   std::vector<MemberView> members;
-  std::vector<RoleCondition> conditions;  // of a role that is not an evaluator first
-  std::string checkpoint;                 // newest whole one
+  std::vector<RoleCondition> conditions;  // evaluators last
+  std::string checkpoint;                 // newest complete one
   std::uint64_t checkpoint_updates = 0;
-  bool checkpoint_final = false;  // no update came after it
-  // Of learner.sync = "paramserver".
-  std::int32_t shards = 0, shards_wanted = 0;  // another one: a move is under way
-  std::uint64_t shard_epoch = 0;               // of their map
+  bool checkpoint_final = false;  // no later update will follow
+  // Parameter shards (learner.sync = "paramserver").
+  std::int32_t shards = 0, shards_wanted = 0;  // they differ while a reshard is under way
+  std::uint64_t shard_epoch = 0;               // epoch of the shard map
 };
 
-// The view as JSON: `troop status --json`, whose keys are the same for every run
+// The view as JSON for `troop status --json`; its keys are the same for every run
 // (docs/guide/watching.md, apps/ended_run.h).
 std::string ViewJson(const RunView& view, const std::vector<RoleView>& roles);
+// "running", "draining", "evaluating", "done".
 const char* PhaseName(Phase phase);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Serial mode: the coordinator and all roles of a config, stepped in turn by one thread.
 #include "apps/serial_fleet.h"
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr char kCoordinatorEndpoint[] = "inproc://coordinator";
 constexpr Duration kRound = Milliseconds(1);
-// A round may take as long as 32 updates do: who shall stop is to hear of it soon.
+// Virtual time. A round may take as long as 32 updates, so heartbeats are frequent enough that a
+// stop request takes effect soon.
 constexpr Duration kBeatEvery = Milliseconds(20);
 
 }  // namespace
@@ -20,6 +22,7 @@ std::vector<FleetRole> RolesOf(const Config& config) {
 }
 
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
+  // Services first: others connect to them. The order is also that of the steps in serial mode.
   std::vector<FleetRole> roles;
   const bool plays = !IsSupervised(config);
   for (std::int32_t k = 0; plays && k < std::int32_t(config.replay.shards); ++k) {
@@ -38,6 +41,7 @@ std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_serv
     roles.push_back({Role::kActor, i});
   }
   if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});
+  // External roles are started on other machines.
   std::erase_if(roles, [&config](const FleetRole& r) { return IsElsewhere(config, r.role); });
   return roles;
 }
@@ -47,6 +51,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
                                                        std::int64_t resume_steps,
                                                        std::uint64_t resume_updates) {
   std::unique_ptr<SerialFleet> fleet(new SerialFleet);
+  // All nodes share one simulated network; endpoints are in-process names.
   fleet->hub_ = MakeSimHub();
   fleet->network_ = fleet->hub_->MakeNetwork();
   TROOP_ASSIGN_OR_RETURN(fleet->coordinator_,
@@ -65,6 +70,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
     Seat seat{.role = role,
               .network = fleet->hub_->MakeNetwork(),
               .executor = std::make_unique<InlineExecutor>()};
+    // Learners in one thread can't block in a rendezvous; the lobby replaces it.
     if (role.role == Role::kLearner) seat.lobby = fleet->lobbies_.Make();
     seat.node = std::make_unique<RoleNode>(
         RoleNode::Options{.role = role.role,
@@ -81,6 +87,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
   return fleet;
 }
 
+// The coordinator steps first, then the roles in the order of RolesOf. The first failure ends it.
 bool SerialFleet::Round() {
   clock_.Advance(kRound);
   const Time now = clock_.Now();

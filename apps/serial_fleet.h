@@ -11,27 +11,30 @@
 
 namespace troop {
 
+// A role of a fleet by kind and index.
 struct FleetRole {
   Role role = Role::kNone;
   std::int32_t index = 0;
   bool operator==(const FleetRole&) const = default;
 };
-// The roles that a launcher of this config starts (all but fleet.elsewhere), services first:
-// replay, paramserver, learner, actors, evaluator.
+// The roles that a launcher starts (all but fleet.elsewhere), services first: replay, paramserver,
+// learner, inference, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);
-// The same with so many parameter servers, where a run has others than its config says.
+// Likewise with an explicit number of parameter servers, for a run that was resharded.
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers);
 
-// The whole fleet in one thread over the simulated network, in a fixed order, with virtual time
-// that advances by one millisecond a round: same config and seed, same bytes
+// A fleet in one thread over the simulated network: nodes step in a fixed order, and virtual time
+// advances by 1 ms per round. Equal config and seed give bit-equal files
 // (docs/design/determinism.md).
 class SerialFleet {
  public:
+  // Makes all nodes; the resume arguments are those of Coordinator::Options. `run` outlives it.
   static Result<std::unique_ptr<SerialFleet>> Make(const Config& config, Storage* run,
                                                    const std::string& resume_checkpoint,
                                                    std::int64_t resume_steps,
                                                    std::uint64_t resume_updates);
-  // One round: each node pumps and steps once. False when the run is over and all have left.
+  // Runs one round: each node pumps its network and steps once. False when the run is over and all
+  // roles have left, or when one has failed.
   bool Round();
   void Drain() { coordinator_->Drain(); }
   Status result() const { return result_; }
@@ -43,7 +46,7 @@ class SerialFleet {
     FleetRole role;
     std::unique_ptr<Network> network;
     std::unique_ptr<InlineExecutor> executor;
-    std::unique_ptr<LearnerLobby> lobby;  // a learner's
+    std::unique_ptr<LearnerLobby> lobby;  // learners only
     std::unique_ptr<RoleNode> node;
     bool done = false;
   };

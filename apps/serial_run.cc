@@ -1,3 +1,4 @@
+// Serial runs in legs: drains the fleet at each restore point and starts the next one from files.
 #include "apps/serial_run.h"
 
 #include <utility>
@@ -13,7 +14,7 @@ constexpr int kLookEvery = 16;  // rounds
 }  // namespace
 
 bool HasRestorePoints(const Config& config) {
-  // Parameter shards keep states of their own, which nothing takes back to such a point.
+  // Parameter shards write their own snapshots, which restore points do not cover.
   const bool shards = config.learner.sync == "paramserver";
   return config.fleet.mode == "serial" && config.checkpoint.every_updates > 0 && !shards;
 }
@@ -40,6 +41,8 @@ Status SerialRun::Begin() {
   return Status::Ok();
 }
 
+// Writes the restore point of the start in the first round. A leg is complete when its fleet has
+// drained without failure before the end of the run.
 bool SerialRun::Round() {
   if (rounds_ == 0 && in_legs_ && from_.leg == 0) Keep();
   if (fleet_->Round()) {
@@ -54,6 +57,7 @@ bool SerialRun::Round() {
   return whole && NextLeg();
 }
 
+// Counted from the start of the leg, so that all legs have the same length.
 bool SerialRun::LegIsOver() const {
   const Coordinator& coordinator = fleet_->coordinator();
   if (coordinator.phase() != Phase::kRunning) return false;
@@ -61,12 +65,14 @@ bool SerialRun::LegIsOver() const {
   return done >= double(from_.updates) + double(config_.checkpoint.every_updates);
 }
 
-// A disk that refuses costs this point; the one before stays.
+// Writes a restore point. After a failed write the previous point stays valid.
 void SerialRun::Keep() {
   const Status written = WriteRestorePoint(run_, from_);
   if (!written.ok()) LogError("no restore point: {}", written.message());
 }
 
+// Makes the end of this leg the next start: corrects the checkpoint's step count, writes the
+// restore point, then replaces the fleet.
 bool SerialRun::NextLeg() {
   RunView view = View();
   from_ = {.leg = from_.leg + 1,
@@ -78,8 +84,8 @@ bool SerialRun::NextLeg() {
   if (!result_.ok() || draining_) return false;
   past_ = std::move(view);
   past_.metrics = CountersOf(past_.metrics);
-  past_.metrics.erase("learner/updates");  // the coordinator counts on from the checkpoint's
-  fleet_.reset();                          // gives back its locks
+  past_.metrics.erase("learner/updates");  // the next coordinator resumes this counter
+  fleet_.reset();                          // releases its file locks
   result_ = Begin();
   return result_.ok();
 }
@@ -89,6 +95,7 @@ void SerialRun::Drain() {
   fleet_->Drain();
 }
 
+// Adds the totals of earlier legs to those of the current fleet.
 RunView SerialRun::View() const {
   if (!fleet_) return past_;
   RunView view = fleet_->coordinator().View();

@@ -7,15 +7,15 @@
 
 namespace troop {
 
-// A run in one thread, in legs: each checkpoint.every_updates the fleet comes to its end, learner
-// and replay write all that they are, and a new fleet begins from the files alone. So nothing else
-// enters a leg, and a run that was stopped or killed anywhere goes on from the end of its last
-// whole leg to the same bytes as one that never was (docs/design/determinism.md).
-// checkpoint.every_updates = 0: one leg, no restore points. Owner: one thread; blocks on the disk.
+// A serial run, divided into legs. After each checkpoint.every_updates updates the fleet drains,
+// learner and replay write their complete state, and a new fleet starts from those files alone.
+// Hence a run that was stopped or killed at any point resumes from its last complete leg with
+// bit-equal results (docs/design/determinism.md). checkpoint.every_updates = 0: one leg, no restore
+// points. Owner: one thread; blocks on the disk.
 class SerialRun {
  public:
-  // Changes nothing on the disk before the first Round but what the fleet's roles do at once.
-  // `from`: in the run's folder; its beginning, or the point that GoBackTo was told.
+  // Makes the first fleet. Writes no files before the first Round, except those that roles open.
+  // `from`: the start of the run, or the point that was passed to GoBackTo.
   static Result<std::unique_ptr<SerialRun>> Make(const Config& config, Storage* run,
                                                  const RestorePoint& from);
   // False when the run is over, has failed, or was drained.
@@ -23,7 +23,7 @@ class SerialRun {
   // Ends the run early, with a checkpoint.
   void Drain();
   Status result() const { return result_; }
-  RunView View() const;  // of all legs since Make
+  RunView View() const;  // totals of all legs since Make
   std::vector<RoleView> roles() const { return fleet_->coordinator().roles(); }
 
  private:
@@ -35,17 +35,17 @@ class SerialRun {
 
   Config config_;
   Storage* run_ = nullptr;
-  RestorePoint from_;  // where this leg began
+  RestorePoint from_;  // start of this leg
   bool in_legs_ = false;
   std::unique_ptr<SerialFleet> fleet_;
-  RunView past_;             // of the legs before this one: counters and evaluations
+  RunView past_;             // counters and evaluations of the earlier legs
   std::int64_t rounds_ = 0;  // of this leg
-  bool ending_ = false;      // this leg has come to its end
+  bool ending_ = false;      // this leg is draining
   bool draining_ = false;
   Status result_;
 };
 
-// Whether a run of this config has restore points.
+// True if a run of this config writes restore points.
 bool HasRestorePoints(const Config& config);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// The node of a serving role, and the services of replay, parameter server and inference.
 #include "apps/service_node.h"
 
 #include <algorithm>
@@ -23,6 +24,8 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
   return node;
 }
 
+// Order of a step: service work, heartbeat, failure, then the end: drain once and leave when the
+// service reports that it is drained.
 Turn ServiceNode::Step(Time now) {
   const Time next = duty_.tick ? duty_.tick(now) : kForever;
   if (now >= member_->next_beat()) {
@@ -40,6 +43,7 @@ Turn ServiceNode::Step(Time now) {
   return Turn::Idle(std::min(member_->next_beat(), next));
 }
 
+// The server is captured by raw pointer: the duty owns it and its hooks together.
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
                                          const ReplayDutyOptions& duty) {
   TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options,
@@ -50,7 +54,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   if (config.replay.persist) options.storage = duty.run;
   for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
   auto issued = std::make_shared<IssuedNumbers>(duty.member);
-  // Parameter shards name their weights by a term, others by a learner.
+  // A weights version contains a shard term with parameter shards, else a learner's incarnation.
   const Role named = config.learner.sync == "paramserver" ? Role::kNone : Role::kLearner;
   options.version_is_issued = [issued, named](std::uint64_t number) {
     return issued->Has(named, number);
@@ -67,6 +71,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
                            .issued = std::move(issued)};
 }
 
+// Weights must carry the incarnation of a registered learner.
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
                                                   FleetMember* member) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
@@ -82,6 +87,7 @@ Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const En
                            .issued = std::move(issued)};
 }
 
+// The server connects to the weights lazily, since their publisher may start later.
 Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,
                                             Network* network, const FleetMember* member,
                                             Executor* executor) {

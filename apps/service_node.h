@@ -15,20 +15,22 @@
 
 namespace troop {
 
-// A role that only answers: binds its service and reports its endpoint and metrics until the run
-// ends. Owner: the node's thread.
+// A role that only serves requests: binds its service, and reports its endpoint and metrics until
+// the run ends. Owner: the node's thread.
 class ServiceNode final : public Node {
  public:
+  // The service and its hooks.
   struct Duty {
     std::unique_ptr<Service> service;
-    std::function<Time(Time)> tick;           // at each step, and when it says; may be empty
-    std::function<void(Metrics*)> report;     // before each beat
-    std::function<void()> drain;              // once, at the end; may be empty
-    std::function<bool()> drained;            // whether it may leave then
-    std::function<Status()> status;           // not ok: it can't go on; may be empty
-    std::function<std::string()> blocked{};   // why it makes no progress; may be empty
-    std::shared_ptr<IssuedNumbers> issued{};  // empty: made of the member
+    std::function<Time(Time)> tick;           // each step; returns the next due time; optional
+    std::function<void(Metrics*)> report;     // before each heartbeat
+    std::function<void()> drain;              // once, at the end of the run; optional
+    std::function<bool()> drained;            // true when the role may exit after drain
+    std::function<Status()> status;           // a failure ends the role; optional
+    std::function<std::string()> blocked{};   // reason for no progress, or empty; optional
+    std::shared_ptr<IssuedNumbers> issued{};  // fencing of callers; null: made from the member
   };
+  // Binds duty.service at `listen`. The member outlives the node. Errors: those of Listen.
   static Result<std::unique_ptr<ServiceNode>> Make(Duty duty, Network* network, FleetMember* member,
                                                    const std::string& listen);
   Turn Step(Time now) override;
@@ -39,29 +41,30 @@ class ServiceNode final : public Node {
   explicit ServiceNode(FleetMember* member) : member_(member) {}
   FleetMember* const member_;
   Duty duty_;
-  std::optional<IssuedOnly> service_;   // the duty's
-  std::unique_ptr<Listener> listener_;  // after duty_: unbound before the service goes
+  std::optional<IssuedOnly> service_;   // wraps duty_.service, rejects fenced callers
+  std::unique_ptr<Listener> listener_;  // after duty_: unbound before the service is destroyed
   Metrics metrics_;
   bool draining_ = false, ending_ = false;
   Status result_;
 };
 
-// One shard of the replay. `run`: the run's folder, where it is kept if the config says so; it and
-// the executor outlive the duty.
+// Options of one replay shard. `run` (the run folder, used with replay.persist), the executor and
+// the member outlive the duty.
 struct ReplayDutyOptions {
   std::int32_t index = 0;
   std::uint64_t incarnation = 0;
   Executor* executor = nullptr;
   Storage* run = nullptr;
   History* history = nullptr;
-  FleetMember* member = nullptr;  // outlives the duty
+  FleetMember* member = nullptr;
 };
+// A replay shard's service.
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
                                          const ReplayDutyOptions& duty);
-// The member outlives the duty.
+// The unsharded parameter server, which publishes weights. The member outlives the duty.
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
                                                   FleetMember* member);
-// The three outlive the duty.
+// An inference server. Network, member and executor outlive the duty.
 Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,
                                             Network* network, const FleetMember* member,
                                             Executor* executor);

@@ -1,3 +1,4 @@
+// Job steps of a Slurm fleet: start commands, detection of lost nodes, guards of the first node.
 #include "apps/slurm_fleet.h"
 
 #include <arpa/inet.h>
@@ -20,16 +21,18 @@
 namespace troop {
 namespace {
 
-// Of a connection that ended: a process that died is told of by its srun sooner, and a switch that
-// restarts may be back. With fleet.dead_after_s some three seconds until a node counts as lost.
+// Time without a connection after which a node counts as lost. srun reports an exited process
+// earlier, and a restarting switch may recover in between. With fleet.dead_after_s the detection
+// takes about 3 s.
 constexpr Duration kLost = Milliseconds(1500);
-// From srun to the role's registration: reading a file system and starting Python may take a while.
+// Time limit from srun to registration: a slow file system and a Python start take a while.
 constexpr Duration kStart = Seconds(20);
-// srun's own exit code where the step could not be launched (22.05: after 11 s).
+// srun's exit code when the step could not be launched (Slurm 22.05: after 11 s).
 constexpr int kLaunchFailed = 233;
+// Time without any actor after which the run fails.
 constexpr Duration kActorsMissed = Seconds(90);
 constexpr int kGuards = 2;
-constexpr Duration kGuardAgain = Seconds(60);
+constexpr Duration kGuardAgain = Seconds(60);  // between starts of a guard
 
 std::string Variable(const char* name) {
   const char* const value = getenv(name);
@@ -40,7 +43,7 @@ struct AddressDelete {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
 };
 
-// The first address of a node by its name, as numbers. Asks the system's resolver, and blocks.
+// The first numeric address of a node. Blocks on the system's resolver.
 Result<std::string> AddressOf(const std::string& node) {
   addrinfo* found = nullptr;
   const addrinfo hints{.ai_flags = 0, .ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
@@ -55,8 +58,8 @@ Result<std::string> AddressOf(const std::string& node) {
   return std::string(text);
 }
 
-// The address of this machine from which it talks to another. Debian's /etc/hosts gives the own
-// name to the loopback device, so the own name is not asked.
+// The source address of this machine for connections to another. Its own name is not resolved,
+// since Debian's /etc/hosts maps that to the loopback device.
 Result<std::string> AddressTowards(const std::string& other) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -69,16 +72,17 @@ Result<std::string> AddressTowards(const std::string& other) {
                     connect(socket_fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
                     getsockname(socket_fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
   if (socket_fd >= 0) close(socket_fd);
-  if (!good) return Unavailable("no way from this node to {}: {}", other, strerror(errno));
+  if (!good) return Unavailable("no route from this node to {}: {}", other, strerror(errno));
   char text[INET_ADDRSTRLEN] = {};
   inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);
   return std::string(text);
 }
 
+// Expands SLURM_JOB_NODELIST ("n[1-3]") with scontrol.
 Result<std::vector<std::string>> NodeNames() {
   const std::string list = Variable("SLURM_JOB_NODELIST");
   if (list.empty() || Variable("SLURM_JOB_ID").empty()) {
-    return FailedPrecondition("not in a job of Slurm (no SLURM_JOB_NODELIST); submit the script");
+    return FailedPrecondition("not in a Slurm job (no SLURM_JOB_NODELIST); submit the script");
   }
   TROOP_ASSIGN_OR_RETURN(const Ended said,
                          RunProgram({"scontrol", "show", "hostnames", list}, Seconds(30)));
@@ -89,20 +93,22 @@ Result<std::vector<std::string>> NodeNames() {
   return Unavailable("scontrol show hostnames {}: {}", list, said.output);
 }
 
-// fleet.elsewhere is for the coordinator: all roles are ours to start.
+// fleet.elsewhere concerns the coordinator only: here all roles are started by this process.
 Config WithAllRoles(Config config) {
   config.fleet.elsewhere.clear();
   return config;
 }
 
+// True for slots that hold one role; an actor slot stands for all actors of a node.
 bool IsCore(const FleetRole& seat) { return seat.role != Role::kActor; }
 
 }  // namespace
 
+// Node 0 is this machine; its address is the one that the second node can reach.
 Result<SlurmFleet::Options> SlurmFleet::ReadJob(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, NodeNames());
   Options options{.job = Variable("SLURM_JOB_ID"), .srun = FindProgram("srun")};
-  if (options.srun.empty()) return NotFound("there is no program srun in PATH");
+  if (options.srun.empty()) return NotFound("srun is not in PATH");
   TROOP_ASSIGN_OR_RETURN(const auto cpus,
                          ParseCpusPerNode(Variable("SLURM_JOB_CPUS_PER_NODE"), names.size()));
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -148,6 +154,8 @@ std::string SlurmFleet::LogName(FleetRole seat) const {
   return fmt::format("actors-{}", nodes_.name(seat.index));
 }
 
+// The srun options of a step. --overlap and --mem=0 share the node's resources between steps;
+// --kill-on-bad-exit=0 keeps one failed step from ending the job.
 std::vector<std::string> SlurmFleet::StepWords(int node, const std::string& name) const {
   return {"srun",
           "--overlap",
@@ -164,6 +172,8 @@ std::vector<std::string> SlurmFleet::StepWords(int node, const std::string& name
           "--job-name=" + name};
 }
 
+// Core roles bind at their node's address (--reach); an actor slot becomes `troop join` with all
+// actors of the node. On other nodes srun starts the program.
 void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
                       std::vector<std::string>* words) {
   const int node = NodeOf(seat);
@@ -182,8 +192,8 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
       words->insert(words->end(), {"--key", KeyFileOf(config_.security.keys, Role::kActor)});
     }
   }
-  LogInfo("{} begins on {}", LogName(seat), nodes_.name(node));
-  if (node == 0) return;  // where we are
+  LogInfo("{} starts on {}", LogName(seat), nodes_.name(node));
+  if (node == 0) return;  // the launcher's own node needs no srun
   std::vector<std::string> step = StepWords(node, LogName(seat));
   step.push_back(options_.program);
   step.insert(step.end(), words->begin() + 1, words->end());
@@ -191,8 +201,10 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
   *program = options_.srun;
 }
 
+// The process id in a member is that on its node, not of srun; so the member of this start is found
+// by a newer incarnation.
 void SlurmFleet::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) {
-  if (!IsCore(exit.role)) {  // its actors' connections tell the coordinator
+  if (!IsCore(exit.role)) {  // the coordinator notices lost actors by their connections
     if (!exit.orderly) nodes_.Doubt(exit.role.index, now);
     return;
   }
@@ -201,20 +213,23 @@ void SlurmFleet::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator
     if (m.role != exit.role.role || m.index != exit.role.index) continue;
     if (m.incarnation > start.incarnation) coordinator->MemberLeft(m.role, m.index, m.process);
   }
-  // The step never was, or was lost with its node before we saw it.
-  if (exit.code == kLaunchFailed) Lose(exit.role, "its step can't be launched", now);
+  // The step was never launched, or its node was lost before it registered.
+  if (exit.code == kLaunchFailed) Lose(exit.role, "its step could not be launched", now);
 }
 
+// Suspects the role's node and moves the role; the supervisor restarts it on the new node.
 void SlurmFleet::Lose(FleetRole role, const std::string& why, Time now) {
   const int from = nodes_.NodeOf(role);
   nodes_.Doubt(from, now);
   const int to = nodes_.Move(role, now);
-  LogWarning("{} on {} is lost: {}; it goes on on {}", LogName(role), nodes_.name(from), why,
+  LogWarning("{} on {} is lost: {}; it restarts on {}", LogName(role), nodes_.name(from), why,
              nodes_.name(to));
 }
 
+// Replaces the launcher's own check for hung roles.
 Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor) {
   KeepGuards(now);
+  // Step 1: a new incarnation of an actor shows that its node works.
   const std::vector<MemberView> members = coordinator->members();
   for (const MemberView& m : members) {
     std::uint64_t& newest = newest_[{m.role, m.index}];
@@ -226,6 +241,7 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
       }
     }
   }
+  // Step 2: each running role must register in time, stay connected and make progress.
   for (const Supervisor::Running& running : supervisor->running()) {
     if (!IsCore(running.role)) continue;
     Start& start = starts_[{running.role.role, running.role.index}];
@@ -243,7 +259,7 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
     } else if (member->down_s > ToSeconds(kLost)) {
       why = fmt::format("its connection ended {:.1f} s ago", member->down_s);
     } else if (member->silent_s > config_.fleet.hung_after_s) {
-      why = fmt::format("no sign of progress for {:.1f} s (fleet.hung_after_s)", member->silent_s);
+      why = fmt::format("no progress for {:.1f} s (fleet.hung_after_s)", member->silent_s);
     } else if (!std::exchange(start.heard, true)) {
       nodes_.Trust(node);
     }
@@ -255,7 +271,7 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
   return CheckActors(now, members, coordinator, supervisor);
 }
 
-// Some may be lost without harm; without any the run would only use up its time.
+// Single actors may be lost, but a run without any for kActorsMissed would waste its allocation.
 Status SlurmFleet::CheckActors(Time now, const std::vector<MemberView>& members,
                                Coordinator* coordinator, Supervisor* supervisor) {
   const bool any =
@@ -269,10 +285,12 @@ Status SlurmFleet::CheckActors(Time now, const std::vector<MemberView>& members,
   for (const FleetRole& seat : Seats(0)) {
     if (!IsCore(seat) && words == "none") words = supervisor->LogTail(seat);
   }
-  return Aborted("no actor has played for {:.0f} s; last words of one: {}; see {}",
+  return Aborted("no actor was present for {:.0f} s; last log line of one: {}; see {}",
                  ToSeconds(kActorsMissed), words, options_.logs);
 }
 
+// Starts guards and restarts those that exited. A guard polls Slurm for the state of the first
+// node and requeues the job when that node is down.
 void SlurmFleet::KeepGuards(Time now) {
   for (auto& [node, guard] : guards_) {
     auto& [process, due] = guard;
@@ -282,11 +300,11 @@ void SlurmFleet::KeepGuards(Time now) {
     }
     if (process > 0 || now < due || nodes_.InDoubt(node, now)) continue;
     std::vector<std::string> words = StepWords(node, "guard");
-    // Slurm's own judgement counts, not ours: a guard that can't reach it does nothing.
+    // Slurm decides whether the node is down; a guard that can't reach Slurm does nothing.
     words.insert(words.end(),
                  {"/bin/sh", "-c",
                   fmt::format("while sleep 5; do scontrol show node {0} -o | grep -q State=DOWN && "
-                              "echo \"{0} is down: the job begins again\" && scontrol requeue {1}; "
+                              "echo \"{0} is down: requeuing the job\" && scontrol requeue {1}; "
                               "done",
                               nodes_.name(0), options_.job)});
     const Result<pid_t> started =

@@ -1,3 +1,4 @@
+// Placement of roles on Slurm nodes by free CPUs.
 #include "apps/slurm_nodes.h"
 
 #include <algorithm>
@@ -9,14 +10,14 @@ namespace troop {
 namespace {
 
 constexpr Duration kDoubtFirst = Seconds(15);
-constexpr int kDoublingsMax = 4;  // four minutes
+constexpr int kDoublingsMax = 4;  // at most 4 minutes of suspicion
 
 }  // namespace
 
 SlurmNodes::SlurmNodes(const Config& config, std::vector<Node> nodes)
     : config_(config), nodes_(std::move(nodes)), actors_(nodes_.size()) {
   for (const FleetRole& role : RolesOf(config)) {
-    if (role.role == Role::kLearner) NodeOf(role);  // they are the first to choose
+    if (role.role == Role::kLearner) NodeOf(role);  // learners are placed first
   }
   for (const FleetRole& role : RolesOf(config)) {
     if (role.role != Role::kActor) NodeOf(role);
@@ -24,6 +25,7 @@ SlurmNodes::SlurmNodes(const Config& config, std::vector<Node> nodes)
   ShareActors();
 }
 
+// CPUs that a role occupies; 0 for roles whose load is negligible.
 std::int64_t SlurmNodes::CpusOf(FleetRole role) const {
   if (role.role == Role::kLearner) return config_.slurm.learner_cpus;
   if (role.role == Role::kReplay) return config_.slurm.replay_cpus;
@@ -32,18 +34,19 @@ std::int64_t SlurmNodes::CpusOf(FleetRole role) const {
 }
 
 double SlurmNodes::LeftOn(int node) const {
-  double left = double(nodes_[std::size_t(node)].cpus) - (node == 0 ? 1 : 0);  // the launcher's
+  double left = double(nodes_[std::size_t(node)].cpus) - (node == 0 ? 1 : 0);  // 1: launcher
   for (const auto& [role, place] : places_) {
     if (place == node) left -= double(CpusOf({role.first, role.second}));
   }
   return left;
 }
 
+// The node with the most free CPUs, without `avoid` and suspected nodes; -1: none.
 int SlurmNodes::Best(int avoid, Time now) const {
   int best = -1;
   for (int i = 0; i < count(); ++i) {
     if (i == avoid || InDoubt(i, now)) continue;
-    // The first node comes last: whoever else is lost, the launcher is not.
+    // Node 0 is chosen only when no other node has free CPUs, to keep the launcher's node free.
     const bool better =
         best < 0 || (best == 0 ? LeftOn(i) > 0 || LeftOn(i) > LeftOn(0) : LeftOn(i) > LeftOn(best));
     if (better) best = i;
@@ -51,6 +54,7 @@ int SlurmNodes::Best(int avoid, Time now) const {
   return best;
 }
 
+// Initial placement: cheap roles on node 0, others on the configured node or the best one.
 int SlurmNodes::FirstNode(FleetRole role) const {
   if (CpusOf(role) == 0) return 0;
   const std::int64_t wish = role.role == Role::kLearner  ? config_.slurm.learner_node
@@ -60,6 +64,7 @@ int SlurmNodes::FirstNode(FleetRole role) const {
   return Best(-1, Time{});
 }
 
+// Placement is sticky: a role keeps its node until Move.
 int SlurmNodes::NodeOf(FleetRole role) {
   const std::pair key{role.role, role.index};
   const auto it = places_.find(key);
@@ -69,7 +74,8 @@ int SlurmNodes::NodeOf(FleetRole role) {
   return node;
 }
 
-// By the CPUs that are left, the largest remainders first; where none are left, evenly.
+// Distributes the actors in proportion to the free CPUs (largest remainder method); evenly if no
+// CPU is free.
 void SlurmNodes::ShareActors() {
   const std::int64_t actors = IsSupervised(config_) ? 0 : config_.fleet.actors;
   std::vector<double> shares;
@@ -88,8 +94,9 @@ void SlurmNodes::ShareActors() {
   for (std::size_t i = 0; dealt < actors; ++i, ++dealt) ++actors_[rests[i % rests.size()].second];
 }
 
+// 15 s, then doubled with each further suspicion that no Trust has reset.
 void SlurmNodes::Doubt(int node, Time now) {
-  if (node == 0 || InDoubt(node, now)) return;  // several of its roles tell of one loss
+  if (node == 0 || InDoubt(node, now)) return;  // several roles report the same loss
   Mark& mark = doubts_[node];
   const int doublings = std::min(mark.times++, kDoublingsMax);
   mark.until = now + kDoubtFirst * (1 << doublings);
@@ -102,9 +109,10 @@ bool SlurmNodes::InDoubt(int node, Time now) const {
   return it != doubts_.end() && now < it->second.until;
 }
 
+// Never back to the same node, unless there is no other one.
 int SlurmNodes::Move(FleetRole role, Time now) {
   const int from = NodeOf(role);
-  places_.erase({role.role, role.index});  // it is not in its own way
+  places_.erase({role.role, role.index});  // its own CPUs do not count against it
   const int to = Best(from, now);
   return places_[{role.role, role.index}] = to < 0 ? from : to;
 }
@@ -113,6 +121,7 @@ Result<std::vector<std::int64_t>> ParseCpusPerNode(const std::string& text, std:
   std::vector<std::int64_t> cpus;
   const char* at = text.data();
   const char* const end = at + text.size();
+  // Each entry is COUNT or COUNT(xTIMES), separated by commas.
   bool good = at != end;
   while (good && at != end && cpus.size() <= nodes) {
     std::int64_t count = 0, times = 1;
@@ -129,9 +138,8 @@ Result<std::vector<std::int64_t>> ParseCpusPerNode(const std::string& text, std:
   }
   if (good && cpus.size() == nodes) return cpus;
   return InvalidArgument(
-      "SLURM_JOB_CPUS_PER_NODE is {:?}, which doesn't tell the CPUs of {} nodes; is this a job of "
-      "Slurm?",
-      text, nodes);
+      "SLURM_JOB_CPUS_PER_NODE is {:?}, must list the CPUs of {} nodes; is this a Slurm job?", text,
+      nodes);
 }
 
 }  // namespace troop

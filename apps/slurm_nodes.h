@@ -11,37 +11,42 @@
 
 namespace troop {
 
-// The nodes of an allocation: who plays where, and which of them are in doubt. Node 0 is the one
-// where the launcher is: never in doubt, and also home of what costs little (weight publisher,
-// evaluator). Learners, replay and parameter shards go where the most CPUs are left, to the others
-// before node 0; actors share what CPUs remain everywhere. A node is in doubt when a role there was
-// lost with its connection, or never came: its roles move, and it gets none for a while, twice as
-// long each time, until somebody on it is heard. No clock, no processes. Owner: one thread.
+// Placement of roles on the nodes of a Slurm allocation, and suspicion of failed nodes.
+//
+// Node 0 runs the launcher; it is never suspected, and also runs cheap roles (weight publisher,
+// evaluator). Learners, replay and parameter shards go to the node with the most free CPUs, other
+// nodes before node 0; actors share the remaining CPUs of all nodes. A node is suspected when a
+// role there lost its connection or never registered: its roles move, and it receives none for a
+// time that doubles with each suspicion, until a role on it is heard from.
+// Pure bookkeeping: no clock, no processes. Owner: one thread.
 class SlurmNodes {
  public:
   struct Node {
     std::string name;
     std::int64_t cpus = 1;
   };
-  // REQUIRES: nodes is not empty. More parameter servers than the config's may follow.
+  // Places all roles of the config; a reshard may add parameter servers later.
+  // REQUIRES: nodes is not empty.
   SlurmNodes(const Config& config, std::vector<Node> nodes);
 
   int count() const { return int(nodes_.size()); }
   const std::string& name(int node) const { return nodes_[std::size_t(node)].name; }
-  // Of any role but an actor. One that has no node yet gets one.
+  // The node of a role other than an actor; places a role that has none.
   int NodeOf(FleetRole role);
   std::int32_t ActorsOn(int node) const { return actors_[std::size_t(node)]; }
 
+  // Suspects a node from `now` on; no effect for node 0 and for nodes already suspected.
   void Doubt(int node, Time now);
+  // Ends the suspicion and resets its duration.
   void Trust(int node);
   bool InDoubt(int node, Time now) const;
-  // Another node for a role, the best of those that are in no doubt; its own if there is none.
+  // Moves a role to the best node that is not suspected; it stays if there is no other.
   int Move(FleetRole role, Time now);
 
  private:
   struct Mark {
     Time until{};
-    int times = 0;  // in a row
+    int times = 0;  // consecutive suspicions
   };
   std::int64_t CpusOf(FleetRole role) const;
   double LeftOn(int node) const;
@@ -56,8 +61,8 @@ class SlurmNodes {
   std::map<int, Mark> doubts_;
 };
 
-// The CPUs of each node, from SLURM_JOB_CPUS_PER_NODE: "4(x2),8" is 4, 4, 8. Errors:
-// kInvalidArgument: it has another form, or not as many as `nodes`.
+// Parses SLURM_JOB_CPUS_PER_NODE into the CPUs of each node: "4(x2),8" is 4, 4, 8. Errors:
+// kInvalidArgument: malformed, or not `nodes` values.
 Result<std::vector<std::int64_t>> ParseCpusPerNode(const std::string& text, std::size_t nodes);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Starts and restarts role processes, with exponential backoff and a limit of failures in a row.
 #include "apps/supervisor.h"
 
 #include <signal.h>
@@ -14,10 +15,10 @@
 namespace troop {
 namespace {
 
-// At a time: who waits for an answer meanwhile waits some tens of milliseconds.
+// Starts per Tick: bounds the time in fork, during which no message is handled, to tens of ms.
 constexpr int kStartsMax = 100;
 
-// A new start would meet the same command line, config, files or data.
+// True for exit codes that a restart with the same command line, config and files would repeat.
 bool IsPermanent(int code) {
   return code == kExitUsage || code == kExitDamaged || code == kExitGaveUp;
 }
@@ -39,6 +40,7 @@ void Supervisor::Add(FleetRole role) {
   }
 }
 
+// Leaves no child and no zombie.
 Supervisor::~Supervisor() {
   for (Child& child : children_) {
     if (child.process <= 0) continue;
@@ -55,7 +57,9 @@ std::string Supervisor::LogFile(FleetRole role) const {
   return fmt::format("{}/{}.log", options_.log_folder, NameOf(role));
 }
 
+// Builds the command line of `troop role` and forks it. A fork failure ends the supervision.
 void Supervisor::Start(Child* child, Time now) {
+  // Actors tolerate longer silence in a large fleet (ActorsDeadAfter).
   const auto actors =
       std::ranges::count_if(children_, [](const Child& c) { return c.role.role == Role::kActor; });
   const double dead_after =
@@ -72,6 +76,7 @@ void Supervisor::Start(Child* child, Time now) {
                                  options_.coordinator,
                                  "--dead-after",
                                  fmt::format("{}", dead_after)};
+  // External: the coordinator chooses the index, and the role binds at this machine's address.
   if (!options_.index_is_given) {
     words.insert(words.end(), {"--any-index", "--reach", options_.reach});
   }
@@ -94,6 +99,7 @@ void Supervisor::Start(Child* child, Time now) {
   child->started = now;
 }
 
+// Reaps each child without blocking (WNOHANG), then starts due roles, at most kStartsMax.
 std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   std::vector<Exit> exits;
   int starts = 0;
@@ -112,6 +118,7 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   return exits;
 }
 
+// Classifies an exit: permanent failures give up, needed roles are restarted, others are logged.
 Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now, bool needed) {
   Exit exit{.role = child->role,
             .process = std::exchange(child->process, 0),
@@ -120,26 +127,28 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
             .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0,
             .code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1};
   CountFailure(child, now, !child->kill_reason.empty());
-  if (!needed && exit.orderly) child->failures = 0;  // it was let go, and may be wanted again
+  if (!needed && exit.orderly) child->failures = 0;  // released; the slot may be needed again
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
   if (needed && IsPermanent(exit.code)) {
     GiveUp(child, exit.code, exit.reason);
   } else if (needed) {
-    const std::string reason = exit.reason + (exit.orderly ? ", before the run was over" : "");
+    const std::string reason = exit.reason + (exit.orderly ? ", before the end of the run" : "");
     ScheduleRestart(child, now, reason, &exit);
   } else if (!exit.orderly) {
-    LogWarning("{} ended ({}); last words: {}", NameOf(child->role), exit.reason,
+    LogWarning("{} ended ({}); last log line: {}", NameOf(child->role), exit.reason,
                LogTail(child->role));
   }
   return exit;
 }
 
+// Handles a permanent failure. The run fails, unless the slot is optional and another optional one
+// is left.
 void Supervisor::GiveUp(Child* child, int code, const std::string& reason) {
-  // A damaged file stays one for the run's own exit code.
+  // kDataLoss gives the run the exit code of a damaged file too.
   const Status why =
       MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
-                 "{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
-                 code == kExitUsage     ? "refuses its command line or config"
+                 "{} {} ({}); a restart can't fix this: {}; see {}", NameOf(child->role),
+                 code == kExitUsage     ? "rejected its command line or config"
                  : code == kExitDamaged ? "found a damaged file"
                                         : "gave up",
                  reason, LogTail(child->role), LogFile(child->role));
@@ -154,8 +163,8 @@ void Supervisor::GiveUp(Child* child, int code, const std::string& reason) {
   permanent_code_ = code;
 }
 
-// Back-off spreads failures over any window of time, so they are counted in a row; only work ends
-// the row. The silence of a role that hung was no work.
+// Counts consecutive failures, because backoff spreads them over any time window. A process that
+// ran for restart_window_s resets the count; time spent hanging does not count as running.
 void Supervisor::CountFailure(Child* child, Time now, bool hung) {
   const auto& fleet = options_.config.fleet;
   const double worked_s = ToSeconds(now - child->started) - (hung ? fleet.hung_after_s : 0);
@@ -163,6 +172,8 @@ void Supervisor::CountFailure(Child* child, Time now, bool hung) {
   ++child->failures;
 }
 
+// Waits backoff_first_s * 2^(failures - 1), at most backoff_max_s. Too many failures end the run,
+// except for optional slots.
 void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason, Exit* exit) {
   const std::string name = NameOf(child->role);
   const std::string last = LogTail(child->role);
@@ -170,14 +181,14 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
   const bool spare = options_.spare && options_.spare(child->role);
   if (child->failures > fleet.restarts_max && !spare) {
     status_ = Aborted(
-        "{} failed {} times in a row, never working for {:g} s between (fleet.restarts_max = {}, "
-        "fleet.restart_window_s), last: {}; its last words: {}; see {}",
+        "{} failed {} times in a row, each within {:g} s of its start (fleet.restarts_max = {}, "
+        "fleet.restart_window_s), last: {}; last log line: {}; see {}",
         name, child->failures, fleet.restart_window_s, fleet.restarts_max, reason, last,
         LogFile(child->role));
     LogError("{}", status_.message());
     return;
   }
-  constexpr double kWaitMax = 1e9;  // seconds, which a Time can still hold
+  constexpr double kWaitMax = 1e9;  // seconds; keeps now + wait within the range of Time
   const double wait = std::min({fleet.backoff_max_s, kWaitMax,
                                 fleet.backoff_first_s * std::pow(2, double(child->failures - 1))});
   child->start_at = now + Seconds(wait);
@@ -185,7 +196,7 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
   exit->failures = child->failures;
   exit->restart = fmt::format("restart {} of at most {} in {:.1f} s", child->failures,
                               fleet.restarts_max, wait);
-  LogWarning("{} ended ({}); last words: {}; {}", name, reason, last, exit->restart);
+  LogWarning("{} ended ({}); last log line: {}; {}", name, reason, last, exit->restart);
 }
 
 void Supervisor::Signal(int number) {
@@ -194,6 +205,7 @@ void Supervisor::Signal(int number) {
   }
 }
 
+// The process id guards against killing a restarted process that has made progress since.
 void Supervisor::Kill(FleetRole role, pid_t process, const std::string& why) {
   for (Child& child : children_) {
     if (child.role != role || child.process != process || process <= 0) continue;
@@ -216,6 +228,7 @@ int Supervisor::alive() const {
 
 std::string Supervisor::LogTail(FleetRole role) const { return LastLine(LogFile(role)); }
 
+// Parses "<role>: <phase> … s so far" out of the last log line (core/phase_progress.h).
 std::string Supervisor::PhaseText() const {
   for (const Child& child : children_) {
     if (child.process <= 0 || child.role.role == Role::kActor) continue;

@@ -14,36 +14,36 @@
 
 namespace troop {
 
-// Seconds after which an actor, one of so many, takes a peer for dead: fleet.dead_after_s, and more
-// of more than 250, up to four times as much, so that their heartbeats cost a coordinator of 1,000
-// what those of 250 do.
+// Seconds of silence after which one of `actors` actors declares a peer dead: fleet.dead_after_s,
+// scaled up to four times between 250 and 1,000 actors, so that the coordinator's heartbeat load
+// stays that of 250.
 double ActorsDeadAfter(const Config& config, std::int64_t actors);
 
-// Keeps the role processes of one machine alive: starts them, reaps them, restarts those that fail
-// (exponential back-off, at most restarts_max times in a row, the reason in the log), and ends
-// them. A role that worked for restart_window_s begins a new row. One that refuses its command line
-// or its config, finds a damaged file at its start or gives up (exit codes 2, 4, 5) is not started
-// again: nothing would change. A child dies with its
-// supervisor (PR_SET_PDEATHSIG): no orphan goes on. Owner: one thread, the one that made it.
-// Nothing blocks.
+// Keeps the role processes of one machine running: starts, reaps, restarts and kills them.
+//
+// A failed role is restarted with exponential backoff, at most restarts_max times in a row; running
+// for restart_window_s resets the count. Exit codes 2, 4 and 5 (bad command line or config, damaged
+// file, gave up) are permanent: a restart would fail the same way. Children die with the supervisor
+// (PR_SET_PDEATHSIG), so none is orphaned.
+// Owner: the thread that made it. No call blocks.
 class Supervisor {
  public:
   struct Options {
-    std::string executable;   // of `troop`
+    std::string executable;   // path of `troop`
     std::string coordinator;  // endpoint
     std::string log_folder;   // absolute; holds <role>-<index>.log
     Config config;
-    std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
-    bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
-    // How a role is started, where that is not as a process of this machine: replaces program and
-    // words. Its log stays ours.
+    std::string key_file;        // key for all roles; empty: one per role from security.keys
+    bool index_is_given = true;  // false: the coordinator assigns it; ours only names the log
+    // Replaces program and arguments of a role that is not a plain local process (srun). The log
+    // file stays local.
     std::function<void(FleetRole, std::string* program, std::vector<std::string>* words)> wrap;
-    // Seats that the run can do without: their failures do not end it, and they are restarted
-    // without a limit. One that no restart cures is not; the run ends where that is true of all.
+    // True for optional slots: they are restarted without a limit and their failures do not end
+    // the run, unless all optional slots have failed permanently.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
-    std::string reach;                               // then: this machine's address for others
-    bool stay = false;  // a run that is stopped will go on: who is sent away comes again
+    std::string reach;  // with index_is_given false: address of this machine for other machines
+    bool stay = false;  // passes --stay: roles rejoin after the run was stopped and resumed
   };
   struct Exit {
     FleetRole role;
@@ -52,24 +52,24 @@ class Supervisor {
     bool orderly = false;       // exit code 0
     bool failed = false;        // another exit code; neither: a signal ended it
     int code = -1;              // its exit code; -1: a signal ended it
-    std::int64_t failures = 0;  // in a row, where a restart follows
-    std::string restart;        // then: "restart 1 of at most 20 in 0.1 s"
+    std::int64_t failures = 0;  // consecutive failures, if a restart follows
+    std::string restart;        // if so: "restart 1 of at most 20 in 0.1 s"
   };
   Supervisor(Options options, std::vector<FleetRole> roles);
   ~Supervisor();  // kills what still runs
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // One more role; no change where it is known.
+  // Adds a role; does nothing if it is present.
   void Add(FleetRole role);
 
-  // Tells whether the run still needs a role: only then is it started, and started again when it
-  // ended, orderly or not.
+  // True if the run still needs a role: only then is it started, or restarted after any exit.
   using Needed = std::function<bool(FleetRole)>;
-  // Starts what is due, reaps what ended. Returns what ended since the last call.
+  // Starts due roles and reaps exited ones. Returns the exits since the last call.
   std::vector<Exit> Tick(Time now, const Needed& needed);
-  void Signal(int number);  // to all children
-  // SIGKILL, unless another process plays the role by now; it will be restarted.
+  // Sends a signal to all children.
+  void Signal(int number);
+  // Sends SIGKILL if `process` is still the role's current one; the role will be restarted.
   void Kill(FleetRole role, pid_t process, const std::string& why);
   struct Running {
     FleetRole role;
@@ -79,24 +79,25 @@ class Supervisor {
   std::vector<Running> running() const;
   int alive() const;
   std::int64_t restarts() const { return restarts_; }
-  // Not ok: a role failed more often than it may, or in a way that no restart cures.
+  // Failed after too many restarts of a role, or after a permanent failure.
   Status status() const { return status_; }
-  // The exit code of the role that no restart cures; 0: there is none.
+  // Exit code of the permanent failure; 0: there is none.
   int permanent_code() const { return permanent_code_; }
-  std::string LogTail(FleetRole role) const;  // its last line that says something
-  // "; replay-0 is restoring: 12 of 90 segments, 4 s so far, about 26 s left", of the first role
-  // but actors whose log ends with a PhaseProgress; else empty.
+  // The last meaningful line of the role's log (LastLine).
+  std::string LogTail(FleetRole role) const;
+  // "; replay-0 is restoring: 12 of 90 segments, 4 s so far, about 26 s left", for the first
+  // non-actor role whose log ends with a PhaseProgress; else empty.
   std::string PhaseText() const;
 
  private:
   struct Child {
     FleetRole role;
     pid_t process = 0;  // 0: not running
-    Time start_at{};    // when it shall be started
+    Time start_at{};    // earliest start, after backoff
     Time started{};
-    std::int64_t failures = 0;  // in a row
-    std::string kill_reason;    // not empty: it hung, and was killed
-    bool lost = false;          // a spare one that no restart cures
+    std::int64_t failures = 0;  // consecutive
+    std::string kill_reason;    // set if it was killed because it hung
+    bool lost = false;          // optional slot that failed permanently
   };
   void Start(Child* child, Time now);
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);

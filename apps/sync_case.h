@@ -13,7 +13,7 @@
 
 namespace troop {
 
-// One way in which learners agree through parameter shards.
+// One setting of synchronization through parameter shards.
 struct SyncCase {
   int shards = 1;
   Sharding sharding = Sharding::kMemory;
@@ -21,18 +21,19 @@ struct SyncCase {
   GuardOptions guards;
   ReplicaOptions replica;
   CodecOptions codec;
-  Config config;  // the optimizer; biases are without its weight decay
+  Config config;  // the optimizer; biases have no weight decay
   float learning_rate = 0.05f;
   std::uint64_t updates = 12;  // of each shard, at least
-  std::uint64_t seed = 1;      // of the numbers, and of who comes when
-  bool sockets = false;        // threads and TCP; otherwise one thread and a simulated network
-  bool backup = false;         // each shard has one, which must end with the same bits; simulated
+  std::uint64_t seed = 1;      // of the data and of the message order
+  bool sockets = false;        // threads and TCP; else one thread and the simulated network
+  bool backup = false;         // each shard has a backup, which must end bit-equal; simulated only
 };
 
-// One message that reached a shard; what is in it only as far as a learner had a choice. Or the
-// word of its backup that it has all, before which nobody is answered and no update made.
+// One message that reached a shard, with the content that the learner was free to choose. Or
+// (`backed_up`) the acknowledgement of a backup, before which the shard sends no reply and makes no
+// further update.
 struct SyncArrival {
-  int shard = 0;  // place in the map
+  int shard = 0;  // index in the map
   bool push = false;
   bool backed_up = false;
   std::int32_t learner = 0;
@@ -40,13 +41,13 @@ struct SyncArrival {
   std::vector<CodedGradient> parts;
 };
 
-// What a run of the real shards, clients and replicas left: the order in which messages came, and
+// The result of a run with the real shards, clients and replicas: the order of the messages, and
 // the shards' parameters after them.
 struct SyncTrace {
   std::vector<SyncArrival> arrivals;
   std::vector<float> value;             // [P]
   std::vector<std::uint64_t> versions;  // of each shard
-  std::vector<float> backups;           // [P] as the backups have it; empty: there are none
+  std::vector<float> backups;           // [P], those of the backups; empty: no backups
 };
 
 }  // namespace troop

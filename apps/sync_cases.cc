@@ -1,3 +1,5 @@
+// The cases of `troop check sync`: modes, their settings, and the product with codecs, shardings
+// and optimizers.
 #include "apps/sync_cases.h"
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@ namespace {
 constexpr std::string_view kOptimizers[] = {"sgd",      "momentum", "adagrad", "rmsprop",
                                             "centered", "adam",     "adamw"};
 
+// A mode by name; the settings that GeneralCases varies have their defaults here.
 struct ShardMode {
   std::string_view name;
   SyncOptions sync;
@@ -30,16 +33,17 @@ const std::vector<ShardMode>& ShardModes() {
   return modes;
 }
 
+// Learning rates at which a dozen updates stay stable, so that errors are comparable.
 void SetOptimizer(SyncCase* c, std::string_view name) {
   c->config = SyncOptimizer(name);
   c->learning_rate = name == "sgd" ? 0.05f : name == "momentum" ? 0.01f : 0.005f;
 }
 
-// Judges early and often.
+// Guards with tight limits, so that they drop pushes within a dozen updates.
 constexpr GuardOptions kOutliers{
     .loss_deviations = 1, .norm_deviations = 1, .window = 6, .first = 3};
 
-// The settings of a mode with three learners.
+// The settings of a mode, for three learners.
 std::vector<SyncCase> GeneralCases(const SyncCase& base) {
   std::vector<SyncCase> cases;
   const auto add = [&](const auto& change) {
@@ -95,7 +99,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
 }
 
 std::vector<CodecOptions> CodecsFor(SyncMode mode) {
-  // What learners average are values, which must come whole.
+  // Local SGD averages parameters, not gradients; lossy codecs do not apply to those.
   if (mode == SyncMode::kLocalSgd) return {{}};
   return {{},
           {.codec = GradientCodec::kFp16},
@@ -104,13 +108,13 @@ std::vector<CodecOptions> CodecsFor(SyncMode mode) {
           {.codec = GradientCodec::kStrom, .threshold = 0.01f}};
 }
 
-// And local SGD's learners make plain steps.
+// The learners of local SGD make plain SGD steps.
 std::vector<std::string_view> OptimizersFor(SyncMode mode) {
   if (mode == SyncMode::kLocalSgd) return {"sgd"};
   return {std::begin(kOptimizers), std::end(kOptimizers)};
 }
 
-// One learner: each shard, however many there are, is a part of one device.
+// One learner: with any number of shards the result must equal one device.
 void AddDegenerate(const SyncCase& base, std::vector<SyncCase>* cases) {
   for (int shards = 1; shards <= 3; ++shards) {
     for (const std::string_view optimizer : OptimizersFor(base.sync.mode)) {
@@ -120,13 +124,13 @@ void AddDegenerate(const SyncCase& base, std::vector<SyncCase>* cases) {
       SetOptimizer(&c, optimizer);
       cases->push_back(c);
       if (optimizer != "adam") continue;
-      c.codec = {.codec = GradientCodec::kTopK, .keep = 1};  // all of it
+      c.codec = {.codec = GradientCodec::kTopK, .keep = 1};  // sends every element
       cases->push_back(c);
     }
   }
 }
 
-// Every other one has backups.
+// Adds all combinations; every second one has backups.
 void AddProduct(const SyncCase& general, std::vector<SyncCase>* cases) {
   for (const CodecOptions& codec : CodecsFor(general.sync.mode)) {
     for (int shards = 1; shards <= 3; ++shards) {
@@ -150,6 +154,7 @@ void AddProduct(const SyncCase& general, std::vector<SyncCase>* cases) {
 
 std::span<const std::string_view> SyncOptimizers() { return kOptimizers; }
 
+// A large epsilon keeps 1 / sqrt(v) small in the first steps, where f32 and fp64 would diverge.
 Config SyncOptimizer(std::string_view name) {
   TROOP_CHECK(std::ranges::find(kOptimizers, name) != std::end(kOptimizers), "{}", name);
   Config config;
@@ -178,6 +183,7 @@ std::vector<std::string_view> SyncShardModes() {
   return names;
 }
 
+// Settings with default values are omitted.
 std::string SyncCaseText(const SyncCase& c) {
   std::string text =
       fmt::format("{} learner{}, {} shard{}", c.sync.learners, c.sync.learners == 1 ? "" : "s",
@@ -193,13 +199,14 @@ std::string SyncCaseText(const SyncCase& c) {
         fmt::format(", pull every {}, push every {}", c.replica.fetch_every, c.replica.push_every);
   }
   if (c.sync.warm_start_updates > 0) text += ", warm start";
-  if (c.sync.damp_stale) text += ", stale ones damped";
-  if (c.guards.staleness_max >= 0) text += ", old ones dropped";
+  if (c.sync.damp_stale) text += ", stale pushes damped";
+  if (c.guards.staleness_max >= 0) text += ", stale pushes dropped";
   if (c.guards.loss_deviations > 0) text += ", outliers dropped";
   if (c.backup) text += ", backups";
   return text + (c.sockets ? ", over sockets" : "");
 }
 
+// The order is stable: verdicts of two runs with the same seed can be compared line by line.
 std::vector<SyncCase> SyncCasesOf(std::string_view mode, std::uint64_t seed) {
   const auto found = std::ranges::find(ShardModes(), mode, &ShardMode::name);
   if (found == ShardModes().end()) return {};
@@ -208,7 +215,7 @@ std::vector<SyncCase> SyncCasesOf(std::string_view mode, std::uint64_t seed) {
   AddDegenerate(base, &cases);
   base.sync.learners = 3;
   for (const SyncCase& general : GeneralCases(base)) AddProduct(general, &cases);
-  SyncCase real = cases.back();  // the last codec, and none
+  SyncCase real = cases.back();  // over sockets: with the last codec, then without a codec
   real.sockets = true, real.backup = false;
   cases.push_back(real);
   real.codec = {};

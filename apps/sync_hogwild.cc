@@ -1,3 +1,4 @@
+// Hogwild cases of `troop check sync`.
 #include "apps/sync_hogwild.h"
 
 #include <memory>
@@ -15,18 +16,20 @@ namespace {
 
 constexpr Duration kApplyWithin = Seconds(30);
 
+// Applies pushes until at most `open_max` are held or in progress in other threads.
 Status WaitForRoom(ParameterShard* shard, std::size_t open_max) {
   const SystemClock clock;
   const Time deadline = clock.Now() + kApplyWithin;
   while (shard->held() + shard->applying() > open_max) {
     if (shard->ApplyNext()) continue;
     if (clock.Now() >= deadline)
-      return DeadlineExceeded("{} pushes are not applied", shard->applying());
+      return DeadlineExceeded("{} pushes were not applied in time", shard->applying());
     std::this_thread::yield();
   }
   return Status::Ok();
 }
 
+// Pushes gradients to one shard whose executor has `threads` threads.
 Result<std::vector<float>> RunShard(const HogwildCase& c) {
   SyncProblem problem(c.seed);
   const std::vector<float> first = problem.FirstValue();
@@ -41,6 +44,7 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
   shard->Join(0);
   std::vector<float> gradient(first.size());
   for (int t = 0; t < c.steps; ++t) {
+    // One thread: each push is applied before the next gradient; else up to 16 are in flight.
     TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), c.threads == 1 ? 0 : 16));
     TROOP_ASSIGN_OR_RETURN(const WeightSnapshot now, shard->Pull());
     problem.Gradient(c.threads == 1 ? now.value.as<float>() : std::span<const float>(first),
@@ -56,18 +60,20 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
             problem.parameters()));
     push.parts.push_back(std::move(payload));
     TROOP_ASSIGN_OR_RETURN(const auto outcome, shard->Push(std::move(push)));
-    if (outcome != ParameterShard::Outcome::kHeld) return Internal("push {} is not applied", t);
+    if (outcome != ParameterShard::Outcome::kHeld) return Internal("push {} was not accepted", t);
   }
   TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), 0));
   return std::vector<float>(shard->value().begin(), shard->value().end());
 }
 
+// Learner threads step on one shared arena.
 Result<std::vector<float>> RunLearners(const HogwildCase& c) {
   const std::vector<float> first = SyncProblem(c.seed).FirstValue();
   std::vector<float> shared = first;
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(c.config, std::int64_t(first.size())));
   TROOP_ASSIGN_OR_RETURN(const auto arena, SharedArena::Make(c.config, shared, optimizer.get()));
   std::vector<std::unique_ptr<SyncProblem>> problems;
+  // A SyncProblem has workspaces, so each thread needs its own.
   for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<SyncProblem>(c.seed));
   RunHogwild(c.threads, c.steps, [&](int thread, std::int64_t step) {
     std::vector<float> value = first, gradient(first.size());
@@ -85,6 +91,7 @@ Result<std::vector<float>> RunHogwildCase(const HogwildCase& c) {
   return c.shard ? RunShard(c) : RunLearners(c);
 }
 
+// Sequential fp64 steps; with several threads all gradients are taken at the initial parameters.
 Doubles ReplayHogwild(const HogwildCase& c, const SyncProblem& problem) {
   const std::vector<float> start = problem.FirstValue();
   const Doubles first(start.begin(), start.end());

@@ -9,20 +9,23 @@
 
 namespace troop {
 
-// Gradients that several threads apply to one value without locks: pushes inside a shard, or steps
-// of learners on one arena. With one thread each gradient is of the newest value. With more all are
-// of the first value, as if all threads had read before any wrote: then SGD ends at one point, in
-// whatever order they come, and a lost change would be seen.
+// Gradients that several threads apply to the same parameters without locks: pushes inside a shard,
+// or steps of learners on one arena. With one thread each gradient is taken at the newest
+// parameters. With more, all gradients are taken at the initial parameters, as if all threads had
+// read before any wrote: the result of SGD then does not depend on the order, and a lost change is
+// detected.
 struct HogwildCase {
-  bool shard = true;  // otherwise learners
+  bool shard = true;  // false: learners on one arena
   int threads = 1;
-  Config config;  // the optimizer; more than one thread: plain SGD
+  Config config;  // the optimizer; plain SGD with more than one thread
   float learning_rate = 0.05f;
   int steps = 32;
   std::uint64_t seed = 1;
 };
-// [P]. Errors: kDeadlineExceeded, or what a shard says.
+// Runs a case with the real code; returns the parameters, [P]. Errors: kDeadlineExceeded, or those
+// of the shard.
 Result<std::vector<float>> RunHogwildCase(const HogwildCase& hogwild_case);
+// The fp64 reference of a case, [P].
 Doubles ReplayHogwild(const HogwildCase& hogwild_case, const SyncProblem& problem);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// A regression problem: targets are products of inputs, so that the gradients are not linear.
 #include "apps/sync_problem.h"
 
 #include <utility>
@@ -10,6 +11,7 @@
 namespace troop {
 namespace {
 
+// tanh layers and a linear output: large enough for several shards, small enough for fp64 loops.
 std::unique_ptr<Module> MakeThreeLayers() {
   std::vector<SequentialPart> parts;
   const auto add = [&](const char* name, std::int64_t in, std::int64_t out, Activation f) {
@@ -52,6 +54,7 @@ std::vector<ParamRange> SyncProblem::Biases() const {
   return ranges;
 }
 
+// Alternating groups of weights (decayed) and biases (not decayed) that cover all parameters.
 std::vector<Optimizer::Group> SyncProblem::Groups(float learning_rate) const {
   std::vector<Optimizer::Group> groups;
   std::int64_t at = 0;
@@ -64,6 +67,7 @@ std::vector<Optimizer::Group> SyncProblem::Groups(float learning_rate) const {
   return groups;
 }
 
+// Counter-based random numbers: the generator is keyed by the index, so no state is shared.
 SyncProblem::Sample SyncProblem::Draw(std::uint64_t sample) const {
   Rng rng({.run_seed = seed_, .purpose = Purpose::kSynthetic, .index = sample});
   Sample drawn{};
@@ -81,6 +85,7 @@ float SyncProblem::Gradient(std::span<const float> value, std::uint64_t batch,
     samples[std::size_t(b)] = Draw(batch * kBatch + std::uint64_t(b));
     std::ranges::copy(samples[std::size_t(b)].in, in_.data<float>() + b * kIn);
   }
+  // Packing and Forward/Backward are the product's code, which the reference does not use.
   module_->Pack(value, packed_.get());
   const StepContext context{.value = value,
                             .packed = packed_.get(),

@@ -14,8 +14,8 @@
 
 namespace troop {
 
-// What `troop check sync` trains: three small layers. Samples are drawn by their number among all
-// samples, so it does not matter who computes a gradient. Owner: one thread.
+// The training problem of `troop check sync`: a network of three small layers. A sample depends
+// only on its index, so every learner computes the same gradient for a batch. Owner: one thread.
 class SyncProblem {
  public:
   static constexpr std::int64_t kIn = 7, kWide = 12, kNarrow = 9, kOut = 3;
@@ -28,12 +28,15 @@ class SyncProblem {
   explicit SyncProblem(std::uint64_t seed);
   std::span<const ParamSpec> params() const { return module_->params(); }
   std::int64_t parameters() const { return parameters_; }  // P, padding included
+  // The initial parameters, [P].
   std::vector<float> FirstValue() const;
-  std::vector<ParamRange> Biases() const;  // what is trained without weight decay
-  std::vector<Optimizer::Group> Groups(float learning_rate) const;  // the same for an optimizer
+  // Ranges trained without weight decay, and the same as optimizer groups.
+  std::vector<ParamRange> Biases() const;
+  std::vector<Optimizer::Group> Groups(float learning_rate) const;
+  // The sample of an index.
   Sample Draw(std::uint64_t sample) const;
-  // Of the mean of |out - target|^2 / 2 over samples [batch * kBatch, + kBatch): what a learner
-  // does in f32. gradient: [P]. The loss.
+  // Gradient of the mean of |out - target|^2 / 2 over samples [batch * kBatch, + kBatch), in f32 as
+  // a learner computes it. gradient: [P]. Returns the loss.
   float Gradient(std::span<const float> value, std::uint64_t batch, std::span<float> gradient);
 
  private:

@@ -1,3 +1,4 @@
+// All-reduce cases and adjoint tests of `troop check sync`.
 #include "apps/sync_ranks.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ namespace {
 
 using Ranks = std::vector<std::unique_ptr<Collective>>;
 
-// A thread for each rank; the first failure.
+// Runs `f` in one thread per rank; returns the first failure.
 Status OnRanks(int size, const std::function<Status(int)>& f) {
   std::mutex mutex;
   Status failure;
@@ -34,6 +35,8 @@ Status OnRanks(int size, const std::function<Status(int)>& f) {
   return failure;
 }
 
+// Forms a group over real transports. "hosts" alternates two host names, so that both shared memory
+// and sockets are used.
 Result<Ranks> JoinRanks(std::string_view wire, int size) {
   std::vector<GroupEntry> entries;
   std::vector<Member> members;
@@ -56,7 +59,8 @@ Result<Ranks> JoinRanks(std::string_view wire, int size) {
   return ranks;
 }
 
-// Starts all buckets before it waits for any, as a learner does during backward.
+// All-reduces the gradient in buckets; starts all before it waits for any, like a learner during
+// backward.
 Status Average(Collective& group, const Tensor& gradient) {
   const std::int64_t bucket = (gradient.elements() + 2) / 3;
   std::vector<Work> works;
@@ -69,6 +73,7 @@ Status Average(Collective& group, const Tensor& gradient) {
   return Status::Ok();
 }
 
+// One rank's training loop: gradient of its batch, all-reduce, step with the mean.
 Result<std::vector<float>> TrainRank(const RanksCase& c, Collective& group) {
   SyncProblem problem(c.seed);
   std::vector<float> value = problem.FirstValue();
@@ -94,9 +99,9 @@ constexpr Adjoint kAdjoints[] = {
     {OpKind::kBroadcast, OpKind::kAllReduce, "broadcast / sum at the root"},
     {OpKind::kSend, OpKind::kReceive, "send on / send back"},
 };
-constexpr std::int64_t kPiece = 700;  // elements; 12 times that go the way of long messages
+constexpr std::int64_t kPiece = 700;  // elements; 12 times as many use the long-message algorithm
 
-// What one rank has of the two products, and of the two norms' squares.
+// One rank's terms of the two inner products and of the two squared norms.
 struct Products {
   double left = 0, right = 0, fx = 0, y = 0;
   void Add(const Products& other) {
@@ -104,6 +109,7 @@ struct Products {
   }
 };
 
+// f64 values, so that rounding stays far below the limit of the test.
 Tensor DrawNormal(std::int64_t count, std::uint64_t seed, int stream) {
   Tensor tensor(DType::kF64, {count});
   Rng rng({.run_seed = seed, .index = std::uint64_t(stream)});
@@ -117,7 +123,7 @@ double Dot(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-// To the rank `by` further on, and from the one before: both at once.
+// Sends to rank + by and receives from rank - by (modulo size) at the same time.
 Status Shift(Collective& group, int by, const Tensor& in, const Tensor& out) {
   const int size = group.size(), to = (group.rank() + by + size) % size;
   const int from = (group.rank() - by + size) % size;
@@ -128,6 +134,7 @@ Status Shift(Collective& group, int by, const Tensor& in, const Tensor& out) {
   return group.Wait(receive);
 }
 
+// Applies F to a random x and F* to a random y, and returns the inner products.
 Result<Products> Multiply(Collective& group, const Adjoint& a, std::int64_t piece,
                           std::uint64_t seed) {
   const int size = group.size(), root = size - 1;
@@ -144,7 +151,7 @@ Result<Products> Multiply(Collective& group, const Adjoint& a, std::int64_t piec
     TROOP_RETURN_IF_ERROR(RunOp(group, {.kind = a.kind, .peer = root}, x, fx));
     TROOP_RETURN_IF_ERROR(RunOp(group, {.kind = a.adjoint}, y, fy));
   }
-  // Only the root's x goes anywhere in a broadcast.
+  // A broadcast reads only the root's x.
   const bool counts = a.kind != OpKind::kBroadcast || group.rank() == root;
   return Products{
       .left = Dot(fx, y), .right = counts ? Dot(x, fy) : 0, .fx = Dot(fx, fx), .y = Dot(y, y)};
@@ -154,10 +161,11 @@ Result<Products> Multiply(Collective& group, const Adjoint& a, std::int64_t piec
 
 std::vector<std::string> SyncWires() { return {"sim", "shm", "tcp", "hosts"}; }
 
+// "sim" delays messages and cuts them into odd pieces, which real transports rarely do.
 Result<Ranks> MakeSyncRanks(std::string_view wire, int size) {
   const std::vector<std::string> wires = SyncWires();
   if (std::ranges::find(wires, wire) == wires.end()) {
-    return InvalidArgument("no way \"{}\" between ranks; there are sim, shm, tcp, hosts", wire);
+    return InvalidArgument("unknown transport \"{}\"; must be sim, shm, tcp or hosts", wire);
   }
   if (wire != "sim") return JoinRanks(wire, size);
   SimGroup group({.size = size,
@@ -170,6 +178,7 @@ Result<Ranks> MakeSyncRanks(std::string_view wire, int size) {
   return ranks;
 }
 
+// Each thread writes its own element of `values`, so no lock is needed.
 Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& c) {
   TROOP_ASSIGN_OR_RETURN(const Ranks ranks, MakeSyncRanks(c.wire, c.ranks));
   std::vector<std::vector<float>> values(ranks.size());
@@ -180,6 +189,7 @@ Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& c) {
   return values;
 }
 
+// Data parallelism in fp64: the mean gradient over the ranks' batches, then one step.
 Doubles ReplayRanks(const RanksCase& c, const SyncProblem& problem) {
   const std::vector<float> first = problem.FirstValue();
   Doubles value(first.begin(), first.end());
@@ -197,6 +207,7 @@ Doubles ReplayRanks(const RanksCase& c, const SyncProblem& problem) {
   return value;
 }
 
+// Each operation with short and long messages, which use different algorithms.
 Result<std::vector<AdjointResult>> CheckAdjoints(std::string_view wire, std::uint64_t seed) {
   std::vector<AdjointResult> results;
   for (const int size : {1, 2, 3, 4}) {

@@ -13,13 +13,14 @@
 
 namespace troop {
 
-// The ways over which ranks agree: "sim", "shm", "tcp", "hosts" (memory inside two hosts, a socket
-// between them).
+// The transports of all-reduce: "sim", "shm", "tcp", "hosts" (shared memory inside two hosts, a
+// socket between them).
 std::vector<std::string> SyncWires();
-// Ranks in this process, each for a thread of its own.
+// Makes a process group whose ranks are in this process; each must be used by its own thread.
 Result<std::vector<std::unique_ptr<Collective>>> MakeSyncRanks(std::string_view wire, int size);
 
-// Learners that average gradients by all-reduce, in several buckets, and step each by themselves.
+// Data-parallel learners that average gradients by all-reduce in several buckets, and apply them
+// independently.
 struct RanksCase {
   std::string wire;
   int ranks = 1;
@@ -28,18 +29,19 @@ struct RanksCase {
   int steps = 12;
   std::uint64_t seed = 1;
 };
-// All ranks' parameters, [ranks][P]. Errors: what a group says.
+// Runs a case; returns the parameters of all ranks, [ranks][P]. Errors: those of the group.
 Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& ranks_case);
-// What each must have. [P]
+// The fp64 reference, which every rank must equal, [P].
 Doubles ReplayRanks(const RanksCase& ranks_case, const SyncProblem& problem);
 
-// <F x, y> - <x, F* y> over all ranks, relative to |F x| |y|, in f64: 0 but for rounding, for each
-// operation F and its adjoint F*.
+// (<F x, y> - <x, F* y>) / (|F x| |y|) over all ranks, in f64, for an operation F and its adjoint
+// F*. Must be 0 up to rounding.
 struct AdjointResult {
   std::string operation;  // "reduce-scatter / all-gather"
   int ranks = 0;
   double error = 0;
 };
+// Checks all operations with 1 to 4 ranks.
 Result<std::vector<AdjointResult>> CheckAdjoints(std::string_view wire, std::uint64_t seed);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// fp64 reference: forward and backward of the network, optimizers, guards and gradient codecs.
 #include "apps/sync_reference.h"
 
 #include <algorithm>
@@ -7,12 +8,14 @@
 namespace troop {
 namespace {
 
+// A linear layer within the parameters.
 struct Layer {
   std::int64_t in, out;
-  std::size_t weight, bias;  // where they begin
+  std::size_t weight, bias;  // offsets
   bool tanh;
 };
 
+// Parameters come in pairs of weight [out, in] and bias [out]; all layers but the last use tanh.
 std::vector<Layer> LayersOf(const SyncProblem& problem) {
   const auto params = problem.params();
   std::vector<Layer> layers;
@@ -23,7 +26,8 @@ std::vector<Layer> LayersOf(const SyncProblem& problem) {
   return layers;
 }
 
-// Adds one sample's part to the gradient; its part of the loss.
+// Adds one sample's part to the gradient and returns its part of the loss: forward, loss, then
+// backward through the layers.
 double AddSample(const std::vector<Layer>& layers, const Doubles& value,
                  const SyncProblem::Sample& sample, Doubles* gradient) {
   std::vector<Doubles> y{{sample.in.begin(), sample.in.end()}};
@@ -38,6 +42,7 @@ double AddSample(const std::vector<Layer>& layers, const Doubles& value,
     }
     y.push_back(std::move(next));
   }
+  // Loss: half the squared error, averaged over the batch.
   Doubles dy = y.back();
   double loss = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) {
@@ -45,6 +50,7 @@ double AddSample(const std::vector<Layer>& layers, const Doubles& value,
     loss += off * off / 2 / SyncProblem::kBatch;
     dy[i] = off / SyncProblem::kBatch;
   }
+  // Backward: tanh' = 1 - tanh^2.
   for (std::size_t l = layers.size(); l-- > 0;) {
     const Layer& layer = layers[l];
     Doubles dx(static_cast<std::size_t>(layer.in));
@@ -63,6 +69,7 @@ double AddSample(const std::vector<Layer>& layers, const Doubles& value,
   return loss;
 }
 
+// The value of an IEEE-like float with the given field widths; subnormals included.
 double BitsOf(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   const auto fraction = double(bits & ((1u << fraction_bits) - 1));
   const int exponent = int(bits >> fraction_bits & ((1u << exponent_bits) - 1));
@@ -81,7 +88,7 @@ T At(const Buffer& payload, std::size_t i) {
   return value;
 }
 
-// Bit after bit from the lowest: a run of ones, a zero, `rice` bits, `extra` bits.
+// Reads bits from the lowest upward. A Golomb-Rice gap is a run of ones, a zero and `rice` bits.
 class BitReader {
  public:
   BitReader(const Buffer& payload, std::size_t from) : bytes_(payload.bytes().subspan(from)) {}
@@ -109,15 +116,17 @@ class BitReader {
   bool failed_ = false;
 };
 
-// The indices of a sparse payload, and with each its sign bit.
+// The indices of a sparse payload and their sign bits.
 struct Sparse {
   std::vector<std::size_t> index;
   std::vector<bool> negative;
 };
+// Top-k payloads begin with the f32 values, followed by the Golomb-Rice gaps; Strom payloads have a
+// sign bit after each gap instead.
 Result<Sparse> ReadSparse(const CodedGradient& coded, std::size_t elements) {
   const bool values = coded.codec == GradientCodec::kTopK;
   const std::size_t begin = values ? std::size_t(coded.entries) * sizeof(float) : 0;
-  if (begin > coded.payload.size()) return DataLoss("{} entries are not there", coded.entries);
+  if (begin > coded.payload.size()) return DataLoss("{} entries are missing", coded.entries);
   BitReader bits(coded.payload, begin);
   Sparse sparse;
   std::uint64_t next = 0;
@@ -130,18 +139,20 @@ Result<Sparse> ReadSparse(const CodedGradient& coded, std::size_t elements) {
   return sparse;
 }
 
+// Checks the choice of elements: those sent have at least the limit, the others at most.
 Status CheckChosen(const std::vector<bool>& sent, const Doubles& residual, double limit,
                    double slack) {
   for (std::size_t i = 0; i < residual.size(); ++i) {
     const double size = std::abs(residual[i]);
     if (sent[i] ? size < limit - slack : size > limit + slack) {
-      return DataLoss("element {} of size {} is{} sent at a limit of {}", i, size,
+      return DataLoss("element {} of magnitude {} is{} sent, the limit is {}", i, size,
                       sent[i] ? "" : " not", limit);
     }
   }
   return Status::Ok();
 }
 
+// Top-k and Strom payloads: checks indices, values or signs, and the choice of elements.
 Result<Doubles> SentSparse(const CodecOptions& options, const CodedGradient& coded,
                            const Doubles& residual, double slack) {
   TROOP_ASSIGN_OR_RETURN(const Sparse sparse, ReadSparse(coded, residual.size()));
@@ -152,15 +163,16 @@ Result<Doubles> SentSparse(const CodecOptions& options, const CodedGradient& cod
     sent[at] = true;
     if (options.codec == GradientCodec::kStrom) {
       out[at] = sparse.negative[i] ? -double(options.threshold) : double(options.threshold);
-      if (out[at] * residual[at] < 0) return DataLoss("element {} has another sign", at);
+      if (out[at] * residual[at] < 0) return DataLoss("element {} has the wrong sign", at);
     } else {
       out[at] = residual[at];
       const double told = At<float>(coded.payload, i);
       if (std::abs(told - residual[at]) > slack) {
-        return DataLoss("element {} is sent as {}, not {}", at, told, residual[at]);
+        return DataLoss("element {} is sent as {}, must be {}", at, told, residual[at]);
       }
     }
   }
+  // The limit of the choice: the threshold for Strom, the k-th largest magnitude for top-k.
   double limit = double(options.threshold);
   if (options.codec == GradientCodec::kTopK) {
     Doubles size = residual;
@@ -170,12 +182,13 @@ Result<Doubles> SentSparse(const CodecOptions& options, const CodedGradient& cod
         std::max<std::size_t>(std::size_t(std::ceil(options.keep * double(size.size()))), 1);
     limit = size[std::min(most, size.size()) - 1];
     if (sparse.index.size() > most)
-      return DataLoss("{} entries, not {}", sparse.index.size(), most);
+      return DataLoss("{} entries, must be at most {}", sparse.index.size(), most);
   }
   TROOP_RETURN_IF_ERROR(CheckChosen(sent, residual, limit, slack));
   return out;
 }
 
+// fp16 and bf16 payloads: each value must be within half a unit in the last place.
 Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, double slack) {
   const bool f16 = coded.codec == GradientCodec::kFp16;
   const int fraction = f16 ? 10 : 7, exponent = f16 ? 5 : 8;
@@ -184,11 +197,11 @@ Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, 
   Doubles out;
   for (std::size_t i = 0; i < residual.size(); ++i) {
     out.push_back(BitsOf(At<std::uint16_t>(coded.payload, i), exponent, fraction));
-    // Half of the distance between neighbours at this size.
+    // Half of the distance between adjacent values of this magnitude.
     const int top = std::max(std::ilogb(std::max(std::abs(residual[i]), 1e-300)), f16 ? -14 : -126);
     const double half = std::ldexp(0.5, top - fraction);
     if (std::abs(out[i] - residual[i]) > half + slack) {
-      return DataLoss("element {} is sent as {}, not {}", i, out[i], residual[i]);
+      return DataLoss("element {} is sent as {}, must be {}", i, out[i], residual[i]);
     }
   }
   return out;
@@ -196,6 +209,7 @@ Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, 
 
 }  // namespace
 
+// Uses the same samples as SyncProblem::Gradient for this batch.
 Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
                           double* loss) {
   Doubles gradient(value.size());
@@ -222,6 +236,7 @@ ReferenceOptimizer::ReferenceOptimizer(const Config& config, const SyncProblem& 
   }
 }
 
+// Weights are those of an exponential mean over `window` values; an outlier counts as the limit.
 bool ReferenceGuard::Judge(double number) {
   if (deviations_ == 0) return false;
   double mean = 0, variance = 0;
@@ -238,6 +253,8 @@ bool ReferenceGuard::Judge(double number) {
   return outlier;
 }
 
+// One element at a time: SGD with momentum, Adagrad, (centered) RMSProp, else Adam with decoupled
+// weight decay and bias correction.
 void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gradient,
                               double scale, double rate, std::int64_t steps, Doubles* value) {
   for (std::size_t i = 0; i < at.size(); ++i) {
@@ -265,10 +282,12 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
   }
 }
 
+// Step 1: add the gradient to the residual; step 2: check and decode the payload by codec; step 3:
+// subtract what it sends.
 Result<Doubles> ReferenceSent(const CodecOptions& options, const CodedGradient& coded,
                               const Doubles& gradient, Doubles* residual) {
   if (coded.codec != options.codec || coded.elements != std::int64_t(gradient.size())) {
-    return DataLoss("a payload \"{}\" of {} elements", GradientCodecName(coded.codec),
+    return DataLoss("unexpected payload \"{}\" of {} elements", GradientCodecName(coded.codec),
                     coded.elements);
   }
   Doubles total = *residual;
@@ -277,14 +296,14 @@ Result<Doubles> ReferenceSent(const CodecOptions& options, const CodedGradient& 
     total[i] += gradient[i];
     largest = std::max(largest, std::abs(total[i]));
   }
-  const double slack = 1e-5 * largest + 1e-12;  // f32 beside f64
+  const double slack = 1e-5 * largest + 1e-12;  // f32 rounding of the product's code
   Result<Doubles> sent = total;
   switch (options.codec) {
     case GradientCodec::kNone:
       for (std::size_t i = 0; i < total.size(); ++i) {
         const double told = At<float>(coded.payload, i);
         if (std::abs(told - total[i]) > slack) {
-          return DataLoss("element {} is sent as {}, not {}", i, told, total[i]);
+          return DataLoss("element {} is sent as {}, must be {}", i, told, total[i]);
         }
       }
       break;

@@ -11,36 +11,37 @@
 #include "paramserver/push_guards.h"
 #include "paramserver/shard_map.h"
 
-// What `troop check sync` compares with: plain loops in f64, written for this alone. Nothing of
-// kernels/, nn/ or paramserver/ computes here; of theirs are only types that name a choice.
+// The fp64 reference of `troop check sync`: plain loops written for this check. It runs no code of
+// kernels/, nn/ or paramserver/ and uses only their option types.
 namespace troop {
 
 using Doubles = std::vector<double>;
 
-// As SyncProblem::Gradient. [P]; loss: may be null.
+// The gradient of SyncProblem::Gradient in f64, [P]; `loss` may be null.
 Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
                           double* loss = nullptr);
 
-// The optimizers as their papers have them (nn/optimizer.h).
+// The optimizers, written from their papers (nn/optimizer.h has the references).
 class ReferenceOptimizer {
  public:
   ReferenceOptimizer(const Config& config, const SyncProblem& problem);
-  // value[at[i]] for all i, with gradient[i] * scale; `steps`: of these elements, this one
-  // included.
+  // Updates value[at[i]] with gradient[i] * scale for all i; `steps`: number of steps of these
+  // elements, including this one.
   void Step(std::span<const std::size_t> at, const Doubles& gradient, double scale, double rate,
             std::int64_t steps, Doubles* value);
 
  private:
   decltype(Config::optimizer) keys_;
-  Doubles m_, v_, decay_;  // decay_: of each parameter
+  Doubles m_, v_, decay_;  // moments; decay_: weight decay of each parameter
 };
 
-// The guard against outlying losses or norms of one learner: mean and deviation of all that came,
-// made anew each time.
+// The guard against outliers among one learner's losses or norms: recomputes the weighted mean and
+// deviation of all values for each new one.
 class ReferenceGuard {
  public:
   ReferenceGuard(double deviations, const GuardOptions& options)
       : deviations_(deviations), options_(options) {}
+  // Takes a value; true if it is an outlier.
   bool Judge(double number);
 
  private:
@@ -52,11 +53,10 @@ class ReferenceGuard {
   std::vector<Seen> seen_;
 };
 
-// What a learner's encoder keeps back, and what it may send. Where rounding leaves a choice (an
-// element at a threshold, a number between two halves), the payload's own is followed; any other
-// one is an error.
-// residual += gradient; then what `coded` sends is taken from it and returned, [n].
-// Errors: kDataLoss: no encoder of these options would have sent it.
+// Error feedback of a learner's encoder: residual += gradient, then subtracts what `coded` sends,
+// and returns that, [n]. Where rounding leaves a choice (an element at the threshold, a value
+// between two halves), the payload's choice is accepted.
+// Errors: kDataLoss: no correct encoder with these options would send `coded`.
 Result<Doubles> ReferenceSent(const CodecOptions& options, const CodedGradient& coded,
                               const Doubles& gradient, Doubles* residual);
 

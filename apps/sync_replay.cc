@@ -1,3 +1,5 @@
+// Reference semantics of the synchronization modes (BSP, k-of-n, SSP, async, local SGD), replayed
+// from the arrival order that the real run recorded.
 #include "apps/sync_replay.h"
 
 #include <algorithm>
@@ -9,23 +11,24 @@
 namespace troop {
 namespace {
 
-// One learner: computes as soon as all shards have answered its pull.
+// A learner: computes once all shards have answered its pull.
 struct Learner {
   struct Push {
     Doubles payload;                    // [P]
     std::vector<std::uint64_t> clocks;  // of each shard
     double loss = 0;                    // of the last gradient
   };
-  Doubles value, sum, moved;            // [P]
-  Doubles pulled;                       // [P], what the answers bring
-  std::vector<std::uint64_t> versions;  // of each shard, last answered
-  std::set<int> answered;               // shards, of the open pull
+  Doubles value, sum, moved;            // [P]: local parameters, gradient sum, local movement
+  Doubles pulled;                       // [P], received parameters
+  std::vector<std::uint64_t> versions;  // last received, by shard
+  std::set<int> answered;               // shards that answered the open pull
   std::map<std::uint64_t, Push> pushes;
-  Doubles residual;  // of its encoders
+  Doubles residual;  // error feedback of its encoders
   std::int64_t steps = 0, pulled_at = 0, pushed_at = 0;
   std::uint64_t sequence = 0;
 };
 
+// A shard: held pushes are those accepted but not applied, parked learners wait for a pull reply.
 struct Shard {
   struct Held {
     std::int32_t learner = 0;
@@ -36,7 +39,7 @@ struct Shard {
   std::vector<std::size_t> elements;
   std::uint64_t version = 1, next_order = 0;
   std::int64_t steps = 0;
-  std::map<std::int32_t, std::uint64_t> clocks;  // of those who have joined
+  std::map<std::int32_t, std::uint64_t> clocks;  // of the learners that have joined
   std::map<std::int32_t, ReferenceGuard> losses, norms;
   std::vector<Held> held;
   std::set<std::int32_t> parked;
@@ -64,6 +67,7 @@ class Replay {
     }
   }
 
+  // Processes one message.
   Status Take(const SyncArrival& arrival) {
     if (arrival.backed_up) {
       shards_[std::size_t(arrival.shard)].backed_up = true;
@@ -71,7 +75,7 @@ class Replay {
       return Status::Ok();
     }
     if (arrival.learner < 0 || arrival.learner >= case_.sync.learners) {
-      return DataLoss("a message of learner {}", arrival.learner);
+      return DataLoss("a message of an unknown learner {}", arrival.learner);
     }
     if (arrival.push) TROOP_RETURN_IF_ERROR(TakePush(arrival));
     if (!arrival.push) TakePull(arrival.shard, arrival.learner);
@@ -79,6 +83,7 @@ class Replay {
     return Status::Ok();
   }
 
+  // The result after all messages.
   SyncExpected Finish() const {
     SyncExpected expected{.value = value_};
     for (const Shard& shard : shards_) expected.versions.push_back(shard.version);
@@ -87,15 +92,16 @@ class Replay {
 
  private:
   SyncMode mode() const { return case_.sync.mode; }
-  // Each push is an update of its own.
+  // True if each push is a separate update.
   bool immediate() const {
     return mode() == SyncMode::kAsync || (mode() == SyncMode::kSsp && case_.sync.staleness > 0);
   }
-  // Nothing counts that was computed at an older version.
+  // True if gradients of older versions are ignored.
   bool fresh_only() const { return mode() == SyncMode::kKOfN ? case_.sync.cancel : !immediate(); }
   bool complete(const Shard& shard) const {
     return shard.clocks.size() >= std::size_t(case_.sync.learners);
   }
+  // Clock of the slowest learner; 0 until all have joined.
   std::uint64_t Slowest(const Shard& shard) const {
     if (!complete(shard)) return 0;
     std::uint64_t least = shard.clocks.begin()->second;
@@ -106,6 +112,8 @@ class Replay {
     return std::ranges::find(shard.held, learner, &Shard::Held::learner) != shard.held.end();
   }
 
+  // True if the shard may answer the learner's pull: async after the warm start, SSP within the
+  // staleness bound, else once the learner's push was applied.
   bool MayGoOn(const Shard& shard, std::int32_t learner) const {
     if (mode() == SyncMode::kAsync) {
       return shard.version >= case_.sync.warm_start_updates ||
@@ -117,12 +125,14 @@ class Replay {
     return case_.sync.per_batch || !Waits(shard, learner);
   }
 
+  // A learner joins with its first pull, at the clock of the slowest one.
   void TakePull(int place, std::int32_t learner) {
     Shard& shard = shards_[std::size_t(place)];
     shard.clocks.emplace(learner, Slowest(shard));
     shard.parked.insert(learner);
   }
 
+  // Gives the shard's present parameters to the learner, which continues after the last shard.
   void Answer(int place, std::int32_t who) {
     Learner& learner = learners_[std::size_t(who)];
     const Shard& shard = shards_[std::size_t(place)];
@@ -132,7 +142,7 @@ class Replay {
     if (learner.answered.size() == shards_.size()) GoOn(&learner, who);
   }
 
-  // Until it wants to pull again.
+  // Lets the learner compute and push until its next pull.
   void GoOn(Learner* l, std::int32_t who) {
     l->answered.clear();
     l->value = l->pulled;
@@ -140,6 +150,7 @@ class Replay {
       for (std::size_t i = 0; i < l->value.size(); ++i) l->value[i] += l->moved[i];
     }
     l->pulled_at = l->steps;
+    // Between pulls the learner continues on its local parameters.
     while (l->steps - l->pulled_at < case_.replica.fetch_every) {
       const auto batch = std::uint64_t(l->steps) * std::uint64_t(case_.sync.learners);
       double loss = 0;
@@ -165,14 +176,17 @@ class Replay {
     return guards->try_emplace(learner, deviations, case_.guards).first->second;
   }
 
+  // Decodes the push against the reference encoder, then applies the guards: staleness first, then
+  // loss and norm. A dropped push still advances the learner's clock.
   Status TakePush(const SyncArrival& arrival) {
     Shard& shard = shards_[std::size_t(arrival.shard)];
     Learner& learner = learners_[std::size_t(arrival.learner)];
     const auto found = learner.pushes.find(arrival.sequence);
     if (found == learner.pushes.end() || arrival.parts.size() != 1) {
-      return DataLoss("learner {}: push {} came before it could be computed", arrival.learner,
+      return DataLoss("learner {}: push {} arrived before it could be computed", arrival.learner,
                       arrival.sequence);
     }
+    // The clock is the shard version that the gradient was computed at.
     const std::uint64_t clock = found->second.clocks[std::size_t(arrival.shard)];
     Doubles gradient, residual;
     for (const std::size_t i : shard.elements) {
@@ -205,6 +219,7 @@ class Replay {
     return Status::Ok();
   }
 
+  // True if the held pushes make an update.
   bool Due(const Shard& shard) const {
     if (shard.held.empty()) return false;
     if (immediate()) return true;
@@ -217,7 +232,8 @@ class Replay {
                                [&](const auto& entry) { return Waits(shard, entry.first); });
   }
 
-  // Pulls last: who joined may have made an update due, which is in what they get.
+  // Makes due updates, then answers pulls: a learner that joins may make an update due, and its
+  // pull must include that update.
   void Settle(int place) {
     Shard& shard = shards_[std::size_t(place)];
     while (shard.backed_up && Due(shard)) {
@@ -237,6 +253,7 @@ class Replay {
     }
   }
 
+  // Applies pushes as one update: their weighted mean, or for SSP their share of all learners.
   void Update(Shard* shard, const std::vector<Shard::Held>& taken) {
     Doubles sum(shard->elements.size());
     std::size_t terms = 0;
@@ -244,6 +261,7 @@ class Replay {
       ++shard->clocks[held.learner];
       if (held.dropped) continue;
       ++terms;
+      // Damping divides a stale gradient by its age in updates.
       const auto age = double(shard->version - held.clock);
       const double weight = case_.sync.damp_stale && age > 1 ? 1 / age : 1;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * held.gradient[i];
@@ -270,6 +288,7 @@ class Replay {
 
 }  // namespace
 
+// Deterministic: the arrival order is the only input that the real run determined.
 Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const SyncProblem& problem,
                                 const ShardMap& map, const std::vector<SyncArrival>& arrivals) {
   Replay replay(sync_case, problem, map);

@@ -9,13 +9,14 @@
 
 namespace troop {
 
-// What the parameters must be, given only the order in which messages came: when a push counts and
-// how much, what a pull gives and when, what learners compute meanwhile. Plain loops in f64.
+// The expected parameters, computed from the order of the messages alone.
 struct SyncExpected {
   Doubles value;                        // [P]
   std::vector<std::uint64_t> versions;  // of each shard
 };
-// Errors: kDataLoss: a message came that no learner could have sent by then, or sent otherwise.
+// Simulates shards and learners in f64: when a push counts and with which weight, when a pull is
+// answered and with which parameters, and what learners compute in between. Errors: kDataLoss: a
+// message that no learner could have sent at that time, or with other content.
 Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const SyncProblem& problem,
                                 const ShardMap& map, const std::vector<SyncArrival>& arrivals);
 

@@ -1,3 +1,5 @@
+// Runs the product's parameter shards for `troop check sync`, and records the arrival order that
+// the reference replays.
 #include "apps/sync_shards.h"
 
 #include <fmt/format.h>
@@ -22,14 +24,15 @@ namespace troop {
 namespace {
 
 constexpr Duration kRunWithin = Seconds(30);  // over sockets
-constexpr int kTurnsMax = 200'000;            // simulated
+constexpr int kTurnsMax = 200'000;            // simulated; detects a deadlock
 
-// Notes what comes, in one order for all shards, before a server sees it.
+// Messages in arrival order over all shards. The mutex protects the list in threaded runs.
 struct ArrivalLog {
   std::mutex mutex;
   std::vector<SyncArrival> arrivals;
 };
 
+// Logs each message, then passes it to the server.
 class ArrivalTap final : public Service {
  public:
   ArrivalTap(int shard, Service* inner, ArrivalLog* log)
@@ -56,6 +59,7 @@ class ArrivalTap final : public Service {
   void PeerChanged(const Origin& peer, PeerState state) override {
     inner_->PeerChanged(peer, state);
   }
+  // Records the backup's acknowledgement. Simulated runs only, hence without the lock.
   void NoteBackup() { log_->arrivals.push_back({.shard = shard_, .backed_up = true}); }
 
  private:
@@ -64,7 +68,7 @@ class ArrivalTap final : public Service {
   ArrivalLog* log_;
 };
 
-// A shard's backup: takes its state and then each update, as ShardNode does.
+// A shard's backup: receives the state, then each update, like ShardNode.
 class Backup final : public Service {
  public:
   explicit Backup(ParameterShard::Options options) : options_(std::move(options)) {}
@@ -79,10 +83,11 @@ class Backup final : public Service {
 
  private:
   Status TakeState(const Message& message) {
-    if (message.parts.size() != 1) return DataLoss("{} parts", message.parts.size());
+    if (message.parts.size() != 1) return DataLoss("{} parts, not 1", message.parts.size());
     TROOP_ASSIGN_OR_RETURN(shard_, ParameterShard::Restore(options_, message.parts));
     return Status::Ok();
   }
+  // An update without a part had no gradient (all pushes were dropped).
   Status TakeUpdate(const Message& message) {
     TROOP_ASSIGN_OR_RETURN(auto body, DecodeBody<ShardUpdateBody>(message.body));
     if (!shard_ || message.parts.size() > 1) return FailedPrecondition("no state yet");
@@ -94,12 +99,13 @@ class Backup final : public Service {
   std::unique_ptr<ParameterShard> shard_;
 };
 
+// A shard server with its network, and optionally its backup.
 struct Server {
   std::unique_ptr<ShardServer> server;
   std::unique_ptr<ArrivalTap> tap;
   std::unique_ptr<Network> network;
   std::unique_ptr<Listener> listener;
-  std::unique_ptr<Backup> backup;  // of sync_case.backup, with a network of its own
+  std::unique_ptr<Backup> backup;  // with sync_case.backup; has its own network
   std::unique_ptr<Network> backup_network;
   std::unique_ptr<Listener> backup_listener;
   void Turn(Time now) {
@@ -108,13 +114,13 @@ struct Server {
     const bool waits = backup && !server->backup()->has_all();
     const std::uint64_t before = version();
     server->Tick(now);
-    // It may have begun another update at once.
+    // The server may have started another update in the same tick.
     if (waits && (server->backup()->has_all() || version() > before)) tap->NoteBackup();
   }
   std::uint64_t version() const { return server->shard().version(); }
 };
 
-// A learner as a node has it: one turn never waits.
+// A learner like that of LearnerNode; a turn never blocks.
 class Learner {
  public:
   Learner(const SyncCase& sync_case, std::int32_t index, const ShardMap& map,
@@ -127,6 +133,7 @@ class Learner {
         replica_(sync_case.replica, problem_.parameters()),
         gradient_(std::size_t(problem_.parameters())) {}
 
+  // One step of the learner's cycle: wait for a pull, push if due, pull if due, else compute.
   Status Turn(Time now) {
     network_->Pump(now);
     client_.Poll(now);
@@ -167,7 +174,7 @@ struct Fleet {
 
 using MakeANetwork = std::function<Result<std::unique_ptr<Network>>()>;
 
-// A machine of its own, but that it has its turns with the primary.
+// Adds a backup with its own network; it takes its turns together with the primary.
 Status AddBackup(const ParameterShard::Options& options, const MakeANetwork& make,
                  const std::string& name, Server* server) {
   server->backup = std::make_unique<Backup>(options);
@@ -182,6 +189,7 @@ Status AddBackup(const ParameterShard::Options& options, const MakeANetwork& mak
   return Status::Ok();
 }
 
+// Makes one server per shard, each with its ranges of the initial parameters.
 Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map,
                   const MakeANetwork& make, Fleet* fleet) {
   const std::vector<float> first = problem.FirstValue();
@@ -202,6 +210,7 @@ Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const S
     server.server = std::make_unique<ShardServer>(std::move(shard), ShardServer::Options{});
     server.tap = std::make_unique<ArrivalTap>(id, server.server.get(), &fleet->log);
     TROOP_ASSIGN_OR_RETURN(server.network, make());
+    // Port 0: the system chooses; learners use the listener's actual endpoint.
     const std::string name =
         sync_case.sockets ? "tcp://127.0.0.1:0" : fmt::format("inproc://{}", id);
     TROOP_ASSIGN_OR_RETURN(server.listener, server.network->Listen(name, server.tap.get()));
@@ -212,6 +221,7 @@ Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const S
   return Status::Ok();
 }
 
+// Makes the learners, each with one channel per shard in map order.
 Status AddLearners(const SyncCase& sync_case, const ShardMap& map, const MakeANetwork& make,
                    Fleet* fleet) {
   for (int i = 0; i < sync_case.sync.learners; ++i) {
@@ -229,12 +239,13 @@ Status AddLearners(const SyncCase& sync_case, const ShardMap& map, const MakeANe
   return Status::Ok();
 }
 
+// True if the shard has made its updates and its backup has them all.
 bool Finished(const SyncCase& sync_case, const Server& server) {
   const bool told = !server.backup || server.server->backup()->has_all();
   return told && server.version() > sync_case.updates;
 }
 
-// Somebody has a turn, whoever the seed draws.
+// Gives turns to random participants, chosen by the seed, until all shards are finished.
 Status PlaySimulated(const SyncCase& sync_case, Fleet* fleet) {
   Rng rng({.run_seed = sync_case.seed, .index = 77});
   Time now(Seconds(1));
@@ -256,7 +267,9 @@ Status PlaySimulated(const SyncCase& sync_case, Fleet* fleet) {
                           kTurnsMax, fleet->servers[0].version());
 }
 
+// Runs each server and learner in its own thread over TCP; the first failure stops all.
 Status PlayThreads(const SyncCase& sync_case, Fleet* fleet) {
+  // `stop` and `finished` are shared by all threads; the mutex protects `failure`.
   const SystemClock clock;
   const Time deadline = clock.Now() + kRunWithin;
   std::atomic<int> finished = 0;
@@ -302,6 +315,8 @@ Result<ShardMap> MapOf(const SyncCase& sync_case, const SyncProblem& problem) {
                         sync_case.shards);
 }
 
+// Step 1: check the options as the product does; step 2: make servers and learners; step 3: run;
+// step 4: collect parameters, versions and arrivals.
 Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem) {
   TROOP_RETURN_IF_ERROR(CheckSyncOptions(sync_case.sync));
   TROOP_RETURN_IF_ERROR(CheckReplicaOptions(sync_case.replica));
@@ -319,6 +334,7 @@ Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem)
                                           : PlaySimulated(sync_case, &fleet));
   SyncTrace trace{.value = std::vector<float>(std::size_t(problem.parameters()))};
   if (sync_case.backup) trace.backups = trace.value;
+  // Copies a shard's values to their places in the parameters.
   const auto put = [&](std::size_t s, const ParameterShard& shard, std::vector<float>* to) {
     std::size_t at = 0;
     for (const ParamRange& range : map.RangesOf(map.shards()[s])) {
@@ -333,11 +349,13 @@ Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem)
     put(s, shard, &trace.value);
     if (sync_case.backup) put(s, *fleet.servers[s].backup->shard(), &trace.backups);
   }
+  // Ends the learners before the log is moved.
   fleet.learners.clear();
   trace.arrivals = std::move(fleet.log.arrivals);
   return trace;
 }
 
+// The summation order (learner 0 first) is that of the shards.
 std::vector<float> RunOneDevice(const SyncCase& sync_case, const SyncProblem& problem,
                                 std::uint64_t updates) {
   auto optimizer = MakeOptimizer(sync_case.config, problem.parameters());
@@ -358,6 +376,8 @@ std::vector<float> RunOneDevice(const SyncCase& sync_case, const SyncProblem& pr
   return value;
 }
 
+// Lossless codecs, pull and push in each step, and no guards; then each mode that waits for all
+// learners before an update.
 bool IsInStep(const SyncCase& c) {
   const bool exact = c.codec.codec == GradientCodec::kNone ||
                      (c.codec.codec == GradientCodec::kTopK && c.codec.keep == 1);

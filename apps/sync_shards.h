@@ -7,19 +7,19 @@
 
 namespace troop {
 
-// Errors: kInvalidArgument: a case that can't be.
+// The shard map of a case. Errors: kInvalidArgument: an impossible case.
 Result<ShardMap> MapOf(const SyncCase& sync_case, const SyncProblem& problem);
 
-// Runs a case with the real things: ShardServers and ShardClients with LocalReplicas, until each
-// shard has had its updates. One thread over a simulated network, in an order that the seed draws;
-// or a thread each over TCP. Errors: kDeadlineExceeded; what a client or a network says.
+// Runs a case with the real ShardServers, ShardClients and LocalReplicas until each shard has made
+// its updates: in one thread over the simulated network, in an order chosen by the seed; or with
+// one thread each over TCP. Errors: kDeadlineExceeded; those of clients and networks.
 Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem);
 
-// What learners in step must end with, bit for bit, after so many updates: one device that adds up
-// the learners' gradients in f32, in their order. No shards, no codecs, no messages. [P]
+// The parameters that synchronous learners must reach bit for bit after `updates` updates, [P]: one
+// device adds the learners' gradients in f32, in learner order, without shards, codecs or messages.
 std::vector<float> RunOneDevice(const SyncCase& sync_case, const SyncProblem& problem,
                                 std::uint64_t updates);
-// Whether RunOneDevice says what this case gives.
+// True if the case is synchronous and lossless, so that it must equal RunOneDevice.
 bool IsInStep(const SyncCase& sync_case);
 
 }  // namespace troop

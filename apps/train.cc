@@ -1,3 +1,4 @@
+// `troop train`: opens the run folder, runs the fleet as processes or in serial mode, reports.
 #include "apps/train.h"
 
 #include <fmt/format.h>
@@ -40,12 +41,12 @@
 namespace troop {
 namespace {
 
-// A member has one connection, and a second one while it registers.
+// Connections to the coordinator: one per member, and a second one while it registers.
 constexpr int kMembersMax = 1 << 15;
-constexpr char kStopping[] = "stopping: checkpoint first (again to kill at once)";
+constexpr char kStopping[] = "stopping after a checkpoint (repeat to kill immediately)";
 
-// What `troop scale` asks for has room here. A process of an actor takes some MiB beside what
-// CheckMachine counts, and a core plays no faster for hundreds of them.
+// Checks that this machine has room for the fleet that `troop scale` requests. An actor process
+// takes some MiB besides what CheckMachine counts; hundreds per core add no speed.
 Status CheckRoom(const Config& config) {
   constexpr std::int64_t kActorsOfACore = 1000;
   constexpr double kProcessMiB = 12;
@@ -56,12 +57,12 @@ Status CheckRoom(const Config& config) {
     return RaiseOpenFiles(config);
   }
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
-      "in three quarters of its memory); let others join from elsewhere: troop join",
+      "{} actors exceed the limit of this machine, {} ({} per core, {:g} MiB each in three "
+      "quarters of its memory); start more actors on other machines with troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
 
-// What both ways of running share: the folder, the files, the progress.
+// State that process mode and serial mode share: run folder, files, progress display.
 struct Session {
   RunFolder folder;
   std::unique_ptr<RunRecorder> recorder;
@@ -71,17 +72,17 @@ struct Session {
   RunView view;
   RoleNotices notices;
   Time next_look{};
-  std::function<std::string()> phase;      // Supervisor::PhaseText; null: there are no processes
-  RestorePoint from;                       // of a resumed run: its checkpoint and its replay
-  std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
-  std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
+  std::function<std::string()> phase;          // Supervisor::PhaseText; null in serial mode
+  RestorePoint from;                           // checkpoint and replay of a resumed run
+  std::unique_ptr<MetricsServer> metrics;      // null: not configured
+  std::unique_ptr<DashboardServer> dashboard;  // null: not configured
 
-  // A few times a second: rates, files, progress.
+  // Updates rates, files and progress, at most four times a second.
   template <class Source>  // has a View()
   void Look(Time now, const Source& source) {
     if (now < next_look) return;
     view = source.View();
-    // Of a large fleet less often: its view has the metrics of all.
+    // Less often for a large fleet, because the view merges the metrics of all members.
     next_look =
         now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
@@ -94,11 +95,11 @@ struct Session {
   }
 };
 
-// A serial run goes on from its last restore point, so that it takes the course of one that never
-// stopped; what was learned since is learned again. Errors: kNotFound where there is none.
+// Rewinds a serial run to its last restore point, so that it repeats exactly what an
+// uninterrupted run would do; later updates are lost. Errors: kNotFound without a restore point.
 Result<RestorePoint> FindRestorePoint(Session* session) {
   Storage* const run = session->folder.storage.get();
-  if (!HasRestorePoints(session->folder.config)) return NotFound("this run has none");
+  if (!HasRestorePoints(session->folder.config)) return NotFound("the run has no restore points");
   TROOP_ASSIGN_OR_RETURN(const RestorePoint point, NewestRestorePoint(run));
   TROOP_RETURN_IF_ERROR(GoBackTo(run, point));
   const bool same =
@@ -156,7 +157,7 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
   return session;
 }
 
-// The folder becomes a run's. All that may refuse to start comes before: what fails leaves nothing.
+// Claims the folder for the run. Fallible setup precedes it, so that a failure leaves no files.
 Status BeginSession(Session* session, const TrainOptions& options) {
   const Config& config = session->folder.config;
   TROOP_ASSIGN_OR_RETURN(session->metrics, MetricsServer::Make(config));
@@ -174,14 +175,14 @@ Status BeginSession(Session* session, const TrainOptions& options) {
   return Status::Ok();
 }
 
-// What the learner knew of the steps when it wrote the last checkpoint was as old as a heartbeat.
+// The learner's step count in the final checkpoint is up to one heartbeat old; replaces it.
 void CorrectFinalCheckpoint(const Session& session) {
   const RunView& view = session.view;
   if (!view.checkpoint_final) return;
   const Status corrected =
       CorrectCheckpointSteps(session.folder.storage.get(), view.checkpoint, view.steps);
   if (corrected.ok()) return;
-  fmt::print(stderr, "troop: {} keeps a count of steps that is a little old: {}\n", view.checkpoint,
+  fmt::print(stderr, "troop: {}: could not correct its step count: {}\n", view.checkpoint,
              corrected.message());
 }
 
@@ -190,22 +191,22 @@ int SayInterrupted(const Session& session) {
   const std::string& path = session.folder.path;
   fmt::print("stopped after {} {}; {}\n", session.view.steps, name,
              HowToGoOn(session.folder.storage.get(), path));
-  std::fflush(stdout);  // one more signal may end the process before its files are closed
+  std::fflush(stdout);  // another signal may end the process before stdout is flushed
   return kExitInterrupted;
 }
 
-// Also into the run's folder.
+// Prints the learning report and writes it to report.md of the run folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
   const Peak peak = MeasurePeak(folder.config);
   Result<MeshPlan> plan = InvalidArgument("no plan");
   if (IsWorthAPlan(folder.config, view)) {
     plan = PlanRun(folder.config);
-    if (!plan.ok()) fmt::print(stderr, "troop: nothing planned: {}\n", plan.status().message());
+    if (!plan.ok()) fmt::print(stderr, "troop: no mesh plan: {}\n", plan.status().message());
   }
   const std::string report =
       LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
   const Status written = folder.storage->WriteAtomic("report.md", report);
-  if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
+  if (!written.ok()) fmt::print(stderr, "troop: report.md: {}\n", written.message());
   fmt::print("\n{}", report);
 }
 
@@ -219,8 +220,7 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   if (!written.ok()) fmt::print(stderr, "troop: {}\n", written.message());
   const auto failures = session->view.metrics.find("learner/checkpoint_failures");
   if (failures != session->view.metrics.end() && failures->second.value > 0) {
-    fmt::print(stderr,
-               "troop: {:.0f} checkpoints could not be written; see {}/logs/learner-0.log\n",
+    fmt::print(stderr, "troop: {:.0f} checkpoints were not written; see {}/logs/learner-0.log\n",
                failures->second.value, session->folder.path);
   }
   if (!outcome.ok()) {
@@ -236,8 +236,8 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
     if (session->folder.storage->Exists(kModelFolder)) {
       fmt::print("model: {}/{}\n", path, kModelFolder);
     } else if (session->folder.config.model.family == "lstm") {
-      fmt::print("model: in {}/{}, for troop predict; transformers has none like it\n", path,
-                 view.checkpoint);
+      fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
+                 path, view.checkpoint);
     }
     fmt::print("run folder: {}\n", path);
     return kExitOk;
@@ -274,7 +274,7 @@ int TrainSerial(Session* session, const TrainOptions& options) {
   return Conclude(session, run.View(), clock.Now(), run.result(), signals.count() > 0);
 }
 
-// The fleet as processes of this machine.
+// Runs the fleet as processes: the coordinator in this one, the roles under a supervisor.
 class ProcessFleet {
  public:
   ProcessFleet(Session* session, const TrainOptions& options)
@@ -306,18 +306,18 @@ class ProcessFleet {
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<SlurmFleet> slurm_;  // null: all roles are processes of this machine
   std::unique_ptr<Supervisor> supervisor_;
-  std::optional<Time> kill_at_;      // when patience with a drain ends
-  std::int32_t servers_ = 0;         // parameter servers that the supervisor knows
-  std::uint64_t seats_ = 1;          // FleetSeats::revision whose roles it knows
-  std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
-  std::string awaited_;              // as it was told
+  std::optional<Time> kill_at_;      // deadline of a drain; then roles are killed
+  std::int32_t servers_ = 0;         // parameter servers added to the supervisor
+  std::uint64_t seats_ = 1;          // FleetSeats::revision that the supervisor has
+  std::optional<Time> empty_since_;  // since then an external role is missing
+  std::string awaited_;              // the missing roles, as last reported
   Time next_watch_{};
   Status outcome_;
 };
 
 Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
-  for (const FleetRole& role : RolesOf(config)) {  // before anybody starts
+  for (const FleetRole& role : RolesOf(config)) {  // fails early when a key is missing
     TROOP_RETURN_IF_ERROR(KeysFor(config, role.role).status());
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
@@ -344,9 +344,11 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
   if (keys == nullptr && !CheckMayListen(listener_->endpoint(), false, false).ok()) {
     session_->progress->Say(
-        fmt::format("INSECURE: whoever reaches {} can read and steer this run (security.insecure)",
+        fmt::format("INSECURE: any client that can reach {} can read and control this run "
+                    "(security.insecure)",
                     listener_->endpoint()));
-    LogWarning("insecure: whoever reaches {} can read and steer this run", listener_->endpoint());
+    LogWarning("INSECURE: any client that can reach {} can read and control this run",
+               listener_->endpoint());
   }
   TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->folder.storage.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
@@ -360,7 +362,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
               .Add("launch", options.launch)
               .str() +
           "\n"));
-  // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
+  // One OpenMP thread per role process: the roles share cores, where spinning barriers are slow.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
   const std::int32_t servers = coordinator_->parameter_servers();
@@ -388,7 +390,7 @@ Supervisor::Options ProcessFleet::SupervisorOptions() const {
 bool ProcessFleet::Needs(FleetRole role) const {
   if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
   if (!outcome_.ok() || signals_->count() > 0) return false;
-  // Its seats of actors are those of nodes.
+  // Under Slurm the actor slots are per node, and SlurmFleet decides which may start.
   if (slurm_ && role.role == Role::kActor) {
     return coordinator_->Needs(role.role) && slurm_->MayStart(role, clock_.Now());
   }
@@ -405,10 +407,10 @@ int ProcessFleet::Run() {
   const Status run =
       RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
   if (outcome_.ok()) outcome_ = run;
-  // Everybody was told; give the processes a moment to leave, and no longer.
+  // All members have the final phase; the processes get a bounded time to exit.
   const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
   const Time end = std::min(soon, kill_at_.value_or(soon));
-  // Those elsewhere may not have heard it yet: whoever asks is answered until they have gone.
+  // External actors may not have received it: their heartbeats are answered until they leave.
   while ((supervisor_->alive() > 0 || coordinator_->guests() > 0) && clock_.Now() < end &&
          signals_->count() < 2) {
     network_->Pump(clock_.Now());
@@ -418,7 +420,7 @@ int ProcessFleet::Run() {
     }
     network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(10));
   }
-  network_->Pump(clock_.Now());  // last words
+  network_->Pump(clock_.Now());  // handles heartbeats that are still queued
   supervisor_.reset();
   return Conclude(session_, coordinator_->View(), clock_.Now(), outcome_, signals_->count() > 0);
 }
@@ -439,7 +441,7 @@ void ProcessFleet::Turn(Time now) {
   if (outcome_.ok() && !supervisor_->status().ok()) Fail(supervisor_->status(), now);
   if (now >= next_watch_) {
     WatchMembers(now);
-    if (slurm_ == nullptr) WatchSeats(now);  // it looks for its actors by itself
+    if (slurm_ == nullptr) WatchSeats(now);  // SlurmFleet::Watch covers its own actors
   }
   session_->Look(now, *coordinator_);
 }
@@ -448,7 +450,7 @@ void ProcessFleet::AddSeat(FleetRole role) {
   if (slurm_ || !IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
 }
 
-// Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
+// Reports external roles (fleet.elsewhere) that are missing; fails after fleet.join_wait_s.
 void ProcessFleet::WatchSeats(Time now) {
   const std::vector<std::string> empty = coordinator_->EmptySeats();
   if (empty.empty() || !outcome_.ok()) {
@@ -460,24 +462,24 @@ void ProcessFleet::WatchSeats(Time now) {
   if (!empty_since_) empty_since_ = now;
   if (who != awaited_) {
     awaited_ = who;
-    const std::string text = fmt::format("waits for {} to join {}", who, listener_->endpoint());
+    const std::string text = fmt::format("waiting for {} to join {}", who, listener_->endpoint());
     session_->progress->Say(text);
     LogInfo("{}", text);
   }
   if (now - *empty_since_ < Seconds(limit)) return;
   outcome_ = DeadlineExceeded(
-      "{} did not come for {:g} s (fleet.join_wait_s); start them with: troop join {} --role ROLE",
+      "{} did not join within {:g} s (fleet.join_wait_s); start with: troop join {} --role ROLE",
       who, limit, listener_->endpoint());
   coordinator_->Drain();
   kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
-// A learner that was let go and still fails has not written its last checkpoint.
+// Records the exit. A learner that fails during a drain fails the run: its last checkpoint is lost.
 void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
   if (!exit.orderly) {
     const std::string why =
-        fmt::format("{}; last words: {}", exit.reason, supervisor_->LogTail(exit.role));
-    // On a cluster of others an actor's seat is not its index.
+        fmt::format("{}; last log line: {}", exit.reason, supervisor_->LogTail(exit.role));
+    // Under Slurm an actor's supervisor slot is not its index.
     const bool known = slurm_ == nullptr || exit.role.role != Role::kActor;
     coordinator_->NoteTrouble(exit.role.role, exit.role.index, why, known ? exit.failures : 0);
     session_->notices.SayEnded(clock_.Now(), exit, why, session_->progress.get());
@@ -488,9 +490,8 @@ void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
     coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
   }
   if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
-  outcome_ =
-      Aborted("{} ended with {}; its last words: {}", PeerName(exit.role.role, exit.role.index),
-              exit.reason, supervisor_->LogTail(exit.role));
+  outcome_ = Aborted("{} failed ({}); last log line: {}", PeerName(exit.role.role, exit.role.index),
+                     exit.reason, supervisor_->LogTail(exit.role));
 }
 
 void ProcessFleet::HandleSignals(Time now) {
@@ -498,7 +499,7 @@ void ProcessFleet::HandleSignals(Time now) {
   if (!kill_at_) {
     session_->progress->Say(kStopping);
     coordinator_->Drain();
-    // Before a time limit there is as much time as was asked for.
+    // SIGUSR1 announces the Slurm time limit slurm.signal_s ahead: that time may be used.
     const Config& config = session_->folder.config;
     const bool more = signals_->wants_more();
     if (wants_more_ != nullptr) *wants_more_ = more;
@@ -508,15 +509,15 @@ void ProcessFleet::HandleSignals(Time now) {
   }
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
-    // Also for members that are no children of this process, nobody waits any longer.
+    // Members that are not child processes can't be killed; stop waiting for them too.
     for (const MemberView& m : coordinator_->members()) {
       coordinator_->MemberLeft(m.role, m.index, m.process);
     }
   }
 }
 
-// A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
-// So is a process that has not even joined.
+// Kills a role whose node has sent no heartbeat for fleet.hung_after_s, also one that never
+// joined; the supervisor then restarts it like any failed role.
 void ProcessFleet::WatchMembers(Time now) {
   if (slurm_) {
     next_watch_ = now + Milliseconds(250);
@@ -535,9 +536,8 @@ void ProcessFleet::WatchMembers(Time now) {
     const double silent_s =
         member == silent.end() ? ToSeconds(now - running.since) : member->second;
     if (silent_s < limit) continue;
-    supervisor_->Kill(
-        running.role, running.process,
-        fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)", silent_s));
+    supervisor_->Kill(running.role, running.process,
+                      fmt::format("no progress for {:.1f} s (fleet.hung_after_s)", silent_s));
   }
 }
 

@@ -8,18 +8,19 @@
 
 namespace troop {
 
+// Command-line options of `troop train`, and the context of a Slurm job or of mpirun.
 struct TrainOptions {
   bool dry_run = false;
   bool overwrite = false;
   bool plain = false;  // lines instead of the live block
   bool resume = false;
-  const SlurmFleet::Options* slurm = nullptr;  // in a job of Slurm: its nodes
-  bool* wants_more = nullptr;                  // set: the run was ended by SIGUSR1, to go on later
-  bool learners_elsewhere = false;             // of mpirun: all but learner 0 come by themselves
-  std::string launch;                          // of mpirun: tells rank 0's word from older ones
+  const SlurmFleet::Options* slurm = nullptr;  // the nodes of a Slurm job; null outside one
+  bool* wants_more = nullptr;                  // out: true if SIGUSR1 ended the run (requeue it)
+  bool learners_elsewhere = false;             // mpirun starts all learners but learner 0
+  std::string launch;                          // mpirun: id that marks this launch in run.json
 };
-// Starts the fleet of a config on this machine, supervises it, shows progress, ends. Returns the
-// exit code; all messages went to standard error and standard output.
+// Starts the fleet of a config on this machine, supervises it and shows progress until the run
+// ends. Returns the exit code; messages are printed to standard output and standard error.
 int Train(const Config& config, const TrainOptions& options);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// YAML emitter.
 #include "apps/yaml.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@
 namespace troop {
 namespace {
 
-// Words that can be nothing else (YAML 1.1 has more booleans than 1.2) need no quotes.
+// Quotes a key unless it is a plain word that no YAML version reads as something else (YAML 1.1
+// has more booleans than 1.2).
 std::string Key(const std::string& key) {
   constexpr std::string_view kOthers[] = {"yes", "no", "on", "off", "true", "false", "null"};
   const bool word = key.size() > 1 && std::isalpha(static_cast<unsigned char>(key[0])) &&
@@ -24,13 +26,14 @@ std::string Key(const std::string& key) {
 
 }  // namespace
 
-// JSON's strings are YAML's double-quoted ones (YAML 1.2, 1.3).
+// A JSON string is a valid double-quoted YAML string (YAML 1.2, section 1.3).
 Yaml::Yaml(std::string_view text) : kind_(kScalar), scalar_(JsonQuote(text)) {}
 Yaml::Yaml(bool value) : kind_(kScalar), scalar_(value ? "true" : "false") {}
 Yaml::Yaml(std::int64_t value) : kind_(kScalar), scalar_(std::to_string(value)) {}
 
+// Leading spaces or newlines would need an indentation indicator, which Write does not emit.
 Yaml Yaml::Text(std::string lines) {
-  TROOP_CHECK(lines.ends_with('\n') && lines[0] != ' ' && lines[0] != '\n', "no block of lines");
+  TROOP_CHECK(lines.ends_with('\n') && lines[0] != ' ' && lines[0] != '\n', "not a text block");
   Yaml text;
   text.kind_ = kText;
   text.scalar_ = std::move(lines);
@@ -55,19 +58,19 @@ Yaml Yaml::Map(std::initializer_list<std::pair<std::string, Yaml>> entries) {
 }
 
 Yaml& Yaml::Add(std::string key, Yaml value) {
-  TROOP_CHECK(kind_ == kMap, "{} added to what has no keys", key);
+  TROOP_CHECK(kind_ == kMap, "key {} added to a value that is not a map", key);
   entries_.emplace_back(std::move(key), std::move(value));
   return *this;
 }
 
 Yaml& Yaml::Append(Yaml item) {
-  TROOP_CHECK(kind_ == kList, "an item appended to what is no list");
+  TROOP_CHECK(kind_ == kList, "an item appended to a value that is not a list");
   items_.push_back(std::move(item));
   return *this;
 }
 
-// What stands behind "key:" or "-": a scalar or an empty {} or [] on the same line, a block below;
-// of keys in a list the first on the same line.
+// Writes the value after "key:" or "-": scalars and empty {} or [] on the same line, other values
+// as a block below. In a list, the first key of a map stays on the line of the dash.
 void Yaml::Write(int indent, bool in_list, std::string* out) const {
   if (kind_ == kScalar) {
     *out += " " + scalar_ + "\n";
@@ -99,6 +102,7 @@ void Yaml::Write(int indent, bool in_list, std::string* out) const {
   }
 }
 
+// A map at the top level begins with a newline, which is cut off.
 std::string Yaml::str() const {
   std::string text;
   Write(0, false, &text);

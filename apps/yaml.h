@@ -9,9 +9,9 @@
 
 namespace troop {
 
-// A document to be written as YAML: a scalar, a list, or keys in the order in which they were
-// given. All strings are quoted, so that none of them can become a number, a boolean, or another
-// line of the document; Text() is for those of many lines, which people read.
+// A YAML value to be written: a scalar, a list, or a map that keeps insertion order. All strings
+// are quoted, so that none is read as a number, a boolean or another line; Text() is a readable
+// multi-line block.
 class Yaml {
  public:
   Yaml() : kind_(kMap) {}
@@ -21,15 +21,15 @@ class Yaml {
   Yaml(bool value);
   Yaml(int value) : Yaml(std::int64_t{value}) {}
   Yaml(std::int64_t value);
-  // A block of lines. REQUIRES: it ends with a newline, and its first line begins with no space.
+  // A literal block. REQUIRES: ends with a newline; the first line does not begin with a space.
   static Yaml Text(std::string lines);
   static Yaml List(std::vector<Yaml> items);
   static Yaml Strings(const std::vector<std::string>& texts);
   static Yaml Map(std::initializer_list<std::pair<std::string, Yaml>> entries);
 
-  Yaml& Add(std::string key, Yaml value);  // REQUIRES: this is no scalar and no list
+  Yaml& Add(std::string key, Yaml value);  // REQUIRES: this is a map
   Yaml& Append(Yaml item);                 // REQUIRES: this is a list
-  // Block style, two spaces a level, a newline at the end.
+  // The document in block style, indented by two spaces per level, with a final newline.
   std::string str() const;
 
  private:
@@ -38,7 +38,7 @@ class Yaml {
   bool empty() const { return kind_ == kList ? items_.empty() : entries_.empty(); }
 
   Kind kind_;
-  std::string scalar_;  // as it stands in the document
+  std::string scalar_;  // already quoted
   std::vector<Yaml> items_;
   std::vector<std::pair<std::string, Yaml>> entries_;
 };

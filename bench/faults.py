@@ -70,7 +70,7 @@ def notice(build, quick, ours):
             time.sleep(2)
             after, process = len(fleet.log()), fleet.roles()[name]
             os.kill(process, signal.SIGSTOP)
-            stopped += fleet.await_log(after, f"{name} (hangs|is not heard)")
+            stopped += fleet.await_log(after, f"{name} (hangs|disconnected)")
             os.kill(process, signal.SIGCONT)
     add(ours, "a role is killed", "noticed_after", "s", dead)
     add(ours, "a role is killed", "a_member_again_after", "s", back)

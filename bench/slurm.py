@@ -95,7 +95,7 @@ class Cluster:
 
     def node_of(self, role):
         """Node of a role by the launcher's newest line about it: "n2"."""
-        begun = [line for line in self.log().splitlines() if f"{role} begins on " in line]
+        begun = [line for line in self.log().splitlines() if f"{role} starts on " in line]
         return begun[-1].rpartition(" ")[2]
 
 
@@ -119,7 +119,7 @@ def lose_role(cluster, role):
     cluster.command(f"kill_node {node[1:]}")
     begin = time.monotonic()
     # Pending work ends; then nothing happens until the role runs again.
-    cluster.await_for(lambda: cluster.log().count(f"{role} begins on ") > 1, f"{role} begins again")
+    cluster.await_for(lambda: cluster.log().count(f"{role} starts on ") > 1, f"{role} starts again")
     updates = cluster.now()[1]
     cluster.await_for(lambda: cluster.now()[1] > updates + 1, "updates continue")
     return time.monotonic() - begin

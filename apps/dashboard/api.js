@@ -1,5 +1,5 @@
-// What the server knows. The token comes by the address's fragment, which is sent to nobody, and
-// stays in this tab.
+// Client of the dashboard's API. The token arrives in the URL fragment, which browsers never send,
+// and is kept in this tab's session storage.
 
 const fragment = new URLSearchParams(location.hash.slice(1));
 if (fragment.has("token")) {
@@ -8,6 +8,7 @@ if (fragment.has("token")) {
   history.replaceState(null, "", "#" + fragment);
 }
 
+// A failed request; status 0: no response.
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -18,6 +19,8 @@ export function setToken(token) {
   sessionStorage.setItem("token", token);
 }
 
+// Requests below /api/v1/. X-Troop protects POST against cross-site requests: a foreign page can't
+// set it.
 async function call(path, method, accept) {
   const headers = {Accept: accept};
   const token = sessionStorage.getItem("token");
@@ -28,13 +31,13 @@ async function call(path, method, accept) {
     reply = await fetch("/api/v1/" + path, {method, headers, cache: "no-store",
                                             signal: AbortSignal.timeout(10000)});
   } catch {
-    throw new Refused(0, "the dashboard does not answer; has its program ended?");
+    throw new Refused(0, "the dashboard does not respond; is its process still running?");
   }
   if (reply.ok) return reply;
   let message = reply.statusText;
   try {
     message = (await reply.json()).error;
-  } catch { /* no JSON: the status says it */ }
+  } catch { /* not JSON: keep the status text */ }
   throw new Refused(reply.status, message);
 }
 export const get = async (path) => (await call(path, "GET", "application/json")).json();

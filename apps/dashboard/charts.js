@@ -1,5 +1,5 @@
-// Lines and bars, by Chart.js. A chart is made once and then only gets new numbers: nothing moves
-// but what is new.
+// Line charts and histograms with Chart.js. A chart is created once and then only receives new
+// data, so that unchanged parts do not move.
 
 import {$, count, span, make, text, keyed, color, series, shown} from "./util.js";
 
@@ -7,6 +7,7 @@ const charts = new Map();  // canvas → chart
 const AXES = {steps: "agent steps", updates: "updates", wall_s: "time"};
 const tick = (axis) => (value) => (axis === "wall_s" ? span(value) : count(value));
 
+// Axis colors and ticks of the current color scheme.
 function look() {
   const grid = color("line"), words = color("muted");
   return {grid: {color: grid, borderColor: grid}, ticks: {color: words, maxTicksLimit: 7,
@@ -34,7 +35,8 @@ function lineChart(canvas) {
   });
 }
 
-// lines: [{label, x: [], y: [], color, dots}]; `note` goes to readers who see no picture.
+// Draws lines: [{label, x: [], y: [], color, dots}]. Labels that begin with "_" are hidden (the
+// edges of a band). The last values become the aria-label for screen readers.
 export function plotLines(canvas, lines, axis, stepsName) {
   let chart = charts.get(canvas);
   if (!chart) charts.set(canvas, (chart = lineChart(canvas)));
@@ -60,7 +62,7 @@ export function plotLines(canvas, lines, axis, stepsName) {
   canvas.setAttribute("aria-label", `${canvas.dataset.title || "Curve"}: ${ends.join(", ")}`);
 }
 
-// The bars of a histogram by octaves.
+// Draws a histogram with one bar per octave.
 function plotBars(canvas, histogram) {
   let chart = charts.get(canvas);
   const octaves = histogram.octaves;
@@ -70,7 +72,7 @@ function plotBars(canvas, histogram) {
     const [low, number] = octaves[i];
     labels.push(low === 0 ? "0" : count(low));
     values.push(number);
-    // Octaves between two that hold something are empty, and have their place.
+    // The server sends non-empty octaves only; fills the gaps between them.
     let next = low === 0 ? null : 2 * low;
     for (; next && i + 1 < octaves.length && next < octaves[i + 1][0] && labels.length < 80; next *= 2) {
       labels.push(count(next));
@@ -97,9 +99,9 @@ function plotBars(canvas, histogram) {
 }
 
 const HISTOGRAMS = {
-  "replay/age": ["Replay age", "frames between the making of an item and its drawing"],
+  "replay/age": ["Replay age", "frames between the insert of an item and its sampling"],
   "replay/policy_age": ["Policy age", "updates between the weights that acted and the learner's"],
-  "paramserver/staleness": ["Gradient staleness", "updates between a gradient's weights and those it changed"],
+  "paramserver/staleness": ["Gradient staleness", "updates between the pull and the push of a gradient"],
 };
 
 export function updateHistograms(view) {
@@ -113,7 +115,7 @@ export function updateHistograms(view) {
       make("div", {class: "caption", role: "note"}));
   }, (card, {name, h}) => {
     const words = `half below ${count(h.p50)}, 90 % below ${count(h.p90)}, 99 % below ${count(h.p99)}; ` +
-      `of the newest ${count(h.count)}`;
+      `over the newest ${count(h.count)}`;
     text(card.lastElementChild, words);
     const canvas = card.querySelector("canvas");
     canvas.setAttribute("aria-label", `${name}: ${words}`);
@@ -121,14 +123,14 @@ export function updateHistograms(view) {
   });
 }
 
-// The cards of curves. Each: which metrics, by which names.
+// The cards of curves: metric names and their labels.
 const CARDS = [
   {key: "return", title: "Return", names: {"train_return": "training"}, evaluated: true},
   {key: "loss", title: "Loss", names: {"learner/loss": "loss"}},
   {key: "speed", title: "Speed", names: {"steps_per_s": "steps/s", "updates_per_s": "updates/s"}},
   {key: "lag", title: "Lag of the actors' weights", names: {"run/weights_lag": "updates"}},
   {key: "age", title: "Replay age", names: {"replay/age.p50": "half below", "replay/age.p90": "90 % below"}},
-  {key: "fill", title: "Replay", names: {"replay/fill": "share that is filled"}},
+  {key: "fill", title: "Replay", names: {"replay/fill": "fill level"}},
 ];
 const extra = [];
 let cards = CARDS;
@@ -148,7 +150,7 @@ export function updateCurves(curves, view, axis) {
   cards = [...CARDS, ...extra.map((name) => ({key: "extra " + name, title: name,
                                               names: {[name]: name}, extra: name}))].filter(has);
   keyed($("curves"), cards, (card) => card.key, (card) => {
-    const title = view.supervised && card.key === "return" ? "Told right, %" : card.title;
+    const title = view.supervised && card.key === "return" ? "Accuracy, %" : card.title;
     const head = make("div", {class: "bar"}, make("h2", {}, title), make("span", {class: "grow"}));
     if (card.extra) {
       const gone = make("button", {"aria-label": `Remove ${card.extra}`}, "×");
@@ -184,11 +186,12 @@ export function updateCurves(curves, view, axis) {
   shown($("curves"), cards.length > 0);
 }
 
-// All charts anew, with the colours of the scheme that counts now.
+// Destroys all charts; they are recreated with the colors of the current scheme.
 export function forgetCharts() {
   for (const chart of charts.values()) chart.destroy();
   charts.clear();
 }
+// Destroys charts whose canvas was removed from the page.
 export function sweepCharts() {
   for (const [canvas, chart] of charts) {
     if (!canvas.isConnected) {

@@ -1,4 +1,4 @@
-// The page: which run and view are shown, and when what is asked for.
+// The page: the selected run and view, and the polling of the API.
 
 import {$, count, percent, score, span, text, shown, attribute, make, keyed, options, series} from "./util.js";
 import * as api from "./api.js";
@@ -12,6 +12,7 @@ const page = {run: "", tab: "overview", runs: [], view: null, turn: 0, wantedLog
               episode: 0, compared: ""};
 let timer = 0, busy = false, again = false;
 
+// The selection is kept in the URL fragment, so that it can be linked and reloaded.
 function readHash() {
   const hash = new URLSearchParams(location.hash.slice(1));
   page.tab = VIEWS.includes(hash.get("view")) ? hash.get("view") : "overview";
@@ -47,6 +48,7 @@ function chooseRun(name) {
   soon();
 }
 
+// The key figures at the top of the overview.
 function tiles(view) {
   const r = view.rates, e = view.evaluated, m = view.metrics;
   const share = view.steps_total > 0 ? view.steps / view.steps_total : 0;
@@ -56,16 +58,16 @@ function tiles(view) {
     {key: "steps", k: view.supervised ? "Reviews" : "Agent steps", v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
     view.supervised
       ? {key: "loss", k: "Loss", v: m["learner/loss"] === undefined ? "–" : m["learner/loss"].toFixed(4), s: "training"}
-      : {key: "return", k: "Return", v: score(m.train_return), s: "training, exploring"},
-    {key: "evaluated", k: view.supervised ? "Told right" : "Evaluated return",
+      : {key: "return", k: "Return", v: score(m.train_return), s: "training, with exploration"},
+    {key: "evaluated", k: view.supervised ? "Accuracy" : "Evaluated return",
      v: e.return_mean === undefined ? "–" : score(e.return_mean) + (view.supervised ? " %" : ""),
      s: e.return_mean === undefined ? "none yet" : view.supervised ? "held-out reviews"
        : `${score(e.return_min)} to ${score(e.return_max)}`},
     {key: "steps_s", k: view.supervised ? "Reviews" : "Steps", v: live ? count(r.steps) + " /s" : "–",
      s: r.tokens === undefined ? "" : count(r.tokens) + " tokens/s"},
     {key: "updates_s", k: "Updates", v: live ? count(r.updates) + " /s" : "–",
-     s: count(m.updates ?? m["learner/updates"]) + " in all"},
-    {key: "time", k: live ? "Time left" : "Took", v: live ? span(left) : span(view.wall_s),
+     s: count(m.updates ?? m["learner/updates"]) + " in total"},
+    {key: "time", k: live ? "Time left" : "Duration", v: live ? span(left) : span(view.wall_s),
      s: live ? span(view.wall_s) + " so far" : ""},
   ];
   keyed($("tiles"), list, (t) => t.key, (t) => {
@@ -85,12 +87,14 @@ function header(view) {
   text($("state"), name);
   attribute($("state"), "class", "pill " + view.state);
   text($("problem"), `${view.problem || ""} · ${view.algorithm || ""}`);
-  text($("stale"), view.status_error ? "the coordinator does not answer" : "");
+  text($("stale"), view.status_error ? "the coordinator does not respond" : "");
   attribute($("stale"), "title", view.status_error);
   shown($("stale"), view.status_error !== "");
   document.title = `${page.run} · Troop`;
 }
 
+// Each show function fetches its data and returns a function that draws it, so that nothing is
+// drawn if the user has moved on in the meantime.
 async function showOverview(view) {
   const axis = $("axis").value;
   options($("more"), ["", ...view.curves], ["choose a metric", ...view.curves]);
@@ -98,7 +102,7 @@ async function showOverview(view) {
   const curves = await api.get(api.run(page.run, `curves?points=400&names=${names}`));
   return () => {
     tiles(view);
-    text($("bottleneck"), view.state !== "running" ? "The run has ended; the numbers are its last."
+    text($("bottleneck"), view.state !== "running" ? "The run has ended; these are its last values."
       : `Bottleneck: ${view.bottleneck || "not known yet"}`);
     attribute($("bottleneck"), "data-role", bottleneckOf(view));
     updatePicture($("picture"), view);
@@ -137,8 +141,8 @@ function forgetEpisode() {
 
 async function showEpisode() {
   const episode = await api.get(api.run(page.run, "episode"));
-  const words = {none: "none is recorded yet", recording: "recording …", ready: episode.text,
-                 failed: `it failed: ${episode.text}`}[episode.state];
+  const words = {none: "no episode recorded yet", recording: "recording …", ready: episode.text,
+                 failed: `recording failed: ${episode.text}`}[episode.state];
   if (episode.state === "ready" && page.episode !== episode.number) {
     const picture = await api.picture(api.run(page.run, "episode.gif"));
     forgetEpisode();
@@ -179,18 +183,19 @@ async function showConfig() {
 const SHOW = {overview: showOverview, fleet: showFleet, logs: showLogs, episode: showEpisode,
               runs: showRuns, config: showConfig};
 
+// Fetches and draws the selected view; the list of runs is refreshed every fourth time.
 async function update() {
   if (page.turn++ % 4 === 0 || page.runs.length === 0) {
     page.runs = (await api.get("runs")).runs;
     options($("run"), page.runs.map((r) => r.name));
   }
   if (!page.runs.some((r) => r.name === page.run)) page.run = page.runs.length ? page.runs[0].name : "";
-  if (!page.run) throw new api.Refused(404, "there is no run here yet");
+  if (!page.run) throw new api.Refused(404, "there are no runs in this folder yet");
   if ($("run").value !== page.run) $("run").value = page.run;
   const name = page.run, tab = page.tab;
   const view = await api.get(api.run(name));
   const draw = await SHOW[tab](view);
-  if (name !== page.run || tab !== page.tab) return;  // something else is wanted by now
+  if (name !== page.run || tab !== page.tab) return;  // the user has selected another view
   page.view = view;
   const begin = performance.now();
   header(view);
@@ -208,6 +213,7 @@ function fail(error) {
   if (!(error instanceof api.Refused)) console.error(error);
 }
 
+// The polling loop. A request during an update runs another one right after it.
 async function tick() {
   clearTimeout(timer);
   if (busy) {

@@ -1,4 +1,4 @@
-// The picture of the fleet: who sends what to whom, how fast, and who holds the others up.
+// The diagram of the fleet: data flows between roles, their rates, and the bottleneck.
 
 import {count, percent, text, attribute} from "./util.js";
 
@@ -15,11 +15,11 @@ const PLACES = {
   actor: [20, 30], replay: [385, 30], learner: [750, 30],
   paramserver: [385, 216], evaluator: [20, 216],
 };
-// Where actors ask inference servers: those in the middle, what hands out weights further down.
+// Layout with inference servers: these in the middle, the parameter server below.
 const ASKED_PLACES = {...PLACES, inference: [385, 168], paramserver: [385, 306], evaluator: [20, 306]};
 const NAMES = {actor: "Actors", replay: "Replay", learner: "Learner", paramserver: "Weights",
                evaluator: "Evaluator", inference: "Inference", coordinator: "Coordinator"};
-// From, to, path, where its words stand, and how they are aligned there.
+// Edges: from, to, SVG path, position of the label, and its alignment.
 const EDGES = {
   experience: ["actor", "replay", "M230 58H381", 305, 46, "middle"],
   batches: ["replay", "learner", "M595 58H746", 670, 46, "middle"],
@@ -39,6 +39,7 @@ const ASKED_EDGES = {
 const placesOf = (known) => known.nodes.inference ? ASKED_PLACES : PLACES;
 const edgesOf = (known) => known.nodes.inference ? ASKED_EDGES : EDGES;
 
+// Labels of the edges ([rate, noun, unit]) and the two text lines of each node.
 function what(view) {
   const {rates, metrics, supervised} = view;
   const edges = {
@@ -54,29 +55,29 @@ function what(view) {
   const nodes = {
     learner: [`${count(rates.updates)} updates/s`,
       metrics["learner/ready_batches"] === undefined ? ""
-        : `${count(metrics["learner/ready_batches"])} batches wait`],
-    paramserver: ["hands out weights", metrics["run/weights_lag"] === undefined ? ""
+        : `${count(metrics["learner/ready_batches"])} batches ready`],
+    paramserver: ["publishes weights", metrics["run/weights_lag"] === undefined ? ""
       : `actors lag ${count(metrics["run/weights_lag"])} updates`],
     evaluator: [view.evaluated.return_mean === undefined ? "no score yet"
       : `score ${view.evaluated.return_mean.toFixed(1)}`, ""],
   };
   if (!supervised) {
     nodes.actor = [`${count(rates.steps)} steps/s`,
-      rates.insert_blocked > 0.02 ? `wait ${percent(rates.insert_blocked)} of the time` : ""];
+      rates.insert_blocked > 0.02 ? `blocked ${percent(rates.insert_blocked)} of the time` : ""];
     nodes.replay = [`${percent(metrics["replay/fill"])} full`,
       metrics["replay/items"] === undefined ? "" : `${count(metrics["replay/items"])} items`];
   }
   if (view.roles.some((role) => role.role === "inference")) {
     edges.observations = [null, "observations"];
     edges.actions = [rates.actions, "actions", "/s"];
-    nodes.inference = [rates.batches > 0 ? `${count(rates.actions / rates.batches)} at a time` : "",
+    nodes.inference = [rates.batches > 0 ? `${count(rates.actions / rates.batches)} per batch` : "",
       metrics["inference/waiting"] === undefined ? ""
-        : `${count(metrics["inference/waiting"])} wait`];
+        : `${count(metrics["inference/waiting"])} waiting`];
   }
   return {edges, nodes};
 }
 
-// "learner (batches wait for it)" → learner.
+// The node of a bottleneck text: "learner (batches wait for it)" is "learner".
 export function bottleneckOf(view) {
   const word = (view.bottleneck || "").split(" ")[0];
   if (view.state !== "running") return "";
@@ -84,6 +85,7 @@ export function bottleneckOf(view) {
   return ["learner", "replay", "evaluator", "paramserver", "inference"].includes(word) ? word : "";
 }
 
+// Creates the SVG; updatePicture only changes its texts while the set of nodes stays the same.
 function draw(parent, known) {
   const root = svg("svg", {viewBox: `0 0 980 ${known.nodes.inference ? 402 : 312}`, role: "img"});
   const marker = svg("marker", {id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5,

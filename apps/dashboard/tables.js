@@ -1,4 +1,4 @@
-// Roles, members, queues, logs, runs: what stands in tables.
+// Tables of roles, members, queues, logs and runs.
 
 import {$, count, percent, span, bytes, score, text, shown, make, keyed, options, attribute} from "./util.js";
 
@@ -20,20 +20,20 @@ export function updateRoles(view) {
   options($("member-role"), ["", ...names], ["all", ...names]);
 }
 
-// A share as a bar, or a plain number.
+// Queues and limits: shares as bars, other values as numbers.
 export function updateQueues(view) {
   const m = view.metrics, r = view.rates;
   const items = [
-    ["Replay filled", m["replay/fill"], "share"],
-    ["Actors held back by the replay ratio", r.insert_blocked, "share"],
-    ["Learner held back by the replay ratio", r.sample_blocked, "share"],
-    ["Actors that wait now", m["actor/blocked"], "share"],
+    ["Replay fill level", m["replay/fill"], "share"],
+    ["Actors blocked by the rate limiter", r.insert_blocked, "share"],
+    ["Learner blocked by the rate limiter", r.sample_blocked, "share"],
+    ["Actors waiting now", m["actor/blocked"], "share"],
     ["Batches ready for the learner", m["learner/ready_batches"], "number"],
     ["Items in the replay", m["replay/items"], "number"],
-    ["Samples an insert", m["replay/inserts"] ? m["replay/samples"] / m["replay/inserts"] : undefined, "number"],
+    ["Samples per insert", m["replay/inserts"] ? m["replay/samples"] / m["replay/inserts"] : undefined, "number"],
     ["Age of a sample, frames", m["learner/sample_age"], "number"],
     ["Lag of the actors' weights, updates", m["run/weights_lag"], "number"],
-    ["Pushes that wait at parameter servers", m["paramserver/pushes_held"], "number"],
+    ["Pushes held by parameter servers", m["paramserver/pushes_held"], "number"],
   ].filter(([, value]) => value !== undefined).map(([name, value, kind]) => ({name, value, kind}));
   const list = $("queues");
   const parts = items.flatMap((i) => [["dt", i], ["dd", i], ...(i.kind === "share" ? [["bar", i]] : [])])
@@ -86,9 +86,9 @@ export function updateMembers(page, view) {
       span(m.silent_s) + (m.state && m.state !== "alive" ? ` · ${m.state}` : ""), m.last_error || ""];
     for (const [i, value] of rest.entries()) text(tr.children[i + 1], value);
   });
-  const none = page.total > 0 ? (page.matching ? "" : "No member is of this role and name.")
+  const none = page.total > 0 ? (page.matching ? "" : "No member matches this role and name.")
     : view.serial ? "All roles of this run are in one process (fleet.mode = \"serial\")."
-      : view.state !== "running" ? "The run has ended: nobody is there." : "Waiting for the coordinator.";
+      : view.state !== "running" ? "The run has ended; it has no members." : "Waiting for the coordinator.";
   text($("members-none"), none);
   shown($("members-none"), none !== "");
 }
@@ -103,7 +103,7 @@ export function updateLogs(list, wanted) {
   options($("log-name"), names, list.logs.map((log) => `${log.name} (${bytes(log.bytes)})`));
   if (wanted && names.includes(wanted)) $("log-name").value = wanted;
   if (list.total > names.length) {
-    text($("log-size"), `the first ${names.length} of ${list.total} logs; find narrows them`);
+    text($("log-size"), `the first ${names.length} of ${list.total} logs; use Find to filter`);
   }
 }
 
@@ -120,7 +120,7 @@ export function updateLog(log) {
 
 export const runs = {offset: 0, matching: 0};
 
-// Of an ended run its final score, else that of its newest evaluation.
+// The final score of an ended run, else that of the newest evaluation.
 function scoreOf(r) {
   const {final_return_mean: mean, final_return_std: std, final_return_min: low, final_return_max: high} = r.result;
   if (mean === undefined) return r.progress.return_mean === undefined ? "–" : score(r.progress.return_mean) + " so far";

@@ -1,7 +1,8 @@
-// Numbers for people, and a document that changes only where something is new.
+// Formatting of values, and helpers that touch the document only where something has changed.
 
 export const $ = (id) => document.getElementById(id);
 
+// A number with a unit prefix; a dash if it is unknown.
 export function count(n) {
   if (n === null || n === undefined || !Number.isFinite(n)) return "–";
   const a = Math.abs(n);
@@ -12,7 +13,7 @@ export function count(n) {
   if (a >= 1) return n.toFixed(1);
   return a === 0 ? "0" : n.toPrecision(2);
 }
-// A score: as it is reported elsewhere.
+// A score with two decimals, as in the other reports.
 export const score = (n) => (Number.isFinite(n) ? (Math.abs(n) >= 1e5 ? count(n) : n.toFixed(2)) : "–");
 export const percent = (share) => (Number.isFinite(share) ? (100 * share).toFixed(0) + " %" : "–");
 export function span(s) {
@@ -49,7 +50,7 @@ export function make(tag, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
-// Gives `parent` one child for each item, kept from one update to the next by its key.
+// Gives `parent` one child per item; children are reused between updates by key.
 export function keyed(parent, items, keyOf, create, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let place = parent.firstElementChild;
@@ -71,7 +72,7 @@ export function keyed(parent, items, keyOf, create, update) {
   }
   for (const child of old.values()) child.remove();
 }
-// A select's options; what was chosen stays.
+// Sets the options of a select and keeps the selection.
 export function options(select, values, labels = values) {
   const now = [...select.options].map((o) => o.value + "\n" + o.label).join("\n");
   if (now === values.map((v, i) => v + "\n" + labels[i]).join("\n")) return;

@@ -31,14 +31,13 @@ class CommandHintTest : public testing::Test {
 TEST_F(CommandHintTest, SuggestsNearestCommand) {
   EXPECT_EQ(Explain({"trian", "c.toml"}), "there is no command trian; the nearest is troop train");
   EXPECT_EQ(Explain({"env", "lst"}), "there is no command lst; the nearest is troop env list");
-  EXPECT_EQ(Explain({"evaluate", "runs/a"}),
-            "there is no command evaluate; its name here is troop eval");
-  EXPECT_EQ(Explain({"xyzzy"}), "there is no command xyzzy; troop --help lists them");
-  EXPECT_EQ(Explain({"hiden"}), "there is no command hiden; troop --help lists them");
+  EXPECT_EQ(Explain({"evaluate", "runs/a"}), "there is no command evaluate; use troop eval");
+  EXPECT_EQ(Explain({"xyzzy"}), "there is no command xyzzy; see troop --help");
+  EXPECT_EQ(Explain({"hiden"}), "there is no command hiden; see troop --help");
 }
 
 TEST_F(CommandHintTest, SuggestsKeySyntaxForKeyGivenAsFlag) {
-  const std::string set = " is no flag of train; keys of the config are set without dashes: ";
+  const std::string set = " is not a flag of train; set config keys without dashes: ";
   EXPECT_EQ(Explain({"train", "c.toml", "--seed", "3"}), "--seed" + set + "seed=3");
   EXPECT_EQ(Explain({"train", "c.toml", "--seed=3"}), "--seed" + set + "seed=3");
   EXPECT_EQ(Explain({"train", "c.toml", "--batch-size"}),
@@ -49,9 +48,9 @@ TEST_F(CommandHintTest, SuggestsKeySyntaxForKeyGivenAsFlag) {
 
 TEST_F(CommandHintTest, SuggestsNearestFlag) {
   EXPECT_EQ(Explain({"train", "c.toml", "--overwite"}),
-            "--overwite is no flag of train; the nearest is --overwrite");
+            "--overwite is not a flag of train; the nearest is --overwrite");
   EXPECT_EQ(Explain({"train", "c.toml", "--xyzzy"}),
-            "--xyzzy is no flag of train; troop train --help lists them");
+            "--xyzzy is not a flag of train; see troop train --help");
 }
 
 TEST_F(CommandHintTest, PointsToHelpForOtherErrors) {

@@ -170,14 +170,13 @@ TEST_F(CoordinatorFleetTest, RejectsInvalidScaleRequestsInOneLine) {
   refuses("evaluator", 2, "evaluator can't be scaled");
   Scale("actors", 4);
   Scale("learners", 2);
-  EXPECT_NE(Refusal().find("another change is under way: from 3 to 4 actors"), std::string::npos)
-      << Refusal();
+  EXPECT_NE(Refusal().find("already scaling from 3 to 4 actors"), std::string::npos) << Refusal();
 }
 
 TEST_F(CoordinatorFleetTest, GivesUpReplayShardsThatDoNotStart) {
   Scale("replay", 3);
   world_.Advance(Seconds(51));
-  EXPECT_NE(Refusal().find("given up, 2 replay shards go on"), std::string::npos) << Refusal();
+  EXPECT_NE(Refusal().find("gave up, 2 replay shards remain"), std::string::npos) << Refusal();
   EXPECT_FALSE(world_.coordinator().Needs(Role::kReplay, 2));
 }
 

@@ -151,7 +151,7 @@ TEST_F(CoordinatorScaleTest, RejectsInvalidScaleRequestsInOneLine) {
   coordinator_->Drain();
   coordinator_->Step(now_);
   EXPECT_EQ(Refusal().code(), Code::kAborted);  // the one under way
-  refuses(4, "paramserver", "comes to its end");
+  refuses(4, "paramserver", "is ending");
   EXPECT_TRUE(ReadShardEpochs(run_.get())->empty());
 }
 

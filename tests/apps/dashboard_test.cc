@@ -256,14 +256,14 @@ TEST_F(DashboardTest, RejectsOutOfRangeNumbersNamingLimit) {
   for (const auto& [path, query, words] :
        std::vector<std::tuple<std::string, std::map<std::string, std::string>, std::string>>{
            {"/curves", {{"points", "1"}}, "from 2 to 1024"},
-           {"/curves", {{"points", "1000000000000"}}, "no whole number"},
-           {"/curves", {{"names", many}}, "at most 16"},
+           {"/curves", {{"points", "1000000000000"}}, "must be a non-negative integer"},
+           {"/curves", {{"names", many}}, "16 at most"},
            {"/members", {{"limit", "0"}}, "from 1 to 200"},
-           {"/members", {{"limit", "-5"}}, "no whole number"},
+           {"/members", {{"limit", "-5"}}, "must be a non-negative integer"},
            {"/members", {{"limit", "201"}}, "from 1 to 200"},
            {"/members", {{"sort", "secret"}}, "role, host"},
            {"/logs/actor-0.log", {{"bytes", "65537"}}, "from 1 to 65536"},
-           {"/logs/actor-0.log", {{"bytes", "x"}}, "no whole number"}}) {
+           {"/logs/actor-0.log", {{"bytes", "x"}}, "must be a non-negative integer"}}) {
     const HttpResponse reply = Get(base + path, query);
     EXPECT_EQ(reply.status, 400) << path;
     EXPECT_NE(reply.body.find(words), std::string::npos) << reply.body;

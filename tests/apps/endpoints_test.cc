@@ -129,7 +129,7 @@ TEST_F(EndpointsTest, ReportsAllListenErrorsAtOnce) {
        {"fleet.listen: tcp://no-such-host.invalid:7701: this address is reachable from other "
         "machines",
         "fleet.listen: can't resolve no-such-host.invalid",
-        "fleet.listen_replay: tcp://127.0.0.1:65535: 3 of them would need ports up to 65537"}) {
+        "fleet.listen_replay is tcp://127.0.0.1:65535: 3 shards need ports up to 65537"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
   }
   EXPECT_FALSE(Endpoints::Make(config).ok());

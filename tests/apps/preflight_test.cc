@@ -147,7 +147,7 @@ TEST_F(PreflightTest, ReportsAllErrorsTogether) {
   config.log.dir = path("file") + "/runs";
   const Status found = Check(config);
   EXPECT_EQ(found.code(), Code::kNotFound);
-  for (const char* part : {"fleet.metrics_token: ", "security.keys: ", "log.dir = "}) {
+  for (const char* part : {"fleet.metrics_token: ", "security.keys: ", "log.dir is "}) {
     EXPECT_THAT(found.message(), HasSubstr(part));
   }
   EXPECT_FALSE(fs::exists(path("runs")));
@@ -166,7 +166,7 @@ TEST_F(PreflightTest, ChecksDashboardAndMetricsAddresses) {
       EXPECT_THAT(found.message(), HasSubstr(name + ": ")) << wrong;
     }
     *key = "0.0.0.0:9464";
-    EXPECT_THAT(CheckInputs(config).message(), HasSubstr("wants a token"));
+    EXPECT_THAT(CheckInputs(config).message(), HasSubstr("without a token"));
     *key = "127.0.0.1:0";
     EXPECT_TRUE(CheckInputs(config).ok()) << CheckInputs(config).message();
   }
@@ -250,8 +250,8 @@ TEST_F(PreflightTest, FindsInvalidSocketFolderBeforeStart) {
   const std::string deep = path(std::string(100, 'x'));
   fs::create_directory(deep);
   for (const auto& [folder, why] :
-       {std::pair(deep, "is too long: the path of a socket in it has more than 107 bytes"),
-        std::pair(path("nowhere"), "is no folder")}) {
+       {std::pair(deep, "is too long: socket paths in it exceed 107 bytes"),
+        std::pair(path("nowhere"), "is not a folder")}) {
     setenv("TMPDIR", folder.c_str(), 1);
     EXPECT_THAT(Endpoints::Check({}).message(), HasSubstr(why));
     Config serial;

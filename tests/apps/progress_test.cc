@@ -119,8 +119,9 @@ std::ptrdiff_t Occurrences(const std::string& text, const std::string& part) {
 TEST(ProgressTextTest, BlockFitsTerminalWidth) {
   for (const int columns : {20, 39, 59, 60, 79, 80, 200}) {
     for (const Phase phase : {Phase::kRunning, Phase::kEvaluating}) {
-      const std::string block = ProgressBlock(kName, LateView(phase), LateRates(), columns,
-                                              "stopping: checkpoint first (again to kill at once)");
+      const std::string block =
+          ProgressBlock(kName, LateView(phase), LateRates(), columns,
+                        "stopping after a checkpoint (repeat to kill immediately)");
       for (std::size_t at = 0; at < block.size();) {
         const std::size_t end = block.find('\n', at);
         EXPECT_LE(Columns(std::string_view(block).substr(at, end - at)), std::size_t(columns))
@@ -161,10 +162,10 @@ TEST(LiveBlockTest, KeepsNoticeVisible) {
   if (terminal.out == nullptr) GTEST_FAIL() << "no pseudo-terminal";
   const auto progress = MakeProgress(kName, true, terminal.out);
   progress->Show(Time{}, LateView(Phase::kRunning), LateRates());
-  progress->Say("stopping: checkpoint first");
+  progress->Say("stopping after a checkpoint");
   for (int i = 0; i < 3; ++i) progress->Show(Time{}, LateView(Phase::kRunning), LateRates());
   const std::string text = terminal.Text();
-  EXPECT_EQ(Occurrences(text, "stopping: checkpoint first"), 1) << text;
+  EXPECT_EQ(Occurrences(text, "stopping after a checkpoint"), 1) << text;
   EXPECT_EQ(Occurrences(text, kName), 1) << text;
 }
 

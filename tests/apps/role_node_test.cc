@@ -53,7 +53,7 @@ TEST(SameEnvironmentTest, DistinguishesContinuousFromDiscreteActions) {
   const EnvSpec here = Spec(2, {DType::kF32, {8}});
   EnvSpec there = here;
   there.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
-  EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 numbers"));
+  EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 values"));
 }
 
 // The policy is bounded by the coordinator's bounds, and the network scales by its scale.

@@ -48,7 +48,7 @@ TEST_F(RunFolderTest, ReportsUnwritableFolderAsSuch) {
   fs::create_directories(temp_.path() + "/run/lock");  // no file can be there
   const Status status = OpenRunFolder(config_, FolderUse::kFresh).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.message().find("can't be written"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("is not writable"), std::string::npos) << status.message();
   EXPECT_EQ(status.message().find("in use"), std::string::npos) << status.message();
 }
 
@@ -122,7 +122,7 @@ TEST_F(RunFolderTest, OverwriteKeepsFolderWithoutRun) {
   EXPECT_TRUE(Has("thesis.tex"));
 }
 
-// A run killed while it wrote its config could not be overwritten: "holds files but no run".
+// A run killed while it wrote its config could not be overwritten.
 TEST_F(RunFolderTest, OverwriteRemovesRunKilledDuringStart) {
   fs::create_directory(temp_.path() + "/run");
   Write("metrics.jsonl");
@@ -133,7 +133,7 @@ TEST_F(RunFolderTest, OverwriteRemovesRunKilledDuringStart) {
 }
 
 // A start that was killed while it removed the run before left logs without a config, and its name
-// was blocked, also for --continue: "holds files but no run".
+// was blocked, also for --continue.
 TEST_F(RunFolderTest, OverwriteRemovesConfigLast) {
   MakeRun();
   Write("metrics.jsonl");

@@ -194,7 +194,7 @@ TEST(ProgressTextTest, ShowsThatLearnersReadDataUntilFirstUpdate) {
   RunRates rates = meter.Update(Time(Seconds(1)), view);
   for (const std::string& text :
        {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
-    EXPECT_NE(text.find("bottleneck: none yet (the learners read their data)"), std::string::npos)
+    EXPECT_NE(text.find("bottleneck: none yet (learners are loading data)"), std::string::npos)
         << text;
   }
   view.updates = 1;
@@ -219,8 +219,8 @@ TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
   const RunRates rates = meter.Update(Time(Seconds(10)), view);
   for (const std::string& text :
        {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
-    for (const char* part : {"reviews", "2500", "250/s", "loss 0.1234", "right 87.5 %", "86.54 %",
-                             "50.0 k tokens/s"}) {
+    for (const char* part : {"reviews", "2500", "250/s", "loss 0.1234", "accuracy 87.5 %",
+                             "86.54 %", "50.0 k tokens/s"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
     for (const char* part : {"replay", "return", "samples", "lag"}) {

@@ -161,7 +161,7 @@ class WrongAnswers(bed.Bed):
         self.assertNotIn("final_return_mean", self.result())
         self.assertNotRegex(self.troop("status", self.run).lower(), r"\bnan\b")
         before = (self.run / "result.json").read_bytes()
-        self.troop("resume", self.run, has="nothing in it was changed")
+        self.troop("resume", self.run, has="was not changed")
         self.assertEqual((self.run / "result.json").read_bytes(), before)
 
     def test_rates_after_a_resume(self):

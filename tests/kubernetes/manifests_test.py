@@ -411,7 +411,7 @@ class ManifestsTest(unittest.TestCase):
                 ("kubernetes.storage_class=a_b", "not a valid Kubernetes name"),
                 ("fleet.listen=tcp://10.0.0.1:7701", "omit it"),
                 ("fleet.elsewhere=['actr']", "no role that joins"),
-                ("name=" + 50 * "x", "name of a Service")]:
+                ("name=" + 50 * "x", "valid Service name")]:
             config, overrides = CASES["actors"][:2]
             done = run([PROGRAM, "train", str(CONFIGS / config), "--engine", "kubernetes",
                         "--dry-run", f"security.keys={self.keys}", *overrides, override])

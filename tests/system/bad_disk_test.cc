@@ -162,7 +162,7 @@ TEST_P(DiskFaultTest, FailedCheckpointKeepsOlderOneAndLaterOnesSucceed) {
   EXPECT_TRUE(Await([&] { return NewestUpdates() > newest; })) << LearnerLog();
   EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
   ExpectEndsWell(troop.get());
-  EXPECT_NE(troop->output().find("checkpoints could not be written"), std::string::npos)
+  EXPECT_NE(troop->output().find("checkpoints were not written"), std::string::npos)
       << troop->output();
 }
 

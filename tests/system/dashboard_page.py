@@ -116,7 +116,7 @@ def look_at_fleet(page, url):
     page.wait("document.querySelectorAll('#histograms canvas').length >= 2", "histograms")
     check("Replay age" in text(page, "#histograms"), "no replay ages")
     page.wait("document.querySelector('#histograms canvas').dataset.points >= 3", "its bars")
-    check("Replay filled" in text(page, "#queues"), "no queues")
+    check("Replay fill level" in text(page, "#queues"), "no queues")
     shot(page, "fleet")
     page.eval("document.querySelector('#member-text').value = 'learner';"
               "document.querySelector('#member-text').dispatchEvent(new Event('input'))")
@@ -251,8 +251,8 @@ def look_at_who_is_asked(page, url):
     for edge in ("actions", "experience", "weights"):
         page.wait(f"parseFloat(document.querySelector('[data-edge={edge}] .rate').textContent) > 0",
                   f"a rate at {edge}")
-    page.wait("/at a time/.test(document.querySelector('[data-node=inference]').textContent)",
-              "how many at a time")
+    page.wait("/per batch/.test(document.querySelector('[data-node=inference]').textContent)",
+              "actions per batch")
     overlaps = page.eval("""(() => {
       const boxes = [...document.querySelectorAll('.node rect')].map((e) =>
         e.getBoundingClientRect());

@@ -30,7 +30,7 @@ class ElsewhereTest : public JoinFleet {
 TEST_F(ElsewhereTest, ReplacementsTakeSlotsOfDeadExternalRoles) {
   const auto troop =
       Start(RunWords("\"replay\", \"learner\"", {"checkpoint.every_s=1", "replay.min_items=100"}));
-  EXPECT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "waits for replay-0"); }));
+  EXPECT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "waiting for replay-0"); }));
   auto replay = JoinAs("replay", "127.0.0.3");
   auto learner = JoinAs("learner", "127.0.0.4");
   EXPECT_TRUE(Learns()) << replay->output() << learner->output() << LauncherLog();
@@ -57,7 +57,7 @@ TEST_F(ElsewhereTest, LearnersOfTwoMachinesFormGroup) {
   EXPECT_TRUE(Learns()) << first->output() << second->output() << LauncherLog();
   const auto extra = JoinAs("learner", "127.0.0.5", "3");
   EXPECT_EQ(extra->Wait(), 2) << extra->output();
-  EXPECT_NE(extra->output().find("3 roles learner can't join; 1 to 2"), std::string::npos)
+  EXPECT_NE(extra->output().find("3 roles learner can't join, must be 1 to 2"), std::string::npos)
       << extra->output();
   Stop(troop.get());
   EXPECT_EQ(first->Wait(), 0) << first->output();
@@ -131,7 +131,7 @@ TEST_F(ElsewhereTest, RejectsActorWithOtherEnvironmentSource) {
 TEST_F(ElsewhereTest, EndsNamingExternalRoleThatDidNotJoin) {
   const auto troop = Start(RunWords("\"replay\"", {"fleet.join_wait_s=1"}));
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
-  EXPECT_NE(troop->output().find("replay-0 did not come for 1 s (fleet.join_wait_s)"),
+  EXPECT_NE(troop->output().find("replay-0 did not join within 1 s (fleet.join_wait_s)"),
             std::string::npos)
       << troop->output();
 }
@@ -140,7 +140,7 @@ TEST_F(ElsewhereTest, EndsWithFewerActorsThanMinimum) {
   const auto troop = Start(RunWords("\"actor\"", {"fleet.actors_min=2", "fleet.join_wait_s=2"}));
   const auto actor = JoinAs("actor", "127.0.0.3");
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
-  EXPECT_NE(troop->output().find("1 of 2 actors did not come"), std::string::npos)
+  EXPECT_NE(troop->output().find("1 of 2 actors did not join"), std::string::npos)
       << troop->output();
 }
 
@@ -148,7 +148,7 @@ TEST_F(ElsewhereTest, RejectsJoinForLocalRole) {
   const auto troop = Start(ListenWords());
   const auto replay = JoinAs("replay", "127.0.0.3");
   EXPECT_EQ(replay->Wait(), 2) << replay->output();
-  EXPECT_NE(replay->output().find("name it in fleet.elsewhere"), std::string::npos)
+  EXPECT_NE(replay->output().find("add it to fleet.elsewhere"), std::string::npos)
       << replay->output();
   Stop(troop.get());
 }

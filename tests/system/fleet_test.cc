@@ -92,7 +92,7 @@ TEST_F(FleetTest, RestartsRoleTerminatedExternally) {
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   SendSignal(AwaitRole("actor"), SIGTERM);
   ExpectDone(troop.get(), kLongSteps);
-  EXPECT_NE(LauncherLog().find("before the run was over"), std::string::npos) << LauncherLog();
+  EXPECT_NE(LauncherLog().find("before the end of the run"), std::string::npos) << LauncherLog();
 }
 
 TEST_F(FleetTest, RepeatedRoleFailureEndsRunWithReason) {
@@ -370,8 +370,8 @@ TEST_F(FleetTest, ResumeOfFinishedRunNeedsLargerBudget) {
        {std::vector<std::string>{"resume", run()}, {"resume", run() + "/", keys[1]}, again}) {
     const auto resumed = Start(words);
     EXPECT_EQ(resumed->Wait(), 0) << resumed->output();
-    EXPECT_NE(resumed->output().find("/run is finished, and nothing in it was changed; a larger "
-                                     "learner.total_steps continues it\n"),
+    EXPECT_NE(resumed->output().find("/run is finished and was not changed; raise "
+                                     "learner.total_steps to continue it\n"),
               std::string::npos)
         << resumed->output();
     EXPECT_TRUE(bytes() == before) << words[0];

@@ -45,7 +45,7 @@ TEST_F(JoinTest, SurvivesDeathOfJoinedMachine) {
 TEST_F(JoinTest, ContinuesAfterJoinedMachineLeaves) {
   const auto troop = Start(ListenWords());
   const auto join = Start(JoinWords("1", "join", key()));
-  EXPECT_TRUE(Await([&] { return LauncherLog().find("actor-1 is heard") != std::string::npos; }))
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("actor-1 connected") != std::string::npos; }))
       << join->output() << LauncherLog();
   EXPECT_EQ(Actors(), 2);
   join->Signal(SIGTERM);

@@ -48,7 +48,7 @@ TEST_F(MpiRunTest, AllRanksRejectRankCountOtherThanLearners) {
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(2));
   EXPECT_NE(mpirun.Wait(), 0);
-  EXPECT_NE(mpirun.output().find("mpirun started 2 ranks, but fleet.learners = 3"),
+  EXPECT_NE(mpirun.output().find("mpirun started 2 ranks, but fleet.learners is 3"),
             std::string::npos)
       << mpirun.output();
   const auto alone = Start(words);

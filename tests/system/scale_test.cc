@@ -43,7 +43,7 @@ TEST_F(ScaleTest, ScalesParameterShardsDuringRun) {
   const auto scale = Start({"scale", run(), "paramserver=1"});
   SendSignal(Server(1), SIGKILL);
   const int code = scale->Wait();
-  EXPECT_TRUE(code == 0 || scale->output().find("given up, 3") != std::string::npos)
+  EXPECT_TRUE(code == 0 || scale->output().find("aborted, 3") != std::string::npos)
       << scale->output() << LauncherLog();
   if (code != 0) {
     ASSERT_TRUE(AwaitServers(3)) << LauncherLog();
@@ -117,7 +117,7 @@ TEST_F(ScaleTest, RejectsInvalidScaleRequestsInOneLine) {
   refuses("actor=3", "actor can't be scaled");
   refuses("actors=0", "from 1 to 100000");
   refuses("replay=501", "501 shards for 8 environments");
-  refuses("actors=100000", "too many for this machine");
+  refuses("actors=100000", "exceed the limit of this machine");
   troop->Signal(SIGKILL);
   troop->Wait();
   const auto [code, output] = Scale("paramserver=3");

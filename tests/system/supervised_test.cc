@@ -114,7 +114,7 @@ TEST_F(SupervisedTest, MeshSurvivesKillAndResumesOnAnotherMesh) {
   EXPECT_TRUE(std::filesystem::exists(run() + "/model/model.safetensors"));
 }
 
-// "stopping: checkpoint first", and there was none: nothing brought the parts together for it.
+// "stopping after a checkpoint", and there was none: nothing brought the parts together for it.
 TEST_F(SupervisedTest, StopOfTensorParallelModelWritesNewestState) {
   const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
                             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.dp=1", "mesh.tp=2",
