@@ -20,7 +20,7 @@
 namespace troop {
 namespace {
 
-TEST(ActorNodeTest, TakesNoStepWithoutWeightsOrWithoutALease) {
+TEST(ActorNodeTest, TakesNoStepWithoutWeightsOrLease) {
   ActorWorld world(Catch());
   world.GrantUpTo(1000);
   ASSERT_TRUE(world.Rounds(500));
@@ -33,7 +33,7 @@ TEST(ActorNodeTest, TakesNoStepWithoutWeightsOrWithoutALease) {
   EXPECT_EQ(unleased.Metric("replay/inserts"), 0);
 }
 
-TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironments) {
+TEST(ActorNodeTest, SpendsLeasesExactlyForAnyEnvironmentCount) {
   for (const std::int64_t total : {400, 401, 403, 1}) {
     ActorWorld world(Catch());
     world.PublishWeights(1);
@@ -46,7 +46,7 @@ TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironm
 }
 
 // Its keys decide, not who computes: with the same weights the same experience.
-TEST(ActorNodeTest, MakesTheSameExperienceWithAnInferenceServer) {
+TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   Config served = Catch();
   served.actor.inference = "server";
   std::vector<std::map<std::string, double>> seen;
@@ -122,7 +122,7 @@ void DrawnStacksAreWhatThePolicySaw(Config config) {
   }
 }
 
-TEST(ActorNodeTest, TheStackThatWasActedOnIsTheOneThatIsDrawn) {
+TEST(ActorNodeTest, SampledStackEqualsStackActedOn) {
   DrawnStacksAreWhatThePolicySaw(Catch());  // in one row
   Config pictures = Catch();
   LayerConfig conv;
@@ -134,7 +134,7 @@ TEST(ActorNodeTest, TheStackThatWasActedOnIsTheOneThatIsDrawn) {
 }
 
 // It asked for two leases ahead, and waited for ever when they didn't cover its environments.
-TEST(ActorNodeTest, LeasesSmallerThanItsEnvironmentsAreNoObstacle) {
+TEST(ActorNodeTest, CompletesWithLeasesSmallerThanEnvironmentCount) {
   Config config = Catch();
   config.actor.envs = 9;
   config.actor.lease_steps = 2;
@@ -147,7 +147,7 @@ TEST(ActorNodeTest, LeasesSmallerThanItsEnvironmentsAreNoObstacle) {
 }
 
 // Catch's episodes have 9 steps and begin at once: 4 environments, 90 steps each, 10 episodes.
-TEST(ActorNodeTest, EveryStepBecomesAnItemOnceEpisodesEnd) {
+TEST(ActorNodeTest, EveryStepBecomesItemOnceEpisodesEnd) {
   ActorWorld world(Catch());
   world.PublishWeights(1);
   world.GrantUpTo(360);
@@ -156,7 +156,7 @@ TEST(ActorNodeTest, EveryStepBecomesAnItemOnceEpisodesEnd) {
   EXPECT_EQ(world.coordinator().told.metrics.at("actor/episodes").value, 40);
 }
 
-TEST(ActorNodeTest, GoesOnWhenLeasesComeBackAfterTheBudgetSeemedSpent) {
+TEST(ActorNodeTest, ContinuesWhenLeasesReturnAfterBudgetSeemedSpent) {
   ActorWorld world(Catch());
   world.PublishWeights(1);
   world.GrantUpTo(101);
@@ -169,7 +169,7 @@ TEST(ActorNodeTest, GoesOnWhenLeasesComeBackAfterTheBudgetSeemedSpent) {
   EXPECT_TRUE(world.coordinator().told.finished);
 }
 
-TEST(ActorNodeTest, CountsAStepAsDoneOnlyWhenTheReplayHasIt) {
+TEST(ActorNodeTest, CountsStepsOnlyAfterReplayAcknowledges) {
   ActorWorld world(Catch());
   world.PublishWeights(1);
   world.GrantUpTo(2000);
@@ -184,7 +184,7 @@ TEST(ActorNodeTest, CountsAStepAsDoneOnlyWhenTheReplayHasIt) {
   EXPECT_GT(world.coordinator().told.steps_done, 1000);
 }
 
-TEST(ActorNodeTest, AStepWhoseInsertIsParkedIsNotDone) {
+TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
   Config config = Catch();
   config.replay.min_items = 20;
   ActorWorld world(config, 3, 8);  // nobody samples: pushes wait
@@ -198,7 +198,7 @@ TEST(ActorNodeTest, AStepWhoseInsertIsParkedIsNotDone) {
 }
 
 // The channel's own window ended it at 16.
-TEST(ActorNodeTest, HasAsManyPushesInFlightAsItsWindowAllows) {
+TEST(ActorNodeTest, KeepsFullWindowOfPushesInFlight) {
   Config config = Catch();
   config.actor.push_items = 1;
   config.actor.push_window = 40;
@@ -210,7 +210,7 @@ TEST(ActorNodeTest, HasAsManyPushesInFlightAsItsWindowAllows) {
   EXPECT_EQ(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 40);
 }
 
-TEST(ActorNodeTest, EndsWhenTheRunDrainsOrItIsTold) {
+TEST(ActorNodeTest, EndsOnDrainOrStop) {
   for (const int way : {0, 1, 2}) {
     ActorWorld world(Catch());
     world.PublishWeights(1);
@@ -225,7 +225,7 @@ TEST(ActorNodeTest, EndsWhenTheRunDrainsOrItIsTold) {
 }
 
 // An empty parameter server answers at once: the pull that follows must wait its time.
-TEST(ActorNodeTest, DoesNotHammerAParameterServerThatHasNoWeights) {
+TEST(ActorNodeTest, WaitsBetweenPullsFromEmptyParameterServer) {
   ActorWorld world(Catch());
   world.GrantUpTo(100);
   ASSERT_TRUE(world.Rounds(10));
@@ -248,7 +248,7 @@ TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
   }
 }
 
-TEST(ActorNodeTest, ActsAtRandomUntilTheRunIsWarm) {
+TEST(ActorNodeTest, ActsRandomlyDuringWarmup) {
   for (const bool warm : {false, true}) {
     Config config = Catch();
     config.actor.epsilon_base = 0;
@@ -266,7 +266,7 @@ TEST(ActorNodeTest, ActsAtRandomUntilTheRunIsWarm) {
 }
 
 // Horgan et al. 2018: ε_i = base^(1 + alpha·i/(N-1)), over the environments of all who play by now.
-TEST(ActorNodeTest, TheLadderIsDealtAnewWhenActorsComeAndGo) {
+TEST(ActorNodeTest, RecomputesEpsilonsWhenActorCountChanges) {
   Config config = Catch();
   config.fleet.actors = 2;
   config.actor.envs = 4;
@@ -287,7 +287,7 @@ TEST(ActorNodeTest, TheLadderIsDealtAnewWhenActorsComeAndGo) {
 }
 
 // A fresh incarnation, as after a restart: what it does depends on the run's steps alone.
-TEST(ActorNodeTest, AnnealsByTheStepsOfTheRun) {
+TEST(ActorNodeTest, AnnealsByStepsOfRun) {
   const auto share_of_random = [](std::int64_t steps_done) {
     Config config = Catch();
     config.actor.epsilon_steps = 4000;
@@ -316,7 +316,7 @@ TEST(ActorNodeTest, AnnealsByTheStepsOfTheRun) {
   EXPECT_EQ(share_of_random(4000), 0);
 }
 
-TEST(ActorNodeTest, ARestartedOnePlaysOtherEpisodes) {
+TEST(ActorNodeTest, RestartedActorPlaysOtherEpisodes) {
   const auto returns_of = [](std::uint64_t incarnation) {
     Config config = Catch();
     config.actor.epsilon_base = 0;  // what it does is the same: the episodes differ
@@ -365,7 +365,7 @@ std::uint64_t SeedOf(const Config& config, std::uint64_t incarnation, std::uint6
 }
 
 // Catch ends each episode at its 9th step.
-TEST(ActorNodeTest, ABadRewardIsLeftOutAndItsOriginIsTold) {
+TEST(ActorNodeTest, DropsNonFiniteRewardAndReportsOrigin) {
   for (const int n : {1, 5, 9, 14}) {
     const Armed armed("actor.reward:" + std::to_string(n));
     ActorWorld world(Catch());
@@ -387,7 +387,7 @@ TEST(ActorNodeTest, ABadRewardIsLeftOutAndItsOriginIsTold) {
 }
 
 // A learner that leaves its item out has neither its environment nor its seed.
-TEST(ActorNodeTest, AFiniteNumberThatMayFailAnUpdateIsToldWithItsOrigin) {
+TEST(ActorNodeTest, ReportsOriginOfSuspiciousFiniteValues) {
   const CapturedLog log;
   Config config = Catch();
   config.env.reward_scale = 1e12;
@@ -403,7 +403,7 @@ TEST(ActorNodeTest, AFiniteNumberThatMayFailAnUpdateIsToldWithItsOrigin) {
   EXPECT_NE(log.text().find(origin), std::string::npos) << log.text();
 }
 
-TEST(ActorNodeTest, ABadObservationIsLeftOutAndItsEpisodeGivenUp) {
+TEST(ActorNodeTest, DropsNonFiniteObservationAndAbandonsEpisode) {
   const Armed armed("actor.observation:4:inf");
   Config config = CartPole();
   config.replay.min_items = 100;
@@ -420,7 +420,7 @@ TEST(ActorNodeTest, ABadObservationIsLeftOutAndItsEpisodeGivenUp) {
   EXPECT_TRUE(world.ObservationsAreFinite());
 }
 
-TEST(ActorNodeTest, AnEnvironmentThatGivesNothingButBadNumbersEndsItWithTheOrigin) {
+TEST(ActorNodeTest, FailsWithOriginWhenValuesAreAlwaysNonFinite) {
   for (const char* order : {"actor.reward:20+", "actor.observation:20+"}) {
     const Armed armed(order);
     ActorWorld world(CartPole());
@@ -437,7 +437,7 @@ TEST(ActorNodeTest, AnEnvironmentThatGivesNothingButBadNumbersEndsItWithTheOrigi
   }
 }
 
-TEST(ActorNodeTest, GoodEpisodesBetweenBadNumbersBeginTheCountAnew) {
+TEST(ActorNodeTest, CompleteEpisodesResetNonFiniteCount) {
   Config config = Catch();
   config.actor.envs = 1;
   ActorWorld world(config);
@@ -451,7 +451,7 @@ TEST(ActorNodeTest, GoodEpisodesBetweenBadNumbersBeginTheCountAnew) {
   }
 }
 
-TEST(ActorNodeTest, BadWeightsAreNotUsed) {
+TEST(ActorNodeTest, IgnoresNonFiniteWeights) {
   Config config = Catch();
   config.actor.refresh_steps = 10;
   ActorWorld world(config);
@@ -468,7 +468,7 @@ TEST(ActorNodeTest, BadWeightsAreNotUsed) {
 }
 
 // The replay refused the priority, and the actor died of it.
-TEST(ActorNodeTest, QValuesThatAreNotFiniteNeverReachTheReplay) {
+TEST(ActorNodeTest, NonFiniteQValuesNeverReachReplay) {
   Config config = Catch();
   config.actor.refresh_steps = 10;
   ActorWorld world(config);
@@ -483,7 +483,7 @@ TEST(ActorNodeTest, QValuesThatAreNotFiniteNeverReachTheReplay) {
   EXPECT_EQ(why.find("refused"), why.npos) << why;
 }
 
-TEST(ActorNodeTest, AnUnknownEnvironmentIsAnError) {
+TEST(ActorNodeTest, ReportsUnknownEnvironment) {
   Config config = Catch();
   config.env.id = "Nothing-v0";
   const auto hub = MakeSimHub();

@@ -4,7 +4,7 @@
 namespace troop {
 namespace {
 
-TEST(ActorShardsTest, StreamsMoveToAShardThatComesAndBackAndLoseNoItem) {
+TEST(ActorShardsTest, MovesStreamsBetweenShardsWithoutLosingItems) {
   Config config = Catch();
   config.actor.n_step = 3;
   ActorWorld world(config);

@@ -55,7 +55,7 @@ std::vector<float> Actions(Policy* policy, const Tensor& observation,
   return {a.begin(), a.end()};
 }
 
-TEST(ContinuousPolicyTest, WithoutNoiseItIsTheNetworksActionAndTheCriticJudgesIt) {
+TEST(ContinuousPolicyTest, MatchesNetworkActionAndCriticValueWithoutNoise) {
   const int size = 16;
   for (const char* critic : {"scalar", "categorical"}) {
     const Config config = SmallConfig(critic);
@@ -79,7 +79,7 @@ TEST(ContinuousPolicyTest, WithoutNoiseItIsTheNetworksActionAndTheCriticJudgesIt
   }
 }
 
-TEST(ContinuousPolicyTest, NoisyActionsAreJudgedAsTheyAre) {
+TEST(ContinuousPolicyTest, CriticEvaluatesNoisyActions) {
   const int size = 16;
   for (const char* critic : {"scalar", "categorical"}) {
     const Config config = SmallConfig(critic);
@@ -107,7 +107,7 @@ TEST(ContinuousPolicyTest, NoisyActionsAreJudgedAsTheyAre) {
   }
 }
 
-TEST(ContinuousPolicyTest, NoiseIsNormalInHalvesOfTheRange) {
+TEST(ContinuousPolicyTest, NoiseIsNormalScaledByHalfRange) {
   const int size = 4000;
   const auto policy = MakePolicy(size);
   const Tensor observation(DType::kF32, {size, 3});
@@ -138,7 +138,7 @@ TEST(ContinuousPolicyTest, NoiseIsNormalInHalvesOfTheRange) {
   EXPECT_NEAR(both / size, 0, 5 / std::sqrt(size));  // each number has noise of its own
 }
 
-TEST(ContinuousPolicyTest, ActionsStayWithinTheirBounds) {
+TEST(ContinuousPolicyTest, ActionsStayWithinBounds) {
   const int size = 500;
   const auto policy = MakePolicy(size);
   std::vector<ExploreKey> keys(size);
@@ -173,7 +173,7 @@ TEST(ContinuousPolicyTest, RandomActionsAreUniform) {
   }
 }
 
-TEST(ContinuousPolicyTest, RandomnessDependsOnTheKeyAloneNotOnWhoComputesIt) {
+TEST(ContinuousPolicyTest, RandomnessDependsOnlyOnKey) {
   const int size = 24;
   const auto together = MakePolicy(size), alone = MakePolicy(1);
   std::vector<ExploreKey> keys;
@@ -194,7 +194,7 @@ TEST(ContinuousPolicyTest, RandomnessDependsOnTheKeyAloneNotOnWhoComputesIt) {
   }
 }
 
-TEST(ContinuousPolicyTest, NeighbouringStepsShareNoNoise) {
+TEST(ContinuousPolicyTest, ConsecutiveStepsShareNoNoise) {
   const auto policy = MakePolicy(1);
   const Tensor observation(DType::kF32, {1, 3});
   const std::vector<float> own = Actions(policy.get(), observation, std::vector<ExploreKey>(1));
@@ -210,7 +210,7 @@ TEST(ContinuousPolicyTest, NeighbouringStepsShareNoNoise) {
   }
 }
 
-TEST(ContinuousPolicyTest, WeightsThatAreNotNumbersShowInQAndNotInTheAction) {
+TEST(ContinuousPolicyTest, NaNWeightsGiveNaNQButFiniteActions) {
   const auto policy = MakePolicy(1);
   const std::size_t count = DpgReference(SmallConfig(), Env()).value.size();
   ASSERT_TRUE(policy->SetWeights(1, std::vector<float>(count, NAN)).ok());

@@ -70,7 +70,7 @@ class IsolationTest : public EnvRunnerTest, public testing::WithParamInterface<c
 INSTANTIATE_TEST_SUITE_P(Envs, IsolationTest, testing::Values("none", "process"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(IsolationTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
+TEST_P(IsolationTest, FaultyStepIsNotCountedAndEndsOnlyItsEpisode) {
   Make("throws");
   std::int64_t faults = 0;
   for (int k = 0; k < 300; ++k) {
@@ -92,7 +92,7 @@ TEST_P(IsolationTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
   EXPECT_EQ(runner_->bad_numbers(), 0);
 }
 
-TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
+TEST_F(EnvRunnerTest, NamesFaultsAndFailsAfterTooMany) {
   config_.env.faults_max = 20;
   const CapturedLog log;
   Make("throws");
@@ -109,7 +109,7 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
                               "at step 5 of episode 0 of environment [789] \\(seed [123]000,"));
 }
 
-TEST_F(EnvRunnerTest, TheFirstFaultAndFaultsInARowBlockItUntilAWholeEpisode) {
+TEST_F(EnvRunnerTest, ReportsBlockedOnFaultsUntilCompleteEpisode) {
   Make("throws", 38);  // most walks end before
   std::int64_t first = 0, cleared = 0;
   for (int k = 0; k < 20000; ++k) {
@@ -130,14 +130,14 @@ TEST_F(EnvRunnerTest, TheFirstFaultAndFaultsInARowBlockItUntilAWholeEpisode) {
   EXPECT_THAT(runner_->blocked(), HasSubstr(" of 100 in a row (env.faults_max)"));
 }
 
-TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
+TEST_F(EnvRunnerTest, CompleteEpisodeResetsFaultCount) {
   config_.env.faults_max = 15;  // in a row: a walk in some five goes on so long
   Make("throws", 38);           // most walks end before
   for (int k = 0; k < 20000; ++k) ASSERT_TRUE(Step()) << runner_->status().ToString();
   EXPECT_GT(runner_->faults(), 100);
 }
 
-TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
+TEST_F(EnvRunnerTest, RetriesFailedStart) {
   Make("reset_throws");  // each third
   int whole = 0;
   for (int k = 0; k < 2000; ++k) {
@@ -148,7 +148,7 @@ TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
   EXPECT_GT(runner_->faults(), 20);
 }
 
-TEST_P(IsolationTest, AnotherStartPlaysTheEpisodesOfOtherSeeds) {
+TEST_P(IsolationTest, RestartWithOtherSeedsPlaysOtherEpisodes) {
   Make("");
   const auto observed = [&] {
     EXPECT_TRUE(Step());

@@ -40,7 +40,7 @@ std::unique_ptr<Evaluation> Played(const Config& config, std::int64_t episodes, 
   return std::move(*made);
 }
 
-TEST(EvaluationTest, PlaysExactlyTheEpisodesAskedForAndReportsThem) {
+TEST(EvaluationTest, PlaysAndReportsRequestedEpisodes) {
   const auto evaluation = Played(CartPole(), 10, 0, 64);
   const EvaluationReport report = evaluation->Report();
   EXPECT_EQ(report.episodes, 10);
@@ -56,7 +56,7 @@ TEST(EvaluationTest, PlaysExactlyTheEpisodesAskedForAndReportsThem) {
   EXPECT_DOUBLE_EQ(report.length_mean, sum / 10);  // CartPole: a reward of 1 a step
 }
 
-TEST(EvaluationTest, IsTheSameInSlicesOfAnySize) {
+TEST(EvaluationTest, DoesNotDependOnSliceSize) {
   const auto small = Played(CartPole(), 7, 3, 1), large = Played(CartPole(), 7, 3, 1000);
   EXPECT_TRUE(std::ranges::equal(small->returns(), large->returns()));
 }
@@ -75,7 +75,7 @@ class Armed {
 };
 
 // The mean became NaN.
-TEST(EvaluationTest, InPlaceOfAnEpisodeWithABadRewardAnotherOneIsPlayed) {
+TEST(EvaluationTest, ReplacesEpisodeWithNonFiniteReward) {
   const auto good = Played(CartPole(), 8, 0, 64);
   for (int n = 1; n <= 12; ++n) {  // the last step of an episode among them
     const Armed armed("evaluator.reward:" + std::to_string(n));
@@ -88,7 +88,7 @@ TEST(EvaluationTest, InPlaceOfAnEpisodeWithABadRewardAnotherOneIsPlayed) {
   }
 }
 
-TEST(EvaluationTest, NothingButBadRewardsEndItWithTheirOrigin) {
+TEST(EvaluationTest, FailsWithOriginWhenRewardsAreAlwaysNonFinite) {
   const Armed armed("evaluator.reward:3+:inf");
   Config config = CartPole();
   const auto evaluation = Played(config, 1000000, 7, 64);
@@ -104,13 +104,13 @@ TEST(EvaluationTest, NothingButBadRewardsEndItWithTheirOrigin) {
       << evaluation->error().message();
 }
 
-TEST(EvaluationTest, OtherRoundsPlayOtherEpisodes) {
+TEST(EvaluationTest, RoundsPlayDifferentEpisodes) {
   const auto a = Played(CartPole(), 8, 0, 64), b = Played(CartPole(), 8, 1, 64);
   EXPECT_FALSE(std::ranges::equal(a->returns(), b->returns()));
 }
 
 // Episodes of one environment alone are those it plays beside others: nothing but its index counts.
-TEST(EvaluationTest, EachEnvironmentPlaysItsShareHoweverShortItsEpisodesAre) {
+TEST(EvaluationTest, EachEnvironmentPlaysFixedShareOfEpisodes) {
   Config config = CartPole();
   config.evaluator.epsilon = 1;                             // episodes of very different lengths
   for (config.seed = 0; config.seed < 10; ++config.seed) {  // either may have the shorter ones
@@ -127,17 +127,17 @@ TEST(EvaluationTest, EachEnvironmentPlaysItsShareHoweverShortItsEpisodesAre) {
   }
 }
 
-TEST(EvaluationTest, FewerEpisodesThanEnvironmentsNeedFewerEnvironments) {
+TEST(EvaluationTest, PlaysFewerEpisodesThanEnvironments) {
   EXPECT_EQ(Played(CartPole(), 2, 0, 64)->Report().episodes, 2);
 }
 
-TEST(EvaluationTest, OfNoEpisodesIsRefused) {
+TEST(EvaluationTest, RejectsZeroEpisodes) {
   EXPECT_EQ(Evaluation::Make(CartPole(), {.episodes = 0}, Weights(CartPole())).status().code(),
             Code::kInvalidArgument);
 }
 
 // A policy that never ends an episode, in an environment without a limit, was played for ever.
-TEST(EvaluationTest, EndsAlsoWhereEpisodesHaveNoEnd) {
+TEST(EvaluationTest, EndsEpisodesWithoutTerminationAtStepLimit) {
   Config config = CartPole();
   config.env.id = "MountainCar-v0";  // untrained weights don't reach the top
   config.env.max_episode_steps = 0;
@@ -149,14 +149,14 @@ TEST(EvaluationTest, EndsAlsoWhereEpisodesHaveNoEnd) {
   EXPECT_EQ((*made)->Report().length_mean, 50);
 }
 
-TEST(EvaluationTest, AnEnvironmentsOwnLimitComesFirst) {
+TEST(EvaluationTest, EnvironmentStepLimitTakesPrecedence) {
   Config config = CartPole();
   config.evaluator.max_episode_steps = 1;
   EXPECT_GT(Played(config, 4, 0, 64)->Report().length_mean, 1);
 }
 
 // It was played to its end first, however long that took.
-TEST(EvaluatorNodeTest, ARunningEvaluationGivesWayToTheFinalOne) {
+TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
   Config config = CartPole();
   config.evaluator.every_s = 0;
   config.evaluator.episodes = 1000000;

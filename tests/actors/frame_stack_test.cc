@@ -13,7 +13,7 @@ namespace {
 
 using Frame = std::vector<std::uint8_t>;
 
-TEST(FrameStackTest, HoldsTheLastFramesOfTheEpisodeOldestFirstAndZerosBeforeItsStart) {
+TEST(FrameStackTest, HoldsLastFramesOldestFirstPaddedWithZeros) {
   constexpr int kEnvs = 3, kBytes = 6;
   for (const int size : {1, 2, 4, 7}) {
     FrameStack stack({DType::kU8, {2, 3}}, kEnvs, size);

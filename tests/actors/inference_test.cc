@@ -217,12 +217,12 @@ void ChoosesAsLocalPoliciesDo(const Config& config, const EnvSpec& env) {
   }
 }
 
-TEST(InferenceServerTest, ChoosesInOneBatchAsLocalPoliciesDo) {
+TEST(InferenceServerTest, BatchedActionsMatchLocalPolicies) {
   ChoosesAsLocalPoliciesDo(ServedConfig(), Env());
   ChoosesAsLocalPoliciesDo(ContinuousConfig(), ContinuousEnv());
 }
 
-TEST(InferenceServerTest, AnswersNobodyBeforeItHasWeights) {
+TEST(InferenceServerTest, DoesNotReplyBeforeItHasWeights) {
   World world;
   const auto channel = world.Connect(0);
   const Ticket ticket = world.Send(channel.get(), Ask(2, 1));
@@ -233,7 +233,7 @@ TEST(InferenceServerTest, AnswersNobodyBeforeItHasWeights) {
 }
 
 // It would take a core of its own.
-TEST(InferenceServerTest, DoesNotLookWithoutAPauseForWeightsThatAreNowhere) {
+TEST(InferenceServerTest, WaitsBetweenSearchesForWeightServer) {
   InlineExecutor executor;
   int looked = 0;
   const auto server = *MakeInferenceServer(ServedConfig(), Env(), &executor, [&looked] {
@@ -249,7 +249,7 @@ TEST(InferenceServerTest, DoesNotLookWithoutAPauseForWeightsThatAreNowhere) {
 }
 
 // Two who ask each turn, and one who stops: it is waited for once.
-TEST(InferenceServerTest, WaitsForThoseAloneWhoHaveBeenAsking) {
+TEST(InferenceServerTest, BatchWaitsOnlyForActiveClients) {
   World world;
   world.Publish(1);
   std::vector<std::unique_ptr<Channel>> channels;
@@ -285,7 +285,7 @@ TEST(InferenceServerTest, WaitsForThoseAloneWhoHaveBeenAsking) {
   EXPECT_EQ(world.Metric("inference/batches") - before, 20);
 }
 
-TEST(InferenceServerTest, ABatchIsOfWholeRequestsAndNoLargerThanItsMost) {
+TEST(InferenceServerTest, BatchesWholeRequestsUpToMaximum) {
   World world;
   world.Publish(1);
   std::vector<std::unique_ptr<Channel>> channels;
@@ -299,7 +299,7 @@ TEST(InferenceServerTest, ABatchIsOfWholeRequestsAndNoLargerThanItsMost) {
   EXPECT_EQ(world.Metric("inference/actions"), 12);
 }
 
-TEST(InferenceServerTest, RefusesWhatIsNoQuestion) {
+TEST(InferenceServerTest, RejectsInvalidRequests) {
   World world;
   world.Publish(1);
   const auto channel = world.Connect(0, 4096);
@@ -334,7 +334,7 @@ TEST(InferenceServerTest, RefusesWhatIsNoQuestion) {
   EXPECT_EQ(world.Metric("inference/refused"), 11);
 }
 
-TEST(InferenceServerTest, HoldsNoMoreQuestionsThanItsBound) {
+TEST(InferenceServerTest, LimitsQueuedRequests) {
   World world;  // no weights: all wait
   const auto channel = world.Connect(0, 4096);
   std::vector<Ticket> tickets;
@@ -351,7 +351,7 @@ TEST(InferenceServerTest, HoldsNoMoreQuestionsThanItsBound) {
   EXPECT_EQ(world.Metric("inference/waiting"), 64 * 8);
 }
 
-TEST(InferenceServerTest, UsesNewWeightsAndNoneWithBadNumbers) {
+TEST(InferenceServerTest, UsesNewWeightsAndIgnoresNonFiniteOnes) {
   World world;
   world.Publish(1);
   const auto channel = world.Connect(0);
@@ -382,7 +382,7 @@ TEST(InferenceServerTest, UsesNewWeightsAndNoneWithBadNumbers) {
   EXPECT_EQ(world.Metric("inference/bad_weights"), 1);
 }
 
-TEST(RemotePolicyTest, GivesWhatALocalPolicyWouldAlsoWhenItsServerIsReplaced) {
+TEST(RemotePolicyTest, MatchesLocalPolicyAcrossServerReplacement) {
   World world;
   world.Publish(2);
   RemotePolicy policy(Env().observation, Env().action);
@@ -433,7 +433,7 @@ class Forger final : public Service {
   }
 };
 
-TEST(RemotePolicyTest, AnswersThatAreDamagedAreAskedForAgain) {
+TEST(RemotePolicyTest, RetriesAfterDamagedReplies) {
   const auto hub = MakeSimHub();
   const auto network = hub->MakeNetwork(), servers = hub->MakeNetwork();
   Forger forger;
@@ -475,7 +475,7 @@ TEST(RemotePolicyTest, AnswersThatAreDamagedAreAskedForAgain) {
   }
 }
 
-TEST(RemotePolicyTest, ARefusalEndsIt) {
+TEST(RemotePolicyTest, RefusalEndsPolicy) {
   World world;
   world.Publish(1);
   RemotePolicy policy({DType::kF32, {kFeatures + 1}}, Env().action);  // of another config

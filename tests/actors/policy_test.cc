@@ -46,7 +46,7 @@ std::vector<std::int32_t> Actions(Policy* policy, const Tensor& observation,
   return {a.begin(), a.end()};
 }
 
-TEST(ExplorationEpsilonTest, FollowsThePapersLadder) {
+TEST(ExplorationEpsilonTest, MatchesApexPaper) {
   for (const std::uint64_t count : {2u, 8u, 360u}) {
     for (std::uint64_t i = 0; i < count; ++i) {
       EXPECT_DOUBLE_EQ(ExplorationEpsilon(0.4, 7, i, count),
@@ -57,7 +57,7 @@ TEST(ExplorationEpsilonTest, FollowsThePapersLadder) {
   EXPECT_NEAR(ExplorationEpsilon(0.4, 7, 359, 360), 0.00065536, 1e-12);  // 0.4^8
 }
 
-TEST(AnnealedEpsilonTest, IsALineFromTheEndOfTheWarmUpOn) {
+TEST(AnnealedEpsilonTest, DecaysLinearlyAfterWarmup) {
   const Config::ActorKeys keys{
       .epsilon_steps = 1000, .epsilon_from = 0.9, .epsilon_to = 0.1, .warmup_steps = 50};
   const std::vector<std::pair<std::int64_t, double>> points = {
@@ -70,11 +70,11 @@ TEST(AnnealedEpsilonTest, IsALineFromTheEndOfTheWarmUpOn) {
   EXPECT_EQ(AnnealedEpsilon({.epsilon_steps = 7}, 7), 0.1);
 }
 
-TEST(ExplorationEpsilonTest, OfASingleEnvironmentIsTheBase) {
+TEST(ExplorationEpsilonTest, SingleEnvironmentUsesBase) {
   EXPECT_DOUBLE_EQ(ExplorationEpsilon(0.4, 7, 0, 1), 0.4);
 }
 
-TEST(LocalPolicyTest, GreedyActionIsTheLargestQ) {
+TEST(LocalPolicyTest, GreedyActionHasLargestQ) {
   const int size = 64;
   const auto policy = MakePolicy(size);
   Tensor observation(DType::kF32, {size, 2});
@@ -93,7 +93,7 @@ TEST(LocalPolicyTest, GreedyActionIsTheLargestQ) {
   EXPECT_EQ(policy->Poll(), nullptr);  // an output comes once
 }
 
-TEST(LocalPolicyTest, ActsWithTheWeightsThatWereSetLast) {
+TEST(LocalPolicyTest, UsesLatestWeights) {
   Config wide = SmallConfig();  // a network of general layers, and one that is small
   wide.network.layers[0].units = 300;
   for (const Config& config : {SmallConfig(), wide}) {
@@ -122,7 +122,7 @@ TEST(LocalPolicyTest, ActsWithTheWeightsThatWereSetLast) {
   }
 }
 
-TEST(LocalPolicyTest, OfDistributionsTheMeansDecide) {
+TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
   const int size = 24;
   for (const char* form : {"categorical", "quantile"}) {
     Config config = SmallConfig();
@@ -168,7 +168,7 @@ TEST(LocalPolicyTest, OfDistributionsTheMeansDecide) {
   }
 }
 
-TEST(LocalPolicyTest, TiesGoToTheLowestAction) {
+TEST(LocalPolicyTest, BreaksTiesByLowestAction) {
   const auto policy = MakePolicy(1);
   const auto module = MakeNetwork(SmallConfig(), Env());
   const std::vector<float> zeros(std::size_t(ParameterCount(**module)));
@@ -177,7 +177,7 @@ TEST(LocalPolicyTest, TiesGoToTheLowestAction) {
   EXPECT_EQ(Actions(policy.get(), observation, std::vector<ExploreKey>(1))[0], 0);
 }
 
-TEST(LocalPolicyTest, RandomnessDependsOnTheKeyAloneNotOnWhoComputesIt) {
+TEST(LocalPolicyTest, RandomnessDependsOnlyOnKey) {
   const int size = 48;
   const auto together = MakePolicy(size), alone = MakePolicy(1);
   std::vector<ExploreKey> keys;
@@ -196,7 +196,7 @@ TEST(LocalPolicyTest, RandomnessDependsOnTheKeyAloneNotOnWhoComputesIt) {
   }
 }
 
-TEST(LocalPolicyTest, ExploresAsOftenAsEpsilonSaysAndUniformly) {
+TEST(LocalPolicyTest, ExploresUniformlyWithProbabilityEpsilon) {
   const int size = 1000;
   const auto policy = MakePolicy(size);
   const Tensor observation(DType::kF32, {size, 2});
@@ -221,7 +221,7 @@ TEST(LocalPolicyTest, ExploresAsOftenAsEpsilonSaysAndUniformly) {
   }
 }
 
-TEST(LocalPolicyTest, OtherSeedsEpisodesAndStepsGiveOtherDraws) {
+TEST(LocalPolicyTest, RandomnessDiffersBySeedEpisodeAndStep) {
   const int size = 64;
   const Tensor observation(DType::kF32, {size, 2});
   const auto draws = [&](std::uint64_t run_seed, std::uint64_t episode, std::uint64_t step) {
@@ -240,14 +240,14 @@ TEST(LocalPolicyTest, OtherSeedsEpisodesAndStepsGiveOtherDraws) {
   EXPECT_NE(draws(1, 0, 1), first);
 }
 
-TEST(LocalPolicyTest, RefusesWeightsOfAnotherSize) {
+TEST(LocalPolicyTest, RejectsWeightsOfOtherSize) {
   const auto policy = MakePolicy(1);
   const Status status = policy->SetWeights(1, std::vector<float>(3));
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("3 weights"), std::string::npos) << status.message();
 }
 
-TEST(LocalPolicyTest, DqnRefusesContinuousActions) {
+TEST(LocalPolicyTest, DqnRejectsContinuousActions) {
   EnvSpec env = Env();
   env.action.kind = ActionSpec::Kind::kContinuous;
   env.action.low = {-1};

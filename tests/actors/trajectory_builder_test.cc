@@ -81,7 +81,7 @@ std::vector<TestStep> RandomSteps(std::size_t count, std::uint64_t seed) {
   return steps;
 }
 
-TEST(TrajectoryBuilderTest, ItemsAndPrioritiesFollowTheFormulaOverManyEpisodes) {
+TEST(TrajectoryBuilderTest, ItemsAndPrioritiesMatchFormulaOverManyEpisodes) {
   for (const int n : {1, 2, 3, 5}) {
     for (const double clip : {0.0, 1.0}) {
       const StreamId stream = 7;
@@ -112,7 +112,7 @@ TEST(TrajectoryBuilderTest, ItemsAndPrioritiesFollowTheFormulaOverManyEpisodes) 
   }
 }
 
-TEST(TrajectoryBuilderTest, FramesHoldWhatWasSeenAndDone) {
+TEST(TrajectoryBuilderTest, FramesHoldObservationsAndActions) {
   const std::vector<TestStep> steps = RandomSteps(100, 3);
   TrajectoryBuilder builder({.spec = Spec()}, 1);
   for (const TestStep& s : steps) AppendStep(&builder, s);
@@ -137,7 +137,7 @@ TEST(TrajectoryBuilderTest, FramesHoldWhatWasSeenAndDone) {
   EXPECT_EQ(frame, chunk.frames);
 }
 
-TEST(TrajectoryBuilderTest, TerminationBootstrapsFromNothingTruncationFromTheLastQ) {
+TEST(TrajectoryBuilderTest, BootstrapsFromLastQOnlyOnTruncation) {
   for (const bool truncated : {false, true}) {
     TrajectoryBuilder builder({.spec = Spec(), .n_step = 3, .gamma = 0.5}, 1);
     AppendStep(
@@ -151,7 +151,7 @@ TEST(TrajectoryBuilderTest, TerminationBootstrapsFromNothingTruncationFromTheLas
   }
 }
 
-TEST(TrajectoryBuilderTest, AnItemIsCompleteOnlyWhenItsBootstrapFrameWasActedOn) {
+TEST(TrajectoryBuilderTest, CompletesItemOnlyAfterActionOnBootstrapFrame) {
   TrajectoryBuilder builder({.spec = Spec(), .n_step = 3}, 1);
   for (int i = 0; i < 3; ++i) AppendStep(&builder, {});
   EXPECT_EQ(builder.items(), 0u);
@@ -160,7 +160,7 @@ TEST(TrajectoryBuilderTest, AnItemIsCompleteOnlyWhenItsBootstrapFrameWasActedOn)
   EXPECT_EQ(builder.frames(), 4u);
 }
 
-TEST(TrajectoryBuilderTest, CopiesOfAnItemAreAllAlikeAndShareTheirFrames) {
+TEST(TrajectoryBuilderTest, ItemCopiesAreIdenticalAndShareFrames) {
   const std::vector<TestStep> steps = RandomSteps(100, 7);
   TrajectoryBuilder one({.spec = Spec(), .n_step = 3}, 2);
   TrajectoryBuilder many({.spec = Spec(), .n_step = 3, .copies = 4}, 2);
@@ -181,7 +181,7 @@ TEST(TrajectoryBuilderTest, CopiesOfAnItemAreAllAlikeAndShareTheirFrames) {
   }
 }
 
-TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
+TEST(TrajectoryBuilderTest, ChunksAreContiguousAndItemsMaySpanThem) {
   const std::vector<TestStep> steps = RandomSteps(200, 5);
   TrajectoryBuilder whole({.spec = Spec(), .n_step = 3}, 2), cut({.spec = Spec(), .n_step = 3}, 2);
   std::vector<Item> expected, items;
@@ -208,7 +208,7 @@ TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
 
 // The items of the steps before were lost, and stacks of frames reached into the episode that was
 // cut off.
-TEST(TrajectoryBuilderTest, ACutEndsTheEpisodeInFrontOfTheLostStep) {
+TEST(TrajectoryBuilderTest, CutEndsEpisodeBeforeLostStep) {
   for (const bool known : {true, false}) {
     TrajectoryBuilder builder({.spec = Spec(), .n_step = 2, .gamma = 0.5}, 1);
     for (int i = 0; i < 3; ++i) AppendStep(&builder, {.q_taken = 1, .q_max = 2, .reward = 4});
@@ -238,7 +238,7 @@ TEST(TrajectoryBuilderTest, ACutEndsTheEpisodeInFrontOfTheLostStep) {
   }
 }
 
-TEST(TrajectoryBuilderTest, ACutBeforeAnEpisodesFirstStepLeavesNothing) {
+TEST(TrajectoryBuilderTest, CutBeforeFirstStepAddsNothing) {
   TrajectoryBuilder builder({.spec = Spec()}, 1);
   const float lost = 7;
   const auto bytes = std::as_bytes(std::span(&lost, 1));
@@ -255,7 +255,7 @@ TEST(TrajectoryBuilderTest, ACutBeforeAnEpisodesFirstStepLeavesNothing) {
 }
 
 // It became infinite, and the replay refused the push.
-TEST(TrajectoryBuilderTest, APriorityOfHugeRewardsIsFinite) {
+TEST(TrajectoryBuilderTest, PriorityOfHugeRewardsIsFinite) {
   const float huge = std::numeric_limits<float>::max();
   TrajectoryBuilder builder({.spec = Spec(), .n_step = 2}, 1);
   AppendStep(&builder, {.reward = huge});
@@ -266,7 +266,7 @@ TEST(TrajectoryBuilderTest, APriorityOfHugeRewardsIsFinite) {
   EXPECT_EQ(items[0].priority, huge);
 }
 
-TEST(TrajectoryBuilderTest, TakeOfNothingIsAnEmptyChunk) {
+TEST(TrajectoryBuilderTest, TakeOfNothingReturnsEmptyChunk) {
   TrajectoryBuilder builder({.spec = Spec()}, 1);
   std::vector<Item> items;
   EXPECT_EQ(builder.Take(&items).frames, 0u);

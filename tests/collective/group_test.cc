@@ -52,7 +52,7 @@ std::string Talk(const std::string& address, std::span<const std::byte> bytes) {
   return answer;
 }
 
-TEST(GroupTest, EachRankSendsWhatARingNeedsAndNoMore) {
+TEST(GroupTest, SendsNoMoreBytesThanRingAllReduceNeeds) {
   for (const int size : {2, 3, 4}) {
     Ranks ranks = MakeSocketRanks(size, {.path = GroupOptions::Path::kTcp});
     const std::int64_t n = 16 * 1024 * size;
@@ -66,7 +66,7 @@ TEST(GroupTest, EachRankSendsWhatARingNeedsAndNoMore) {
   }
 }
 
-TEST(GroupTest, SharedMemorySendsNothingOverSockets) {
+TEST(GroupTest, SharedMemoryPathSendsNothingOverSockets) {
   Ranks ranks = MakeSocketRanks(3, {.path = GroupOptions::Path::kAuto});
   RunRanks(3, [&](int r) {
     const Tensor x(DType::kF32, {100'000});
@@ -76,7 +76,7 @@ TEST(GroupTest, SharedMemorySendsNothingOverSockets) {
 }
 
 // Sums between hosts are of whole hosts: only one rank of each sends.
-TEST(GroupTest, OneRankOfEachHostSpeaksToTheOtherHosts) {
+TEST(GroupTest, OnlyOneRankPerHostSendsToOtherHosts) {
   Ranks ranks = MakeSocketRanks(4, {}, {"a", "b", "a", "b"});
   RunRanks(4, [&](int r) {
     const Tensor x(DType::kF32, {100'000});
@@ -85,7 +85,7 @@ TEST(GroupTest, OneRankOfEachHostSpeaksToTheOtherHosts) {
   });
 }
 
-TEST(GroupTest, StrangersBytesAreTurnedAwayAndTheGroupIsMade) {
+TEST(GroupTest, RejectsStrangersAndStillFormsGroup) {
   GroupEntry first = Listen(Two(0)), second = Listen(Two(1));
   const std::vector<Member> members{first.self(), second.self()};
   std::thread joining([&] {
@@ -137,7 +137,7 @@ TEST(GroupTest, StrangersBytesAreTurnedAwayAndTheGroupIsMade) {
   joining.join();
 }
 
-TEST(GroupTest, ARankOfAnotherEpochIsToldSo) {
+TEST(GroupTest, RejectsRankOfOtherEpoch) {
   GroupOptions late = Two(1);
   late.epoch = 3;
   GroupOptions here = Two(0);
@@ -155,7 +155,7 @@ TEST(GroupTest, ARankOfAnotherEpochIsToldSo) {
   joining.join();
 }
 
-TEST(GroupTest, AnAbsentRankIsNamed) {
+TEST(GroupTest, NamesAbsentRank) {
   GroupOptions options = Two(1);
   GroupEntry entry = Listen(options);
   std::vector<Member> members{{.rank = 0, .host = "x", .address = "127.0.0.1:1"}, entry.self()};
@@ -164,7 +164,7 @@ TEST(GroupTest, AnAbsentRankIsNamed) {
   EXPECT_THAT(group.status().message(), HasSubstr("rank 0 at 127.0.0.1:1"));
 }
 
-TEST(GroupTest, BadOptionsAndListsAreRefused) {
+TEST(GroupTest, RejectsInvalidOptionsAndMemberLists) {
   const auto code = [](const GroupOptions& options) {
     return GroupEntry::Listen(options).status().code();
   };
@@ -184,7 +184,7 @@ TEST(GroupTest, BadOptionsAndListsAreRefused) {
   shm.path = GroupOptions::Path::kShm;
 }
 
-TEST(GroupTest, SharedMemoryBetweenHostsIsRefusedByName) {
+TEST(GroupTest, RejectsSharedMemoryBetweenHosts) {
   std::vector<GroupEntry> entries;
   std::vector<Member> members;
   for (int rank = 0; rank < 2; ++rank) {
@@ -217,7 +217,7 @@ std::string TalkAs(const Hello& hello, const std::string& address, std::string_v
   return Talk(address, all);
 }
 
-TEST(GroupSecretTest, WhoKnowsItComesInAndStrangersDoNotKeepThemOut) {
+TEST(GroupSecretTest, AdmitsRanksWithSecretDespiteStrangers) {
   std::vector<GroupEntry> entries;
   std::vector<Member> members;
   for (int rank = 0; rank < 3; ++rank) {
@@ -250,7 +250,7 @@ TEST(GroupSecretTest, WhoKnowsItComesInAndStrangersDoNotKeepThemOut) {
   first.join();
 }
 
-TEST(GroupSecretTest, AnotherSecretOrNoneIsNotOfTheGroup) {
+TEST(GroupSecretTest, RejectsWrongOrMissingSecret) {
   for (const bool none : {false, true}) {
     GroupOptions other = Secretly(1, 2, std::byte(8));
     if (none) other.secret.reset();
@@ -270,7 +270,7 @@ TEST(GroupSecretTest, AnotherSecretOrNoneIsNotOfTheGroup) {
 }
 
 // What was heard of one handshake opens no other.
-TEST(GroupSecretTest, AHandshakeThatIsRepeatedIsTurnedAway) {
+TEST(GroupSecretTest, RejectsReplayedHandshake) {
   GroupEntry victim = Listen(Secretly(0, 2, std::byte(7)));
   const std::vector<Member> members{victim.self(), {.rank = 1, .address = "127.0.0.1:1"}};
   std::thread joining(
@@ -292,7 +292,7 @@ TEST(GroupSecretTest, AHandshakeThatIsRepeatedIsTurnedAway) {
 }
 
 // Python: hmac.new(bytes(range(32)), bytes([2]) + a + b, "sha512").digest()[:32]
-TEST(HandshakeTest, AProofIsAnHmac) {
+TEST(HandshakeTest, ProofIsHmac) {
   GroupSecret secret;
   HelloBytes a, b;
   for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = std::byte(i);
@@ -307,7 +307,7 @@ TEST(HandshakeTest, AProofIsAnHmac) {
   EXPECT_NE(MakeNonce(), MakeNonce());
 }
 
-TEST(HandshakeTest, WhatIsWrittenIsReadAndOneWrongBitIsNot) {
+TEST(HandshakeTest, RoundTripsAndRejectsAnyFlippedBit) {
   const HelloBytes hello =
       EncodeHello({.group = "g", .epoch = 1, .token = 2, .rank = 3, .size = 4});
   EXPECT_EQ(DecodeHello(hello)->rank, 3);

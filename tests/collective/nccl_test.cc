@@ -58,7 +58,7 @@ std::vector<Status> ReduceOnes(Ranks& ranks, Duration timeout = Seconds(20)) {
   return ended;
 }
 
-TEST(NcclTest, ARankWithoutTheLibraryIsTheSameErrorOnAll) {
+TEST(NcclTest, MissingLibraryOnOneRankFailsAllRanksAlike) {
   const auto made = MakeAll(3, [](int rank) {
     NcclOptions options = SimulatedNccl();
     if (rank == 1) options.library = "libnccl_that_is_not_there.so.2";
@@ -71,7 +71,7 @@ TEST(NcclTest, ARankWithoutTheLibraryIsTheSameErrorOnAll) {
   }
 }
 
-TEST(NcclTest, AnotherLibraryAnOldOneOrNoDeviceIsNamed) {
+TEST(NcclTest, NamesWrongLibraryOldVersionOrMissingDevice) {
   NcclOptions options = SimulatedNccl();
   options.driver = "libm.so.6";
   for (const auto& group : MakeAll(2, [&](int) { return options; })) {
@@ -94,7 +94,7 @@ TEST(NcclTest, AnotherLibraryAnOldOneOrNoDeviceIsNamed) {
   }
 }
 
-TEST(NcclTest, AConnectionThatTakesLongIsWaitedForAndOneThatHangsIsGivenUp) {
+TEST(NcclTest, WaitsForSlowConnectionAndTimesOutHungOne) {
   {
     const SimOrder slow("connect_delay_ms", 50);
     Ranks ranks = MakeRanksOf(3);
@@ -108,7 +108,7 @@ TEST(NcclTest, AConnectionThatTakesLongIsWaitedForAndOneThatHangsIsGivenUp) {
   }
 }
 
-TEST(NcclTest, AnErrorOfNcclsIsTypedOnAllAndAnotherGroupCanBeMade) {
+TEST(NcclTest, ReportsNcclErrorOnAllRanksAndAllowsNewGroup) {
   Ranks ranks = MakeRanksOf(3);
   {
     const SimOrder error("error", kNcclRemoteError);  // of whichever rank launches first
@@ -126,7 +126,7 @@ TEST(NcclTest, AnErrorOfNcclsIsTypedOnAllAndAnotherGroupCanBeMade) {
   for (const Status& status : ReduceOnes(next)) EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
-TEST(NcclTest, ALaunchThatIsStillInProgressIsPolled) {
+TEST(NcclTest, PollsLaunchInProgress) {
   const SimOrder polls("launch_polls", 20, 1);
   Ranks ranks = MakeRanksOf(2);
   for (int i = 0; i < 5; ++i) {
@@ -134,7 +134,7 @@ TEST(NcclTest, ALaunchThatIsStillInProgressIsPolled) {
   }
 }
 
-TEST(NcclTest, AnOperationThatTakesTooLongEndsAtItsDeadline) {
+TEST(NcclTest, EndsOperationAtDeadline) {
   Ranks ranks = MakeRanksOf(2);
   const SimOrder slow("operation_delay_ms", 60'000);
   for (const Status& status : ReduceOnes(ranks, Milliseconds(100))) {
@@ -144,7 +144,7 @@ TEST(NcclTest, AnOperationThatTakesTooLongEndsAtItsDeadline) {
 }
 
 // The thread that hangs in NCCL ends by itself, later.
-TEST(NcclTest, AnAbortThatHangsHoldsNobodyUp) {
+TEST(NcclTest, HungAbortDoesNotBlock) {
   NcclOptions options = SimulatedNccl();
   options.abort_within = Milliseconds(50);
   const SimOrder hangs("abort_delay_ms", 500);
@@ -164,7 +164,7 @@ TEST(NcclTest, AnAbortThatHangsHoldsNobodyUp) {
 
 // NCCL may still read and write the tensors of an operation that was given up: they are freed when
 // its communicator has ended, whether the group is destroyed first or the wait for it ends first.
-TEST(NcclTest, TensorsOfAnOpenOperationAreKeptUntilNcclHasEnded) {
+TEST(NcclTest, KeepsTensorsOfOpenOperationUntilNcclEnds) {
   const auto alive = FindInSim<decltype(NcclSimAlive)>("NcclSimAlive");
   ASSERT_EQ(alive(), 0);
   for (const bool waits : {false, true}) {
@@ -198,7 +198,7 @@ TEST(NcclTest, TensorsOfAnOpenOperationAreKeptUntilNcclHasEnded) {
   }
 }
 
-TEST(NcclTest, TensorsOfTheHostAreRefusedAndStartNothing) {
+TEST(NcclTest, RejectsHostTensorsWithoutStarting) {
   Ranks ranks = MakeRanksOf(2);
   const Tensor x(DType::kF32, {3});
   const auto refused = ranks[0]->Start({.kind = OpKind::kAllReduce}, x, x);
@@ -208,7 +208,7 @@ TEST(NcclTest, TensorsOfTheHostAreRefusedAndStartNothing) {
 }
 
 // What the stream still has to do to the tensors is done first.
-TEST(NcclTest, AnOperationFollowsItsStream) {
+TEST(NcclTest, OperationWaitsForItsStream) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
     const DeviceStream stream;
@@ -227,7 +227,7 @@ TEST(NcclTest, AnOperationFollowsItsStream) {
 }
 
 // And what the stream does next comes behind it, though nobody has waited.
-TEST(NcclTest, AStreamFollowsAnOperation) {
+TEST(NcclTest, StreamWaitsForOperation) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
     const DeviceStream stream;
@@ -265,7 +265,7 @@ TEST(NcclTest, AStreamFollowsAnOperation) {
 }
 
 // Who does not come ends what follows, too: nobody is kept.
-TEST(NcclTest, AStreamThatFollowsIsToldOfAnAbort) {
+TEST(NcclTest, AbortEndsWaitOfFollowingStream) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
     const DeviceStream stream;
@@ -282,7 +282,7 @@ TEST(NcclTest, AStreamThatFollowsIsToldOfAnAbort) {
 }
 
 // It may happen to be the hosts' group that hears of it, between two operations.
-TEST(NcclTest, ARankThatFindsTheGroupEndedAtAStartDoesNotBlameItself) {
+TEST(NcclTest, StartOnEndedGroupNamesRankThatEndedIt) {
   Ranks hosts = MakeSocketRanks(2, {});
   Collective* const host = hosts[0].get();
   Ranks ranks(2);
@@ -302,12 +302,12 @@ TEST(NcclTest, ARankThatFindsTheGroupEndedAtAStartDoesNotBlameItself) {
 }
 
 // A group of hosts has no streams that could follow.
-TEST(NcclTest, HostsHaveNoStreams) {
+TEST(NcclTest, RejectsStreamsInHostGroup) {
   Ranks ranks = MakeSocketRanks(1, {});
   EXPECT_EQ(ranks[0]->Follow(0, {}).code(), Code::kFailedPrecondition);
 }
 
-TEST(NcclProcessTest, AKilledRankIsAnErrorOnAllOthersWhoThenGoOnWithoutIt) {
+TEST(NcclProcessTest, SurvivorsReportKilledRankAndContinueWithoutIt) {
   RankProcess::wrap = &MakeDeviceRank;
   std::vector<std::unique_ptr<RankProcess>> ranks;
   for (int i = 0; i < 3; ++i) ranks.push_back(std::make_unique<RankProcess>());

@@ -49,7 +49,7 @@ class ProcessTest : public testing::TestWithParam<Way> {
   }
 };
 
-TEST_P(ProcessTest, AKilledRankIsAnErrorOnAllOthersWhoThenGoOnWithoutIt) {
+TEST_P(ProcessTest, SurvivorsReportKilledRankAndContinueWithoutIt) {
   for (const std::int64_t elements : {std::int64_t{256}, std::int64_t{1'000'000}}) {
     auto ranks = Fork(4);
     ASSERT_NO_FATAL_FAILURE(Join(All(ranks), 1, 20'000));
@@ -67,7 +67,7 @@ TEST_P(ProcessTest, AKilledRankIsAnErrorOnAllOthersWhoThenGoOnWithoutIt) {
   }
 }
 
-TEST_P(ProcessTest, AStoppedRankIsAnErrorOnAllAtTheDeadline) {
+TEST_P(ProcessTest, ReportsStoppedRankOnAllRanksAtDeadline) {
   auto ranks = Fork(4);
   ASSERT_NO_FATAL_FAILURE(Join(All(ranks), 1, 300));
   ASSERT_NO_FATAL_FAILURE(Begin(All(ranks), 100'000));
@@ -84,7 +84,7 @@ TEST_P(ProcessTest, AStoppedRankIsAnErrorOnAllAtTheDeadline) {
 }
 
 // What has no name is gone with the last process that maps it, however that ends.
-TEST_P(ProcessTest, SharedMemoryHasNoNameThatCouldBeLeftBehind) {
+TEST_P(ProcessTest, UsesUnnamedSharedMemory) {
   auto ranks = Fork(3);
   ASSERT_NO_FATAL_FAILURE(Join(All(ranks), 1, 20'000));
   for (const auto& rank : ranks) {

@@ -68,14 +68,14 @@ Outcome PlayOnce(std::uint64_t seed) {
   return {std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), group.Now()};
 }
 
-TEST(SimGroupTest, ObjectsOfOneThreadGiveTheSameBytesAtTheSameTimes) {
+TEST(SimGroupTest, SameSeedGivesSameBytesAndTimes) {
   const Outcome first = PlayOnce(5), other_seed = PlayOnce(6);
   EXPECT_TRUE(first == PlayOnce(5));
   EXPECT_NE(first.end, other_seed.end);
   EXPECT_TRUE(first.bytes == other_seed.bytes) << "the sum depends on delays";
 }
 
-TEST(SimGroupTest, ARankKilledAtAnyTimeIsAnErrorForAllOthers) {
+TEST(SimGroupTest, ReportsRankKilledAtAnyTimeOnAllOthers) {
   for (int polls = 0; polls < 3; ++polls) {
     SimGroup group(kLate);
     Ranks ranks = RanksOf(group, 4);
@@ -100,7 +100,7 @@ TEST(SimGroupTest, ARankKilledAtAnyTimeIsAnErrorForAllOthers) {
   }
 }
 
-TEST(SimGroupTest, ACutLinkIsAnErrorForAllAtTheDeadline) {
+TEST(SimGroupTest, ReportsCutLinkOnAllRanksAtDeadline) {
   SimGroup group(kLate);
   Ranks ranks = RanksOf(group, 4);
   group.Cut(1, 2);

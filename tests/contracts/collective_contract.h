@@ -141,7 +141,7 @@ class CollectiveContract : public testing::TestWithParam<MakeRanks> {
   }
 };
 
-TEST_P(CollectiveContract, AllOperationsGiveWhatPlainLoopsGive) {
+TEST_P(CollectiveContract, OperationsMatchPlainLoops) {
   for (const int size : kSizes) {
     Ranks ranks = GetParam()(size);
     for (const std::int64_t n : kElements) {
@@ -158,7 +158,7 @@ TEST_P(CollectiveContract, AllOperationsGiveWhatPlainLoopsGive) {
 }
 
 // <F x, y> = <x, F* y>: the adjoint of each linear operation is another one.
-TEST_P(CollectiveContract, EachOperationHasItsAdjoint) {
+TEST_P(CollectiveContract, LinearOperationsMatchTheirAdjoints) {
   struct Pair {
     OpKind kind, adjoint;
   };
@@ -218,7 +218,7 @@ TEST_P(CollectiveContract, EachOperationHasItsAdjoint) {
   }
 }
 
-TEST_P(CollectiveContract, ReduceScatterThenAllGatherIsAllReduce) {
+TEST_P(CollectiveContract, ReduceScatterThenAllGatherEqualsAllReduce) {
   for (const int size : {2, 3, 4}) {
     Ranks ranks = GetParam()(size);
     const std::int64_t piece = 30'000;
@@ -238,7 +238,7 @@ TEST_P(CollectiveContract, ReduceScatterThenAllGatherIsAllReduce) {
   }
 }
 
-TEST_P(CollectiveContract, OtherTypesAreReducedAsTheyAre) {
+TEST_P(CollectiveContract, ReducesIntegerAndBfloat16Types) {
   Ranks ranks = GetParam()(3);
   RunRanks(3, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
@@ -262,7 +262,7 @@ TEST_P(CollectiveContract, OtherTypesAreReducedAsTheyAre) {
   });
 }
 
-TEST_P(CollectiveContract, PairsExchangeInBothDirectionsAtOnce) {
+TEST_P(CollectiveContract, ExchangesPairsInBothDirectionsAtOnce) {
   Ranks ranks = GetParam()(3);
   constexpr std::int64_t kMany = 300'000;
   RunRanks(3, [&](int r) {
@@ -291,7 +291,7 @@ TEST_P(CollectiveContract, PairsExchangeInBothDirectionsAtOnce) {
   });
 }
 
-TEST_P(CollectiveContract, ManyBucketsRunAtOnceAndEndInAnyOrder) {
+TEST_P(CollectiveContract, RunsManyBucketsConcurrentlyInAnyOrder) {
   Ranks ranks = GetParam()(3);
   RunRanks(3, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
@@ -311,7 +311,7 @@ TEST_P(CollectiveContract, ManyBucketsRunAtOnceAndEndInAnyOrder) {
   });
 }
 
-TEST_P(CollectiveContract, NobodyLeavesABarrierBeforeAllHaveCome) {
+TEST_P(CollectiveContract, BarrierWaitsForAllRanks) {
   for (const int size : kSizes) {
     Ranks ranks = GetParam()(size);
     std::atomic<int> come = 0;
@@ -325,7 +325,7 @@ TEST_P(CollectiveContract, NobodyLeavesABarrierBeforeAllHaveCome) {
   }
 }
 
-TEST_P(CollectiveContract, ASplitGivesTheAxesOfAMesh) {
+TEST_P(CollectiveContract, SplitsIntoMeshAxes) {
   Ranks ranks = GetParam()(4);
   RunRanks(4, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
@@ -345,7 +345,7 @@ TEST_P(CollectiveContract, ASplitGivesTheAxesOfAMesh) {
   });
 }
 
-TEST_P(CollectiveContract, AnotherSizeOnAnyRankIsTheSameErrorOnAll) {
+TEST_P(CollectiveContract, MismatchedSizeFailsAllRanksAlike) {
   for (const std::int64_t n : {std::int64_t{100}, std::int64_t{300'000}}) {
     for (int odd = 0; odd < 4; ++odd) {
       Ranks ranks = GetParam()(4);
@@ -366,7 +366,7 @@ TEST_P(CollectiveContract, AnotherSizeOnAnyRankIsTheSameErrorOnAll) {
   }
 }
 
-TEST_P(CollectiveContract, AnotherOperationOrTypeIsAnErrorOnAll) {
+TEST_P(CollectiveContract, MismatchedOperationOrTypeFailsAllRanks) {
   for (int what = 0; what < 4; ++what) {
     Ranks ranks = GetParam()(3);
     RunRanks(3, [&](int r) {
@@ -385,7 +385,7 @@ TEST_P(CollectiveContract, AnotherOperationOrTypeIsAnErrorOnAll) {
   }
 }
 
-TEST_P(CollectiveContract, WhatDoesNotFitOnOneRankStartsNothing) {
+TEST_P(CollectiveContract, RejectsInvalidArgumentsWithoutStarting) {
   Ranks ranks = GetParam()(2);
   RunRanks(2, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
@@ -406,7 +406,7 @@ TEST_P(CollectiveContract, WhatDoesNotFitOnOneRankStartsNothing) {
   });
 }
 
-TEST_P(CollectiveContract, WhatARankHadSentBeforeItLeftArrives) {
+TEST_P(CollectiveContract, DeliversDataSentBeforeRankLeft) {
   for (int leaver = 0; leaver < 3; ++leaver) {
     Ranks ranks = GetParam()(3);
     RunRanks(3, [&](int r) {
@@ -419,7 +419,7 @@ TEST_P(CollectiveContract, WhatARankHadSentBeforeItLeftArrives) {
   }
 }
 
-TEST_P(CollectiveContract, ARankThatLeavesIsAnErrorForThoseWhoWait) {
+TEST_P(CollectiveContract, ReportsErrorToWaitersWhenRankLeaves) {
   Ranks ranks = GetParam()(3);
   std::barrier all_have_ended(3);
   RunRanks(3, [&](int r) {
@@ -433,7 +433,7 @@ TEST_P(CollectiveContract, ARankThatLeavesIsAnErrorForThoseWhoWait) {
   });
 }
 
-TEST_P(CollectiveContract, AnAbortEndsTheGroupForAll) {
+TEST_P(CollectiveContract, AbortEndsGroupOnAllRanks) {
   Ranks ranks = GetParam()(3);
   RunRanks(3, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
@@ -446,7 +446,7 @@ TEST_P(CollectiveContract, AnAbortEndsTheGroupForAll) {
   });
 }
 
-TEST_P(CollectiveContract, ARankThatDoesNotComeIsAnErrorAtTheDeadline) {
+TEST_P(CollectiveContract, ReportsAbsentRankAtDeadline) {
   Ranks ranks = GetParam()(3);
   RunRanks(3, [&](int r) {
     if (r == 2) return;
@@ -462,7 +462,7 @@ TEST_P(CollectiveContract, ARankThatDoesNotComeIsAnErrorAtTheDeadline) {
   EXPECT_EQ(RunOp(*ranks[2], {.kind = OpKind::kBarrier}, {}, {}).code(), Code::kDeadlineExceeded);
 }
 
-TEST_P(CollectiveContract, TooManyOpenWorksAreRefused) {
+TEST_P(CollectiveContract, RejectsTooManyOpenWorks) {
   Ranks ranks = GetParam()(2);
   const Tensor x(DType::kF32, {1});
   for (std::size_t i = 0; i < kWorksMax; ++i) {

@@ -105,7 +105,7 @@ class NetworkContract : public testing::TestWithParam<std::unique_ptr<NetworkWor
   std::string endpoint_;
 };
 
-TEST_P(NetworkContract, ACallIsAnsweredWithItsBodyAndParts) {
+TEST_P(NetworkContract, AnswersCallWithBodyAndParts) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -159,7 +159,7 @@ class Interruptions {
 };
 
 // ZeroMQ's calls end with EINTR: a check failed then, or a message was taken for refused.
-TEST_P(NetworkContract, SignalsChangeNothing) {
+TEST_P(NetworkContract, SurvivesInterruptingSignals) {
   EchoService echo;
   const std::vector<Buffer> parts = {TestBytes(262'144, 3), TestBytes(5), TestBytes(262'144, 4)};
   const Interruptions interruptions;
@@ -178,7 +178,7 @@ TEST_P(NetworkContract, SignalsChangeNothing) {
   EXPECT_GT(Interruptions::count, before);
 }
 
-TEST_P(NetworkContract, BigPartsAreNotCopiedWithinAProcess) {
+TEST_P(NetworkContract, DoesNotCopyBigPartsWithinProcess) {
   if (!world_->shares_big_parts()) return;  // another process can't share
   EchoService echo;
   Listen(&echo);
@@ -189,7 +189,7 @@ TEST_P(NetworkContract, BigPartsAreNotCopiedWithinAProcess) {
   EXPECT_EQ(answer->parts.at(0).data(), part.data());
 }
 
-TEST_P(NetworkContract, APartIsReleasedWhenTheCallIsOver) {
+TEST_P(NetworkContract, ReleasesPartsAfterCall) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -207,7 +207,7 @@ TEST_P(NetworkContract, APartIsReleasedWhenTheCallIsOver) {
   EXPECT_TRUE(RunUntil([&] { return alive.expired(); }));
 }
 
-TEST_P(NetworkContract, ManyCallsInAWindowAreEachAnsweredOnceInOrder) {
+TEST_P(NetworkContract, AnswersPipelinedCallsOnceInOrder) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -235,7 +235,7 @@ TEST_P(NetworkContract, ManyCallsInAWindowAreEachAnsweredOnceInOrder) {
   EXPECT_EQ(channel->in_flight(), 0);
 }
 
-TEST_P(NetworkContract, CallsBeforeTheServerIsThereAreServedWhenItComes) {
+TEST_P(NetworkContract, ServesCallsSentBeforeServerStarts) {
   EchoService echo;
   Listen(&echo);  // to learn a free endpoint
   listener_.reset();
@@ -249,7 +249,7 @@ TEST_P(NetworkContract, CallsBeforeTheServerIsThereAreServedWhenItComes) {
   EXPECT_TRUE(Await(*channel, ticket).ok());
 }
 
-TEST_P(NetworkContract, AFullWindowRefusesAndKeepsTheMessage) {
+TEST_P(NetworkContract, FullWindowRejectsSendAndKeepsMessage) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -270,7 +270,7 @@ TEST_P(NetworkContract, AFullWindowRefusesAndKeepsTheMessage) {
   EXPECT_EQ(channel->in_flight(), 2);
 }
 
-TEST_P(NetworkContract, TheWindowCountsBytesButLetsOneLargeCallPass) {
+TEST_P(NetworkContract, WindowLimitsBytesButAdmitsOneLargeCall) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -284,7 +284,7 @@ TEST_P(NetworkContract, TheWindowCountsBytesButLetsOneLargeCallPass) {
   EXPECT_EQ(channel->Send(small, kForever).status().code(), Code::kResourceExhausted);
 }
 
-TEST_P(NetworkContract, AMessageBeyondTheLimitsIsRefusedByTheSender) {
+TEST_P(NetworkContract, SenderRejectsMessageBeyondLimits) {
   EchoService echo;
   Listen(&echo);
   auto network = Make({.message_bytes_max = 1000, .parts_max = 2});
@@ -299,7 +299,7 @@ TEST_P(NetworkContract, AMessageBeyondTheLimitsIsRefusedByTheSender) {
   std::erase(networks_, network.get());
 }
 
-TEST_P(NetworkContract, AnAnswerBeyondTheLimitsBecomesAnError) {
+TEST_P(NetworkContract, ReportsErrorForReplyBeyondLimits) {
   EchoService echo;
   echo.park = true;
   auto network = Make({.message_bytes_max = 100'000});
@@ -314,7 +314,7 @@ TEST_P(NetworkContract, AnAnswerBeyondTheLimitsBecomesAnError) {
   std::erase(networks_, network.get());
 }
 
-TEST_P(NetworkContract, AParkedCallIsAnsweredLaterAndOutOfOrder) {
+TEST_P(NetworkContract, AnswersParkedCallsLaterAndOutOfOrder) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -331,7 +331,7 @@ TEST_P(NetworkContract, AParkedCallIsAnsweredLaterAndOutOfOrder) {
   EXPECT_EQ(Await(*channel, first)->body, "answer 1");
 }
 
-TEST_P(NetworkContract, AnAnswerIsGivenOnce) {
+TEST_P(NetworkContract, ReturnsReplyOnce) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -342,7 +342,7 @@ TEST_P(NetworkContract, AnAnswerIsGivenOnce) {
   EXPECT_FALSE(channel->Poll(12345).has_value());
 }
 
-TEST_P(NetworkContract, AFailedCallCarriesTheServicesStatus) {
+TEST_P(NetworkContract, FailedCallReturnsServiceStatus) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -355,7 +355,7 @@ TEST_P(NetworkContract, AFailedCallCarriesTheServicesStatus) {
   EXPECT_EQ(answer.status().message(), "no table named 'x'");
 }
 
-TEST_P(NetworkContract, ADroppedReplyIsAnError) {
+TEST_P(NetworkContract, ReportsErrorForDroppedReply) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -366,7 +366,7 @@ TEST_P(NetworkContract, ADroppedReplyIsAnError) {
   EXPECT_EQ(Await(*channel, ticket).status().code(), Code::kInternal);
 }
 
-TEST_P(NetworkContract, AReplyMayOutliveCallerListenerAndNetwork) {
+TEST_P(NetworkContract, ReplyMayOutliveCallerListenerAndNetwork) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -383,7 +383,7 @@ TEST_P(NetworkContract, AReplyMayOutliveCallerListenerAndNetwork) {
   echo.parked[1].second.Send(TestMessage("to nobody"));
 }
 
-TEST_P(NetworkContract, ADeadlineEndsACallAndItsLateAnswerIsDiscarded) {
+TEST_P(NetworkContract, DeadlineEndsCallAndDiscardsLateReply) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -400,7 +400,7 @@ TEST_P(NetworkContract, ADeadlineEndsACallAndItsLateAnswerIsDiscarded) {
   EXPECT_EQ(next->body, "next");
 }
 
-TEST_P(NetworkContract, ADeadlinePassesWithoutAServerToo) {
+TEST_P(NetworkContract, DeadlineExpiresWithoutServer) {
   endpoint_ = world_->Endpoint();
   if (endpoint_.ends_with(":0")) endpoint_ = "tcp://127.0.0.1:1";
   const auto channel = Connect();
@@ -408,7 +408,7 @@ TEST_P(NetworkContract, ADeadlinePassesWithoutAServerToo) {
   EXPECT_EQ(Await(*channel, ticket).status().code(), Code::kDeadlineExceeded);
 }
 
-TEST_P(NetworkContract, AForgottenCallGetsNoAnswer) {
+TEST_P(NetworkContract, CancelledCallGetsNoReply) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -422,7 +422,7 @@ TEST_P(NetworkContract, AForgottenCallGetsNoAnswer) {
   EXPECT_FALSE(channel->Poll(ticket).has_value());
 }
 
-TEST_P(NetworkContract, AnOlderIncarnationIsFenced) {
+TEST_P(NetworkContract, FencesOlderIncarnation) {
   EchoService echo;
   Listen(&echo);
   const auto older = Connect(ActorOptions(3, 7));
@@ -442,7 +442,7 @@ TEST_P(NetworkContract, AnOlderIncarnationIsFenced) {
   EXPECT_THAT(echo.bodies, testing::ElementsAre("a", "b", "d"));
 }
 
-TEST_P(NetworkContract, TwoChannelsOfOneOriginDoNotDisturbEachOther) {
+TEST_P(NetworkContract, KeepsChannelsOfOneOriginIndependent) {
   EchoService echo;
   Listen(&echo);
   const auto a = Connect();
@@ -454,7 +454,7 @@ TEST_P(NetworkContract, TwoChannelsOfOneOriginDoNotDisturbEachOther) {
   EXPECT_EQ(echo.handled.size(), 6u);
 }
 
-TEST_P(NetworkContract, AServiceHearsOfClientsThatComeAndGo) {
+TEST_P(NetworkContract, NotifiesServiceOfConnectsAndDisconnects) {
   EchoService echo;
   Listen(&echo);
   auto one = Connect(ActorOptions(1));
@@ -470,7 +470,7 @@ TEST_P(NetworkContract, AServiceHearsOfClientsThatComeAndGo) {
   EXPECT_EQ(echo.changes.size(), 2u);
 }
 
-TEST_P(NetworkContract, AListenerThatGoesIsDownAndItsSuccessorGetsTheOpenCalls) {
+TEST_P(NetworkContract, ResendsOpenCallsToSuccessorOfListener) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -487,7 +487,7 @@ TEST_P(NetworkContract, AListenerThatGoesIsDownAndItsSuccessorGetsTheOpenCalls) 
   EXPECT_EQ(channel->peer(), PeerState::kUp);
 }
 
-TEST_P(NetworkContract, AServerWhoseNodeDoesNotPumpIsHungAndComesBack) {
+TEST_P(NetworkContract, ReportsServerHungUntilItPumpsAgain) {
   EchoService echo;
   Listen(&echo);
   auto network = Make({.dead_after = Milliseconds(60), .heartbeat_every = Milliseconds(20)});
@@ -502,7 +502,7 @@ TEST_P(NetworkContract, AServerWhoseNodeDoesNotPumpIsHungAndComesBack) {
   std::erase(networks_, network.get());
 }
 
-TEST_P(NetworkContract, AClientWhoseNodeDoesNotPumpIsHungAndComesBack) {
+TEST_P(NetworkContract, ReportsClientHungUntilItPumpsAgain) {
   EchoService echo;
   auto network = Make({.dead_after = Milliseconds(60), .heartbeat_every = Milliseconds(20)});
   auto listener = network->Listen(world_->Endpoint(), &echo);
@@ -517,7 +517,7 @@ TEST_P(NetworkContract, AClientWhoseNodeDoesNotPumpIsHungAndComesBack) {
   std::erase(networks_, network.get());
 }
 
-TEST_P(NetworkContract, IdlePeersStayUp) {
+TEST_P(NetworkContract, KeepsIdlePeersUp) {
   EchoService echo;
   const NetworkOptions quick{.dead_after = Milliseconds(400), .heartbeat_every = Milliseconds(50)};
   auto network = Make(quick);
@@ -533,7 +533,7 @@ TEST_P(NetworkContract, IdlePeersStayUp) {
   networks_.clear();
 }
 
-TEST_P(NetworkContract, AnswersThatFindNoRoomWaitForTheirCaller) {
+TEST_P(NetworkContract, QueuesRepliesUntilCallerHasRoom) {
   EchoService echo;
   echo.park = true;
   Listen(&echo);
@@ -552,7 +552,7 @@ TEST_P(NetworkContract, AnswersThatFindNoRoomWaitForTheirCaller) {
   }
 }
 
-TEST_P(NetworkContract, AnEndpointInUseIsRefused) {
+TEST_P(NetworkContract, RejectsEndpointInUse) {
   EchoService echo;
   Listen(&echo);
   const auto second = server_net_->Listen(endpoint_, &echo);
@@ -562,7 +562,7 @@ TEST_P(NetworkContract, AnEndpointInUseIsRefused) {
   EXPECT_TRUE(Call(*channel, TestMessage("still served")).ok());
 }
 
-TEST_P(NetworkContract, ABadEndpointIsRefused) {
+TEST_P(NetworkContract, RejectsInvalidEndpoint) {
   EchoService echo;
   for (const char* bad : {"", "ipc", "ipc://", "tcp://host", "tcp://:80", "tcp://host:99999",
                           "tcp://host:x", "udp://host:1", "/a/path", "ipc://@abstract"}) {
@@ -572,7 +572,7 @@ TEST_P(NetworkContract, ABadEndpointIsRefused) {
   }
 }
 
-TEST_P(NetworkContract, AChannelMayEndWhileItsNetworkIsGone) {
+TEST_P(NetworkContract, ChannelMayOutliveNetwork) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();

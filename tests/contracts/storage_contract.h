@@ -39,7 +39,7 @@ class StorageContract : public testing::TestWithParam<std::unique_ptr<StorageWor
   Storage& storage_;
 };
 
-TEST_P(StorageContract, WhatIsWrittenIsReadAndReplacedAsAWhole) {
+TEST_P(StorageContract, ReadsAndReplacesWholeFiles) {
   ASSERT_TRUE(storage_.WriteAtomic("a/b/c.txt", "first, and long").ok());
   EXPECT_EQ(Text("a/b/c.txt"), "first, and long");
   ASSERT_TRUE(storage_.WriteAtomic("a/b/c.txt", "second").ok());
@@ -51,13 +51,13 @@ TEST_P(StorageContract, WhatIsWrittenIsReadAndReplacedAsAWhole) {
   EXPECT_EQ(Text("bytes"), zeros);
 }
 
-TEST_P(StorageContract, WritingLeavesNothingElseBehind) {
+TEST_P(StorageContract, WriteLeavesNoOtherFiles) {
   ASSERT_TRUE(storage_.WriteAtomic("folder/file", "x").ok());
   ASSERT_TRUE(storage_.WriteAtomic("folder/file", "y").ok());
   EXPECT_THAT(Names("folder"), testing::ElementsAre("file"));
 }
 
-TEST_P(StorageContract, AMissingFileIsNotFoundByName) {
+TEST_P(StorageContract, ReportsNameOfMissingFile) {
   const auto bytes = storage_.Read("no/such", 10);
   EXPECT_EQ(bytes.status().code(), Code::kNotFound);
   EXPECT_THAT(bytes.status().message(), testing::HasSubstr("no/such"));
@@ -65,7 +65,7 @@ TEST_P(StorageContract, AMissingFileIsNotFoundByName) {
   EXPECT_EQ(storage_.Read("folder", 10).status().code(), Code::kNotFound);
 }
 
-TEST_P(StorageContract, AFileLargerThanTheLimitIsRefusedWithBothSizes) {
+TEST_P(StorageContract, RejectsFileLargerThanLimitNamingBothSizes) {
   ASSERT_TRUE(storage_.WriteAtomic("file", "12345").ok());
   EXPECT_TRUE(storage_.Read("file", 5).ok());
   const auto bytes = storage_.Read("file", 4);
@@ -73,7 +73,7 @@ TEST_P(StorageContract, AFileLargerThanTheLimitIsRefusedWithBothSizes) {
   EXPECT_THAT(bytes.status().message(), testing::HasSubstr("5 bytes; the limit here is 4"));
 }
 
-TEST_P(StorageContract, AppendedBytesAreReadAtOnceAndKept) {
+TEST_P(StorageContract, AppendedBytesAreReadableImmediatelyAndKept) {
   {
     auto file = storage_.OpenAppend("log/lines");
     ASSERT_TRUE(file.ok()) << file.status().ToString();
@@ -89,7 +89,7 @@ TEST_P(StorageContract, AppendedBytesAreReadAtOnceAndKept) {
   EXPECT_EQ(Text("log/lines"), "one\ntwo\n");
 }
 
-TEST_P(StorageContract, AMappedFileHasItsBytesEvenWhenItIsRemoved) {
+TEST_P(StorageContract, MappedFileKeepsBytesAfterRemoval) {
   auto file = storage_.OpenAppend("log/1");
   ASSERT_TRUE(file.ok() && (*file)->Append("one").ok());
   const auto bytes = storage_.Map("log/1");
@@ -107,7 +107,7 @@ TEST_P(StorageContract, AMappedFileHasItsBytesEvenWhenItIsRemoved) {
   EXPECT_EQ(storage_.Map("../x").status().code(), Code::kInvalidArgument);
 }
 
-TEST_P(StorageContract, ATruncatedFileKeepsItsBeginningAndGoesOnFromThere) {
+TEST_P(StorageContract, TruncateKeepsPrefixAndAppendsContinueThere) {
   ASSERT_TRUE(storage_.WriteAtomic("log", "0123456789").ok());
   ASSERT_TRUE(storage_.Truncate("log", 4).ok());
   EXPECT_EQ(Text("log"), "0123");
@@ -120,7 +120,7 @@ TEST_P(StorageContract, ATruncatedFileKeepsItsBeginningAndGoesOnFromThere) {
   EXPECT_EQ(storage_.Truncate("../log", 0).code(), Code::kInvalidArgument);
 }
 
-TEST_P(StorageContract, ALinkedFileHasTwoNamesThatGoTheirOwnWays) {
+TEST_P(StorageContract, LinkedNamesAreIndependent) {
   ASSERT_TRUE(storage_.WriteAtomic("a/file", "bytes").ok());
   ASSERT_TRUE(storage_.Link("a/file", "b/c/file").ok());
   EXPECT_EQ(Text("b/c/file"), "bytes");
@@ -138,7 +138,7 @@ TEST_P(StorageContract, ALinkedFileHasTwoNamesThatGoTheirOwnWays) {
   EXPECT_EQ(storage_.Link("other", "../x").code(), Code::kInvalidArgument);
 }
 
-TEST_P(StorageContract, AnOpenFileKeepsGoingToTheSameBytesWhenItIsRenamedOrReplaced) {
+TEST_P(StorageContract, OpenFileFollowsItsBytesAfterRenameOrReplace) {
   auto file = storage_.OpenAppend("log");
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE((*file)->Append("a").ok());
@@ -154,7 +154,7 @@ TEST_P(StorageContract, AnOpenFileKeepsGoingToTheSameBytesWhenItIsRenamedOrRepla
   EXPECT_FALSE(storage_.Exists("old"));
 }
 
-TEST_P(StorageContract, AListIsSortedAndMarksFolders) {
+TEST_P(StorageContract, ListIsSortedAndMarksFolders) {
   for (const char* path : {"b/x/y", "a", "b/z", "c/d"}) {
     ASSERT_TRUE(storage_.WriteAtomic(path, "1").ok());
   }
@@ -163,7 +163,7 @@ TEST_P(StorageContract, AListIsSortedAndMarksFolders) {
   EXPECT_THAT(Names("missing"), testing::IsEmpty());
 }
 
-TEST_P(StorageContract, FilesAndFoldersExist) {
+TEST_P(StorageContract, ReportsExistenceOfFilesAndFolders) {
   EXPECT_FALSE(storage_.Exists("a"));
   ASSERT_TRUE(storage_.WriteAtomic("a/b", "1").ok());
   EXPECT_TRUE(storage_.Exists("a"));
@@ -172,7 +172,7 @@ TEST_P(StorageContract, FilesAndFoldersExist) {
   EXPECT_FALSE(storage_.Exists("../a"));
 }
 
-TEST_P(StorageContract, RenamingReplacesAFileAndMovesAFolder) {
+TEST_P(StorageContract, RenameReplacesFileAndMovesFolder) {
   ASSERT_TRUE(storage_.WriteAtomic("new", "n").ok());
   ASSERT_TRUE(storage_.WriteAtomic("old", "o").ok());
   ASSERT_TRUE(storage_.Rename("new", "old").ok());
@@ -187,7 +187,7 @@ TEST_P(StorageContract, RenamingReplacesAFileAndMovesAFolder) {
   EXPECT_FALSE(storage_.Exists("step.tmp"));
 }
 
-TEST_P(StorageContract, RenamingNeverReplacesAFolderAndNeedsASource) {
+TEST_P(StorageContract, RejectsRenameOntoFolderOrWithoutSource) {
   ASSERT_TRUE(storage_.WriteAtomic("from/a", "1").ok());
   ASSERT_TRUE(storage_.WriteAtomic("to/b", "2").ok());
   EXPECT_EQ(storage_.Rename("from", "to").code(), Code::kAlreadyExists);
@@ -196,7 +196,7 @@ TEST_P(StorageContract, RenamingNeverReplacesAFolderAndNeedsASource) {
   EXPECT_EQ(storage_.Rename("missing", "x").code(), Code::kNotFound);
 }
 
-TEST_P(StorageContract, RemovingTakesAFileOrAFolderAndMissingIsFine) {
+TEST_P(StorageContract, RemovesFileOrFolderAndIgnoresMissing) {
   for (const char* path : {"a", "ab", "f/x", "f/y/z", "fx"}) {
     ASSERT_TRUE(storage_.WriteAtomic(path, "1").ok());
   }
@@ -207,7 +207,7 @@ TEST_P(StorageContract, RemovingTakesAFileOrAFolderAndMissingIsFine) {
 }
 
 // What is meant to empty a folder must never empty the root.
-TEST_P(StorageContract, TheRootIsNeverRemoved) {
+TEST_P(StorageContract, NeverRemovesRoot) {
   ASSERT_TRUE(storage_.WriteAtomic("a", "1").ok());
   for (const char* path : {"", "/", ".", "./", "a/..", "./."}) {
     EXPECT_EQ(storage_.Remove(path).code(), Code::kInvalidArgument) << path;
@@ -215,7 +215,7 @@ TEST_P(StorageContract, TheRootIsNeverRemoved) {
   EXPECT_THAT(Names(""), testing::ElementsAre("a"));
 }
 
-TEST_P(StorageContract, AFolderIsAlsoKnownByTheNameThatAListGivesIt) {
+TEST_P(StorageContract, AcceptsFolderNamesAsListed) {
   ASSERT_TRUE(storage_.WriteAtomic("folder/file", "1").ok());
   ASSERT_THAT(Names(""), testing::ElementsAre("folder/"));
   EXPECT_TRUE(storage_.Exists("folder/"));
@@ -224,7 +224,7 @@ TEST_P(StorageContract, AFolderIsAlsoKnownByTheNameThatAListGivesIt) {
   EXPECT_THAT(Names(""), testing::IsEmpty());
 }
 
-TEST_P(StorageContract, ALockHasOneHolderWhoIsNamed) {
+TEST_P(StorageContract, LockHasOneNamedHolder) {
   auto lock = storage_.Lock("run/lock", "process 7");
   ASSERT_TRUE(lock.ok()) << lock.status().ToString();
   const auto second = storage_.Lock("run/lock", "process 8");
@@ -237,7 +237,7 @@ TEST_P(StorageContract, ALockHasOneHolderWhoIsNamed) {
   EXPECT_THAT(storage_.Lock("run/lock", "x").status().message(), testing::EndsWith("held by p9"));
 }
 
-TEST_P(StorageContract, PathsThatLeaveTheRootAreRefusedEverywhere) {
+TEST_P(StorageContract, RejectsPathsOutsideRoot) {
   for (const std::string& path : {std::string("../x"), std::string("/x"), std::string("a/../../x"),
                                   std::string("a/.."), std::string(".."), std::string("a\0b", 3)}) {
     EXPECT_EQ(storage_.WriteAtomic(path, "1").code(), Code::kInvalidArgument) << path;
@@ -252,7 +252,7 @@ TEST_P(StorageContract, PathsThatLeaveTheRootAreRefusedEverywhere) {
   EXPECT_TRUE(storage_.WriteAtomic("..a/b..", "dots are fine").ok());
 }
 
-TEST_P(StorageContract, AFileNeedsAName) {
+TEST_P(StorageContract, RejectsPathsWithoutFileName) {
   ASSERT_TRUE(storage_.WriteAtomic("a/b", "1").ok());
   for (const char* path : {"", ".", "a/", "a/.", "a//b", "./a"}) {
     EXPECT_EQ(storage_.WriteAtomic(path, "1").code(), Code::kInvalidArgument) << path;
@@ -262,7 +262,7 @@ TEST_P(StorageContract, AFileNeedsAName) {
   }
 }
 
-TEST_P(StorageContract, ReadersNeverSeeHalfAWrite) {
+TEST_P(StorageContract, ReadersNeverSeePartialWrite) {
   const std::string a(100000, 'a'), b(50000, 'b');
   ASSERT_TRUE(storage_.WriteAtomic("file", a).ok());
   std::thread writer([&] {

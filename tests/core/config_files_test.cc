@@ -15,7 +15,7 @@
 namespace troop {
 namespace {
 
-TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
+TEST(ConfigFilesTest, ShippedConfigsAreValidAndNamedAfterTheirRun) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TROOP_SOURCE_DIR "/configs")) {
     const Result<Config> config = LoadConfigFile(entry.path().string(), {});
@@ -26,7 +26,7 @@ TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
   EXPECT_GE(files, 6);
 }
 
-TEST(ConfigFilesTest, AnInterpreterCountsFromTheFolderOfTheConfigAndIsKeptAsAnAbsolutePath) {
+TEST(ConfigFilesTest, ResolvesInterpreterRelativeToConfigFolder) {
   const TempFolder folder;
   const std::string config_file = folder.path() + "/own/run.toml";
   const auto path = std::filesystem::path(folder.path() + "/own/venv/bin/python");
@@ -51,7 +51,7 @@ TEST(ConfigFilesTest, AnInterpreterCountsFromTheFolderOfTheConfigAndIsKeptAsAnAb
   EXPECT_EQ(python_of("x", {"env.python=" + here}), python);
 }
 
-TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsDrawsAndRatesAlone) {
+TEST(ConfigFilesTest, MinAtarConfigsDifferOnlyInGameAndTunedKeys) {
   Config first;
   for (const std::string game : {"Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders"}) {
     std::string name = "apex_" + game;
@@ -74,7 +74,7 @@ TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsDrawsAnd
 }
 
 // Horgan et al. 2018 (arXiv:1803.00933), sections 3 and 4.1 and the appendix on Atari.
-TEST(ConfigFilesTest, ThePaperConfigHoldsThePapersValues) {
+TEST(ConfigFilesTest, ApexPaperConfigMatchesPaper) {
   const auto loaded = LoadConfigFile(TROOP_SOURCE_DIR "/configs/apex_atari_paper.toml", {});
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   Config expected;
@@ -123,7 +123,7 @@ TEST(ConfigFilesTest, ThePaperConfigHoldsThePapersValues) {
 }
 
 // The same paper, section 4.2 and appendix D.
-TEST(ConfigFilesTest, ThePaperConfigOfDpgHoldsThePapersValues) {
+TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
   const auto loaded = LoadConfigFile(TROOP_SOURCE_DIR "/configs/apex_dpg_paper.toml", {});
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   Config expected;

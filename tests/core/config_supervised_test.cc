@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 Result<Config> Parse(std::string_view toml) { return ParseConfig(toml, "run.toml", {}); }
 
-TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
+TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
   const std::string begin = "[learner]\nalgorithm = \"classifier\"\n";
   const std::string data = "[data]\nreviews = \"r\"\nvocabulary = \"v\"\n";
   EXPECT_THAT(Parse(begin).status().message(), HasSubstr("data.reviews"));

@@ -48,13 +48,13 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-TEST(ConfigTest, AnEmptyFileGivesTheDefaults) {
+TEST(ConfigTest, ReturnsDefaultsForEmptyFile) {
   const Result<Config> config = Parse("");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(*config, Config{});
 }
 
-TEST(ConfigTest, KeysAreReadInEveryTomlSpelling) {
+TEST(ConfigTest, ReadsKeysInEveryTomlSpelling) {
   const Result<Config> config = Parse(R"(
 seed = 7
 learner.gamma = 0.5
@@ -79,7 +79,7 @@ layers = [{type = "conv2d", filters = 32, kernel = 8, stride = 4},
   EXPECT_EQ(*config, expected);
 }
 
-TEST(ConfigTest, LayersMayBeAnArrayOfTables) {
+TEST(ConfigTest, ReadsLayersAsArrayOfTables) {
   const Result<Config> config = Parse(
       "[[network.layers]]\ntype = \"linear\"\nunits = 3\n[[network.layers]]\ntype = "
       "\"linear\"\nunits = 4\n");
@@ -88,7 +88,7 @@ TEST(ConfigTest, LayersMayBeAnArrayOfTables) {
   EXPECT_EQ(config->network.layers[1].units, 4);
 }
 
-TEST(ConfigTest, WholeFloatsAreIntegers) {
+TEST(ConfigTest, AcceptsWholeFloatsAsIntegers) {
   const Result<Config> config =
       Parse("[learner]\ntotal_steps = 1e6\nbatch_size = 1.28e2\n[replay]\ncapacity_items = 2e6");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
@@ -97,14 +97,14 @@ TEST(ConfigTest, WholeFloatsAreIntegers) {
   EXPECT_EQ(config->replay.capacity_items, 2000000);
 }
 
-TEST(ConfigTest, AFractionIsNoInteger) {
+TEST(ConfigTest, RejectsFractionWhereIntegerIsExpected) {
   EXPECT_EQ(OneError("[learner]\nbatch_size = 2.5"),
             "run.toml:2: learner.batch_size: 2.5 is not an integer; give an integer in [1, 65536]");
   EXPECT_EQ(OneError("[learner]\ntotal_steps = 5000.5"),
             "run.toml:2: learner.total_steps: 5000.5 is not an integer; give an integer >= 1");
 }
 
-TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
+TEST(ConfigTest, UnknownKeyErrorNamesFileLineAndNearestKey) {
   EXPECT_EQ(OneError("seed = 1\n[learner]\nbacth_size = 3"),
             "run.toml:3: learner.bacth_size: unknown key; the nearest is learner.batch_size");
   EXPECT_EQ(OneError("batch_size = 3"),
@@ -116,7 +116,7 @@ TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
 }
 
 // frame_skip was answered with env.frame_stack, which is another thing.
-TEST(ConfigTest, AnotherLibrarysNameOfASettingNamesTheKey) {
+TEST(ConfigTest, SuggestsKeyForOtherLibrariesSettingNames) {
   EXPECT_EQ(OneError("[env]\nframe_skip = 4"),
             "run.toml:2: env.frame_skip: unknown key; its name here is env.action_repeat");
   EXPECT_EQ(OneError("lr = 1e-3"),
@@ -128,7 +128,7 @@ TEST(ConfigTest, AnotherLibrarysNameOfASettingNamesTheKey) {
             "run.toml:2: learner.buffer_size: unknown key; its name here is replay.capacity_items");
 }
 
-TEST(ConfigTest, EveryOtherNameIsOfAKeyAndIsNone) {
+TEST(ConfigTest, OtherLibrariesNamesMapToKeysAndAreNotKeys) {
   std::set<std::string> keys, leaves;
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name(key.name);
@@ -143,18 +143,18 @@ TEST(ConfigTest, EveryOtherNameIsOfAKeyAndIsNone) {
   }
 }
 
-TEST(ConfigTest, AKeyThatNoOtherIsNearGetsNoSuggestion) {
+TEST(ConfigTest, SuggestsNothingWhenNoKeyIsNear) {
   EXPECT_EQ(OneError("[learner]\nfooled = 1"),
             "run.toml:2: learner.fooled: unknown key; `troop config` lists all");
 }
 
 // Its second line named no place, and a terminal obeyed it.
-TEST(ConfigTest, AProblemIsOneLineWhateverTheTextHolds) {
+TEST(ConfigTest, EscapesErrorsToOneLine) {
   EXPECT_EQ(OneError("\"a\\nb\\u001b[2J\" = 1"),
             "run.toml:1: a\\nb\\x1b[2J: unknown key; `troop config` lists all");
 }
 
-TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {
+TEST(ConfigTest, WrongTypeErrorNamesGivenAndExpectedType) {
   EXPECT_EQ(OneError("[replay]\nalpha = \"much\""),
             "run.toml:2: replay.alpha: \"much\" is not a number; give a number in [0, 2]");
   EXPECT_EQ(OneError("[learner]\ndouble_q = 1"),
@@ -170,7 +170,7 @@ TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {
               HasSubstr("network.layers: 3 is not a list; write [{"));
 }
 
-TEST(ConfigTest, AValueOutOfRangeNamesTheRange) {
+TEST(ConfigTest, OutOfRangeErrorNamesRange) {
   EXPECT_EQ(OneError("seed = -1"), "run.toml:1: seed: -1 is out of range; give an integer >= 0");
   EXPECT_EQ(OneError("[actor]\nn_step = 0"),
             "run.toml:2: actor.n_step: 0 is out of range; give an integer in [1, 1024]");
@@ -182,13 +182,13 @@ TEST(ConfigTest, AValueOutOfRangeNamesTheRange) {
             "run.toml:2: learner.loss: \"hubert\" is unknown; use one of \"huber\", \"mse\"");
 }
 
-TEST(ConfigTest, NotFiniteNumbersAreRefused) {
+TEST(ConfigTest, RejectsNonFiniteNumbers) {
   EXPECT_THAT(OneError("[evaluator]\nsolved_return = nan"), HasSubstr("not finite"));
   EXPECT_THAT(OneError("[learner]\nmax_grad_norm = inf"), HasSubstr("not finite"));
   EXPECT_THAT(OneError("[actor]\npush_items = inf"), HasSubstr("not an integer"));
 }
 
-TEST(ConfigTest, AllErrorsAreReportedInTheOrderOfTheirLines) {
+TEST(ConfigTest, ReportsAllErrorsInLineOrder) {
   EXPECT_THAT(
       Errors("seed = -1\n[learner]\ngama = 1\nbatch_size = \"x\"\n[replay]\nmin_items = 10\n",
              {"env.idd=3", "actor.n_step=0"}),
@@ -200,7 +200,7 @@ TEST(ConfigTest, AllErrorsAreReportedInTheOrderOfTheirLines) {
 
 // A table of data in place of a config was answered with 20,000 lines, and a key of a megabyte with
 // a line of one.
-TEST(ConfigTest, TooManyOrTooLongErrorsAreCutOff) {
+TEST(ConfigTest, TruncatesLongErrorsAndErrorLists) {
   std::string file;
   for (int i = 0; i < 60; ++i) file += fmt::format("k{} = 1\n", i);
   std::string said = Parse(file).status().message();
@@ -212,12 +212,12 @@ TEST(ConfigTest, TooManyOrTooLongErrorsAreCutOff) {
 }
 
 // The rest of such a path was passed over: the file "vocab.txt" was read.
-TEST(ConfigTest, ATextWithAZeroByteIsRefused) {
+TEST(ConfigTest, RejectsZeroByte) {
   EXPECT_EQ(OneError("data.vocabulary = \"vocab.txt\\u0000.old\""),
             "run.toml:1: data.vocabulary: contains a null byte, which no name or path may have");
 }
 
-TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
+TEST(ConfigTest, ReportsTomlSyntaxErrorWithLineAndColumn) {
   EXPECT_THAT(OneError("seed = 1\nname = \"x"), StartsWith("run.toml:2:10: not TOML: "));
   EXPECT_THAT(OneError("a = 1\na = 2"), StartsWith("run.toml:2:"));
   EXPECT_THAT(OneError("[learner\ngamma = 1"), StartsWith("run.toml:1:"));
@@ -226,13 +226,13 @@ TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
 }
 
 // toml++ 3.3 called them unreachable: undefined behaviour.
-TEST(ConfigTest, LettersBeyondAsciiAreNoBlanks) {
+TEST(ConfigTest, DoesNotTreatNonAsciiLettersAsWhitespace) {
   EXPECT_THAT(OneError("s\u00e9ed = 1"), StartsWith("run.toml:1:2: not TOML: "));
   EXPECT_THAT(OneError("[\u02db]"), StartsWith("run.toml:1:2: not TOML: "));
   EXPECT_EQ(Parse("# \u00e9\nlog.dir = \"\"\"\\\n  \u00e9\"\"\"")->log.dir, "\u00e9");
 }
 
-TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
+TEST(ConfigTest, RejectsGarbageWithoutCrashing) {
   const std::string seed_text = ToToml(Config{});
   Rng rng({.run_seed = 5, .purpose = Purpose::kTest});
   for (int i = 0; i < 300; ++i) {
@@ -245,7 +245,7 @@ TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
   }
 }
 
-TEST(ConfigTest, ANewerVersionIsRefusedWithBothVersionsAndNothingElse) {
+TEST(ConfigTest, RejectsNewerVersionNamingBothVersions) {
   EXPECT_EQ(
       OneError("version = 2\n[brand_new]\nx = 1"),
       "run.toml:1: version: the file has version 2, but this program supports up to version 1; "
@@ -253,7 +253,7 @@ TEST(ConfigTest, ANewerVersionIsRefusedWithBothVersionsAndNothingElse) {
   EXPECT_THAT(OneError("version = 0"), HasSubstr("0 is out of range"));
 }
 
-TEST(ConfigTest, OverridesWinAndTheLastOneWinsOverAll) {
+TEST(ConfigTest, OverridesWinOverFileAndLastOverrideWins) {
   const Result<Config> config =
       Parse("seed = 1\n[replay]\nalpha = 0.1",
             {"replay.alpha=0.2", "seed = 9", "replay.alpha=0.3", "name=try-2", "env.id=Acrobot-v1",
@@ -270,18 +270,18 @@ TEST(ConfigTest, OverridesWinAndTheLastOneWinsOverAll) {
   ASSERT_EQ(config->network.layers.size(), 1u);
 }
 
-TEST(ConfigTest, ABareWordThatLooksLikeANumberOrDateIsStillAString) {
+TEST(ConfigTest, ReadsBareOverrideOfStringKeyAsString) {
   EXPECT_EQ(Parse("", {"name=123"})->name, "123");
   EXPECT_EQ(Parse("", {"name=2026-11-21"})->name, "2026-11-21");
   EXPECT_EQ(Parse("", {"name=true"})->name, "true");
 }
 
-TEST(ConfigTest, AnIpv6AddressNeedsNoQuotesOnTheCommandLine) {
+TEST(ConfigTest, AcceptsUnquotedIpv6AddressOnCommandLine) {
   EXPECT_EQ(Parse("", {"fleet.metrics=[::1]:9464"})->fleet.metrics, "[::1]:9464");
   EXPECT_THAT(OneError("", {"fleet.metrics=[1]"}), HasSubstr("fleet.metrics"));
 }
 
-TEST(ConfigTest, BadOverridesNameTheCommandLine) {
+TEST(ConfigTest, OverrideErrorsNameCommandLine) {
   EXPECT_EQ(OneError("", {"seed"}),
             "command line: seed: is not an override; write key=value, for example seed=7");
   EXPECT_EQ(OneError("", {"replay.alpha=lots"}),
@@ -297,7 +297,7 @@ TEST(ConfigTest, BadOverridesNameTheCommandLine) {
               HasSubstr("network.layers[0].units: 0 is out of range"));
 }
 
-TEST(ConfigTest, AMistakeInALayerNamesItsLineAndNumber) {
+TEST(ConfigTest, LayerErrorNamesLineAndLayerNumber) {
   EXPECT_EQ(OneError("[network]\nlayers = [\n  {type = \"linear\", units = 4},\n"
                      "  {type = \"linear\", unit = 4}]"),
             "run.toml:4: network.layers[1].unit: unknown key; the nearest is units");
@@ -315,7 +315,7 @@ struct Conflict {
   std::string error;
 };
 
-TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
+TEST(ConfigTest, RejectsImpossibleCombinations) {
   const std::string linear = "{type=\"linear\", units=4}",
                     conv = "{type=\"conv2d\", filters=4, kernel=3}";
   const std::vector<Conflict> conflicts = {
@@ -444,7 +444,7 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
     EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));
 }
 
-TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
+TEST(ConfigTest, ReportsConflictAtLineOfChangedKey) {
   EXPECT_EQ(
       OneError("[replay]\ncapacity_items = 500"),
       "run.toml:2: replay.min_items: 1000 exceeds replay.capacity_items = 500, so no batch would "
@@ -453,13 +453,13 @@ TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
               StartsWith("run.toml:3: "));
 }
 
-TEST(ConfigTest, AKeyThatIsWrongInItselfCausesNoConflicts) {
+TEST(ConfigTest, InvalidKeyCausesNoConflictErrors) {
   EXPECT_THAT(
       OneError("[replay]\nmin_items = \"few\"\ncapacity_items = 100\n[learner]\nbatch_size=64"),
       StartsWith("run.toml:2: replay.min_items: \"few\" is not an integer"));
 }
 
-TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
+TEST(ConfigTest, DumpedConfigRoundTrips) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Config config;
     Randomizer randomizer(seed);
@@ -471,7 +471,7 @@ TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
   }
 }
 
-TEST(ConfigTest, OptionsOfAnEnvironmentAreAnyNumbersTextsAndTruthsByName) {
+TEST(ConfigTest, ReadsEnvironmentOptionsOfScalarTypes) {
   const std::vector<std::string> overrides = {"env.options.size=9", "env.options.map=maze",
                                               "env.wrappers=[\"m:A\", \"m:B\"]"};
   const Result<Config> config =
@@ -483,7 +483,7 @@ TEST(ConfigTest, OptionsOfAnEnvironmentAreAnyNumbersTextsAndTruthsByName) {
   EXPECT_EQ(config->env.wrappers, (std::vector<std::string>{"m:A", "m:B"}));
 }
 
-TEST(ConfigTest, OptionsMayBeListsAndTables) {
+TEST(ConfigTest, ReadsListAndTableOptions) {
   const Result<Config> config = ParseConfig(
       "[env.options]\ngoal = [1, 2.0, [\"é\\n\"]]\nmap = {b = {}, a = [true]}\nmass = 2.0\n",
       "run.toml", std::vector<std::string>{"env.options.none=[]"});
@@ -496,7 +496,7 @@ TEST(ConfigTest, OptionsMayBeListsAndTables) {
   EXPECT_EQ(Parse(ToToml(*config))->env.options, want) << ToToml(*config);
 }
 
-TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
+TEST(ConfigTest, RejectsInvalidOptionAtItsLine) {
   EXPECT_EQ(OneError("[env.options]\nsize = 5\ngoal = 1979-05-27"),
             "run.toml:3: env.options.goal: a date or time is not an option value; give a number, "
             "a string, true, false, or a list or table of these");
@@ -514,7 +514,7 @@ TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
             "run.toml:2: env.wrappers: 3 is not a string; give a list of strings");
 }
 
-TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
+TEST(ConfigTest, ReadsNumberListAndChecksRangeOfEach) {
   const std::string review =
       "[learner]\nalgorithm = \"classifier\"\n[data]\nreviews = \"r\"\n"
       "vocabulary = \"v\"\n[mesh]\ndp = 3\n";
@@ -531,7 +531,7 @@ TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
               HasSubstr("2 shares for 3 workers; give one per worker"));
 }
 
-TEST(ConfigTest, TablesOfAReplayAreRead) {
+TEST(ConfigTest, ReadsReplayTables) {
   const Result<Config> config = Parse(
       "[[replay.tables]]\nname = \"a\"\nobservation = \"u8[84, 84]\"\nstack = 4\n"
       "[[replay.tables]]\nname = \"b\"\nview = \"sequence\"\nburn_in = 40\nlength = 80\n");
@@ -550,13 +550,13 @@ TEST(ConfigTest, TablesOfAReplayAreRead) {
             std::string::npos);
 }
 
-TEST(ConfigTest, EveryDefaultIsAllowed) {
+TEST(ConfigTest, DefaultsAreValid) {
   const Result<Config> config = Parse(ToToml(Config{}));
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(*config, Config{});
 }
 
-TEST(ConfigTest, EveryKeyIsDocumentedOnce) {
+TEST(ConfigTest, DocumentsEveryKeyOnce) {
   std::set<std::string> names;
   for (const ConfigKey& key : ConfigKeys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name << " twice";
@@ -567,12 +567,12 @@ TEST(ConfigTest, EveryKeyIsDocumentedOnce) {
   EXPECT_TRUE(names.contains("network.layers[].units"));
 }
 
-TEST(ConfigTest, DocsConfigMdIsWhatTheSchemaSays) {
+TEST(ConfigTest, DocsConfigMdMatchesSchema) {
   EXPECT_EQ(ReadText("docs/reference/config.md"), ConfigMarkdown())
       << "the keys have changed: troop config --markdown > docs/reference/config.md";
 }
 
-TEST(ConfigTest, AMissingFileIsNotFoundWithItsPath) {
+TEST(ConfigTest, ReportsPathOfMissingFile) {
   const Result<Config> config = LoadConfigFile("/nonexistent/run.toml", {});
   EXPECT_EQ(config.status().code(), Code::kNotFound);
   EXPECT_THAT(config.status().message(),

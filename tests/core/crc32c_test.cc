@@ -29,7 +29,7 @@ std::uint32_t Reference(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-TEST(Crc32cTest, KnownAnswersOfRfc3720Hold) {
+TEST(Crc32cTest, MatchesRfc3720TestVectors) {
   std::vector<std::byte> zeros(32, std::byte{0}), ones(32, std::byte{0xFF}), up(32), down(32);
   for (std::size_t i = 0; i < 32; ++i) {
     up[i] = std::byte(i);
@@ -43,7 +43,7 @@ TEST(Crc32cTest, KnownAnswersOfRfc3720Hold) {
   EXPECT_EQ(Crc32c({}), 0u);
 }
 
-TEST(Crc32cTest, BothWaysEqualTheDefinitionAtEveryLengthAndAlignment) {
+TEST(Crc32cTest, PlainAndHardwareMatchReferenceAtAllAlignments) {
   for (std::size_t n :
        {0, 1, 3, 7, 8, 9, 31, 255, 767, 768, 769, 1000, 12287, 12288, 12289, 30011}) {
     const std::vector<std::byte> bytes = RandomBytes(n + 3);
@@ -57,7 +57,7 @@ TEST(Crc32cTest, BothWaysEqualTheDefinitionAtEveryLengthAndAlignment) {
   }
 }
 
-TEST(Crc32cTest, ASeedContinuesTheChecksumOfTheBytesBefore) {
+TEST(Crc32cTest, SeedContinuesPrecedingChecksum) {
   const std::vector<std::byte> bytes = RandomBytes(5000);
   for (std::size_t cut : {0, 1, 8, 999, 4999, 5000}) {
     const auto all = std::span(bytes);
@@ -66,7 +66,7 @@ TEST(Crc32cTest, ASeedContinuesTheChecksumOfTheBytesBefore) {
   }
 }
 
-TEST(Crc32cTest, OneFlippedBitIsSeen) {
+TEST(Crc32cTest, DetectsFlippedBit) {
   std::vector<std::byte> bytes = RandomBytes(300);
   const std::uint32_t before = Crc32c(bytes);
   for (std::size_t i = 0; i < bytes.size(); ++i) {

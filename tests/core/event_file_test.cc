@@ -49,7 +49,7 @@ std::string FileText(Storage& storage, const std::string& path) {
   return bytes.ok() ? std::string(bytes->text()) : "";
 }
 
-TEST(EventFileTest, WritesTheBytesThatTensorFlowWrites) {
+TEST(EventFileTest, MatchesTensorFlowBytes) {
   const auto storage = MakeMemoryStorage();
   auto file = storage->OpenAppend("events");
   ASSERT_TRUE(file.ok());
@@ -77,7 +77,7 @@ TEST(EventFileTest, WritesTheBytesThatTensorFlowWrites) {
   EXPECT_EQ(FileText(*storage, "events"), Framed(kVersion) + Framed(kScalars));
 }
 
-TEST(EventFileTest, TheNameHoldsTimeHostProcessAndAFreeNumber) {
+TEST(EventFileTest, FileNameHoldsTimeHostProcessAndFreeNumber) {
   const auto storage = MakeMemoryStorage();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(EventWriter::Make(storage.get(), "runs/x").ok());
   const auto names = storage->List("runs/x");
@@ -88,7 +88,7 @@ TEST(EventFileTest, TheNameHoldsTimeHostProcessAndAFreeNumber) {
   for (const std::string& name : *names) EXPECT_THAT(name, MatchesRegex(pattern));
 }
 
-TEST(EventFileTest, AFailureOfTheFileIsReported) {
+TEST(EventFileTest, ReportsWriteFailure) {
   class Full final : public AppendFile {
    public:
     Status Append(std::span<const std::byte>) override { return ResourceExhausted("disk is full"); }
@@ -99,7 +99,7 @@ TEST(EventFileTest, AFailureOfTheFileIsReported) {
 }
 
 // After kill -9 and a resume the step axis ran backwards.
-TEST(EventFileTest, TheRealTensorBoardDropsWhatARestartHasUndone) {
+TEST(EventFileTest, TensorBoardDropsStepsUndoneByRestart) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());
@@ -119,7 +119,7 @@ TEST(EventFileTest, TheRealTensorBoardDropsWhatARestartHasUndone) {
             "loss 10 1.0 1.0\nloss 20 1.0 1.0\nloss 25 1.0 2.0\n");
 }
 
-TEST(EventFileTest, TheRealTensorBoardReadsIt) {
+TEST(EventFileTest, TensorBoardReadsEventFile) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());

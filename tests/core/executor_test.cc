@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-TEST(InlineExecutorTest, AJobRunsWithinSubmitAndIsDoneOnce) {
+TEST(InlineExecutorTest, RunsJobWithinSubmitAndReportsDoneOnce) {
   InlineExecutor executor;
   bool ran = false;
   const auto job = executor.Submit("job", [&] { ran = true; });
@@ -23,7 +23,7 @@ TEST(InlineExecutorTest, AJobRunsWithinSubmitAndIsDoneOnce) {
   EXPECT_NE(*executor.Submit("other", [] {}), *job);
 }
 
-TEST(ThreadExecutorTest, AJobIsDoneAfterItsWakeAndItsWritesAreVisible) {
+TEST(ThreadExecutorTest, JobIsDoneAfterWakeWithVisibleWrites) {
   std::binary_semaphore woken(0);
   ThreadExecutor executor(1, [&] { woken.release(); });
   int result = 0;
@@ -41,7 +41,7 @@ TEST(ThreadExecutorTest, AJobIsDoneAfterItsWakeAndItsWritesAreVisible) {
   EXPECT_NE(there, here);
 }
 
-TEST(ThreadExecutorTest, AFullQueueRefusesAndNamesTheJob) {
+TEST(ThreadExecutorTest, RejectsJobWhenQueueIsFull) {
   std::promise<void> gate;
   std::binary_semaphore started(0);
   ThreadExecutor executor(1, nullptr, 2);
@@ -61,7 +61,7 @@ TEST(ThreadExecutorTest, AFullQueueRefusesAndNamesTheJob) {
   gate.set_value();
 }
 
-TEST(ThreadExecutorTest, TheDestructorFinishesWhatWasSubmitted) {
+TEST(ThreadExecutorTest, DestructorFinishesSubmittedJobs) {
   std::atomic<int> ran = 0;
   {
     ThreadExecutor executor(3, nullptr);
@@ -70,7 +70,7 @@ TEST(ThreadExecutorTest, TheDestructorFinishesWhatWasSubmitted) {
   EXPECT_EQ(ran, 50);
 }
 
-TEST(ThreadExecutorTest, WhatAJobHoldsIsReleasedBeforeItIsDone) {
+TEST(ThreadExecutorTest, ReleasesCapturesBeforeJobIsDone) {
   std::binary_semaphore woken(0);
   ThreadExecutor executor(1, [&] { woken.release(); });
   auto held = std::make_shared<int>(1);
@@ -81,7 +81,7 @@ TEST(ThreadExecutorTest, WhatAJobHoldsIsReleasedBeforeItIsDone) {
 }
 
 // Its destructor sees whether the job that holds it counts as done.
-TEST(ThreadExecutorTest, AJobIsNotDoneWhileWhatItHoldsIsReleased) {
+TEST(ThreadExecutorTest, JobIsNotDoneWhileCapturesAreReleased) {
   std::binary_semaphore submitted(0), released(0);
   ThreadExecutor executor(1, nullptr);
   Executor::Job job = 0;
@@ -102,7 +102,7 @@ TEST(ThreadExecutorTest, AJobIsNotDoneWhileWhatItHoldsIsReleased) {
   EXPECT_FALSE(done);
 }
 
-TEST(ThreadExecutorTest, OneThreadKeepsTheOrder) {
+TEST(ThreadExecutorTest, SingleThreadKeepsSubmissionOrder) {
   std::vector<int> order;
   {
     ThreadExecutor executor(1, nullptr);

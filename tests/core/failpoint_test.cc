@@ -36,7 +36,7 @@ int EndOf(const std::string& order, int times) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-TEST(FailpointTest, EveryNameIsItsOwnAndMeansItsPlace) {
+TEST(FailpointTest, NamesAreUniqueAndParseToTheirFailpoint) {
   std::set<std::string> names;
   int place = 0;
   for (const std::string_view name : FailpointNames()) {
@@ -50,7 +50,7 @@ TEST(FailpointTest, EveryNameIsItsOwnAndMeansItsPlace) {
   EXPECT_EQ(ParseFailpoint("evaluator.step")->at, Failpoint::kEvaluatorStep);
 }
 
-TEST(FailpointTest, AnOrderHasItsDefaultsAndItsParts) {
+TEST(FailpointTest, ParsesOrderWithDefaults) {
   const auto plain = ParseFailpoint("disk.half");
   EXPECT_EQ(plain->n, 1);
   EXPECT_FALSE(plain->on);
@@ -72,7 +72,7 @@ TEST(FailpointTest, AnOrderHasItsDefaultsAndItsParts) {
   EXPECT_EQ(ParseFailpoint("learner.push:100:sly")->act, FailpointOrder::kSly);
 }
 
-TEST(FailpointTest, AWrongOrderIsRefusedWithAllNames) {
+TEST(FailpointTest, RejectsInvalidOrderListingAllNames) {
   for (const char* wrong :
        {"", "disk.halb", "disk.half:0", "disk.half:x", "disk.half:1:stop", "disk.half:1:nan",
         "learner.pace:20:wild", "learner.push:100:slow", "learner.push:9+", "learner.push:0",
@@ -86,7 +86,7 @@ TEST(FailpointTest, AWrongOrderIsRefusedWithAllNames) {
   }
 }
 
-TEST(FailpointTest, KillsAtThatTimeOfThatPlaceOnly) {
+TEST(FailpointTest, KillsOnlyAtGivenHitOfGivenFailpoint) {
   EXPECT_EQ(EndOf("", 5), 0);
   EXPECT_EQ(EndOf("disk.half:3", 2), 0);
   EXPECT_EQ(EndOf("disk.half:3", 3), 128 + SIGKILL);
@@ -94,7 +94,7 @@ TEST(FailpointTest, KillsAtThatTimeOfThatPlaceOnly) {
   EXPECT_EQ(EndOf("disk.halb", 1), 128 + SIGABRT);
 }
 
-TEST(FailpointTest, WithAFileOnlyTheFirstProcessIsHit) {
+TEST(FailpointTest, FileLimitsFailpointToFirstProcess) {
   const TempFolder temp;
   const std::string order = "disk.half:1:kill:" + temp.path() + "/hit";
   EXPECT_EQ(EndOf(order, 1), 128 + SIGKILL);
@@ -117,7 +117,7 @@ std::vector<int> Numbers(const std::string& order, int times) {
   return numbers;
 }
 
-TEST(FailpointTest, GivesABadNumberOnceOrFromThenOn) {
+TEST(FailpointTest, InjectsNonFiniteValueOnceOrPersistently) {
   using Is = std::vector<int>;
   EXPECT_EQ(Numbers("actor.reward:3", 5), (Is{0, 0, 1, 0, 0}));
   EXPECT_EQ(Numbers("actor.reward:2+:inf", 5), (Is{0, 2, 2, 2, 2}));
@@ -153,7 +153,7 @@ int DrawnOf10000(Spoilt what, std::uint64_t index) {
   return drawn;
 }
 
-TEST(FailpointTest, SeveralCanBeOrderedAtOnce) {
+TEST(FailpointTest, SupportsSeveralOrdersAtOnce) {
   const Ordered both("learner.pace:20;learner.push:100:sly;actor.reward:1+:inf");
   EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
   EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
@@ -162,7 +162,7 @@ TEST(FailpointTest, SeveralCanBeOrderedAtOnce) {
   EXPECT_FALSE(SpoiledNumber(Failpoint::kEvaluatorReward).has_value());
 }
 
-TEST(FailpointTest, SpoilsOneInSoManyByChanceOfTheKey) {
+TEST(FailpointTest, SpoilsGivenFractionChosenByKey) {
   EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 1);
   EXPECT_EQ(DrawnOf10000(Spoilt::kNo, 0), 10000);
   {
@@ -176,7 +176,7 @@ TEST(FailpointTest, SpoilsOneInSoManyByChanceOfTheKey) {
   EXPECT_NE(first, second);  // the keys' own draws
 }
 
-TEST(FailpointTest, WithAFileOneProcessIsSlowForGood) {
+TEST(FailpointTest, FileLimitsSlowdownToOneProcessPermanently) {
   const TempFolder temp;
   const std::string order = "learner.pace:20:slow:" + temp.path() + "/slow";
   {

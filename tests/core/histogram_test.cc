@@ -30,7 +30,7 @@ Histogram Of(const std::vector<double>& values) {
   return histogram;
 }
 
-TEST(HistogramTest, EachValueLiesBetweenTheLimitsOfItsBucket) {
+TEST(HistogramTest, ValuesLieWithinLimitsOfTheirBucket) {
   Rng rng = TestRng(1);
   std::vector<double> values = Values(1000, &rng);
   for (int b = 0; b + 1 < Histogram::kBuckets; ++b) {
@@ -52,7 +52,7 @@ TEST(HistogramTest, EachValueLiesBetweenTheLimitsOfItsBucket) {
   }
 }
 
-TEST(HistogramTest, LimitsAreFourStepsAPowerOfTwo) {
+TEST(HistogramTest, HasFourBucketsPerPowerOfTwo) {
   const Histogram one = Of({1});
   int b = 0;
   while (one.bucket(b) == 0) ++b;
@@ -63,7 +63,7 @@ TEST(HistogramTest, LimitsAreFourStepsAPowerOfTwo) {
   EXPECT_EQ(Histogram::Limit(b + 4), 2.5);
 }
 
-TEST(HistogramTest, SumsAreThoseOfTheValues) {
+TEST(HistogramTest, SumsMatchValues) {
   Rng rng = TestRng(2);
   const std::vector<double> values = Values(5000, &rng);
   const Histogram histogram = Of(values);
@@ -80,7 +80,7 @@ TEST(HistogramTest, SumsAreThoseOfTheValues) {
   EXPECT_EQ(histogram.max(), *std::ranges::max_element(values));
 }
 
-TEST(HistogramTest, QuantilesAreThoseOfTheSortedValuesToAQuarter) {
+TEST(HistogramTest, QuantilesMatchSortedValuesWithinQuarter) {
   Rng rng = TestRng(3);
   for (const std::size_t count : {1u, 2u, 7u, 100u, 10000u}) {
     std::vector<double> values = Values(count, &rng);
@@ -102,7 +102,7 @@ TEST(HistogramTest, QuantilesAreThoseOfTheSortedValuesToAQuarter) {
   EXPECT_EQ(Of({3, 3, 3}).Quantile(0.5), 3);
 }
 
-TEST(HistogramTest, MergingIsAsIfAllHadBeenAddedToOne) {
+TEST(HistogramTest, MergeEqualsAddingAllToOne) {
   Rng rng = TestRng(4);
   // Whole numbers, so that the sums are exact in any order.
   std::vector<double> a = Values(300, &rng), b = Values(500, &rng), both;
@@ -120,7 +120,7 @@ TEST(HistogramTest, MergingIsAsIfAllHadBeenAddedToOne) {
   EXPECT_EQ(empty, Of(both));
 }
 
-TEST(HistogramTest, WhatCameSinceAnEarlierStateIsKnown) {
+TEST(HistogramTest, ComputesDifferenceSinceEarlierState) {
   const Histogram earlier = Of({1, 5, 5, 1000});
   Histogram now = earlier;
   now.Add(6);
@@ -136,7 +136,7 @@ TEST(HistogramTest, WhatCameSinceAnEarlierStateIsKnown) {
   EXPECT_EQ(earlier.Since(now), earlier);  // a role that began anew
 }
 
-TEST(HistogramTest, OddValuesDoNoHarm) {
+TEST(HistogramTest, ToleratesNonFiniteAndHugeValues) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   Histogram histogram;
   histogram.Add(std::nan(""));
@@ -152,7 +152,7 @@ TEST(HistogramTest, OddValuesDoNoHarm) {
   EXPECT_TRUE(std::isfinite(histogram.max()));
 }
 
-TEST(HistogramTest, QuantilesOfHugeValuesLieBetweenThem) {
+TEST(HistogramTest, QuantilesOfHugeValuesStayWithinRange) {
   constexpr double kHuge = std::numeric_limits<double>::max();
   for (const double value : {-kHuge, kHuge}) {
     Histogram histogram;

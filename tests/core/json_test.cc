@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(JsonTest, AnObjectKeepsTheOrderOfItsCalls) {
+TEST(JsonTest, ObjectKeepsInsertionOrder) {
   EXPECT_EQ(JsonObject().str(), "{}");
   EXPECT_EQ(JsonObject()
                 .Add("z", 1)
@@ -29,17 +29,17 @@ TEST(JsonTest, AnObjectKeepsTheOrderOfItsCalls) {
             "\"list\": [1, []], \"big\": 18446744073709551615, \"low\": -9223372036854775808}");
 }
 
-TEST(JsonTest, NumbersThatAreNotFiniteBecomeNull) {
+TEST(JsonTest, WritesNonFiniteNumbersAsNull) {
   EXPECT_EQ(JsonObject().Add("a", std::nan("")).Add("b", -INFINITY).str(),
             "{\"a\": null, \"b\": null}");
 }
 
-TEST(JsonTest, QuotingKeepsTextAndReplacesWhatIsNoUtf8) {
+TEST(JsonTest, QuoteKeepsTextAndReplacesInvalidUtf8) {
   EXPECT_EQ(JsonQuote("a\n\x01\\é漢𝄞\x7f"), "\"a\\u000a\\u0001\\\\é漢𝄞\x7f\"");
   EXPECT_EQ(JsonQuote("\xff|\xc0\x80|\xed\xa0\x80|\xe6\xbc"), "\"?|??|???|??\"");
 }
 
-TEST(JsonTest, EveryKindOfValueIsParsed) {
+TEST(JsonTest, ParsesEveryKindOfValue) {
   const auto value = ParseJson(
       " {\"n\": null, \"t\": true, \"f\": false, \"i\": -12, \"d\": 1.5e3, \"s\": \"a\\u00e9\\n\", "
       "\"l\": [1, [], {}], \"o\": {\"x\": {}}} ");
@@ -59,7 +59,7 @@ TEST(JsonTest, EveryKindOfValueIsParsed) {
   EXPECT_EQ(value->Find("l")->Find("x"), nullptr);
 }
 
-TEST(JsonTest, IntegersAreExactWhereDoublesAreNot) {
+TEST(JsonTest, ParsesIntegersExactlyBeyondDoublePrecision) {
   EXPECT_EQ(*ParseJson("{\"k\": 9007199254740993}")->Integer("k"), 9007199254740993);
   EXPECT_EQ(*ParseJson("{\"k\": -9223372036854775808}")->Integer("k"),
             std::numeric_limits<std::int64_t>::min());
@@ -68,7 +68,7 @@ TEST(JsonTest, IntegersAreExactWhereDoublesAreNot) {
   EXPECT_EQ(large->array[0].number, 0x1p63);
 }
 
-TEST(JsonTest, NegativeZeroIsNoInteger) {
+TEST(JsonTest, NegativeZeroIsNotInteger) {
   const auto value = ParseJson("[-0, 0, -0.0]");
   ASSERT_TRUE(value.ok()) << value.status().ToString();
   EXPECT_FALSE(value->array[0].integer.has_value());
@@ -77,13 +77,13 @@ TEST(JsonTest, NegativeZeroIsNoInteger) {
   EXPECT_TRUE(std::signbit(value->array[2].number));
 }
 
-TEST(JsonTest, EscapesAreReadAsTheBytesTheyMean) {
+TEST(JsonTest, DecodesEscapes) {
   EXPECT_EQ(ParseJson(R"("\"\\\/\b\f\n\r\t")")->string, "\"\\/\b\f\n\r\t");
   EXPECT_EQ(ParseJson(R"("\u0041\u00e9\u6f22\ud834\udd1e")")->string, "Aé漢𝄞");
   EXPECT_EQ(ParseJson(R"("\u0000")")->string, std::string(1, '\0'));
 }
 
-TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
+TEST(JsonTest, RejectsInvalidJsonWithPosition) {
   for (const char* text : {"",
                            " ",
                            "{",
@@ -132,19 +132,19 @@ TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
   EXPECT_THAT(ParseJson("[1, x]").status().message(), HasSubstr("byte 4"));
 }
 
-TEST(JsonTest, DeepNestingIsRefusedNotFollowed) {
+TEST(JsonTest, RejectsDeepNesting) {
   EXPECT_TRUE(ParseJson(std::string(60, '[') + std::string(60, ']')).ok());
   EXPECT_THAT(ParseJson(std::string(1000000, '[')).status().message(), HasSubstr("nested"));
 }
 
-TEST(JsonTest, MissingOrWrongFieldsAreNamed) {
+TEST(JsonTest, NamesMissingOrInvalidFields) {
   const auto value = ParseJson("{\"a\": \"x\", \"b\": 1.5}");
   EXPECT_EQ(value->Integer("a").status().code(), Code::kDataLoss);
   EXPECT_THAT(value->Integer("b").status().message(), HasSubstr("\"b\""));
   EXPECT_THAT(value->String("c").status().message(), HasSubstr("\"c\""));
 }
 
-TEST(JsonTest, WhatIsWrittenReadsBackTheSame) {
+TEST(JsonTest, RoundTrips) {
   Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
   for (int i = 0; i < 500; ++i) {
     const double number = rng.Normal() * std::pow(10, rng.Uniform(-300, 300));
@@ -162,7 +162,7 @@ TEST(JsonTest, WhatIsWrittenReadsBackTheSame) {
   }
 }
 
-TEST(JsonTest, DamagedTextNeverCrashes) {
+TEST(JsonTest, DamagedTextDoesNotCrash) {
   const std::string good =
       JsonObject().Add("a", 1.5).AddRaw("b", "[1, {\"c\": \"\\u00e9\"}]").str();
   Rng rng({.run_seed = 2, .purpose = Purpose::kTest});

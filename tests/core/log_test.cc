@@ -30,7 +30,7 @@ class LogTest : public testing::Test {
   const std::string file_ = folder_.path() + "/logs/actor-3.log";
 };
 
-TEST_F(LogTest, ALineSaysTimeLevelRoleAndMessage) {
+TEST_F(LogTest, LineHoldsTimeLevelRoleAndMessage) {
   InitLog({.role = "actor-3", .file = file_});
   LogInfo("{} steps, {{}}", 7);
   LogWarning("slow");
@@ -44,7 +44,7 @@ TEST_F(LogTest, ALineSaysTimeLevelRoleAndMessage) {
   EXPECT_THAT(lines[2], HasSubstr(" E actor-3: a {} in the text is only text"));
 }
 
-TEST_F(LogTest, LinesBelowTheLevelAreLeftOut) {
+TEST_F(LogTest, OmitsLinesBelowLevel) {
   InitLog({.role = "r", .file = file_, .level = LogLevel::kWarning});
   LogDebug("no");
   LogInfo("no");
@@ -52,7 +52,7 @@ TEST_F(LogTest, LinesBelowTheLevelAreLeftOut) {
   EXPECT_EQ(Lines(file_).size(), 1u);
 }
 
-TEST_F(LogTest, AFileIsContinuedNotReplaced) {
+TEST_F(LogTest, AppendsToExistingFile) {
   for (int i = 0; i < 2; ++i) {
     InitLog({.role = "r", .file = file_});
     LogInfo("part {}", i);
@@ -60,14 +60,14 @@ TEST_F(LogTest, AFileIsContinuedNotReplaced) {
   EXPECT_EQ(Lines(file_).size(), 2u);
 }
 
-TEST_F(LogTest, AFileThatCantBeWrittenFallsBackToStandardError) {
+TEST_F(LogTest, FallsBackToStandardErrorWhenFileIsUnwritable) {
   testing::internal::CaptureStderr();
   InitLog({.role = "r", .file = "/proc/no/such/file"});
   LogInfo("still here");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("still here"));
 }
 
-TEST_F(LogTest, ThreadsDontMixTheirLines) {
+TEST_F(LogTest, ThreadsDoNotInterleaveLines) {
   InitLog({.role = "r", .file = file_});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

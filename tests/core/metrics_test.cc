@@ -8,7 +8,7 @@
 namespace troop {
 namespace {
 
-TEST(MetricsTest, CountersGrowAndGaugesAreReplaced) {
+TEST(MetricsTest, CountersAddAndGaugesReplace) {
   Metrics metrics;
   metrics.Count("actor/steps");
   metrics.Count("actor/steps", 9);
@@ -20,7 +20,7 @@ TEST(MetricsTest, CountersGrowAndGaugesAreReplaced) {
   EXPECT_EQ(metrics.snapshot().size(), 2u);
 }
 
-TEST(MetricsTest, MergingAddsAveragesOrTakesTheMostByKind) {
+TEST(MetricsTest, MergesByMetricKind) {
   Metrics a, b, c;
   a.Count("steps", 3);
   b.Count("steps", 4);
@@ -43,7 +43,7 @@ TEST(MetricsTest, MergingAddsAveragesOrTakesTheMostByKind) {
   EXPECT_EQ(merged.at("lag").kind, MetricKind::kGaugeMax);
 }
 
-TEST(MetricsTest, HistogramsOfRolesAddUp) {
+TEST(MetricsTest, MergesHistogramsOfRoles) {
   Histogram small, large;
   small.Add(1, 3);
   large.Add(9);
@@ -60,7 +60,7 @@ TEST(MetricsTest, HistogramsOfRolesAddUp) {
 }
 
 // Means of roles were averaged as if all had as many samples.
-TEST(MetricsTest, ARatioIsThatOfAllSamplesWhereverTheyAre) {
+TEST(MetricsTest, WeightsMergedRatiosBySampleCount) {
   Metrics a, b, c, none;
   a.Ratio("accuracy", 1, 6);
   b.Ratio("accuracy", 0.5, 4);
@@ -82,7 +82,7 @@ TEST(MetricsTest, ARatioIsThatOfAllSamplesWhereverTheyAre) {
   }
 }
 
-TEST(MetricsTest, AMeanCountsOnlyTheRolesThatReport) {
+TEST(MetricsTest, MeanCountsOnlyReportingRoles) {
   Metrics learner, actor;
   learner.Gauge("learner/loss", 8);
   actor.Count("actor/steps");

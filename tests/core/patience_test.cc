@@ -16,13 +16,13 @@ TEST(PatienceTest, DoesNotEndBeforeItsSeconds) {
   EXPECT_GE(waited.count(), 0.2);
 }
 
-TEST(PatienceTest, EndsAfterTenTimesItsSecondsOnAnyMachine) {
+TEST(PatienceTest, EndsWithinTenTimesItsSeconds) {
   Patience patience(0.01);
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
   EXPECT_TRUE(patience.Ended());
 }
 
-TEST(PatienceTest, AMachineIsNeverFasterThanAnIdleOneNorMoreThanTenTimesSlower) {
+TEST(PatienceTest, MachineFactorStaysBetweenOneAndTen) {
   for (int i = 0; i < 3; ++i) {
     const double slowness = Slowness();
     EXPECT_GE(slowness, 1);

@@ -13,7 +13,7 @@ std::vector<std::string>& Lines() {
   return lines;
 }
 
-TEST(PhaseProgressTest, APhaseOfMoreThanTwoSecondsShowsItsProgressAndTheTimeLeft) {
+TEST(PhaseProgressTest, ShowsProgressAndTimeLeftAfterTwoSeconds) {
   SetPhaseSink([](const std::string& line) { Lines().push_back(line); });
   ManualClock clock;
   PhaseProgress progress("tokenizing", "reviews", 100, &clock);

@@ -116,7 +116,7 @@ std::vector<Picture> DecodeGif(const Buffer& file) {
   return frames;
 }
 
-TEST(PngTest, TheChunksHoldThePicture) {
+TEST(PngTest, ChunksHoldPicture) {
   const Picture picture = RandomPicture(7, 5, 1000, 1);
   const Buffer file = EncodePng(picture);
   const std::string_view bytes = file.text();
@@ -148,7 +148,7 @@ TEST(PngTest, TheChunksHoldThePicture) {
   }
 }
 
-TEST(PngTest, PillowReadsTheSamePixels) {
+TEST(PngTest, PillowReadsSamePixels) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const Picture picture = RandomPicture(33, 21, 1 << 20, 2);
   const auto lines = PillowReads(EncodePng(picture));
@@ -157,7 +157,7 @@ TEST(PngTest, PillowReadsTheSamePixels) {
   EXPECT_EQ(lines[1], Hex(picture));
 }
 
-TEST(GifTest, FramesOfFewColoursComeBackExactly) {
+TEST(GifTest, RoundTripsFramesOfFewColorsExactly) {
   // From one colour over long repeats to noise that fills the table of codes several times.
   for (const std::uint32_t colors : {1u, 2u, 5u, 100u}) {
     for (const auto& [width, height] : {std::pair{1, 1}, {3, 2}, {160, 210}}) {
@@ -174,7 +174,7 @@ TEST(GifTest, FramesOfFewColoursComeBackExactly) {
   }
 }
 
-TEST(GifTest, ManyColoursAreRoundedToNearOnes) {
+TEST(GifTest, RoundsManyColorsToNearOnes) {
   const Picture picture = RandomPicture(64, 64, 100000, 4);
   const std::vector<Picture> frames = DecodeGif(EncodeGif({&picture, 1}, 4));
   ASSERT_EQ(frames.size(), 1u);
@@ -183,13 +183,13 @@ TEST(GifTest, ManyColoursAreRoundedToNearOnes) {
   }
 }
 
-TEST(GifTest, OnlyWhatChangesIsStored) {
+TEST(GifTest, StoresOnlyChangedPixels) {
   std::vector<Picture> frames(100, RandomPicture(100, 100, 50, 5));
   const std::size_t one = EncodeGif({frames.data(), 1}, 4).size();
   EXPECT_LT(EncodeGif(frames, 4).size(), one + 99 * 40);
 }
 
-TEST(GifTest, PillowReadsTheSameFramesAndDelay) {
+TEST(GifTest, PillowReadsSameFramesAndDelay) {
   TROOP_SKIP_WITHOUT_PYTHON();
   std::vector<Picture> frames;
   for (std::uint64_t i = 0; i < 3; ++i) frames.push_back(RandomPicture(80, 60, 60, i));
@@ -199,7 +199,7 @@ TEST(GifTest, PillowReadsTheSameFramesAndDelay) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(lines[i + 1], Hex(frames[i])) << i;
 }
 
-TEST(PictureDeathTest, APictureOfTheWrongSizeIsABrokenPromise) {
+TEST(PictureDeathTest, AbortsOnPictureOfWrongSize) {
   EXPECT_DEATH(EncodePng({.width = 2, .height = 2, .rgb = {1, 2, 3}}), "2 x 2 with 3 bytes");
   EXPECT_DEATH(EncodeGif({}, 4), "without frames");
 }

@@ -53,7 +53,7 @@ void Keep(const std::string& name, const LinePlot& plot) {
   ASSERT_TRUE((*storage)->WriteAtomic(name, DrawLinePlot(plot).bytes()).ok());
 }
 
-TEST(PlotTest, TicksAreRoundNumbersWithinTheSpan) {
+TEST(PlotTest, TicksAreRoundNumbersWithinRange) {
   EXPECT_THAT(NiceTicks(0, 100, 5), ElementsAre(0, 20, 40, 60, 80, 100));
   EXPECT_THAT(NiceTicks(-7, 499, 6), ElementsAre(0, 100, 200, 300, 400));
   EXPECT_THAT(NiceTicks(0.1, 0.42, 4), ElementsAre(DoubleNear(0.1, 1e-12), DoubleNear(0.2, 1e-12),
@@ -61,7 +61,7 @@ TEST(PlotTest, TicksAreRoundNumbersWithinTheSpan) {
   EXPECT_THAT(NiceTicks(-2e6, 2e6, 4), ElementsAre(-2e6, -1e6, 0, 1e6, 2e6));
 }
 
-TEST(PlotTest, EverySpanHasAFewTicksAllInsideIt) {
+TEST(PlotTest, EveryRangeHasFewTicksInsideIt) {
   Rng rng({.run_seed = 2, .purpose = Purpose::kTest});
   for (int i = 0; i < 2000; ++i) {
     const double low = rng.Normal() * std::pow(10, rng.Uniform(-6, 6));
@@ -74,7 +74,7 @@ TEST(PlotTest, EverySpanHasAFewTicksAllInsideIt) {
   }
 }
 
-TEST(PlotTest, TickTextsAreShortAndDiffer) {
+TEST(PlotTest, TickLabelsAreShortAndDistinct) {
   EXPECT_EQ(TickText(0, 100, 500), "0");
   EXPECT_EQ(TickText(500, 100, 500), "500");
   EXPECT_EQ(TickText(-0.05, 0.05, 0.2), "-0.05");
@@ -84,7 +84,7 @@ TEST(PlotTest, TickTextsAreShortAndDiffer) {
   EXPECT_EQ(TickText(2e-6, 1e-6, 5e-6), "2e-06");
 }
 
-TEST(PlotTest, EachSeriesIsDrawnInItsOwnColour) {
+TEST(PlotTest, DrawsEachSeriesInDistinctColor) {
   const LinePlot plot = LearningCurve();
   const Picture picture = RenderLinePlot(plot);
   EXPECT_EQ(picture.width, 960);
@@ -95,7 +95,7 @@ TEST(PlotTest, EachSeriesIsDrawnInItsOwnColour) {
   Keep("curve.png", plot);
 }
 
-TEST(PlotTest, ALineGoesWhereItsPointsAre) {
+TEST(PlotTest, DrawsLineThroughItsPoints) {
   LinePlot plot{.series = {{"", {0, 1}, {3, 3}}}};
   const Picture picture = RenderLinePlot(plot);
   int rows = 0;  // a flat line: long rows of the colour, next to each other
@@ -112,7 +112,7 @@ TEST(PlotTest, ALineGoesWhereItsPointsAre) {
   EXPECT_TRUE(rows >= 1 && rows <= 3) << rows;
 }
 
-TEST(PlotTest, OddDataDoesNotBreakIt) {
+TEST(PlotTest, RendersDegenerateData) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const std::vector<std::vector<double>> odd = {{},
                                                 {1},
@@ -140,7 +140,7 @@ TEST(PlotTest, OddDataDoesNotBreakIt) {
                    .series = {{"a", {1}, {-0.25}}}});
 }
 
-TEST(PlotTest, AsSvgTheTextsAreTextAndAPointThatIsNotFiniteBreaksTheLine) {
+TEST(PlotTest, SvgKeepsTextAndBreaksLinesAtNonFinitePoints) {
   const double nan = std::nan("");
   LinePlot plot{.title = "pole <1>", .x_label = "agent steps", .y_label = "return"};
   plot.series = {{.name = "a & b", .xs = {0, 1, 2, 3, 4}, .ys = {1, 2, nan, 3, 4}},
@@ -163,7 +163,7 @@ TEST(PlotTest, AsSvgTheTextsAreTextAndAPointThatIsNotFiniteBreaksTheLine) {
   EXPECT_TRUE(SvgLinePlot(plot).ends_with("</svg>\n"));
 }
 
-TEST(PlotTest, ManyPointsTakeLittleTime) {
+TEST(PlotTest, RendersManyPointsQuickly) {
   LinePlot plot{.title = "dense", .series = {{"noise", {}, {}}}};
   Rng rng({.run_seed = 3, .purpose = Purpose::kTest});
   for (int i = 0; i < 20000; ++i) {
@@ -175,7 +175,7 @@ TEST(PlotTest, ManyPointsTakeLittleTime) {
 }
 
 // (204, 227, 240): a fifth of the first of the eight colours over white.
-TEST(PlotTest, ABandLiesBetweenItsEndsAndFaintLinesArePale) {
+TEST(PlotTest, DrawsBandBetweenBoundsAndFaintLinesPale) {
   LinePlot plot;
   plot.series = {{.name = "mean", .xs = {0, 1, 2}, .ys = {5, 5, 5}}};
   plot.series[0].low = {0, 0, 0};
@@ -198,7 +198,7 @@ TEST(PlotTest, ABandLiesBetweenItsEndsAndFaintLinesArePale) {
       << "lines that are not faint have the first colour as it is";
 }
 
-TEST(PlotTest, ACaptionTakesItsRoomFromTheArea) {
+TEST(PlotTest, CaptionFitsWithinPictureSize) {
   LinePlot plot = LearningCurve();
   const Picture without = RenderLinePlot(plot);
   plot.caption = {"5 seeds, last checkpoint, epsilon 0.1", "troop 0.1.0"};

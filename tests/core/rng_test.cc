@@ -15,7 +15,7 @@ using testing::ElementsAre;
 RngKey Key(std::uint64_t seed) { return {.run_seed = seed, .purpose = Purpose::kTest}; }
 
 // Random123's kat_vectors, philox4x32 with 10 rounds.
-TEST(RngTest, PhiloxGivesTheKnownAnswers) {
+TEST(RngTest, PhiloxMatchesKnownAnswers) {
   EXPECT_THAT(internal::Philox4x32({0, 0, 0, 0}, {0, 0}),
               ElementsAre(0x6627E8D5u, 0xE169C58Du, 0xBC57AC4Cu, 0x9B00DBD8u));
   EXPECT_THAT(internal::Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
@@ -25,7 +25,7 @@ TEST(RngTest, PhiloxGivesTheKnownAnswers) {
               ElementsAre(0xD16CFE09u, 0x94FDCCEBu, 0x5001E420u, 0x24126EA1u));
 }
 
-TEST(RngTest, EqualKeysGiveEqualNumbersAndEachFieldCounts) {
+TEST(RngTest, SeedDependsOnEveryKeyField) {
   EXPECT_EQ(DeriveSeed({1, Purpose::kTest, 2, 3}), DeriveSeed({1, Purpose::kTest, 2, 3}));
   std::set<std::uint64_t> seeds;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -59,7 +59,7 @@ TEST(RngTest, SeekReachesEveryPosition) {
 
 // Each bound is six standard deviations of the mean wide: it fails by chance once in 5e8 seeds, and
 // the seed is fixed.
-TEST(RngTest, UniformAndNormalHaveTheirMoments) {
+TEST(RngTest, UniformAndNormalHaveExpectedMoments) {
   constexpr int kCount = 100000;
   Rng rng(Key(2));
   double mean = 0, square = 0, normal = 0, normal_square = 0;
@@ -96,7 +96,7 @@ TEST(RngTest, BelowIsUniformAndInRange) {
   EXPECT_NEAR(low, kCount / 2.0, 6 * std::sqrt(kCount / 4.0));
 }
 
-TEST(RngTest, UniformOfARangeStaysInIt) {
+TEST(RngTest, UniformStaysInRange) {
   Rng rng(Key(4));
   for (int i = 0; i < 1000; ++i) {
     const double x = rng.Uniform(-2.5, 3);
@@ -104,7 +104,7 @@ TEST(RngTest, UniformOfARangeStaysInIt) {
   }
 }
 
-TEST(RngDeathTest, AnEmptyRangeIsABrokenPromise) {
+TEST(RngDeathTest, AbortsOnEmptyRange) {
   Rng rng(Key(5));
   EXPECT_DEATH(rng.Below(0), "empty range");
 }

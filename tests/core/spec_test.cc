@@ -19,12 +19,12 @@ EnvSpec Continuous(std::vector<float> low, std::vector<float> high) {
   return spec;
 }
 
-TEST(EnvSpecTest, WhatEnvironmentsLookLikePasses) {
+TEST(EnvSpecTest, AcceptsValidSpecs) {
   EXPECT_TRUE(CheckEnvSpec(Discrete()).ok());
   EXPECT_TRUE(CheckEnvSpec(Continuous({-1, 0}, {1, 2})).ok());
 }
 
-TEST(EnvSpecTest, WhatNoneLooksLikeIsRefusedWithItsLimit) {
+TEST(EnvSpecTest, RejectsInvalidSpecsNamingLimit) {
   const float inf = std::numeric_limits<float>::infinity();
   struct Case {
     EnvSpec spec;

@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-TEST(StatusTest, TheDefaultIsOk) {
+TEST(StatusTest, DefaultIsOk) {
   const Status status;
   EXPECT_TRUE(status.ok());
   EXPECT_EQ(status.ToString(), "ok");
@@ -17,7 +17,7 @@ TEST(StatusTest, TheDefaultIsOk) {
   EXPECT_EQ(status.WithContext("anything").ToString(), "ok");
 }
 
-TEST(StatusTest, AnErrorSaysItsCodeAndMessageAndContextGoesInFront) {
+TEST(StatusTest, ErrorHoldsCodeAndMessageWithContextPrefix) {
   const Status status = NotFound("{} of {}", 3, "x");
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.code(), Code::kNotFound);
@@ -25,7 +25,7 @@ TEST(StatusTest, AnErrorSaysItsCodeAndMessageAndContextGoesInFront) {
   EXPECT_EQ(status.WithContext("file f").ToString(), "not_found: file f: 3 of x");
 }
 
-TEST(StatusTest, CodesKeepTheNumbersThatTravelAndHaveDifferentNames) {
+TEST(StatusTest, CodesKeepWireNumbersAndDistinctNames) {
   EXPECT_EQ(int(Code::kOk), 0);
   EXPECT_EQ(int(Code::kUnavailable), 7);
   EXPECT_EQ(int(Code::kInternal), 12);
@@ -40,7 +40,7 @@ Result<std::unique_ptr<int>> Seven(bool good) {
   return std::make_unique<int>(7);
 }
 
-TEST(ResultTest, HoldsAValueOrAnError) {
+TEST(ResultTest, HoldsValueOrError) {
   Result<std::unique_ptr<int>> good = Seven(true);
   ASSERT_TRUE(good.ok());
   EXPECT_TRUE(good.status().ok());
@@ -64,14 +64,14 @@ Status IsMultipleOfFour(int x) {
   return Status::Ok();
 }
 
-TEST(ResultTest, TheMacrosPassValuesOnAndErrorsOut) {
+TEST(ResultTest, MacrosPassValuesAndReturnErrors) {
   EXPECT_EQ(*Quarter(12), 3);
   EXPECT_EQ(Quarter(6).status().message(), "3 is odd");
   EXPECT_TRUE(IsMultipleOfFour(8).ok());
   EXPECT_EQ(IsMultipleOfFour(7).message(), "7 is odd");
 }
 
-TEST(ResultDeathTest, TheValueOfAnErrorIsABrokenPromise) {
+TEST(ResultDeathTest, AbortsOnValueOfError) {
   EXPECT_DEATH((void)Half(3).value(), "check failed.*3 is odd");
 }
 

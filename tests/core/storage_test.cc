@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Small, StorageContract, testing::Values(&MakeWorld<Smal
 
 Rng TestRng(std::uint64_t index) { return Rng({.purpose = Purpose::kTest, .index = index}); }
 
-TEST(MemoryStorageTest, WhatWasSyncedSurvivesThePowerAndTheRestIsABeginning) {
+TEST(MemoryStorageTest, KeepsSyncedBytesAndPrefixOfRestAfterPowerLoss) {
   std::set<std::size_t> lengths;
   bool zeros = false;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -153,7 +153,7 @@ TEST(MemoryStorageTest, WhatWasSyncedSurvivesThePowerAndTheRestIsABeginning) {
   EXPECT_TRUE(zeros);
 }
 
-TEST(MemoryStorageTest, FilesThatWereNeverSyncedMayGoWithThePowerAndRemovedOnesMayReturn) {
+TEST(MemoryStorageTest, PowerLossMayUndoUnsyncedCreationsAndRemovals) {
   int missing = 0, back = 0, old = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     MemoryStorage storage;
@@ -174,7 +174,7 @@ TEST(MemoryStorageTest, FilesThatWereNeverSyncedMayGoWithThePowerAndRemovedOnesM
   EXPECT_EQ(old, 0);  // a folder was synced since
 }
 
-TEST(MemoryStorageTest, ChangesFailFromTheChosenOneOnAndTheFirstAppendIsTorn) {
+TEST(MemoryStorageTest, FailsChangesFromGivenOneTearingFirstAppend) {
   MemoryStorage storage;
   auto file = storage.OpenAppend("log");
   ASSERT_TRUE(file.ok() && (*file)->Append("abc").ok() && (*file)->Sync().ok());
@@ -196,7 +196,7 @@ TEST(MemoryStorageTest, ChangesFailFromTheChosenOneOnAndTheFirstAppendIsTorn) {
   EXPECT_EQ(storage.Read("log", 9)->text(), "abcd");
 }
 
-TEST(DiskStorageTest, AnotherStorageOfTheSameFolderSeesFilesAndLocks) {
+TEST(DiskStorageTest, SharesFilesAndLocksWithStorageOfSameFolder) {
   const TempFolder folder;
   auto one = MakeDiskStorage(folder.path()), two = MakeDiskStorage(folder.path() + "/.");
   ASSERT_TRUE(one.ok() && two.ok());
@@ -206,7 +206,7 @@ TEST(DiskStorageTest, AnotherStorageOfTheSameFolderSeesFilesAndLocks) {
   EXPECT_EQ((*two)->Lock("lock", "two").status().code(), Code::kAlreadyExists);
 }
 
-TEST(DiskStorageTest, ALockGoesWithTheProcessThatHeldIt) {
+TEST(DiskStorageTest, ReleasesLockWhenHolderDies) {
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());
   ASSERT_TRUE(storage.ok());
@@ -230,7 +230,7 @@ TEST(DiskStorageTest, ALockGoesWithTheProcessThatHeldIt) {
   for (const int fd : ready) close(fd);
 }
 
-TEST(DiskStorageTest, ARootThatIsAFileIsRefused) {
+TEST(DiskStorageTest, RejectsFileAsRoot) {
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());
   ASSERT_TRUE(storage.ok() && (*storage)->WriteAtomic("file", "x").ok());
@@ -239,7 +239,7 @@ TEST(DiskStorageTest, ARootThatIsAFileIsRefused) {
   EXPECT_THAT(inside.status().message(), testing::HasSubstr(folder.path() + "/file"));
 }
 
-TEST(DiskStorageTest, AFileHasItsBytesOnDiskBeforeItHasItsName) {
+TEST(DiskStorageTest, SyncsBytesBeforeRename) {
   const TempFolder folder;
   const std::string root = std::filesystem::canonical(folder.path()).string();
   auto storage = MakeDiskStorage(root);
@@ -251,7 +251,7 @@ TEST(DiskStorageTest, AFileHasItsBytesOnDiskBeforeItHasItsName) {
   EXPECT_FALSE(synced.paths().contains(root + "/file"));  // by another name
 }
 
-TEST(DiskStorageTest, SyncOfAnAppendedFileSyncsItsBytes) {
+TEST(DiskStorageTest, SyncOfAppendedFileSyncsItsBytes) {
   const TempFolder folder;
   const std::string root = std::filesystem::canonical(folder.path()).string();
   auto storage = MakeDiskStorage(root);
@@ -267,7 +267,7 @@ TEST(DiskStorageTest, SyncOfAnAppendedFileSyncsItsBytes) {
 }
 
 // A folder that was there already was taken for one whose entry is durable.
-TEST(DiskStorageTest, TheFirstSyncOfAFileMakesAllFoldersAboveItDurable) {
+TEST(DiskStorageTest, FirstSyncOfFileSyncsAllParentFolders) {
   const TempFolder folder;
   const std::string root = std::filesystem::canonical(folder.path()).string() + "/run/shard";
   const std::string log = root + "/table/segments";
@@ -286,7 +286,7 @@ TEST(DiskStorageTest, TheFirstSyncOfAFileMakesAllFoldersAboveItDurable) {
   }
 }
 
-TEST(DiskStorageTest, AFileThatWasMadeAndNeverSyncedIsNamedByTheNextSyncOrCut) {
+TEST(DiskStorageTest, NextSyncOrTruncateSyncsFolderOfUnsyncedFile) {
   for (const bool cut : {false, true}) {
     const TempFolder folder;
     const std::string root = std::filesystem::canonical(folder.path()).string();
@@ -301,7 +301,7 @@ TEST(DiskStorageTest, AFileThatWasMadeAndNeverSyncedIsNamedByTheNextSyncOrCut) {
   }
 }
 
-TEST(DiskStorageTest, AFolderThatWasRemovedOrRenamedIsNewWhenItIsMadeAgain) {
+TEST(DiskStorageTest, SyncsRecreatedFolderAfterRemoveOrRename) {
   for (const bool rename : {false, true}) {
     const TempFolder folder;
     const std::string root = std::filesystem::canonical(folder.path()).string();
@@ -315,7 +315,7 @@ TEST(DiskStorageTest, AFolderThatWasRemovedOrRenamedIsNewWhenItIsMadeAgain) {
   }
 }
 
-TEST(DiskStorageTest, ALinkTakesNoBytesAndIsNamedDurably) {
+TEST(DiskStorageTest, LinksWithoutCopyAndSyncsFolders) {
   const TempFolder folder;
   const std::string root = std::filesystem::canonical(folder.path()).string();
   auto storage = MakeDiskStorage(root);
@@ -327,7 +327,7 @@ TEST(DiskStorageTest, ALinkTakesNoBytesAndIsNamedDurably) {
   EXPECT_TRUE(synced.paths().contains(root));
 }
 
-TEST(DiskStorageTest, AWriteThatFailsLeavesNothingBehind) {
+TEST(DiskStorageTest, FailedWriteLeavesNoFiles) {
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());
   ASSERT_TRUE(storage.ok() && (*storage)->WriteAtomic("taken/file", "x").ok());

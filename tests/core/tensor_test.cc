@@ -15,7 +15,7 @@ using testing::ElementsAre;
 
 bool Aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0; }
 
-TEST(BufferTest, ACopyIsPrivateAndAligned) {
+TEST(BufferTest, CopyIsIndependentAndAligned) {
   std::string text = "hello";
   const Buffer copy = Buffer::Copy(text);
   text[0] = 'J';
@@ -25,7 +25,7 @@ TEST(BufferTest, ACopyIsPrivateAndAligned) {
   EXPECT_EQ(Buffer().size(), 0u);
 }
 
-TEST(BufferTest, ASliceSharesTheBytesAndKeepsThemAlive) {
+TEST(BufferTest, SliceSharesBytesAndKeepsThemAlive) {
   Buffer slice;
   {
     const Buffer whole = Buffer::Copy("0123456789");
@@ -36,7 +36,7 @@ TEST(BufferTest, ASliceSharesTheBytesAndKeepsThemAlive) {
   EXPECT_EQ(slice.Slice(4, 0).text(), "");
 }
 
-TEST(BufferTest, FreezingGivesTheBytesAwayWithoutACopy) {
+TEST(BufferTest, FreezeMovesBytesWithoutCopy) {
   MutableBuffer bytes = MutableBuffer::Zeros(16);
   EXPECT_TRUE(Aligned(bytes.data()));
   bytes.as<std::uint32_t>()[1] = 7;
@@ -46,7 +46,7 @@ TEST(BufferTest, FreezingGivesTheBytesAwayWithoutACopy) {
   EXPECT_THAT(frozen.as<std::uint32_t>(), ElementsAre(0, 7, 0, 0));
 }
 
-TEST(BufferDeathTest, ViewsOutsideOrAskewAreBrokenPromises) {
+TEST(BufferDeathTest, AbortsOnMisalignedOrOutOfRangeViews) {
   const Buffer buffer = Buffer::Copy("0123456789");
   EXPECT_DEATH(buffer.Slice(8, 3), "slice \\[8, 8 \\+ 3\\) of 10 bytes");
   EXPECT_DEATH(buffer.Slice(11, 0), "slice");
@@ -55,7 +55,7 @@ TEST(BufferDeathTest, ViewsOutsideOrAskewAreBrokenPromises) {
   EXPECT_DEATH(buffer.Slice(1, 8).as<float>(), "not 4-aligned");
 }
 
-TEST(ShapeTest, KnowsItsElementsAndAxes) {
+TEST(ShapeTest, ReturnsElementsAndAxes) {
   const Shape shape = {2, 3, 4};
   EXPECT_EQ(shape.rank(), 3);
   EXPECT_EQ(shape.elements(), 24);
@@ -71,7 +71,7 @@ TEST(ShapeTest, KnowsItsElementsAndAxes) {
   EXPECT_FALSE((Shape{2, 0}) == Shape{2});
 }
 
-TEST(ShapeDeathTest, MissingAxesAreBrokenPromises) {
+TEST(ShapeDeathTest, AbortsOnMissingAxis) {
   EXPECT_DEATH((void)(Shape{2, 3}[2]), "axis 2 of \\[2, 3\\]");
   EXPECT_DEATH((void)(Shape{2, 3}[-3]), "axis -1 of");
   EXPECT_DEATH((void)(Shape{1, 2, 3, 4, 5, 6}.Prepend(1)), "rank 6 is the limit");
@@ -79,7 +79,7 @@ TEST(ShapeDeathTest, MissingAxesAreBrokenPromises) {
   EXPECT_DEATH((void)Shape{}.DropFirst(), "no first axis");
 }
 
-TEST(TensorTest, BeginsAsZerosAndKnowsItsType) {
+TEST(TensorTest, StartsAsZerosOfGivenType) {
   const Tensor tensor(DType::kF32, {2, 3});
   EXPECT_THAT(tensor.as<float>(), Each(0));
   EXPECT_EQ(tensor.spec().ToString(), "f32[2, 3]");
@@ -89,7 +89,7 @@ TEST(TensorTest, BeginsAsZerosAndKnowsItsType) {
   EXPECT_FALSE(Tensor(DType::kU8, {0}).empty());
 }
 
-TEST(TensorTest, EveryTypeHasItsSizeAndName) {
+TEST(TensorTest, EveryTypeHasSizeAndName) {
   const std::vector<std::tuple<DType, std::size_t, std::string>> types = {
       {DType::kF32, 4, "f32"}, {DType::kF64, 8, "f64"}, {DType::kBF16, 2, "bf16"},
       {DType::kU8, 1, "u8"},   {DType::kI32, 4, "i32"}, {DType::kI64, 8, "i64"},
@@ -101,7 +101,7 @@ TEST(TensorTest, EveryTypeHasItsSizeAndName) {
   EXPECT_EQ(int(DTypeOf<BF16>::value), 2);  // travels and lies in checkpoints
 }
 
-TEST(TensorTest, RowsRangesAndReshapesShareTheBytes) {
+TEST(TensorTest, RowsRangesAndReshapesShareBytes) {
   const Tensor tensor(DType::kI32, {4, 3});
   std::iota(tensor.as<std::int32_t>().begin(), tensor.as<std::int32_t>().end(), 0);
   EXPECT_THAT(tensor.Rows(1, 2).as<std::int32_t>(), ElementsAre(3, 4, 5, 6, 7, 8));
@@ -115,7 +115,7 @@ TEST(TensorTest, RowsRangesAndReshapesShareTheBytes) {
   EXPECT_THAT(view.Reshape({2, 6}).Range(10, {2}).as<std::int32_t>(), ElementsAre(10, 11));
 }
 
-TEST(TensorTest, ABufferAndAViewOutliveTheirTensor) {
+TEST(TensorTest, BufferAndViewOutliveTensor) {
   Buffer buffer;
   ConstTensor rows;
   {
@@ -129,7 +129,7 @@ TEST(TensorTest, ABufferAndAViewOutliveTheirTensor) {
   EXPECT_THAT(rows.as<std::uint8_t>(), ElementsAre(5));
 }
 
-TEST(TensorDeathTest, WrongTypesAndPlacesAreBrokenPromises) {
+TEST(TensorDeathTest, AbortsOnWrongTypeOrIndex) {
   const Tensor tensor(DType::kF32, {4, 3});
   EXPECT_DEATH((void)tensor.as<double>(), "tensor is f32\\[4, 3\\]");
   EXPECT_DEATH((void)tensor.Rows(3, 2), "rows \\[3, \\+2\\)");

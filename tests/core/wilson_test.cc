@@ -6,7 +6,7 @@ namespace troop {
 namespace {
 
 // The values of R's binom.confint(..., methods = "wilson") and of the closed form.
-TEST(WilsonTest, IsTheScoreInterval) {
+TEST(WilsonTest, MatchesWilsonScoreInterval) {
   const ShareInterval some = WilsonInterval(85, 100);
   EXPECT_NEAR(some.low, 0.76716, 1e-5);
   EXPECT_NEAR(some.high, 0.90694, 1e-5);
@@ -15,7 +15,7 @@ TEST(WilsonTest, IsTheScoreInterval) {
   EXPECT_NEAR(half.high, 0.76341, 1e-5);
 }
 
-TEST(WilsonTest, HasAWidthWhereAllOrNoneSucceed) {
+TEST(WilsonTest, HasWidthWhereAllOrNoneSucceed) {
   const ShareInterval all = WilsonInterval(60, 60), none = WilsonInterval(0, 60);
   EXPECT_NEAR(all.low, 0.93982, 1e-5);
   EXPECT_EQ(all.high, 1);

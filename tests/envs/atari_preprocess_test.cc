@@ -52,7 +52,7 @@ AtariPreprocess Make(Size from, Size to) {
   return *std::move(made);
 }
 
-TEST(AtariPreprocessTest, EveryByteIsAsOpenCvMakesItOnEveryPath) {
+TEST(AtariPreprocessTest, MatchesOpenCvBytesOnEveryPath) {
   Frames frames;
   const int count = frames.Number();
   ASSERT_GT(count, 100);
@@ -113,7 +113,7 @@ TEST(AtariPreprocessTest, PathsGiveEqualBytesForAnySizes) {
   }
 }
 
-TEST(AtariPreprocessTest, SidesThatWouldGrowAreRefused) {
+TEST(AtariPreprocessTest, RejectsEnlargingSides) {
   EXPECT_EQ(AtariPreprocess::Make({210, 160}, {84, 168}).status().message(),
             "cannot resize frames of 210x160 to 84x168; each side must be at least 1 and at most "
             "the source's, which is at most 1024");

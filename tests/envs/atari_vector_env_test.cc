@@ -60,7 +60,7 @@ class AtariVectorEnvTest : public testing::Test {
   int episodes_ = 0;
 };
 
-TEST_F(AtariVectorEnvTest, WholeEpisodesAreByteByByteThoseOfGymnasium) {
+TEST_F(AtariVectorEnvTest, WholeEpisodesMatchGymnasiumByteForByte) {
   Fixture fixture("atari_episodes.bin");
   const auto count = fixture.Read<std::uint32_t>();
   ASSERT_GE(count, 4u);
@@ -125,7 +125,7 @@ std::vector<std::uint32_t> Play(VectorEnv* env) {
   return seen;
 }
 
-TEST_F(AtariVectorEnvTest, StickyActionsAndNoOpsDependOnTheSeedAlone) {
+TEST_F(AtariVectorEnvTest, StickyActionsAndNoOpsDependOnlyOnSeed) {
   options_.sticky_actions = -1;  // its own: a quarter
   options_.noop_max = 30;
   const auto both = [&](int processes) {
@@ -141,7 +141,7 @@ TEST_F(AtariVectorEnvTest, StickyActionsAndNoOpsDependOnTheSeedAlone) {
   EXPECT_NE(one, both(1));
 }
 
-TEST_F(AtariVectorEnvTest, EpisodesOfOtherSeedsDiffer) {
+TEST_F(AtariVectorEnvTest, EpisodesDifferBetweenSeeds) {
   options_.noop_max = 30;
   const auto env = Open("ALE/Breakout-v5", 4);  // seeds 0, 101, 202, 303
   ASSERT_NE(env, nullptr);
@@ -159,7 +159,7 @@ TEST_F(AtariVectorEnvTest, EpisodesOfOtherSeedsDiffer) {
   EXPECT_GE(games.size(), 3u);
 }
 
-TEST_F(AtariVectorEnvTest, AnEpisodeIsTruncatedAtItsLimit) {
+TEST_F(AtariVectorEnvTest, TruncatesEpisodeAtLimit) {
   options_.max_episode_steps = 7;
   const auto env = Open("ALE/Pong-v5", 1);
   ASSERT_NE(env, nullptr);
@@ -174,7 +174,7 @@ TEST_F(AtariVectorEnvTest, AnEpisodeIsTruncatedAtItsLimit) {
   }
 }
 
-TEST_F(AtariVectorEnvTest, WhatCantBePlayedIsSaidInOneSentence) {
+TEST_F(AtariVectorEnvTest, ReportsUnplayableGamesAndOptions) {
   EXPECT_NE(ErrorOf("ALE/Pnog-v5").find("ale-py has no game \"Pnog\"; known: adventure, "),
             std::string::npos)
       << ErrorOf("ALE/Pnog-v5");

@@ -35,7 +35,7 @@ Cells Unpack(const std::vector<std::uint8_t>& bits) {
   return cells;
 }
 
-TEST(BreakoutTest, PlaysMinAtarsOpeningsCellByCell) {
+TEST(BreakoutTest, MatchesMinAtarOpeningsCellByCell) {
   Fixture fixture("breakout_openings.bin");
   const auto episodes = fixture.Read<std::uint32_t>();
   int bricks = 0, ends = 0;
@@ -126,7 +126,7 @@ double Distance(std::vector<std::uint16_t> a, std::vector<std::uint16_t> b) {
 // choices of the seed, and never with the one chosen.
 double DistanceMax(std::size_t n) { return std::sqrt(-std::log(1e-4 / 2) / double(n)); }
 
-TEST(BreakoutTest, ReturnsAndLengthsAreDistributedAsMinAtars) {
+TEST(BreakoutTest, ReturnAndLengthDistributionsMatchMinAtar) {
   Fixture fixture("breakout_returns.bin");
   const auto policies = fixture.Read<std::uint32_t>();
   const auto episodes = fixture.Read<std::uint32_t>(), longest = fixture.Read<std::uint32_t>();
@@ -147,7 +147,7 @@ TEST(BreakoutTest, ReturnsAndLengthsAreDistributedAsMinAtars) {
   EXPECT_TRUE(fixture.at_end());
 }
 
-TEST(BreakoutTest, TheBallStartsOnEitherSideEquallyOften) {
+TEST(BreakoutTest, BallStartsOnEitherSideEquallyOften) {
   Game game(0);
   int right = 0;
   for (std::uint64_t seed = 0; seed < 10000; ++seed) {
@@ -157,7 +157,7 @@ TEST(BreakoutTest, TheBallStartsOnEitherSideEquallyOften) {
   EXPECT_NEAR(right, 5000, 300);  // 6 standard deviations: false alarm 2e-9
 }
 
-TEST(BreakoutTest, StickyActionsRepeatThePlayedAction) {
+TEST(BreakoutTest, StickyActionsRepeatPlayedAction) {
   Game always(1);
   always.Reset(3);
   for (int t = 0; t < 4; ++t) always.Step(minatar::kLeft);
@@ -177,7 +177,7 @@ TEST(BreakoutTest, StickyActionsRepeatThePlayedAction) {
   EXPECT_NEAR(stuck, 0.1 * trials, 6 * std::sqrt(0.09 * trials));
 }
 
-TEST(BreakoutTest, ChangingCellsGivesTheSameAsWritingAll) {
+TEST(BreakoutTest, IncrementalUpdateMatchesFullWrite) {
   Rng rng({.index = 4});
   Breakout::State state = Breakout::Start(true);
   Cells changed, whole;
@@ -199,7 +199,7 @@ TEST(BreakoutTest, ChangingCellsGivesTheSameAsWritingAll) {
   EXPECT_GT(walls, 0);
 }
 
-TEST(BreakoutTest, TheMinimalActionSetIsNoneLeftRight) {
+TEST(BreakoutTest, MinimalActionSetIsNoneLeftRight) {
   MinAtarEnv<Breakout> env(minatar::ActionSet::kMinimal,
                            {.max_episode_steps = 0, .sticky_actions = 0});
   Cells cells;
@@ -213,7 +213,7 @@ TEST(BreakoutTest, TheMinimalActionSetIsNoneLeftRight) {
   EXPECT_EQ(env.spec().action.count, 3);
 }
 
-TEST(BreakoutTest, ALossOnTheLastAllowedStepIsTerminatedAndTruncated) {
+TEST(BreakoutTest, LossOnLastAllowedStepTerminatesAndTruncates) {
   Breakout::State low = Breakout::Start(false);
   low.y = low.trail_y = 8;
   for (const std::int64_t limit : {1, 2}) {

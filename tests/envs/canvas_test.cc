@@ -21,7 +21,7 @@ std::string Text(const Picture& picture) {
   return text;
 }
 
-TEST(CanvasTest, ShapesCoverThePixelsWhoseCentresTheyHold) {
+TEST(CanvasTest, ShapesCoverPixelsWithCentersInside) {
   Canvas canvas(6, 4, {0, 6, 0, 4}, kWhite);
   canvas.Rectangle(1, 3, 2, 4, kRed);
   EXPECT_EQ(Text(canvas.Take()), ".##...\n.##...\n......\n......\n");
@@ -33,7 +33,7 @@ TEST(CanvasTest, ShapesCoverThePixelsWhoseCentresTheyHold) {
   EXPECT_EQ(Text(line.Take()), "...#\n..#.\n.#..\n#...\n");
 }
 
-TEST(CanvasTest, WhatLiesOutsideIsCutOff) {
+TEST(CanvasTest, ClipsShapesOutside) {
   Canvas canvas(3, 3, {0, 3, 0, 3}, kWhite);
   canvas.Rectangle(-100, 0.9, -100, 100, kRed);
   canvas.Disc(50, 50, 3, kRed);
@@ -42,7 +42,7 @@ TEST(CanvasTest, WhatLiesOutsideIsCutOff) {
   EXPECT_EQ(Text(canvas.Take()), "#..\n#..\n#..\n");
 }
 
-TEST(GridPictureTest, EveryCellIsASquare) {
+TEST(GridPictureTest, DrawsEveryCellAsSquare) {
   const Picture picture = DrawBoard(2, 3, {kWhite, kRed, kWhite, kRed, kRed, kWhite});
   EXPECT_EQ(picture.width, 3 * kCellPixels);
   EXPECT_EQ(picture.height, 2 * kCellPixels);

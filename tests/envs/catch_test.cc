@@ -30,7 +30,7 @@ struct Game {
   }
 };
 
-TEST(CatchTest, TheBallFallsFromAnyColumnAndThePaddleStartsInTheMiddle) {
+TEST(CatchTest, BallStartsInAnyColumnAndPaddleInMiddle) {
   Game game;
   std::set<int> columns;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -68,7 +68,7 @@ TEST(CatchTest, EndsAfterNineStepsWithPlusOrMinusOne) {
   EXPECT_EQ(rewards, (std::set<float>{-1, 1}));
 }
 
-TEST(CatchTest, AnEndOnTheLastAllowedStepIsTerminatedAndTruncated) {
+TEST(CatchTest, EndOnLastAllowedStepTerminatesAndTruncates) {
   Game game{.env = Catch(9)};
   game.env.Reset(1, game.bytes());
   StepResult step;

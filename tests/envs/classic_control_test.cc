@@ -114,7 +114,7 @@ class ClassicControlTest : public testing::Test {
 using AllClassic = testing::Types<CartPole, Acrobot, MountainCar, Pendulum>;
 TYPED_TEST_SUITE(ClassicControlTest, AllClassic);
 
-TYPED_TEST(ClassicControlTest, StepsAndRolloutsAgreeWithGymnasium) {
+TYPED_TEST(ClassicControlTest, StepsAndRolloutsMatchGymnasium) {
   const std::vector<std::uint32_t> header = this->fixture_.template ReadMany<std::uint32_t>(4);
   ASSERT_EQ(header[0], this->env_.state().size());
   ASSERT_EQ(header[1], this->observation_.size());
@@ -132,7 +132,7 @@ StepResult StepOnce(Environment* env, float action) {
   return env->Step(ActionBytes(*env, action), observation);
 }
 
-TEST(CartPoleTest, AFallOnTheLastAllowedStepIsTerminatedAndTruncated) {
+TEST(CartPoleTest, FallOnLastAllowedStepTerminatesAndTruncates) {
   CartPole env;
   env.set_state({0, 0, 0.2, 3}, 499);
   const StepResult both = StepOnce(&env, 0);
@@ -148,7 +148,7 @@ TEST(CartPoleTest, AFallOnTheLastAllowedStepIsTerminatedAndTruncated) {
   EXPECT_TRUE(clock.truncated);
 }
 
-TEST(CartPoleTest, WithoutAClockNothingTruncates) {
+TEST(CartPoleTest, NeverTruncatesWithoutStepLimit) {
   CartPole env(0);
   for (int t = 0; t < 2000; ++t) {
     env.set_state({0, 0, 0, 0}, t);
@@ -156,7 +156,7 @@ TEST(CartPoleTest, WithoutAClockNothingTruncates) {
   }
 }
 
-TEST(CartPoleTest, SineAndCosineAreWithinOneUlpOfTheLibrarys) {
+TEST(CartPoleTest, SineAndCosineAreWithinOneUlpOfLibm) {
   Rng rng({.index = 1});
   for (int i = 0; i < 100000; ++i) {
     const double angle = rng.Uniform(-cartpole::kAngleMax, cartpole::kAngleMax);
@@ -192,7 +192,7 @@ BatchAfter StepBatchOn(cartpole::Path path) {
   return after;
 }
 
-TEST(CartPoleTest, AllInstructionSetsGiveEqualBytes) {
+TEST(CartPoleTest, InstructionSetsGiveEqualBytes) {
   const BatchAfter baseline = StepBatchOn(cartpole::Path::kBaseline);
   const auto ended = std::ranges::count(baseline.terminated, 1);
   EXPECT_GT(ended, 50);
@@ -203,7 +203,7 @@ TEST(CartPoleTest, AllInstructionSetsGiveEqualBytes) {
   }
 }
 
-TEST(MountainCarTest, TheGoalOnTheLastAllowedStepIsTerminatedAndTruncated) {
+TEST(MountainCarTest, GoalOnLastAllowedStepTerminatesAndTruncates) {
   MountainCar env;
   env.set_state({0.49, 0.05}, 199);
   const StepResult step = StepOnce(&env, 2);
@@ -211,14 +211,14 @@ TEST(MountainCarTest, TheGoalOnTheLastAllowedStepIsTerminatedAndTruncated) {
   EXPECT_TRUE(step.truncated);
 }
 
-TEST(MountainCarTest, TheLeftWallStopsTheCar) {
+TEST(MountainCarTest, LeftWallStopsCar) {
   MountainCar env;
   env.set_state({-1.19, -0.05});
   StepOnce(&env, 0);
   EXPECT_EQ(env.state(), (MountainCar::State{-1.2, 0}));
 }
 
-TEST(PendulumTest, TheTorqueIsClipped) {
+TEST(PendulumTest, ClipsTorque) {
   Pendulum clipped, most;
   clipped.set_state({1, 0.5});
   most.set_state({1, 0.5});
@@ -253,7 +253,7 @@ void CheckStarts(const typename Env::State& low, const typename Env::State& high
   }
 }
 
-TEST(ClassicControlStartTest, EpisodesStartWhereGymnasiumsDo) {
+TEST(ClassicControlStartTest, InitialStatesMatchGymnasium) {
   constexpr double kPi = std::numbers::pi;
   CheckStarts<CartPole>({-0.05, -0.05, -0.05, -0.05}, {0.05, 0.05, 0.05, 0.05});
   CheckStarts<Acrobot>({-0.1, -0.1, -0.1, -0.1}, {0.1, 0.1, 0.1, 0.1});

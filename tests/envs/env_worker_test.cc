@@ -33,7 +33,7 @@ class EnvWorkerTest : public testing::Test {
   const Time now_ = Time{} + Seconds(1e6);
 };
 
-TEST_F(EnvWorkerTest, ASpareProcessHasTheTimeOfAStartFromWhenItIsTaken) {
+TEST_F(EnvWorkerTest, SpareProcessGetsFullStartTimeoutOnceTaken) {
   auto spare = WorkerProcess::Start(sleeper_, memory_);
   ASSERT_TRUE(spare.ok()) << spare.status().ToString();
   const pid_t process = spare->process();
@@ -49,7 +49,7 @@ TEST_F(EnvWorkerTest, ASpareProcessHasTheTimeOfAStartFromWhenItIsTaken) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-TEST_F(EnvWorkerTest, ASpareProcessThatEndedIsReplaced) {
+TEST_F(EnvWorkerTest, ReplacesSpareProcessThatExited) {
   auto spare = WorkerProcess::Start({"/bin/sleep", {"sleep", "0"}, {}}, memory_);
   ASSERT_TRUE(spare.ok()) << spare.status().ToString();
   while (!spare->ended()) usleep(1000);

@@ -139,7 +139,7 @@ std::string Differences(const Bytes& ours, const Bytes& want) {
   return differences;
 }
 
-TYPED_TEST(MinAtarTest, PlaysRecordedGamesCellByCell) {
+TYPED_TEST(MinAtarTest, MatchesRecordedGamesCellByCell) {
   using Game = TypeParam;
   using Of = Recorded<Game>;
   Fixture fixture(Inflated("minatar_" + std::string(Of::kFile) + ".bin"));
@@ -248,7 +248,7 @@ std::vector<std::uint16_t> Column(const std::vector<Bytes>& lucks, std::size_t i
 
 // At most 2 policies times 2 + 9 comparisons in each of 4 games: a false alarm in less than 1e-3 of
 // all choices of the seeds, and never with those chosen.
-TYPED_TEST(MinAtarTest, ReturnsLengthsAndLuckAreDistributedAsRecorded) {
+TYPED_TEST(MinAtarTest, ReturnLengthAndRandomStateDistributionsMatch) {
   using Game = TypeParam;
   using Of = Recorded<Game>;
   Fixture fixture(Inflated("minatar_" + std::string(Of::kFile) + "_returns.bin"));
@@ -279,7 +279,7 @@ TYPED_TEST(MinAtarTest, ReturnsLengthsAndLuckAreDistributedAsRecorded) {
   EXPECT_GE(lucks_compared, Of::kBytes > 0 ? 500u : 0u);
 }
 
-TYPED_TEST(MinAtarTest, TheMinimalActionsAreThoseOfTheFullSet) {
+TYPED_TEST(MinAtarTest, MinimalActionsEqualThoseOfFullSet) {
   using Game = TypeParam;
   const EnvOptions options{.max_episode_steps = 0, .sticky_actions = 0};
   MinAtarEnv<Game> full(minatar::ActionSet::kFull, options);
@@ -302,7 +302,7 @@ TYPED_TEST(MinAtarTest, TheMinimalActionsAreThoseOfTheFullSet) {
   }
 }
 
-TYPED_TEST(MinAtarTest, ActionsOutsideTheMinimalSetDoNothing) {
+TYPED_TEST(MinAtarTest, ActionsOutsideMinimalSetDoNothing) {
   using Game = TypeParam;
   Rng rng({.index = 3});
   auto state = Game::Start(true, &rng);
@@ -332,7 +332,7 @@ Bytes PlayVector(bool ramping) {
   return all;
 }
 
-TEST(MinAtarEnvTest, DifficultyRampingIsTheOptionsChoice) {
+TEST(MinAtarEnvTest, DifficultyRampingFollowsOption) {
   for (const bool ramping : {false, true}) {
     MinAtarEnv<Asterix> env(
         minatar::ActionSet::kFull,
@@ -349,7 +349,7 @@ class MinAtarUpdateTest : public testing::Test {};
 using GamesWithUpdate = testing::Types<Freeway, SpaceInvaders>;
 TYPED_TEST_SUITE(MinAtarUpdateTest, GamesWithUpdate, GameNames);
 
-TYPED_TEST(MinAtarUpdateTest, ChangingCellsGivesTheSameAsWritingAll) {
+TYPED_TEST(MinAtarUpdateTest, IncrementalUpdateMatchesFullWrite) {
   using Game = TypeParam;
   Rng rng({.index = 4});
   auto state = Game::Start(true, &rng);

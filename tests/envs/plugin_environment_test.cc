@@ -116,7 +116,7 @@ class PluginTest : public testing::Test {
   }
 };
 
-TEST_F(PluginTest, AGoodTableGivesAnEnvironment) {
+TEST_F(PluginTest, ValidTableMakesEnvironment) {
   const TroopEnvApi api = GoodApi();
   const auto env = Make(api);
   ASSERT_TRUE(env.ok()) << env.status().ToString();
@@ -128,7 +128,7 @@ TEST_F(PluginTest, AGoodTableGivesAnEnvironment) {
   EXPECT_TRUE((*env)->Render().rgb.empty());
 }
 
-TEST_F(PluginTest, AnotherVersionIsRefusedWithBoth) {
+TEST_F(PluginTest, RejectsOtherMajorVersionNamingBoth) {
   TroopEnvApi api = GoodApi();
   api.abi_major = api.abi_minor = 0;
   EXPECT_THAT(Refusal(api), HasSubstr("too old: it has version 0.0 of the interface, this "
@@ -142,14 +142,14 @@ TEST_F(PluginTest, AnotherVersionIsRefusedWithBoth) {
               HasSubstr("does not support version 1"));
 }
 
-TEST_F(PluginTest, ALaterMinorVersionPasses) {
+TEST_F(PluginTest, AcceptsLaterMinorVersion) {
   TroopEnvApi api = GoodApi();
   api.abi_minor = 5;
   api.struct_size += 64;
   EXPECT_TRUE(Make(api).ok());
 }
 
-TEST_F(PluginTest, TheFirstVersionsTablePassesAndNothingBehindItIsLookedAt) {
+TEST_F(PluginTest, AcceptsFirstVersionTableWithoutReadingPastIt) {
   TroopEnvApi api = GoodApi();
   api.abi_minor = 0;
   api.struct_size = offsetof(TroopEnvApi, step_many);
@@ -164,7 +164,7 @@ TEST_F(PluginTest, TheFirstVersionsTablePassesAndNothingBehindItIsLookedAt) {
       Environment::Many::kCannot);
 }
 
-TEST_F(PluginTest, OfManyStepsAtOnceTheOneThatFailsFailsAlone) {
+TEST_F(PluginTest, FailedStepInBatchDoesNotAffectOthers) {
   TroopEnvApi api = GoodApi();
   api.step = [](TroopEnv*, auto...) { return std::int32_t{-9}; };
   api.step_many = [](TroopEnv* const*, std::int32_t count, const void* actions, void* observations,
@@ -207,7 +207,7 @@ TEST_F(PluginTest, OfManyStepsAtOnceTheOneThatFailsFailsAlone) {
   EXPECT_THAT(vector->faults()[0].what, HasSubstr("step failed (-7)"));
 }
 
-TEST_F(PluginTest, ATableThatLacksSomethingIsRefused) {
+TEST_F(PluginTest, RejectsIncompleteTable) {
   TroopEnvApi api = GoodApi();
   api.struct_size = offsetof(TroopEnvApi, step_many) - 1;
   EXPECT_THAT(Refusal(api), HasSubstr("its table has"));
@@ -225,7 +225,7 @@ TEST_F(PluginTest, ATableThatLacksSomethingIsRefused) {
   EXPECT_THAT(Refusal(api), HasSubstr("list of ids is empty"));
 }
 
-TEST_F(PluginTest, AnUnknownIdNamesTheNearestAndAll) {
+TEST_F(PluginTest, UnknownIdErrorNamesNearestAndAllIds) {
   const TroopEnvApi api = GoodApi();
   const Status status = MakePluginEnvironment(&api, "test.so", "Anothr-v0", {}).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
@@ -233,7 +233,7 @@ TEST_F(PluginTest, AnUnknownIdNamesTheNearestAndAll) {
               HasSubstr("did you mean \"Another-v0\"? Available: One-v0, Another"));
 }
 
-TEST_F(PluginTest, OptionsArriveWithTheirTypes) {
+TEST_F(PluginTest, PassesOptionsWithTheirTypes) {
   EnvOptions options;
   options.options = {{"a", true}, {"b", std::int64_t{-3}}, {"c", 0.5}, {"d", std::string("x y")}};
   ASSERT_TRUE(Make(GoodApi(), options).ok());
@@ -242,7 +242,7 @@ TEST_F(PluginTest, OptionsArriveWithTheirTypes) {
 }
 
 // A library that reads no option, or only some of them: a mistyped one was ignored.
-TEST_F(PluginTest, ALibraryThatTakesAnyOptionIsGivenNone) {
+TEST_F(PluginTest, RejectsOptionsThatPluginDoesNotRead) {
   behaviour.takes_any_option = true;
   EXPECT_TRUE(Make(GoodApi()).ok());
   EnvOptions options;
@@ -250,7 +250,7 @@ TEST_F(PluginTest, ALibraryThatTakesAnyOptionIsGivenNone) {
   EXPECT_THAT(Refusal(GoodApi(), options), HasSubstr("One-v0: accepts unknown options"));
 }
 
-TEST_F(PluginTest, CodeIsThatOfTheFileWhereverItLies) {
+TEST_F(PluginTest, PluginCodeDependsOnContentNotPath) {
   const std::string path = testing::TempDir() + fmt::format("/code-{}", getpid());
   std::ofstream(path) << "some library";
   std::ofstream(path + "-copy") << "some library";
@@ -264,7 +264,7 @@ TEST_F(PluginTest, CodeIsThatOfTheFileWhereverItLies) {
   EXPECT_EQ(PluginCode(path).status().code(), Code::kNotFound);
 }
 
-TEST_F(PluginTest, AFailedCreateGivesItsReasonOnOneLine) {
+TEST_F(PluginTest, ReportsReasonOfFailedCreateOnOneLine) {
   behaviour.create_fails = true;
   EXPECT_THAT(Refusal(GoodApi()), HasSubstr("One-v0: create failed without a reason"));
   behaviour.create_error = "no\nlicence";
@@ -285,7 +285,7 @@ void PrintTo(const BadSpec& bad, std::ostream* out) { *out << bad.name; }
 
 class PluginSpecTest : public PluginTest, public testing::WithParamInterface<BadSpec> {};
 
-TEST_P(PluginSpecTest, IsRefusedWithWhatAndTheLimit) {
+TEST_P(PluginSpecTest, RejectsInvalidSpecNamingLimit) {
   behaviour.spec = GetParam().say;
   EXPECT_THAT(Refusal(GoodApi()), HasSubstr(GetParam().message));
 }
@@ -348,7 +348,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSpec{"Limit", "max_episode_steps is -1", [](auto* s) { s->max_episode_steps = -1; }}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(PluginTest, ALimitOfTheConfigReplacesItsOwn) {
+TEST_F(PluginTest, ConfigStepLimitOverridesPluginLimit) {
   for (const auto& [given, want] : std::vector<std::pair<int, int>>{{-1, 9}, {0, 0}, {4, 4}}) {
     EXPECT_EQ((*Make(GoodApi(), {.max_episode_steps = given}))->spec().max_episode_steps, want);
   }
@@ -357,7 +357,7 @@ TEST_F(PluginTest, ALimitOfTheConfigReplacesItsOwn) {
 }
 
 // On some machines a load from an odd address is a crash.
-TEST_F(PluginTest, NumbersLieAlignedWhateverTheCallerHas) {
+TEST_F(PluginTest, PassesAlignedPointersForUnalignedBuffers) {
   const TroopEnvApi api = GoodApi();
   const auto env = Make(api);
   alignas(8) std::byte action[16] = {}, observation[16] = {};
@@ -372,7 +372,7 @@ TEST_F(PluginTest, NumbersLieAlignedWhateverTheCallerHas) {
 }
 
 using PluginDeathTest = PluginTest;
-TEST_F(PluginDeathTest, AStepWithoutAnEpisodeAborts) {
+TEST_F(PluginDeathTest, AbortsOnStepWithoutEpisode) {
   const TroopEnvApi api = GoodApi();
   const auto env = MakePluginEnvironment(&api, "test.so", "One-v0", {});
   std::byte action[4] = {}, observation[8] = {};
@@ -382,7 +382,7 @@ TEST_F(PluginDeathTest, AStepWithoutAnEpisodeAborts) {
   EXPECT_DEATH((*env)->Step(action, observation), "action 3 is outside");
 }
 
-TEST(PluginFileTest, WhatIsNoPluginIsRefusedWithItsPath) {
+TEST(PluginFileTest, RejectsInvalidPluginNamingPath) {
   const std::string folder = testing::TempDir() + "troop_plugins";
   fs::create_directories(folder);
   const std::string text = folder + "/text.so";
@@ -415,7 +415,7 @@ EnvOptions Walk(const std::string& fault, std::vector<EnvOption> more = {}) {
   return options;
 }
 
-TEST(CppPluginTest, OptionsAreTypedKnownAndInReasonsNamed) {
+TEST(CppPluginTest, ChecksOptionNamesAndTypesAndNamesThemInErrors) {
   EXPECT_TRUE(MakeEnvironment("Walk-v0", Walk("", {{"wind", std::int64_t{0}}})).ok());
   const auto refusal = [](std::vector<EnvOption> options) {
     return MakeEnvironment("Walk-v0", Walk("", std::move(options))).status().message();
@@ -433,7 +433,7 @@ TEST(CppPluginTest, OptionsAreTypedKnownAndInReasonsNamed) {
               HasSubstr("Walk-v0: planted: no licence"));
 }
 
-TEST(CppPluginTest, BytesScaleAndContinuousActionsReachTheHost) {
+TEST(CppPluginTest, PassesBytesScaleAndContinuousActionsToHost) {
   const auto env = MakeEnvironment("Grey-v0", Walk(""));
   ASSERT_TRUE(env.ok()) << env.status().ToString();
   const EnvSpec want{
@@ -454,13 +454,13 @@ TEST(CppPluginTest, BytesScaleAndContinuousActionsReachTheHost) {
   EXPECT_FALSE(step.terminated);
 }
 
-TEST(CppPluginTest, TheIdsOfALibraryAreListed) {
+TEST(CppPluginTest, ListsIdsOfLibrary) {
   EXPECT_THAT(*PluginEnvironmentIds(Plugin("walk")),
               testing::ElementsAre("Walk-v0", "Grey-v0", "Corner-v0"));
 }
 
 // The promise of docs/guide/environments.md.
-TEST(CppPluginTest, TheExampleHasFewerThanThirtyLines) {
+TEST(CppPluginTest, ExampleHasFewerThanThirtyLines) {
   std::ifstream file(TROOP_SOURCE_DIR "/examples/cpp_environment/inventory.cc");
   ASSERT_TRUE(file.good());
   int lines = 0;
@@ -496,7 +496,7 @@ struct Player {
 };
 
 // Steps 5, 10, … fail; wind holds the walkers in the corridor.
-TEST(PluginFaultTest, AStepThatFailsCostsItsEpisodeAndSaysWhy) {
+TEST(PluginFaultTest, FailedStepEndsItsEpisodeWithReason) {
   for (const char* fault : {"throws", "throws_int"}) {
     Player player(Walk(fault, {{"length", std::int64_t{1000}}}));
     player.env->SubmitReset();
@@ -525,7 +525,7 @@ TEST(PluginFaultTest, AStepThatFailsCostsItsEpisodeAndSaysWhy) {
 }
 
 // Every third reset of an environment fails.
-TEST(PluginFaultTest, AStartThatFailsAfterAnEndLeavesTheEndAndIsToldNext) {
+TEST(PluginFaultTest, ReportsFailedResetOneStepAfterEpisodeEnd) {
   Player player(Walk("reset_throws", {{"length", std::int64_t{2}}, {"wind", 0.0}}), 1);
   player.env->SubmitReset();
   player.env->Poll();
@@ -556,7 +556,7 @@ TEST(PluginFaultTest, AStartThatFailsAfterAnEndLeavesTheEndAndIsToldNext) {
   EXPECT_GT(faults, 5);
 }
 
-TEST(PluginFaultTest, AStartThatFailsIsToldByItsBatchAndMadeAgain) {
+TEST(PluginFaultTest, ReportsFailedRestartAndRetries) {
   Player player(Walk("reset_throws"), 2);
   player.env->SubmitReset();
   player.env->Poll();

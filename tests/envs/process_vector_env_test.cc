@@ -36,7 +36,7 @@ struct Spread {
 };
 class Spreads : public ProcessVectorEnvTest, public testing::WithParamInterface<Spread> {};
 
-TEST_P(Spreads, EveryNumberIsTheModels) {
+TEST_P(Spreads, MatchesModel) {
   options_.processes = GetParam().processes;
   options_.wait = GetParam().wait;
   const auto env = Open(GetParam().size);
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Envs, Spreads,
                          testing::Values(Spread{1, 1, true}, Spread{5, 1, false},
                                          Spread{5, 2, true}, Spread{8, 3, false}));
 
-TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
+TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveSameBytesInProcess) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   EnvOptions options;
   for (const std::string id : {"CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v0", "Walk-v0"}) {
@@ -101,7 +101,7 @@ TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
   }
 }
 
-TEST(ProcessVectorEnvNativeTest, APluginThatCrashesCostsEpisodesOnlyAndOneThatThrowsItsOwn) {
+TEST(ProcessVectorEnvNativeTest, PluginCrashOrExceptionCostsOnlyEpisodes) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   for (const std::string fault : {"segfault", "throws"}) {
     EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};
@@ -127,7 +127,7 @@ TEST(ProcessVectorEnvNativeTest, APluginThatCrashesCostsEpisodesOnlyAndOneThatTh
 }
 
 // Requests of several parts, also of full ones alone, and the longest answer there is.
-TEST_F(ProcessVectorEnvTest, MessagesMayBeLong) {
+TEST_F(ProcessVectorEnvTest, SupportsLongMessages) {
   const std::string id = "python:faulty_env:Wide";
   options_.options = {{"text", ""}};
   const std::size_t rest = worker::WorkerRequest(id, options_, 1).size();
@@ -145,7 +145,7 @@ TEST_F(ProcessVectorEnvTest, MessagesMayBeLong) {
   }
 }
 
-TEST_F(ProcessVectorEnvTest, OptionsArriveAsKeywordArgumentsOfTheirType) {
+TEST_F(ProcessVectorEnvTest, PassesOptionsAsTypedKeywordArguments) {
   options_.options = {{"goal", EnvOption::Json{R"([1, 2.0, ["é"]])"}},
                       {"limits", EnvOption::Json{R"({"low": "None", "high": 3})"}},
                       {"mass", 2.0},
@@ -158,7 +158,7 @@ TEST_F(ProcessVectorEnvTest, OptionsArriveAsKeywordArgumentsOfTheirType) {
   EXPECT_EQ(batch->observation.as<float>()[0], 1);
 }
 
-TEST(ProcessVectorEnvNativeTest, ARequestMayBeLong) {
+TEST(ProcessVectorEnvNativeTest, SupportsLongRequests) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};
   options.options = {{"fault", std::string(200'000, 'x')}};
@@ -173,7 +173,7 @@ struct Fault {
 };
 class Faults : public ProcessVectorEnvTest, public testing::WithParamInterface<Fault> {};
 
-TEST_P(Faults, CostTheEpisodesOfThatProcessAndNameTheEnvironment) {
+TEST_P(Faults, EndEpisodesOfTheirProcessAndNameEnvironment) {
   const Fault& fault = GetParam();
   Option("fault", fault.kind);
   Option("which", std::int64_t{1});
@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"reward", "TypeError: reward is 'much', not a number", false}),
     [](const auto& info) { return info.param.kind; });
 
-TEST_F(ProcessVectorEnvTest, AProcessThatDiesBetweenTwoStepsIsStartedAnew) {
+TEST_F(ProcessVectorEnvTest, RestartsProcessThatDiesBetweenSteps) {
   Option("pids", File("pids"));
   for (const bool wait : {false, true}) {
     std::filesystem::remove(File("pids"));
@@ -239,7 +239,7 @@ TEST_F(ProcessVectorEnvTest, AProcessThatDiesBetweenTwoStepsIsStartedAnew) {
   }
 }
 
-TEST_F(ProcessVectorEnvTest, VectorsOfPythonPlayAsSingleEnvironmentsDo) {
+TEST_F(ProcessVectorEnvTest, PythonVectorsMatchSingleEnvironments) {
   const auto play = [&](const std::string& id) {
     std::vector<float> seen;
     auto env = MakeVectorEnv(id, options_, 3, CountingSeeder());
@@ -268,7 +268,7 @@ TEST_F(ProcessVectorEnvTest, VectorsOfPythonPlayAsSingleEnvironmentsDo) {
   EXPECT_EQ(play("python_vector:gymnasium:make_vec"), single);
 }
 
-TEST_F(ProcessVectorEnvTest, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
+TEST_F(ProcessVectorEnvTest, RestartStartsNextEpisodeOnlyInThatEnvironment) {
   const auto env = Open(4);
   ASSERT_NE(env, nullptr);
   for (int t = 0; t < 6 && !HasFailure(); ++t) {
@@ -286,7 +286,7 @@ TEST_F(ProcessVectorEnvTest, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone)
 }
 
 // It was: one that failed in each reset was started for ever, within one Poll.
-TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
+TEST_F(ProcessVectorEnvTest, FailsWithReasonAfterRepeatedFailedStarts) {
   for (const std::string fault : {"raise", "kill"}) {
     options_.options.clear();
     Option("fault", fault);
@@ -309,7 +309,7 @@ TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
   }
 }
 
-TEST_F(ProcessVectorEnvTest, OneThatChangesItsMindIsNotPlayed) {
+TEST_F(ProcessVectorEnvTest, RejectsSpecThatChangesOnRestart) {
   Option("once", File("once"));
   const auto env = Open(1, "python:faulty_env:change_of_mind");
   ASSERT_NE(env, nullptr);
@@ -321,7 +321,7 @@ TEST_F(ProcessVectorEnvTest, OneThatChangesItsMindIsNotPlayed) {
   EXPECT_THAT(env->status().message(), HasSubstr("f32[3] and f32[4]"));
 }
 
-TEST_F(ProcessVectorEnvTest, ManyDeathsLeaveNothingBehind) {
+TEST_F(ProcessVectorEnvTest, CrashesLeakNoDescriptorsOrProcesses) {
   const auto count = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   };
@@ -344,7 +344,7 @@ TEST_F(ProcessVectorEnvTest, ManyDeathsLeaveNothingBehind) {
   for (const pid_t pid : Pids()) EXPECT_TRUE(GoneSoon(pid)) << pid;
 }
 
-TEST_F(ProcessVectorEnvTest, ItIsToldHowLongTheEnvironmentsTook) {
+TEST_F(ProcessVectorEnvTest, MeasuresTimeInsideEnvironments) {
   EXPECT_FALSE(Open(1)->inside()) << "nobody asked for it";
   options_.measure = true;
   options_.processes = 2;
@@ -364,7 +364,7 @@ TEST_F(ProcessVectorEnvTest, ItIsToldHowLongTheEnvironmentsTook) {
   EXPECT_LE(both - resets, 2 * (std::chrono::steady_clock::now() - start)) << "of two processes";
 }
 
-TEST_F(ProcessVectorEnvTest, PicturesComeOverWholeAndOnlyBetweenSteps) {
+TEST_F(ProcessVectorEnvTest, RendersWholePicturesOnlyBetweenSteps) {
   options_.processes = 2;
   const auto env = Open(3);
   ASSERT_NE(env, nullptr);
@@ -385,7 +385,7 @@ TEST_F(ProcessVectorEnvTest, PicturesComeOverWholeAndOnlyBetweenSteps) {
   EXPECT_FALSE(env->Render(0).rgb.empty());
 }
 
-TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {
+TEST_F(ProcessVectorEnvTest, WorkersExitWithTheirOwner) {
   Option("pids", File("pids"));
   Option("fault", "hang");
   Option("at", std::int64_t{1});
@@ -410,7 +410,7 @@ TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {
   EXPECT_TRUE(GoneSoon(Pids()[0]));
 }
 
-TEST_F(ProcessVectorEnvTest, WhatCannotBeHadIsSaidInOneSentence) {
+TEST_F(ProcessVectorEnvTest, ReportsUnavailableEnvironmentOnOneLine) {
   const auto error = [&](const std::string& id) {
     const Status status = MakeVectorEnv(id, options_, 2, CountingSeeder()).status();
     EXPECT_EQ(status.message().find('\n'), std::string::npos);

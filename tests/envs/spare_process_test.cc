@@ -64,7 +64,7 @@ class SpareProcessTest : public ProcessVectorEnvTest {
   }
 };
 
-TEST_F(SpareProcessTest, ASpareProcessTakesThePlaceOfTheNextThatDies) {
+TEST_F(SpareProcessTest, SpareProcessReplacesNextThatDies) {
   for (const bool wait : {false, true}) {
     for (const char* name : {"pids", "imports"}) std::filesystem::remove(File(name));
     options_.wait = wait;
@@ -90,7 +90,7 @@ TEST_F(SpareProcessTest, ASpareProcessTakesThePlaceOfTheNextThatDies) {
   }
 }
 
-TEST_F(SpareProcessTest, ASpareProcessThatDiedIsNotTaken) {
+TEST_F(SpareProcessTest, DoesNotUseDeadSpareProcess) {
   const auto env = Open(2);
   ASSERT_NE(env, nullptr);
   ASSERT_NO_FATAL_FAILURE(KillPlayer(env.get()));
@@ -106,7 +106,7 @@ TEST_F(SpareProcessTest, ASpareProcessThatDiedIsNotTaken) {
   EXPECT_THAT(Children(), SizeIs(2));
 }
 
-TEST_F(SpareProcessTest, TwoThatDieAtOnceShareOneSpare) {
+TEST_F(SpareProcessTest, RecoversFromTwoDeathsWithOneSpare) {
   options_.processes = 2;
   const auto env = Open(2);
   ASSERT_NE(env, nullptr);
@@ -121,7 +121,7 @@ TEST_F(SpareProcessTest, TwoThatDieAtOnceShareOneSpare) {
   }
 }
 
-TEST_F(SpareProcessTest, ASpareProcessThatHangsDiesWithItsOwner) {
+TEST_F(SpareProcessTest, HungSpareProcessDiesWithItsOwner) {
   setenv("TROOP_TEST_IMPORTS", File("imports:3").c_str(), 1);
   const pid_t owner = fork();
   if (owner == 0) {

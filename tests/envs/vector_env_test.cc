@@ -71,7 +71,7 @@ std::string Row(const ConstTensor& tensor, int index) {
 
 class EveryEnvironment : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryEnvironment, SpecNamesTheIdAndTheLimit) {
+TEST_P(EveryEnvironment, SpecHoldsIdAndStepLimit) {
   EXPECT_EQ(Make(GetParam())->spec().id, GetParam());
   EXPECT_EQ(Make(GetParam(), {.max_episode_steps = 7})->spec().max_episode_steps, 7);
   EXPECT_EQ(Make(GetParam(), {.max_episode_steps = 0})->spec().max_episode_steps, 0);
@@ -79,7 +79,7 @@ TEST_P(EveryEnvironment, SpecNamesTheIdAndTheLimit) {
 }
 
 // Steps single environments by hand as the batched code should, and compares all bytes.
-TEST_P(EveryEnvironment, AVectorGivesTheBytesOfSingleEnvironments) {
+TEST_P(EveryEnvironment, VectorMatchesSingleEnvironmentsByteForByte) {
   const EnvOptions options{.max_episode_steps = 37};  // so that both kinds of ending occur
   for (const int size : kSizes) {
     Rng rng({.index = std::uint64_t(size)});
@@ -121,7 +121,7 @@ TEST_P(EveryEnvironment, AVectorGivesTheBytesOfSingleEnvironments) {
   }
 }
 
-TEST_P(EveryEnvironment, EqualSeedsAndActionsGiveEqualBytesWhateverCameBefore) {
+TEST_P(EveryEnvironment, EpisodeDependsOnlyOnSeedAndActions) {
   auto play = [&](Environment* env, std::uint64_t seed) {
     std::string bytes, observation(env->spec().observation.bytes(), 0);
     Rng rng({.index = 5});
@@ -146,7 +146,7 @@ TEST_P(EveryEnvironment, EqualSeedsAndActionsGiveEqualBytesWhateverCameBefore) {
 }
 
 // Every few steps some are given up, some of them right after an episode's end.
-TEST_P(EveryEnvironment, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
+TEST_P(EveryEnvironment, RestartStartsNextEpisodeOnlyInThatEnvironment) {
   const EnvOptions options{.max_episode_steps = 9};
   for (const int size : kSizes) {
     Rng rng({.index = std::uint64_t(size)});
@@ -191,7 +191,7 @@ TEST_P(EveryEnvironment, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
 }
 
 // A wrong write past its row would show in the neighbour's bytes.
-TEST_P(EveryEnvironment, AnObservationFillsItsOwnRowOnly) {
+TEST_P(EveryEnvironment, ObservationStaysWithinItsRow) {
   auto env = Make(GetParam());
   const std::size_t row = env->spec().observation.bytes();
   std::string padded(row + 64, '\x7e');
@@ -203,7 +203,7 @@ TEST_P(EveryEnvironment, AnObservationFillsItsOwnRowOnly) {
   EXPECT_EQ(padded.substr(row + 32), std::string(32, '\x7e'));
 }
 
-TEST_P(EveryEnvironment, HasAPictureThatFollowsTheState) {
+TEST_P(EveryEnvironment, RendersPictureOfCurrentState) {
   if (GetParam() == "Inventory-v0" || GetParam() == "TwoTanks-v0") {
     EXPECT_TRUE(Make(GetParam())->Render().rgb.empty());
     return;
@@ -229,7 +229,7 @@ TEST_P(EveryEnvironment, HasAPictureThatFollowsTheState) {
   EXPECT_TRUE(moved);
 }
 
-TEST_P(EveryEnvironment, TheClockTruncatesOnTheLastAllowedStep) {
+TEST_P(EveryEnvironment, TruncatesOnLastAllowedStep) {
   auto env = Make(GetParam(), {.max_episode_steps = 3});
   std::string observation(env->spec().observation.bytes(), 0);
   const auto bytes = std::as_writable_bytes(std::span(observation));
@@ -245,7 +245,7 @@ TEST_P(EveryEnvironment, TheClockTruncatesOnTheLastAllowedStep) {
 }
 
 // Always to the right, a pole falls within some ten steps.
-TEST(CartPoleVectorTest, AFallOnTheLastAllowedStepIsTerminatedAndTruncated) {
+TEST(CartPoleVectorTest, FallOnLastAllowedStepTerminatesAndTruncates) {
   int both = 0;
   for (const int limit : {8, 9, 10, 11}) {
     EnvOptions options;
@@ -281,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Plugins, EveryEnvironment,
                          testing::Values("Walk-v0", "Inventory-v0", "TwoTanks-v0"), TestName);
 INSTANTIATE_TEST_SUITE_P(Native, EveryEnvironment, testing::ValuesIn(EnvironmentIds()), TestName);
 
-TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
+TEST(RegistryTest, UnknownIdErrorNamesNearestAndAllIds) {
   const Status status = MakeEnvironment("CartPol-v1", {}).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), testing::HasSubstr("did you mean \"CartPole-v1\""));
@@ -293,7 +293,7 @@ TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
   EXPECT_EQ(MakeVectorEnv("Nothing", {}, 4, CountingSeeder()).status().code(), Code::kNotFound);
 }
 
-TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
+TEST(RegistryTest, RejectsOptionsOutOfRange) {
   EXPECT_EQ(MakeEnvironment("CartPole-v1", {.max_episode_steps = -2}).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(MakeEnvironment("CartPole-v1", {.sticky_actions = 1.1}).status().code(),
@@ -312,7 +312,7 @@ TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
 }
 
 // Without the check Breakout's ball would be written behind the board.
-TEST(VectorEnvDeathTest, AStepAfterTheEndOfAnEpisodeAborts) {
+TEST(VectorEnvDeathTest, AbortsOnStepAfterEpisodeEnd) {
   for (const char* id : {"CartPole-v1", "Catch-v0", "MinAtar/Breakout-v0"}) {
     auto env = Make(id);
     std::vector<std::byte> observation(env->spec().observation.bytes());
@@ -324,7 +324,7 @@ TEST(VectorEnvDeathTest, AStepAfterTheEndOfAnEpisodeAborts) {
   }
 }
 
-TEST(VectorEnvDeathTest, StepsOutOfOrderAbort) {
+TEST(VectorEnvDeathTest, AbortsOnCallsOutOfOrder) {
   EXPECT_DEATH(
       {
         auto vector = MakeVector("CartPole-v1", 2);

@@ -35,7 +35,7 @@ const StepBatch& Stepped(VectorEnv* env, const Tensor& action) {
   return *env->Poll();
 }
 
-TEST(WrappedVectorEnvTest, RewardsAreScaledAndNothingElse) {
+TEST(WrappedVectorEnvTest, ScalesOnlyRewards) {
   const auto plain = Make("Acrobot-v1", {}, 3);
   const auto scaled = Make("Acrobot-v1", {.reward_scale = -0.25}, 3);
   plain->SubmitReset();
@@ -61,7 +61,7 @@ float TorqueOf(std::span<const float> before, std::span<const float> after) {
 }
 
 // With 3,000 draws the frequency is off by more than 0.04 once in a million.
-TEST(WrappedVectorEnvTest, StickyActionsAreTheLastOnesWithTheirProbabilityAndNeverTheFirst) {
+TEST(WrappedVectorEnvTest, StickyActionsRepeatLastWithGivenProbability) {
   const auto env = Make("Pendulum-v1", {.max_episode_steps = 20, .sticky_actions = 0.3}, 2);
   env->SubmitReset();
   env->Poll();
@@ -103,7 +103,7 @@ TEST(WrappedVectorEnvTest, StickyActionsAreTheLastOnesWithTheirProbabilityAndNev
   EXPECT_NEAR(double(stuck) / draws, 0.3, 0.04);
 }
 
-TEST(WrappedVectorEnvTest, ChanceIsTheEpisodesAndNotTheVectors) {
+TEST(WrappedVectorEnvTest, StickyActionsDoNotDependOnVectorSize) {
   const auto one = Make("Pendulum-v1", {.sticky_actions = 0.5}, 1);
   const auto four = Make("Pendulum-v1", {.sticky_actions = 0.5}, 4);
   one->SubmitReset();
@@ -121,7 +121,7 @@ TEST(WrappedVectorEnvTest, ChanceIsTheEpisodesAndNotTheVectors) {
 }
 
 // Step by step with the plain environment.
-TEST(RepeatedEnvironmentTest, AnActionIsHeldAndRewardsAddUp) {
+TEST(RepeatedEnvironmentTest, RepeatsActionAndSumsRewards) {
   for (const char* id : {"CartPole-v1", "Pendulum-v1", "Catch-v0"}) {
     const auto plain = MakeEnvironment(id, {});
     const auto held = MakeEnvironment(id, {.action_repeat = 3});
@@ -151,7 +151,7 @@ TEST(RepeatedEnvironmentTest, AnActionIsHeldAndRewardsAddUp) {
   }
 }
 
-TEST(RepeatedEnvironmentTest, LimitsAreThoseOfActions) {
+TEST(RepeatedEnvironmentTest, StepLimitCountsActions) {
   const auto own = MakeEnvironment("MountainCar-v0", {.action_repeat = 3});
   EXPECT_EQ((*own)->spec().max_episode_steps, 67);  // 200 steps of its own
   const auto given = Make("MountainCar-v0", {.max_episode_steps = 5, .action_repeat = 3}, 2);
@@ -164,7 +164,7 @@ TEST(RepeatedEnvironmentTest, LimitsAreThoseOfActions) {
   }
 }
 
-TEST(WrappedVectorEnvTest, WhatNoWrapperCanDoIsRefused) {
+TEST(WrappedVectorEnvTest, RejectsInvalidWrapperOptions) {
   EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.reward_scale = 0}, 1, CountingSeeder()).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.action_repeat = 0}, 1, CountingSeeder()).status().code(),

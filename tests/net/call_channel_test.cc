@@ -54,7 +54,7 @@ class CallChannelTest : public testing::Test {
   Time now_ = Time(Seconds(100));
 };
 
-TEST_F(CallChannelTest, NothingButHelloLeavesBeforeTheWelcome) {
+TEST_F(CallChannelTest, SendsOnlyHelloBeforeWelcome) {
   Send();
   channel_.Tick(now_);
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(0));
@@ -65,7 +65,7 @@ TEST_F(CallChannelTest, NothingButHelloLeavesBeforeTheWelcome) {
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(3)) << "at once, without a Pump";
 }
 
-TEST_F(CallChannelTest, UnansweredCallsLeaveAgainInOrderOnANewConnection) {
+TEST_F(CallChannelTest, ResendsUnansweredCallsInOrderAfterReconnect) {
   Connect();
   for (int i = 0; i < 4; ++i) Send();
   Answer(2);
@@ -79,7 +79,7 @@ TEST_F(CallChannelTest, UnansweredCallsLeaveAgainInOrderOnANewConnection) {
   EXPECT_EQ(channel_.last.oldest_open, 1u);
 }
 
-TEST_F(CallChannelTest, ANewSessionIsARepetitionTooAndASecondWelcomeIsNot) {
+TEST_F(CallChannelTest, ResendsOnNewSessionButNotOnRepeatedWelcome) {
   Connect(1);
   Send();
   channel_.Take();
@@ -89,7 +89,7 @@ TEST_F(CallChannelTest, ANewSessionIsARepetitionTooAndASecondWelcomeIsNot) {
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(1));
 }
 
-TEST_F(CallChannelTest, TheOldestOpenCallMovesOnWithAnswersAndDeadlines) {
+TEST_F(CallChannelTest, OldestOpenCallAdvancesWithRepliesAndDeadlines) {
   Connect();
   Send();
   Send(now_ + Milliseconds(10));
@@ -102,7 +102,7 @@ TEST_F(CallChannelTest, TheOldestOpenCallMovesOnWithAnswersAndDeadlines) {
   EXPECT_TRUE(channel_.Poll(1)->ok());
 }
 
-TEST_F(CallChannelTest, CallsWithoutRoomWaitAndKeepTheirOrder) {
+TEST_F(CallChannelTest, QueuesCallsInOrderWhileBufferIsFull) {
   Connect();
   channel_.room = false;
   Send();
@@ -116,7 +116,7 @@ TEST_F(CallChannelTest, CallsWithoutRoomWaitAndKeepTheirOrder) {
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(1, 2, 3));
 }
 
-TEST_F(CallChannelTest, AnUnpolledAnswerHoldsItsPlaceInTheWindow) {
+TEST_F(CallChannelTest, UnpolledReplyOccupiesWindow) {
   ChannelOptions options = ActorOptions();
   options.window = 1;
   FakeChannel channel(options);
@@ -128,7 +128,7 @@ TEST_F(CallChannelTest, AnUnpolledAnswerHoldsItsPlaceInTheWindow) {
   EXPECT_TRUE(channel.CanSend());
 }
 
-TEST_F(CallChannelTest, CallsCannotRunAheadOfAnOpenOneWithoutBound) {
+TEST_F(CallChannelTest, LimitsSequenceSpanAheadOfOpenCall) {
   Connect();
   Send();
   for (std::uint64_t s = 2; s <= kSequenceSpanMax; ++s) {
@@ -143,7 +143,7 @@ TEST_F(CallChannelTest, CallsCannotRunAheadOfAnOpenOneWithoutBound) {
   EXPECT_TRUE(channel_.CanSend());
 }
 
-TEST_F(CallChannelTest, AnswersNobodyWaitsForAreIgnored) {
+TEST_F(CallChannelTest, IgnoresUnexpectedReplies) {
   Connect();
   Send();
   Answer(1);
@@ -155,7 +155,7 @@ TEST_F(CallChannelTest, AnswersNobodyWaitsForAreIgnored) {
   EXPECT_EQ(channel_.in_flight(), 0);
 }
 
-TEST_F(CallChannelTest, OnlyTheFirstAnswerOfACallCountsAndNoneOfOneThatWasGivenUp) {
+TEST_F(CallChannelTest, IgnoresRepeatedRepliesAndRepliesToAbandonedCalls) {
   Connect();
   const Ticket held = Send(), given_up = Send(), expired = Send(now_ + Seconds(1)), twice = Send();
   channel_.Forget(given_up);
@@ -172,7 +172,7 @@ TEST_F(CallChannelTest, OnlyTheFirstAnswerOfACallCountsAndNoneOfOneThatWasGivenU
   EXPECT_FALSE(channel_.Poll(held).has_value());
 }
 
-TEST_F(CallChannelTest, AFencedChannelFailsAllCallsForGood) {
+TEST_F(CallChannelTest, FencedChannelFailsAllCallsPermanently) {
   Connect();
   const Ticket ticket = Send();
   Answer(0, MakeErrorMessage(Aborted("replaced")));
@@ -184,7 +184,7 @@ TEST_F(CallChannelTest, AFencedChannelFailsAllCallsForGood) {
   EXPECT_TRUE(channel_.Take().empty()) << "it has nothing more to say";
 }
 
-TEST_F(CallChannelTest, AForgottenChannelFailsWhatItSentAndSaysHelloAgain) {
+TEST_F(CallChannelTest, EvictedChannelFailsSentCallsAndRepeatsHello) {
   Connect();
   const Ticket sent = Send();
   channel_.room = false;
@@ -200,7 +200,7 @@ TEST_F(CallChannelTest, AForgottenChannelFailsWhatItSentAndSaysHelloAgain) {
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(0, 2));
 }
 
-TEST_F(CallChannelTest, BeatsLeaveOnlyWhenThereIsNothingElseToSay) {
+TEST_F(CallChannelTest, SendsHeartbeatsOnlyWhenIdle) {
   Connect();
   channel_.Take();
   for (int i = 0; i < 40; ++i) {  // 4 s of calls
@@ -214,7 +214,7 @@ TEST_F(CallChannelTest, BeatsLeaveOnlyWhenThereIsNothingElseToSay) {
   EXPECT_THAT(channel_.Take(), testing::ElementsAre(0, 0, 0, 0)) << "2 s of silence";
 }
 
-TEST_F(CallChannelTest, StatesFollowWhatIsHeard) {
+TEST_F(CallChannelTest, PeerStateFollowsReceivedMessages) {
   EXPECT_EQ(channel_.peer(), PeerState::kConnecting);
   Connect();
   channel_.Tick(now_);
@@ -235,7 +235,7 @@ TEST_F(CallChannelTest, StatesFollowWhatIsHeard) {
 }
 
 // Each normal end of a run logged "the peer is down" of roles that had left a moment earlier.
-TEST_F(CallChannelTest, ThatThePeerIsDownIsALineOnceItLasts) {
+TEST_F(CallChannelTest, LogsPeerDownOnceAfterGracePeriod) {
   const auto log = [this](Duration length) {
     testing::internal::CaptureStderr();
     for (const Time end = now_ + length; now_ < end;) channel_.Tick(now_ += Milliseconds(100));

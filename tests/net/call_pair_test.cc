@@ -94,7 +94,7 @@ class CallPairTest : public testing::Test {
 
 // The queued call kept the channel open in a session that no longer knew it: each Hello was
 // refused, for ever.
-TEST_F(CallPairTest, ACallQueuedWhileForgottenIsHandledOnTheReturn) {
+TEST_F(CallPairTest, HandlesCallQueuedDuringEvictionAfterReturn) {
   Run(Seconds(1));
   echo_.park = true;
   const Ticket sent = Send("sent");
@@ -114,7 +114,7 @@ TEST_F(CallPairTest, ACallQueuedWhileForgottenIsHandledOnTheReturn) {
 }
 
 // A call whose repeat found no room is queued again, but its first copy was handled.
-TEST_F(CallPairTest, ACallThatWaitsToBeRepeatedFailsWhenForgotten) {
+TEST_F(CallPairTest, FailsCallAwaitingResendAfterEviction) {
   Run(Seconds(1));
   echo_.park = true;
   const Ticket sent = Send("sent");
@@ -133,7 +133,7 @@ TEST_F(CallPairTest, ACallThatWaitsToBeRepeatedFailsWhenForgotten) {
   EXPECT_THAT(echo_.bodies, testing::ElementsAre("sent"));
 }
 
-TEST_F(CallPairTest, SeveralRefusalsLeaveQueuedCallsAlone) {
+TEST_F(CallPairTest, RepeatedRefusalsKeepQueuedCalls) {
   Run(Seconds(1));
   echo_.park = true;
   Send("a");
@@ -160,7 +160,7 @@ class ImpatientPairTest : public CallPairTest {
 };
 
 // Beats came every 0.5 s whatever dead_after was.
-TEST_F(ImpatientPairTest, IdlePeersStayUpHoweverShortThePatience) {
+TEST_F(ImpatientPairTest, KeepsIdlePeersUpWithShortTimeout) {
   Run(Seconds(0.2));
   for (int i = 0; i < 200; ++i) {
     Run(Milliseconds(10));

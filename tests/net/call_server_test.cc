@@ -84,7 +84,7 @@ class CallServerTest : public testing::Test {
   Time now_ = Time(Seconds(100));
 };
 
-TEST_F(CallServerTest, AReplyHasChecksumsWhereItsCallHad) {
+TEST_F(CallServerTest, ChecksumsReplyPartsIfCallDid) {
   Admit(1, Actor(1));
   Admit(2, Actor(2));
   ASSERT_TRUE(Call(1, Actor(1), 1, 1, kSession, kFlagCall | kFlagPartsChecked).ok());
@@ -95,7 +95,7 @@ TEST_F(CallServerTest, AReplyHasChecksumsWhereItsCallHad) {
   EXPECT_EQ(out[1].envelope.flags, kFlagReply);
 }
 
-TEST_F(CallServerTest, ARepeatedCallIsAnsweredFromMemory) {
+TEST_F(CallServerTest, AnswersRepeatedCallFromReplyMemory) {
   Admit(1, Actor());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
   EXPECT_EQ(echo_.handled.size(), 1u);
@@ -107,7 +107,7 @@ TEST_F(CallServerTest, ARepeatedCallIsAnsweredFromMemory) {
   }
 }
 
-TEST_F(CallServerTest, ARepeatOfAParkedCallIsNotHandledAgain) {
+TEST_F(CallServerTest, DoesNotHandleRepeatOfParkedCall) {
   echo_.park = true;
   Admit(1, Actor());
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
@@ -119,7 +119,7 @@ TEST_F(CallServerTest, ARepeatOfAParkedCallIsNotHandledAgain) {
   EXPECT_EQ(server_->Take().at(0).message.body, "answer");
 }
 
-TEST_F(CallServerTest, AConfirmedCallIsForgottenAndItsLateRepeatIgnored) {
+TEST_F(CallServerTest, DropsConfirmedCallAndIgnoresLateRepeat) {
   Admit(1, Actor());
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
   EXPECT_GT(server_->reply_memory(), 0u);
@@ -132,7 +132,7 @@ TEST_F(CallServerTest, AConfirmedCallIsForgottenAndItsLateRepeatIgnored) {
   EXPECT_EQ(echo_.handled.size(), 2u);
 }
 
-TEST_F(CallServerTest, ABeatConfirmsToo) {
+TEST_F(CallServerTest, HeartbeatConfirmsReplies) {
   Admit(1, Actor());
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
   Origin origin = Actor();
@@ -144,7 +144,7 @@ TEST_F(CallServerTest, ABeatConfirmsToo) {
   EXPECT_EQ(server_->reply_memory(), 0u);
 }
 
-TEST_F(CallServerTest, CallsMayArriveWithGapsAndOutOfOrder) {
+TEST_F(CallServerTest, AcceptsCallsWithGapsAndOutOfOrder) {
   Admit(1, Actor());
   for (const std::uint64_t sequence : {5, 2, 3, 5, 2}) {
     ASSERT_TRUE(Call(1, Actor(), sequence, 1).ok());
@@ -152,7 +152,7 @@ TEST_F(CallServerTest, CallsMayArriveWithGapsAndOutOfOrder) {
   EXPECT_THAT(echo_.bodies, testing::ElementsAre("5", "2", "3"));
 }
 
-TEST_F(CallServerTest, ACallWithoutWelcomeIsNotHandledButWelcomed) {
+TEST_F(CallServerTest, WelcomesUnknownSessionWithoutHandlingItsCall) {
   ASSERT_TRUE(Call(1, Actor(), 1, 1, /*session=*/0).ok());
   ASSERT_TRUE(Call(2, Actor(), 1, 1, /*session=*/999).ok());  // of a server before this one
   EXPECT_TRUE(echo_.handled.empty());
@@ -167,7 +167,7 @@ TEST_F(CallServerTest, ACallWithoutWelcomeIsNotHandledButWelcomed) {
   EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
-TEST_F(CallServerTest, ImpossibleSequencesAreRefused) {
+TEST_F(CallServerTest, RejectsImpossibleSequenceNumbers) {
   Admit(1, Actor());
   EXPECT_EQ(Call(1, Actor(), 0, 0).code(), Code::kDataLoss);
   EXPECT_EQ(Call(1, Actor(), 1, 0).code(), Code::kDataLoss);
@@ -178,13 +178,13 @@ TEST_F(CallServerTest, ImpossibleSequencesAreRefused) {
   EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
-TEST_F(CallServerTest, AnotherOriginOnTheSameChannelIsRefused) {
+TEST_F(CallServerTest, RejectsOtherOriginOnSameChannel) {
   Admit(1, Actor(1));
   EXPECT_EQ(Call(1, Actor(2), 1, 1).code(), Code::kDataLoss);
   EXPECT_EQ(Call(1, Actor(1, 2), 1, 1).code(), Code::kDataLoss);
 }
 
-TEST_F(CallServerTest, ANewIncarnationFencesTheOlderWithItsParkedCalls) {
+TEST_F(CallServerTest, NewIncarnationFencesOlderAndItsParkedCalls) {
   echo_.park = true;
   Admit(1, Actor(0, 5));
   ASSERT_TRUE(Call(1, Actor(0, 5), 1, 1).ok());
@@ -207,7 +207,7 @@ TEST_F(CallServerTest, ANewIncarnationFencesTheOlderWithItsParkedCalls) {
 }
 
 // A Hello with an invented number fenced a role for good: no restart gave it a larger one.
-TEST_F(CallServerTest, AnIncarnationThatTheServiceRefusesFencesNothing) {
+TEST_F(CallServerTest, RefusedIncarnationFencesNothing) {
   echo_.issued = 5;
   Admit(1, Actor(0, 5));
   ASSERT_TRUE(Hello(2, Actor(0, ~std::uint64_t{0})).ok());
@@ -225,7 +225,7 @@ TEST_F(CallServerTest, AnIncarnationThatTheServiceRefusesFencesNothing) {
   EXPECT_EQ(echo_.handled.size(), 1u) << "fenced by the one that was issued";
 }
 
-TEST_F(CallServerTest, NoToolIsANewerSelfOfAnother) {
+TEST_F(CallServerTest, ToolsDoNotFenceEachOther) {
   const auto tool = [](std::uint64_t incarnation) {
     return Origin{.role = Role::kTool, .index = 7, .incarnation = incarnation, .oldest_open = 1};
   };
@@ -238,7 +238,7 @@ TEST_F(CallServerTest, NoToolIsANewerSelfOfAnother) {
   }
 }
 
-TEST_F(CallServerTest, AnswersWithoutRoomLeaveInOrderWhenThereIsSome) {
+TEST_F(CallServerTest, SendsQueuedRepliesInOrderOnceThereIsRoom) {
   Admit(1, Actor());
   server_->answer = SendResult::kFull;
   for (std::uint64_t s = 1; s <= 3; ++s) ASSERT_TRUE(Call(1, Actor(), s, 1).ok());
@@ -251,7 +251,7 @@ TEST_F(CallServerTest, AnswersWithoutRoomLeaveInOrderWhenThereIsSome) {
   for (std::uint64_t s = 1; s <= 3; ++s) EXPECT_EQ(out[s - 1].message.origin.sequence, s);
 }
 
-TEST_F(CallServerTest, AnAnswerToAnAbsentClientIsKeptForItsReturn) {
+TEST_F(CallServerTest, KeepsReplyForDisconnectedClient) {
   echo_.park = true;
   Admit(1, Actor());
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
@@ -265,7 +265,7 @@ TEST_F(CallServerTest, AnAnswerToAnAbsentClientIsKeptForItsReturn) {
   EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
-TEST_F(CallServerTest, ASilentClientIsHungAnAbsentOneDown) {
+TEST_F(CallServerTest, ReportsSilentClientHungAndDisconnectedOneDown) {
   Admit(1, Actor(1));
   Admit(2, Actor(2));
   for (int i = 0; i < 20; ++i) {
@@ -284,7 +284,7 @@ TEST_F(CallServerTest, ASilentClientIsHungAnAbsentOneDown) {
   EXPECT_TRUE(echo_.Saw(2, PeerState::kDown));
 }
 
-TEST_F(CallServerTest, OurOwnPauseIsNotTheClientsSilence) {
+TEST_F(CallServerTest, DoesNotReportClientHungAfterServerPause) {
   Admit(1, Actor(1));
   server_->Tick(now_);
   now_ += Seconds(30);
@@ -292,7 +292,7 @@ TEST_F(CallServerTest, OurOwnPauseIsNotTheClientsSilence) {
   EXPECT_FALSE(echo_.Saw(1, PeerState::kHung));
 }
 
-TEST_F(CallServerTest, AForgottenClientIsToldSoUnlessItHasNothingOpen) {
+TEST_F(CallServerTest, RefusesEvictedClientOnlyWithOpenCalls) {
   Admit(1, Actor(1));
   ASSERT_TRUE(Call(1, Actor(1), 1, 1).ok());
   server_->answer = SendResult::kGone;
@@ -325,7 +325,7 @@ class SmallCallServerTest : public CallServerTest {
   SmallCallServerTest() : CallServerTest({.reply_memory_bytes = 10'000, .clients_max = 2}) {}
 };
 
-TEST_F(SmallCallServerTest, OldAnswersGoWhenMemoryIsShortAndTheirRepeatsMayBeAskedAnew) {
+TEST_F(SmallCallServerTest, DropsOldestRepliesWhenMemoryIsFull) {
   echo_.park = true;
   Admit(1, Actor());
   for (std::uint64_t s = 1; s <= 5; ++s) ASSERT_TRUE(Call(1, Actor(), s, 1).ok());
@@ -344,7 +344,7 @@ TEST_F(SmallCallServerTest, OldAnswersGoWhenMemoryIsShortAndTheirRepeatsMayBeAsk
   EXPECT_EQ(echo_.handled.size(), 5u);
 }
 
-TEST_F(SmallCallServerTest, ClientsAreBoundedAndTheDownOnesMakeRoom) {
+TEST_F(SmallCallServerTest, LimitsClientsAndReplacesDownOnes) {
   Admit(1, Actor(1));
   Admit(2, Actor(2));
   ASSERT_TRUE(Hello(3, Actor(3)).ok());

@@ -32,7 +32,7 @@ void ExpectRoundTrip(const T& value) {
 
 std::string U32(std::uint32_t n) { return EncodeBody(One<std::uint32_t>{n}); }
 
-TEST(CodecTest, EveryKindOfFieldComesBack) {
+TEST(CodecTest, RoundTripsEveryFieldType) {
   ExpectRoundTrip(std::numeric_limits<std::int8_t>::min());
   ExpectRoundTrip(std::numeric_limits<std::int64_t>::min());
   ExpectRoundTrip(std::numeric_limits<std::uint64_t>::max());
@@ -51,7 +51,7 @@ TEST(CodecTest, EveryKindOfFieldComesBack) {
   ExpectRoundTrip(MakeEveryFieldBody());
 }
 
-TEST(CodecTest, TheFormatIsWhatTheHeaderSays) {
+TEST(CodecTest, MatchesDocumentedFormat) {
   struct Body {
     bool yes = true;
     std::uint16_t number = 0x0102;
@@ -68,7 +68,7 @@ TEST(CodecTest, TheFormatIsWhatTheHeaderSays) {
                                           20));
 }
 
-TEST(CodecTest, EveryTruncationIsRefused) {
+TEST(CodecTest, RejectsEveryTruncation) {
   const std::string bytes = EncodeBody(MakeEveryFieldBody());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const auto decoded = DecodeBody<EveryFieldBody>(std::string_view(bytes).substr(0, size));
@@ -76,14 +76,14 @@ TEST(CodecTest, EveryTruncationIsRefused) {
   }
 }
 
-TEST(CodecTest, TrailingBytesAreRefused) {
+TEST(CodecTest, RejectsTrailingBytes) {
   const auto decoded = DecodeBody<EveryFieldBody>(EncodeBody(MakeEveryFieldBody()) + "x");
   EXPECT_EQ(decoded.status().code(), Code::kDataLoss);
   EXPECT_THAT(decoded.status().message(), HasSubstr("trailing bytes"));
 }
 
 // cereal itself allocates what such a count claims, before it reads on.
-TEST(CodecTest, ACountBeyondTheBytesIsRefusedBeforeAnythingIsAllocated) {
+TEST(CodecTest, RejectsExcessiveCountBeforeAllocating) {
   for (const std::uint32_t claim : {5u, 1u << 20, 0x80000000u, 0xffffffffu}) {
     const std::string bytes = U32(claim) + "abcd";
     EXPECT_FALSE(DecodeBody<One<std::string>>(bytes).ok());
@@ -97,12 +97,12 @@ TEST(CodecTest, ACountBeyondTheBytesIsRefusedBeforeAnythingIsAllocated) {
               HasSubstr("count exceeds"));
 }
 
-TEST(CodecTest, ABodyAboveTheLimitIsRefused) {
+TEST(CodecTest, RejectsBodyAboveLimit) {
   const std::string bytes(kBodyBytesMax + 1, '\0');
   EXPECT_THAT(DecodeBody<One<std::string>>(bytes).status().message(), HasSubstr("larger"));
 }
 
-TEST(CodecTest, NestingWithoutEndIsRefused) {
+TEST(CodecTest, RejectsDeepNesting) {
   struct Tree {
     std::vector<Tree> children;
     void serialize(BodyReader& a) { a(children); }
@@ -118,7 +118,7 @@ TEST(CodecTest, NestingWithoutEndIsRefused) {
   EXPECT_TRUE(DecodeBody<Tree>(shallow).ok());
 }
 
-TEST(CodecTest, ABodyHasOneEncodingOnly) {
+TEST(CodecTest, RejectsNonCanonicalEncodings) {
   EXPECT_FALSE(DecodeBody<One<bool>>("\x02").ok());
   const std::string key_b = U32(1) + "b" + std::string(1, '\0');
   const std::string key_a = U32(1) + "a" + std::string(1, '\0');

@@ -47,7 +47,7 @@ class FleetMemberTest : public testing::Test {
   FleetMember member_{std::make_unique<StubChannel>(&state_), {.role = Role::kActor}};
 };
 
-TEST_F(FleetMemberTest, OneBeatAtATimeIsSentAndAnsweredOnesFollow) {
+TEST_F(FleetMemberTest, SendsNextHeartbeatOnlyAfterReply) {
   Poll(1);
   Poll(2);
   EXPECT_EQ(state_.sent, 1);
@@ -58,7 +58,7 @@ TEST_F(FleetMemberTest, OneBeatAtATimeIsSentAndAnsweredOnesFollow) {
 }
 
 // The coordinator got a beat without metrics, and the run's sums lost what the role had counted.
-TEST_F(FleetMemberTest, TheLastBeatOfARoleThatFailedHasTheMetricsOfTheOneBefore) {
+TEST_F(FleetMemberTest, RepeatsLastMetricsInHeartbeatWithoutMetrics) {
   metrics_.Count("actor/steps", 17);
   Poll(1);
   Answer();
@@ -69,7 +69,7 @@ TEST_F(FleetMemberTest, TheLastBeatOfARoleThatFailedHasTheMetricsOfTheOneBefore)
   EXPECT_EQ(beat->metrics.at("actor/steps").value, 17);
 }
 
-TEST_F(FleetMemberTest, WhileShardsMoveThoseWhoStandStillBeatMoreOften) {
+TEST_F(FleetMemberTest, LearnerHeartbeatsMoreOftenDuringShardMove) {
   FleetMember learner(std::make_unique<StubChannel>(&state_), {.role = Role::kLearner});
   for (FleetMember* member : {&member_, &learner}) {
     member->Poll(Time(Seconds(1)), metrics_);
@@ -84,7 +84,7 @@ TEST_F(FleetMemberTest, WhileShardsMoveThoseWhoStandStillBeatMoreOften) {
   }
 }
 
-TEST_F(FleetMemberTest, AnAbortedBeatIsAFence) {
+TEST_F(FleetMemberTest, AbortedHeartbeatIsFence) {
   Poll(1);
   state_.answer = Aborted("another took its place");
   Poll(2);
@@ -93,7 +93,7 @@ TEST_F(FleetMemberTest, AnAbortedBeatIsAFence) {
 
 // A process that was stopped between two beats had no call open that could fail: it was fenced
 // everywhere, and lived on for ever.
-TEST_F(FleetMemberTest, AFenceBetweenTwoBeatsIsNoticedToo) {
+TEST_F(FleetMemberTest, DetectsFenceBetweenHeartbeats) {
   Poll(1);
   Answer();
   state_.failed = Aborted("actor 0 (incarnation 1) was replaced by incarnation 2");
@@ -102,7 +102,7 @@ TEST_F(FleetMemberTest, AFenceBetweenTwoBeatsIsNoticedToo) {
   EXPECT_NE(member_.lost().message().find("incarnation 2"), std::string::npos);
 }
 
-TEST_F(FleetMemberTest, AFullWindowIsNoFence) {
+TEST_F(FleetMemberTest, FullWindowIsNotFence) {
   state_.failed = ResourceExhausted("the window is full");
   Poll(1);
   EXPECT_TRUE(member_.lost().ok());
@@ -111,7 +111,7 @@ TEST_F(FleetMemberTest, AFullWindowIsNoFence) {
   EXPECT_EQ(state_.sent, 1);
 }
 
-TEST_F(FleetMemberTest, WithoutAnAnswerForTooLongItIsLost) {
+TEST_F(FleetMemberTest, ReportsLostAfterTimeoutWithoutReply) {
   Poll(1);
   Poll(60);
   EXPECT_TRUE(member_.lost().ok());
@@ -119,7 +119,7 @@ TEST_F(FleetMemberTest, WithoutAnAnswerForTooLongItIsLost) {
   EXPECT_EQ(member_.lost().code(), Code::kUnavailable);
 }
 
-TEST_F(FleetMemberTest, APeerThatServesElsewhereIsToldOnce) {
+TEST_F(FleetMemberTest, ReportsMovedPeerOnce) {
   const auto hear = [this](const std::map<std::string, PeerInfo>& peers, double seconds) {
     Poll(seconds);
     state_.answer =
@@ -153,7 +153,7 @@ class IssuedNumbersTest : public FleetMemberTest {
   IssuedNumbers issued_{&member_};
 };
 
-TEST_F(IssuedNumbersTest, WhatTheCoordinatorHasIssuedIsAdmittedAndNothingAboveIt) {
+TEST_F(IssuedNumbersTest, AdmitsOnlyIssuedIncarnations) {
   EXPECT_EQ(Check(Role::kLearner, 1, 1), Code::kUnavailable) << "no beat has been answered yet";
   EXPECT_EQ(Check(Role::kTool, 1000, 1), Code::kOk);
   Receive({0, 0, 9, 0, 5}, 2);
@@ -165,7 +165,7 @@ TEST_F(IssuedNumbersTest, WhatTheCoordinatorHasIssuedIsAdmittedAndNothingAboveIt
   EXPECT_FALSE(issued_.Has(Role::kLearner, 6));
 }
 
-TEST_F(IssuedNumbersTest, ANumberThatIsNewIsAskedForAtOnceAndAnInventedOneIsCounted) {
+TEST_F(IssuedNumbersTest, QueriesUnknownIncarnationsAndCountsInventedOnes) {
   Receive({0, 0, 9}, 1);
   const int sent = state_.sent;
   EXPECT_EQ(Check(Role::kActor, 10, 1.01), Code::kUnavailable);

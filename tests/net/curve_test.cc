@@ -116,7 +116,7 @@ class CurveTest : public testing::Test {
   Time began_{};
 };
 
-TEST_F(CurveTest, AKnownKeyComesInAndIsKnownByItsRole) {
+TEST_F(CurveTest, AdmitsAllowedKeyWithItsRole) {
   Listen(folder_.Load("coordinator"));
   echo_.park = true;
   channel_ = *Connect(folder_.Load("actor"), Address());
@@ -132,7 +132,7 @@ TEST_F(CurveTest, AKnownKeyComesInAndIsKnownByItsRole) {
   EXPECT_EQ((*answer)->body, "welcome");
 }
 
-TEST_F(CurveTest, AnEndpointThatIsHandedOnNamesItsServersKey) {
+TEST_F(CurveTest, ListenerEndpointContainsServerKey) {
   Listen(folder_.Load("replay"));
   EXPECT_EQ(listener_->endpoint(), Address() + "#" + KeyText(folder_.Load("replay")->public_key));
   EXPECT_TRUE(CallWith(folder_.Load("actor"), listener_->endpoint()).ok());
@@ -143,7 +143,7 @@ TEST_F(CurveTest, AnEndpointThatIsHandedOnNamesItsServersKey) {
   EXPECT_EQ(listener_->endpoint(), endpoint);
 }
 
-TEST_F(CurveTest, NothingThatIsSaidCanBeReadOnTheWire) {
+TEST_F(CurveTest, EncryptsTraffic) {
   // Between the two stands one that only passes bytes on, and reads them.
   Listen(folder_.Load("coordinator"));
   const int middle = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -191,7 +191,7 @@ TEST_F(CurveTest, NothingThatIsSaidCanBeReadOnTheWire) {
   close(middle);
 }
 
-TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSaySo) {
+TEST_F(CurveTest, RejectsUnknownKeyAndLogsOnBothSides) {
   Listen(folder_.Load("coordinator"));
   // Another fleet's actor that knows our coordinator.
   const std::string endpoint = Address() + "#" + KeyText(folder_.Load("coordinator")->public_key);
@@ -200,30 +200,30 @@ TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSaySo) {
                 KeyText(stranger->public_key).substr(0, 16));
 }
 
-TEST_F(CurveTest, AWrongServerKeyIsRefusedAndBothSidesSaySo) {
+TEST_F(CurveTest, RejectsWrongServerKeyAndLogsOnBothSides) {
   Listen(folder_.Load("coordinator"));
   ExpectRefused(other_.Load("actor"), Address(), "another key than", "expects another server key");
 }
 
-TEST_F(CurveTest, AMissingKeyIsRefusedAndBothSidesSaySo) {
+TEST_F(CurveTest, RejectsMissingKeyAndLogsOnBothSides) {
   Listen(folder_.Load("coordinator"));
   // Whoever closes first decides what the client sees of it.
   ExpectRefused(nullptr, Address(), "requires a key", "has no key");
 }
 
-TEST_F(CurveTest, AKeyWhereThereAreNoneIsRefusedAndBothSidesSaySo) {
+TEST_F(CurveTest, RejectsKeyAtServerWithoutKeysAndLogsOnBothSides) {
   Listen(nullptr);
   ExpectRefused(folder_.Load("actor"), Address(), "has no keys", "has a key");
 }
 
-TEST_F(CurveTest, AnEndpointWithAKeyIsNotTriedWithoutOne) {
+TEST_F(CurveTest, RejectsConnectToKeyedEndpointWithoutKey) {
   Listen(folder_.Load("coordinator"));
   const auto channel = Connect(nullptr, listener_->endpoint());
   ASSERT_FALSE(channel.ok());
   EXPECT_THAT(channel.status().message(), HasSubstr("--key"));
 }
 
-TEST_F(CurveTest, AnActorsKeyNeitherSpeaksAsALearnerNorSaysWhatOneSays) {
+TEST_F(CurveTest, RejectsLearnerMessagesFromActorKey) {
   Listen(folder_.Load("paramserver"));
   const auto actor = folder_.Load("actor");
   const std::string endpoint = listener_->endpoint();
@@ -243,7 +243,7 @@ TEST_F(CurveTest, AnActorsKeyNeitherSpeaksAsALearnerNorSaysWhatOneSays) {
       CallWith(folder_.Load("learner"), endpoint, MessageType::kShardPush, Role::kLearner).ok());
 }
 
-TEST_F(CurveTest, BothKeysOfARotationComeInAndOneThatIsTakenOutDoesNot) {
+TEST_F(CurveTest, AdmitsBothKeysOfRotationUntilRemoved) {
   Listen(folder_.Load("coordinator"));
   const auto before = folder_.Load("actor");
   ASSERT_TRUE(MakeKeys(folder_.path(), {{Role::kActor, "actor"}}, true).ok());
@@ -261,7 +261,7 @@ TEST_F(CurveTest, BothKeysOfARotationComeInAndOneThatIsTakenOutDoesNot) {
   EXPECT_TRUE(CallWith(folder_.Load("actor"), Address()).ok());
 }
 
-TEST_F(CurveTest, AClientThatKnowsBothKeysOfTheCoordinatorFindsTheOneThatIsInUse) {
+TEST_F(CurveTest, ClientFindsCoordinatorKeyInUseDuringRotation) {
   Listen(folder_.Load("coordinator"));  // goes on with the old key
   ASSERT_TRUE(MakeKeys(folder_.path(), {{Role::kCoordinator, "coordinator"}}, true).ok());
   const auto actor = folder_.Load("actor");
@@ -272,7 +272,7 @@ TEST_F(CurveTest, AClientThatKnowsBothKeysOfTheCoordinatorFindsTheOneThatIsInUse
 }
 
 // One process may have networks of several fleets, and without keys.
-TEST_F(CurveTest, RingsOfOneProcessDoNotLetEachOthersKeysIn) {
+TEST_F(CurveTest, KeepsKeyRingsOfOneProcessSeparate) {
   Listen(folder_.Load("coordinator"));
   auto second = *MakeZmqNetwork({.keys = other_.Load("coordinator")});
   EchoService echo;
@@ -284,7 +284,7 @@ TEST_F(CurveTest, RingsOfOneProcessDoNotLetEachOthersKeysIn) {
   testing::internal::GetCapturedStderr();
 }
 
-TEST_F(CurveTest, SocketsOfThisMachineNeedNoKeyBesideThoseThatDo) {
+TEST_F(CurveTest, LocalSocketsNeedNoKey) {
   Listen(folder_.Load("coordinator"));
   EXPECT_TRUE(CallWith(folder_.Load("actor"), Address()).ok());
   TempFolder temp;
@@ -294,7 +294,7 @@ TEST_F(CurveTest, SocketsOfThisMachineNeedNoKeyBesideThoseThatDo) {
   EXPECT_TRUE(CallWith(nullptr, Address()).ok());
 }
 
-TEST_F(CurveTest, AClientIsRefusedAtOnceAlsoWhereManyKnockBeforeIt) {
+TEST_F(CurveTest, AdmitsClientDuringConnectionFlood) {
   Listen(folder_.Load("coordinator"));
   std::vector<std::unique_ptr<RawPeer>> strangers;
   for (int i = 0; i < 50; ++i) {
@@ -311,7 +311,7 @@ TEST_F(CurveTest, AClientIsRefusedAtOnceAlsoWhereManyKnockBeforeIt) {
   EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
-TEST(ListenTest, BeyondThisMachineOnlyWithKeysOrInsecure) {
+TEST(ListenTest, ListensBeyondLoopbackOnlyWithKeysOrInsecure) {
   for (const char* endpoint : {"tcp://0.0.0.0:0", "tcp://*:0", "tcp://10.9.8.7:0", "tcp://[::]:0",
                                "tcp://somewhere.example:7701"}) {
     EchoService echo;

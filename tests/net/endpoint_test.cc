@@ -28,14 +28,14 @@ bool CanConnect(const std::string& path) {
   return rc == 0;
 }
 
-TEST(EndpointTest, ThePartsOfAnAddressAreFound) {
+TEST(EndpointTest, ParsesPartsOfAddress) {
   EXPECT_EQ(ParseEndpoint("ipc:///run/a")->address, "/run/a");
   EXPECT_EQ(ParseEndpoint("tcp://[::1]:5555")->port, 5555);
   EXPECT_EQ(ParseEndpoint("tcp://*:*")->address, "*:0");
   EXPECT_EQ(ParseEndpoint("inproc://a b")->transport, Endpoint::kInproc);
 }
 
-TEST(EndpointTest, OnlyThisMachineIsLoopback) {
+TEST(EndpointTest, RecognizesLoopbackAddresses) {
   for (const char* here :
        {"tcp://127.0.0.1:5", "tcp://127.9.8.7:5", "tcp://localhost:5", "tcp://[::1]:5"}) {
     EXPECT_TRUE(IsLoopback(*ParseEndpoint(here))) << here;
@@ -47,7 +47,7 @@ TEST(EndpointTest, OnlyThisMachineIsLoopback) {
   }
 }
 
-TEST(EndpointTest, APathBeyondTheSystemsLimitIsNamedWithTheLimit) {
+TEST(EndpointTest, RejectsTooLongPathNamingLimit) {
   EXPECT_TRUE(ParseEndpoint("ipc:///" + std::string(106, 'x')).ok());
   const Status status = ParseEndpoint("ipc:///" + std::string(107, 'x')).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -55,7 +55,7 @@ TEST(EndpointTest, APathBeyondTheSystemsLimitIsNamedWithTheLimit) {
   EXPECT_THAT(status.message(), HasSubstr("limit is 107"));
 }
 
-TEST(IpcSocketTest, OnlyItsUserMayConnect) {
+TEST(IpcSocketTest, RestrictsAccessToOwner) {
   const TempFolder folder;
   const std::string path = folder.path() + "/s";
   auto socket = IpcSocket::Bind(path);
@@ -68,7 +68,7 @@ TEST(IpcSocketTest, OnlyItsUserMayConnect) {
   EXPECT_TRUE(CanConnect(path));
 }
 
-TEST(IpcSocketTest, ASecondBindIsRefusedAndTheFirstStillServes) {
+TEST(IpcSocketTest, RejectsSecondBindAndKeepsFirst) {
   const TempFolder folder;
   const std::string path = folder.path() + "/s";
   auto first = IpcSocket::Bind(path);
@@ -79,7 +79,7 @@ TEST(IpcSocketTest, ASecondBindIsRefusedAndTheFirstStillServes) {
   EXPECT_TRUE(CanConnect(path));
 }
 
-TEST(IpcSocketTest, AnotherProcessIsNamed) {
+TEST(IpcSocketTest, NamesProcessThatHoldsSocket) {
   const TempFolder folder;
   const std::string path = folder.path() + "/s";
   int ready[2];
@@ -110,13 +110,13 @@ TEST(IpcSocketTest, AnotherProcessIsNamed) {
   close(ready[1]);
 }
 
-TEST(IpcSocketTest, NothingStaysBehind) {
+TEST(IpcSocketTest, RemovesItsFiles) {
   const TempFolder folder;
   { EXPECT_TRUE(IpcSocket::Bind(folder.path() + "/s").ok()); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(IpcSocketTest, AFileThatIsNoSocketIsLeftAlone) {
+TEST(IpcSocketTest, KeepsFileThatIsNotSocket) {
   const TempFolder folder;
   const std::string path = folder.path() + "/notes.txt";
   std::ofstream(path) << "precious";
@@ -125,7 +125,7 @@ TEST(IpcSocketTest, AFileThatIsNoSocketIsLeftAlone) {
   EXPECT_FALSE(std::filesystem::exists(path + ".lock"));
 }
 
-TEST(IpcSocketTest, AMissingFolderIsNamed) {
+TEST(IpcSocketTest, NamesMissingFolder) {
   const Status status = IpcSocket::Bind("/no/such/folder/s").status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("/no/such/folder"));

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, HostileTest, testing::Values("ipc", "tcp"),
 
 // ZeroMQ takes many of them for peers of 2010 (ZMTP 1.0), whose frames are refused, or waits 5 s
 // for the rest of their handshake.
-TEST_P(HostileTest, RandomBytesAndOtherProtocolsDoNotDisturb) {
+TEST_P(HostileTest, ToleratesRandomBytesAndOtherProtocols) {
   std::vector<std::unique_ptr<RawPeer>> peers;
   std::uint32_t seed = 1;
   for (int i = 0; i < 50; ++i) {
@@ -117,7 +117,7 @@ TEST_P(HostileTest, RandomBytesAndOtherProtocolsDoNotDisturb) {
 }
 
 // ZMTP 1 without and with a signature, and ZMTP 2: no security, and paths of libzmq that assert.
-TEST_P(HostileTest, OldProtocolsAreRefused) {
+TEST_P(HostileTest, RejectsOldProtocols) {
   const std::string signature = std::string("\xff\0\0\0\0\0\0\0\x01\x7f", 10);
   const std::string id = std::string("\0\x03me!", 5), message = std::string("\0\x05hello", 7);
   for (const std::string& greeting : {std::string("\x04\0me!", 5) + std::string("\x06\0hello", 7),
@@ -131,13 +131,13 @@ TEST_P(HostileTest, OldProtocolsAreRefused) {
   ExpectService();
 }
 
-TEST_P(HostileTest, ConnectionsThatSayNothingDoNotDisturb) {
+TEST_P(HostileTest, ToleratesSilentConnections) {
   std::vector<std::unique_ptr<RawPeer>> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<RawPeer>(listener_->endpoint()));
   ExpectService();
 }
 
-TEST_P(HostileTest, MalformedMessagesCutThePeerOff) {
+TEST_P(HostileTest, DisconnectsPeerAfterMalformedMessage) {
   const std::string good = Hello();
   std::string bad_crc = good;
   bad_crc[70] ^= 1;
@@ -169,7 +169,7 @@ TEST_P(HostileTest, MalformedMessagesCutThePeerOff) {
   EXPECT_EQ(echo_.changes.size(), 1u) << "none of them became a client";
 }
 
-TEST_P(HostileTest, AClientThatTurnsBadIsCutOff) {
+TEST_P(HostileTest, DisconnectsKnownClientAfterMalformedMessage) {
   const auto peer = Enter(/*known=*/true);
   EXPECT_TRUE(echo_.Saw(9, PeerState::kUp));
   peer->Send(RawPeer::FrameOf("nonsense"));
@@ -178,7 +178,7 @@ TEST_P(HostileTest, AClientThatTurnsBadIsCutOff) {
   ExpectService();
 }
 
-TEST_P(HostileTest, AMalformedMessagesSenderIsNamed) {
+TEST_P(HostileTest, NamesSenderOfMalformedMessage) {
   const auto peer = Enter(/*known=*/true);
   testing::internal::CaptureStderr();
   peer->Send(RawPeer::FrameOf("nonsense"));
@@ -187,7 +187,7 @@ TEST_P(HostileTest, AMalformedMessagesSenderIsNamed) {
   EXPECT_THAT(log, HasSubstr("from " + peer->name()));
 }
 
-TEST_P(HostileTest, HugeLengthsAreRefusedWithoutMemory) {
+TEST_P(HostileTest, RejectsHugeLengthsWithoutAllocating) {
   for (const std::uint64_t length : {std::uint64_t{1} << 33, std::uint64_t{1} << 50,
                                      ~std::uint64_t{0} >> 1, ~std::uint64_t{0}}) {
     const auto peer = Enter(/*known=*/true);
@@ -197,7 +197,7 @@ TEST_P(HostileTest, HugeLengthsAreRefusedWithoutMemory) {
   ExpectService();
 }
 
-TEST_P(HostileTest, AnotherReleaseIsToldOurVersion) {
+TEST_P(HostileTest, RepliesWithOwnVersionToOtherVersion) {
   const auto peer = Enter(/*known=*/false);
   std::string hello = Hello();
   hello[8] = 9;
@@ -212,7 +212,7 @@ TEST_P(HostileTest, AnotherReleaseIsToldOurVersion) {
   EXPECT_EQ(peer->Received()[frame + 8], kWireVersion);
 }
 
-TEST_P(HostileTest, ARepeatedCallIsHandledOnce) {
+TEST_P(HostileTest, HandlesRepeatedCallOnce) {
   const auto peer = Enter(/*known=*/true);
   Envelope envelope{.flags = kFlagCall, .channel = kChannel};
   const std::string session = Session(*peer);
@@ -233,7 +233,7 @@ TEST_P(HostileTest, ARepeatedCallIsHandledOnce) {
 }
 
 // Over TCP nobody tells us which memory to read, whether there is such a block or not.
-TEST_P(HostileTest, TicketsComeFromOurOwnUserAlone) {
+TEST_P(HostileTest, AcceptsMemoryTicketsOnlyOverIpc) {
   const Buffer part = CopyPart(TestBytes(300'000).bytes());
   for (const bool lies : {true, false}) {
     PartTicket ticket = *PartMemory::Get().Share(part);
@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, GoneTest, testing::Values("ipc", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 // libzmq aborted the process: "Assertion failed: !_io_error".
-TEST_P(GoneTest, AServerThatFillsTheQueueAndGoesDoesNotEndTheClient) {
+TEST_P(GoneTest, ClientSurvivesServerExitWithFullQueue) {
   echo_.park = true;
   auto clients = *MakeZmqNetwork({.dead_after = Seconds(5), .heartbeat_every = Milliseconds(10)});
   ChannelOptions options = ActorOptions(2);
@@ -330,7 +330,7 @@ class EndlessTest : public HostileTest {
 INSTANTIATE_TEST_SUITE_P(Transports, EndlessTest, testing::Values("tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(EndlessTest, AStrangersEndlessMessageIsCutOff) {
+TEST_P(EndlessTest, DisconnectsStrangerSendingEndlessMessage) {
   const auto peer = Enter(/*known=*/false);
   std::string frames;
   for (int i = 0; i < 1000; ++i) frames += std::string("\x01\x08", 2) + "12345678";
@@ -344,7 +344,7 @@ TEST_P(EndlessTest, AStrangersEndlessMessageIsCutOff) {
   ExpectService();
 }
 
-TEST_P(EndlessTest, AKnownClientsEndlessMessageIsCutOff) {
+TEST_P(EndlessTest, DisconnectsKnownClientSendingEndlessMessage) {
   const auto peer = Enter(/*known=*/true);
   const std::string frame = RawPeer::FrameOf(std::string(60'000, 'x'), /*more=*/true);
   constexpr std::size_t kLimit = std::size_t{2} << 30;
@@ -378,7 +378,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, SlowTest, testing::Values("tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 // ZeroMQ's own limit of 5 s, whatever comes meanwhile.
-TEST_P(SlowTest, AHandshakeThatTricklesIsCutOffAndNamed) {
+TEST_P(SlowTest, DisconnectsAndNamesTricklingHandshake) {
   RawPeer peer(listener_->endpoint());
   testing::internal::CaptureStderr();
   // The greeting is fine; a command without end follows.
@@ -390,7 +390,7 @@ TEST_P(SlowTest, AHandshakeThatTricklesIsCutOffAndNamed) {
   EXPECT_THAT(log, HasSubstr(peer.name()));
 }
 
-TEST_P(SlowTest, AStrangersMessageThatTricklesIsCutOffAndNamed) {
+TEST_P(SlowTest, DisconnectsAndNamesStrangerTricklingMessage) {
   const auto peer = Enter(/*known=*/false);
   testing::internal::CaptureStderr();
   EXPECT_TRUE(Drip(*peer, RawPeer::FrameOf(std::string(50'000, 'x'))));
@@ -400,7 +400,7 @@ TEST_P(SlowTest, AStrangersMessageThatTricklesIsCutOffAndNamed) {
   ExpectService();
 }
 
-TEST_P(SlowTest, AStrangerThatShakesHandsAndSaysNothingIsCutOffAndNamed) {
+TEST_P(SlowTest, DisconnectsAndNamesStrangerSilentAfterHandshake) {
   const auto peer = Enter(/*known=*/false);
   testing::internal::CaptureStderr();
   EXPECT_TRUE(RunUntil([&] { return peer->Cut(); }));
@@ -412,7 +412,7 @@ TEST_P(SlowTest, AStrangerThatShakesHandsAndSaysNothingIsCutOffAndNamed) {
 
 // Its node looks hung, and is told of so; the message that never ends holds its own size at most.
 // When it goes on for ever the client is cut off.
-TEST_P(SlowTest, AKnownClientsMessageThatTricklesMakesItHungAndIsCutOffAndNamed) {
+TEST_P(SlowTest, DisconnectsAndNamesKnownClientTricklingMessage) {
   const auto peer = Enter(/*known=*/true);
   EXPECT_TRUE(echo_.Saw(9, PeerState::kUp));
   const std::size_t before = MemoryHeld();

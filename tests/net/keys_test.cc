@@ -35,7 +35,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-TEST(KeysTest, AFolderHasAPairForEachRoleThatOnlyItsOwnerReads) {
+TEST(KeysTest, CreatesOwnerOnlyKeyPairForEachRole) {
   const KeyFolder folder;
   EXPECT_EQ(Mode(folder.path()), 0700u);
   std::set<std::string> secrets;
@@ -58,7 +58,7 @@ TEST(KeysTest, AFolderHasAPairForEachRoleThatOnlyItsOwnerReads) {
   EXPECT_EQ(secrets.size(), KeysOfAllRoles().size());
 }
 
-TEST(KeysTest, AFileThatOthersCanReachIsRefused) {
+TEST(KeysTest, RejectsKeyFileAccessibleToOthers) {
   const KeyFolder folder;
   for (const mode_t mode : {0640u, 0604u, 0660u, 0610u}) {
     ASSERT_EQ(chmod(folder.file("actor").c_str(), mode), 0);
@@ -72,7 +72,7 @@ TEST(KeysTest, AFileThatOthersCanReachIsRefused) {
   EXPECT_TRUE(LoadKeys(folder.file("actor")).ok());
 }
 
-TEST(KeysTest, ADamagedFileIsRefusedWithItsLine) {
+TEST(KeysTest, RejectsDamagedFileNamingLine) {
   const KeyFolder folder;
   const std::string good = Text(folder.file("actor"));
   const std::string other = KeyText(folder.Load("learner")->public_key);
@@ -101,7 +101,7 @@ TEST(KeysTest, ADamagedFileIsRefusedWithItsLine) {
   EXPECT_EQ(LoadKeys(folder.path()).status().code(), Code::kInvalidArgument);
 }
 
-TEST(KeysTest, ANameThatIsThereIsNotReplacedUnlessAsked) {
+TEST(KeysTest, KeepsExistingKeyWithoutRotate) {
   const KeyFolder folder;
   const std::string before = Text(folder.file("actor"));
   const Status again = MakeKeys(folder.path(), {{Role::kActor, "actor"}}, false);
@@ -114,7 +114,7 @@ TEST(KeysTest, ANameThatIsThereIsNotReplacedUnlessAsked) {
       << "a key without a coordinator's is of no use";
 }
 
-TEST(KeysTest, AfterARotationTwoKeysAreAllowedAndAfterTheNextTheOldestIsNot) {
+TEST(KeysTest, RotationAllowsTwoNewestKeys) {
   const KeyFolder folder;
   AllowList list(folder.allowed());
   std::vector<PublicKey> keys{folder.Load("actor")->public_key};
@@ -129,7 +129,7 @@ TEST(KeysTest, AfterARotationTwoKeysAreAllowedAndAfterTheNextTheOldestIsNot) {
   EXPECT_TRUE(list.Find(folder.Load("learner")->public_key).ok()) << "others stay";
 }
 
-TEST(KeysTest, AfterTheCoordinatorsRotationAllFilesKnowBothOfItsKeys) {
+TEST(KeysTest, CoordinatorRotationUpdatesAllKeyFiles) {
   const KeyFolder folder;
   const PublicKey old_key = folder.Load("coordinator")->public_key;
   const std::string secret = KeyText(folder.Load("actor")->secret_key.bytes());
@@ -143,7 +143,7 @@ TEST(KeysTest, AfterTheCoordinatorsRotationAllFilesKnowBothOfItsKeys) {
   EXPECT_EQ(KeyText(folder.Load("actor")->secret_key.bytes()), secret);
 }
 
-TEST(AllowListTest, ALineThatIsTakenOutCountsFromThenOnAndAnAddedOneToo) {
+TEST(AllowListTest, AppliesAddedAndRemovedLinesImmediately) {
   const KeyFolder folder;
   AllowList list(folder.allowed());
   const auto ring = folder.Load("actor");
@@ -160,7 +160,7 @@ TEST(AllowListTest, ALineThatIsTakenOutCountsFromThenOnAndAnAddedOneToo) {
   EXPECT_EQ(list.Find(ring->public_key)->name, "somebody");
 }
 
-TEST(AllowListTest, ABadLineOrAFileThatOthersWriteLetsNobodyIn) {
+TEST(AllowListTest, RejectsAllKeysIfListIsInvalidOrWritableByOthers) {
   const KeyFolder folder;
   AllowList list(folder.allowed());
   const PublicKey key = folder.Load("actor")->public_key;
@@ -181,7 +181,7 @@ TEST(AllowListTest, ABadLineOrAFileThatOthersWriteLetsNobodyIn) {
   EXPECT_FALSE(list.Find(key).ok());
 }
 
-TEST(AccessTest, EachRoleSaysOnlyWhatItsRoleSays) {
+TEST(AccessTest, RolesMaySendOnlyTheirMessageTypes) {
   const auto may = [](Role key, Role as, MessageType type) {
     return CheckAccess(key, {.type = type, .origin = {.role = as, .index = NewcomerIndex(key, 5)}})
         .ok();
@@ -219,7 +219,7 @@ TEST(AccessTest, EachRoleSaysOnlyWhatItsRoleSays) {
 
 // The newer of two of one name replaces the older: one who asks to be a learner could be kept from
 // it by whoever has an actor's key.
-TEST(AccessTest, NobodyTakesTheNameOfANewcomerOfAnotherRole) {
+TEST(AccessTest, RejectsNewcomerIndexOfOtherRole) {
   const auto may = [](Role key, std::int32_t index, MessageType type) {
     return CheckAccess(key, {.type = type, .origin = {.role = Role::kTool, .index = index}}).ok();
   };

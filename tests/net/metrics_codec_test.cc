@@ -18,7 +18,7 @@ Histogram Some() {
   return histogram;
 }
 
-TEST(MetricsCodecTest, SnapshotsTravelWithTheirHistograms) {
+TEST(MetricsCodecTest, RoundTripsSnapshotsWithHistograms) {
   Metrics metrics;
   metrics.Count("steps", 7);
   metrics.Distribution("age", Some());
@@ -45,7 +45,7 @@ std::string Bytes(std::uint16_t first, const std::vector<std::uint64_t>& counts,
   return bytes;
 }
 
-TEST(MetricsCodecTest, AHistogramThatContradictsItselfIsRefused) {
+TEST(MetricsCodecTest, RejectsInconsistentHistogram) {
   Histogram three;
   three.Add(3);
   std::uint16_t first = 0;
@@ -65,7 +65,7 @@ TEST(MetricsCodecTest, AHistogramThatContradictsItselfIsRefused) {
 }
 
 // A reader may see anything: it must answer, and what it takes must be writable again.
-TEST(MetricsCodecTest, DamagedHistogramsNeverHarmTheReader) {
+TEST(MetricsCodecTest, ToleratesDamagedHistograms) {
   Rng rng({.run_seed = 51});
   const std::string whole = EncodeBody(Some());
   int taken = 0;
@@ -87,7 +87,7 @@ TEST(MetricsCodecTest, DamagedHistogramsNeverHarmTheReader) {
 }
 
 // A body of 16 MiB became 600 MiB of buckets.
-TEST(MetricsCodecTest, ASnapshotThatWouldTakeTooMuchMemoryIsRefused) {
+TEST(MetricsCodecTest, RejectsSnapshotExceedingMemoryLimit) {
   MetricSnapshot metrics;
   Histogram three;
   three.Add(3);

@@ -99,7 +99,7 @@ Connections CountConnections() {
 }
 
 // The kernel's room grows with what a long link holds; within a machine it only leaves the caches.
-TEST(TcpNetworkTest, OnlyEndsThatAreWithinAMachineSendFromASmallBuffer) {
+TEST(TcpNetworkTest, LimitsSendBufferOnlyWithinMachine) {
   for (const bool all_interfaces : {false, true}) {
     EchoService service;
     TcpWorld world;
@@ -132,7 +132,7 @@ bool HasIpv6() {
 }
 
 // "No such device", for a name as for an IPv6 address.
-TEST(TcpNetworkTest, AServerListensAtNamesAndAddressesOfBothFamilies) {
+TEST(TcpNetworkTest, ListensAtHostNamesAndBothAddressFamilies) {
   std::vector<std::string> hosts{"127.0.0.1", "localhost"};
   if (HasIpv6()) hosts.emplace_back("[::1]");
   for (const std::string& host : hosts) {
@@ -154,7 +154,7 @@ TEST(TcpNetworkTest, AServerListensAtNamesAndAddressesOfBothFamilies) {
   }
 }
 
-TEST(TcpNetworkTest, WhereAServerCannotListenItSaysWhatWasTried) {
+TEST(TcpNetworkTest, ListenErrorNamesFailedHost) {
   EchoService service;
   const auto network = TcpWorld().MakeNetwork({.insecure = true});
   for (const auto& [host, why] :
@@ -169,7 +169,7 @@ TEST(TcpNetworkTest, WhereAServerCannotListenItSaysWhatWasTried) {
   }
 }
 
-TEST(HostNameTest, OnlyAnIpv6AddressTakesTheNamesPlace) {
+TEST(HostNameTest, KeepsHostNameUnlessItIsIpv6Only) {
   EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://127.0.0.1:5")),
             std::vector<std::string>{"127.0.0.1"});
   EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://[::1]:5")), std::vector<std::string>{"[::1]"});

@@ -33,7 +33,7 @@ bool Equal(const Buffer& a, const Buffer& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-TEST(PartMemoryTest, APartIsReadWhereItLies) {
+TEST(PartMemoryTest, ReadsPartInPlace) {
   PartMemory memory({});
   PartReader reader;
   MutableBuffer writable = *memory.Make(kPart);
@@ -51,7 +51,7 @@ TEST(PartMemoryTest, APartIsReadWhereItLies) {
   EXPECT_EQ(memory.bytes(), kBlock);
 }
 
-TEST(PartMemoryTest, OtherBytesAreCopiedOnce) {
+TEST(PartMemoryTest, CopiesForeignBytesOnce) {
   PartMemory memory({});
   PartReader reader;
   const Buffer text = TestBytes(kPart + 5);
@@ -65,7 +65,7 @@ TEST(PartMemoryTest, OtherBytesAreCopiedOnce) {
   }
 }
 
-TEST(PartMemoryTest, ABlockServesAgainWhenAllHaveLetGoOfIt) {
+TEST(PartMemoryTest, ReusesBlockAfterAllHoldersReleaseIt) {
   PartMemory memory({});
   PartReader reader;
   std::optional<Buffer> part = Made(memory, 1);
@@ -93,7 +93,7 @@ TEST(PartMemoryTest, ABlockServesAgainWhenAllHaveLetGoOfIt) {
   EXPECT_FALSE(memory.IsReadByOthers(&places));
 }
 
-TEST(PartMemoryTest, ItsSizeIsBounded) {
+TEST(PartMemoryTest, LimitsSize) {
   PartMemory memory({.bytes_max = 2 * kBlock});
   std::optional<Buffer> a = Made(memory, 1), b = Made(memory, 2);
   EXPECT_FALSE(memory.Make(kPart).has_value());
@@ -105,7 +105,7 @@ TEST(PartMemoryTest, ItsSizeIsBounded) {
   EXPECT_EQ(memory.bytes(), kBlock + kBlock / 2);
 }
 
-TEST(PartMemoryTest, ItsDescriptorsAreBounded) {
+TEST(PartMemoryTest, LimitsDescriptors) {
   PartMemory memory({.blocks_max = 3});
   std::vector<Buffer> parts;
   for (std::uint32_t i = 0; i < 3; ++i) parts.push_back(Made(memory, i));
@@ -114,7 +114,7 @@ TEST(PartMemoryTest, ItsDescriptorsAreBounded) {
   EXPECT_TRUE(memory.Make(4 * kPart).has_value());
 }
 
-TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
+TEST(PartMemoryTest, ReclaimsBlocksOfLostReaders) {
   ManualClock clock;
   PartMemory memory({.lost_after = Seconds(60), .idle_after = Seconds(1000), .clock = &clock});
   PartReader slow;
@@ -136,7 +136,7 @@ TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
   EXPECT_TRUE(Equal(seen, text));         // and its reader has it all the same
 }
 
-TEST(PartMemoryTest, WhatNobodyUsesIsGivenBack) {
+TEST(PartMemoryTest, FreesIdleBlocks) {
   ManualClock clock;
   PartMemory memory({.clock = &clock});
   for (const std::uint32_t seed : {1, 2}) Made(memory, seed, seed * kPart);
@@ -148,7 +148,7 @@ TEST(PartMemoryTest, WhatNobodyUsesIsGivenBack) {
 
 // ---- Bytes that are none of ours.
 
-TEST(PartReaderTest, TicketsThatLieAreRefused) {
+TEST(PartReaderTest, RejectsForgedTickets) {
   PartMemory memory({});
   const Buffer part = Made(memory, 1);
   const PartTicket good = *memory.Share(part);
@@ -174,7 +174,7 @@ TEST(PartReaderTest, TicketsThatLieAreRefused) {
 }
 
 // Files that are no blocks; one that could shrink, which ends whoever reads behind its end.
-TEST(PartReaderTest, FilesThatAreNoBlocksAreRefused) {
+TEST(PartReaderTest, RejectsFilesThatAreNotBlocks) {
   PartMemory memory({});
   const Buffer part = Made(memory, 1);
   PartTicket ticket = *memory.Share(part);
@@ -199,7 +199,7 @@ TEST(PartReaderTest, FilesThatAreNoBlocksAreRefused) {
   }
 }
 
-TEST(PartReaderTest, FramesThatAreNoTicketsAreNone) {
+TEST(PartReaderTest, IgnoresFramesThatAreNotTickets) {
   PartMemory memory({});
   PartTicket ticket = *memory.Share(Made(memory, 1));
   const auto bytes = std::as_bytes(std::span(&ticket, 1));
@@ -211,7 +211,7 @@ TEST(PartReaderTest, FramesThatAreNoTicketsAreNone) {
 
 // ---- Between processes.
 
-TEST(PartMemoryTest, WhatAnotherProcessMadeOutlivesIt) {
+TEST(PartMemoryTest, OpenedPartOutlivesItsProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const PartMemory* const ours = &PartMemory::Get();
@@ -278,7 +278,7 @@ class SharedPartsTest : public testing::Test {
   std::unique_ptr<Listener> listener_;
 };
 
-TEST_F(SharedPartsTest, BigPartsOfThisMachineGoAsTickets) {
+TEST_F(SharedPartsTest, SendsBigLocalPartsAsTickets) {
   const auto channel = Connect("ipc://" + folder_.path() + "/s");
   const Buffer part = CopyPart(TestBytes(3'000'000, 8).bytes());
   const Result<Message> answer =
@@ -291,7 +291,7 @@ TEST_F(SharedPartsTest, BigPartsOfThisMachineGoAsTickets) {
   EXPECT_GE(PartMemory::Get().bytes(), 2 * (std::size_t{4} << 20) + 2 * kBlock);
 }
 
-TEST_F(SharedPartsTest, OverTcpBytesTravel) {
+TEST_F(SharedPartsTest, SendsBytesOverTcp) {
   const auto channel = Connect("tcp://127.0.0.1:0");
   const std::size_t before = PartMemory::Get().bytes();
   const Result<Message> answer = Call(*channel, TestMessage("x", {TestBytes(kPart, 2)}));
@@ -301,7 +301,7 @@ TEST_F(SharedPartsTest, OverTcpBytesTravel) {
 }
 
 // What can't be read where it lies comes by the socket, in both directions, and no call is lost.
-TEST_F(SharedPartsTest, WhereMemoryCannotBeReadBytesTravelToo) {
+TEST_F(SharedPartsTest, FallsBackToBytesWhenMemoryIsUnreadable) {
   const auto channel = Connect("ipc://" + folder_.path() + "/s");
   ASSERT_TRUE(Call(*channel, TestMessage("hello")).ok());
   const auto spoil = [](const std::vector<int>& but) {

@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, ProcessTest, testing::Values("ipc", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Promised: 2 s. The bound leaves room for a machine that is busy.
-TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
+TEST_P(ProcessTest, DetectsStoppedServerWithinTwoSeconds) {
   ServerProcess server;
   server.Start(Wanted());
   Connect(server);
@@ -142,7 +142,7 @@ TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
   EXPECT_EQ(channel_->peer(), PeerState::kUp);
 }
 
-TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
+TEST_P(ProcessTest, ReportsHungNodeThoughSocketsRespond) {
   ServerProcess server;
   server.Start(Wanted());
   Connect(server);
@@ -154,7 +154,7 @@ TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
   EXPECT_FALSE(RunUntil([&] { return channel_->peer() != PeerState::kHung; }, 0.7));
 }
 
-TEST_P(ProcessTest, AKilledServerIsDownAtOnceAndItsSuccessorServes) {
+TEST_P(ProcessTest, DetectsKilledServerAndReachesSuccessor) {
   ServerProcess server;
   ServerProcess successor;
   server.Start(Wanted());
@@ -168,7 +168,7 @@ TEST_P(ProcessTest, AKilledServerIsDownAtOnceAndItsSuccessorServes) {
   EXPECT_TRUE(Call("y").ok());
 }
 
-TEST_P(ProcessTest, AnEndpointInUseNamesItsHolder) {
+TEST_P(ProcessTest, NamesProcessThatHoldsEndpoint) {
   ServerProcess server;
   server.Start(Wanted());
   Connect(server);
@@ -180,7 +180,7 @@ TEST_P(ProcessTest, AnEndpointInUseNamesItsHolder) {
 }
 
 // Two nodes of one process: what passes between their threads, and who frees it.
-TEST(ThreadsTest, TwoThreadsExchangePartsOverInproc) {
+TEST(ThreadsTest, ExchangesPartsBetweenThreadsOverInproc) {
   std::atomic<bool> serving = true;
   const std::string endpoint = "inproc://threads-test";
   std::thread server([&] {
@@ -211,7 +211,7 @@ TEST(ThreadsTest, TwoThreadsExchangePartsOverInproc) {
   server.join();
 }
 
-TEST(WakeTest, WakeEndsAWaitFromAnyThread) {
+TEST(WakeTest, WakeEndsWaitFromAnyThread) {
   auto network = *MakeZmqNetwork();
   std::atomic<bool> waking = true;
   std::thread waker([&] {
@@ -222,7 +222,7 @@ TEST(WakeTest, WakeEndsAWaitFromAnyThread) {
   waker.join();
 }
 
-TEST(WaitTest, WaitEndsAtItsTime) {
+TEST(WaitTest, WaitEndsAtDeadline) {
   auto network = *MakeZmqNetwork();
   const Time start = SystemNow();
   network->Wait(start, start + Milliseconds(5));

@@ -90,7 +90,7 @@ class Relay {
   std::vector<Pair> pairs_;
 };
 
-TEST(ReconnectTest, EachCallIsHandledAndAnsweredOnceWhateverBreaks) {
+TEST(ReconnectTest, HandlesAndAnswersEachCallOnceAcrossBreaks) {
   const SystemClock clock;
   const auto network = *MakeZmqNetwork();
   EchoService echo;
@@ -136,7 +136,7 @@ TEST(ReconnectTest, EachCallIsHandledAndAnsweredOnceWhateverBreaks) {
   EXPECT_TRUE(echo.Saw(0, PeerState::kDown)) << "nothing broke: the test tests nothing";
 }
 
-TEST(ReconnectTest, AParkedCallSurvivesABreak) {
+TEST(ReconnectTest, ParkedCallSurvivesBreak) {
   const SystemClock clock;
   const auto network = *MakeZmqNetwork();
   EchoService echo;
@@ -168,7 +168,7 @@ TEST(ReconnectTest, AParkedCallSurvivesABreak) {
 }
 
 // As where a role is started again on another machine.
-TEST(ReconnectTest, ACallerFollowsAServiceThatMoves) {
+TEST(ReconnectTest, RedirectMovesOpenCallsToNewEndpoint) {
   const SystemClock clock;
   const auto network = *MakeZmqNetwork();
   EchoService old_place, new_place, bystander;

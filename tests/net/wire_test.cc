@@ -55,7 +55,7 @@ std::vector<Buffer> BigParts(const Message& message) {
   return big;
 }
 
-TEST(WireTest, AMessageComesBackAsItWas) {
+TEST(WireTest, RoundTripsMessage) {
   const Message message = SampleMessage();
   const Frame frame = Encode(message);
   const auto header = CheckFirstFrame(frame, kLimits);
@@ -79,7 +79,7 @@ TEST(WireTest, AMessageComesBackAsItWas) {
   EXPECT_EQ(decoded->parts[1].data(), message.parts[1].data()) << "big parts are not copied";
 }
 
-TEST(WireTest, SmallPartsAreAligned) {
+TEST(WireTest, AlignsSmallParts) {
   const Message message = TestMessage("odd", {TestBytes(1), TestBytes(7), TestBytes(65)});
   const Frame frame = Encode(message);
   const auto decoded = DecodeMessage(*CheckFirstFrame(frame, kLimits), frame, {});
@@ -89,7 +89,7 @@ TEST(WireTest, SmallPartsAreAligned) {
 }
 
 // The header's layout is a promise to every other release: these bytes never change.
-TEST(WireTest, TheHeaderLiesAsDocumented) {
+TEST(WireTest, HeaderMatchesDocumentedLayout) {
   Message message = TestMessage("B");
   message.origin = {Role::kActor, 0x01020304, 0x11, 0x12, 0x13, 0x14};
   const Frame frame = Encode(message, {.flags = kFlagReply, .channel = 0x15, .session = 0x16});
@@ -112,14 +112,14 @@ TEST(WireTest, TheHeaderLiesAsDocumented) {
   EXPECT_EQ(at(80), 'B');
 }
 
-TEST(WireTest, EveryTruncatedFrameIsRefused) {
+TEST(WireTest, RejectsEveryTruncatedFrame) {
   const Frame frame = Encode(SampleMessage());
   for (std::size_t size = 0; size < frame.size(); ++size) {
     EXPECT_EQ(Check(Frame(frame.begin(), frame.begin() + size)).code(), Code::kDataLoss) << size;
   }
 }
 
-TEST(WireTest, EveryFlippedBitIsRefused) {
+TEST(WireTest, RejectsEveryFlippedBit) {
   const Frame frame = Encode(SampleMessage());
   for (std::size_t bit = 0; bit < 8 * frame.size(); ++bit) {
     Frame flipped = frame;
@@ -128,7 +128,7 @@ TEST(WireTest, EveryFlippedBitIsRefused) {
   }
 }
 
-TEST(WireTest, AFlippedBitInABigPartIsRefused) {
+TEST(WireTest, RejectsFlippedBitInBigPart) {
   const Message message = SampleMessage();
   const Frame frame = Encode(message);
   const auto header = CheckFirstFrame(frame, kLimits);
@@ -139,7 +139,7 @@ TEST(WireTest, AFlippedBitInABigPartIsRefused) {
             Code::kDataLoss);
 }
 
-TEST(WireTest, FramesThatDoNotBelongAreRefused) {
+TEST(WireTest, RejectsMismatchedFrames) {
   const Message message = SampleMessage();
   const Frame frame = Encode(message);
   const auto header = CheckFirstFrame(frame, kLimits);
@@ -150,7 +150,7 @@ TEST(WireTest, FramesThatDoNotBelongAreRefused) {
 
 // From here on the checksum is right: a hostile peer can compute it too.
 
-TEST(WireTest, ClaimsBeyondTheFrameAreRefused) {
+TEST(WireTest, RejectsSizesBeyondFrame) {
   const Frame frame = Encode(SampleMessage());
   for (const std::uint32_t parts : {0u, 2u, 4u, 4096u, 4097u, 0x7fffffffu, 0xffffffffu}) {
     EXPECT_EQ(Check(With(frame, 20, parts)).code(), Code::kDataLoss) << parts;
@@ -167,14 +167,14 @@ TEST(WireTest, ClaimsBeyondTheFrameAreRefused) {
   }
 }
 
-TEST(WireTest, LimitsOfTheReceiverHold) {
+TEST(WireTest, EnforcesReceiverLimits) {
   const Frame frame = Encode(TestMessage("", {TestBytes(600), TestBytes(600)}));
   EXPECT_TRUE(Check(frame, {.message_bytes_max = 1200, .parts_max = 2}).ok());
   EXPECT_FALSE(Check(frame, {.message_bytes_max = 1199, .parts_max = 2}).ok());
   EXPECT_FALSE(Check(frame, {.message_bytes_max = 1200, .parts_max = 1}).ok());
 }
 
-TEST(WireTest, UnknownFlagsRolesAndReservedBytesAreRefused) {
+TEST(WireTest, RejectsUnknownFlagsRolesAndReservedBytes) {
   const Frame frame = Encode(SampleMessage());
   for (const std::uint16_t flags : {0, 3, 64, 128 | 1, 0x8001}) {
     EXPECT_FALSE(Check(With(frame, 12, flags)).ok()) << flags;
@@ -185,7 +185,7 @@ TEST(WireTest, UnknownFlagsRolesAndReservedBytesAreRefused) {
   EXPECT_FALSE(Check(With(frame, 80 + 8, std::uint32_t{1})).ok()) << "a small part's checksum";
 }
 
-TEST(WireTest, AnotherVersionIsNamed) {
+TEST(WireTest, RejectsOtherVersionNamingIt) {
   for (const int version : {0, int(kWireVersion) - 1, kWireVersion + 1, 700}) {
     const Status status = Check(With(Encode(SampleMessage()), 8, std::uint16_t(version)));
     EXPECT_EQ(status.code(), Code::kFailedPrecondition);
@@ -193,7 +193,7 @@ TEST(WireTest, AnotherVersionIsNamed) {
   }
 }
 
-TEST(WireTest, WhatTheReceiverWouldRefuseIsNotSent) {
+TEST(WireTest, RejectsSendingBeyondReceiverLimits) {
   EXPECT_TRUE(CheckSendable(TestMessage("x", {TestBytes(9)}), {10, 1}).ok());
   EXPECT_FALSE(CheckSendable(TestMessage("x", {TestBytes(10)}), {10, 1}).ok());
   EXPECT_FALSE(CheckSendable(TestMessage("", {TestBytes(1), TestBytes(1)}), {10, 1}).ok());

@@ -40,7 +40,7 @@ Samples Flat(const EpochOrder& order) {
   return flat;
 }
 
-TEST(EpochOrderTest, EachSampleComesOnceAndAllBatchesButOneAreFull) {
+TEST(EpochOrderTest, HasEachSampleOnceAndAtMostOnePartialBatch) {
   for (const int count : {0, 1, 7, 32, 1000, 4097}) {
     const Samples lengths = DrawLengths(std::size_t(count), 3);
     const EpochOrder order(lengths, {.seed = 5, .epoch = 2, .batch_size = 32, .pool_batches = 8});
@@ -52,7 +52,7 @@ TEST(EpochOrderTest, EachSampleComesOnceAndAllBatchesButOneAreFull) {
   }
 }
 
-TEST(EpochOrderTest, FollowsFromSeedAndEpochAlone) {
+TEST(EpochOrderTest, DependsOnlyOnSeedAndEpoch) {
   const Samples lengths = DrawLengths(500, 3);
   const auto flat = [&](std::uint64_t seed, std::int64_t epoch) {
     return Flat(EpochOrder(lengths, {.seed = seed, .epoch = epoch, .batch_size = 8}));
@@ -62,7 +62,7 @@ TEST(EpochOrderTest, FollowsFromSeedAndEpochAlone) {
   EXPECT_NE(flat(1, 0), flat(2, 0));
 }
 
-TEST(EpochOrderTest, LengthsInABatchAreNear) {
+TEST(EpochOrderTest, BatchesHaveSimilarLengths) {
   const Samples lengths = DrawLengths(4096, 4);
   const auto spread = [&](std::int32_t pool_batches) {  // tokens if each batch were padded / real
     const EpochOrder order(lengths, {.batch_size = 32, .pool_batches = pool_batches});
@@ -82,7 +82,7 @@ TEST(EpochOrderTest, LengthsInABatchAreNear) {
 }
 
 // The batches themselves come in any order of length: the first tenth is not the short ones.
-TEST(EpochOrderTest, ShortBatchesDoNotComeFirst) {
+TEST(EpochOrderTest, ShufflesBatchLengths) {
   const Samples lengths = DrawLengths(4096, 4);
   const EpochOrder order(lengths, {.batch_size = 32, .pool_batches = 128});
   std::set<std::int64_t> growing;
@@ -93,7 +93,7 @@ TEST(EpochOrderTest, ShortBatchesDoNotComeFirst) {
   EXPECT_LT(growing.size(), 96);
 }
 
-TEST(SplitBatchTest, AnyNumberOfWorkersSeesTheSameEpoch) {
+TEST(SplitBatchTest, AnyNumberOfWorkersCoversSameBatches) {
   const Samples lengths = DrawLengths(300, 5);
   const EpochOrder order(lengths, {.seed = 9, .batch_size = 32, .pool_batches = 4});
   for (const std::size_t workers : {1, 2, 6, 40}) {
@@ -114,7 +114,7 @@ TEST(SplitBatchTest, AnyNumberOfWorkersSeesTheSameEpoch) {
   }
 }
 
-TEST(SplitBatchTest, WorkersHaveNearlyTheSameTokens) {
+TEST(SplitBatchTest, BalancesTokensBetweenWorkers) {
   const Samples lengths = DrawLengths(64, 6);
   const Samples batch = All(64);
   const auto tokens = [&](const Samples& part) {
@@ -129,7 +129,7 @@ TEST(SplitBatchTest, WorkersHaveNearlyTheSameTokens) {
   EXPECT_NEAR(tokens(uneven[0]) / tokens(uneven[1]), 3, 0.2);
 }
 
-TEST(SplitBatchTest, SharesAreRoundedToTheNearestThatAddsUp) {
+TEST(SplitBatchTest, RoundsSharesToBatchSize) {
   const Samples lengths(10, 1), batch = All(10);
   const auto parts = SplitBatch(batch, lengths, std::vector{0.55, 0.3, 0.15});
   EXPECT_EQ(parts[0].size(), 6);  // 5.5, 3, 1.5: the first of equal rests
@@ -137,7 +137,7 @@ TEST(SplitBatchTest, SharesAreRoundedToTheNearestThatAddsUp) {
   EXPECT_EQ(parts[2].size(), 1);
 }
 
-TEST(PackBatchTest, SamplesStandBehindEachOther) {
+TEST(PackBatchTest, ConcatenatesSamples) {
   TokenSet set;
   set.Add(std::vector<TokenId>{2, 7, 3}, Sentiment::kPositive);
   set.Add(std::vector<TokenId>{2, 3}, Sentiment::kNegative);

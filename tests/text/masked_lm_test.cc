@@ -32,7 +32,7 @@ class MaskTokensTest : public testing::Test {
   const std::unique_ptr<Tokenizer> tokenizer_ = OpenTokenizer(TextFixture("wordpiece.txt"));
 };
 
-TEST_F(MaskTokensTest, WhatWasThereIsTheTarget) {
+TEST_F(MaskTokensTest, TargetsAreOriginalTokens) {
   const TokenSet set = MakeSet(3, 200);
   const PackedBatch plain = PackBatch(set, std::vector{0, 1, 2});
   const MaskedBatch masked = Mask(set, {0, 1, 2});
@@ -46,7 +46,7 @@ TEST_F(MaskTokensTest, WhatWasThereIsTheTarget) {
   EXPECT_EQ(masked.batch.begins, plain.begins);
 }
 
-TEST_F(MaskTokensTest, DoesNotDependOnWhatElseIsInTheBatch) {
+TEST_F(MaskTokensTest, DoesNotDependOnRestOfBatch) {
   const TokenSet set = MakeSet(9, 50);
   const MaskedBatch all = Mask(set, {8, 3, 5});
   for (const std::size_t i : {0, 1, 2}) {
@@ -56,7 +56,7 @@ TEST_F(MaskTokensTest, DoesNotDependOnWhatElseIsInTheBatch) {
   }
 }
 
-TEST_F(MaskTokensTest, SeedAndEpochChooseOthers) {
+TEST_F(MaskTokensTest, PositionsDependOnSeedAndEpoch) {
   const TokenSet set = MakeSet(4, 100);
   const auto positions = [&](const MaskingOptions& options) {
     return Mask(set, {0, 1, 2, 3}, options).positions;
@@ -67,7 +67,7 @@ TEST_F(MaskTokensTest, SeedAndEpochChooseOthers) {
 }
 
 // 100,000 tokens, 5 standard deviations: a false alarm in a million, were the seed not fixed.
-TEST_F(MaskTokensTest, SharesAreThoseOfBert) {
+TEST_F(MaskTokensTest, MatchesMaskingRatiosOfBert) {
   const TokenSet set = MakeSet(100, 1000);
   std::vector<std::int32_t> samples(100);
   for (int i = 0; i < 100; ++i) samples[i] = i;

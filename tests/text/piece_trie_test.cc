@@ -19,7 +19,7 @@ std::int32_t Find(const PieceTrie& trie, std::string_view text) {
 }
 
 // Against std::map, strings of few and of all bytes, found and not found.
-TEST(PieceTrieTest, HoldsWhatAMapHolds) {
+TEST(PieceTrieTest, MatchesMap) {
   for (const std::uint32_t bytes : {2u, 7u, 256u}) {
     Rng rng({.run_seed = bytes, .purpose = Purpose::kTest});
     std::map<std::string, std::int32_t> map;
@@ -42,7 +42,7 @@ TEST(PieceTrieTest, HoldsWhatAMapHolds) {
   }
 }
 
-TEST(PieceTrieTest, AnEmptyOneFindsNothing) {
+TEST(PieceTrieTest, EmptyTrieFindsNothing) {
   const auto trie = PieceTrie::Make({});
   ASSERT_TRUE(trie.ok());
   for (int byte = 0; byte < 256; ++byte) {
@@ -50,7 +50,7 @@ TEST(PieceTrieTest, AnEmptyOneFindsNothing) {
   }
 }
 
-TEST(PieceTrieTest, DoublesAndLengthsThatAreNoneAreRefused) {
+TEST(PieceTrieTest, RejectsDuplicatesAndInvalidLengths) {
   EXPECT_EQ(PieceTrie::Make({{"a", 1}, {"b", 2}, {"a", 3}}).status().code(),
             Code::kInvalidArgument);
   EXPECT_FALSE(PieceTrie::Make({{"", 1}}).ok());

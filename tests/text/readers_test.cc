@@ -34,7 +34,7 @@ Result<Rows> ReadRows(std::string_view text) {
   }
 }
 
-TEST(CsvTest, FieldsAreThoseOfTheStandard) {
+TEST(CsvTest, ParsesFieldsPerStandard) {
   EXPECT_EQ(*ReadRows("a,b\r\n1,\"x, \"\"y\"\"\nz\"\n,\n"),
             (Rows{{"a", "b"}, {"1", "x, \"y\"\nz"}, {"", ""}}));
   EXPECT_EQ(*ReadRows("\xEF\xBB\xBF"
@@ -44,14 +44,14 @@ TEST(CsvTest, FieldsAreThoseOfTheStandard) {
   EXPECT_EQ(*ReadRows(""), Rows{});
 }
 
-TEST(CsvTest, WhatIsNoneIsRefusedWithItsLine) {
+TEST(CsvTest, RejectsInvalidCsvNamingLine) {
   EXPECT_EQ(ReadRows("a\n\"b\nc").status().message(), "line 2: unclosed quote");
   EXPECT_EQ(ReadRows("\"a\nb\"\n\"c\"d").status().message(),
             "line 3: text after a closing quote; expected a comma");
   EXPECT_EQ(ReadRows("a\"b\"").status().message(), "line 1: quote inside an unquoted field");
 }
 
-TEST(XzTest, DamageIsNoticed) {
+TEST(XzTest, RejectsDamagedData) {
   const std::string sound = ReadAll(TextFixture("small_imdb.tar.xz"));
   EXPECT_EQ(Unpacked(sound).size(), 20480);
   EXPECT_EQ(Unpacked(sound + sound).size(), 40960);  // two streams
@@ -66,7 +66,7 @@ TEST(XzTest, DamageIsNoticed) {
   }
 }
 
-TEST(TarTest, FilesComeInOrderAndOthersArePassedOver) {
+TEST(TarTest, VisitsFilesInOrderAndSkipsOtherEntries) {
   std::string seen;
   const std::string archive = TarFile("a/b.txt", "one") + TarFile("a/", "", '5') +
                               TarFile("link", "", '2') + TarFile("pax", "9 mtime=1\n", 'x') +
@@ -82,7 +82,7 @@ TEST(TarTest, FilesComeInOrderAndOthersArePassedOver) {
   EXPECT_EQ(seen, "long/path/b.txt:0 ");
 }
 
-TEST(TarTest, HostileHeadersAreRefused) {
+TEST(TarTest, RejectsHostileHeaders) {
   const auto message = [](const std::string& archive) {
     return VisitTar(archive, [](const auto&, auto) { return Status::Ok(); }).message();
   };
@@ -105,7 +105,7 @@ TEST(TarTest, HostileHeadersAreRefused) {
             "tar archive, byte 0: a name or size that needs pax attributes is not supported");
 }
 
-TEST(ReviewsTest, AnArchiveAndItsFolderAreTheSame) {
+TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
   // What `xz` and GNU tar made of the folder that is written here.
   const TempFolder folder;
   const auto put = [&](const std::string& name, const std::string& text) {
@@ -134,7 +134,7 @@ TEST(ReviewsTest, AnArchiveAndItsFolderAreTheSame) {
   }
 }
 
-TEST(ReviewsTest, ReviewsThatAreNotUtf8AreCountedAndTheFirstIsNamed) {
+TEST(ReviewsTest, CountsReviewsThatAreNotUtf8AndNamesFirst) {
   const TempFolder folder;
   std::filesystem::create_directories(folder.path() + "/train/pos");
   std::filesystem::create_directories(folder.path() + "/train/neg");
@@ -147,7 +147,7 @@ TEST(ReviewsTest, ReviewsThatAreNotUtf8AreCountedAndTheFirstIsNamed) {
   EXPECT_NE(said.find("1 is not UTF-8 (first: train/neg/0_*.txt)"), std::string::npos) << said;
 }
 
-TEST(ReviewsTest, ATableIsRead) {
+TEST(ReviewsTest, ReadsTable) {
   const auto reviews = ReadReviewCsv(
       "id,sentiment,review\r\n1,positive,\"Good,\nreally\"\r\n2,negative,bad\r\n3,0,worse\r\n");
   ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
@@ -168,7 +168,7 @@ TEST(ReviewsTest, ATableIsRead) {
       "utf-8");
 }
 
-TEST(ReviewsTest, AReviewThatIsMissingOrThereTwiceIsNamed) {
+TEST(ReviewsTest, NamesMissingOrDuplicateReviews) {
   const auto message = [](const std::string& files) {
     return ReadReviewArchive(files + kTarEnd).status().message();
   };
@@ -188,7 +188,7 @@ TEST(ReviewsTest, AReviewThatIsMissingOrThereTwiceIsNamed) {
             "");
 }
 
-TEST(ReviewsTest, TestReviewsAreSeenInFoldersAndExpectedInArchives) {
+TEST(ReviewsTest, DetectsTestReviewsInFoldersAndAssumesInArchives) {
   const TempFolder folder;
   EXPECT_FALSE(HasTestReviews(folder.path()));
   std::filesystem::create_directory(folder.path() + "/test");
@@ -197,7 +197,7 @@ TEST(ReviewsTest, TestReviewsAreSeenInFoldersAndExpectedInArchives) {
   EXPECT_FALSE(HasTestReviews("a.csv"));
 }
 
-TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
+TEST(ReviewsTest, MissingOrDamagedFileErrorNamesExpectedSource) {
   const TempFolder folder;
   const std::string path = folder.path() + "/reviews.csv";
   const std::string text = "review,sentiment\nx,positive\n";
@@ -228,7 +228,7 @@ TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
 }
 
 // They were "damaged", and the advice was to fetch another data set.
-TEST(ReviewsTest, MistakesInATableOfOnesOwnAreNamedAlone) {
+TEST(ReviewsTest, CustomTableErrorsDoNotSuggestDownload) {
   const TempFolder folder;
   const std::string path = folder.path() + "/mine.csv";
   const auto error = [&](const std::string& text) {

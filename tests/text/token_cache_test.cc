@@ -24,13 +24,13 @@ TokenizedReviews Sample() {
   return reviews;
 }
 
-TEST(TokenCacheTest, ComesBackAsItWas) {
+TEST(TokenCacheTest, RoundTrips) {
   const auto back = DecodeTokenCache(EncodeTokenCache(Sample(), kKey), kKey);
   ASSERT_TRUE(back.ok()) << back.status().ToString();
   EXPECT_EQ(*back, Sample());
 }
 
-TEST(TokenCacheTest, EachBitOfDamageIsNoticed) {
+TEST(TokenCacheTest, RejectsEveryFlippedBitAndTruncation) {
   const std::string sound = EncodeTokenCache(Sample(), kKey);
   for (std::size_t bit = 0; bit < 8 * sound.size(); ++bit) {
     std::string bytes = sound;
@@ -43,7 +43,7 @@ TEST(TokenCacheTest, EachBitOfDamageIsNoticed) {
   EXPECT_FALSE(DecodeTokenCache(sound + "x", kKey).ok());
 }
 
-TEST(TokenCacheTest, AnotherKeyIsStale) {
+TEST(TokenCacheTest, RejectsOtherKeyAsStale) {
   const std::string bytes = EncodeTokenCache(Sample(), kKey);
   for (int field = 0; field < 5; ++field) {
     TokenCacheKey key = kKey;
@@ -56,7 +56,7 @@ TEST(TokenCacheTest, AnotherKeyIsStale) {
   }
 }
 
-TEST(TokenCacheTest, WhatItHoldsKeepsTheBoundsOfItsKey) {
+TEST(TokenCacheTest, RejectsTokensBeyondBoundsOfKey) {
   const auto message = [](const TokenizedReviews& reviews) {
     return DecodeTokenCache(EncodeTokenCache(reviews, kKey), kKey).status().message();
   };
@@ -90,7 +90,7 @@ class LoadTokenizedReviewsTest : public testing::Test {
   MemoryStorage storage_;
 };
 
-TEST_F(LoadTokenizedReviewsTest, TheSecondTimeTheCacheIsRead) {
+TEST_F(LoadTokenizedReviewsTest, SecondLoadReadsCache) {
   Put("a good one,1\nbad,0\n");
   EXPECT_EQ(Load(), Fresh());
   const std::int64_t changes = storage_.changes();
@@ -98,7 +98,7 @@ TEST_F(LoadTokenizedReviewsTest, TheSecondTimeTheCacheIsRead) {
   EXPECT_EQ(storage_.changes(), changes);
 }
 
-TEST_F(LoadTokenizedReviewsTest, ADamagedOrStaleCacheIsMadeAnew) {
+TEST_F(LoadTokenizedReviewsTest, RebuildsDamagedOrStaleCache) {
   Put("a good one,1\n");
   Load();
   std::string bytes(storage_.Read("tokens.bin", 1 << 20)->text());
@@ -116,18 +116,18 @@ TEST_F(LoadTokenizedReviewsTest, ADamagedOrStaleCacheIsMadeAnew) {
   EXPECT_GT(storage_.changes(), changes);
 }
 
-TEST_F(LoadTokenizedReviewsTest, ADiskThatIsFullDoesNotMatter) {
+TEST_F(LoadTokenizedReviewsTest, LoadsWithoutCacheWhenDiskIsFull) {
   Put("a good one,1\n");
   storage_.FailFrom(0, ResourceExhausted("full"));
   EXPECT_EQ(Load(), Fresh());
 }
 
-TEST_F(LoadTokenizedReviewsTest, MissingReviewsAreAnError) {
+TEST_F(LoadTokenizedReviewsTest, ReportsMissingReviews) {
   const auto loaded = LoadTokenizedReviews(path_, *tokenizer_, kTokensMax, &storage_, "tokens.bin");
   EXPECT_EQ(loaded.status().code(), Code::kNotFound);
 }
 
-TEST(SourceFingerprintTest, AFolderChangesWithItsFiles) {
+TEST(SourceFingerprintTest, FolderFingerprintChangesWithItsFiles) {
   const TempFolder folder;
   const auto put = [&](const std::string& name, const std::string& text) {
     std::ofstream(folder.path() + "/" + name) << text;
@@ -140,7 +140,7 @@ TEST(SourceFingerprintTest, AFolderChangesWithItsFiles) {
 }
 
 // "/dev/zero", or a disk image of a terabyte by mistake, was read until memory ran out.
-TEST(SourceFingerprintTest, WhatIsNoFileOfReviewsIsNotRead) {
+TEST(SourceFingerprintTest, RejectsFileThatIsNotRegular) {
   EXPECT_EQ(SourceFingerprint("/dev/zero").status().code(), Code::kInvalidArgument);
 }
 

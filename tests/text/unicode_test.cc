@@ -19,7 +19,7 @@ bool IsChecked(char32_t c) {
 }
 
 // tools/make_unicode_tables.py --digest: what Python's unicodedata (14.0.0) says of each character.
-TEST(UnicodeTest, EveryCharacterIsAsInPython) {
+TEST(UnicodeTest, EveryCharacterMatchesPython) {
   std::string lines;
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (!IsChecked(c)) continue;
@@ -34,7 +34,7 @@ TEST(UnicodeTest, EveryCharacterIsAsInPython) {
   EXPECT_EQ(Sha256Hex(lines), "cb6453153c06d1f4b990eaca70bd2a12a017c3d2b52a1f340f91d9e493f56203");
 }
 
-TEST(UnicodeTest, ASigmaIsFinalOnlyAtTheEndOfAWord) {
+TEST(UnicodeTest, LowercasesFinalSigmaOnlyAtEndOfWord) {
   EXPECT_EQ(LowerCase(U"ΟΔΟΣ"), U"οδος");
   EXPECT_EQ(LowerCase(U"ΟΔΟΣ ΣΑΣ"), U"οδος σας");
   EXPECT_EQ(LowerCase(U"Σ"), U"σ");
@@ -43,7 +43,7 @@ TEST(UnicodeTest, ASigmaIsFinalOnlyAtTheEndOfAWord) {
   EXPECT_EQ(LowerCase(U"Α\u0301Σ"), U"α\u0301ς");
 }
 
-TEST(UnicodeTest, MarksAreOrderedByTheirClassAndStartersKeepThemApart) {
+TEST(UnicodeTest, OrdersMarksByCombiningClassBetweenStarters) {
   // 0x301 is of class 230, 0x323 of class 220.
   EXPECT_EQ(Decompose(U"a\u0301\u0323", Decomposition::kCanonical), U"a\u0323\u0301");
   EXPECT_EQ(Decompose(U"\u00E1\u0323b\u0301\u0301", Decomposition::kCanonical),
@@ -51,7 +51,7 @@ TEST(UnicodeTest, MarksAreOrderedByTheirClassAndStartersKeepThemApart) {
   EXPECT_EQ(Decompose(U"a\u0301b\u0323", Decomposition::kCanonical), U"a\u0301b\u0323");
 }
 
-TEST(UnicodeTest, Utf8IsDecodedAsTheStandardSays) {
+TEST(UnicodeTest, DecodesUtf8PerStandard) {
   for (const char32_t c :
        {0x0, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFD, 0xFFFF, 0x10000, 0x10FFFF}) {
     const std::string bytes = ToUtf8({&c, 1});

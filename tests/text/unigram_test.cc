@@ -41,7 +41,7 @@ std::unique_ptr<Tokenizer> Make(const std::string& pieces) {
 }
 
 // SentencePiece 0.2.3 behind ALBERT's preparation (tools/make_text_fixtures.py).
-TEST(UnigramTest, EqualsSentencePieceOnAModelOfItsOwn) {
+TEST(UnigramTest, MatchesSentencePieceOnSmallModel) {
   for (const bool cased : {false, true}) {
     const auto tokenizer = OpenTokenizer(TextFixture("unigram.model"), cased);
     for (const JsonValue& line : ReadJsonLines(TextFixture("samples.jsonl"))) {
@@ -51,7 +51,7 @@ TEST(UnigramTest, EqualsSentencePieceOnAModelOfItsOwn) {
   }
 }
 
-TEST(UnigramTest, EqualsTheGoldenStringsOfAlbert) {
+TEST(UnigramTest, MatchesGoldenStringsOfAlbert) {
   TROOP_SKIP_WITHOUT_DATA("tokenizers/golden_albert_sample.jsonl");
   const auto tokenizer = OpenTokenizer(DataPath("tokenizers/albert-spiece.model"));
   int checked = 0;
@@ -64,7 +64,7 @@ TEST(UnigramTest, EqualsTheGoldenStringsOfAlbert) {
   EXPECT_EQ(checked, 24);
 }
 
-TEST(UnigramTest, ThePiecesHaveTheLargestSum) {
+TEST(UnigramTest, ChoosesPiecesWithLargestScoreSum) {
   const auto tokenizer =
       Make(Piece("▁", -1) + Piece("a", -1) + Piece("b", -1) + Piece("ab", -2.5f) + Piece("▁a", -3) +
            Piece("▁ab", -2) + Piece("ba", -1.5f));
@@ -73,35 +73,35 @@ TEST(UnigramTest, ThePiecesHaveTheLargestSum) {
   EXPECT_EQ(Encode(*tokenizer, "bab"), (Ids{5, 11, 7}));
 }
 
-TEST(UnigramTest, OfEqualSumsTheOneThatIsFoundFirstWins) {
+TEST(UnigramTest, EqualSumsResolveToFirstFound) {
   const auto tokenizer = Make(Piece("▁", 0) + Piece("a", -2) + Piece("aa", -2));
   EXPECT_EQ(Encode(*tokenizer, "aaa"), (Ids{5, 6, 7}));
 }
 
-TEST(UnigramTest, ARunOfUnknownCharactersIsOnePiece) {
+TEST(UnigramTest, MergesRunOfUnknownCharacters) {
   const auto tokenizer = Make(Piece("▁", -1) + Piece("a", -1) + Piece("▁a", -1));
   EXPECT_EQ(Encode(*tokenizer, "xyz"), (Ids{5, kUnknown}));
   EXPECT_EQ(Encode(*tokenizer, "axаa y"), (Ids{7, kUnknown, 6, 5, kUnknown}));
 }
 
-TEST(UnigramTest, APieceOfTheUsersIsWorthATenth) {
+TEST(UnigramTest, ScoresUserDefinedPieceAtMinusTenth) {
   const std::string pieces = Piece("▁", 0) + Piece("-", -9, 4);
   EXPECT_EQ(Encode(*Make(pieces + Piece("▁-", -0.11f)), "-"), (Ids{5, 6}));
   EXPECT_EQ(Encode(*Make(pieces + Piece("▁-", -0.09f)), "-"), (Ids{7}));
 }
 
-TEST(UnigramTest, AnUnusedPieceIsNotUsed) {
+TEST(UnigramTest, SkipsUnusedPieces) {
   const auto tokenizer = Make(Piece("▁", -1) + Piece("a", -1) + Piece("▁a", 0, 5));
   EXPECT_EQ(Encode(*tokenizer, "a"), (Ids{5, 6}));
 }
 
-TEST(UnigramTest, ANumberAndItsCommaArePiecesOfTheirOwn) {
+TEST(UnigramTest, SplitsTrailingCommaFromNumber) {
   const auto tokenizer = Make(Piece("▁", -1) + Piece("▁1,", -1) + Piece("1,", -1) + Piece("1", -3) +
                               Piece(",", -3) + Piece("▁1", -3));
   EXPECT_EQ(Encode(*tokenizer, "1,1,"), (Ids{10, 9, 8, 9}));
 }
 
-TEST(UnigramTest, TextIsPreparedAsForAlbert) {
+TEST(UnigramTest, NormalizesTextAsAlbert) {
   EXPECT_EQ(PrepareForAlbert("  A \t b\r\n", false), "a b");
   EXPECT_EQ(PrepareForAlbert("``a'' ''' `", false), "\"a\" \"' `");
   EXPECT_EQ(PrepareForAlbert("ÀÉ\u00A0ﬁ\u2028½", false), "ae fi 1⁄2");
@@ -109,7 +109,7 @@ TEST(UnigramTest, TextIsPreparedAsForAlbert) {
   EXPECT_EQ(PrepareForAlbert("\x1C\u0085", false), "");
 }
 
-TEST(UnigramTest, ABadModelIsRefused) {
+TEST(UnigramTest, RejectsInvalidModel) {
   const auto message = [](const std::string& model) {
     const auto made = MakeUnigram(model, {});
     return made.ok() ? "accepted" : made.status().message();
@@ -131,7 +131,7 @@ TEST(UnigramTest, ABadModelIsRefused) {
 }
 
 // Each byte of the small model changed: refused, or a tokenizer that stays inside its tables.
-TEST(UnigramTest, DamageDoesNoHarm) {
+TEST(UnigramTest, DamagedModelStaysWithinBounds) {
   const std::string sound = ReadAll(TextFixture("unigram.model"));
   const std::string text = "ﬁne ½ e\u0301 A\u030A tab\t… (1,990) \xFF";
   int accepted = 0;

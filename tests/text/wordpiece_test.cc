@@ -20,7 +20,7 @@ std::unique_ptr<Tokenizer> Make(const std::string& lines, bool cased = false) {
 constexpr TokenId kUnknown = 1;
 
 // Hugging Face's tokenizers 0.23.3 on the same vocabulary (tools/make_text_fixtures.py).
-TEST(WordPieceTest, EqualsHuggingFaceOnAVocabularyOfItsOwn) {
+TEST(WordPieceTest, MatchesHuggingFaceOnSmallVocabulary) {
   for (const bool cased : {false, true}) {
     const auto tokenizer = OpenTokenizer(TextFixture("wordpiece.txt"), cased);
     for (const JsonValue& line : ReadJsonLines(TextFixture("samples.jsonl"))) {
@@ -30,7 +30,7 @@ TEST(WordPieceTest, EqualsHuggingFaceOnAVocabularyOfItsOwn) {
   }
 }
 
-TEST(WordPieceTest, EqualsTheGoldenStringsOfBert) {
+TEST(WordPieceTest, MatchesGoldenStringsOfBert) {
   TROOP_SKIP_WITHOUT_DATA("tokenizers/golden_bert_sample.jsonl");
   const auto tokenizer = OpenTokenizer(DataPath("tokenizers/bert-base-uncased-vocab.txt"));
   int checked = 0;
@@ -43,7 +43,7 @@ TEST(WordPieceTest, EqualsTheGoldenStringsOfBert) {
   EXPECT_EQ(checked, 24);
 }
 
-TEST(WordPieceTest, TheLongestPieceIsTakenEachTime) {
+TEST(WordPieceTest, TakesLongestPieceGreedily) {
   const auto tokenizer = Make("un\nunaf\n##af\n##f\n##able\n##a\n");
   EXPECT_EQ(Encode(*tokenizer, "unaffable"), (Ids{6, 8, 9}));
   EXPECT_EQ(Encode(*tokenizer, "Un"), (Ids{5}));
@@ -51,7 +51,7 @@ TEST(WordPieceTest, TheLongestPieceIsTakenEachTime) {
   EXPECT_EQ(Encode(*tokenizer, "unafab un"), (Ids{kUnknown, 5}));
 }
 
-TEST(WordPieceTest, AWordOfMoreThanAHundredCharactersIsUnknown) {
+TEST(WordPieceTest, WordOfMoreThanHundredCharactersIsUnknown) {
   const auto tokenizer = Make("a\n##a\né\n##é\n", true);
   EXPECT_EQ(Encode(*tokenizer, std::string(100, 'a')).size(), 100);
   EXPECT_EQ(Encode(*tokenizer, std::string(101, 'a')), (Ids{kUnknown}));
@@ -61,14 +61,14 @@ TEST(WordPieceTest, AWordOfMoreThanAHundredCharactersIsUnknown) {
   EXPECT_EQ(Encode(*tokenizer, wide + "é"), (Ids{kUnknown}));
 }
 
-TEST(WordPieceTest, AWideCharacterDoesNotChangeWhatStandsAroundIt) {
+TEST(WordPieceTest, NonAsciiCharacterDoesNotAffectNeighbors) {
   const auto tokenizer = Make("a\nb\nc\n.\ne\n##c\n中\n");
   EXPECT_EQ(Encode(*tokenizer, "a b.\u00E9c. a"), (Ids{5, 6, 8, 9, 10, 8, 5}));
   EXPECT_EQ(Encode(*tokenizer, "a中b a"), (Ids{5, 11, 6, 5}));
   EXPECT_EQ(Encode(*tokenizer, "a\u2028b\u00A0c"), (Ids{5, 6, 7}));
 }
 
-TEST(WordPieceTest, BytesThatAreNoUtf8AreLeftOut) {
+TEST(WordPieceTest, SkipsInvalidUtf8) {
   const auto tokenizer = Make("ab\n");
   EXPECT_EQ(Encode(*tokenizer,
                    "a\xFF"
@@ -77,7 +77,7 @@ TEST(WordPieceTest, BytesThatAreNoUtf8AreLeftOut) {
   EXPECT_EQ(Encode(*tokenizer, std::string("a\0b", 3)), (Ids{5}));
 }
 
-TEST(WordPieceTest, ABadVocabularyIsRefusedWithItsLine) {
+TEST(WordPieceTest, RejectsInvalidVocabularyNamingLine) {
   const std::string start = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n";
   const auto message = [](const std::string& vocabulary) {
     const auto made = MakeWordPiece(vocabulary, {});
@@ -89,20 +89,20 @@ TEST(WordPieceTest, ABadVocabularyIsRefusedWithItsLine) {
   EXPECT_EQ(message(start + "[MASK]\r\nx\nx\n"), "pieces 5 and 6 are equal: \"x\"");
 }
 
-TEST(WordPieceTest, TheFingerprintTellsVocabulariesAndCaseApart) {
+TEST(WordPieceTest, FingerprintDependsOnVocabularyAndCase) {
   EXPECT_EQ(Make("a\nb\n")->fingerprint(), Make("a\nb\n")->fingerprint());
   EXPECT_NE(Make("a\nb\n")->fingerprint(), Make("b\na\n")->fingerprint());
   EXPECT_NE(Make("a\nb\n")->fingerprint(), Make("a\nb\n", true)->fingerprint());
 }
 
-TEST(TokenizerTest, ALongTextIsCutBeforeItsEnd) {
+TEST(TokenizerTest, TruncatesLongTextBeforeEndToken) {
   const auto tokenizer = Make("a\n");
   EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 5), (Ids{2, 5, 5, 5, 3}));
   EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 4), (Ids{2, 5, 5, 3}));
   EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 2), (Ids{2, 3}));
 }
 
-TEST(TokenizerTest, ALongTextIsCutBehindItsBeginWhereItIsCutOnTheLeft) {
+TEST(TokenizerTest, LeftTruncationKeepsStartToken) {
   const auto tokenizer = Make("a\nb\nc\n");
   const auto encode = [&](std::size_t tokens_max) {
     return EncodeWithEnds(*tokenizer, "a b c", tokens_max, TruncationSide::kLeft);
@@ -114,7 +114,7 @@ TEST(TokenizerTest, ALongTextIsCutBehindItsBeginWhereItIsCutOnTheLeft) {
   EXPECT_EQ(encode(2), (Ids{2, 3}));
 }
 
-TEST(TokenizerTest, AMissingVocabularyIsNamed) {
+TEST(TokenizerTest, NamesMissingVocabulary) {
   const auto made = MakeTokenizer("no/such/vocab.txt", {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::kNotFound);
