@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "net/keys.h"
+
 namespace troop {
 
 Result<std::shared_ptr<Host>> Host::Make(const std::string& key, bool insecure) {
