@@ -89,7 +89,7 @@ def coordinator(build, quick, ours):
             shares = [cpu_share(process, seconds) for _ in range(3)]
             after = len(run.log())
             os.kill(told["victim_process"], signal.SIGKILL)
-            named, = run.await_log(after, rf"{told['victim']} (disconnected|has left|\(process)")
+            named, = run.await_log(after, rf"{told['victim']} (disconnected|left:|\(process)")
             clients.stdin.close()
             end = read_line(clients)
             clients.wait(fleet.PATIENCE_S)

@@ -134,7 +134,7 @@ TEST(SafetensorsTest, RejectsDamageWithReason) {
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                       "x"),
-              HasSubstr("twice"));
+              HasSubstr("duplicate key"));
 }
 
 TEST(SafetensorsTest, RejectsInvalidHeaderLength) {

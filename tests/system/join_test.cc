@@ -33,7 +33,7 @@ TEST_F(JoinTest, SurvivesDeathOfJoinedMachine) {
   EXPECT_TRUE(Await([&] { return RoleProcesses(Address(), "actor").empty(); }))
       << "they end with who started them";
   EXPECT_TRUE(Await([&] { return Actors() == 1; })) << LauncherLog();
-  EXPECT_NE(LauncherLog().find("has left"), std::string::npos) << LauncherLog();
+  EXPECT_NE(LauncherLog().find("left: its connection ended"), std::string::npos) << LauncherLog();
   const auto second = Start(JoinWords("2", "join-2", key()));
   EXPECT_TRUE(Await([&] { return Actors() == 3; })) << second->output() << LauncherLog();
   const std::size_t seen = FileText(run() + "/evaluations.jsonl").size();
@@ -128,7 +128,7 @@ TEST_F(JoinTest, TwoMachinesPlayOneRun) {
   EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();
   // The cable is out until they count as gone; then it is in again, and they come back.
   machines.Cable(false);
-  EXPECT_TRUE(Await([&] { return LauncherLog().find("has left") != std::string::npos; }))
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("left: its connection ended") != std::string::npos; }))
       << LauncherLog();
   machines.Cable(true);
   EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();

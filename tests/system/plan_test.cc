@@ -105,7 +105,7 @@ TEST_F(PlanTest, NamesUnreachableMachine) {
   says({"plan", config(), "--machines", "3"}, "--machine");
   says({"plan", config(), "--serve", nobody}, "--serve");
   says({"plan", "--serve", "nowhere"}, "nowhere");
-  says({"plan", "--serve", "127.0.0.1:99999"}, "\"99999\" is no port");
+  says({"plan", "--serve", "127.0.0.1:99999"}, "\"99999\" is not a port");
 }
 
 }  // namespace

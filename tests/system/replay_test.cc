@@ -35,7 +35,7 @@ TEST_F(ReplaySystemTest, ResumedRunRestoresReplay) {
   const auto again = Start({"resume", run()});
   ExpectDone(again.get(), kLongSteps);
   const std::string log = FileText(run() + "/logs/replay-0.log");
-  EXPECT_NE(log.find("after an orderly end"), std::string::npos) << log;
+  EXPECT_NE(log.find("after a clean shutdown"), std::string::npos) << log;
 }
 
 // A client of the wire, with a stream of its own.

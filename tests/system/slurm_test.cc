@@ -130,7 +130,7 @@ TEST_F(SlurmTest, ContinuesAfterDeathOfActorNode) {
   Submit();
   ASSERT_TRUE(AwaitLearning()) << Everything();
   EXPECT_EQ(cluster_->Run("kill_node 4").code, 0);
-  EXPECT_TRUE(Await([&] { return LauncherLog().find("on n4) has left") != std::string::npos; }, 10))
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("on n4) left:") != std::string::npos; }, 10))
       << Everything();
   EXPECT_TRUE(Await([&] { return Actors() == 3; }, 10)) << Everything();
   EXPECT_TRUE(AwaitUpdates(200)) << Everything();
