@@ -6,13 +6,13 @@
 #include <optional>
 #include <utility>
 
-#include "core/failpoint.h"
-#include "core/log.h"
-#include "core/rng.h"
-#include "kernels/finite.h"
-#include "nn/model.h"
-#include "paramserver/connect_weights.h"
-#include "replay/from_config.h"
+#include "core/base/failpoint.h"
+#include "core/base/log.h"
+#include "core/base/philox.h"
+#include "kernels/elementwise/is_finite.h"
+#include "nn/models/model.h"
+#include "paramserver/service/connect_weights.h"
+#include "replay/service/options_from_config.h"
 
 namespace troop {
 namespace {

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "actors/env_runner.h"
-#include "actors/remote_policy.h"
+#include "actors/inference/remote_policy.h"
 #include "actors/trajectory_builder.h"
-#include "core/config.h"
-#include "core/history.h"
-#include "core/node.h"
-#include "net/control.h"
-#include "paramserver/client.h"
-#include "replay/client.h"
+#include "core/base/event_history.h"
+#include "core/base/node.h"
+#include "core/config/config.h"
+#include "net/control_messages.h"
+#include "paramserver/weights/weights_client.h"
+#include "replay/service/client.h"
 
 namespace troop {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "actors/policy.h"
-#include "core/rng.h"
-#include "nn/model.h"
-#include "nn/policy_critic.h"
-#include "nn/value_form.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
+#include "nn/models/policy_critic.h"
+#include "nn/models/value_head.h"
 
 namespace troop {
 namespace {

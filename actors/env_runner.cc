@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace troop {
 namespace {

@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/bad_number.h"
 #include "actors/frame_stack.h"
+#include "actors/nonfinite_reward.h"
 #include "actors/policy.h"
-#include "core/failpoint.h"
-#include "core/metrics.h"
+#include "core/base/failpoint.h"
+#include "core/metrics/metrics.h"
 #include "envs/vector_env.h"
-#include "net/control.h"
+#include "net/control_messages.h"
 #include "net/network.h"
 
 namespace troop {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/log.h"
-#include "core/rng.h"
-#include "paramserver/connect_weights.h"
+#include "core/base/log.h"
+#include "core/base/philox.h"
+#include "paramserver/service/connect_weights.h"
 
 namespace troop {
 namespace {

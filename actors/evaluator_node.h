@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "actors/env_runner.h"
-#include "core/config.h"
-#include "core/node.h"
-#include "net/control.h"
-#include "paramserver/client.h"
-#include "paramserver/weights_trial.h"
+#include "core/base/node.h"
+#include "core/config/config.h"
+#include "net/control_messages.h"
+#include "paramserver/weights/evaluation.h"
+#include "paramserver/weights/weights_client.h"
 
 namespace troop {
 

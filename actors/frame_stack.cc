@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace troop {
 

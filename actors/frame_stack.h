@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <span>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace troop {
 
 // The last S observations of N environments, in the layout of the replay's batches: oldest first,
-// with zeros before the start of an episode (replay/view.h). One owner thread. Cost: a copy of S
-// frames per environment and step.
+// with zeros before the start of an episode (replay/storage/item_view.h). One owner thread. Cost: a
+// copy of S frames per environment and step.
 class FrameStack {
  public:
   FrameStack(const TensorSpec& frame, int envs, int stack);  // REQUIRES: envs, stack >= 1

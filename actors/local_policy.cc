@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "actors/policy.h"
-#include "core/rng.h"
-#include "nn/model.h"
-#include "nn/value_form.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
+#include "nn/models/value_head.h"
 
 namespace troop {
 

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "core/config.h"
-#include "core/spec.h"
-#include "core/tensor.h"
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "core/tensor/tensor.h"
 
 namespace troop {
 

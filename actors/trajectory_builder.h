@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "core/trajectory.h"
+#include "core/tensor/trajectory.h"
 
 namespace troop {
 
-// Builds frames and n-step items from one environment's steps (terms: core/trajectory.h). An item's
-// initial priority comes from the actor's q-values (Horgan et al. 2018, sec. 3):
+// Builds frames and n-step items from one environment's steps (terms: core/tensor/trajectory.h). An
+// item's initial priority comes from the actor's q-values (Horgan et al. 2018, sec. 3):
 //   |Σ_{k<n} γ^k r_{t+k+1} + γ^n max_a q(s_{t+n}, a) − q(s_t, a_t)|.
 // So an item is complete when its bootstrap frame has been acted on, or the episode has ended. The
 // final observation of a truncated episode is never acted on; the last known max q is used for it.

@@ -1,4 +1,4 @@
 // Entry point of the program `troop`.
-#include "apps/cli.h"
+#include "apps/commands/cli.h"
 
 int main(int argc, char** argv) { return troop::RunCommand(argc, argv); }

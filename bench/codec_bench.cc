@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/check.h"
-#include "core/plot.h"
-#include "core/time.h"
-#include "paramserver/gradient_codec.h"
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/base/time.h"
+#include "core/graphics/line_plot.h"
+#include "paramserver/codec/gradient_codec.h"
 #include "tests/paramserver/digits.h"
 
 namespace troop {

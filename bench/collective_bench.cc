@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "collective/group.h"
-#include "core/check.h"
-#include "core/time.h"
+#include "core/base/check.h"
+#include "core/base/time.h"
 
 namespace troop {
 namespace {

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "bench/env_play.h"
-#include "core/check.h"
-#include "core/rng.h"
-#include "envs/breakout.h"
-#include "envs/classic_control.h"
-#include "envs/freeway.h"
-#include "envs/space_invaders.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "envs/classic_control/classic_control.h"
+#include "envs/minatar/breakout.h"
+#include "envs/minatar/freeway.h"
+#include "envs/minatar/space_invaders.h"
 #include "envs/vector_env.h"
 
 namespace troop {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "bench/env_play.h"
-#include "core/check.h"
-#include "core/version.h"
+#include "core/base/check.h"
+#include "core/base/version.h"
 
 namespace troop {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/check.h"
-#include "core/rng.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
 #include "envs/vector_env.h"
 
 // Shared by the programs of the suite env: seeds, actions, and the clock.

@@ -4,7 +4,7 @@
 #include <span>
 #include <troop/environment.hpp>
 
-#include "envs/classic_control.h"
+#include "envs/classic_control/classic_control.h"
 
 namespace troop::plugin {
 namespace {

@@ -20,13 +20,13 @@
 #include <string>
 #include <vector>
 
-#include "apps/host.h"
-#include "apps/supervisor.h"
-#include "core/metrics.h"
-#include "core/version.h"
-#include "net/access.h"
-#include "net/codec.h"
-#include "net/control.h"
+#include "core/base/version.h"
+#include "core/metrics/metrics.h"
+#include "fleet/launcher/supervisor.h"
+#include "fleet/roles/node_runner.h"
+#include "net/control_messages.h"
+#include "net/security/access_control.h"
+#include "net/wire/codec.h"
 
 namespace troop {
 namespace {

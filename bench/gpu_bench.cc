@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/conv.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/optimizer.h"
-#include "learners/cuda/dqn_step.h"
-#include "replay/cuda/device_table.h"
+#include "kernels/cuda/conv/conv2d.h"
+#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/ops/optimizer_step.h"
+#include "learners/gpu/cuda/dqn_step.h"
+#include "replay/gpu_mirror/cuda/device_table.h"
 
 namespace troop::cuda {
 namespace {

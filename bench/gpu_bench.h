@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/runtime/device.h"
 
 // Timing and output, shared by gpu_bench.cc and gpu_bench_text.cc.
 namespace troop::cuda {

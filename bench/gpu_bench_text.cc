@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/layer_norm.h"
-#include "learners/cuda/text_step.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/cross_entropy.h"
+#include "kernels/cuda/ops/layer_norm.h"
+#include "learners/gpu/cuda/text_step.h"
 
 namespace troop::cuda {
 

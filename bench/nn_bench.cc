@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "kernels/conv_reference.h"
-#include "kernels/gemm_reference.h"
+#include "core/base/check.h"
+#include "kernels/conv/conv2d_reference.h"
+#include "kernels/linear/linear_reference.h"
 #include "learners/algorithm.h"
-#include "nn/model.h"
+#include "nn/models/model.h"
 
 namespace troop {
 namespace {

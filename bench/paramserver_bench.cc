@@ -21,11 +21,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/check.h"
-#include "core/heap.h"
-#include "core/time.h"
-#include "paramserver/shard_client.h"
-#include "paramserver/shard_server.h"
+#include "core/base/check.h"
+#include "core/base/malloc_tuning.h"
+#include "core/base/time.h"
+#include "paramserver/service/shard_client.h"
+#include "paramserver/service/shard_server.h"
 
 namespace troop {
 namespace {

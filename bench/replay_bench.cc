@@ -21,10 +21,10 @@
 
 #include "bench/replay_cases.h"
 #include "bench/replay_tree.h"
-#include "core/check.h"
-#include "core/rng.h"
-#include "replay/batch_decoder.h"
-#include "replay/table.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "replay/codec/batch_decoder.h"
+#include "replay/table/table.h"
 
 namespace troop::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace troop::bench {
 namespace {

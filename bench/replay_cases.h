@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/trajectory.h"
-#include "replay/frame_codec.h"
-#include "replay/sample.h"
-#include "replay/table.h"
-#include "replay/view.h"
+#include "core/tensor/trajectory.h"
+#include "replay/codec/frame_codec.h"
+#include "replay/codec/sample_batch.h"
+#include "replay/storage/item_view.h"
+#include "replay/table/table.h"
 
 // Shared by the programs of the suite `replay`: stored data and output format. The peers' scripts
 // store the same data.

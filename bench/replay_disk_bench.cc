@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "bench/replay_cases.h"
-#include "core/check.h"
-#include "core/executor.h"
-#include "core/storage.h"
-#include "core/time.h"
-#include "replay/restore.h"
+#include "core/base/check.h"
+#include "core/base/executor.h"
+#include "core/base/time.h"
+#include "core/storage/storage.h"
+#include "replay/persistence/restore.h"
 
 namespace troop::bench {
 namespace {

@@ -18,11 +18,11 @@
 #include <new>
 #include <utility>
 
-#include "core/check.h"
-#include "core/executor.h"
-#include "core/storage.h"
-#include "net/codec.h"
-#include "replay/wire.h"
+#include "core/base/check.h"
+#include "core/base/executor.h"
+#include "core/storage/storage.h"
+#include "net/wire/codec.h"
+#include "replay/service/messages.h"
 
 namespace troop::bench {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "bench/replay_cases.h"
 #include "net/network.h"
-#include "replay/server.h"
+#include "replay/service/server.h"
 
 // Servers and actors in separate processes, as in a run, and a client that does not decode.
 namespace troop::bench {

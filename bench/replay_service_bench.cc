@@ -18,10 +18,10 @@
 
 #include "bench/replay_cases.h"
 #include "bench/replay_service.h"
-#include "core/check.h"
-#include "core/time.h"
+#include "core/base/check.h"
+#include "core/base/time.h"
 #include "net/network.h"
-#include "replay/client.h"
+#include "replay/service/client.h"
 
 namespace troop::bench {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "bench/replay_cases.h"
-#include "core/check.h"
-#include "core/rng.h"
-#include "replay/extreme_tree.h"
-#include "replay/priority_math.h"
-#include "replay/sum_tree.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "replay/selectors/minmax_tree.h"
+#include "replay/selectors/priority_kernels.h"
+#include "replay/selectors/sum_tree.h"
 
 namespace troop {
 namespace {

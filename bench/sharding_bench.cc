@@ -22,11 +22,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "core/plot.h"
-#include "core/time.h"
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/base/time.h"
+#include "core/graphics/line_plot.h"
+#include "core/storage/crc32c.h"
 #include "tests/paramserver/bsp_run.h"
 #include "tests/paramserver/digits.h"
 #include "tests/paramserver/vgg16.h"

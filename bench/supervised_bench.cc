@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/config.h"
-#include "kernels/layer_kernel.h"
-#include "kernels/optimizer.h"
-#include "nn/lstm_classifier.h"
-#include "nn/model.h"
+#include "core/base/check.h"
+#include "core/config/config.h"
+#include "kernels/onednn/layer_kernel.h"
+#include "kernels/optim/optimizer_step.h"
+#include "nn/models/lstm_classifier.h"
+#include "nn/models/model.h"
 #include "nn/optimizer.h"
-#include "nn/transformer.h"
+#include "nn/transformer/transformer.h"
 
 namespace troop {
 namespace {

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "core/sha256.h"
-#include "text/reviews.h"
-#include "text/tokenizer.h"
+#include "core/storage/sha256.h"
+#include "datasets/text/imdb_reviews.h"
+#include "datasets/tokenizers/tokenizer.h"
 
 namespace troop {
 namespace {

@@ -104,13 +104,15 @@ function(troop_join variable name)
 endfunction()
 
 # troop_join_sources(VARIABLE name files...): unity files if TROOP_UNITY is set, else the files
-# themselves. Only files with equal flags are joined; never those into which kernels/vec.h is
+# themselves. Only files with equal flags are joined; never those into which kernels/simd/vec.h is
 # copied, nor those that a program with an emulated GPU replaces (tests/cuda/emulated.cmake).
 function(troop_join_sources variable name)
   set(result ${ARGN})
   if(TROOP_UNITY)
     set(sources ${ARGN})
-    set(apart "_(plain|avx2|avx512|avx512bf16)\\.cc$|/device_[a-z_]*\\.cc$")
+    set(apart "_(plain|avx2|avx512|avx512bf16)\\.cc$"
+      "|/(gpu_[a-z_]*|batch_uploader|tensor_parallel_comm)\\.cc$")
+    string(CONCAT apart ${apart})
     list(FILTER sources EXCLUDE REGEX ${apart})
     list(FILTER result INCLUDE REGEX ${apart})
     set(kinds "")
@@ -148,8 +150,8 @@ endfunction()
 # ALL under sanitizers at -O0): higher levels take a third longer to compile without a benefit.
 function(troop_library name)
   cmake_parse_arguments(ARG "" "" "LINK;COLD" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$|/cuda/")
   set(scope PUBLIC)
   if(sources)
     troop_source_flags(${sources})
@@ -172,7 +174,7 @@ function(troop_library name)
     endif()
     # Outlined checks compile a sixth faster but run slower: for folders without hot loops.
     if(TROOP_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
-        AND name MATCHES "^(actors|collective|envs|learners|net|paramserver|text)$")
+        AND name MATCHES "^(actors|collective|datasets|envs|learners|net|paramserver)$")
       target_compile_options(troop_${name} PRIVATE
         "SHELL:--param asan-instrumentation-with-call-threshold=0")
     endif()

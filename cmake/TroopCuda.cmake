@@ -4,24 +4,28 @@
 # x_cuda.cu    CUDA only
 # x_emulated.cc, emulator.cc   emulator only
 foreach(folder kernels nn replay learners)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cu
-    ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cu
+    ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+  list(FILTER sources INCLUDE REGEX "/cuda/")
   list(APPEND troop_cuda_sources ${sources})
 endforeach()
 set(troop_emulated_sources ${troop_cuda_sources})
 list(FILTER troop_cuda_sources EXCLUDE REGEX "(_emulated|/emulator)\\.cc$")
 list(FILTER troop_emulated_sources EXCLUDE REGEX "_cuda\\.cu$")
 # Their results must not depend on the compiler: no contraction to FMA.
-set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/optimizer.cu)
+set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/ops/optimizer_step.cu)
 
 # Sources that gpu_nccl needs of core/, kernels/ and collective/, without libraries of the build
 # machine: tests/cuda/plain replaces fmt and spdlog. Every build with tests includes them, so that
 # missing dependencies are detected.
-foreach(source core/buffer core/check core/crc32c core/rng core/status core/tensor core/time
-    kernels/cpu kernels/reduce kernels/reduce_plain kernels/reduce_avx2 kernels/reduce_avx512
-    collective/collective collective/control_word collective/engine collective/nccl
-    collective/nccl_comm collective/nccl_library collective/op_header collective/transfer_plan
-    collective/sim collective/slab collective/slab_task collective/socket tests/cuda/plain/log)
+foreach(source core/base/buffer core/base/check core/base/philox core/base/status core/base/time
+    core/storage/crc32c core/tensor/tensor kernels/simd/cpu_features kernels/elementwise/reduce
+    kernels/elementwise/reduce_plain kernels/elementwise/reduce_avx2
+    kernels/elementwise/reduce_avx512 collective/collective collective/op_header
+    collective/transfer_plan collective/engine/engine collective/nccl/nccl
+    collective/nccl/nccl_comm collective/nccl/nccl_library collective/shared_memory/slab
+    collective/shared_memory/slab_task collective/sim/sim_group collective/socket/control_word
+    collective/socket/socket tests/cuda/plain/log)
   list(APPEND troop_plain_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
 endforeach()
 file(GLOB troop_gpu_nccl_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_nccl*.cc)
@@ -58,14 +62,18 @@ if(CMAKE_CUDA_COMPILER)
   message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
   # The oracles, without the libraries that the rest of kernels/ needs.
-  foreach(oracle conv_reference gemm_reference dqn_loss categorical_loss cpu dropout dropout_plain
-      dropout_avx2 dropout_avx512 lstm lstm_plain lstm_avx2 lstm_avx512 optimizer optimizer_plain
-      optimizer_avx2 optimizer_avx512 quantile_loss transformer transformer_plain transformer_avx2
-      transformer_avx512)
+  foreach(oracle conv/conv2d_reference linear/linear_reference loss/dqn_loss loss/categorical_loss
+      loss/quantile_loss simd/cpu_features transformer/dropout transformer/dropout_plain
+      transformer/dropout_avx2 transformer/dropout_avx512 lstm/lstm_cell lstm/lstm_cell_plain
+      lstm/lstm_cell_avx2 lstm/lstm_cell_avx512 optim/optimizer_step optim/optimizer_step_plain
+      optim/optimizer_step_avx2 optim/optimizer_step_avx512 transformer/layer_norm_gelu
+      transformer/layer_norm_gelu_plain transformer/layer_norm_gelu_avx2
+      transformer/layer_norm_gelu_avx512)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
   endforeach()
   # Their dependencies in core/, without fmt: no library of the build machine is needed.
-  list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/check.cc ${CMAKE_SOURCE_DIR}/core/rng.cc)
+  list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/base/check.cc
+    ${CMAKE_SOURCE_DIR}/core/base/philox.cc)
   troop_source_flags(${oracles})
   troop_join_sources(oracles oracles ${oracles})
   add_library(troop_oracles STATIC ${oracles})

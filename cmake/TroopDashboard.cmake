@@ -1,4 +1,4 @@
-# Embeds the dashboard's page in the program: apps/dashboard/*, and Debian's Chart.js.
+# Embeds the dashboard's page in the program: apps/monitor/web/*, and Debian's Chart.js.
 find_file(TROOP_CHART_JS chart.min.js REQUIRED
   PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist NO_DEFAULT_PATH
   DOC "Chart.js 3 (Debian: libjs-chart.js)")
@@ -26,14 +26,14 @@ function(troop_dashboard_file path file)
   string(APPEND files "    {\"${path}\", \"${type}\", ${parts}},\n")
   set(files "${files}" PARENT_SCOPE)
 endfunction()
-file(GLOB page CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/apps/dashboard/*)
+file(GLOB page CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/apps/monitor/web/*)
 foreach(file IN LISTS page)
   cmake_path(GET file FILENAME name)
   troop_dashboard_file("/${name}" ${file})
 endforeach()
 troop_dashboard_file("/chart.js" ${TROOP_CHART_JS})
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/dashboard_files.cc @ONLY CONTENT
-"#include \"apps/dashboard.h\"
+"#include \"apps/monitor/dashboard.h\"
 
 namespace troop {
 namespace {

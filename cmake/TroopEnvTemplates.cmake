@@ -10,7 +10,7 @@ foreach(language c cpp python)
   endforeach()
 endforeach()
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/env_templates.cc @ONLY CONTENT
-"#include \"apps/env_project.h\"
+"#include \"apps/envtools/env_template.h\"
 
 namespace troop {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string_view>
 
-#include "core/status.h"
-#include "core/tensor.h"
-#include "core/time.h"
-#include "kernels/reduce.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+#include "core/tensor/tensor.h"
+#include "kernels/elementwise/reduce.h"
 
 namespace troop {
 

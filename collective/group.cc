@@ -11,10 +11,10 @@
 #include <fstream>
 #include <utility>
 
-#include "collective/engine.h"
-#include "collective/handshake.h"
-#include "collective/mesh.h"
-#include "collective/socket_wire.h"
+#include "collective/engine/engine.h"
+#include "collective/socket/handshake.h"
+#include "collective/socket/mesh.h"
+#include "collective/socket/socket_wire.h"
 
 namespace troop {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "collective/collective.h"
-#include "collective/handshake.h"
-#include "collective/socket.h"
-#include "core/time.h"
+#include "collective/socket/handshake.h"
+#include "collective/socket/socket.h"
+#include "core/base/time.h"
 
 namespace troop {
 

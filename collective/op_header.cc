@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "core/crc32c.h"
+#include "core/storage/crc32c.h"
 
 namespace troop {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collective/collective.h"
-#include "core/buffer.h"
+#include "core/base/buffer.h"
 
 namespace troop {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
 
 namespace troop {
 

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config.h"
-#include "core/picture.h"
-#include "core/spec.h"
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+#include "core/config/config.h"
+#include "core/graphics/picture.h"
+#include "core/tensor/spec.h"
 
 namespace troop {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/crc32c.h"
+#include "core/storage/crc32c.h"
 #include "envs/environment.h"
 
 namespace troop {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 
 namespace troop {
 

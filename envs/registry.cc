@@ -6,21 +6,21 @@
 #include <cmath>
 #include <utility>
 
-#include "core/edit_distance.h"
-#include "core/status.h"
-#include "envs/asterix.h"
-#include "envs/atari_vector_env.h"
-#include "envs/breakout.h"
-#include "envs/catch.h"
-#include "envs/classic_control.h"
-#include "envs/freeway.h"
-#include "envs/native_vector_env.h"
-#include "envs/plugin_environment.h"
-#include "envs/process_vector_env.h"
-#include "envs/repeated_environment.h"
-#include "envs/seaquest.h"
-#include "envs/space_invaders.h"
-#include "envs/wrapped_vector_env.h"
+#include "core/base/edit_distance.h"
+#include "core/base/status.h"
+#include "envs/atari/atari_vector_env.h"
+#include "envs/bsuite/catch.h"
+#include "envs/classic_control/classic_control.h"
+#include "envs/minatar/asterix.h"
+#include "envs/minatar/breakout.h"
+#include "envs/minatar/freeway.h"
+#include "envs/minatar/seaquest.h"
+#include "envs/minatar/space_invaders.h"
+#include "envs/plugin/plugin_environment.h"
+#include "envs/subprocess/subproc_vector_env.h"
+#include "envs/vector/action_repeat.h"
+#include "envs/vector/native_vector_env.h"
+#include "envs/vector/wrappers.h"
 
 namespace troop {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "envs/environment.h"
 
 namespace troop {

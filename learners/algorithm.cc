@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/log.h"
-#include "kernels/optimizer.h"
-#include "learners/device_dqn.h"
-#include "learners/dpg.h"
-#include "learners/dqn.h"
-#include "learners/supervised.h"
-#include "nn/model.h"
+#include "core/base/log.h"
+#include "kernels/optim/optimizer_step.h"
+#include "learners/rl/dpg.h"
+#include "learners/rl/dqn.h"
+#include "learners/rl/gpu_dqn.h"
+#include "learners/supervised/supervised.h"
+#include "nn/models/model.h"
 
 namespace troop {
 

@@ -3,13 +3,13 @@
 #include <memory>
 #include <span>
 
-#include "core/config.h"
-#include "core/spec.h"
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "nn/io/safetensors.h"
 #include "nn/module.h"
 #include "nn/optimizer.h"
-#include "nn/safetensors.h"
-#include "nn/tensor_parallel.h"
-#include "replay/sample.h"
+#include "nn/parallel/tensor_parallel.h"
+#include "replay/codec/sample_batch.h"
 
 namespace troop {
 
@@ -101,9 +101,10 @@ class Algorithm {
   // Sets this learner's rank among those that share an update. Where a batch is split, the rank
   // selects the part.
   virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
-  // With tensor parallelism (nn/tensor_parallel.h): sets the group of the ranks that hold the other
-  // parts, which must outlive its use here; nullptr: no group yet. devices: the same group for
-  // device tensors, if all ranks compute on devices; nullptr: exchanges go through the host.
+  // With tensor parallelism (nn/parallel/tensor_parallel.h): sets the group of the ranks that hold
+  // the other parts, which must outlive its use here; nullptr: no group yet. devices: the same
+  // group for device tensors, if all ranks compute on devices; nullptr: exchanges go through the
+  // host.
   virtual void SetTensorGroup(Collective* group, Collective* devices) {
     (void)group, (void)devices;
   }

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/crc32c.h"
-#include "core/failpoint.h"
-#include "core/json.h"
-#include "core/log.h"
-#include "core/version.h"
-#include "kernels/finite.h"
+#include "core/base/failpoint.h"
+#include "core/base/log.h"
+#include "core/base/version.h"
+#include "core/storage/crc32c.h"
+#include "core/storage/json.h"
+#include "kernels/elementwise/is_finite.h"
 
 namespace troop {
 namespace {

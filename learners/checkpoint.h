@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config.h"
-#include "core/storage.h"
+#include "core/config/config.h"
+#include "core/storage/storage.h"
+#include "nn/io/safetensors.h"
 #include "nn/module.h"
-#include "nn/safetensors.h"
 
 namespace troop {
 

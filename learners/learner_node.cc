@@ -7,19 +7,19 @@
 #include <cmath>
 #include <utility>
 
-#include "core/crc32c.h"
-#include "core/log.h"
-#include "kernels/finite.h"
-#include "learners/data_sampler.h"
-#include "learners/partitioned_replica.h"
-#include "learners/rate_schedule.h"
-#include "learners/supervised.h"
-#include "learners/trained_network.h"
-#include "net/part_memory.h"
-#include "nn/model.h"
-#include "nn/text_model.h"
-#include "replay/from_config.h"
-#include "replay/mirror.h"
+#include "core/base/log.h"
+#include "core/storage/crc32c.h"
+#include "kernels/elementwise/is_finite.h"
+#include "learners/learning_rate_schedule.h"
+#include "learners/supervised/index_sampler.h"
+#include "learners/supervised/supervised.h"
+#include "learners/sync/tensor_parallel_worker.h"
+#include "learners/train_state.h"
+#include "net/wire/shared_memory.h"
+#include "nn/models/model.h"
+#include "nn/models/text_model.h"
+#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/service/options_from_config.h"
 
 namespace troop {
 namespace {

@@ -3,19 +3,19 @@
 #include <memory>
 #include <optional>
 
-#include "core/config.h"
-#include "core/history.h"
-#include "core/node.h"
-#include "core/storage.h"
+#include "core/base/event_history.h"
+#include "core/base/node.h"
+#include "core/config/config.h"
+#include "core/storage/storage.h"
 #include "learners/algorithm.h"
-#include "learners/beta_schedule.h"
 #include "learners/checkpoint.h"
-#include "learners/quarantine.h"
+#include "learners/rl/beta_schedule.h"
+#include "learners/rl/quarantine.h"
 #include "learners/rollback.h"
-#include "learners/updater.h"
-#include "net/control.h"
-#include "paramserver/client.h"
-#include "replay/client.h"
+#include "learners/sync/updater.h"
+#include "net/control_messages.h"
+#include "paramserver/weights/weights_client.h"
+#include "replay/service/client.h"
 
 namespace troop {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "learners/checkpoint.h"
 
 namespace troop {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config.h"
-#include "core/spec.h"
-#include "core/storage.h"
+#include "core/config/config.h"
+#include "core/storage/storage.h"
+#include "core/tensor/spec.h"
 #include "learners/algorithm.h"
 
 namespace troop {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "net/message.h"
 
 namespace troop {

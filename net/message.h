@@ -5,12 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/buffer.h"
+#include "core/base/buffer.h"
 
 namespace troop {
 
 // Default limit of a message: the weights of 500 million parameters. Memory is taken as the bytes
-// arrive, and a connection without a valid first message is cut off much earlier (net/tcp_guard.h).
+// arrive, and a connection without a valid first message is cut off much earlier
+// (net/security/tcp_guard.h).
 inline constexpr std::size_t kMessageBytesMax = std::size_t{2} << 30;
 
 // Roles. The values are part of the wire format; add at the end.
@@ -70,7 +71,7 @@ struct Origin {
   std::uint64_t oldest_open = 0;  // set by the channel; calls below were answered
 };
 
-// A small body (encoded by net/codec.h) and payload parts. Parts of 256 KiB and more are sent
+// A small body (encoded by net/wire/codec.h) and payload parts. Parts of 256 KiB and more are sent
 // without copies; smaller ones are gathered once. Received parts are aligned: small ones to 64
 // bytes, big ones at least to 8.
 struct Message {

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "core/check.h"
-#include "net/codec.h"
+#include "core/base/check.h"
 #include "net/error.h"
+#include "net/wire/codec.h"
 
 namespace troop {
 namespace {

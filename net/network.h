@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
 #include "net/message.h"
 
 namespace troop {
 
-class KeyRing;  // net/keys.h
+class KeyRing;  // net/security/keys.h
 
 using Ticket = std::uint64_t;  // identifies a call of a channel; 0: none
 
@@ -119,10 +119,10 @@ struct NetworkOptions {
   // Time after which the state of a disconnected client is dropped, and after which a TCP
   // connection without a valid message is closed.
   Duration forget_after = Seconds(60);
-  // With keys, every tcp:// socket is encrypted and a server admits only allowed keys (net/keys.h).
-  // Without keys, Listen rejects addresses that other machines can reach, unless `insecure`. ipc://
-  // is protected by the rights of its folder, and inproc:// is private to the process: they need no
-  // keys.
+  // With keys, every tcp:// socket is encrypted and a server admits only allowed keys
+  // (net/security/keys.h). Without keys, Listen rejects addresses that other machines can reach,
+  // unless `insecure`. ipc:// is protected by the rights of its folder, and inproc:// is private to
+  // the process: they need no keys.
   std::shared_ptr<const KeyRing> keys;
   bool insecure = false;
 };

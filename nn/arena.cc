@@ -1,8 +1,8 @@
 // Implements the shared checks of modules.
 #include "nn/arena.h"
 
-#include "core/log.h"
-#include "kernels/layer_kernel.h"
+#include "core/base/log.h"
+#include "kernels/onednn/layer_kernel.h"
 
 namespace troop {
 

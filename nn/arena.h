@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <span>
 
-#include "core/buffer.h"
-#include "core/check.h"
-#include "core/tensor.h"
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/tensor/tensor.h"
 #include "nn/module.h"
 
 namespace troop {

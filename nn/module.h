@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "core/tensor.h"
+#include "core/base/philox.h"
+#include "core/tensor/tensor.h"
 
 namespace troop {
 
@@ -30,7 +30,7 @@ struct ParamSpec {
   float deviation = 0;      // kNormal: N(0, deviation²); kSinusoids: their root mean square
   bool decays = true;       // false: excluded from weight decay (DecayGroups)
   // A rank's slice of a tensor-parallel tensor: begins at `first` along `axis`, whose full length
-  // is `whole`. axis -1: the rank holds the whole tensor (nn/tensor_parallel.h).
+  // is `whole`. axis -1: the rank holds the whole tensor (nn/parallel/tensor_parallel.h).
   struct Slice {
     int axis = -1;
     std::int64_t first = 0, whole = 0;

@@ -1,11 +1,11 @@
 // Implements the optimizers over flat buffers: state and step sizes here, the elementwise math in
-// kernels/optimizer.h.
+// kernels/optim/optimizer_step.h.
 #include "nn/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/optimizer.h"
+#include "kernels/optim/optimizer_step.h"
 #include "nn/arena.h"
 
 namespace troop {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/tensor.h"
+#include "core/config/config.h"
+#include "core/tensor/tensor.h"
 #include "nn/module.h"
 
 namespace troop {

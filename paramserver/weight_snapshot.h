@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/buffer.h"
+#include "core/base/buffer.h"
 
 namespace troop {
 

@@ -7,33 +7,35 @@
 # arithmetic, of memory that a sanitizer accounts for differently, and the simulator's full hours.
 set(troop_dev_tests
   "kernels/.*" "nn/.*" "simulation/.*"
-  "envs/(atari_preprocess|breakout|catch|classic_control|minatar|vector_env)"
-  "paramserver/(gap_code|gradient_codec|lent_floats|sync_policy)"
-  "replay/(drawn|extreme_tree|hostile_tcp|priority_math|selector|shards|sum_tree|table_draw)"
-  "apps/(env_check|process_memory)" "net/(codec|hostile)")
+  "envs/(atari/preprocessing|bsuite/catch|classic_control/.*|minatar/.*|vector_env)"
+  "paramserver/(codec/.*|shard/(copy_on_write_floats|sync_policy))"
+  "replay/(codec/encoded_batch|hostile_tcp|selectors/.*|shards|table/sample)"
+  "apps/envtools/env_checker" "fleet/launcher/process_memory" "net/(wire/codec|hostile)")
 
 # tsan: what starts a thread. Under asan a test of another file that starts one fails
 # (testing/thread_check.cc).
 set(troop_tsan_tests
-  "core/(executor|log|storage)"
-  "net/(curve|hostile|network|part_memory|process|reconnect)"
+  "core/(base/(executor|log)|storage/storage)"
+  "net/(curve|hostile|network|process|reconnect|wire/shared_memory)"
   "collective/.*"
-  "replay/(batch_decoder|frame_codec|hostile_tcp|journal|restore|tables|zmq)"
-  "nn/(module|rank_failure|shared_arena|tensor_parallel|transformer_ranks)"
-  "paramserver/(digits|lent_floats|shard_server|shard_threads)"
-  "learners/(hogwild_updater|mesh|parallel_copy)")
+  "replay/(codec/(batch_decoder|frame_codec)|hostile_tcp|persistence/(journal|restore)|tables|zmq)"
+  "nn/(module|parallel/.*|rank_failure|transformer/transformer_ranks)"
+  "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
+  "learners/(gpu/parallel_copy|mesh|sync/hogwild_updater)")
 
 # What starts a thread and is left out all the same.
 set(troop_tsan_left_out
   "contracts/.*"  # headers: the files that include them are listed
   # The library apps is a seventh of all compilation; but for the HTTP server's, the threads are
   # those of folders that are listed.
-  "apps/(check_sync|dashboard|http_server|plan|process_memory)"
+  "apps/(monitor/(dashboard|http_server)|planner/mesh_planner|selfcheck/sync_check)"
+  "fleet/launcher/process_memory"
   "cuda/.*")  # the emulated GPU switches stacks, which is not annotated for the thread sanitizer
 
 # troop_select_tests(folder OUT): the *_test.cc of tests/<folder> that this build has.
 function(troop_select_tests folder out)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS
+    ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
   if(NOT TROOP_EVERY_TEST AND NOT folder STREQUAL "system")
     if(TROOP_SANITIZE STREQUAL "thread")
       list(JOIN troop_tsan_tests "|" selected)

@@ -54,7 +54,7 @@ def make_batch(lengths):
 
 
 class LstmClassifier(torch.nn.Module):
-    """LstmConfig of nn/lstm_classifier.h."""
+    """LstmConfig of nn/models/lstm_classifier.h."""
 
     def __init__(self):
         super().__init__()

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/dueling.h"
+#include "kernels/cuda/loss/dueling.h"
+#include "kernels/cuda/ops/activation.h"
 
 namespace troop::cuda {
 

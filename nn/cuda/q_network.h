@@ -5,13 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/conv.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/precision.h"
+#include "kernels/cuda/conv/conv2d.h"
+#include "kernels/cuda/ops/linear.h"
+#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/precision.h"
 
-// A Q-network on a GPU, with the parameter layout of the CPU network (nn/model.h): both read the
-// same flat value [P], and checkpoints are interchangeable.
+// A Q-network on a GPU, with the parameter layout of the CPU network (nn/models/model.h): both read
+// the same flat value [P], and checkpoints are interchangeable.
 namespace troop::cuda {
 
 // One layer: a convolution or a linear layer.
@@ -37,7 +37,7 @@ struct QNetworkSpec {
   bool dueling = false;
   QLayer value_hidden, advantage_hidden, value, advantage;
   std::int64_t actions = 0, parameters = 0;
-  std::int64_t numbers = 1;  // K outputs per action (nn/value_form.h)
+  std::int64_t numbers = 1;  // K outputs per action (nn/models/value_head.h)
   std::int64_t outputs() const { return actions * numbers; }
   bool hidden() const { return dueling && value_hidden.linear.out > 0; }
 };
@@ -74,8 +74,8 @@ class QNetwork {
   void Forward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
                bool keep, float* q);
   // Forward up to the last layers' outputs, for a loss that combines the streams of a dueling
-  // network itself (kernels/cuda/dqn_loss.h). The outputs are valid until the next forward pass
-  // with the same `keep`, at a fixed address.
+  // network itself (kernels/cuda/loss/dqn_loss.h). The outputs are valid until the next forward
+  // pass with the same `keep`, at a fixed address.
   QHeads ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
                       const void* observation, bool keep);
   // Backward of the first `rows` of the last kept forward pass; the heads' gradients must be at

@@ -3,21 +3,22 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/bias.h"
-#include "kernels/cuda/layer_norm.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/ops/bias.h"
+#include "kernels/cuda/ops/layer_norm.h"
+#include "kernels/cuda/ops/linear.h"
+#include "kernels/cuda/ops/optimizer_step.h"
 
 namespace troop::cuda {
 namespace {
 
 constexpr std::uint32_t kEmbeddingSite = 0, kClassifierSite = 1u << 31;
-std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/encoder_layer.h
+std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/transformer/encoder_layer.h
   return std::uint32_t(1 + 3 * use) + which;
 }
 
-// Assigns offsets in the order of nn/transformer_parts.h, and records the flags per block.
+// Assigns offsets in the order of nn/transformer/transformer_parts.h, and records the flags per
+// block.
 class Layout {
  public:
   explicit Layout(TransformerSpec* spec) : spec_(spec) {}

@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/embedding.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/precision.h"
-#include "kernels/transformer.h"
-#include "nn/tensor_place.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/embedding.h"
+#include "kernels/cuda/ops/matmul.h"
+#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/precision.h"
+#include "kernels/transformer/layer_norm_gelu.h"
+#include "nn/parallel/shard_placement.h"
 
-// A transformer on a GPU, with the parameter layout of the CPU's (nn/transformer.h): both read the
-// same flat value [P] and use the same dropout masks, and checkpoints are interchangeable. It may
-// be one rank of a tensor-parallel model (nn/tensor_parallel.h), with the same slices as on the
-// CPU.
+// A transformer on a GPU, with the parameter layout of the CPU's (nn/transformer/transformer.h):
+// both read the same flat value [P] and use the same dropout masks, and checkpoints are
+// interchangeable. It may be one rank of a tensor-parallel model (nn/parallel/tensor_parallel.h),
+// with the same slices as on the CPU.
 namespace troop::cuda {
 
 // The tensor-parallel group of a GPU transformer. All ranks call the same operations with the same
@@ -35,7 +35,7 @@ class TensorPeers {
 
 // Description of the model, and its parameter layout.
 struct TransformerSpec {
-  // Sizes as in TransformerConfig (nn/transformer.h).
+  // Sizes as in TransformerConfig (nn/transformer/transformer.h).
   bool albert = false;  // otherwise BERT
   std::int64_t vocabulary = 0, hidden = 0, embedding = 0, layers = 0, heads = 0, intermediate = 0;
   std::int64_t positions = 0, token_types = 2;
@@ -84,7 +84,7 @@ struct TransformerSpec {
   // and padding). whole: 1 if all ranks hold the same parameters.
   std::vector<std::uint8_t> spared, whole;
 };
-// Computes the offsets, in the order and with the padding of nn/transformer_parts.h.
+// Computes the offsets, in the order and with the padding of nn/transformer/transformer_parts.h.
 void LayOut(TransformerSpec* spec);
 
 // A packed batch on the device. The host has checked that all values are within their bounds.

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "net/keys.h"
+#include "net/security/keys.h"
 
 namespace troop {
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
 #include "net/network.h"
 
 namespace troop {
@@ -23,8 +23,8 @@ namespace troop {
 // start worker processes with "spawn".
 class Host {
  public:
-  // `key`: key file (net/keys.h) for TCP; empty: none. `insecure`: allows listening without keys
-  // beyond this machine. Errors: those of LoadKeys.
+  // `key`: key file (net/security/keys.h) for TCP; empty: none. `insecure`: allows listening
+  // without keys beyond this machine. Errors: those of LoadKeys.
   static Result<std::shared_ptr<Host>> Make(const std::string& key, bool insecure = false);
   ~Host();
   Host(const Host&) = delete;

@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-#include "replay/batch_decoder.h"
+#include "replay/codec/batch_decoder.h"
 
 namespace troop {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "python/src/replay_ends.h"
-#include "replay/table.h"
+#include "replay/table/table.h"
 
 namespace troop {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/log.h"
-#include "core/version.h"
+#include "core/base/log.h"
+#include "core/base/version.h"
 #include "python/src/local_replay.h"
 #include "python/src/replay_ends.h"
 #include "python/src/service_client.h"

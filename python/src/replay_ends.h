@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
 #include "python/src/trajectory_cutter.h"
-#include "replay/sample.h"
+#include "replay/codec/sample_batch.h"
 
 namespace troop {
 

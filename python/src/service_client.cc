@@ -9,7 +9,7 @@
 #include <mutex>
 #include <random>
 
-#include "net/codec.h"
+#include "net/wire/codec.h"
 
 namespace troop {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "python/src/host.h"
 #include "python/src/replay_ends.h"
-#include "replay/client.h"
-#include "replay/wire.h"
+#include "replay/service/client.h"
+#include "replay/service/messages.h"
 
 namespace troop {
 

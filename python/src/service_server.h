@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/status.h"
+#include "core/base/executor.h"
+#include "core/base/status.h"
 #include "python/src/host.h"
-#include "replay/server.h"
+#include "replay/service/server.h"
 
 namespace troop {
 

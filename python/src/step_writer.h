@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "python/src/replay_ends.h"
 #include "python/src/trajectory_cutter.h"
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
-#include "core/trajectory.h"
-#include "replay/view.h"
+#include "core/base/status.h"
+#include "core/tensor/trajectory.h"
+#include "replay/storage/item_view.h"
 
 namespace troop {
 

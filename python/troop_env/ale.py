@@ -1,10 +1,10 @@
 """Atari games as raw frames; the owner of this process makes the agent's observations from them.
 
 An observation here is the last two gray frames of a step, [2, height, width], which the emulator
-writes to shared memory; envs/atari_vector_env.cc takes their maximum and resizes it. Everything
-else is done here, as in Gymnasium's AtariPreprocessing: frame skip, no-op starts, episode ends.
-Sticky actions are drawn here per frame instead of by the emulator, whose generator can be seeded
-only by loading the game again: an episode depends on its seed and actions alone.
+writes to shared memory; envs/atari/atari_vector_env.cc takes their maximum and resizes it.
+Everything else is done here, as in Gymnasium's AtariPreprocessing: frame skip, no-op starts,
+episode ends. Sticky actions are drawn here per frame instead of by the emulator, whose generator
+can be seeded only by loading the game again: an episode depends on its seed and actions alone.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Main program of a worker process: python -m troop_env.worker.
 
-Troop starts it with a socket as descriptor 3 and a shared memory as 4; envs/worker_protocol.h
+Troop starts it with a socket as descriptor 3 and a shared memory as 4; envs/subprocess/protocol.h
 defines the protocol. It exits when the other end of the socket is closed.
 """
 

@@ -8,12 +8,12 @@
 #include <map>
 #include <set>
 
-#include "core/failpoint.h"
-#include "core/rng.h"
-#include "nn/model.h"
-#include "paramserver/server.h"
-#include "replay/from_config.h"
-#include "replay/server.h"
+#include "core/base/failpoint.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
+#include "paramserver/weights/weights_server.h"
+#include "replay/service/options_from_config.h"
+#include "replay/service/server.h"
 #include "tests/actors/actor_world.h"
 #include "tests/testing/captured_log.h"
 

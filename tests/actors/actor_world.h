@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "actors/actor_node.h"
-#include "actors/inference_server.h"
-#include "core/executor.h"
-#include "nn/model.h"
-#include "paramserver/server.h"
-#include "replay/from_config.h"
-#include "replay/server.h"
+#include "actors/inference/inference_server.h"
+#include "core/base/executor.h"
+#include "nn/models/model.h"
+#include "paramserver/weights/weights_server.h"
+#include "replay/service/options_from_config.h"
+#include "replay/service/server.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {

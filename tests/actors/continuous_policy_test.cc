@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "actors/policy.h"
-#include "core/rng.h"
+#include "core/base/philox.h"
 #include "tests/learners/dpg_reference.h"
 
 namespace troop {

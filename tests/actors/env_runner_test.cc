@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "tests/testing/captured_log.h"
 
 namespace troop {

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "actors/evaluator_node.h"
-#include "core/failpoint.h"
-#include "core/rng.h"
-#include "nn/model.h"
-#include "paramserver/server.h"
+#include "core/base/failpoint.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
+#include "paramserver/weights/weights_server.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {

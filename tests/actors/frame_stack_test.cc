@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 
 namespace troop {
 namespace {

@@ -5,15 +5,15 @@
 #include <map>
 #include <vector>
 
-#include "actors/inference_server.h"
-#include "actors/inference_wire.h"
-#include "actors/remote_policy.h"
-#include "core/executor.h"
-#include "core/rng.h"
-#include "net/codec.h"
-#include "net/sim_network.h"
-#include "nn/model.h"
-#include "paramserver/server.h"
+#include "actors/inference/inference_server.h"
+#include "actors/inference/messages.h"
+#include "actors/inference/remote_policy.h"
+#include "core/base/executor.h"
+#include "core/base/philox.h"
+#include "net/transport/sim_network.h"
+#include "net/wire/codec.h"
+#include "nn/models/model.h"
+#include "paramserver/weights/weights_server.h"
 #include "tests/testing/captured_log.h"
 
 namespace troop {

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "core/rng.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
 
 namespace troop {
 namespace {

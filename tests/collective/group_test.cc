@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "collective/handshake.h"
-#include "collective/socket.h"
-#include "core/rng.h"
+#include "collective/socket/handshake.h"
+#include "collective/socket/socket.h"
+#include "core/base/philox.h"
 #include "tests/collective/ranks.h"
 
 namespace troop {

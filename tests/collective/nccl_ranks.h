@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "collective/nccl.h"
-#include "collective/nccl_library.h"
-#include "core/check.h"
+#include "collective/nccl/nccl.h"
+#include "collective/nccl/nccl_library.h"
+#include "core/base/check.h"
 #include "tests/collective/nccl_sim/nccl_sim.h"
 #include "tests/collective/ranks.h"
 

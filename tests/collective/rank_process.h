@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "collective/group.h"
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace troop {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collective/group.h"
-#include "collective/sim.h"
-#include "core/check.h"
+#include "collective/sim/sim_group.h"
+#include "core/base/check.h"
 
 namespace troop {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "collective/collective.h"
-#include "core/rng.h"
-#include "kernels/convert.h"
+#include "core/base/philox.h"
+#include "kernels/elementwise/cast.h"
 #include "tests/collective/ranks.h"
 
 namespace troop {

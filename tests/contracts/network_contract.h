@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/time.h"
+#include "core/base/buffer.h"
+#include "core/base/time.h"
 #include "net/network.h"
 #include "tests/net/net_testing.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config_schema.h"
+#include "core/config/schema.h"
 
 namespace troop {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/config_schema.h"
-#include "core/rng.h"
+#include "core/base/philox.h"
+#include "core/config/config.h"
+#include "core/config/schema.h"
 
 namespace troop {
 

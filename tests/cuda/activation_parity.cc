@@ -1,4 +1,4 @@
-#include "kernels/cuda/activation.h"
+#include "kernels/cuda/ops/activation.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/ops/attention.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv/conv2d.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/conv_reference.h"
+#include "kernels/conv/conv2d_reference.h"
 #include "tests/cuda/parity_cases.h"
 
 namespace troop::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/distribution_loss.h"
+#include "kernels/cuda/loss/distributional_loss.h"
 
 #include <array>
 #include <cmath>

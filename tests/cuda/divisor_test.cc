@@ -1,4 +1,4 @@
-#include "kernels/cuda/divisor.h"
+#include "kernels/cuda/runtime/fast_divide.h"
 
 #include <gtest/gtest.h>
 

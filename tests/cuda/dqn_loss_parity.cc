@@ -1,4 +1,4 @@
-#include "kernels/cuda/dqn_loss.h"
+#include "kernels/cuda/loss/dqn_loss.h"
 
 #include <cmath>
 

@@ -1,12 +1,12 @@
-#include "learners/cuda/dqn_step.h"
+#include "learners/gpu/cuda/dqn_step.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "kernels/conv_reference.h"
-#include "kernels/gemm_reference.h"
-#include "replay/cuda/device_table.h"
+#include "kernels/conv/conv2d_reference.h"
+#include "kernels/linear/linear_reference.h"
+#include "replay/gpu_mirror/cuda/device_table.h"
 #include "tests/cuda/parity_cases.h"
 #include "tests/learners/value_reference.h"
 

@@ -1,10 +1,11 @@
-#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/ops/dropout.h"
 
 #include <functional>
 
 #include "tests/cuda/parity_cases.h"
 
-// Dropout against kernels/dropout.h: the same factors, of every element, wherever it lies.
+// Dropout against kernels/transformer/dropout.h: the same factors, of every element, wherever it
+// lies.
 namespace troop::cuda {
 namespace {
 

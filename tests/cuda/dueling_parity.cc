@@ -1,9 +1,9 @@
-#include "kernels/cuda/dueling.h"
+#include "kernels/cuda/loss/dueling.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/distribution_loss.h"
+#include "kernels/cuda/loss/distributional_loss.h"
 #include "tests/cuda/parity_cases.h"
 #include "tests/learners/value_reference.h"
 

@@ -1,8 +1,8 @@
-#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/ops/embedding.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/bias.h"
+#include "kernels/cuda/ops/bias.h"
 #include "tests/cuda/parity_cases.h"
 
 // Tables of rows against plain loops in f64.

@@ -2,7 +2,7 @@
 # tests, dev the program with that GPU, for whole runs.
 troop_select_tests(cuda cuda_tests)
 
-set(emulator ${CMAKE_SOURCE_DIR}/kernels/cuda/emulator.cc)
+set(emulator ${CMAKE_SOURCE_DIR}/kernels/cuda/emulator/emulator.cc)
 set(emulated ${troop_emulated_sources})
 list(REMOVE_ITEM emulated ${emulator})
 troop_join_tests(emulated emulated ${emulated})
@@ -22,9 +22,10 @@ set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -O2)
 target_include_directories(troop_cuda_emulated PUBLIC ${CMAKE_SOURCE_DIR})
 
 set(device_sources)
-foreach(source actors/device_policy learners/device_algorithm learners/device_batches
-    learners/device_dqn learners/device_peers learners/device_profile learners/device_replay
-    learners/device_supervised learners/device_text)
+foreach(source actors/inference/gpu_policy learners/gpu/batch_uploader learners/gpu/gpu_algorithm
+    learners/gpu/gpu_replay learners/gpu/tensor_parallel_comm learners/rl/gpu_dqn
+    learners/supervised/gpu_profile learners/supervised/gpu_supervised
+    learners/supervised/gpu_text)
   list(APPEND device_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
 endforeach()
 
@@ -63,8 +64,9 @@ if(cuda_tests)
   # DQN there: all that its tests ask of the CPU's, but what takes thousands of updates; the policy,
   # and text models.
   file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
-  troop_join_tests(device_tests device learners/dqn_test.cc learners/review_trial_test.cc
-    learners/supervised_test.cc ${device_tests})
+  troop_join_tests(device_tests device learners/rl/dqn_test.cc
+    learners/supervised/text_evaluator_test.cc learners/supervised/supervised_test.cc
+    ${device_tests})
   add_executable(device_test ${device_tests} ${device_sources})
   target_compile_definitions(device_test PRIVATE TROOP_HAS_CUDA
     TROOP_SOURCE_DIR="${CMAKE_SOURCE_DIR}"

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/runtime/launch.h"
 
 // The emulator finds what it was made to find: were it lenient, the parity cases would prove
 // little.

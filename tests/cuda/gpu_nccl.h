@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "collective/nccl.h"
-#include "collective/nccl_library.h"
-#include "collective/sim.h"
-#include "kernels/cuda/device.h"
+#include "collective/nccl/nccl.h"
+#include "collective/nccl/nccl_library.h"
+#include "collective/sim/sim_group.h"
+#include "kernels/cuda/runtime/device.h"
 #include "tests/cuda/outcome.h"
 
 // Cases of gpu_nccl: collective/nccl over a real NCCL, on whatever GPUs there are. Ranks are

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "collective/nccl_comm.h"
+#include "collective/nccl/nccl_comm.h"
 #include "tests/cuda/gpu_nccl.h"
 
 namespace troop::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/interleave.h"
+#include "kernels/cuda/conv/nchw_to_nhwc.h"
 
 #include "tests/cuda/parity_cases.h"
 

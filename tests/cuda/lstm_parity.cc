@@ -1,4 +1,4 @@
-#include "kernels/cuda/lstm.h"
+#include "kernels/cuda/ops/lstm.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/ops/matmul.h"
 
 #include <cmath>
 
-#include "kernels/cuda/bias.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/gemm_reference.h"
+#include "kernels/cuda/ops/bias.h"
+#include "kernels/cuda/ops/linear.h"
+#include "kernels/linear/linear_reference.h"
 #include "tests/cuda/parity_cases.h"
 
 namespace troop::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/memory_pool.h"
+#include "kernels/cuda/runtime/memory_pool.h"
 
 #include <gtest/gtest.h>
 

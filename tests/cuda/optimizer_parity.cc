@@ -1,4 +1,4 @@
-#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/ops/optimizer_step.h"
 
 #include <cmath>
 

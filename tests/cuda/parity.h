@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/dtype.h"
-#include "kernels/cuda/device.h"
+#include "core/tensor/dtype.h"
+#include "kernels/cuda/runtime/device.h"
 
 // Parity cases: what a kernel of kernels/cuda gives, against the plain CPU reference in f64. A case
 // runs on a real GPU (gpu_check, which needs nothing but CUDA) and on the emulated one (cuda_test,

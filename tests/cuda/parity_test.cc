@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/emulator.h"
+#include "kernels/cuda/emulator/emulator.h"
 #include "tests/cuda/parity.h"
 
 // Every parity case on the emulated device, under several orders of threads, blocks and streams:

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "learners/cuda/text_step.h"
+#include "learners/gpu/cuda/text_step.h"
 #include "tests/cuda/parity.h"
 
 // Small text models on a GPU, and what they should say: for parity cases of their updates.

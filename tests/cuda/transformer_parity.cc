@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/layer_norm.h"
+#include "kernels/cuda/ops/cross_entropy.h"
+#include "kernels/cuda/ops/layer_norm.h"
 #include "tests/cuda/parity_cases.h"
 
 namespace troop::cuda {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "core/rng.h"
-#include "learners/device_dqn.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "learners/rl/gpu_dqn.h"
+#include "nn/models/model.h"
 
 // Batches that are copied to the (emulated) GPU while the update before them works.
 namespace troop {

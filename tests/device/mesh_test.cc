@@ -5,12 +5,12 @@
 #include <atomic>
 #include <cmath>
 
-#include "core/failpoint.h"
-#include "learners/device_supervised.h"
-#include "learners/group_round.h"
-#include "learners/partitioned_replica.h"
-#include "learners/supervised.h"
-#include "nn/text_model.h"
+#include "core/base/failpoint.h"
+#include "learners/supervised/gpu_supervised.h"
+#include "learners/supervised/supervised.h"
+#include "learners/sync/allreduce_step.h"
+#include "learners/sync/tensor_parallel_worker.h"
+#include "nn/models/text_model.h"
 #include "tests/collective/nccl_ranks.h"
 #include "tests/learners/supervised_fixture.h"
 

@@ -4,11 +4,11 @@
 #include <limits>
 #include <vector>
 
-#include "core/rng.h"
-#include "learners/device_dqn.h"
-#include "learners/dqn.h"
-#include "learners/group_round.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "learners/rl/dqn.h"
+#include "learners/rl/gpu_dqn.h"
+#include "learners/sync/allreduce_step.h"
+#include "nn/models/model.h"
 #include "tests/collective/nccl_ranks.h"
 
 // Learners on (emulated) GPUs that sum their gradients there, by the simulated NCCL, against

@@ -1,4 +1,4 @@
-#include "actors/device_policy.h"
+#include "actors/inference/gpu_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "core/rng.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
 
 namespace troop {
 namespace {

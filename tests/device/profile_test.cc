@@ -1,10 +1,10 @@
-#include "learners/device_profile.h"
+#include "learners/supervised/gpu_profile.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device.h"
-#include "learners/device_supervised.h"
-#include "learners/supervised.h"
+#include "kernels/cuda/runtime/device.h"
+#include "learners/supervised/gpu_supervised.h"
+#include "learners/supervised/supervised.h"
 #include "tests/collective/nccl_ranks.h"
 #include "tests/learners/supervised_fixture.h"
 

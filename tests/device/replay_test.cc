@@ -5,11 +5,11 @@
 #include <map>
 #include <vector>
 
-#include "core/rng.h"
-#include "learners/device_dqn.h"
-#include "learners/dqn.h"
-#include "nn/model.h"
-#include "replay/mirror.h"
+#include "core/base/philox.h"
+#include "learners/rl/dqn.h"
+#include "learners/rl/gpu_dqn.h"
+#include "nn/models/model.h"
+#include "replay/gpu_mirror/mirror_sampler.h"
 #include "tests/replay/replay_world.h"
 
 // A learner that draws from its GPU's copy of the replay (here the emulated one), against the CPU's

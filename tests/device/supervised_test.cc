@@ -4,13 +4,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/failpoint.h"
-#include "kernels/finite.h"
-#include "learners/device_supervised.h"
-#include "learners/review_trial.h"
-#include "learners/supervised.h"
-#include "nn/model.h"
-#include "nn/text_model.h"
+#include "core/base/failpoint.h"
+#include "kernels/elementwise/is_finite.h"
+#include "learners/supervised/gpu_supervised.h"
+#include "learners/supervised/supervised.h"
+#include "learners/supervised/text_evaluator.h"
+#include "nn/models/model.h"
+#include "nn/models/text_model.h"
 #include "tests/learners/supervised_fixture.h"
 
 // Text models on the (emulated) GPU. What is asked of them on any machine, the tests of learners/

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "envs/process_vector_env.h"
+#include "envs/subprocess/subproc_vector_env.h"
 #include "tests/core/python.h"
 #include "tests/core/temp_folder.h"
 #include "tests/envs/seeds.h"

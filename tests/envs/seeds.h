@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 #include "envs/vector_env.h"
 
 namespace troop {

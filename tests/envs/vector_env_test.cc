@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 #include "tests/envs/seeds.h"
 
 // The contract of every environment in this process: what holds for each id of the table, and for

@@ -5,13 +5,13 @@
 #include <string>
 #include <type_traits>
 
-#include "core/check.h"
-#include "core/json.h"
-#include "net/codec.h"
-#include "net/control.h"
+#include "core/base/check.h"
+#include "core/storage/json.h"
+#include "net/control_messages.h"
 #include "net/error.h"
-#include "paramserver/wire.h"
-#include "replay/wire.h"
+#include "net/wire/codec.h"
+#include "paramserver/protocol/messages.h"
+#include "replay/service/messages.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

@@ -9,13 +9,13 @@
 #include <map>
 #include <string>
 
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "core/json.h"
+#include "core/base/check.h"
+#include "core/storage/crc32c.h"
+#include "core/storage/json.h"
 #include "learners/algorithm.h"
 #include "learners/checkpoint.h"
-#include "nn/model.h"
-#include "nn/safetensors.h"
+#include "nn/io/safetensors.h"
+#include "nn/models/model.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

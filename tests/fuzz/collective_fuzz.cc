@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collective/handshake.h"
 #include "collective/op_header.h"
-#include "core/check.h"
-#include "core/crc32c.h"
+#include "collective/socket/handshake.h"
+#include "core/base/check.h"
+#include "core/storage/crc32c.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/config.h"
-#include "core/config_schema.h"
-#include "replay/from_config.h"
+#include "core/base/check.h"
+#include "core/config/config.h"
+#include "core/config/schema.h"
+#include "replay/service/options_from_config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace troop {
 

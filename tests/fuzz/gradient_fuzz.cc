@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "kernels/finite.h"
-#include "net/codec.h"
-#include "paramserver/gap_code.h"
-#include "paramserver/gradient_codec.h"
-#include "paramserver/parameter_shard.h"
-#include "paramserver/shard_backup.h"
-#include "paramserver/shard_map.h"
-#include "paramserver/wire.h"
+#include "core/base/check.h"
+#include "core/storage/crc32c.h"
+#include "kernels/elementwise/is_finite.h"
+#include "net/wire/codec.h"
+#include "paramserver/codec/golomb_rice.h"
+#include "paramserver/codec/gradient_codec.h"
+#include "paramserver/protocol/messages.h"
+#include "paramserver/replication/backup_client.h"
+#include "paramserver/shard/parameter_shard.h"
+#include "paramserver/shard/shard_map.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

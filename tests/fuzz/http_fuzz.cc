@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "apps/http_message.h"
-#include "core/check.h"
+#include "apps/monitor/http_message.h"
+#include "core/base/check.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

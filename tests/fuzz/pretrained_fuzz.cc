@@ -3,9 +3,9 @@
 // data, u16) the header of one.
 #include <cmath>
 
-#include "core/check.h"
-#include "nn/hugging_face.h"
-#include "nn/model.h"
+#include "core/base/check.h"
+#include "nn/io/hugging_face.h"
+#include "nn/models/model.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "replay/journal_read.h"
-#include "replay/record.h"
-#include "replay/snapshot.h"
+#include "core/base/check.h"
+#include "core/storage/crc32c.h"
+#include "replay/persistence/journal_reader.h"
+#include "replay/storage/record.h"
+#include "replay/storage/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/replay/table_world.h"
 

@@ -12,10 +12,10 @@
 #include <span>
 #include <vector>
 
-#include "core/check.h"
-#include "replay/batch_decoder.h"
-#include "replay/drawn.h"
-#include "replay/frame_codec.h"
+#include "core/base/check.h"
+#include "replay/codec/batch_decoder.h"
+#include "replay/codec/encoded_batch.h"
+#include "replay/codec/frame_codec.h"
 
 namespace troop {
 namespace {

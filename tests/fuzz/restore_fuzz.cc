@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "core/executor.h"
-#include "core/memory_storage.h"
-#include "replay/journal_read.h"
-#include "replay/restore.h"
+#include "core/base/check.h"
+#include "core/base/executor.h"
+#include "core/storage/crc32c.h"
+#include "core/storage/memory_storage.h"
+#include "replay/persistence/journal_reader.h"
+#include "replay/persistence/restore.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/replay/table_world.h"
 

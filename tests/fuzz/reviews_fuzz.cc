@@ -3,13 +3,13 @@
 // and a cache is written again as the same bytes.
 #include <string>
 
-#include "core/check.h"
+#include "core/base/check.h"
+#include "datasets/text/csv.h"
+#include "datasets/text/imdb_reviews.h"
+#include "datasets/text/token_cache.h"
+#include "datasets/text/xz.h"
+#include "tests/datasets/tar_file.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/text/tar_file.h"
-#include "text/csv.h"
-#include "text/reviews.h"
-#include "text/token_cache.h"
-#include "text/xz.h"
 
 namespace troop {
 namespace {

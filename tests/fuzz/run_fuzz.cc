@@ -7,11 +7,11 @@
 #include <charconv>
 #include <string>
 
-#include "apps/coordinator.h"
-#include "apps/run_recorder.h"
-#include "core/check.h"
-#include "core/json.h"
-#include "core/memory_storage.h"
+#include "core/base/check.h"
+#include "core/storage/json.h"
+#include "core/storage/memory_storage.h"
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/run/metrics_writer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {

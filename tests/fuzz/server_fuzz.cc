@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "net/codec.h"
+#include "core/base/check.h"
 #include "net/error.h"
-#include "replay/drawn.h"
-#include "replay/feed.h"
-#include "replay/server.h"
-#include "replay/wire.h"
+#include "net/wire/codec.h"
+#include "replay/codec/encoded_batch.h"
+#include "replay/codec/table_delta.h"
+#include "replay/service/messages.h"
+#include "replay/service/server.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/replay/table_world.h"
 

@@ -3,10 +3,10 @@
 // gives ids inside the vocabulary, of any text, and equal ones of equal text.
 #include <string>
 
-#include "core/check.h"
+#include "core/base/check.h"
+#include "datasets/tokenizers/unigram.h"
+#include "datasets/tokenizers/wordpiece.h"
 #include "tests/fuzz/fuzz.h"
-#include "text/unigram.h"
-#include "text/wordpiece.h"
 
 namespace troop {
 namespace {

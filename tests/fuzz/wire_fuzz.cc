@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/crc32c.h"
-#include "net/codec.h"
+#include "core/base/check.h"
+#include "core/storage/crc32c.h"
 #include "net/error.h"
-#include "net/wire.h"
+#include "net/wire/codec.h"
+#include "net/wire/frame.h"
 #include "tests/net/every_field.h"
 
 namespace troop {

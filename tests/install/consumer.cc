@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/config.h"
-#include "core/version.h"
+#include "core/base/version.h"
+#include "core/config/config.h"
 
 int main() {
   const std::vector<troop::ConfigKey> keys = troop::ConfigKeys();

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "core/rng.h"
-#include "kernels/convert.h"
-#include "kernels/layer_kernel.h"
+#include "core/base/philox.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/onednn/layer_kernel.h"
 
 namespace troop::test {
 

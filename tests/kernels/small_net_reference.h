@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/small_net.h"
+#include "kernels/fused_mlp/fused_network.h"
 
 // The oracle for small networks: plain loops in f64, with nothing of the kernels in it.
 namespace troop {
@@ -74,7 +74,8 @@ class SmallNetReference {
   }
 
   Doubles gradient;
-  std::size_t numbers = 1;  // of each action, one after the other (nn/layers.h, MakeDuelingHead)
+  std::size_t numbers =
+      1;  // of each action, one after the other (nn/layers/layers.h, MakeDuelingHead)
 
  private:
   Doubles Linear(const SmallLinear& l, const Doubles& x) const {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/failpoint.h"
+#include "core/base/failpoint.h"
 #include "learners/algorithm.h"
 #include "learners/checkpoint.h"
-#include "nn/model.h"
+#include "nn/models/model.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

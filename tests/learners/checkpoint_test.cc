@@ -4,10 +4,10 @@
 
 #include <limits>
 
-#include "core/json.h"
-#include "core/memory_storage.h"
+#include "core/storage/json.h"
+#include "core/storage/memory_storage.h"
 #include "learners/algorithm.h"
-#include "nn/model.h"
+#include "nn/models/model.h"
 
 namespace troop {
 namespace {

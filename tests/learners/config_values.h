@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/config.h"
+#include "core/config/config.h"
 #include "tests/learners/value_reference.h"
 
 namespace troop {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/spec.h"
-#include "nn/model.h"
-#include "nn/policy_critic.h"
-#include "replay/sample.h"
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "nn/models/model.h"
+#include "nn/models/policy_critic.h"
+#include "replay/codec/sample_batch.h"
 #include "tests/learners/config_values.h"
 
 // Ape-X DPG once more, in f64 and plain loops, from the papers' formulas. For layers that are

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 #include "learners/algorithm.h"
 
 namespace troop {

@@ -8,14 +8,14 @@
 #include <cmath>
 #include <limits>
 
-#include "core/executor.h"
-#include "core/failpoint.h"
-#include "core/rng.h"
-#include "kernels/finite.h"
-#include "nn/model.h"
-#include "paramserver/server.h"
-#include "replay/from_config.h"
-#include "replay/server.h"
+#include "core/base/executor.h"
+#include "core/base/failpoint.h"
+#include "core/base/philox.h"
+#include "kernels/elementwise/is_finite.h"
+#include "nn/models/model.h"
+#include "paramserver/weights/weights_server.h"
+#include "replay/service/options_from_config.h"
+#include "replay/service/server.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {

@@ -2,13 +2,13 @@
 
 #include <cmath>
 
-#include "learners/group_round.h"
-#include "learners/partitioned_replica.h"
-#include "learners/supervised.h"
-#include "learners/trained_network.h"
-#include "nn/model.h"
-#include "nn/text_model.h"
-#include "paramserver/from_config.h"
+#include "learners/supervised/supervised.h"
+#include "learners/sync/allreduce_step.h"
+#include "learners/sync/tensor_parallel_worker.h"
+#include "learners/train_state.h"
+#include "nn/models/model.h"
+#include "nn/models/text_model.h"
+#include "paramserver/service/options_from_config.h"
 #include "tests/learners/supervised_fixture.h"
 #include "tests/nn/tensor_ranks.h"
 #include "tests/paramserver/shard_testing.h"

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "learners/checkpoint.h"
-#include "nn/model.h"
+#include "nn/models/model.h"
 
 namespace troop {
 namespace {

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <string>
 
-#include "core/config.h"
-#include "core/json.h"
+#include "core/config/config.h"
+#include "core/storage/json.h"
 
 // What tools/make_supervised_fixtures.py wrote: models, reviews, and what PyTorch makes of them.
 namespace troop::test {

@@ -18,7 +18,7 @@ MUTANTS_MIN = 150
 def tests_of(root, folder):
     """Names in TEST(Suite, Name), TEST_F, TEST_P and TYPED_TEST of a folder and of contracts/."""
     names = set()
-    for path in [*(root / "tests" / folder).glob("*"), *(root / "tests/contracts").glob("*.h")]:
+    for path in [*(root / "tests" / folder).rglob("*"), *(root / "tests/contracts").glob("*.h")]:
         if path.suffix in (".cc", ".h"):
             text = path.read_text(encoding="utf-8")
             names.update(re.findall(r"^\w*TEST\w*\(\s*(\w+),\s*(\w+)\s*\)", text, re.M))

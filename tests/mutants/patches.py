@@ -8,8 +8,8 @@ import dataclasses
 import pathlib
 import re
 
-PRODUCT = ("python", "core", "net", "collective", "replay", "nn", "kernels", "envs", "text",
-           "actors", "learners", "paramserver", "apps")
+PRODUCT = ("python", "core", "net", "collective", "replay", "nn", "kernels", "envs", "datasets",
+           "actors", "learners", "paramserver", "fleet", "apps")
 CHANGED_LINES_MAX = 4   # added and removed together: a mutant is one fault
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
@@ -121,9 +121,10 @@ def apply(mutant, root):
 def load(folder):
     """All mutants, and what is wrong with those that are none."""
     mutants, problems = [], []
-    for path in sorted(pathlib.Path(folder).glob("*.patch")):
+    for path in sorted(pathlib.Path(folder).rglob("*.patch")):
         try:
-            mutants.append(parse(path.stem, path.read_text(encoding="utf-8")))
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            mutants.append(parse(name, path.read_text(encoding="utf-8")))
         except Wrong as wrong:
             problems.append(str(wrong))
     return mutants, problems

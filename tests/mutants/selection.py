@@ -24,7 +24,7 @@ def test_sources(mutant, root):
     name = mutant.gtest_filter.partition(".")[2].split("/")[0]
     files = []
     for folder in (root / "tests" / mutant.folder, root / "tests/contracts"):
-        for path in sorted(folder.glob("*")):
+        for path in sorted(folder.rglob("*")):
             if path.suffix in (".cc", ".h") and re.search(
                     rf"\b{re.escape(name)}\b", path.read_text(encoding="utf-8")):
                 files.append(path)

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "net/call_channel.h"
-#include "net/call_server.h"
+#include "net/rpc/call_channel.h"
+#include "net/rpc/call_server.h"
 #include "tests/net/net_testing.h"
 
 namespace troop {

@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "net/endpoint.h"
+#include "net/transport/endpoint.h"
 #include "tests/net/key_folder.h"
 #include "tests/net/net_testing.h"
 #include "tests/net/raw_peer.h"

@@ -11,8 +11,8 @@
 #include <functional>
 #include <thread>
 
-#include "core/crc32c.h"
-#include "net/part_memory.h"
+#include "core/storage/crc32c.h"
+#include "net/wire/shared_memory.h"
 #include "tests/core/temp_folder.h"
 #include "tests/net/net_testing.h"
 #include "tests/net/raw_peer.h"

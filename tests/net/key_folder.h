@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "core/check.h"
-#include "net/keys.h"
+#include "core/base/check.h"
+#include "net/security/keys.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

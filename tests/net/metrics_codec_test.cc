@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/metrics.h"
-#include "core/rng.h"
-#include "net/codec.h"
+#include "core/base/philox.h"
+#include "core/metrics/metrics.h"
+#include "net/wire/codec.h"
 
 namespace troop {
 namespace {

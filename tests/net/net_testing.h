@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/check.h"
-#include "core/time.h"
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/base/time.h"
 #include "net/network.h"
 
 namespace troop {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "net/host_name.h"
-#include "net/sim_network.h"
+#include "net/transport/host_name.h"
+#include "net/transport/sim_network.h"
 #include "tests/contracts/network_contract.h"
 #include "tests/core/temp_folder.h"
 

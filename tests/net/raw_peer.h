@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
-#include "net/wire.h"
+#include "core/base/check.h"
+#include "net/wire/frame.h"
 
 namespace troop {
 

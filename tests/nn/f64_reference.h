@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "kernels/dropout.h"
+#include "core/base/philox.h"
+#include "kernels/transformer/dropout.h"
 #include "nn/module.h"
 
 // What models of tokens are made of as plain loops in f64, to see them by: only where a dropout's
-// factors come from is the product's (tests/kernels/dropout_test.cc sees to these).
+// factors come from is the product's (tests/kernels/transformer/dropout_test.cc sees to these).
 namespace troop::test {
 
 using Row = std::vector<double>;

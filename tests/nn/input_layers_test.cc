@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "core/rng.h"
-#include "kernels/convert.h"
-#include "nn/layers.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "kernels/elementwise/cast.h"
+#include "nn/layers/layers.h"
+#include "nn/models/model.h"
 #include "tests/testing/gradient_check.h"
 
 // Oracle: all rows that were ever seen, in fp64, in two passes.

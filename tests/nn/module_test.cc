@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "nn/layers.h"
+#include "nn/layers/layers.h"
 #include "tests/testing/gradient_check.h"
 
 namespace troop {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 
 namespace troop {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/tensor_parallel.h"
+#include "nn/parallel/tensor_parallel.h"
 #include "tests/collective/ranks.h"
 #include "tests/nn/transformer_bench.h"
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "nn/model.h"
-#include "nn/safetensors.h"
-#include "nn/transformer.h"
+#include "core/base/philox.h"
+#include "nn/io/safetensors.h"
+#include "nn/models/model.h"
+#include "nn/transformer/transformer.h"
 
 namespace troop::test {
 

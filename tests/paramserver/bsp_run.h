@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
-#include "core/status.h"
-#include "core/time.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+#include "core/config/config.h"
 #include "net/network.h"
-#include "paramserver/parameter_shard.h"
-#include "paramserver/shard_client.h"
-#include "paramserver/shard_map.h"
-#include "paramserver/shard_server.h"
+#include "paramserver/service/shard_client.h"
+#include "paramserver/service/shard_server.h"
+#include "paramserver/shard/parameter_shard.h"
+#include "paramserver/shard/shard_map.h"
 
 namespace troop {
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/check.h"
-#include "core/tensor.h"
-#include "nn/layers.h"
-#include "nn/model.h"
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/tensor/tensor.h"
+#include "nn/layers/layers.h"
+#include "nn/models/model.h"
 #include "nn/module.h"
 
 namespace troop {

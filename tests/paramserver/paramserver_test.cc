@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
-#include "net/codec.h"
-#include "net/sim_network.h"
-#include "paramserver/client.h"
-#include "paramserver/server.h"
-#include "paramserver/wire.h"
+#include "net/transport/sim_network.h"
+#include "net/wire/codec.h"
+#include "paramserver/protocol/messages.h"
+#include "paramserver/weights/weights_client.h"
+#include "paramserver/weights/weights_server.h"
 
 namespace troop {
 namespace {

@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/memory_storage.h"
-#include "net/codec.h"
-#include "net/sim_network.h"
-#include "nn/model.h"
-#include "paramserver/from_config.h"
-#include "paramserver/shard_finder.h"
-#include "paramserver/shard_mover.h"
-#include "paramserver/shard_node.h"
-#include "paramserver/shard_subscriber.h"
+#include "core/base/executor.h"
+#include "core/storage/memory_storage.h"
+#include "net/transport/sim_network.h"
+#include "net/wire/codec.h"
+#include "nn/models/model.h"
+#include "paramserver/resharding/reshard_controller.h"
+#include "paramserver/service/options_from_config.h"
+#include "paramserver/service/shard_node.h"
+#include "paramserver/service/shard_resolver.h"
+#include "paramserver/service/shard_subscriber.h"
 #include "tests/paramserver/shard_testing.h"
 
 namespace troop {

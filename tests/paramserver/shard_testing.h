@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "paramserver/parameter_shard.h"
+#include "core/base/philox.h"
+#include "paramserver/shard/parameter_shard.h"
 
 namespace troop {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/executor.h"
+#include "core/base/executor.h"
 #include "tests/paramserver/shard_testing.h"
 
 namespace troop {

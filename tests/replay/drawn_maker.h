@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/rng.h"
-#include "core/trajectory.h"
-#include "replay/drawn.h"
-#include "replay/frame_codec.h"
-#include "replay/view.h"
+#include "core/base/buffer.h"
+#include "core/base/philox.h"
+#include "core/tensor/trajectory.h"
+#include "replay/codec/encoded_batch.h"
+#include "replay/codec/frame_codec.h"
+#include "replay/storage/item_view.h"
 #include "tests/replay/pictures.h"
 
 namespace troop {

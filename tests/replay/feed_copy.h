@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "replay/feed.h"
+#include "replay/codec/table_delta.h"
 #include "tests/replay/table_world.h"
 
 namespace troop {

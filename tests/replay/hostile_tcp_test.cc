@@ -8,8 +8,8 @@
 #include <fstream>
 #include <functional>
 
-#include "net/codec.h"
-#include "replay/wire.h"
+#include "net/wire/codec.h"
+#include "replay/service/messages.h"
 #include "tests/net/raw_peer.h"
 #include "tests/replay/replay_world.h"
 

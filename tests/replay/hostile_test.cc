@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
-#include "net/codec.h"
-#include "replay/wire.h"
+#include "net/wire/codec.h"
+#include "replay/service/messages.h"
 #include "tests/replay/replay_world.h"
 
 namespace troop {

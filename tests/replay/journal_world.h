@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/crc32c.h"
-#include "core/memory_storage.h"
-#include "core/rng.h"
-#include "replay/journal.h"
-#include "replay/journal_read.h"
+#include "core/base/philox.h"
+#include "core/storage/crc32c.h"
+#include "core/storage/memory_storage.h"
+#include "replay/persistence/journal.h"
+#include "replay/persistence/journal_reader.h"
 
 namespace troop {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "net/sim_network.h"
-#include "replay/client.h"
-#include "replay/server.h"
+#include "net/transport/sim_network.h"
+#include "replay/service/client.h"
+#include "replay/service/server.h"
 
 namespace troop {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "net/sim_network.h"
-#include "replay/client.h"
-#include "replay/server.h"
+#include "net/transport/sim_network.h"
+#include "replay/service/client.h"
+#include "replay/service/server.h"
 
 namespace troop {
 

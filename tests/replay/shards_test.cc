@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "replay/shard_plan.h"
+#include "replay/service/apportion.h"
 #include "tests/replay/chi_square.h"
 #include "tests/replay/replay_world.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/rng.h"
-#include "replay/table.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "replay/table/table.h"
 
 namespace troop {
 

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/executor.h"
-#include "core/memory_storage.h"
-#include "net/codec.h"
-#include "replay/wire.h"
+#include "core/base/executor.h"
+#include "core/storage/memory_storage.h"
+#include "net/wire/codec.h"
+#include "replay/service/messages.h"
 #include "tests/replay/relay.h"
 #include "tests/replay/replay_world.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "replay/client.h"
+#include "replay/service/client.h"
 
 namespace troop::simulation {
 namespace {

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/history.h"
+#include "core/base/event_history.h"
 
 namespace troop::simulation {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 
 namespace troop::simulation {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/time.h"
+#include "core/base/time.h"
 
 namespace troop::simulation {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/serial_fleet.h"
+#include "fleet/serial/serial_fleet.h"
 #include "tests/simulation/simulated_fleet.h"
 
 namespace troop::simulation {

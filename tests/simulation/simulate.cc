@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "tests/simulation/simulated_fleet.h"
 
 namespace troop::simulation {

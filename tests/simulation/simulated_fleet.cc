@@ -6,15 +6,15 @@
 #include <optional>
 #include <unordered_map>
 
-#include "apps/coordinator.h"
-#include "apps/role_node.h"
-#include "apps/serial_fleet.h"
-#include "core/check.h"
-#include "core/memory_storage.h"
-#include "core/rng.h"
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/storage/memory_storage.h"
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/roles/role_node.h"
+#include "fleet/serial/serial_fleet.h"
 #include "learners/checkpoint.h"
-#include "net/codec.h"
-#include "net/sim_network.h"
+#include "net/transport/sim_network.h"
+#include "net/wire/codec.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/surroundings.h"
 

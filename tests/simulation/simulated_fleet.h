@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/status.h"
+#include "core/base/status.h"
+#include "core/config/config.h"
 #include "tests/simulation/faults.h"
 
 namespace troop::simulation {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/simulated_fleet.h"
 

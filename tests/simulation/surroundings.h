@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "apps/role_node.h"
-#include "apps/serial_fleet.h"
-#include "core/node.h"
-#include "core/rng.h"
-#include "net/sim_network.h"
+#include "core/base/node.h"
+#include "core/base/philox.h"
+#include "fleet/roles/role_node.h"
+#include "fleet/serial/serial_fleet.h"
+#include "net/transport/sim_network.h"
 
 namespace troop::simulation {
 

@@ -1,8 +1,8 @@
 // What a run's checkpoints survive: a death at each point of their writing, and a disk that is
 // full, read-only or slow.
 
-#include "core/failpoint.h"
-#include "core/storage.h"
+#include "core/base/failpoint.h"
+#include "core/storage/storage.h"
 #include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
 

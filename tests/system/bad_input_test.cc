@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "core/rng.h"
+#include "core/base/philox.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

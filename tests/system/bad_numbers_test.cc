@@ -1,8 +1,8 @@
 // Numbers that go bad in a run of real processes: NaN in a reward, an observation, a gradient or a
 // weight, once or for ever.
 
-#include "core/storage.h"
-#include "kernels/finite.h"
+#include "core/storage/storage.h"
+#include "kernels/elementwise/is_finite.h"
 #include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "core/storage.h"
+#include "core/storage/storage.h"
 #include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
 

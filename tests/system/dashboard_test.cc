@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "apps/coordinator.h"
-#include "apps/dashboard.h"
-#include "apps/http_server.h"
-#include "apps/run_folder.h"
+#include "apps/monitor/dashboard.h"
+#include "apps/monitor/http_server.h"
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/run/run_directory.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

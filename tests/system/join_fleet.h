@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "net/keys.h"
+#include "net/security/keys.h"
 #include "tests/system/troop_process.h"
 #include "tests/system/two_machines.h"
 

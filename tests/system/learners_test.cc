@@ -1,6 +1,6 @@
 // Several learners of one run: in step, through deaths and a freeze, to exactly its steps.
 
-#include "core/storage.h"
+#include "core/storage/storage.h"
 #include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
 

@@ -1,8 +1,8 @@
 // Replays of several shards, on disk, and by themselves.
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "net/network.h"
-#include "replay/client.h"
+#include "replay/service/client.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "core/sha256.h"
-#include "tests/text/data.h"
-#include "text/reviews.h"
+#include "core/storage/sha256.h"
+#include "datasets/text/imdb_reviews.h"
+#include "tests/datasets/data.h"
 
 namespace troop {
 namespace {

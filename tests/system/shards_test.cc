@@ -5,17 +5,17 @@
 
 #include <memory>
 
-#include "apps/coordinator.h"
-#include "apps/endpoints.h"
-#include "apps/run_folder.h"
-#include "apps/supervisor.h"
-#include "core/rng.h"
-#include "core/version.h"
+#include "core/base/philox.h"
+#include "core/base/version.h"
 #include "envs/environment.h"
-#include "net/codec.h"
-#include "nn/model.h"
-#include "paramserver/from_config.h"
-#include "paramserver/shard_finder.h"
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/launcher/endpoints.h"
+#include "fleet/launcher/supervisor.h"
+#include "fleet/run/run_directory.h"
+#include "net/wire/codec.h"
+#include "nn/models/model.h"
+#include "paramserver/service/options_from_config.h"
+#include "paramserver/service/shard_resolver.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

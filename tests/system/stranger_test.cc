@@ -1,7 +1,7 @@
 // A run without keys, and a stranger that speaks for its roles.
-#include "net/codec.h"
-#include "net/control.h"
+#include "net/control_messages.h"
 #include "net/network.h"
+#include "net/wire/codec.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

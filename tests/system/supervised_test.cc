@@ -1,8 +1,8 @@
 // A whole supervised run: learners that share batches, through a death, a stop and a resume.
 
 #include "learners/checkpoint.h"
+#include "tests/datasets/data.h"
 #include "tests/system/troop_process.h"
-#include "tests/text/data.h"
 
 namespace troop {
 namespace {

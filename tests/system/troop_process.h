@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/json.h"
+#include "core/storage/json.h"
 #include "tests/core/temp_folder.h"
 #include "tests/testing/patience.h"
 

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

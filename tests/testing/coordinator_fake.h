@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "net/codec.h"
-#include "net/control.h"
-#include "net/sim_network.h"
+#include "net/control_messages.h"
+#include "net/transport/sim_network.h"
+#include "net/wire/codec.h"
 
 namespace troop {
 

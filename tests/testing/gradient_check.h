@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "nn/model.h"
+#include "core/base/philox.h"
+#include "nn/models/model.h"
 #include "nn/module.h"
 
 namespace troop::test {

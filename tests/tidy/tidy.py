@@ -34,7 +34,7 @@ WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
-    "lzma": ("text",),
+    "lzma": ("datasets",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),

@@ -118,7 +118,7 @@ class UnityGroupsTest(unittest.TestCase):
             self.assertEqual(self.groups(a=text, b=text), [["a"], ["b"]], kept)
 
     def test_groups_of_the_same_files_are_the_same(self):
-        paths = sorted(pathlib.Path(unity_groups.ROOT / "tests/core").glob("*_test.cc"))
+        paths = sorted(pathlib.Path(unity_groups.ROOT / "tests/core").rglob("*_test.cc"))
 
         def names(order):
             return [[source.path for source in group] for group in unity_groups.groups_of(order)]

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "collective/group.h"
-#include "collective/nccl_library.h"
+#include "collective/nccl/nccl_library.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// A library with the symbols that collective/nccl_library.h takes from NCCL and from CUDA's driver,
-// over the memory of one host: ranks are threads or processes, a stream is a thread. What goes
-// wrong is ordered by name:
+// A library with the symbols that collective/nccl/nccl_library.h takes from NCCL and from CUDA's
+// driver, over the memory of one host: ranks are threads or processes, a stream is a thread. What
+// goes wrong is ordered by name:
 //   connect_delay_ms, connect_hangs      a communicator takes long, or for ever
 //   operation_delay_ms                   each launch waits so long before its bytes move
 //   launch_polls                         how often a launch is still "in progress"

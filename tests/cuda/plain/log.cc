@@ -1,5 +1,5 @@
-// core/log.h where there is no spdlog: all of it to standard error.
-#include "core/log.h"
+// core/base/log.h where there is no spdlog: all of it to standard error.
+#include "core/base/log.h"
 
 #include <cstdio>
 

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "actors/policy.h"
+#include "core/base/node.h"
+#include "core/metrics/metrics.h"
+#include "net/network.h"
+#include "paramserver/weights/weights_client.h"
+
+namespace troop {
+
+// Chooses actions for actors without weights (SEED RL, Espeholt et al. 2020, sec. 3.1): concurrent
+// requests are computed as one batch, with the newest weights that the server has. A batch starts
+// when the previous one is done and it is full, all active callers have a request in it, or its
+// first request has waited for Options::wait. A request is never split; without weights it waits.
+// Equal keys and weights give equal actions in any batch, except where q-values differ in their
+// last bits. Owner: the node's thread; the current batch belongs to the executor.
+class InferenceServer final : public Service {
+ public:
+  struct Options {
+    TensorSpec observation;  // of one environment, as the network's input
+    std::int64_t batch_max = 256;
+    Duration wait = Milliseconds(2);
+    Duration refresh = Milliseconds(100);  // between weight pulls
+    std::unique_ptr<Policy> policy;        // for up to batch_max observations
+    Executor* executor = nullptr;          // must outlive the server
+    // Connects to the source of weights; returns null while its address is unknown.
+    std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect;
+  };
+  // Destroy it when no batch is running, or after its executor. Waiting callers then retry.
+  explicit InferenceServer(Options options);
+
+  void Handle(Message message, Reply reply) override;
+  void PeerChanged(const Origin& peer, PeerState state) override;
+  // Called once per turn; returns the time of the next call.
+  Time Tick(Time now);
+  void Report(Metrics* metrics) const;
+  // Starts no more batches. drained(): none is running.
+  void Drain();
+  bool drained() const { return job_ == 0; }
+  // Not ok: the server cannot continue.
+  const Status& status() const { return status_; }
+
+ private:
+  struct Request {
+    Origin caller;
+    Buffer observation, keys;
+    std::int64_t rows = 0;
+    Reply reply;
+    std::optional<Time> since;  // nullopt: not seen by Tick yet
+  };
+
+  // Validates a request and queues it.
+  Status Take(Message message, Reply* reply);
+  void PullWeights(Time now);
+  void Collect();
+  bool HasWeights() const { return has_weights_ || newest_.version != 0; }
+  bool Full() const;
+  // Start of a batch, its computation in a job, and the reply to one request.
+  void Launch(Time now);
+  void Compute();
+  void Answer(Request* request, std::int64_t first);
+
+  const Options options_;
+  const std::unique_ptr<Policy> policy_;
+  std::unique_ptr<WeightSubscriber> weights_;
+  WeightSnapshot newest_;  // not yet in the policy; version 0: the policy has the newest
+  std::deque<Request> waiting_;
+  std::int64_t rows_waiting_ = 0;
+  // Current batch; used by the executor until the job is done.
+  std::vector<Request> batch_;
+  WeightSnapshot batch_weights_;  // set before the batch; version 0: unchanged
+  Status batch_status_;
+  Tensor observation_;  // [batch_max, ...]
+  std::vector<ExploreKey> keys_;
+  const PolicyOutput* output_ = nullptr;
+  Executor::Job job_ = 0;
+  std::set<std::int32_t> asking_;  // indices of the active callers
+  bool has_weights_ = false, draining_ = false;
+  Time next_pull_{};
+  std::uint64_t version_ = 0;
+  // Totals for Report.
+  std::int64_t actions_ = 0, batches_ = 0, refused_ = 0, bad_weights_ = 0;
+  Status status_;
+};
+
+// Makes the server that the config's [inference] keys describe. Errors: the network cannot be made;
+// kUnavailable: no GPU.
+Result<std::unique_ptr<InferenceServer>> MakeInferenceServer(
+    const Config& config, const EnvSpec& env, Executor* executor,
+    std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect);
+
+}  // namespace troop

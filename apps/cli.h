@@ -1,8 +1,0 @@
-#pragma once
-
-namespace troop {
-
-// Runs the `troop` command line and returns its exit code (apps/train.h).
-int RunCommand(int argc, char** argv);
-
-}  // namespace troop

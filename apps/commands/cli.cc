@@ -1,0 +1,600 @@
+// The `troop` command line: all subcommands and their flags.
+#include "apps/commands/cli.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/cluster/slurm_submit.h"
+#include "apps/commands/command_hint.h"
+#include "apps/commands/doctor_command.h"
+#include "apps/commands/eval_command.h"
+#include "apps/commands/join_command.h"
+#include "apps/commands/keygen_command.h"
+#include "apps/commands/literal_arguments.h"
+#include "apps/commands/plot_command.h"
+#include "apps/commands/predict_command.h"
+#include "apps/commands/replay_command.h"
+#include "apps/commands/scale_command.h"
+#include "apps/commands/status_command.h"
+#include "apps/commands/tokenize_command.h"
+#include "apps/commands/train_command.h"
+#include "apps/envtools/env_command.h"
+#include "apps/experiments/experiment_command.h"
+#include "apps/monitor/dashboard_server.h"
+#include "apps/planner/plan_command.h"
+#include "apps/selfcheck/sync_check.h"
+#include "apps/sweep/sweep_runner.h"
+#include "core/base/log.h"
+#include "core/base/malloc_tuning.h"
+#include "core/base/phase_progress.h"
+#include "core/base/version.h"
+#include "core/config/key_hint.h"
+#include "envs/subprocess/worker_main.h"
+#include "fleet/launcher/endpoints.h"
+#include "fleet/launcher/error_line.h"
+#include "fleet/launcher/exit_code.h"
+#include "fleet/launcher/health_file.h"
+#include "fleet/launcher/resource_estimate.h"
+#include "fleet/roles/node_runner.h"
+#include "fleet/roles/role_node.h"
+#include "fleet/run/run_budget.h"
+#include "fleet/run/run_directory.h"
+#include "fleet/run/run_status.h"
+
+namespace troop {
+namespace {
+
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+struct TrainArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool insecure = false;
+  bool go_on = false;
+  std::string engine;  // empty: fleet.engine
+  TrainOptions options;
+};
+
+// `--engine` becomes a fleet.engine override, so that it is validated like the others.
+std::vector<std::string> OverridesOf(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.engine.empty()) overrides.push_back("fleet.engine=" + a.engine);
+  return overrides;
+}
+
+// Applies flags that are not overrides, and makes paths absolute.
+void Complete(const TrainArguments& a, Config* config) {
+  config->security.insecure |= a.insecure;
+  // Roles and later commands may run in other working directories.
+  for (std::string* path : {&config->security.keys, &config->fleet.metrics_token}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+}
+
+int RunResume(TrainArguments a);
+
+// `train --continue`: starts or resumes the run, so repeating one command completes it.
+int GoOn(TrainArguments a, const Config& config) {
+  const std::string path = RunPath(config);
+  const Result<Standing> standing = StandingOf(path);
+  if (!standing.ok()) return Complain(standing.status());
+  a.options.overwrite = true;  // a run without a checkpoint is discarded
+  if (*standing == Standing::kNew) return TrainOnEngine(config, a.options);
+  const Result<Config> was = ReadRunConfig(path, {});
+  if (!was.ok()) return Complain(was.status());
+  for (std::string& key : LargerBudget(config, *was)) a.overrides.push_back(std::move(key));
+  a.config = path;
+  return RunResume(a);
+}
+
+int RunTrain(const TrainArguments& a) {
+  Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
+  if (!config.ok()) {
+    PrintError(config.status());
+    return kExitUsage;
+  }
+  Complete(a, &*config);
+  if (a.go_on && config->fleet.engine == "local") return GoOn(a, *config);
+  return TrainOnEngine(*config, a.options);
+}
+
+int RunResume(TrainArguments a) {
+  Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
+  if (!config.ok()) return Complain(config.status());
+  Complete(a, &*config);
+  const Result<bool> spent = IsSpent(a.config, *config);
+  if (!spent.ok()) return Complain(spent.status());
+  if (*spent) {
+    fmt::print("{}\n", SpentNotice(*config));
+    return kExitOk;
+  }
+  a.options.resume = true;
+  return TrainOnEngine(*config, a.options);
+}
+
+int RunReplay(const TrainArguments& a) {
+  Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    PrintError(config.status());
+    return kExitUsage;
+  }
+  Complete(a, &*config);
+  return ServeReplay(*config);
+}
+
+struct RoleArguments {
+  std::string role, coordinator;
+  std::int32_t index = 0;
+  bool any_index = false;
+  bool stay = false;
+  double dead_after_s = 1.5;
+  std::string key;
+  bool insecure = false;
+  std::string reach;
+};
+
+// Opens the run folder. Errors: kNotFound: it is not on the machine of this external role.
+Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
+  const std::string path = RunPath(config);
+  if (a.any_index && !std::filesystem::exists(path)) {
+    return NotFound(
+        "the run folder {} is not on this machine, but the role {} keeps files there; share it "
+        "with the run's machine under the same path",
+        path, a.role);
+  }
+  return MakeDiskStorage(path);
+}
+
+// `troop role`: runs one role until it is done. The exit code shows whether a restart
+// can help (docs/reference/commands.md).
+int RunRole(const RoleArguments& a) {
+  Role role = Role::kNone;
+  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
+                       Role::kEvaluator, Role::kInference}) {
+    if (RoleName(r) == a.role) role = r;
+  }
+  if (role == Role::kNone) {
+    return Complain(
+        InvalidArgument("unknown role {}; roles: actor, replay, learner, "
+                        "paramserver, evaluator, inference",
+                        a.role));
+  }
+  if (role == Role::kLearner || role == Role::kParamServer) KeepFreedMemory();
+  InitLog({.role = PeerName(role, a.index)});
+  std::shared_ptr<const KeyRing> keys;
+  if (!a.key.empty()) {
+    const auto loaded = KeysFromFile(a.key, role);
+    if (!loaded.ok()) {
+      LogError("{}", loaded.status().message());
+      return kExitUsage;
+    }
+    keys = *loaded;
+  }
+  Result<std::unique_ptr<Network>> network =
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
+                      .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .clients_max = 1 << 15,  // every actor pulls from one server
+                      .keys = keys,
+                      .insecure = a.insecure});
+  if (!network.ok()) return Complain(network.status());
+  // Replay's second thread: training a compression dictionary must not delay disk writes.
+  const int threads = role == Role::kReplay ? 2 : 1;
+  auto executor = std::make_unique<ThreadExecutor>(threads, [n = network->get()] { n->Wake(); });
+  std::unique_ptr<Storage> storage;
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  RoleNode node({.role = role,
+                 .index = a.any_index ? -1 : a.index,
+                 .reach = a.reach,
+                 .coordinator = a.coordinator,
+                 .host = host,
+                 .process = getpid(),
+                 .attempt = std::uint64_t(1e6 * WallSeconds()),
+                 .network = network->get(),
+                 .executor = executor.get(),
+                 .storage = [&storage, &a](const Config& config) -> Result<Storage*> {
+                   TROOP_ASSIGN_OR_RETURN(storage, OpenRunOf(a, config));
+                   return storage.get();
+                 },
+                 .joined =
+                     [role](const Config& config, std::int32_t index) {
+                       InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
+                       SetPhaseSink([](const std::string& line) { LogInfo("{}", line); });
+                       SetProcessName(PeerName(role, index));
+                     }});
+  const SignalWatch signals(network->get(), true);
+  const SystemClock clock;
+  const Status status = RunNode(&node, network->get(), clock, [&](Time) {
+    if (signals.count() > 0) node.Drain();
+  });
+  executor.reset();  // its running jobs use objects of the node
+  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
+    LogInfo("the run was stopped and can be resumed");
+    return kExitInterrupted;
+  }
+  if (status.ok()) return kExitOk;
+  if (a.any_index && !a.stay && node.unanswered()) {
+    LogError("{}: the run has ended, or cannot be reached from here", status.message());
+    return kExitGaveUp;
+  }
+  LogError("{}", status.message());
+  if (status.code() == Code::kCancelled) return kExitGaveUp;
+  // Rejected: keys, versions or environments do not match, and a retry cannot change that.
+  if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
+  // Config and file errors are permanent only before the role runs; but a parameter shard reads
+  // its own files after joining.
+  const int code = ExitCodeFor(status);
+  const bool shard = role == Role::kParamServer;
+  const bool permanent = code == kExitUsage || (code == kExitDamaged && !shard);
+  return permanent && node.playing() ? kExitFailed : code;
+}
+
+struct ConfigArguments {
+  std::string key, check;
+  bool markdown = false, keys = false;
+};
+
+int RunConfig(const ConfigArguments& a) {
+  if (a.markdown) {
+    fmt::print("{}", ConfigMarkdown());
+    return kExitOk;
+  }
+  if (!a.check.empty()) {
+    const Result<Config> config = LoadConfigFile(a.check, {});
+    if (!config.ok()) {
+      PrintError(config.status());
+      return kExitUsage;
+    }
+    fmt::print("{}", ToToml(*config));
+    return kExitOk;
+  }
+  std::vector<std::string> names;
+  bool found = a.key.empty();
+  for (const ConfigKey& key : ConfigKeys()) {
+    names.emplace_back(key.name);
+    if (!a.key.empty() && key.name != a.key) continue;
+    found = true;
+    if (a.keys) {
+      fmt::print("{}\n", key.name);
+    } else {
+      fmt::print("{} = {}\n    {}{}{}. {}\n", key.name, key.default_value, key.type,
+                 key.range.empty() ? "" : ", ", key.range, key.doc);
+    }
+  }
+  if (found) return kExitOk;
+  fmt::print(stderr, "troop: {}: {}\n", a.key, UnknownKeyHint(a.key, names));
+  return kExitUsage;
+}
+
+std::string ConfigHelp() {
+  std::string out = "All config keys with default, type, range and meaning:\n";
+  for (const ConfigKey& key : ConfigKeys()) {
+    out += fmt::format("  {} = {}\n      {}{}{}. {}\n", key.name, key.default_value, key.type,
+                       key.range.empty() ? "" : ", ", key.range, key.doc);
+  }
+  return out;
+}
+
+void AddTrainFlags(CLI::App* command, TrainArguments* a) {
+  command->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
+  command->add_flag("--plain", a->options.plain, "print plain lines instead of a live display");
+  command->add_option("--engine", a->engine,
+                      "process launcher: local, slurm, mpi, kubernetes (fleet.engine)");
+}
+
+// The options of all subcommands. Each subcommand's callback sets `chosen` to its function.
+struct Arguments {
+  TrainArguments train;
+  RoleArguments role;
+  ConfigArguments config;
+  ShowOptions show;
+  StatusOptions status;
+  EnvCommandOptions env;
+  CheckSyncCommand sync;
+  ScaleOptions scale;
+  JoinOptions join;
+  DoctorOptions doctor;
+  HealthOptions health;
+  KeygenOptions keygen;
+  SlurmJobOptions slurm_job;
+  SweepOptions sweep;
+  PlotOptions plot;
+  TokenizeOptions tokenize;
+  PlanArguments plan;
+  ParallelOptions parallel;
+  PredictOptions predict;
+  DashboardCommand dashboard;
+};
+
+void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* sweep = app->add_subcommand(
+      "sweep", "train a config with several seeds and values; write a table and a plot");
+  SweepArguments& runs = a->sweep.arguments;
+  sweep->add_option("config", runs.config, "TOML file")->required();
+  sweep->add_option("overrides", runs.overrides,
+                    "override config keys: key=value, or key=a,b,c for one run per value");
+  sweep->add_option("--seeds", runs.seeds, "seeds per combination (5)")->check(CLI::Range(1, 1000));
+  sweep->add_option("--first-seed", runs.first_seed, "first seed (1)")
+      ->check(CLI::NonNegativeNumber);
+  sweep->add_option("--jobs", a->sweep.jobs, "concurrent runs (as many as the cores allow)")
+      ->check(CLI::Range(1, 1000));
+  sweep->add_flag("--overwrite", a->sweep.overwrite, "restart all runs");
+  sweep->add_flag("--dry-run", a->sweep.dry_run, "print the runs and their state");
+  sweep->callback([a, chosen] { *chosen = [a] { return Sweep(a->sweep); }; });
+  CLI::App* plot = app->add_subcommand("plot", "plot learning curves of runs and sweeps");
+  plot->add_option("runs", a->plot.paths, "run folders or sweep folders")->required();
+  plot->add_option("--out,--png", a->plot.out, "output file, .png or .svg (curves.png)");
+  plot->add_option("--title", a->plot.title, "plot title (the environment)");
+  plot->add_option("--x", a->plot.axis, "x axis: steps, updates or minutes (steps)");
+  plot->callback([a, chosen] { *chosen = [a] { return PlotRuns(a->plot); }; });
+}
+
+void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* eval =
+      app->add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
+  CLI::App* play = app->add_subcommand("play",
+                                       "render episodes of a checkpoint, in the terminal or to "
+                                       "a file");
+  for (CLI::App* command : {eval, play}) {
+    command
+        ->add_option("checkpoint", a->show.path,
+                     "run folder (newest checkpoint), or checkpoint folder")
+        ->required();
+    command->add_option("--episodes", a->show.episodes,
+                        "episodes or reviews (eval: 100, or all test reviews; play: 1)");
+    command->add_option("--epsilon", a->show.epsilon,
+                        "probability of a random action (evaluator.epsilon)");
+    command->add_option("--seed", a->show.seed, "seed of the episodes (seed of the run)");
+  }
+  eval->add_flag("--json", a->show.json, "print one line of JSON");
+  eval->callback([a, chosen] { *chosen = [a] { return Evaluate(a->show); }; });
+  play->add_option("--gif", a->show.gif, "write an animated GIF to this file");
+  play->add_option("--png", a->show.png, "write a strip of frames to this file");
+  play->add_option("--fps", a->show.frames_per_s, "frames per second (30)");
+  play->callback([a, chosen] { *chosen = [a] { return Play(a->show); }; });
+  CLI::App* status = app->add_subcommand("status", "show the state of a run, or how it ended");
+  status->add_option("run", a->status.run, "run folder, or tcp://HOST:PORT of its coordinator")
+      ->required();
+  status->add_flag("--json", a->status.json, "print JSON");
+  status->add_option("--key", a->status.key, "key file of a tool, for tcp:// (troop keygen)");
+  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
+  CLI::App* scale = app->add_subcommand("scale", "scale a role of a running fleet");
+  scale->add_option("run", a->scale.run, "run folder")->required();
+  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, paramserver=K")
+      ->required();
+  scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
+}
+
+void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* chosen) {
+  check->add_option("id", env->id, "environment id, or a config file")->required();
+  check->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
+  check->add_option("--plugin", env->plugin, "shared library that contains the environment");
+  check->add_flag("--quick", env->quick, "take seconds instead of a minute");
+  check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
+}
+
+void AddEnvBench(CLI::App* bench, EnvCommandOptions* env, std::function<int()>* chosen) {
+  bench->add_option("id", env->id, "environment id, or a config file")->required();
+  bench->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
+  bench->add_option("--plugin", env->plugin, "shared library that contains the environment");
+  bench->add_option("--envs", env->envs, "environments stepped together (8)")
+      ->check(CLI::Range(1, 65536));
+  bench->add_option("--seconds", env->seconds, "seconds to run (2)")
+      ->check(CLI::Range(0.01, 3600.0));
+  bench->callback([env, chosen] { *chosen = [env] { return BenchEnvironment(*env); }; });
+}
+
+void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>* chosen) {
+  const std::string what = "check an environment and suggest fixes";
+  CLI::App* group = app->add_subcommand("env", "list, create, check and benchmark environments");
+  group->require_subcommand(1);
+  CLI::App* list = group->add_subcommand("list", "list environments and id formats");
+  list->add_option("--plugin", env->plugin, "list those of a shared library");
+  list->callback([env, chosen] { *chosen = [env] { return ListEnvironments(*env); }; });
+  CLI::App* make = group->add_subcommand("new", "create an example environment in a new folder");
+  make->add_option("name", env->name, "folder and environment name, such as my_env")->required();
+  make->add_option("--language", env->language, "language: c, c++ (default) or python");
+  make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
+  AddEnvCheck(group->add_subcommand("check", what), env, chosen);
+  AddEnvCheck(app->add_subcommand("env-check", what + " (alias of env check)"), env, chosen);
+  const std::string speed = "measure an environment's steps/s and its bridge overhead";
+  AddEnvBench(group->add_subcommand("bench", speed), env, chosen);
+  CLI::App* bench = app->add_subcommand("bench", "benchmark parts of a run on this machine");
+  bench->require_subcommand(1);
+  AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
+}
+
+void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) {
+  CLI::App* group = app->add_subcommand("check", "compare components with fp64 reference loops");
+  group->require_subcommand(1);
+  CLI::App* sync = group->add_subcommand(
+      "sync", "check every gradient-sync mode against an fp64 reference; exit 1 on mismatch");
+  sync->add_option("--mode", a->mode, "check one mode, tensor by tensor (see --list)");
+  sync->add_option("--seed", a->seed, "seed of the values and the message order (1)");
+  sync->add_flag("--list", a->list, "print only the mode names");
+  sync->add_flag("--json", a->json, "print one line of JSON per case");
+  sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
+}
+
+void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
+  CLI::App* tokenize = app->add_subcommand("tokenize", "tokenize text");
+  tokenize->add_option("text", a->texts, "texts (none: one per line of standard input)");
+  tokenize
+      ->add_option("--vocab", a->vocabulary,
+                   "vocab.txt (BERT, one piece per line) or SentencePiece .model (ALBERT)")
+      ->required();
+  tokenize->add_flag("--cased", a->cased, "keep capitals and accents, for a cased vocabulary");
+  tokenize->add_flag("--json", a->json, "print one line of JSON per text");
+  tokenize->callback([a, chosen] {
+    FreeTexts(&a->texts);
+    *chosen = [a] { return Tokenize(*a); };
+  });
+}
+
+void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) {
+  CLI::App* predict = app->add_subcommand("predict", "classify texts with a trained model");
+  predict
+      ->add_option("checkpoint", a->path,
+                   "run folder (newest checkpoint), checkpoint folder, or a folder of Hugging "
+                   "Face files with the vocabulary")
+      ->required();
+  predict->add_option("text", a->texts, "texts (none: one per line of standard input)");
+  predict->add_flag("--json", a->json, "print one line of JSON per text");
+  predict->callback([a, chosen] {
+    FreeText(&a->path);
+    FreeTexts(&a->texts);
+    *chosen = [a] { return Predict(*a); };
+  });
+}
+
+void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
+  CLI::App* dashboard = app->add_subcommand("dashboard", "serve a web page that shows runs live");
+  dashboard->add_option("runs", a->runs, "run folders, or folders of runs")->required();
+  dashboard->add_option("--listen", a->address, "HOST:PORT (127.0.0.1:8800); port 0: a free one");
+  dashboard->add_option("--token-file", a->token_file,
+                        "file with the access token, on one line; required beyond this machine");
+  dashboard->add_flag("--insecure", a->insecure, "serve without authentication");
+  dashboard->callback([a, chosen] { *chosen = [a] { return ServeDashboard(*a); }; });
+}
+
+constexpr char kInsecureHelp[] = "listen beyond this machine without keys";
+
+void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* join = app->add_subcommand("join", "join a remote run with roles of this machine");
+  join->add_option("coordinator", a->join.coordinator, "tcp://HOST:PORT, fleet.listen of the run")
+      ->required();
+  join->add_option("--role", a->join.role,
+                   "role to run: actor, or an external role of the run (fleet.elsewhere)");
+  join->add_option("--listen", a->join.listen, "address at which the fleet reaches this machine");
+  join->add_option("--count", a->join.count, "processes (1)")->check(CLI::Range(1, 10000));
+  join->add_option("--key", a->join.key, "key file of that role (troop keygen)");
+  join->add_option("--logs", a->join.logs, "log folder (a temporary one)");
+  join->add_option("--wait", a->join.wait_s, "seconds to wait for the coordinator to appear (60)")
+      ->check(CLI::Range(0.0, 86400.0));
+  join->add_flag("--stay", a->join.stay, "stay while the run is stopped, until it is done");
+  join->add_option("--health", a->join.health, "status file to write, for `troop health`");
+  join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
+  CLI::App* doctor = app->add_subcommand(
+      "doctor", "check machine, config and coordinator before a run, and suggest fixes");
+  doctor->add_option("config", a->doctor.config, "TOML file (none: check only the machine)");
+  doctor->add_option("overrides", a->doctor.overrides,
+                     "config overrides, key=value (troop config)");
+  doctor->add_option("--coordinator", a->doctor.coordinator, "tcp://HOST:PORT of a run to join");
+  doctor->add_option("--key", a->doctor.key, "key file for the coordinator (troop keygen)");
+  doctor->add_flag("--insecure", a->doctor.insecure, kInsecureHelp);
+  doctor->callback([a, chosen] { *chosen = [a] { return Doctor(a->doctor); }; });
+  CLI::App* health = app->add_subcommand("health", "report the health of a local `troop join`");
+  health->add_option("file", a->health.file, "the file of its --health")->required();
+  health->add_flag("--ready", a->health.ready, "also require that all its roles have joined");
+  health->callback([a, chosen] { *chosen = [a] { return ShowHealth(a->health); }; });
+  CLI::App* keygen = app->add_subcommand("keygen", "generate keys, one per role or user");
+  keygen->add_option("folder", a->keygen.folder, "output folder")->required();
+  keygen->add_option("--role", a->keygen.role, "generate one key, of this role (all roles)");
+  keygen->add_option("--name", a->keygen.name, "name of the key, such as a user name (the role)");
+  keygen->add_flag("--rotate", a->keygen.rotate,
+                   "replace existing keys; old ones stay valid until the next rotation");
+  keygen->callback([a, chosen] { *chosen = [a] { return Keygen(a->keygen); }; });
+}
+
+void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* train = app->add_subcommand("train", "train a config: start its fleet on this machine");
+  train->add_option("config", a->train.config, "TOML file, such as configs/apex_cartpole.toml")
+      ->required();
+  AddTrainFlags(train, &a->train);
+  train->add_flag("--insecure", a->train.insecure, kInsecureHelp);
+  train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
+  train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
+  train->add_flag("--continue", a->train.go_on,
+                  "resume a run of the same name; exit 0 at once if it is done");
+  train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
+  CLI::App* resume = app->add_subcommand("resume", "resume a run from its newest checkpoint");
+  resume->add_option("run", a->train.config, "run folder")->required();
+  AddTrainFlags(resume, &a->train);
+  resume->add_flag("--insecure", a->train.insecure, kInsecureHelp);
+  resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
+  AddShowCommands(app, a, chosen);
+  AddFleetCommands(app, a, chosen);
+  AddSweepCommands(app, a, chosen);
+  AddEnvCommands(app, &a->env, chosen);
+  AddCheck(app, &a->sync, chosen);
+  AddTokenize(app, &a->tokenize, chosen);
+  AddPredict(app, &a->predict, chosen);
+  AddDashboard(app, &a->dashboard, chosen);
+  AddPlan(app, &a->plan, chosen);
+  AddExperiment(app, &a->parallel, chosen);
+  CLI::App* replay = app->add_subcommand("replay", "serve a standalone replay until SIGTERM");
+  replay->add_option("config", a->train.config, "TOML file: replay.tables, replay.listen")
+      ->required();
+  replay->add_option("overrides", a->train.overrides, "config overrides, key=value (troop config)");
+  replay->add_flag("--insecure", a->train.insecure, kInsecureHelp);
+  replay->callback([a, chosen] { *chosen = [a] { return RunReplay(a->train); }; });
+  CLI::App* role = app->add_subcommand("role", "run a single role of a fleet");
+  role->add_option("role", a->role.role,
+                   "actor, replay, learner, paramserver, evaluator, inference")
+      ->required();
+  role->add_option("--index", a->role.index, "index of the role (0)");
+  role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
+      ->check(CLI::Range(0.1, 3600.0));
+  role->add_option("--coordinator", a->role.coordinator, "coordinator endpoint")->required();
+  role->add_flag("--any-index", a->role.any_index, "let the coordinator assign the index");
+  role->add_flag("--stay", a->role.stay, "exit with 130 if the run was stopped before it was done");
+  role->add_option("--reach", a->role.reach, "address at which the fleet reaches this machine");
+  role->add_option("--key", a->role.key, "key file of this role (troop keygen)");
+  role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
+  role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
+  CLI::App* config = app->add_subcommand("config", "describe the config keys");
+  config->add_option("key", a->config.key, "describe only this key");
+  config->add_option("--check", a->config.check, "parse a file and print the resolved config");
+  config->add_flag("--markdown", a->config.markdown, "print docs/reference/config.md");
+  config->add_flag("--keys", a->config.keys, "print only the key names");
+  config->footer(ConfigHelp);
+  config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
+  // Internal commands: an empty group hides them from --help.
+  CLI::App* job = app->add_subcommand("slurm-job", "run the launcher inside a Slurm job");
+  job->group("");
+  job->add_option("config", a->slurm_job.config, "train.toml of the submission")->required();
+  job->add_flag("--overwrite", a->slurm_job.train.overwrite, "replace a run of the same name");
+  job->add_flag("--resume", a->slurm_job.train.resume, "resume the run");
+  job->callback([a, chosen] { *chosen = [a] { return RunSlurmJob(a->slurm_job); }; });
+  CLI::App* worker = app->add_subcommand("env-worker", "run environments for another process");
+  worker->group("");
+  worker->callback([chosen] { *chosen = RunEnvWorker; });
+}
+
+}  // namespace
+
+int RunCommand(int argc, char** argv) {
+  // Exceeding the file size limit (ulimit -f) must fail the write, as a full disk does.
+  signal(SIGXFSZ, SIG_IGN);
+  SetPhaseSink([](const std::string& line) { fmt::print(stderr, "troop: {}\n", line); });
+  CLI::App app(
+      "Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
+      "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"
+      "130 interrupted (resumable).");
+  app.set_version_flag("--version", kTroopVersion);
+  app.require_subcommand(1);
+  Arguments arguments;
+  std::function<int()> chosen;
+  AddCommands(&app, &arguments, &chosen);
+  GroupCommands(&app);
+  const std::vector<std::string> words = GuardTexts(argc, argv);
+  try {
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app.parse(argc, pointers.data());
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    PrintError(ExplainUsageError(app, words, error.what()));
+    return kExitUsage;
+  }
+  return chosen();
+}
+
+}  // namespace troop

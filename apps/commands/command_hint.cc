@@ -1,0 +1,140 @@
+// Suggestions for mistyped commands, flags and config keys.
+#include "apps/commands/command_hint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/edit_distance.h"
+#include "core/config/config.h"
+#include "core/config/key_hint.h"
+
+namespace troop {
+namespace {
+
+// Visible commands only: hidden ones have an empty group.
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
+}
+
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
+  const auto commands = CommandsOf(app);
+  const auto found = std::ranges::find(commands, name, &CLI::App::get_name);
+  return found == commands.end() ? nullptr : *found;
+}
+
+std::vector<std::string> FlagsOf(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+// The config key that a flag resembles: "--batch-size" is learner.batch_size; empty if none.
+std::string KeyOfFlag(std::string flag) {
+  flag.erase(0, 2);
+  std::ranges::replace(flag, '-', '_');
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string_view name = key.name;
+    if (name == flag || name.ends_with("." + flag)) return std::string(name);
+  }
+  return std::string(KeyOfOtherName(flag));
+}
+
+bool TakesKeys(const CLI::App& command) {
+  return command.get_option_no_throw("overrides") != nullptr;
+}
+
+// `value`: the argument after the flag; empty if there is none.
+// Handles "--flag=value" and "--flag value".
+std::string ExplainFlag(const CLI::App& command, std::string flag, std::string value) {
+  if (const std::size_t equals = flag.find('='); equals != std::string::npos) {
+    value = flag.substr(equals + 1);
+    flag.resize(equals);
+  }
+  const std::string key = TakesKeys(command) ? KeyOfFlag(flag) : "";
+  if (!key.empty()) {
+    return fmt::format("{} is not a flag of {}; set config keys without dashes: {}={}", flag,
+                       command.get_name(), key, value.empty() ? "VALUE" : value);
+  }
+  const std::string nearest = Nearest(flag, FlagsOf(command));
+  return fmt::format("{} is not a flag of {}; {}", flag, command.get_name(),
+                     nearest.empty() ? fmt::format("see troop {} --help", command.get_name())
+                                     : "the nearest is " + nearest);
+}
+
+// Maps the names that other programs use to Troop's commands.
+std::string CommandOfOtherName(const std::string& word) {
+  constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
+      {"evaluate", "eval"},     {"test", "eval"},     {"tune", "sweep"},      {"fit", "train"},
+      {"run", "train"},         {"start", "train"},   {"enjoy", "play"},      {"watch", "play"},
+      {"inference", "predict"}, {"infer", "predict"}, {"continue", "resume"}, {"ps", "status"}};
+  const auto* const found =
+      std::ranges::find(kOtherNames, word, [](auto& name) { return name.first; });
+  return found == std::end(kOtherNames) ? "" : found->second;
+}
+
+// Other programs' names are tried first, at the top level only; then the nearest spelling.
+std::string ExplainCommand(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
+  if (const std::string here = CommandOfOtherName(word);
+      app.get_parent() == nullptr && !here.empty()) {
+    return fmt::format("there is no command {}; use troop {}", word, here);
+  }
+  const std::string nearest = Nearest(word, names);
+  const std::string path = app.get_parent() == nullptr ? "troop" : "troop " + app.get_name();
+  return fmt::format("there is no command {}; {}", word,
+                     nearest.empty() ? fmt::format("see {} --help", path)
+                                     : fmt::format("the nearest is {} {}", path, nearest));
+}
+
+}  // namespace
+
+std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string>& words,
+                              std::string what) {
+  // Step 1: follow the subcommands; step 2: find the first unknown flag; else append a help hint.
+  const CLI::App* command = &app;
+  std::size_t at = 1;
+  while (at < words.size() && !CommandsOf(*command).empty()) {
+    const CLI::App* const next = FindCommand(*command, words[at]);
+    if (next == nullptr) {
+      if (words[at].starts_with('-')) break;
+      return ExplainCommand(*command, words[at]);
+    }
+    command = next;
+    ++at;
+  }
+  const std::vector<std::string> flags = FlagsOf(*command);
+  for (; at < words.size() && words[at] != "--"; ++at) {
+    if (!words[at].starts_with("--")) continue;
+    const std::string flag = words[at].substr(0, words[at].find('='));
+    if (std::ranges::find(flags, flag) != flags.end()) continue;
+    const bool more = at + 1 < words.size() && !words[at + 1].starts_with('-');
+    return ExplainFlag(*command, words[at], more ? words[at + 1] : "");
+  }
+  while (what.ends_with('\n')) what.pop_back();
+  const std::string name = command == &app ? "" : " " + command->get_name();
+  return fmt::format("{}; see troop{} --help", what, name);
+}
+
+void GroupCommands(CLI::App* app) {
+  constexpr std::pair<const char*, const char*> kGroups[] = {
+      {"train", "Train"},          {"resume", "Train"},
+      {"sweep", "Train"},          {"experiment", "Train"},
+      {"plan", "Train"},           {"status", "Watch"},
+      {"dashboard", "Watch"},      {"plot", "Watch"},
+      {"eval", "Use a model"},     {"play", "Use a model"},
+      {"predict", "Use a model"},  {"tokenize", "Use a model"},
+      {"join", "Fleets"},          {"scale", "Fleets"},
+      {"role", "Fleets"},          {"replay", "Fleets"},
+      {"keygen", "Fleets"},        {"health", "Fleets"},
+      {"env", "Try and check"},    {"env-check", "Try and check"},
+      {"bench", "Try and check"},  {"check", "Try and check"},
+      {"doctor", "Try and check"}, {"config", "Try and check"}};
+  for (const auto& [name, group] : kGroups) app->get_subcommand(name)->group(group);
+}
+
+}  // namespace troop

@@ -1,0 +1,259 @@
+// `troop eval` and `troop play`: load a checkpoint and evaluate or render its policy.
+#include "apps/commands/eval_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "actors/evaluator_node.h"
+#include "core/base/counted.h"
+#include "core/base/phase_progress.h"
+#include "core/graphics/animation.h"
+#include "core/storage/json.h"
+#include "fleet/launcher/exit_code.h"
+#include "fleet/launcher/progress_display.h"
+#include "fleet/launcher/terminal_size.h"
+#include "fleet/run/run_directory.h"
+#include "fleet/run/task_info.h"
+#include "learners/checkpoint.h"
+#include "learners/supervised/text_evaluator.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A checkpoint and the config that it was written with.
+struct Loaded {
+  std::string path;  // of the checkpoint
+  CheckpointState state;
+  Config config;
+  std::span<const float> weights() const { return state.state.tensors.at("value").as<float>(); }
+};
+
+// A folder with a manifest is a checkpoint; any other folder is read as a run.
+Result<Loaded> Load(const ShowOptions& options) {
+  const fs::path path = fs::absolute(options.path).lexically_normal();
+  // Resolve the folder of the run and the name of the checkpoint in it.
+  const bool is_checkpoint = fs::exists(path / "manifest.json");
+  if (!is_checkpoint && !fs::exists(path / "checkpoints") && !fs::exists(path / "config.toml")) {
+    return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
+                    path.string());
+  }
+  const fs::path folder = is_checkpoint && !path.has_filename() ? path.parent_path() : path;
+  const fs::path root = is_checkpoint ? folder.parent_path() : folder;
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root.string()));
+  Loaded loaded;
+  std::string name = folder.filename().string();
+  if (!is_checkpoint) {
+    Result<std::string> newest = NewestCheckpoint(storage.get());
+    if (!newest.ok()) return newest.status().WithContext(root.string());
+    name = *newest;
+  }
+  loaded.path = (root / name).string();
+  // The checkpoint holds its own config; options of the command line override it.
+  TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
+  const auto value = loaded.state.state.tensors.find("value");
+  if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
+    return DataLoss("{} holds no weights", loaded.path);
+  }
+  TROOP_ASSIGN_OR_RETURN(loaded.config,
+                         ParseConfig(loaded.state.config_toml, loaded.path + "/state.json", {}));
+  if (options.epsilon) loaded.config.evaluator.epsilon = *options.epsilon;
+  if (options.seed) loaded.config.seed = *options.seed;
+  return loaded;
+}
+
+// Prints an error and returns its exit code.
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds are used by no run
+
+// Starts an evaluation like the final one of a run, but with other seeds.
+Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t episodes) {
+  return Evaluation::Make(loaded.config,
+                          {.episodes = episodes,
+                           .round = kEvalRound,
+                           .version = std::uint64_t(loaded.state.updates),
+                           .wait = true},
+                          loaded.weights());
+}
+
+// A GIF stores the delay between frames in 16 bits, in units of 0.01 s.
+constexpr double kFramesPerSecondMin = 0.01, kFramesPerSecondMax = 100;
+
+// Validates the option ranges; NaN is outside all of them.
+Status CheckOptions(const ShowOptions& options) {
+  if (options.epsilon && !(*options.epsilon >= 0 && *options.epsilon <= 1)) {
+    return InvalidArgument("--epsilon is {}, must be from 0 to 1", *options.epsilon);
+  }
+  const double fps = options.frames_per_s;
+  if (!(fps >= kFramesPerSecondMin && fps <= kFramesPerSecondMax)) {
+    return InvalidArgument("--fps is {}, must be from {} to {} frames per second", fps,
+                           kFramesPerSecondMin, kFramesPerSecondMax);
+  }
+  return Status::Ok();
+}
+
+// Writes the GIF and the PNG strip, each atomically.
+int WritePictures(const ShowOptions& options, const std::vector<Environment::Picture>& frames) {
+  for (const auto& [file, gif] : {std::pair{options.gif, true}, std::pair{options.png, false}}) {
+    if (file.empty()) continue;
+    const fs::path path = fs::absolute(file);
+    const Result<std::unique_ptr<Storage>> folder = MakeDiskStorage(path.parent_path().string());
+    const Buffer bytes = gif ? AnimatedGif(frames, options.frames_per_s) : PngStrip(frames);
+    const Status written = folder.ok()
+                               ? (*folder)->WriteAtomic(path.filename().string(), bytes.bytes())
+                               : folder.status();
+    if (!written.ok()) return Complain(written);
+    fmt::print("wrote {} ({} frames)\n", file,
+               gif ? frames.size() : std::min(frames.size(), kStripFramesMax));
+  }
+  return kExitOk;
+}
+
+// Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
+int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
+  const auto data = LoadReviewData(loaded.config);
+  if (!data.ok()) return Complain(data.status());
+  const std::int64_t reviews = (*data)->test.size();
+  if (reviews == 0) {
+    return Complain(
+        InvalidArgument("data.reviews: {} has no test reviews, and data.holdout kept none",
+                        loaded.config.data.reviews));
+  }
+  // `final` chooses the test reviews instead of the held-out ones.
+  const TrialOptions trial{.episodes = options.episodes.value_or(reviews),
+                           .version = std::uint64_t(loaded.state.updates),
+                           .final = true};
+  if (trial.episodes < 1)
+    return Complain(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
+  auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
+  if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
+  // Advance in slices, to show progress in between.
+  PhaseProgress progress("evaluating", "reviews", trial.episodes);
+  while ((*judge)->Advance(1) != WeightsTrial::State::kOver) progress.Show((*judge)->judged());
+  if (!(*judge)->error().ok()) return Complain((*judge)->error());
+  const EvaluationReport r = (*judge)->Report();
+  const ScoreWords words = ScoreWordsOf(loaded.config);
+  if (options.json) {
+    fmt::print("{}\n", JsonObject()
+                           .Add("checkpoint", std::string_view(loaded.path))
+                           .Add("reviews", std::string_view(loaded.config.data.reviews))
+                           .Add("judged", r.episodes)
+                           .Add("right_percent", r.return_mean)
+                           .Add("right_percent_error", r.return_std)
+                           .Add("right_percent_low", r.return_min)
+                           .Add("right_percent_high", r.return_max)
+                           .Add("cross_entropy", r.loss)
+                           .str());
+    return kExitOk;
+  }
+  fmt::print(
+      "{} with {} ({} updates, {} reviews)\n{:.2f} {}{}, of {} {}; mean cross entropy "
+      "{:.4f}\n",
+      loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
+      r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units, r.loss);
+  return kExitOk;
+}
+
+}  // namespace
+
+// Supervised runs are evaluated on reviews, all others on episodes.
+int Evaluate(const ShowOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
+  const Result<Loaded> loaded = Load(options);
+  if (!loaded.ok()) return Complain(loaded.status());
+  if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
+  const std::int64_t episodes = options.episodes.value_or(100);
+  if (episodes < 1)
+    return Complain(InvalidArgument("--episodes is {}, must be at least 1", episodes));
+  Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
+  if (!evaluation.ok()) return Complain(evaluation.status());
+  PhaseProgress progress("evaluating", "episodes", episodes);
+  while ((*evaluation)->Advance(100) != Evaluation::State::kOver) {
+    progress.Show(std::int64_t((*evaluation)->returns().size()));
+  }
+  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
+  const EvaluationReport r = (*evaluation)->Report();
+  if (options.json) {
+    fmt::print("{}\n", JsonObject()
+                           .Add("checkpoint", std::string_view(loaded->path))
+                           .Add("env", std::string_view(loaded->config.env.id))
+                           .Add("episodes", r.episodes)
+                           .Add("epsilon", loaded->config.evaluator.epsilon)
+                           .Add("return_mean", r.return_mean)
+                           .Add("return_std", r.return_std)
+                           .Add("return_min", r.return_min)
+                           .Add("return_max", r.return_max)
+                           .Add("length_mean", r.length_mean)
+                           .str());
+    return kExitOk;
+  }
+  fmt::print("{} with {} ({}, {}), ε = {}\n", loaded->config.env.id, loaded->path,
+             Counted(std::int64_t(loaded->state.updates), "update"),
+             Counted(loaded->state.steps, "agent step"), loaded->config.evaluator.epsilon);
+  fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
+  return kExitOk;
+}
+
+int Play(const ShowOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
+  Result<Loaded> loaded = Load(options);
+  if (!loaded.ok()) return Complain(loaded.status());
+  if (IsSupervised(loaded->config)) {
+    return Complain(InvalidArgument(
+        "{}: a text model plays no episodes; use troop predict or troop eval", loaded->path));
+  }
+  // One environment, so that its episodes are rendered one after another.
+  loaded->config.evaluator.envs = 1;
+  Result<std::unique_ptr<Evaluation>> evaluation =
+      Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
+  if (!evaluation.ok()) return Complain(evaluation.status());
+  const bool to_file = !options.gif.empty() || !options.png.empty();
+  // Escape codes and half blocks are only for a terminal; a pipe gets the result line alone.
+  const bool draws = to_file || isatty(STDOUT_FILENO) == 1;
+  if (!draws) {
+    fmt::print(stderr,
+               "troop: standard output is not a terminal, nothing is drawn; use --gif or --png\n");
+  }
+  (*evaluation)->Advance(0);  // resets the environments, so that there is a frame to draw
+  std::vector<Environment::Picture> frames;
+  constexpr std::size_t kFramesMax = 3000;  // per file: 100 s at 30 frames/s
+  const auto frame_time = std::chrono::duration<double>(1 / options.frames_per_s);
+  // Each frame goes to the terminal at the frame rate, or is kept for the files.
+  for (bool over = false; !over;) {
+    if (!draws) {
+      over = (*evaluation)->Advance(1000) == Evaluation::State::kOver;
+      continue;
+    }
+    Environment::Picture picture = (*evaluation)->envs().Render(0);
+    if (picture.rgb.empty()) {
+      return Complain(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
+    }
+    if (!to_file) {
+      const TerminalSize terminal = SizeOfTerminal(STDOUT_FILENO);
+      // The last row is for the cursor.
+      fmt::print("\x1b[H\x1b[2J{}", HalfBlocks(picture, terminal.columns, terminal.rows - 1));
+      std::fflush(stdout);
+      std::this_thread::sleep_for(frame_time);
+    } else if (frames.size() < kFramesMax) {
+      frames.push_back(std::move(picture));
+    }
+    over = (*evaluation)->Advance(1) == Evaluation::State::kOver;
+  }
+  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
+  const EvaluationReport r = (*evaluation)->Report();
+  fmt::print("return {} over {}, length {:.1f}\n", ScoreText(r.return_mean),
+             Counted(r.episodes, "episode"), r.length_mean);
+  return to_file ? WritePictures(options, frames) : int(kExitOk);
+}
+
+}  // namespace troop

@@ -1,0 +1,50 @@
+// `troop keygen`: chooses which key pairs to write; net/keys writes them.
+#include "apps/commands/keygen_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "fleet/launcher/exit_code.h"
+#include "net/security/keys.h"
+
+namespace troop {
+namespace {
+
+// Errors: kInvalidArgument: an unknown role, or a name without a role; those of MakeKeys.
+Status MakeWanted(const KeygenOptions& options) {
+  // By default one key per role; --role keeps only that one, and --name renames it.
+  std::vector<NewKey> wanted = KeysOfAllRoles();
+  if (options.role.empty() && !options.name.empty()) {
+    return InvalidArgument("--name {:?} needs --role: give the role of that key", options.name);
+  }
+  if (!options.role.empty()) {
+    std::string roles;
+    for (const NewKey& key : wanted) roles += (roles.empty() ? "" : ", ") + key.name;
+    std::erase_if(wanted, [&](const NewKey& key) { return key.name != options.role; });
+    if (wanted.empty()) {
+      return InvalidArgument("unknown role {:?}; roles: {}", options.role, roles);
+    }
+    if (!options.name.empty()) wanted[0].name = options.name;
+  }
+  TROOP_RETURN_IF_ERROR(MakeKeys(options.folder, wanted, options.rotate));
+  for (const NewKey& key : wanted) {
+    fmt::print("{}/{}.key: joins as {}\n", options.folder, key.name, RoleName(key.role));
+  }
+  fmt::print(
+      "Each file is a secret: give a machine only the keys of its roles. In the config: "
+      "security.keys = \"{}\"\n",
+      options.folder);
+  return Status::Ok();
+}
+
+}  // namespace
+
+int Keygen(const KeygenOptions& options) {
+  const Status made = MakeWanted(options);
+  if (made.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", made.message());
+  return ExitCodeFor(made);
+}
+
+}  // namespace troop

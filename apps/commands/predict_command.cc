@@ -1,0 +1,132 @@
+// `troop predict`: formats the answers of a TextPredictor as text or JSON lines.
+#include "apps/commands/predict_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "core/base/log.h"
+#include "core/storage/json.h"
+#include "datasets/tokenizers/unicode.h"
+#include "fleet/launcher/exit_code.h"
+#include "learners/supervised/text_predictor.h"
+
+namespace troop {
+namespace {
+
+// "positive 0.9731, negative 0.0269".
+std::string Join(const std::vector<Likely>& likely) {
+  std::string out;
+  for (const Likely& one : likely) {
+    out += fmt::format("{}{} {:.4f}", out.empty() ? "" : ", ", one.name, one.probability);
+  }
+  return out;
+}
+
+// Token counts, with the unknown and the truncated ones.
+std::string Remarks(const TextAnswer& answer) {
+  std::string out = fmt::format("{} tokens", answer.tokens);
+  if (answer.unknown > 0) out += fmt::format(", {} of them unknown", answer.unknown);
+  if (answer.cut > 0) out += fmt::format(", {} more truncated", answer.cut);
+  return out;
+}
+
+// The human-readable line of one text.
+std::string Line(const TextAnswer& answer, bool masked) {
+  if (answer.empty) return "no answer: the text is empty\n";
+  if (!masked) {
+    return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes), Remarks(answer));
+  }
+  if (answer.masks.empty()) {
+    return fmt::format(
+        "no answer: this is a masked language model; mark the word to predict with [MASK]; {}\n",
+        Remarks(answer));
+  }
+  std::string out;
+  for (const auto& words : answer.masks) out += (out.empty() ? "" : " | ") + Join(words);
+  return fmt::format("{}; {}\n", out, Remarks(answer));
+}
+
+// The candidates for one [MASK].
+std::string WordsJson(const std::vector<Likely>& words) {
+  std::vector<std::string> out;
+  for (const Likely& one : words) {
+    out.push_back(JsonObject()
+                      .Add("word", std::string_view(one.name))
+                      .Add("probability", one.probability)
+                      .str());
+  }
+  return JsonArray(out);
+}
+
+// One text as an object: classes of a classifier, words for each [MASK] of a masked model.
+std::string JsonLine(std::string_view text, const TextAnswer& answer, bool masked) {
+  JsonObject json;
+  json.Add("text", text);
+  if (masked) {
+    std::vector<std::string> masks;
+    for (const auto& words : answer.masks) masks.push_back(WordsJson(words));
+    json.AddRaw("masks", JsonArray(masks));
+  } else if (answer.classes.empty()) {
+    json.AddNull("label").AddNull("probabilities");
+  } else {
+    JsonObject probabilities;
+    for (const Likely& one : answer.classes) probabilities.Add(one.name, one.probability);
+    json.Add("label", std::string_view(answer.best().name))
+        .AddRaw("probabilities", probabilities.str());
+  }
+  return json.Add("tokens", answer.tokens)
+             .Add("unknown", answer.unknown)
+             .Add("cut", answer.cut)
+             .str() +
+         "\n";
+}
+
+// Flushed per text, so that a pipe can be used interactively.
+Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const TextAnswer answer, predictor->Predict(text));
+  const bool masked = predictor->masked();
+  out << (json ? JsonLine(text, answer, masked) : Line(answer, masked)) << std::flush;
+  return {};
+}
+
+}  // namespace
+
+// Texts come from the command line, or line by line from `in`.
+Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
+                         TextPredictor::Load(options.path));
+  std::int64_t texts = 0, damaged = 0;
+  // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
+  const auto answer = [&](const std::string& text) {
+    ++texts;
+    if (!IsUtf8(text) && ++damaged == 1) {
+      LogWarning(
+          "text {} is not UTF-8: invalid bytes are read as U+FFFD; convert it, for example with "
+          "iconv -f latin1 -t utf-8",
+          texts);
+    }
+    return WriteAnswer(predictor.get(), text, options.json, out);
+  };
+  for (const std::string& text : options.texts) TROOP_RETURN_IF_ERROR(answer(text));
+  if (options.texts.empty()) {
+    for (std::string line; std::getline(in, line);) {
+      if (line.ends_with('\r')) line.pop_back();  // a Windows line ending
+      TROOP_RETURN_IF_ERROR(answer(line));
+    }
+  }
+  if (damaged > 1) LogWarning("{} of {} texts are not UTF-8", damaged, texts);
+  return {};
+}
+
+int Predict(const PredictOptions& options) {
+  const Status status = PredictTexts(options, std::cin, std::cout);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace troop {
+
+// Options of `troop predict`: classify texts, or predict the masked tokens in them.
+struct PredictOptions {
+  std::string path;                // model, checkpoint or run folder: see TextPredictor::Load
+  std::vector<std::string> texts;  // none: one text per line from standard input
+  bool json = false;               // print one object per text
+};
+// Writes one line per text to `out`, as soon as the text is read. Errors: those of TextPredictor.
+Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out);
+// PredictTexts from standard input to standard output. Returns the exit code.
+int Predict(const PredictOptions& options);
+
+}  // namespace troop

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "core/config/config.h"
+
+namespace troop {
+
+// `troop replay CONFIG`: a standalone replay for clients of the protocol in
+// docs/design/protocol.md. Serves replay.tables at replay.listen until SIGTERM or SIGINT; without
+// tables it serves the one that a run of this config would have. Returns the exit code.
+int ServeReplay(const Config& config);
+
+}  // namespace troop

@@ -1,0 +1,93 @@
+// `troop tokenize`: prints the pieces and the token ids of texts.
+#include "apps/commands/tokenize_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "core/storage/json.h"
+#include "datasets/tokenizers/tokenizer.h"
+#include "fleet/launcher/exit_code.h"
+#include "learners/supervised/tokenizer_settings.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
+
+// Two lines: the pieces, then their ids.
+std::string PiecesLine(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string pieces, numbers;
+  for (const TokenId id : ids) {
+    const std::string_view space = pieces.empty() ? "" : " ";
+    pieces += fmt::format("{}{}", space, tokenizer.piece(id));
+    numbers += fmt::format("{}{}", space, id);
+  }
+  return pieces + "\n" + numbers + "\n";
+}
+
+// One object: text, pieces and ids.
+std::string JsonLine(const Tokenizer& tokenizer, std::string_view text,
+                     const std::vector<TokenId>& ids) {
+  std::vector<std::string> pieces, numbers;
+  for (const TokenId id : ids) {
+    pieces.push_back(JsonQuote(tokenizer.piece(id)));
+    numbers.push_back(fmt::format("{}", id));
+  }
+  return JsonObject()
+             .Add("text", text)
+             .AddRaw("pieces", JsonArray(pieces))
+             .AddRaw("ids", JsonArray(numbers))
+             .str() +
+         "\n";
+}
+
+// Tokenizes one text, with the special tokens at both ends, and flushes its line.
+Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
+                   std::ostream& out) {
+  if (text.size() > kTextBytesMax) {
+    return InvalidArgument("a text has {} bytes, must have at most {}; split it", text.size(),
+                           kTextBytesMax);
+  }
+  const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, kTextBytesMax + 2);
+  out << (json ? JsonLine(tokenizer, text, ids) : PiecesLine(tokenizer, ids)) << std::flush;
+  return {};
+}
+
+// Checks --cased against tokenizer_config.json next to the vocabulary, if there is one.
+Status CheckSettings(const TokenizeOptions& options) {
+  const std::string folder = std::filesystem::path(options.vocabulary).parent_path().string();
+  TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
+  if (!settings || settings->cased == options.cased) return Status::Ok();
+  return InvalidArgument(
+      "{}: \"do_lower_case\" is {} in tokenizer_config.json next to it; {} --cased",
+      options.vocabulary, !settings->cased, settings->cased ? "add" : "omit");
+}
+
+}  // namespace
+
+Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                         MakeTokenizer(options.vocabulary, {.cased = options.cased}));
+  TROOP_RETURN_IF_ERROR(CheckSettings(options));
+  for (const std::string& text : options.texts) {
+    TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, text, options.json, out));
+  }
+  if (!options.texts.empty()) return {};
+  for (std::string line; std::getline(in, line);) {
+    TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, line, options.json, out));
+  }
+  return {};
+}
+
+int Tokenize(const TokenizeOptions& options) {
+  const Status status = TokenizeTexts(options, std::cin, std::cout);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

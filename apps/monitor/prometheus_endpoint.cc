@@ -1,0 +1,65 @@
+// The Prometheus endpoint of a run.
+#include "apps/monitor/prometheus_endpoint.h"
+
+#include <utility>
+
+#include "core/base/version.h"
+#include "fleet/run/task_info.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kEvery = Seconds(1);  // between copies of the state
+
+}  // namespace
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::Make(const Config& config) {
+  const auto& fleet = config.fleet;
+  if (fleet.metrics.empty()) return std::unique_ptr<MetricsServer>();
+  TROOP_RETURN_IF_ERROR(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(),
+                                         config.security.insecure,
+                                         {"fleet.metrics", "fleet.metrics_token"}));
+  std::unique_ptr<MetricsServer> metrics(new MetricsServer);
+  metrics->name_ = config.name;
+  metrics->problem_ = ProblemName(config);
+  HttpServer::Options options{.address = fleet.metrics,
+                              .token_file = fleet.metrics_token,
+                              .insecure = config.security.insecure};
+  options.routes["/metrics"] = [m = metrics.get()](const HttpRequest&) { return m->Answer(); };
+  Result<std::unique_ptr<HttpServer>> server = HttpServer::Make(std::move(options));
+  if (!server.ok()) return server.status().WithContext("fleet.metrics");
+  metrics->server_ = std::move(*server);
+  return metrics;
+}
+
+// The copy is made outside the lock; the lock only protects the exchange of the pointer.
+void MetricsServer::Tell(Time now, const RunView& view, const RunRates& rates,
+                         const std::function<std::vector<RoleView>()>& roles) {
+  if (now < next_) return;
+  next_ = now + kEvery;
+  auto state = std::make_shared<const RunState>(RunState{.name = name_,
+                                                         .problem = problem_,
+                                                         .version = kTroopVersion,
+                                                         .view = view,
+                                                         .rates = rates,
+                                                         .roles = roles()});
+  const std::lock_guard lock(mutex_);
+  state_.swap(state);  // the old state is freed after the lock is released
+}
+
+// Runs in the server's thread. Formats a state once and reuses the text until the next state.
+HttpResponse MetricsServer::Answer() {
+  std::shared_ptr<const RunState> state;
+  {
+    const std::lock_guard lock(mutex_);
+    state = state_;
+  }
+  if (!state) return {.status = 503, .body = "the run has not started yet; retry\n"};
+  if (state != told_) {
+    text_ = std::make_shared<const std::string>(PrometheusText(*state));
+    told_ = std::move(state);
+  }
+  return {.type = kPrometheusType, .shared = text_};
+}
+
+}  // namespace troop

@@ -1,0 +1,386 @@
+// The JSON of one run for the dashboard. Every size is bounded, as logs, metrics and the
+// coordinator's status may come from other machines.
+#include "apps/monitor/run_view.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "apps/monitor/run_index.h"
+#include "core/tensor/trajectory.h"
+#include "fleet/run/run_directory.h"
+#include "fleet/run/task_info.h"
+#include "fleet/serial/serial_fleet.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLogFilesMax = 200000;  // files read per folder: the limit of fleet.actors
+constexpr std::size_t kTextMax = 300;         // bytes of text from elsewhere
+
+// A numeric member that not every role has.
+std::optional<double> Optional(const JsonValue& value, std::string_view key) {
+  const double number = NumberOf(value, key, std::nan(""));
+  return std::isnan(number) ? std::nullopt : std::optional(number);
+}
+
+// A string member, truncated to kTextMax; empty if missing.
+std::string Text(const JsonValue& value, std::string_view key) {
+  const auto text = value.String(key);
+  return text.ok() ? text->substr(0, kTextMax) : "";
+}
+
+// A JSON array; non-finite values become null.
+std::string NumbersJson(const std::vector<double>& values) {
+  std::string text = "[";
+  for (const double value : values) {
+    if (text.size() > 1) text += ",";
+    text += std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
+  }
+  return text + "]";
+}
+
+// Rates per second of the counters that the run has.
+std::string RatesJson(const MetricCurve& metrics) {
+  JsonObject rates;
+  for (const auto& [key, counter] : {std::pair("steps", "steps"),
+                                     {"updates", "learner/updates"},
+                                     {"inserts", "replay/inserts"},
+                                     {"samples", "replay/samples"},
+                                     {"priorities", "replay/updates"},
+                                     {"actions", "inference/actions"},
+                                     {"batches", "inference/batches"},
+                                     {"publishes", "paramserver/publishes"},
+                                     {"snapshots", "paramserver/snapshots_sent"},
+                                     {"episodes", "actor/episodes"},
+                                     {"tokens", "learner/tokens"}}) {
+    if (metrics.last().Find(counter) != nullptr) rates.Add(key, metrics.Rate(counter));
+  }
+  // Shares of the time in which the rate limiter blocked inserts or samples.
+  for (const auto& [key, clock] : {std::pair("insert_blocked", "replay/insert_blocked_s"),
+                                   {"sample_blocked", "replay/sample_blocked_s"}}) {
+    if (metrics.last().Find(clock) != nullptr) rates.Add(key, std::min(1.0, metrics.Rate(clock)));
+  }
+  return rates.str();
+}
+
+// Count, quantiles and at most 100 octaves of a histogram.
+std::string HistogramJson(const JsonValue& value) {
+  JsonObject out;
+  for (const char* key : {"count", "p50", "p90", "p99", "max"}) {
+    out.Add(key, NumberOf(value, key, std::nan("")));
+  }
+  std::vector<std::string> octaves;
+  if (const JsonValue* all = value.Find("octaves"); all != nullptr) {
+    for (const JsonValue& octave : all->array) {
+      if (octave.array.size() != 2 || octaves.size() >= 100) continue;
+      octaves.push_back(NumbersJson({octave.array[0].number, octave.array[1].number}));
+    }
+  }
+  return out.AddRaw("octaves", JsonArray(octaves)).str();
+}
+
+}  // namespace
+
+RunWatch::RunWatch(std::string path)
+    : path_(std::move(path)),
+      metrics_(path_ + "/metrics.jsonl"),
+      evaluations_(path_ + "/evaluations.jsonl") {}
+
+// Role names have the form "actor-3".
+RunWatch::Member RunWatch::MemberOf(const JsonValue& value) {
+  Member member{.name = Text(value, "role"),
+                .role = "",
+                .host = Text(value, "host"),
+                .error = Text(value, "last_error"),
+                .state = Text(value, "state"),
+                .process = std::int64_t(NumberOf(value, "process")),
+                .incarnation = std::int64_t(NumberOf(value, "incarnation")),
+                .silent_s = NumberOf(value, "silent_s"),
+                .rate = Optional(value, "work_per_s"),
+                .lag = Optional(value, "lag_updates"),
+                .restarts = Optional(value, "restarts"),
+                .rate_unit = Text(value, "unit")};
+  const std::size_t dash = member.name.rfind('-');
+  member.role = member.name.substr(0, dash);
+  if (dash != std::string::npos) member.index = std::atoll(member.name.c_str() + dash + 1);
+  return member;
+}
+
+// An ended run has no members, so those of its last status are dropped.
+void RunWatch::Refresh() {
+  // Both files are optional: the run may have just started, or have no evaluator.
+  (void)metrics_.Update().ok();
+  (void)evaluations_.Update().ok();
+  state_ = StateOfRun(path_);
+  if (!config_) {
+    if (Result<Config> config = ReadRunConfig(path_, {}); config.ok()) config_ = std::move(*config);
+  }
+  if (asks()) return;
+  members_.clear();
+  answer_.reset();
+}
+
+// A serial run has no thread to answer requests.
+bool RunWatch::asks() const {
+  return state_ == "running" && config_ && config_->fleet.mode != "serial";
+}
+
+// An error answer has no roles: the members of the last good one are kept.
+void RunWatch::Hear(std::shared_ptr<const StatusAsker::Answer> answer) {
+  if (answer == nullptr || (answer_ != nullptr && answer_->number == answer->number)) return;
+  answer_ = std::move(answer);
+  const JsonValue* const members = answer_->view.Find("roles");
+  if (members == nullptr) return;  // keep the previous members
+  members_.clear();
+  for (const JsonValue& value : members->array) members_.push_back(MemberOf(value));
+}
+
+// Per role: expected and present members, restarts, errors, longest silence and hosts.
+std::string RunWatch::RolesJson() const {
+  struct Role {
+    std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
+    double silent_max_s = 0;
+    std::set<std::string> hosts;
+  };
+  std::map<std::string, Role> roles;
+  if (config_) {
+    Config all = *config_;
+    all.fleet.elsewhere.clear();
+    for (const FleetRole& role : RolesOf(all)) ++roles[std::string(RoleName(role.role))].expected;
+  }
+  for (const Member& m : members_) {
+    Role& role = roles[m.role];
+    role.present += m.state == "alive" || m.state == "silent" || m.state == "blocked";
+    role.restarts += std::int64_t(m.restarts.value_or(0));
+    role.errors += m.error.empty() ? 0 : 1;
+    role.silent_max_s = std::max(role.silent_max_s, m.silent_s);
+    if (!m.host.empty()) role.hosts.insert(m.host);
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, role] : roles) {
+    out.push_back(JsonObject()
+                      .Add("role", std::string_view(name))
+                      .Add("expected", role.expected)
+                      .Add("present", role.present)
+                      .Add("restarts", role.restarts)
+                      .Add("errors", role.errors)
+                      .Add("silent_max_s", role.silent_max_s)
+                      .Add("hosts", std::int64_t(role.hosts.size()))
+                      .str());
+  }
+  return JsonArray(out);
+}
+
+// In order: config, progress, rates and roles, latest metrics, histograms, evaluations, curve
+// names.
+std::string RunWatch::OverviewJson() const {
+  const JsonValue& last = metrics_.last();
+  JsonObject out;
+  out.Add("state", std::string_view(state_)).Add("path", std::string_view(path_));
+  if (config_) {
+    out.Add("name", std::string_view(config_->name));
+    out.Add("problem", std::string_view(ProblemName(*config_)));
+    out.Add("algorithm", std::string_view(config_->learner.algorithm));
+    out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
+    out.Add("serial", config_->fleet.mode == "serial");
+    out.Add("sync", std::string_view(config_->learner.sync));
+    out.Add("steps_total", double(config_->learner.total_steps));
+    out.Add("replay_capacity", double(config_->replay.capacity_items));
+  }
+  // Phase and steps come from the coordinator, or else from the last metrics line.
+  const bool told = answer_ != nullptr && answer_->view.Find("phase") != nullptr;
+  const JsonValue& newest = told ? answer_->view : last;
+  out.Add("phase", std::string_view(Text(newest, "phase")));
+  out.Add("steps", NumberOf(newest, "steps")).Add("wall_s", NumberOf(last, "wall_s"));
+  out.Add("checkpoint", std::string_view(Text(newest, "checkpoint")));
+  out.Add("bottleneck", std::string_view(Text(last, "bottleneck")));
+  const std::string_view error = answer_ == nullptr ? "" : std::string_view(answer_->error);
+  out.Add("status_error", error.substr(0, kTextMax));
+  out.AddRaw("rates", RatesJson(metrics_)).AddRaw("roles", RolesJson());
+  JsonObject levels, histograms, evaluated;
+  std::size_t count = 0;
+  for (const auto& [name, value] : last.object) {
+    if (++count > MetricCurve::kNamesMax) break;
+    if (value.kind == JsonValue::Kind::kNumber) levels.Add(name, value.number);
+  }
+  for (const auto& [name, value] : metrics_.histograms()) {
+    histograms.AddRaw(name, HistogramJson(value));
+  }
+  for (const auto& [name, value] : evaluations_.last().object) {
+    if (value.kind == JsonValue::Kind::kNumber) evaluated.Add(name, value.number);
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : metrics_.names()) names.push_back(JsonQuote(name));
+  return out.AddRaw("metrics", levels.str())
+      .AddRaw("histograms", histograms.str())
+      .AddRaw("evaluated", evaluated.str())
+      .AddRaw("curves", JsonArray(names))
+      .str();
+}
+
+// Unknown names are left out, as a run may not have a metric yet.
+Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
+                                         std::size_t points) const {
+  if (names.size() > kCurvesMax) {
+    return InvalidArgument("{} curves, must be at most {}", names.size(), kCurvesMax);
+  }
+  if (points < 2 || points > MetricCurve::kPointsMax) {
+    return InvalidArgument("points is {}, must be from 2 to {}", points, MetricCurve::kPointsMax);
+  }
+  // All series of a file have the same points, so that they can be plotted against each other.
+  const auto values = [points](const MetricCurve& curve, std::string_view name) {
+    return NumbersJson(curve.Values(name, points));
+  };
+  JsonObject out, series, evaluations;
+  out.AddRaw("steps", values(metrics_, "steps")).AddRaw("wall_s", values(metrics_, "wall_s"));
+  // Older versions wrote only the counter.
+  const char* const updates = metrics_.Has("updates") ? "updates" : "learner/updates";
+  out.AddRaw("updates", values(metrics_, updates));
+  for (const std::string& name : names) {
+    if (metrics_.Has(name)) series.AddRaw(name, values(metrics_, name));
+  }
+  for (const char* name :
+       {"steps", "wall_s", "updates", "return_mean", "return_min", "return_max", "loss"}) {
+    if (evaluations_.Has(name)) evaluations.AddRaw(name, values(evaluations_, name));
+  }
+  return out.AddRaw("series", series.str()).AddRaw("evaluations", evaluations.str()).str();
+}
+
+// Steps: filter, sort, cut out the page.
+Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
+  if (query.limit < 1 || query.limit > kMembersMax) {
+    return InvalidArgument("limit is {}, must be from 1 to {}", query.limit, kMembersMax);
+  }
+  std::vector<const Member*> found;
+  for (const Member& m : members_) {
+    if (!query.role.empty() && m.role != query.role) continue;
+    const bool has = m.name.find(query.text) != std::string::npos ||
+                     m.host.find(query.text) != std::string::npos;
+    if (query.text.empty() || has) found.push_back(&m);
+  }
+  // Stable, so that equal keys keep the order of the coordinator. Missing values sort as -1.
+  const auto by = [&](auto key) {
+    std::ranges::stable_sort(found, [&](const Member* a, const Member* b) {
+      return query.descending ? key(*b) < key(*a) : key(*a) < key(*b);
+    });
+  };
+  const auto named = [](const Member& m) { return std::pair(std::string_view(m.role), m.index); };
+  if (query.sort == "role") {
+    by(named);
+  } else if (query.sort == "host") {
+    by([&](const Member& m) { return std::pair(std::string_view(m.host), named(m)); });
+  } else if (query.sort == "silent_s") {
+    by([](const Member& m) { return m.silent_s; });
+  } else if (query.sort == "rate") {
+    by([](const Member& m) { return m.rate.value_or(-1); });
+  } else if (query.sort == "lag") {
+    by([](const Member& m) { return m.lag.value_or(-1); });
+  } else if (query.sort == "restarts") {
+    by([](const Member& m) { return m.restarts.value_or(-1); });
+  } else {
+    return InvalidArgument("sort is {}, must be role, host, silent_s, rate, lag or restarts",
+                           query.sort.substr(0, 20));
+  }
+  std::vector<std::string> page;
+  for (std::size_t i = query.offset; i < found.size() && page.size() < query.limit; ++i) {
+    const Member& m = *found[i];
+    JsonObject out;
+    out.Add("name", std::string_view(m.name)).Add("host", std::string_view(m.host));
+    out.Add("process", m.process).Add("incarnation", m.incarnation).Add("silent_s", m.silent_s);
+    if (m.rate) out.Add("rate", *m.rate).Add("rate_unit", std::string_view(m.rate_unit));
+    if (m.lag) out.Add("lag", *m.lag);
+    if (!m.state.empty()) out.Add("state", std::string_view(m.state));
+    if (m.restarts) out.Add("restarts", *m.restarts);
+    if (!m.error.empty()) out.Add("last_error", std::string_view(m.error));
+    page.push_back(out.str());
+  }
+  return JsonObject()
+      .Add("total", std::int64_t(members_.size()))
+      .Add("matching", std::int64_t(found.size()))
+      .AddRaw("members", JsonArray(page))
+      .str();
+}
+
+// Names of regular files ending in .log, in numeric order: actor-2 before actor-10.
+std::vector<std::string> RunWatch::LogNames() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(path_ + "/logs", error), end;
+       !error && it != end && names.size() < kLogFilesMax; it.increment(error)) {
+    std::error_code gone;
+    const bool file = it->symlink_status(gone).type() == fs::file_type::regular;
+    if (file && it->path().extension() == ".log") names.push_back(it->path().filename().string());
+  }
+  const auto key = [](const std::string& name) {
+    const std::size_t dash = name.rfind('-');
+    const bool numbered = dash != std::string::npos;
+    return std::tuple(name.substr(0, dash), numbered ? std::atoll(name.c_str() + dash + 1) : -1,
+                      name);
+  };
+  std::ranges::sort(names, [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  return names;
+}
+
+// `total` counts all matching logs; the list ends at kLogsMax.
+std::string RunWatch::LogsJson(std::string_view text) const {
+  std::vector<std::string> logs;
+  std::int64_t total = 0;
+  for (const std::string& name : LogNames()) {
+    if (name.find(text) == std::string::npos) continue;
+    if (std::size_t(total++) >= kLogsMax) continue;
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(path_ + "/logs/" + name, error);
+    logs.push_back(JsonObject()
+                       .Add("name", std::string_view(name))
+                       .Add("bytes", std::uint64_t(error ? 0 : bytes))
+                       .str());
+  }
+  return JsonObject().Add("total", total).AddRaw("logs", JsonArray(logs)).str();
+}
+
+// Reads only the end of the file; `cut` is true if there is more.
+Result<std::string> RunWatch::LogJson(std::string_view name, std::size_t bytes) const {
+  if (bytes < 1 || bytes > kLogBytesMax) {
+    return InvalidArgument("bytes is {}, must be from 1 to {}", bytes, kLogBytesMax);
+  }
+  const std::vector<std::string> names = LogNames();
+  // The requested name is only compared, never used in a path.
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return NotFound("the run has no such log");
+  // O_NOFOLLOW: a link may have replaced the file since it was listed.
+  const std::string path = path_ + "/logs/" + *found;
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat info {};
+  if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (file >= 0) close(file);
+    return NotFound("the run has no such log");
+  }
+  const auto size = std::size_t(info.st_size);
+  const std::size_t from = size > bytes ? size - bytes : 0;
+  std::string text(std::min(size, bytes), '\0');
+  const ssize_t got = pread(file, text.data(), text.size(), off_t(from));
+  close(file);
+  text.resize(got > 0 ? std::size_t(got) : 0);
+  if (from > 0) text.erase(0, text.find('\n') + 1);  // a partial first line
+  return JsonObject()
+      .Add("name", std::string_view(*found))
+      .Add("bytes", std::uint64_t(size))
+      .Add("cut", from > 0)
+      .Add("text", std::string_view(text))
+      .str();
+}
+
+std::string RunWatch::ConfigJson() const {
+  return JsonObject().Add("text", config_ ? ToToml(*config_) : "").str();
+}
+
+}  // namespace troop

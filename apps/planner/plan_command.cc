@@ -1,0 +1,54 @@
+// The flags of `troop plan`.
+#include "apps/planner/plan_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "fleet/launcher/error_line.h"
+#include "fleet/launcher/exit_code.h"
+
+namespace troop {
+namespace {
+
+// `--serve` needs no config.
+int RunPlan(const PlanArguments& a) {
+  if (!a.serve.empty()) return ServePlanLink(a.serve);
+  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    PrintError(config.status());
+    return kExitUsage;
+  }
+  return PlanCommand(*config, a.options);
+}
+
+}  // namespace
+
+void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
+  CLI::App* plan = app->add_subcommand(
+      "plan", "predict the update time of a supervised config on meshes of learners");
+  CLI::Option* const config =
+      plan->add_option("config", a->config, "TOML file, such as configs/imdb_small.toml");
+  plan->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
+  plan->add_option("--learners", a->options.learners, "largest number of learners (cores, or GPUs)")
+      ->check(CLI::Range(1, 256));
+  CLI::Option* const machine =
+      plan->add_option("--machine", a->options.machine,
+                       "HOST:PORT of a machine that runs `troop plan --serve`: plan for both "
+                       "machines and the link between them");
+  plan->add_option("--machines", a->options.machines,
+                   "number of machines of that kind, this one included (2)")
+      ->check(CLI::Range(2, 256))
+      ->needs(machine);
+  CLI::Option* const serve =
+      plan->add_option("--serve", a->serve,
+                       "ADDRESS:PORT of this machine to serve link measurements at, for --machine; "
+                       "any client that reaches it can measure the link");
+  serve->excludes(config)->excludes(machine);
+  // CLI11 cannot express "config or --serve", so it is checked here.
+  plan->callback([a, chosen, config, serve] {
+    if (config->count() + serve->count() == 0) throw CLI::RequiredError("config");
+    *chosen = [a] { return RunPlan(*a); };
+  });
+}
+
+}  // namespace troop

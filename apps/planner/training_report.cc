@@ -1,0 +1,162 @@
+// The report at the end of a supervised run: time per phase, FLOP/s and traffic.
+#include "apps/planner/training_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/time.h"
+#include "fleet/run/task_info.h"
+#include "kernels/linear/matmul.h"
+#include "learners/supervised/gpu_profile.h"
+#include "nn/models/model.h"
+#include "nn/models/text_model.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kPeakSize = 512;
+constexpr int kPeakTries = 12;
+constexpr double kUpdatesPlanned = 8;  // least updates of a run; planning itself makes four
+
+// A learner metric summed over the learners, or 0.
+double Value(const RunView& view, const std::string& name) {
+  const auto found = view.metrics.find("learner/" + name);
+  return found == view.metrics.end() ? 0 : found->second.value;
+}
+
+// Batches per learner in this part of the run. The update counter cannot be used: parameter shards
+// may count other updates, and a resumed run continues the old count.
+double BatchesOf(const Config& config, const RunView& view) {
+  return Value(view, "gradients") / double(config.fleet.learners);
+}
+
+// "4.0 MB": powers of 1000.
+std::string Bytes(double n) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; n >= 1000 && unit < 4; ++unit) n /= 1000;
+  return fmt::format("{:.{}f} {}", n, unit == 0 || n >= 100 ? 0 : 1, units[unit]);
+}
+
+// A table of the traffic per batch, and the share of its time that overlapped with computing.
+std::string Collectives(const Config& config, const RunView& view) {
+  struct Collective {
+    const char* name;
+    double bytes, seconds, waited;  // of all learners
+  };
+  const double learners = double(config.fleet.learners), tensor_s = Value(view, "tensor_s");
+  const bool shards = config.learner.sync == "paramserver";
+  // After a push a learner waits for the shards to accept it, then for the weights.
+  const double agree_s = Value(view, "agree_s"), weights_s = Value(view, "weights_s");
+  const double pull_s = std::min(agree_s, weights_s);
+  const Collective all[] = {
+      {shards ? "gradients to the parameter shards" : "all-reduce of gradients",
+       Value(view, "gradient_bytes"), Value(view, "travel_s"), agree_s - pull_s},
+      {"weights from the parameter shards", Value(view, "weights_bytes"), weights_s, pull_s},
+      {"all-reduces of tensor parallelism", Value(view, "tensor_bytes"), tensor_s, tensor_s}};
+  std::string rows;
+  for (const Collective& c : all) {
+    if (c.bytes == 0) continue;
+    // Overlapped time is the time under way minus the time that the learners waited.
+    const double hidden = c.seconds > 0 ? std::max(0.0, 1 - c.waited / c.seconds) : 0;
+    rows +=
+        fmt::format("| {} | {} | {:.1f} | {:.0f} % |\n", c.name,
+                    Bytes(c.bytes / Value(view, "gradients")), c.seconds / learners, 100 * hidden);
+  }
+  if (rows.empty()) return rows;
+  return "\n| per learner | per batch | seconds | overlapped |\n"
+         "|---|---:|---:|---:|\n" +
+         rows + "\n";
+}
+
+}  // namespace
+
+// Falls back to the CPU if the GPU cannot be measured.
+Peak MeasurePeak(const Config& config) {
+  if (config.learner.device != "cpu") {
+    const Result<std::string> gpu = GpuOf(config);
+    const Result<double> reached = gpu.ok() ? MeasureGpuPeak(config) : gpu.status();
+    if (reached.ok()) return {*reached, *gpu};
+  }
+  const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;
+  const std::vector<float> a(std::size_t(kPeakSize * kPeakSize), 0.5f);
+  std::vector<float> c(a.size(), 0.0f);
+  const MatMulShape shape{.m = kPeakSize, .n = kPeakSize, .k = kPeakSize};
+  const SystemClock clock;
+  double best = 0;
+  for (int i = 0; i < kPeakTries; ++i) {
+    const Time begin = clock.Now();
+    multiply(shape, a.data(), a.data(), 0, c.data());
+    const double seconds = std::max(1e-9, ToSeconds(clock.Now() - begin));
+    best = std::max(best, 2.0 * kPeakSize * kPeakSize * kPeakSize / seconds);
+  }
+  return {best, "one thread"};
+}
+
+bool IsWorthAPlan(const Config& config, const RunView& view) {
+  return BatchesOf(config, view) >= kUpdatesPlanned;
+}
+
+// Parts: a table of phases, the rates, a table of collectives, the final score. All sums are over
+// all learners; "per learner" divides by their number.
+std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
+                           const MeshPlan* plan) {
+  const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
+  const double batches = BatchesOf(config, view), before = double(view.updates_at_start);
+  if (tokens == 0 || batches == 0) return "";
+  struct Phase {
+    const char* name;
+    double seconds;  // of all learners
+    double planned;  // of a learner's update
+  };
+  const MeshPlan p = plan != nullptr ? *plan : MeshPlan{};
+  // Data loading has no planned time.
+  const Phase phases[] = {
+      {"compute: forward, loss, backward", Value(view, "compute_s"), p.compute_s},
+      {"wait for tensor-parallel ranks", Value(view, "tensor_s"), p.tensor_s},
+      {"wait for gradient sync", Value(view, "agree_s"), p.gradient_s},
+      {"clip and optimizer", Value(view, "step_s"), p.step_s},
+      {"data: sample, mask, pack", Value(view, "data_s"), 0}};
+  double all = 0;
+  for (const Phase& phase : phases) all += phase.seconds;
+  std::string out = fmt::format(
+      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
+      "mesh.tp)\n\n"
+      "| per learner | seconds | share |{}\n|---|---:|---:|{}\n",
+      Value(view, "sequences"), tokens, Value(view, "updates") - before,
+      before > 0 ? fmt::format(" after {:.0f} before the resume", before) : "",
+      config.fleet.learners, config.mesh.dp, config.mesh.tp, plan != nullptr ? " planned |" : "",
+      plan != nullptr ? "---:|" : "");
+  const auto planned = [&](double seconds) {
+    return plan != nullptr ? fmt::format(" {:.1f} |", seconds * batches) : std::string();
+  };
+  for (const Phase& phase : phases) {
+    out += fmt::format("| {} | {:.1f} | {:.1f} % |{}\n", phase.name, phase.seconds / learners,
+                       100 * phase.seconds / all, planned(phase.planned));
+  }
+  const double seconds = all / learners, flops = Value(view, "flops");
+  out += fmt::format("| total | {:.1f} | |{}\n\n{:.0f} tokens/s during updates\n", seconds,
+                     planned(p.seconds()), tokens / seconds);
+  if (plan != nullptr) {
+    out += fmt::format("a batch took {:.1f} ms, planned {:.1f} (measured at the end of the run)\n",
+                       1e3 * seconds / batches, 1e3 * p.seconds());
+  }
+  // Learners that share cores compute more slowly; the peak was measured alone.
+  out += fmt::format(
+      "matrix products: {:.1f} GFLOP/s per learner, {:.1f} while computing; peak {:.1f} of {} "
+      "({:.0f} % and {:.0f} %)\n",
+      flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak.flops / 1e9, peak.where,
+      100 * flops / all / peak.flops, 100 * flops / Value(view, "compute_s") / peak.flops);
+  out += Collectives(config, view);
+  if (!view.evaluations.empty() && view.evaluations.back().final) {
+    const EvaluationReport& e = view.evaluations.back();
+    const ScoreWords words = ScoreWordsOf(config);
+    out += fmt::format("final: {:.2f} {}{}, of {} {}; mean cross entropy {:.4f}\n", e.return_mean,
+                       words.score, SpreadText(true, e), e.episodes, words.units, e.loss);
+  }
+  return out;
+}
+
+}  // namespace troop

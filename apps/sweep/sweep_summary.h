@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/sweep/sweep_grid.h"
+#include "core/storage/storage.h"
+#include "fleet/run/learning_curve.h"
+
+namespace troop {
+
+// Result of a finished run: the score of its last checkpoint, not of its best one.
+struct SweepScore {
+  double mean = 0, std = 0, wall_s = 0;
+  double low = 0, high = 0;  // extremes over episodes; 95 % interval of an accuracy
+  std::int64_t episodes = 0, steps = 0, updates = 0;
+  std::string version;  // of the program that finished the run
+  bool operator==(const SweepScore&) const = default;
+};
+// Parses a run's result.json; nullopt if the run is not finished.
+std::optional<SweepScore> ParseScore(std::string_view result_json);
+
+// In the order of plan.runs; nullopt: not finished.
+using SweepScores = std::vector<std::optional<SweepScore>>;
+
+// A Markdown table with a row per point: the score of each seed, their mean and its interval. For
+// two seeds the interval is labeled as their range; for one seed there is none.
+std::string SweepTable(const SweepPlan& plan, const SweepScores& scores);
+// Caption below the table and the plot: problem, budget and evaluation. ASCII; lines of at most 150
+// characters.
+std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& scores);
+// Writes sweep.json (from which `troop plot` reads the groups of runs), sweep.md and sweep.png to
+// the sweep folder.
+Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& scores);
+
+// Reads the curves of all started runs in sweep.json, grouped by point. Errors: kNotFound: not a
+// sweep folder; kDataLoss.
+Result<std::vector<CurveGroup>> ReadSweepCurves(const std::string& path, CurveAxis axis);
+
+}  // namespace troop

@@ -1,0 +1,190 @@
+// Implements failpoints: parsing of TROOP_FAILPOINT and counting of hits.
+#include "core/base/failpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace troop {
+namespace {
+
+constexpr auto kNames = std::to_array<std::string_view>({
+    "checkpoint.begin",     "checkpoint.file", "checkpoint.manifest", "checkpoint.aside",
+    "checkpoint.installed", "checkpoint.trim", "disk.created",        "disk.half",
+    "disk.written",         "disk.synced",     "disk.renamed",        "actor.step",
+    "evaluator.step",       "actor.reward",    "actor.observation",   "evaluator.reward",
+    "learner.gradient",     "learner.weight",  "learner.device",      "learner.pace",
+    "learner.push",
+});
+static_assert(kNames.size() == std::size_t(Failpoint::kLearnerPush) + 1);
+
+// Names in the order of FailpointOrder::Act.
+constexpr auto kActs =
+    std::to_array<std::string_view>({"kill", "hang", "nan", "inf", "fail", "slow", "wild", "sly"});
+
+// The permitted actions of a place, the default first.
+struct ActsOfPlace {
+  FailpointOrder::Act first, last;
+  std::string_view what;
+};
+ActsOfPlace ActsAt(Failpoint at) {
+  using Order = FailpointOrder;
+  if (at == Failpoint::kLearnerDevice) return {Order::kFail, Order::kFail, "fail"};
+  if (at == Failpoint::kLearnerPace) return {Order::kSlow, Order::kSlow, "slow"};
+  if (at == Failpoint::kLearnerPush) return {Order::kWild, Order::kSly, "wild or sly"};
+  if (at >= Failpoint::kActorReward) return {Order::kNan, Order::kInf, "nan or inf"};
+  return {Order::kKill, Order::kHang, "kill or hang"};
+}
+
+// Removes and returns the text up to the next separator.
+std::string_view TakeWord(std::string_view* text, char end_mark = ':') {
+  const std::size_t end = std::min(text->find(end_mark), text->size());
+  const std::string_view word = text->substr(0, end);
+  text->remove_prefix(std::min(end + 1, text->size()));
+  return word;
+}
+
+// A failpoint of this process. Atomic, because any thread may reach it.
+struct Armed {
+  explicit Armed(FailpointOrder o) : order(std::move(o)) {}
+  const FailpointOrder order;
+  std::atomic<std::int64_t> reached{0};
+  std::atomic<bool> hit{false};
+};
+
+// An invalid failpoint aborts: a test that runs without its fault would prove nothing.
+std::deque<Armed> ReadOrders() {
+  std::deque<Armed> armed;
+  const char* const text = getenv("TROOP_FAILPOINT");
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const Result<FailpointOrder> order = ParseFailpoint(TakeWord(&rest, ';'));
+    TROOP_CHECK(order.ok(), "{}", order.status().message());
+    armed.emplace_back(*order);
+  }
+  return armed;
+}
+
+std::deque<Armed>& AllArmed() {
+  static std::deque<Armed> armed = ReadOrders();  // per process, like its environment
+  return armed;
+}
+
+Armed* ArmedAt(Failpoint here) {
+  for (Armed& armed : AllArmed()) {
+    if (armed.order.at == here) return &armed;
+  }
+  return nullptr;
+}
+
+// True if this process created the file, which exactly one process can.
+bool FirstToMake(const std::string& file) {
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+// Counts a hit of the place; true if the fault must be injected now.
+bool IsHit(Armed* armed) {
+  const FailpointOrder& order = armed->order;
+  const std::int64_t times = armed->reached.fetch_add(1) + 1;
+  // Later hits count only with +, and only in the process that was affected first.
+  if (times > order.n) return order.on && armed->hit;
+  if (times < order.n || (!order.file.empty() && !FirstToMake(order.file))) return false;
+  armed->hit = true;
+  return true;
+}
+
+// True if this process was chosen when it first reached the place.
+bool IsChosen(Armed* armed) {
+  if (armed->reached.fetch_add(1) > 0) return armed->hit;
+  armed->hit = armed->order.file.empty() || FirstToMake(armed->order.file);
+  return armed->hit;
+}
+
+}  // namespace
+
+std::span<const std::string_view> FailpointNames() { return kNames; }
+
+Result<FailpointOrder> ParseFailpoint(std::string_view text) {
+  const auto refuse = [text](std::string_view why) {
+    return InvalidArgument(
+        "TROOP_FAILPOINT={}: {}; use <name>[:<n>[+][:<act>[:<file>]]] with one of {}", text, why,
+        fmt::format("{}", fmt::join(kNames, ", ")));
+  };
+  std::string_view rest = text;
+  const std::string_view name = TakeWord(&rest);
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return refuse("unknown failpoint");
+  FailpointOrder order{.at = Failpoint(found - kNames.begin())};
+  const ActsOfPlace acts = ActsAt(order.at);
+  order.act = acts.first;
+  if (std::string_view n = TakeWord(&rest); !n.empty()) {
+    order.on = n.ends_with('+');
+    if (order.on) n.remove_suffix(1);
+    if (order.on && acts.first != FailpointOrder::kNan) {
+      return refuse("+ requires the action nan or inf");
+    }
+    const auto [stop, error] = std::from_chars(n.data(), n.data() + n.size(), order.n);
+    if (error != std::errc() || stop != n.data() + n.size() || order.n < 1) {
+      return refuse("n must be an integer >= 1");
+    }
+  }
+  if (const std::string_view what = TakeWord(&rest); !what.empty()) {
+    const auto act = std::ranges::find(kActs, what);
+    order.act = FailpointOrder::Act(act - kActs.begin());
+    if (act == kActs.end() || order.act < acts.first || order.act > acts.last) {
+      return refuse(fmt::format("this place supports {}", acts.what));
+    }
+  }
+  // The file is the rest of the text, because it may contain colons.
+  order.file = rest;
+  return order;
+}
+
+void Reach(Failpoint here) {
+  Armed* const armed = ArmedAt(here);
+  if (armed == nullptr || !IsHit(armed)) return;
+  // SIGKILL, so that no destructor or handler runs.
+  if (armed->order.act == FailpointOrder::kKill) kill(getpid(), SIGKILL);
+  for (;;) pause();
+}
+
+std::optional<float> SpoiledNumber(Failpoint here) {
+  Armed* const armed = ArmedAt(here);
+  if (armed == nullptr || !IsHit(armed)) return std::nullopt;
+  using Limits = std::numeric_limits<float>;
+  return armed->order.act == FailpointOrder::kInf ? Limits::infinity() : Limits::quiet_NaN();
+}
+
+bool Fails(Failpoint here) {
+  Armed* const armed = ArmedAt(here);
+  return armed != nullptr && IsHit(armed);
+}
+
+std::int64_t SlowedBy(Failpoint here) {
+  Armed* const armed = ArmedAt(here);
+  return armed != nullptr && IsChosen(armed) ? armed->order.n : 1;
+}
+
+Spoilt DrawSpoilt(Failpoint here, const RngKey& key) {
+  Armed* const armed = ArmedAt(here);
+  if (armed == nullptr || !IsChosen(armed)) return Spoilt::kNo;
+  if (Rng(key).Uniform() * double(armed->order.n) >= 1) return Spoilt::kNo;
+  return armed->order.act == FailpointOrder::kWild ? Spoilt::kGradientAndLoss : Spoilt::kGradient;
+}
+
+void RearmFailpoint() { AllArmed() = ReadOrders(); }
+
+}  // namespace troop

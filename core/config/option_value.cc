@@ -1,0 +1,65 @@
+// Implements the conversion of environment options to JSON and TOML.
+#include "core/config/option_value.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/config/schema.h"
+#include "core/storage/json.h"
+
+namespace troop {
+namespace {
+
+// Converts JSON to TOML; REQUIRES: no null.
+std::string TomlOf(const JsonValue& value) {
+  std::vector<std::string> parts;
+  switch (value.kind) {
+    case JsonValue::Kind::kNull:
+      break;
+    case JsonValue::Kind::kBool:
+      return value.boolean ? "true" : "false";
+    case JsonValue::Kind::kNumber:
+      return value.integer ? fmt::format("{}", *value.integer) : OptionNumber(value.number);
+    case JsonValue::Kind::kString:
+      return TomlString(value.string);
+    case JsonValue::Kind::kArray:
+      for (const JsonValue& one : value.array) parts.push_back(TomlOf(one));
+      return fmt::format("[{}]", fmt::join(parts, ", "));
+    case JsonValue::Kind::kObject:
+      for (const auto& [name, one] : value.object) {
+        parts.push_back(fmt::format("{} = {}", TomlString(name), TomlOf(one)));
+      }
+      return fmt::format("{{{}}}", fmt::join(parts, ", "));
+  }
+  TROOP_CHECK(false, "an option contains null, which TOML can't represent");
+  return {};
+}
+
+}  // namespace
+
+// Appends .0 to integral values, so that they stay floats.
+std::string OptionNumber(double value) {
+  const std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string OptionJson(const EnvOption& option) {
+  if (const auto* json = std::get_if<EnvOption::Json>(&option.value)) return json->text;
+  if (const auto* text = std::get_if<std::string>(&option.value)) return JsonQuote(*text);
+  if (const auto* number = std::get_if<double>(&option.value)) return OptionNumber(*number);
+  if (const auto* whole = std::get_if<std::int64_t>(&option.value))
+    return fmt::format("{}", *whole);
+  return std::get<bool>(option.value) ? "true" : "false";
+}
+
+std::string OptionToml(const EnvOption& option) {
+  if (const auto* text = std::get_if<std::string>(&option.value)) return TomlString(*text);
+  if (!std::holds_alternative<EnvOption::Json>(option.value)) return OptionJson(option);
+  const Result<JsonValue> json = ParseJson(OptionJson(option));
+  TROOP_CHECK(json.ok(), "an option is not JSON: {}", json.status().message());
+  return TomlOf(*json);
+}
+
+}  // namespace troop

@@ -1,0 +1,100 @@
+// Declares the config keys of actors and inference servers.
+#include "core/config/schema.h"
+
+namespace troop {
+namespace {
+
+void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
+  v.Visit({"actor.envs", "Environments per actor, which step together.", Between(1, 2048)}, c.envs);
+  // Exploration: ε-greedy for dqn, noise for dpg.
+  v.Visit({"actor.epsilon_base",
+           "Base of the exploration rate of environment i of N, ε_i = base^(1 + alpha·i/(N-1)) "
+           "(Horgan et al. 2018).",
+           Between(0, 1)},
+          c.epsilon_base);
+  v.Visit({"actor.epsilon_alpha",
+           "Exponent alpha of ε_i; larger values give lower exploration rates.", AtLeast(0)},
+          c.epsilon_alpha);
+  v.Visit({.name = "actor.epsilon_steps",
+           .doc = "Agent steps of the whole fleet, after actor.warmup_steps, over which ε of all "
+                  "environments anneals from epsilon_from to epsilon_to (Nair et al. 2015); 0 uses "
+                  "ε_i instead.",
+           .range = Between(0, kConfigMany),
+           .whole = true},
+          c.epsilon_steps);
+  v.Visit({"actor.epsilon_from", "ε at the first of actor.epsilon_steps.", Between(0, 1)},
+          c.epsilon_from);
+  v.Visit(
+      {"actor.epsilon_to", "ε at the last of actor.epsilon_steps, and afterwards.", Between(0, 1)},
+      c.epsilon_to);
+  v.Visit({"actor.noise_sigma",
+           "dpg: base of the exploration noise; environment i of N adds normal noise with "
+           "deviation σ_i = sigma^(1 + alpha·i/(N-1)), in halves of the action range.",
+           Between(0, 1)},
+          c.noise_sigma);
+  v.Visit({"actor.noise_alpha",
+           "dpg: exponent alpha of σ_i; 0 gives all environments the same noise.", AtLeast(0)},
+          c.noise_alpha);
+  // Experience and its way to the replay.
+  v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
+           Between(1, 1024)},
+          c.n_step);
+  v.Visit({"actor.refresh_steps", "Agent steps between weight updates, per environment.",
+           Between(1, kConfigMany)},
+          c.refresh_steps);
+  v.Visit({"actor.push_items", "Items per insert request to the replay.", Between(1, 65536)},
+          c.push_items);
+  v.Visit({"actor.push_window", "Insert requests in flight before the actor waits for the replay.",
+           Between(1, 1024)},
+          c.push_window);
+  // Step budget.
+  v.Visit({"actor.lease_steps",
+           "Agent steps of the budget granted to an actor at a time; the total stays exact.",
+           Between(1, kConfigMany)},
+          c.lease_steps);
+  v.Visit({.name = "actor.warmup_steps",
+           .doc = "Agent steps of the whole fleet with uniformly random actions at the start.",
+           .range = Between(0, kConfigMany),
+           .whole = true},
+          c.warmup_steps);
+  v.Visit({"actor.copies",
+           "Copies of each item inserted into the replay; gives the insertion rate of that many "
+           "times the actors without their variety (a control experiment of Horgan et al. 2018).",
+           Between(1, 1024)},
+          c.copies);
+  v.Visit({.name = "actor.inference",
+           .doc = "Location of the policy: in each actor, or on inference servers that batch the "
+                  "requests of all actors (docs/design/scaling.md).",
+           .choices = {"local", "server"}},
+          c.inference);
+}
+
+void VisitInference(Config::InferenceKeys& c, ConfigVisitor& v) {
+  v.Visit({"inference.servers",
+           "Number of inference servers with actor.inference = \"server\"; actor i uses server i "
+           "modulo this number.",
+           Between(1, 1024)},
+          c.servers);
+  v.Visit({"inference.batch_max", "Maximum number of observations per batch.", Between(1, 65536)},
+          c.batch_max);
+  v.Visit({"inference.wait_s",
+           "Seconds that an incomplete batch waits for more requests, unless every client has sent "
+           "one.",
+           Between(0, 1)},
+          c.wait_s);
+  v.Visit({"inference.refresh_s", "Seconds between checks for newer weights.", Between(0, 3600)},
+          c.refresh_s);
+  v.Visit({.name = "inference.device",
+           .doc = "Device of the policy; auto uses a GPU if there is one.",
+           .choices = {"auto", "cpu", "cuda"}},
+          c.device);
+}
+
+}  // namespace
+
+void VisitActing(Config& config, ConfigVisitor& visitor) {
+  VisitActor(config.actor, visitor);
+  VisitInference(config.inference, visitor);
+}
+
+}  // namespace troop

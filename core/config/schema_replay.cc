@@ -1,0 +1,179 @@
+// Declares the config keys of the replay and of replay.tables.
+#include "core/config/schema.h"
+
+namespace troop {
+namespace {
+
+// Choices that replay.* and replay.tables share.
+const std::vector<std::string_view> kCodecs = {"auto", "none", "lz4", "zstd"};
+const std::vector<std::string_view> kSamplers = {"prioritized", "uniform", "fifo",
+                                                 "lifo",        "lowest",  "highest"};
+const std::vector<std::string_view> kRemovers = {"fifo",   "lifo",    "uniform",    "reservoir",
+                                                 "lowest", "highest", "prioritized"};
+
+}  // namespace
+
+void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
+  v.Visit({"replay.capacity_items", "Maximum number of items; the remover evicts the excess.",
+           Between(1, 1 << 30)},
+          c.capacity_items);
+  v.Visit({"replay.min_items", "Number of items required before the first batch is sampled.",
+           Between(1, 1 << 30)},
+          c.min_items);
+  v.Visit({"replay.alpha", "Priority exponent: 0 samples uniformly, 1 in proportion to |TD error|.",
+           Between(0, 2)},
+          c.alpha);
+  v.Visit({"replay.beta",
+           "Exponent of the importance weights; 1 fully corrects the bias of prioritized sampling.",
+           Between(0, 1)},
+          c.beta);
+  v.Visit({"replay.final_beta",
+           "Importance exponent at the last update, reached linearly from replay.beta (1 in Schaul "
+           "et al. 2016); 0 keeps replay.beta constant.",
+           Between(0, 1)},
+          c.final_beta);
+  v.Visit({"replay.priority_epsilon",
+           "Constant added to |TD error|, so that every item can be sampled.", AtLeast(0)},
+          c.priority_epsilon);
+  v.Visit({"replay.trim_every_updates",
+           "Updates between evictions of the items beyond the (soft) capacity; 0 evicts at every "
+           "insert.",
+           Between(0, kConfigMany)},
+          c.trim_every_updates);
+  // Rate limiter and memory.
+  v.Visit({"replay.samples_per_insert",
+           "Average number of times an item is sampled; the faster side waits. 0 disables the rate "
+           "limiter, and the run ends with its last agent step.",
+           AtLeast(0)},
+          c.samples_per_insert);
+  v.Visit({"replay.ratio_error",
+           "Error buffer of the rate limiter, as a fraction of samples_per_insert·min_items.",
+           AboveUpTo(0, 1e6)},
+          c.ratio_error);
+  v.Visit({.name = "replay.memory_bytes_max",
+           .doc = "Memory limit of the full replay in bytes, checked at the start; 0 means three "
+                  "quarters of this machine's memory.",
+           .range = Between(0, kConfigMany),
+           .whole = true},
+          c.memory_bytes_max);
+  // Distribution.
+  v.Visit({"replay.shards",
+           "Number of replay processes; items, min_items and capacity are divided among them by "
+           "environment.",
+           Between(1, 256)},
+          c.shards);
+  v.Visit(
+      {.name = "replay.scope",
+       .doc = "\"global\": every learner samples from all shards. \"local\": learner i samples "
+              "from shard i only, which actors i, i + learners, … fill (the bundles of Gorila).",
+       .choices = {"global", "local"}},
+      c.scope);
+  v.Visit({.name = "replay.placement",
+           .doc = "\"host\": the replay samples batches. \"gpu\": the learner samples from a "
+                  "replica of the table in GPU memory (docs/guide/gpu.md).",
+           .choices = {"host", "gpu"}},
+          c.placement);
+  v.Visit({.name = "replay.codec",
+           .doc = "Compression of stored and sent observations; auto uses lz4 for images of at "
+                  "least 1 KiB.",
+           .choices = kCodecs},
+          c.codec);
+  // Sampling and eviction.
+  v.Visit({.name = "replay.sampler",
+           .doc = "Order of sampling: by priority^alpha, uniform, or by age or priority.",
+           .choices = kSamplers},
+          c.sampler);
+  v.Visit({.name = "replay.remover",
+           .doc = "Choice of items to evict from a full replay; reservoir keeps a uniform sample "
+                  "of all items inserted so far.",
+           .choices = kRemovers},
+          c.remover);
+  v.Visit({"replay.evict_alpha",
+           "Priority exponent of remover = \"prioritized\"; lower values evict low priorities more "
+           "reliably (-0.4 in Horgan et al. 2018).",
+           Between(-2, 2)},
+          c.evict_alpha);
+  v.Visit({"replay.max_times_sampled",
+           "Number of times an item is sampled before it is evicted; 0 means no limit.",
+           Between(0, 1e9)},
+          c.max_times_sampled);
+  v.Visit({"replay.max_policy_age",
+           "Age in updates of the weights that produced an item, beyond which it is no longer "
+           "sampled; 0 means no limit.",
+           Between(0, 1e9)},
+          c.max_policy_age);
+  v.Visit({"replay.decode_threads",
+           "Additional learner threads that decode batches; 0 decodes on the learner thread.",
+           Between(0, 256)},
+          c.decode_threads);
+  // Persistence.
+  v.Visit({"replay.persist",
+           "Store the replay in the run folder too; a restarted replay and a resumed run continue "
+           "with it."},
+          c.persist);
+  v.Visit({.name = "replay.ack",
+           .doc = "Durability of an insert at its acknowledgement: in memory, or on disk (requires "
+                  "persist).",
+           .choices = {"memory", "disk"}},
+          c.ack);
+  v.Visit({"replay.spill", "Spill old frames from memory to disk (requires persist)."}, c.spill);
+  // Stand-alone replay, and tables.
+  v.Visit({"replay.listen", "Listen address of `troop replay`."}, c.listen);
+  v.Visit({"replay.dir", "Folder for the files of `troop replay` (with persist)."}, c.dir);
+  v.Visit({"replay.tables",
+           "Tables of `troop replay`; in a run, tables in addition to its own. Empty means only "
+           "its own."},
+          c.tables);
+}
+
+void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
+  v.Visit({"name", "Name by which clients refer to the table."}, t.name);
+  v.Visit({"observation", "Type and shape of one frame, such as \"u8[84, 84]\"."}, t.observation);
+  v.Visit({"action", "Type and shape of the action of one step; \"i32[]\" is a single integer."},
+          t.action);
+  v.Visit({"state", "Type and shape of the recurrent state stored with an item; empty means none."},
+          t.state);
+  v.Visit({.name = "view",
+           .doc = "Frames of an item: first and last of n steps (\"transition\"), or every step "
+                  "(\"sequence\").",
+           .choices = {"transition", "sequence"}},
+          t.view);
+  v.Visit({"length", "Maximum number of steps of an item.", Between(1, 1024)}, t.length);
+  v.Visit({"stack", "Number of frames per observation.", Between(1, 64)}, t.stack);
+  v.Visit({"burn_in", "Steps before a sequence that only warm up the recurrent state.",
+           Between(0, 1024)},
+          t.burn_in);
+  v.Visit({.name = "codec", .doc = "Compression; see replay.codec.", .choices = kCodecs}, t.codec);
+  v.Visit({"capacity_items", "Maximum number of items.", Between(1, 1 << 30)}, t.capacity_items);
+  v.Visit({"min_items", "Number of items required before the first batch is sampled.",
+           Between(1, 1 << 30)},
+          t.min_items);
+  v.Visit(
+      {.name = "sampler", .doc = "Order of sampling; see replay.sampler.", .choices = kSamplers},
+      t.sampler);
+  v.Visit({.name = "remover",
+           .doc = "Choice of items to evict; see replay.remover.",
+           .choices = kRemovers},
+          t.remover);
+  v.Visit({"alpha", "Priority exponent; see replay.alpha.", Between(0, 2)}, t.alpha);
+  v.Visit({"evict_alpha", "Priority exponent of eviction; see replay.evict_alpha.", Between(-2, 2)},
+          t.evict_alpha);
+  v.Visit({"priority_epsilon", "Constant added to priorities; see replay.priority_epsilon.",
+           AtLeast(0)},
+          t.priority_epsilon);
+  v.Visit({"max_times_sampled",
+           "Number of times an item is sampled before it is evicted; 0 means no limit.",
+           Between(0, 1e9)},
+          t.max_times_sampled);
+  v.Visit({"max_policy_age", "Maximum policy age of sampled items in updates; 0 means no limit.",
+           Between(0, 1e9)},
+          t.max_policy_age);
+  v.Visit({"samples_per_insert",
+           "Average number of times an item is sampled; 0 disables the rate limiter.", AtLeast(0)},
+          t.samples_per_insert);
+  v.Visit({"ratio_error", "Error buffer of the rate limiter; see replay.ratio_error.",
+           AboveUpTo(0, 1e6)},
+          t.ratio_error);
+}
+
+}  // namespace troop

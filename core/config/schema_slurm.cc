@@ -1,0 +1,102 @@
+// Declares the config keys of Slurm, and those of fleet.* for external roles, metrics and
+// dashboard.
+#include "core/config/schema.h"
+
+namespace troop {
+namespace {
+
+// Placement of roles on the nodes of a job.
+void VisitSlurmPlaces(Config::SlurmKeys& c, ConfigVisitor& v) {
+  v.Visit(
+      {"slurm.learner_cpus", "CPUs of a node that are reserved for a learner.", Between(1, 4096)},
+      c.learner_cpus);
+  v.Visit({"slurm.replay_cpus", "CPUs of a node that are reserved for a replay shard.",
+           Between(1, 4096)},
+          c.replay_cpus);
+  v.Visit({"slurm.learner_node",
+           "Node of learner 0, counted from 0 (the node of the coordinator); further learners use "
+           "the following nodes. -1 selects the node with the most free CPUs, not node 0 if there "
+           "are others.",
+           Between(-1, 9999)},
+          c.learner_node);
+  v.Visit({"slurm.replay_node",
+           "Node of replay shard 0, counted from 0; further shards use the following nodes. -1 "
+           "selects the node with the most free CPUs, not node 0 if there are others.",
+           Between(-1, 9999)},
+          c.replay_node);
+}
+
+void VisitSlurm(Config::SlurmKeys& c, ConfigVisitor& v) {
+  v.Visit({"slurm.nodes", "Number of nodes of the job, with fleet.engine = \"slurm\".",
+           Between(1, 10000)},
+          c.nodes);
+  v.Visit({"slurm.partition", "Partition of the job; empty means the cluster's default."},
+          c.partition);
+  v.Visit({"slurm.account", "Account of the job; empty means the user's default."}, c.account);
+  v.Visit({"slurm.time_limit",
+           "Time limit in the format of sbatch: minutes, HH:MM:SS or D-HH:MM:SS; empty means the "
+           "partition's limit."},
+          c.time_limit);
+  v.Visit({"slurm.cpus", "CPUs per node; 0 allocates whole nodes.", Between(0, 4096)}, c.cpus);
+  v.Visit({"slurm.memory", "Memory per node, such as \"16G\"; empty means the cluster's default."},
+          c.memory);
+  v.Visit({"slurm.gpus", "GPUs per node.", Between(0, 64)}, c.gpus);
+  VisitSlurmPlaces(c, v);
+  // Preemption and time limits.
+  v.Visit({"slurm.signal_s",
+           "Seconds before the time limit at which the run writes a checkpoint and requeues its "
+           "job; 0 disables this.",
+           Between(0, 65535)},
+          c.signal_s);
+  v.Visit({"slurm.requeue",
+           "Requeue the job after its time limit, a preemption, or the loss of its first node; the "
+           "run resumes from its latest checkpoint."},
+          c.requeue);
+  v.Visit({"slurm.options", "Additional sbatch options, such as \"--qos=high\"."}, c.options);
+  v.Visit({"slurm.setup", "Shell commands before the run, such as \"module load openblas\"."},
+          c.setup);
+}
+
+}  // namespace
+
+void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
+  v.Visit(
+      {"fleet.metrics",
+       "HOST:PORT of the Prometheus metrics endpoint of the coordinator, such as 127.0.0.1:9464; a "
+       "non-loopback address requires a token (docs/guide/watching.md). Empty disables it."},
+      c.metrics);
+  v.Visit({"fleet.metrics_token",
+           "File whose single line is the bearer token of the metrics endpoint."},
+          c.metrics_token);
+  // External roles.
+  v.Visit({"fleet.elsewhere",
+           "External roles, which this launcher does not start, such as [\"replay\", \"learner\"]; "
+           "they join from other machines (`troop join --role`) in any order. Actors can join any "
+           "run that listens."},
+          c.elsewhere);
+  v.Visit({"fleet.join_wait_s",
+           "Seconds that a slot of fleet.elsewhere may stay empty before the run ends.",
+           Between(0.1, 1e6)},
+          c.join_wait_s);
+  v.Visit(
+      {"fleet.actors_min",
+       "Minimum number of actors on all machines; the run ends after fleet.join_wait_s with fewer.",
+       Between(0, 100000)},
+      c.actors_min);
+  // Dashboard.
+  v.Visit({"fleet.dashboard",
+           "HOST:PORT of the web dashboard of the coordinator (docs/guide/dashboard.md), such as "
+           "127.0.0.1:8800; a non-loopback address requires a token. Empty disables it."},
+          c.dashboard);
+  v.Visit({"fleet.dashboard_token",
+           "File whose single line is the token of the dashboard, readable only by its owner; "
+           "empty means no token is required."},
+          c.dashboard_token);
+}
+
+void VisitCluster(Config& config, ConfigVisitor& visitor) {
+  VisitSlurm(config.slurm, visitor);
+  VisitKubernetes(config.kubernetes, visitor);
+}
+
+}  // namespace troop

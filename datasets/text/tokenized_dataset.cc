@@ -1,0 +1,45 @@
+// Tokenizes the review sets, with one progress line for all of them.
+
+#include "datasets/text/tokenized_dataset.h"
+
+#include "core/base/phase_progress.h"
+
+namespace troop {
+namespace {
+
+TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
+                  std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
+                  std::int64_t* done) {
+  TokenSet set;
+  set.begins.reserve(reviews.size() + 1);
+  set.sentiments.reserve(reviews.size());
+  for (const Review& review : reviews) {
+    set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max), side),
+            review.sentiment);
+    progress->Show(++*done);
+  }
+  return set;
+}
+
+}  // namespace
+
+void TokenSet::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  begins.push_back(std::int64_t(ids.size()));
+  sentiments.push_back(sentiment);
+}
+
+TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
+                                 std::int32_t tokens_max, TruncationSide side) {
+  const std::size_t total = reviews.train.size() + reviews.test.size() + reviews.unlabelled.size();
+  PhaseProgress progress("tokenizing", "reviews", std::int64_t(total));
+  std::int64_t done = 0;
+  const auto tokenize = [&](const std::vector<Review>& set) {
+    return Tokenize(set, tokenizer, tokens_max, side, &progress, &done);
+  };
+  return {.train = tokenize(reviews.train),
+          .test = tokenize(reviews.test),
+          .unlabelled = tokenize(reviews.unlabelled)};
+}
+
+}  // namespace troop

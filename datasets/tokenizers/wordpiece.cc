@@ -1,0 +1,263 @@
+// BERT's tokenizer: a fast path for ASCII, a reference path for all other text.
+
+#include "datasets/tokenizers/wordpiece.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/storage/crc32c.h"
+#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/tokenizers/unicode.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kWordCharactersMax = 100;  // transformers: max_input_chars_per_word
+constexpr std::size_t kPiecesMax = 1 << 24;
+
+// Effect of a character on the current word: kAlone is a word by itself, kNothing is skipped, kWide
+// switches to the path for non-ASCII text.
+enum class Kind : std::uint8_t { kPart, kSpace, kAlone, kNothing, kWide };
+
+bool IsCjk(char32_t c) {  // the blocks of ideographs in BERT's tokenizer
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+bool IsPunctuation(char32_t c) {
+  if (c < 0x80) {  // everything but letters, digits, space and control, unlike Unicode's category
+    return c > 32 && c < 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
+           !(c >= 'a' && c <= 'z');
+  }
+  return CharFlagsOf(c) & kCharPunctuation;
+}
+
+// Classifies a character before case folding; punctuation is split later, after accents are
+// removed.
+Kind KindOf(char32_t c) {
+  if (c == '\t' || c == '\n' || c == '\r') return Kind::kSpace;
+  const std::uint8_t flags = CharFlagsOf(c);
+  if (c == kReplacementCharacter || flags & kCharControl) return Kind::kNothing;
+  if (flags & kCharSpace) return Kind::kSpace;
+  return IsCjk(c) ? Kind::kAlone : Kind::kPart;
+}
+
+std::array<Kind, 256> MakeByteKinds() {
+  std::array<Kind, 256> kinds;
+  kinds.fill(Kind::kWide);
+  for (char32_t c = 0; c < 0x80; ++c) kinds[c] = IsPunctuation(c) ? Kind::kAlone : KindOf(c);
+  return kinds;
+}
+
+class WordPiece final : public Tokenizer {
+ public:
+  WordPiece(std::vector<std::string> pieces, const SpecialTokens& special, bool cased)
+      : pieces_(std::move(pieces)), special_(special), cased_(cased) {
+    // The fingerprint covers the case setting and all pieces in order.
+    const std::string_view how = cased ? "cased" : "uncased";
+    fingerprint_ = Crc32c(std::as_bytes(std::span(how)));
+    for (const std::string& piece : pieces_) {
+      fingerprint_ = Crc32c(std::as_bytes(std::span(piece)), fingerprint_);
+      fingerprint_ = Crc32c(std::as_bytes(std::span("\n", 1)), fingerprint_);
+    }
+  }
+  Status MakeTries() {
+    std::vector<PieceTrie::Entry> first, later;
+    for (std::size_t id = 0; id < pieces_.size(); ++id) {
+      const std::string_view piece = pieces_[id];
+      // A piece with ## may also begin a word, if the text has "##".
+      first.push_back({piece, std::int32_t(id)});
+      if (piece.starts_with("##") && piece.size() > 2) {
+        later.push_back({piece.substr(2), std::int32_t(id)});
+      }
+    }
+    TROOP_ASSIGN_OR_RETURN(first_, PieceTrie::Make(std::move(first)));
+    TROOP_ASSIGN_OR_RETURN(later_, PieceTrie::Make(std::move(later)));
+    return {};
+  }
+
+  void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
+  std::string_view piece(TokenId id) const override { return pieces_[std::size_t(id)]; }
+  int size() const override { return int(pieces_.size()); }
+  const SpecialTokens& special() const override { return special_; }
+  std::uint32_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::size_t EncodeWide(std::string_view text, std::size_t begin, std::string* word,
+                         std::vector<TokenId>* ids) const;
+  void EncodeCharacters(std::u32string_view token, std::string* word,
+                        std::vector<TokenId>* ids) const;
+  void EncodeWord(std::string_view word, std::size_t characters, std::vector<TokenId>* ids) const;
+
+  const std::vector<std::string> pieces_;
+  const SpecialTokens special_;
+  const bool cased_;
+  std::uint32_t fingerprint_;
+  PieceTrie first_, later_;
+  const std::array<Kind, 256> byte_kinds_ = MakeByteKinds();
+};
+
+void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty()) EncodeWord(word, word.size(), ids);
+    word.clear();
+  };
+  std::size_t token = 0;  // start of the text after the last white space
+  std::size_t ids_before = ids->size();
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i++]);
+    switch (byte_kinds_[byte]) {
+      case Kind::kPart:
+        word.push_back(cased_ || byte < 'A' || byte > 'Z' ? char(byte) : char(byte + 32));
+        break;
+      case Kind::kAlone:
+        end_word();
+        EncodeWord(text.substr(i - 1, 1), 1, ids);
+        break;
+      case Kind::kNothing:
+        break;
+      case Kind::kWide:  // case and accents depend on the whole token: redo it
+        ids->resize(ids_before);
+        i = EncodeWide(text, token, &word, ids);
+        word.clear();
+        [[fallthrough]];
+      case Kind::kSpace:
+        end_word();
+        token = i;
+        ids_before = ids->size();
+        break;
+    }
+  }
+  end_word();
+}
+
+// Encodes text with non-ASCII characters from `begin` to the next white space and returns the
+// position after it. word: scratch.
+std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std::string* word,
+                                  std::vector<TokenId>* ids) const {
+  std::u32string token;
+  std::size_t i = begin;
+  while (i < text.size()) {
+    const std::size_t at = i;
+    const char32_t c = DecodeUtf8(text, &i);
+    const Kind kind = KindOf(c);
+    if (kind == Kind::kSpace) {
+      i = at;
+      break;
+    }
+    if (kind == Kind::kNothing) continue;
+    if (kind == Kind::kAlone) {
+      EncodeCharacters(token, word, ids);
+      EncodeCharacters({&c, 1}, word, ids);
+      token.clear();
+    } else {
+      token.push_back(c);
+    }
+  }
+  EncodeCharacters(token, word, ids);
+  // Skip the white space.
+  if (i < text.size()) DecodeUtf8(text, &i);
+  return i;
+}
+
+void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
+                                 std::vector<TokenId>* ids) const {
+  std::u32string plain;
+  if (!cased_) {
+    // Accents become separate marks, which are removed.
+    plain = Decompose(LowerCase(token), Decomposition::kCanonical);
+    std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
+    token = plain;
+  }
+  std::size_t characters = 0;
+  const auto end_word = [&] {
+    if (characters > 0) EncodeWord(*word, characters, ids);
+    word->clear();
+    characters = 0;
+  };
+  word->clear();
+  for (const char32_t c : token) {
+    const bool alone = IsPunctuation(c);
+    if (alone) end_word();
+    AppendUtf8(c, word);
+    ++characters;
+    if (alone) end_word();
+  }
+  end_word();
+}
+
+void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
+                           std::vector<TokenId>* ids) const {
+  // Greedy longest match; a word that pieces do not cover becomes one [UNK].
+  const std::size_t ids_before = ids->size();
+  const PieceTrie* trie = &first_;
+  for (std::size_t begin = 0; begin < word.size() && characters <= kWordCharactersMax;) {
+    TokenId longest = PieceTrie::kNone;
+    std::size_t end = begin;
+    std::int32_t node = PieceTrie::kRoot;
+    for (std::size_t i = begin; i < word.size(); ++i) {
+      node = trie->Next(node, word[i]);
+      if (node == PieceTrie::kNone) break;
+      if (trie->value(node) == PieceTrie::kNone) continue;
+      longest = trie->value(node);
+      end = i + 1;
+    }
+    if (longest == PieceTrie::kNone) break;
+    ids->push_back(longest);
+    if (end == word.size()) return;
+    begin = end;
+    trie = &later_;
+  }
+  ids->resize(ids_before);
+  ids->push_back(special_.unknown);
+}
+
+Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
+  std::vector<std::string> pieces;
+  while (!vocabulary.empty()) {
+    const std::size_t end = std::min(vocabulary.find('\n'), vocabulary.size());
+    std::string_view line = vocabulary.substr(0, end);
+    vocabulary.remove_prefix(std::min(end + 1, vocabulary.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::size_t number = pieces.size() + 1;
+    if (!IsUtf8(line)) return InvalidArgument("line {} is not UTF-8", number);
+    if (line.empty()) return InvalidArgument("line {} is empty; expected a piece", number);
+    if (number > kPiecesMax) return InvalidArgument("it has more than {} lines", kPiecesMax);
+    pieces.emplace_back(line);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
+                                                 const TokenizerOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(std::vector<std::string> pieces, SplitPieces(vocabulary));
+  SpecialTokens special;
+  const std::pair<std::string_view, TokenId*> wanted[] = {{"[PAD]", &special.pad},
+                                                          {"[UNK]", &special.unknown},
+                                                          {"[CLS]", &special.begin},
+                                                          {"[SEP]", &special.end},
+                                                          {"[MASK]", &special.mask}};
+  for (const auto& [piece, id] : wanted) {
+    const auto found = std::find(pieces.begin(), pieces.end(), piece);
+    if (found == pieces.end()) {
+      return InvalidArgument("it has no line {}; it is not a vocabulary of BERT", piece);
+    }
+    *id = TokenId(found - pieces.begin());
+  }
+  auto tokenizer = std::make_unique<WordPiece>(std::move(pieces), special, options.cased);
+  TROOP_RETURN_IF_ERROR(tokenizer->MakeTries());
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace troop

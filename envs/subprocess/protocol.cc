@@ -1,0 +1,312 @@
+// Messages of the worker protocol: JSON in both directions, and the layout of the shared memory.
+
+#include "envs/subprocess/protocol.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/utf8.h"
+#include "core/config/option_value.h"
+
+namespace troop::worker {
+namespace {
+
+constexpr std::size_t kLine = 64;  // cache line: arrays of different workers must not share one
+
+std::size_t Aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+std::string OptionsJson(const std::vector<EnvOption>& options) {
+  JsonObject json;
+  for (const EnvOption& option : options) {
+    json.AddRaw(option.name, OptionJson(option));
+  }
+  return json.str();
+}
+
+Result<std::vector<EnvOption>> ParseOptions(const JsonValue* json) {
+  std::vector<EnvOption> options;
+  if (json == nullptr) return options;
+  for (const auto& [name, value] : json->object) {
+    // Lists and tables never arrive here: CheckOptions rejects them for native environments.
+    EnvOption& option = options.emplace_back(EnvOption{.name = name, .value = value.number});
+    // The JSON kind gives the option's type; a number without a fraction is an integer.
+    if (value.kind == JsonValue::Kind::kBool) option.value = value.boolean;
+    if (value.kind == JsonValue::Kind::kString) option.value = value.string;
+    if (value.integer) option.value = *value.integer;
+  }
+  return options;
+}
+
+double NumberOr(const JsonValue& json, std::string_view key, double otherwise) {
+  const JsonValue* value = json.Find(key);
+  return value != nullptr && value->kind == JsonValue::Kind::kNumber ? value->number : otherwise;
+}
+
+Result<std::vector<float>> Floats(const JsonValue& json, std::string_view key) {
+  std::vector<float> numbers;
+  const JsonValue* list = json.Find(key);
+  if (list == nullptr || list->kind != JsonValue::Kind::kArray) {
+    return InvalidArgument("its action spec has no list \"{}\"", key);
+  }
+  for (const JsonValue& number : list->array) {
+    if (number.kind != JsonValue::Kind::kNumber || !std::isfinite(float(number.number))) {
+      return InvalidArgument("{}[{}] of its action spec is not a finite number", key,
+                             numbers.size());
+    }
+    numbers.push_back(float(number.number));
+  }
+  return numbers;
+}
+
+Result<ActionSpec> ParseAction(const JsonValue& json) {
+  ActionSpec action;
+  TROOP_ASSIGN_OR_RETURN(const std::string kind, json.String("kind"));
+  if (kind == "discrete") {
+    TROOP_ASSIGN_OR_RETURN(action.count, json.Integer("count"));
+    return action;
+  }
+  if (kind != "continuous")
+    return InvalidArgument("its action kind is \"{}\", must be discrete or continuous",
+                           PrintableLine(kind, kTextBytes));
+  action.kind = ActionSpec::Kind::kContinuous;
+  TROOP_ASSIGN_OR_RETURN(action.low, Floats(json, "low"));
+  TROOP_ASSIGN_OR_RETURN(action.high, Floats(json, "high"));
+  return action;
+}
+
+Result<TensorSpec> ParseObservation(const JsonValue& json) {
+  TROOP_ASSIGN_OR_RETURN(const std::string dtype, json.String("dtype"));
+  TensorSpec spec{DType::kF32, {}};
+  if (dtype == "u8")
+    spec.dtype = DType::kU8;
+  else if (dtype == "i32")
+    spec.dtype = DType::kI32;
+  else if (dtype != "f32")
+    return InvalidArgument("its observation dtype is {}, must be u8, i32 or f32",
+                           PrintableLine(dtype, kTextBytes));
+  const JsonValue* shape = json.Find("shape");
+  if (shape == nullptr || shape->array.size() > std::size_t(kObservationRankMax)) {
+    return InvalidArgument("its observation has no shape of at most {} dimensions",
+                           kObservationRankMax);
+  }
+  std::vector<std::int64_t> dims;
+  // Divide instead of multiplying: the product of the dimensions could overflow.
+  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(spec.dtype));
+  for (const JsonValue& dim : shape->array) {
+    if (dim.integer.value_or(0) < 1 || *dim.integer > room) {
+      return InvalidArgument("its observation has a dimension < 1, or more than {} MiB",
+                             kObservationBytesMax >> 20);
+    }
+    room /= *dim.integer;
+    dims.push_back(*dim.integer);
+  }
+  spec.shape = Shape(dims);
+  return spec;
+}
+
+Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
+  const JsonValue* observation = json.Find("observation");
+  const JsonValue* action = json.Find("action");
+  if (observation == nullptr || action == nullptr) {
+    return InvalidArgument("its spec lacks an observation or an action");
+  }
+  EnvSpec spec{.id = std::string(id)};
+  TROOP_ASSIGN_OR_RETURN(spec.observation, ParseObservation(*observation));
+  TROOP_ASSIGN_OR_RETURN(spec.action, ParseAction(*action));
+  spec.observation_scale = float(NumberOr(json, "observation_scale", 1));
+  TROOP_ASSIGN_OR_RETURN(spec.max_episode_steps, json.Integer("max_episode_steps"));
+  if (const JsonValue* code = json.Find("code"); code != nullptr) {
+    spec.code = PrintableLine(code->string, kTextBytes);
+  }
+  TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
+  return spec;
+}
+
+std::string NumberArray(std::span<const float> numbers) {
+  std::vector<std::string> texts;
+  for (const float number : numbers) texts.push_back(fmt::format("{}", double(number)));
+  return JsonArray(texts);
+}
+
+}  // namespace
+
+Layout MemoryPlan::Of(int worker, int first, int rows) const {
+  const auto at = std::size_t(first);
+  Layout own = all;
+  own.rows = rows;
+  own.progress += std::size_t(worker) * kLine;
+  own.spent += std::size_t(worker) * kLine;
+  own.reset += at;
+  own.seed += at * sizeof(std::uint64_t);
+  own.action += at * action_bytes;
+  own.observation += at * observation_bytes;
+  own.final += at * observation_bytes;
+  own.reward += at * sizeof(float);
+  own.flags += at;
+  own.text += at * kTextBytes;
+  return own;
+}
+
+Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
+  MemoryPlan plan{.action_bytes = spec.action.tensor().bytes(),
+                  .observation_bytes = spec.observation.bytes()};
+  const auto n = std::size_t(rows);
+  std::size_t end = 0;
+  // Each array starts at a cache line.
+  const auto array = [&](std::size_t* at, std::size_t bytes) {
+    *at = end;
+    end = Aligned(end + bytes);
+  };
+  array(&plan.all.progress, std::size_t(workers) * kLine);
+  plan.all.spent = plan.all.progress + sizeof(std::uint64_t);
+  array(&plan.all.reset, n);
+  array(&plan.all.seed, n * sizeof(std::uint64_t));
+  array(&plan.all.action, n * plan.action_bytes);
+  array(&plan.all.observation, n * plan.observation_bytes);
+  array(&plan.all.final, n * plan.observation_bytes);
+  array(&plan.all.reward, n * sizeof(float));
+  array(&plan.all.flags, n);
+  array(&plan.all.text, n * kTextBytes);
+  plan.all.rows = rows;
+  plan.all.total = end;
+  // Larger requests are configuration errors, not real use.
+  if (end <= std::size_t(kMemoryBytesMax)) return plan;
+  return ResourceExhausted(
+      "{} environments with observations of {} need {} MiB of shared memory, at most {} MiB", rows,
+      spec.observation.ToString(), end >> 20, kMemoryBytesMax >> 20);
+}
+
+std::string InParts(std::string json) {
+  if (json.size() % kPartBytes == 0) json += ' ';
+  return json;
+}
+
+bool TakePart(std::string_view part, std::string* json) {
+  *json += part;
+  return part.size() < kPartBytes;
+}
+
+std::string LayoutMessage(const Layout& l) {
+  return JsonObject()
+      .Add("rows", l.rows)
+      .Add("progress", std::uint64_t(l.progress))
+      .Add("spent", std::uint64_t(l.spent))
+      .Add("reset", std::uint64_t(l.reset))
+      .Add("seed", std::uint64_t(l.seed))
+      .Add("action", std::uint64_t(l.action))
+      .Add("observation", std::uint64_t(l.observation))
+      .Add("final", std::uint64_t(l.final))
+      .Add("reward", std::uint64_t(l.reward))
+      .Add("flags", std::uint64_t(l.flags))
+      .Add("text", std::uint64_t(l.text))
+      .Add("text_bytes", std::uint64_t(kTextBytes))
+      .Add("total", std::uint64_t(l.total))
+      .str();
+}
+
+Result<Layout> ParseLayout(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  Layout layout;
+  const auto read = [&](std::string_view key, std::size_t* value) {
+    const Result<std::int64_t> number = json.Integer(key);
+    if (number.ok()) *value = std::size_t(*number);
+    return number.status();
+  };
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t rows, json.Integer("rows"));
+  layout.rows = int(rows);
+  TROOP_RETURN_IF_ERROR(read("progress", &layout.progress));
+  TROOP_RETURN_IF_ERROR(read("spent", &layout.spent));
+  TROOP_RETURN_IF_ERROR(read("reset", &layout.reset));
+  TROOP_RETURN_IF_ERROR(read("seed", &layout.seed));
+  TROOP_RETURN_IF_ERROR(read("action", &layout.action));
+  TROOP_RETURN_IF_ERROR(read("observation", &layout.observation));
+  TROOP_RETURN_IF_ERROR(read("final", &layout.final));
+  TROOP_RETURN_IF_ERROR(read("reward", &layout.reward));
+  TROOP_RETURN_IF_ERROR(read("flags", &layout.flags));
+  TROOP_RETURN_IF_ERROR(read("text", &layout.text));
+  TROOP_RETURN_IF_ERROR(read("total", &layout.total));
+  return layout;
+}
+
+std::string WorkerRequest(std::string_view id, const EnvOptions& options, int rows) {
+  std::vector<std::string> wrappers;
+  for (const std::string& wrapper : options.wrappers) wrappers.push_back(JsonQuote(wrapper));
+  return JsonObject()
+      .Add("version", kVersion)
+      .Add("id", id)
+      .Add("rows", rows)
+      .AddRaw("options", OptionsJson(options.options))
+      .AddRaw("wrappers", JsonArray(wrappers))
+      .Add("plugin", options.plugin)
+      .Add("max_episode_steps", options.max_episode_steps)
+      .Add("sticky_actions", options.sticky_actions)
+      .Add("action_repeat", options.action_repeat)
+      .Add("noop_max", options.noop_max)
+      .Add("difficulty_ramping", options.difficulty_ramping)
+      .Add("measure", options.measure)
+      .str();
+}
+
+Result<Request> ParseRequest(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t version, json.Integer("version"));
+  if (version != kVersion) {
+    return InvalidArgument("the request has version {}, this worker {}", version, kVersion);
+  }
+  Request request;
+  TROOP_ASSIGN_OR_RETURN(request.id, json.String("id"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t rows, json.Integer("rows"));
+  request.rows = int(rows);
+  EnvOptions& options = request.options;
+  // Within the worker, environments run in its process.
+  options.isolation = Isolation::kNone;
+  TROOP_ASSIGN_OR_RETURN(options.options, ParseOptions(json.Find("options")));
+  TROOP_ASSIGN_OR_RETURN(options.plugin, json.String("plugin"));
+  TROOP_ASSIGN_OR_RETURN(options.max_episode_steps, json.Integer("max_episode_steps"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t repeat, json.Integer("action_repeat"));
+  options.action_repeat = int(repeat);
+  options.sticky_actions = NumberOr(json, "sticky_actions", -1);
+  const JsonValue* ramping = json.Find("difficulty_ramping");
+  options.difficulty_ramping = ramping == nullptr || ramping->boolean;
+  const JsonValue* measure = json.Find("measure");
+  options.measure = measure != nullptr && measure->boolean;
+  return request;
+}
+
+std::string SpecMessage(const EnvSpec& spec) {
+  std::vector<std::string> dims;
+  for (const std::int64_t dim : spec.observation.shape.dims()) dims.push_back(std::to_string(dim));
+  JsonObject observation, action, whole, message;
+  observation.Add("dtype", DTypeName(spec.observation.dtype)).AddRaw("shape", JsonArray(dims));
+  if (spec.action.discrete()) {
+    action.Add("kind", "discrete").Add("count", spec.action.count);
+  } else {
+    action.Add("kind", "continuous")
+        .AddRaw("low", NumberArray(spec.action.low))
+        .AddRaw("high", NumberArray(spec.action.high));
+  }
+  whole.AddRaw("observation", observation.str())
+      .Add("observation_scale", double(spec.observation_scale))
+      .AddRaw("action", action.str())
+      .Add("max_episode_steps", spec.max_episode_steps);
+  return message.AddRaw("spec", whole.str()).str();
+}
+
+Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id) {
+  const Result<JsonValue> json = ParseJson(text);
+  if (!json.ok()) {
+    return InvalidArgument("{}: its process sent invalid JSON: {}", id, json.status().message());
+  }
+  if (const JsonValue* error = json->Find("error"); error != nullptr) {
+    return FailedPrecondition("{}: {}", id, PrintableLine(error->string, 4 * kTextBytes));
+  }
+  const JsonValue* spec = json->Find("spec");
+  if (spec == nullptr) return InvalidArgument("{}: its process sent no spec", id);
+  Result<EnvSpec> parsed = ParseSpec(*spec, id);
+  if (parsed.ok()) return parsed;
+  return Status(Code::kInvalidArgument, fmt::format("{}: {}", id, parsed.status().message()));
+}
+
+}  // namespace troop::worker

@@ -1,0 +1,109 @@
+// Sticky actions and reward scaling around any vector.
+
+#include "envs/vector/wrappers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/philox.h"
+
+namespace troop {
+namespace {
+
+// Intercepts the seeder to derive the sticky actions' random stream from each episode's seed.
+class WrappedVectorEnv final : public VectorEnv {
+ public:
+  WrappedVectorEnv(const VectorWrappers& wrappers, int size, EpisodeSeeder seeder)
+      : wrappers_(wrappers), seeder_(std::move(seeder)), episodes_(std::size_t(size)) {}
+
+  Status Wrap(const MakeInnerVectorEnv& make) {
+    TROOP_ASSIGN_OR_RETURN(inner_, make([this](int i) {
+                             Episode& episode = episodes_[std::size_t(i)];
+                             ++episode.seeds;
+                             episode.seed_before = episode.seed;
+                             episode.seed = seeder_(i);
+                             return episode.seed;
+                           }));
+    const TensorSpec action = inner_->spec().action.tensor();
+    action_ = Tensor(action.dtype, action.shape.Prepend(size()));
+    reward_ = Tensor(DType::kF32, {size()});
+    return Status::Ok();
+  }
+
+  const EnvSpec& spec() const override { return inner_->spec(); }
+  int size() const override { return int(episodes_.size()); }
+  void SubmitReset() override { inner_->SubmitReset(); }
+  void Submit(ConstTensor action) override {
+    if (wrappers_.sticky_actions > 0) action = Stick(action);
+    inner_->Submit(action);
+  }
+  const StepBatch* Poll() override {
+    const StepBatch* batch = inner_->Poll();
+    if (batch == nullptr || wrappers_.reward_scale == 1) return batch;
+    const auto scale = float(wrappers_.reward_scale);
+    std::ranges::transform(batch->reward.as<float>(), reward_.as<float>().begin(),
+                           [scale](float x) { return x * scale; });
+    batch_ = *batch;
+    batch_.reward = reward_;
+    return &batch_;
+  }
+  void SubmitRestart(std::span<const int> indices) override { inner_->SubmitRestart(indices); }
+  std::span<const EnvFault> faults() const override { return inner_->faults(); }
+  int fd() const override { return inner_->fd(); }
+  Status status() const override { return inner_->status(); }
+  int seeds_ahead() const override { return inner_->seeds_ahead(); }
+  Environment::Picture Render(int index) const override { return inner_->Render(index); }
+  std::optional<Duration> inside() const override { return inner_->inside(); }
+
+ private:
+  struct Episode {
+    std::uint64_t seed = 0, seed_before = 0;  // the two seeds requested last
+    std::uint64_t seeds = 0;                  // number of seeds requested
+    std::uint64_t number = 0;                 // number of the current episode among them
+    std::uint64_t steps = 0;                  // of the current episode
+  };
+
+  // Replaces sticking actions by the previous ones, in action_. With seeds ahead, the current
+  // episode has the last but one seed.
+  ConstTensor Stick(ConstTensor wanted) {
+    const std::size_t bytes = wanted.bytes().size() / episodes_.size();
+    const int ahead = inner_->seeds_ahead();  // 0 or 1
+    for (std::size_t i = 0; i < episodes_.size(); ++i) {
+      Episode& episode = episodes_[i];
+      const std::uint64_t number = episode.seeds - std::uint64_t(ahead);
+      // A new seed means that a new episode began.
+      if (std::exchange(episode.number, number) != number) episode.steps = 0;
+      Rng rng({.run_seed = ahead == 0 ? episode.seed : episode.seed_before,
+               .purpose = Purpose::kStickyActions});
+      // Uniform consumes two words: step t has a fixed position, whatever happened before.
+      rng.Seek(2 * episode.steps);
+      const bool sticks = episode.steps > 0 && rng.Uniform() < wrappers_.sticky_actions;
+      ++episode.steps;
+      if (sticks) continue;
+      std::memcpy(action_.bytes().data() + i * bytes, wanted.bytes().data() + i * bytes, bytes);
+    }
+    return action_;
+  }
+
+  const VectorWrappers wrappers_;
+  EpisodeSeeder seeder_;
+  std::vector<Episode> episodes_;
+  std::unique_ptr<VectorEnv> inner_;
+  Tensor action_;  // the actions that the environments received last
+  Tensor reward_;
+  StepBatch batch_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<VectorEnv>> MakeWrappedVectorEnv(const VectorWrappers& wrappers, int size,
+                                                        EpisodeSeeder seeder,
+                                                        const MakeInnerVectorEnv& make) {
+  if (!wrappers.any()) return make(std::move(seeder));
+  auto env = std::make_unique<WrappedVectorEnv>(wrappers, size, std::move(seeder));
+  TROOP_RETURN_IF_ERROR(env->Wrap(make));
+  return std::unique_ptr<VectorEnv>(std::move(env));
+}
+
+}  // namespace troop

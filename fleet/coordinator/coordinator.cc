@@ -1,0 +1,562 @@
+// The coordinator's core: registration, heartbeats, step leases, phases and views. Its other parts
+// are in coordinator_fleet.cc, coordinator_join.cc, coordinator_roles.cc, coordinator_scale.cc.
+#include "fleet/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/base/log.h"
+#include "core/base/version.h"
+#include "core/tensor/trajectory.h"
+#include "envs/environment.h"
+#include "fleet/run/task_info.h"
+#include "net/wire/codec.h"
+#include "paramserver/service/options_from_config.h"
+
+namespace troop {
+namespace {
+
+// Holds the next unreserved incarnation in decimal; no number is used twice, also after a crash.
+constexpr char kIncarnationFile[] = "incarnation";
+constexpr std::size_t kIncarnationBytesMax = 64;
+// Streams and versions keep incarnations in 32 bits, evaluations in 23.
+constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
+// Numbers reserved per disk write, so that a starting fleet waits for few of them.
+constexpr std::uint64_t kIncarnationsAhead = 32;
+// Interval of the silence check, however often messages wake this node.
+constexpr Duration kLookEvery = Milliseconds(200);
+// A longer gap between two steps is a pause of the coordinator itself (e.g. SIGSTOP).
+constexpr Duration kPause = Seconds(1);
+// Grace period after the connection of an external member ended. No supervisor reports its exit
+// here, and an unstable network may reconnect.
+constexpr Duration kLeft = Seconds(3);
+
+}  // namespace
+
+// Gauges describe a moment of a live process, so only values that grow are kept.
+MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
+  MetricSnapshot counters;
+  for (const auto& [name, value] : metrics) {
+    const bool grows = value.kind == MetricKind::kCounter || value.kind == MetricKind::kHistogram;
+    if (grows) counters.emplace(name, value);
+  }
+  return counters;
+}
+
+// The environment is created once, to send its specification to every role.
+Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
+  TROOP_ASSIGN_OR_RETURN(EnvSpec env, ProblemOf(options.config));
+  std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
+  TROOP_RETURN_IF_ERROR(node->LoadCounters());
+  if (node->options_.config.learner.sync == "paramserver") {
+    TROOP_RETURN_IF_ERROR(node->BeginShards());
+  }
+  return node;
+}
+
+// Issues a unique number for an incarnation, a shard term or a reshard. Reserves a block on disk
+// first; numbers of the block that are unused when this process ends are skipped.
+Result<std::uint64_t> Coordinator::TakeNumber() {
+  if (next_incarnation_ >= incarnations_kept_) {
+    const std::uint64_t kept = next_incarnation_ + kIncarnationsAhead;
+    TROOP_RETURN_IF_ERROR(options_.run->WriteAtomic(kIncarnationFile, std::to_string(kept)));
+    incarnations_kept_ = kept;
+  }
+  return next_incarnation_++;
+}
+
+// Restores the counters of a resumed run and the next incarnation. A missing or damaged file would
+// allow incarnations to repeat, which breaks fencing.
+Status Coordinator::LoadCounters() {
+  retired_steps_ = reviews_done_ = options_.resume_steps;
+  checkpoint_ = options_.resume_checkpoint;
+  checkpoint_updates_ = options_.resume_updates;
+  updates_ = options_.resume_updates;
+  retired_counters_["learner/updates"].value = double(options_.resume_updates);
+  // A run with a checkpoint has issued incarnations, so a missing file is damage there.
+  const bool fresh = options_.resume_checkpoint.empty();
+  if (fresh && !options_.run->Exists(kIncarnationFile)) return Status::Ok();
+  const Result<Buffer> text = options_.run->Read(kIncarnationFile, kIncarnationBytesMax);
+  const Code read = text.status().code();
+  const bool damaged = read == Code::kResourceExhausted || read == Code::kNotFound;
+  if (!text.ok() && !damaged) return text.status();
+  std::string_view digits = text.ok() ? text->text() : std::string_view();
+  while (!digits.empty() && digits.back() == '\n') digits.remove_suffix(1);
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, next_incarnation_);
+  if (error != std::errc() || stop != end || next_incarnation_ == 0 ||
+      next_incarnation_ > kIncarnationMax) {
+    return DataLoss(
+        "the file {} in the run folder is damaged (it holds the next incarnation number); write a "
+        "number there that is larger than every incarnation in the logs",
+        kIncarnationFile);
+  }
+  return Status::Ok();
+}
+
+// Order: account for a pause of this process, shard leases, silent members, phase, pending scale
+// requests. Done when all members know of the end.
+Turn Coordinator::Step(Time now) {
+  // After a pause of this process, heartbeats are queued in the sockets: its length is not
+  // counted as silence of the members.
+  if (now - now_ > kPause) {
+    for (auto& [name, member] : members_) {
+      member.last_beat += now - now_;
+      if (member.down_since) *member.down_since += now - now_;
+    }
+    if (shards_) shards_->Forgive(now - now_);
+  }
+  now_ = now;
+  if (shards_) shards_->Update(now);
+  GiveUpSilent();
+  AdvancePhase();
+  UpdateMove();
+  UpdateFleet();
+  if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
+  return Turn::Idle(now + Milliseconds(100));
+}
+
+// Removes silent members whose exit no supervisor reports: those on other machines, and those that
+// died before their registration was read. Slower than a supervisor, whose reason is more precise.
+void Coordinator::GiveUpSilent() {
+  if (now_ < next_silence_look_) return;
+  next_silence_look_ = now_ + kLookEvery;
+  const Duration limit = Seconds(options_.config.fleet.hung_after_s) + kPause;
+  for (auto& [name, member] : members_) {
+    if (!member.present) continue;
+    if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
+      LogWarning("{} (process {} on {}) left: its connection ended {:.1f} s ago", name,
+                 member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
+      NoteTrouble(member.view.role, member.view.index, "its connection ended");
+      MemberLeft(member.view.role, member.view.index, member.view.process);
+      continue;
+    }
+    if (now_ - member.last_beat <= limit) continue;
+    LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.hung_after_s)", name,
+               member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
+    NoteTrouble(member.view.role, member.view.index,
+                fmt::format("silent for {:.1f} s, removed (fleet.hung_after_s)",
+                            ToSeconds(now_ - member.last_beat)));
+    MemberLeft(member.view.role, member.view.index, member.view.process);
+  }
+}
+
+// Moves the run forward through running -> draining -> evaluating -> done; never back.
+void Coordinator::AdvancePhase() {
+  const auto advance = [this](Phase next) {
+    if (next <= phase_) return;
+    phase_ = next;
+    LogInfo("the run is {}: {} {} done", PhaseName(phase_), StepsDone(),
+            StepsName(options_.config));
+  };
+  // Draining starts when the budget is done or the run is solved; evaluating when the learner has
+  // written its last checkpoint; done after the final evaluation.
+  const Config& c = options_.config;
+  const bool solved = c.evaluator.solved_return != 0 && !evaluations_.empty() &&
+                      evaluations_.back().return_mean >= c.evaluator.solved_return;
+  if (StepsDone() >= std::int64_t(c.learner.total_steps) || solved) advance(Phase::kDraining);
+  const Member* learner = Find(Role::kLearner);
+  if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
+  if (phase_ == Phase::kEvaluating) {
+    const bool judged = !evaluations_.empty() && evaluations_.back().final;
+    if (judged || !c.evaluator.enabled || FinalEpisodes(c) == 0) advance(Phase::kDone);
+  }
+}
+
+const Coordinator::Member* Coordinator::Find(Role role) const {
+  const auto it = members_.find(PeerName(role, 0));
+  return it == members_.end() ? nullptr : &it->second;
+}
+
+std::int64_t Coordinator::StepsDone() const {
+  if (IsSupervised(options_.config)) return reviews_done_;
+  return retired_steps_ + members_done_;
+}
+
+std::int64_t Coordinator::StepsLeased() const {
+  return retired_steps_ + members_done_ + members_leased_;
+}
+
+// Sets a member's steps and updates the sums over all members incrementally: O(1) per heartbeat.
+void Coordinator::SetSteps(Member* member, std::int64_t granted, std::int64_t done) {
+  if (member->present) members_leased_ += (granted - done) - (member->granted - member->done);
+  members_done_ += done - member->done;
+  member->granted = granted;
+  member->done = done;
+}
+
+// Marks the member absent; its unused leases return to the pool.
+void Coordinator::Forget(Member* member) {
+  SetSteps(member, member->done, member->done);
+  member->present = false;
+  peers_old_ = true;
+}
+
+// Endpoints of the present members, rebuilt only after a change.
+const std::map<std::string, PeerInfo>& Coordinator::Peers() {
+  if (!std::exchange(peers_old_, false)) return peers_;
+  peers_.clear();
+  for (const auto& [name, peer] : members_) {
+    if (!peer.present || peer.endpoint.empty()) continue;
+    peers_[name] = {peer.endpoint, peer.view.incarnation};
+  }
+  return peers_;
+}
+
+void Coordinator::Handle(Message message, Reply reply) {
+  switch (message.type) {
+    case MessageType::kRegister:
+      return HandleRegister(message, std::move(reply));
+    case MessageType::kJoin:
+      return HandleJoin(message, std::move(reply));
+    case MessageType::kBeat:
+      return HandleBeat(message, std::move(reply));
+    case MessageType::kStatus:
+      return HandleStatus(std::move(reply));
+    case MessageType::kScale:
+      return HandleScale(message, std::move(reply));
+    default:
+      reply.Fail(
+          InvalidArgument("the coordinator does not handle messages of type {}; check the endpoint",
+                          int(message.type)));
+  }
+}
+
+// Folds a replaced incarnation into the totals: its steps and its counters stay counted.
+void Coordinator::Retire(Member* member) {
+  retired_steps_ += member->done;
+  Forget(member);
+  SetSteps(member, 0, 0);
+  retired_counters_ = MergeMetrics({retired_counters_, CountersOf(member->metrics)});
+  *member = {};
+}
+
+// Versions must be equal: mixed fleets are not supported. Index -1: external.
+Status Coordinator::CheckRequest(const RegisterRequest& request) const {
+  const std::string name = PeerName(request.role, request.index);
+  if (request.version != kTroopVersion) {
+    return FailedPrecondition("{} is version {}, the coordinator is {}; install the same", name,
+                              request.version, kTroopVersion);
+  }
+  const std::int64_t count = SeatCount(request.role);
+  if (request.index == -1) return MayJoin(request.role);
+  const bool seat = request.role == Role::kActor ? seats_.Has(request.role, request.index)
+                                                 : request.index >= 0 && request.index < count;
+  if (seat) return Status::Ok();
+  return InvalidArgument("{}: this run has {} roles of this kind; indices begin at 0", name, count);
+}
+
+// Admits a process as the next incarnation of its role: validates the request, chooses an index for
+// an external role, issues an incarnation, retires the previous member, and replies with all that
+// the role needs to start.
+void Coordinator::HandleRegister(const Message& message, Reply reply) {
+  Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
+  if (!request.ok()) return reply.Fail(request.status());
+  Status fits = CheckRequest(*request);
+  if (fits.ok() && message.key != Role::kNone && message.key != request->role) {
+    fits = FailedPrecondition("a key of the role {} can't register as {}; use the key of that role",
+                              RoleName(message.key), RoleName(request->role));
+  }
+  if (!fits.ok()) return reply.Fail(fits);
+  const bool joins = request->index < 0;
+  if (joins) {
+    const Result<std::int32_t> index = FreeIndex(request->role);
+    if (!index.ok()) return reply.Fail(index.status());
+    request->index = *index;
+  }
+  const Result<std::uint64_t> number = TakeNumber();
+  if (!number.ok()) return reply.Fail(number.status());
+  const std::uint64_t incarnation = *number;
+  // The bind address is taken before Retire, which clears the old entry.
+  Member& member = members_[PeerName(request->role, request->index)];
+  std::string listen = ListenFor(*request, member);
+  Retire(&member);
+  member.listen = listen;
+  member.view = {.role = request->role,
+                 .index = request->index,
+                 .incarnation = incarnation,
+                 .process = request->process,
+                 .host = request->host};
+  member.present = true;
+  issued_.resize(std::max(issued_.size(), std::size_t(request->role) + 1));
+  issued_[std::size_t(request->role)] = incarnation;
+  ++records_[PeerName(request->role, request->index)].registered;
+  peers_old_ = true;
+  member.joined = joins;
+  if (joins && request->role == Role::kActor) {
+    joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
+  }
+  member.last_beat = now_;
+  LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
+          incarnation, request->process, request->host);
+  const RegisterReply body{.incarnation = incarnation,
+                           .index = request->index,
+                           .config_toml = ToToml(ConfigFor(request->role)),
+                           .listen = listen,
+                           .resume_checkpoint = checkpoint_,
+                           .env = ToBody(env_),
+                           .group_secret = SecretFor(request->role),
+                           .data_identity = options_.config.data_identity};
+  reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
+}
+
+// Fencing: only the incarnation that the coordinator issued last is the member.
+Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
+  const std::string name = PeerName(caller.role, caller.index);
+  const auto it = members_.find(name);
+  if (it != members_.end() && it->second.view.incarnation == caller.incarnation) {
+    return Status::Ok();
+  }
+  if (caller.incarnation >= next_incarnation_ && invented_.Next(now)) {
+    LogWarning("{} callers rejected; the last is {} with incarnation {}, which was never issued",
+               invented_.number, name, caller.incarnation);
+  }
+  return Aborted("{} incarnation {} is not a member: it was replaced or never registered", name,
+                 caller.incarnation);
+}
+
+// Rejects reports that do not belong to the role, and numbers that were never issued.
+Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
+  if (!beat.checkpoint.empty() && role != Role::kLearner) {
+    return InvalidArgument("a checkpoint ({}), which only learners may report",
+                           OneLineOf(beat.checkpoint));
+  }
+  if (!beat.evaluations.empty() && role != Role::kEvaluator) {
+    return InvalidArgument("{} evaluations, which only evaluators may report",
+                           beat.evaluations.size());
+  }
+  if (beat.fleet_epoch > seats_.counts().epoch) {
+    return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
+                           seats_.counts().epoch);
+  }
+  if (beat.shard_term >= next_incarnation_ || beat.shard_move >= next_incarnation_) {
+    return InvalidArgument("shard term {}, move {}; only numbers below {} were issued",
+                           beat.shard_term, beat.shard_move, next_incarnation_);
+  }
+  return Status::Ok();
+}
+
+// Handles a heartbeat: checks the incarnation, takes over metrics, steps, checkpoint and
+// evaluations, advances the phase, then replies with phase, lease and peers.
+void Coordinator::HandleBeat(const Message& message, Reply reply) {
+  Result<BeatRequest> beat = DecodeBody<BeatRequest>(message.body);
+  if (!beat.ok()) return reply.Fail(beat.status());
+  const std::string name = PeerName(message.origin.role, message.origin.index);
+  const auto it = members_.find(name);
+  if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
+    return reply.Fail(Aborted("{} incarnation {} is not a member: it was replaced", name,
+                              message.origin.incarnation));
+  }
+  if (const Status fits = CheckBeat(message.origin.role, *beat); !fits.ok()) {
+    LogWarning("a heartbeat of {} was rejected: {}", name, fits.message());
+    return reply.Fail(fits);
+  }
+  Member& member = it->second;
+  // Step 1: take over the report.
+  member.last_beat = now_;
+  peers_old_ = peers_old_ || member.endpoint != beat->endpoint;
+  member.endpoint = beat->endpoint;
+  member.fleet_epoch = beat->fleet_epoch;
+  member.metrics = std::move(beat->metrics);
+  // Steps never decrease, and never exceed the lease.
+  const char* const work = WorkOf(message.origin.role).metric;
+  const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
+  if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
+  SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
+  if (message.origin.role == Role::kLearner) NoteUpdates();
+  if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
+    const auto total = std::int64_t(options_.config.learner.total_steps);
+    reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
+  }
+  member.view.finished = beat->finished;
+  member.blocked = OneLineOf(beat->blocked);
+  member.shard_move = beat->shard_move;
+  if (!beat->checkpoint.empty()) {
+    checkpoint_ = beat->checkpoint;
+    checkpoint_updates_ = beat->checkpoint_updates;
+    checkpoint_final_ = beat->checkpoint_final;
+  }
+  for (EvaluationReport e : beat->evaluations) {
+    // Parameter shards begin at version 1, before any update.
+    if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
+    // A heartbeat whose reply was lost is sent again with the same evaluations.
+    if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
+    evaluations_.push_back(e);
+    if (IsSupervised(options_.config)) {
+      LogInfo("evaluation at {} reviews, {} updates: accuracy {:.2f} % of {}{}", e.steps,
+              UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
+      continue;
+    }
+    LogInfo("evaluation at {} agent steps, {} updates: return {}", e.steps,
+            UpdatesOf(e.weights_version), ReturnText(e));
+  }
+  AdvancePhase();
+  if (!member.present) {  // its process has exited: its last report counts, it gets no lease
+    return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
+  }
+  // Step 2: renew the lease of a shard, then handle a final heartbeat.
+  if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
+    shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
+  }
+  if (!beat->ended.empty()) {
+    NoteTrouble(member.view.role, member.view.index, OneLineOf(beat->ended),
+                records_[name].failures);
+    MemberLeft(member.view.role, member.view.index, member.view.process);
+  }
+  const BeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
+  member.told = body.phase;
+  member.told_stop = body.stop;
+  reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+}
+
+// Takes the newest version over all learners: synchronous learners share one, those that pull from
+// parameter shards may differ.
+void Coordinator::NoteUpdates() {
+  double newest = -1;
+  for (const auto& [name, member] : members_) {
+    if (!member.present || member.view.role != Role::kLearner) continue;
+    const auto version = member.metrics.find("learner/version");
+    if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
+  }
+  constexpr double kUpdatesMax = 1e15;  // below 2^53, up to which doubles count exactly
+  if (newest >= 0 && newest < kUpdatesMax) updates_ = std::uint64_t(newest);
+}
+
+// Leases up to `wanted` steps in total to the member, as far as the budget lasts.
+BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
+  const auto total = std::int64_t(options_.config.learner.total_steps);
+  // Invariant: the sum of leased and done steps never exceeds the budget.
+  if (phase_ == Phase::kRunning) {
+    const std::int64_t left = total - StepsLeased();
+    const std::int64_t asked = std::max(wanted, member->granted) - member->granted;
+    const std::int64_t more = std::min(asked, std::max<std::int64_t>(left, 0));
+    SetSteps(member, member->granted + more, member->done);
+  }
+  BeatReply body{.phase = phase_,
+                 .stop = stop_,
+                 .steps_granted = member->granted,
+                 .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
+                 .steps_total_done = StepsDone()};
+  body.issued = issued_;
+  body.issued[0] = next_incarnation_ - 1;
+  TellFleet(*member, &body);
+  if (shards_) {
+    body.shards = shards_->terms();
+    body.shard_epochs = mover_->epochs();
+    body.shard_move = mover_->move();
+    const MemberView& view = member->view;
+    body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
+  }
+  body.peers = Peers();
+  return body;
+}
+
+void Coordinator::HandleStatus(Reply reply) {
+  reply.Send({.type = MessageType::kStatusReply,
+              .body = EncodeBody(StatusReply{ViewJson(View(), roles())})});
+}
+
+// The process id guards against a late report about a process that was replaced.
+void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
+  const auto it = members_.find(PeerName(role, index));
+  if (it == members_.end() || it->second.view.process != process) return;
+  if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
+  Forget(&it->second);  // a heartbeat that is still in flight gets no lease
+  if (shards_ && role == Role::kParamServer) {
+    shards_->Ended(index, it->second.view.incarnation);
+    shards_->Update(now_);
+  }
+}
+
+// Connection events only serve the log and down_since; leases decide about membership.
+void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
+  const auto it = members_.find(PeerName(peer.role, peer.index));
+  if (it == members_.end() || !it->second.present ||
+      it->second.view.incarnation != peer.incarnation) {
+    return;
+  }
+  if (state == PeerState::kDown) {
+    it->second.down_since = now_;
+  } else {
+    it->second.down_since.reset();
+  }
+  const bool guest = it->second.joined && peer.role == Role::kActor;  // not in FleetSeats
+  if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
+  if (state == PeerState::kDown) LogWarning("{} disconnected", it->first);
+  if (state == PeerState::kHung) LogWarning("{} hangs: only its I/O thread responds", it->first);
+  if (state == PeerState::kUp) LogDebug("{} connected", it->first);
+}
+
+bool Coordinator::Needs(Role role) const {
+  if (stop_ || phase_ == Phase::kDone) return false;
+  return role != Role::kActor || phase_ == Phase::kRunning;
+}
+
+bool Coordinator::Needs(Role role, std::int32_t index) const {
+  const bool seat =
+      role == Role::kParamServer ? index < parameter_servers() : seats_.Has(role, index);
+  return Needs(role) && seat;
+}
+
+// A member that has received the final phase needs no further reply.
+bool Coordinator::everybody_left() const {
+  return std::ranges::all_of(members_, [this](const auto& entry) {
+    const Member& m = entry.second;
+    return !m.present || m.told == Phase::kDone || (stop_ && m.told_stop);
+  });
+}
+
+// Members that left contribute their counters; their gauges are dropped.
+RunView Coordinator::View() const {
+  RunView view{.phase = phase_,
+               .supervised = IsSupervised(options_.config),
+               .steps = StepsDone(),
+               .steps_total = std::int64_t(options_.config.learner.total_steps),
+               .steps_at_start = options_.resume_steps,
+               .updates_at_start = options_.resume_updates,
+               .updates = updates_,
+               .evaluations = evaluations_,
+               .checkpoint = checkpoint_,
+               .checkpoint_updates = checkpoint_updates_,
+               .checkpoint_final = checkpoint_final_};
+  // The final weights of parameter shards include pushes that no learner has pulled.
+  if (!evaluations_.empty() && evaluations_.back().final) {
+    view.updates = std::max(view.updates, UpdatesOf(evaluations_.back().weights_version));
+  }
+  if (checkpoint_final_) view.updates = std::max(view.updates, checkpoint_updates_);
+  if (mover_) {
+    view.shards = view.shards_wanted = mover_->shards();
+    if (mover_->move().number != 0) view.shards_wanted = mover_->move().shards;
+    view.shard_epoch = mover_->epochs().size();
+  }
+  std::vector<MetricSnapshot> snapshots{retired_counters_};
+  for (const auto& [name, member] : members_) {
+    if (member.present) {
+      snapshots.push_back(member.metrics);
+      continue;
+    }
+    snapshots.push_back(CountersOf(member.metrics));
+    // Roles leave one by one at the end; their last ratios keep the fleet's ratios complete.
+    if (phase_ == Phase::kRunning && !stop_) continue;
+    for (const auto& [metric, value] : member.metrics) {
+      if (value.kind == MetricKind::kGaugeRatio) snapshots.back().emplace(metric, value);
+    }
+  }
+  view.members = members();
+  view.conditions = Conditions();
+  view.metrics = MergeMetrics(snapshots);
+  return view;
+}
+
+std::vector<MemberView> Coordinator::members() const {
+  std::vector<MemberView> views;
+  for (const auto& [name, member] : members_) {
+    if (!member.present) continue;
+    views.push_back(member.view);
+    views.back().silent_s = ToSeconds(now_ - member.last_beat);
+    if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
+  }
+  return views;
+}
+
+}  // namespace troop

@@ -1,0 +1,160 @@
+// Coordinator: admits roles from other machines (`troop join`).
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/log.h"
+#include "core/base/version.h"
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/roles/external_roles.h"
+#include "net/wire/codec.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int32_t kActorsMax = 100000;  // the limit of fleet.actors
+constexpr std::size_t kSecretBytes = 32;
+
+}  // namespace
+
+// Number of slots of a role, local or external. External actors may join beyond it.
+std::int64_t Coordinator::SeatCount(Role role) const {
+  const Config& c = options_.config;
+  switch (role) {
+    case Role::kActor:
+      return std::int64_t(seats_.actors().size());
+    case Role::kEvaluator:
+      return c.evaluator.enabled ? 1 : 0;
+    case Role::kReplay:
+      return seats_.replay();
+    case Role::kParamServer:
+      return parameter_servers();
+    case Role::kLearner:
+      return seats_.learners();
+    case Role::kInference:
+      return InferenceServersOf(c);
+    default:
+      return 0;
+  }
+}
+
+// Actors may always join; other roles only if fleet.elsewhere names them.
+Status Coordinator::MayJoin(Role role) const {
+  if (role == Role::kActor) return Status::Ok();
+  if (SeatCount(role) > 0 && IsElsewhere(options_.config, role)) return Status::Ok();
+  return InvalidArgument(
+      "the role {} of this run is local; add it to fleet.elsewhere so that it can join remotely",
+      RoleName(role));
+}
+
+// Checks version, role, key, count and phase, in this order.
+Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
+  if (request.version != kTroopVersion) {
+    return FailedPrecondition("troop on {} is version {}, the coordinator is {}; install the same",
+                              request.host, request.version, kTroopVersion);
+  }
+  TROOP_RETURN_IF_ERROR(MayJoin(request.role));
+  if (key != Role::kNone && key != request.role) {
+    return FailedPrecondition("a key of the role {} can't join as {}; use the key of that role",
+                              RoleName(key), RoleName(request.role));
+  }
+  const std::int64_t most = request.role == Role::kActor ? kActorsMax : SeatCount(request.role);
+  if (request.count < 1 || request.count > most) {
+    return InvalidArgument("{} roles {} can't join, must be 1 to {}", request.count,
+                           RoleName(request.role), most);
+  }
+  if (Needs(request.role)) return Status::Ok();
+  return FailedPrecondition("the run is {} and needs no more processes of the role {}",
+                            PhaseName(phase_), RoleName(request.role));
+}
+
+// Answers `troop join` before it starts any process: whether the roles may join, and the config.
+void Coordinator::HandleJoin(const Message& message, Reply reply) {
+  const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
+  const Status may = request.ok() ? CheckJoin(*request, message.key) : request.status();
+  if (!may.ok()) return reply.Fail(may);
+  LogInfo("{} processes of the role {} join from {}", request->count, RoleName(request->role),
+          request->host);
+  const JoinReply body{.config_toml = ToToml(LiveConfig()), .present = CountMembers(request->role)};
+  reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
+}
+
+std::int32_t Coordinator::CountMembers(Role role) const {
+  return std::int32_t(std::ranges::count_if(members_, [role](const auto& entry) {
+    return entry.second.present && entry.second.view.role == role;
+  }));
+}
+
+int Coordinator::guests() const {
+  return int(std::ranges::count_if(members_, [](const auto& entry) {
+    const Member& m = entry.second;
+    return m.present && m.joined && !m.down_since;
+  }));
+}
+
+// The index for an external role. Actors get the lowest free one after the local actors, other
+// roles the lowest empty slot.
+// The search is linear, which is fine for rare joins.
+Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
+  if (role != Role::kActor) {
+    const auto count = std::int32_t(SeatCount(role));
+    for (std::int32_t index = 0; index < count; ++index) {
+      const auto member = members_.find(PeerName(role, index));
+      if (member == members_.end() || !member->second.present) return index;
+    }
+    return ResourceExhausted("all {} slots of the role {} are taken", count, RoleName(role));
+  }
+  auto index =
+      IsElsewhere(options_.config, Role::kActor) ? 0 : std::int32_t(options_.config.fleet.actors);
+  while (std::ranges::binary_search(joined_, index) || seats_.Has(Role::kActor, index)) ++index;
+  if (index < kActorsMax) return index;
+  return ResourceExhausted("the run has {} actors, which is the limit", index);
+}
+
+// The bind address of a role. A restarted role keeps the endpoint that its peers have, unless it
+// is on another machine now.
+std::string Coordinator::ListenFor(const RegisterRequest& request, const Member& before) const {
+  const std::string& known = !before.endpoint.empty() ? before.endpoint : before.listen;
+  if (request.reach.empty()) {
+    return !known.empty() ? known : options_.listen(request.role, request.index);
+  }
+  const std::string place = fmt::format("tcp://{}:", request.reach);
+  return known.starts_with(place) ? known : place + "0";
+}
+
+// The secret of the learners' process group; empty for other roles and without keys, since it may
+// only travel over an encrypted connection.
+std::string Coordinator::SecretFor(Role role) {
+  if (role != Role::kLearner || options_.config.security.keys.empty()) return "";
+  if (group_secret_.empty()) {
+    group_secret_.resize(kSecretBytes);
+    TROOP_CHECK(getrandom(group_secret_.data(), kSecretBytes, 0) == ssize_t(kSecretBytes),
+                "no random numbers: {}", strerror(errno));
+  }
+  return group_secret_;
+}
+
+// External service roles first, then the missing actors as one entry.
+std::vector<std::string> Coordinator::EmptySeats() const {
+  std::vector<std::string> empty;
+  if (phase_ == Phase::kDone || stop_) return empty;
+  for (const Role role :
+       {Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator, Role::kInference}) {
+    if (!IsElsewhere(options_.config, role)) continue;
+    for (std::int32_t index = 0; index < std::int32_t(SeatCount(role)); ++index) {
+      const auto member = members_.find(PeerName(role, index));
+      const bool there = member != members_.end() && member->second.present;
+      if (!there && Needs(role, index)) empty.push_back(PeerName(role, index));
+    }
+  }
+  const auto& fleet = options_.config.fleet;
+  const std::int64_t least =
+      std::max<std::int64_t>(fleet.actors_min, IsElsewhere(options_.config, Role::kActor) ? 1 : 0);
+  if (Needs(Role::kActor) && CountMembers(Role::kActor) < least) {
+    empty.push_back(fmt::format("{} of {} actors", least - CountMembers(Role::kActor), least));
+  }
+  return empty;
+}
+
+}  // namespace troop

@@ -1,0 +1,163 @@
+// Coordinator: the human-readable state of each role (`troop status`, dashboard).
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/roles/external_roles.h"
+
+namespace troop {
+namespace {
+
+// How long a dead external role stays listed.
+constexpr Duration kShownDead = Seconds(300);
+constexpr std::size_t kErrorBytesMax = 400;  // a role's last log line may be of any length
+
+double ValueOf(const MetricSnapshot& metrics, const char* name) {
+  const auto it = metrics.find(name);
+  return it == metrics.end() ? 0 : it->second.value;
+}
+
+}  // namespace
+
+// Control characters could carry terminal escapes into a status display.
+std::string OneLineOf(std::string_view text) {
+  std::string line(text.substr(0, kErrorBytesMax));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return line;
+}
+
+// Kept by name, so that it outlives the member entry.
+void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why,
+                              std::int64_t failures) {
+  Record& record = records_[PeerName(role, index)];
+  record.last_error = why.substr(0, kErrorBytesMax);
+  record.error_at = now_;
+  record.role = role;
+  record.index = index;
+  record.failures = failures;
+}
+
+// True while the role is down and will be restarted, or is in a restart loop: it failed more than
+// once and has not run for fleet.restart_window_s since. One failure with a rejoin has recovered.
+bool Coordinator::IsRestarting(const Record& record) const {
+  if (record.failures == 0 || !Needs(record.role, record.index)) return false;
+  const auto it = members_.find(PeerName(record.role, record.index));
+  const bool present = it != members_.end() && it->second.present;
+  return !present || (record.failures > 1 &&
+                      now_ - record.error_at < Seconds(options_.config.fleet.restart_window_s));
+}
+
+// Restarting roles first, then blocked ones; evaluators last, since they stall nothing else.
+std::vector<RoleCondition> Coordinator::Conditions() const {
+  std::vector<RoleCondition> conditions;
+  for (const auto& [name, record] : records_) {
+    if (!IsRestarting(record)) continue;
+    conditions.push_back(
+        {record.role, record.index, RoleView::State::kRestarting, OneLineOf(record.last_error)});
+  }
+  for (const auto& [name, m] : members_) {
+    if (!m.present || m.blocked.empty()) continue;
+    conditions.push_back({m.view.role, m.view.index, RoleView::State::kBlocked, m.blocked});
+  }
+  std::stable_partition(conditions.begin(), conditions.end(),
+                        [](const RoleCondition& c) { return c.role != Role::kEvaluator; });
+  return conditions;
+}
+
+// Derives the state of one role from its member entry and its history. `newest`: version of the
+// learner's weights, in updates.
+RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const {
+  using State = RoleView::State;
+  RoleView v{.role = role, .index = index};
+  const std::string name = PeerName(role, index);
+  if (const auto it = records_.find(name); it != records_.end()) {
+    v.last_error = it->second.last_error;
+    v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
+    if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
+  }
+  // External actors have no slots, so a missing one is not awaited.
+  const bool left_to_others = role != Role::kActor && IsElsewhere(options_.config, role);
+  const auto it = members_.find(name);
+  const bool known = it != members_.end() && it->second.view.incarnation != 0;
+  if (!known) {
+    const State missing = left_to_others ? State::kAwaited : State::kMissing;
+    v.state = Needs(role, index) ? missing : State::kFinished;
+    if (!v.reason.empty()) v.state = State::kRestarting;
+    return v;
+  }
+  // Known: alive, silent, dead or finished; a restart loop or a block takes precedence.
+  const Member& m = it->second;
+  v.incarnation = m.view.incarnation;
+  v.process = m.view.process;
+  v.host = m.view.host;
+  v.joined = m.joined;
+  v.silent_s = ToSeconds(now_ - m.last_beat);
+  v.work = m.work.work();
+  if (m.present) {
+    const bool heard = !m.down_since && v.silent_s < options_.config.fleet.dead_after_s;
+    v.state = heard ? State::kAlive : State::kSilent;
+    v.work_per_s = m.work.PerSecond(now_);
+    if (role == Role::kActor && m.metrics.contains("actor/weights_version")) {
+      v.lag_updates = std::max(0.0, newest - ValueOf(m.metrics, "actor/weights_version"));
+    }
+  } else {
+    const State gone = left_to_others ? State::kAwaited : State::kDead;
+    v.state = Needs(role, index) ? gone : State::kFinished;
+  }
+  if (!v.reason.empty()) {
+    v.state = State::kRestarting;
+  } else if (v.state == State::kAlive && !m.blocked.empty()) {
+    v.state = State::kBlocked;
+    v.reason = m.blocked;
+  }
+  return v;
+}
+
+// Step 1: the slots in config order; step 2: external roles that are present or died recently.
+std::vector<RoleView> Coordinator::roles() const {
+  double newest = 0;
+  for (const auto& [name, member] : members_) {
+    if (member.view.role == Role::kLearner && member.present) {
+      newest = std::max(newest, ValueOf(member.metrics, "learner/version"));
+    }
+  }
+  std::vector<RoleView> views;
+  const auto all = seats_.All();
+  const auto add = [&](Role role) {
+    for (const auto& [its, index] : all) {
+      if (its == role) views.push_back(ViewOf(role, index, newest));
+    }
+  };
+  add(Role::kReplay);
+  for (std::int32_t k = 0; k < parameter_servers(); ++k) {
+    views.push_back(ViewOf(Role::kParamServer, k, newest));
+  }
+  add(Role::kLearner);
+  for (std::int32_t k = 0; k < std::int32_t(InferenceServersOf(options_.config)); ++k) {
+    views.push_back(ViewOf(Role::kInference, k, newest));
+  }
+  add(Role::kActor);
+  if (options_.config.evaluator.enabled) views.push_back(ViewOf(Role::kEvaluator, 0, newest));
+  std::set<std::pair<Role, std::int32_t>> told;
+  for (const RoleView& v : views) told.emplace(v.role, v.index);
+  std::vector<RoleView> others;
+  for (const auto& [name, member] : members_) {
+    if (told.contains({member.view.role, member.view.index}) || member.view.incarnation == 0) {
+      continue;
+    }
+    const auto record = records_.find(name);
+    const bool died = !member.present && record != records_.end() &&
+                      !record->second.last_error.empty() &&
+                      now_ - record->second.error_at < kShownDead && Needs(member.view.role);
+    if (!member.present && !died) continue;
+    others.push_back(ViewOf(member.view.role, member.view.index, newest));
+  }
+  std::ranges::sort(others, {}, &RoleView::index);
+  views.insert(views.end(), others.begin(), others.end());
+  return views;
+}
+
+}  // namespace troop

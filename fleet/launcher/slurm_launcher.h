@@ -1,0 +1,79 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fleet/coordinator/coordinator.h"
+#include "fleet/launcher/slurm_nodes.h"
+#include "fleet/launcher/supervisor.h"
+
+namespace troop {
+
+// Runs the roles of `troop train` on the nodes of a Slurm job. The launcher is on the first node
+// and starts roles on the others as job steps (srun), each a child of its supervisor; actors are
+// one `troop join` per node.
+//
+// Slurm needs half a minute to detect a dead node; lost connections show it in seconds, and the
+// roles of that node are then restarted on another one. A guard process on up to two other nodes
+// requeues the job when the first node is lost: Slurm would not, because the job runs with
+// --no-kill to survive the loss of its other nodes. Owner: the launcher's thread.
+class SlurmFleet {
+ public:
+  struct Options {
+    std::string job;  // SLURM_JOB_ID
+    std::vector<SlurmNodes::Node> nodes;
+    std::vector<std::string> addresses;  // of each node, numeric; [0]: as other nodes reach it
+    std::string srun;                    // path
+    std::string program;                 // path of troop, on every node
+    std::string logs;                    // folder of the run's logs, on every node
+  };
+  // Reads the job from its environment. Errors: kFailedPrecondition: not in a job; kNotFound: no
+  // srun; kUnavailable: a node's name has no address.
+  static Result<Options> ReadJob(const Config& config);
+  SlurmFleet(const Config& config, Options options);
+  ~SlurmFleet();
+  SlurmFleet(const SlurmFleet&) = delete;
+  SlurmFleet& operator=(const SlurmFleet&) = delete;
+
+  // Slots for the supervisor: the roles of RolesOf, but actors as one slot per node with actors,
+  // whose index is that of the node.
+  std::vector<FleetRole> Seats(std::int32_t parameter_servers);
+  // Supervisor::Options::wrap: turns the command line of a slot into a job step on its node.
+  void Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
+            std::vector<std::string>* words);
+  // Supervisor::Options::log_name.
+  std::string LogName(FleetRole seat) const;
+  // False while the slot's node is suspected.
+  bool MayStart(FleetRole seat, Time now) { return !nodes_.InDoubt(NodeOf(seat), now); }
+
+  // Handles the exit of a child: removes its member, suspects its node.
+  void NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now);
+  // Moves roles whose node is lost, and kills their steps. A failure ends the run.
+  Status Watch(Time now, Coordinator* coordinator, Supervisor* supervisor);
+
+ private:
+  struct Start {
+    std::uint64_t incarnation = 0;  // the newest one before this start
+    bool heard = false;             // it has registered
+  };
+  void Lose(FleetRole role, const std::string& why, Time now);
+  Status CheckActors(Time now, const std::vector<MemberView>& members, Coordinator* coordinator,
+                     Supervisor* supervisor);
+  void KeepGuards(Time now);
+  std::vector<std::string> StepWords(int node, const std::string& name) const;
+  int NodeOf(FleetRole seat) {
+    return seat.role == Role::kActor ? seat.index : nodes_.NodeOf(seat);
+  }
+
+  const Config config_;
+  const Options options_;
+  SlurmNodes nodes_;
+  std::map<std::pair<Role, std::int32_t>, std::uint64_t> newest_;  // newest known incarnations
+  std::map<std::pair<Role, std::int32_t>, Start> starts_;
+  std::map<int, std::pair<pid_t, Time>> guards_;  // by node: its process, or 0 and the next start
+  std::optional<Time> actors_missed_;             // since then there has been no actor
+};
+
+}  // namespace troop

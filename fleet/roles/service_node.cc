@@ -1,0 +1,107 @@
+// The node of a serving role, and the services of replay, parameter server and inference.
+#include "fleet/roles/service_node.h"
+
+#include <algorithm>
+
+#include "actors/inference/inference_server.h"
+#include "nn/models/model.h"
+#include "paramserver/service/connect_weights.h"
+#include "replay/service/options_from_config.h"
+
+namespace troop {
+
+Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* network,
+                                                       FleetMember* member,
+                                                       const std::string& listen) {
+  std::unique_ptr<ServiceNode> node(new ServiceNode(member));
+  node->duty_ = std::move(duty);
+  if (!node->duty_.issued) node->duty_.issued = std::make_shared<IssuedNumbers>(member);
+  node->service_.emplace(node->duty_.service.get(), node->duty_.issued.get());
+  TROOP_ASSIGN_OR_RETURN(node->listener_, network->Listen(listen, &*node->service_));
+  member->report().endpoint = node->listener_->endpoint();
+  member->report().finished = true;  // no phase waits for a service
+  member->BeatSoon();
+  return node;
+}
+
+// Order of a step: service work, heartbeat, failure, then the end: drain once and leave when the
+// service reports that it is drained.
+Turn ServiceNode::Step(Time now) {
+  const Time next = duty_.tick ? duty_.tick(now) : kForever;
+  if (now >= member_->next_beat()) {
+    duty_.report(&metrics_);
+    if (duty_.blocked) member_->report().blocked = duty_.blocked();
+  }
+  member_->Poll(now, metrics_);
+  result_ = member_->lost();
+  if (result_.ok() && duty_.status) result_ = duty_.status();
+  const bool over = draining_ || member_->stop() || member_->phase() == Phase::kDone;
+  if (!result_.ok()) return Turn::Done();
+  if (over && !ending_ && duty_.drain) duty_.drain();
+  ending_ = ending_ || over;
+  if (ending_ && (!duty_.drain || duty_.drained())) return Turn::Done();
+  return Turn::Idle(std::min(member_->next_beat(), next));
+}
+
+// The server is captured by raw pointer: the duty owns it and its hooks together.
+Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
+                                         const ReplayDutyOptions& duty) {
+  TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options,
+                         ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
+  options.incarnation = duty.incarnation;
+  options.executor = duty.executor;
+  options.journal.folder = PeerName(Role::kReplay, duty.index);
+  if (config.replay.persist) options.storage = duty.run;
+  for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
+  auto issued = std::make_shared<IssuedNumbers>(duty.member);
+  // A weights version contains a shard term with parameter shards, else a learner's incarnation.
+  const Role named = config.learner.sync == "paramserver" ? Role::kNone : Role::kLearner;
+  options.version_is_issued = [issued, named](std::uint64_t number) {
+    return issued->Has(named, number);
+  };
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
+  ReplayServer* const s = server.get();
+  return ServiceNode::Duty{.service = std::move(server),
+                           .tick = [s](Time now) { return s->Tick(now); },
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .drain = [s] { s->Drain(); },
+                           .drained = [s] { return s->drained(); },
+                           .status = {},
+                           .blocked = [s] { return s->Blocked(); },
+                           .issued = std::move(issued)};
+}
+
+// Weights must carry the incarnation of a registered learner.
+Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
+                                                  FleetMember* member) {
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
+  auto issued = std::make_shared<IssuedNumbers>(member);
+  std::unique_ptr<ParameterServer> server = MakeParameterServer(
+      {.parameters = ParameterCount(*module), .version_is_issued = [issued](std::uint64_t number) {
+         return issued->Has(Role::kLearner, number);
+       }});
+  ParameterServer* const s = server.get();
+  return ServiceNode::Duty{.service = std::move(server),
+                           .tick = {},
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .issued = std::move(issued)};
+}
+
+// The server connects to the weights lazily, since their publisher may start later.
+Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,
+                                            Network* network, const FleetMember* member,
+                                            Executor* executor) {
+  const auto connect = [config, env, network, member] {
+    return ConnectWeights(config, env, network, member);
+  };
+  TROOP_ASSIGN_OR_RETURN(auto server, MakeInferenceServer(config, env, executor, connect));
+  InferenceServer* const s = server.get();
+  return ServiceNode::Duty{.service = std::move(server),
+                           .tick = [s](Time now) { return s->Tick(now); },
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .drain = [s] { s->Drain(); },
+                           .drained = [s] { return s->drained(); },
+                           .status = [s] { return s->status(); }};
+}
+
+}  // namespace troop

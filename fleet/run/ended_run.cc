@@ -1,0 +1,113 @@
+// Status of a run from result.json and metrics.jsonl.
+#include "fleet/run/ended_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "fleet/run/metrics_reader.h"
+#include "fleet/run/task_info.h"
+#include "fleet/run/throughput.h"
+
+namespace troop {
+namespace {
+
+// A string of the JSON on one line, with control characters (terminal escapes) replaced.
+std::string OneLine(const JsonValue& value, std::string_view key) {
+  const Result<std::string> text = value.String(key);
+  std::string line = text.ok() ? *text : "";
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  return line;
+}
+
+std::string ItemLine(std::string_view name, std::string_view value) {
+  return fmt::format("  {:<15} {}\n", name, value);
+}
+
+// The final score as an evaluation report would show it.
+std::string ScoreLine(const JsonValue& result, const Config& config) {
+  const EvaluationReport report{.episodes = std::int64_t(NumberOf(result, "final_episodes")),
+                                .return_mean = NumberOf(result, "final_return_mean"),
+                                .return_std = NumberOf(result, "final_return_std"),
+                                .return_min = NumberOf(result, "final_return_min"),
+                                .return_max = NumberOf(result, "final_return_max")};
+  if (IsSupervised(config)) {
+    const ScoreWords words = ScoreWordsOf(config);
+    return ItemLine("score", fmt::format("{:.2f} {}{}, of {} {}", report.return_mean, words.score,
+                                         SpreadText(true, report), report.episodes, words.units));
+  }
+  return ItemLine("score", ReturnText(report));
+}
+
+}  // namespace
+
+// Reads only the end of the file. A partial last line, which a running writer may leave, is
+// skipped; a line that begins before the part that was read is too long.
+std::string LastJsonLine(const std::string& path) {
+  constexpr std::streamoff kTail = std::streamoff(MetricCurve::kLineBytesMax) * 2;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg(), from = std::max<std::streamoff>(0, size - kTail);
+  std::string text(std::size_t(std::max<std::streamoff>(0, size - from)), '\0');
+  file.seekg(from);
+  file.read(text.data(), std::streamsize(text.size()));
+  text.resize(std::size_t(std::max<std::streamsize>(0, file.gcount())));
+  const std::size_t end = text.rfind('\n');
+  if (end == std::string::npos) return "";
+  text.resize(end);
+  const std::size_t begin = text.rfind('\n');
+  if (begin == std::string::npos && from > 0) return "";
+  std::string line = text.substr(begin == std::string::npos ? 0 : begin + 1);
+  return line.size() <= MetricCurve::kLineBytesMax && ParseJson(line).ok() ? line : "";
+}
+
+// Values come from result.json of an ended run, else from the last line of metrics.
+std::string QuietRunJson(const QuietRun& run) {
+  const Result<JsonValue> result = ParseJson(run.result), line = ParseJson(run.last_line);
+  const JsonValue none;
+  const JsonValue& told = result.ok() ? *result : line.ok() ? *line : none;
+  const Result<std::string> phase = told.String("phase"), checkpoint = told.String("checkpoint");
+  JsonObject out;
+  out.Add("state", std::string_view(run.state))
+      .Add("phase", phase.ok() ? std::string_view(*phase) : "starting");
+  out.Add("steps", std::int64_t(NumberOf(told, "steps"))).Add("time_s", run.time_s);
+  out.Add("supervised", IsSupervised(*run.config));
+  out.Add("steps_total", std::int64_t(run.config->learner.total_steps));
+  out.Add("updates", std::int64_t(NumberOf(told, "updates")));
+  out.Add("checkpoint", checkpoint.ok() ? std::string_view(*checkpoint) : "");
+  if (told.Find("final_return_mean") != nullptr) {
+    out.Add("return_mean", NumberOf(told, "final_return_mean"));
+  } else if (line.ok() && line->Find("evaluator/return_mean") != nullptr) {
+    out.Add("return_mean", NumberOf(*line, "evaluator/return_mean"));
+  }
+  return out.AddRaw("members", "[]")
+      .AddRaw("roles", "[]")
+      .AddRaw("metrics", line.ok() ? run.last_line : "{}")
+      .AddRaw("result", result.ok() ? run.result : "null")
+      .str();
+}
+
+std::string EndedText(const JsonValue& result, const Config& config) {
+  const std::string status = OneLine(result, "status");
+  std::string out = status == "ok"            ? "the run has ended: "
+                    : status == "interrupted" ? "the run was interrupted: "
+                                              : "the run has failed: ";
+  out += fmt::format("{:.0f} of {:.0f} {}\n", NumberOf(result, "steps"),
+                     double(config.learner.total_steps), StepsName(config));
+  if (status != "ok" && status != "interrupted") out += ItemLine("reason", status);
+  if (result.Find("final_return_mean") != nullptr) out += ScoreLine(result, config);
+  out += ItemLine("updates", fmt::format("{:.0f}", NumberOf(result, "updates")));
+  out += ItemLine("time", Span(NumberOf(result, "wall_s")));
+  if (result.Find("samples_per_insert") != nullptr) {
+    out +=
+        ItemLine("samples/insert", fmt::format("{:.2f}", NumberOf(result, "samples_per_insert")));
+  }
+  if (const std::string checkpoint = OneLine(result, "checkpoint"); !checkpoint.empty()) {
+    out += ItemLine("checkpoint", checkpoint);
+  }
+  return out + ItemLine("version", OneLine(result, "version"));
+}
+
+}  // namespace troop

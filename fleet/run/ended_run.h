@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/config/config.h"
+#include "core/storage/json.h"
+
+namespace troop {
+
+// Status of a run without a reachable coordinator, from its files: an ended run, or a serial one.
+
+// The last complete line of a JSON-lines file; empty if there is none, or it exceeds 64 KiB.
+std::string LastJsonLine(const std::string& path);
+// The state of a run as far as its files have it.
+struct QuietRun {
+  std::string state;      // StateOfRun
+  std::string result;     // text of result.json; empty: not written yet
+  std::string last_line;  // last line of metrics.jsonl; empty: none
+  double time_s = 0;      // time of the data, in seconds since 1970
+  const Config* config = nullptr;
+};
+// JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.result` is empty or
+// JSON.
+std::string QuietRunJson(const QuietRun& run);
+// Human-readable summary of an ended run: one item per line, each ending with a newline.
+std::string EndedText(const JsonValue& result, const Config& config);
+
+}  // namespace troop

@@ -1,0 +1,364 @@
+// Files of a run: metrics, evaluations, TensorBoard events, learning curve and result; and the JSON
+// of `troop status`.
+#include "fleet/run/metrics_writer.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/base/time.h"
+#include "core/base/version.h"
+#include "core/graphics/line_plot.h"
+#include "core/metrics/tensorboard_writer.h"
+#include "core/storage/json.h"
+#include "core/tensor/trajectory.h"
+#include "fleet/run/task_info.h"
+
+namespace troop {
+
+namespace {
+
+constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
+constexpr int kTrainingCurveEvery = 60;  // metric lines per drawing
+
+double Number(const JsonValue& line, std::string_view key) {
+  const JsonValue* value = line.Find(key);
+  return value == nullptr ? 0 : value->number;
+}
+
+double MetricOf(const RunView& view, const char* name) {
+  const auto it = view.metrics.find(name);
+  return it == view.metrics.end() ? 0 : it->second.value;
+}
+
+// The text of a JSON-lines file that an earlier part of the run wrote.
+struct Past {
+  Buffer text;
+  // The line that begins at `at`, with its newline; advances `at`. Empty: no complete line is left.
+  std::string_view Next(std::size_t* at) const {
+    const std::string_view all = text.text();
+    const std::size_t end = all.find('\n', *at);
+    if (end == std::string_view::npos) return {};
+    const std::string_view line = all.substr(*at, end + 1 - *at);
+    *at = end + 1;
+    return line;
+  }
+  // The last complete line, without its newline; empty if there is none.
+  std::string_view Last() const {
+    const std::string_view all = text.text();
+    const std::size_t end = all.rfind('\n');
+    if (end == std::string_view::npos || end == 0) return {};
+    const std::size_t before = all.rfind('\n', end - 1);
+    return all.substr(before == std::string_view::npos ? 0 : before + 1, end - before);
+  }
+};
+
+// Reads a file of an earlier part; a missing or unreadable file counts as empty.
+Past ReadPast(Storage* run, std::string_view name) {
+  Past past;
+  Result<Buffer> text = run->Read(name, kPastBytesMax);
+  if (!text.ok()) {
+    if (text.status().code() != Code::kNotFound) {
+      LogWarning("{} of the earlier part is ignored: {}", name, text.status().message());
+    }
+    return past;
+  }
+  past.text = std::move(*text);
+  return past;
+}
+
+// The lines up to `steps`. A partial last line (the writer was killed) may be later than that: it
+// is dropped if `steps` is set, else completed with a newline.
+std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
+  std::string kept;
+  std::size_t at = 0;
+  for (std::string_view text = past.Next(&at); !text.empty(); text = past.Next(&at)) {
+    const Result<JsonValue> line = ParseJson(text);
+    if (!(steps && line.ok() && Number(*line, "steps") > double(*steps))) kept += text;
+  }
+  if (!steps && at < past.text.size()) kept.append(past.text.text().substr(at)) += '\n';
+  return kept;
+}
+
+// The TensorBoard name of a counter, which is shown as a rate; a clock becomes a share of time
+// ("learner/busy_s" is "learner/busy_share"). nullopt for sums, which have no meaningful rate.
+std::optional<std::string> RateName(std::string_view counter) {
+  if (counter.ends_with("_sum")) return std::nullopt;
+  const bool clock = counter.ends_with("_s");
+  if (clock) counter.remove_suffix(2);
+  return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
+}
+
+}  // namespace
+
+// A point of curve.png.
+struct CurvePoint {
+  double steps = 0, mean = 0, low = 0, high = 0;
+};
+
+struct RunRecorder::Files {
+  Storage* run = nullptr;
+  Config config;
+  std::unique_ptr<AppendFile> metrics, evaluations;
+  std::unique_ptr<EventWriter> events;
+  const SystemClock system_clock{};
+  const Clock* clock = &system_clock;
+  Time started{};
+  double before_s = 0;               // duration of the earlier parts
+  std::vector<CurvePoint> past;      // earlier evaluations, or training returns without evaluator
+  std::vector<CurvePoint> training;  // training returns of this part
+  int lines = 0;                     // metric lines written
+  std::map<std::string, Histogram> histograms;  // values at the last line
+  std::map<std::string, double> counters;       // values at the last line
+  double counters_s = 0;                        // wall_s of the last line
+  std::map<std::string, double> levels;         // last gauges of the learners
+  std::set<std::string> complained;             // files whose failure was logged
+
+  // Logs the first failure of a file; the run continues without it.
+  void Check(std::string_view what, const Status& status) {
+    if (status.ok() || !complained.insert(std::string(what)).second) return;
+    LogError("can't write {}, the run continues without it: {}", what, status.message());
+  }
+  // The part of a histogram since the last line.
+  Histogram TakeNew(const std::string& name, const Histogram& all) {
+    Histogram& before = histograms[name];
+    Histogram since = all.Since(before);
+    before = all;
+    return since;
+  }
+  // Duration of the run, including earlier parts.
+  double wall_s() const { return before_s + ToSeconds(clock->Now() - started); }
+  // Growth per second since the last line; nullopt in the first line with this counter.
+  std::optional<double> RateOf(const std::string& name, double value, double seconds) {
+    const auto [before, fresh] = counters.try_emplace(name, value);
+    const double grown = value - std::exchange(before->second, value);
+    if (fresh || seconds <= 0) return std::nullopt;
+    return grown / seconds;
+  }
+  // Reads the files of earlier parts up to `steps`, and removes later lines from them.
+  Status ReadBack(std::optional<std::int64_t> steps);
+};
+
+// Step 1: duration so far, and removal of later lines; step 2: points of the curve.
+Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
+  Past old_metrics = ReadPast(run, "metrics.jsonl");
+  Past old_evaluations = ReadPast(run, "evaluations.jsonl");
+  for (const auto& [name, past] :
+       {std::pair("metrics.jsonl", &old_metrics), {"evaluations.jsonl", &old_evaluations}}) {
+    // wall_s of the last line is the duration so far; both files may have the newer one.
+    const Result<JsonValue> line = ParseJson(past->Last());
+    if (line.ok()) before_s = std::max(before_s, Number(*line, "wall_s"));
+    const std::string kept = LinesUntil(*past, steps);
+    if (kept.size() == past->text.size()) continue;
+    TROOP_RETURN_IF_ERROR(run->WriteAtomic(name, kept));
+    past->text = Buffer::Copy(std::as_bytes(std::span(kept)));
+  }
+  const bool evaluated = config.evaluator.enabled;
+  const Past& source = evaluated ? old_evaluations : old_metrics;
+  std::size_t at = 0;
+  for (std::string_view text = source.Next(&at); !text.empty(); text = source.Next(&at)) {
+    const Result<JsonValue> line = ParseJson(text);
+    if (!line.ok()) continue;  // a partial line that an earlier resume completed
+    const char* const key = evaluated ? "return_mean" : "train_return";
+    if (line->Find(key) == nullptr) continue;                          // no episode had ended yet
+    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;  // likewise, older format
+    const double mean = Number(*line, key);
+    past.push_back({.steps = Number(*line, "steps"),
+                    .mean = mean,
+                    .low = Number(*line, "return_min"),
+                    .high = Number(*line, "return_max")});
+  }
+  return Status::Ok();
+}
+
+RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
+RunRecorder::~RunRecorder() = default;
+
+// Restart makes TensorBoard drop the points of earlier files after the resumed step.
+Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
+                                                       const RecorderOptions& options) {
+  auto files = std::make_unique<Files>();
+  if (options.clock != nullptr) files->clock = options.clock;
+  files->run = run;
+  files->config = config;
+  files->started = files->clock->Now();
+  TROOP_RETURN_IF_ERROR(files->ReadBack(options.steps));
+  TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
+  TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
+  TROOP_ASSIGN_OR_RETURN(files->events, EventWriter::Make(run, ""));
+  if (options.steps) {
+    TROOP_RETURN_IF_ERROR(files->events->Restart(WallSeconds(), *options.steps + 1));
+  }
+  return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
+}
+
+// Evaluations are checked in each call, metrics only when due.
+void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
+  WriteEvaluations(view, rates);
+  NoteLevels(view);
+  if (now < next_) return;
+  next_ = now + Seconds(files_->config.log.metrics_every_s);
+  WriteMetrics(view, rates, false);
+}
+
+// Keeps the learners' gauges, because the learners have left when the last line is written.
+void RunRecorder::NoteLevels(const RunView& view) {
+  for (const auto& [name, value] : view.metrics) {
+    const bool level = value.kind == MetricKind::kGaugeMean ||
+                       value.kind == MetricKind::kGaugeRatio || value.kind == MetricKind::kGaugeMax;
+    if (level && name.starts_with("learner/")) files_->levels[name] = value.value;
+  }
+}
+
+// Appends a line to metrics.jsonl and the same values to the TensorBoard events. `final`: adds the
+// last gauges of learners that have left.
+void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool final) {
+  JsonObject line;
+  line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
+  line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
+  line.Add("updates", view.updates);
+  line.Add("updates_per_s", rates.updates_per_s);
+  std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
+                                                      {"run/updates_per_s", rates.updates_per_s}};
+  if (rates.train_return) {
+    line.Add("train_return", *rates.train_return);
+    scalars.emplace_back("run/train_return", *rates.train_return);
+  }
+  if (rates.train_length) {
+    line.Add("train_length", *rates.train_length);
+    scalars.emplace_back("run/train_length", *rates.train_length);
+  }
+  scalars.emplace_back("run/updates", double(view.updates));
+  line.Add("bottleneck", std::string_view(rates.bottleneck));
+  if (rates.weights_lag) {
+    line.Add("run/weights_lag", *rates.weights_lag);
+    scalars.emplace_back("run/weights_lag", *rates.weights_lag);
+  }
+  // Counters go to metrics.jsonl as totals, and to TensorBoard as rates since the last line.
+  const double seconds = files_->wall_s() - std::exchange(files_->counters_s, files_->wall_s());
+  std::vector<std::pair<std::string, Histogram>> histograms;
+  for (const auto& [name, value] : view.metrics) {
+    if (value.kind == MetricKind::kHistogram) {
+      histograms.emplace_back(name, files_->TakeNew(name, value.histogram));
+      line.AddRaw(name, histograms.back().second.Json());
+      continue;
+    }
+    line.Add(name, value.value);
+    if (value.kind != MetricKind::kCounter) {
+      scalars.emplace_back(name, value.value);
+    } else if (const auto rate = files_->RateOf(name, value.value, seconds); rate) {
+      if (const auto named = RateName(name); named) scalars.emplace_back(*named, *rate);
+    }
+  }
+  // In the last line, gauges of learners that have left are filled in.
+  for (const auto& [name, value] : files_->levels) {
+    if (!final || view.metrics.contains(name)) continue;
+    line.Add(name, value);
+    scalars.emplace_back(name, value);
+  }
+  files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
+  files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
+  files_->Check("TensorBoard events",
+                files_->events->Histograms(WallSeconds(), view.steps, histograms));
+  if (files_->config.evaluator.enabled || !rates.train_return) return;
+  files_->training.push_back({.steps = double(view.steps), .mean = *rates.train_return});
+  if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
+}
+
+// Appends new evaluations to evaluations.jsonl and TensorBoard, and redraws the curve.
+void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
+  if (evaluations_ == view.evaluations.size()) return;
+  for (; evaluations_ < view.evaluations.size(); ++evaluations_) {
+    const EvaluationReport& e = view.evaluations[evaluations_];
+    JsonObject line;
+    line.Add("wall_s", files_->wall_s()).Add("steps", e.steps);
+    line.Add("updates", UpdatesOf(e.weights_version)).Add("episodes", e.episodes);
+    line.Add("return_mean", e.return_mean).Add("return_std", e.return_std);
+    line.Add("return_min", e.return_min).Add("return_max", e.return_max);
+    line.Add("length_mean", e.length_mean).Add("final", e.final);
+    // In supervised mode return_mean is the accuracy in %.
+    std::vector<std::pair<std::string, double>> scalars{{"evaluation/return_mean", e.return_mean},
+                                                        {"evaluation/length_mean", e.length_mean}};
+    if (view.supervised) {
+      line.Add("loss", e.loss).Add("accuracy", e.return_mean / 100);
+      scalars = {{"evaluation/loss", e.loss}, {"evaluation/accuracy", e.return_mean / 100}};
+    }
+    files_->Check("evaluations.jsonl", files_->evaluations->Append(line.str() + "\n"));
+    files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), e.steps, scalars));
+  }
+  files_->Check("curve.png", DrawCurve(view));
+}
+
+// Draws curve.png from the points of earlier parts and of this one.
+Status RunRecorder::DrawCurve(const RunView& view) {
+  const bool evaluated = files_->config.evaluator.enabled;
+  LinePlot plot{.title = files_->config.name + ": " + ProblemName(files_->config),
+                .x_label = StepsName(files_->config),
+                .y_label = view.supervised ? "accuracy in %"
+                           : evaluated     ? "evaluated return"
+                                           : "training return"};
+  // Evaluations have a band of minimum and maximum; training returns are a single line.
+  std::vector<CurvePoint> points;
+  for (const CurvePoint& p : files_->past) {
+    // Later points belong to updates that were lost at the resume.
+    if (p.steps <= double(view.steps_at_start)) points.push_back(p);
+  }
+  for (const EvaluationReport& e : view.evaluations) {
+    points.push_back({double(e.steps), e.return_mean, e.return_min, e.return_max});
+  }
+  if (!evaluated) points.insert(points.end(), files_->training.begin(), files_->training.end());
+  LinePlot::Series mean{.name = "mean"}, low{.name = "min"}, high{.name = "max"};
+  for (const CurvePoint& p : points) {
+    for (LinePlot::Series* s : {&mean, &low, &high}) s->xs.push_back(p.steps);
+    mean.ys.push_back(p.mean);
+    low.ys.push_back(p.low);
+    high.ys.push_back(p.high);
+  }
+  plot.series = {std::move(mean)};
+  if (evaluated) plot.series.insert(plot.series.end(), {std::move(low), std::move(high)});
+  return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
+}
+
+// `learner/updates` counts from the start of the run; updates_at_start excludes earlier parts.
+Status CheckSkippedUpdates(const RunView& view) {
+  const double skipped = MetricOf(view, "learner/skipped_updates");
+  const double made = MetricOf(view, "learner/updates") - double(view.updates_at_start);
+  if (!(skipped > made)) return Status::Ok();
+  return DataLoss(
+      "{:.0f} updates were skipped and {:.0f} made: the loss or gradient was not finite (see the "
+      "learner's log); lower optimizer.learning_rate, or set learner.max_grad_norm",
+      skipped, made);
+}
+
+// result.json is written last: its presence marks an ended run.
+Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
+  WriteEvaluations(view, rates);
+  NoteLevels(view);
+  WriteMetrics(view, rates, true);
+  if (!files_->training.empty()) files_->Check("curve.png", DrawCurve(view));
+  JsonObject result;
+  const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";
+  result.Add("status", outcome.ok() ? ended : std::string_view(outcome.message()))
+      .Add("phase", !outcome.ok()                ? "failed"
+                    : view.phase == Phase::kDone ? "done"
+                                                 : "interrupted")
+      .Add("steps", view.steps)
+      .Add("updates", view.updates)
+      .Add("wall_s", files_->before_s + rates.elapsed_s);
+  if (rates.samples_per_insert) result.Add("samples_per_insert", *rates.samples_per_insert);
+  result.Add("checkpoint", std::string_view(view.checkpoint)).Add("version", kTroopVersion);
+  if (!view.evaluations.empty() && view.evaluations.back().final) {
+    const EvaluationReport& e = view.evaluations.back();
+    result.Add("final_return_mean", e.return_mean)
+        .Add("final_return_std", e.return_std)
+        .Add("final_return_min", e.return_min)
+        .Add("final_return_max", e.return_max)
+        .Add("final_episodes", e.episodes)
+        .Add("final_updates", UpdatesOf(e.weights_version));
+  }
+  return files_->run->WriteAtomic("result.json", result.str() + "\n");
+}
+
+}  // namespace troop

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/config/config.h"
+#include "core/storage/storage.h"
+
+namespace troop {
+
+// The folder runs/<name>/ of one run, locked while this object lives:
+//   config.toml           the resolved config, complete
+//   run.json              process, coordinator endpoint, version; `status` finds a live run with it
+//   result.json           written last: steps, updates, wall clock, final score
+//   metrics.jsonl         one line per second;  evaluations.jsonl: one line per evaluation
+//   events.out.tfevents.* the same metrics for TensorBoard
+//   curve.png             the learning curve
+//   checkpoints/<updates> see learners/checkpoint.h
+//   logs/<role>.log       one per role; launcher.log
+//   restore/              restore points of a serial run, see fleet/run/restore_point.h
+//   incarnation, lock
+struct RunFolder {
+  std::string path;  // absolute
+  Config config;
+  std::unique_ptr<Storage> storage;  // rooted at path
+  std::unique_ptr<StorageLock> lock;
+  std::string made;  // topmost folder that was created; empty: none
+};
+
+enum class FolderUse {
+  kFresh,      // must not hold a run yet
+  kOverwrite,  // an existing run is removed first
+  kResume,     // must hold a run; its config.toml is used
+};
+
+// The absolute path of log.dir/name.
+std::string RunPath(const Config& config);
+// Opens and locks the run folder; changes no files except for kOverwrite. Errors: kAlreadyExists:
+// it holds a run (kFresh), another process holds it (with its pid), or it holds files that are not
+// a run (kOverwrite); kInvalidArgument: it is not writable.
+Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use);
+// Undoes OpenRunFolder after a start that failed before BeginRun: removes the folders it created.
+// REQUIRES: the lock is held.
+void RemoveUnbegun(const RunFolder& folder);
+// Writes the resolved config and removes the result of an earlier part of the run.
+Status BeginRun(const RunFolder& folder);
+// The config of an existing run, with overrides. Errors: kNotFound.
+Result<Config> ReadRunConfig(const std::string& path, std::span<const std::string> overrides);
+
+}  // namespace troop

@@ -1,0 +1,71 @@
+// Implements the JSON form of a run's state.
+#include "fleet/run/run_state.h"
+
+#include <string>
+#include <vector>
+
+#include "core/base/time.h"
+#include "core/metrics/metrics.h"
+#include "core/storage/json.h"
+
+namespace troop {
+
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kRunning:
+      return "running";
+    case Phase::kDraining:
+      return "draining";
+    case Phase::kEvaluating:
+      return "evaluating";
+    case Phase::kDone:
+      return "done";
+  }
+  return "unknown";
+}
+
+// Keys are part of the interface of `troop status --json`; fleet/run/ended_run.cc writes the same
+// ones.
+std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
+  std::vector<std::string> members, roles;
+  for (const MemberView& m : view.members) {
+    members.push_back(JsonObject()
+                          .Add("role", std::string_view(PeerName(m.role, m.index)))
+                          .Add("incarnation", m.incarnation)
+                          .Add("process", m.process)
+                          .Add("host", std::string_view(m.host))
+                          .Add("silent_s", m.silent_s)
+                          .str());
+  }
+  for (const RoleView& r : all) roles.push_back(RoleJson(r));
+  JsonObject metrics;
+  for (const auto& [name, value] : view.metrics) {
+    if (value.kind == MetricKind::kHistogram) {
+      metrics.AddRaw(name, value.histogram.Json());
+    } else {
+      metrics.Add(name, value.value);
+    }
+  }
+  JsonObject out;
+  out.Add("state", "running").Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
+  out.Add("time_s", WallSeconds());
+  out.Add("supervised", view.supervised)
+      .Add("steps_total", view.steps_total)
+      .Add("updates", view.updates)
+      .Add("checkpoint", std::string_view(view.checkpoint));
+  if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
+  if (view.shards > 0) {
+    out.AddRaw("parameter_shards", JsonObject()
+                                       .Add("count", std::int64_t(view.shards))
+                                       .Add("wanted", std::int64_t(view.shards_wanted))
+                                       .Add("epoch", view.shard_epoch)
+                                       .str());
+  }
+  return out.AddRaw("members", JsonArray(members))
+      .AddRaw("roles", JsonArray(roles))
+      .AddRaw("metrics", metrics.str())
+      .AddNull("result")
+      .str();
+}
+
+}  // namespace troop

@@ -1,0 +1,58 @@
+// Names and units of what a run learns, for messages and reports.
+#include "fleet/run/task_info.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/base/counted.h"
+#include "datasets/text/imdb_reviews.h"
+#include "envs/environment.h"
+#include "nn/models/text_model.h"
+
+namespace troop {
+
+Result<EnvSpec> ProblemOf(const Config& config) {
+  if (IsSupervised(config)) return ReviewSpec(config);
+  Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsFor(config));
+  // Messages that already name a config key need no prefix.
+  if (spec.ok() || spec.status().message().starts_with("env.")) return spec;
+  return spec.status().WithContext("env.id");
+}
+
+std::string ProblemName(const Config& config) {
+  return IsSupervised(config) ? config.data.reviews : config.env.id;
+}
+
+const char* StepsName(const Config& config) {
+  return IsSupervised(config) ? "reviews" : "agent steps";
+}
+
+// Data sets without test reviews are evaluated on held-out training reviews.
+ScoreWords ScoreWordsOf(const Config& config) {
+  if (!IsSupervised(config)) return {"mean return", "episodes"};
+  const bool tests = HasTestReviews(config.data.reviews);
+  if (config.learner.algorithm == "masked_lm")
+    return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
+  return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
+}
+
+std::string SpreadText(bool supervised, const EvaluationReport& report) {
+  if (!supervised) return " ± " + ScoreText(report.return_std);
+  return fmt::format(" (95 % interval {:.2f} to {:.2f})", report.return_min, report.return_max);
+}
+
+// Fixed notation would be unreadable for huge returns.
+std::string ScoreText(double score) {
+  return std::abs(score) < 1e7 ? fmt::format("{:.2f}", score) : fmt::format("{:.4g}", score);
+}
+
+std::string ReturnText(const EvaluationReport& report) {
+  const std::string mean = ScoreText(report.return_mean);
+  if (report.episodes == 1) return mean + " over 1 episode";
+  return fmt::format("{}{} over {} (min {}, max {})", mean, SpreadText(false, report),
+                     Counted(report.episodes, "episode"), ScoreText(report.return_min),
+                     ScoreText(report.return_max));
+}
+
+}  // namespace troop

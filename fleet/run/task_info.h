@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "core/base/status.h"
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "net/control_messages.h"
+
+namespace troop {
+
+// Spec of the run's environment, or of its reviews (ReviewSpec). Errors: those of FindEnvSpec.
+Result<EnvSpec> ProblemOf(const Config& config);
+// Human-readable: "CartPole-v1", or the path of the reviews.
+std::string ProblemName(const Config& config);
+// Unit of the run's steps: "agent steps" or "reviews".
+const char* StepsName(const Config& config);
+// Labels of an evaluation's score: a mean return, or an accuracy.
+struct ScoreWords {
+  const char* score;  // "mean return", "% accuracy"
+  const char* units;  // "episodes", "test reviews"
+};
+// The labels for this config's algorithm and data.
+ScoreWords ScoreWordsOf(const Config& config);
+// Uncertainty of a score, as a suffix: " ± 0.78" is the standard deviation of returns over the
+// episodes; " (95 % interval 76.72 to 90.69)" is that of an accuracy (`supervised`), whose standard
+// error would be 0 for none or all of n correct. Reads only return_std, return_min and return_max.
+std::string SpreadText(bool supervised, const EvaluationReport& report);
+// A return or score, human-readable: "9.30"; "1.235e+12" from ten million on.
+std::string ScoreText(double score);
+// Summary of an evaluation: "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)", or
+// "9.30 over 1 episode".
+std::string ReturnText(const EvaluationReport& report);
+
+}  // namespace troop

@@ -1,0 +1,112 @@
+// Serial mode: the coordinator and all roles of a config, stepped in turn by one thread.
+#include "fleet/serial/serial_fleet.h"
+
+#include <algorithm>
+
+#include "fleet/roles/external_roles.h"
+#include "paramserver/service/options_from_config.h"
+
+namespace troop {
+namespace {
+
+constexpr char kCoordinatorEndpoint[] = "inproc://coordinator";
+constexpr Duration kRound = Milliseconds(1);
+// Virtual time. A round may take as long as 32 updates, so heartbeats are frequent enough that a
+// stop request takes effect soon.
+constexpr Duration kBeatEvery = Milliseconds(20);
+
+}  // namespace
+
+std::vector<FleetRole> RolesOf(const Config& config) {
+  return RolesOf(config, ParameterServersOf(config));
+}
+
+std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
+  // Services first: others connect to them. The order is also that of the steps in serial mode.
+  std::vector<FleetRole> roles;
+  const bool plays = !IsSupervised(config);
+  for (std::int32_t k = 0; plays && k < std::int32_t(config.replay.shards); ++k) {
+    roles.push_back({Role::kReplay, k});
+  }
+  for (std::int32_t k = 0; k < parameter_servers; ++k) {
+    roles.push_back({Role::kParamServer, k});
+  }
+  for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
+    roles.push_back({Role::kLearner, i});
+  }
+  for (std::int32_t i = 0; i < std::int32_t(InferenceServersOf(config)); ++i) {
+    roles.push_back({Role::kInference, i});
+  }
+  for (std::int32_t i = 0; plays && i < std::int32_t(config.fleet.actors); ++i) {
+    roles.push_back({Role::kActor, i});
+  }
+  if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});
+  // External roles are started on other machines.
+  std::erase_if(roles, [&config](const FleetRole& r) { return IsElsewhere(config, r.role); });
+  return roles;
+}
+
+Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Storage* run,
+                                                       const std::string& resume_checkpoint,
+                                                       std::int64_t resume_steps,
+                                                       std::uint64_t resume_updates) {
+  std::unique_ptr<SerialFleet> fleet(new SerialFleet);
+  // All nodes share one simulated network; endpoints are in-process names.
+  fleet->hub_ = MakeSimHub();
+  fleet->network_ = fleet->hub_->MakeNetwork();
+  TROOP_ASSIGN_OR_RETURN(fleet->coordinator_,
+                         Coordinator::Make({.config = config,
+                                            .run = run,
+                                            .listen =
+                                                [](Role role, std::int32_t index) {
+                                                  return "inproc://" + PeerName(role, index);
+                                                },
+                                            .resume_checkpoint = resume_checkpoint,
+                                            .resume_steps = resume_steps,
+                                            .resume_updates = resume_updates}));
+  TROOP_ASSIGN_OR_RETURN(fleet->listener_,
+                         fleet->network_->Listen(kCoordinatorEndpoint, fleet->coordinator_.get()));
+  for (const FleetRole& role : RolesOf(config, fleet->coordinator_->parameter_servers())) {
+    Seat seat{.role = role,
+              .network = fleet->hub_->MakeNetwork(),
+              .executor = std::make_unique<InlineExecutor>()};
+    // Learners in one thread can't block in a rendezvous; the lobby replaces it.
+    if (role.role == Role::kLearner) seat.lobby = fleet->lobbies_.Make();
+    seat.node = std::make_unique<RoleNode>(
+        RoleNode::Options{.role = role.role,
+                          .index = role.index,
+                          .coordinator = kCoordinatorEndpoint,
+                          .host = "serial",
+                          .beat_every = kBeatEvery,
+                          .network = seat.network.get(),
+                          .executor = seat.executor.get(),
+                          .lobby = seat.lobby.get(),
+                          .storage = [run](const Config&) -> Result<Storage*> { return run; }});
+    fleet->seats_.push_back(std::move(seat));
+  }
+  return fleet;
+}
+
+// The coordinator steps first, then the roles in the order of RolesOf. The first failure ends it.
+bool SerialFleet::Round() {
+  clock_.Advance(kRound);
+  const Time now = clock_.Now();
+  network_->Pump(now);
+  const bool over = coordinator_->Step(now).what == Turn::kDone;
+  bool failed = false;
+  for (Seat& seat : seats_) {
+    if (seat.done) continue;
+    seat.network->Pump(now);
+    if (seat.node->Step(now).what != Turn::kDone) continue;
+    seat.done = true;
+    coordinator_->MemberLeft(seat.role.role, seat.role.index, 0);
+    const Status status = seat.node->result();
+    if (!status.ok()) {
+      result_ = status.WithContext(PeerName(seat.role.role, seat.role.index));
+      failed = true;
+    }
+  }
+  return !failed && !(over && std::ranges::all_of(seats_, &Seat::done));
+}
+
+}  // namespace troop

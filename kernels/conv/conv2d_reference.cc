@@ -1,0 +1,59 @@
+#include "kernels/conv/conv2d_reference.h"
+
+#include <algorithm>
+
+#include "kernels/linear/linear_reference.h"
+
+namespace troop {
+namespace {
+
+// Calls visit(weight index, x index, z index) for every product of a convolution.
+template <class F>
+void ForEachProduct(const ConvShape& s, std::int64_t batch, F&& visit) {
+  const std::int64_t rows = s.out_height(), columns = s.out_width();
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t p = 0; p < rows; ++p)
+      for (std::int64_t q = 0; q < columns; ++q)
+        for (std::int64_t o = 0; o < s.filters; ++o)
+          for (std::int64_t r = 0; r < s.kernel; ++r)
+            for (std::int64_t t = 0; t < s.kernel; ++t)
+              for (std::int64_t c = 0; c < s.channels; ++c)
+                visit(
+                    ((o * s.kernel + r) * s.kernel + t) * s.channels + c,
+                    ((b * s.height + p * s.stride + r) * s.width + q * s.stride + t) * s.channels +
+                        c,
+                    ((b * rows + p) * columns + q) * s.filters + o);
+}
+
+}  // namespace
+
+void ConvForwardReference(const ConvShape& shape, Activation activation, std::int64_t batch,
+                          const double* weight, const double* bias, const double* x, double* y) {
+  const std::int64_t outputs = batch * shape.out_height() * shape.out_width() * shape.filters;
+  for (std::int64_t i = 0; i < outputs; ++i) y[i] = bias[i % shape.filters];
+  ForEachProduct(shape, batch, [&](std::int64_t w, std::int64_t in, std::int64_t out) {
+    y[out] += weight[w] * x[in];
+  });
+  for (std::int64_t i = 0; i < outputs; ++i) y[i] = ActivationReference(activation, y[i]);
+}
+
+void ConvBackwardDataReference(const ConvShape& shape, std::int64_t batch, const double* weight,
+                               const double* dz, double* dx) {
+  std::fill_n(dx, batch * shape.height * shape.width * shape.channels, 0.0);
+  ForEachProduct(shape, batch, [&](std::int64_t w, std::int64_t in, std::int64_t out) {
+    dx[in] += weight[w] * dz[out];
+  });
+}
+
+void ConvBackwardWeightReference(const ConvShape& shape, std::int64_t batch, const double* x,
+                                 const double* dz, double* dw, double* db) {
+  std::fill_n(dw, shape.filters * shape.kernel * shape.kernel * shape.channels, 0.0);
+  std::fill_n(db, shape.filters, 0.0);
+  ForEachProduct(shape, batch, [&](std::int64_t w, std::int64_t in, std::int64_t out) {
+    dw[w] += dz[out] * x[in];
+  });
+  const std::int64_t outputs = batch * shape.out_height() * shape.out_width() * shape.filters;
+  for (std::int64_t i = 0; i < outputs; ++i) db[i % shape.filters] += dz[i];
+}
+
+}  // namespace troop

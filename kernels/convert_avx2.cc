@@ -1,3 +1,0 @@
-#define TROOP_CONVERT_NAMESPACE convert_avx2
-#pragma GCC optimize("O3")
-#include "kernels/convert_impl.h"

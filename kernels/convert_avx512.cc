@@ -1,3 +1,0 @@
-#define TROOP_CONVERT_NAMESPACE convert_avx512
-#pragma GCC optimize("O3")
-#include "kernels/convert_impl.h"

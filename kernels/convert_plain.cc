@@ -1,2 +1,0 @@
-#define TROOP_CONVERT_NAMESPACE convert_plain
-#include "kernels/convert_impl.h"

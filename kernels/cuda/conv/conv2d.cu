@@ -1,0 +1,273 @@
+#include "kernels/cuda/conv/conv2d.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/conv/conv2d_images.h"
+#include "kernels/cuda/conv/conv2d_mma.h"
+#include "kernels/cuda/runtime/launch.h"
+
+namespace troop::cuda {
+namespace {
+
+// How a product is made: on tensor cores, of bf16 with tiles 64 or 32 wide or of TF32, or on CUDA
+// cores.
+enum class Way { kPlain, kTF32, kWide, kNarrow };
+
+template <class Op, Way kWay>
+TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_each) {
+  const int first = int(blockIdx.z) * k_each;
+  const int end = op.k_size - first < k_each ? op.k_size : first + k_each;
+  if constexpr (requires { op.part; }) op.part = int(blockIdx.z);
+  if constexpr (kWay == Way::kPlain) {
+    PlainTile(op, first, end);
+  } else if constexpr (kWay == Way::kTF32) {
+    TF32Tile(op, first, end);
+  } else {
+    MatrixTile<Op, kWay == Way::kWide ? 64 : 32>(op, first, end);
+  }
+}
+
+// parts: along k.
+template <class Op>
+void Start(Stream& stream, const char* name, Way way, const Op& op, int parts, int k_each) {
+  const int m = way == Way::kPlain ? kPlainTile : way == Way::kTF32 ? kTF32M : kMatrixM;
+  const int n = way == Way::kNarrow ? 32 : 64;
+  const LaunchShape shape{
+      dim3(unsigned(CeilDivide(op.m_size, m)), unsigned(CeilDivide(op.n_size, n)), unsigned(parts)),
+      dim3(kTileThreads)};
+  if (way == Way::kPlain)
+    return Launch(stream, name, shape, ConvKernel<Op, Way::kPlain>, op, k_each);
+  if constexpr (!Op::kMatrix) {
+    if (way == Way::kTF32)
+      return Launch(stream, name, shape, ConvKernel<Op, Way::kTF32>, op, k_each);
+  }
+  if constexpr (Op::kMatrix) {
+    if (way == Way::kWide)
+      return Launch(stream, name, shape, ConvKernel<Op, Way::kWide>, op, k_each);
+    Launch(stream, name, shape, ConvKernel<Op, Way::kNarrow>, op, k_each);
+  }
+}
+
+// Eight elements of an image's row of taps must lie side by side, at a multiple of their size.
+bool RunsOfEight(const ConvShape& s) {
+  return s.width * s.channels % 8 == 0 && s.stride * s.channels % 8 == 0 &&
+         s.kernel * s.channels % 8 == 0;
+}
+
+Way WayOf(Precision precision, bool runs, std::int64_t n) {
+  if (precision == Precision::kTF32) return Way::kTF32;
+  if (precision != Precision::kBF16 || !runs) return Way::kPlain;
+  return n > 32 ? Way::kWide : Way::kNarrow;
+}
+
+// Positions and taps are counted in 32 bits.
+bool Fits(Stream& stream, const ConvShape& s, std::int64_t batch) {
+  const std::int64_t most = std::int64_t(1) << 30;
+  if (batch * s.height * s.width < most && s.height * s.width * s.channels < most &&
+      s.kernel * s.kernel * s.channels * s.filters < most) {
+    return true;
+  }
+  stream.device().Fail("a convolution over " + std::to_string(batch) + " images of " +
+                       std::to_string(s.height) + " x " + std::to_string(s.width) +
+                       " has more than 2^30 positions; make the batch smaller");
+  return false;
+}
+
+// --- forward
+// --------------------------------------------------------------------------------------
+
+template <class X, class Element>
+void Forward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
+             std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
+             void* y) {
+  const ConvSizes s(shape);
+  const ForwardOp<X, Element> op{s,
+                                 int(batch * s.out_height * s.out_width),
+                                 s.filters,
+                                 s.taps(),
+                                 static_cast<const X*>(input.x),
+                                 static_cast<const Element*>(weight),
+                                 bias,
+                                 static_cast<Element*>(y),
+                                 input.dtype == DType::kU8 ? input.scale : 1.0f,
+                                 activation};
+  Start(stream, "ConvForward", WayOf(precision, RunsOfEight(shape), shape.filters), op, 1,
+        op.k_size);
+}
+
+// --- data
+// -----------------------------------------------------------------------------------------
+
+template <class Element>
+void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, std::int64_t batch,
+                  const void* weight, const void* dz, const void* relu_of, void* dx) {
+  const ConvSizes s(shape);
+  const Way way =
+      WayOf(precision, shape.filters % 8 == 0 && shape.channels % 8 == 0, shape.channels);
+  for (int phase = 0; phase < s.stride * s.stride; ++phase) {
+    const int h = phase / s.stride, w = phase % s.stride;
+    const auto behind = [&](int size, int at) {
+      return std::max(0, (size - at + s.stride - 1) / s.stride);
+    };
+    const int taps_h = behind(s.kernel, h), taps_w = behind(s.kernel, w);
+    const int rows = behind(s.height, h), columns = behind(s.width, w);
+    const DataOp<Element> op{s,
+                             int(batch) * rows * columns,
+                             s.channels,
+                             taps_h * taps_w * s.filters,  // 0: no tap reaches it, dx = 0
+                             h,
+                             w,
+                             Divisor(std::max(1, rows)),
+                             Divisor(std::max(1, columns)),
+                             Divisor(std::max(1, taps_w)),
+                             static_cast<const Element*>(weight),
+                             static_cast<const Element*>(dz),
+                             static_cast<const Element*>(relu_of),
+                             static_cast<Element*>(dx)};
+    Start(stream, "ConvBackwardData", way, op, 1, op.k_size);
+  }
+}
+
+// --- weight
+// ---------------------------------------------------------------------------------------
+
+// Enough blocks for 132 multiprocessors twice over, and parts of at least 256 positions, so that a
+// block's sums are worth their way to memory.
+struct Parts {
+  int count, each;
+};
+Parts PartsOf(const ConvShape& s, std::int64_t batch) {
+  const std::int64_t positions = batch * s.out_height() * s.out_width();
+  const std::int64_t tiles = CeilDivide(s.kernel * s.kernel * s.channels, kMatrixM) *
+                             CeilDivide(s.filters, std::int64_t(64));
+  const std::int64_t wanted = std::max<std::int64_t>(1, 528 / tiles);
+  const std::int64_t each =
+      CeilDivide(std::max<std::int64_t>(256, CeilDivide(positions, wanted)), kMatrixDepth) *
+      kMatrixDepth;
+  return {int(CeilDivide(positions, each)), int(each)};
+}
+
+// Sums of dz over the positions of a part: [parts, filters].
+template <class Element>
+TROOP_KERNEL void BiasPartsKernel(int filters, int positions, int each, const Element* dz,
+                                  float* partial) {
+  TROOP_SHARED(float, sums, 8 * 33);
+  const int lane = int(threadIdx.x % 32), part = int(threadIdx.x / 32);
+  const int filter = int(blockIdx.x) * 32 + lane;
+  const int first = int(blockIdx.y) * each;
+  const int end = positions - first < each ? positions : first + each;
+  float sum = 0;
+  if (filter < filters) {
+    for (int i = first + part; i < end; i += 8)
+      sum += OneOf(dz + std::int64_t(i) * filters + filter);
+  }
+  sums[part * 33 + lane] = sum;
+  __syncthreads();
+  if (part != 0 || filter >= filters) return;
+  float all = 0;
+  for (int i = 0; i < 8; ++i) all += sums[i * 33 + lane];
+  partial[std::int64_t(blockIdx.y) * filters + filter] = all;
+}
+
+// to = scale Σ over the parts, in their order.
+TROOP_KERNEL void SumPartsKernel(int n, int parts, float scale, const float* partial, float* to) {
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= n) return;
+  float sum = 0;
+  for (int p = 0; p < parts; ++p) sum += partial[std::int64_t(p) * n + i];
+  to[i] = scale * sum;
+}
+
+void SumParts(Stream& stream, int n, int parts, float scale, const float* partial, float* to) {
+  Launch(stream, "ConvSumParts", {dim3(unsigned(CeilDivide(n, 256))), dim3(256)}, SumPartsKernel, n,
+         parts, scale, partial, to);
+}
+
+template <class X, class Element>
+void BackwardWeight(Stream& stream, Precision precision, const ConvShape& shape, std::int64_t batch,
+                    const ConvInput& input, const void* dz, float* dweight, float* dbias,
+                    float* scratch) {
+  const ConvSizes s(shape);
+  const Parts parts = PartsOf(shape, batch);
+  const int positions = int(batch * s.out_height * s.out_width), weights = s.taps() * s.filters;
+  const WeightOp<X, Element> op{s,
+                                s.taps(),
+                                s.filters,
+                                positions,
+                                static_cast<const X*>(input.x),
+                                static_cast<const Element*>(dz),
+                                scratch,
+                                0};
+  const bool runs = RunsOfEight(shape) && shape.filters % 8 == 0;
+  Start(stream, "ConvBackwardWeight", WayOf(precision, runs, shape.filters), op, parts.count,
+        parts.each);
+  const float scale = input.dtype == DType::kU8 ? input.scale : 1.0f;
+  SumParts(stream, weights, parts.count, scale, scratch, dweight);
+  float* const bias_parts = scratch + std::int64_t(parts.count) * weights;
+  Launch(stream, "ConvBiasParts",
+         {dim3(unsigned(CeilDivide(s.filters, 32)), unsigned(parts.count)), dim3(256)},
+         BiasPartsKernel<Element>, s.filters, positions, parts.each,
+         static_cast<const Element*>(dz), bias_parts);
+  SumParts(stream, s.filters, parts.count, 1, bias_parts, dbias);
+}
+
+}  // namespace
+
+void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
+                 std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
+                 void* y) {
+  if (!Fits(stream, shape, batch)) return;
+  if (precision == Precision::kBF16 &&
+      ForwardByImages(stream, shape, activation, batch, input, weight, bias, y)) {
+    return;
+  }
+  const auto start = [&]<class X, class Element>(X, Element) {
+    Forward<X, Element>(stream, precision, shape, activation, batch, input, weight, bias, y);
+  };
+  const bool bf16 = precision == Precision::kBF16, bytes = input.dtype == DType::kU8;
+  if (bf16 && bytes) return start(std::uint8_t(), BF16());
+  if (bf16) return start(BF16(), BF16());
+  if (bytes) return start(std::uint8_t(), float());
+  start(float(), float());
+}
+
+void ConvBackwardData(Stream& stream, Precision precision, const ConvShape& shape,
+                      std::int64_t batch, const void* weight, const void* dz, const void* relu_of,
+                      void* dx) {
+  if (!Fits(stream, shape, batch)) return;
+  if (precision == Precision::kBF16) {
+    if (BackwardDataByImages(stream, shape, batch, weight, dz, relu_of, dx)) return;
+    BackwardData<BF16>(stream, precision, shape, batch, weight, dz, relu_of, dx);
+  } else {
+    BackwardData<float>(stream, precision, shape, batch, weight, dz, relu_of, dx);
+  }
+}
+
+std::int64_t ConvBackwardWeightScratch(const ConvShape& shape, std::int64_t batch) {
+  const std::int64_t weights = shape.kernel * shape.kernel * shape.channels * shape.filters;
+  const std::int64_t tiles =
+      PartsOf(shape, batch).count * (weights + shape.filters) * std::int64_t(sizeof(float));
+  return std::max(tiles, BackwardWeightByImagesScratch(shape, batch));
+}
+
+void ConvBackwardWeight(Stream& stream, Precision precision, const ConvShape& shape,
+                        std::int64_t batch, const ConvInput& input, const void* dz, float* dweight,
+                        float* dbias, void* scratch) {
+  if (!Fits(stream, shape, batch)) return;
+  if (precision == Precision::kBF16 &&
+      BackwardWeightByImages(stream, shape, batch, input, dz, dweight, dbias,
+                             static_cast<float*>(scratch))) {
+    return;
+  }
+  const auto start = [&]<class X, class Element>(X, Element) {
+    BackwardWeight<X, Element>(stream, precision, shape, batch, input, dz, dweight, dbias,
+                               static_cast<float*>(scratch));
+  };
+  const bool bf16 = precision == Precision::kBF16, bytes = input.dtype == DType::kU8;
+  if (bf16 && bytes) return start(std::uint8_t(), BF16());
+  if (bf16) return start(BF16(), BF16());
+  if (bytes) return start(std::uint8_t(), float());
+  start(float(), float());
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,290 @@
+#include "kernels/cuda/conv/conv2d_images.h"
+#include "kernels/cuda/conv/conv2d_images_device.h"
+
+namespace troop::cuda {
+namespace {
+
+// A block sums over its share of the images, a few images at a time. Eight warps have 32 columns of
+// taps each; the other eight have the same columns and every other 16 positions. blockIdx.x selects
+// the images, blockIdx.y the columns.
+template <class X>
+struct WeightOfImages {
+  ConvSizes s;
+  int batch, block_images, images;  // images in the batch, of a block, and in a buffer
+  int runs, block_columns;
+  int gradients_at, patches_at;  // byte offsets in a buffer, after the images
+  int buffer;                    // bytes of a buffer; there are two for bf16, one for u8
+  const X* x;
+  const BF16* dz;
+  float* partial;  // [parts, filters taps + filters]
+};
+
+constexpr int kWeightThreads = 512, kHalfThreads = kWeightThreads / 2;
+constexpr int kWeightColumns = kHalfThreads / kWarp * 32;
+constexpr int kDepth = 32;  // positions at a time
+
+// Where halves meet at the end, in floats: sums of biases' gradients, and the later half's sums.
+constexpr int kBiasSums = kWeightThreads * kRun;
+constexpr int MeetingFloats(int rows) { return kBiasSums + rows * 16 * kHalfThreads; }
+
+// kRows: filters / 16.
+template <class X, int kRows>
+TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImages<X> op) {
+  std::byte* const shared = DynamicShared();
+  const ConvSizes& s = op.s;
+  const int begin = int(blockIdx.x) * op.block_images;
+  const int end = op.batch - begin < op.block_images ? op.batch : begin + op.block_images;
+  const int image = s.height * s.width * s.channels, outputs = s.out_height * s.out_width;
+  constexpr int kFilters = 16 * kRows, kRowBytes = kFilters * int(sizeof(BF16));
+
+  const LanePlace place;
+  const int half = int(threadIdx.x) / kHalfThreads;
+  const int warp = int(threadIdx.x) % kHalfThreads / kWarp;
+  const int column = int(blockIdx.y) * op.block_columns + 32 * warp;
+  const bool mine = 32 * warp < op.block_columns && column < s.taps();
+  int offset[2];
+  TROOP_UNROLL
+  for (int u = 0; u < 2; ++u) {
+    const int run = column / kRun + 2 * u + place.matrix / 2;
+    offset[u] = run < op.runs ? RunOffset(s, run) : 0;
+  }
+  float sum[kRows][4][4] = {};
+  // Biases' gradients: a thread adds up eight filters' of some positions.
+  const bool biases = blockIdx.y == 0;
+  constexpr int kFilterRuns = kFilters / kRun, kGroups = kWeightThreads / kFilterRuns;
+  const int filter_run = int(threadIdx.x) % kFilterRuns, group = int(threadIdx.x) / kFilterRuns;
+  float bias[kRun] = {};
+
+  const auto count_of = [&](int first) {
+    return end - first < op.images ? end - first : op.images;
+  };
+  const auto padded_of = [](int positions) { return (positions + kDepth - 1) / kDepth * kDepth; };
+  // Some images, their gradients with zeros behind them, and where their positions' patches begin.
+  const auto load = [&](int first, std::byte* images) {
+    std::byte* const gradients = images + op.gradients_at;
+    int* const patches = reinterpret_cast<int*>(images + op.patches_at);
+    const int count = count_of(first), positions = count * outputs, padded = padded_of(positions);
+    CopyRuns<kWeightThreads>(gradients, op.dz + std::int64_t(first) * outputs * kFilters,
+                             positions * kFilterRuns);
+    for (int i = positions * kFilterRuns + int(threadIdx.x); i < padded * kFilterRuns;
+         i += kWeightThreads) {
+      *reinterpret_cast<uint4*>(gradients + Swizzled(kRunBytes * i)) = make_uint4(0, 0, 0, 0);
+    }
+    for (int i = int(threadIdx.x); i < padded; i += kWeightThreads)
+      patches[i] = i < positions ? PatchOffset(s, i) : 0;
+    CopyRuns<kWeightThreads>(images, op.x + std::int64_t(first) * image, count * (image / kRun));
+    CopyCommit();
+  };
+
+  constexpr bool kTwo = std::is_same_v<X, BF16>;
+  if (kTwo) load(begin, shared);
+  for (int first = begin, turn = 0; first < end; first += op.images, turn = kTwo ? 1 - turn : 0) {
+    if (!kTwo) load(first, shared);
+    if (kTwo && first + op.images < end) {
+      load(first + op.images, shared + (1 - turn) * op.buffer);
+      CopyWait<1>();
+    } else {
+      CopyWait<0>();
+    }
+    __syncthreads();
+    const std::byte* const images = shared + turn * op.buffer;
+    const std::byte* const gradients = images + op.gradients_at;
+    const int* const patches = reinterpret_cast<const int*>(images + op.patches_at);
+    const int positions = count_of(first) * outputs;
+    if (biases) {
+      for (int i = group; i < positions; i += kGroups) {
+        const uint4 run = *reinterpret_cast<const uint4*>(
+            gradients + Swizzled(i * kRowBytes + kRunBytes * filter_run));
+        const unsigned pair[4] = {run.x, run.y, run.z, run.w};
+        TROOP_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          bias[2 * j] += __uint_as_float(pair[j] << 16);
+          bias[2 * j + 1] += __uint_as_float(pair[j] & 0xffff0000u);
+        }
+      }
+    }
+    const int of_patch = place.matrix % 2 * 8 + place.line;
+    const int padded = mine ? padded_of(positions) : 0;
+    int patch = patches[16 * half + of_patch];
+    for (int at = 16 * half; at < padded; at += kDepth) {
+      std::uint32_t a[kRows][4], b[2][4];
+      TROOP_UNROLL
+      for (int u = 0; u < 2; ++u) LoadMatrix4Transposed(b[u], images + Swizzled(patch + offset[u]));
+      const int row = (at + place.matrix / 2 * 8 + place.line) * kRowBytes;
+      TROOP_UNROLL
+      for (int i = 0; i < kRows; ++i) {
+        const int filter = 16 * i + place.matrix % 2 * 8;
+        LoadMatrix4Transposed(a[i], gradients + Swizzled(row + filter * int(sizeof(BF16))));
+      }
+      // On its way while these are multiplied.
+      patch = patches[(at + kDepth < padded ? at + kDepth : 0) + of_patch];
+      TROOP_UNROLL
+      for (int u = 0; u < 2; ++u) {
+        const std::uint32_t left[2] = {b[u][0], b[u][1]}, right[2] = {b[u][2], b[u][3]};
+        TROOP_UNROLL
+        for (int i = 0; i < kRows; ++i) {
+          MultiplyBF16(sum[i][2 * u], a[i], left);
+          MultiplyBF16(sum[i][2 * u + 1], a[i], right);
+        }
+      }
+    }
+    __syncthreads();  // before the next but one overwrites them
+  }
+
+  // The earlier half takes the later one's sums, which adds up the biases'.
+  float* const meeting = reinterpret_cast<float*>(shared);
+  float* const theirs = meeting + kBiasSums + int(threadIdx.x) % kHalfThreads;
+  TROOP_UNROLL
+  for (int j = 0; j < kRun; ++j) meeting[group * kFilters + kRun * filter_run + j] = bias[j];
+  if (half == 1) {
+    TROOP_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      TROOP_UNROLL
+      for (int e = 0; e < 16; ++e) theirs[(16 * i + e) * kHalfThreads] = sum[i][e / 4][e % 4];
+    }
+  }
+  __syncthreads();
+  float* const to = op.partial + std::int64_t(blockIdx.x) * kFilters * (s.taps() + 1);
+  if (half == 1) {
+    const int filter = int(threadIdx.x) % kHalfThreads;
+    if (!biases || filter >= kFilters) return;
+    float all = 0;
+    for (int g = 0; g < kGroups; ++g) all += meeting[g * kFilters + filter];
+    to[kFilters * s.taps() + filter] = all;
+    return;
+  }
+  if (!mine) return;
+  TROOP_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    TROOP_UNROLL
+    for (int e = 0; e < 16; ++e) sum[i][e / 4][e % 4] += theirs[(16 * i + e) * kHalfThreads];
+  }
+  const int lane = int(threadIdx.x % kWarp);
+  TROOP_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    TROOP_UNROLL
+    for (int line = 0; line < 2; ++line) {
+      const int filter = 16 * i + lane / 4 + 8 * line;
+      TROOP_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int tap = column + 8 * j + lane % 4 * 2;
+        if (tap >= s.taps()) continue;
+        *reinterpret_cast<float2*>(to + filter * s.taps() + tap) =
+            make_float2(sum[i][j][2 * line], sum[i][j][2 * line + 1]);
+      }
+    }
+  }
+}
+
+// Of each of n columns the sum over the parts, in one order: the first `weights` of them times
+// scale, the others are biases' gradients.
+constexpr int kSumColumns = 32, kSumRows = 8;
+TROOP_KERNEL void __launch_bounds__(256)
+    SumImagesKernel(int n, int weights, int parts, float scale, const float* partial,
+                    float* dweight, float* dbias) {
+  TROOP_SHARED(float, sums, kSumRows*(kSumColumns + 1));
+  const int lane = int(threadIdx.x) % kSumColumns, row = int(threadIdx.x) / kSumColumns;
+  const int i = int(blockIdx.x) * kSumColumns + lane;
+  float sum = 0;
+  if (i < n) {
+    for (int p = row; p < parts; p += kSumRows) sum += partial[std::int64_t(p) * n + i];
+  }
+  sums[row * (kSumColumns + 1) + lane] = sum;
+  __syncthreads();
+  if (row != 0 || i >= n) return;
+  float all = 0;
+  for (int r = 0; r < kSumRows; ++r) all += sums[r * (kSumColumns + 1) + lane];
+  if (i < weights) {
+    dweight[i] = scale * all;
+  } else {
+    dbias[i - weights] = all;
+  }
+}
+
+struct WeightParts {
+  std::int64_t parts = 0, block_images = 0, images = 0, buffers = 0;
+  std::int64_t splits = 0, block_columns = 0;
+};
+// parts = 0: not made for it.
+WeightParts PartsOf(const ConvShape& s, std::int64_t batch, bool bytes) {
+  const std::int64_t filters = s.filters;
+  const bool rows = filters == 16 || filters == 32 || filters == 64;
+  if (batch == 0 || !rows || !RunsOfEightTaps(s)) return {};
+  const std::int64_t taps = s.kernel * s.kernel * s.channels;
+  const std::int64_t outputs = s.out_height() * s.out_width(), bf16 = sizeof(BF16);
+  const std::int64_t each = s.height * s.width * s.channels * bf16 +
+                            outputs * (filters * bf16 + std::int64_t(sizeof(int)));
+  // What positions are filled up with, and what the three pieces are rounded up to.
+  const std::int64_t fixed = kDepth * (filters * bf16 + std::int64_t(sizeof(int))) + 3 * kLine;
+  // Bytes become bf16 in registers: nothing else would be done meanwhile, so all of the memory is
+  // one buffer's.
+  const std::int64_t room = bytes ? kMostShared : kMostShared / 2 / kLine * kLine;
+  if (fixed + each > room) return {};
+  WeightParts p;
+  p.buffers = bytes ? 1 : 2;
+  p.splits = CeilDivide(taps, std::int64_t(kWeightColumns));
+  p.block_columns = RoundUp(CeilDivide(taps, p.splits), 32);
+  p.block_images = CeilDivide(batch, std::max<std::int64_t>(1, kMultiprocessors / p.splits));
+  p.parts = CeilDivide(batch, p.block_images);
+  const std::int64_t fit = (room - fixed) / each;
+  p.images = CeilDivide(p.block_images, CeilDivide(p.block_images, fit));
+  return p;
+}
+
+template <class X>
+void Weight(Stream& stream, const ConvShape& shape, const WeightParts& p, std::int64_t batch,
+            const ConvInput& input, const void* dz, float* dweight, float* dbias, float* scratch) {
+  WeightOfImages<X> op{.s = ConvSizes(shape),
+                       .batch = int(batch),
+                       .block_images = int(p.block_images),
+                       .images = int(p.images),
+                       .x = static_cast<const X*>(input.x),
+                       .dz = static_cast<const BF16*>(dz),
+                       .partial = scratch};
+  const std::int64_t bf16 = sizeof(BF16);
+  const std::int64_t positions = RoundUp(p.images * shape.out_height() * shape.out_width(), kDepth);
+  op.runs = op.s.taps() / kRun;
+  op.block_columns = int(p.block_columns);
+  op.gradients_at =
+      int(RoundUp(p.images * shape.height * shape.width * shape.channels * bf16, kLine));
+  op.patches_at = int(op.gradients_at + RoundUp(positions * shape.filters * bf16, kLine));
+  op.buffer = int(RoundUp(op.patches_at + positions * std::int64_t(sizeof(int)), kLine));
+  const std::int64_t bytes = (p.images < p.block_images ? p.buffers : 1) * op.buffer;
+  const std::int64_t meeting = MeetingFloats(int(shape.filters / 16)) * std::int64_t(sizeof(float));
+  const LaunchShape launch{dim3(unsigned(p.parts), unsigned(p.splits)), dim3(kWeightThreads),
+                           std::size_t(std::max(bytes, meeting))};
+  Launch(stream, "ConvBackwardWeight of images", launch,
+         shape.filters == 64   ? WeightKernel<X, 4>
+         : shape.filters == 32 ? WeightKernel<X, 2>
+                               : WeightKernel<X, 1>,
+         op);
+  const int weights = op.s.taps() * op.s.filters, n = weights + op.s.filters;
+  Launch(stream, "ConvSumParts of images",
+         {dim3(unsigned(CeilDivide(n, kSumColumns))), dim3(kSumColumns * kSumRows)},
+         SumImagesKernel, n, weights, int(p.parts), input.dtype == DType::kU8 ? input.scale : 1.0f,
+         scratch, dweight, dbias);
+}
+
+}  // namespace
+
+std::int64_t BackwardWeightByImagesScratch(const ConvShape& shape, std::int64_t batch) {
+  const std::int64_t taps = shape.kernel * shape.kernel * shape.channels;
+  const std::int64_t parts =
+      std::max(PartsOf(shape, batch, false).parts, PartsOf(shape, batch, true).parts);
+  return parts * shape.filters * (taps + 1) * std::int64_t(sizeof(float));
+}
+
+bool BackwardWeightByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
+                            const ConvInput& input, const void* dz, float* dweight, float* dbias,
+                            float* scratch) {
+  const WeightParts parts = PartsOf(shape, batch, input.dtype == DType::kU8);
+  if (parts.parts == 0 || SharedOf(stream) < kMostShared) return false;
+  if (input.dtype == DType::kU8) {
+    Weight<std::uint8_t>(stream, shape, parts, batch, input, dz, dweight, dbias, scratch);
+  } else {
+    Weight<BF16>(stream, shape, parts, batch, input, dz, dweight, dbias, scratch);
+  }
+  return true;
+}
+
+}  // namespace troop::cuda

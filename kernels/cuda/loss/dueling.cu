@@ -1,0 +1,33 @@
+#include "kernels/cuda/loss/dueling.h"
+
+#include "kernels/cuda/runtime/launch.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads =
+    128;  // rows to a block: a few thousand rows fill a few dozen multiprocessors
+
+// A thread to each of a row's K numbers: 18 actions are one or two cache lines, and of
+// distributions the threads of a row read side by side.
+TROOP_KERNEL void DuelingKernel(std::int64_t rows, std::int64_t actions, std::int64_t numbers,
+                                const float* value, const float* advantage, float* q) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * numbers) return;
+  const std::int64_t first = at / numbers * actions * numbers + at % numbers;
+  const float* a = advantage + first;
+  float sum = 0;
+  for (std::int64_t i = 0; i < actions; ++i) sum += a[i * numbers];
+  const float base = value[at] - sum / float(actions);
+  for (std::int64_t i = 0; i < actions; ++i) q[first + i * numbers] = base + a[i * numbers];
+}
+
+}  // namespace
+
+void CombineDueling(Stream& stream, std::int64_t rows, std::int64_t actions, std::int64_t numbers,
+                    const float* value, const float* advantage, float* q) {
+  const LaunchShape shape{dim3(unsigned(CeilDivide(rows * numbers, kThreads))), dim3(kThreads)};
+  Launch(stream, "Dueling", shape, DuelingKernel, rows, actions, numbers, value, advantage, q);
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,160 @@
+#include "kernels/cuda/ops/activation.h"
+
+#include "kernels/cuda/runtime/launch.h"
+#include "kernels/cuda/runtime/vector_types.h"
+
+namespace troop::cuda {
+namespace {
+
+// Eight elements to a thread: 16 bytes of bf16, two times 16 of f32.
+constexpr int kThreads = 256, kEach = 8;
+
+LaunchShape Over(std::int64_t n) {
+  return {dim3(unsigned(CeilDivide(n, kThreads * kEach))), dim3(kThreads)};
+}
+
+TROOP_DEVICE float Derived(Activation activation, float y, float dy) {
+  if (activation == Activation::kRelu) return y > 0 ? dy : 0;
+  if (activation == Activation::kTanh) return dy * (1 - y * y);
+  return dy;
+}
+
+constexpr float kRootHalf = 0.70710678118f, kRootTwoOverPi = 0.79788456080f, kCubic = 0.044715f;
+constexpr float kNormal = 0.39894228040f;  // 1/√(2π)
+
+TROOP_DEVICE float Tanh3(float z) { return tanhf(kRootTwoOverPi * (z + kCubic * z * z * z)); }
+// The normal distribution's Φ(z), to 1e-7, and exp(-z²/2), of which both it and a slope are made:
+// Abramowitz & Stegun 7.1.26. erfcf takes three times as long, and with it the kernel.
+struct Normal {
+  float below, bell;
+};
+TROOP_DEVICE Normal NormalAt(float z) {
+  const float bell = expf(-0.5f * z * z), t = 1 / (1 + 0.3275911f * kRootHalf * fabsf(z));
+  const float tail =
+      0.5f * bell * t *
+      (0.254829592f +
+       t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  return {z < 0 ? tail : 1 - tail, bell};
+}
+TROOP_DEVICE float GeluOf(GeluForm form, float z) {
+  if (form == GeluForm::kErf) return z * NormalAt(z).below;
+  return 0.5f * z * (1 + Tanh3(z));
+}
+TROOP_DEVICE float GeluSlope(GeluForm form, float z) {
+  if (form == GeluForm::kErf) {
+    const Normal normal = NormalAt(z);
+    return normal.below + z * kNormal * normal.bell;
+  }
+  const float t = Tanh3(z);
+  return 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * z * z);
+}
+
+// dy: nullptr: forward.
+template <class T>
+TROOP_KERNEL void GeluKernel(GeluForm form, std::int64_t n, const T* z, const T* dy, T* out) {
+  const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if (i + kEach <= n) {
+    float a[kEach], b[kEach];
+    GetVector(z + i, a);
+    if (dy != nullptr) GetVector(dy + i, b);
+    for (int j = 0; j < kEach; ++j)
+      b[j] = dy == nullptr ? GeluOf(form, a[j]) : b[j] * GeluSlope(form, a[j]);
+    PutVector(out + i, b);
+    return;
+  }
+  for (std::int64_t j = i; j < n; ++j) {
+    const float a = Get(z + j);
+    Put(out + j, dy == nullptr ? GeluOf(form, a) : Get(dy + j) * GeluSlope(form, a));
+  }
+}
+
+void RunGelu(Stream& stream, const char* name, GeluForm form, DType dtype, std::int64_t n,
+             const void* z, const void* dy, void* out) {
+  if (dtype == DType::kBF16) {
+    Launch(stream, name, Over(n), GeluKernel<BF16>, form, n, static_cast<const BF16*>(z),
+           static_cast<const BF16*>(dy), static_cast<BF16*>(out));
+  } else {
+    Launch(stream, name, Over(n), GeluKernel<float>, form, n, static_cast<const float*>(z),
+           static_cast<const float*>(dy), static_cast<float*>(out));
+  }
+}
+
+template <class T>
+TROOP_KERNEL void ActivationBackwardKernel(Activation activation, std::int64_t n, const T* y,
+                                           const T* dy, T* dz) {
+  const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if (i + kEach <= n) {
+    float a[kEach], b[kEach];
+    GetVector(y + i, a);
+    GetVector(dy + i, b);
+    for (int j = 0; j < kEach; ++j) b[j] = Derived(activation, a[j], b[j]);
+    PutVector(dz + i, b);
+    return;
+  }
+  for (std::int64_t j = i; j < n; ++j) Put(dz + j, Derived(activation, Get(y + j), Get(dy + j)));
+}
+
+// aligned: both addresses are multiples of 16. The second half of a batch may begin anywhere.
+template <class From, class To>
+TROOP_KERNEL void ConvertKernel(std::int64_t n, bool aligned, const From* from, float scale,
+                                To* to) {
+  const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if (aligned && i + kEach <= n) {
+    float x[kEach];
+    GetVector(from + i, x);
+    for (int j = 0; j < kEach; ++j) x[j] *= scale;
+    PutVector(to + i, x);
+    return;
+  }
+  const std::int64_t end = i + kEach < n ? i + kEach : n;
+  for (std::int64_t j = i; j < end; ++j) Put(to + j, Get(from + j) * scale);
+}
+
+template <class From>
+void ConvertFrom(Stream& stream, std::int64_t n, const From* from, float scale, void* to,
+                 DType to_dtype) {
+  const bool aligned =
+      (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 == 0;
+  if (to_dtype == DType::kBF16) {
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, BF16>, n, aligned, from, scale,
+           static_cast<BF16*>(to));
+  } else {
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, float>, n, aligned, from, scale,
+           static_cast<float*>(to));
+  }
+}
+
+}  // namespace
+
+void ActivationBackward(Stream& stream, Activation activation, DType dtype, std::int64_t n,
+                        const void* y, const void* dy, void* dz) {
+  if (dtype == DType::kBF16) {
+    Launch(stream, "ActivationBackward", Over(n), ActivationBackwardKernel<BF16>, activation, n,
+           static_cast<const BF16*>(y), static_cast<const BF16*>(dy), static_cast<BF16*>(dz));
+  } else {
+    Launch(stream, "ActivationBackward", Over(n), ActivationBackwardKernel<float>, activation, n,
+           static_cast<const float*>(y), static_cast<const float*>(dy), static_cast<float*>(dz));
+  }
+}
+
+void Gelu(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z, void* y) {
+  RunGelu(stream, "Gelu", form, dtype, n, z, nullptr, y);
+}
+
+void GeluBackward(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z,
+                  const void* dy, void* dz) {
+  RunGelu(stream, "GeluBackward", form, dtype, n, z, dy, dz);
+}
+
+void ConvertScaled(Stream& stream, std::int64_t n, const void* from, DType from_dtype, float scale,
+                   void* to, DType to_dtype) {
+  if (from_dtype == DType::kU8) {
+    ConvertFrom(stream, n, static_cast<const std::uint8_t*>(from), scale, to, to_dtype);
+  } else if (from_dtype == DType::kBF16) {
+    ConvertFrom(stream, n, static_cast<const BF16*>(from), scale, to, to_dtype);
+  } else {
+    ConvertFrom(stream, n, static_cast<const float*>(from), scale, to, to_dtype);
+  }
+}
+
+}  // namespace troop::cuda

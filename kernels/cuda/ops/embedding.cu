@@ -1,0 +1,140 @@
+#include "kernels/cuda/ops/embedding.h"
+
+#include "kernels/cuda/ops/bias.h"
+#include "kernels/cuda/runtime/launch.h"
+#include "kernels/cuda/runtime/vector_types.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// A block to a token.
+template <class T>
+TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
+                              const std::int32_t* id, EmbeddingTables tables, T* out) {
+  const std::int64_t begin = starts[blockIdx.y], place = blockIdx.x, token = begin + place;
+  if (token >= starts[blockIdx.y + 1]) return;
+  const std::int32_t word = id[token] - tables.first_word;
+  const bool here = word >= 0 && word < tables.words;
+  const float* const of_word = tables.word + (here ? word * width : 0);
+  const float* const of_place = tables.position + place * width;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads) {
+    float x = here ? of_word[c] : 0;
+    if (tables.places) x = x + tables.type[c] + of_place[c];
+    Put(out + token * width + c, x);
+  }
+}
+
+// Of frequent words a block has hundreds of tokens, one behind the other: so many of their rows are
+// on their way at once.
+constexpr int kAhead = 16;
+
+// A block to a word and 128 columns.
+template <class T>
+TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, const T* dout,
+                                     float* dword) {
+  const std::int64_t column = std::int64_t(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= width) return;
+  const std::int32_t end = tokens.first[blockIdx.x + 1];
+  std::int32_t i = tokens.first[blockIdx.x];
+  float sum = 0;
+  for (; i + kAhead <= end; i += kAhead) {
+    float x[kAhead];
+    TROOP_UNROLL for (int j = 0; j < kAhead; ++j) {
+      x[j] = Get(dout + tokens.order[i + j] * width + column);
+    }
+    TROOP_UNROLL for (int j = 0; j < kAhead; ++j) sum += x[j];
+  }
+  for (; i < end; ++i) sum += Get(dout + tokens.order[i] * width + column);
+  dword[tokens.word[blockIdx.x] * width + column] += sum;
+}
+
+// A block to a place in sequences and 128 columns.
+template <class T>
+TROOP_KERNEL void PlaceGradientKernel(const std::int32_t* starts, std::int64_t sequences,
+                                      std::int64_t width, const T* dout, float* dposition) {
+  const std::int64_t column = std::int64_t(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= width) return;
+  const std::int64_t place = blockIdx.x;
+  float sum = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const std::int64_t token = starts[s] + place;
+    if (token < starts[s + 1]) sum += Get(dout + token * width + column);
+  }
+  dposition[place * width + column] += sum;
+}
+
+// A block to a row.
+template <class T>
+TROOP_KERNEL void GatherKernel(std::int64_t width, const std::int32_t* row, const T* from, T* to) {
+  const std::int64_t r = blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
+    to[r * width + c] = from[row[r] * width + c];
+}
+template <class T>
+TROOP_KERNEL void ScatterKernel(std::int64_t width, const std::int32_t* row, const T* from, T* to) {
+  const std::int64_t r = blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
+    to[row[r] * width + c] = from[r * width + c];
+}
+
+// Calls run(a value of the type).
+template <class Run>
+void WithType(DType dtype, const Run& run) {
+  if (dtype == DType::kBF16) return run(BF16());
+  run(float());
+}
+
+}  // namespace
+
+void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                 const std::int32_t* id, const EmbeddingTables& tables, DType dtype, void* out) {
+  const LaunchShape shape{dim3(unsigned(batch.longest), unsigned(batch.sequences)), dim3(kThreads)};
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, width, id, tables,
+           static_cast<T*>(out));
+  });
+}
+
+void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                         const WordTokens& tokens, DType dtype, const void* dout,
+                         const EmbeddingGradients& to, float* workspace) {
+  const auto columns = unsigned(CeilDivide(width, kThreads));
+  WithType(dtype, [&]<class T>(T) {
+    const T* const from = static_cast<const T*>(dout);
+    if (tokens.words > 0) {
+      Launch(stream, "EmbedTokensBackward of words",
+             {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
+             tokens, from, to.word);
+    }
+    Launch(stream, "EmbedTokensBackward of places",
+           {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
+           batch.starts, batch.sequences, width, from, to.position);
+  });
+  SumRows(stream, {.rows = batch.tokens,
+                   .n = width,
+                   .x = dout,
+                   .dtype = dtype,
+                   .sum = to.type,
+                   .add = true,
+                   .workspace = workspace});
+}
+
+void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                DType dtype, const void* from, void* to) {
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "GatherRows", {dim3(unsigned(rows)), dim3(kThreads)}, GatherKernel<T>, width,
+           row, static_cast<const T*>(from), static_cast<T*>(to));
+  });
+}
+
+void ScatterRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                 DType dtype, const void* from, void* to) {
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "ScatterRows", {dim3(unsigned(rows)), dim3(kThreads)}, ScatterKernel<T>, width,
+           row, static_cast<const T*>(from), static_cast<T*>(to));
+  });
+}
+
+}  // namespace troop::cuda

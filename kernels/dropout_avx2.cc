@@ -1,3 +1,0 @@
-#define TROOP_DROPOUT_NAMESPACE dropout_avx2
-#pragma GCC optimize("O3")
-#include "kernels/dropout_impl.h"

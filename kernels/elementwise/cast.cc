@@ -1,0 +1,54 @@
+#include "kernels/elementwise/cast.h"
+
+#include <cmath>
+
+#include "core/base/check.h"
+#include "kernels/elementwise/cast_table.h"
+
+namespace troop {
+namespace {
+
+const ConvertKernels& Best() {
+  static const ConvertKernels& best = ConvertKernelsFor(BestCpuLevel());
+  return best;
+}
+
+void CheckFloating(DType dtype) {
+  TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "no pass for {}", DTypeName(dtype));
+}
+
+}  // namespace
+
+const ConvertKernels& ConvertKernelsFor(CpuLevel level) {
+  if (level >= CpuLevel::kAvx512) return convert_avx512::kKernels;
+  return level == CpuLevel::kAvx2 ? convert_avx2::kKernels : convert_plain::kKernels;
+}
+
+void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
+                   DType y_dtype) {
+  if (x_dtype != DType::kU8) CheckFloating(x_dtype);
+  CheckFloating(y_dtype);
+  Best().convert_scaled(n, x, x_dtype, scale, y, y_dtype);
+}
+
+void ActivationForward(Activation activation, std::int64_t n, const void* x, void* y, DType dtype) {
+  CheckFloating(dtype);
+  if (activation == Activation::kRelu) return Best().relu_forward(n, x, y, dtype);
+  TROOP_CHECK(activation == Activation::kTanh, "activation {}", int(activation));
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (dtype == DType::kF32) {
+      static_cast<float*>(y)[i] = std::tanh(static_cast<const float*>(x)[i]);
+    } else {
+      static_cast<BF16*>(y)[i] = ToBF16(std::tanh(ToF32(static_cast<const BF16*>(x)[i])));
+    }
+  }
+}
+
+void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
+                        DType dtype, void* dz, DType dz_dtype) {
+  CheckFloating(dtype);
+  CheckFloating(dz_dtype);
+  Best().activation_backward(activation, n, y, dy, dtype, dz, dz_dtype);
+}
+
+}  // namespace troop

@@ -1,0 +1,3 @@
+#define TROOP_CONVERT_NAMESPACE convert_avx2
+#pragma GCC optimize("O3")
+#include "kernels/elementwise/cast_impl.h"

@@ -1,0 +1,94 @@
+#pragma once
+
+#include "kernels/elementwise/cast_table.h"
+
+// The loops of convert.h, compiled once per instruction set: TROOP_CONVERT_NAMESPACE names the
+// copy, so that no inline function of a faster copy can be linked into a slower machine's path.
+namespace troop::TROOP_CONVERT_NAMESPACE {
+namespace {
+
+inline float Load(const float* p) { return *p; }
+inline float Load(const std::uint8_t* p) { return float(*p); }
+inline float Load(const BF16* p) {
+  const std::uint32_t bits = std::uint32_t(p->bits) << 16;
+  return __builtin_bit_cast(float, bits);
+}
+inline void Store(float* p, float x) { *p = x; }
+inline void Store(BF16* p, float x) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const std::uint32_t nan = (bits >> 16) | 0x40u;
+  p->bits = std::uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+template <class X, class Y>
+void Scale(std::int64_t n, const void* x_in, float scale, void* y_out) {
+  const auto* __restrict x = static_cast<const X*>(x_in);
+  auto* __restrict y = static_cast<Y*>(y_out);
+  for (std::int64_t i = 0; i < n; ++i) Store(y + i, scale * Load(x + i));
+}
+
+template <class X>
+void ScaleTo(std::int64_t n, const void* x, float scale, void* y, DType y_dtype) {
+  if (y_dtype == DType::kF32) return Scale<X, float>(n, x, scale, y);
+  Scale<X, BF16>(n, x, scale, y);
+}
+
+void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
+                   DType y_dtype) {
+  if (x_dtype == DType::kU8) return ScaleTo<std::uint8_t>(n, x, scale, y, y_dtype);
+  if (x_dtype == DType::kF32) return ScaleTo<float>(n, x, scale, y, y_dtype);
+  ScaleTo<BF16>(n, x, scale, y, y_dtype);
+}
+
+template <class T>
+void Relu(std::int64_t n, const void* x_in, void* y_out) {
+  const auto* x = static_cast<const T*>(x_in);
+  auto* y = static_cast<T*>(y_out);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float v = Load(x + i);
+    Store(y + i, v > 0 ? v : 0.0f);
+  }
+}
+
+void ReluForward(std::int64_t n, const void* x, void* y, DType dtype) {
+  if (dtype == DType::kF32) return Relu<float>(n, x, y);
+  Relu<BF16>(n, x, y);
+}
+
+template <class T, class Z>
+void Gradient(Activation activation, std::int64_t n, const void* y_in, const void* dy_in,
+              void* dz_out) {
+  const auto* __restrict y = static_cast<const T*>(y_in);
+  const auto* __restrict dy = static_cast<const T*>(dy_in);
+  auto* __restrict dz = static_cast<Z*>(dz_out);
+  if (activation == Activation::kNone) {
+    for (std::int64_t i = 0; i < n; ++i) Store(dz + i, Load(dy + i));
+  } else if (activation == Activation::kRelu) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float d = Load(dy + i);
+      Store(dz + i, Load(y + i) > 0 ? d : 0.0f);
+    }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float v = Load(y + i);
+      Store(dz + i, Load(dy + i) * (1.0f - v * v));
+    }
+  }
+}
+
+void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
+                        DType dtype, void* dz, DType dz_dtype) {
+  if (dtype == DType::kF32 && dz_dtype == DType::kF32)
+    return Gradient<float, float>(activation, n, y, dy, dz);
+  if (dtype == DType::kF32) return Gradient<float, BF16>(activation, n, y, dy, dz);
+  if (dz_dtype == DType::kF32) return Gradient<BF16, float>(activation, n, y, dy, dz);
+  Gradient<BF16, BF16>(activation, n, y, dy, dz);
+}
+
+}  // namespace
+
+const ConvertKernels kKernels = {ConvertScaled, ReluForward, ActivationBackward};
+
+}  // namespace troop::TROOP_CONVERT_NAMESPACE

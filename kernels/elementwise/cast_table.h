@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/elementwise/cast.h"
+#include "kernels/simd/cpu_features.h"
+
+namespace troop {
+
+// One instruction set's version of the passes in convert.h.
+struct ConvertKernels {
+  void (*convert_scaled)(std::int64_t, const void*, DType, float, void*, DType);
+  void (*relu_forward)(std::int64_t, const void*, void*, DType);
+  void (*activation_backward)(Activation, std::int64_t, const void*, const void*, DType, void*,
+                              DType);
+};
+namespace convert_plain {
+extern const ConvertKernels kKernels;
+}
+namespace convert_avx2 {
+extern const ConvertKernels kKernels;
+}
+namespace convert_avx512 {
+extern const ConvertKernels kKernels;
+}
+
+const ConvertKernels& ConvertKernelsFor(CpuLevel level);
+
+}  // namespace troop

@@ -1,0 +1,3 @@
+#define TROOP_HALVES_NAMESPACE halves_avx2
+#pragma GCC optimize("O3")
+#include "kernels/elementwise/half_precision_impl.h"

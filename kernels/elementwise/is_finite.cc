@@ -1,0 +1,53 @@
+#include "kernels/elementwise/is_finite.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/check.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kBlock = 64;  // a fixed count: what the compiler turns into vectors
+
+// By its bits: all ones in the exponent.
+bool BlockIsFinite(const float* x) {
+  constexpr std::uint32_t kExponent = 0x7F800000u;
+  std::uint32_t bad = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    bad |= std::uint32_t((std::bit_cast<std::uint32_t>(x[i]) & kExponent) == kExponent);
+  }
+  return bad == 0;
+}
+
+}  // namespace
+
+bool AllFinite(std::span<const float> x) {
+  for (; x.size() >= kBlock; x = x.subspan(kBlock)) {
+    if (!BlockIsFinite(x.data())) return false;
+  }
+  return std::ranges::all_of(x, [](float v) { return std::isfinite(v); });
+}
+
+std::size_t FirstUnfinite(std::span<const float> x) {
+  std::size_t begin = 0;
+  while (x.size() - begin >= kBlock && BlockIsFinite(x.data() + begin)) begin += kBlock;
+  const auto rest = x.subspan(begin);
+  return begin + std::size_t(std::ranges::find_if(rest, [](float v) { return !std::isfinite(v); }) -
+                             rest.begin());
+}
+
+std::size_t CopyFinite(std::span<const float> from, std::span<float> to) {
+  TROOP_CHECK(from.size() == to.size(), "{} to {}", from.size(), to.size());
+  std::size_t begin = 0;
+  for (; from.size() - begin >= kBlock; begin += kBlock) {
+    if (!BlockIsFinite(from.data() + begin)) return begin + FirstUnfinite(from.subspan(begin));
+    std::copy_n(from.data() + begin, kBlock, to.data() + begin);
+  }
+  std::ranges::copy(from.subspan(begin), to.begin() + std::ptrdiff_t(begin));
+  return begin + FirstUnfinite(from.subspan(begin));
+}
+
+}  // namespace troop

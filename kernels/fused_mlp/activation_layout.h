@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/fused_mlp/fused_network.h"
+
+// Where the activations of a batch lie. In an unnamed namespace as kernels/simd/vec.h is, and for
+// the same reason.
+namespace troop {
+namespace {
+
+// 16 floats: one cache line.
+inline std::int64_t RoundUpLine(std::int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// Offsets in floats. `input`: only when the input must be converted, else -1.
+struct SmallNetLayout {
+  std::int64_t input = -1, conv = 0;
+  std::int64_t trunk[SmallNet::kTrunkMax];
+  std::int64_t value[SmallNet::kStreamMax], advantage[SmallNet::kStreamMax];
+  std::int64_t total = 0;
+
+  inline SmallNetLayout(const SmallNet& net, std::int64_t batch) {
+    if (net.input_u8 || net.input_scale != 1) input = Take(batch * net.inputs);
+    if (net.has_conv) {
+      conv = Take(batch * net.conv.out_height() * net.conv.out_width() * net.conv.filters);
+    }
+    for (int i = 0; i < net.trunk_count; ++i) trunk[i] = Take(batch * net.trunk[i].out);
+    for (int i = 0; i < net.stream_count; ++i) {
+      if (net.dueling) value[i] = Take(batch * net.value[i].out);
+      advantage[i] = Take(batch * net.advantage[i].out);
+    }
+  }
+
+ private:
+  inline std::int64_t Take(std::int64_t floats) {
+    const std::int64_t offset = total;
+    total += RoundUpLine(floats);
+    return offset;
+  }
+};
+
+// Layers whose weights are read transposed where the caller has them so: small, or transposing them
+// after each step would cost more than it saves (an fc of 1024 x 128 runs at 80 % of the peak as it
+// is); and wide enough to fill a register.
+inline bool IsTransposed(const SmallLinear& l) { return l.out >= 16 && l.in * l.out <= 128 * 128; }
+
+// The convolution's weights, and their gradient, as [kernel, kernel, channels, filters].
+inline std::int64_t SmallConvWeights(const SmallNet& net) {
+  return net.conv.kernel * net.conv.kernel * net.conv.channels * net.conv.filters;
+}
+inline std::int64_t SmallConvScratch(const SmallNet& net) {
+  return net.has_conv ? RoundUpLine(SmallConvWeights(net)) : 0;
+}
+
+}  // namespace
+}  // namespace troop

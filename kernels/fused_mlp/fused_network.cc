@@ -1,0 +1,23 @@
+#include "kernels/fused_mlp/fused_network.h"
+
+#include "kernels/fused_mlp/activation_layout.h"
+
+namespace troop {
+
+extern const SmallNetKernels kSmallNetPlain, kSmallNetAvx2, kSmallNetAvx512;
+
+const SmallNetKernels& SmallNetKernelsFor(CpuLevel level) {
+  if (level >= CpuLevel::kAvx512) return kSmallNetAvx512;
+  return level == CpuLevel::kAvx2 ? kSmallNetAvx2 : kSmallNetPlain;
+}
+
+std::int64_t SmallNetActivations(const SmallNet& net, std::int64_t batch) {
+  return SmallNetLayout(net, batch).total;
+}
+
+// Backward holds a gradient beside every activation, and the convolution's weights transposed.
+std::int64_t SmallNetScratch(const SmallNet& net, std::int64_t batch) {
+  return SmallNetLayout(net, batch).total + SmallConvScratch(net);
+}
+
+}  // namespace troop

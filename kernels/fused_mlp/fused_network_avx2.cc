@@ -1,0 +1,8 @@
+#include "kernels/fused_mlp/fused_network_impl.h"
+
+namespace troop {
+
+extern const SmallNetKernels kSmallNetAvx2;
+const SmallNetKernels kSmallNetAvx2 = {TransposeWeights, Forward, Backward};
+
+}  // namespace troop

@@ -1,3 +1,0 @@
-#define TROOP_HALVES_NAMESPACE halves_avx2
-#pragma GCC optimize("O3")
-#include "kernels/halves_impl.h"

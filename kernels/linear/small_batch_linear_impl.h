@@ -1,0 +1,287 @@
+#pragma once
+
+#include "kernels/linear/small_batch_linear_table.h"
+#include "kernels/simd/vec.h"
+
+// The f32 loops of gemm_narrow.h on the registers of vec.h, compiled once per instruction set.
+namespace troop {
+namespace {
+
+constexpr std::int64_t kLanes = Vec::kLanes;
+// Register tiles. AVX-512 has 32 registers, the others 16.
+constexpr int kDotRows = kLanes == 16 ? 4 : 2;     // of x
+constexpr int kDotOutputs = kLanes == 16 ? 6 : 4;  // rows of the weight
+constexpr int kSumRows = kLanes == 16 ? 8 : 4;
+constexpr int kSumVectors = kLanes == 16 ? 3 : 2;
+constexpr std::int64_t kDotBlock = 1024;  // elements of a row that stay in L1 while x passes
+constexpr std::int64_t kSumBlock = 64;    // rows of b that stay in L1 while a passes
+// From kOuterRowsMin rows of x on, a register holds one element of each of kOuterColumns rows, and
+// no sums are taken across lanes.
+constexpr int kOuterVectors = 2;
+constexpr int kOuterOutputs = kLanes == 16 ? 12 : 6;
+constexpr std::int64_t kOuterColumns = kOuterVectors * kLanes;
+constexpr std::int64_t kOuterRowsMin = kOuterColumns * 3 / 4;
+static_assert(kOuterColumns <= kNarrowColumnsMax);
+// Results are asked for this early: stores that miss the caches would fill the store buffer.
+constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kLanes;
+
+inline float SumLanes(Vec v) { return Sum4(v, v, v, v)[0]; }
+
+// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O. Meanwhile the n elements at
+// `ahead` are brought closer.
+template <int R, int O>
+void DotTile(std::int64_t n, const float* x, std::int64_t ldx, const float* w, std::int64_t ldw,
+             float* y, std::int64_t ldy, const float* ahead) {
+  Vec sum[R][O];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) sum[r][o] = Set(0);
+  const auto step = [&](auto load, std::int64_t i) {
+    Vec rows[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) rows[r] = load(x + r * ldx + i);
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) {
+      const Vec v = load(w + o * ldw + i);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) sum[r][o] = MulAdd(rows[r], v, sum[r][o]);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    __builtin_prefetch(ahead + i, 0, 2);
+    step([](const float* p) { return Load(p); }, i);
+  }
+  if (i < n) step([rest = n - i](const float* p) { return LoadN(p, rest); }, i);
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o) {
+    if constexpr (R == 4) {
+      const Quad sums = Sum4(sum[0][o], sum[1][o], sum[2][o], sum[3][o]);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) y[r * ldy + o] += sums[r];
+    } else {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) y[r * ldy + o] += SumLanes(sum[r][o]);
+    }
+  }
+}
+
+// next: the O rows of w that are wanted after these; each pass over w fetches one of them, so that
+// the caches fill while the tiles compute.
+template <int O>
+void DotRows(std::int64_t batch, std::int64_t n, const float* x, std::int64_t ldx, const float* w,
+             std::int64_t ldw, float* y, std::int64_t ldy, const float* next) {
+  std::int64_t r = 0;
+  int pass = 0;
+  const auto ahead = [&] { return pass < O ? next + pass++ * ldw : w; };
+  for (; r + kDotRows <= batch; r += kDotRows)
+    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
+  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
+}
+
+void DotForward(const LinearShape& shape, std::int64_t batch, const float* weight,
+                const float* bias, const float* x, float* y) {
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t o = 0; o < shape.out; ++o) y[b * shape.out + o] = bias[o];
+  const std::int64_t blocks = (shape.in + kDotBlock - 1) / kDotBlock;
+  const std::int64_t block = ((shape.in + blocks - 1) / blocks + kLanes - 1) / kLanes * kLanes;
+  std::int64_t o = 0;
+  const auto rows = [&](auto run, int outputs) {
+    for (std::int64_t i = 0; i < shape.in; i += block) {
+      const std::int64_t n = shape.in - i < block ? shape.in - i : block;
+      const float* const w = weight + o * shape.in + i;
+      const float* const next = i + block < shape.in ? w + block : w - i + outputs * shape.in;
+      run(batch, n, x + i, shape.in, w, shape.in, y + o, shape.out, next);
+    }
+  };
+  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>, kDotOutputs);
+  for (; o < shape.out; ++o) rows(DotRows<1>, 1);
+}
+
+// turned [in, kOuterColumns] = xᵀ for `rows` rows; the other columns are 0.
+void Turn(std::int64_t rows, std::int64_t in, const float* x, float* turned) {
+  constexpr std::int64_t kBlock = 16;  // a cache line of x
+  for (std::int64_t i = 0; i < in; i += kBlock) {
+    const std::int64_t end = in - i < kBlock ? in : i + kBlock;
+    for (std::int64_t r = 0; r < kOuterColumns; ++r) {
+      for (std::int64_t j = i; j < end; ++j)
+        turned[j * kOuterColumns + r] = r < rows ? x[r * in + j] : 0;
+    }
+  }
+}
+
+// y[r, o] = x[r, :] · w[o, :] + bias[o] for O outputs and `rows` rows of x, which came turned.
+template <int O>
+void OuterTile(std::int64_t in, std::int64_t rows, const float* turned, const float* w,
+               const float* bias, float* y, std::int64_t ldy) {
+  Vec sum[O][kOuterVectors];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = Set(bias[o]);
+  for (std::int64_t i = 0; i < in; ++i) {
+    Vec xs[kOuterVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) xs[v] = Load(turned + i * kOuterColumns + v * kLanes);
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) {
+      const Vec wi = Set(w[o * in + i]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = MulAdd(wi, xs[v], sum[o][v]);
+    }
+  }
+  float tile[O][kOuterColumns];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) Store(tile[o] + v * kLanes, sum[o][v]);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < O; ++o) y[r * ldy + o] = tile[o][r];
+}
+
+void NarrowForward(const LinearShape& shape, std::int64_t batch, const float* weight,
+                   const float* bias, const float* x, float* turned, float* y) {
+  for (; batch >= kOuterRowsMin; batch -= kOuterColumns) {
+    const std::int64_t rows = batch < kOuterColumns ? batch : kOuterColumns;
+    Turn(rows, shape.in, x, turned);
+    const auto run = [&](auto tile, std::int64_t o) {
+      tile(shape.in, rows, turned, weight + o * shape.in, bias + o, y + o, shape.out);
+    };
+    std::int64_t o = 0;
+    for (; o + kOuterOutputs <= shape.out; o += kOuterOutputs) run(OuterTile<kOuterOutputs>, o);
+    for (; o < shape.out; ++o) run(OuterTile<1>, o);
+    x += rows * shape.in;
+    y += rows * shape.out;
+  }
+  if (batch > 0) DotForward(shape, batch, weight, bias, x, y);
+}
+
+// c[m, n] (+)= Σ_k a[m * am + k * ak] * b[k * ldb + n] for a tile of M rows and V vectors, of which
+// the last has `tail` lanes.
+struct SumOperands {
+  const float* a = nullptr;
+  std::int64_t am = 0, ak = 0;
+  const float* b = nullptr;
+  std::int64_t ldb = 0;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+};
+
+template <int M, int V>
+void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t tail, bool add) {
+  const auto load = [&](const float* p, int v) {
+    return v + 1 < V || tail == kLanes ? Load(p + v * kLanes) : LoadN(p + v * kLanes, tail);
+  };
+  Vec sum[M][V];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) sum[m][v] = add ? load(t.c + m * t.ldc, v) : Set(0);
+  const auto run = [&](auto load_b) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      Vec b[V];
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) b[v] = load_b(t.b + k * t.ldb, v);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const Vec a = Set(t.a[m * t.am + k * t.ak]);
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) sum[m][v] = MulAdd(a, b[v], sum[m][v]);
+      }
+    }
+  };
+  if (tail == kLanes)
+    run([](const float* p, int v) { return Load(p + v * kLanes); });
+  else
+    run(load);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      float* const c = t.c + m * t.ldc + v * kLanes;
+      if (v + 1 < V || tail == kLanes)
+        Store(c, sum[m][v]);
+      else
+        StoreN(c, sum[m][v], tail);
+    }
+  }
+}
+
+// As many whole and broken vectors as are left of a row, up to kSumVectors.
+template <int M>
+void SumVectors(const SumOperands& t, std::int64_t depth, std::int64_t columns, bool add) {
+  if (columns > (kSumVectors - 1) * kLanes)
+    return SumTile<M, kSumVectors>(t, depth, columns - (kSumVectors - 1) * kLanes, add);
+  SumOperands part = t;
+  for (std::int64_t n = 0; n < columns; n += kLanes, part.b += kLanes, part.c += kLanes)
+    SumTile<M, 1>(part, depth, columns - n < kLanes ? columns - n : kLanes, add);
+}
+
+void SumRows(SumOperands t, std::int64_t rows, std::int64_t depth, std::int64_t columns, bool add) {
+  std::int64_t m = 0;
+  const auto next = [&](int count) {
+    t.a += count * t.am;
+    t.c += count * t.ldc;
+    m += count;
+  };
+  while (m + kSumRows <= rows) SumVectors<kSumRows>(t, depth, columns, add), next(kSumRows);
+  while (m + 2 <= rows) SumVectors<2>(t, depth, columns, add), next(2);
+  while (m < rows) SumVectors<1>(t, depth, columns, add), next(1);
+}
+
+inline std::int64_t SumColumns(std::int64_t left) {
+  return left < kSumVectors * kLanes ? left : kSumVectors * kLanes;
+}
+
+void NarrowBackwardData(const LinearShape& shape, std::int64_t batch, const float* weight,
+                        const float* dz, float* dx) {
+  for (std::int64_t o = 0; o < shape.out; o += kSumBlock) {
+    const std::int64_t depth = shape.out - o < kSumBlock ? shape.out - o : kSumBlock;
+    for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kLanes) {
+      // The next piece of each row is far from this one: no hardware prefetcher finds it.
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const float* const next = weight + (o + k) * shape.in + i + kSumVectors * kLanes;
+        for (int line = 0; line < kSumVectors * kLanes; line += 16) __builtin_prefetch(next + line);
+      }
+      SumRows({dz + o, shape.out, 1, weight + o * shape.in + i, shape.in, dx + i, shape.in}, batch,
+              depth, SumColumns(shape.in - i), o > 0);
+    }
+  }
+}
+
+void NarrowBackwardWeight(const LinearShape& shape, std::int64_t batch, const float* x,
+                          const float* dz, float*, float* dw, float* db, bool accumulate) {
+  for (std::int64_t o = 0; o < shape.out; o += kLanes) {
+    const std::int64_t n = shape.out - o < kLanes ? shape.out - o : kLanes;
+    Vec sum = accumulate ? (n == kLanes ? Load(db + o) : LoadN(db + o, n)) : Set(0);
+    if (n == kLanes) {
+      for (std::int64_t b = 0; b < batch; ++b) sum = sum + Load(dz + b * shape.out + o);
+      Store(db + o, sum);
+    } else {
+      for (std::int64_t b = 0; b < batch; ++b) sum = sum + LoadN(dz + b * shape.out + o, n);
+      StoreN(db + o, sum, n);
+    }
+  }
+  // A few rows of dw at a time, so that they are written from front to back.
+  for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
+    const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
+    for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kLanes) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const float* const ahead = dw + (o + r) * shape.in + i + kWriteAhead;
+        for (int line = 0; line < kSumVectors * kLanes; line += 16)
+          __builtin_prefetch(ahead + line, 1);
+      }
+      SumRows({dz + o, 1, shape.out, x + i, shape.in, dw + o * shape.in + i, shape.in}, rows, batch,
+              SumColumns(shape.in - i), accumulate);
+    }
+  }
+}
+
+}  // namespace
+
+namespace TROOP_NARROW_NAMESPACE {
+const NarrowKernels<float> kKernels = {NarrowForward, NarrowBackwardData, NarrowBackwardWeight};
+}  // namespace TROOP_NARROW_NAMESPACE
+
+}  // namespace troop

@@ -1,0 +1,2 @@
+#define TROOP_NARROW_NAMESPACE narrow_plain
+#include "kernels/linear/small_batch_linear_impl.h"

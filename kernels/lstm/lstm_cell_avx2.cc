@@ -1,0 +1,8 @@
+#include "kernels/lstm/lstm_cell_impl.h"
+
+namespace troop {
+
+extern const LstmKernels kLstmAvx2;
+const LstmKernels kLstmAvx2 = {Forward, Backward, WeighBackward};
+
+}  // namespace troop

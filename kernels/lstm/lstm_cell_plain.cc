@@ -1,0 +1,8 @@
+#include "kernels/lstm/lstm_cell_impl.h"
+
+namespace troop {
+
+extern const LstmKernels kLstmPlain;
+const LstmKernels kLstmPlain = {Forward, Backward, WeighBackward};
+
+}  // namespace troop

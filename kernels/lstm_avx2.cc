@@ -1,8 +1,0 @@
-#include "kernels/lstm_impl.h"
-
-namespace troop {
-
-extern const LstmKernels kLstmAvx2;
-const LstmKernels kLstmAvx2 = {Forward, Backward, WeighBackward};
-
-}  // namespace troop

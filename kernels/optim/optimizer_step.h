@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/simd/cpu_features.h"
+
+namespace troop {
+
+// Adam (Kingma & Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019):
+//   g = gradient * gradient_scale;  value -= learning_rate * weight_decay * value
+//   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g²
+//   value -= step_size * m / (sqrt(v) * root_scale + epsilon)
+// with step_size = learning_rate / (1 - beta1^t) and root_scale = 1 / sqrt(1 - beta2^t).
+struct AdamStep {
+  float gradient_scale = 1;
+  float beta1 = 0.9f, one_minus_beta1 = 0.1f;
+  float beta2 = 0.999f, one_minus_beta2 = 0.001f;
+  float step_size = 0, root_scale = 1, epsilon = 1e-8f;
+  float decay_factor = 1;  // 1 - learning_rate * weight_decay
+};
+
+// RMSProp, centered (Graves 2013, eq. 38-42, without momentum) or not:
+//   m = decay * m + (1 - decay) * g;  v = decay * v + (1 - decay) * g²
+//   value -= learning_rate * g / sqrt(max(v - m², 0) + epsilon)   (not centered: m = 0)
+// v - m² is a variance and can be below 0 only by rounding.
+struct RmsPropStep {
+  float gradient_scale = 1;
+  float decay = 0.95f, one_minus_decay = 0.05f;
+  float learning_rate = 0, epsilon = 1e-8f;
+  float decay_factor = 1;  // 1 - learning_rate * weight_decay
+};
+
+// SGD, with momentum as PyTorch has it (no dampening) or without:
+//   m = momentum * m + g;  value -= learning_rate * m   (without: m = g)
+struct SgdStep {
+  float gradient_scale = 1;
+  float momentum = 0;
+  float learning_rate = 0;
+};
+
+// AdaGrad (Duchi et al. 2011; ε outside the root, as PyTorch has it):
+//   v = v + g²;  value -= learning_rate * g / (sqrt(v) + epsilon)
+struct AdaGradStep {
+  float gradient_scale = 1;
+  float learning_rate = 0, epsilon = 1e-10f;
+};
+
+// Every level gives the same bits: elementwise, no fused multiply-add; sum_squares adds exact f64
+// squares in a fixed order of 32 running sums. Any alignment. O(n), one pass over memory.
+struct OptimizerKernels {
+  void (*adam)(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
+               float* value);
+  // m: nullptr when not centered.
+  void (*rmsprop)(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m,
+                  float* v, float* value);
+  // m: nullptr without momentum.
+  void (*sgd)(const SgdStep& step, std::int64_t n, const float* gradient, float* m, float* value);
+  void (*adagrad)(const AdaGradStep& step, std::int64_t n, const float* gradient, float* v,
+                  float* value);
+  // sum += weight * x, two roundings. A weight of 1 adds x itself.
+  void (*add_scaled)(std::int64_t n, float weight, const float* x, float* sum);
+  // Not finite exactly when an element isn't: f32 squares can't overflow f64.
+  double (*sum_squares)(std::int64_t n, const float* x);
+};
+const OptimizerKernels& OptimizerKernelsFor(CpuLevel level);
+
+}  // namespace troop

@@ -1,0 +1,8 @@
+#include "kernels/optim/optimizer_step_impl.h"
+
+namespace troop {
+
+extern const OptimizerKernels kOptimizerAvx2;
+const OptimizerKernels kOptimizerAvx2 = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
+
+}  // namespace troop

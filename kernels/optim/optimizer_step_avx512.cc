@@ -1,0 +1,8 @@
+#include "kernels/optim/optimizer_step_impl.h"
+
+namespace troop {
+
+extern const OptimizerKernels kOptimizerAvx512;
+const OptimizerKernels kOptimizerAvx512 = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
+
+}  // namespace troop

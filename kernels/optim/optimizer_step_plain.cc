@@ -1,0 +1,8 @@
+#include "kernels/optim/optimizer_step_impl.h"
+
+namespace troop {
+
+extern const OptimizerKernels kOptimizerPlain;
+const OptimizerKernels kOptimizerPlain = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
+
+}  // namespace troop

@@ -1,8 +1,0 @@
-#include "kernels/optimizer_impl.h"
-
-namespace troop {
-
-extern const OptimizerKernels kOptimizerAvx512;
-const OptimizerKernels kOptimizerAvx512 = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
-
-}  // namespace troop

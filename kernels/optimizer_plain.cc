@@ -1,8 +1,0 @@
-#include "kernels/optimizer_impl.h"
-
-namespace troop {
-
-extern const OptimizerKernels kOptimizerPlain;
-const OptimizerKernels kOptimizerPlain = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
-
-}  // namespace troop

@@ -1,3 +1,0 @@
-#define TROOP_REDUCE_NAMESPACE reduce_avx2
-#pragma GCC optimize("O3")
-#include "kernels/reduce_impl.h"

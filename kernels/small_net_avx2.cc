@@ -1,8 +1,0 @@
-#include "kernels/small_net_impl.h"
-
-namespace troop {
-
-extern const SmallNetKernels kSmallNetAvx2;
-const SmallNetKernels kSmallNetAvx2 = {TransposeWeights, Forward, Backward};
-
-}  // namespace troop

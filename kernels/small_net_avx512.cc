@@ -1,8 +1,0 @@
-#include "kernels/small_net_impl.h"
-
-namespace troop {
-
-extern const SmallNetKernels kSmallNetAvx512;
-const SmallNetKernels kSmallNetAvx512 = {TransposeWeights, Forward, Backward};
-
-}  // namespace troop

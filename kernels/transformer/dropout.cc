@@ -1,0 +1,37 @@
+#include "kernels/transformer/dropout.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+
+namespace troop {
+
+namespace dropout_plain {
+void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+}
+namespace dropout_avx2 {
+void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+}
+namespace dropout_avx512 {
+void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+}
+
+DropoutKey MakeDropoutKey(std::uint64_t seed, std::uint64_t sample, std::uint64_t step) {
+  const Rng rng({seed, Purpose::kDropout, sample, step});
+  return {{rng.key()[0], rng.key()[1]}, {rng.stream()[0], rng.stream()[1]}};
+}
+
+DropoutFunction DropoutFor(CpuLevel level) {
+  if (level >= CpuLevel::kAvx512) return dropout_avx512::Factors;
+  return level == CpuLevel::kAvx2 ? dropout_avx2::Factors : dropout_plain::Factors;
+}
+
+void DropoutFactors(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n,
+                    float* factor) {
+  static const DropoutFunction best = DropoutFor(BestCpuLevel());
+  TROOP_CHECK(rate >= 0 && rate < 1, "dropout rate {}", rate);
+  TROOP_CHECK(first >= 0 && n >= 0 && first + n <= std::int64_t{1} << 35, "elements {} + {}", first,
+              n);
+  best(site, DropoutKept(rate), first, n, factor);
+}
+
+}  // namespace troop

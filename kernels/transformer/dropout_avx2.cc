@@ -1,0 +1,3 @@
+#define TROOP_DROPOUT_NAMESPACE dropout_avx2
+#pragma GCC optimize("O3")
+#include "kernels/transformer/dropout_impl.h"

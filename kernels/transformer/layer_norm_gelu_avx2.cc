@@ -1,0 +1,11 @@
+#include "kernels/transformer/layer_norm_gelu_impl.h"
+
+namespace troop {
+
+extern const TransformerKernels kTransformerAvx2;
+const TransformerKernels kTransformerAvx2 = {
+    Gelu,    GeluBackward, Multiply,        LayerNorm,    LayerNormBackward,
+    Softmax, SoftmaxAgain, SoftmaxBackward, CrossEntropy,
+};
+
+}  // namespace troop

@@ -1,0 +1,11 @@
+#include "kernels/transformer/layer_norm_gelu_impl.h"
+
+namespace troop {
+
+extern const TransformerKernels kTransformerAvx512;
+const TransformerKernels kTransformerAvx512 = {
+    Gelu,    GeluBackward, Multiply,        LayerNorm,    LayerNormBackward,
+    Softmax, SoftmaxAgain, SoftmaxBackward, CrossEntropy,
+};
+
+}  // namespace troop

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/cuda/ops/optimizer_step.h"
+#include "kernels/cuda/runtime/device.h"
+
+// The optimizer of a training step on a GPU. Its coefficients are computed on the device, so that a
+// CUDA graph can contain the step.
+namespace troop::cuda {
+
+// Optimizer settings, constant for a run (learners/gpu/optimizer_config.h makes them from a
+// config).
+struct StepRule {
+  double max_grad_norm = 0;  // 0: no clip
+  enum class Kind : std::uint8_t { kAdam, kRmsProp, kSgd } kind = Kind::kAdam;
+  double beta1 = 0.9, beta2 = 0.999;  // Adam
+  double decay = 0.95;                // RMSProp
+  bool centered = true;
+  double momentum = 0;  // SGD
+  double epsilon = 1e-8, weight_decay = 0;
+
+  // True if the optimizer has a first (second) moment slot.
+  bool has_m() const {
+    return kind == Kind::kAdam || (kind == Kind::kRmsProp && centered) ||
+           (kind == Kind::kSgd && momentum > 0);
+  }
+  bool has_v() const { return kind != Kind::kSgd; }
+};
+
+// Inputs of a step in device memory.
+struct RuleState {
+  double learning_rate = 0;  // written by the host
+  std::int64_t steps = 0;    // made so far
+  AdamStep adam;
+  RmsPropStep rmsprop;
+  SgdStep sgd;
+  std::int32_t go = 1;  // 0: skip the update and change nothing
+};
+
+// Applies one step. arrays.n, m, v and so on as stored; state: on the device, prepared by NextStep.
+void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, OptimizerArrays arrays);
+
+// Copies between host and device memory through pinned memory; both wait for the stream.
+void CopyIn(Stream& stream, std::span<const float> from, float* to);
+void CopyOut(Stream& stream, const float* from, std::span<float> to);
+
+}  // namespace troop::cuda

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "core/config/config.h"
+
+namespace troop {
+
+// Expected number of updates of each of `learners` learners in a run: learner.max_updates, or the
+// number that the replay ratio allows for all items (actor.copies per step) after the first
+// replay.min_items, which are not sampled; at least 1. 0: the config sets no limit.
+double UpdatesExpected(const Config& config, int learners);
+
+// Share of the run that one update makes up, as LearnerNode counts it; a smaller value if the
+// number of updates is unknown.
+double ShareOfAnUpdate(const Config& config);
+
+// Learning-rate schedule of a run of N updates, with W = optimizer.warmup * N. Update u, counted
+// from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full rate, the
+// fraction falls linearly and would reach optimizer.final_fraction at update N, so even the last
+// update learns if that is 0.
+class RateSchedule {
+ public:
+  explicit RateSchedule(const Config& config);
+  // Fraction of the learning rate, (0, 1], of an update. progress: completed share of the run
+  // before it, u / N.
+  double Fraction(double progress) const;
+
+ private:
+  const double warmup_, final_fraction_;
+  const double update_;  // share of the run per update; smaller if N is unknown
+};
+
+}  // namespace troop

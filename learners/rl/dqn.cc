@@ -1,0 +1,203 @@
+// Implements DQN updates on the CPU.
+
+#include "learners/rl/dqn.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/failpoint.h"
+#include "kernels/elementwise/is_finite.h"
+#include "learners/rl/td_loss.h"
+#include "learners/rl/transition_check.h"
+#include "learners/train_state.h"
+#include "nn/models/model.h"
+
+namespace troop {
+namespace {
+
+// Buffers that depend on the batch size: q-values, and the network's cache and workspace.
+struct BatchBuffers {
+  std::int64_t batch = -1;
+  Tensor q, q_next_online, q_next_target, dq;  // [B, A K]
+  MutableBuffer cache, workspace;
+  std::vector<float> priority;  // [B]
+};
+
+// Network passes and loss; weights and optimizer state are in TrainedNetwork.
+class Dqn final : public Algorithm {
+ public:
+  Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
+      std::unique_ptr<TrainedNetwork> trained)
+      : config_(config),
+        env_(env),
+        form_(ValueFormOf(config)),
+        network_(std::move(network)),
+        trained_(std::move(trained)) {}
+
+  Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                     GradientWatch* watch) override;
+  std::span<float> gradient() override { return trained_->gradient(); }
+  void ApplyGradient(double progress, double norm) override {
+    trained_->Step(progress, norm, observation_);
+  }
+  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+    trained_->Adopt(updates, value);
+  }
+  // These forward to TrainedNetwork.
+  Optimizer& optimizer() override { return trained_->optimizer(); }
+  double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
+  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
+  std::uint64_t updates() const override { return trained_->updates(); }
+  std::span<const float> value() const override { return trained_->value(); }
+  TensorFile State() const override { return trained_->State(); }
+  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
+  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
+  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+
+ private:
+  Status PrepareBuffers(std::int64_t batch);
+  void Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
+                const Tensor& q, bool keep);
+  DqnLossSummary ForwardAndLoss(const SampleBatch& batch);
+  void Backward(const SampleBatch& batch, GradientWatch* watch);
+
+  const Config config_;
+  const EnvSpec env_;
+  const ValueForm form_;
+  const std::unique_ptr<Module> network_;
+  const std::unique_ptr<TrainedNetwork> trained_;
+  BatchBuffers buffers_;
+  ConstTensor observation_;  // input of the last ComputeGradient
+};
+
+// Allocates the buffers for a batch size; no allocation while it stays the same.
+Status Dqn::PrepareBuffers(std::int64_t batch) {
+  if (buffers_.batch == batch) return Status::Ok();
+  const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
+  const TensorSpec want{DType::kF32, {batch, env_.action.count * form_.numbers}};
+  if (plan.out.size() != 1 || !(plan.out[0] == want)) {
+    return InvalidArgument("the network's output is {}, must be {}",
+                           plan.out.empty() ? "nothing" : plan.out[0].ToString(), want.ToString());
+  }
+  buffers_ = BatchBuffers{};
+  for (Tensor* t : {&buffers_.q, &buffers_.q_next_online, &buffers_.q_next_target, &buffers_.dq}) {
+    *t = Tensor(DType::kF32, want.shape);
+  }
+  buffers_.cache = MutableBuffer::Zeros(plan.cache_bytes);
+  buffers_.workspace = MutableBuffer::Zeros(plan.workspace_bytes);
+  buffers_.priority.resize(std::size_t(batch));
+  buffers_.batch = batch;
+  return Status::Ok();
+}
+
+// keep: store activations for the backward pass.
+void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
+                   const Tensor& q, bool keep) {
+  const StepContext context{value, packed, {}, buffers_.workspace.bytes()};
+  const ConstTensor in(observation);
+  network_->Forward(context, {&in, 1}, {&q, 1}, keep ? buffers_.cache.bytes() : Cache{});
+}
+
+DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
+  // The target network first: then the online weights are still in the CPU cache for backward.
+  const bool double_q = config_.learner.double_q;
+  Evaluate(trained_->target(), trained_->packed_target(), batch.next_observation,
+           buffers_.q_next_target, false);
+  // Double Q: the online network selects the action, the target network evaluates it.
+  if (double_q) {
+    Evaluate(trained_->value(), trained_->packed_value(), batch.next_observation,
+             buffers_.q_next_online, false);
+  }
+  // Keeps the activations for backward.
+  Evaluate(trained_->value(), trained_->packed_value(), batch.observation, buffers_.q, true);
+  return TdLoss(config_, form_, batch,
+                {.actions = env_.action.count,
+                 .first = buffers_.q.data<float>(),
+                 .last_target = buffers_.q_next_target.data<float>(),
+                 .last_online = double_q ? buffers_.q_next_online.data<float>() : nullptr,
+                 .action = batch.action.data<std::int32_t>()},
+                {buffers_.dq.data<float>(), buffers_.priority.data()});
+}
+
+// Uses the activations that ForwardAndLoss has kept.
+void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
+  const std::span<float> gradient = trained_->gradient();
+  const StepContext context{.value = trained_->value(),
+                            .packed = trained_->packed_value(),
+                            .gradient = gradient,
+                            .workspace = buffers_.workspace.bytes(),
+                            .accumulate = false,  // overwrite; the padding stays 0 from the start
+                            .watch = watch};
+  const ConstTensor in(batch.observation), dout(buffers_.dq);
+  // Empty: no gradient with respect to the observations.
+  const Tensor din;
+  network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
+  // Failpoint of the divergence tests.
+  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient[0] = *bad;
+}
+
+// Steps: validate, forward and loss, backward, norm. Any non-finite result rejects the batch.
+Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                        GradientWatch* watch) {
+  TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
+  TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
+  const DqnLossSummary loss = ForwardAndLoss(batch);
+  if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
+    return trained_->Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
+  }
+  Backward(batch, watch);
+  const double norm = GradientNorm();
+  if (!std::isfinite(norm)) {
+    return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
+  }
+  // ApplyGradient updates the network's observation statistics with it.
+  observation_ = ConstTensor(batch.observation);
+  std::ranges::copy(buffers_.priority, priority.begin());
+  return LossReport{.loss = loss.loss,
+                    .td_error_mean = loss.td_error_mean,
+                    .q_mean = loss.q_mean,
+                    .gradient_norm = norm,
+                    .rows = double(batch.size())};
+}
+
+}  // namespace
+
+Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network) {
+  if (!env.action.discrete() || env.action.count < 1) {
+    return InvalidArgument("{}: dqn needs discrete actions, which this environment does not have",
+                           env.id);
+  }
+  if (config.learner.loss != "huber" && config.learner.loss != "mse") {
+    return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"",
+                           config.learner.loss);
+  }
+  if (config.learner.target_update_steps < 1) {
+    return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
+                           config.learner.target_update_steps);
+  }
+  TROOP_RETURN_IF_ERROR(CheckValueForm(config));
+  // A plan for one item shows the output's shape.
+  const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
+  const std::int64_t numbers = ValueFormOf(config).numbers;
+  if (plan.out.size() != 1 ||
+      !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count * numbers}})) {
+    return InvalidArgument("the network's output is {}, but {} has {} actions with {} values each",
+                           plan.out.empty() ? "nothing" : plan.out[0].ToString(), env.id,
+                           env.action.count, numbers);
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
+                                           std::unique_ptr<Module> network) {
+  TROOP_RETURN_IF_ERROR(CheckDqn(config, env, *network));
+  TROOP_ASSIGN_OR_RETURN(
+      auto trained,
+      TrainedNetwork::Make(config, network.get(), "dqn",
+                           {{ParameterCount(*network), config.optimizer.learning_rate}}));
+  return std::unique_ptr<Algorithm>(new Dqn(config, env, std::move(network), std::move(trained)));
+}
+
+}  // namespace troop

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <tuple>
+
+#include "core/tensor/trajectory.h"
+#include "replay/codec/sample_batch.h"
+#include "replay/service/client.h"
+
+namespace troop {
+
+// Excludes items from later batches if their batch failed while all weights were finite. A finite
+// but very large value makes the loss or gradient infinite, and its item would be sampled
+// repeatedly, because its priority is never updated. Owner: the learner's thread.
+class Quarantine {
+ public:
+  static constexpr float kSuspect = kSuspectNumber;  // smaller values are not blamed
+  // Limit without kGoodMin good updates in between. Beyond it the weights or the environment are at
+  // fault as a whole.
+  static constexpr std::size_t kItemsMax = 32;
+  static constexpr int kGoodMin = 1000;
+
+  // Inspects a batch whose update was skipped. True: items of it are at fault and were given
+  // priority -0 (docs/design/protocol.md), so that `sampler` does not sample them again. Logs each
+  // item.
+  bool Catch(const SampleBatch& batch, ReplaySampler* sampler);
+  // Counts a good update; kGoodMin of them reset the limit.
+  void CountGood();
+  std::uint64_t items() const { return items_; }  // since construction
+
+ private:
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+  std::set<Key> caught_;  // since the last kGoodMin good updates in a row
+  int good_ = 0;
+  std::uint64_t items_ = 0;
+};
+
+}  // namespace troop

@@ -1,0 +1,272 @@
+// Implements loading of review data, and the settings of a config that follow from them.
+
+#include "learners/supervised/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/storage/crc32c.h"
+#include "core/storage/storage.h"
+#include "datasets/text/length_bucketing.h"
+#include "datasets/text/token_cache.h"
+#include "learners/supervised/tokenizer_settings.h"
+#include "paramserver/service/options_from_config.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+void Append(const TokenSet& from, TokenSet* to) {
+  for (std::int64_t i = 0; i < from.size(); ++i) {
+    to->Add(from.tokens(i), from.sentiments[std::size_t(i)]);
+  }
+}
+
+// Selects a random share `held` of the samples, stratified by sentiment. The order in the file does
+// not matter, such as alternating sentiments.
+std::vector<bool> HeldOut(const TokenSet& set, double held, std::uint64_t seed) {
+  std::vector<bool> out(std::size_t(set.size()));
+  std::size_t before = 0;  // samples of the classes so far
+  for (const Sentiment sentiment : {Sentiment::kNone, Sentiment::kNegative, Sentiment::kPositive}) {
+    std::vector<std::size_t> rest;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (set.sentiments[i] == sentiment) rest.push_back(i);
+    }
+    const std::size_t all = before + rest.size();
+    // Rounds the running total, not each class, so that the sum is exact.
+    auto wanted = std::size_t(double(all) * held) - std::size_t(double(before) * held);
+    Rng rng({seed, Purpose::kHoldout, std::uint64_t(sentiment)});
+    for (; wanted > 0; --wanted) {
+      const std::size_t at = rng.Below(std::uint32_t(rest.size()));
+      out[rest[at]] = true;
+      rest[at] = rest.back();
+      rest.pop_back();
+    }
+    before = all;
+  }
+  return out;
+}
+
+// Reported before the holdout is taken, because the cause is the file.
+Status CheckBothSentiments(const Config& config, const TokenSet& train) {
+  const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
+  if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
+  return InvalidArgument(
+      "data.reviews: {}: all {} training reviews are {}; a classifier needs both sentiments",
+      config.data.reviews, train.size(), positive > 0 ? "positive" : "negative");
+}
+
+// Tokenizes a data set, or reads it from the cache. The cache's name covers all that changes
+// tokens.
+Result<TokenizedReviews> Load(const Config& config, const std::string& path,
+                              const Tokenizer& tokenizer) {
+  std::unique_ptr<Storage> storage;
+  if (!config.data.cache.empty()) {
+    auto made = MakeDiskStorage((fs::path(config.log.dir) / config.data.cache).string());
+    if (made.ok()) storage = *std::move(made);  // the cache is optional
+  }
+  const bool left = config.data.truncation_side == "left";
+  const std::string name =
+      fmt::format("{}-{:08x}-{}{}.tokens", fs::path(path).filename().string(),
+                  tokenizer.fingerprint(), config.data.tokens_max, left ? "-left" : "");
+  return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.tokens_max), storage.get(),
+                              name, left ? TruncationSide::kLeft : TruncationSide::kRight);
+}
+
+// Gradients (of a worker's share of a batch) per update, and per batch.
+std::pair<std::uint64_t, std::uint64_t> GradientsOfUpdate(const Config& config) {
+  if (config.learner.sync != "paramserver") return {1, 1};
+  return {std::uint64_t(PushesOfUpdate(config) * config.paramserver.push_every),
+          std::uint64_t(WorkersOf(config))};
+}
+
+// Makes a path independent of the working directory, for roles that start elsewhere.
+Status Absolute(std::string* path) {
+  if (path->empty()) return Status::Ok();
+  std::error_code error;
+  const fs::path absolute = fs::absolute(*path, error);
+  if (error) return InvalidArgument("{}: {}", *path, error.message());
+  *path = absolute.lexically_normal().string();
+  return Status::Ok();
+}
+
+// Learners with other data would exchange sample indices that mean other samples.
+Status CheckIdentity(const Config& config, const ReviewData& data) {
+  if (config.data_identity.empty()) return Status::Ok();
+  const std::string here = data.Identity();
+  if (here == config.data_identity) return Status::Ok();
+  return InvalidArgument(
+      "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, "
+      "data.unlabelled and data.vocabulary from the machine where the run started",
+      config.data.reviews, here, config.data_identity);
+}
+
+template <class T>
+std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
+  return Crc32c(std::as_bytes(std::span(values)), before);
+}
+
+}  // namespace
+
+// Covers order and boundaries of the samples, since learners exchange indices only.
+std::string ReviewData::Identity() const {
+  std::uint32_t checksum = tokenizer->fingerprint();
+  std::size_t tokens = 0;
+  for (const TokenSet* set : {&train, &holdout, &test}) {
+    checksum = Checksum(set->begins, checksum);
+    checksum = Checksum(set->ids, checksum);
+    checksum = Checksum(set->sentiments, checksum);
+    tokens += set->ids.size();
+  }
+  // Stored in configs and compared across versions: the text must not change.
+  return fmt::format(
+      "{} reviews to learn ({} positive), {} held out, {} to test, {} tokens, "
+      "checksum {:08x}",
+      train.size(), std::ranges::count(train.sentiments, Sentiment::kPositive), holdout.size(),
+      test.size(), tokens, checksum);
+}
+
+// Steps: tokenizer, labeled reviews, holdout, unlabeled reviews, checks.
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
+  auto data = std::make_shared<ReviewData>();
+  TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config));
+  auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
+  if (!tokenizer.ok()) {
+    return tokenizer.status().WithContext(
+        "data.vocabulary, BERT's vocab.txt or ALBERT's spiece.model");
+  }
+  data->tokenizer = *std::move(tokenizer);
+  TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
+                         Load(config, config.data.reviews, *data->tokenizer));
+  if (config.learner.algorithm == "classifier") {
+    TROOP_RETURN_IF_ERROR(CheckBothSentiments(config, reviews.train));
+  }
+  // The holdout is a part of the training reviews; the test set stays complete.
+  const std::vector<bool> held_out =
+      HeldOut(reviews.train, config.data.holdout, std::uint64_t(config.seed));
+  for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
+    TokenSet* const to = held_out[std::size_t(i)] ? &data->holdout : &data->train;
+    to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
+  }
+  data->test = std::move(reviews.test);
+  if (config.learner.algorithm == "masked_lm") {
+    Append(reviews.unlabelled, &data->train);
+    if (!config.data.unlabelled.empty()) {
+      TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,
+                             Load(config, config.data.unlabelled, *data->tokenizer));
+      for (const TokenSet* set : {&more.train, &more.unlabelled}) Append(*set, &data->train);
+    }
+  }
+  if (data->train.size() == 0) {
+    return InvalidArgument("data.reviews: {} has no training reviews{}", config.data.reviews,
+                           data->holdout.size() > 0 ? "; lower data.holdout" : "");
+  }
+  if (config.evaluator.enabled && data->test.size() + data->holdout.size() == 0) {
+    return InvalidArgument(
+        "data.reviews: {} has no test reviews; set data.holdout to a share of the training reviews "
+        "to "
+        "evaluate on, or evaluator.enabled = false",
+        config.data.reviews);
+  }
+  // Each of the two sets stands in for the other, so that both evaluations work.
+  if (data->test.size() == 0) data->test = data->holdout;
+  if (data->holdout.size() == 0) data->holdout = data->test;
+  data->lengths = LengthsOf(data->train);
+  TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
+  return std::shared_ptr<const ReviewData>(std::move(data));
+}
+
+std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples) {
+  const std::int64_t batch = config.learner.batch_size;
+  return (samples + batch - 1) / batch;
+}
+
+std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates) {
+  const auto [gradients, workers] = GradientsOfUpdate(config);
+  return updates * gradients / workers;
+}
+
+std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches) {
+  const auto [gradients, workers] = GradientsOfUpdate(config);
+  return (batches * workers + gradients - 1) / gradients;
+}
+
+Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows) {
+  // SentencePiece models are binary and verified by their parser.
+  if (pieces >= rows || path.ends_with(".model")) return Status::Ok();
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  if (file.get() == '\n') return Status::Ok();
+  return InvalidArgument(
+      "{} has {} pieces and ends within a line, but the model has {}: the file is truncated; "
+      "copy it again",
+      path, pieces, rows);
+}
+
+Status CheckPretrained(const Config& config) {
+  const std::string& path = config.model.pretrained;
+  std::error_code error;
+  if (path.empty() || std::filesystem::is_directory(path, error)) return Status::Ok();
+  return NotFound(
+      "model.pretrained: {}: no such folder; set it to the model/ of a run, or a folder with "
+      "config.json and model.safetensors",
+      path);
+}
+
+// For the same data, resolving a resolved config changes nothing.
+Status ResolveSupervised(Config* config) {
+  if (!IsSupervised(*config)) return Status::Ok();
+  // Step 1: the mesh, from the number of learners if it is not given.
+  Config::MeshKeys& mesh = config->mesh;
+  if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
+  config->fleet.learners = mesh.dp * mesh.tp;
+  // Step 2: absolute paths.
+  for (std::string* path :
+       {&config->data.reviews, &config->data.unlabelled, &config->data.vocabulary,
+        &config->model.pretrained, &config->log.dir}) {
+    TROOP_RETURN_IF_ERROR(Absolute(path));
+  }
+  TROOP_RETURN_IF_ERROR(CheckPretrained(*config));
+  config->data_identity.clear();  // fixed by the data present now
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
+  config->data_identity = data->Identity();
+  // Step 3: the vocabulary size. More rows than pieces are padding.
+  const std::int64_t pieces = data->tokenizer->size();
+  std::int64_t& rows = config->model.vocabulary;
+  if (rows == 0) rows = pieces;
+  if (rows < pieces) {
+    return InvalidArgument(
+        "model.vocabulary is {}, must be 0 or at least the size of data.vocabulary ({})", rows,
+        pieces);
+  }
+  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config->data.vocabulary, pieces, rows));
+  if (!config->model.pretrained.empty() && pieces < rows / 2) {
+    return InvalidArgument(
+        "{} has {} pieces, but model.pretrained has {}: the file is truncated, or belongs to "
+        "another "
+        "model; copy it again",
+        config->data.vocabulary, pieces, rows);
+  }
+  // Step 4: the length of the run in updates and reviews.
+  const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(*config, samples);
+  for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.fetch_every}) {
+    if (*every == 0) *every = epoch;
+  }
+  // learner.epochs may be fractional; max_updates is an additional limit.
+  const std::uint64_t asked = UpdatesOfBatches(
+      *config, std::uint64_t(std::max(1.0, std::ceil(config->learner.epochs * double(epoch)))));
+  std::int64_t& most = config->learner.max_updates;
+  most = most > 0 ? std::min(most, std::int64_t(asked)) : std::int64_t(asked);
+  // The last batch of an epoch may be smaller.
+  const auto batches = std::int64_t(BatchesOfUpdates(*config, std::uint64_t(most)));
+  config->learner.total_steps = double(
+      batches / epoch * samples + std::min(samples, batches % epoch * config->learner.batch_size));
+  return Status::Ok();
+}
+
+}  // namespace troop

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/config/config.h"
+#include "datasets/text/tokenized_dataset.h"
+#include "datasets/tokenizers/tokenizer.h"
+
+namespace troop {
+
+// Training and evaluation data of a supervised run. Immutable, so usable from any thread. A
+// sample's random numbers are keyed by its index in `train`, independent of the learner that
+// computes it.
+struct ReviewData {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  TokenSet train;                     // without the holdout; masked_lm: includes unlabeled reviews
+  std::vector<std::int32_t> lengths;  // of the sequences in train
+  TokenSet holdout;                   // evaluated during training; if empty: `test`
+  TokenSet test;                      // evaluated at the end; if empty: `holdout`
+
+  // Human-readable fingerprint: the sizes, and a checksum of all tokens and labels in order and of
+  // the tokenizer. Learners may share batches if it is equal. O(tokens).
+  std::string Identity() const;
+};
+
+// Reads the data set named by config.data, from its cache if possible. Blocks on the disk. Errors:
+// as MakeTokenizer and ReadReviews; kInvalidArgument: no training examples are left, or the data do
+// not match config.data_identity.
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
+
+// Fills in the settings of a supervised config that depend on data and mesh, before the run starts:
+// absolute paths, model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners,
+// data_identity. Also fills the cache, so that no role has to. Other configs are left unchanged.
+// Errors: as LoadReviewData; kInvalidArgument: the vocabulary's size differs from model.vocabulary.
+Status ResolveSupervised(Config* config);
+// Checks that the folder model.pretrained exists, if it is set. Errors: kNotFound.
+Status CheckPretrained(const Config& config);
+
+// Rejects a truncated vocabulary: one with fewer pieces than the model has rows (padded tables have
+// fewer, too) whose file also ends within a line. Errors: kInvalidArgument.
+Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows);
+
+// Number of batches in one pass over `samples`.
+std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);
+// Converts between updates and batches, which all workers share. BatchesOfUpdates rounds down;
+// UpdatesOfBatches returns the smallest number of updates that use that many. The ratio is 1,
+// unless parameter shards apply each push (async), k pushes, or pushes of several batches'
+// gradients (paramserver.push_every).
+std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates);
+std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches);
+
+}  // namespace troop

@@ -1,0 +1,75 @@
+// Implements the options of a text model's training step on a GPU.
+
+#include "learners/supervised/gpu_text.h"
+
+#ifdef TROOP_HAS_CUDA
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "learners/gpu/optimizer_config.h"
+#include "nn/models/q_network_spec.h"
+#include "nn/models/text_model.h"
+
+namespace troop {
+namespace {
+
+Status OnlyOnCpu(std::string_view what) {
+  return InvalidArgument("{} only runs on the CPU; set learner.device = \"cpu\"", what);
+}
+
+// The model's form for the GPU, with the same parameter layout as the CPU module.
+Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Precision precision) {
+  const TransformerConfig& config = options.config;
+  cuda::TransformerSpec spec;
+  spec.place = options.tensor;
+  spec.recompute = options.recompute;
+  spec.albert = config.family == TransformerConfig::Family::kAlbert;
+  spec.vocabulary = config.vocabulary;
+  spec.hidden = config.hidden;
+  spec.embedding = config.embedding;
+  spec.layers = config.layers;
+  spec.heads = config.heads;
+  spec.intermediate = config.intermediate;
+  spec.positions = config.positions;
+  spec.token_types = config.token_types;
+  spec.gelu = config.gelu;
+  spec.epsilon = config.epsilon;
+  spec.hidden_dropout = config.hidden_dropout;
+  spec.attention_dropout = config.attention_dropout;
+  spec.classifier_dropout = config.classifier_dropout;
+  spec.classes = options.head == TransformerHead::kMaskedLm ? 0 : options.classes;
+  const std::string refused = cuda::Transformer::CheckForm(spec, precision);
+  if (!refused.empty())
+    return InvalidArgument("model.heads makes {}; or set learner.device = \"cpu\"", refused);
+  cuda::LayOut(&spec);
+  return spec;
+}
+
+}  // namespace
+
+// Device first, then unsupported settings, then the step's options.
+Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place, int learner) {
+  TextDevice opened;
+  std::string error;
+  // A missing GPU is reported before unsupported settings.
+  opened.ordinal = learner % std::max(1, cuda::Device::Count());
+  opened.device = cuda::Device::Open(opened.ordinal, &error);
+  if (opened.device == nullptr) return Unavailable("{}", error);
+  // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
+  if (config.model.family == "lstm") return OnlyOnCpu("model.family = \"lstm\"");
+  if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
+  if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
+  TROOP_ASSIGN_OR_RETURN(opened.step.precision, DevicePrecisionOf(config, opened.device->info()));
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  options.tensor = place;
+  TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
+  opened.step.rule = DeviceRuleOf(config);
+  opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
+  return opened;
+}
+
+}  // namespace troop
+
+#endif

@@ -1,0 +1,30 @@
+// Implements the sampler of supervised mode, which only grants updates.
+
+#include "learners/supervised/index_sampler.h"
+
+namespace troop {
+namespace {
+
+// All batches are one empty item: the algorithm picks the samples itself.
+class DataSampler final : public ReplaySampler {
+ public:
+  void AddShard(std::unique_ptr<Channel>) override {}
+  void Poll(Time) override {}
+  Result<std::optional<SampleBatch>> Next() override {
+    SampleBatch batch;
+    batch.key.resize(1);
+    return std::optional<SampleBatch>(std::move(batch));
+  }
+  void UpdatePriorities(std::span<const ItemKey>, std::span<const float>) override {}
+  void SeePolicyVersion(std::uint64_t) override {}
+  void SetBeta(double) override {}
+  void Drain() override {}
+  int ready_batches() const override { return 1; }
+  int shards_alive() const override { return 1; }
+};
+
+}  // namespace
+
+std::unique_ptr<ReplaySampler> MakeDataSampler() { return std::make_unique<DataSampler>(); }
+
+}  // namespace troop

@@ -1,0 +1,338 @@
+// Implements loading of trained text models, and prediction for single texts.
+
+#include "learners/supervised/text_predictor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <set>
+
+#include "core/base/log.h"
+#include "core/config/config.h"
+#include "core/storage/json.h"
+#include "core/storage/storage.h"
+#include "learners/checkpoint.h"
+#include "learners/supervised/dataset.h"
+#include "learners/supervised/supervised.h"
+#include "learners/supervised/tokenizer_settings.h"
+#include "nn/io/hugging_face.h"
+#include "nn/models/model.h"
+#include "nn/models/text_model.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Limits for reading, and the number of tokens predicted per mask.
+constexpr std::size_t kJsonBytesMax = std::size_t{1} << 20;
+constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
+constexpr std::size_t kBestWords = 5;
+constexpr std::string_view kMask = "[MASK]";
+constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model"};
+
+// In double precision, with the largest logit subtracted against overflow.
+std::vector<double> Softmax(std::span<const float> logits) {
+  const float largest = std::ranges::max(logits);
+  std::vector<double> p;
+  for (const float x : logits) p.push_back(std::exp(double(x) - double(largest)));
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+bool IsFile(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Path of the vocabulary file in a folder; empty: none.
+std::string VocabularyIn(const fs::path& folder) {
+  for (const char* const name : kVocabularies) {
+    if (IsFile(folder / name)) return (folder / name).string();
+  }
+  return "";
+}
+
+TruncationSide SideOf(std::string_view name) {
+  return name == "left" ? TruncationSide::kLeft : TruncationSide::kRight;
+}
+
+// Class names of a model. The default names of transformers, LABEL_0 and LABEL_1, become
+// sentiments; unprintable or repeated names become LABEL_i.
+std::vector<std::string> NamesOfClasses(const JsonValue* labels, std::int64_t classes) {
+  std::vector<std::string> names;
+  std::set<std::string> different;
+  for (std::int64_t i = 0; i < classes; ++i) {
+    const JsonValue* const label = labels == nullptr ? nullptr : labels->Find(std::to_string(i));
+    const std::string plain = fmt::format("LABEL_{}", i);
+    const bool printable = label != nullptr && !label->string.empty() &&
+                           std::ranges::none_of(label->string, [](char c) {
+                             return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+                           });
+    std::string name = printable ? label->string : plain;
+    if (name == plain && classes == 2) name = i == 0 ? "negative" : "positive";
+    if (!different.insert(name).second) different.insert(name = plain);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Adds the folder's name to an error message.
+Status In(const std::string& folder, const Status& status) { return status.WithContext(folder); }
+
+}  // namespace
+
+const Likely& TextAnswer::best() const {
+  return *std::ranges::max_element(classes, {}, &Likely::probability);
+}
+
+// Contents of a folder, before the predictor is made from them.
+struct TextPredictor::Parts {
+  std::unique_ptr<Module> module;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<float> value;
+  std::vector<std::string> names;
+  bool masked = false;
+  std::int64_t rows = 0;  // of the word embedding table
+  std::int64_t tokens_max = 0;
+  TruncationSide side = TruncationSide::kRight;
+
+  // Loads all parameters of the module from `file`.
+  Status Read(const TensorFile& file, const char* name);
+  Status ReadVocabulary(const std::string& path, bool cased);
+};
+
+// Extra tensors are a warning; missing ones are an error.
+Status TextPredictor::Parts::Read(const TensorFile& file, const char* name) {
+  std::int64_t bytes = 0;
+  for (const auto& [unused, tensor] : file.tensors) bytes += std::int64_t(tensor.bytes().size());
+  if (ElementCount(*module) > bytes) {  // by more than any missing heads
+    return InvalidArgument("the model has {} parameters, but {} has only {} bytes",
+                           ElementCount(*module), name, bytes);
+  }
+  value.resize(std::size_t(ParameterCount(*module)));
+  Result<LoadedWeights> loaded = LoadWeights(*module, file, value);
+  if (!loaded.ok()) return loaded.status().WithContext(name);
+  if (const std::string unused = DescribeUnused(*loaded); !unused.empty()) {
+    LogWarning("{}: {}", name, unused);
+  }
+  // With random values in the head, predictions would be meaningless.
+  if (!loaded->fresh.empty()) {
+    return InvalidArgument(
+        "{} has no {}: the model was not trained for this task; see model.pretrained", name,
+        loaded->fresh.front());
+  }
+  return Status::Ok();
+}
+
+// Checks that the vocabulary can belong to the model: not larger, not truncated.
+Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased) {
+  TROOP_ASSIGN_OR_RETURN(tokenizer, MakeTokenizer(path, {.cased = cased}));
+  if (tokenizer->size() > rows) {
+    return InvalidArgument("{} has {} pieces, but the model has {}: it belongs to another model",
+                           path, tokenizer->size(), rows);
+  }
+  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(path, tokenizer->size(), rows));
+  // Rows beyond the pieces are padding, usually to a multiple of a power of two.
+  if (tokenizer->size() < rows / 2) {
+    LogWarning("{} has {} pieces, but the model has {}: it may belong to another model", path,
+               tokenizer->size(), rows);
+  }
+  if (tokens_max >= 3) return Status::Ok();
+  return InvalidArgument(
+      "the model's limit is {} tokens, must be at least 3 (one token and two special ones)",
+      tokens_max);
+}
+
+// Order: head and problem type, vocabulary, tokenizer settings, weights.
+Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& folder) {
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder));
+  TROOP_ASSIGN_OR_RETURN(const Pretrained there, ReadPretrained(storage.get(), ""));
+  const TransformerOptions& options = there.options;
+  const bool classifies = options.head == TransformerHead::kClassifier;
+  if (options.head == TransformerHead::kPooled || (classifies && options.classes < 2)) {
+    return InvalidArgument(
+        "config.json is neither for a classifier of 2 classes or more (architectures: "
+        "…ForSequenceClassification) nor for a masked LM (…ForMaskedLM)");
+  }
+  // Regression and multi-label heads have the same architecture name; problem_type differs.
+  TROOP_ASSIGN_OR_RETURN(const Buffer config, storage->Read("config.json", kJsonBytesMax));
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
+  const JsonValue* const problem = json.Find("problem_type");
+  if (classifies && problem != nullptr && problem->kind != JsonValue::Kind::kNull &&
+      problem->string != "single_label_classification") {
+    return InvalidArgument(
+        "config.json: \"problem_type\" is \"{}\": only single_label_classification, one of "
+        "several classes, is supported",
+        problem->string);
+  }
+  const std::string vocabulary = VocabularyIn(folder);
+  if (vocabulary.empty()) {
+    return NotFound("neither vocab.txt nor spiece.model exists; copy the model's into the folder");
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto read, ReadTokenizerSettings(folder));
+  const TokenizerSettings settings = read.value_or(TokenizerSettings());
+  Parts parts{.masked = !classifies,
+              .rows = options.config.vocabulary,
+              .tokens_max = std::min(options.config.positions, settings.tokens_max),
+              .side = settings.side};
+  TROOP_ASSIGN_OR_RETURN(parts.module, MakeTransformer(options));
+  TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
+  if (classifies) parts.names = NamesOfClasses(json.Find("id2label"), options.classes);
+  TROOP_RETURN_IF_ERROR(parts.ReadVocabulary(vocabulary, settings.cased));
+  return parts;
+}
+
+// The checkpoint's config describes model and tokenizer; its weights are read without the optimizer
+// state.
+Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& run,
+                                                           const std::string& name) {
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run));
+  // An empty name selects the newest complete checkpoint.
+  std::string path = name;
+  if (path.empty()) {
+    TROOP_ASSIGN_OR_RETURN(path, NewestCheckpoint(storage.get()));
+  }
+  TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(storage.get(), path));
+  TROOP_ASSIGN_OR_RETURN(const Config config,
+                         ParseConfig(state.config_toml, path + "/state.json", {}));
+  if (!IsSupervised(config)) {
+    return InvalidArgument(
+        "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
+        "eval",
+        path, config.learner.algorithm, config.env.id);
+  }
+  Parts parts{.masked = config.learner.algorithm == "masked_lm",
+              .rows = config.model.vocabulary,
+              .tokens_max = std::min(config.model.positions, config.data.tokens_max),
+              .side = SideOf(config.data.truncation_side)};
+  TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(config));
+  const std::string weights = path + "/weights.safetensors";
+  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));
+  TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
+  TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
+  if (!parts.masked) parts.names = NamesOfClasses(nullptr, 2);
+  // The run's own copy is preferred: the data folder may have changed since.
+  std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
+  if (vocabulary.empty()) vocabulary = config.data.vocabulary;
+  TROOP_RETURN_IF_ERROR(parts.ReadVocabulary(vocabulary, config.data.cased));
+  return parts;
+}
+
+// The kind of folder follows from the files in it, in this order.
+Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& path) {
+  std::error_code error;
+  fs::path folder = fs::absolute(path, error).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // for "run/"
+  if (!fs::is_directory(folder, error)) {
+    return NotFound("{}: {}", path,
+                    fs::exists(folder, error) ? "a file; give its folder" : "no such folder");
+  }
+  const auto load = [&]() -> Result<Parts> {
+    if (IsFile(folder / "config.json")) return FromHuggingFace(folder.string());
+    if (IsFile(folder / "checkpoints") || IsFile(folder / "config.toml")) {
+      return FromCheckpoint(folder.string(), "");
+    }
+    if (IsFile(folder / "manifest.json")) {
+      const fs::path run = folder.parent_path().parent_path();
+      return FromCheckpoint(run.string(), folder.lexically_relative(run).string());
+    }
+    return NotFound(
+        "neither a run (no checkpoints/), nor a checkpoint (no manifest.json), nor a Hugging "
+        "Face model (no config.json)");
+  };
+  Result<Parts> parts = load();
+  if (!parts.ok()) return In(path, parts.status());
+  return std::unique_ptr<TextPredictor>(new TextPredictor(*std::move(parts)));
+}
+
+// Predictions are computed in f32, whatever the training precision was.
+TextPredictor::TextPredictor(Parts parts)
+    : module_(std::move(parts.module)),
+      tokenizer_(std::move(parts.tokenizer)),
+      value_(std::move(parts.value)),
+      packed_(module_->MakePacked(Precision::kF32)),
+      names_(std::move(parts.names)),
+      masked_(parts.masked),
+      tokens_max_(parts.tokens_max),
+      side_(parts.side),
+      step_(module_.get(), masked_ ? parts.rows : 0) {
+  module_->Pack(value_, packed_.get());
+}
+
+// Token ids without the special tokens at both ends.
+std::vector<TokenId> TextPredictor::Encode(std::string_view text) const {
+  std::vector<TokenId> ids;
+  // The tokenizer would split the text "[MASK]", so it is replaced here.
+  for (std::size_t mask; masked_ && (mask = text.find(kMask)) != text.npos;) {
+    tokenizer_->Encode(text.substr(0, mask), &ids);
+    ids.push_back(tokenizer_->special().mask);
+    text.remove_prefix(mask + kMask.size());
+  }
+  tokenizer_->Encode(text, &ids);
+  return ids;
+}
+
+// The tokens of highest probability, in descending order.
+std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) const {
+  // Rows beyond the pieces are padding, not tokens.
+  const std::vector<double> p = Softmax(logits.first(std::size_t(tokenizer_->size())));
+  std::vector<TokenId> order(p.size());
+  std::iota(order.begin(), order.end(), 0);
+  const std::size_t count = std::min(kBestWords, order.size());
+  std::ranges::partial_sort(order, order.begin() + std::ptrdiff_t(count), std::greater<>(),
+                            [&](TokenId id) { return p[std::size_t(id)]; });
+  std::vector<Likely> best;
+  for (const TokenId id : std::span(order).first(count)) {
+    best.push_back({std::string(tokenizer_->piece(id)), p[std::size_t(id)]});
+  }
+  return best;
+}
+
+// Steps: tokenize, truncate, add special tokens, forward, softmax.
+Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
+  if (text.size() > kTextBytesMax) {
+    return InvalidArgument("the text has {} bytes, must be at most {}", text.size(), kTextBytesMax);
+  }
+  std::vector<TokenId> ids = Encode(text);
+  // Two places are reserved for the special tokens.
+  const std::size_t kept = std::min(ids.size(), std::size_t(tokens_max_) - 2);
+  TextAnswer answer{.cut = std::int64_t(ids.size() - kept), .empty = ids.empty()};
+  if (side_ == TruncationSide::kLeft) ids.erase(ids.begin(), ids.end() - std::ptrdiff_t(kept));
+  ids.resize(kept);
+  const SpecialTokens& special = tokenizer_->special();
+  ids.insert(ids.begin(), special.begin);
+  ids.push_back(special.end);
+  answer.tokens = std::int64_t(ids.size());
+  answer.unknown = std::ranges::count(ids, special.unknown);
+  TextBatch batch{.ids = std::move(ids), .starts = {0, std::int32_t(answer.tokens)}};
+  for (std::size_t i = 0; masked_ && i < batch.ids.size(); ++i) {
+    if (batch.ids[i] == special.mask) batch.places.push_back(std::int32_t(i));
+  }
+  // One row of logits per mask, or a single row of a classifier.
+  const std::size_t rows = masked_ ? batch.places.size() : 1;
+  if (answer.empty || rows == 0) return answer;
+  batch.labels.assign(rows, 0);  // arbitrary: the loss is not used
+  TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
+  const std::span<const float> logits = step_.logits();
+  if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+    return DataLoss(
+        "the model gives non-finite values for this text: its weights are damaged, or "
+        "training diverged; use an earlier checkpoint");
+  }
+  const std::size_t columns = logits.size() / rows;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto one = logits.subspan(row * columns, columns);
+    if (masked_) {
+      answer.masks.push_back(BestWords(one));
+      continue;
+    }
+    const std::vector<double> p = Softmax(one);
+    for (std::size_t i = 0; i < columns; ++i) answer.classes.push_back({names_[i], p[i]});
+  }
+  return answer;
+}
+
+}  // namespace troop

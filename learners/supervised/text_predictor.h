@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "datasets/tokenizers/tokenizer.h"
+#include "learners/supervised/text_step.h"
+
+namespace troop {
+
+// A token or a class with its probability.
+struct Likely {
+  std::string name;
+  double probability = 0;
+};
+
+// Prediction for one text.
+struct TextAnswer {
+  std::int64_t tokens = 0;                 // input tokens, including both special tokens
+  std::int64_t unknown = 0;                // of them, not in the vocabulary
+  std::int64_t cut = 0;                    // tokens truncated at the model's limit
+  bool empty = false;                      // only special tokens: no prediction
+  std::vector<Likely> classes;             // classifier: all classes in the model's order
+  std::vector<std::vector<Likely>> masks;  // masked LM: the best tokens for each [MASK]
+  // The most likely class. REQUIRES: `classes` is not empty.
+  const Likely& best() const;
+};
+
+// A trained text model with its vocabulary. One owner thread.
+class TextPredictor {
+ public:
+  // Loads a model from a folder that contains one of:
+  //   config.json, model.safetensors, and vocab.txt or spiece.model   as transformers saves them
+  //                                   (with do_lower_case, model_max_length and truncation_side
+  //                                   of tokenizer_config.json), or a run's model/
+  //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
+  //   checkpoints/     a supervised run, of which the newest complete checkpoint is used
+  // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary. Only reads, and
+  // blocks on the disk. Errors, with the path: kNotFound: the folder or a file in it is missing;
+  // kDataLoss: damaged; kInvalidArgument: not a text model, or the vocabulary has more tokens than
+  // the model.
+  static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path);
+
+  // Predicts classes or masked tokens. A text of more than tokens_max() tokens is truncated on the
+  // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
+  // Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or infinite.
+  Result<TextAnswer> Predict(std::string_view text);
+  bool masked() const { return masked_; }
+  std::int64_t tokens_max() const { return tokens_max_; }
+
+ private:
+  struct Parts;
+  explicit TextPredictor(Parts parts);
+  static Result<Parts> FromHuggingFace(const std::string& folder);
+  static Result<Parts> FromCheckpoint(const std::string& run, const std::string& name);
+  std::vector<TokenId> Encode(std::string_view text) const;
+  std::vector<Likely> BestWords(std::span<const float> logits) const;
+
+  const std::unique_ptr<Module> module_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::vector<float> value_;  // [P]
+  const std::unique_ptr<Packed> packed_;
+  const std::vector<std::string> names_;  // of the classes
+  const bool masked_;
+  const std::int64_t tokens_max_;
+  const TruncationSide side_;
+  TextStep step_;
+};
+
+}  // namespace troop

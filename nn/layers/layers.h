@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/onednn/layer_kernel.h"
+#include "nn/module.h"
+
+// The modules that networks consist of. Each has one input and one output, whose first axis is the
+// batch. Inputs of weighted modules must have the precision of their Packed (f32 without one),
+// which MakeInput produces.
+namespace troop {
+
+// Linear layer: [B, in…] → [B, units], in… flattened. Parameters: weight [units, in], bias [units].
+// The activation is fused into the forward.
+std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units,
+                                   Activation activation = Activation::kNone);
+
+// Convolution: [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
+// Parameters: weight [filters, kernel, kernel, c], bias [filters]. REQUIRES: kernel <= h, w.
+struct Conv2dOptions {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t filters = 0;
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  Activation activation = Activation::kNone;
+};
+std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
+
+// Standalone activation; keeps the shape. REQUIRES: not kNone.
+std::unique_ptr<Module> MakeActivation(Activation activation);
+
+// Input layer: observations [B, …] u8 or f32, times `scale`, in the network's precision. Has no
+// data gradient.
+std::unique_ptr<Module> MakeInput(float scale);
+
+// Normalizing input layer: observations [B, shape…] u8 or f32, minus their mean and divided by
+// their standard deviation, elementwise, clipped to ±10. Parameters, none of them trained: mean,
+// variance (each with the shape's elements) and count [1] of the observations in UpdateStatistics;
+// before any, inputs are only clipped. The count stops at 10^6; from then on the weight of old
+// batches decays. Has no data gradient.
+std::unique_ptr<Module> MakeNormalizedInput(const Shape& shape);
+
+// One-hot input layer: observations [B, …] u8, i32 or f32 with values in 0 .. classes - 1 → [B, …,
+// classes]; all zeros for any other value. Has no data gradient.
+std::unique_ptr<Module> MakeOneHotInput(std::int64_t classes);
+
+// Input layer for stacked images, in the layout of conv2d: [B, stack, h, w, c] → [B, h, w,
+// stack·c], the oldest image's channels first. If stack or c is 1, the input may lack that axis.
+struct PictureStack {
+  std::int64_t stack = 1;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 1;
+  Shape out() const { return {height, width, stack * channels}; }
+};
+std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures);
+
+// Dueling head (Wang et al. 2016, eq. 9): q = v + a - mean(a). [B, in…] → [B, actions · K] f32: K
+// outputs per action, to each of which the equation applies (Hessel et al. 2018). Each stream has
+// one hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight
+// [units, in], value.hidden.bias, value.weight [K, units], value.bias, then the advantage stream's
+// likewise, [actions · K, units]; without hidden units those two are absent and `in` replaces
+// `units`.
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
+                                        std::int64_t numbers = 1);
+
+// Output layer of a policy, which maps each action dimension into its bounds: low + (high - low) ·
+// (1 + tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: equal sizes, finite, low <= high.
+std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);
+
+// Modules applied in sequence. Parameter names are prefixed with the part's name and a dot.
+struct SequentialPart {
+  std::string name;
+  std::unique_ptr<Module> module;
+};
+std::unique_ptr<Module> MakeSequential(std::vector<SequentialPart> parts);
+
+}  // namespace troop

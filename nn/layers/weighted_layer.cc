@@ -1,0 +1,162 @@
+// Implements linear and conv2d layers, which share everything except their kernel.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "kernels/conv/conv2d.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/linear/linear.h"
+#include "nn/arena.h"
+#include "nn/layers/layers.h"
+
+namespace troop {
+namespace {
+
+struct WeightedPacked final : Packed {
+  DType compute = DType::kF32;
+  std::unique_ptr<LayerKernel> kernel;
+};
+
+// Differences between the two kinds of layer.
+struct WeightedOptions {
+  const char* name;
+  std::int64_t in;  // elements per row
+  Shape out;        // without the batch
+  Shape weight;
+  std::int64_t fan_in;
+  Activation activation;
+  std::function<std::unique_ptr<LayerKernel>(const KernelOptions&)> make_kernel;
+};
+
+// Parameters: weight, then bias. The cache holds the output if there is an activation, from which
+// its derivative is computed.
+class WeightedLayer final : public Module {
+ public:
+  // The bias begins at the next cache line.
+  explicit WeightedLayer(WeightedOptions options) : options_(std::move(options)) {
+    const auto init = ParamSpec::Init::kUniformFanIn;
+    const std::int64_t bias_at = AlignParams(options_.weight.elements());
+    params_ = {{"weight", options_.weight, 0, init, options_.fan_in},
+               {"bias", {options_.weight[0]}, bias_at, init, options_.fan_in}};
+  }
+
+  std::span<const ParamSpec> params() const override { return params_; }
+
+  // The workspace holds the gradient before the activation.
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    TROOP_RETURN_IF_ERROR(CheckInput(in, options_.in, options_.name));
+    const TensorSpec out{DType::kF32, options_.out.Prepend(in[0].shape[0])};
+    Plan plan{.out = {out}, .workspace_bytes = AlignBytes(out.bytes())};
+    if (options_.activation != Activation::kNone) {
+      plan.cache_bytes = AlignBytes(out.bytes());
+      plan.cache_begins_with_out = true;
+    }
+    return plan;
+  }
+
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override {
+    auto packed = std::make_unique<WeightedPacked>();
+    packed->compute = ActivationDType(AvailablePrecision(precision));
+    packed->kernel = options_.make_kernel({packed->compute, options_.activation});
+    return packed;
+  }
+
+  void Pack(std::span<const float> value, Packed* packed) const override {
+    static_cast<WeightedPacked*>(packed)->kernel->Pack(Weights(value));
+  }
+
+  // Without Packed the weights are packed for this call only.
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override {
+    if (context.packed == nullptr)
+      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+    const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
+    CheckDType(packed, in[0]);
+    packed.kernel->Forward(in[0].dim(0), Weights(context.value), in[0].bytes().data(),
+                           out[0].bytes().data(), out[0].dtype());
+    if (options_.activation == Activation::kNone || cache.empty()) return;
+    const auto bytes = out[0].bytes();
+    if (bytes.data() != cache.data()) std::memcpy(cache.data(), bytes.data(), bytes.size());
+  }
+
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override {
+    if (context.packed == nullptr)
+      return WithPacked(context,
+                        [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
+    const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
+    CheckDType(packed, in[0]);
+    const std::int64_t batch = in[0].dim(0);
+    // 1. The gradient before the activation, in the kernel's type.
+    const void* dz = dout[0].bytes().data();
+    if (options_.activation != Activation::kNone || dout[0].dtype() != packed.compute) {
+      ActivationBackward(options_.activation, dout[0].elements(), cache.data(), dz, dout[0].dtype(),
+                         context.workspace.data(), packed.compute);
+      dz = context.workspace.data();
+    }
+    // 2. Gradients of the parameters, and of the input if wanted.
+    if (!context.gradient.empty()) {
+      packed.kernel->BackwardWeight(
+          batch, in[0].bytes().data(), dz,
+          {context.gradient.data(), context.gradient.data() + params_[1].offset},
+          context.accumulate);
+    }
+    if (!din.empty() && !din[0].empty()) {
+      packed.kernel->BackwardData(batch, Weights(context.value), dz, din[0].bytes().data(),
+                                  din[0].dtype());
+    }
+  }
+
+ private:
+  LayerWeights Weights(std::span<const float> value) const {
+    return {value.data(), value.data() + params_[1].offset};
+  }
+  void CheckDType(const WeightedPacked& packed, const ConstTensor& in) const {
+    TROOP_CHECK(in.dtype() == packed.compute, "{} computes in {}, its input is {}", options_.name,
+                DTypeName(packed.compute), DTypeName(in.dtype()));
+  }
+  // Packs the weights for one call.
+  template <class F>
+  void WithPacked(StepContext context, F&& run) const {
+    const auto packed = MakePacked(Precision::kF32);
+    Pack(context.value, packed.get());
+    context.packed = packed.get();
+    run(context);
+  }
+
+  const WeightedOptions options_;
+  std::vector<ParamSpec> params_;
+};
+
+}  // namespace
+
+// A linear layer flattens its input.
+std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units, Activation activation) {
+  return std::make_unique<WeightedLayer>(
+      WeightedOptions{.name = "linear",
+                      .in = in,
+                      .out = {units},
+                      .weight = {units, in},
+                      .fan_in = in,
+                      .activation = activation,
+                      .make_kernel = [=](const KernelOptions& k) {
+                        return MakeLinearKernel({in, units}, k);
+                      }});
+}
+
+// Fan-in: inputs of one filter application.
+std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& o) {
+  const ConvShape shape{o.height, o.width, o.channels, o.filters, o.kernel, o.stride};
+  return std::make_unique<WeightedLayer>(WeightedOptions{
+      .name = "conv2d",
+      .in = o.height * o.width * o.channels,
+      .out = {shape.out_height(), shape.out_width(), o.filters},
+      .weight = {o.filters, o.kernel, o.kernel, o.channels},
+      .fan_in = o.kernel * o.kernel * o.channels,
+      .activation = o.activation,
+      .make_kernel = [=](const KernelOptions& k) { return MakeConvKernel(shape, k); }});
+}
+
+}  // namespace troop

@@ -1,0 +1,313 @@
+// Implements the dueling head. Both streams run as joint layers, so that each pass needs two
+// products instead of four.
+#include <algorithm>
+#include <string>
+
+#include "kernels/elementwise/cast.h"
+#include "kernels/linear/linear.h"
+#include "nn/arena.h"
+#include "nn/layers/layers.h"
+
+namespace troop {
+namespace {
+
+// A stream's weight and bias as a rectangle of a joint layer.
+struct Block {
+  std::int64_t weight = 0, bias = 0;  // offsets in the value
+  std::int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+// Several layers as one, [rows, columns], zero outside the blocks. Blocks that are contiguous in
+// memory and as wide as the whole are used in place; others are gathered and scattered.
+class JointLayer {
+ public:
+  JointLayer(std::int64_t in, std::int64_t out, std::vector<Block> blocks,
+             const KernelOptions& options)
+      : in_(in),
+        out_(out),
+        blocks_(std::move(blocks)),
+        kernel_(MakeLinearKernel({in, out}, options)),
+        in_place_(InPlace()) {
+    if (in_place_) return;
+    const std::size_t weights = AlignBytes(std::size_t(in * out) * sizeof(float));
+    const std::size_t bytes = weights + std::size_t(out) * sizeof(float);
+    plain_ = MutableBuffer::Zeros(bytes);
+    gradient_ = MutableBuffer::Zeros(bytes);
+    bias_at_ = weights / sizeof(float);
+  }
+
+  LayerKernel& kernel() { return *kernel_; }
+
+  // Gathers the blocks into the joint weight, unless they are used in place.
+  void Pack(std::span<const float> value) {
+    // Copies each block to its rectangle.
+    if (!in_place_) {
+      float* const plain = plain_.as<float>().data();
+      for (const Block& block : blocks_) {
+        for (std::int64_t r = 0; r < block.rows; ++r)
+          std::copy_n(value.data() + block.weight + r * block.columns, block.columns,
+                      plain + (block.row + r) * in_ + block.column);
+        std::copy_n(value.data() + block.bias, block.rows, plain + bias_at_ + block.row);
+      }
+    }
+    kernel_->Pack(Weights(value));
+  }
+
+  // The joint weight and bias: in the value itself, or gathered by Pack.
+  LayerWeights Weights(std::span<const float> value) {
+    if (in_place_) return {value.data() + blocks_[0].weight, value.data() + blocks_[0].bias};
+    const float* const plain = plain_.as<float>().data();
+    return {plain, plain + bias_at_};
+  }
+
+  // Computes the joint gradient and scatters the blocks; what is outside them is discarded.
+  void BackwardWeight(std::int64_t batch, const void* x, const void* dz, std::span<float> gradient,
+                      bool accumulate) {
+    if (in_place_) {
+      kernel_->BackwardWeight(
+          batch, x, dz, {gradient.data() + blocks_[0].weight, gradient.data() + blocks_[0].bias},
+          accumulate);
+      return;
+    }
+    // The joint gradient is overwritten, then added or copied per block.
+    float* const joint = gradient_.as<float>().data();
+    kernel_->BackwardWeight(batch, x, dz, {joint, joint + bias_at_}, false);
+    const auto take = [&](const float* from, std::int64_t n, float* to) {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = accumulate ? to[i] + from[i] : from[i];
+    };
+    for (const Block& block : blocks_) {
+      for (std::int64_t r = 0; r < block.rows; ++r)
+        take(joint + (block.row + r) * in_ + block.column, block.columns,
+             gradient.data() + block.weight + r * block.columns);
+      take(joint + bias_at_ + block.row, block.rows, gradient.data() + block.bias);
+    }
+  }
+
+ private:
+  // True if the blocks form one contiguous [out, in] weight and one contiguous bias.
+  bool InPlace() const {
+    std::int64_t rows = 0;
+    for (const Block& block : blocks_) {
+      if (block.columns != in_ || block.row != rows ||
+          block.weight != blocks_[0].weight + rows * in_ || block.bias != blocks_[0].bias + rows)
+        return false;
+      rows += block.rows;
+    }
+    return rows == out_;
+  }
+
+  const std::int64_t in_, out_;
+  const std::vector<Block> blocks_;
+  const std::unique_ptr<LayerKernel> kernel_;
+  const bool in_place_;
+  MutableBuffer plain_, gradient_;  // [out, in], then the bias at bias_at_
+  std::size_t bias_at_ = 0;
+};
+
+// The hidden layers are stacked to [2H, in]; the output layers form a block matrix [K + A K, 2H].
+struct DuelingPacked final : Packed {
+  DType compute = DType::kF32;
+  std::unique_ptr<JointLayer> hidden;  // nullptr: no hidden units
+  std::unique_ptr<JointLayer> output;
+};
+
+// Module of both streams.
+class DuelingHead final : public Module {
+ public:
+  DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions, std::int64_t numbers)
+      : in_(in),
+        units_(units),
+        actions_(actions),
+        numbers_(numbers),
+        features_(units > 0 ? 2 * units : in) {
+    // Offsets: value.hidden and advantage.hidden weights, their biases, then both output layers.
+    const std::int64_t width = units > 0 ? units : in;
+    std::int64_t end = 0;
+    if (units > 0) {  // adjacent, so that they form one joint layer in place
+      value_hidden_ = {0, AlignParams(units * in) + AlignParams(units * in), 0, units, 0, in};
+      advantage_hidden_ = {
+          AlignParams(units * in), value_hidden_.bias + AlignParams(units), units, units, 0, in};
+      end = advantage_hidden_.bias + AlignParams(units);
+    }
+    const std::int64_t rows = actions * numbers;
+    value_ = {end, end + AlignParams(numbers * width), 0, numbers, 0, width};
+    end = value_.bias + AlignParams(numbers);
+    advantage_ = {end,  end + AlignParams(rows * width), numbers,
+                  rows, units > 0 ? units : 0,           width};
+    if (units > 0) Add("value.hidden", value_hidden_);
+    Add("value", value_);
+    if (units > 0) Add("advantage.hidden", advantage_hidden_);
+    Add("advantage", advantage_);
+  }
+
+  std::span<const ParamSpec> params() const override { return params_; }
+
+  // Cache: the hidden activations. Workspace: the streams, and two gradients of the hidden layers.
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
+    const std::int64_t batch = in[0].shape[0];
+    const std::size_t hidden = HiddenBytes(batch), outputs = OutputBytes(batch);
+    return Plan{.out = {{DType::kF32, {batch, actions_ * numbers_}}},
+                .cache_bytes = hidden,
+                .workspace_bytes = outputs + 2 * hidden};
+  }
+
+  // Without hidden units the output layer takes the input directly.
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override {
+    auto packed = std::make_unique<DuelingPacked>();
+    packed->compute = ActivationDType(AvailablePrecision(precision));
+    if (units_ > 0)
+      packed->hidden = std::make_unique<JointLayer>(
+          in_, features_, std::vector{value_hidden_, advantage_hidden_},
+          KernelOptions{packed->compute, Activation::kRelu});
+    packed->output = std::make_unique<JointLayer>(
+        features_, outputs(), std::vector{value_, advantage_}, KernelOptions{packed->compute});
+    return packed;
+  }
+
+  void Pack(std::span<const float> value, Packed* packed) const override {
+    auto& mine = static_cast<DuelingPacked&>(*packed);
+    if (mine.hidden) mine.hidden->Pack(value);
+    mine.output->Pack(value);
+  }
+
+  // Without Packed the weights are packed for this call only.
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override {
+    if (context.packed == nullptr)
+      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+    const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
+    TROOP_CHECK(in[0].dtype() == packed.compute, "dueling head: {} input",
+                DTypeName(in[0].dtype()));
+    const std::int64_t batch = in[0].dim(0);
+    Arena arena(context.workspace);
+    auto* const streams = reinterpret_cast<float*>(arena.Take(OutputBytes(batch)).data());
+    const void* x = in[0].bytes().data();
+    if (packed.hidden) {
+      std::byte* const h = cache.empty() ? arena.Take(HiddenBytes(batch)).data() : cache.data();
+      packed.hidden->kernel().Forward(batch, packed.hidden->Weights(context.value), x, h,
+                                      packed.compute);
+      x = h;
+    }
+    packed.output->kernel().Forward(batch, packed.output->Weights(context.value), x, streams,
+                                    DType::kF32);
+    Combine(batch, streams, out[0].as<float>().data());
+  }
+
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override {
+    if (context.packed == nullptr)
+      return WithPacked(context,
+                        [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
+    const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
+    const std::int64_t batch = in[0].dim(0);
+    Arena arena(context.workspace);
+    // 1. The gradient of both streams from that of q.
+    void* const dstreams = arena.Take(OutputBytes(batch)).data();
+    Spread(batch, dout[0].as<float>().data(), packed.compute, dstreams);
+    const void* const h = packed.hidden ? cache.data() : in[0].bytes().data();
+    // The output layer's parameters.
+    const bool wants_gradient = !context.gradient.empty();
+    if (wants_gradient)
+      packed.output->BackwardWeight(batch, h, dstreams, context.gradient, context.accumulate);
+    const bool wants_din = !din.empty() && !din[0].empty();
+    const LayerWeights output = packed.output->Weights(context.value);
+    // 2. Without hidden layers, only the input's gradient is missing.
+    if (!packed.hidden) {
+      if (wants_din)
+        packed.output->kernel().BackwardData(batch, output, dstreams, din[0].bytes().data(),
+                                             din[0].dtype());
+      return;
+    }
+    // 3. Through the hidden layers.
+    void* const dh = arena.Take(HiddenBytes(batch)).data();
+    void* const dz = arena.Take(HiddenBytes(batch)).data();
+    packed.output->kernel().BackwardData(batch, output, dstreams, dh, packed.compute);
+    ActivationBackward(Activation::kRelu, batch * features_, h, dh, packed.compute, dz,
+                       packed.compute);
+    if (wants_gradient)
+      packed.hidden->BackwardWeight(batch, in[0].bytes().data(), dz, context.gradient,
+                                    context.accumulate);
+    if (wants_din)
+      packed.hidden->kernel().BackwardData(batch, packed.hidden->Weights(context.value), dz,
+                                           din[0].bytes().data(), din[0].dtype());
+  }
+
+ private:
+  // Adds the parameters of one layer; initialization as in PyTorch.
+  void Add(const std::string& name, const Block& block) {
+    const auto init = ParamSpec::Init::kUniformFanIn;
+    params_.push_back(
+        {name + ".weight", {block.rows, block.columns}, block.weight, init, block.columns});
+    params_.push_back({name + ".bias", {block.rows}, block.bias, init, block.columns});
+  }
+
+  std::size_t HiddenBytes(std::int64_t batch) const {
+    return units_ > 0 ? AlignBytes(std::size_t(batch * features_) * sizeof(float)) : 0;
+  }
+  std::int64_t outputs() const { return (1 + actions_) * numbers_; }
+  std::size_t OutputBytes(std::int64_t batch) const {
+    return AlignBytes(std::size_t(batch * outputs()) * sizeof(float));
+  }
+
+  // q = v + a - mean(a). streams: [B, 1 + A, K], v first → q: [B, A, K].
+  void Combine(std::int64_t batch, const float* streams, float* q) const {
+    const std::int64_t all = actions_ * numbers_;
+    for (std::int64_t b = 0; b < batch; ++b, streams += outputs(), q += all) {
+      const float* const advantage = streams + numbers_;
+      // Each of the K outputs is combined over the actions separately.
+      for (std::int64_t k = 0; k < numbers_; ++k) {
+        float sum = 0;
+        for (std::int64_t i = k; i < all; i += numbers_) sum += advantage[i];
+        const float base = streams[k] - sum / float(actions_);
+        for (std::int64_t i = k; i < all; i += numbers_) q[i] = base + advantage[i];
+      }
+    }
+  }
+
+  // The inverse: dq [B, A, K] → dstreams [B, 1 + A, K]: dv = Σ dq, da = dq - mean(dq).
+  void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
+    const auto store = [&](std::int64_t at, float x) {
+      if (dtype == DType::kF32)
+        static_cast<float*>(dstreams)[at] = x;
+      else
+        static_cast<BF16*>(dstreams)[at] = ToBF16(x);
+    };
+    const std::int64_t all = actions_ * numbers_;
+    for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += all, at += outputs()) {
+      for (std::int64_t k = 0; k < numbers_; ++k) {
+        float sum = 0;
+        for (std::int64_t i = k; i < all; i += numbers_) sum += dq[i];
+        store(at + k, sum);
+        for (std::int64_t i = k; i < all; i += numbers_)
+          store(at + numbers_ + i, dq[i] - sum / float(actions_));
+      }
+    }
+  }
+
+  // Packs the weights for one call.
+  template <class F>
+  void WithPacked(StepContext context, F&& run) const {
+    const auto packed = MakePacked(Precision::kF32);
+    Pack(context.value, packed.get());
+    context.packed = packed.get();
+    run(context);
+  }
+
+  const std::int64_t in_, units_, actions_, numbers_;
+  const std::int64_t features_;  // inputs of the joint output layer
+  Block value_hidden_, advantage_hidden_, value_, advantage_;
+  std::vector<ParamSpec> params_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
+                                        std::int64_t numbers) {
+  TROOP_CHECK(in > 0 && units >= 0 && actions > 0 && numbers > 0,
+              "dueling head {} -> {} -> {} x {}", in, units, actions, numbers);
+  return std::make_unique<DuelingHead>(in, units, actions, numbers);
+}
+
+}  // namespace troop

@@ -1,0 +1,145 @@
+// Implements the choice of a network by config, and the initialization of parameters.
+#include "nn/models/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "core/base/philox.h"
+#include "nn/arena.h"
+#include "nn/models/fused_q_network.h"
+#include "nn/models/policy_critic.h"
+#include "nn/models/text_model.h"
+#include "nn/models/trunk.h"
+#include "nn/models/value_head.h"
+#include "nn/parallel/tensor_parallel.h"
+
+namespace troop {
+namespace {
+
+// Builds input, layers and head. The fused small network replaces them if it supports the config;
+// parameters are equal.
+Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec& env) {
+  TROOP_RETURN_IF_ERROR(CheckObservation(config, env));
+  if (env.action.count <= 0)
+    return InvalidArgument("environment {}: a q-network needs discrete actions", env.id);
+  const std::vector<LayerConfig> layers = LayersOf(config);
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(config, env, layers[0]));
+  std::vector<SequentialPart> parts;
+  // Shapes flow through the layers; the head has K outputs per action.
+  parts.push_back({"input", std::move(first.module)});
+  Shape shape = first.shape;
+  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
+  if (config.network.dueling_units < 0)
+    return InvalidArgument("network.dueling_units = {}: needs >= 0", config.network.dueling_units);
+  const std::int64_t features = shape.elements(), numbers = ValueFormOf(config).numbers;
+  parts.push_back({"head", config.network.dueling
+                               ? MakeDuelingHead(features, config.network.dueling_units,
+                                                 env.action.count, numbers)
+                               : MakeLinear(features, env.action.count * numbers)});
+  // The general network defines names and layout in both cases.
+  auto network = MakeSequential(std::move(parts));
+  // The fused kernels take plain inputs only, and one output per action in a dueling head.
+  const bool plain_input = !PicturesOf(config, env, layers[0]) && config.network.one_hot == 0 &&
+                           !config.network.normalize_observations;
+  if (!plain_input || (config.network.dueling && numbers > 1)) return network;
+  const SmallNetworkSpec small{
+      NetworkInput(config, env), env.observation_scale,        layers,
+      config.network.dueling,    config.network.dueling_units, env.action.count * numbers};
+  if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
+  return network;
+}
+
+// Draws all values of the whole tensor and keeps those of the slice, so that slices equal the
+// whole.
+template <class Draw>
+void FillSlice(const ParamSpec& spec, Draw draw, std::span<float> values) {
+  const auto [length, first, run] = RunsOf(spec);
+  auto to = values.begin();
+  while (to != values.end()) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      const float value = draw();
+      if (i >= first && i < first + run) *to++ = value;
+    }
+  }
+}
+
+// Fills [positions, width], never sliced: alternating sin and cos of position / 10000^(2i / width)
+// (Vaswani et al. 2017, sec. 3.5), with mean square deviation².
+void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
+  const std::int64_t width = spec.shape[1];
+  for (std::int64_t place = 0; place < spec.shape[0]; ++place) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double angle = double(place) / std::pow(1e4, double(i - i % 2) / double(width));
+      values[std::size_t(place * width + i)] = float(
+          spec.deviation * std::numbers::sqrt2 * (i % 2 == 0 ? std::sin(angle) : std::cos(angle)));
+    }
+  }
+}
+
+}  // namespace
+
+// DPG needs continuous actions, every other algorithm discrete ones.
+Status CheckActions(const Config& config, const EnvSpec& env) {
+  const std::string& algorithm = config.learner.algorithm;
+  if (env.action.discrete() == (algorithm != "dpg")) return Status::Ok();
+  const char* const kinds[] = {"continuous", "discrete"};
+  const bool discrete = env.action.discrete();
+  return InvalidArgument(
+      "env.id: {} has {} actions, learner.algorithm = \"{}\" needs {} ones; set "
+      "learner.algorithm = \"{}\", or choose another environment",
+      env.id, kinds[int(discrete)], algorithm, kinds[int(!discrete)], discrete ? "dqn" : "dpg");
+}
+
+TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
+  if (config.env.frame_stack == 1) return env.observation;
+  return {env.observation.dtype, env.observation.shape.Prepend(config.env.frame_stack)};
+}
+
+// Dispatches by mode and by the kind of actions.
+Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
+  if (IsSupervised(config)) return MakeTextModel(config);
+  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  if (env.action.discrete()) return MakeQNetwork(config, env);
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));
+  return std::unique_ptr<Module>(std::move(both));
+}
+
+// End of the last tensor, rounded up to a cache line.
+std::int64_t ParameterCount(const Module& module) {
+  std::int64_t end = 0;
+  for (const ParamSpec& spec : module.params())
+    end = std::max(end, spec.offset + spec.shape.elements());
+  return AlignParams(end);
+}
+
+std::int64_t ElementCount(const Module& module) {
+  std::int64_t count = 0;
+  for (const ParamSpec& spec : module.params()) count += spec.shape.elements();
+  return count;
+}
+
+// Each tensor has its own random stream, so that the values do not depend on other tensors.
+void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value) {
+  TROOP_CHECK(std::int64_t(value.size()) == ParameterCount(module), "{} values for {} parameters",
+              value.size(), ParameterCount(module));
+  std::ranges::fill(value, 0.0f);
+  std::uint64_t index = 0;
+  for (const ParamSpec& spec : module.params()) {
+    Rng rng({seed, Purpose::kParameters, index++});
+    const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    if (spec.init == ParamSpec::Init::kOnes) std::ranges::fill(all, 1.0f);
+    if (spec.init == ParamSpec::Init::kNormal)
+      FillSlice(
+          spec, [&] { return float(spec.deviation * rng.Normal()); }, all);
+    if (spec.init == ParamSpec::Init::kSinusoids) FillSinusoids(spec, all);
+    if (spec.init != ParamSpec::Init::kUniformFanIn) continue;
+    // PyTorch's default for linear and conv layers.
+    const float bound = 1.0f / std::sqrt(float(spec.fan_in));
+    FillSlice(
+        spec, [&] { return bound * (2.0f * rng.UniformF32() - 1.0f); }, all);
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// The networks of continuous control: a policy μ(s) and a critic Q(s, a) in one flat parameter
+// buffer: "policy.*", and from critic_offset() "critic.*".
+//
+// As a module it is Q(s, μ(s)): observation [B, ...NetworkInput] → μ(s) [B, A] f32 within the
+// action bounds, and the critic's outputs [B, outputs] f32. Its backward pass is the deterministic
+// policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from dout = {nothing, dq}
+// the gradient of the policy's parameters, with the critic's fixed (their part of the gradient is
+// not written) and the action gradient clipped elementwise to ±limit / B, which is ±limit if dq is
+// that of a mean over the batch. There is no din. The critic itself is trained through critic().
+class PolicyCritic final : public Module {
+ public:
+  struct Parts {
+    std::unique_ptr<Module> policy;   // [B, ...] → [B, A] f32
+    std::unique_ptr<Module> critic;   // {[B, ...], [B, A] f32} → [B, outputs] f32
+    double action_gradient_clip = 1;  // 0: no clipping
+  };
+  explicit PolicyCritic(Parts parts);
+
+  std::span<const ParamSpec> params() const override { return params_; }
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override;
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override;
+  void Pack(std::span<const float> value, Packed* packed) const override;
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override;
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override;
+  void UpdateStatistics(ConstTensor in, std::span<float> value) const override;
+
+  // {observation, action [B, A] f32} → [B, outputs] f32. The only input gradient is the action's:
+  // din[1]. Its plan needs no more workspace and cache than this module's.
+  const Module& critic() const { return *parts_.critic; }
+  std::int64_t critic_offset() const { return critic_offset_; }
+  // Restricts a context of this module to the critic's part of value, gradient and packed.
+  StepContext CriticContext(const StepContext& context) const;
+
+ private:
+  StepContext PolicyContext(const StepContext& context) const;
+
+  const Parts parts_;
+  std::vector<ParamSpec> params_;
+  std::int64_t critic_offset_ = 0;
+};
+
+// Creates both networks: network.layers form the policy, network.critic_layers (default: the same)
+// the critic. The critic's conv2d layers see the observation; the action joins before the first
+// linear layer. Errors: kInvalidArgument. REQUIRES: continuous actions.
+Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env);
+
+// Parts of a critic {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` takes the
+// observation; `rest` takes the flattened output of `front` followed by the action, [B, features +
+// actions].
+struct CriticParts {
+  std::unique_ptr<Module> front, rest;
+  std::int64_t features = 0, actions = 0;
+};
+std::unique_ptr<Module> MakeCritic(CriticParts parts);
+
+}  // namespace troop

@@ -1,0 +1,77 @@
+// Implements the models of supervised configs: transformers and the LSTM classifier.
+#include "nn/models/text_model.h"
+
+#include "nn/models/lstm_classifier.h"
+
+namespace troop {
+
+namespace {
+
+// The vocabulary size is counted from data.vocabulary before the model is created.
+Status CheckVocabulary(const Config& config) {
+  if (config.model.vocabulary > 0) return Status::Ok();
+  return InvalidArgument("model.vocabulary is 0, must be the number of rows of data.vocabulary");
+}
+
+// Attention has the size of hidden, as has the embedding unless model.embedding is set.
+Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
+  const Config::ModelKeys& m = config.model;
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
+  return MakeLstmClassifier({.vocabulary = m.vocabulary,
+                             .embedding = m.embedding > 0 ? m.embedding : m.hidden,
+                             .hidden = m.hidden,
+                             .layers = m.layers,
+                             .attention = m.hidden,
+                             .embedding_dropout = float(m.dropout),
+                             .layer_dropout = float(m.dropout),
+                             .classifier_dropout = float(m.classifier_dropout)});
+}
+
+}  // namespace
+
+// GELU as in the published models: erf for BERT, tanh for ALBERT.
+Result<TransformerOptions> TextModelOptions(const Config& config) {
+  const Config::ModelKeys& m = config.model;
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
+  const bool bert = m.family == "bert";
+  TransformerOptions options;
+  options.config = {
+      .family = bert ? TransformerConfig::Family::kBert : TransformerConfig::Family::kAlbert,
+      .vocabulary = m.vocabulary,
+      .hidden = m.hidden,
+      .embedding = m.embedding > 0 ? m.embedding : m.hidden,
+      .layers = m.layers,
+      .heads = m.heads,
+      .intermediate = m.intermediate > 0 ? m.intermediate : 4 * m.hidden,
+      .positions = m.positions,
+      .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
+      .hidden_dropout = float(m.dropout),
+      .attention_dropout = float(m.attention_dropout),
+      .classifier_dropout = float(m.classifier_dropout),
+      .sinusoids = m.position_init == "sinusoids"};
+  options.head = config.learner.algorithm == "masked_lm" ? TransformerHead::kMaskedLm
+                                                         : TransformerHead::kClassifier;
+  options.recompute = m.recompute;
+  const Status fits = CheckTransformer(options.config);
+  if (!fits.ok()) return fits.WithContext("[model]");
+  return options;
+}
+
+// The LSTM is not tensor-parallel.
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor) {
+  if (config.model.family == "lstm") return MakeLstm(config);
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  options.tensor = tensor;
+  return MakeTransformer(options);
+}
+
+// Two classes: negative and positive.
+EnvSpec ReviewSpec(const Config& config) {
+  EnvSpec spec;
+  spec.id = "reviews";
+  spec.observation = {DType::kI32, {config.data.tokens_max}};
+  spec.action.count = 2;
+  return spec;
+}
+
+}  // namespace troop

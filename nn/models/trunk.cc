@@ -1,0 +1,151 @@
+// Implements the checks and layers that the networks of a config share.
+#include "nn/models/trunk.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "nn/models/model.h"
+
+namespace troop {
+namespace {
+
+// `name` is the layer's key in the config.
+Result<Activation> ParseActivation(const LayerConfig& layer, const std::string& name) {
+  if (layer.activation == "relu") return Activation::kRelu;
+  if (layer.activation == "tanh") return Activation::kTanh;
+  if (layer.activation == "none") return Activation::kNone;
+  return InvalidArgument("{}.activation = \"{}\": must be \"relu\", \"tanh\" or \"none\"", name,
+                         layer.activation);
+}
+
+// Checks the input and the options, and updates the shape.
+Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const std::string& name,
+                                                Activation activation, Shape* shape) {
+  if (shape->rank() != 3)
+    return InvalidArgument("{}: conv2d needs [height, width, channels], but gets {}", name,
+                           shape->ToString());
+  if (layer.filters <= 0 || layer.kernel <= 0 || layer.stride <= 0)
+    return InvalidArgument(
+        "{}: conv2d needs filters, kernel and stride > 0, not "
+        "{}, {}, {}",
+        name, layer.filters, layer.kernel, layer.stride);
+  // No padding, so the kernel must fit into the input.
+  const Conv2dOptions o{(*shape)[0],  (*shape)[1],  (*shape)[2], layer.filters,
+                        layer.kernel, layer.stride, activation};
+  if (o.kernel > o.height || o.kernel > o.width)
+    return InvalidArgument(
+        "{}.kernel = {} is larger than its input {}; use a "
+        "smaller kernel or fewer strides before it",
+        name, o.kernel, shape->ToString());
+  *shape = {(o.height - o.kernel) / o.stride + 1, (o.width - o.kernel) / o.stride + 1, o.filters};
+  return MakeConv2d(o);
+}
+
+// Creates one layer of a list and updates the shape.
+Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::string& name,
+                                          Shape* shape) {
+  TROOP_ASSIGN_OR_RETURN(const Activation activation, ParseActivation(layer, name));
+  if (layer.type == "conv2d") return MakeConv2dLayer(layer, name, activation, shape);
+  if (layer.type != "linear")
+    return InvalidArgument("{}.type = \"{}\": must be \"linear\" or \"conv2d\"", name, layer.type);
+  if (layer.units <= 0) return InvalidArgument("{}.units = {}: must be above 0", name, layer.units);
+  const std::int64_t in = shape->elements();
+  *shape = {layer.units};
+  return MakeLinear(in, layer.units, activation);
+}
+
+// True for shapes like [4, 84, 84]; images must be [height, width, channels].
+bool HasChannelsFirst(const Shape& shape) {
+  constexpr std::int64_t kChannelsMax = 16;
+  return shape.rank() == 3 && shape[0] <= kChannelsMax &&
+         std::min(shape[1], shape[2]) > std::max(kChannelsMax, 2 * shape[0]);
+}
+
+}  // namespace
+
+// The default suits vector observations.
+std::vector<LayerConfig> LayersOf(const Config& config) {
+  if (!config.network.layers.empty()) return config.network.layers;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 64;
+  return {layer, layer};
+}
+
+// Integer observations need one-hot encoding; images must have their channels last.
+Status CheckObservation(const Config& config, const EnvSpec& env) {
+  const bool one_hot = config.network.one_hot > 0;
+  const TensorSpec& seen = env.observation;
+  const bool classes = seen.dtype == DType::kI32;
+  if (classes ? !one_hot : seen.dtype != DType::kU8 && seen.dtype != DType::kF32)
+    return InvalidArgument(
+        "environment {}: networks take observations of u8 or f32, not {}{}", env.id,
+        seen.ToString(),
+        classes ? "; to one-hot encode, set network.one_hot to the class count" : "");
+  if (seen.shape.elements() <= 0)
+    return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
+  if (HasChannelsFirst(seen.shape) && LayersOf(config)[0].type == "conv2d")
+    return InvalidArgument(
+        "environment {}: observations {} have their channels first, but conv2d takes [height, "
+        "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
+        "docs/guide/environments.md)",
+        env.id, seen.ToString());
+  return Status::Ok();
+}
+
+// Observations below 1,024 elements (feature planes such as MinAtar's) get no advice.
+std::string PictureAdvice(const Config& config, const EnvSpec& env) {
+  const TensorSpec& seen = env.observation;
+  const std::int64_t rank = seen.shape.rank();
+  const bool picture = rank == 3 || (rank == 2 && seen.dtype == DType::kU8);
+  if (!picture || seen.shape.elements() < 1024 || LayersOf(config)[0].type == "conv2d") return {};
+  return fmt::format(
+      "environment {}: observations {} look like images, but no layer of network.layers is a "
+      "conv2d: linear layers ignore which pixels are adjacent (configs/apex_atari.toml has "
+      "layers for images)",
+      env.id, seen.ToString());
+}
+
+// A single image with channels is in conv2d's layout already.
+std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,
+                                       const LayerConfig& first) {
+  const Shape& shape = env.observation.shape;
+  const std::int64_t stack = config.env.frame_stack;
+  if (first.type != "conv2d" || shape.rank() < 2 || shape.rank() > 3) return {};
+  if (stack == 1 && shape.rank() == 3) return {};
+  return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
+}
+
+// One of four input layers: normalized, one-hot, stacked images, or scaled.
+Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
+                                  const LayerConfig& first) {
+  const bool normalize = config.network.normalize_observations;
+  const std::int64_t classes = config.network.one_hot;
+  if ((normalize || classes > 0) && first.type == "conv2d") {
+    return InvalidArgument(
+        "network.{}: images before a conv2d layer are scaled by the environment's own scale; leave "
+        "it "
+        "out",
+        normalize ? "normalize_observations" : "one_hot");
+  }
+  const Shape shape = NetworkInput(config, env).shape;
+  // Normalization takes precedence over one-hot encoding.
+  if (normalize) return TrunkInput{MakeNormalizedInput(shape), shape};
+  if (classes > 0) return TrunkInput{MakeOneHotInput(classes), {shape.elements() * classes}};
+  if (const auto pictures = PicturesOf(config, env, first)) {
+    return TrunkInput{MakePictureInput(env.observation_scale, *pictures), pictures->out()};
+  }
+  return TrunkInput{MakeInput(env.observation_scale), shape};
+}
+
+// Layers are named by their index in the list, not in the range.
+Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
+  for (std::size_t i = range.begin; i < range.end; ++i) {
+    const std::string name = fmt::format("{}[{}]", range.key, i);
+    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range.layers[i], name, shape));
+    parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
+  }
+  return Status::Ok();
+}
+
+}  // namespace troop

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "nn/layers/layers.h"
+
+// Building blocks of the networks of a config: the input layer, and the layers of a list.
+namespace troop {
+
+// Checks that networks support these observations. Errors: kInvalidArgument.
+Status CheckObservation(const Config& config, const EnvSpec& env);
+// Reason why the network may learn little from images; empty if it has conv2d layers, or there are
+// no images.
+std::string PictureAdvice(const Config& config, const EnvSpec& env);
+
+// Images that must be rearranged for conv2d if `first` is the first layer. nullopt: they are in the
+// right layout, or invalid, which AppendLayers reports.
+std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,
+                                       const LayerConfig& first);
+
+// The input layer: [B, ...NetworkInput] → [B, ...shape]. Errors: kInvalidArgument.
+struct TrunkInput {
+  std::unique_ptr<Module> module;
+  Shape shape;
+};
+Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
+                                  const LayerConfig& first);
+
+// Appends layers[begin, end) as "layers.<index>". shape: of the input, then of the output, without
+// the batch. key: the list's key in the config. Errors: kInvalidArgument.
+struct LayerRange {
+  std::string_view key;
+  const std::vector<LayerConfig>& layers;
+  std::size_t begin = 0, end = 0;
+};
+Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
+
+// network.layers; if empty, two linear layers of 64.
+std::vector<LayerConfig> LayersOf(const Config& config);
+
+}  // namespace troop

@@ -1,0 +1,245 @@
+// Implements the embeddings and the heads of a transformer.
+#include "nn/transformer/embedding_and_head.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/elementwise/cast.h"
+
+namespace troop {
+namespace {
+
+constexpr std::uint32_t kEmbeddingSite = 0;
+constexpr std::uint32_t kClassifierSite = 1u << 31;
+
+bool IsBert(const TransformerConfig& config) {
+  return config.family == TransformerConfig::Family::kBert;
+}
+
+const TransformerKernels& Kernels() {
+  static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
+  return kernels;
+}
+
+Extent VocabularyOf(const TransformerOptions& options) {
+  const std::int64_t words = options.config.vocabulary;
+  return {words, ShareOf(words, options.tensor)};
+}
+
+// GatherRows and ScatterAddRows with a divided vocabulary: tokens of other ranks give 0 here and
+// are trained there.
+void GatherWords(const Extent& words, std::span<const std::int32_t> ids, std::int64_t width,
+                 const float* table, float* out) {
+  for (const std::int32_t id : ids) {
+    const auto local = std::int32_t(id - words.share.first);
+    if (local >= 0 && local < words.count()) {
+      GatherRows({&local, 1}, width, table, false, out);
+    } else {
+      std::fill_n(out, width, 0.0f);
+    }
+    out += width;
+  }
+}
+void ScatterAddWords(const Extent& words, std::span<const std::int32_t> ids, std::int64_t width,
+                     const float* dout, float* dtable) {
+  for (const std::int32_t id : ids) {
+    const auto local = std::int32_t(id - words.share.first);
+    if (local >= 0 && local < words.count()) ScatterAddRows({&local, 1}, width, dout, dtable);
+    dout += width;
+  }
+}
+
+}  // namespace
+
+EmbeddingPart::EmbeddingPart(const TransformerOptions& options, ParamLayout& layout)
+    : config_(options.config), vocabulary_(VocabularyOf(options)) {
+  const TransformerConfig& config = config_;
+  // Parameter names of the package transformers.
+  const std::string family = NameOf(config.family);
+  const std::string prefix = family + ".embeddings.";
+  const std::int64_t width = config.embedding;
+  words_ = layout.Weight(prefix + "word_embeddings.weight", {vocabulary_.count(), width},
+                         vocabulary_.Along(0));
+  const std::string places = prefix + "position_embeddings.weight";
+  const Shape rows{config.positions, width};
+  positions_ = config.sinusoids ? layout.Sinusoids(places, rows) : layout.Weight(places, rows);
+  types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
+  norm_ = NormPart(layout, prefix + "LayerNorm", width, config.epsilon);
+  if (IsBert(config)) return;
+  map_ = LinearPart(layout, family + ".encoder.embedding_hidden_mapping_in", width, config.hidden);
+}
+
+// Without a map the output is the embedding itself.
+EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) const {
+  Kept kept;
+  kept.sum = norm_.TakeKept(arena, tokens);
+  kept.embedded = TakeFloats(arena, tokens * config_.embedding);
+  kept.out = IsBert(config_) ? kept.embedded : TakeFloats(arena, tokens * config_.hidden);
+  return kept;
+}
+
+// Sum of word, type and position embeddings, then norm, dropout and ALBERT's map.
+void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
+                            float* drop_scratch) const {
+  const std::int64_t tokens = batch.tokens(), width = config_.embedding;
+  GatherWords(vocabulary_, batch.ids, width, params.value + words_, kept.sum.x);
+  // Each token's embedding is on one rank and 0 on the others.
+  if (vocabulary_.cut()) params.Sum(tokens * width, kept.sum.x);
+  if (batch.types.empty()) {
+    AddToRows(tokens, width, params.value + types_, kept.sum.x);
+  } else {
+    GatherRows(batch.types, width, params.value + types_, true, kept.sum.x);
+  }
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {  // positions start at 0 in each
+    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
+    AddInto(count * width, params.value + positions_, kept.sum.x + first * width);
+  }
+  norm_.Forward(params, tokens, kept.sum, kept.embedded);
+  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
+  if (!IsBert(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
+}
+
+// Mirrors Forward. The tables accumulate the gradient of the sum.
+void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
+                             float* dy, float* scratch, float* drop_scratch) const {
+  if (params.gradient == nullptr) return;  // token ids have no gradient
+  const std::int64_t tokens = batch.tokens(), width = config_.embedding;
+  float* dsum = dy;
+  if (!IsBert(config_)) {
+    // ALBERT: from hidden to embedding.
+    map_.Backward(params, tokens, kept.embedded, dy, 0, scratch);
+    dsum = scratch;
+  }
+  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
+  // The gradient of the sum goes to all three tables.
+  norm_.Backward(params, tokens, kept.sum, dsum, dsum, drop_scratch);
+  ScatterAddWords(vocabulary_, batch.ids, width, dsum, params.gradient + words_);
+  if (batch.types.empty()) {
+    SumOfRows(tokens, width, dsum, params.gradient + types_);
+  } else {
+    ScatterAddRows(batch.types, width, dsum, params.gradient + types_);
+  }
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
+    AddInto(count * width, dsum + first * width, params.gradient + positions_);
+  }
+}
+
+// The masked-LM decoder has no weight: it is tied to the word embeddings.
+HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout)
+    : options_(options),
+      vocabulary_(VocabularyOf(options)),
+      wide_(std::max(options.config.hidden, options.config.embedding)),
+      words_(words) {
+  const TransformerConfig& config = options.config;
+  const bool bert = IsBert(config);
+  if (!masked()) {
+    first_ = LinearPart(layout, bert ? "bert.pooler.dense" : "albert.pooler", config.hidden,
+                        config.hidden);
+    if (classifies())
+      classifier_ = LinearPart(layout, "classifier", config.hidden, options.classes);
+    return;
+  }
+  const std::string prefix = bert ? "cls.predictions." : "predictions.";
+  // ALBERT's names lack "transform.".
+  const std::string transform = prefix + (bert ? "transform." : "");
+  first_ = LinearPart(layout, transform + "dense", config.hidden, config.embedding);
+  norm_ = NormPart(layout, transform + "LayerNorm", config.embedding, config.epsilon);
+  bias_ = layout.Bias(prefix + "bias", vocabulary_.count(), vocabulary_.Along(0));
+}
+
+std::int64_t HeadPart::outputs() const {
+  if (masked()) return vocabulary_.count();
+  return classifies() ? options_.classes : options_.config.hidden;
+}
+
+// Sized for the wider of hidden and embedding, which serves both heads.
+HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
+  Kept kept;
+  kept.mid = TakeFloats(arena, rows * wide_);
+  kept.top = TakeFloats(arena, rows * wide_);
+  if (masked()) kept.sum = norm_.TakeKept(arena, rows);
+  return kept;
+}
+
+void HeadPart::Forward(const Params& params, const TokenBatch& batch, const float* x,
+                       const Kept& kept, float* out, float* drop_scratch) const {
+  if (masked()) return ForwardMasked(params, std::int64_t(batch.places.size()), x, kept, out);
+  ForwardPooled(params, batch, x, kept, out, drop_scratch);
+}
+
+// Pooler, then dropout and the classifier if there is one.
+void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                             const Kept& kept, float* out, float* drop_scratch) const {
+  const std::int64_t rows = batch.sequences(), n = rows * first_.out;
+  first_.Forward(params, rows, x, kept.mid);
+  ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
+  // Without a classifier the pooled vector is the output.
+  float* const top = classifies() ? kept.top : out;
+  std::copy_n(kept.mid, n, top);
+  if (!classifies()) return;
+  DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, top,
+                drop_scratch);
+  classifier_.Forward(params, rows, top, out);
+}
+
+// Transform, GELU, norm, then the tied decoder.
+void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const float* x,
+                             const Kept& kept, float* out) const {
+  first_.Forward(params, rows, x, kept.mid);
+  Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
+  norm_.Forward(params, rows, kept.sum, kept.top);
+  // logits = top · Wᵀ + b, W being the word embeddings.
+  params.MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
+                params.value + words_, 0, out);
+  AddToRows(rows, outputs(), params.value + bias_, out);
+}
+
+void HeadPart::Backward(const Params& params, const TokenBatch& batch, const float* x,
+                        const Kept& kept, const float* dout, float* dx, float* scratch,
+                        float* drop_scratch) const {
+  if (masked()) {
+    BackwardMasked(params, std::int64_t(batch.places.size()), x, kept, dout, dx, scratch,
+                   drop_scratch);
+  } else {
+    BackwardPooled(params, batch, x, kept, dout, dx, scratch, drop_scratch);
+  }
+}
+
+// Mirrors ForwardPooled.
+void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                              const Kept& kept, const float* dout, float* dx, float* scratch,
+                              float* drop_scratch) const {
+  const std::int64_t rows = batch.sequences(), n = rows * first_.out;
+  if (classifies()) {
+    classifier_.Backward(params, rows, kept.top, dout, 0, scratch);
+    DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, scratch,
+                  drop_scratch);
+  } else {
+    std::copy_n(dout, n, scratch);
+  }
+  ActivationBackward(Activation::kTanh, n, kept.mid, scratch, DType::kF32, scratch, DType::kF32);
+  first_.Backward(params, rows, x, scratch, 0, dx);
+}
+
+// Mirrors ForwardMasked. Each rank sees its share of the vocabulary, so the decoder's input
+// gradient is summed over the ranks.
+void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const float* x,
+                              const Kept& kept, const float* dout, float* dx, float* scratch,
+                              float* drop_scratch) const {
+  // The word embeddings get a second gradient, as decoder.
+  if (params.gradient != nullptr && rows > 0) {  // the decoder is tied to the embeddings
+    params.MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top,
+                  1, params.gradient + words_);
+    SumOfRows(rows, outputs(), dout, params.gradient + bias_);
+  }
+  params.MatMul({.m = rows, .n = first_.out, .k = outputs()}, dout, params.value + words_, 0,
+                scratch);
+  if (vocabulary_.cut()) params.Sum(rows * first_.out, scratch);
+  // Through norm, GELU and the transform.
+  norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
+  Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
+  first_.Backward(params, rows, x, scratch, 0, dx);
+}
+
+}  // namespace troop

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <string>
+
+#include "nn/transformer/transformer_parts.h"
+
+// The parts of a transformer before and after its layers. Immutable; usable on any thread with its
+// own memory.
+namespace troop {
+
+// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
+// With tensor parallelism a rank holds its share of the vocabulary.
+class EmbeddingPart {
+ public:
+  EmbeddingPart() = default;
+  EmbeddingPart(const TransformerOptions& options, ParamLayout& layout);
+
+  struct Kept {
+    NormPart::Kept sum;         // [T, embedding]
+    float* embedded = nullptr;  // [T, embedding]
+    float* out = nullptr;       // [T, hidden]; kBert: `embedded`
+  };
+  Kept TakeKept(Arena& arena, std::int64_t tokens) const;
+  void Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
+               float* drop_scratch) const;
+  // dy: [T, hidden]; scratch: [T, embedding]. Both are overwritten.
+  void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
+                float* scratch, float* drop_scratch) const;
+  std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
+
+ private:
+  TransformerConfig config_;
+  Extent vocabulary_;
+  std::int64_t words_ = 0, positions_ = 0, types_ = 0;
+  NormPart norm_;
+  LinearPart map_;
+};
+
+// The pooler, with or without a classifier, or the masked-LM head, whose decoder produces the
+// rank's share of the vocabulary.
+class HeadPart {
+ public:
+  HeadPart() = default;
+  HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout);
+
+  std::int64_t rows(std::int64_t sequences, std::int64_t places) const {
+    return masked() ? places : sequences;
+  }
+  std::int64_t outputs() const;  // per row
+  struct Kept {
+    float* mid = nullptr;  // pooled [rows, hidden], or pre-activations [rows, embedding]
+    float* top = nullptr;  // input of the last product
+    NormPart::Kept sum;    // masked: of the activations
+  };
+  Kept TakeKept(Arena& arena, std::int64_t rows) const;
+  // Tokens whose last-layer outputs the head reads, increasing.
+  std::span<const std::int32_t> Asked(const TokenBatch& batch) const {
+    return masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
+  }
+  // x: [rows, hidden], of the requested tokens; out: [rows, outputs()].
+  void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
+               float* out, float* drop_scratch) const;
+  // dx [rows, hidden] is overwritten. scratch: [rows, max(hidden, embedding)].
+  void Backward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
+                const float* dout, float* dx, float* scratch, float* drop_scratch) const;
+  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }
+
+ private:
+  bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
+  bool classifies() const { return options_.head == TransformerHead::kClassifier; }
+  void ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                     const Kept& kept, float* out, float* drop_scratch) const;
+  void ForwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
+                     float* out) const;
+  void BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                      const Kept& kept, const float* dout, float* dx, float* scratch,
+                      float* drop_scratch) const;
+  void BackwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
+                      const float* dout, float* dx, float* scratch, float* drop_scratch) const;
+
+  TransformerOptions options_;
+  Extent vocabulary_;
+  std::int64_t wide_ = 0;
+  LinearPart first_;       // the pooler, or the masked-LM head's transform
+  LinearPart classifier_;  // of kClassifier
+  NormPart norm_;          // of kMaskedLm, as are:
+  std::int64_t words_ = 0, bias_ = 0;
+};
+
+}  // namespace troop

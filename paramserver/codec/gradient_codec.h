@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/base/buffer.h"
+#include "core/base/status.h"
+
+namespace troop {
+
+// Compression of the gradients that are pushed to a parameter shard. All codecs except kNone keep
+// what they do not send and add it to the next gradient (error feedback): sent + residual always
+// equals the sum of all gradients.
+enum class GradientCodec : std::uint8_t {
+  kNone = 0,   // 32 bits per element
+  kFp16 = 1,   // 16 bits; the excess over ±65504 stays in the residual
+  kBf16 = 2,   // 16 bits
+  kTopK = 3,   // the elements of largest magnitude, as f32
+  kStrom = 4,  // elements of magnitude >= τ, as ±τ: 1 bit and a gap each (Strom 2015)
+};
+Result<GradientCodec> ParseGradientCodec(std::string_view text);  // "none", "fp16", "bf16", …
+std::string_view GradientCodecName(GradientCodec codec);
+
+struct CodecOptions {
+  GradientCodec codec = GradientCodec::kNone;
+  double keep = 0.01;   // kTopK: fraction sent, in (0, 1]; at least one element
+  float threshold = 1;  // kStrom: τ > 0
+};
+// Errors: kInvalidArgument, naming the option and its limit.
+Status CheckCodecOptions(const CodecOptions& options);
+
+// Wire form of an encoded gradient: the fields in a message's body, the payload as its part.
+//   kNone: [elements] f32; kFp16, kBf16: [elements] of 16 bits; kTopK: [entries] f32 in the order
+//   of their indices, then the indices as gaps (gap_code.h); kStrom: gaps with one bit each, 1: -τ.
+struct CodedGradient {
+  GradientCodec codec = GradientCodec::kNone;
+  std::uint8_t rice = 0;  // kTopK, kStrom
+  float threshold = 0;    // kStrom
+  std::int64_t elements = 0;
+  std::int64_t entries = 0;  // kTopK, kStrom: elements sent
+  Buffer payload;
+
+  template <class A>
+  void serialize(A& a) {
+    a(codec, rice, threshold, elements, entries);
+  }
+  // Wraps [n] f32 without copying.
+  static CodedGradient Dense(Buffer value);
+};
+
+// Encoder with error feedback. Owner: a learner's thread, one encoder per part. Deterministic.
+class GradientEncoder {
+ public:
+  // REQUIRES: CheckCodecOptions is ok.
+  GradientEncoder(const CodecOptions& options, std::int64_t elements);
+  // Encodes a gradient [elements]. Errors: kDataLoss: an element is not finite; the residual is
+  // unchanged. O(n).
+  Result<CodedGradient> Encode(std::span<const float> gradient);
+  // Unsent remainder, [elements]; empty for kNone. Writable so that it can be restored.
+  std::span<float> residual() { return residual_; }
+
+ private:
+  CodedGradient EncodeHalves(std::span<const float> gradient);
+  CodedGradient EncodeTopK();
+  CodedGradient EncodeStrom();
+
+  CodecOptions options_;
+  std::int64_t elements_;
+  std::vector<float> residual_;
+};
+
+// A validated encoded gradient: lengths, order, bounds and finiteness were checked. Immutable.
+class GradientPayload {
+ public:
+  // Validates an encoded gradient. Allocates only if an f32 payload is unaligned. Errors:
+  // kDataLoss: damaged, or of another size than `elements`. O(payload).
+  static Result<GradientPayload> Parse(CodedGradient coded, std::int64_t elements);
+  // sum[i] += weight * decoded[i]; [elements], in index order. A weight of 1 is exact.
+  void AddTo(float weight, std::span<float> sum) const;
+  // sum[i] = weight * decoded[i].
+  void WriteTo(float weight, std::span<float> sum) const;
+  const CodedGradient& coded() const { return coded_; }
+
+ private:
+  explicit GradientPayload(CodedGradient coded) : coded_(std::move(coded)) {}
+  CodedGradient coded_;
+};
+
+}  // namespace troop

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/buffer.h"
+#include "core/storage/storage.h"
+#include "net/control_messages.h"
+
+namespace troop {
+
+// Snapshots of parameter shards in a run folder: paramserver/shard-<k>/<since>, the newest snapshot
+// of the primary whose service began with term `since`, and its predecessor <since>.before or, if
+// that primary has written only one, the newest snapshot of an older term. If one file is damaged,
+// the other is used. After a resharding the folder is paramserver/move-<number>/…, so that two maps
+// never share a file. A deposed primary that does not know it yet writes to its own file, which is
+// never read again. Calls block on the disk: use them from jobs.
+class ShardStore {
+ public:
+  // `move`: number of the resharding that began the map's epoch (ShardEpoch); 0: none.
+  ShardStore(Storage* run, std::int32_t shard, std::uint64_t move = 0);
+  // Atomically replaces the snapshot of term `since`; the old one becomes the predecessor and all
+  // older ones are removed.
+  Status Save(std::uint64_t since, const Buffer& snapshot);
+  // File names of this shard's snapshots, the newest first; arguments for Read.
+  Result<std::vector<std::string>> List();
+  // Reads one snapshot whole.
+  Result<Buffer> Read(const std::string& name);
+  std::string PathOf(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  Storage* const run_;
+  const std::string folder_;
+};
+
+// Reads the run's shard map epochs from paramserver/epochs; empty if it was never resharded.
+// Errors: kDataLoss.
+Result<std::vector<ShardEpoch>> ReadShardEpochs(Storage* run);
+// Writes the epochs; durable when it returns.
+Status WriteShardEpochs(Storage* run, const std::vector<ShardEpoch>& epochs);
+// Lists the damaged snapshots of a run folder, one line each with the reason. Reads all of them.
+Result<std::vector<std::string>> DamagedShardStates(Storage* run);
+// Removes the snapshots of all shard maps except the one of resharding `move`.
+Status RemoveOtherShardStates(Storage* run, std::uint64_t move);
+
+}  // namespace troop

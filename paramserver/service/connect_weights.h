@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "core/config/config.h"
+#include "core/tensor/spec.h"
+#include "net/control_messages.h"
+#include "net/network.h"
+#include "paramserver/weights/weights_client.h"
+
+namespace troop {
+
+// Connects an actor or evaluator to the weights of its run, as learner.sync requires: to the weight
+// publisher, or to all parameter shards (ShardSubscriber). Returns null if the coordinator does not
+// know their endpoints yet. `network` and `member` must outlive the result.
+Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, const EnvSpec& env,
+                                                         Network* network,
+                                                         const FleetMember* member);
+
+}  // namespace troop

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/status.h"
+#include "net/control_messages.h"
+
+namespace troop {
+
+// Identifies one evaluation of the weights.
+struct TrialOptions {
+  std::int64_t episodes = 1;  // or examples
+  std::uint64_t round = 0;    // seeds the trial: equal config and round repeat it
+  std::uint64_t version = 0;  // of the weights
+  bool final = false;         // at the end of the run
+};
+
+// Evaluates fixed weights in bounded slices, for the evaluator role. Two implementations:
+// Evaluation plays episodes, ReviewTrial classifies examples. One owner thread.
+class WeightsTrial {
+ public:
+  virtual ~WeightsTrial() = default;
+  enum class State : std::uint8_t { kBusy, kWaiting, kOver };
+  // Runs a slice of at most `steps` steps, where the implementation counts steps. kWaiting: for
+  // other processes (fd()); kOver: finished, or error() is not ok.
+  virtual State Advance(int steps) = 0;
+  virtual int fd() const { return -1; }
+  virtual const Status& error() const = 0;
+  virtual EvaluationReport Report() const = 0;  // REQUIRES: over, and no error
+  // Results excluded from this trial: non-finite rewards or observations, and environment faults.
+  virtual std::int64_t bad_numbers() const { return 0; }
+  virtual std::int64_t faults() const { return 0; }
+  // Reason for a lack of progress, as in EnvRunner::blocked; empty if there is none.
+  virtual std::string blocked() const { return {}; }
+};
+
+}  // namespace troop

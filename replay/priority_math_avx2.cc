@@ -1,8 +1,0 @@
-// Kernels of priority_math, compiled with AVX2.
-#include "replay/priority_math_impl.h"
-
-namespace troop {
-
-const PriorityMathKernels kPriorityMathAvx2{"avx2", Powers, Weights, Masses};
-
-}  // namespace troop

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/simd/cpu_features.h"
+
+namespace troop {
+
+// The loop of an extreme tree for one instruction set. All sets give identical bits.
+struct ExtremeTreeKernels {
+  const char* name;
+  // parent[node[i]] = the greatest of that node's 16 keys.
+  void (*greatest)(const std::uint32_t* key, const std::uint32_t* node, std::size_t n,
+                   std::uint32_t* parent);
+};
+
+const ExtremeTreeKernels& ExtremeTreeKernelsFor(CpuLevel level);
+
+extern const ExtremeTreeKernels kExtremeTreePlain, kExtremeTreeAvx2, kExtremeTreeAvx512;
+
+}  // namespace troop

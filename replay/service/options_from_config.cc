@@ -1,0 +1,144 @@
+// Derives the options of replay servers, writers and samplers from a config.
+#include "replay/service/options_from_config.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "core/base/check.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kPictureBytesMin = 1024;  // smaller images hardly shrink
+
+// One shard's share of a count, rounded up so that the shards together have at least all.
+std::int64_t Share(std::int64_t items, std::int64_t shards) {
+  return (items + shards - 1) / shards;
+}
+
+// Selector of a name that the config schema has validated. "reservoir" is a uniform remover with
+// Table::Options::reservoir.
+Selector::Kind KindOf(const std::string& name) {
+  const auto kind = ParseSelector(name == "reservoir" ? "uniform" : name);
+  TROOP_CHECK(kind.ok(), "{}", kind.status().ToString());
+  return *kind;
+}
+
+}  // namespace
+
+// "auto" compresses 8-bit images only: other observations hardly shrink with LZ4.
+Codec CodecFor(const std::string& name, const TensorSpec& observation) {
+  const bool picture = observation.dtype == DType::kU8 && observation.bytes() >= kPictureBytesMin;
+  if (name == "auto") return picture ? Codec::kLz4 : Codec::kNone;
+  const Result<Codec> codec = ParseCodec(name);
+  TROOP_CHECK(codec.ok(), "{}", codec.status().ToString());  // validated by the schema
+  return *codec;
+}
+
+// The run's own table holds n-step transitions.
+ViewSpec ViewFor(const Config& config) {
+  return {.kind = ViewSpec::Kind::kTransition,
+          .length_max = int(config.actor.n_step),
+          .stack = int(config.env.frame_stack)};
+}
+
+Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed,
+                                          std::int64_t shards) {
+  // Errors name the table and the key.
+  TrajectorySpec trajectory;
+  const auto spec = [&t](const std::string& text, std::string_view key) -> Result<TensorSpec> {
+    Result<TensorSpec> parsed = ParseTensorSpec(text);
+    if (parsed.ok()) return parsed;
+    return parsed.status().WithContext(fmt::format("replay.tables: {}: {}", t.name, key));
+  };
+  TROOP_ASSIGN_OR_RETURN(trajectory.observation, spec(t.observation, "observation"));
+  TROOP_ASSIGN_OR_RETURN(trajectory.action, spec(t.action, "action"));
+  if (!t.state.empty()) {
+    TROOP_ASSIGN_OR_RETURN(trajectory.state, spec(t.state, "state"));
+  }
+  return ReplayTableOptions{
+      .table = {.name = t.name,
+                .trajectory = trajectory,
+                .view = {.kind = t.view == "sequence" ? ViewSpec::Kind::kSequence
+                                                      : ViewSpec::Kind::kTransition,
+                         .length_max = int(t.length),
+                         .stack = int(t.stack),
+                         .burn_in = int(t.burn_in)},
+                .codec = CodecFor(t.codec, trajectory.observation),
+                .capacity_items = Share(t.capacity_items, shards),
+                .min_items = Share(t.min_items, shards),
+                .sampler = {.kind = KindOf(t.sampler), .alpha = t.alpha},
+                .remover = {.kind = KindOf(t.remover), .alpha = t.evict_alpha},
+                .reservoir = t.remover == "reservoir",
+                .priority_epsilon = t.priority_epsilon,
+                .max_times_sampled = t.max_times_sampled,
+                .max_policy_age = std::uint64_t(t.max_policy_age),
+                .seed = std::uint64_t(seed)},
+      .samples_per_insert = t.samples_per_insert,
+      .ratio_error = t.ratio_error};
+}
+
+Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
+                                               const TrajectorySpec& trajectory) {
+  // Table 0 is the run's own; the configured extra tables follow in order.
+  const Config::ReplayKeys& r = config.replay;
+  const bool reservoir = r.remover == "reservoir";
+  // The table counts samples, the config counts updates of one batch each.
+  const std::int64_t trim = r.trim_every_updates * config.learner.batch_size;
+  ReplayServer::Options options;
+  options.tables.push_back(
+      {.table = {.trajectory = trajectory,
+                 .view = ViewFor(config),
+                 .codec = CodecFor(r.codec, trajectory.observation),
+                 .capacity_items = Share(r.capacity_items, r.shards),
+                 .min_items = Share(r.min_items, r.shards),
+                 .sampler = {.kind = KindOf(r.sampler), .alpha = r.alpha},
+                 .remover = {.kind = KindOf(r.remover), .alpha = r.evict_alpha},
+                 .reservoir = reservoir,
+                 .priority_epsilon = r.priority_epsilon,
+                 .max_times_sampled = r.max_times_sampled,
+                 .max_policy_age = std::uint64_t(r.max_policy_age),
+                 .trim_every_samples = reservoir ? 0 : Share(trim, r.shards),
+                 .feed = r.placement == "gpu",
+                 .seed = std::uint64_t(config.seed)},
+       .samples_per_insert = r.samples_per_insert,
+       .ratio_error = r.ratio_error});
+  options.journal.spill = r.spill;
+  options.ack_on_disk = r.ack == "disk";
+  for (const ReplayTableConfig& table : r.tables) {
+    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, r.shards));
+    options.tables.push_back(std::move(made));
+  }
+  return options;
+}
+
+std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
+                                          std::int32_t shards) {
+  // "local": each actor and learner uses one shard, assigned round robin by index.
+  if (config.replay.scope == "local") return {index % std::int32_t(config.replay.shards)};
+  std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.replay.shards));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Both sides derive the codec from the same keys.
+ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
+  return {.window = int(config.actor.push_window),
+          .codec = CodecFor(config.replay.codec, trajectory.observation)};
+}
+
+// Serial mode decodes on the calling thread, to be deterministic and single-threaded.
+ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
+  const bool serial = config.fleet.mode == "serial";  // serial mode runs in one thread
+  return {.batch_size = config.learner.batch_size,
+          .prefetch = int(config.learner.prefetch),
+          .batches_per_request = int(config.learner.batches_per_request),
+          .beta = config.replay.beta,
+          .view = ViewFor(config),
+          .codec = CodecFor(config.replay.codec, trajectory.observation),
+          .decode_threads = serial ? 0 : int(config.replay.decode_threads),
+          .seed = std::uint64_t(config.seed)};
+}
+
+}  // namespace troop

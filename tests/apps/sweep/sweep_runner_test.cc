@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "apps/sweep/sweep_grid.h"
+#include "apps/sweep/sweep_summary.h"
+#include "core/storage/json.h"
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(SweepPlanTest, SplitsAtCommasOutsideBracketsAndQuotes) {
+  EXPECT_THAT(SplitValues("1,2,3"), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(SplitValues("[1,2],[3]"), ElementsAre("[1,2]", "[3]"));
+  EXPECT_THAT(SplitValues("\"a,b\",'c,d',{e=1,f=2}"), ElementsAre("\"a,b\"", "'c,d'", "{e=1,f=2}"));
+  EXPECT_THAT(SplitValues(""), ElementsAre(""));
+}
+
+class SweepTest : public testing::Test {
+ protected:
+  SweepTest() { std::ofstream(config()) << "name = \"trial\"\n"; }
+  std::string config() const { return temp_.path() + "/config.toml"; }
+  Result<SweepPlan> Plan(std::vector<std::string> overrides, std::int64_t seeds = 2) const {
+    overrides.push_back("log.dir=" + temp_.path());
+    return PlanSweep({config(), std::move(overrides), seeds, 7});
+  }
+  void ExpectRefused(const std::vector<std::string>& overrides, const std::string& why) const {
+    const auto plan = Plan(overrides);
+    EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(plan.status().message(), HasSubstr(why));
+  }
+  TempFolder temp_;
+};
+
+TEST_F(SweepTest, RunsAllCombinationsWithEachSeed) {
+  const auto plan = Plan({"actor.n_step=1,3", "learner.gamma=0.9", "replay.alpha=0,0.6"});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_THAT(plan->path, testing::EndsWith("/trial"));
+  EXPECT_THAT(plan->seeds, ElementsAre(7, 8));
+  ASSERT_EQ(plan->points.size(), 4u);
+  EXPECT_EQ(plan->points[1].label, "actor.n_step=1 replay.alpha=0.6");
+  ASSERT_EQ(plan->runs.size(), 8u);
+  const SweepRun& run = plan->runs[6];  // seed by seed
+  EXPECT_EQ(run.point, 2u);
+  EXPECT_EQ(run.config.seed, 8);
+  EXPECT_EQ(run.config.actor.n_step, 3);
+  EXPECT_EQ(run.config.replay.alpha, 0);
+  EXPECT_EQ(run.config.learner.gamma, 0.9);
+  EXPECT_EQ(run.config.name, "actor.n_step-3-replay.alpha-0-seed-8");
+  EXPECT_EQ(run.config.log.dir, plan->path);
+}
+
+TEST_F(SweepTest, RunsSingleConfigWithEachSeed) {
+  const auto plan = Plan({}, 3);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  ASSERT_EQ(plan->runs.size(), 3u);
+  EXPECT_EQ(plan->runs[2].config.name, "seed-9");
+}
+
+TEST_F(SweepTest, MakesFolderNamesUnique) {
+  const auto plan = Plan({"env.id=\"a/b\",\"a b\""}, 1);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->runs[0].config.name, "env.id--a-b--seed-7");
+  EXPECT_EQ(plan->runs[1].config.name, "env.id--a-b--seed-7-2");
+}
+
+TEST_F(SweepTest, RejectsIncomparableRuns) {
+  ExpectRefused({"seed=1,2"}, "--seeds");
+  ExpectRefused({"name=a,b"}, "one folder");
+  ExpectRefused({"actor.n_step=1,1"}, "twice");
+  ExpectRefused({"actor.n_step=1,2", "actor.n_step=3,4"}, "is given twice with several values");
+  ExpectRefused({"evaluator.final_episodes=0"}, "final_episodes");
+  ExpectRefused({"actor.n_stp=1,2"}, "actor.n_step");
+  EXPECT_FALSE(Plan({}, 0).ok());
+}
+
+TEST_F(SweepTest, LimitsConcurrentRunsByCores) {
+  Config config;
+  config.fleet.actors = 3;
+  EXPECT_EQ(RunsAtOnce(config, 2), 1);
+  EXPECT_EQ(RunsAtOnce(config, 9), 2);
+  config.fleet.mode = "serial";
+  EXPECT_EQ(RunsAtOnce(config, 9), 9);
+}
+
+std::string ResultJson(double mean, const std::string& status = "ok") {
+  return JsonObject()
+      .Add("status", std::string_view(status))
+      .Add("steps", 1000)
+      .Add("updates", 50)
+      .Add("wall_s", 60.0)
+      .Add("version", "0.1.0")
+      .Add("final_return_mean", mean)
+      .Add("final_return_std", 1.0)
+      .Add("final_episodes", 100)
+      .str();
+}
+
+TEST_F(SweepTest, ScoresOnlyFinishedRuns) {
+  EXPECT_EQ(ParseScore(ResultJson(2.5)), (SweepScore{.mean = 2.5,
+                                                     .std = 1,
+                                                     .wall_s = 60,
+                                                     .episodes = 100,
+                                                     .steps = 1000,
+                                                     .updates = 50,
+                                                     .version = "0.1.0"}));
+  EXPECT_EQ(ParseScore(ResultJson(2.5, "interrupted")), std::nullopt);
+  EXPECT_EQ(ParseScore("{\"status\": \"ok\"}"), std::nullopt);
+  EXPECT_EQ(ParseScore("{"), std::nullopt);
+}
+
+TEST_F(SweepTest, TableHasSeedsMeanAndInterval) {
+  const auto plan = Plan({"actor.n_step=1,3"});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const SweepScores scores{ParseScore(ResultJson(2)), std::nullopt, ParseScore(ResultJson(4)),
+                           std::nullopt};
+  EXPECT_EQ(SweepTable(*plan, scores),
+            "| | seed 7 | seed 8 | mean | 95 % interval |\n"
+            "|---|--:|--:|--:|--:|\n"
+            "| actor.n_step=1 | 2.00 | 4.00 | 3.00 | 2.00 to 4.00 (range of 2 seeds) |\n"
+            "| actor.n_step=3 | – | – | – | – |\n");
+  EXPECT_THAT(SweepTable(*plan, {ParseScore(ResultJson(2)), {}, {}, {}}),
+              HasSubstr("| 2.00 | – | 2.00 | – (1 seed) |\n"));
+  const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
+  for (const char* part :
+       {"CartPole-v1", "1,000 agent steps", "50 updates", "2 of 4 runs", "seeds 7 to 8",
+        "last checkpoint", "100 episodes", "epsilon 0", "troop 0.1.0"}) {
+    EXPECT_THAT(caption, HasSubstr(part));
+  }
+}
+
+TEST_F(SweepTest, ReportsAccuracyForTextModels) {
+  const auto plan = Plan({"learner.algorithm=\"classifier\"", "data.reviews=\"reviews.csv\"",
+                          "data.vocabulary=\"vocab.txt\"", "learner.gamma=0.9,0.99"});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const SweepScores scores(plan->runs.size(), ParseScore(ResultJson(90)));
+  const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
+  for (const char* part : {"1,000 reviews", "% accuracy", "100 held-out reviews"}) {
+    EXPECT_THAT(caption, HasSubstr(part));
+  }
+  EXPECT_THAT(caption, Not(HasSubstr("epsilon")));
+}
+
+TEST_F(SweepTest, FolderRecordsGroupsOfRuns) {
+  const auto plan = Plan({"actor.n_step=1,3"});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const auto folder = MakeDiskStorage(plan->path);
+  ASSERT_TRUE(folder.ok());
+  for (const SweepRun& run : plan->runs) {
+    if (run.seed == 8 && run.point == 1) continue;  // has not begun
+    const std::string path = run.config.name;
+    ASSERT_TRUE((*folder)->WriteAtomic(path + "/config.toml", ToToml(run.config)).ok());
+    ASSERT_TRUE(
+        (*folder)
+            ->WriteAtomic(path + "/evaluations.jsonl", "{\"steps\": 5, \"return_mean\": 1}\n")
+            .ok());
+  }
+  const SweepScores scores(plan->runs.size());
+  ASSERT_TRUE(WriteSweep(folder->get(), *plan, scores).ok());
+  EXPECT_TRUE((*folder)->Exists("sweep.png"));
+  EXPECT_TRUE((*folder)->Exists("sweep.md"));
+  const auto groups = ReadSweepCurves(plan->path, CurveAxis::kSteps);
+  ASSERT_TRUE(groups.ok()) << groups.status().ToString();
+  ASSERT_EQ(groups->size(), 2u);
+  EXPECT_EQ((*groups)[0].label, "actor.n_step=1");
+  EXPECT_EQ((*groups)[0].runs.size(), 2u);
+  EXPECT_EQ((*groups)[1].runs.size(), 1u);
+  EXPECT_EQ(ReadSweepCurves(temp_.path(), CurveAxis::kSteps).status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,179 @@
+#include "core/storage/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/base/philox.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(JsonTest, ObjectKeepsInsertionOrder) {
+  EXPECT_EQ(JsonObject().str(), "{}");
+  EXPECT_EQ(JsonObject()
+                .Add("z", 1)
+                .Add("a", 2.5)
+                .Add("text", "x\"y")
+                .Add("yes", true)
+                .AddNull("none")
+                .AddRaw("list", JsonArray({"1", "[]"}))
+                .Add("big", std::numeric_limits<std::uint64_t>::max())
+                .Add("low", std::numeric_limits<std::int64_t>::min())
+                .str(),
+            "{\"z\": 1, \"a\": 2.5, \"text\": \"x\\\"y\", \"yes\": true, \"none\": null, "
+            "\"list\": [1, []], \"big\": 18446744073709551615, \"low\": -9223372036854775808}");
+}
+
+TEST(JsonTest, WritesNonFiniteNumbersAsNull) {
+  EXPECT_EQ(JsonObject().Add("a", std::nan("")).Add("b", -INFINITY).str(),
+            "{\"a\": null, \"b\": null}");
+}
+
+TEST(JsonTest, QuoteKeepsTextAndReplacesInvalidUtf8) {
+  EXPECT_EQ(JsonQuote("a\n\x01\\é漢𝄞\x7f"), "\"a\\u000a\\u0001\\\\é漢𝄞\x7f\"");
+  EXPECT_EQ(JsonQuote("\xff|\xc0\x80|\xed\xa0\x80|\xe6\xbc"), "\"?|??|???|??\"");
+}
+
+TEST(JsonTest, ParsesEveryKindOfValue) {
+  const auto value = ParseJson(
+      " {\"n\": null, \"t\": true, \"f\": false, \"i\": -12, \"d\": 1.5e3, \"s\": \"a\\u00e9\\n\", "
+      "\"l\": [1, [], {}], \"o\": {\"x\": {}}} ");
+  ASSERT_TRUE(value.ok()) << value.status().ToString();
+  EXPECT_EQ(value->Find("n")->kind, JsonValue::Kind::kNull);
+  EXPECT_TRUE(value->Find("t")->boolean);
+  EXPECT_EQ(value->Find("f")->kind, JsonValue::Kind::kBool);
+  EXPECT_FALSE(value->Find("f")->boolean);
+  EXPECT_EQ(*value->Integer("i"), -12);
+  EXPECT_FALSE(ParseJson("{\"i\": 1, \"i\": 1}").ok());
+  EXPECT_EQ(value->Find("d")->number, 1500);
+  EXPECT_FALSE(value->Find("d")->integer.has_value());
+  EXPECT_EQ(*value->String("s"), "aé\n");
+  EXPECT_EQ(value->Find("l")->array.size(), 3u);
+  EXPECT_NE(value->Find("o")->Find("x"), nullptr);
+  EXPECT_EQ(value->Find("o")->Find("y"), nullptr);
+  EXPECT_EQ(value->Find("l")->Find("x"), nullptr);
+}
+
+TEST(JsonTest, ParsesIntegersExactlyBeyondDoublePrecision) {
+  EXPECT_EQ(*ParseJson("{\"k\": 9007199254740993}")->Integer("k"), 9007199254740993);
+  EXPECT_EQ(*ParseJson("{\"k\": -9223372036854775808}")->Integer("k"),
+            std::numeric_limits<std::int64_t>::min());
+  const auto large = ParseJson("[9223372036854775808]");  // one too many for 64 bits
+  EXPECT_FALSE(large->array[0].integer.has_value());
+  EXPECT_EQ(large->array[0].number, 0x1p63);
+}
+
+TEST(JsonTest, NegativeZeroIsNotInteger) {
+  const auto value = ParseJson("[-0, 0, -0.0]");
+  ASSERT_TRUE(value.ok()) << value.status().ToString();
+  EXPECT_FALSE(value->array[0].integer.has_value());
+  EXPECT_TRUE(std::signbit(value->array[0].number));
+  EXPECT_EQ(value->array[1].integer, 0);
+  EXPECT_TRUE(std::signbit(value->array[2].number));
+}
+
+TEST(JsonTest, DecodesEscapes) {
+  EXPECT_EQ(ParseJson(R"("\"\\\/\b\f\n\r\t")")->string, "\"\\/\b\f\n\r\t");
+  EXPECT_EQ(ParseJson(R"("\u0041\u00e9\u6f22\ud834\udd1e")")->string, "Aé漢𝄞");
+  EXPECT_EQ(ParseJson(R"("\u0000")")->string, std::string(1, '\0'));
+}
+
+TEST(JsonTest, RejectsInvalidJsonWithPosition) {
+  for (const char* text : {"",
+                           " ",
+                           "{",
+                           "[",
+                           "\"",
+                           "{]",
+                           "[1,]",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "{\"a\":1,}",
+                           "{a:1}",
+                           "[1 2]",
+                           "1 2",
+                           "nul",
+                           "tru",
+                           "+1",
+                           "--1",
+                           "1e",
+                           ".",
+                           "-",
+                           "1.",
+                           ".5",
+                           "01",
+                           "-01",
+                           "1e999",
+                           "NaN",
+                           "Infinity",
+                           "0x10",
+                           "'a'",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"\\u12g4\"",
+                           "\"\\ud834\"",
+                           "\"\\ud834\\u0041\"",
+                           "\"\\udd1e\"",
+                           "\"\xff\"",
+                           "\"\n\"",
+                           "\"\\",
+                           "[\"a",
+                           "{}{}",
+                           "\xef\xbb\xbf{}"}) {
+    const auto value = ParseJson(text);
+    EXPECT_EQ(value.status().code(), Code::kDataLoss) << text;
+    EXPECT_THAT(value.status().message(), HasSubstr("JSON at byte ")) << text;
+  }
+  EXPECT_THAT(ParseJson("[1, x]").status().message(), HasSubstr("byte 4"));
+}
+
+TEST(JsonTest, RejectsDeepNesting) {
+  EXPECT_TRUE(ParseJson(std::string(60, '[') + std::string(60, ']')).ok());
+  EXPECT_THAT(ParseJson(std::string(1000000, '[')).status().message(), HasSubstr("nested"));
+}
+
+TEST(JsonTest, NamesMissingOrInvalidFields) {
+  const auto value = ParseJson("{\"a\": \"x\", \"b\": 1.5}");
+  EXPECT_EQ(value->Integer("a").status().code(), Code::kDataLoss);
+  EXPECT_THAT(value->Integer("b").status().message(), HasSubstr("\"b\""));
+  EXPECT_THAT(value->String("c").status().message(), HasSubstr("\"c\""));
+}
+
+TEST(JsonTest, RoundTrips) {
+  Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
+  for (int i = 0; i < 500; ++i) {
+    const double number = rng.Normal() * std::pow(10, rng.Uniform(-300, 300));
+    const auto integer = std::int64_t(rng.NextU64());
+    std::string text;
+    for (std::uint32_t n = rng.Below(20); n > 0; --n) text += char(rng.Below(128));
+    const auto value =
+        ParseJson(JsonObject().Add("d", number).Add("i", integer).Add(text, text).str());
+    ASSERT_TRUE(value.ok()) << value.status().ToString();
+    if (text != "d" && text != "i") {
+      EXPECT_EQ(value->Find("d")->number, number);
+      EXPECT_EQ(*value->Integer("i"), integer);
+    }
+    EXPECT_EQ(*value->String(text), text);
+  }
+}
+
+TEST(JsonTest, DamagedTextDoesNotCrash) {
+  const std::string good =
+      JsonObject().Add("a", 1.5).AddRaw("b", "[1, {\"c\": \"\\u00e9\"}]").str();
+  Rng rng({.run_seed = 2, .purpose = Purpose::kTest});
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = good.substr(0, rng.Below(std::uint32_t(good.size() + 1)));
+    for (int j = 0; j < 2 && !text.empty(); ++j) {
+      text[rng.Below(std::uint32_t(text.size()))] = char(rng.Below(256));
+    }
+    (void)ParseJson(text).ok();
+  }
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,69 @@
+#include "fleet/launcher/resource_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace troop {
+namespace {
+
+Config PoleConfig() {
+  Config config;
+  config.env.id = "CartPole-v1";
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 64;
+  config.network.layers = {layer, layer};
+  config.network.dueling = false;
+  config.fleet.actors = 2;
+  config.optimizer.type = "adam";
+  return config;
+}
+constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2;
+
+// The padding of the flat buffer was counted.
+TEST(MachineTest, CountsParametersWithoutPadding) {
+  const auto needs = PredictNeeds(PoleConfig());
+  ASSERT_TRUE(needs.ok()) << needs.status().ToString();
+  EXPECT_EQ(needs->parameters, kPoleParameters);
+}
+
+TEST(MachineTest, PredictsMemoryOfEachProcess) {
+  const auto needs = PredictNeeds(PoleConfig());
+  ASSERT_TRUE(needs.ok());
+  const double value = 4.0 * kPoleParameters;
+  // Two sets of weights, a gradient, Adam's two moments; and more.
+  EXPECT_GT(needs->processes.learner, 5 * value);
+  EXPECT_LT(needs->processes.learner, 100e6);
+  for (const double bytes :
+       {needs->processes.actor, needs->processes.evaluator, needs->processes.paramserver}) {
+    EXPECT_GE(bytes, 2 * value);
+    EXPECT_LT(bytes, needs->processes.learner);
+  }
+  Config larger = PoleConfig();
+  larger.learner.batch_size *= 8;
+  EXPECT_GT(PredictNeeds(larger)->processes.learner, needs->processes.learner);
+  const auto text = DescribeRun(PoleConfig());
+  ASSERT_TRUE(text.ok());
+  for (const char* role : {"replay-0", "paramserver-0", "learner-0", "actor-1", "evaluator-0"}) {
+    const std::size_t at = text->find(role);
+    ASSERT_NE(at, std::string::npos) << role << *text;
+    EXPECT_NE(text->substr(at, text->find('\n', at) - at).find("MiB"), std::string::npos) << *text;
+  }
+}
+
+// The endpoints were those of a temporary folder that was deleted again.
+TEST(MachineTest, DryRunShowsEndpointPatterns) {
+  Config config = PoleConfig();
+  auto text = DescribeRun(config);
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("troop-run-XXXXXX/replay-0.sock"), std::string::npos) << *text;
+  config.fleet.transport = "tcp";
+  text = DescribeRun(config);
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("tcp://127.0.0.1:PORT"), std::string::npos) << *text;
+  EXPECT_NE(text->find("PORT: a free port"), std::string::npos) << *text;
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,123 @@
+#include "fleet/roles/role_node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/fleet/coordinator_world.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+EnvSpec Spec(std::int64_t actions, const TensorSpec& observation) {
+  return {.id = "Mine-v0",
+          .observation = observation,
+          .action = {.kind = ActionSpec::Kind::kDiscrete, .count = actions}};
+}
+
+TEST(SameEnvironmentTest, RejectsOtherShapeOrActionsNamingBoth) {
+  const EnvSpec here = Spec(4, {DType::kF32, {8}}), there = Spec(6, {DType::kF32, {8}});
+  EXPECT_TRUE(CheckSameEnv(here, here, "other").ok());
+  const Status actions = CheckSameEnv(here, there, "other");
+  EXPECT_EQ(actions.code(), Code::kInvalidArgument);  // exit code 2: it is not started again
+  for (const char* part : {"Mine-v0", "on other", "4 actions", "6 actions"}) {
+    EXPECT_THAT(actions.message(), HasSubstr(part));
+  }
+  const Status shape = CheckSameEnv(here, Spec(4, {DType::kU8, {84, 84}}), "other");
+  EXPECT_THAT(shape.message(), HasSubstr("f32[8]"));
+  EXPECT_THAT(shape.message(), HasSubstr("u8[84, 84]"));
+  // Limits of time and the like are the run's business, not the network's.
+  EnvSpec longer = here;
+  longer.max_episode_steps = 7;
+  EXPECT_TRUE(CheckSameEnv(here, longer, "other").ok());
+}
+
+// An environment with another source took part unnoticed, where its shape was the same.
+TEST(SameEnvironmentTest, RejectsOtherCodeNamingBoth) {
+  EnvSpec here = Spec(4, {DType::kF32, {8}}), there = here;
+  here.code = "a plug-in of 10 bytes, checksum 00000001";
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());  // unknown
+  there.code = here.code;
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());
+  there.code = "a plug-in of 10 bytes, checksum 00000002";
+  const Status other = CheckSameEnv(here, there, "other");
+  EXPECT_EQ(other.code(), Code::kInvalidArgument);  // exit code 2: it is not started again
+  EXPECT_THAT(other.message(), HasSubstr("on other: environment Mine-v0 is " + here.code +
+                                         " here, but " + there.code + " in the run"));
+}
+
+TEST(SameEnvironmentTest, DistinguishesContinuousFromDiscreteActions) {
+  const EnvSpec here = Spec(2, {DType::kF32, {8}});
+  EnvSpec there = here;
+  there.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
+  EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 values"));
+}
+
+// The policy is bounded by the coordinator's bounds, and the network scales by its scale.
+TEST(SameEnvironmentTest, RejectsOtherActionBoundsOrScale) {
+  EnvSpec here = Spec(2, {DType::kU8, {8}});
+  here.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
+  EnvSpec there = here;
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());
+  there.action.high[1] = 2;
+  for (const char* part : {"on other has action[1] in [-1, 1]", "has action[1] in [-1, 2]"}) {
+    EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr(part));
+  }
+  there = here;
+  there.observation_scale = 0.5f;
+  EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("scaled by 0.5"));
+}
+
+// Its process ended, and the coordinator waited for it for seconds: no other process could have its
+// seat.
+TEST(RoleNodeTest, ReleasesSlotWithReasonWhenStartFails) {
+  const auto hub = MakeSimHub();
+  const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
+  const auto run = MakeMemoryStorage();
+  auto coordinator = *Coordinator::Make(
+      {.config = Budget(1000), .run = run.get(), .listen = [](Role, std::int32_t) {
+         return std::string();
+       }});
+  const auto listener = *there->Listen("inproc://coordinator", coordinator.get());
+  InlineExecutor executor;
+  RoleNode node({.role = Role::kLearner,
+                 .coordinator = "inproc://coordinator",
+                 .network = here.get(),
+                 .executor = &executor,
+                 .storage = [](const Config&) -> Result<Storage*> {
+                   return NotFound("the run's folder is not here");
+                 }});
+  Turn turn;
+  Time now{Seconds(10)};
+  for (int i = 0; i < 1000 && turn.what != Turn::kDone; ++i, now += Milliseconds(1)) {
+    there->Pump(now);
+    coordinator->Step(now);
+    here->Pump(now);
+    turn = node.Step(now);
+  }
+  EXPECT_EQ(node.result().code(), Code::kNotFound);
+  EXPECT_FALSE(node.unanswered());
+  EXPECT_TRUE(coordinator->members().empty());
+  const auto roles = coordinator->roles();
+  EXPECT_TRUE(std::ranges::any_of(roles, [](const RoleView& role) {
+    return role.role == Role::kLearner && role.last_error == "the run's folder is not here";
+  }));
+}
+
+TEST(RoleNodeTest, EndsWhenCoordinatorDoesNotAnswer) {
+  const auto hub = MakeSimHub();
+  const auto here = hub->MakeNetwork();
+  RoleNode node({.role = Role::kActor, .coordinator = "inproc://none", .network = here.get()});
+  Time now{Seconds(10)};
+  EXPECT_EQ(node.Step(now).what, Turn::kIdle);
+  now += Seconds(31);
+  here->Pump(now);
+  EXPECT_EQ(node.Step(now).what, Turn::kDone);
+  EXPECT_TRUE(node.unanswered());
+}
+
+}  // namespace
+}  // namespace troop

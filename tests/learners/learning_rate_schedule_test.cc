@@ -1,0 +1,129 @@
+#include "learners/learning_rate_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "learners/rl/beta_schedule.h"
+
+namespace troop {
+namespace {
+
+Config ConfigOf(std::int64_t updates, double warmup, double final_fraction) {
+  Config config;
+  config.learner.max_updates = updates;
+  config.optimizer.warmup = warmup;
+  config.optimizer.final_fraction = final_fraction;
+  return config;
+}
+
+std::vector<double> Rates(const Config& config) {
+  const auto updates = double(config.learner.max_updates);
+  std::vector<double> rates;
+  for (double u = 0; u < updates; ++u) {
+    rates.push_back(RateSchedule(config).Fraction(u / updates));
+  }
+  return rates;
+}
+
+void ExpectRates(const Config& config, const std::vector<double>& want) {
+  const std::vector<double> got = Rates(config);
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t u = 0; u < got.size(); ++u) EXPECT_NEAR(got[u], want[u], 1e-12) << u;
+}
+
+// The schedule was one update ahead: with final_fraction = 0 the last update had no rate at all,
+// and a run of one update changed nothing.
+TEST(RateScheduleTest, SetsRatesOfFirstAndLastUpdate) {
+  ExpectRates(ConfigOf(1, 0, 0), {1});
+  ExpectRates(ConfigOf(1, 0.5, 0), {1});
+  ExpectRates(ConfigOf(4, 0, 1), {1, 1, 1, 1});
+  ExpectRates(ConfigOf(4, 0, 0), {1, 0.75, 0.5, 0.25});
+  ExpectRates(ConfigOf(4, 0, 0.5), {1, 0.875, 0.75, 0.625});
+  ExpectRates(ConfigOf(5, 0.4, 0), {0.5, 1, 1, 2.0 / 3, 1.0 / 3});
+  ExpectRates(ConfigOf(5, 0.4, 1), {0.5, 1, 1, 1, 1});
+  ExpectRates(ConfigOf(2, 0.9, 0), {1 / 1.8, 1});
+}
+
+TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
+  for (const std::int64_t updates : {1, 2, 3, 7, 100, 1001}) {
+    for (const double warmup : {0.0, 0.01, 0.1, 0.5, 0.999}) {
+      for (const double final_fraction : {0.0, 0.1, 1.0}) {
+        const std::vector<double> rates = Rates(ConfigOf(updates, warmup, final_fraction));
+        EXPECT_LE(rates[0], 1);
+        bool falls = false;
+        for (std::size_t u = 0; u < rates.size(); ++u) {
+          EXPECT_GT(rates[u], 0);
+          if (u == 0) continue;
+          falls = falls || rates[u] < rates[u - 1] - 1e-12;
+          const double most = falls ? rates[u - 1] + 1e-12 : 1 + 1e-12;
+          EXPECT_LE(rates[u], most) << u;
+        }
+      }
+    }
+  }
+}
+
+// RateLimiter: of I items, samples_per_insert * (I - min_items) are drawn, within its band.
+TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
+  Config config = ConfigOf(0, 0, 0);
+  config.learner.total_steps = 1000;
+  config.learner.batch_size = 32;
+  config.replay.samples_per_insert = 8;
+  config.replay.min_items = 200;
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), 800 * 8 / 32.0);
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 2), 800 * 8 / 32.0 / 2);
+  config.actor.copies = 3;
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), (3000 - 200) * 8 / 32.0);
+  config.actor.copies = 1;
+  config.replay.min_items = 1000;
+  EXPECT_EQ(UpdatesExpected(config, 1), 1) << "only the band allows some";
+  config.replay.samples_per_insert = 0;
+  EXPECT_EQ(UpdatesExpected(config, 1), 0);
+  config.learner.max_updates = 17;
+  EXPECT_EQ(UpdatesExpected(config, 3), 17);
+}
+
+// Where updates follow the steps, news of the last ones may come before the last updates.
+TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
+  for (const double ratio : {0.0, 8.0}) {
+    Config config = ConfigOf(0, 0.1, 0);
+    config.learner.total_steps = 1000;
+    config.replay.samples_per_insert = ratio;
+    const RateSchedule schedule(config);
+    EXPECT_GT(schedule.Fraction(1), 0);
+    EXPECT_GT(schedule.Fraction(2), 0);
+    EXPECT_GT(schedule.Fraction(0), 0);
+    EXPECT_NEAR(schedule.Fraction(0.1), 1, 1e-12);
+  }
+}
+
+// Schaul et al. 2016, sec. 3.4: linear from β0 to 1, which is reached only at the end of learning.
+TEST(BetaScheduleTest, RisesFromFirstToLastUpdate) {
+  for (const std::int64_t updates : {2, 3, 37, 1000}) {
+    Config config = ConfigOf(updates, 0, 1);
+    config.replay.beta = 0.4;
+    config.replay.final_beta = 1;
+    const BetaSchedule schedule(config);
+    for (std::int64_t u = 0; u < updates; ++u) {
+      EXPECT_NEAR(schedule.Beta(double(u) / double(updates)),
+                  0.4 + 0.6 * double(u) / double(updates - 1), 1e-12);
+    }
+    EXPECT_EQ(schedule.Beta(0), 0.4);
+    EXPECT_EQ(schedule.Beta(1), 1);
+    EXPECT_EQ(schedule.Beta(2), 1);
+  }
+}
+
+TEST(BetaScheduleTest, IsConstantWithoutFinalValueOrWithOneUpdate) {
+  Config config = ConfigOf(10, 0, 1);
+  config.replay.beta = 0.7;
+  for (const double over : {0.0, 0.3, 1.0}) EXPECT_EQ(BetaSchedule(config).Beta(over), 0.7);
+  config = ConfigOf(1, 0, 1);
+  config.replay.final_beta = 1;
+  EXPECT_EQ(BetaSchedule(config).Beta(0), 0.4);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,305 @@
+#include "learners/rl/dpg.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/base/philox.h"
+#include "tests/learners/dpg_reference.h"
+
+namespace troop {
+namespace {
+
+using test::Doubles;
+using test::DpgReference;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kInputs = 3, kActions = 2;
+
+EnvSpec Env() {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {kInputs}};
+  env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
+  return env;
+}
+
+LayerConfig Tanh(std::int64_t units) {
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = units;
+  layer.activation = "tanh";
+  return layer;
+}
+
+Config SmallConfig() {
+  Config config;
+  config.learner.algorithm = "dpg";
+  config.network.layers = {Tanh(9)};
+  config.network.critic_layers = {Tanh(11), Tanh(6)};
+  config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
+  config.optimizer.learning_rate = 0.01;
+  config.learner.gamma = 0.9;
+  config.learner.target_update_steps = 2;
+  config.learner.atoms = 7;
+  config.learner.v_min = -3;
+  config.learner.v_max = 4;
+  return config;
+}
+
+std::unique_ptr<Algorithm> Make(const Config& config, const EnvSpec& env = Env()) {
+  auto made = MakeAlgorithm(config, env);
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+
+SampleBatch EmptyBatch(std::int64_t items, std::int64_t steps, std::int64_t inputs = kInputs,
+                       std::int64_t actions = kActions) {
+  SampleBatch b;
+  const auto count = std::size_t(items);
+  b.key.resize(count);
+  b.probability.assign(count, 1.0 / double(items));
+  b.weight.assign(count, 1);
+  b.length.assign(count, std::int32_t(steps));
+  b.policy_version.assign(count, 0);
+  b.observation = Tensor(DType::kF32, {items, inputs});
+  b.next_observation = Tensor(DType::kF32, {items, inputs});
+  b.action = Tensor(DType::kF32, {items, actions});
+  b.reward = Tensor(DType::kF32, {items, steps});
+  b.discount = Tensor(DType::kF32, {items, steps});
+  std::ranges::fill(b.discount.as<float>(), 1.0f);
+  return b;
+}
+
+SampleBatch RandomBatch(std::int64_t items, std::int64_t steps, std::uint64_t seed) {
+  Rng rng({seed, Purpose::kTest});
+  SampleBatch b = EmptyBatch(items, steps);
+  for (float& x : b.observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.action.as<float>()) x = float(rng.Uniform(0, 0.5));
+  for (std::size_t i = 0; i < std::size_t(items); ++i) {
+    b.weight[i] = float(rng.Uniform(0.2, 1));
+    b.length[i] = std::int32_t(1 + rng.Below(std::uint32_t(steps)));
+    const std::size_t first = i * std::size_t(steps), count = std::size_t(b.length[i]);
+    for (std::size_t k = 0; k < count; ++k) b.reward.as<float>()[first + k] = float(rng.Normal());
+    if (rng.Below(3) == 0) b.discount.as<float>()[first + count - 1] = 0;
+  }
+  return b;
+}
+
+LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
+                      std::vector<float>* priority = nullptr) {
+  std::vector<float> local(std::size_t(batch.size()));
+  const auto report = algorithm->Update(batch, progress, priority != nullptr ? *priority : local);
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  return report.ok() ? *report : LossReport{};
+}
+
+TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
+  const char* const forms[] = {"scalar", "categorical", "quantile"};
+  for (int variant = 0; variant < 96; ++variant) {
+    Config config = SmallConfig();
+    config.learner.critic = forms[variant / 32];
+    config.learner.loss = variant & 2 ? "huber" : "mse";
+    config.learner.action_gradient_clip = variant & 4 ? 0.02 : 0;
+    config.learner.max_grad_norm = variant & 8 ? 0.05 : 0;
+    config.learner.target_tau = variant & 16 ? 0.25 : 1;
+    config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
+    config.optimizer.final_fraction = 0.5;
+    const auto dpg = Make(config);
+    DpgReference reference(config, Env());
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const std::int64_t items = step % 2 == 0 ? 5 : 8;  // the batch may change its size
+      const SampleBatch batch = RandomBatch(items, 3, 100 + step);
+      std::vector<float> priority(std::size_t(batch.size()), 0);
+      const double progress = double(step) / 6;
+      const LossReport report = UpdateOnce(dpg.get(), batch, progress, &priority);
+      reference.Update(batch, progress);
+      EXPECT_NEAR(report.loss, reference.loss, 1e-5);
+      EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
+      for (std::size_t i = 0; i < priority.size(); ++i) {
+        EXPECT_NEAR(priority[i], reference.priority[i], 1e-5);
+      }
+      for (std::size_t i = 0; i < reference.value.size(); ++i) {
+        ASSERT_NEAR(dpg->value()[i], reference.value[i], 4e-6) << variant << " " << step;
+      }
+    }
+    const TensorFile state = dpg->State();
+    const auto target = state.tensors.at("target").as<float>();
+    for (std::size_t i = 0; i < target.size(); ++i) {
+      ASSERT_NEAR(target[i], reference.target[i], 4e-6) << variant;
+    }
+  }
+}
+
+// ---- Learning.
+
+// A game of one step, r = 1 - (a - s)²: the best action is s itself, worth 1.
+TEST(DpgTest, FindsBestActionOfEachState) {
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
+    Config config = SmallConfig();
+    config.learner.critic = critic;
+    config.learner.loss = "mse";
+    config.learner.atoms = 31;
+    config.learner.v_min = -4;
+    config.learner.v_max = 2;
+    config.network.layers = config.network.critic_layers = {Tanh(32), Tanh(32)};
+    config.optimizer.epsilon = 1e-8;
+    config.optimizer.learning_rate = 3e-3;
+    config.optimizer.policy_learning_rate = 1e-3;
+    config.optimizer.final_fraction = 0.01;
+    EnvSpec env = Env();
+    env.observation = {DType::kF32, {1}};
+    env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1}, .high = {1}};
+    const auto dpg = Make(config, env);
+    Rng rng({6, Purpose::kTest});
+    SampleBatch b = EmptyBatch(64, 1, 1, 1);
+    std::ranges::fill(b.discount.as<float>(), 0.0f);
+    constexpr int kUpdates = 1500;
+    for (int u = 0; u < kUpdates; ++u) {
+      for (std::size_t i = 0; i < 64; ++i) {
+        const float s = float(rng.Uniform(-0.8, 0.8)), a = float(rng.Uniform(-1, 1));
+        b.observation.as<float>()[i] = s;
+        b.action.as<float>()[i] = a;
+        b.reward.as<float>()[i] = 1 - (a - s) * (a - s);
+      }
+      UpdateOnce(dpg.get(), b, double(u) / kUpdates);
+    }
+    DpgReference reference(config, env);
+    const Doubles value(dpg->value().begin(), dpg->value().end());
+    for (const double s : {-0.7, -0.2, 0.0, 0.4, 0.7}) {
+      const Doubles action = reference.Act(value, {s});
+      EXPECT_NEAR(action[0], s, 0.12) << critic;
+      EXPECT_NEAR(reference.Judge(value, {s}, action), 1, 0.12) << critic;
+    }
+  }
+}
+
+// ---- State.
+
+bool SameState(const TensorFile& a, const TensorFile& b) {
+  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [name, tensor] : a.tensors) {
+    const auto found = b.tensors.find(name);
+    if (found == b.tensors.end() || !(found->second.spec() == tensor.spec())) return false;
+    if (!std::ranges::equal(found->second.bytes(), tensor.bytes())) return false;
+  }
+  return true;
+}
+
+TEST(DpgTest, RestoredStateContinuesBitForBit) {
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
+    Config config = SmallConfig();
+    config.learner.critic = critic;
+    config.network.layers[0].units = 300;  // packed weights
+    config.network.normalize_observations = true;
+    const auto first = Make(config);
+    for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
+    // Through the bytes of a file, into an algorithm that started elsewhere.
+    const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    config.seed = 77;
+    const auto second = Make(config);
+    UpdateOnce(second.get(), RandomBatch(6, 3, 50));
+    ASSERT_TRUE(second->SetState(*read).ok());
+    EXPECT_EQ(second->updates(), 3u);
+    for (std::uint64_t i = 3; i < 8; ++i) {
+      UpdateOnce(first.get(), RandomBatch(6, 3, i));
+      UpdateOnce(second.get(), RandomBatch(6, 3, i));
+    }
+    EXPECT_TRUE(SameState(first->State(), second->State())) << critic;
+  }
+}
+
+TEST(DpgTest, RejectsMismatchedStateWithoutChange) {
+  const auto dpg = Make(SmallConfig());
+  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+  const TensorFile before = dpg->State();
+  std::vector<TensorFile> bad(8, before);
+  bad[0].tensors.erase("target");
+  bad[1].tensors["value"] = Tensor(DType::kF32, {3});
+  bad[2].tensors["optimizer.v"] = Tensor(DType::kF64, before.tensors.at("value").shape());
+  bad[3].metadata.erase("updates");
+  bad[4].metadata["updates"] = "3x";
+  bad[5].metadata["optimizer_steps"] = "-1";
+  bad[6].metadata["optimizer"] = "rmsprop";
+  bad[7].metadata["algorithm"] = "dqn";
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(dpg->SetState(bad[i]).code(), Code::kInvalidArgument) << i;
+    EXPECT_TRUE(SameState(dpg->State(), before)) << i;
+  }
+}
+
+TEST(DpgTest, CountsRollbackAsUpdate) {
+  const auto dpg = Make(SmallConfig());
+  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+  const TensorFile old = dpg->State();
+  for (std::uint64_t i = 0; i < 4; ++i) UpdateOnce(dpg.get(), RandomBatch(6, 3, i));
+  ASSERT_TRUE(dpg->RollBack(old).ok());
+  EXPECT_EQ(dpg->updates(), 6u);
+  const auto value = old.tensors.at("value").as<float>();
+  EXPECT_TRUE(std::ranges::equal(dpg->value(), value));
+}
+
+// ---- What goes wrong.
+
+TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto poison = std::vector<std::function<void(SampleBatch&)>>{
+      [&](SampleBatch& b) { b.reward.as<float>()[0] = nan; },
+      [&](SampleBatch& b) { b.observation.as<float>()[1] = nan; },
+      [&](SampleBatch& b) { b.action.as<float>()[3] = nan; },
+      [&](SampleBatch& b) { b.weight[2] = nan; },
+  };
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
+    Config config = SmallConfig();
+    config.learner.critic = critic;
+    const auto dpg = Make(config);
+    UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+    const TensorFile before = dpg->State();
+    for (std::size_t i = 0; i < poison.size(); ++i) {
+      SampleBatch batch = RandomBatch(6, 3, 2);
+      poison[i](batch);
+      std::vector<float> priority(6, -1);
+      const auto report = dpg->Update(batch, 0, priority);
+      EXPECT_EQ(report.status().code(), Code::kDataLoss) << i;
+      EXPECT_THAT(priority, ::testing::Each(-1.0f)) << i;
+      EXPECT_TRUE(SameState(dpg->State(), before)) << i;
+      if (i != 2) continue;
+      EXPECT_THAT(report.status().message(), HasSubstr("action[1] of item 1"));
+    }
+  }
+}
+
+TEST(DpgTest, RejectsMismatchedBatch) {
+  const auto dpg = Make(SmallConfig());
+  std::vector<float> priority(6);
+  SampleBatch batch = RandomBatch(6, 3, 1);
+  batch.action = Tensor(DType::kF32, {6, 3});
+  const auto report = dpg->Update(batch, 0, priority);
+  EXPECT_EQ(report.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(report.status().message(), HasSubstr("action is f32[6, 3], not f32[6, 2]"));
+  batch = RandomBatch(6, 3, 1);
+  batch.length[4] = 4;
+  EXPECT_EQ(dpg->Update(batch, 0, priority).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(dpg->updates(), 0u);
+}
+
+TEST(DpgTest, RejectsUnsupportedConfig) {
+  Config config = SmallConfig();
+  config.learner.critic = "normal";
+  EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);
+  config = SmallConfig();
+  config.learner.critic = "categorical";
+  config.learner.v_max = config.learner.v_min;
+  EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);
+  EnvSpec discrete = Env();
+  discrete.action = {.count = 2};
+  EXPECT_EQ(MakeAlgorithm(SmallConfig(), discrete).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,416 @@
+#include "learners/supervised/dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "datasets/text/length_bucketing.h"
+#include "tests/core/temp_folder.h"
+#include "tests/learners/supervised_fixture.h"
+
+namespace troop {
+namespace {
+
+using test::ReadText;
+using test::SupervisedConfig;
+using test::SupervisedFixture;
+using ::testing::HasSubstr;
+
+using Tokens = std::vector<TokenId>;
+
+Tokens TokensOf(const TokenSet& set, std::int64_t i) {
+  return {set.tokens(i).begin(), set.tokens(i).end()};
+}
+
+std::map<Tokens, int> Count(std::initializer_list<const TokenSet*> sets) {
+  std::map<Tokens, int> count;
+  for (const TokenSet* set : sets)
+    for (std::int64_t i = 0; i < set->size(); ++i) ++count[TokensOf(*set, i)];
+  return count;
+}
+
+std::int64_t Positives(const TokenSet& set) {
+  return std::ranges::count(set.sentiments, Sentiment::kPositive);
+}
+
+// Positive before negative, as the archives have them; no two are alike.
+std::string Table(const TempFolder& folder, int of_each) {
+  std::string path = folder.path() + "/reviews.csv";
+  std::ofstream out(path);
+  out << "review,sentiment\n";
+  for (int i = 0; i < 2 * of_each; ++i) {
+    for (int bit = 0; bit < 8; ++bit) out << ((i >> bit) % 2 != 0 ? "good " : "bad ");
+    out << (i < of_each ? ",positive\n" : ",negative\n");
+  }
+  return path;
+}
+
+// Learners with different data trained together unnoticed.
+TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  const std::string table = ReadText(SupervisedFixture("reviews.csv"));
+  const std::string words = ReadText(SupervisedFixture("vocab.txt"));
+  config.data.reviews = folder.path() + "/reviews.csv";
+  config.data.vocabulary = folder.path() + "/vocab.txt";
+  const auto write = [&](const std::string& rows, const std::string& vocabulary) {
+    std::ofstream(config.data.reviews) << rows;
+    std::ofstream(config.data.vocabulary) << vocabulary;
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  write(table, words);
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_THAT(config.data_identity, HasSubstr("12 reviews to learn (6 positive), 0 held out"));
+  EXPECT_TRUE(LoadReviewData(config).ok());
+  const std::pair<std::string, std::string> others[] = {
+      {table + "so good,positive\n", words},                       // a row more
+      {replaced(table, "Bad.,negative", "Bad.,positive"), words},  // a label
+      {replaced(replaced(table, "Bad.,negative", "Bad.,positive"), "loved it.,positive",
+                "loved it.,negative"),
+       words},                                                  // two labels, as many of each
+      {replaced(table, "Fine acting", "Fine walking"), words},  // a text
+      {table, replaced(words, "good\ngreat", "great\ngood")}};  // a vocabulary
+  for (const auto& [rows, vocabulary] : others) {
+    write(rows, vocabulary);
+    const auto data = LoadReviewData(config);
+    ASSERT_EQ(data.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(data.status().message(),
+                HasSubstr("are not the run's (" + config.data_identity + "); copy data.reviews"));
+  }
+  write(table, words);
+  Config cut = config;
+  cut.data.tokens_max = 15;
+  EXPECT_EQ(LoadReviewData(cut).status().code(), Code::kInvalidArgument);
+  cut.data_identity.clear();  // what no run says
+  EXPECT_TRUE(LoadReviewData(cut).ok());
+  ASSERT_TRUE(ResolveSupervised(&cut).ok());  // a run begins with what is there
+  EXPECT_NE(cut.data_identity, config.data_identity);
+}
+
+TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.evaluator.enabled = true;
+  config.data.reviews = Table(folder, 40);
+  for (const auto& [share, held] : {std::pair{0.25, 20}, {0.1, 8}, {0.04, 3}, {0.99, 79}}) {
+    config.data.holdout = share;
+    const auto data = LoadReviewData(config);
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    const ReviewData& d = **data;
+    EXPECT_EQ(d.holdout.size(), held);
+    EXPECT_EQ(d.train.size(), 80 - held);
+    EXPECT_NEAR(double(Positives(d.holdout)), held / 2.0, 0.5) << share;
+    EXPECT_NEAR(double(Positives(d.train)), 40 - held / 2.0, 0.5) << share;
+    const auto count = Count({&d.train, &d.holdout});
+    EXPECT_EQ(count.size(), 80u);
+    EXPECT_EQ(d.test, d.holdout);  // there is none other
+    EXPECT_EQ(d.lengths, LengthsOf(d.train));
+  }
+}
+
+// Each fourth of them was held out: all of one sentiment.
+TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.holdout = 0.25;
+  config.data.reviews = folder.path() + "/reviews.csv";
+  std::ofstream out(config.data.reviews);
+  out << "review,sentiment\n";
+  for (int i = 0; i < 80; ++i) {
+    for (int bit = 0; bit < 8; ++bit) out << ((i >> bit) % 2 != 0 ? "good " : "bad ");
+    out << (i % 2 == 0 ? ",positive\n" : ",negative\n");
+  }
+  out.close();
+  const auto first = LoadReviewData(config), again = LoadReviewData(config);
+  config.seed = 2;
+  const auto other = LoadReviewData(config);
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok()) << first.status().ToString();
+  EXPECT_EQ((*first)->holdout.size(), 20);
+  EXPECT_EQ(Positives((*first)->holdout), 10);
+  EXPECT_EQ((*again)->holdout, (*first)->holdout);
+  EXPECT_NE((*other)->holdout, (*first)->holdout);
+  EXPECT_EQ(Positives((*other)->holdout), 10);
+}
+
+TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = folder.path() + "/reviews.csv";
+  std::ofstream(config.data.reviews) << "review,sentiment\ngood film,positive\nfine,positive\n";
+  const Status refused = LoadReviewData(config).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("all 2 training reviews are positive"));
+  config.learner.algorithm = "masked_lm";
+  EXPECT_TRUE(LoadReviewData(config).ok());
+}
+
+TEST(ReviewDataTest, KeepsSentimentWithReview) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = Table(folder, 8);
+  config.data.holdout = 0.25;
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok());
+  const TokenId good = 20, bad = 22;
+  for (const TokenSet* set : {&(*data)->train, &(*data)->holdout}) {
+    for (std::int64_t i = 0; i < set->size(); ++i) {
+      const Tokens tokens = TokensOf(*set, i);
+      ASSERT_EQ(tokens.size(), 10u);
+      // The fourth bit tells the first eight from the others.
+      EXPECT_EQ(tokens[4], set->sentiments[std::size_t(i)] == Sentiment::kPositive ? bad : good);
+    }
+  }
+}
+
+TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.evaluator.enabled = true;
+  const auto none = LoadReviewData(config);
+  EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("has no test reviews; set data.holdout to a share of the training reviews "
+                        "to evaluate on, or evaluator.enabled = false"));
+  config.evaluator.enabled = false;
+  EXPECT_TRUE(LoadReviewData(config).ok());
+  std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
+  std::ofstream(folder.path() + "/aclImdb/test/pos/0_9.txt") << "good";
+  config.data.reviews = folder.path() + "/aclImdb";
+  const auto empty = LoadReviewData(config);
+  EXPECT_EQ(empty.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no training reviews"));
+  config.data.reviews = folder.path() + "/none.csv";
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.csv"));
+  config = SupervisedConfig("bert");
+  config.data.vocabulary = folder.path() + "/none.txt";
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.txt does not exist"));
+}
+
+// Only `troop predict` read them: a run learned other tokens than its model was made for.
+TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  const auto vocabulary = std::filesystem::path(config.data.vocabulary);
+  std::filesystem::create_directories(folder.path() + "/model");
+  std::filesystem::copy(vocabulary, folder.path());
+  for (const bool pretrained : {false, true}) {
+    const std::string at = folder.path() + (pretrained ? "/model" : "");
+    if (!pretrained) config.data.vocabulary = folder.path() + "/" + vocabulary.filename().string();
+    config.model.pretrained = pretrained ? at : "";
+    const auto refusal = [&](const std::string& settings, const char* name = "tokenizer_config") {
+      const std::string path = at + "/" + name + ".json";
+      std::ofstream(path) << settings;
+      std::string message = LoadReviewData(config).status().message();
+      std::filesystem::remove(path);
+      if (!message.empty()) {
+        EXPECT_THAT(message, HasSubstr(path));
+      }
+      return message;
+    };
+    EXPECT_EQ(refusal(R"({"do_lower_case": true, "model_max_length": 512, "truncation_side":
+        "right", "tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]", "unk_token":
+        {"content": "[UNK]"}, "sp_model_kwargs": {}, "added_tokens_decoder": {"0":
+        {"content": "[PAD]", "special": true}}})"),
+              "");
+    EXPECT_EQ(refusal("{}", "added_tokens"), "");
+    const std::pair<const char*, const char*> refused[] = {
+        {R"({"do_lower_case": false})", "data.cased is false, but \"do_lower_case\" is false in "},
+        {R"({"truncation_side": "left"})", "data.truncation_side is \"right\""},
+        {R"({"truncation_side": "middle"})", "must be \"left\" or \"right\""},
+        {R"({"strip_accents": false})", "\"strip_accents\" is false, must equal"},
+        {R"({"tokenize_chinese_chars": false})", "\"tokenize_chinese_chars\" is false: only"},
+        {R"({"do_split_on_punc": false})", "\"do_split_on_punc\" is false: only"},
+        {R"({"additional_special_tokens": ["<x>"]})", "\"additional_special_tokens\" is not"},
+        {R"({"sp_model_kwargs": {"enable_sampling": true}})", "\"sp_model_kwargs\" is not"},
+        {R"({"tokenizer_class": "BertJapaneseTokenizer"})", "is \"BertJapaneseTokenizer\": only"},
+        {R"({"cls_token": "<s>"})", "\"cls_token\" is \"<s>\": only [CLS]"},
+        {R"({"mask_token": {"content": "<m>"}})", "\"mask_token\" is \"<m>\": only [MASK]"},
+        {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "has \"<x>\": added tokens"},
+        {"{", "JSON"}};
+    for (const auto& [settings, why] : refused) EXPECT_THAT(refusal(settings), HasSubstr(why));
+    EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("has \"<x>\": added tokens"));
+    EXPECT_THAT(refusal(R"({"sep_token": "</s>"})", "special_tokens_map"), HasSubstr("sep_token"));
+  }
+  // What the config may say otherwise.
+  config.data.truncation_side = "left";
+  std::ofstream(folder.path() + "/tokenizer_config.json")
+      << R"({"truncation_side": "right", "model_max_length": 4})";
+  EXPECT_TRUE(LoadReviewData(config).ok());
+}
+
+// The archive has train, test and unlabelled reviews.
+TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/text/small_imdb.tar.xz";
+  config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/wordpiece.txt";
+  config.evaluator.enabled = true;
+  const auto tokenizer = MakeTokenizer(config.data.vocabulary, {});
+  const auto reviews = ReadReviews(config.data.reviews);
+  ASSERT_TRUE(tokenizer.ok() && reviews.ok());
+  const TokenizedReviews there = TokenizeReviews(*reviews, **tokenizer, 16);
+  ASSERT_GT(there.test.size(), 0);
+  ASSERT_GT(there.unlabelled.size(), 0);
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ((*data)->train, there.train);
+  EXPECT_EQ((*data)->test, there.test);
+  EXPECT_EQ((*data)->holdout, there.test);
+  config.learner.algorithm = "masked_lm";
+  const auto masked = LoadReviewData(config);
+  ASSERT_TRUE(masked.ok());
+  EXPECT_EQ((*masked)->train.size(), there.train.size() + there.unlabelled.size());
+  EXPECT_EQ(Count({&(*masked)->train}), Count({&there.train, &there.unlabelled}));
+  // A second source: its labelled and unlabelled reviews, not those that judge.
+  config.data.unlabelled = SupervisedFixture("reviews.csv");
+  const auto more = LoadReviewData(config);
+  ASSERT_TRUE(more.ok());
+  EXPECT_EQ((*more)->train.size(), (*masked)->train.size() + 12);
+  EXPECT_EQ((*more)->test, there.test);
+}
+
+TEST(ReviewDataTest, CachedDataMatchesFreshData) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.log.dir = folder.path();
+  config.data.cache = "cache";
+  const auto first = LoadReviewData(config), second = LoadReviewData(config);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_FALSE(std::filesystem::is_empty(folder.path() + "/cache"));
+  EXPECT_EQ((*first)->train, (*second)->train);
+  config.data.tokens_max = 5;  // another file
+  const auto shorter = LoadReviewData(config);
+  ASSERT_TRUE(shorter.ok());
+  EXPECT_EQ(std::ranges::max((*shorter)->lengths), 5);
+  config.data.truncation_side = "left";  // another one
+  const auto left = LoadReviewData(config), again = LoadReviewData(config);
+  ASSERT_TRUE(left.ok() && again.ok());
+  EXPECT_EQ((*left)->lengths, (*shorter)->lengths);
+  EXPECT_NE((*left)->train, (*shorter)->train);
+  EXPECT_EQ((*left)->train, (*again)->train);
+  for (std::int64_t i = 0; i < (*first)->train.size(); ++i) {  // of 16 tokens, where that is all
+    const auto whole = (*first)->train.tokens(i), cut = (*left)->train.tokens(i);
+    if (whole.size() == 16) continue;
+    EXPECT_TRUE(
+        std::equal(cut.begin() + 1, cut.end(), whole.end() - std::ptrdiff_t(cut.size()) + 1))
+        << i;
+  }
+}
+
+TEST(ReviewDataTest, DerivesUpdateCountFromReviews) {
+  Config config = SupervisedConfig("bert");
+  config.model.pretrained = "";
+  config.model.vocabulary = 0;
+  config.learner.batch_size = 5;
+  config.learner.max_updates = 0;
+  config.learner.epochs = 2.5;
+  config.mesh.dp = 3;
+  config.data.reviews = std::filesystem::relative(config.data.reviews).string();
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.model.vocabulary, 47);
+  EXPECT_EQ(config.fleet.learners, 3);
+  EXPECT_EQ(config.data.reviews,
+            std::filesystem::path(SupervisedFixture("reviews.csv")).lexically_normal().string());
+  // An epoch of 12 is 5 + 5 + 2; the half one begins with two batches, of 5 at most.
+  EXPECT_EQ(config.learner.max_updates, 8);
+  EXPECT_EQ(config.learner.total_steps, 24 + 10);
+  const Config resolved = config;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config, resolved);  // as a resumed run's is
+  config.learner.max_updates = 3;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.learner.max_updates, 3);
+  EXPECT_EQ(config.learner.total_steps, 12);
+}
+
+// 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
+TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
+  struct Case {
+    const char* mode;
+    std::int64_t staleness, k, workers, parts, push_every, updates, reviews;
+  };
+  // Two epochs; updates are rounded up, reviews are those of the whole batches in them.
+  for (const Case& c : {Case{"bsp", 0, 1, 3, 1, 1, 6, 24},        //
+                        Case{"ssp", 0, 1, 3, 1, 1, 6, 24},        //
+                        Case{"ssp", 2, 1, 3, 1, 1, 18, 24},       //
+                        Case{"async", 0, 1, 3, 1, 1, 18, 24},     //
+                        Case{"async", 0, 1, 2, 2, 1, 12, 24},     // a model in parts pushes once
+                        Case{"async", 0, 1, 2, 2, 2, 6, 24},      //
+                        Case{"k_of_n", 0, 1, 2, 1, 1, 12, 24},    //
+                        Case{"k_of_n", 0, 2, 3, 1, 1, 9, 24},     //
+                        Case{"k_of_n", 0, 2, 4, 1, 2, 6, 24},     //
+                        Case{"local_sgd", 0, 1, 3, 1, 2, 3, 24},  //
+                        Case{"local_sgd", 0, 1, 3, 1, 4, 2, 24 + 10}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
+    Config config = SupervisedConfig("bert");
+    config.learner.batch_size = 5;
+    config.learner.max_updates = 0;
+    config.learner.epochs = 2;
+    config.learner.sync = "paramserver";
+    config.paramserver.mode = c.mode;
+    config.paramserver.staleness = c.staleness;
+    config.paramserver.k = c.k;
+    config.paramserver.push_every = config.paramserver.fetch_every = c.push_every;
+    config.mesh.tp = c.parts;
+    config.fleet.learners = c.workers * c.parts;
+    ASSERT_TRUE(ResolveSupervised(&config).ok());
+    EXPECT_EQ(config.mesh.dp, c.workers);
+    EXPECT_EQ(config.learner.max_updates, c.updates);
+    EXPECT_EQ(config.learner.total_steps, c.reviews);
+  }
+}
+
+TEST(ReviewDataTest, DefaultsPushIntervalToOneEpoch) {
+  Config config = SupervisedConfig("bert");
+  config.learner.batch_size = 5;
+  config.learner.sync = "paramserver";
+  config.paramserver.push_every = config.paramserver.fetch_every = 0;
+  config.fleet.learners = 3;
+  for (const char* const mode : {"local_sgd", "async"}) {
+    Config resolved = config;
+    resolved.paramserver.mode = mode;
+    ASSERT_TRUE(ResolveSupervised(&resolved).ok());
+    EXPECT_EQ(resolved.paramserver.push_every, 3) << mode;  // 5 + 5 + 2
+    EXPECT_EQ(resolved.paramserver.fetch_every, 3) << mode;
+  }
+}
+
+TEST(ReviewDataTest, RejectsMissingPretrainedModelBeforeReadingData) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.cache = folder.path() + "/cache";
+  config.model.pretrained = folder.path() + "/none";
+  const Status refused = ResolveSupervised(&config);
+  EXPECT_EQ(refused.code(), Code::kNotFound);
+  EXPECT_THAT(refused.message(), HasSubstr("/none: no such folder; set it to the model/ of a run"));
+  EXPECT_FALSE(std::filesystem::exists(config.data.cache)) << "nor were reviews read";
+  EXPECT_FALSE(std::filesystem::exists(config.model.pretrained));
+}
+
+TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
+  Config config = SupervisedConfig("bert");
+  config.model.vocabulary = 64;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.model.vocabulary, 64);
+  config.model.vocabulary = 46;
+  const Status refused = ResolveSupervised(&config);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(
+      refused.message(),
+      HasSubstr("model.vocabulary is 46, must be 0 or at least the size of data.vocabulary (47)"));
+}
+
+TEST(ReviewDataTest, LeavesReinforcementLearningConfigUnchanged) {
+  Config config;
+  config.data.reviews = "none";
+  const Config before = config;
+  EXPECT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config, before);
+}
+
+}  // namespace
+}  // namespace troop

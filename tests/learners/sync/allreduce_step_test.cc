@@ -1,0 +1,326 @@
+#include "learners/sync/allreduce_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "collective/sim/sim_group.h"
+#include "core/base/philox.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kInputs = 3, kActions = 2, kBatch = 5;
+
+Config SmallConfig(std::int64_t units) {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = units;
+  config.network.layers = {layer, layer};
+  config.learner.max_grad_norm = 0;
+  config.optimizer.type = "sgd";
+  config.optimizer.learning_rate = 0.5;
+  config.optimizer.final_fraction = 0.5;
+  return config;
+}
+
+std::unique_ptr<Algorithm> MakeSmall(const Config& config) {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {kInputs}};
+  env.action.count = kActions;
+  auto made = MakeAlgorithm(config, env);
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+
+SampleBatch RandomBatch(std::uint64_t seed, std::int64_t items = kBatch) {
+  Rng rng({seed, Purpose::kTest});
+  SampleBatch b;
+  const auto count = std::size_t(items);
+  b.key.resize(count);
+  b.probability.assign(count, 1.0 / double(items));
+  b.weight.assign(count, 1);
+  b.length.assign(count, 1);
+  b.policy_version.assign(count, 0);
+  b.observation = Tensor(DType::kF32, {items, kInputs});
+  b.next_observation = Tensor(DType::kF32, {items, kInputs});
+  b.action = Tensor(DType::kI32, {items});
+  b.reward = Tensor(DType::kF32, {items, 1});
+  b.discount = Tensor(DType::kF32, {items, 1});
+  for (float& x : b.observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.reward.as<float>()) x = float(rng.Normal());
+  std::ranges::fill(b.discount.as<float>(), 1.0f);
+  for (std::int32_t& a : b.action.as<std::int32_t>()) a = std::int32_t(rng.Below(kActions));
+  return b;
+}
+
+std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+// N learners that one thread plays.
+class Learners {
+ public:
+  explicit Learners(int size, std::int64_t units = 8)
+      : group_({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)}) {
+    for (int rank = 0; rank < size; ++rank) {
+      algorithms.push_back(MakeSmall(SmallConfig(units)));
+      ranks.push_back(group_.Rank(rank));
+    }
+  }
+
+  // A round in which rank i has batches[i]; nullptr: none.
+  std::vector<Result<GroupRound::Outcome>> Round(const std::vector<const SampleBatch*>& batches,
+                                                 const std::vector<bool>& exhausted = {},
+                                                 int killed = -1) {
+    std::vector<std::unique_ptr<GroupRound>> rounds;
+    std::vector<std::optional<Result<GroupRound::Outcome>>> ends(batches.size());
+    priority.assign(batches.size(), {});
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (batches[i] != nullptr) priority[i].resize(batches[i]->key.size());
+      rounds.push_back(std::make_unique<GroupRound>(ranks[i].get(), algorithms[i].get()));
+      if (int(i) == killed) continue;
+      const Status begun = rounds[i]->Begin(batches[i], progress_first + progress_step * double(i),
+                                            i < exhausted.size() && exhausted[i], priority[i]);
+      if (!begun.ok()) ends[i] = begun;
+    }
+    if (killed >= 0) {
+      group_.Kill(killed);
+      ends[std::size_t(killed)] = Cancelled("killed");
+    }
+    for (int turn = 0; turn < 100000; ++turn) {
+      bool all = true;
+      for (std::size_t i = 0; i < rounds.size(); ++i) {
+        if (!ends[i]) ends[i] = rounds[i]->Poll();
+        all = all && ends[i];
+      }
+      if (all) break;
+      group_.Advance(Duration(50000));
+    }
+    std::vector<Result<GroupRound::Outcome>> out;
+    for (auto& end : ends) {
+      EXPECT_TRUE(end.has_value()) << "it waits for ever";
+      out.push_back(end ? *end : Result<GroupRound::Outcome>(Internal("none")));
+    }
+    return out;
+  }
+
+  void Kill(int rank) { group_.Kill(rank); }
+
+  void ExpectAllEqual() const {
+    for (const auto& other : algorithms) {
+      EXPECT_EQ(other->updates(), algorithms[0]->updates());
+      const auto a = std::as_bytes(other->value()), b = std::as_bytes(algorithms[0]->value());
+      EXPECT_TRUE(std::ranges::equal(a, b));
+    }
+  }
+
+  double progress_first = 0, progress_step = 0;  // rank i says: first + i * step of the run is over
+  std::vector<std::unique_ptr<Algorithm>> algorithms;
+  std::vector<std::vector<float>> priority;
+  std::vector<std::unique_ptr<Collective>> ranks;
+
+ private:
+  SimGroup group_;
+};
+
+// Plain SGD in f64 on the mean of gradients that each batch gives alone. Units of 700: several
+// buckets.
+TEST(GroupRoundTest, AllRanksApplyMeanGradient) {
+  for (const std::int64_t units : {8, 700}) {
+    for (const int size : {1, 2, 3}) {
+      Learners learners(size, units);
+      learners.progress_step = 0.25;
+      const auto single = MakeSmall(SmallConfig(units));
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        std::vector<SampleBatch> batches;
+        std::vector<const SampleBatch*> given;
+        for (int i = 0; i < size; ++i) batches.push_back(RandomBatch(step * 10 + std::uint64_t(i)));
+        const double rate = 0.5 * (1 - 0.5 * 0.125 * (size - 1));
+        std::vector<double> want(single->value().size());
+        std::ranges::copy(learners.algorithms[0]->value(), want.begin());
+        single->AdoptValue(0, learners.algorithms[0]->value());
+        for (const SampleBatch& batch : batches) {
+          given.push_back(&batch);
+          std::vector<float> priority(kBatch);
+          ASSERT_TRUE(single->ComputeGradient(batch, priority).ok());
+          for (std::size_t p = 0; p < want.size(); ++p) {
+            want[p] -= rate * double(single->gradient()[p]) / size;
+          }
+        }
+        for (const auto& end : learners.Round(given)) {
+          ASSERT_TRUE(end.ok()) << end.status().ToString();
+          EXPECT_TRUE(end->applied);
+          EXPECT_FALSE(end->all_exhausted);
+        }
+        learners.ExpectAllEqual();
+        const auto got = learners.algorithms[0]->value();
+        for (std::size_t p = 0; p < want.size(); ++p) {
+          ASSERT_NEAR(got[p], want[p], 1e-6 * std::max(1.0, std::abs(want[p]))) << p;
+        }
+        EXPECT_GT(learners.priority.back()[0], 0);
+      }
+      EXPECT_EQ(learners.algorithms[0]->updates(), 3u);
+    }
+  }
+}
+
+// The mean is over those that gave one: the round is as one without the other.
+TEST(GroupRoundTest, StaysSynchronousWithoutBatch) {
+  const SampleBatch batch = RandomBatch(1);
+  Learners two(2), one(1);
+  two.progress_step = one.progress_first = 0.75;  // it counted as one at the run's beginning
+  for (const auto& end : two.Round({nullptr, &batch}, {true, false})) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_TRUE(end->applied);
+    EXPECT_FALSE(end->all_exhausted);
+  }
+  ASSERT_TRUE(one.Round({&batch})[0].ok());
+  EXPECT_EQ(Copy(two.algorithms[0]->value()), Copy(one.algorithms[0]->value()));
+  two.ExpectAllEqual();
+  const auto before = Copy(two.algorithms[0]->value());
+  for (const auto& end : two.Round({nullptr, nullptr}, {true, true})) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_FALSE(end->applied);
+    EXPECT_TRUE(end->all_exhausted);
+  }
+  EXPECT_EQ(two.algorithms[0]->updates(), 1u);
+  EXPECT_EQ(Copy(two.algorithms[0]->value()), before);
+}
+
+// Each rank reported the means of its own batch, and a mean of those means was shown: another
+// number than that of the same items on one rank.
+TEST(GroupRoundTest, EachRankReportsMeansOverAllItems) {
+  for (const bool idle : {false, true}) {
+    const SampleBatch small = RandomBatch(1, 2), large = RandomBatch(2, 7);
+    LossReport want;
+    for (const SampleBatch* const batch : {&small, &large}) {
+      std::vector<float> priority(batch->key.size());
+      const auto one = MakeSmall(SmallConfig(8))->ComputeGradient(*batch, priority);
+      ASSERT_TRUE(one.ok());
+      EXPECT_EQ(one->rows, double(batch->key.size()));
+      want.loss += one->loss * one->rows / 9;
+      want.td_error_mean += one->td_error_mean * one->rows / 9;
+      want.q_mean += one->q_mean * one->rows / 9;
+    }
+    Learners learners(idle ? 3 : 2);
+    std::vector<const SampleBatch*> batches = {&small, &large};
+    if (idle) batches.push_back(nullptr);
+    for (const auto& end : learners.Round(batches)) {
+      ASSERT_TRUE(end.ok() && end->applied);
+      EXPECT_EQ(end->report.rows, 9);
+      EXPECT_NEAR(end->report.loss, want.loss, 1e-6);
+      EXPECT_NEAR(end->report.td_error_mean, want.td_error_mean, 1e-6);
+      EXPECT_NEAR(end->report.q_mean, want.q_mean, 1e-6);
+    }
+  }
+}
+
+TEST(GroupRoundTest, SkipsOnlyBadBatchAndKeepsRanksEqual) {
+  const SampleBatch good = RandomBatch(1);
+  SampleBatch bad = RandomBatch(2);
+  bad.observation.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  Learners learners(2), one(1);
+  // Each has an old gradient lying about.
+  ASSERT_TRUE(learners.Round({&good, &good})[0].ok());
+  ASSERT_TRUE(one.Round({&good})[0].ok());
+  const auto ends = learners.Round({&good, &bad});
+  ASSERT_TRUE(ends[0].ok() && ends[1].ok());
+  EXPECT_TRUE(ends[0]->update.ok());
+  EXPECT_EQ(ends[1]->update.code(), Code::kDataLoss);
+  EXPECT_EQ(ends[0]->given, 1);
+  EXPECT_EQ(ends[1]->given, 0);
+  learners.ExpectAllEqual();
+  EXPECT_EQ(learners.algorithms[0]->updates(), 2u);
+  ASSERT_TRUE(one.Round({&good})[0].ok());
+  EXPECT_EQ(Copy(learners.algorithms[0]->value()), Copy(one.algorithms[0]->value()));
+}
+
+// Each is finite, their sum is not.
+TEST(GroupRoundTest, AllRanksSkipNonFiniteSum) {
+  SampleBatch huge = RandomBatch(3);
+  Learners learners(2);
+  const auto before = Copy(learners.algorithms[0]->value());
+  // Huber's slope is 1 here: the last bias gets a gradient of 3e38 from each.
+  for (float& x : huge.observation.as<float>()) x *= 0.01f;
+  std::ranges::fill(huge.reward.as<float>(), 3.0f);
+  std::ranges::fill(huge.discount.as<float>(), 0.0f);
+  std::ranges::fill(huge.action.as<std::int32_t>(), 0);
+  std::ranges::fill(huge.weight, 3e38f);
+  std::vector<float> priority(kBatch);
+  ASSERT_TRUE(MakeSmall(SmallConfig(8))->ComputeGradient(huge, priority).ok());
+  const auto ends = learners.Round({&huge, &huge});
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_FALSE(end->update.ok());
+    EXPECT_FALSE(end->applied);
+  }
+  learners.ExpectAllEqual();
+  EXPECT_EQ(Copy(learners.algorithms[1]->value()), before);
+}
+
+TEST(GroupRoundTest, AllRanksFailWithoutUpdateWhenRankDies) {
+  const SampleBatch batch = RandomBatch(1);
+  Learners learners(3);
+  const auto before = Copy(learners.algorithms[0]->value());
+  const auto ends = learners.Round({&batch, &batch, &batch}, {}, 1);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ends[std::size_t(rank)].status().code(), Code::kUnavailable);
+    EXPECT_EQ(Copy(learners.algorithms[std::size_t(rank)]->value()), before);
+    EXPECT_EQ(learners.algorithms[std::size_t(rank)]->updates(), 0u);
+  }
+}
+
+// Of a gradient of many buckets: those behind the one that fails are given up, not tried for ever.
+TEST(GroupRoundTest, RankDeathAmongManyBucketsEndsRound) {
+  for (const int killed_after : {0, 1}) {  // before the others begin, or behind them
+    Learners learners(3, 900);
+    ASSERT_GT(learners.algorithms[0]->gradient().size(), 3u << 18);
+    const SampleBatch a = RandomBatch(1), b = RandomBatch(2), c = RandomBatch(3);
+    if (killed_after == 0) learners.Kill(2);
+    const auto ends = learners.Round({&a, &b, &c}, {}, 2);
+    for (const int rank : {0, 1})
+      EXPECT_EQ(ends[std::size_t(rank)].status().code(), Code::kUnavailable);
+    for (const int rank : {0, 1}) EXPECT_EQ(learners.algorithms[std::size_t(rank)]->updates(), 0u);
+  }
+}
+
+TEST(StateExchangeTest, AdoptsStateWithMostUpdates) {
+  Learners learners(3);
+  const SampleBatch batch = RandomBatch(1);
+  std::vector<float> priority(kBatch);
+  for (const auto& [rank, updates] : {std::pair(0, 1), {1, 4}, {2, 4}}) {
+    for (int i = 0; i < updates; ++i) {
+      const SampleBatch own = RandomBatch(std::uint64_t(100 * rank + i));
+      ASSERT_TRUE(learners.algorithms[std::size_t(rank)]->Update(own, 0, priority).ok());
+    }
+  }
+  const auto want = Copy(learners.algorithms[1]->value());  // the first of those with 4
+  ASSERT_NE(want, Copy(learners.algorithms[2]->value()));
+  std::vector<StateExchange> exchanges;
+  for (int i = 0; i < 3; ++i) {
+    exchanges.emplace_back(learners.ranks[std::size_t(i)].get(),
+                           learners.algorithms[std::size_t(i)].get());
+  }
+  std::vector<std::optional<Status>> ends(3);
+  for (int turn = 0; turn < 100000; ++turn) {
+    bool all = true;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (!ends[i]) ends[i] = exchanges[i].Poll();
+      all = all && ends[i];
+    }
+    if (all) break;
+  }
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.has_value());
+    EXPECT_TRUE(end->ok()) << end->ToString();
+  }
+  learners.ExpectAllEqual();
+  EXPECT_EQ(learners.algorithms[0]->updates(), 4u);
+  EXPECT_EQ(Copy(learners.algorithms[0]->value()), want);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "net/wire/codec.h"
+#include "replay/codec/encoded_batch.h"
+#include "replay/service/messages.h"
+#include "tests/replay/relay.h"
+#include "tests/replay/replay_world.h"
+
+namespace troop {
+namespace {
+
+ReplayServer::Options Tiny() {
+  ReplayServer::Options options = SmallOptions();
+  options.tables[0].table.min_items = 1;
+  return options;
+}
+
+// Stream s, which goes to shard s, with 30 items of one priority.
+template <class World>
+void FillAll(World* world, ReplayWriter* writer, std::size_t shards) {
+  for (std::uint64_t s = 0; s < shards; ++s) {
+    ASSERT_TRUE(writer->Push({MakeChunk(s, 0, 31)}, MakeItems(s, 0, 30)).ok());
+    world->Pump();
+    writer->Poll(world->now());
+  }
+  ASSERT_EQ(writer->acked_items(), 30 * shards);
+}
+
+template <class World>
+Result<std::optional<SampleBatch>> Next(World* world, ReplaySampler* sampler) {
+  sampler->Poll(world->now());
+  world->Pump();
+  sampler->Poll(world->now());
+  return sampler->Next();
+}
+
+template <class World>
+Result<std::optional<SampleBatch>> WaitFor(World* world, ReplaySampler* sampler) {
+  for (int i = 0; i < 400; ++i) {
+    auto batch = Next(world, sampler);
+    if (!batch.ok() || batch->has_value()) return batch;
+    world->Advance(Milliseconds(1));
+  }
+  return std::optional<SampleBatch>();
+}
+
+std::set<std::uint32_t> ShardsOf(const SampleBatch& batch) {
+  std::set<std::uint32_t> shards;
+  for (const ItemKey& key : batch.key) shards.insert(key.shard);
+  return shards;
+}
+
+// A part that a dead shard had answered lost its share, and its items their chance.
+TEST(ReplaySamplerFaultsTest, RowsOfShardThatDiedKeepTheirProbability) {
+  ReplayWorld world(Tiny(), 3);
+  ASSERT_NO_FATAL_FAILURE(FillAll(&world, world.Writer().get(), 3));
+  const auto sampler = world.Sampler({.batch_size = 12, .prefetch = 1});
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(1));
+  }
+  world.Hang(1, true);
+  world.Hang(2, true);
+  for (int i = 0; i < 6; ++i) {  // the first has answered, the others have not
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(1));
+  }
+  world.StopServer(0);
+  world.StopServer(1);
+  world.Hang(2, false);
+  const auto batch = WaitFor(&world, sampler.get());
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  EXPECT_EQ(ShardsOf(**batch), (std::set<std::uint32_t>{0, 2}));
+  for (const double p : (*batch)->probability) EXPECT_NEAR(p, 1.0 / 60, 1e-8);
+}
+
+// The same when the totals are made anew, as nobody of the first plan is left.
+TEST(ReplaySamplerFaultsTest, RowsOfDeadAndReturnedShardsHaveTheirProbabilities) {
+  ReplayWorld world(Tiny(), 2);
+  ASSERT_NO_FATAL_FAILURE(FillAll(&world, world.Writer().get(), 2));
+  const auto sampler = world.Sampler({.batch_size = 12, .prefetch = 1});
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(1));
+  }
+  world.Hang(1, true);
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(1));
+  }
+  world.StopServer(0);
+  world.StopServer(1);
+  world.Hang(1, false);
+  for (int i = 0; i < 20; ++i) {
+    world.Advance(Milliseconds(1));
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+  }
+  world.StartServer(1);
+  const auto writer = MakeReplayWriter(world.Connect(Role::kActor, 5, 1, 32, 1), SmallSpec(), {});
+  ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 16)}, MakeItems(1, 0, 15)).ok());
+  world.Pump();
+  writer->Poll(world.now());
+  ASSERT_EQ(writer->acked_items(), 15u);
+  const auto batch = WaitFor(&world, sampler.get());
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  EXPECT_EQ(ShardsOf(**batch), (std::set<std::uint32_t>{0, 1}));
+  for (const double p : (*batch)->probability) EXPECT_NEAR(p, 1.0 / 45, 1e-8);
+}
+
+// What shards say of themselves aborted the learner: chances became 0.
+TEST(ReplaySamplerFaultsTest, RejectsUnusableTotals) {
+  for (const double total : {DBL_MAX, 1e101, -1.0, std::nan(""), HUGE_VAL}) {
+    RelayWorld world(Tiny(), 2);
+    const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
+    ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
+    for (std::size_t k = 0; k < 2; ++k) {
+      world.relay(k).edit = [total](Message* message) {
+        if (message->type != MessageType::kSampleReply) return;
+        SampleReplyBody body = *DecodeBody<SampleReplyBody>(message->body);
+        body.total = total;
+        message->body = EncodeBody(body);
+      };
+    }
+    const auto sampler =
+        MakeReplaySampler(world.ConnectAll(Role::kLearner), SmallSpec(),
+                          {.batch_size = 12, .prefetch = 1, .view = {.length_max = 3}});
+    const auto batch = WaitFor(&world, sampler.get());
+    EXPECT_EQ(batch.status().code(), Code::kDataLoss) << total << batch.status().ToString();
+  }
+}
+
+TEST(ReplaySamplerFaultsTest, RejectsVanishingProbabilities) {
+  for (const bool least : {false, true}) {
+    RelayWorld world(Tiny(), 2);
+    const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
+    ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
+    world.relay(1).edit = [least](Message* message) {
+      if (message->type != MessageType::kSampleReply || message->parts.empty()) return;
+      Drawn drawn;
+      ASSERT_TRUE(
+          ParseDrawn(message->parts[0], SmallSpec(), {.length_max = 3}, Codec::kNone, &drawn).ok());
+      (least ? drawn.probability_min : drawn.probability[0]) = DBL_MIN;
+      message->parts[0] = PackDrawn(drawn, SmallSpec(), {.length_max = 3}, Codec::kNone);
+    };
+    const auto sampler =
+        MakeReplaySampler(world.ConnectAll(Role::kLearner), SmallSpec(),
+                          {.batch_size = 12, .prefetch = 1, .view = {.length_max = 3}});
+    const auto batch = WaitFor(&world, sampler.get());
+    EXPECT_EQ(batch.status().code(), Code::kDataLoss) << batch.status().ToString();
+  }
+}
+
+// The patience with an unanswered waiver began before there was room to send one.
+TEST(ReplaySamplerFaultsTest, UnsentWaiverDoesNotMarkShardDead) {
+  RelayWorld world(Tiny(), 2);
+  const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
+  ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
+  const auto sampler =
+      MakeReplaySampler(world.ConnectAll(Role::kLearner, 1), SmallSpec(),
+                        {.batch_size = 12, .prefetch = 2, .view = {.length_max = 3}});
+  ASSERT_TRUE(Took(WaitFor(&world, sampler.get())));
+  std::vector<Reply> held;  // requests for rows, as a limiter holds them
+  world.relay(1).ask = [&held](const Message& message, Reply* reply) {
+    if (message.type != MessageType::kSample) return false;
+    held.push_back(std::move(*reply));
+    return true;
+  };
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(100));
+  }
+  EXPECT_FALSE(held.empty());
+  EXPECT_EQ(sampler->shards_alive(), 2);
+}
+
+}  // namespace
+}  // namespace troop
