@@ -128,8 +128,9 @@ TEST_F(JoinTest, TwoMachinesPlayOneRun) {
   EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();
   // The cable is out until they count as gone; then it is in again, and they come back.
   machines.Cable(false);
-  EXPECT_TRUE(Await([&] { return LauncherLog().find("left: its connection ended") != std::string::npos; }))
-      << LauncherLog();
+  EXPECT_TRUE(Await([&] {
+    return LauncherLog().find("left: its connection ended") != std::string::npos;
+  })) << LauncherLog();
   machines.Cable(true);
   EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();
   Stop(&train);
