@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "collective/group.h"
+#include "collective/socket/group_options.h"
 #include "collective/socket/socket.h"
 
 namespace troop {

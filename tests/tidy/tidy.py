@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, headers, includes, types, files, format, readme, docs. Prints one line per violation,
-`path:line: what is wrong and what to do`, and exits 1 if there is any. tidy_test.py,
+Rules: layers, folders, headers, includes, types, files, format, readme, docs. Prints one line per
+violation, `path:line: what is wrong and what to do`, and exits 1 if there is any. tidy_test.py,
 includes_test.py, one_definition_test.py and docs_links_test.py plant violations and check that
 each one is found.
 """
@@ -21,6 +21,7 @@ import sys
 import threading
 
 from docs_links import check_docs
+from folders import check_folders
 from includes import check_includes
 from one_definition import check_types
 
@@ -56,7 +57,7 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 # Another version formats some lines differently. This is Debian 12's.
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
-RULES = ("layers", "headers", "includes", "types", "files", "format", "readme", "docs")
+RULES = ("layers", "folders", "headers", "includes", "types", "files", "format", "readme", "docs")
 SKIPPED = 77   # the exit code
 
 
@@ -365,6 +366,8 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_headers(root, build, compiler))
     if rule == "includes":
         return list(check_includes(root, tracked(root)))
+    if rule == "folders":
+        return list(check_folders(root, tracked(root)))
     if rule == "types":
         return list(check_types(root, tracked(root)))
     if rule == "files":
