@@ -1,3 +1,4 @@
+// Convolution layer: oneDNN, with our own weight gradient in bf16 (conv_gradient.h).
 #include "kernels/conv/conv2d.h"
 
 #include <utility>
@@ -9,7 +10,7 @@
 namespace troop {
 namespace {
 
-// The library's layer with our weight gradient.
+// A oneDNN layer whose weight gradient is ours.
 class BF16Conv final : public LayerKernel {
  public:
   BF16Conv(const ConvShape& shape, std::unique_ptr<LayerKernel> library, ConvGradientBF16 gradient)
@@ -29,6 +30,7 @@ class BF16Conv final : public LayerKernel {
   }
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
                       const LayerGradient& gradient, bool accumulate) override {
+    // Writes the plain layout directly; no reorder is needed.
     gradient_(shape_, batch, static_cast<const BF16*>(x), static_cast<const BF16*>(dz),
               scratch_.data(), gradient.weight, gradient.bias, accumulate);
   }
@@ -45,7 +47,8 @@ class BF16Conv final : public LayerKernel {
 std::unique_ptr<LayerKernel> MakeConvKernel(const ConvShape& shape, const KernelOptions& options) {
   auto library = MakeDnnlConv(shape, options);
   const ConvGradientBF16 gradient = ConvGradientBF16For(BestCpuLevel());
-  constexpr std::int64_t kElementsMax = 1 << 30;  // of an item: it counts them in 32 bits
+  constexpr std::int64_t kElementsMax = 1 << 30;  // per item: positions are 32-bit
+  // f32, processors without bf16 products, and huge images use oneDNN for everything.
   if (options.compute != DType::kBF16 || gradient == nullptr ||
       shape.height * shape.width * shape.channels > kElementsMax)
     return library;

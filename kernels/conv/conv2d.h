@@ -7,7 +7,8 @@
 
 namespace troop {
 
-// REQUIRES: kernel <= height, width; all sizes positive.
+// Returns the convolution layer for these sizes. REQUIRES: kernel <= height, width; all sizes are
+// positive.
 std::unique_ptr<LayerKernel> MakeConvKernel(const ConvShape& shape, const KernelOptions& options);
 
 }  // namespace troop

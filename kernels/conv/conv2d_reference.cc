@@ -1,3 +1,4 @@
+// Reference convolutions: one loop over all products serves the three passes.
 #include "kernels/conv/conv2d_reference.h"
 
 #include <algorithm>
@@ -7,10 +8,11 @@
 namespace troop {
 namespace {
 
-// Calls visit(weight index, x index, z index) for every product of a convolution.
+// Calls visit(index of the weight, of x, of z) for every product of a convolution.
 template <class F>
 void ForEachProduct(const ConvShape& s, std::int64_t batch, F&& visit) {
   const std::int64_t rows = s.out_height(), columns = s.out_width();
+  // b: item; p, q: output position; o: filter; r, t: tap; c: channel.
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t p = 0; p < rows; ++p)
       for (std::int64_t q = 0; q < columns; ++q)

@@ -2,15 +2,17 @@
 
 #include "kernels/conv/conv2d.h"
 
-// The oracle of conv.h: plain loops in f64, one product after the other. Shapes as there.
+// Reference implementation of conv.h for tests: plain f64 loops, one product after the other.
+// Shapes as in conv.h.
 namespace troop {
 
+// Overwrites y.
 void ConvForwardReference(const ConvShape& shape, Activation activation, std::int64_t batch,
                           const double* weight, const double* bias, const double* x, double* y);
-// dx is overwritten.
+// Overwrites dx.
 void ConvBackwardDataReference(const ConvShape& shape, std::int64_t batch, const double* weight,
                                const double* dz, double* dx);
-// dw [filters, kernel, kernel, channels] and db [filters] are overwritten.
+// Overwrites dw [filters, kernel, kernel, channels] and db [filters].
 void ConvBackwardWeightReference(const ConvShape& shape, std::int64_t batch, const double* x,
                                  const double* dz, double* dw, double* db);
 

@@ -1,18 +1,20 @@
-// vdpbf16ps adds two products to each f32 lane, so positions of the output are taken in pairs:
+// Weight gradient of a convolution with vdpbf16ps, which adds two products to each f32 lane. So
+// output positions are processed in pairs:
 //   dw[o, r, j] = Σ_pairs dz[even, o] · x[even, r, j] + dz[odd, o] · x[odd, r, j]
-// A row of the kernel meets `kernel · channels` elements of x side by side; j counts them.
+// A kernel row covers `kernel · channels` contiguous elements of x; j indexes them.
 #include "kernels/conv/conv2d_weight_gradient_tiling.h"
 #include "kernels/simd/vec.h"
 
 namespace troop {
 namespace {
 
-constexpr std::int64_t kColumns = 32;  // bf16 of a register
+constexpr std::int64_t kColumns = 32;  // bf16 per register
 
+// 32 bits are a pair of bf16.
 inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 
-// position[i]: where in an item of x the elements for position i of its output begin; it goes on
-// into the next item, for what is fetched ahead.
+// position[i]: offset in an item of x of the elements for output position i. The list continues
+// into the next item, for prefetching.
 void FillPositions(const ConvGradientPlan& plan, std::int32_t* position) {
   const ConvShape& s = plan.shape;
   for (std::int64_t p = 0; p < s.out_height(); ++p) {
@@ -23,8 +25,8 @@ void FillPositions(const ConvGradientPlan& plan, std::int32_t* position) {
     position[i] = position[i - plan.positions] + std::int32_t(plan.item);
 }
 
-// pairs [items, plan.pairs, kGradientFilters]: dz of two positions side by side, for `filters`
-// filters. db (+)= Σ dz.
+// Writes pairs [items, plan.pairs, kGradientFilters]: dz of two consecutive positions as a 32-bit
+// pair, for `filters` filters. db (+)= Σ dz. An odd last position is paired with 0.
 void PairPositions(const ConvGradientPlan& plan, std::int64_t items, const BF16* dz,
                    std::int64_t filters, std::int32_t* pairs, float* db, bool add) {
   const std::int64_t row = plan.shape.filters;
@@ -45,7 +47,7 @@ void PairPositions(const ConvGradientPlan& plan, std::int64_t items, const BF16*
   _mm256_mask_storeu_ps(db, mask, sum);
 }
 
-// Puts the sums of interleaved columns straight again.
+// Restores the order of columns after the interleaving in Tile.
 inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
   const __m512i from_first =
       _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
@@ -55,7 +57,8 @@ inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
   *second = _mm512_permutex2var_ps(low, from_second, high);
 }
 
-// dw[0 .. filters, 0 .. columns] (+)= the sums over `items` items.
+// dw[0 .. filters, 0 .. columns] (+)= the sums over `items` items. The sums of 8 filters x 32
+// columns stay in registers.
 void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* position,
           const BF16* x, std::int64_t columns, const std::int32_t* dz, std::int64_t filters,
           float* dw, bool add) {
@@ -64,8 +67,10 @@ void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* 
   __m512 sum[kFilters][2];
 #pragma GCC unroll 16
   for (int f = 0; f < kFilters; ++f) sum[f][0] = sum[f][1] = _mm512_setzero_ps();
+  // Adds the products of one pair of positions to all sums.
   const auto step = [&](__m512i even, __m512i odd) {
-    // Works within 128 bits: columns 0-3, 8-11, 16-19, 24-27, and those between them.
+    // Interleaves within 128-bit lanes: `low` has columns 0-3, 8-11, 16-19, 24-27, `high` the
+    // others.
     const __m512bh low = AsPairs(_mm512_unpacklo_epi16(even, odd));
     const __m512bh high = AsPairs(_mm512_unpackhi_epi16(even, odd));
 #pragma GCC unroll 16
@@ -84,9 +89,10 @@ void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* 
       step(_mm512_maskz_loadu_epi16(mask, x + position[p]),
            _mm512_maskz_loadu_epi16(mask, x + position[p + 1]));
     }
-    if (p < plan.positions)  // no partner: what lies behind it may be anything
+    if (p < plan.positions)  // no partner; memory after it may hold anything
       step(_mm512_maskz_loadu_epi16(mask, x + position[p]), _mm512_setzero_si512());
   }
+  // Restore the order of columns, then store.
   const std::int64_t row = plan.shape.kernel * plan.shape.kernel * plan.shape.channels;
 #pragma GCC unroll 16
   for (int f = 0; f < kFilters; ++f) {
@@ -94,6 +100,7 @@ void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* 
     Straighten(sum[f][0], sum[f][1], &part[0], &part[1]);
 #pragma GCC unroll 16
     for (int h = 0; h < 2; ++h) {
+      // Partial tiles are computed in full and stored with masks.
       const auto keep = static_cast<__mmask16>(f < filters ? mask >> (16 * h) : 0);
       float* const at = dw + f * row + 16 * h;
       if (add) part[h] = _mm512_add_ps(part[h], _mm512_maskz_loadu_ps(keep, at));
@@ -107,14 +114,16 @@ void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* 
 void ConvGradientAvx512Bf16(const ConvShape& shape, std::int64_t batch, const BF16* x,
                             const BF16* dz, void* scratch, float* dw, float* db, bool accumulate) {
   const ConvGradientPlan plan(shape);
-  const std::int64_t n = shape.kernel * shape.channels;  // columns of a row of the kernel
+  const std::int64_t n = shape.kernel * shape.channels;  // columns of a kernel row
   auto* const pairs = static_cast<std::int32_t*>(scratch);
   auto* const position = pairs + plan.items * plan.pairs * kGradientFilters;
   FillPositions(plan, position);
+  // Block of items > group of filters > kernel row > group of columns.
   for (std::int64_t b = 0; b < batch; b += plan.items) {
     const std::int64_t items = batch - b < plan.items ? batch - b : plan.items;
     const BF16* const x_block = x + b * plan.item;
     const BF16* const dz_block = dz + b * plan.positions * shape.filters;
+    // The first block overwrites the gradient unless accumulating.
     const bool add = accumulate || b > 0;
     for (std::int64_t o = 0; o < shape.filters; o += kGradientFilters) {
       const std::int64_t filters =

@@ -2,14 +2,16 @@
 
 #include "kernels/conv/conv2d_weight_gradient.h"
 
-// How conv_gradient.h divides its work.
+// Blocking of conv_gradient.h. A register tile holds the sums of 8 filters and 32 columns of a
+// kernel row; it accumulates over a block of items before it touches dw.
 namespace troop {
 
-inline constexpr std::int64_t kGradientFilters = 8;           // of a register tile
-inline constexpr std::int64_t kGradientItemsBytes = 1 << 18;  // of x, from which a block is summed
+inline constexpr std::int64_t kGradientFilters = 8;           // filters of a register tile
+inline constexpr std::int64_t kGradientItemsBytes = 1 << 18;  // bytes of x per block of items
 inline constexpr std::int64_t kGradientItemsMax = 16;
-inline constexpr int kGradientAhead = 16;  // positions of x that are fetched early
+inline constexpr int kGradientAhead = 16;  // prefetch distance, in positions of x
 
+// Sizes that follow from a shape. Keeps a reference to the shape.
 struct ConvGradientPlan {
   explicit ConvGradientPlan(const ConvShape& s)
       : shape(s),
@@ -21,11 +23,12 @@ struct ConvGradientPlan {
   }
 
   const ConvShape& shape;
-  std::int64_t positions, pairs;  // of an item's output
-  std::int64_t item;              // elements of x
-  std::int64_t items;             // summed in registers before dw is touched
+  std::int64_t positions, pairs;  // positions of an item's output, and pairs of them
+  std::int64_t item;              // elements of x per item
+  std::int64_t items;             // items per block
 };
 
+// The AVX-512 BF16 implementation of ConvGradientBF16.
 void ConvGradientAvx512Bf16(const ConvShape& shape, std::int64_t batch, const BF16* x,
                             const BF16* dz, void* scratch, float* dw, float* db, bool accumulate);
 

@@ -1,3 +1,4 @@
+// Dispatch of the passes in convert.h to the best instruction set.
 #include "kernels/elementwise/cast.h"
 
 #include <cmath>
@@ -14,7 +15,8 @@ const ConvertKernels& Best() {
 }
 
 void CheckFloating(DType dtype) {
-  TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "no pass for {}", DTypeName(dtype));
+  TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "conversion does not support {}",
+              DTypeName(dtype));
 }
 
 }  // namespace
@@ -35,6 +37,7 @@ void ActivationForward(Activation activation, std::int64_t n, const void* x, voi
   CheckFloating(dtype);
   if (activation == Activation::kRelu) return Best().relu_forward(n, x, y, dtype);
   TROOP_CHECK(activation == Activation::kTanh, "activation {}", int(activation));
+  // tanh of the C library is not vectorized, so there is one version.
   for (std::int64_t i = 0; i < n; ++i) {
     if (dtype == DType::kF32) {
       static_cast<float*>(y)[i] = std::tanh(static_cast<const float*>(x)[i]);

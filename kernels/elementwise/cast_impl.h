@@ -2,11 +2,13 @@
 
 #include "kernels/elementwise/cast_table.h"
 
-// The loops of convert.h, compiled once per instruction set: TROOP_CONVERT_NAMESPACE names the
-// copy, so that no inline function of a faster copy can be linked into a slower machine's path.
+// Loops of convert.h, compiled once per instruction set. TROOP_CONVERT_NAMESPACE names the copy:
+// otherwise the linker could use an inline function of the AVX-512 copy on a machine without
+// AVX-512. For the same reason the conversions of convert.h are repeated here.
 namespace troop::TROOP_CONVERT_NAMESPACE {
 namespace {
 
+// Element access as f32; Store rounds to the element type as ToBF16 does.
 inline float Load(const float* p) { return *p; }
 inline float Load(const std::uint8_t* p) { return float(*p); }
 inline float Load(const BF16* p) {
@@ -14,6 +16,7 @@ inline float Load(const BF16* p) {
   return __builtin_bit_cast(float, bits);
 }
 inline void Store(float* p, float x) { *p = x; }
+// Branch-free ToBF16: both results are computed and one is selected.
 inline void Store(BF16* p, float x) {
   const auto bits = __builtin_bit_cast(std::uint32_t, x);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -21,6 +24,7 @@ inline void Store(BF16* p, float x) {
   p->bits = std::uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+// The loops below take void pointers, so that the dispatch on types stays in this file.
 template <class X, class Y>
 void Scale(std::int64_t n, const void* x_in, float scale, void* y_out) {
   const auto* __restrict x = static_cast<const X*>(x_in);
@@ -28,12 +32,14 @@ void Scale(std::int64_t n, const void* x_in, float scale, void* y_out) {
   for (std::int64_t i = 0; i < n; ++i) Store(y + i, scale * Load(x + i));
 }
 
+// Dispatch on the type of y.
 template <class X>
 void ScaleTo(std::int64_t n, const void* x, float scale, void* y, DType y_dtype) {
   if (y_dtype == DType::kF32) return Scale<X, float>(n, x, scale, y);
   Scale<X, BF16>(n, x, scale, y);
 }
 
+// Dispatch on the type of x, then on that of y.
 void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
                    DType y_dtype) {
   if (x_dtype == DType::kU8) return ScaleTo<std::uint8_t>(n, x, scale, y, y_dtype);
@@ -41,6 +47,7 @@ void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, vo
   ScaleTo<BF16>(n, x, scale, y, y_dtype);
 }
 
+// In place: ivdep allows vectorization although x and y may be the same array.
 template <class T>
 void Relu(std::int64_t n, const void* x_in, void* y_out) {
   const auto* x = static_cast<const T*>(x_in);
@@ -57,12 +64,14 @@ void ReluForward(std::int64_t n, const void* x, void* y, DType dtype) {
   Relu<BF16>(n, x, y);
 }
 
+// T: type of y and dy; Z: type of dz. One loop per activation, so that each is vectorized.
 template <class T, class Z>
 void Gradient(Activation activation, std::int64_t n, const void* y_in, const void* dy_in,
               void* dz_out) {
   const auto* __restrict y = static_cast<const T*>(y_in);
   const auto* __restrict dy = static_cast<const T*>(dy_in);
   auto* __restrict dz = static_cast<Z*>(dz_out);
+  // Only a conversion; y may be nullptr.
   if (activation == Activation::kNone) {
     for (std::int64_t i = 0; i < n; ++i) Store(dz + i, Load(dy + i));
   } else if (activation == Activation::kRelu) {
@@ -78,6 +87,7 @@ void Gradient(Activation activation, std::int64_t n, const void* y_in, const voi
   }
 }
 
+// The four combinations of input and output types.
 void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
                         DType dtype, void* dz, DType dz_dtype) {
   if (dtype == DType::kF32 && dz_dtype == DType::kF32)
@@ -89,6 +99,7 @@ void ActivationBackward(Activation activation, std::int64_t n, const void* y, co
 
 }  // namespace
 
+// tanh forward is not here: it uses the C library (convert.cc).
 const ConvertKernels kKernels = {ConvertScaled, ReluForward, ActivationBackward};
 
 }  // namespace troop::TROOP_CONVERT_NAMESPACE

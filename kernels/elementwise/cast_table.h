@@ -5,7 +5,7 @@
 
 namespace troop {
 
-// One instruction set's version of the passes in convert.h.
+// Function table of the passes in convert.h for one instruction set.
 struct ConvertKernels {
   void (*convert_scaled)(std::int64_t, const void*, DType, float, void*, DType);
   void (*relu_forward)(std::int64_t, const void*, void*, DType);
@@ -22,6 +22,7 @@ namespace convert_avx512 {
 extern const ConvertKernels kKernels;
 }
 
+// The table of a level; tests compare the levels.
 const ConvertKernels& ConvertKernelsFor(CpuLevel level);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Selection of the 16-bit conversion kernels for an instruction set.
 #include "kernels/elementwise/half_precision.h"
 
 namespace troop {

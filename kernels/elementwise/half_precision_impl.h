@@ -2,33 +2,38 @@
 
 #include "kernels/elementwise/half_precision.h"
 
-// The loops of halves.h, compiled once per instruction set: TROOP_HALVES_NAMESPACE names the copy.
-// No branch within a loop: the compiler makes vectors of them.
+// Loops of halves.h, compiled once per instruction set; TROOP_HALVES_NAMESPACE names the copy. Loop
+// bodies have no branches, so that the compiler vectorizes them.
 namespace troop::TROOP_HALVES_NAMESPACE {
 extern const HalfKernels kKernels;
 namespace {
 
+// Bit patterns of f32.
 inline std::uint32_t Bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 inline float Number(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-// below < bound ? a : b, without what could become a branch. below, bound: less than 2^31.
+// below < bound ? a : b, as a mask, since a conditional could compile to a branch. REQUIRES: below,
+// bound < 2^31.
 inline std::uint32_t Choose(std::uint32_t below, std::uint32_t bound, std::uint32_t a,
                             std::uint32_t b) {
   const std::uint32_t mask = 0u - ((below - bound) >> 31);
   return (a & mask) | (b & ~mask);
 }
 
+// binary16: 5 bits of exponent with bias 15 (f32: 127, a difference of 112), 10 bits of mantissa.
 struct F16Format {
   static constexpr float kMax = 65504;
   static constexpr std::uint16_t kExponent = 0x7c00;
-  // Of |x| <= kMax, by its bits. Below 2^-14 the sum with 0.5 rounds at 2^-24.
+  // Rounds |x| <= kMax, given as f32 bits. Below 2^-14 the result is a denormal, a multiple of
+  // 2^-24: adding 0.5 makes the f32 addition round to such a multiple.
   static std::uint32_t Round(std::uint32_t magnitude) {
+    // 0x3f000000 is 0.5; what the sum exceeds it by is the denormal.
     const std::uint32_t small = Bits(Number(magnitude) + 0.5f) - 0x3f000000u;
     const std::uint32_t normal =
         (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
     return Choose(magnitude, 0x38800000u, small, normal);
   }
-  static float Read(std::uint32_t half) {  // finite
+  static float Read(std::uint32_t half) {  // REQUIRES: finite
     const std::uint32_t magnitude = half & 0x7fffu;
     const std::uint32_t small = Bits(float(std::int32_t(magnitude)) * 0x1p-24f);  // exact
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
@@ -36,15 +41,18 @@ struct F16Format {
   }
 };
 
+// bfloat16: the upper half of an f32.
 struct Bf16Format {
   static constexpr float kMax = 0x1.fep127f;
   static constexpr std::uint16_t kExponent = 0x7f80;
+  // Rounds to nearest even: adds just under half a unit, plus the lowest bit of the result.
   static std::uint32_t Round(std::uint32_t magnitude) {
     return (magnitude + 0x7fffu + ((magnitude >> 16) & 1u)) >> 16;
   }
   static float Read(std::uint32_t half) { return Number(half << 16); }
 };
 
+// Clamping to kMax precedes rounding, so the result is never infinite.
 template <class Format>
 void EncodeAs(std::int64_t n, const float* __restrict gradient, float* __restrict residual,
               std::uint16_t* __restrict bits) {
@@ -59,6 +67,7 @@ void EncodeAs(std::int64_t n, const float* __restrict gradient, float* __restric
   }
 }
 
+// Product and sum round separately at all levels.
 template <class Format, bool adds>
 void SumAs(std::int64_t n, float weight, const std::uint16_t* __restrict bits,
            float* __restrict sum) {
@@ -68,10 +77,11 @@ void SumAs(std::int64_t n, float weight, const std::uint16_t* __restrict bits,
   }
 }
 
+// Tests whole blocks, then searches the first failing one. Inf and NaN: all exponent bits set.
 template <class Format>
 std::int64_t FirstUnfiniteAs(std::int64_t n, const std::uint16_t* bits) {
   constexpr std::uint16_t kExponent = Format::kExponent;
-  constexpr std::int64_t kBlock = 128;  // a fixed count: what the compiler turns into vectors
+  constexpr std::int64_t kBlock = 128;  // a constant count, so that the compiler vectorizes
   std::int64_t begin = 0;
   for (; n - begin >= kBlock; begin += kBlock) {
     std::uint16_t bad = 0;
@@ -83,6 +93,7 @@ std::int64_t FirstUnfiniteAs(std::int64_t n, const std::uint16_t* bits) {
   return begin;
 }
 
+// Dispatch on the format.
 void Encode(HalfFormat format, std::int64_t n, const float* gradient, float* residual,
             std::uint16_t* bits) {
   if (format == HalfFormat::kF16) return EncodeAs<F16Format>(n, gradient, residual, bits);

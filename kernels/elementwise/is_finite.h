@@ -5,12 +5,13 @@
 
 namespace troop {
 
-// True when no element is NaN or infinite. One version, as fast as memory. O(n).
+// True if no element is NaN or infinite. One version for all instruction sets: it runs at memory
+// bandwidth. O(n).
 bool AllFinite(std::span<const float> x);
-// The first element that is NaN or infinite; x.size(): there is none.
+// Index of the first non-finite element; x.size() if there is none.
 std::size_t FirstUnfinite(std::span<const float> x);
-// The same of `from`, which is copied in the same pass over memory; `to` up to that element alone.
-// REQUIRES: equal sizes.
+// Copies `from` to `to` and returns FirstUnfinite(from), in one pass over memory. From that index
+// on `to` is unspecified. REQUIRES: equal sizes.
 std::size_t CopyFinite(std::span<const float> from, std::span<float> to);
 
 }  // namespace troop

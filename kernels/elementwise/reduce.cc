@@ -1,3 +1,4 @@
+// Dispatch of elementwise reductions to the best instruction set.
 #include "kernels/elementwise/reduce.h"
 
 namespace troop {

@@ -2,11 +2,13 @@
 
 #include "kernels/elementwise/reduce.h"
 
-// The loops of reduce.h, compiled once per instruction set: TROOP_REDUCE_NAMESPACE names the copy,
-// so that no inline function of a faster copy can be linked into a slower machine's path.
+// Loops of reduce.h, compiled once per instruction set. TROOP_REDUCE_NAMESPACE names the copy:
+// otherwise the linker could use an inline function of the AVX-512 copy on a machine without
+// AVX-512.
 namespace troop::TROOP_REDUCE_NAMESPACE {
 namespace {
 
+// Exact. Narrow rounds to nearest even and keeps NaN, as ToBF16.
 inline float Widen(BF16 x) { return __builtin_bit_cast(float, std::uint32_t(x.bits) << 16); }
 inline BF16 Narrow(float x) {
   const auto bits = __builtin_bit_cast(std::uint32_t, x);
@@ -15,6 +17,7 @@ inline BF16 Narrow(float x) {
   return {std::uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
 }
 
+// Signed integers are added as unsigned ones, because signed overflow is undefined.
 template <class T>
 struct Add {
   static T Of(T a, T b) { return T(a + b); }
@@ -31,7 +34,8 @@ struct Add<std::int64_t> {
     return std::int64_t(std::uint64_t(a) + std::uint64_t(b));
   }
 };
-// a != a: NaN, of which max and min make NaN whichever side it is on.
+// a != a is true for NaN. With it, NaN on either side gives NaN. Without branches (| instead of ||)
+// the loops vectorize.
 template <class T>
 struct Larger {
   static T Of(T a, T b) { return ((a > b) | (a != a)) ? a : b; }
@@ -41,6 +45,7 @@ struct Smaller {
   static T Of(T a, T b) { return ((a < b) | (a != a)) ? a : b; }
 };
 
+// ivdep allows vectorization although out may be a or b.
 template <class T, template <class> class Operation>
 void Loop(std::int64_t n, const void* a_in, const void* b_in, void* out_in) {
   const auto* a = static_cast<const T*>(a_in);
@@ -50,6 +55,7 @@ void Loop(std::int64_t n, const void* a_in, const void* b_in, void* out_in) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = Operation<T>::Of(a[i], b[i]);
 }
 
+// bf16 is reduced in f32; min and max are exact there.
 template <template <class> class Operation>
 void LoopBF16(std::int64_t n, const void* a_in, const void* b_in, void* out_in) {
   const auto* a = static_cast<const BF16*>(a_in);
@@ -61,8 +67,10 @@ void LoopBF16(std::int64_t n, const void* a_in, const void* b_in, void* out_in) 
   }
 }
 
+// Dispatch on the element type.
 template <template <class> class Operation>
 void ReduceAs(DType dtype, std::int64_t n, const void* a, const void* b, void* out) {
+  // u8 sums wrap as well, by the conversion to T.
   switch (dtype) {
     case DType::kF32:
       return Loop<float, Operation>(n, a, b, out);
@@ -87,6 +95,7 @@ void ReduceAs(DType dtype, std::int64_t n, const void* a, const void* b, void* o
 
 void Reduce(Reduction reduction, DType dtype, std::int64_t n, const void* a, const void* b,
             void* out) {
+  // One loop per operation and type.
   switch (reduction) {
     case Reduction::kSum:
       return ReduceAs<Add>(dtype, n, a, b, out);

@@ -4,15 +4,15 @@
 
 #include "kernels/fused_mlp/fused_network.h"
 
-// Where the activations of a batch lie. In an unnamed namespace as kernels/simd/vec.h is, and for
-// the same reason.
+// Memory layout of the activations of a batch. Everything is in an unnamed namespace, for the
+// reason given in kernels/simd/vec.h.
 namespace troop {
 namespace {
 
-// 16 floats: one cache line.
+// Rounds up to a cache line, 16 floats.
 inline std::int64_t RoundUpLine(std::int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// Offsets in floats. `input`: only when the input must be converted, else -1.
+// Offsets in floats, each at a cache line. input: -1 if the network reads its input unconverted.
 struct SmallNetLayout {
   std::int64_t input = -1, conv = 0;
   std::int64_t trunk[SmallNet::kTrunkMax];
@@ -32,6 +32,7 @@ struct SmallNetLayout {
   }
 
  private:
+  // Reserves `floats` floats.
   inline std::int64_t Take(std::int64_t floats) {
     const std::int64_t offset = total;
     total += RoundUpLine(floats);
@@ -39,12 +40,13 @@ struct SmallNetLayout {
   }
 };
 
-// Layers whose weights are read transposed where the caller has them so: small, or transposing them
-// after each step would cost more than it saves (an fc of 1024 x 128 runs at 80 % of the peak as it
-// is); and wide enough to fill a register.
+// True if forward reads the transposed weights of a layer (when the caller has them). The layer
+// must be wide enough to fill a register. For large layers, transposing after each step costs more
+// than it saves: a layer of 1024 x 128 runs at 80 % of the peak as it is.
 inline bool IsTransposed(const SmallLinear& l) { return l.out >= 16 && l.in * l.out <= 128 * 128; }
 
-// The convolution's weights, and their gradient, as [kernel, kernel, channels, filters].
+// Size of the weights of the convolution (and of their gradient) as [kernel, kernel, channels,
+// filters].
 inline std::int64_t SmallConvWeights(const SmallNet& net) {
   return net.conv.kernel * net.conv.kernel * net.conv.channels * net.conv.filters;
 }

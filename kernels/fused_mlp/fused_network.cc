@@ -1,3 +1,4 @@
+// Selection of the small network kernels, and buffer sizes.
 #include "kernels/fused_mlp/fused_network.h"
 
 #include "kernels/fused_mlp/activation_layout.h"
@@ -15,7 +16,7 @@ std::int64_t SmallNetActivations(const SmallNet& net, std::int64_t batch) {
   return SmallNetLayout(net, batch).total;
 }
 
-// Backward holds a gradient beside every activation, and the convolution's weights transposed.
+// Backward needs a gradient for every activation, and the transposed weights of the convolution.
 std::int64_t SmallNetScratch(const SmallNet& net, std::int64_t batch) {
   return SmallNetLayout(net, batch).total + SmallConvScratch(net);
 }

@@ -1,3 +1,4 @@
+// kernels/fused_mlp/fused_network.h compiled for AVX-512; the build system sets the compiler flags.
 #include "kernels/fused_mlp/fused_network_impl.h"
 
 namespace troop {

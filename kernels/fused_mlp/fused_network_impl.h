@@ -3,10 +3,12 @@
 #include "kernels/fused_mlp/activation_layout.h"
 #include "kernels/fused_mlp/conv_impl.h"
 
-// Forward and backward of small_net.h. Compiled once per instruction set; see kernels/simd/vec.h.
+// Forward and backward pass of small_net.h. Compiled once per instruction set; see
+// kernels/simd/vec.h.
 namespace troop {
 namespace {
 
+// One fully connected layer, with transposed weights if available. ReLU is fused into the product.
 inline void Linear(const SmallLinear& l, const SmallNetForward& call, const float* x, float* y) {
   const bool relu = l.activation == Activation::kRelu;
   const float* bias = call.value + l.bias;
@@ -37,13 +39,16 @@ inline void ForEachLinear(const SmallNet& net, F f) {
   }
 }
 
+// Transposes the weights of the layers that IsTransposed selects.
 inline void TransposeWeights(const SmallNet& net, const float* value, float* transposed) {
   ForEachLinear(net, [&](const SmallLinear& l) {
     if (IsTransposed(l)) Transpose(l.out, l.in, value + l.weight, transposed + l.weight);
   });
 }
 
+// out = input_scale * input, as f32. The bound of the u8 loop suits the widest load, 16 bytes.
 inline void ConvertInput(const SmallNet& net, std::int64_t n, const void* input, float* out) {
+  // The rest is scalar; both loops round in the same way.
   const Vec scale = Set(net.input_scale);
   std::int64_t i = 0;
   if (net.input_u8) {
@@ -57,6 +62,7 @@ inline void ConvertInput(const SmallNet& net, std::int64_t n, const void* input,
   }
 }
 
+// Mean over the actions, in their order.
 inline float MeanOf(const float* x, std::int64_t n) {
   float sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += x[i];
@@ -82,7 +88,10 @@ inline void DuelingBackward(std::int64_t batch, std::int64_t actions, const floa
   }
 }
 
+// Layer after layer; `x` points to the input of the next one. The last layer writes q directly
+// unless the network is dueling.
 inline void Forward(const SmallNet& net, const SmallNetForward& call) {
+  // Offsets of the activations; recomputed per call, which is cheap.
   const SmallNetLayout at(net, call.batch);
   const float* x = static_cast<const float*>(call.input);
   float* const acts = call.activations;
@@ -100,6 +109,7 @@ inline void Forward(const SmallNet& net, const SmallNetForward& call) {
   }
   const int last = net.stream_count - 1;
   for (int i = 0; i <= last; ++i) {
+    // Without dueling heads the last advantage layer is the output.
     const bool to_q = i == last && !net.dueling;
     if (net.dueling) {
       Linear(net.value[i], call, i == 0 ? x : acts + at.value[i - 1], acts + at.value[i]);
@@ -113,18 +123,20 @@ inline void Forward(const SmallNet& net, const SmallNetForward& call) {
   }
 }
 
-// What a layer reads: the result of the layer before it, and where the gradient of that layer's sum
-// goes (nullptr for the observation: it has none).
+// Input of a layer: the result of the previous layer, and the destination for the gradient of that
+// layer's sum (nullptr for the observation, which needs none).
 struct SmallNode {
   const float* result;
   float* gradient;
   Activation activation;
 };
 
-// From dz, the gradient of the layer's sum: its parameters' gradient and that of the node before.
-// add_in: `in.gradient` holds another layer's part. finish_in: the parts are complete then.
+// Backward pass of a layer, from dz, the gradient of its sum: the gradient of its parameters and of
+// the node before it. add_in: in.gradient already holds the part of another layer. finish_in: this
+// part is the last one, so the derivative of the activation is applied.
 inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, const float* dz,
                            const SmallNode& in, bool add_in, bool finish_in) {
+  // dw = dzᵀ x.
   AxpyProduct({.rows = l.out,
                .columns = l.in,
                .depth = call.batch,
@@ -134,8 +146,10 @@ inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, c
                .b = in.result,
                .c = call.gradient + l.weight,
                .add = call.accumulate});
+  // db = Σ dz.
   ColumnSums(call.batch, l.out, dz, call.accumulate, call.gradient + l.bias);
   if (in.gradient == nullptr) return;
+  // dx = dz w.
   AxpyProduct({.rows = call.batch,
                .columns = l.in,
                .depth = l.out,
@@ -149,7 +163,8 @@ inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, c
                .result = in.result});
 }
 
-// The streams after the trunk; `features` is what they read.
+// Backward pass of the streams after the trunk; `features` is their input. With a dueling network
+// both streams add to the gradient of the features.
 inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
                             const SmallNetLayout& at, const SmallNode& features) {
   float* const grads = call.scratch;
@@ -158,6 +173,7 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
   if (net.dueling) {
     DuelingBackward(call.batch, net.actions(), call.dq, grads + at.value[last],
                     grads + at.advantage[last]);
+    // Value stream, from its last layer down to the features.
     dz = grads + at.value[last];
     for (int i = last; i > 0; --i, dz = grads + at.value[i]) {
       LinearBackward(net.value[i], call, dz,
@@ -166,6 +182,7 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
                      false, true);
     }
     LinearBackward(net.value[0], call, dz, features, false, false);
+    // Advantage stream; its first layer completes the gradient of the features.
     dz = grads + at.advantage[last];
   }
   for (int i = last; i > 0; --i, dz = grads + at.advantage[i]) {
@@ -177,18 +194,22 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
   LinearBackward(net.advantage[0], call, dz, features, net.dueling, true);
 }
 
+// Backward pass of the network. Gradients of activations are in scratch at the offsets of the
+// activations.
 inline void Backward(const SmallNet& net, const SmallNetBackward& call) {
   const SmallNetLayout at(net, call.batch);
   float* const grads = call.scratch;
   const float* const input =
       at.input >= 0 ? call.activations + at.input : static_cast<const float*>(call.input);
-  // nodes[0] is what the trunk reads, nodes[i + 1] the result of its layer i.
+  // nodes[0] is the input of the trunk, nodes[i + 1] the result of its layer i.
   SmallNode nodes[SmallNet::kTrunkMax + 1];
   nodes[0] = {input, nullptr, Activation::kNone};
+  // The convolution is the trunk's input; the observation needs no gradient.
   if (net.has_conv) nodes[0] = {call.activations + at.conv, grads + at.conv, net.conv.activation};
   for (int i = 0; i < net.trunk_count; ++i) {
     nodes[i + 1] = {call.activations + at.trunk[i], grads + at.trunk[i], net.trunk[i].activation};
   }
+  // Streams, then the trunk from its last layer, then the convolution.
   StreamsBackward(net, call, at, nodes[net.trunk_count]);
   for (int i = net.trunk_count - 1; i >= 0; --i) {
     LinearBackward(net.trunk[i], call, nodes[i + 1].gradient, nodes[i], false, true);

@@ -1,3 +1,5 @@
+// kernels/fused_mlp/fused_network.h compiled for the baseline instruction set, without special
+// compiler flags.
 #include "kernels/fused_mlp/fused_network_impl.h"
 
 namespace troop {

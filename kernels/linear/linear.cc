@@ -1,3 +1,4 @@
+// Fully connected layers: selects between oneDNN and the kernels of gemm_narrow.h.
 #include "kernels/linear/linear.h"
 
 #include <cstddef>
@@ -12,10 +13,11 @@
 namespace troop {
 namespace {
 
-// From this many weights on, bringing them into a library's layout costs more than it saves.
+// Minimum number of weights for the narrow kernels: below it, reordering weights for oneDNN costs
+// less than it saves.
 constexpr std::int64_t kNarrowWeightsMin = 1 << 18;
 
-// Bytes that grow to what is asked of them and stay.
+// Scratch buffer that only grows.
 class GrowingBytes {
  public:
   void* AtLeast(std::size_t size) {
@@ -27,7 +29,8 @@ class GrowingBytes {
   MutableBuffer bytes_;
 };
 
-// Own kernels up to kNarrowBatchMax rows, the library's above.
+// Narrow kernels up to kNarrowBatchMax rows, oneDNN above. The oneDNN layer is created on first
+// use.
 template <class X>
 class WideLinear final : public LayerKernel {
  public:
@@ -37,6 +40,7 @@ class WideLinear final : public LayerKernel {
 
   void Pack(const LayerWeights& weights) override {
     packed_ = false;
+    // Converts now, so that Pack has the cost and not the next forward pass.
     if constexpr (!kPlain) Weight(weights);
     if (library_) library_->Pack(weights);
   }
@@ -44,6 +48,7 @@ class WideLinear final : public LayerKernel {
   void Forward(std::int64_t batch, const LayerWeights& weights, const void* x, void* y,
                DType y_dtype) override {
     if (batch > kNarrowBatchMax) return Library().Forward(batch, weights, x, y, y_dtype);
+    // The kernels write f32 sums; activation and conversion are separate passes over them.
     const std::int64_t n = batch * shape_.out;
     float* const sums = y_dtype == DType::kF32 ? static_cast<float*>(y) : Sums(n);
     kernels_.forward(shape_, batch, Weight(weights), weights.bias, static_cast<const X*>(x),
@@ -71,6 +76,7 @@ class WideLinear final : public LayerKernel {
   }
 
  private:
+  // f32 weights are used in place; bf16 ones are converted once per Pack.
   static constexpr bool kPlain = std::is_same_v<X, float>;
 
   const X* Weight(const LayerWeights& weights) {
@@ -91,6 +97,7 @@ class WideLinear final : public LayerKernel {
     return static_cast<float*>(
         scratch_.AtLeast(std::size_t(NarrowScratch(shape_, batch)) * sizeof(float)));
   }
+  // Created on first use: most layers see only small batches.
   LayerKernel& Library() {
     if (!library_) library_ = MakeDnnlLinear(shape_, options_);
     return *library_;
@@ -108,6 +115,7 @@ class WideLinear final : public LayerKernel {
 
 std::unique_ptr<LayerKernel> MakeLinearKernel(const LinearShape& shape,
                                               const KernelOptions& options) {
+  // Small layers use oneDNN, and so does bf16 on processors without vdpbf16ps.
   if (shape.in * shape.out < kNarrowWeightsMin) return MakeDnnlLinear(shape, options);
   if (options.compute == DType::kF32)
     return std::make_unique<WideLinear<float>>(shape, options, NarrowKernelsF32For(BestCpuLevel()));

@@ -7,7 +7,8 @@
 
 namespace troop {
 
-// REQUIRES: all sizes positive.
+// Returns the fastest layer for these sizes: oneDNN, or for wide layers gemm_narrow.h at small
+// batches.
 std::unique_ptr<LayerKernel> MakeLinearKernel(const LinearShape& shape,
                                               const KernelOptions& options);
 

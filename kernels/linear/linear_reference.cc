@@ -1,3 +1,4 @@
+// Reference fully connected layers, in f64.
 #include "kernels/linear/linear_reference.h"
 
 #include <cmath>

@@ -2,7 +2,8 @@
 
 #include "kernels/linear/linear.h"
 
-// The oracle of gemm.h: plain loops in f64, one product after the other. Shapes as there.
+// Reference implementation of gemm.h for tests: plain f64 loops, one product after the other.
+// Shapes as in gemm.h.
 namespace troop {
 
 double ActivationReference(Activation activation, double z);

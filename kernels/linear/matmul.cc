@@ -1,3 +1,4 @@
+// Matrix products: f32 by oneDNN; bf16 by matmul_avx512bf16.cc, or as a rounded f32 product.
 #include "kernels/linear/matmul.h"
 
 #include <dnnl.h>
@@ -11,7 +12,7 @@
 namespace troop {
 namespace {
 
-// With leading dimensions where dense ones stand for themselves.
+// The shape with explicit leading dimensions in place of 0.
 MatMulShape Strided(const MatMulShape& shape) {
   MatMulShape s = shape;
   TROOP_CHECK(s.m >= 0 && s.n >= 0 && s.k > 0, "a product of {} x {} x {}", s.m, s.k, s.n);
@@ -21,7 +22,7 @@ MatMulShape Strided(const MatMulShape& shape) {
   return s;
 }
 
-// Bytes of the calling thread's that grow to what is asked of them and stay.
+// Scratch of the calling thread that only grows. which: 0 or 1.
 template <class T>
 T* ThreadScratch(int which, std::size_t count) {
   thread_local MutableBuffer buffers[2];
@@ -30,6 +31,7 @@ T* ThreadScratch(int which, std::size_t count) {
   return reinterpret_cast<T*>(buffer.data());
 }
 
+// bf16 with vdpbf16ps.
 void MatMulNative(const MatMulShape& shape, const float* a, const float* b, float beta, float* c) {
   if (shape.m == 0 || shape.n == 0) return;
   const MatMulShape s = Strided(shape);
@@ -38,7 +40,7 @@ void MatMulNative(const MatMulShape& shape, const float* a, const float* b, floa
                    ThreadScratch<std::uint32_t>(1, blocks.b_words()));
 }
 
-// x [rows, n], rows `stride` apart, rounded: dense.
+// x [rows, n] with row stride `stride`, rounded to bf16 and stored densely as f32.
 const float* Rounded(int which, std::int64_t rows, std::int64_t n, const float* x,
                      std::int64_t stride) {
   float* const out = ThreadScratch<float>(which, std::size_t(rows * n));
@@ -48,6 +50,7 @@ const float* Rounded(int which, std::int64_t rows, std::int64_t n, const float* 
   return out;
 }
 
+// bf16 on other processors: the same rounding, then an f32 product.
 void MatMulRounded(const MatMulShape& shape, const float* a, const float* b, float beta, float* c) {
   if (shape.m == 0 || shape.n == 0) return;
   MatMulShape s = Strided(shape);
@@ -64,6 +67,7 @@ void MatMulRounded(const MatMulShape& shape, const float* a, const float* b, flo
 void MatMul(const MatMulShape& shape, const float* a, const float* b, float beta, float* c) {
   if (shape.m == 0 || shape.n == 0) return;
   const MatMulShape s = Strided(shape);
+  // dnnl_sgemm is row-major.
   PrepareKernelThread();
   const dnnl_status_t status = dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m,
                                           s.n, s.k, 1.0f, a, s.lda, b, s.ldb, beta, c, s.ldc);

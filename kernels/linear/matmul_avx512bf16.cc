@@ -1,3 +1,5 @@
+// bf16 product with vdpbf16ps (blocking: matmul_bf16.h). Blocks of b and a are rounded and packed
+// as pairs along the depth, then multiplied in tiles of 14 x 32.
 #include "kernels/linear/matmul_bf16.h"
 #include "kernels/simd/vec.h"
 
@@ -5,15 +7,16 @@ namespace troop {
 namespace {
 
 inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
-inline __m512i Round(__m512 low, __m512 high) {  // 32 bf16, `low` first
+inline __m512i Round(__m512 low, __m512 high) {  // 32 bf16, `low` first; ties to even
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
+// Mask of the first n lanes; n may be negative or larger than 16.
 inline __mmask16 First(std::int64_t n) {
   return n >= 16 ? __mmask16{0xffff} : n <= 0 ? __mmask16{0} : __mmask16((1u << n) - 1);
 }
 
-// An operand as [width, depth]: element (w, d) at `data[w * width_step + d * depth_step]`; one of
-// the steps is 1.
+// An operand as [width, depth], where width is the rows of a or the columns of b: element (w, d) is
+// data[w * width_step + d * depth_step]. One of the steps is 1.
 struct Operand {
   const float* data;
   std::int64_t width_step, depth_step;
@@ -22,7 +25,7 @@ struct Operand {
   }
 };
 
-// r[i] lane j becomes r[j] lane i.
+// Transposes 16 x 16 words of 32 bits in four rounds, with lanes of 32, 64, 128 and 256 bits.
 inline void Transpose(__m512i r[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -53,11 +56,13 @@ inline void Transpose(__m512i r[16]) {
   }
 }
 
-// Up to 16 neighbours of the width from `w` on, as pairs of the depth from `d` on: out[p * stride +
-// i] is elements d + 2 p and d + 2 p + 1 of i. Zeros beyond `width` and `depth`. `pairs` is even
-// to 16.
+// Packs up to 16 neighbors along the width, from `w` on, as pairs along the depth, from `d` on:
+// out[p * stride + i] holds elements d + 2 p and d + 2 p + 1 of neighbor i. Elements beyond `width`
+// and `depth` are 0. REQUIRES: `pairs` is a multiple of 16.
 void PackColumn(const Operand& x, std::int64_t w, std::int64_t width, std::int64_t d,
                 std::int64_t depth, std::int64_t pairs, std::int64_t stride, std::uint32_t* out) {
+  // Contiguous along the depth: pairs are adjacent, and a transposition brings the neighbors
+  // together.
   if (x.depth_step == 1) {
     for (std::int64_t p = 0; p < pairs; p += 16) {
       __m512i r[16];
@@ -76,12 +81,14 @@ void PackColumn(const Operand& x, std::int64_t w, std::int64_t width, std::int64
     }
     return;
   }
+  // Contiguous along the width: two rows are rounded and interleaved.
   alignas(64) static constexpr std::uint16_t kInterleave[32] = {
       0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i order = _mm512_load_si512(kInterleave);
   const __mmask16 mask = First(width);
   for (std::int64_t p = 0; p < pairs; ++p) {
+    // A row past the depth is read as 0.
     const __mmask16 even = 2 * p < depth ? mask : __mmask16{0};
     const __mmask16 odd = 2 * p + 1 < depth ? mask : __mmask16{0};
     const float* const at = x.At(w, d + 2 * p);
@@ -91,11 +98,11 @@ void PackColumn(const Operand& x, std::int64_t w, std::int64_t width, std::int64
   }
 }
 
-// c[rows, columns] of one tile (+)= a · b over `pairs`.
+// c[rows, columns] of one tile (+)= a · b over `pairs` pairs.
 void Tile(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b, std::int64_t rows,
           std::int64_t columns, bool add, float* c, std::int64_t ldc) {
   __m512 sum[kTileRows][2];
-  // What the sums go to is on its way while they are made.
+  // Prefetches c while the sums are computed.
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
     if (r < rows)
@@ -108,6 +115,7 @@ void Tile(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b, st
     const __m512bh high = AsPairs(_mm512_load_si512(b + kLanes));
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
+      // One broadcast pair of a times two registers of pairs of b.
       const __m512bh pair = AsPairs(_mm512_set1_epi32(static_cast<int>(a[r])));
       sum[r][0] = _mm512_dpbf16_ps(sum[r][0], pair, low);
       sum[r][1] = _mm512_dpbf16_ps(sum[r][1], pair, high);
@@ -117,6 +125,7 @@ void Tile(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b, st
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
+      // Partial tiles are computed in full and stored with masks.
       const __mmask16 keep = r < rows ? First(columns - 16 * h) : __mmask16{0};
       float* const at = c + r * ldc + 16 * h;
       if (add) sum[r][h] = _mm512_add_ps(sum[r][h], _mm512_maskz_loadu_ps(keep, at));
@@ -125,10 +134,11 @@ void Tile(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b, st
   }
 }
 
-// The packed block of b times a's rows [first, first + rows), which are packed here.
+// Multiplies the packed block of b by the rows [first, first + rows) of a, which are packed here.
 void Rows(const Operand& a, std::int64_t first, std::int64_t rows, std::int64_t d,
           std::int64_t depth, std::int64_t columns, bool add, std::uint32_t* packed_a,
           const std::uint32_t* packed_b, float* c, std::int64_t ldc) {
+  // Panels are padded to whole groups of 16 pairs.
   const std::int64_t pairs = RoundUp(depth, 2 * kLanes) / 2;
   for (std::int64_t i = 0; i < rows; i += kTileRows) {
     PackColumn(a, first + i, AtMost(rows - i, kTileRows), d, depth, pairs, kLanes,
@@ -147,14 +157,17 @@ void Rows(const Operand& a, std::int64_t first, std::int64_t rows, std::int64_t 
 
 void MatMulAvx512Bf16(const MatMulShape& s, const float* a, const float* b, float beta, float* c,
                       std::uint32_t* packed_a, std::uint32_t* packed_b) {
+  // The width of a is its rows, that of b its columns.
   const Operand left = s.transpose_a ? Operand{a, 1, s.lda} : Operand{a, s.lda, 1};
   const Operand right = s.transpose_b ? Operand{b, s.ldb, 1} : Operand{b, 1, s.ldb};
   const MatMulBlocks blocks = BlocksOf(s);
+  // Loop order: columns of b > depth (pack b) > rows of a (pack a, multiply).
   for (std::int64_t j = 0; j < s.n; j += blocks.columns) {
     const std::int64_t columns = AtMost(s.n - j, blocks.columns);
     for (std::int64_t d = 0; d < s.k; d += blocks.depth) {
       const std::int64_t depth = AtMost(s.k - d, blocks.depth);
       const std::int64_t pairs = RoundUp(depth, 2 * kLanes) / 2;
+      // Two packed columns of 16 make a panel of kTileColumns.
       for (std::int64_t w = 0; w < RoundUp(columns, kTileColumns); w += kLanes) {
         PackColumn(right, j + w, columns - w, d, depth, pairs, kTileColumns,
                    packed_b + w / kTileColumns * kTileColumns * pairs + w % kTileColumns);

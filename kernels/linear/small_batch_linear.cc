@@ -1,3 +1,4 @@
+// Selection of the narrow kernels for an instruction set.
 #include "kernels/linear/small_batch_linear.h"
 
 #include "kernels/linear/small_batch_linear_table.h"

@@ -1,37 +1,41 @@
-// The bf16 loops of gemm_narrow.h. vdpbf16ps adds two products to each f32 lane, so operands come
-// in pairs along the axis that is summed over: of rows as they are, or of two rows interleaved.
+// bf16 loops of gemm_narrow.h with vdpbf16ps, which adds two products to each f32 lane. So operands
+// are paired along the axis of summation: adjacent elements of a row, or two interleaved rows. The
+// tilings are those of gemm_narrow_impl.h.
 #include "kernels/linear/small_batch_linear_table.h"
 #include "kernels/simd/vec.h"
 
 namespace troop {
 namespace {
 
-constexpr std::int64_t kPairLanes = 32;  // bf16 of a register
+constexpr std::int64_t kPairLanes = 32;  // bf16 per register
 constexpr int kDotRows = 4, kDotOutputs = 6;
-constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16: two registers of sums each
+constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16, two registers of sums each
+// elements of a row, and rows of b, that stay in L1
 constexpr std::int64_t kDotBlock = 2048;
 constexpr std::int64_t kSumBlock = 128;
-// As in gemm_narrow_impl.h; a register holds a pair of elements of each of 16 rows.
+// Outer tiles as in gemm_narrow_impl.h; a register holds a pair of elements of each of 16 rows.
 constexpr int kOuterVectors = 2, kOuterOutputs = 12;
 constexpr std::int64_t kOuterColumns = 16 * kOuterVectors;
 constexpr std::int64_t kOuterRowsMin = kOuterColumns * 3 / 4;
 static_assert(kOuterColumns <= kNarrowColumnsMax);
-// f32 results are asked for this early: stores that miss the caches would fill the store buffer.
+// Prefetch distance of f32 results: stores that miss the caches would fill the store buffer.
 constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kPairLanes;
 
+// 32 bits are a pair of bf16; broadcasts and loads use integer types.
 inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 inline std::int32_t LoadPair(const void* at) {
   std::int32_t pair;
   __builtin_memcpy(&pair, at, sizeof(pair));
   return pair;
 }
+// Mask of the first n lanes; n may be negative or larger than a register.
 inline __mmask32 TailMask(std::int64_t n) {
   if (n <= 0) return 0;
   return n >= kPairLanes ? ~__mmask32{0} : __mmask32((1u << n) - 1);
 }
 
-// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O. Meanwhile the n elements at
-// `ahead` are brought closer.
+// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O. Meanwhile prefetches the n
+// elements at `ahead`.
 template <int R, int O>
 void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std::int64_t ldw,
              float* y, std::int64_t ldy, const BF16* ahead) {
@@ -40,6 +44,8 @@ void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int o = 0; o < O; ++o) sum[r][o] = _mm512_setzero_ps();
+  // One register of the depth: R rows of x times O rows of w. `load` handles a partial last
+  // register.
   const auto step = [&](auto load, std::int64_t i) {
     __m512bh rows[R];
 #pragma GCC unroll 16
@@ -62,6 +68,7 @@ void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std
   }
 #pragma GCC unroll 16
   for (int o = 0; o < O; ++o) {
+    // Sum the lanes: Sum4 handles four registers at once.
     if constexpr (R == 4) {
       const Quad sums = Sum4({sum[0][o]}, {sum[1][o]}, {sum[2][o]}, {sum[3][o]});
 #pragma GCC unroll 16
@@ -73,19 +80,21 @@ void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std
   }
 }
 
-// next: the O rows of w that are wanted after these; each pass over w fetches one of them, so that
-// the caches fill while the tiles compute.
+// One block of O rows of w times all rows of x. next: the O rows of w that are used after these;
+// each pass over w prefetches one of them, so that loads overlap with computation.
 template <int O>
 void DotRows(std::int64_t batch, std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w,
              std::int64_t ldw, float* y, std::int64_t ldy, const BF16* next) {
   std::int64_t r = 0;
   int pass = 0;
+  // Row of `next` to prefetch in this pass; w itself when all rows have been prefetched.
   const auto ahead = [&] { return pass < O ? next + pass++ * ldw : w; };
   for (; r + kDotRows <= batch; r += kDotRows)
     DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
   for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
 }
 
+// Starts y from the bias, then adds the products block by block along the depth.
 void DotForward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
                 const BF16* x, float* y) {
   for (std::int64_t b = 0; b < batch; ++b)
@@ -98,6 +107,7 @@ void DotForward(const LinearShape& shape, std::int64_t batch, const BF16* weight
     for (std::int64_t i = 0; i < shape.in; i += block) {
       const std::int64_t n = shape.in - i < block ? shape.in - i : block;
       const BF16* const w = weight + o * shape.in + i;
+      // The next block of these rows, or the first block of the next rows.
       const BF16* const next = i + block < shape.in ? w + block : w - i + outputs * shape.in;
       run(batch, n, x + i, shape.in, w, shape.in, y + o, shape.out, next);
     }
@@ -106,7 +116,7 @@ void DotForward(const LinearShape& shape, std::int64_t batch, const BF16* weight
   for (; o < shape.out; ++o) rows(DotRows<1>, 1);
 }
 
-// turned [in / 2, kOuterColumns] = xᵀ in pairs for `rows` rows; the other columns are 0.
+// turned [in / 2, kOuterColumns] = xᵀ in pairs, for `rows` rows; the other columns are 0.
 void Turn(std::int64_t rows, std::int64_t in, const BF16* x, std::int32_t* turned) {
   constexpr std::int64_t kBlock = 16;  // a cache line of x
   for (std::int64_t p = 0; p < in / 2; p += kBlock) {
@@ -118,7 +128,8 @@ void Turn(std::int64_t rows, std::int64_t in, const BF16* x, std::int32_t* turne
   }
 }
 
-// y[r, o] = x[r, :] · w[o, :] + bias[o] for O outputs and `rows` rows of x, which came turned.
+// y[r, o] = x[r, :] · w[o, :] + bias[o] for O outputs and `rows` rows of x, which is transposed in
+// `turned`.
 template <int O>
 void OuterTile(std::int64_t in, std::int64_t rows, const std::int32_t* turned, const BF16* w,
                const float* bias, float* y, std::int64_t ldy) {
@@ -134,6 +145,7 @@ void OuterTile(std::int64_t in, std::int64_t rows, const std::int32_t* turned, c
       xs[v] = AsPairs(_mm512_loadu_si512(turned + i / 2 * kOuterColumns + v * 16));
 #pragma GCC unroll 16
     for (int o = 0; o < O; ++o) {
+      // One broadcast pair of weights times a register of pairs of rows.
       const __m512bh wi = AsPairs(_mm512_set1_epi32(LoadPair(w + o * in + i)));
 #pragma GCC unroll 16
       for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = _mm512_dpbf16_ps(sum[o][v], wi, xs[v]);
@@ -148,6 +160,7 @@ void OuterTile(std::int64_t in, std::int64_t rows, const std::int32_t* turned, c
     for (int o = 0; o < O; ++o) y[r * ldy + o] = tile[o][r];
 }
 
+// Outer tiles while enough rows are left (pairs need an even depth), dot products for the rest.
 void Forward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
              const BF16* x, float* scratch, float* y) {
   auto* const turned = reinterpret_cast<std::int32_t*>(scratch);
@@ -166,8 +179,8 @@ void Forward(const LinearShape& shape, std::int64_t batch, const BF16* weight, c
   if (batch > 0) DotForward(shape, batch, weight, bias, x, y);
 }
 
-// c[m, n] (+)= Σ_k a(m, k) * b[k, n]. Pair p of row m of a: the 32 bits at a + m * am + p * ap, of
-// which the second half is left out when `depth` ends before it.
+// Operands of c[m, n] (+)= Σ_k a(m, k) * b[k, n]. Pair p of row m of a is the 32 bits at a + m * am
+// + p * ap; if `depth` is odd, the second half of the last pair is ignored.
 struct SumOperands {
   const char* a = nullptr;
   std::int64_t am = 0, ap = 0;  // bytes
@@ -177,7 +190,7 @@ struct SumOperands {
   std::int64_t ldc = 0;
 };
 
-// Puts the sums of interleaved columns straight again.
+// Restores the order of columns after the interleaving in SumTile.
 inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
   const __m512i from_first =
       _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
@@ -187,6 +200,7 @@ inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
   *second = _mm512_permutex2var_ps(low, from_second, high);
 }
 
+// A tile of M rows and V vectors, of which `columns` columns are valid.
 template <int M, int V>
 void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, bool add) {
   __m512 sum[M][V][2];
@@ -197,13 +211,15 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, boo
   __mmask32 mask[V];
 #pragma GCC unroll 16
   for (int v = 0; v < V; ++v) mask[v] = TailMask(columns - v * kPairLanes);
+  // Two rows of b: interleaved into pairs, then multiplied by broadcast pairs of a.
   const auto step = [&](std::int64_t k, const auto& load_odd, const auto& load_a) {
     __m512bh b[V][2];
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
       const BF16* const row = t.b + k * t.ldb + v * kPairLanes;
       const __m512i even = _mm512_maskz_loadu_epi16(mask[v], row), odd = load_odd(row, mask[v]);
-      // Works within 128 bits: columns 0-3, 8-11, 16-19, 24-27, and those between them.
+      // Interleaves two rows within 128-bit lanes: the first register has columns 0-3, 8-11, 16-19,
+      // 24-27, the second the others.
       b[v][0] = AsPairs(_mm512_unpacklo_epi16(even, odd));
       b[v][1] = AsPairs(_mm512_unpackhi_epi16(even, odd));
     }
@@ -237,6 +253,7 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, boo
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
+      // Restore the order of columns, then store.
       __m512 parts[2];
       Straighten(sum[m][v][0], sum[m][v][1], &parts[0], &parts[1]);
 #pragma GCC unroll 16
@@ -250,8 +267,10 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, boo
   }
 }
 
+// `rows` rows of c: tiles of kSumRows, then of two rows, then of one.
 void SumRows(SumOperands t, std::int64_t rows, std::int64_t depth, std::int64_t columns, bool add) {
   std::int64_t m = 0;
+  // Advances to the next rows of a and c.
   const auto next = [&](int count) {
     t.a += count * t.am;
     t.c += count * t.ldc;
@@ -267,16 +286,19 @@ inline std::int64_t SumColumns(std::int64_t left) {
   return left < kSumVectors * kPairLanes ? left : kSumVectors * kPairLanes;
 }
 
+// dx is the sum over blocks of kSumBlock outputs; the first block overwrites it.
 void BackwardData(const LinearShape& shape, std::int64_t batch, const BF16* weight, const BF16* dz,
                   float* dx) {
   for (std::int64_t o = 0; o < shape.out; o += kSumBlock) {
     const std::int64_t depth = shape.out - o < kSumBlock ? shape.out - o : kSumBlock;
     for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
-      // The next piece of each row is far from this one: no hardware prefetcher finds it.
+      // Consecutive pieces of one row are far apart in this order, so no hardware prefetcher finds
+      // them.
       for (std::int64_t k = 0; k < depth; ++k) {
         const BF16* const next = weight + (o + k) * shape.in + i + kSumVectors * kPairLanes;
         for (int v = 0; v < kSumVectors; ++v) __builtin_prefetch(next + v * kPairLanes);
       }
+      // a = dz: adjacent outputs of an item are a pair.
       SumRows({reinterpret_cast<const char*>(dz + o), shape.out * 2, 4, weight + o * shape.in + i,
                shape.in, dx + i, shape.in},
               batch, depth, SumColumns(shape.in - i), o > 0);
@@ -284,7 +306,8 @@ void BackwardData(const LinearShape& shape, std::int64_t batch, const BF16* weig
   }
 }
 
-// pairs: [⌈batch / 2⌉, out]: dz of two items of the same output side by side. db (+)= Σ dz.
+// pairs [⌈batch / 2⌉, out]: dz of two consecutive items for the same output as a 32-bit pair. db
+// (+)= Σ dz.
 void PairItems(const LinearShape& shape, std::int64_t batch, const BF16* dz, std::int32_t* pairs,
                float* db, bool accumulate) {
   for (std::int64_t b = 0; b < batch; b += 2) {
@@ -310,7 +333,7 @@ void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x,
                     float* scratch, float* dw, float* db, bool accumulate) {
   auto* const pairs = reinterpret_cast<std::int32_t*>(scratch);
   PairItems(shape, batch, dz, pairs, db, accumulate);
-  // A few rows of dw at a time, so that they are written from front to back.
+  // A few rows of dw at a time, so that each row is written from front to back.
   for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
     const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
     for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
@@ -319,6 +342,7 @@ void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x,
         for (int line = 0; line < kSumVectors * kPairLanes; line += 16)
           __builtin_prefetch(ahead + line, 1);
       }
+      // a = dzᵀ from `pairs`: two items of an output are a pair.
       SumRows({reinterpret_cast<const char*>(pairs + o), 4, shape.out * 4, x + i, shape.in,
                dw + o * shape.in + i, shape.in},
               rows, batch, SumColumns(shape.in - i), accumulate);

@@ -2,7 +2,8 @@
 
 #include "kernels/linear/small_batch_linear.h"
 
-// The versions of gemm_narrow.h, one per instruction set.
+// Function tables of gemm_narrow.h, one per instruction set. gemm_narrow.cc selects one;
+// gemm_narrow_*.cc define them.
 namespace troop {
 
 namespace narrow_plain {

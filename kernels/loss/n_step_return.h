@@ -5,18 +5,18 @@
 
 namespace troop {
 
-// The rewards of an item's steps, and the factor of what is expected after them:
+// n-step return of an item without its bootstrap value, and the factor of that value:
 //   sum = Σ_{k<n} γ^k (Π_{j<k} d_j) r_k,  factor = γ^n Π_{j<n} d_j
 struct NStepReturn {
   double sum = 0, factor = 1;
 };
 
-// The clip passes NaN on, so that it is noticed.
+// Clips a reward to ± limit; limit 0: no clipping. NaN stays NaN, so that the loss shows it.
 inline double ClippedReward(double reward, double limit) {
   return limit > 0 ? std::clamp(reward, -limit, limit) : reward;
 }
 
-// reward, discount: [length], raw. reward_clip 0: none. O(length).
+// Computes the return. reward, discount: [length], raw. reward_clip 0: no clipping. O(length).
 inline NStepReturn SumNSteps(const float* reward, const float* discount, std::int32_t length,
                              double gamma, double reward_clip) {
   NStepReturn n;

@@ -6,18 +6,18 @@
 
 namespace troop {
 
-// What the n-step loss of quantiles of values is computed from (QR-DQN, Dabney et al. 2018,
-// algorithm 1). B items, A actions, K quantiles of τ_k = (k + 1/2) / K, N = the longest item.
+// Inputs of the n-step quantile regression loss (QR-DQN, Dabney et al. 2018, algorithm 1). B items,
+// A actions, K quantiles at τ_k = (k + 1/2) / K, N = the longest item.
 struct QuantileLossInput {
   std::int64_t batch = 0, actions = 1, quantiles = 0, steps = 0;
-  double kappa = 1;                        // bend of the Huber loss; 0: the plain quantile loss
-  const float* quantile = nullptr;         // [B, A, K] of the first observation
+  double kappa = 1;                 // threshold of the Huber loss; 0: the plain quantile loss
+  const float* quantile = nullptr;  // [B, A, K] of the first observation
   const float* quantile_target = nullptr;  // [B, A, K] of the last observation, target weights
-  // [B, A, K] of the last observation, newest weights, whose means choose its action (double Q);
-  // nullptr: those of quantile_target do. Of equal means the first action is taken.
+  // [B, A, K] of the last observation, online weights. Their means select the bootstrap action
+  // (double Q); nullptr: the means of quantile_target do. Ties go to the first action.
   const float* quantile_online = nullptr;
   const std::int32_t* action = nullptr;  // [B] in [0, A); nullptr: 0
-  const float* reward = nullptr;         // as DqnLossInput's, like all that follows
+  const float* reward = nullptr;         // from here on as in DqnLossInput
   const float* discount = nullptr;
   const std::int32_t* length = nullptr;
   const float* weight = nullptr;
@@ -27,9 +27,10 @@ struct QuantileLossInput {
 
 // With u_kj = G + γ^n d θ'_j - θ_k, the mean over items of
 //   weight * Σ_k 1/K Σ_j |τ_k - 1{u_kj < 0}| H(u_kj),  H(u) = u²/(2κ), |u| - κ/2 beyond κ  (eq. 10)
-// dq: [B, A, K] its gradient by `quantile`. priority: [B], |mean of the target's - mean of θ|. In
-// f64 apart from its inputs and outputs, one item after the other; not finite where an item is not;
-// behind a discount of 0 the last observation's quantiles aren't used. O(B (A K + K² + N)).
+// dq: [B, A, K], gradient with respect to `quantile`. priority: [B], |mean of the target - mean of
+// θ|. Computed in f64 except for inputs and outputs, one item after the other; the loss is not
+// finite if an item is not. After a discount of 0 the quantiles of the last observation are not
+// used. O(B (A K + K² + N)).
 DqnLossSummary QuantileLoss(const QuantileLossInput& in, const DqnLossOutput& out);
 
 }  // namespace troop

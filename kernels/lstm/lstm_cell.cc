@@ -1,3 +1,4 @@
+// Selection of the LSTM kernels for an instruction set.
 #include "kernels/lstm/lstm_cell.h"
 
 namespace troop {

@@ -1,3 +1,4 @@
+// kernels/lstm/lstm_cell.h compiled for AVX-512; the build system sets the compiler flags.
 #include "kernels/lstm/lstm_cell_impl.h"
 
 namespace troop {

@@ -1,3 +1,5 @@
+// Layers over oneDNN. Each layer compiles a primitive per batch size and pass, keeps the weights in
+// the layouts that these primitives selected, and reuses both.
 #include "kernels/onednn/onednn_layer.h"
 
 #include <dlfcn.h>
@@ -19,14 +21,17 @@ using dnnl::prop_kind;
 using Tag = memory::format_tag;
 using Desc = memory::desc;
 
+// Set by SetKernelThreads; each thread applies it in PrepareKernelThread.
 std::atomic<int> kernel_threads{1};
 
+// The oneDNN type of a compute dtype.
 memory::data_type TypeOf(DType dtype) {
-  TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "no kernels for {}", DTypeName(dtype));
+  TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16,
+              "layers do not support {}; use f32 or bf16", DTypeName(dtype));
   return dtype == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
-// oneDNN reports misuse by exceptions; none may pass this file, and none is expected.
+// Runs f, which must not fail. oneDNN reports misuse by exceptions, and none may leave this file.
 template <class F>
 auto NoThrow(const char* what, F&& f) {
   try {
@@ -36,7 +41,7 @@ auto NoThrow(const char* what, F&& f) {
   }
 }
 
-// A primitive with its argument list made once, so that running it only swaps pointers.
+// A primitive and its argument list, built once; running it only replaces pointers.
 class Call {
  public:
   Call() = default;
@@ -47,7 +52,8 @@ class Call {
     memories_.push_back(std::move(memory));
     arguments_.push_back({argument, memories_.back().get()});
   }
-  // Points the first arguments, in the order of Add, at `data`; the others stay as they are.
+  // Sets the pointers of the first arguments, in the order of Add, and executes; the other
+  // arguments keep theirs.
   void Run(const dnnl::stream& stream, std::initializer_list<const void*> data) {
     std::size_t i = 0;
     for (const void* pointer : data) {
@@ -66,11 +72,13 @@ class Call {
 
 dnnl::primitive_attr ScratchpadAttr() {
   dnnl::primitive_attr attr;
-  // The library's own scratchpad belongs to the thread that made the primitive; ours moves along.
+  // A library-managed scratchpad belongs to the thread that created the primitive; a user-managed
+  // one can move between threads with the layer.
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attr;
 }
 
+// Attributes with the activation fused as a post-op.
 dnnl::primitive_attr ForwardAttr(Activation activation) {
   dnnl::primitive_attr attr = ScratchpadAttr();
   if (activation == Activation::kNone) return attr;
@@ -83,7 +91,8 @@ dnnl::primitive_attr ForwardAttr(Activation activation) {
   return attr;
 }
 
-// What oneDNN calls the pieces, for one of the two kinds of layer.
+// oneDNN descriptors of a fully connected layer. ConvKind has the same interface, so that DnnlLayer
+// serves both. plain: the layout of the trained weights; otherwise oneDNN selects one.
 struct LinearKind {
   LinearShape shape;
 
@@ -98,6 +107,7 @@ struct LinearKind {
   }
   std::int64_t outputs() const { return shape.out; }
 
+  // Primitive descriptors of the three passes; `hint` is the forward pass they belong to.
   using ForwardPd = dnnl::inner_product_forward::primitive_desc;
   ForwardPd Forward(const Desc& x, const Desc& w, const Desc& b, const Desc& y,
                     const dnnl::primitive_attr& attr, const dnnl::engine& engine) const {
@@ -122,11 +132,12 @@ struct LinearKind {
   }
 };
 
+// oneDNN descriptors of a convolution; see LinearKind.
 struct ConvKind {
   ConvShape shape;
 
-  // Activations are NHWC always: left free, the first layer's weight gradient falls to a path four
-  // times slower.
+  // Activations are always NHWC. With a free choice, oneDNN uses a path for the weight gradient of
+  // the first layer that is four times slower.
   Desc X(std::int64_t batch, memory::data_type type) const {
     return {{batch, shape.channels, shape.height, shape.width}, type, Tag::nhwc};
   }
@@ -166,6 +177,7 @@ struct ConvKind {
   static dnnl::primitive Make(const WeightPd& pd) { return dnnl::convolution_backward_weights(pd); }
 };
 
+// A layer of either kind; see LayerKernel.
 template <class Kind>
 class DnnlLayer final : public LayerKernel {
  public:
@@ -203,35 +215,42 @@ class DnnlLayer final : public LayerKernel {
                       const LayerGradient& gradient, bool accumulate) override {
     PrepareKernelThread();
     Gradient& plan = FindGradient(batch);
+    // Writes directly to the gradient if its layout matches and nothing is added; otherwise to a
+    // buffer, which is then copied or added.
     const bool direct = plan.plain && !accumulate;
     float* const dw = direct ? gradient.weight : reinterpret_cast<float*>(gradient_.data());
     float* const db = accumulate ? bias_gradient_.data() : gradient.bias;
     plan.call.Run(stream_, {x, dz, dw, db});
     if (!direct) (accumulate ? plan.add : plan.copy).Run(stream_, {dw, gradient.weight});
+    // oneDNN has no accumulating bias gradient.
     if (accumulate) {
       for (std::size_t i = 0; i < bias_gradient_.size(); ++i) gradient.bias[i] += db[i];
     }
   }
 
  private:
-  // The weights in one layout that a compilation asked for.
+  // The weights in one layout that a primitive selected.
   struct Layout {
     Desc desc;
     MutableBuffer data;
     Call reorder;  // from the plain f32 weights
   };
+  // A compiled forward or data-gradient primitive.
   struct Weighted {
     std::int64_t batch;
     DType dtype;     // of the result
-    Layout* layout;  // nullptr: the plain weights as they are
+    Layout* layout;  // nullptr: uses the plain weights
     Call call;
   };
+  // A compiled weight-gradient primitive, with reorders of its result to the plain layout.
   struct Gradient {
     std::int64_t batch;
-    bool plain;  // the result has the plain layout
+    bool plain;  // true if the result has the plain layout
     Call call, copy, add;
   };
 
+  // Returns the plan for a batch size and result type; compiles it on first use. Linear search: a
+  // layer sees few batch sizes.
   template <class Compile>
   Weighted& Find(std::vector<std::unique_ptr<Weighted>>& plans, std::int64_t batch, DType dtype,
                  const LayerWeights& weights, Compile compile) {
@@ -242,6 +261,7 @@ class DnnlLayer final : public LayerKernel {
     return *plans.back();
   }
 
+  // Returns the weight-gradient plan of a batch size; compiles it on first use.
   Gradient& FindGradient(std::int64_t batch) {
     for (const auto& plan : gradients_) {
       if (plan->batch == batch) return *plan;
@@ -256,6 +276,7 @@ class DnnlLayer final : public LayerKernel {
                          kind_.Y(batch, y), attr, engine_);
   }
 
+  // The order of Add is the order of pointers in Run.
   std::unique_ptr<Weighted> CompileForward(std::int64_t batch, DType dtype,
                                            const LayerWeights& weights) {
     const auto pd = ForwardPd(batch, TypeOf(dtype), ForwardAttr(options_.activation));
@@ -271,6 +292,7 @@ class DnnlLayer final : public LayerKernel {
 
   std::unique_ptr<Weighted> CompileBackwardData(std::int64_t batch, DType dtype,
                                                 const LayerWeights& weights) {
+    // oneDNN derives backward primitives from a forward descriptor.
     const auto hint = ForwardPd(batch, compute_, ScratchpadAttr());
     const auto pd = kind_.BackwardData(kind_.X(batch, TypeOf(dtype)), kind_.Weight(compute_, false),
                                        kind_.Y(batch, compute_), ScratchpadAttr(), engine_, hint);
@@ -295,6 +317,7 @@ class DnnlLayer final : public LayerKernel {
     call.Add(DNNL_ARG_DIFF_WEIGHTS, Unbound(result));
     call.Add(DNNL_ARG_DIFF_BIAS, Unbound(bias_));
     AddScratchpad(call, pd.scratchpad_desc());
+    // One buffer serves all batch sizes.
     if (gradient_.size() < result.get_size()) gradient_ = MutableBuffer(result.get_size());
     bias_gradient_.resize(std::size_t(kind_.outputs()));
     return std::make_unique<Gradient>(Gradient{batch, result == plain_, std::move(call),
@@ -302,6 +325,7 @@ class DnnlLayer final : public LayerKernel {
                                                MakeReorder(result, plain_, true)});
   }
 
+  // The weights in layout `desc`, packed on first use; nullptr for the plain layout.
   Layout* FindLayout(const Desc& desc, const LayerWeights& weights) {
     if (desc == plain_) return nullptr;
     for (const auto& layout : layouts_) {
@@ -316,7 +340,7 @@ class DnnlLayer final : public LayerKernel {
     return layouts_.back().get();
   }
 
-  // to = from, or to += from.
+  // A reorder to = from, or to += from.
   Call MakeReorder(const Desc& from, const Desc& to, bool add) {
     dnnl::primitive_attr attr = ScratchpadAttr();
     if (add) {
@@ -332,6 +356,7 @@ class DnnlLayer final : public LayerKernel {
     return call;
   }
 
+  // A memory object whose pointer each Run sets.
   memory Unbound(const Desc& desc) const { return memory(desc, engine_, DNNL_MEMORY_NONE); }
   void AddScratchpad(Call& call, const Desc& desc) const {
     if (desc.get_size() > 0) call.Add(DNNL_ARG_SCRATCHPAD, memory(desc, engine_));
@@ -346,15 +371,15 @@ class DnnlLayer final : public LayerKernel {
   std::vector<std::unique_ptr<Layout>> layouts_;
   std::vector<std::unique_ptr<Weighted>> forwards_, backwards_;
   std::vector<std::unique_ptr<Gradient>> gradients_;
-  MutableBuffer gradient_;  // the library's layout, before it is brought home
+  MutableBuffer gradient_;  // weight gradient in a oneDNN layout, before the reorder
   std::vector<float> bias_gradient_;
 };
 
 }  // namespace
 
-// OpenMP keeps its thread count per calling thread, so each thread that comes here sets its own.
-// The function is looked up in whichever runtime oneDNN was linked with (none: it has no threads),
-// because the runtime's header belongs to one compiler.
+// OpenMP has a thread count per calling thread, so each calling thread sets its own. The function
+// is looked up at run time in the OpenMP runtime that oneDNN was linked with, because the header of
+// a runtime belongs to one compiler. If there is none, oneDNN has no threads.
 void PrepareKernelThread() {
   thread_local int applied = 0;
   const int wanted = kernel_threads.load(std::memory_order_relaxed);
@@ -365,12 +390,13 @@ void PrepareKernelThread() {
 }
 
 bool BF16Available() {
+  // oneDNN emulates bf16 with AVX-512 instructions.
   static const bool available = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
   return available;
 }
 
 void SetKernelThreads(int threads) {
-  TROOP_CHECK(threads > 0, "threads = {}", threads);
+  TROOP_CHECK(threads > 0, "threads is {}, must be positive", threads);
   kernel_threads.store(threads, std::memory_order_relaxed);
 }
 

@@ -5,12 +5,14 @@
 #include "kernels/onednn/layer_kernel.h"
 #include "kernels/shapes.h"
 
-// The layers as oneDNN computes them. This file keeps dnnl.hpp out of all headers.
+// Layers computed by oneDNN. dnnl_layer.cc is the only user of dnnl.hpp, which stays out of all
+// headers.
 namespace troop {
 
-// To be called before each use of the library: SetKernelThreads, on the calling thread.
+// Applies SetKernelThreads to the calling thread. Call it before each use of oneDNN.
 void PrepareKernelThread();
 
+// Layers of gemm.h and conv.h. REQUIRES: all sizes are positive, and the kernel fits the input.
 std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const KernelOptions& options);
 std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOptions& options);
 

@@ -1,3 +1,4 @@
+// Selection of the optimizer kernels for an instruction set.
 #include "kernels/optim/optimizer_step.h"
 
 namespace troop {

@@ -23,7 +23,7 @@ struct AdamStep {
 // RMSProp, centered (Graves 2013, eq. 38-42, without momentum) or not:
 //   m = decay * m + (1 - decay) * g;  v = decay * v + (1 - decay) * g²
 //   value -= learning_rate * g / sqrt(max(v - m², 0) + epsilon)   (not centered: m = 0)
-// v - m² is a variance and can be below 0 only by rounding.
+// v - m² is a variance; only rounding can make it negative.
 struct RmsPropStep {
   float gradient_scale = 1;
   float decay = 0.95f, one_minus_decay = 0.05f;
@@ -31,23 +31,24 @@ struct RmsPropStep {
   float decay_factor = 1;  // 1 - learning_rate * weight_decay
 };
 
-// SGD, with momentum as PyTorch has it (no dampening) or without:
-//   m = momentum * m + g;  value -= learning_rate * m   (without: m = g)
+// SGD, with PyTorch's momentum (no dampening) or without:
+//   m = momentum * m + g;  value -= learning_rate * m   (without momentum: m = g)
 struct SgdStep {
   float gradient_scale = 1;
   float momentum = 0;
   float learning_rate = 0;
 };
 
-// AdaGrad (Duchi et al. 2011; ε outside the root, as PyTorch has it):
+// AdaGrad (Duchi et al. 2011), with ε outside the root like PyTorch:
 //   v = v + g²;  value -= learning_rate * g / (sqrt(v) + epsilon)
 struct AdaGradStep {
   float gradient_scale = 1;
   float learning_rate = 0, epsilon = 1e-10f;
 };
 
-// Every level gives the same bits: elementwise, no fused multiply-add; sum_squares adds exact f64
-// squares in a fixed order of 32 running sums. Any alignment. O(n), one pass over memory.
+// Function table. [n] each. Every level gives the same bits: the updates are elementwise without
+// fused multiply-add, and sum_squares adds exact f64 squares in a fixed order of 32 partial sums.
+// Any alignment. O(n), one pass over memory.
 struct OptimizerKernels {
   void (*adam)(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
                float* value);
@@ -58,9 +59,9 @@ struct OptimizerKernels {
   void (*sgd)(const SgdStep& step, std::int64_t n, const float* gradient, float* m, float* value);
   void (*adagrad)(const AdaGradStep& step, std::int64_t n, const float* gradient, float* v,
                   float* value);
-  // sum += weight * x, two roundings. A weight of 1 adds x itself.
+  // sum += weight * x, with two roundings. A weight of 1 adds x itself.
   void (*add_scaled)(std::int64_t n, float weight, const float* x, float* sum);
-  // Not finite exactly when an element isn't: f32 squares can't overflow f64.
+  // Σ x². Not finite if and only if an element is not: squares of f32 cannot overflow f64.
   double (*sum_squares)(std::int64_t n, const float* x);
 };
 const OptimizerKernels& OptimizerKernelsFor(CpuLevel level);

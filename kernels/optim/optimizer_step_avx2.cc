@@ -1,3 +1,4 @@
+// kernels/optim/optimizer_step.h compiled for AVX2; the build system sets the compiler flags.
 #include "kernels/optim/optimizer_step_impl.h"
 
 namespace troop {

@@ -3,10 +3,13 @@
 #include "kernels/optim/optimizer_step.h"
 #include "kernels/simd/vec.h"
 
-// Compiled once per instruction set; see kernels/simd/vec.h.
+// Loops of optimizer.h, compiled once per instruction set; see kernels/simd/vec.h. Each optimizer
+// has three parts: its constants in registers, the update of one register of elements (…Lanes), and
+// the loop, which runs over whole registers and then over the rest with masked loads.
 namespace troop {
 namespace {
 
+// Adam. The names follow AdamStep.
 struct AdamConstants {
   explicit AdamConstants(const AdamStep& s)
       : scale(Set(s.gradient_scale)),
@@ -21,13 +24,16 @@ struct AdamConstants {
   Vec scale, beta1, rest1, beta2, rest2, step_size, root_scale, epsilon, decay;
 };
 
+// Decoupled weight decay: the old value is scaled, then the Adam step is subtracted.
 inline void AdamLanes(const AdamConstants& c, Vec gradient, Vec& m, Vec& v, Vec& value) {
   const Vec g = gradient * c.scale;
   m = c.beta1 * m + c.rest1 * g;
+  // The order of operations is fixed: GPU kernels repeat it to get the same bits.
   v = c.beta2 * v + c.rest2 * (g * g);
   value = c.decay * value - c.step_size * (m / (Sqrt(v) * c.root_scale + c.epsilon));
 }
 
+// One Adam step. The constants are broadcast once, outside of the loop.
 inline void Adam(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
                  float* value) {
   const AdamConstants c(step);
@@ -44,6 +50,7 @@ inline void Adam(const AdamStep& step, std::int64_t n, const float* gradient, fl
   }
 }
 
+// RMSProp. value_decay: weight decay; decay: of the moving averages.
 struct RmsPropConstants {
   explicit RmsPropConstants(const RmsPropStep& s)
       : scale(Set(s.gradient_scale)),
@@ -55,18 +62,22 @@ struct RmsPropConstants {
   Vec scale, decay, rest, rate, epsilon, value_decay;
 };
 
+// m is untouched unless kCentered.
 template <bool kCentered>
 inline void RmsPropLanes(const RmsPropConstants& c, Vec gradient, Vec& m, Vec& v, Vec& value) {
   const Vec g = gradient * c.scale;
   v = c.decay * v + c.rest * (g * g);
+  // Not centered: m = 0, so the variance is the second moment.
   Vec variance = v;
   if constexpr (kCentered) {
     m = c.decay * m + c.rest * g;
+    // Max returns its second argument if one is NaN, so NaN reaches the value.
     variance = Max(Set(0), v - m * m);
   }
   value = c.value_decay * value - c.rate * (g / Sqrt(variance + c.epsilon));
 }
 
+// m may be nullptr unless kCentered.
 template <bool kCentered>
 void RmsPropLoop(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m, float* v,
                  float* value) {
@@ -87,18 +98,21 @@ void RmsPropLoop(const RmsPropStep& step, std::int64_t n, const float* gradient,
   }
 }
 
+// One RMSProp step; m selects the centered form.
 inline void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m,
                     float* v, float* value) {
   if (m != nullptr) return RmsPropLoop<true>(step, n, gradient, m, v, value);
   RmsPropLoop<false>(step, n, gradient, m, v, value);
 }
 
+// SGD.
 struct SgdConstants {
   explicit SgdConstants(const SgdStep& s)
       : scale(Set(s.gradient_scale)), momentum(Set(s.momentum)), rate(Set(s.learning_rate)) {}
   Vec scale, momentum, rate;
 };
 
+// m is untouched unless kMomentum.
 template <bool kMomentum>
 inline void SgdLanes(const SgdConstants& c, Vec gradient, Vec& m, Vec& value) {
   Vec g = gradient * c.scale;
@@ -109,6 +123,7 @@ inline void SgdLanes(const SgdConstants& c, Vec gradient, Vec& m, Vec& value) {
   value = value - c.rate * g;
 }
 
+// m may be nullptr unless kMomentum.
 template <bool kMomentum>
 void SgdLoop(const SgdStep& step, std::int64_t n, const float* gradient, float* m, float* value) {
   const SgdConstants c(step);
@@ -127,24 +142,28 @@ void SgdLoop(const SgdStep& step, std::int64_t n, const float* gradient, float* 
   }
 }
 
+// One SGD step; m selects momentum.
 inline void Sgd(const SgdStep& step, std::int64_t n, const float* gradient, float* m,
                 float* value) {
   if (m != nullptr) return SgdLoop<true>(step, n, gradient, m, value);
   SgdLoop<false>(step, n, gradient, m, value);
 }
 
+// AdaGrad.
 struct AdaGradConstants {
   explicit AdaGradConstants(const AdaGradStep& s)
       : scale(Set(s.gradient_scale)), rate(Set(s.learning_rate)), epsilon(Set(s.epsilon)) {}
   Vec scale, rate, epsilon;
 };
 
+// v accumulates all squared gradients.
 inline void AdaGradLanes(const AdaGradConstants& c, Vec gradient, Vec& v, Vec& value) {
   const Vec g = gradient * c.scale;
   v = v + g * g;
   value = value - c.rate * (g / (Sqrt(v) + c.epsilon));
 }
 
+// One AdaGrad step.
 inline void AdaGrad(const AdaGradStep& step, std::int64_t n, const float* gradient, float* v,
                     float* value) {
   const AdaGradConstants c(step);
@@ -161,6 +180,7 @@ inline void AdaGrad(const AdaGradStep& step, std::int64_t n, const float* gradie
   }
 }
 
+// Multiplication and addition round separately: a fused one would differ between levels.
 inline void AddScaled(std::int64_t n, float weight, const float* x, float* sum) {
   const Vec w = Set(weight);
   std::int64_t i = 0;
@@ -170,8 +190,10 @@ inline void AddScaled(std::int64_t n, float weight, const float* x, float* sum) 
   }
 }
 
-// Running sum j takes the elements i with i mod 32 == j; then neighbours are added in pairs.
+// Partial sum j takes the elements i with i mod 32 == j; then pairs of neighbors are added. The
+// order is the same for all register widths.
 inline double SumSquares(std::int64_t n, const float* x) {
+  // Kept in 4 (AVX-512), 8 (AVX2) or 16 registers of f64.
   constexpr int kSums = 32, kRegisters = kSums / VecD::kLanes;
   VecD sum[kRegisters];
 #pragma GCC unroll 16
@@ -184,6 +206,7 @@ inline double SumSquares(std::int64_t n, const float* x) {
       sum[r] = sum[r] + xi * xi;
     }
   }
+  // The rest of the elements continues at partial sum 0.
   double lane[kSums];
 #pragma GCC unroll 16
   for (int r = 0; r < kRegisters; ++r) StoreD(lane + r * VecD::kLanes, sum[r]);

@@ -1,3 +1,5 @@
+// kernels/optim/optimizer_step.h compiled for the baseline instruction set, without special
+// compiler flags.
 #include "kernels/optim/optimizer_step_impl.h"
 
 namespace troop {

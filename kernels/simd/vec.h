@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #if defined(__AVX2__)
-// GCC 12 takes the header's own "undefined" registers for a mistake of ours (GCC bug 105593).
+// GCC 12 warns about deliberately uninitialized registers in its own header (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -11,37 +11,42 @@
 #pragma GCC diagnostic pop
 #endif
 
-// One register of f32 and one of f64 of the instruction set that the including file is compiled
-// for: a kernel is written once, in a *_impl.h, and compiled in *_plain.cc, *_avx2.cc and
-// *_avx512.cc. Everything is in an unnamed namespace, so each of these files has its own copy: a
-// function shared between them would run AVX-512 on machines that have none. For the same reason
-// *_impl.h files use no inline functions of the standard library.
+// One SIMD register of f32 (Vec) and one of f64 (VecD), for the instruction set that the including
+// file is compiled for. A kernel is written once, in a *_impl.h, and compiled in *_plain.cc,
+// *_avx2.cc and *_avx512.cc. Everything is in an unnamed namespace, so that each of these files has
+// its own copy: a function shared between them could execute AVX-512 instructions on machines
+// without them. For the same reason *_impl.h files use no inline functions of the standard library.
 //
-// +, -, *, /, Sqrt, Max, Min and SelectGreater round as IEEE 754 says and so give equal bits at all
-// levels. MulAdd is one rounding where the processor has a fused multiply-add (AVX2, AVX-512), two
-// where it has none.
+// +, -, *, /, Sqrt, Max, Min and SelectGreater round as IEEE 754 specifies and give equal bits at
+// all levels. MulAdd rounds once if the processor has a fused multiply-add (AVX2, AVX-512), else
+// twice.
 namespace troop {
 namespace {
 
-typedef float Quad __attribute__((vector_size(16)));  // four f32, on every level
+typedef float Quad __attribute__((vector_size(16)));  // four f32, at every level
 
 #if defined(__AVX512F__)
 
+// ---- AVX-512: 16 lanes, with mask registers. The comments here apply to all levels.
 struct Vec {
   static constexpr int kLanes = 16;
   __m512 r;
 };
+// f64 with half as many lanes.
 struct VecD {
   static constexpr int kLanes = 8;
   __m512d r;
 };
+// Mask of the first n lanes.
 inline __mmask16 Tail(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 inline Vec Set(float x) { return {_mm512_set1_ps(x)}; }
 inline Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void Store(float* p, Vec v) { _mm512_storeu_ps(p, v.r); }
-// The first n lanes, 0 <= n < kLanes; the others are 0, and their memory isn't touched.
+// Access to the first n lanes, 0 <= n < kLanes. The other lanes are loaded as 0; their memory is
+// not accessed.
 inline Vec LoadN(const float* p, std::int64_t n) { return {_mm512_maskz_loadu_ps(Tail(n), p)}; }
 inline void StoreN(float* p, Vec v, std::int64_t n) { _mm512_mask_storeu_ps(p, Tail(n), v.r); }
+// kLanes bytes as f32. AVX2 reads 8 bytes, AVX-512 reads 16.
 inline Vec LoadU8(const std::uint8_t* p) {
   return {_mm512_cvtepi32_ps(
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
@@ -52,24 +57,27 @@ inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.r, b.r)}; }
 inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.r, b.r)}; }
 inline Vec MulAdd(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.r, b.r, c.r)}; }
 inline Vec Sqrt(Vec a) { return {_mm512_sqrt_ps(a.r)}; }
-// a > b ? a : b in each lane, so b when one of them is NaN.
+// a > b ? a : b in each lane, so b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.r, b.r)}; }
 inline Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.r, b.r)}; }
-// a > b ? x : y in each lane; y when one of a, b is NaN.
+// a > b ? x : y in each lane, so y if a or b is NaN.
 inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.r, b.r, _CMP_GT_OQ), y.r, x.r)};
 }
+// |magnitude| with the sign of `sign`.
 inline Vec CopySign(Vec magnitude, Vec sign) {
   const __m512 bit = _mm512_set1_ps(-0.0f);
   return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.r), _mm512_and_ps(bit, sign.r))};
 }
-// 2^n for n = the low bits of `biased`, which holds 1.5 * 2^23 + n, |n| < 127.
+// 2^n for |n| < 127. biased = 1.5 * 2^23 + n as f32: its low bits are n, and adding the bias 127
+// and shifting makes n the exponent.
 inline Vec ExponentOf(Vec biased) {
   const __m512i n = _mm512_add_epi32(_mm512_castps_si512(biased.r), _mm512_set1_epi32(127));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(n, 23))};
 }
-// The sums of all lanes of four registers.
+// The sum of all lanes of each of four registers.
 inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
+  // Interleaving adds halve the number of registers and of partial sums per step.
   const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a.r, b.r), _mm512_unpackhi_ps(a.r, b.r));
   const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c.r, d.r), _mm512_unpackhi_ps(c.r, d.r));
   const __m512 abcd = _mm512_add_ps(
@@ -78,8 +86,9 @@ inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
   const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
-// Lane i: the sum of all lanes of v[i], for kLanes registers.
+// Lane i of the result is the sum of all lanes of v[i]. v: kLanes registers.
 inline Vec SumEach(const Vec* v) {
+  // A transposing sum: four groups of four registers, then across 128-bit lanes.
   __m512 four[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
@@ -98,6 +107,7 @@ inline Vec SumEach(const Vec* v) {
   return {
       _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd))};
 }
+// f64: kLanes f32 are converted on load, exactly.
 inline VecD SetD(double x) { return {_mm512_set1_pd(x)}; }
 inline VecD LoadAsD(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
 inline void StoreD(double* p, VecD v) { _mm512_storeu_pd(p, v.r); }
@@ -106,6 +116,7 @@ inline VecD operator*(VecD a, VecD b) { return {_mm512_mul_pd(a.r, b.r)}; }
 
 #elif defined(__AVX2__)
 
+// ---- AVX2: 8 lanes; partial accesses use a vector mask.
 struct Vec {
   static constexpr int kLanes = 8;
   __m256 r;
@@ -114,6 +125,7 @@ struct VecD {
   static constexpr int kLanes = 4;
   __m256d r;
 };
+// All bits set in the first n lanes.
 inline __m256i Tail(std::int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -138,6 +150,7 @@ inline Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.r, b.r)}; }
 inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
   return {_mm256_blendv_ps(y.r, x.r, _mm256_cmp_ps(a.r, b.r, _CMP_GT_OQ))};
 }
+// Bitwise: the sign bit of one, the rest of the other.
 inline Vec CopySign(Vec magnitude, Vec sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
   return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.r), _mm256_and_ps(bit, sign.r))};
@@ -150,6 +163,7 @@ inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
   const __m256 abcd = _mm256_hadd_ps(_mm256_hadd_ps(a.r, b.r), _mm256_hadd_ps(c.r, d.r));
   return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
 }
+// Sum4 of four registers at a time.
 inline Vec SumEach(const Vec* v) {
   return {_mm256_set_m128(Sum4(v[4], v[5], v[6], v[7]), Sum4(v[0], v[1], v[2], v[3]))};
 }
@@ -161,7 +175,7 @@ inline VecD operator*(VecD a, VecD b) { return {_mm256_mul_pd(a.r, b.r)}; }
 
 #else
 
-// The compiler's own vectors: SSE2 on x86-64, whatever there is elsewhere.
+// ---- Other targets: 4 lanes in GCC vector extensions (SSE2 on x86-64).
 typedef std::int32_t QuadInt __attribute__((vector_size(16)));
 typedef double Pair __attribute__((vector_size(16)));
 struct Vec {
@@ -194,6 +208,7 @@ inline Vec operator+(Vec a, Vec b) { return {a.r + b.r}; }
 inline Vec operator-(Vec a, Vec b) { return {a.r - b.r}; }
 inline Vec operator*(Vec a, Vec b) { return {a.r * b.r}; }
 inline Vec operator/(Vec a, Vec b) { return {a.r / b.r}; }
+// Two roundings.
 inline Vec MulAdd(Vec a, Vec b, Vec c) { return {a.r * b.r + c.r}; }
 inline Vec Sqrt(Vec a) {
   for (int i = 0; i < 4; ++i) a.r[i] = __builtin_sqrtf(a.r[i]);

@@ -2,11 +2,12 @@
 
 #include "kernels/simd/vec.h"
 
-// How kernels go over a row and sum a register up; as kernels/simd/vec.h, a copy for each file.
+// Loops over a row and reductions of a register. In an unnamed namespace for the reason given in
+// kernels/simd/vec.h.
 namespace troop {
 namespace {
 
-// The sum, or the largest, of a register's lanes, in pairs.
+// Sum of a register's lanes, by halving; and the largest lane.
 inline float SumLanes(Vec v) {
   float lane[Vec::kLanes];
   Store(lane, v);
@@ -15,6 +16,7 @@ inline float SumLanes(Vec v) {
   }
   return lane[0];
 }
+// The largest lane; NaN is skipped unless it is in lane 0.
 inline float MaxLane(Vec v) {
   float lane[Vec::kLanes];
   Store(lane, v);
@@ -23,7 +25,8 @@ inline float MaxLane(Vec v) {
 }
 inline Vec Zeros() { return Set(0); }
 
-// f(first, lanes): all full registers, then the rest.
+// Calls f(first index, load, store) for each whole register of [0, n), then once for the rest with
+// masked accesses. f must compile with both kinds of load and store.
 template <class F>
 inline void ForEachVec(std::int64_t n, F f) {
   std::int64_t i = 0;

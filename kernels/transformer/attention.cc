@@ -1,3 +1,5 @@
+// Attention on the CPU: one head of one sequence at a time, 64 queries at a time. The scores of a
+// block stay in the cache, and the products go through MatMul or MatMulBF16.
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>
@@ -10,11 +12,11 @@
 namespace troop {
 namespace {
 
-// Queries at a time: scores of 64 x 512 tokens and their gradients stay in the second-level cache.
+// Queries per block: the scores of 64 x 512 tokens and their gradients stay in L2.
 constexpr std::int64_t kQueries = 64;
 
-// One head of one sequence, some of its queries at a time. The scores are a [queries, length]
-// block; rows of q, of k and v, and of out have distances of their own.
+// One head of one sequence. Scores are a [queries, length] block. The rows of q, of k and v, and of
+// out have different strides, since one array holds all heads.
 class Head {
  public:
   Head(const AttentionShape& shape, const AttentionBatch& batch, std::size_t sequence,
@@ -28,6 +30,8 @@ class Head {
         dscores_(scratch + kQueries * length_),
         factors_(scratch + 2 * kQueries * length_),
         multiply_(shape.compute == DType::kBF16 ? &MatMulBF16 : &MatMul) {
+    // Offsets and strides. With `asking`, the queries follow the keys and values of all sequences;
+    // otherwise q, k and v of a token are adjacent.
     const std::int64_t first = batch.starts[sequence], at = head * shape.width;
     if (batch.asking) {
       const auto end = batch.asking->end();
@@ -47,11 +51,13 @@ class Head {
       q_ = first * q_row_ + at;
       k_ = q_ + out_row_;
     }
+    // Without dropout the site stays unset.
     if (batch.dropout.empty() || shape.rate == 0) return;
     drops_ = true;
     site_ = {batch.dropout[sequence], batch.site};
   }
 
+  // Per block of queries: scores, softmax, dropout, out = scores · V.
   void Forward(const float* qkv, float* out, float* lse) const {
     for (std::int64_t i = 0; i < rows_; i += kQueries) {
       const std::int64_t n = std::min(kQueries, rows_ - i);
@@ -62,18 +68,22 @@ class Head {
     }
   }
 
+  // Per block of queries: recomputes the softmax, then adds up dV, dS, dQ and dK.
   void Backward(const float* qkv, const float* out, const float* lse, const float* dout,
                 float* dqkv) const {
+    // Otherwise the first block of queries overwrites the gradients.
     if (rows_ == 0) ClearKeysAndValues(dqkv);
     for (std::int64_t i = 0; i < rows_; i += kQueries) {
       const std::int64_t n = std::min(kQueries, rows_ - i);
-      const float keep = i == 0 ? 0 : 1;  // sums over the queries begin with the first
+      const float keep = i == 0 ? 0 : 1;  // beta: the first block overwrites dK and dV
       multiply_(Scores(n), Queries(qkv, i), Keys(qkv), 0, scores_);
       kernels_.softmax_again(n, length_, scale_, Lse(lse, i), shape_.heads, scores_);
-      // Gradient of the dropped softmax, then of the softmax.
+      // Gradient of the softmax after dropout: dout · Vᵀ. Then the dropout factors are applied to
+      // it and to the softmax.
       MatMulShape by_value = Scores(n);
       by_value.lda = out_row_;
       multiply_(by_value, Out(dout, i), Values(qkv), 0, dscores_);
+      // The softmax with dropout applied, for the gradient of the values.
       const float* dropped = scores_;
       if (drops_) {
         MakeFactors(i, n);
@@ -82,6 +92,7 @@ class Head {
         dropped = factors_;
       }
       multiply_(Sums(n, out_row_), dropped, Out(dout, i), keep, Values(dqkv));
+      // Through the softmax, then to queries and keys.
       float delta[kQueries];
       Deltas(n, Out(out, i), Out(dout, i), delta);
       kernels_.softmax_backward(n, length_, scale_, scores_, dscores_, delta, dscores_);
@@ -93,7 +104,7 @@ class Head {
   }
 
  private:
-  // [n, width] · [length, width]ᵀ
+  // Shapes of the products. Scores: [n, width] · [length, width]ᵀ.
   MatMulShape Scores(std::int64_t n) const {
     return {.m = n,
             .n = length_,
@@ -102,16 +113,16 @@ class Head {
             .lda = q_row_,
             .ldb = kv_row_};
   }
-  // [n, length] · [length, width]
+  // Outputs: [n, length] · [length, width].
   MatMulShape Outputs(std::int64_t n) const {
     return {.m = n, .n = shape_.width, .k = length_, .ldb = kv_row_, .ldc = out_row_};
   }
-  // [n, length]ᵀ · [n, width]
+  // Sums over the queries: [n, length]ᵀ · [n, width].
   MatMulShape Sums(std::int64_t n, std::int64_t ldb) const {
     return {
         .m = length_, .n = shape_.width, .k = n, .transpose_a = true, .ldb = ldb, .ldc = kv_row_};
   }
-  // This head's. `row`: of the sequence's queries.
+  // Addresses of this head in arrays of all heads. `row`: index among the queries of the sequence.
   template <class T>
   T* Queries(T* qkv, std::int64_t row) const {
     return qkv + q_ + row * q_row_;
@@ -132,6 +143,7 @@ class Head {
   T* Lse(T* lse, std::int64_t row) const {
     return lse + (first_row_ + row) * shape_.heads + head_;
   }
+  // A sequence without queries has zero gradients of keys and values.
   void ClearKeysAndValues(float* dqkv) const {
     for (std::int64_t i = 0; i < length_; ++i) {
       std::fill_n(Keys(dqkv) + i * kv_row_, shape_.width, 0.0f);
@@ -139,7 +151,7 @@ class Head {
     }
   }
   void MakeFactors(std::int64_t row, std::int64_t n) const {
-    // Counted by tokens, whoever asks.
+    // Elements are numbered by token, so the mask of a query does not depend on `asking`.
     const auto make = [this](std::int64_t token, std::int64_t count, float* factors) {
       const std::int64_t first = (shape_.first_head + head_) * length_ + token;
       DropoutFactors(site_, shape_.rate, first * length_, count * length_, factors);
@@ -153,7 +165,8 @@ class Head {
     MakeFactors(row, n);
     kernels_.multiply(n * length_, p, factors_, p);
   }
-  // Σ p dp of a row of the softmax is out · dout, for out = p V and dp = dout Vᵀ.
+  // Σ p dp over a row of the softmax is out · dout, since out = p V and dp = dout Vᵀ. This works
+  // with dropout too.
   void Deltas(std::int64_t n, const float* out, const float* dout, float* delta) const {
     for (std::int64_t i = 0; i < n; ++i, out += out_row_, dout += out_row_) {
       delta[i] = 0;
@@ -165,9 +178,10 @@ class Head {
   const std::int64_t head_, length_, out_row_;
   const float scale_;
   float *const scores_, *const dscores_, *const factors_;
-  // Queries, and outputs, of this sequence; where they and the keys begin; distances of rows.
+  // Number of queries of this sequence and index of the first; offsets of its queries and keys;
+  // strides of rows.
   std::int64_t rows_ = 0, first_row_ = 0, q_ = 0, k_ = 0, q_row_ = 0, kv_row_ = 0;
-  std::span<const std::int32_t> asking_;  // where not all tokens do
+  std::span<const std::int32_t> asking_;  // empty: all tokens have queries
   std::int32_t first_token_ = 0;
   bool drops_ = false;
   DropoutSite site_;
@@ -175,6 +189,7 @@ class Head {
   const MatMulFunction multiply_;
 };
 
+// Calls f for each head of each sequence.
 template <class F>
 void ForEachHead(const AttentionShape& shape, const AttentionBatch& batch, float* scratch, F f) {
   TROOP_CHECK(batch.dropout.empty() || batch.dropout.size() + 1 == batch.starts.size(),

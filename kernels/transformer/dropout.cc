@@ -1,3 +1,4 @@
+// Dropout keys, and dispatch of dropout masks to the best instruction set.
 #include "kernels/transformer/dropout.h"
 
 #include "core/base/check.h"
@@ -28,9 +29,9 @@ DropoutFunction DropoutFor(CpuLevel level) {
 void DropoutFactors(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n,
                     float* factor) {
   static const DropoutFunction best = DropoutFor(BestCpuLevel());
-  TROOP_CHECK(rate >= 0 && rate < 1, "dropout rate {}", rate);
-  TROOP_CHECK(first >= 0 && n >= 0 && first + n <= std::int64_t{1} << 35, "elements {} + {}", first,
-              n);
+  TROOP_CHECK(rate >= 0 && rate < 1, "dropout rate is {}, must be in [0, 1)", rate);
+  TROOP_CHECK(first >= 0 && n >= 0 && first + n <= std::int64_t{1} << 35,
+              "dropout of {} elements from {}, at most 2^35 in all", n, first);
   best(site, DropoutKept(rate), first, n, factor);
 }
 

@@ -1,3 +1,4 @@
+// Selection of the transformer kernels, and operations on rows that need only vector additions.
 #include "kernels/transformer/layer_norm_gelu.h"
 
 #include <cstring>
@@ -13,6 +14,7 @@ const TransformerKernels& TransformerKernelsFor(CpuLevel level) {
   return level == CpuLevel::kAvx2 ? kTransformerAvx2 : kTransformerPlain;
 }
 
+// A weight of 1 adds x itself, without rounding a product.
 void AddInto(std::int64_t n, const float* x, float* y) {
   static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   kernels.add_scaled(n, 1, x, y);
@@ -21,6 +23,7 @@ void AddInto(std::int64_t n, const float* x, float* y) {
 void GatherRows(std::span<const std::int32_t> ids, std::int64_t width, const float* table,
                 bool accumulate, float* out) {
   for (const std::int32_t id : ids) {
+    // out += or out = the row of the table.
     if (accumulate) {
       AddInto(width, table + id * width, out);
     } else {

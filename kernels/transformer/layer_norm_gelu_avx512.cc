@@ -1,3 +1,5 @@
+// kernels/transformer/layer_norm_gelu.h compiled for AVX-512; the build system sets the compiler
+// flags.
 #include "kernels/transformer/layer_norm_gelu_impl.h"
 
 namespace troop {

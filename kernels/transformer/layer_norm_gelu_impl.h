@@ -4,7 +4,7 @@
 #include "kernels/simd/vec_math.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 
-// The loops of transformer.h, compiled once per instruction set; see kernels/simd/vec.h.
+// Loops of transformer.h, compiled once per instruction set; see kernels/simd/vec.h.
 namespace troop {
 namespace {
 
@@ -13,24 +13,29 @@ constexpr float kInverseRootTau = 0.398942280f;  // 1 / √(2π)
 constexpr float kTanhScale = 0.797884561f;       // √(2/π)
 constexpr float kTanhCubic = 0.044715f;
 
+// gelu(z); the formulas are at GeluForm.
 inline Vec GeluOf(GeluForm form, Vec z) {
   const Vec half = Set(0.5f) * z;
   if (form == GeluForm::kErf) return half + half * Erf(z * Set(kRootHalf));
   return half + half * Tanh(Set(kTanhScale) * (z + Set(kTanhCubic) * (z * z * z)));
 }
 
+// gelu'(z) = Φ(z) + z φ(z); for kTanh the derivative of the approximation.
 inline Vec GeluSlope(GeluForm form, Vec z) {
   const Vec half = Set(0.5f);
   if (form == GeluForm::kErf) {
+    // φ(z) = exp(-z²/2) / √(2π)
     const Vec density = Set(kInverseRootTau) * Exp(Zeros() - half * z * z);
     return half + half * Erf(z * Set(kRootHalf)) + z * density;
   }
   const Vec square = z * z;
   const Vec t = Tanh(Set(kTanhScale) * (z + Set(kTanhCubic) * (square * z)));
+  // d/dz of the argument of tanh
   const Vec inner = Set(kTanhScale) * (Set(1) + Set(3 * kTanhCubic) * square);
   return half + half * t + half * z * (Set(1) - t * t) * inner;
 }
 
+// y may be z: a register is read before it is written. This holds for all elementwise loops here.
 inline void Gelu(GeluForm form, std::int64_t n, const float* z, float* y) {
   ForEachVec(
       n, [=](std::int64_t i, auto load, auto store) { store(y + i, GeluOf(form, load(z + i))); });
@@ -43,12 +48,13 @@ inline void GeluBackward(GeluForm form, std::int64_t n, const float* z, const fl
   });
 }
 
+// Used for dropout: values times factors.
 inline void Multiply(std::int64_t n, const float* a, const float* b, float* y) {
   ForEachVec(
       n, [=](std::int64_t i, auto load, auto store) { store(y + i, load(a + i) * load(b + i)); });
 }
 
-// Lanes past the end hold 0, which is not their distance from the mean: they are left out.
+// Σ (x - mean)². The rest of a row is scalar: masked lanes would hold 0 - mean.
 inline float SumOfSquaredDistances(std::int64_t n, const float* x, float mean) {
   Vec sum = Zeros();
   const Vec m = Set(mean);
@@ -62,11 +68,13 @@ inline float SumOfSquaredDistances(std::int64_t n, const float* x, float mean) {
   return total;
 }
 
+// Two passes over a row for mean and variance (no cancellation), a third for y.
 inline void LayerNorm(const LayerNormShape& shape, const float* x, const float* gamma,
                       const float* beta, float* y, float* mean, float* rstd) {
   const std::int64_t n = shape.n;
   for (std::int64_t row = 0; row < shape.rows; ++row, x += n, y += n) {
     Vec sum = Zeros();
+    // Masked lanes load 0 and do not change the sum.
     ForEachVec(n, [&](std::int64_t i, auto load, auto) { sum = sum + load(x + i); });
     mean[row] = SumLanes(sum) / static_cast<float>(n);
     const float variance = SumOfSquaredDistances(n, x, mean[row]) / static_cast<float>(n);
@@ -78,7 +86,8 @@ inline void LayerNorm(const LayerNormShape& shape, const float* x, const float* 
   }
 }
 
-// With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)).
+// With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). The first pass
+// over a row accumulates both means, dgamma and dbeta; the second writes dx, which may be dy.
 inline void LayerNormBackward(const LayerNormShape& shape, const float* x, const float* gamma,
                               const float* mean, const float* rstd, const float* dy, float* dx,
                               float* dgamma, float* dbeta) {
@@ -93,6 +102,7 @@ inline void LayerNormBackward(const LayerNormShape& shape, const float* x, const
       store(dgamma + i, load(dgamma + i) + d * h);
       store(dbeta + i, load(dbeta + i) + d);
     });
+    // a = mean(g), b = mean(g h)
     const Vec a = Set(SumLanes(sum) / static_cast<float>(n));
     const Vec b = Set(SumLanes(product) / static_cast<float>(n));
     ForEachVec(n, [&](std::int64_t i, auto load, auto store) {
@@ -102,7 +112,8 @@ inline void LayerNormBackward(const LayerNormShape& shape, const float* x, const
   }
 }
 
-// NaN anywhere in the row makes the sum of exponentials NaN, whatever the largest is.
+// Maximum of a row, for a stable softmax. NaN may be skipped here: the sum of exponentials is NaN
+// in any case.
 inline float MaxOfRow(std::int64_t n, const float* x) {
   Vec most = Set(x[0]);
   std::int64_t i = 0;
@@ -112,12 +123,14 @@ inline float MaxOfRow(std::int64_t n, const float* x) {
   return out;
 }
 
-// y = exp(scale x - shift), and its sum.
+// y = exp(scale x - shift); returns Σ y. The last register goes through a buffer, since its masked
+// lanes must not enter the sum.
 inline float ExpRow(std::int64_t n, float scale, float shift, const float* x, float* y) {
   const Vec s = Set(scale), t = Set(shift);
   Vec sum = Zeros();
   std::int64_t i = 0;
   for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
+    // Exp clamps at -87, so terms far below the maximum are tiny, not 0.
     const Vec e = Exp(Load(x + i) * s - t);
     Store(y + i, e);
     sum = sum + e;
@@ -125,6 +138,7 @@ inline float ExpRow(std::int64_t n, float scale, float shift, const float* x, fl
   float total = SumLanes(sum);
   if (i < n) {
     float last[Vec::kLanes];
+    // Only the valid lanes are stored and added.
     Store(last, Exp(LoadN(x + i, n - i) * s - t));
     for (int j = 0; i < n; ++i, ++j) {
       y[i] = last[j];
@@ -134,9 +148,11 @@ inline float ExpRow(std::int64_t n, float scale, float shift, const float* x, fl
   return total;
 }
 
+// Maximum, exponentials and sum, then normalization.
 inline void Softmax(std::int64_t rows, std::int64_t n, float scale, float* x, float* lse,
                     std::int64_t stride) {
   for (std::int64_t row = 0; row < rows; ++row, x += n) {
+    // REQUIRES: scale > 0, so that this is the largest exponent.
     const float shift = scale * MaxOfRow(n, x);
     const float sum = ExpRow(n, scale, shift, x, x);
     const Vec factor = Set(1 / sum);
@@ -146,6 +162,7 @@ inline void Softmax(std::int64_t rows, std::int64_t n, float scale, float* x, fl
   }
 }
 
+// exp(scale x - lse) is normalized already.
 inline void SoftmaxAgain(std::int64_t rows, std::int64_t n, float scale, const float* lse,
                          std::int64_t stride, float* x) {
   for (std::int64_t row = 0; row < rows; ++row, x += n) {
@@ -155,6 +172,7 @@ inline void SoftmaxAgain(std::int64_t rows, std::int64_t n, float scale, const f
   }
 }
 
+// delta is the inner product of p and dp, which the caller computes from outputs.
 inline void SoftmaxBackward(std::int64_t rows, std::int64_t n, float scale, const float* p,
                             const float* dp, const float* delta, float* dx) {
   for (std::int64_t row = 0; row < rows; ++row, p += n, dp += n, dx += n) {
@@ -165,7 +183,7 @@ inline void SoftmaxBackward(std::int64_t rows, std::int64_t n, float scale, cons
   }
 }
 
-// The sum of exp(x - shift) without keeping them.
+// Σ exp(x - shift), without storing the terms.
 inline float SumOfExp(std::int64_t n, float shift, const float* x) {
   Vec sum = Zeros();
   std::int64_t i = 0;
@@ -176,11 +194,14 @@ inline float SumOfExp(std::int64_t n, float shift, const float* x) {
   return total;
 }
 
+// With dx the exponentials are stored there and scaled afterwards; without, they are only summed.
+// x[label] is read before dx, which may be x, is written.
 inline void CrossEntropy(std::int64_t rows, std::int64_t n, const float* x,
                          const std::int32_t* label, float scale, float* loss, float* dx) {
   for (std::int64_t row = 0; row < rows; ++row, x += n) {
     float* const out = dx != nullptr ? dx + row * n : nullptr;
     loss[row] = 0;
+    // No loss, and a zero gradient.
     if (label[row] == kIgnoredLabel) {
       for (std::int64_t i = 0; out != nullptr && i < n; ++i) out[i] = 0;
       continue;
@@ -192,6 +213,7 @@ inline void CrossEntropy(std::int64_t rows, std::int64_t n, const float* x,
     const Vec factor = Set(scale / sum);
     ForEachVec(
         n, [=](std::int64_t i, auto load, auto store) { store(out + i, load(out + i) * factor); });
+    // softmax - one-hot(label), both times scale.
     out[label[row]] -= scale;
   }
 }

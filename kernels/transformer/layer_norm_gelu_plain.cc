@@ -1,3 +1,5 @@
+// kernels/transformer/layer_norm_gelu.h compiled for the baseline instruction set, without special
+// compiler flags.
 #include "kernels/transformer/layer_norm_gelu_impl.h"
 
 namespace troop {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every Collective promises. Instantiate with makers of groups:
+// Tests of the contract of every Collective. Instantiate with makers of groups:
 //   INSTANTIATE_TEST_SUITE_P(Sim, CollectiveContract, testing::Values(&MakeSimRanks));
 #include <gtest/gtest.h>
 
@@ -22,14 +22,14 @@
 
 namespace troop {
 
-// A group of `size` ranks, each for a thread of its own.
+// Makes a group of `size` ranks, each for its own thread.
 using MakeRanks = Ranks (*)(int size);
 
 class CollectiveContract : public testing::TestWithParam<MakeRanks> {
  protected:
   static constexpr int kSizes[] = {1, 2, 3, 4, 5};
-  // None, one, fewer than ranks, odd, short and long algorithms.
-#ifdef __SANITIZE_THREAD__  // which cares for no lengths, and takes ten times as long
+  // Zero, one, fewer than the ranks, odd; lengths for the short and the long algorithms.
+#ifdef __SANITIZE_THREAD__  // lengths do not matter to it, and it is ten times slower
   static constexpr std::int64_t kElements[] = {0, 3, 1000, 16'411};
 #else
   static constexpr std::int64_t kElements[] = {0, 1, 3, 17, 1000, 16'411, 40'003};
@@ -50,7 +50,7 @@ class CollectiveContract : public testing::TestWithParam<MakeRanks> {
     return {t.as<float>().begin(), t.as<float>().end()};
   }
 
-  // What rank r's out must be, from all ranks' in: plain loops in f64.
+  // The expected output of rank r, from the inputs of all ranks: plain loops in f64.
   static std::vector<double> Expected(const Op& op, const std::vector<std::vector<double>>& in,
                                       int rank) {
     const std::size_t ranks = in.size(), n = in[0].size();
@@ -99,7 +99,7 @@ class CollectiveContract : public testing::TestWithParam<MakeRanks> {
     return kind == OpKind::kAllGather || kind == OpKind::kAllToAll ? n * size : n;
   }
 
-  // Runs the operation on all ranks, out of place and, where that is allowed, in place.
+  // Runs the operation on all ranks, out of place and, if allowed, in place.
   static void Check(Ranks& ranks, const Op& op, std::int64_t n) {
     const int size = int(ranks.size());
     std::vector<std::vector<double>> in;
@@ -132,7 +132,7 @@ class CollectiveContract : public testing::TestWithParam<MakeRanks> {
     ASSERT_EQ(got.size(), want.size());
     const bool sums = op.reduction == Reduction::kSum &&
                       (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter);
-    // |x| <= 6 for each of `size` numbers; one rounding of f32 for each addition.
+    // |x| <= 6 for each of `size` values; each addition rounds once in f32.
     const double tolerance = sums ? 6.0 * size * size * 6e-8 : 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(got[i], want[i], tolerance)
@@ -157,7 +157,7 @@ TEST_P(CollectiveContract, OperationsMatchPlainLoops) {
   }
 }
 
-// <F x, y> = <x, F* y>: the adjoint of each linear operation is another one.
+// <F x, y> = <x, F* y>: the adjoint of each linear operation is another operation.
 TEST_P(CollectiveContract, LinearOperationsMatchTheirAdjoints) {
   struct Pair {
     OpKind kind, adjoint;
@@ -197,7 +197,7 @@ TEST_P(CollectiveContract, LinearOperationsMatchTheirAdjoints) {
       }
       EXPECT_NEAR(difference, 0, 1e-9 * size * size) << OpKindName(pair.kind) << " " << size;
     }
-    // Broadcast's is the sum at the root; a send's is the send back.
+    // The adjoint of broadcast is the sum at the root; that of send is the send back.
     double left = 0, right = 0;
     std::mutex mutex;
     RunRanks(size, [&](int r) {
@@ -330,7 +330,7 @@ TEST_P(CollectiveContract, SplitsIntoMeshAxes) {
   RunRanks(4, [&](int r) {
     Collective& group = *ranks[std::size_t(r)];
     auto row = group.Split(r / 2, r);
-    auto column = group.Split(r % 2, -r);  // by key, so the other way round
+    auto column = group.Split(r % 2, -r);  // ordered by key, so reversed
     auto none = group.Split(r == 0 ? -1 : 0, 0);
     ASSERT_TRUE(row.ok() && column.ok() && none.ok());
     EXPECT_EQ((*row)->rank(), r % 2);
@@ -354,7 +354,7 @@ TEST_P(CollectiveContract, MismatchedSizeFailsAllRanksAlike) {
         const Tensor x(DType::kF32, {r == odd ? n + 16 : n});
         const Status status =
             RunOp(group, {.kind = OpKind::kAllReduce, .timeout = Seconds(20)}, x, x);
-        // A rank may have all that it needs before another one notices; then the next one fails.
+        // A rank may complete before another one detects the error; then its next operation fails.
         const Status next =
             RunOp(group, {.kind = OpKind::kBarrier, .timeout = Seconds(20)}, {}, {});
         EXPECT_EQ(next.code(), Code::kInvalidArgument) << r << ": " << next.ToString();
@@ -426,7 +426,7 @@ TEST_P(CollectiveContract, ReportsErrorToWaitersWhenRankLeaves) {
     std::unique_ptr<Collective>& group = ranks[std::size_t(r)];
     const Tensor x(DType::kF32, {100'000});
     EXPECT_TRUE(RunOp(*group, {.kind = OpKind::kAllReduce}, x, x).ok());
-    all_have_ended.arrive_and_wait();  // one whose next call fails ends the group for all
+    all_have_ended.arrive_and_wait();  // a rank whose next call fails ends the group for all
     if (r == 1) return group.reset();
     const Op op{.kind = OpKind::kAllReduce, .timeout = Seconds(20)};
     EXPECT_EQ(RunOp(*group, op, x, x).code(), Code::kUnavailable);
@@ -456,7 +456,7 @@ TEST_P(CollectiveContract, ReportsAbsentRankAtDeadline) {
     const Status status = RunOp(group, op, x, x);
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.ToString();
   });
-  // What the others had sent it may even complete; but not the next one.
+  // It may even complete with what the others have sent, but the next operation fails.
   const Tensor x(DType::kF32, {100});
   static_cast<void>(RunOp(*ranks[2], {.kind = OpKind::kAllReduce}, x, x));
   EXPECT_EQ(RunOp(*ranks[2], {.kind = OpKind::kBarrier}, {}, {}).code(), Code::kDeadlineExceeded);

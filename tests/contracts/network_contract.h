@@ -1,6 +1,7 @@
 #pragma once
 
-// What every Network promises. Instantiate with worlds that make networks able to reach each other:
+// Tests of the contract of every Network. Instantiate with worlds whose networks can reach each
+// other:
 //   INSTANTIATE_TEST_SUITE_P(ZmqIpc, NetworkContract, testing::Values(&MakeIpcWorld));
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,14 +24,14 @@
 
 namespace troop {
 
-// One kind of network, with its clock.
+// A kind of network and its clock.
 class NetworkWorld {
  public:
   virtual ~NetworkWorld() = default;
   virtual std::unique_ptr<Network> MakeNetwork(const NetworkOptions& options) = 0;
-  virtual std::string Endpoint() = 0;  // a fresh one to listen on
+  virtual std::string Endpoint() = 0;  // an unused one to listen on
   virtual Time Now() = 0;
-  virtual void Rest(Network& network) = 0;  // lets a little time pass, at most a millisecond
+  virtual void Rest(Network& network) = 0;                 // lets up to a millisecond pass
   virtual bool shares_big_parts() const { return false; }  // the receiver sees the sender's bytes
 };
 
@@ -59,7 +60,7 @@ class NetworkContract : public testing::TestWithParam<std::unique_ptr<NetworkWor
   }
   Time Later(double seconds = 20) { return world_->Now() + Seconds(seconds); }
 
-  // Pumps everything until `done`; false after 20 s.
+  // Pumps all networks until `done`; false after 20 s.
   bool RunUntil(const std::function<bool()>& done) {
     const Time end = Later();
     while (!done()) {
@@ -70,7 +71,7 @@ class NetworkContract : public testing::TestWithParam<std::unique_ptr<NetworkWor
     }
     return true;
   }
-  // Pumps until everything that is under way has arrived: nothing happens for a while.
+  // Pumps until all messages in flight have arrived: nothing happens for a while.
   void Settle() {
     int quiet = 0;
     while (quiet < 20) {
@@ -85,7 +86,7 @@ class NetworkContract : public testing::TestWithParam<std::unique_ptr<NetworkWor
     EXPECT_TRUE(ticket.ok()) << ticket.status().ToString();
     return ticket.ok() ? *ticket : 0;
   }
-  // The answer to one call.
+  // Waits for the reply of one call.
   Result<Message> Await(Channel& channel, Ticket ticket) {
     std::optional<Result<Message>> answer;
     if (!RunUntil([&] { return (answer = channel.Poll(ticket)).has_value(); })) {
@@ -130,8 +131,8 @@ TEST_P(NetworkContract, AnswersCallWithBodyAndParts) {
   EXPECT_EQ(channel->peer(), PeerState::kUp);
 }
 
-// Sends a signal to this process each 50 us, which only interrupts what it does. The thread
-// sanitizer would do little but handle them.
+// Sends a signal to this process every 50 µs, which interrupts system calls. Less often under the
+// thread sanitizer, which would do little except handle signals.
 class Interruptions {
  public:
 #if defined(__SANITIZE_THREAD__)
@@ -158,7 +159,7 @@ class Interruptions {
   struct sigaction before_ {};
 };
 
-// ZeroMQ's calls end with EINTR: a check failed then, or a message was taken for refused.
+// Regression: ZeroMQ calls fail with EINTR. A check failed on it, or a message counted as refused.
 TEST_P(NetworkContract, SurvivesInterruptingSignals) {
   EchoService echo;
   const std::vector<Buffer> parts = {TestBytes(262'144, 3), TestBytes(5), TestBytes(262'144, 4)};
@@ -179,7 +180,7 @@ TEST_P(NetworkContract, SurvivesInterruptingSignals) {
 }
 
 TEST_P(NetworkContract, DoesNotCopyBigPartsWithinProcess) {
-  if (!world_->shares_big_parts()) return;  // another process can't share
+  if (!world_->shares_big_parts()) return;  // not possible between processes
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
@@ -202,7 +203,7 @@ TEST_P(NetworkContract, ReleasesPartsAfterCall) {
     ASSERT_TRUE(answer.ok());
     EXPECT_EQ(answer->parts.at(0).size(), std::size_t{1} << 20);
   }
-  // The server keeps its answer until the next call or heartbeat confirms it.
+  // The server keeps its reply until the next call or heartbeat confirms it.
   ASSERT_TRUE(Call(*channel, TestMessage("next")).ok());
   EXPECT_TRUE(RunUntil([&] { return alive.expired(); }));
 }
@@ -237,7 +238,7 @@ TEST_P(NetworkContract, AnswersPipelinedCallsOnceInOrder) {
 
 TEST_P(NetworkContract, ServesCallsSentBeforeServerStarts) {
   EchoService echo;
-  Listen(&echo);  // to learn a free endpoint
+  Listen(&echo);  // to get a free endpoint
   listener_.reset();
   const auto channel = Connect();
   const Ticket ticket = Send(*channel, TestMessage("early"));
@@ -430,7 +431,7 @@ TEST_P(NetworkContract, FencesOlderIncarnation) {
   const auto newer = Connect(ActorOptions(3, 8));
   ASSERT_TRUE(Call(*newer, TestMessage("b")).ok());
   Message late = TestMessage("late");
-  // The older one may have been told already.
+  // The older one may have been fenced already.
   if (const Result<Ticket> ticket = older->Send(late, kForever); ticket.ok()) {
     EXPECT_EQ(Await(*older, *ticket).status().code(), Code::kAborted);
   }

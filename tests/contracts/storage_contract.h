@@ -1,6 +1,6 @@
 #pragma once
 
-// What every Storage promises. Instantiate with makers of empty storages:
+// Tests of the contract of every Storage. Instantiate with makers of empty storages:
 //   INSTANTIATE_TEST_SUITE_P(Memory, StorageContract, testing::Values(&MakeMemoryWorld));
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace troop {
 
-// A storage, and what it stands on.
+// A storage and its environment.
 class StorageWorld {
  public:
   virtual ~StorageWorld() = default;
@@ -131,7 +131,7 @@ TEST_P(StorageContract, LinkedNamesAreIndependent) {
   ASSERT_TRUE(storage_.WriteAtomic("other", "other").ok());
   ASSERT_TRUE(storage_.Link("other", "b/c/file").ok());  // replaces
   EXPECT_EQ(Text("b/c/file"), "other");
-  ASSERT_TRUE(storage_.Link("other", "b/c/file").ok());  // nothing new
+  ASSERT_TRUE(storage_.Link("other", "b/c/file").ok());  // no change
   EXPECT_EQ(Text("b/c/file"), "other");
   EXPECT_EQ(*storage_.List("b/c"), std::vector<std::string>{"file"});
   EXPECT_EQ(storage_.Link("missing", "x").code(), Code::kNotFound);
@@ -206,7 +206,7 @@ TEST_P(StorageContract, RemovesFileOrFolderAndIgnoresMissing) {
   EXPECT_THAT(Names(""), testing::ElementsAre("ab", "fx"));
 }
 
-// What is meant to empty a folder must never empty the root.
+// Removing a folder's contents must never empty the root.
 TEST_P(StorageContract, NeverRemovesRoot) {
   ASSERT_TRUE(storage_.WriteAtomic("a", "1").ok());
   for (const char* path : {"", "/", ".", "./", "a/..", "./."}) {

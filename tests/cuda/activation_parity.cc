@@ -10,7 +10,7 @@ namespace {
 void DerivativesFollowFromResults(Parity& parity) {
   const std::int64_t n = parity.large() ? 10'000'003 : 2'051;
   std::vector<float> y = parity.Random(n), dy = parity.Random(n);
-  y[0] = 0;  // relu' is 0 there
+  y[0] = 0;  // the derivative of ReLU is 0 there
   for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kTanh}) {
     const auto derived = [&](float a, float d) {
       if (activation == Activation::kRelu) return a > 0 ? double(d) : 0.0;
@@ -27,7 +27,7 @@ void DerivativesFollowFromResults(Parity& parity) {
       want.push_back(derived(y[i], dy[i]));
       want16.push_back(derived(RoundedToBF16(y[i]), RoundedToBF16(dy[i])));
     }
-    // Here and below 1e-6: a few roundings of f32, 2^-24 each.
+    // All tolerances of 1e-6: a few roundings of f32, 2^-24 each.
     parity.Close("f32", parity.Download(dz), want, 1e-6);
     parity.Close("bf16", FromBF16s(parity.Download(dy16)), want16, 4e-3);  // one rounding: 2^-9
   }
@@ -59,7 +59,7 @@ void ConvertsEveryPairOfTypes(Parity& parity) {
   parity.Equal("bf16 to f32", parity.Download(out), FromBF16s(parity.Download(out16)));
 }
 
-// The formulas and their derivatives in f64, from far below 0, where little is left, to far above.
+// The formulas and their derivatives in f64, over a range where both tails vanish.
 void GeluOfBothForms(Parity& parity) {
   const std::int64_t n = parity.large() ? 10'000'003 : 2'051;
   const std::vector<float> z = parity.Random(n, -6, 6), dy = parity.Random(n);

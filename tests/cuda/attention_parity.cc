@@ -24,17 +24,17 @@ struct Packed {
   std::int64_t sequences() const { return std::int64_t(starts.size()) - 1; }
 };
 
-// What is tried, of either type.
+// A case, for either element type.
 struct Form {
   std::int64_t heads = 1, width = 64;
   DType dtype = DType::kBF16;
   float rate = 0;
-  std::vector<DropoutKey> keys = {};  // of each sequence; empty: nothing is dropped
+  std::vector<DropoutKey> keys = {};  // per sequence; empty: no dropout
   std::int64_t first_head = 0;
 };
 constexpr std::uint32_t kSite = 7;
 
-// In f64, from the formulas, one query after the other.
+// Reference in f64 from the formulas, one query after the other.
 struct Reference {
   std::vector<double> out, lse, dqkv;
   Reference(const Packed& packed, const Form& form, const std::vector<float>& qkv,
@@ -125,7 +125,7 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
     }
   };
   // bf16: probabilities and outputs are rounded to 2^-9 each. f32: sums of up to some hundred
-  // products, and exponentials, of a few roundings each (2^-24).
+  // products, and exponentials, with a few roundings each (2^-24).
   const double near = form.dtype == DType::kBF16 ? 1e-2 : 1e-5;
   const std::int64_t sums = packed.tokens() * form.heads, elements = sums * form.width;
   const auto dout = RandomOf(parity, form.dtype, elements, 1);
@@ -147,10 +147,10 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
   AttentionForward(parity.stream(), batch, asked, there.data(), out.data(), lse.data());
   AttentionBackward(parity.stream(), batch, asked, there.data(), out.data(), lse.data(),
                     dout_there.data(), dqkv.data(), delta.data());
-  static_cast<void>(parity.Download(kept));  // nothing was written behind it
+  static_cast<void>(parity.Download(kept));  // checks that nothing was written after it
   parity.Close("out", download(out), want.out, near);
   parity.Close("lse", Doubles(parity.Download(lse)), want.lse, 1e-5);
-  // Each of the three by itself: they are not of one size.
+  // Each of the three separately: their magnitudes differ.
   const std::vector<double> got = download(dqkv);
   const std::int64_t block = form.heads * form.width;
   for (int which = 0; which < 3; ++which) {
@@ -178,8 +178,8 @@ std::vector<DropoutKey> Keys(std::size_t n) {
   return keys;
 }
 
-// Lengths on both sides of the tiles of 64, one that needs three of them, and few tokens; size: of
-// the numbers: large ones make a softmax of few large elements.
+// Lengths around the tiles of 64, one that needs three tiles, and few tokens. size: of the inputs;
+// with large ones the softmax has few large elements.
 void PackedSequencesOfEveryLength(Parity& parity) {
   Check(parity, Packed({3, 64, 5, 63, 65}), {.heads = 2}, 1);
   Check(parity, Packed({130}), {}, 1);
@@ -200,8 +200,8 @@ void SequencesOfF32(Parity& parity) {
   if (parity.large()) check({512, 257, 2, 400}, 12, 64);
 }
 
-// Elements are counted through heads and queries, whatever tile they are in: of lengths that are
-// no multiples of anything, and of ones whose rows begin where groups of 128 do.
+// Dropout numbers elements over heads and queries, independent of tiles: lengths that are not
+// multiples of anything, and lengths whose rows start at groups of 128.
 void DroppedScores(Parity& parity) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     const auto check = [&](const std::vector<std::int64_t>& lengths, float rate) {
@@ -216,7 +216,7 @@ void DroppedScores(Parity& parity) {
   }
 }
 
-// Later keys are larger: what was summed before shrinks, often to nothing.
+// Later keys have larger scores, so the earlier sums shrink, often to nothing.
 void ScoresThatGrow(Parity& parity, DType dtype) {
   constexpr std::int64_t kTokens = 192, kWidth = 64;
   std::vector<float> qkv = RandomOf(parity, dtype, kTokens * 3 * kWidth, 1);

@@ -14,45 +14,41 @@ struct Case {
   std::int64_t batch;
 };
 
-// Small ones of every kind: runs of eight or not, one filter or more than a tile, strides that
-// leave rows out.
-// weights: of a convolution's weight gradients, whose sums are made in parts.
+// Small convolutions of every kind: with and without runs of eight, from one filter to more than a
+// tile, strides that skip rows. weights: for weight gradients, whose sums are computed in parts.
 std::vector<Case> CasesOf(Parity& parity, Precision precision, bool weights = false) {
   std::vector<Case> cases = {
-      {{10, 10, 4, 16, 3, 1}, 9},   // MinAtar's; three parts of positions
-      {{9, 11, 3, 5, 4, 3}, 2},     // rows and columns that no window covers
-      {{5, 5, 1, 1, 5, 1}, 1},      // one output
-      {{12, 12, 8, 40, 3, 2}, 3},   // runs of eight, filters beyond a narrow tile
-      {{9, 9, 16, 72, 3, 1}, 2},    // and beyond a wide one
-      {{20, 20, 4, 32, 8, 4}, 5}};  // as the first layer of Nature's network
-  cases.push_back(
-      {{7, 7, 7, 8, 2, 3}, 2});  // strides longer than the kernel: phases that no tap reaches
+      {{10, 10, 4, 16, 3, 1}, 9},            // MinAtar; three parts of positions
+      {{9, 11, 3, 5, 4, 3}, 2},              // rows and columns outside all windows
+      {{5, 5, 1, 1, 5, 1}, 1},               // one output
+      {{12, 12, 8, 40, 3, 2}, 3},            // runs of eight, filters beyond a narrow tile
+      {{9, 9, 16, 72, 3, 1}, 2},             // and beyond a wide one
+      {{20, 20, 4, 32, 8, 4}, 5}};           // as the first layer of Nature DQN
+  cases.push_back({{7, 7, 7, 8, 2, 3}, 2});  // stride larger than the kernel: phases without taps
   cases.push_back({{1, 1, 7, 4, 1, 1}, 3});
-  cases.push_back(
-      {{9, 9, 40, 16, 3, 1}, 2});       // channels beyond a narrow tile: of the data's gradient
-  if (precision == Precision::kBF16) {  // whole images in shared memory
-    if (weights) cases.push_back({{64, 64, 8, 16, 32, 32}, 13});  // more than fit at a time
-    cases.push_back({{70, 70, 32, 8, 3, 3}, 1});                  // one that does not fit
-    cases.push_back({{20, 20, 32, 64, 4, 2}, 3});  // as the second layer of Nature's network
+  cases.push_back({{9, 9, 40, 16, 3, 1}, 2});  // channels beyond a narrow tile, for dx
+  if (precision == Precision::kBF16) {         // whole images in shared memory
+    if (weights) cases.push_back({{64, 64, 8, 16, 32, 32}, 13});  // more images than fit at a time
+    cases.push_back({{70, 70, 32, 8, 3, 3}, 1});                  // an image that does not fit
+    cases.push_back({{20, 20, 32, 64, 4, 2}, 3});  // as the second layer of Nature DQN
     cases.push_back({{9, 9, 64, 64, 3, 1}, 3});    // and the third
   }
   if (parity.large()) {
     cases.push_back({{84, 84, 4, 32, 8, 4}, 37});
-    // Several images to a block.
+    // Several images per block.
     cases.push_back({{20, 20, 32, 64, 4, 2}, precision == Precision::kBF16 ? 140 : 37});
     cases.push_back({{9, 9, 64, 64, 3, 1}, precision == Precision::kBF16 ? 140 : 37});
   }
   return cases;
 }
 
-// Operands are numbers of their precision, so that sums alone are rounded; of bf16 the output, too.
+// Operands are exact in their precision, so only sums are rounded, and for bf16 the output.
 double ToleranceOf(Precision precision) {
   const double tolerance[] = {1e-5, 1e-5, 1e-2};
   return tolerance[std::size_t(precision)];
 }
 
-// Elements as a precision has them, and as f64 of the same values: what is compared is arithmetic
-// alone.
+// Elements in a precision, and the same values in f64: the test compares only arithmetic.
 struct Operand {
   DeviceArray<float> f32;
   DeviceArray<BF16> bf16;
@@ -69,7 +65,7 @@ Operand MakeOperand(Parity& parity, Precision precision, std::int64_t n) {
     for (float& f : x) f = RoundedToBF16(f);
     operand.bf16 = parity.Upload(ToBF16s(x));
   } else {
-    // Numbers of TF32: the products are exact, whatever shape cancels how much of them.
+    // Values that are exact in TF32: products are exact, regardless of cancellation.
     for (float& f : x) f = precision == Precision::kTF32 ? RoundedToTF32(f) : f;
     operand.f32 = parity.Upload(x);
   }
@@ -77,7 +73,7 @@ Operand MakeOperand(Parity& parity, Precision precision, std::int64_t n) {
   return operand;
 }
 
-// An output of ElementType(precision), poisoned.
+// An output of ElementType(precision), filled with NaN.
 struct Result {
   DeviceArray<float> f32;
   DeviceArray<BF16> bf16;
@@ -184,7 +180,7 @@ void BackwardWeight(Parity& parity) {
                          got_db.data(), scratch.data());
       parity.Close("dweight", parity.Download(got_dw), dw, ToleranceOf(kPrecision));
       parity.Close("dbias", parity.Download(got_db), db, 1e-5);
-      parity.Download(scratch);  // its end is looked at
+      parity.Download(scratch);  // checks the guard after its end
     }
   }
 }
@@ -192,8 +188,7 @@ void BackwardWeight(Parity& parity) {
 void ABatchBeyondItsLimitIsRefused(Parity& parity) {
   std::string error;
   const auto device = Device::Open(0, &error);
-  if (device == nullptr || !device->info().emulated)
-    return;  // a device that failed is of no more use
+  if (device == nullptr || !device->info().emulated) return;  // a failed device stays unusable
   Stream stream(*device);
   ConvForward(stream, Precision::kF32, {84, 84, 4, 32, 8, 4}, Activation::kRelu, 1 << 20, {},
               nullptr, nullptr, nullptr);

@@ -12,8 +12,7 @@
 namespace troop::cuda {
 namespace {
 
-// --- the tree, against sums one after the other
-// ----------------------------------------------------
+// --- The tree, against sequential sums.
 
 struct Changes {
   std::vector<std::int32_t> slot;
@@ -32,7 +31,7 @@ void Put(Parity& parity, DeviceSumTree& tree, const Changes& changes, std::vecto
 Changes RandomChanges(Parity& parity, std::int64_t slots, std::int64_t n) {
   Changes changes;
   for (std::int64_t i = 0; i < n; ++i) {
-    // Often the same few, some of them left out, some zero.
+    // Often the same few keys, some of them skipped, some with priority 0.
     const std::int64_t slot =
         parity.Below(2) == 0 ? parity.Below(std::min<std::int64_t>(slots, 5)) : parity.Below(slots);
     changes.slot.push_back(parity.Below(8) == 0 ? -1 : std::int32_t(slot));
@@ -49,8 +48,7 @@ void FindsWhatLiesAtEachMass(Parity& parity) {
       Put(parity, tree, RandomChanges(parity, slots, 150), &plain);
       Put(parity, tree, {{0}, {1.5f}}, &plain);  // never all zero
       const double total = std::accumulate(plain.begin(), plain.end(), 0.0);
-      // The middle of each of some slots' parts: rounding of sums does not matter there. And the
-      // ends.
+      // The middle of the mass of some slots, where rounding of sums does not matter; and the ends.
       std::vector<double> mass;
       std::vector<std::int32_t> want;
       double before = 0;
@@ -64,7 +62,7 @@ void FindsWhatLiesAtEachMass(Parity& parity) {
       mass.push_back(0);
       want.push_back(
           std::int32_t(std::ranges::find_if(plain, [](float p) { return p > 0; }) - plain.begin()));
-      mass.push_back(std::nextafter(total, 2 * total));  // rounded up beyond the end
+      mass.push_back(std::nextafter(total, 2 * total));  // rounded up past the end
       want.push_back(
           std::int32_t(plain.rend() - std::ranges::find_if(plain.rbegin(), plain.rend(),
                                                            [](float p) { return p > 0; })) -
@@ -94,8 +92,7 @@ void ABorderBelongsToTheNextOne(Parity& parity) {
   parity.True("slots", parity.Download(slot) == std::vector<std::int32_t>{3, 3, 70, 70, 299, 299});
 }
 
-// --- the table, against a log that forgets nothing
-// ------------------------------------------------
+// --- The table, against a log that discards nothing.
 
 struct Frame {
   std::vector<std::uint8_t> pixels;
@@ -108,8 +105,8 @@ struct PlainItem {
   double priority = 0;  // p^α
 };
 
-// What streams did, and the items that can be drawn. Items leave in the order in which they came;
-// the next ones get their slots.
+// Log of the streams, and the items that can be sampled. Items are evicted in the order of
+// insertion; later items reuse their slots.
 struct PlainTable {
   DeviceTableOptions o;
   std::vector<std::vector<Frame>> log;
@@ -120,7 +117,7 @@ struct PlainTable {
     std::vector<std::uint8_t> out(std::size_t(o.pixels * o.channels * o.stack), 0);
     for (std::int64_t k = 0; k < o.stack; ++k) {
       const std::int64_t back = o.stack - 1 - k;
-      if (back > frames[std::size_t(number)].age) continue;  // before the episode's start
+      if (back > frames[std::size_t(number)].age) continue;  // before the start of the episode
       const auto& pixels = frames[std::size_t(number - back)].pixels;
       for (std::int64_t p = 0; p < o.pixels; ++p)
         for (std::int64_t c = 0; c < o.channels; ++c)
@@ -131,7 +128,7 @@ struct PlainTable {
   }
 };
 
-// Several Appends' worth of vectors, as DeviceNews wants them.
+// Vectors of several Append calls, as DeviceNews takes them.
 struct News {
   std::vector<std::byte> pixels;
   std::vector<DeviceFrame> frames;
@@ -180,7 +177,7 @@ struct Harness {
     plain.items[slot] = {stream, first, steps, std::pow(double(priority), plain.o.alpha)};
   }
 
-  // Some frames of every stream with the items that they complete.
+  // Adds some frames to every stream, with the items that they complete.
   void Play(std::int64_t frames) {
     News news;
     for (std::int64_t i = 0; i < frames; ++i) {
@@ -191,7 +188,7 @@ struct Harness {
         for (const std::uint8_t x : frame.pixels) news.pixels.push_back(std::byte(x));
         news.frames.push_back({frame.place, frame.action, frame.reward, frame.discount});
         log.push_back(frame);
-        // The item that begins `steps` before is complete; at an episode's end all that are open
+        // The item that started `steps` before is complete; at the end of an episode all open items
         // are.
         const auto now = std::int64_t(log.size()) - 1;
         for (std::int64_t back = plain.o.steps; back >= 1; --back) {
@@ -205,11 +202,11 @@ struct Harness {
     parity.True("items are counted", table.items() == std::int64_t(plain.items.size()));
   }
 
-  // The oldest items go, and none comes.
+  // Evicts the oldest items without inserting any.
   void Leave(std::int64_t count) {
     News news;
     for (std::int64_t i = 0; i < count; ++i) {
-      // Those that came last lie before the next slot: the oldest is the next one that lives.
+      // The latest items precede the next slot: the oldest is the next live one.
       for (std::int64_t k = 0; k < plain.o.slots; ++k) {
         const auto slot = std::int32_t((items_ever + k) % plain.o.slots);
         if (!plain.items.contains(slot)) continue;
@@ -222,7 +219,7 @@ struct Harness {
     parity.True("items are counted", table.items() == std::int64_t(plain.items.size()));
   }
 
-  // Draws, and compares each item with the log.
+  // Samples, and compares each item with the log.
   void DrawAndCompare() {
     const DeviceTableOptions& o = plain.o;
     beta = beta < 1 ? std::min(1.0, beta + 0.25) : o.beta;
@@ -270,8 +267,7 @@ struct Harness {
     CheckStrata(slots);
   }
 
-  // One of the i-th stratum each: with the sums in order, item i lies between i/B and (i+1)/B of
-  // the total.
+  // One item per stratum: with the sums in order, item i lies between i/B and (i+1)/B of the total.
   void CheckStrata(const std::vector<std::int32_t>& slots) {
     double total = 0;
     std::map<std::int32_t, std::pair<double, double>> part;
@@ -316,7 +312,7 @@ struct Harness {
   Stream copies;
   DeviceTable table;
   PlainTable plain;
-  double beta = 0;  // of the last draw
+  double beta = 0;  // of the last sample
   std::int64_t frames_ever = 0, items_ever = 0;
   std::vector<std::int32_t> age;
   std::vector<std::pair<std::int32_t, PlainItem>> drawn;
@@ -325,7 +321,7 @@ struct Harness {
   DeviceArray<float> reward, discount, weight;
 };
 
-// An item of one step has two frames at most of its own.
+// An item of one step has at most two frames.
 DeviceTableOptions SmallTable(std::int64_t pixels, std::int64_t channels, std::int64_t stack) {
   DeviceTableOptions o;
   o.slots = 110;
@@ -343,7 +339,7 @@ void DrawsWhatTheLogHas(Parity& parity) {
   for (const auto& o : {SmallTable(16, 1, 4), SmallTable(9, 2, 3), SmallTable(5, 1, 1)}) {
     Harness h(parity, o, 24);
     h.Play(12);
-    for (int round = 0; round < 8; ++round) {  // all slots and places are given out more than once
+    for (int round = 0; round < 8; ++round) {  // all slots and places are reused
       h.DrawAndCompare();
       h.Prioritize();
       if (round % 3 == 1) h.Leave(1 + parity.Below(20));
@@ -356,16 +352,15 @@ void LatePrioritiesAreRefused(Parity& parity) {
   Harness h(parity, SmallTable(5, 1, 1), 24);
   h.Play(30);
   h.DrawAndCompare();
-  h.Leave(30);  // some of what was drawn, and nobody comes in its place
+  h.Leave(30);  // evicts some sampled items without replacement
   h.Prioritize();
   h.DrawAndCompare();
-  for (int i = 0; i < 4; ++i)
-    h.Play(20);    // all that was drawn is gone, and its slots have new items
-  h.Prioritize();  // of what is gone: nothing may change
+  for (int i = 0; i < 4; ++i) h.Play(20);  // all sampled items are evicted, their slots reused
+  h.Prioritize();                          // of evicted items: nothing may change
   h.DrawAndCompare();
 }
 
-// What a table of five frames and a draw of n items want.
+// Requirements of a table of five frames and a sample of n items.
 struct Small {
   Small(Parity& p, const DeviceTableOptions& o, std::int64_t n)
       : parity(p), table(p.device(), o, n) {
@@ -397,8 +392,8 @@ struct Small {
   DeviceArray<double> total;
 };
 
-// Of a slot that is given out twice in one call the last item counts; and one that leaves in the
-// same call is the one before.
+// If a slot is assigned twice in one call, the last item counts. An eviction in the same call
+// refers to the previous item.
 void OfEqualSlotsTheLastCounts(Parity& parity) {
   DeviceTableOptions o = SmallTable(5, 1, 1);
   o.alpha = 1;
@@ -410,12 +405,12 @@ void OfEqualSlotsTheLastCounts(Parity& parity) {
   parity.True("and counted once", small.table.items() == 2);
   parity.True("the last priority", small.Total() == 4);
   small.Draw();
-  // Three quarters of the mass are the first item's.
+  // The first item has three quarters of the mass.
   parity.True("the last length",
               parity.Download(small.length) == std::vector<std::int32_t>{1, 1, 1, 2});
 }
 
-// Errors of 0 and beyond all bounds: what was drawn can still be drawn, and changed.
+// Errors of 0 and huge errors: sampled items stay sampleable and updatable.
 void PrioritiesStayWithinTheirBounds(Parity& parity) {
   DeviceTableOptions o = SmallTable(5, 1, 1);
   o.priority_epsilon = 0;

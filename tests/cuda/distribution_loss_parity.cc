@@ -26,14 +26,14 @@ Batch MakeBatch(Parity& parity, std::int64_t items, std::int64_t actions, std::i
     b.action.push_back(std::int32_t(parity.Below(actions)));
     b.length.push_back(std::int32_t(1 + parity.Below(b.steps)));
     for (std::int64_t k = 0; k < b.steps; ++k) b.discount.push_back(1);
-    if (i % 3 != 0) continue;  // it ended there: what comes behind is not looked at
+    if (i % 3 != 0) continue;  // terminated: the last observation is not used
     b.discount[std::size_t(i * b.steps + b.length.back() - 1)] = 0;
     b.target[std::size_t(i * actions * values)] = NAN;
   }
   return b;
 }
 
-// What both have on the device, and what comes back.
+// Inputs and outputs of both losses on the device.
 struct Arrays {
   Arrays(Parity& parity, const Batch& b)
       : first(parity.Upload(b.first)),
@@ -55,7 +55,7 @@ struct Arrays {
   DeviceArray<DqnLossSummary> summary;
 };
 
-// The keys that both losses have.
+// Sets the fields that both losses have.
 template <class Input, class From>
 void Point(Input* in, const Batch& b, const From& from, const float* weight, double clip) {
   in->batch = b.items;
@@ -115,8 +115,8 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, doubl
   PointValues(&in, b, b, double_q);
   std::vector<float> gradient(b.first.size()), priority(std::size_t(b.items), 0);
   const DqnLossSummary want = OnCpu(in, {gradient.data(), priority.data()});
-  // Computed in f64 and rounded once to f32 (2^-24); the means stay f64, in another order and by
-  // another library's exponentials.
+  // Computed in f64 and rounded once to f32 (2^-24); the means stay f64, with another order of sums
+  // and another library's exponentials.
   parity.Close("gradient", parity.Download(arrays.gradient), Doubles(gradient), 1e-6);
   parity.Close("priority", parity.Download(arrays.priority), Doubles(priority), 1e-6);
   const DqnLossSummary got = parity.Download(arrays.summary)[0];
@@ -139,7 +139,7 @@ template <class Input>
 void WhatIsNotFiniteIsSeen(Parity& parity) {
   for (const int what : {0, 1, 2}) {
     Batch b = MakeBatch(parity, 4, 3, 5);
-    if (what == 0) b.reward[3] = NAN;  // of item 1, which goes on
+    if (what == 0) b.reward[3] = NAN;  // in item 1, which did not terminate
     if (what == 1) b.reward[3] = INFINITY;
     if (what == 2)
       for (std::size_t k = 15; k < 30; ++k) b.first[k] = NAN;

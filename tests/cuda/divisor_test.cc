@@ -22,7 +22,7 @@ TEST(DivisorTest, QuotientsMatchDivision) {
       ASSERT_EQ(divisor.Remainder(int(n)), int(n) % d) << n << " % " << d;
     };
     for (const int n : {0, 1, kMost - 1, kMost}) check(n);
-    // Where quotients change: what is wrong anywhere is wrong there.
+    // Where quotients change: any error shows there.
     for (int i = 0; i < 200; ++i) {
       const std::int64_t multiple = std::int64_t(random() >> 1) / d * d;
       check(multiple - 1), check(multiple), check(multiple + d - 1);

@@ -24,15 +24,15 @@ Batch MakeBatch(Parity& parity, std::int64_t items) {
     b.action.push_back(std::int32_t(parity.Below(b.actions)));
     b.length.push_back(std::int32_t(1 + parity.Below(b.steps)));
     for (std::int64_t k = 0; k < b.steps; ++k) b.discount.push_back(1);
-    if (i % 3 != 0) continue;  // it ended there: what comes behind is not looked at
+    if (i % 3 != 0) continue;  // terminated: the last observation is not used
     b.discount[std::size_t(i * b.steps + b.length.back() - 1)] = 0;
     b.target[std::size_t(i * b.actions)] = NAN;
   }
-  if (items > 1) b.online[5] = b.online[6] = 9;  // of equal ones the first is taken
+  if (items > 1) b.online[5] = b.online[6] = 9;  // ties go to the first action
   return b;
 }
 
-// Runs both; false: the summaries differ in being finite.
+// Runs both implementations; false: only one summary is finite.
 void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, bool huber,
              double clip) {
   const auto q = parity.Upload(b.q), online = parity.Upload(b.online),
@@ -70,8 +70,8 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, bool 
         b.discount.data(), b.length.data(), b.weight.data());
   std::vector<float> want_dq(b.q.size()), want_priority(std::size_t(b.items), 0);
   const DqnLossSummary want = troop::DqnLoss(in, {want_dq.data(), want_priority.data()});
-  // Computed in f64 from the same f32 and rounded once (2^-24); the means are not rounded at all,
-  // but for another order of adding (2^-53).
+  // Computed in f64 from the same f32 and rounded once (2^-24). The means are not rounded, except
+  // for another order of additions (2^-53).
   parity.Close("dq", parity.Download(dq), Doubles(want_dq), 1e-6);
   parity.Close("priority", parity.Download(priority), Doubles(want_priority), 1e-6);
   const DqnLossSummary got = parity.Download(summary)[0];

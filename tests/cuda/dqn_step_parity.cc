@@ -10,7 +10,7 @@
 #include "tests/cuda/parity_cases.h"
 #include "tests/learners/value_reference.h"
 
-// Whole updates against the same in f64, put together from the references of single operations.
+// Whole updates against an f64 reference that is composed of the references of single operations.
 // tidy: long file, because all cases of an update share its plain reference
 namespace troop::cuda {
 namespace {
@@ -38,7 +38,7 @@ QLayer Linear(std::int64_t in, std::int64_t out, Activation activation, std::int
   return layer;
 }
 
-// Pictures through two convolutions, or numbers through linear layers; heads of all three kinds.
+// Images through two convolutions, or vectors through linear layers; heads of all three kinds.
 enum class Head { kPlain, kDueling, kDuelingHidden };
 QNetworkSpec MakeSpec(bool pictures, Head head, std::int64_t numbers) {
   std::int64_t at = 0, features = 24;
@@ -186,13 +186,13 @@ class Reference {
     return q;
   }
 
-  // Of a row's number, at = row · K + number: where that of an action lies.
+  // Index of the value of an action, for at = row · K + k.
   std::size_t Place(std::int64_t at, std::int64_t action) const {
     const std::int64_t k = o_.network.numbers;
     return std::size_t((at / k * o_.network.actions + action) * k + at % k);
   }
 
-  // dz of a layer: its parameters' gradient, and what it makes dx.
+  // From dz of a layer: the gradient of its parameters, and dx.
   Doubles64 LayerBackward(const QLayer& layer, const Doubles64& x, const Doubles64& dz) {
     Doubles64 dx(x.size(), 0);
     double* dw = &gradient[std::size_t(layer.weight)];
@@ -322,13 +322,13 @@ DqnStepOptions OptionsOf(bool pictures, Head head, StepRule::Kind rule,
   DqnStepOptions o;
   o.network = MakeSpec(pictures, head, values == DqnStepOptions::Values::kScalar ? 1 : 5);
   o.values = values;
-  o.v_min = -1.5, o.v_max = 2;  // less than some returns
+  o.v_min = -1.5, o.v_max = 2;  // narrower than some returns
   o.batch = 6;
   o.steps = 3;
   o.rule.max_grad_norm = 0.3;
   o.rule.kind = rule;
   o.rule.epsilon =
-      1e-2;  // larger than the gradients: rounding in small ones does not decide the step
+      1e-2;  // larger than the gradients, so that rounding of small ones does not matter
   o.rule.momentum = 0.5;
   o.target_update_steps = 2;
   o.target_tau = 0.5;
@@ -347,7 +347,7 @@ DqnStep::State StateOf(std::vector<float>* value, std::vector<float>* target) {
   return state;
 }
 
-// The change of three updates, which weights' own size would hide errors of.
+// The change over three updates; the size of the weights would hide errors.
 void Compare(Parity& parity, const DqnStepOptions& o, double tolerance) {
   std::vector<float> value = StartValue(parity, o.network), target = value;
   for (float& x : value) {
@@ -417,7 +417,7 @@ template <Precision kPrecision>
 void UpdatesOfPicturesWith(Parity& parity) {
   DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, StepRule::Kind::kAdam);
   o.precision = kPrecision;
-  // Rounding of activations turns some of few relus: much smaller networks than people train.
+  // Rounding of activations flips some ReLUs, which matters in networks this small.
   Compare(parity, o, 0.1);
 }
 
@@ -480,7 +480,8 @@ void HalvesMakeAWhole(Parity& parity) {
   parity.Equal("halves with a gradient put there", values[2], values[0]);
 }
 
-// Told part by part, from its end to its beginning, and each is what it stays; the same bytes.
+// The gradient is reported part by part, from its end to its beginning, and each part is final; the
+// same bytes.
 void PartsAreReadyAsTheyAreTold(Parity& parity) {
   for (const bool pictures : {false, true}) {
     const DqnStepOptions o =
@@ -520,7 +521,7 @@ void PartsAreReadyAsTheyAreTold(Parity& parity) {
   }
 }
 
-// Draw, update and priorities as one graph: what comes out is what the same calls one by one give.
+// Sampling, update and priorities as one graph: the same results as single calls.
 void ReplayInTheSameGraph(Parity& parity) {
   std::vector<float> values[2];
   std::vector<float> priorities[2];

@@ -4,15 +4,14 @@
 
 #include "tests/cuda/parity_cases.h"
 
-// Dropout against kernels/transformer/dropout.h: the same factors, of every element, wherever it
-// lies.
+// Dropout against kernels/transformer/dropout.h: the same factor for every element.
 namespace troop::cuda {
 namespace {
 
 constexpr std::uint32_t kSite = 5;
 constexpr float kRate = 0.3f;
 
-// Sequences one behind the other, and what the CPU multiplies their elements by.
+// A packed batch, and the dropout factors that the CPU computes.
 struct Packed {
   std::int64_t width = 0;
   std::vector<std::int32_t> starts = {0};
@@ -40,8 +39,8 @@ template <class T>
 float Rounded(float x) {
   return kElement<T> == DType::kBF16 ? RoundedToBF16(x) : x;
 }
-// What is put in and what must come out: of ones the factors themselves, bit for bit; of random
-// numbers with a sum behind them within roundings, since a GPU may add without rounding between.
+// Inputs and expected outputs. For ones, the factors bit by bit; for random values with an
+// addition, within rounding, since a GPU may fuse multiplication and addition.
 struct Elements {
   std::vector<float> x, add;
   std::vector<double> want;
@@ -56,7 +55,7 @@ Elements MakeElements(Parity& parity, const std::vector<float>& factor) {
   return e;
 }
 
-// Of rows whose factors these are.
+// For rows with these factors.
 using Run = std::function<void(DType, const void* x, const void* add, void* y)>;
 template <class T>
 void Compare(Parity& parity, const std::vector<float>& factor, const Run& run) {
@@ -68,8 +67,7 @@ void Compare(Parity& parity, const std::vector<float>& factor, const Run& run) {
   run(kElement<T>, ones.data(), nullptr, y.data());
   parity.Equal("factors", parity.DownloadFloats(y), rounded);
   const Elements e = MakeElements<T>(parity, factor);
-  const double tolerance =
-      kElement<T> == DType::kBF16 ? 4e-3 : 1e-6;  // of one rounding: 2^-8, 2^-24
+  const double tolerance = kElement<T> == DType::kBF16 ? 4e-3 : 1e-6;  // one rounding: 2^-8, 2^-24
   const auto x = parity.UploadAs<T>(e.x), add = parity.UploadAs<T>(e.add);
   run(kElement<T>, x.data(), add.data(), y.data());
   parity.Close("dropped and added", parity.DownloadFloats(y), e.want, tolerance);
@@ -94,11 +92,11 @@ void Sequences(Parity& parity, const Packed& p, std::int64_t longest) {
 }
 
 void SequencesDropWhatTheCpuDrops(Parity& parity) {
-  // Widths beside whole groups of 128 elements, and sequences that end within one.
+  // Widths around whole groups of 128 elements, and sequences that end within one.
   for (const std::int64_t width : {1, 24, 33, 128}) {
     const Packed p = Pack(width, {1, 17, 40, 3});
     Sequences<float>(parity, p, 40);
-    Sequences<BF16>(parity, p, 43);  // longest may be more than there is
+    Sequences<BF16>(parity, p, 43);  // longest may exceed the actual length
   }
   if (parity.large()) Sequences<BF16>(parity, Pack(768, std::vector<std::int64_t>(32, 509)), 512);
 }
@@ -106,7 +104,7 @@ void SequencesDropWhatTheCpuDrops(Parity& parity) {
 void RowsDropWhatTheirSequencesDrop(Parity& parity) {
   for (const std::int64_t width : {7, 300}) {
     const Packed p = Pack(width, {1, 17, 40, 3});
-    // First and last ones of sequences, in no order, one of them twice.
+    // First and last tokens of sequences, unordered, one of them twice.
     const std::vector<std::int32_t> token = {60, 0, 1, 17, 18, 30, 57, 58, 17};
     std::vector<float> factor;
     for (const std::int32_t t : token) {
@@ -125,7 +123,7 @@ void RowsDropWhatTheirSequencesDrop(Parity& parity) {
   }
 }
 
-// Without starts each row is a sequence, whose elements begin anew.
+// Without `starts` each row is a sequence, whose elements are numbered from 0.
 void EachRowHasItsOwnKey(Parity& parity) {
   for (const std::int64_t width : {5, 130}) {
     const Packed p = Pack(width, std::vector<std::int64_t>(9, 1));

@@ -7,7 +7,7 @@
 #include "tests/cuda/parity_cases.h"
 #include "tests/learners/value_reference.h"
 
-// The heads of a dueling network: combined alone, and by the losses, against plain loops in f64.
+// Dueling heads, combined separately and by the losses, against plain f64 loops.
 namespace troop::cuda {
 namespace {
 
@@ -17,7 +17,7 @@ struct Sizes {
   std::int64_t items, actions, numbers;
 };
 
-// v + a - mean(a) of one row's heads, [K] and [A, K].
+// v + a - mean(a) for the heads [K] and [A, K] of one row.
 Doubles64 Combined(const Sizes& n, const float* value, const float* advantage) {
   Doubles64 q;
   for (std::int64_t a = 0; a < n.actions; ++a) {
@@ -45,7 +45,7 @@ void CombinesTheHeads(Parity& parity) {
                                      &advantage[std::size_t(i * n.actions * n.numbers)]);
       want.insert(want.end(), row.begin(), row.end());
     }
-    // Sums of up to 18 numbers in f32: a few roundings of 2^-24.
+    // f32 sums of up to 18 values: a few roundings of 2^-24.
     parity.Close("q", parity.Download(q), want, 1e-6);
   }
 }
@@ -78,12 +78,12 @@ Batch MakeBatch(Parity& parity, const Sizes& n) {
     b.action.push_back(std::int32_t(parity.Below(n.actions)));
     b.length.push_back(std::int32_t(1 + parity.Below(b.steps)));
     for (std::int64_t k = 0; k < b.steps; ++k) b.discount.push_back(1);
-    if (i % 3 != 0) continue;  // it ended there: neither head of what comes behind is looked at
+    if (i % 3 != 0) continue;  // terminated: the last observation is not used
     b.discount[std::size_t(i * b.steps + b.length.back() - 1)] = 0;
     b.target.value[std::size_t(i * n.numbers)] = NAN;
     b.target.advantage[std::size_t(i * n.actions * n.numbers)] = NAN;
   }
-  if (n.items > 1 && n.actions > 2) {  // of equal actions the first is taken
+  if (n.items > 1 && n.actions > 2) {  // ties go to the first action
     for (const std::int64_t a : {1, 2}) {
       const std::int64_t at = (n.actions + a) * n.numbers;
       for (std::int64_t k = 0; k < n.numbers; ++k)
@@ -104,7 +104,7 @@ struct Wanted {
   Doubles64 dvalue, dadvantage, priority, summary = {0, 0, 0};
 };
 
-// Adds dq [A, K], by the combined values of an item, as it comes through v + a - mean(a).
+// Adds the gradient dq [A, K] with respect to combined values, through v + a - mean(a).
 void AddGradient(const Sizes& n, const Doubles64& dq, Wanted* want) {
   Doubles64 sums;
   for (std::int64_t k = 0; k < n.numbers; ++k) {
@@ -156,7 +156,7 @@ Wanted Reference(const Batch& b, Kind kind, const Way& way) {
   return want;
 }
 
-// What is on the device, and what comes back.
+// Inputs and outputs on the device.
 template <class T>
 struct Arrays {
   Arrays(Parity& parity, const Batch& b)
@@ -237,8 +237,8 @@ void Compare(Parity& parity, const Batch& b, Kind kind, const Way& way) {
   Arrays<T> on(parity, b);
   OnDevice(parity, b, kind, way, &on);
   const Wanted want = Reference(b, kind, way);
-  // Computed in f64 from the same f32 and rounded once: by 2^-24 of a number at most, or of a bf16
-  // by 2^-8. The means stay f64, in another order and by another library's exponentials.
+  // Computed in f64 from the same f32 and rounded once: by at most 2^-24, or 2^-8 for bf16. The
+  // means stay f64, with another order of sums and another library's exponentials.
   const double rounding = kElement<T> == DType::kBF16 ? 4e-3 : 1e-6;
   parity.Close("dvalue", parity.DownloadFloats(on.dvalue), want.dvalue, rounding);
   parity.Close("dadvantage", parity.DownloadFloats(on.dadvantage), want.dadvantage, rounding);
@@ -263,13 +263,13 @@ void JoinsTheHeads(Parity& parity) {
   }
 }
 
-// In the value's head alone: of the first observation, and of the last one where it counts.
+// NaN only in the value head: of the first observation, and of the last one if it is used.
 template <Kind kKind>
 void WhatIsNotFiniteIsSeen(Parity& parity) {
   for (const bool last : {false, true}) {
     Batch b = MakeBatch(parity, {4, 3, kKind == Kind::kScalar ? 1 : 5});
     Heads& heads = last ? b.target : b.first;
-    heads.value[std::size_t(b.n.numbers)] = NAN;  // of item 1, which goes on
+    heads.value[std::size_t(b.n.numbers)] = NAN;  // in item 1, which did not terminate
     Arrays<float> on(parity, b);
     OnDevice(parity, b, kKind, kWholeWay, &on);
     parity.True("the loss is not finite", !std::isfinite(parity.Download(on.summary)[0].loss));

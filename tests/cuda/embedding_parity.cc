@@ -5,14 +5,14 @@
 #include "kernels/cuda/ops/bias.h"
 #include "tests/cuda/parity_cases.h"
 
-// Tables of rows against plain loops in f64.
+// Embedding tables against plain f64 loops.
 namespace troop::cuda {
 namespace {
 
 constexpr std::int64_t kWords = 11;
 
-// Packed tokens: where each is, and how often there are words. Some are in no token; the first is
-// in many, more than a kernel reads at a time.
+// Packed tokens with their positions, grouped by token id. Some ids have no token; the first has
+// more than a kernel reads at a time.
 struct Tokens {
   std::vector<std::int32_t> starts = {0}, id, place;
   std::vector<std::int32_t> word, first = {0}, order;  // WordTokens
@@ -62,10 +62,11 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
                      double(type[std::size_t(c)]));
     }
   }
-  // Two sums in f32; of bf16 one rounding by 2^-8 more.
+  // Two additions in f32; bf16 adds one rounding of 2^-8.
   const double near = kElement<T> == DType::kBF16 ? 4e-3 : 1e-6;
   parity.Close("rows", parity.DownloadFloats(out), want, near);
-  // Of three parts, with 4, 4 and 3 words: who has a word gives its row, the second the rest.
+  // Three tensor-parallel ranks with 4, 4 and 3 ids: the rank that has an id contributes its row,
+  // the second rank the other tables.
   std::vector<double> sum(want.size());
   for (std::int32_t part = 0; part < 3; ++part) {
     const std::int32_t first_word = 4 * part, words = part == 2 ? 3 : 4;
@@ -92,7 +93,7 @@ template <class T>
 void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
   std::vector<float> dout = parity.Random(t.size() * width);
   if (kElement<T> == DType::kBF16) dout = FromBF16s(ToBF16s(dout));
-  // They are added to what is there; places that no sequence has, and words, keep theirs.
+  // Gradients are added; positions and ids without tokens keep their values.
   const auto word = parity.Random(kWords * width),
              position = parity.Random((t.longest + 2) * width), type = parity.Random(width);
   std::vector<double> dword = Doubles(word), dposition = Doubles(position), dtype0 = Doubles(type);
@@ -114,8 +115,8 @@ void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
       parity.stream(), {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
       width, {std::int64_t(t.word.size()), numbers.data(), first.data(), order.data()}, kElement<T>,
       on_device.data(), {of_word.data(), of_place.data(), of_type.data()}, workspace.data());
-  // Sums in f32, one after the other, each rounded by 2^-24: of some dozens of numbers, or of
-  // thousands, whose errors grow with their root.
+  // Sequential f32 sums with roundings of 2^-24, over dozens of values, or thousands, whose errors
+  // grow with the square root.
   const double tolerance = t.size() > 1000 ? 1e-5 : 1e-6;
   parity.Close("words", parity.Download(of_word), dword, tolerance);
   parity.Close("places", parity.Download(of_place), dposition, tolerance);

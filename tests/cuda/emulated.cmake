@@ -1,5 +1,5 @@
-# What runs on a GPU, on the emulated one: the same sources, compiled as C++. asan has its unit
-# tests, dev the program with that GPU, for whole runs.
+# GPU code on the emulated GPU: the same sources, compiled as C++. The asan build has its unit
+# tests, the dev build the program with that GPU, for whole runs.
 troop_select_tests(cuda cuda_tests)
 
 set(emulator ${CMAKE_SOURCE_DIR}/kernels/cuda/emulator/emulator.cc)
@@ -10,11 +10,11 @@ set_source_files_properties(${emulated} ${emulator} PROPERTIES LANGUAGE CXX
   SKIP_PRECOMPILE_HEADERS ON)
 add_library(troop_cuda_emulated STATIC ${emulator} ${emulated})
 target_link_libraries(troop_cuda_emulated PUBLIC troop::kernels)
-target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it is what takes the time
+target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it dominates the test time
 # An empty TROOP_UNROLL confuses the indentation.
 target_compile_options(troop_cuda_emulated PRIVATE
   $<$<CXX_COMPILER_ID:Clang>:-Wno-misleading-indentation>)
-# A GPU refuses a vector at a place that is no multiple of its size; a CPU reads it all the same.
+# A GPU refuses unaligned vector accesses, which a CPU performs.
 if(TROOP_SANITIZE MATCHES "undefined")
   target_compile_options(troop_cuda_emulated PRIVATE -fsanitize=alignment)
 endif()
@@ -37,7 +37,7 @@ if(cuda_tests)
   add_library(troop_parity STATIC ${oracle} ${cases})
   target_link_libraries(troop_parity PUBLIC troop_cuda_emulated)
   target_compile_options(troop_parity PRIVATE -O1)
-  # The plain loops that results are compared with take a third of the time of the tests of text.
+  # The plain reference loops take a third of the time of the text tests.
   set(plain_loops -O3)
   if(TROOP_SANITIZE MATCHES "address")
     list(APPEND plain_loops -fno-sanitize=address)
@@ -48,7 +48,7 @@ if(cuda_tests)
   target_link_libraries(gpu_check_emulated PRIVATE troop_parity)
   add_dependencies(unit_tests gpu_check_emulated)
   add_test(NAME cuda.gpu_check COMMAND gpu_check_emulated Optimizer)
-  # What tries a real NCCL, over the simulated one; and that it finds what is wrong.
+  # The tests of a real NCCL, over the simulated one; and that they detect errors.
   add_executable(gpu_nccl_emulated ${troop_gpu_nccl_sources})
   target_link_libraries(gpu_nccl_emulated PRIVATE troop_cuda_emulated troop::collective)
   add_dependencies(gpu_nccl_emulated troop_nccl_sim)
@@ -61,8 +61,8 @@ if(cuda_tests)
   endforeach()
   set_tests_properties(cuda.gpu_check ${cuda_programs} PROPERTIES TIMEOUT 120 LABELS unit)
 
-  # DQN there: all that its tests ask of the CPU's, but what takes thousands of updates; the policy,
-  # and text models.
+  # DQN on the device: all tests of the CPU version, except those with thousands of updates; the
+  # policy, and text models.
   file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
   troop_join_tests(device_tests device learners/rl/dqn_test.cc
     learners/supervised/text_evaluator_test.cc learners/supervised/supervised_test.cc
@@ -83,7 +83,7 @@ if(cuda_tests)
     ReviewTrialTest.EvaluatesManyReviews*)
   gtest_discover_tests(device_test DISCOVERY_TIMEOUT 120 TEST_PREFIX device.
     TEST_FILTER "-DqnTest.Learns*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
-  # The same on a GPU, all of them (docs/guide/gpu.md). NCCL's tests stay with the simulated one.
+  # All of them on a real GPU (docs/guide/gpu.md). The NCCL tests stay with the simulated one.
   if(TARGET troop_cuda)
     add_executable(device_test_gpu EXCLUDE_FROM_ALL ${device_tests})
     target_compile_definitions(device_test_gpu PRIVATE TROOP_HAS_CUDA
@@ -97,7 +97,7 @@ endif()
 if(TROOP_SANITIZE)
   return()
 endif()
-# What gpu_nccl is built from where there is nothing but a compiler needs nothing else.
+# Checks that the sources of gpu_nccl for machines with only a compiler have no other dependencies.
 if(NOT TARGET troop_plain)
   troop_plain_library()
   set_target_properties(troop_plain PROPERTIES POSITION_INDEPENDENT_CODE ON)
@@ -107,7 +107,7 @@ target_link_libraries(troop_plain_alone PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tro
 target_link_options(troop_plain_alone PRIVATE -Wl,-z,defs)
 set_target_properties(troop_plain_alone PROPERTIES POSITION_INDEPENDENT_CODE ON)
 add_dependencies(unit_tests troop_plain_alone)
-# It must compile; what it would measure here means nothing.
+# It must compile; measurements on the emulator are meaningless.
 add_executable(gpu_bench_emulated ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc
   ${CMAKE_SOURCE_DIR}/bench/gpu_bench_text.cc)
 target_link_libraries(gpu_bench_emulated PRIVATE troop_cuda_emulated)
@@ -120,7 +120,7 @@ if(TARGET troop)
   target_link_libraries(troop_emulated PRIVATE troop_cuda_emulated troop::apps)
   add_dependencies(unit_tests troop_emulated)
   add_dependencies(troop_emulated troop_nccl_sim)
-  # As tools/gpu-bundle has it: beside its libraries it finds those, and theirs.
+  # As in tools/gpu-bundle: it finds the libraries next to it, and their dependencies.
   set_target_properties(troop_emulated PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
   target_link_options(troop_emulated PRIVATE -Wl,--disable-new-dtags)
   foreach(what serial killed lost learners reviews parts)
@@ -130,7 +130,7 @@ if(TARGET troop)
       $<TARGET_FILE:troop_nccl_sim>)
     set_tests_properties(device.run_${what} PROPERTIES TIMEOUT 300 LABELS unit COST 100)
   endforeach()
-  # The row of bench/gpu that learns from the replay service, as small as the emulator wants it.
+  # The row of bench/gpu that learns from the replay service, small enough for the emulator.
   add_dependencies(troop_emulated troop_test_plugins)
   add_test(NAME device.gpu_service COMMAND python3
     ${CMAKE_CURRENT_SOURCE_DIR}/device/gpu_service_test.py $<TARGET_FILE:troop_emulated>

@@ -6,8 +6,7 @@
 
 #include "kernels/cuda/runtime/launch.h"
 
-// The emulator finds what it was made to find: were it lenient, the parity cases would prove
-// little.
+// Tests that the emulator detects errors: if it were lenient, the parity cases would prove little.
 namespace troop::cuda {
 namespace {
 
@@ -18,7 +17,7 @@ std::unique_ptr<Device> OpenEmulated() {
   return device;
 }
 
-// What a kernel leaves in n floats, under a schedule.
+// The n floats that a kernel writes under a schedule.
 template <class... P, class... A>
 std::vector<float> RunKernel(std::uint64_t schedule, const LaunchShape& shape, std::int64_t n,
                              void (*kernel)(float*, P...), const A&... args) {
@@ -52,7 +51,7 @@ TEST(EmulatorTest, MissingBarrierCausesWrongResult) {
 }
 
 TROOP_KERNEL void BlockOrder(float* out) {
-  // Unsound: which block comes last is nobody's promise.
+  // Incorrect kernel: the order of blocks is unspecified.
   if (threadIdx.x == 0) *out = float(blockIdx.x);
 }
 
@@ -80,10 +79,9 @@ TROOP_KERNEL void Nothing(float*) {}
 
 TEST(EmulatorDeathTest, NamesStuckKernelAndThread) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(
-      RunKernel(0, {dim3(1), dim3(64)}, 1, &HalfABarrier),
-      "kernel kernel, block \\(0, 0, 0\\), thread \\([0-9]+, 0, 0\\): a warp function that "
-      "not all lanes of its mask reach");
+  EXPECT_DEATH(RunKernel(0, {dim3(1), dim3(64)}, 1, &HalfABarrier),
+               "kernel kernel, block \\(0, 0, 0\\), thread \\([0-9]+, 0, 0\\): not all lanes of "
+               "its mask reach a warp function");
   EXPECT_DEATH(RunKernel(0, {dim3(1), dim3(16)}, 1, &ForeignLane), "from a lane outside its mask");
   EXPECT_DEATH(RunKernel(0, {dim3(1), dim3(1)}, 4, &NeverWaitedFor), "CopyWait<0> is missing");
   EXPECT_DEATH(RunKernel(0, {dim3(1), dim3(2048)}, 1, &Nothing), "1 to 1,024 threads");
@@ -112,7 +110,7 @@ TEST(EmulatorTest, WarpFunctionsMatchCudaManual) {
   }
 }
 
-// The first warp copies over what the second one reads, without a barrier in between.
+// The first warp copies over data that the second one reads, without a barrier in between.
 TROOP_KERNEL void OverwritesEarly(float* out) {
   TROOP_SHARED(float, shared, 4);
   if (threadIdx.x < 4) shared[threadIdx.x] = 1, out[4 + threadIdx.x] = 2;
@@ -137,7 +135,7 @@ TROOP_KERNEL void Pipeline(float* out, const float* from, bool early) {
   CopyAsync16(shared + 4, from + 4, false);
   CopyCommit();
   CopyWait<1>();
-  if (early) out[1] = shared[4];  // of the second group
+  if (early) out[1] = shared[4];  // from the second group
   out[0] = shared[1];
   CopyWait<0>();
   if (!early) out[1] = shared[4];
@@ -156,8 +154,8 @@ TEST(EmulatorTest, AsyncCopyCompletesAsLateAsAllowed) {
   EXPECT_TRUE(std::isnan(early[1]));
 }
 
-// Products of small integers, exact in every type. The places of the elements are those of the PTX
-// manual's figures.
+// Products of small integers, exact in every type. The positions of elements follow the figures of
+// the PTX manual.
 TROOP_KERNEL void Products(float* out) {
   const int lane = int(threadIdx.x), g = lane / 4, t = lane % 4;
   const auto a = [](int row, int column) { return float((row * 3 + column) % 7 - 3); };
@@ -294,14 +292,15 @@ TEST(EmulatorTest, RejectsInvalidCapture) {
     s.other.Wait(forked);
     s.Start(s.other, &AddTo, 1);
     graph.End(s.one);
-    EXPECT_EQ(s.device->error(), "a stream of a capture was not joined by the one that began it");
+    EXPECT_EQ(s.device->error(),
+              "a captured stream was not joined to the stream that began the capture");
   }
   {
     Streams s;
     Graph graph(*s.device);
     graph.Begin(s.one);
     s.Start(s.other, &AddTo, 1);
-    EXPECT_EQ(s.device->error(), "a stream that is no part of a capture is used while it goes on");
+    EXPECT_EQ(s.device->error(), "a stream outside the capture was used during it");
     graph.End(s.one);
   }
   {
@@ -309,7 +308,7 @@ TEST(EmulatorTest, RejectsInvalidCapture) {
     Graph graph(*s.device);
     graph.Begin(s.one);
     s.one.Synchronize();
-    EXPECT_EQ(s.device->error(), "a capture must not wait for its stream");
+    EXPECT_EQ(s.device->error(), "a stream must not be synchronized during a capture");
     graph.End(s.one);
   }
 }
@@ -332,15 +331,16 @@ TEST(DeviceTest, NamesAllocationThatExceedsMemory) {
   const DeviceArray<float> some(*device, 1 << 20, "a little");
   const DeviceArray<float> much(*device, std::int64_t(1) << 30, "replay frames");
   EXPECT_EQ(much.size(), 0);
-  EXPECT_EQ(device->error(),
-            "out of GPU memory: replay frames asks for 4 GiB, and 0.996 of 1 GiB are free; make it "
-            "smaller in the config, or end what else uses the device (nvidia-smi lists it)");
+  EXPECT_EQ(
+      device->error(),
+      "out of GPU memory: replay frames needs 4 GiB, 0.996 of 1 GiB are free; reduce it in the "
+      "config, or stop other processes on the device (see nvidia-smi)");
 }
 
 TEST(DeviceTest, RejectsMissingDevice) {
   std::string error;
   EXPECT_EQ(Device::Open(3, &error), nullptr);
-  EXPECT_EQ(error, "GPU 3 does not exist: one is emulated; ask for 0");
+  EXPECT_EQ(error, "GPU 3 does not exist; the only emulated GPU is 0");
 }
 
 }  // namespace

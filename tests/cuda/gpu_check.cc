@@ -1,5 +1,5 @@
-// gpu_check [--json FILE] [--share I/N] [PART OF A NAME]: the parity cases on the GPU; of N shares
-// of them the I-th, from 0. Exit code 0: all hold; 1: some don't; 2: no GPU.
+// gpu_check [--json FILE] [--share I/N] [PART OF A NAME]: runs the parity cases on the GPU, or
+// share I of N, counted from 0. Exit code 0: all passed; 1: some failed; 2: no GPU.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -67,8 +67,8 @@ int Main(int argc, char** argv) {
     ++ran;
     failed += outcome.state == "failed";
     Tell(outcome, file);
-    if (!device->ok()) {  // the context is gone: the rest needs a process of its own
-      std::printf("the GPU's context is lost: the cases after this one were not tried\n");
+    if (!device->ok()) {  // the context is lost: the rest needs a new process
+      std::printf("the GPU's context is lost: the remaining cases were not run\n");
       break;
     }
   }

@@ -1,7 +1,7 @@
-// gpu_nccl [--nccl LIBRARY] [--driver LIBRARY] [--json FILE] [PART OF A NAME]: collective/nccl over
-// the NCCL of this machine, on its GPUs. The library: --nccl, else $TROOP_NCCL, else what the
-// loader finds as libnccl.so.2; where that finds none, all is skipped. Exit code 0: all hold; 1:
-// some don't; 2: no GPU.
+// gpu_nccl [--nccl LIBRARY] [--driver LIBRARY] [--json FILE] [PART OF A NAME]: tests
+// collective/nccl over the NCCL of this machine, on its GPUs. The library is --nccl, else
+// $TROOP_NCCL, else libnccl.so.2 from the loader's path; if there is none, all cases are skipped.
+// Exit code 0: all passed; 1: some failed; 2: no GPU.
 #include "tests/cuda/gpu_nccl.h"
 
 #include <unistd.h>
@@ -16,12 +16,12 @@
 namespace troop::cuda {
 namespace {
 
-constexpr int kCaseLimitS = 40;  // with the minute that bench/gpu gives, one that hangs is told
+constexpr int kCaseLimitS = 40;  // less than the minute of bench/gpu, so that a hang is reported
 
 struct Options {
   NcclOptions nccl{
       .connect_timeout = Seconds(20), .timeout = Seconds(20), .abort_within = Seconds(2)};
-  bool named = false;  // the library: then it must be there
+  bool named = false;  // the library was named, so it must exist
   std::string json, part;
 };
 
@@ -45,7 +45,7 @@ Options OptionsOf(int argc, char** argv) {
   return options;
 }
 
-// Ends the process when a case hangs, with that as its outcome: NCCL may wait for ever.
+// Ends the process if a case hangs, and reports that as its outcome: NCCL may wait forever.
 class Watchdog {
  public:
   Watchdog(std::string name, std::FILE* json)
@@ -64,7 +64,7 @@ class Watchdog {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::seconds(kCaseLimitS), [this] { return over_; }))
       return;
-    Outcome outcome{name_, "failed", "it hangs: the cases after this one were not tried"};
+    Outcome outcome{name_, "failed", "it hangs: the remaining cases were not run"};
     outcome.seconds = kCaseLimitS;
     Tell(outcome, json_);
     _exit(1);
@@ -106,7 +106,7 @@ bool RunCase(const NcclCase& c, const NcclOptions& nccl, std::FILE* json) {
   return outcome.state != "failed";
 }
 
-// Whether the cases can be tried; otherwise that is told as the outcome of all of them.
+// True if the cases can run; otherwise reports the reason as the outcome of each.
 bool Loads(const Options& options, std::FILE* json, int* failed) {
   const auto library = NcclLibrary::Load(options.nccl.library, options.nccl.driver);
   Outcome outcome{"Library.IsThereAndNewEnough", "passed", ""};
@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
   if (json != nullptr) std::fclose(json);
   std::printf("%d cases, %d failed\n", ran, failed);
   std::fflush(stdout);
-  // A communicator that would not end has threads of NCCL's: no destructor waits for those.
+  // A communicator that did not end has threads of NCCL, which no destructor waits for.
   _exit(failed > 0 ? 1 : 0);
 }
 

@@ -12,17 +12,17 @@
 #include "kernels/cuda/runtime/device.h"
 #include "tests/cuda/outcome.h"
 
-// Cases of gpu_nccl: collective/nccl over a real NCCL, on whatever GPUs there are. Ranks are
-// threads; what they tell one another goes by the simulated group, whose pipes are this process's.
+// Cases of gpu_nccl: collective/nccl over a real NCCL, on any number of GPUs. Ranks are threads;
+// they exchange control messages over the simulated group, whose pipes are in this process.
 namespace troop::cuda {
 
-// A speed that a case has measured, in the form of gpu_bench's rows.
+// A measured speed, in the format of the rows of gpu_bench.
 struct Measured {
   std::string name, metric, unit;
   std::vector<double> values;
 };
 
-// A case that runs. Thread safe but for `measured`.
+// A running case. Thread-safe, except `measured`.
 class Trial {
  public:
   explicit Trial(NcclOptions nccl) : nccl_(std::move(nccl)) {}
@@ -31,7 +31,7 @@ class Trial {
   bool Ok(const std::string& what, const Status& status);
   bool True(const std::string& what, bool condition);
   void Skip(const std::string& why);
-  void Say(const std::string& detail);  // what was seen, of one that holds
+  void Say(const std::string& detail);  // a detail of a passed case
   Outcome End(const std::string& name) const;
 
   std::vector<Measured> measured;
@@ -42,16 +42,16 @@ class Trial {
   std::string failure_, skipped_, seen_;
 };
 
-// Ranks in this process, rank r on GPU gpus[r]. A device is asked for memory by the thread that
-// made the team alone; copies and fills of its stream may come from the rank's thread.
+// Ranks in this process, rank r on GPU gpus[r]. Only the thread that made the team allocates device
+// memory; copies and fills on a rank's stream may come from the rank's thread.
 class Team {
  public:
   Team(Trial& trial, std::vector<int> gpus);
-  // Communicators for all. Not there: the trial is skipped, where the library refuses two ranks on
-  // a GPU, or has failed.
+  // Creates communicators for all ranks. If that fails, the trial is skipped when the library does
+  // not support two ranks on a GPU, else it has failed.
   bool Make();
-  void Run(const std::function<void(int rank)>& work);  // on a thread for each rank
-  void Part() { groups_.clear(); }                      // all leave
+  void Run(const std::function<void(int rank)>& work);  // one thread per rank
+  void Part() { groups_.clear(); }                      // all ranks leave
 
   Trial& trial() { return trial_; }
   int size() const { return int(gpus_.size()); }
@@ -59,7 +59,7 @@ class Team {
   cuda::Stream& stream(int rank) { return *streams_[std::size_t(rank)]; }
   Collective& group(int rank) { return *groups_[std::size_t(rank)]; }
   SimGroup& hosts() { return hosts_; }
-  // Bytes to a rank's device, and back. By the thread that made the team.
+  // Copies bytes to the device of a rank, and back. Call it on the thread that made the team.
   DeviceArray<std::byte> Upload(int rank, const std::vector<std::byte>& from);
   std::vector<std::byte> Download(int rank, const DeviceArray<std::byte>& from);
 
@@ -76,7 +76,7 @@ struct NcclCase {
   std::string name;
   std::function<void(Trial&)> run;
 };
-// gpus: how many there are.
+// gpus: the number of GPUs.
 std::vector<NcclCase> AllNcclCases(int gpus);
 
 }  // namespace troop::cuda

@@ -14,14 +14,14 @@
 namespace troop::cuda {
 namespace {
 
-constexpr std::size_t kGuardBytes = 256;  // behind each output, of 0xff
+constexpr std::size_t kGuardBytes = 256;  // after each output, filled with 0xff
 
 double SecondsSince(Time start) { return ToSeconds(SystemClock().Now() - start); }
 std::string Text(double seconds) { return std::to_string(seconds) + " s"; }
 
-// --- operations, against loops of the host
+// --- Operations, against loops on the host.
 
-// Whole numbers up to 10: sums of a few ranks are exact in every type.
+// Integers up to 10: sums over a few ranks are exact in every type.
 double Value(int rank, std::int64_t i) { return double((i * 7 + rank * 3 + i / 5) % 11); }
 
 template <class T>
@@ -47,7 +47,7 @@ void Put(DType dtype, double value, std::byte* to) {
     case DType::kU64:
       return PutAs<std::uint64_t>(value, to);
     case DType::kBF16: {
-      const float x = float(value);  // its upper half, as it is exact
+      const float x = float(value);  // bf16 is its upper half, since it is exact
       std::memcpy(to, reinterpret_cast<const std::byte*>(&x) + 2, 2);
     }
   }
@@ -56,7 +56,7 @@ void Put(DType dtype, double value, std::byte* to) {
 struct Called {
   Op op;
   DType dtype = DType::kF32;
-  std::int64_t n = 0;  // as OpKind names it
+  std::int64_t n = 0;  // as in OpKind
   std::string ToString() const {
     return std::string(OpKindName(op.kind)) + " of " + std::string(DTypeName(dtype)) + "[" +
            std::to_string(n) + "]";
@@ -141,8 +141,8 @@ bool TryCalled(Team& team, const Called& c) {
     const auto got = team.Download(rank, out[std::size_t(rank)]);
     const auto [a, b] = std::ranges::mismatch(got, want);
     good = team.trial().True(c.ToString() + ": rank " + std::to_string(rank) +
-                                 " has another byte " + std::to_string(a - got.begin()) + " of " +
-                                 std::to_string(want.size() - kGuardBytes),
+                                 " has a different byte " + std::to_string(a - got.begin()) +
+                                 " of " + std::to_string(want.size() - kGuardBytes),
                              a == got.end() && b == want.end());
   }
   return good;
@@ -174,12 +174,12 @@ void Operations(Trial& trial, const std::vector<int>& gpus) {
   if (team.Make()) TryOperations(team);
 }
 
-// --- buckets of a gradient
+// --- Buckets of a gradient.
 
 constexpr std::int64_t kBucket = 1 << 18, kBuckets = 24, kAway = 1 << 22;  // f32
 
-// As backward does: each bucket is written behind long work of the stream, and leaves while that
-// goes on with the next. A sum of what was not written yet gives other bytes.
+// Like backward: each bucket is written after long work of the stream, and is reduced while the
+// stream continues with the next. A reduction of data that was not written yet gives other bytes.
 Status SumBuckets(Team& team, int rank, const DeviceArray<std::byte>& source,
                   const DeviceArray<std::byte>& gradient, const DeviceArray<std::byte>& away) {
   const Called bucket{{.kind = OpKind::kAllReduce}, DType::kF32, kBucket};
@@ -221,17 +221,17 @@ void Buckets(Trial& trial, const std::vector<int>& gpus) {
     auto want =
         Encoded(DType::kF32, n, [&](std::int64_t i) { return Reduced(whole, team.size(), i); });
     want.resize(want.size() - kGuardBytes);
-    trial.True("the sum of buckets has other bits on rank " + std::to_string(rank),
+    trial.True("the sum of buckets has different bits on rank " + std::to_string(rank),
                team.Download(rank, gradient[std::size_t(rank)]) == want);
   }
 }
 
-// --- sums between a stream's steps
+// --- Reductions between the steps of a stream.
 
 constexpr std::int64_t kSteps = 40, kStep = 50'000;  // f32
 
-// As a model in parts does: what the stream does next reads the sum, and the host does not wait
-// for it; the next sum is of what the stream has written by then.
+// Like a tensor-parallel model: the next work of the stream reads the sum, and the host does not
+// wait for it. The next reduction uses what the stream has written by then.
 Status SumSteps(Team& team, int rank, const DeviceArray<std::byte>& source,
                 const DeviceArray<std::byte>& x, const DeviceArray<std::byte>& sums) {
   const Called called{{.kind = OpKind::kAllReduce}, DType::kF32, kStep};
@@ -244,7 +244,7 @@ Status SumSteps(Team& team, int rank, const DeviceArray<std::byte>& source,
     const troop::Stream shared{stream.Share()};
     TROOP_ASSIGN_OR_RETURN(const Work work, group.Start(called.op, In(x, called, kStep),
                                                         Out(x, called, kStep), shared));
-    if (team.device(rank).info().emulated) {  // its streams know of no other library's
+    if (team.device(rank).info().emulated) {  // its streams do not know those of other libraries
       TROOP_RETURN_IF_ERROR(group.Wait(work));
     } else {
       TROOP_RETURN_IF_ERROR(group.Follow(work, shared));
@@ -277,17 +277,17 @@ void Steps(Trial& trial, const std::vector<int>& gpus) {
     auto want =
         Encoded(DType::kF32, n, [&](std::int64_t i) { return Reduced(whole, team.size(), i); });
     want.resize(want.size() - kGuardBytes);
-    trial.True("the sums of steps have other bits on rank " + std::to_string(rank),
+    trial.True("the sums of steps have different bits on rank " + std::to_string(rank),
                team.Download(rank, sums[std::size_t(rank)]) == want);
   }
 }
 
-// --- ends
+// --- Failures.
 
-// Holds a stream back until it is opened.
+// Blocks a stream until the gate is opened.
 class Gate {
  public:
-  // The driver's cuLaunchHostFunc: such a call keeps all behind it waiting.
+  // cuLaunchHostFunc of the driver: a host function blocks all later work of its stream.
   static bool Close(Gate* gate, const std::string& driver, void* stream) {
     void* handle = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL);
     using Launch = int (*)(void* stream, void (*call)(void*), void* argument);
@@ -312,14 +312,14 @@ class Gate {
   bool open_ = false;
 };
 
-// The survivors' group works.
+// Checks that a group of the survivors works.
 void Rebuild(Trial& trial, const std::vector<int>& gpus) {
   Team team(trial, gpus);
   if (team.Make()) TryCalled(team, {{.kind = OpKind::kAllReduce}, DType::kF32, 100'000});
 }
 
-// A stream that gets nowhere: whoever waits for the sum hears so at its deadline, while a thread
-// beside ends the communicator; and the next group works.
+// A blocked stream: the wait for a sum fails at its deadline, while a helper thread aborts the
+// communicator; the next group works.
 void BusyStream(Trial& trial) {
   const NcclOptions& options = trial.nccl();
   const auto library = NcclLibrary::Load(options.library, options.driver);
@@ -328,17 +328,17 @@ void BusyStream(Trial& trial) {
   const auto array = team.Upload(0, std::vector<std::byte>(4000));
   const auto sum = team.Upload(0, std::vector<std::byte>(4000));
   CudaStream stream = nullptr;
-  static Gate gate;  // outlives a stream that never comes to it
+  static Gate gate;  // outlives a stream that never reaches it
   if (!trial.Ok("make a stream",
                 CudaStatus((*library)->cuStreamCreate(&stream, kCudaNonBlockingStream), "")) ||
-      !trial.True("hold a stream back", Gate::Close(&gate, options.driver, stream)))
+      !trial.True("block a stream", Gate::Close(&gate, options.driver, stream)))
     return;
   const Called c{{.kind = OpKind::kAllReduce, .timeout = Milliseconds(300)}, DType::kF32, 1000};
   const Time start = SystemClock().Now();
   const Status ended =
       StartAndWait(team.group(0), c, In(array, c, 1000), Out(sum, c, 1000), stream);
   const double waited = SecondsSince(start);
-  trial.True("a sum behind a stream that waits ends with " + ended.ToString(),
+  trial.True("a sum on a blocked stream ends with " + ended.ToString(),
              ended.code() == Code::kDeadlineExceeded);
   trial.True("a wait of 0.3 s took " + Text(waited), waited < 8);
   gate.Open();
@@ -348,7 +348,7 @@ void BusyStream(Trial& trial) {
   Rebuild(trial, {0});
 }
 
-// A rank whose peer never comes: NCCL waits for it until a thread beside aborts.
+// A rank whose peer never connects: NCCL waits until a helper thread aborts.
 void AbsentPeer(Trial& trial) {
   const auto library = NcclLibrary::Load(trial.nccl().library, trial.nccl().driver);
   if (!trial.Ok("load", library.status())) return;
@@ -360,19 +360,19 @@ void AbsentPeer(Trial& trial) {
   NcclCommunicator& comm = **made;
   if (!trial.Ok("begin", comm.Init(2, id, 0))) return;
   std::this_thread::sleep_for(Milliseconds(300));
-  trial.True("one of two ranks has connected alone", comm.status() == kNcclInProgress);
+  trial.True("one of two ranks connected without the other", comm.status() == kNcclInProgress);
   const Time start = SystemClock().Now();
   comm.BeginAbort();
   const double begun = SecondsSince(start);
-  trial.True("to begin an abort took " + Text(begun), begun < 0.5);
+  trial.True("starting an abort took " + Text(begun), begun < 0.5);
   while (!comm.ended() && SecondsSince(start) < 10) std::this_thread::sleep_for(Milliseconds(5));
-  trial.True("an abort has not ended within 10 s", comm.ended());
+  trial.True("an abort did not end within 10 s", comm.ended());
   trial.Say("ended after " + Text(SecondsSince(start)));
   Rebuild(trial, {0});
 }
 
-// Of several ranks the last does not call what the others call, or dies: they learn so, and those
-// who are left go on without it.
+// The last of several ranks does not call the operation, or dies: the others get an error, and
+// continue without it.
 void LostRank(Trial& trial, const std::vector<int>& gpus, bool dies) {
   const Called c{
       {.kind = OpKind::kAllReduce, .timeout = Seconds(dies ? 20 : 1)}, DType::kF32, 1000};
@@ -395,7 +395,7 @@ void LostRank(Trial& trial, const std::vector<int>& gpus, bool dies) {
       const Status ended = StartAndWait(team.group(rank), c, In(array, c, 1000),
                                         Out(array, c, 1000), team.stream(rank).Share());
       waited = std::max(waited.load(), SecondsSince(start));
-      trial.True("a sum with a rank that is lost ends with " + ended.ToString(),
+      trial.True("a sum with a lost rank ends with " + ended.ToString(),
                  ended.code() == (dies ? Code::kUnavailable : Code::kDeadlineExceeded));
     });
     trial.True("that took " + Text(waited), waited < 8);
@@ -404,11 +404,11 @@ void LostRank(Trial& trial, const std::vector<int>& gpus, bool dies) {
   Rebuild(trial, {gpus.begin(), gpus.end() - 1});
 }
 
-// --- speed
+// --- Speed.
 
 constexpr int kSamples = 7;
 
-// Seconds of `times` sums of `n` numbers, which follow one another.
+// Seconds for `times` consecutive reductions of `n` values.
 double SumSeconds(Team& team, int times, std::int64_t n, std::vector<DeviceArray<std::byte>>& in,
                   std::vector<DeviceArray<std::byte>>& out) {
   const Called c{{.kind = OpKind::kAllReduce}, DType::kF32, n};
@@ -443,7 +443,7 @@ void Speed(Trial& trial, const std::vector<int>& gpus, const std::string& name) 
     out.emplace_back(team.device(rank), std::int64_t(bytes), "a case's array");
   }
   const int times = real ? 20 : 2;
-  SumSeconds(team, 3, n, in, out);  // NCCL makes its channels with the first ones
+  SumSeconds(team, 3, n, in, out);  // warmup: NCCL creates its channels
   std::vector<double> rates;
   for (int i = 0; i < kSamples; ++i) {
     const double seconds = SumSeconds(team, times, n, in, out);
@@ -452,7 +452,7 @@ void Speed(Trial& trial, const std::vector<int>& gpus, const std::string& name) 
   trial.measured.push_back({name, "bandwidth", "GB/s", std::move(rates)});
 }
 
-// What a team of several is asked for.
+// Cases for a team of several ranks.
 void AddTeam(std::vector<NcclCase>* cases, const std::string& name, const std::vector<int>& gpus) {
   const auto with = [gpus](void (*run)(Trial&, const std::vector<int>&)) {
     return [gpus, run](Trial& t) { run(t, gpus); };

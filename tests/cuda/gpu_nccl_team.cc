@@ -59,9 +59,9 @@ bool Team::Make() {
   for (const Status& status : made) {
     if (status.ok()) continue;
     groups_.clear();
-    // "invalid usage ... Duplicate GPU detected": of the newer ones.
+    // Newer versions: "invalid usage ... Duplicate GPU detected".
     if (share && status.code() == Code::kInvalidArgument) {
-      trial_.Skip("the library refuses two ranks on a GPU: " + status.message());
+      trial_.Skip("this NCCL does not support two ranks on one GPU: " + status.message());
       return false;
     }
     return trial_.Ok("make a group", status);

@@ -26,7 +26,7 @@ void Check(Parity& parity, DType dtype, std::int64_t rows, std::int64_t stack, s
 void PicturesOfEveryShape(Parity& parity) {
   const std::int64_t rows = parity.large() ? 512 : 3, side = parity.large() ? 84 : 6;
   Check<std::uint8_t>(parity, DType::kU8, rows, 4, side * side, 1);
-  Check<std::uint8_t>(parity, DType::kU8, rows, 4, 15, 1);  // no whole words
+  Check<std::uint8_t>(parity, DType::kU8, rows, 4, 15, 1);  // not whole words
   Check<std::uint8_t>(parity, DType::kU8, rows, 3, 35, 2);
   Check<float>(parity, DType::kF32, rows, 4, 36, 3);
 }

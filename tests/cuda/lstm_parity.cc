@@ -23,7 +23,7 @@ Cells MakeCells(Parity& parity, std::int64_t rows, std::int64_t going, std::int6
   return x;
 }
 
-// What the paper's formulas give in f64, and their derivatives by the chain rule.
+// The formulas of the paper in f64, and their derivatives by the chain rule.
 struct Wanted {
   std::vector<double> gates, c, h, dc, ds;
 };
@@ -60,7 +60,7 @@ Wanted Reference(const Cells& x) {
   return w;
 }
 
-// Of rows `stride` apart.
+// For rows with stride `stride`.
 template <class T>
 std::vector<T> Dense(const Cells& x, const std::vector<T>& strided) {
   std::vector<T> dense;
@@ -81,7 +81,7 @@ void Compare(Parity& parity, const Cells& x) {
   const auto h = parity.Output<float>(x.rows * x.stride);
   LstmForward(parity.stream(), step, bias.data(), c_before.data(), gates.data(), c.data(), h.data(),
               DType::kF32);
-  // Element by element: a few roundings of f32, 2^-24 each; 4e-3: one of bf16, 2^-9, on top.
+  // Elementwise: a few roundings of f32, 2^-24 each; 4e-3: one more rounding to bf16, 2^-9.
   parity.Close("gates", parity.Download(gates), want.gates, 1e-6);
   parity.Close("c", parity.Download(c), want.c, 1e-6);
   parity.Close("h", Dense(x, parity.Download(h)), want.h, 1e-6);

@@ -10,7 +10,7 @@
 namespace troop::cuda {
 namespace {
 
-// Inputs as the device has them, and as f64 of the same values.
+// Inputs as on the device, and the same values in f64.
 struct Operand {
   DeviceArray<float> f32;
   DeviceArray<BF16> bf16;
@@ -21,7 +21,7 @@ struct Operand {
   }
 };
 
-// tf32 inputs are cut to 10 bits by the units themselves: the tolerance has room for that.
+// TF32 inputs are truncated to 10 bits by the hardware; the tolerance allows for that.
 Operand MakeOperand(Parity& parity, Precision precision, std::int64_t n) {
   std::vector<float> x = parity.Random(n);
   Operand operand;
@@ -50,7 +50,7 @@ struct Product {
 
 void CheckProduct(Parity& parity, Precision precision, const Product& p, Epilogue epilogue,
                   float beta, DType c_dtype) {
-  // Rows are further apart than they are wide, by a multiple of 8 as tensor cores want it.
+  // Rows are padded, by a multiple of 8 as tensor cores require.
   const std::int64_t lda = (p.transpose_a ? p.m : p.k) + 8, ldb = (p.transpose_b ? p.k : p.n) + 16,
                      ldc = p.n + 8;
   const Operand a = MakeOperand(parity, precision, (p.transpose_a ? p.k : p.m) * lda);
@@ -79,7 +79,7 @@ void CheckProduct(Parity& parity, Precision precision, const Product& p, Epilogu
   MatMul(parity.stream(), plans, args);
   const std::vector<float> got =
       c_dtype == DType::kBF16 ? FromBF16s(parity.Download(c16)) : parity.Download(c32);
-  std::vector<double> want = Doubles(c);  // between the rows nothing changes
+  std::vector<double> want = Doubles(c);  // the padding must not change
   for (std::int64_t i = 0; i < p.m; ++i) {
     for (std::int64_t j = 0; j < p.n; ++j) {
       double sum = beta * want[std::size_t(i * ldc + j)];
@@ -133,7 +133,8 @@ void BiasAsAPassOfItsOwn(Parity& parity) {
   }
 }
 
-// Of all ways: by eight columns or one by one, in parts or not, dense or not, over what was there.
+// All implementations: by eight columns or one by one, in parts or not, dense or not, overwriting
+// or adding.
 void SumsOfRows(Parity& parity) {
   struct Case {
     std::int64_t rows, n, stride;

@@ -8,7 +8,7 @@
 namespace troop::cuda {
 namespace {
 
-// A driver of 1 MiB that counts.
+// A driver with 1 MiB that counts allocations.
 std::size_t used = 0;
 int given_back = 0;
 std::vector<std::pair<void*, std::size_t>> taken;
@@ -36,7 +36,7 @@ class MemoryPoolTest : public testing::Test {
     given_back = 0;
     taken.clear();
   }
-  void TearDown() override {  // what a pool's owner still has is not the pool's to give back
+  void TearDown() override {  // the pool must not release what its owner still holds
     for (const auto& [at, bytes] : taken)
       if (bytes > 0) std::free(at);
   }

@@ -7,8 +7,7 @@
 namespace troop::cuda {
 namespace {
 
-// Odd, to see the last elements that are fewer than four; and of a size that a GPU needs many
-// blocks for.
+// Odd, so that the last group has fewer than four elements, and large enough for many blocks.
 std::int64_t Size(Parity& parity) { return parity.large() ? 5'000'003 : 3'007; }
 
 struct Arrays {
@@ -19,7 +18,7 @@ Arrays RandomArrays(Parity& parity, std::int64_t n) {
   return {parity.Random(n), parity.Random(n), parity.Random(n, 1, 2), parity.Random(n)};
 }
 
-// Runs `step` on the device and on the plain CPU version: the same bits.
+// Runs `step` on the device and in the plain CPU version: the same bits.
 template <class Step, class OnDevice, class OnHost>
 void SameBits(Parity& parity, const Step& step, bool has_m, bool has_v, const OnDevice& on_device,
               const OnHost& on_host) {
@@ -111,7 +110,7 @@ void ARefusedUpdateChangesNothing(Parity& parity) {
 void SumSquaresIsExactEnough(Parity& parity) {
   for (const std::int64_t n : {std::int64_t(1), std::int64_t(1023), Size(parity)}) {
     std::vector<float> x = parity.Random(n);
-    x[0] = 1e25f;  // its square is beyond f32
+    x[0] = 1e25f;  // its square exceeds f32
     const auto on_device = parity.Upload(x);
     const auto partial = parity.Output<double>(kSumSquaresParts), sum = parity.Output<double>(1);
     SumSquares(parity.stream(), n, on_device.data(), partial.data(), sum.data());
@@ -126,7 +125,7 @@ void SumSquaresIsExactEnough(Parity& parity) {
   const auto partial = parity.Output<double>(kSumSquaresParts), sum = parity.Output<double>(1);
   SumSquares(parity.stream(), 1000, on_device.data(), partial.data(), sum.data());
   parity.True("NaN is seen", std::isnan(parity.Download(sum)[0]));
-  // Blocks of 16 that don't count: some, that with the NaN, and the last one, which is short.
+  // Excluded blocks of 16: some, the one with the NaN, and the last one, which is short.
   std::vector<std::uint8_t> left_out(63, 0);
   left_out[2] = left_out[731 / 16] = left_out[62] = 1;
   const auto flags = parity.Upload(left_out);

@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <string>
 
-// What programs for a machine with a GPU (gpu_check, gpu_nccl) tell of a case: a line to read, and
-// one of JSON.
+// Report of a case by programs for machines with a GPU (gpu_check, gpu_nccl): a human-readable
+// line, and one of JSON.
 namespace troop::cuda {
 
 struct Outcome {
   std::string name, state, detail;  // state: passed, failed, skipped
-  double worst = 0, seconds = 0;    // worst: of the errors, over their tolerance
+  double worst = 0, seconds = 0;    // worst: error / tolerance
 };
 
 inline std::string Quoted(const std::string& text) {
@@ -21,7 +21,7 @@ inline std::string Quoted(const std::string& text) {
   return out + "\"";
 }
 
-// Each line leaves at once: what holds is told even if a later case takes the process with it.
+// Flushed after each line: results survive if a later case crashes the process.
 inline void Tell(const Outcome& outcome, std::FILE* json) {
   std::printf("%-8s %-60s %7.3f s  error/tolerance %.3f  %s\n", outcome.state.c_str(),
               outcome.name.c_str(), outcome.seconds, outcome.worst, outcome.detail.c_str());

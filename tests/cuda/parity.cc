@@ -57,7 +57,7 @@ void Parity::CheckGuard(const std::byte* guard) {
   if (!device_.ok()) return;
   for (std::int64_t i = 0; i < kGuardBytes; ++i) {
     if (guard[i] == std::byte{0xff}) continue;
-    failures_.push_back("a kernel wrote " + std::to_string(i) + " bytes behind an array's end");
+    failures_.push_back("a kernel wrote " + std::to_string(i) + " bytes past the end of an array");
     return;
   }
 }
@@ -92,7 +92,7 @@ void Parity::Close(const std::string& what, std::span<const float> got,
 void Parity::Equal(const std::string& what, std::span<const float> got,
                    std::span<const float> want) {
   if (got.size() != want.size()) {
-    failures_.push_back(what + ": another number of elements");
+    failures_.push_back(what + ": different number of elements");
     return;
   }
   for (std::size_t i = 0; i < got.size(); ++i) {

@@ -12,19 +12,18 @@
 #include "core/tensor/dtype.h"
 #include "kernels/cuda/runtime/device.h"
 
-// Parity cases: what a kernel of kernels/cuda gives, against the plain CPU reference in f64. A case
-// runs on a real GPU (gpu_check, which needs nothing but CUDA) and on the emulated one (cuda_test,
-// in every build).
+// Parity cases: a kernel of kernels/cuda against the plain CPU reference in f64. A case runs on a
+// real GPU (gpu_check, which needs only CUDA) and on the emulated one (cuda_test, in every build).
 namespace troop::cuda {
 
 std::vector<double> Doubles(std::span<const float> x);
-// As bf16 and back: what a kernel of bf16 sees of x.
+// x rounded to bf16: the input that a bf16 kernel sees.
 float RoundedToBF16(float x);
-float RoundedToTF32(float x);  // nearest, ties away from zero
+float RoundedToTF32(float x);  // to nearest, ties away from zero
 std::vector<BF16> ToBF16s(std::span<const float> x);
 std::vector<float> FromBF16s(std::span<const BF16> x);
 
-// Of cases that are the same for f32 and bf16.
+// For cases that are the same for f32 and bf16.
 template <class T>
 inline constexpr DType kElement = std::is_same_v<T, BF16> ? DType::kBF16 : DType::kF32;
 
@@ -34,14 +33,14 @@ class Parity {
 
   Device& device() { return device_; }
   Stream& stream() { return stream_; }
-  // GPUs get larger sizes than the emulator has time for.
+  // True on GPUs, which run larger sizes than the emulator has time for.
   bool large() const { return !device_.info().emulated; }
 
   double Uniform(double low, double high);
   std::int64_t Below(std::int64_t n);
   std::vector<float> Random(std::int64_t n, double low = -1, double high = 1);
 
-  // To the device. What is behind the end is NaN (0xff), and must stay so.
+  // Uploads to the device. The memory after the end is NaN (0xff), and must stay so.
   template <class T>
   DeviceArray<T> Upload(std::span<const T> from) {
     DeviceArray<T> to = Output<T>(std::int64_t(from.size()));
@@ -52,7 +51,7 @@ class Parity {
   DeviceArray<T> Upload(const std::vector<T>& from) {
     return Upload(std::span<const T>(from));
   }
-  // n elements of 0xff bytes, with a guard behind them.
+  // n elements of 0xff bytes, followed by a guard.
   template <class T>
   DeviceArray<T> Output(std::int64_t n) {
     DeviceArray<T> out(device_, n + Guards<T>(), "a test's array");
@@ -69,7 +68,7 @@ class Parity {
     return all;
   }
 
-  // Numbers as elements of T, float or BF16, and what comes back as floats.
+  // Values as elements of T, float or BF16; and downloads as floats.
   template <class T>
   DeviceArray<T> UploadAs(const std::vector<float>& from) {
     if constexpr (std::is_same_v<T, BF16>) {
@@ -93,11 +92,11 @@ class Parity {
   void Close(const std::string& what, std::span<const float> got, std::span<const double> want,
              double tolerance);
   void Equal(const std::string& what, std::span<const float> got,
-             std::span<const float> want);  // bits
+             std::span<const float> want);  // compares bits
   void True(const std::string& what, bool condition);
 
   const std::vector<std::string>& failures() const { return failures_; }
-  double worst() const { return worst_; }  // of the errors that Close saw, over their tolerance
+  double worst() const { return worst_; }  // largest error in Close, relative to its tolerance
 
  private:
   static constexpr std::int64_t kGuardBytes = 256;
@@ -119,7 +118,7 @@ class Parity {
 struct ParityCase {
   const char* name;  // Operation.SaysWhatIsTried
   void (*run)(Parity&);
-  int needs = 0;  // compute capability × 10 that the case asks for: 80 for bf16 and TF32
+  int needs = 0;  // required compute capability × 10: 80 for bf16 and TF32
 };
 std::vector<ParityCase> AllParityCases();
 

@@ -4,7 +4,7 @@
 
 #include "tests/cuda/parity.h"
 
-// The cases of each file; parity_cases.cc puts them together.
+// The cases of each file; parity_cases.cc concatenates them.
 namespace troop::cuda {
 
 std::vector<ParityCase> ActivationCases();

@@ -3,8 +3,8 @@
 #include "kernels/cuda/emulator/emulator.h"
 #include "tests/cuda/parity.h"
 
-// Every parity case on the emulated device, under several orders of threads, blocks and streams:
-// what depends on the order lacks a barrier or an event.
+// Every parity case on the emulated device, with several orders of threads, blocks and streams: a
+// result that depends on the order reveals a missing barrier or event.
 namespace troop::cuda {
 namespace {
 

@@ -25,7 +25,7 @@ double TextOracle::Loss(const Numbers& value) {
   return Head(x);
 }
 
-// The innermost loop is over the rows, whose sums do not wait for each other.
+// The innermost loop runs over rows, whose sums are independent.
 Numbers TextOracle::Linear(const Numbers& x, const TransformerSpec::Linear& linear) const {
   const auto in = std::size_t(linear.in), out = std::size_t(linear.out), rows = x.size() / in;
   Numbers columns(x.size()), sums(rows), y(rows * out);

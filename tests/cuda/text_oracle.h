@@ -7,20 +7,20 @@
 #include "learners/gpu/cuda/text_step.h"
 #include "tests/cuda/parity.h"
 
-// Small text models on a GPU, and what they should say: for parity cases of their updates.
+// Small text models and their reference results, for parity cases of updates on a GPU.
 namespace troop::cuda {
 
 using Numbers = std::vector<double>;
 
-// A batch in the host's memory.
+// A batch in host memory.
 struct Batch {
   std::vector<std::int32_t> ids, starts = {0}, places, labels;
   std::vector<DropoutKey> dropout;
   HostTokens view() const { return {ids, starts, dropout, places, labels}; }
 };
 
-// The formulas of the papers in f64, one number after the other: what a batch's losses add up to.
-// Derivatives of it are differences.
+// Reference: the sum of the losses of a batch, from the formulas of the papers in f64. Derivatives
+// are computed as differences.
 class TextOracle {
  public:
   TextOracle(const TransformerSpec& spec, const Batch& batch) : s_(spec), b_(batch) {}
@@ -48,13 +48,13 @@ class TextOracle {
 
 enum class Kind : std::uint8_t { kBert, kAlbert };
 
-// Of two layers and some dozens of words; as LayOut has it.
+// A model with two layers and a few dozen token ids, as LayOut lays it out.
 TransformerSpec SpecOf(Kind kind, bool masked, bool drops, Precision precision);
 Batch BatchOf(Parity& parity, const TransformerSpec& spec,
               const std::vector<std::int32_t>& lengths);
-// Norms near 1, the rest random: wide enough that attention is no mean.
+// Norm weights near 1, the rest random: spread enough that attention is not just a mean.
 std::vector<float> ValueOf(Parity& parity, const TransformerSpec& spec, double size = 0.3);
-// Where each of the model's arrays begins and ends.
+// Offsets of the arrays of the model.
 std::vector<std::pair<std::int64_t, std::int64_t>> ArraysOf(const TransformerSpec& spec);
 std::vector<float> Download(Parity& parity, const float* from, std::int64_t n);
 

@@ -1,4 +1,5 @@
-// A model in parts, each on a device of its own (or on one, by turns), against the whole in f64.
+// Tensor-parallel models, each rank on its own device (or all on one, by turns), against the whole
+// model in f64.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,12 +18,12 @@
 namespace troop::cuda {
 namespace {
 
-// Where the parts meet: by the memory of the host, in f64.
+// Collective of the ranks, through host memory, in f64.
 class Meeting {
  public:
   explicit Meeting(int ranks) : brought_(std::size_t(ranks)) {}
 
-  // The sum or the largest of what all bring, element by element; empty: somebody did not come.
+  // Elementwise sum or maximum over the ranks; empty: a rank did not arrive.
   Numbers Meet(int rank, const Numbers& mine, bool largest) {
     std::unique_lock lock(mutex_);
     const std::int64_t round = round_;
@@ -99,7 +100,8 @@ class MeetingPeers final : public TensorPeers {
   const int rank_;
 };
 
-// run(part's spec, its device, stream, peers) on a thread to each part. Devices fail with a line.
+// Calls run(spec of the rank, its device, stream, peers) on one thread per rank. A failed device is
+// reported as a line.
 using RunPart = std::function<void(const TransformerSpec&, Device&, Stream&, TensorPeers&)>;
 std::int64_t RunParts(Parity& parity, const TransformerSpec& whole, int ranks, const RunPart& run) {
   Meeting meeting(ranks);
@@ -125,7 +127,7 @@ std::int64_t RunParts(Parity& parity, const TransformerSpec& whole, int ranks, c
   return meeting.meetings();
 }
 
-// f(where in the whole's value, where in the part's, numbers, whether all parts have them).
+// Calls f(offset in the whole value, offset in the slice, elements, true if all ranks have them).
 template <class F>
 void ForRuns(const TransformerSpec& whole, const TransformerSpec& part, F f) {
   const auto all = [&](std::int64_t a, std::int64_t b, std::int64_t n) { f(a, b, n, true); };
@@ -135,7 +137,7 @@ void ForRuns(const TransformerSpec& whole, const TransformerSpec& part, F f) {
   const auto linear = [&](const TransformerSpec::Linear& a, const TransformerSpec::Linear& b) {
     all(a.weight, b.weight, a.in * a.out), all(a.bias, b.bias, a.out);
   };
-  // first … first + n of the outputs, which come to lie at `to`.
+  // Outputs first … first + n, which are stored at `to`.
   const auto outputs = [&](const TransformerSpec::Linear& a, const TransformerSpec::Linear& b,
                            std::int64_t first, std::int64_t n, std::int64_t to) {
     f(a.weight + first * a.in, b.weight + to * a.in, n * a.in, false);
@@ -176,7 +178,7 @@ void ForRuns(const TransformerSpec& whole, const TransformerSpec& part, F f) {
   f(whole.word_bias + word, part.word_bias, words, false);
 }
 
-// What the parts have, put together; what all have must be the same bits on all.
+// Assembles the slices; values that all ranks have must have the same bits.
 class Whole {
  public:
   Whole(Parity& parity, const TransformerSpec& spec)
@@ -230,7 +232,7 @@ TransformerSpec SpecFor(Kind kind, bool masked, bool drops, Precision precision,
 void CheckParts(Parity& parity, Kind kind, bool masked, bool drops, Precision precision,
                 int ranks) {
   const bool exact = precision == Precision::kF32;
-  const double near = exact ? 2e-5 : 5e-2;  // as of whole models (text_step_parity.cc)
+  const double near = exact ? 2e-5 : 5e-2;  // as for whole models (text_step_parity.cc)
   const TransformerSpec spec = SpecFor(kind, masked, drops, precision, ranks);
   const Batch batch = BatchOf(parity, spec, {7, 1, 12}), other = BatchOf(parity, spec, {4});
   const std::vector<float> floats = ValueOf(parity, spec, exact ? 0.3 : 0.15);
@@ -258,7 +260,7 @@ void CheckParts(Parity& parity, Kind kind, bool masked, bool drops, Precision pr
              step.Add(stream, other.view(), 0.5f);
              reports[rank] = step.Finish(stream);
              gradient.Put(part, TakeFrom(stream, step.gradient(), part.parameters));
-             step.RunStep(stream, kRate, masked);  // masked: with the norm taken again
+             step.RunStep(stream, kRate, masked);  // masked: computes the norm again
              after.Put(part, TakeFrom(stream, step.value(), part.parameters));
            });
   gradient.CheckSame(), after.CheckSame();
@@ -303,7 +305,7 @@ void CheckParts(Parity& parity, Kind kind, bool masked, bool drops, Precision pr
     }
   }
   parity.Close("gradient", got, want, near);
-  parity.Close("the step", stepped_to, should, 1e-4);  // of differences of numbers near 1
+  parity.Close("the step", stepped_to, should, 1e-4);  // differences of values near 1
 }
 
 void PartsOfBert(Parity& parity) {
@@ -319,8 +321,7 @@ void PartsOfBF16(Parity& parity) {
   if (parity.large()) CheckParts(parity, Kind::kAlbert, false, false, Precision::kBF16, 2);
 }
 
-// What is made anew for backward is what it was, with all that was dropped: the same bits. Parts
-// meet for it again.
+// Recomputed activations have the same bits, including dropout. The ranks communicate for it again.
 void CheckRecomputed(Parity& parity, Kind kind, int ranks) {
   TransformerSpec spec = SpecFor(kind, true, true, Precision::kF32, ranks);
   spec.layers = 3;
@@ -351,7 +352,7 @@ void CheckRecomputed(Parity& parity, Kind kind, int ranks) {
     }
   }
   parity.Equal("gradient", gradients[true], gradients[false]);
-  // Two batches, two layers that are not the last, two sums to each.
+  // Two batches, two layers besides the last, two reductions each.
   parity.True("parts meet for it again", meetings[true] == meetings[false] + (ranks > 1 ? 8 : 0));
 }
 void RecomputedLayers(Parity& parity) { CheckRecomputed(parity, Kind::kAlbert, 1); }

@@ -9,8 +9,9 @@ namespace {
 
 void CheckGradient(Parity& parity, Kind kind, bool masked, bool drops, Precision precision) {
   const bool exact = precision == Precision::kF32;
-  // Through all layers: f32 rounds each sum of some thousand products (2^-24 sqrt(n) each), tf32
-  // each factor to 2^-11 and bf16 to 2^-9, which small gradients behind them feel several times.
+  // Through all layers, f32 rounds each sum of some thousand products (2^-24 sqrt(n) each), TF32
+  // each factor to 2^-11, and bf16 to 2^-9; small gradients in early layers accumulate several of
+  // these.
   const double near = exact ? 2e-5 : precision == Precision::kTF32 ? 1e-2 : 5e-2;
   const TransformerSpec spec = SpecOf(kind, masked, drops, precision);
   const Batch batch = BatchOf(parity, spec, {7, 1, 12});
@@ -33,7 +34,7 @@ void CheckGradient(Parity& parity, Kind kind, bool masked, bool drops, Precision
   double norm = 0;
   for (const float g : gradient) norm += double(g) * double(g);
   parity.Close("norm", Numbers{report.gradient_norm}, Numbers{std::sqrt(norm)}, 1e-6);
-  // A few of each array's: some at its ends.
+  // A few elements of each array, some at its ends.
   Numbers got, want;
   const std::int64_t each = parity.large() ? 12 : 3;
   for (const auto& [begin, end] : ArraysOf(spec)) {
@@ -71,7 +72,8 @@ void GradientsOfBF16(Parity& parity) {
   CheckGradient(parity, Kind::kBert, true, false, Precision::kTF32);
 }
 
-// Parts add up to the whole; and what was told ready is what it will be.
+// The gradients of micro-batches add up to the whole; gradients that were reported as ready do not
+// change.
 void PartsOfABatch(Parity& parity) {
   for (const bool masked : {false, true}) {
     const TransformerSpec spec = SpecOf(Kind::kBert, masked, true, Precision::kF32);
@@ -114,8 +116,8 @@ void PartsOfABatch(Parity& parity) {
   }
 }
 
-// The step on what gradient there is: norms and biases do not decay, and a bad loss changes
-// nothing.
+// The optimizer step on a given gradient: norm weights and biases do not decay, and a non-finite
+// loss changes nothing.
 void Steps(Parity& parity) {
   const TransformerSpec spec = SpecOf(Kind::kBert, false, false, Precision::kF32);
   StepRule rule;
@@ -137,7 +139,7 @@ void Steps(Parity& parity) {
     const double clip = norm > 0.5 ? 0.5 / norm : 1;
     std::vector<bool> decays(value.size());
     for (const auto& [begin, end] : ArraysOf(spec)) {
-      // Matrices are what decays: of this model, whatever is longer than a bias.
+      // Matrices decay: in this model, all arrays longer than a bias.
       for (std::int64_t i = begin; i < end; ++i)
         decays[std::size_t(i)] = end - begin > 3 * spec.hidden || begin == spec.type_table ||
                                  begin == spec.classifier.weight;
@@ -158,7 +160,7 @@ void Steps(Parity& parity) {
   step.GetState(stream, &state);
   parity.True("steps are counted", state.steps == 3);
   parity.Close("m", Doubles(state_m), m, 1e-4);
-  // Weights that give no finite loss, of which the gradient knows nothing.
+  // Weights that give a non-finite loss, which the gradient does not show.
   std::vector<float> bad = value;
   for (std::int64_t c = 0; c < spec.classes; ++c)
     bad[std::size_t(spec.classifier.bias + c)] = c == batch.labels[0] ? -3e38f : 3e38f;

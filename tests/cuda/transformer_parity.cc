@@ -9,10 +9,10 @@
 namespace troop::cuda {
 namespace {
 
-// What is near in bf16, whose mantissa has 8 bits, and in f32 after sums of n numbers.
+// Tolerances: bf16 has 8 bits of mantissa; f32 after sums of n values.
 double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 1e-2 : 1e-5; }
 
-// As `dtype` and back: what the kernel sees.
+// x rounded to `dtype`: the input that the kernel sees.
 std::vector<float> Rounded(DType dtype, std::vector<float> x) {
   if (dtype == DType::kBF16) {
     for (float& v : x) v = RoundedToBF16(v);
@@ -104,22 +104,23 @@ void CheckNorm(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n, b
   parity.Close("y over x", Doubles(x_there.values()), y, near);
 }
 
-// Rows that a warp keeps, whole and in part; that are no multiples of vectors; that are too long.
+// Rows in the registers of a warp, whole and partial; rows that are not multiples of vectors; rows
+// that are too long.
 void NormsOf(Parity& parity, DType dtype) {
   const std::int64_t many = parity.large() ? 4099 : 9;
   for (const std::int64_t n : {8, 128, 768, 1024}) CheckNorm(parity, dtype, many, n, n == 768);
   for (const std::int64_t n : {1, 33, 1100}) CheckNorm(parity, dtype, 5, n, n == 33);
   CheckNorm(parity, dtype, 1, 264, false);
-  CheckNorm(parity, dtype, parity.large() ? 20000 : 1030, 16, false);  // more than a row a warp
+  CheckNorm(parity, dtype, parity.large() ? 20000 : 1030, 16, false);  // more than one row per warp
 }
 void Norms(Parity& parity) { NormsOf(parity, DType::kF32); }
 void NormsOfBF16(Parity& parity) { NormsOf(parity, DType::kBF16); }
 
-// stride: from one row to the next.
+// stride: elements between rows.
 void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n,
                        bool in_place, std::int64_t stride = 0) {
   if (stride == 0) stride = n;
-  // Far from zero: nothing may overflow, and what is small beside the largest still counts.
+  // Far from zero: nothing may overflow, and small values next to the largest still count.
   const auto x = Rounded(dtype, parity.Random(rows * stride, 90, 100));
   const float scale = 0.25f;
   std::vector<std::int32_t> label, right;
@@ -165,7 +166,7 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
   parity.Close("dx", Doubles(to.values()), dx, Tolerance(dtype));
 }
 
-// The same rows in slices, whose numbers are exchanged here.
+// The same rows in slices, whose sums are exchanged here.
 void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
                              const std::vector<std::int64_t>& slices) {
   std::int64_t n = 0;
@@ -178,7 +179,7 @@ void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
     const bool ignored = r % 3 == 1;
     const float* const row = x.data() + r * n;
     const auto best = std::int32_t(std::max_element(row, row + n) - row);
-    // Of the first row the first word of the second slice: behind the last of the first one.
+    // The label of the first row is the first id of the second slice, just after the first slice.
     label.push_back(ignored      ? kIgnoredLabel
                     : r == 0     ? std::int32_t(slices[0])
                     : r % 3 == 2 ? best
@@ -228,7 +229,7 @@ void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
     all.push_back(std::move(s));
     first += count;
   }
-  // Each slice's becomes what `both` makes of all slices'.
+  // Replaces the value of each slice by the reduction with `both` over all slices.
   const auto exchange = [&](DeviceArray<float> Slice::*which, const auto& both) {
     std::vector<float> result = parity.Download(all[0].*which);
     for (std::size_t s = 1; s < all.size(); ++s) {
@@ -281,7 +282,7 @@ void CrossEntropiesOf(Parity& parity, DType dtype) {
 void CrossEntropies(Parity& parity) { CrossEntropiesOf(parity, DType::kF32); }
 void CrossEntropiesOfBF16(Parity& parity) { CrossEntropiesOf(parity, DType::kBF16); }
 
-// An f32 row of which nothing is left beside one number, and one with a NaN.
+// An f32 row with one dominating value, and one with a NaN.
 void CrossEntropyOfExtremes(Parity& parity) {
   const auto x = parity.Upload(std::vector<float>{-3e38f, 3e38f, 0, 1, NAN, 2});
   const auto label = parity.Upload(std::vector<std::int32_t>{1, 0});
@@ -298,7 +299,7 @@ void CrossEntropyOfExtremes(Parity& parity) {
   parity.True("a NaN stays one", std::isnan(losses[1]) && std::isnan(gradient[3]));
 }
 
-// A label is not correct in a row with NaN, however large its own logit, nor where it is infinite.
+// A label is not correct in a row with NaN, however large its logit, nor if its logit is infinite.
 void CrossEntropyOfBadRowsIsNotCorrect(Parity& parity) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const auto x = parity.Upload(std::vector<float>{3, NAN, 0, NAN, NAN, NAN, 0, kInf, 1,  //

@@ -1,3 +1,4 @@
+// Guarantee checker of the simulation: a state machine over history events.
 #include "tests/simulation/checker.h"
 
 #include <fmt/format.h>
@@ -10,8 +11,7 @@
 namespace troop::simulation {
 namespace {
 
-// Items of a stream that reach back over the death of a shard: of those steps that an n-step item
-// spans.
+// Items of a stream that may be dropped after the death of a shard: n-step items that span it.
 constexpr int kDropsMax = 3;
 
 }  // namespace
@@ -25,7 +25,7 @@ class Checker::Teller final : public History {
   const std::string who;
   const bool replay;
   const int shard;
-  mutable std::uint64_t weights = 0, published = 0, checkpointed = 0;  // the newest of each
+  mutable std::uint64_t weights = 0, published = 0, checkpointed = 0;  // latest versions
 
  private:
   Checker* const checker_;
@@ -54,7 +54,7 @@ void Checker::ShardIsBack(int shard) {
   for (const Name& name : s.acknowledged) {
     if (!s.present.contains(name)) {
       return Breach(Describe(fmt::format("replay-{}", shard), name,
-                             "was acknowledged as durable and did not come back"));
+                             "was acknowledged as durable, but was not restored"));
     }
   }
 }
@@ -72,7 +72,7 @@ std::string Checker::Describe(const std::string& who, const Name& name, const ch
                      name.first_frame, name.length, what);
 }
 
-// The first learner begins without a word; a later one tells what it goes on from.
+// The first learner starts without an event; a later one reports what it resumes from.
 bool Checker::IsNewest(const Teller& teller) {
   if (learner_ == nullptr) learner_ = &teller;
   return learner_ == &teller;
@@ -91,7 +91,7 @@ void Checker::NoteServed(const Teller& teller, const HistoryEvent& event) {
     if (gradient.second <= event.version) return false;
     if (goes_on) {
       Breach(fmt::format(
-          "{} serves shard {} at version {}; push {} of learner {} was answered for at version {}",
+          "{} serves shard {} at version {}; push {} of learner {} was acknowledged at version {}",
           teller.who, event.shard, event.version, gradient.first[2], gradient.first[0],
           gradient.second));
     }
@@ -102,7 +102,7 @@ void Checker::NoteServed(const Teller& teller, const HistoryEvent& event) {
 void Checker::NoteApplied(const Teller& teller, const HistoryEvent& event) {
   Gradients& known = gradients_[event.shard];
   ++applied_;
-  if (known.epoch != event.epoch || known.course != event.course) return;  // of one that is over
+  if (known.epoch != event.epoch || known.course != event.course) return;  // an old epoch or course
   const auto [at, fresh] = known.applied.try_emplace(
       {event.stream, event.incarnation, event.first_frame}, event.version);
   if (fresh) return;
@@ -111,7 +111,7 @@ void Checker::NoteApplied(const Teller& teller, const HistoryEvent& event) {
                      event.version));
 }
 
-// Where it is, or was; the number of shards changes while a run goes on.
+// The shard that has or had the item; the number of shards changes during a run.
 Checker::Shard& Checker::ShardOfItem(const Name& name) {
   const std::size_t guess = ShardOf(name.stream, shards_.size());
   for (std::size_t i = 0; i < shards_.size(); ++i) {
@@ -145,32 +145,33 @@ void Checker::Note(const Teller& teller, const HistoryEvent& event) {
                                                              : shards_[0];
   switch (event.what) {
     case HistoryEvent::kSent:
-      if (!sent_.insert(name).second) breach("was made twice");
+      if (!sent_.insert(name).second) breach("was sent twice");
       break;
     case HistoryEvent::kInserted:
-      if (!sent_.contains(name)) breach("was inserted, and nobody sent it");
+      if (!sent_.contains(name)) breach("was inserted, but no actor sent it");
       if (!shard.present.insert(name).second) breach("was inserted twice");
       shard.ever.insert(name);
       break;
     case HistoryEvent::kDropped:
       shard.dropped.insert(name);
-      if (durable_) breach("was dropped, and the log is durable");
-      if (shard.deaths == 0) breach("was dropped, and its shard lives since the beginning");
-      if (++shard.drops[event.stream] > kDropsMax) breach("was dropped, as too many before it");
+      if (durable_) breach("was dropped, although the log is durable");
+      if (shard.deaths == 0) breach("was dropped, although its shard never died");
+      if (++shard.drops[event.stream] > kDropsMax)
+        breach("was dropped, and too many of its stream were before");
       break;
     case HistoryEvent::kRestored:
       ++restored_;
-      if (!shard.ever.contains(name)) breach("came back, and was never inserted");
-      if (!shard.present.insert(name).second) breach("came back twice");
+      if (!shard.ever.contains(name)) breach("was restored, but never inserted");
+      if (!shard.present.insert(name).second) breach("was restored twice");
       break;
     case HistoryEvent::kAcknowledged:
       ++acknowledged_;
       if (!shard.ever.contains(name) && !shard.dropped.contains(name)) {
-        breach("was acknowledged, and never inserted");
+        breach("was acknowledged, but never inserted");
       }
       if (durable_) {
         shard.acknowledged.insert(name);
-        if (shard.up && !shard.present.contains(name)) breach("was acknowledged, and is gone");
+        if (shard.up && !shard.present.contains(name)) breach("was acknowledged, but is missing");
       }
       break;
     case HistoryEvent::kPublished:
@@ -194,12 +195,12 @@ void Checker::Note(const Teller& teller, const HistoryEvent& event) {
                            event.version, teller.checkpointed));
       }
       teller.checkpointed = event.version;
-      // One that was replaced may yet end what it was writing, and with it newer ones.
+      // A replaced learner may still finish a checkpoint, so the newest one is unknown.
       newest_checkpoint_ = IsNewest(teller) ? event.version : 0;
       break;
     case HistoryEvent::kResumed:
       if (event.version < newest_checkpoint_ && !goes_back_) {
-        Breach(fmt::format("{} goes on from {} updates, and a checkpoint of {} was written",
+        Breach(fmt::format("{} resumes from {} updates, but a checkpoint of {} was written",
                            teller.who, event.version, newest_checkpoint_));
       }
       learner_ = &teller;

@@ -13,29 +13,31 @@
 
 namespace troop::simulation {
 
-// The model that all histories are held against:
-//   - an item is inserted once in a life of its shard's log, and only what an actor sent;
-//   - a few items of a stream are dropped when frames that they need died with a shard's memory;
-//   - what was acknowledged is there; where that means the disk, also after any death of the shard;
-//   - an actor's weights never grow older; a learner's checkpoints neither, while it lives;
-//   - a learner goes on from the newest checkpoint that its predecessor wrote, or a later one; not
-//     where one that was replaced wrote since (docs/design/guarantees.md, "Not promised");
-//   - a gradient that a parameter shard has answered for is in it after a takeover, and is applied
-//     no second time; where a shard comes back from disk its course grows, and newer ones may go.
-// The first breach is kept, in words.
+// Checks all histories against a model of the guarantees (docs/design/guarantees.md):
+//   - an item is inserted at most once per life of a shard's log, and only if an actor sent it;
+//   - only a few items of a stream are dropped, when their frames were lost with a shard's memory;
+//   - acknowledged items are present; with replay.ack = "disk", also after every restart of the
+//   shard;
+//   - the weights that an actor receives, and the checkpoints of a learner process, never get
+//   older;
+//   - a learner resumes from the newest checkpoint that its predecessor wrote, or a later one,
+//   unless a replaced learner has written since ("Not promised" in docs/design/guarantees.md);
+//   - an acknowledged gradient survives a failover, and is not applied twice. If a parameter shard
+//   restarts from disk, its course number grows and the newest gradients may be lost.
+// The first violation is kept, as text.
 class Checker {
  public:
-  // `durable`: an acknowledgement means the disk. `goes_back`: parameter shards make the updates,
-  // and one that comes back from its disk has fewer.
+  // `durable`: an acknowledgement means that the item is on disk. `goes_back`: parameter shards
+  // make the updates, and a shard that restarts from disk has fewer of them.
   Checker(int shards, bool durable, bool goes_back = false);
   ~Checker();
 
-  // The history of one process; lives as long as the checker.
+  // History of one process; owned by the checker.
   History* Of(const std::string& who, bool replay, int shard);
   void ShardDied(int shard);
-  // The shard is back and has told what it restored.
+  // The shard has restarted and reported what it restored.
   void ShardIsBack(int shard);
-  // All memory is gone, and the run begins again from its folder.
+  // All memory is lost; the run is resumed from its folder.
   void PowerLost();
   void Breach(std::string what);
 
@@ -45,8 +47,8 @@ class Checker {
   std::int64_t restored() const { return restored_; }
   std::uint64_t published() const { return published_; }
   std::int64_t applied() const { return applied_; }  // gradients
-  std::vector<std::int64_t> ItemsOfShards() const;   // inserted, in all lives
-  // Sent, by each actor that sent any; `envs`: environments of an actor.
+  std::vector<std::int64_t> ItemsOfShards() const;   // inserted, over all lives
+  // Items sent per actor; `envs`: environments per actor.
   std::vector<std::int64_t> ItemsOfActors(std::uint64_t envs) const;
 
  private:
@@ -67,15 +69,15 @@ class Checker {
     Names present;  // in its table now
     Names ever;     // in any of its lives
     Names dropped;
-    Names acknowledged;                            // those that must come back
+    Names acknowledged;                            // must survive restarts
     std::unordered_map<std::uint64_t, int> drops;  // by stream, in this life
     int deaths = 0;
     bool up = true;
   };
-  // Of one epoch of the shard map.
+  // Gradients of one epoch of the shard map.
   struct Gradients {
     std::uint64_t epoch = 0, course = 0;
-    // Learner, incarnation and push; and the version that it made.
+    // (learner, incarnation, push) -> version that it made.
     std::map<std::array<std::uint64_t, 3>, std::uint64_t> applied;
   };
   class Teller;
@@ -95,8 +97,8 @@ class Checker {
   Names sent_;
   std::int64_t acknowledged_ = 0, restored_ = 0;
   std::uint64_t published_ = 0;
-  const Teller* learner_ = nullptr;      // that told last of a beginning or a checkpoint
-  std::uint64_t newest_checkpoint_ = 0;  // updates; 0: nobody knows
+  const Teller* learner_ = nullptr;      // latest learner that reported a start or a checkpoint
+  std::uint64_t newest_checkpoint_ = 0;  // updates; 0: unknown
   std::string breach_;
 };
 

@@ -1,3 +1,4 @@
+// Random fault schedules of the simulation.
 #include "tests/simulation/faults.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::array kNames = {"kill",  "tear", "freeze", "replace", "block", "isolate",
                                "break", "slow", "disk",   "power",   "scale"};
-// Chances of each kind, in the order of Fault::Kind; of 100.
+// Probability of each kind in percent, in the order of Fault::Kind.
 constexpr std::array kChances = {24u, 8u, 12u, 8u, 10u, 10u, 12u, 6u, 7u, 3u};
 
 Fault::Kind DrawKind(Rng* rng) {
@@ -24,7 +25,7 @@ Fault::Kind DrawKind(Rng* rng) {
   return Fault::kKill;
 }
 
-// Most are short; some outlast every patience.
+// Most are short; some exceed every timeout.
 Duration DrawLength(Rng* rng) {
   const double seconds = rng->Below(4) == 0 ? rng->Uniform(10, 40) : rng->Uniform(0.05, 5);
   return Seconds(seconds);

@@ -8,20 +8,20 @@
 
 namespace troop::simulation {
 
-// What goes wrong, and when. Roles are named as PeerName names them ("replay-0").
+// A fault and its time. Roles are named as by PeerName ("replay-0").
 struct Fault {
   enum Kind {
-    kKill,     // kill -9; the supervisor starts the role again
-    kTear,     // the same in the midst of a job that writes
-    kFreeze,   // SIGSTOP, and back
-    kReplace,  // the same, while another process takes the role; the first comes back
-    kBlock,    // nothing gets from `role` to `other`
-    kIsolate,  // nor back
-    kBreak,    // their connections end
-    kSlow,     // every message of the role takes long
-    kDisk,     // the disk refuses to write
-    kPower,    // all processes and the machine's memory are gone; the run is resumed
-    kScale,    // no fault: somebody wants `count` of a role
+    kKill,     // kill -9; the supervisor restarts the role
+    kTear,     // kill -9 during a job that writes
+    kFreeze,   // SIGSTOP, then SIGCONT
+    kReplace,  // as kFreeze, but another process takes the role meanwhile
+    kBlock,    // nothing arrives from `role` at `other`
+    kIsolate,  // nor in the other direction
+    kBreak,    // their connections are closed
+    kSlow,     // all messages of the role are slow
+    kDisk,     // writes fail
+    kPower,    // all processes and memory are lost; the run is resumed
+    kScale,    // not a fault: scale a role to `count`
   } kind = kKill;
   Time at{};
   Duration lasts{};
@@ -30,12 +30,12 @@ struct Fault {
 };
 std::string ToString(const Fault& fault);
 
-// About `count` of them, spread over [0, length), in the order of time. The same for the same seed.
+// About `count` faults over [0, length), sorted by time. Deterministic for a seed.
 std::vector<Fault> MakeFaults(std::uint64_t seed, Duration length, int count,
                               const std::vector<std::string>& roles);
-// So many wishes for 1 to 4 parameter shards, some right behind one another.
+// `count` requests for 1 to 4 parameter shards, some in quick succession.
 std::vector<Fault> MakeScales(std::uint64_t seed, Duration length, int count);
-// The same of 1 to 6 actors, 1 to 4 replay shards, 1 to 3 learners.
+// `count` requests for 1 to 6 actors, 1 to 4 replay shards or 1 to 3 learners.
 std::vector<Fault> MakeFleetScales(std::uint64_t seed, Duration length, int count);
 
 }  // namespace troop::simulation

@@ -1,3 +1,4 @@
+// Plans of simulated runs, and the shrinking of failing ones.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +9,7 @@ namespace troop::simulation {
 
 namespace {
 
-// Learners that push to two parameter shards, in any mode, half of them with backups.
+// Parameter server with two shards, in any mode, half of the time with backups.
 void ShardParameters(std::uint64_t seed, Config* c) {
   constexpr const char* kModes[] = {"async", "bsp", "ssp", "k_of_n", "local_sgd"};
   c->learner.sync = "paramserver";
@@ -50,8 +51,8 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.replay.ack = c.replay.persist ? "disk" : "memory";
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
-  // As many as fill the time: two learners are faster.
-  const double two = c.actor.inference == "server" ? 50000 : 180000;  // an answer takes its way
+  // Enough steps to fill the time: two learners are faster.
+  const double two = c.actor.inference == "server" ? 50000 : 180000;  // replies have latency
   c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : two) * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
   c.checkpoint.every_s = 60;
@@ -70,7 +71,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
 }
 
 Plan MakeScaledPlan(std::uint64_t seed, double hours) {
-  // Odd ones keep experience in memory, and no multiple of 3 has one learner alone.
+  // Odd seeds keep replay in memory; other than multiples of 3 have one learner.
   Plan plan = MakePlan(6 * seed + 1, hours);
   plan.shards_max = 4;
   plan.config.learner.total_steps = std::floor(60000 * hours);
@@ -86,7 +87,7 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   Plan plan = MakePlan(1, 0);
   plan.faults.clear();
   Config& c = plan.config;
-  c.fleet.mode = "processes";  // serial mode takes fewer
+  c.fleet.mode = "processes";  // serial mode allows fewer
   c.replay.decode_threads = 0;
   c.fleet.actors = actors;
   c.fleet.learners = learners;
@@ -100,12 +101,12 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   c.replay.min_items = 100 * shards;
   c.learner.total_steps = steps * double(actors);
   c.replay.capacity_items = 2 * std::int64_t(c.learner.total_steps);
-  // Few updates, which 64 ranks that only poll take long for.
+  // Few updates, since they are slow with 64 ranks that only poll.
   c.learner.batch_size = 256;
   c.learner.prefetch = 2;
   c.replay.samples_per_insert = 1;
   c.checkpoint.every_s = 600;
-  // Each has a call to the coordinator, a few to the replay and one to the weights under way.
+  // Each actor has a call to the coordinator, a few to the replay and one for weights in flight.
   plan.waiting_max = std::size_t(actors) * 6 + std::size_t(learners * shards) * 4 + 4096;
   return plan;
 }

@@ -1,10 +1,10 @@
-// Lives through simulated hours of a fleet with faults.
+// Simulates hours of a fleet with faults.
 //
 //   simulate [--first-seed S] [--seeds N] [--hours H] [--jobs J] [--no-shrink] [--scaled]
-//   simulate --large ACTORS,SHARDS,LEARNERS,STEPS   # one large fleet on a good day
+//   simulate --large ACTORS,SHARDS,LEARNERS,STEPS   # one large fleet without faults
 //
-// Each seed is a run of its own. One that breaks a promise is printed with what it broke, shrunk to
-// the fewest faults, and the exit code is 1.
+// Each seed is a separate run. A run that violates a guarantee is printed with the violation and
+// shrunk to the fewest faults; the exit code is then 1.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -33,26 +33,26 @@ void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
   fmt::print(
       "seed {}: {}; {:.0f} s, {} messages, {} faults, {} restarts, {} resumes, {} moves, {} items, "
       "{} acknowledged, {} restored, {} gradients, {} steps, {} updates, course {:016x}\n",
-      seed, outcome.breach.empty() ? "well" : "BREACH " + outcome.breach,
+      seed, outcome.breach.empty() ? "ok" : "VIOLATION " + outcome.breach,
       ToSeconds(outcome.ended - Time{}), outcome.messages, outcome.faults, outcome.restarts,
       outcome.resumes, outcome.moves, outcome.items, outcome.acknowledged, outcome.restored,
       outcome.gradients, outcome.steps, outcome.updates, outcome.hash);
   if (!outcome.breach.empty()) {
     for (const Fault& fault : plan.faults) fmt::print("  {}\n", ToString(fault));
   }
-  std::fflush(stdout);  // an hour is long to those who watch a file
+  std::fflush(stdout);  // so that progress shows in a redirected output
 }
 
 int LiveLarge(const char* sizes) {
   long long actors = 0, shards = 0, learners = 0;
   double steps = 0;
   if (std::sscanf(sizes, "%lld,%lld,%lld,%lf", &actors, &shards, &learners, &steps) != 4) {
-    fmt::print(stderr, "--large {}: not ACTORS,SHARDS,LEARNERS,STEPS\n", sizes);
+    fmt::print(stderr, "--large {}: expected ACTORS,SHARDS,LEARNERS,STEPS\n", sizes);
     return 2;
   }
   const Plan plan = MakeLargePlan(actors, shards, learners, steps);
   const Outcome outcome = Live(plan);
-  fmt::print("at most {} messages wait; ", outcome.waiting_max);
+  fmt::print("at most {} messages queued; ", outcome.waiting_max);
   Report(plan.seed, plan, outcome);
   return outcome.breach.empty() ? 0 : 1;
 }
@@ -115,8 +115,8 @@ int Main(int argc, char** argv) {
   for (std::thread& thread : threads) thread.join();
   const double took =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  fmt::print("{} of {} seeds broke a promise; {:.2f} simulated hours a second\n", breaches, o.seeds,
-             double(o.seeds) * o.hours / took);
+  fmt::print("{} of {} seeds violated a guarantee; {:.2f} simulated hours per second\n", breaches,
+             o.seeds, double(o.seeds) * o.hours / took);
   return breaches == 0 ? 0 : 1;
 }
 

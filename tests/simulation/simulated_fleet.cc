@@ -22,9 +22,9 @@ namespace troop::simulation {
 namespace {
 
 constexpr char kCoordinator[] = "inproc://coordinator";
-constexpr Duration kTick = Milliseconds(1);   // what happens within is of one moment
-constexpr Duration kGrace = Seconds(3600);    // for the run's end, when all is well again
-constexpr Duration kPatience = Seconds(180);  // without any progress, and without any fault
+constexpr Duration kTick = Milliseconds(1);   // events within it are simultaneous
+constexpr Duration kGrace = Seconds(3600);    // for the end of the run, after the last fault
+constexpr Duration kPatience = Seconds(180);  // without progress and without faults
 
 // ---- The fleet ----------------------------------------------------------------------------------
 
@@ -36,9 +36,9 @@ class Fleet {
  private:
   struct Seat {
     FleetRole role;
-    std::optional<Time> start_at;  // nothing plays it
+    std::optional<Time> start_at;  // unset: no start is due
   };
-  struct Active {  // a fault that lasts
+  struct Active {  // a fault with a duration
     Fault fault;
     Time until{};
   };
@@ -87,7 +87,7 @@ class Fleet {
   Time coordinator_wakes_{};
   bool coordinator_done_ = false;
   std::vector<Seat> seats_;
-  std::uint64_t seated_ = 1;  // FleetSeats::revision that seats_ follow
+  std::uint64_t seated_ = 1;  // FleetSeats::revision that seats_ reflects
   std::vector<std::unique_ptr<Process>> processes_;
   std::int64_t next_id_ = 1;
   std::vector<Active> active_;
@@ -98,7 +98,7 @@ class Fleet {
   std::int64_t steps_ = 0;
   std::uint64_t updates_ = 0;
   Time progress_at_{};
-  std::uint64_t delivered_before_ = 0;  // by hubs of lives before
+  std::uint64_t delivered_before_ = 0;  // by the hubs of earlier lives
   std::uint64_t hash_ = 14695981039346656037u;
   Outcome outcome_;
 };
@@ -116,7 +116,7 @@ Status Fleet::BeginRun() {
   hub_->Advance(now_);
   const NetworkOptions options{.dead_after = Seconds(plan_.config.fleet.dead_after_s)};
   NetworkOptions many = options;
-  many.clients_max = 1 << 15;  // as the launcher has it
+  many.clients_max = 1 << 15;  // as in the launcher
   network_ = hub_->MakeNetwork(many, "coordinator");
   std::string resume;
   std::int64_t steps = 0;
@@ -184,7 +184,7 @@ std::vector<std::string> Fleet::PlacesOf(std::string_view name) const {
 
 // ---- Processes ----------------------------------------------------------------------------------
 
-// Those that come have no seat yet, or left it when they went.
+// Assigns slots to roles that are new, or whose process left its slot.
 void Fleet::SeatWanted() {
   for (std::int32_t k = 0; k < coordinator_->parameter_servers(); ++k) {
     SeatOne({Role::kParamServer, k});
@@ -214,7 +214,7 @@ void Fleet::StartDue() {
     process->place = fmt::format("{}#{}", PeerName(seat.role.role, seat.role.index), process->id);
     process->began = process->wakes_at = now_;
     process->network = hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s),
-                                          .clients_max = 1 << 15},  // as `troop role` has it
+                                          .clients_max = 1 << 15},  // as in `troop role`
                                          process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
@@ -241,7 +241,7 @@ void Fleet::StepProcess(Process* process) {
   process->executor->Run();
   process->network->Pump(now_);
   const troop::Turn turn = process->node->Step(now_);
-  process->network->Pump(now_);  // what it said leaves
+  process->network->Pump(now_);  // sends what the step queued
   if (process->role.role == Role::kReplay && !process->served && process->node->playing()) {
     process->served = true;
     checker_.ShardIsBack(process->role.index);
@@ -252,8 +252,8 @@ void Fleet::StepProcess(Process* process) {
   Mix(std::uint64_t(now_.time_since_epoch().count()) ^ std::uint64_t(process->id) << 48);
   if (turn.what != troop::Turn::kDone) return;
   const Status result = process->node->result();
-  // A process that was replaced must be told so; any other end with an error is one that the
-  // supervisor mends.
+  // A replaced process must exit with an error. The supervisor restarts a role after any other
+  // error.
   if (process->replaced && result.ok() &&
       coordinator_->Needs(process->role.role, process->role.index)) {
     checker_.Breach(fmt::format("{} was replaced and left without an error", process->place));
@@ -265,7 +265,7 @@ void Fleet::StepProcess(Process* process) {
   }
 }
 
-// The supervisor sees it at once.
+// The supervisor notices at once.
 void Fleet::Bury(std::size_t index) {
   const std::unique_ptr<Process> process = std::move(processes_[index]);
   processes_.erase(processes_.begin() + std::ptrdiff_t(index));
@@ -279,11 +279,11 @@ void Fleet::Bury(std::size_t index) {
   }
 }
 
-// kill -9. `tear`: in the midst of a job, whose writing stops somewhere.
+// kill -9. `tear`: during a job, whose writes stop at a random point.
 void Fleet::Kill(Process* process, bool tear) {
   hub_->Kill(process->place);
   if (tear) {
-    disk_->FailFrom(disk_->changes() + rng_.Below(6), Unavailable("the process is gone"));
+    disk_->FailFrom(disk_->changes() + rng_.Below(6), Unavailable("the process died"));
     process->executor->RunFirst();
     disk_->Repair();
     for (const Active& active : active_) {
@@ -297,7 +297,7 @@ void Fleet::Kill(Process* process, bool tear) {
   }
 }
 
-// As `troop train` does: who gives no sign of progress for too long is killed.
+// Kills processes without progress for too long, as `troop train` does.
 void Fleet::Watch() {
   next_watch_ = now_ + Seconds(1);
   const double limit = plan_.config.fleet.hung_after_s;
@@ -334,7 +334,7 @@ void Fleet::Apply(const Fault& fault) {
     case Fault::kKill:
     case Fault::kTear:
       if (process == nullptr) return;
-      // Where it hurts: before a job has ended, if there is one soon.
+      // Wait for a critical moment: before the end of a job, if there is one soon.
       armed_.push_back({fault, now_ + Seconds(20), {}});
       break;
     case Fault::kReplace:
@@ -342,7 +342,7 @@ void Fleet::Apply(const Fault& fault) {
       if (process == nullptr || process->frozen) return;
       process->frozen = true;
       hub_->Freeze(process->place, true);
-      // Who serves holds its endpoint: its place can't be taken while it lives.
+      // A service holds its endpoint: no other process can take its place while it lives.
       if (fault.kind == Fault::kReplace && process->role.role != Role::kReplay &&
           process->role.role != Role::kParamServer) {
         process->replaced = true;
@@ -444,7 +444,7 @@ void Fleet::EndFaults(bool all) {
   }
 }
 
-// Only what was synced is sure to be there.
+// Only synced data is sure to survive.
 void Fleet::PowerLoss() {
   EndFaults(true);
   for (const auto& process : processes_) hub_->Kill(process->place);
@@ -455,7 +455,7 @@ void Fleet::PowerLoss() {
   const Status begun = BeginRun();
   if (!begun.ok()) {
     checker_.Breach(
-        fmt::format("after a power loss the run can't be resumed: {}", begun.ToString()));
+        fmt::format("after a power loss the run cannot be resumed: {}", begun.ToString()));
   }
 }
 
@@ -478,14 +478,15 @@ Time Fleet::NextTime() const {
   return next;
 }
 
-// Steps and updates grow, as long as nothing is wrong; a resumed run counts from its checkpoint.
+// Steps and updates must grow while there is no fault. A resumed run counts from its checkpoint.
 void Fleet::NoteProgress() {
   const RunView view = coordinator_->View();
   if (view.steps < steps_) {
-    checker_.Breach(fmt::format("{} agent steps were done, and then {}", steps_, view.steps));
+    checker_.Breach(fmt::format("agent steps fell from {} to {}", steps_, view.steps));
   }
   if (view.steps > view.steps_total) {
-    checker_.Breach(fmt::format("{} agent steps of {}", view.steps, view.steps_total));
+    checker_.Breach(
+        fmt::format("{} agent steps, more than the total of {}", view.steps, view.steps_total));
   }
   const auto found = view.metrics.find("learner/version");
   const auto updates = found == view.metrics.end() ? 0 : std::uint64_t(found->second.value);
@@ -501,13 +502,13 @@ void Fleet::NoteProgress() {
       members +=
           fmt::format(" {}@{}({:.1f} s)", PeerName(m.role, m.index), m.incarnation, m.silent_s);
     }
-    checker_.Breach(fmt::format("nothing moved for {:.0f} s: {} steps, {} updates, phase {};{}",
+    checker_.Breach(fmt::format("no progress for {:.0f} s: {} steps, {} updates, phase {};{}",
                                 ToSeconds(kPatience), steps_, updates_, PhaseName(view.phase),
                                 members));
   }
   outcome_.waiting_max = std::max(outcome_.waiting_max, hub_->waiting());
   if (hub_->waiting() > plan_.waiting_max) {
-    checker_.Breach(fmt::format("{} messages wait", hub_->waiting()));
+    checker_.Breach(fmt::format("{} messages are queued", hub_->waiting()));
   }
 }
 
@@ -574,7 +575,7 @@ Outcome Fleet::Live() {
   }
   const auto finals = std::ranges::count_if(view.evaluations, &EvaluationReport::final);
   if (outcome_.breach.empty() && finals != 1) {
-    outcome_.breach = fmt::format("{} final evaluations count", finals);
+    outcome_.breach = fmt::format("{} final evaluations, expected 1", finals);
   }
   EndRun();
   return outcome_;

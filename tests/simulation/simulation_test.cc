@@ -19,14 +19,14 @@ std::string Course(const Plan& plan) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSeeds = 1;  // sanitizers take ten times as long
+constexpr int kSeeds = 1;  // sanitizers are ten times slower
 constexpr double kHours = 0.1;
 #else
 constexpr int kSeeds = 5;
 constexpr double kHours = 0.5;
 #endif
 
-// Five seeds each, so that they may run beside one another: half an hour of fifty in all.
+// Five seeds per test, so that tests run in parallel: half an hour for each of fifty seeds.
 class HoursTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, HoursTest, testing::Range(0, 10));
 
@@ -37,7 +37,7 @@ TEST_P(HoursTest, LosesNothingAcknowledgedAndNeverStalls) {
     const Outcome outcome = Live(plan);
     ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << "; tools/simulate --first-seed "
                                   << plan.seed << " --seeds 1 shrinks it" << Course(plan);
-    // Otherwise it would prove little.
+    // Enough must have happened for the test to be meaningful.
     EXPECT_GE(double(outcome.messages), 10'000 * kHours);
     EXPECT_GE(outcome.faults, int(20 * kHours));
     EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
@@ -48,7 +48,7 @@ TEST_P(HoursTest, LosesNothingAcknowledgedAndNeverStalls) {
   }
 }
 
-// Wishes for more and fewer actors, replay shards and learners, beside all that goes wrong.
+// Scaling of actors, replay shards and learners, in addition to faults.
 class ScaledHoursTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, ScaledHoursTest, testing::Range(0, 4));
 
@@ -67,7 +67,7 @@ TEST(SimulationTest, ScalingWithoutFaultsAcknowledgesAllItems) {
   Quiet();
   Plan plan = MakeScaledPlan(2, 0.1);
   std::erase_if(plan.faults, [](const Fault& f) {
-    return f.kind != Fault::kScale || f.role == "actors";  // who is told to leave drops its rest
+    return f.kind != Fault::kScale || f.role == "actors";  // a leaving actor drops its rest
   });
   const Outcome outcome = Live(plan);
   EXPECT_EQ(outcome.breach, "");
@@ -75,7 +75,7 @@ TEST(SimulationTest, ScalingWithoutFaultsAcknowledgesAllItems) {
   EXPECT_EQ(outcome.items, outcome.acknowledged);
 }
 
-// Shares of work: the largest and the least over the mean.
+// Checks that the largest and the smallest share of work are near the mean.
 void ExpectFair(const std::vector<std::int64_t>& items, double tolerance, const char* of) {
   ASSERT_FALSE(items.empty());
   std::int64_t sum = 0;
@@ -136,7 +136,7 @@ TEST(SimulationTest, RunWithoutFaultsAcknowledgesAllItems) {
   EXPECT_EQ(outcome.steps, std::int64_t(plan.config.learner.total_steps));
 }
 
-// ---- The checker sees what it is there for ------------------------------------------------------
+// ---- The checker detects violations ------------------------------------------------------------
 
 class CheckerTest : public testing::Test {
  protected:
@@ -171,7 +171,7 @@ TEST_F(CheckerTest, DetectsItemThatWasNotRestored) {
   checker_.ShardDied(0);
   for (std::uint64_t frame = 1; frame < 10; ++frame) replay_->Note(Item(E::kRestored, frame));
   checker_.ShardIsBack(0);
-  EXPECT_TRUE(Saw("did not come back")) << checker_.breach();
+  EXPECT_TRUE(Saw("was not restored")) << checker_.breach();
 }
 
 TEST_F(CheckerTest, DetectsItemInsertedTwice) {
@@ -188,7 +188,7 @@ TEST_F(CheckerTest, DetectsAcknowledgementBeforeInsert) {
 
 TEST_F(CheckerTest, DetectsItemThatWasNeverSent) {
   replay_->Note(Item(E::kInserted, 1));
-  EXPECT_TRUE(Saw("nobody sent it")) << checker_.breach();
+  EXPECT_TRUE(Saw("no actor sent it")) << checker_.breach();
 }
 
 TEST_F(CheckerTest, DetectsDropFromDurableLog) {
@@ -220,7 +220,7 @@ TEST_F(CheckerTest, DetectsResumeFromOlderCheckpoint) {
   EXPECT_EQ(checker_.breach(), "");
   second->Note({.what = E::kCheckpointed, .version = 70});
   checker_.Of("learner", false, 0)->Note({.what = E::kResumed, .version = 60});
-  EXPECT_TRUE(Saw("goes on from 60 updates")) << checker_.breach();
+  EXPECT_TRUE(Saw("resumes from 60 updates")) << checker_.breach();
 }
 
 class GradientsTest : public testing::Test {
@@ -263,7 +263,7 @@ TEST_F(GradientsTest, DetectsFailoverThatLosesUpdates) {
   Serve(primary_, 1);
   Apply(primary_, 1, 2);
   Serve(backup_, 1);
-  EXPECT_TRUE(Saw("was answered for at version 2")) << checker_.breach();
+  EXPECT_TRUE(Saw("was acknowledged at version 2")) << checker_.breach();
 }
 
 TEST_F(GradientsTest, DetectsGradientAppliedTwice) {
@@ -281,7 +281,7 @@ TEST_F(GradientsTest, AcceptsShardRestoredFromOlderSnapshot) {
   Serve(primary_, 2, kCourse + 1);
   Apply(primary_, 2, 3, kCourse + 1);
   EXPECT_EQ(checker_.breach(), "");
-  Apply(primary_, 1, 4, kCourse + 1);  // which was in what came back
+  Apply(primary_, 1, 4, kCourse + 1);  // was contained in the restored state
   EXPECT_TRUE(Saw("push 1 of learner 1")) << checker_.breach();
 }
 

@@ -16,12 +16,13 @@
 
 namespace troop::simulation {
 
+// Latencies, and what survives when a connection breaks.
 class Weather final : public SimWeather {
  public:
   explicit Weather(std::uint64_t seed) : rng_({.run_seed = seed, .index = 2}) {}
   Duration Delay(std::string_view from, std::string_view to, std::size_t bytes) override {
     double ms = 0.05 + 0.5 * rng_.Uniform() + double(bytes) / 1e5;
-    if (rng_.Below(200) == 0) ms += rng_.Uniform(5, 300);  // a packet was sent again
+    if (rng_.Below(200) == 0) ms += rng_.Uniform(5, 300);  // a retransmitted packet
     if (from == slow || to == slow) ms += rng_.Uniform(100, 900);
     return Duration(std::int64_t(ms * 1e6));
   }
@@ -36,7 +37,7 @@ class Weather final : public SimWeather {
   Rng rng_;
 };
 
-// Jobs take time, and a process that dies takes those with it that have not ended.
+// Executor whose jobs take virtual time. If the process dies, unfinished jobs are lost.
 class SimExecutor final : public Executor {
  public:
   SimExecutor(std::uint64_t seed, const Time* now) : rng_({.run_seed = seed}), now_(now) {}
@@ -54,7 +55,7 @@ class SimExecutor final : public Executor {
   void Run() {
     while (!jobs_.empty() && jobs_.front().due <= *now_) RunFirst();
   }
-  // The process dies in the midst of the next job.
+  // Runs the next job now; used when a process dies during it.
   bool RunFirst() {
     if (jobs_.empty()) return false;
     const Entry entry = std::move(jobs_.front());
@@ -79,8 +80,9 @@ class SimExecutor final : public Executor {
   Job next_ = 1;
 };
 
+// A simulated process of a role.
 struct Process {
-  // When it has something to do next, if nothing hinders it. Kept, as there are thousands.
+  // Time of its next step, unless a fault prevents it. Cached, as there are thousands of processes.
   Time wants() {
     if (news != network->news()) {
       news = network->news();
@@ -88,7 +90,7 @@ struct Process {
     }
     return std::max(next, rests_until);
   }
-  // It has changed by itself.
+  // Invalidates the cached time.
   void Changed() { news = ~std::uint64_t{}; }
 
   FleetRole role;
@@ -96,15 +98,15 @@ struct Process {
   std::int64_t id = 0;
   std::unique_ptr<SimNetwork> network;
   std::unique_ptr<SimExecutor> executor;
-  std::unique_ptr<LearnerLobby> lobby;  // a learner's
-  std::unique_ptr<RoleNode> node;       // goes first
-  Time rests_until{};                   // its step took so long
+  std::unique_ptr<LearnerLobby> lobby;  // only for a learner
+  std::unique_ptr<RoleNode> node;       // destroyed first
+  Time rests_until{};                   // its last step takes until then
   Time wakes_at{};
   Time began{};
   bool frozen = false;
-  bool replaced = false;                  // another process plays its role by now
-  bool served = false;                    // a shard that told what it restored
-  std::uint64_t news = ~std::uint64_t{};  // that `next` takes account of
+  bool replaced = false;                  // another process has taken its role
+  bool served = false;                    // a replay shard that has reported what it restored
+  std::uint64_t news = ~std::uint64_t{};  // the state that `next` was computed from
   Time next{};
 };
 
@@ -114,7 +116,7 @@ inline Duration StepTakes(Role role, Rng* rng) {
   return Milliseconds(5 + rng->Below(30));
 }
 
-// Counts the changes of `troop scale` that were made.
+// Counts completed `troop scale` requests.
 class MoveCounter final : public Reply::Sink {
  public:
   explicit MoveCounter(std::int64_t* moves) : moves_(moves) {}

@@ -9,7 +9,7 @@
 
 namespace troop {
 
-// Keeps what this process logs while it lives.
+// Redirects the log of this process to a file for its lifetime.
 class CapturedLog {
  public:
   CapturedLog() { InitLog({.role = "test", .file = file_}); }

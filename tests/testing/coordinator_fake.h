@@ -10,13 +10,15 @@
 
 namespace troop {
 
-// Answers the beats of one role as the test says, and remembers what it was told last.
+// Fake coordinator that answers the heartbeats of one role as the test prescribes, and records the
+// last one.
 class CoordinatorFake final : public Service {
  public:
   explicit CoordinatorFake(SimHub* hub) : network_(hub->MakeNetwork()) {
     listener_ = *network_->Listen("inproc://coordinator", this);
   }
-  // The answer, given what was told; `reply` is what the next beats get.
+  // on_beat: called with each heartbeat, may change the reply. `reply`: the answer to the next
+  // heartbeats.
   BeatReply reply{.issued = std::vector<std::uint64_t>(int(Role::kTool), 1 << 20)};
   std::function<void(const BeatRequest&, BeatReply*)> on_beat;
   BeatRequest told;

@@ -13,8 +13,8 @@
 
 namespace troop::test {
 
-// One module with everything a step needs. The loss is L = Σ c·out with fixed random c, so dL/dout
-// is c itself and L can be summed in f64.
+// A module with all buffers of a training step. The loss is L = Σ c·out with fixed random c, so
+// that dL/dout is c and L is summed in f64.
 class ModuleBench {
  public:
   ModuleBench(const Module& module, const TensorSpec& in, Precision precision,
@@ -22,12 +22,12 @@ class ModuleBench {
       : ModuleBench(module, Tensor(in.dtype, in.shape), {}, precision, seed) {
     FillInput();
   }
-  // Inputs as given, of which none has a gradient.
+  // With the given inputs, which have no gradients.
   ModuleBench(const Module& module, std::vector<ConstTensor> inputs, Precision precision,
               std::uint64_t seed = 1)
       : ModuleBench(module, Tensor(), std::move(inputs), precision, seed) {}
 
-  // Packs the value as it is now and runs Forward.
+  // Packs the current value and runs Forward.
   double Loss(bool keep = true) {
     module_.Pack(value, packed.get());
     return Rerun(keep);
@@ -91,22 +91,22 @@ class ModuleBench {
     }
   }
 
-  const std::vector<ConstTensor> given_;  // empty: `input` it is
+  const std::vector<ConstTensor> given_;  // empty: `input` is used
   Rng rng_;
   MutableBuffer cache_, workspace_;
 };
 
 struct GradientCheckOptions {
   int directions = 8;                              // random directions in parameter space
-  std::vector<double> steps = {3e-3, 1e-3, 3e-4};  // of the central difference; the best counts
-  double tolerance = 2e-2;                         // relative to the gradient's norm
+  std::vector<double> steps = {3e-3, 1e-3, 3e-4};  // of the central difference; the best one counts
+  double tolerance = 2e-2;                         // relative to the norm of the gradient
 };
 
-// Compares the derivative along random directions d, not of single elements: a central difference
-// (L(v + hd) - L(v - hd)) / 2h with Σ g·d. Rounding of the f32 forward, about 1e-7 of the terms of
-// L, is divided by h: 3e-4 to 3e-5 of the terms. A relu that the step crosses is an error of first
-// order, which a smaller step leaves out: so the best of three steps counts. A wrong gradient fails
-// at every step.
+// Compares derivatives along random directions d, not by single elements: the central difference
+// (L(v + hd) - L(v - hd)) / 2h with Σ g·d. Rounding of the f32 forward pass, about 1e-7 of the
+// terms of L, is divided by h, which gives 3e-4 to 3e-5 of the terms. A ReLU that changes sign
+// within a step causes a first-order error, which smaller steps avoid: so the best of three steps
+// counts. A wrong gradient fails at every step.
 inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
                                         std::span<const float> gradient, Rng& rng,
                                         const GradientCheckOptions& options,
@@ -119,7 +119,7 @@ inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
   for (int k = 0; k < options.directions; ++k) {
     double norm_d = 0;
     for (std::size_t i = 0; i < d.size(); ++i) {
-      // Half along the gradient, so that the derivative is large beside rounding.
+      // Half along the gradient, so that the derivative is large compared to rounding.
       d[i] = rng.Normal() / std::sqrt(double(d.size())) + (norm_g > 0 ? gradient[i] / norm_g : 0);
       norm_d += d[i] * d[i];
     }
@@ -132,7 +132,7 @@ inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
       double numeric = bench.Loss(false), analytic = 0;
       for (std::size_t i = 0; i < at.size(); ++i) at[i] = point(i, -h);
       numeric -= bench.Loss(false);
-      for (std::size_t i = 0; i < at.size(); ++i)  // the way that was really gone, in f32
+      for (std::size_t i = 0; i < at.size(); ++i)  // the actual difference in f32
         analytic += double(gradient[i]) * (double(point(i, h)) - double(point(i, -h)));
       best = std::min(best, std::abs(numeric - analytic) / (2 * h));
     }
@@ -152,7 +152,8 @@ inline void ExpectParameterGradients(ModuleBench& bench, Rng& rng,
   }
 }
 
-// Every parameter tensor, and the input when it is f32 and `input_gradient`.
+// Checks the gradient of every parameter tensor, and of the input if it is f32 and `input_gradient`
+// is set.
 inline void CheckGradients(const Module& module, const TensorSpec& in, bool input_gradient = true,
                            const GradientCheckOptions& options = {}) {
   ModuleBench bench(module, in, Precision::kF32);
@@ -165,7 +166,7 @@ inline void CheckGradients(const Module& module, const TensorSpec& in, bool inpu
     ExpectDirectionalDerivative(bench, bench.input.as<float>(), din.as<float>(), rng, options,
                                 "input");
 }
-// The parameters' gradients for inputs that have none.
+// Checks the gradients of the parameters for inputs without gradients.
 inline void CheckGradients(const Module& module, std::vector<ConstTensor> inputs,
                            const GradientCheckOptions& options = {}) {
   ModuleBench bench(module, std::move(inputs), Precision::kF32);

@@ -6,9 +6,8 @@
 
 namespace troop {
 
-// How many times longer than on an idle core of 2020 work takes here and now: at least 1, at most
-// 10. Measured by a fixed amount of work, which takes 0.1 s there: longer than a turn of the
-// scheduler.
+// Slowdown relative to an idle core of 2020, in [1, 10]. Measured with a fixed amount of work that
+// takes 0.1 s there, longer than a scheduler slice.
 inline double Slowness() {
   const auto begin = std::chrono::steady_clock::now();
   volatile std::uint64_t x = 1;
@@ -17,9 +16,9 @@ inline double Slowness() {
   return std::clamp(took.count() / 0.1, 1.0, 10.0);
 }
 
-// A deadline of a test that waits for something real. It is `seconds` on an idle machine. Once they
-// are over it is extended by as much as the machine is slower, which is measured then: a test that
-// would have passed beside nothing passes beside other work, and one that hangs ends all the same.
+// Deadline of a test that waits for real time: `seconds` on an idle machine. When they have passed,
+// it is extended by the slowdown that is measured then. So a busy machine does not fail the test,
+// and a test that hangs still ends.
 class Patience {
  public:
   explicit Patience(double seconds) : seconds_(seconds), limit_(seconds) {}

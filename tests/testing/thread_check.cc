@@ -1,5 +1,5 @@
-// Fails a test that starts a thread of ours though its file is not among those that run under the
-// thread sanitizer. The linker sends all that starts a std::thread here (--wrap in
+// Fails a test that starts a thread of our code if its file is not among those that run under the
+// thread sanitizer. The linker redirects std::thread starts to this file (--wrap in
 // tests/CMakeLists.txt); threads of libraries do not count.
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <regex>
 #include <string>
 
-// void std::thread::_M_start_thread(std::unique_ptr<_State>, void (*)()), as libstdc++ has it: the
-// pointer is passed by its address.
+// void std::thread::_M_start_thread(std::unique_ptr<_State>, void (*)()) of libstdc++; the
+// unique_ptr is passed by address.
 #define TROOP_START_THREAD \
   ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE
 #define TROOP_JOIN(a, b) a##b
@@ -46,7 +46,8 @@ class ThreadCheck final : public testing::EmptyTestEventListener {
   int before_ = 0;
 };
 
-// TROOP_THREADED_TESTS: which files may; unset where a program is run by hand.
+// TROOP_THREADED_TESTS: regular expression of files that may start threads. Unset if a program is
+// run by hand.
 const bool installed = [] {
   const char* const files = std::getenv("TROOP_THREADED_TESTS");
   if (files == nullptr) return false;

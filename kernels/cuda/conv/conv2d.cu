@@ -1,3 +1,4 @@
+// Convolutions as tiled products (conv_tiles.h); sizes that suit conv_images.h go there.
 #include "kernels/cuda/conv/conv2d.h"
 
 #include <algorithm>
@@ -9,14 +10,16 @@
 namespace troop::cuda {
 namespace {
 
-// How a product is made: on tensor cores, of bf16 with tiles 64 or 32 wide or of TF32, or on CUDA
-// cores.
+// Implementation of a product: CUDA cores, TF32 tensor cores, or bf16 tensor cores with tiles that
+// are 64 or 32 wide.
 enum class Way { kPlain, kTF32, kWide, kNarrow };
 
+// blockIdx.z is the part along k, of k_each elements.
 template <class Op, Way kWay>
 TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_each) {
   const int first = int(blockIdx.z) * k_each;
   const int end = op.k_size - first < k_each ? op.k_size : first + k_each;
+  // Only WeightOp splits k among blocks.
   if constexpr (requires { op.part; }) op.part = int(blockIdx.z);
   if constexpr (kWay == Way::kPlain) {
     PlainTile(op, first, end);
@@ -27,7 +30,8 @@ TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_eac
   }
 }
 
-// parts: along k.
+// Launches a product with `parts` parts along k. Only implementations that suit the element type
+// are compiled.
 template <class Op>
 void Start(Stream& stream, const char* name, Way way, const Op& op, int parts, int k_each) {
   const int m = way == Way::kPlain ? kPlainTile : way == Way::kTF32 ? kTF32M : kMatrixM;
@@ -48,19 +52,20 @@ void Start(Stream& stream, const char* name, Way way, const Op& op, int parts, i
   }
 }
 
-// Eight elements of an image's row of taps must lie side by side, at a multiple of their size.
+// True if runs of eight elements of a row of taps are contiguous and aligned.
 bool RunsOfEight(const ConvShape& s) {
   return s.width * s.channels % 8 == 0 && s.stride * s.channels % 8 == 0 &&
          s.kernel * s.channels % 8 == 0;
 }
 
+// f32 and TF32 support all sizes. bf16 without runs of eight uses CUDA cores.
 Way WayOf(Precision precision, bool runs, std::int64_t n) {
   if (precision == Precision::kTF32) return Way::kTF32;
   if (precision != Precision::kBF16 || !runs) return Way::kPlain;
   return n > 32 ? Way::kWide : Way::kNarrow;
 }
 
-// Positions and taps are counted in 32 bits.
+// Kernels index positions and taps with 32 bits.
 bool Fits(Stream& stream, const ConvShape& s, std::int64_t batch) {
   const std::int64_t most = std::int64_t(1) << 30;
   if (batch * s.height * s.width < most && s.height * s.width * s.channels < most &&
@@ -73,8 +78,7 @@ bool Fits(Stream& stream, const ConvShape& s, std::int64_t batch) {
   return false;
 }
 
-// --- forward
-// --------------------------------------------------------------------------------------
+// --- Forward
 
 template <class X, class Element>
 void Forward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
@@ -95,8 +99,7 @@ void Forward(Stream& stream, Precision precision, const ConvShape& shape, Activa
         op.k_size);
 }
 
-// --- data
-// -----------------------------------------------------------------------------------------
+// --- Gradient of the input: one product per phase (conv_ops.h).
 
 template <class Element>
 void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, std::int64_t batch,
@@ -104,8 +107,10 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
   const ConvSizes s(shape);
   const Way way =
       WayOf(precision, shape.filters % 8 == 0 && shape.channels % 8 == 0, shape.channels);
+  // Each element of dx belongs to one phase and is written once.
   for (int phase = 0; phase < s.stride * s.stride; ++phase) {
     const int h = phase / s.stride, w = phase % s.stride;
+    // Number of indices in [at, size) that are `stride` apart.
     const auto behind = [&](int size, int at) {
       return std::max(0, (size - at + s.stride - 1) / s.stride);
     };
@@ -114,7 +119,7 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
     const DataOp<Element> op{s,
                              int(batch) * rows * columns,
                              s.channels,
-                             taps_h * taps_w * s.filters,  // 0: no tap reaches it, dx = 0
+                             taps_h * taps_w * s.filters,  // 0: no tap reaches the phase, dx = 0
                              h,
                              w,
                              Divisor(std::max(1, rows)),
@@ -128,11 +133,10 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
   }
 }
 
-// --- weight
-// ---------------------------------------------------------------------------------------
+// --- Gradient of the weights: partial sums per part of the positions, then their sum.
 
-// Enough blocks for 132 multiprocessors twice over, and parts of at least 256 positions, so that a
-// block's sums are worth their way to memory.
+// Parts along k: enough blocks for twice 132 multiprocessors with two blocks each, but at least 256
+// positions per part, so that a block does enough work for storing its sums.
 struct Parts {
   int count, each;
 };
@@ -147,11 +151,12 @@ Parts PartsOf(const ConvShape& s, std::int64_t batch) {
   return {int(CeilDivide(positions, each)), int(each)};
 }
 
-// Sums of dz over the positions of a part: [parts, filters].
+// partial [parts, filters]: sums of dz over the positions of a part.
 template <class Element>
 TROOP_KERNEL void BiasPartsKernel(int filters, int positions, int each, const Element* dz,
                                   float* partial) {
   TROOP_SHARED(float, sums, 8 * 33);
+  // A block handles 32 filters; eight warps handle every eighth position each.
   const int lane = int(threadIdx.x % 32), part = int(threadIdx.x / 32);
   const int filter = int(blockIdx.x) * 32 + lane;
   const int first = int(blockIdx.y) * each;
@@ -169,7 +174,7 @@ TROOP_KERNEL void BiasPartsKernel(int filters, int positions, int each, const El
   partial[std::int64_t(blockIdx.y) * filters + filter] = all;
 }
 
-// to = scale Σ over the parts, in their order.
+// to = scale · Σ over the parts, in their order.
 TROOP_KERNEL void SumPartsKernel(int n, int parts, float scale, const float* partial, float* to) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n) return;
@@ -198,11 +203,13 @@ void BackwardWeight(Stream& stream, Precision precision, const ConvShape& shape,
                                 static_cast<const Element*>(dz),
                                 scratch,
                                 0};
+  // Runs of eight along the filters too.
   const bool runs = RunsOfEight(shape) && shape.filters % 8 == 0;
   Start(stream, "ConvBackwardWeight", WayOf(precision, runs, shape.filters), op, parts.count,
         parts.each);
   const float scale = input.dtype == DType::kU8 ? input.scale : 1.0f;
   SumParts(stream, weights, parts.count, scale, scratch, dweight);
+  // scratch: partial weight gradients, then partial bias gradients.
   float* const bias_parts = scratch + std::int64_t(parts.count) * weights;
   Launch(stream, "ConvBiasParts",
          {dim3(unsigned(CeilDivide(s.filters, 32)), unsigned(parts.count)), dim3(256)},
@@ -221,6 +228,7 @@ void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Ac
       ForwardByImages(stream, shape, activation, batch, input, weight, bias, y)) {
     return;
   }
+  // Dispatch on the types of input and elements.
   const auto start = [&]<class X, class Element>(X, Element) {
     Forward<X, Element>(stream, precision, shape, activation, batch, input, weight, bias, y);
   };
@@ -259,6 +267,7 @@ void ConvBackwardWeight(Stream& stream, Precision precision, const ConvShape& sh
                              static_cast<float*>(scratch))) {
     return;
   }
+  // Dispatch on the types of input and elements.
   const auto start = [&]<class X, class Element>(X, Element) {
     BackwardWeight<X, Element>(stream, precision, shape, batch, input, dz, dweight, dbias,
                                static_cast<float*>(scratch));

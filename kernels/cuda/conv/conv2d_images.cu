@@ -1,3 +1,5 @@
+// Forward pass of conv_images.h: a block keeps some whole images and all weights in shared memory;
+// each warp computes tiles of output positions x filters.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"
 
@@ -7,10 +9,10 @@ namespace {
 template <class X>
 struct ForwardOfImages {
   ConvSizes s;
-  int batch, images;       // images in the batch; images that a block takes
+  int batch, images;       // images in the batch, and per block
   int runs, steps;         // runs of a filter's weights; steps of 16 taps
-  int groups;              // groups of a warp tile's columns that cover the filters
-  int pitch;               // bytes from one filter's weights to the next: an odd number of runs
+  int groups;              // warp tiles along the filters
+  int pitch;               // bytes between filters: an odd number of runs, against conflicts
   int bias_at, images_at;  // byte offsets in shared memory, after the weights
   const X* x;
   const BF16* weight;
@@ -20,7 +22,7 @@ struct ForwardOfImages {
   Activation activation;
 };
 
-// Wide: 64 filters to a warp, and one block to a multiprocessor; else 32, and two.
+// kWide: 64 filters per warp and one block per multiprocessor; otherwise 32 and two.
 template <class X, bool kWide>
 TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2)
     ForwardKernel(ForwardOfImages<X> op) {
@@ -33,6 +35,7 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
   const int count = op.batch - first < op.images ? op.batch - first : op.images;
   const int image = s.height * s.width * s.channels;
 
+  // Load weights, biases and images.
   CopyFilters<kThreads>(shared, op.pitch, op.weight, s.filters, op.runs, Tile::kColumns * op.groups,
                         2 * op.steps);
   float* const bias = reinterpret_cast<float*>(shared + op.bias_at);
@@ -43,6 +46,7 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
   CopyWait<0>();
   __syncthreads();
 
+  // Each warp takes every (number of warps)-th tile.
   const LanePlace place;
   const int rows = count * s.out_height * s.out_width;
   const int tap_row_runs = s.by_tap_row.divisor() / kRun;
@@ -50,6 +54,7 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
   const int units = (rows + Tile::kRows - 1) / Tile::kRows * op.groups;
   for (int unit = int(threadIdx.x) / kWarp; unit < units; unit += kThreads / kWarp) {
     const int tile = unit / op.groups, group = unit - tile * op.groups;
+    // Byte offsets of the patches whose addresses this lane passes to LoadMatrix4.
     int patch[Tile::kRows / 16];
     TROOP_UNROLL
     for (int i = 0; i < Tile::kRows / 16; ++i) {
@@ -59,7 +64,7 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
     const std::byte* filters =
         shared + (Tile::kColumns * group + place.matrix / 2 * 8 + place.line) * op.pitch +
         place.matrix % 2 * kRunBytes;
-    // The lane's run of taps, where in its row of them, and how far from the first tap.
+    // This lane's run of taps, its index in the kernel row, and its byte offset from the first tap.
     int run = place.matrix / 2, in_row = run, offset = run * kRunBytes;
     Tile product;
     product.MultiplySteps(op.steps, [&](typename Tile::Operands& operands) {
@@ -69,6 +74,7 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
       filters += 2 * kRunBytes, run += 2, in_row += 2, offset += 2 * kRunBytes;
       if (in_row >= tap_row_runs) in_row -= tap_row_runs, offset += jump;
     });
+    // Scale, bias and activation, then the store.
     BF16* const to = op.y + std::int64_t(first) * s.out_height * s.out_width * s.filters;
     product.ForPairs(
         [&](int row) {
@@ -98,8 +104,9 @@ bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std:
                         .activation = activation};
   const bool wide = shape.filters > 32;
   const int columns = wide ? 64 : 32;
-  // Nor may what follows overflow.
+  // Also excludes sizes whose offsets would overflow 32 bits.
   if (!WeightsFit(RoundUp(shape.filters, columns), shape)) return false;
+  // Layout of shared memory: weights, biases, images.
   op.runs = op.s.taps() / kRun;
   op.steps = (op.runs + 1) / 2;
   op.groups = (op.s.filters + columns - 1) / columns;
@@ -109,7 +116,7 @@ bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std:
       int(RoundUp(op.bias_at + columns * op.groups * std::int64_t(sizeof(float)), kLine));
   const std::int64_t each =
       shape.height * shape.width * shape.channels * std::int64_t(sizeof(BF16));
-  // Where two blocks have room on a multiprocessor, one loads while the other multiplies.
+  // If a multiprocessor has room for two blocks, one loads while the other multiplies.
   constexpr std::int64_t kHalf = kMostShared / 2 - 1024;
   const std::int64_t shared = SharedOf(stream), fixed = op.images_at + kLine;
   const bool halves = !wide && fixed + each <= std::min(shared, kHalf);

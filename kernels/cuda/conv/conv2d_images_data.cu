@@ -1,18 +1,21 @@
+// Gradient of the input for conv_images.h: a block keeps the zero-padded output gradients of some
+// images and all weights in shared memory. Phases as in conv_ops.h.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"
 
 namespace troop::cuda {
 namespace {
 
+// Arguments of the kernel.
 struct DataOfImages {
   ConvSizes s;
   int batch, images;
-  int lead;                // rows and columns of zeros before an image's gradients
-  int padded_h, padded_w;  // size of an image's gradients with the zeros around them
-  int groups, tiles;       // warp tiles along the channels, and along a phase's positions
+  int lead;                // rows and columns of zeros before the gradients of an image
+  int padded_h, padded_w;  // size of the gradients of an image with their padding
+  int groups, tiles;       // warp tiles along the channels, and along the positions of a phase
   int pitch, images_at;    // as in ForwardOfImages
   Divisor by_runs, by_padded_w, by_padded_h;
-  Divisor by_rows[2], by_columns[2];  // positions of a phase: of the later phases, of the first
+  Divisor by_rows[2], by_columns[2];  // positions per phase: [0] later phases, [1] earlier
   const BF16* weight;
   const BF16* dz;
   const BF16* relu_of;
@@ -30,6 +33,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
   const int pixel_runs = s.filters / kRun;
 
   const int row_runs = s.taps() / kRun;
+  // Load weights, and gradients with zeros around them.
   CopyFilters<kProductThreads>(shared, op.pitch, op.weight, s.filters, row_runs, s.filters,
                                row_runs);
   const int all = count * op.padded_h * op.padded_w * pixel_runs;
@@ -37,6 +41,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
     const int pixel = op.by_runs.Quotient(i), run = i - pixel * pixel_runs;
     const int row = op.by_padded_w.Quotient(pixel), q = pixel - row * op.padded_w - op.lead;
     const int image = op.by_padded_h.Quotient(row), p = row - image * op.padded_h - op.lead;
+    // Padding: CopyAsync16 writes zeros.
     const bool valid = p >= 0 && q >= 0 && p < s.out_height && q < s.out_width;
     const std::int64_t at = (std::int64_t(first + image) * s.out_height + p) * s.out_width + q;
     CopyAsync16(gradients + Swizzled(kRunBytes * i),
@@ -46,6 +51,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
   CopyWait<0>();
   __syncthreads();
 
+  // A unit of work is a warp tile of one phase: unit = (phase, tile, group).
   const LanePlace place;
   const int units = s.stride * s.stride * op.tiles * op.groups;
   for (int unit = int(threadIdx.x) / kWarp; unit < units; unit += kProductThreads / kWarp) {
@@ -55,19 +61,21 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
     if (phase_h >= s.height || phase_w >= s.width) continue;
     const Divisor rows = op.by_rows[phase_h < s.height % s.stride],
                   columns = op.by_columns[phase_w < s.width % s.stride];
+    // Taps of the phase along one axis.
     const auto taps = [&](int begin) {
       return s.kernel > begin ? (s.kernel - begin + s.stride - 1) / s.stride : 0;
     };
     const int taps_h = taps(phase_h), taps_w = taps(phase_w);
     const int positions = count * rows.divisor() * columns.divisor();
     if (Tile::kRows * tile >= positions) continue;
-    // A position of the phase: image, row and column.
+    // Splits a position of the phase into image, row and column.
     const auto split = [&](int m, int* image, int* h, int* w) {
       const int rest = columns.Quotient(m);
       *w = m - rest * columns.divisor();
       *image = rows.Quotient(rest);
       *h = rest - *image * rows.divisor();
     };
+    // Byte offsets of the rows whose addresses this lane passes to LoadMatrix4.
     int pixel[Tile::kRows / 16];
     TROOP_UNROLL
     for (int i = 0; i < Tile::kRows / 16; ++i) {
@@ -80,6 +88,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
     const std::byte* const channels =
         shared + (place.matrix % 2 * 8 + place.line) * op.pitch +
         (Tile::kColumns * group + place.matrix / 2 * 8) * int(sizeof(BF16));
+    // Offset in dx of a position, or -1 after the last one.
     const auto there = [&](int m) -> std::int64_t {
       m += Tile::kRows * tile;
       if (m >= positions) return -1;
@@ -89,8 +98,8 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
               w * s.stride + phase_w) *
              s.channels;
     };
-    // Which numbers the ReLU below let through, two bits to a pair: read before the products, all
-    // at once.
+    // Bit mask of the elements that the preceding ReLU passed, two bits per pair. All are read
+    // before the products, so that the loads overlap.
     static_assert(Tile::kPairs <= 32);
     std::uint64_t above = ~std::uint64_t{0};
     if (op.relu_of != nullptr) {
@@ -108,7 +117,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
         above |= std::uint64_t((low ? 1 : 0) + (high ? 2 : 0)) << (2 * which);
       }
     }
-    // The steps go through the phase's taps, and through the filters of each.
+    // The steps iterate over the taps of the phase, and over the filters of each tap.
     const auto tap_weights = [&](int r, int c) {
       const int tap = (r * s.stride + phase_h) * s.kernel + c * s.stride + phase_w;
       return channels + tap * s.channels * int(sizeof(BF16));
@@ -124,12 +133,14 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
           if (filter < s.filters) return;
           filter = 0;
           if (++tap_c == taps_w) tap_c = 0, ++tap_r;
+          // The next tap reads the gradients of the outputs before: above, or to the left.
           at = -(tap_r * op.padded_w + tap_c) * s.filters * int(sizeof(BF16));
           weights = tap_weights(tap_r, tap_c);
         });
     product.ForPairs(there, [&](std::int64_t at, int column, int which, float a, float b) {
       column += Tile::kColumns * group;
       if (column >= s.channels) return;
+      // Gradients of elements that the ReLU did not pass are 0.
       const auto both = unsigned(above >> (2 * which)) & 3;
       *reinterpret_cast<std::uint32_t*>(op.dx + at + column) =
           ToBF16x2((both & 1) != 0 ? a : 0, (both & 2) != 0 ? b : 0);
@@ -144,6 +155,7 @@ bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t b
   if (batch == 0 || shape.filters % 16 != 0 || shape.channels % kRun != 0) return false;
   if (!WeightsFit(shape.filters, shape)) return false;
   const auto behind = [&](std::int64_t size) { return CeilDivide(size, shape.stride); };
+  // Zeros around the gradients replace bounds checks for taps.
   const std::int64_t lead = behind(shape.kernel) - 1;
   const std::int64_t padded_h = lead + std::max(shape.out_height(), behind(shape.height));
   const std::int64_t padded_w = lead + std::max(shape.out_width(), behind(shape.width));
@@ -153,6 +165,7 @@ bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t b
     return Divisor(int(std::max<std::int64_t>(1, size / shape.stride)));
   };
   const auto more = [&](std::int64_t size) { return Divisor(int(size / shape.stride + 1)); };
+  // Wide tiles are 32 positions x 64 channels, others 64 x 32.
   const bool wide = shape.channels > 32;
   const int columns = wide ? 64 : 32, rows = wide ? 32 : 64;
   DataOfImages op{.s = ConvSizes(shape),
@@ -171,7 +184,7 @@ bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t b
                   .dz = static_cast<const BF16*>(dz),
                   .relu_of = static_cast<const BF16*>(relu_of),
                   .dx = static_cast<BF16*>(dx)};
-  // Columns of the last group beyond the channels are read, and not stored.
+  // Columns beyond the channels in the last group are read and not stored.
   op.images_at = int(RoundUp(shape.filters * op.pitch + columns * bf16, kLine));
   const std::int64_t each = padded_h * padded_w * shape.filters * bf16;
   const std::int64_t images =

@@ -1,19 +1,21 @@
+// Gradient of the weights for conv_images.h: each block sums over its images, and a second kernel
+// adds the blocks' sums in a fixed order.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"
 
 namespace troop::cuda {
 namespace {
 
-// A block sums over its share of the images, a few images at a time. Eight warps have 32 columns of
-// taps each; the other eight have the same columns and every other 16 positions. blockIdx.x selects
-// the images, blockIdx.y the columns.
+// A block sums over its share of the images, some images at a time. Eight warps handle 32 columns
+// of taps each. The other eight handle the same columns and alternate with them in groups of 16
+// positions. blockIdx.x selects the images, blockIdx.y the columns.
 template <class X>
 struct WeightOfImages {
   ConvSizes s;
-  int batch, block_images, images;  // images in the batch, of a block, and in a buffer
+  int batch, block_images, images;  // images in the batch, per block, and per buffer
   int runs, block_columns;
   int gradients_at, patches_at;  // byte offsets in a buffer, after the images
-  int buffer;                    // bytes of a buffer; there are two for bf16, one for u8
+  int buffer;                    // bytes of a buffer; bf16 uses two, u8 one
   const X* x;
   const BF16* dz;
   float* partial;  // [parts, filters taps + filters]
@@ -21,9 +23,10 @@ struct WeightOfImages {
 
 constexpr int kWeightThreads = 512, kHalfThreads = kWeightThreads / 2;
 constexpr int kWeightColumns = kHalfThreads / kWarp * 32;
-constexpr int kDepth = 32;  // positions at a time
+constexpr int kDepth = 32;  // positions per iteration
 
-// Where halves meet at the end, in floats: sums of biases' gradients, and the later half's sums.
+// Shared memory for the final exchange, in floats: sums of bias gradients, and the sums of the
+// second half of the warps.
 constexpr int kBiasSums = kWeightThreads * kRun;
 constexpr int MeetingFloats(int rows) { return kBiasSums + rows * 16 * kHalfThreads; }
 
@@ -42,6 +45,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
   const int warp = int(threadIdx.x) % kHalfThreads / kWarp;
   const int column = int(blockIdx.y) * op.block_columns + 32 * warp;
   const bool mine = 32 * warp < op.block_columns && column < s.taps();
+  // Byte offsets of the two runs of taps that this lane addresses.
   int offset[2];
   TROOP_UNROLL
   for (int u = 0; u < 2; ++u) {
@@ -49,7 +53,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     offset[u] = run < op.runs ? RunOffset(s, run) : 0;
   }
   float sum[kRows][4][4] = {};
-  // Biases' gradients: a thread adds up eight filters' of some positions.
+  // Bias gradients: a thread sums eight filters over some positions.
   const bool biases = blockIdx.y == 0;
   constexpr int kFilterRuns = kFilters / kRun, kGroups = kWeightThreads / kFilterRuns;
   const int filter_run = int(threadIdx.x) % kFilterRuns, group = int(threadIdx.x) / kFilterRuns;
@@ -59,7 +63,8 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     return end - first < op.images ? end - first : op.images;
   };
   const auto padded_of = [](int positions) { return (positions + kDepth - 1) / kDepth * kDepth; };
-  // Some images, their gradients with zeros behind them, and where their positions' patches begin.
+  // Loads some images, their gradients followed by zeros up to kDepth, and the offsets of the
+  // patches of their positions.
   const auto load = [&](int first, std::byte* images) {
     std::byte* const gradients = images + op.gradients_at;
     int* const patches = reinterpret_cast<int*>(images + op.patches_at);
@@ -76,6 +81,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     CopyCommit();
   };
 
+  // Two buffers: the next images load during the products.
   constexpr bool kTwo = std::is_same_v<X, BF16>;
   if (kTwo) load(begin, shared);
   for (int first = begin, turn = 0; first < end; first += op.images, turn = kTwo ? 1 - turn : 0) {
@@ -106,6 +112,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     const int of_patch = place.matrix % 2 * 8 + place.line;
     const int padded = mine ? padded_of(positions) : 0;
     int patch = patches[16 * half + of_patch];
+    // The groups of 16 positions of this half of the warps.
     for (int at = 16 * half; at < padded; at += kDepth) {
       std::uint32_t a[kRows][4], b[2][4];
       TROOP_UNROLL
@@ -116,7 +123,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
         const int filter = 16 * i + place.matrix % 2 * 8;
         LoadMatrix4Transposed(a[i], gradients + Swizzled(row + filter * int(sizeof(BF16))));
       }
-      // On its way while these are multiplied.
+      // Loaded while the current operands are multiplied.
       patch = patches[(at + kDepth < padded ? at + kDepth : 0) + of_patch];
       TROOP_UNROLL
       for (int u = 0; u < 2; ++u) {
@@ -131,7 +138,8 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     __syncthreads();  // before the next but one overwrites them
   }
 
-  // The earlier half takes the later one's sums, which adds up the biases'.
+  // The first half of the warps adds the sums of the second half; the second half sums the bias
+  // gradients.
   float* const meeting = reinterpret_cast<float*>(shared);
   float* const theirs = meeting + kBiasSums + int(threadIdx.x) % kHalfThreads;
   TROOP_UNROLL
@@ -144,6 +152,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     }
   }
   __syncthreads();
+  // Partial sums of this block: weights, then biases.
   float* const to = op.partial + std::int64_t(blockIdx.x) * kFilters * (s.taps() + 1);
   if (half == 1) {
     const int filter = int(threadIdx.x) % kHalfThreads;
@@ -159,6 +168,7 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
     TROOP_UNROLL
     for (int e = 0; e < 16; ++e) sum[i][e / 4][e % 4] += theirs[(16 * i + e) * kHalfThreads];
   }
+  // Stores pairs of adjacent taps.
   const int lane = int(threadIdx.x % kWarp);
   TROOP_UNROLL
   for (int i = 0; i < kRows; ++i) {
@@ -176,8 +186,8 @@ TROOP_KERNEL void __launch_bounds__(kWeightThreads, 1) WeightKernel(WeightOfImag
   }
 }
 
-// Of each of n columns the sum over the parts, in one order: the first `weights` of them times
-// scale, the others are biases' gradients.
+// dweight and dbias: the sum of each of n columns over the parts, in a fixed order. The first
+// `weights` columns are multiplied by scale; the others are bias gradients.
 constexpr int kSumColumns = 32, kSumRows = 8;
 TROOP_KERNEL void __launch_bounds__(256)
     SumImagesKernel(int n, int weights, int parts, float scale, const float* partial,
@@ -201,23 +211,25 @@ TROOP_KERNEL void __launch_bounds__(256)
   }
 }
 
+// Division of the work. splits: blocks along the taps; block_columns: taps per block.
 struct WeightParts {
   std::int64_t parts = 0, block_images = 0, images = 0, buffers = 0;
   std::int64_t splits = 0, block_columns = 0;
 };
-// parts = 0: not made for it.
+// Returns parts = 0 if the sizes are not supported.
 WeightParts PartsOf(const ConvShape& s, std::int64_t batch, bool bytes) {
   const std::int64_t filters = s.filters;
   const bool rows = filters == 16 || filters == 32 || filters == 64;
   if (batch == 0 || !rows || !RunsOfEightTaps(s)) return {};
   const std::int64_t taps = s.kernel * s.kernel * s.channels;
   const std::int64_t outputs = s.out_height() * s.out_width(), bf16 = sizeof(BF16);
+  // Bytes per image: x, gradients and offsets of patches.
   const std::int64_t each = s.height * s.width * s.channels * bf16 +
                             outputs * (filters * bf16 + std::int64_t(sizeof(int)));
-  // What positions are filled up with, and what the three pieces are rounded up to.
+  // Padding of the positions, and rounding of the three pieces of a buffer.
   const std::int64_t fixed = kDepth * (filters * bf16 + std::int64_t(sizeof(int))) + 3 * kLine;
-  // Bytes become bf16 in registers: nothing else would be done meanwhile, so all of the memory is
-  // one buffer's.
+  // u8 is converted to bf16 in registers, which does not overlap with the products. So u8 uses all
+  // of the memory as one buffer.
   const std::int64_t room = bytes ? kMostShared : kMostShared / 2 / kLine * kLine;
   if (fixed + each > room) return {};
   WeightParts p;
@@ -278,6 +290,7 @@ bool BackwardWeightByImages(Stream& stream, const ConvShape& shape, std::int64_t
                             const ConvInput& input, const void* dz, float* dweight, float* dbias,
                             float* scratch) {
   const WeightParts parts = PartsOf(shape, batch, input.dtype == DType::kU8);
+  // The plan assumes the shared memory of compute capability 9.0.
   if (parts.parts == 0 || SharedOf(stream) < kMostShared) return false;
   if (input.dtype == DType::kU8) {
     Weight<std::uint8_t>(stream, shape, parts, batch, input, dz, dweight, dbias, scratch);

@@ -2,23 +2,26 @@
 
 #include "kernels/cuda/conv/conv2d_operands.h"
 
-// Tiled products over the operations of conv_ops.h. Device code, for conv*.cu. A block makes one
-// tile of c; blockIdx.x counts tiles along m, y along n; k from first to end.
+// Tiled products over the operations of conv_ops.h. Device code for conv*.cu. A block computes one
+// tile of c over k from first_k to end_k; blockIdx.x counts tiles along m, blockIdx.y along n.
 namespace troop::cuda {
 
 constexpr int kTileThreads = 256;
 
-// --- f32, on CUDA cores: any sizes
-// ---------------------------------------------------------------- 64 x 64 sums, 4 x 4 of them in
-// each thread's registers: 16 FMA for 8 floats from shared memory.
+// --- f32 on CUDA cores, any sizes.
+// 64 x 64 sums per block, 4 x 4 of them in the registers of each thread: 16 FMA per 8 floats that
+// are read from shared memory.
 constexpr int kPlainTile = 64, kPlainDepth = 16;
 
+// Loads kPlainDepth elements along k of both operands, multiplies, and repeats.
 template <class Op>
 TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
+  // Tiles [kPlainDepth, 64 + 4]; the padding avoids bank conflicts of the stores.
   TROOP_SHARED(float, a, kPlainDepth*(kPlainTile + 4));
   TROOP_SHARED(float, b, kPlainDepth*(kPlainTile + 4));
   constexpr int kLd = kPlainTile + 4;
   const int m0 = int(blockIdx.x) * kPlainTile, n0 = int(blockIdx.y) * kPlainTile;
+  // Each thread loads four elements along k of one row of each operand.
   const int load_row = int(threadIdx.x) % kPlainTile, load_k = int(threadIdx.x) / kPlainTile * 4;
   const int row = int(threadIdx.x) / 16 * 4, column = int(threadIdx.x) % 16 * 4;
   const bool has_m = m0 + load_row < op.m_size, has_n = n0 + load_row < op.n_size;
@@ -33,6 +36,7 @@ TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
     }
     __syncthreads();
     for (int k = 0; k < kPlainDepth; ++k) {
+      // Outer product of four elements of a and four of b.
       float x[4], y[4];
       for (int i = 0; i < 4; ++i) x[i] = a[k * kLd + row + i];
       for (int i = 0; i < 4; ++i) y[i] = b[k * kLd + column + i];
@@ -41,6 +45,7 @@ TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
     }
     __syncthreads();
   }
+  // Partial tiles at the edges of c are computed and not stored.
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 4; ++j) {
       const int m = m0 + row + i, n = n0 + column + j;
@@ -49,14 +54,15 @@ TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
   }
 }
 
-// --- TF32, on tensor cores: any sizes
-// ---------------------------------------------------------------- 128 x 64 sums, 16 deep, eight
-// warps of 32 x 32. Inputs are f32 that become TF32 on their way to shared memory, where rows are 8
-// longer than what they hold: the 32 lanes of a fragment then read 32 banks. While one tile is
-// multiplied, the next one is on its way through registers.
+// --- TF32 on tensor cores, any sizes.
+// 128 x 64 sums per block, 16 deep, eight warps of 32 x 32. Inputs are f32 and converted to TF32
+// when they are stored to shared memory. Rows there are padded by 8 elements, so that the 32 lanes
+// of a fragment read 32 different banks. Double buffering: while one tile is multiplied, the next
+// one is loaded into registers.
 constexpr int kTF32M = 128, kTF32N = 64, kTF32Depth = 16;
 
-// What a warp has summed, 32 rows from (m, n) on: as the tensor cores' instructions deal it out.
+// Stores the sums of a warp, 32 rows from (m, n) on, from the register layout of the tensor core
+// instructions (MultiplyBF16).
 template <class Op, int kColumns>
 TROOP_DEVICE void StoreSums(const Op& op, int m, int n, const float (&sum)[2][kColumns][4]) {
   const int lane = int(threadIdx.x % 32);
@@ -74,21 +80,25 @@ TROOP_DEVICE void StoreSums(const Op& op, int m, int n, const float (&sum)[2][kC
   }
 }
 
+// See the section comment. Two tiles of both inputs alternate in shared memory.
 template <class Op>
 TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
   constexpr int kLdA = kTF32M + 8, kLdB = kTF32N + 8;
   constexpr int kSizeA = kTF32Depth * kLdA, kSizeB = kTF32Depth * kLdB;
+  // elements that a thread carries
   constexpr int kEachA = kTF32M * kTF32Depth / kTileThreads;
   constexpr int kEachB = kTF32N * kTF32Depth / kTileThreads;
   TROOP_SHARED(std::uint32_t, tiles, 2 * (kSizeA + kSizeB));
   const int m0 = int(blockIdx.x) * kTF32M, n0 = int(blockIdx.y) * kTF32N;
-  // Each thread brings a few elements, one behind the other along k, of one row of each input.
+  // Each thread loads a few elements, contiguous along k, of one row of each input.
   const int row_of_a = int(threadIdx.x) % kTF32M, k_of_a = int(threadIdx.x) / kTF32M * kEachA;
   const int row_of_b = int(threadIdx.x) % kTF32N, k_of_b = int(threadIdx.x) / kTF32N * kEachB;
   const bool has_a = m0 + row_of_a < op.m_size, has_b = n0 + row_of_b < op.n_size;
   const auto row_a = op.StartA(has_a ? m0 + row_of_a : 0);
   const auto row_b = op.StartB(has_b ? n0 + row_of_b : 0);
+  // The next tile, on its way to shared memory. Elements outside of the operands are 0.
   std::uint32_t carry_a[kEachA], carry_b[kEachB];
+  // fetch: global memory to registers; put: registers to a tile in shared memory.
   const auto fetch = [&](int k0) {
     TROOP_UNROLL
     for (int j = 0; j < kEachA; ++j) {
@@ -109,11 +119,13 @@ TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
   };
 
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  // Position of the warp in the tile; g and t as in MultiplyTF32.
   const int warp_m = warp / 2 * 32, warp_n = warp % 2 * 32, g = lane / 4, t = lane % 4;
   float sum[2][4][4] = {};
   const auto multiply = [&](const std::uint32_t* a, const std::uint32_t* b) {
     TROOP_UNROLL
     for (int k = 0; k < kTF32Depth; k += 8) {
+      // Fragments of 32 rows of a and 32 columns of b, 8 deep.
       std::uint32_t fa[2][4], fb[4][2];
       TROOP_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -134,6 +146,7 @@ TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
     }
   };
 
+  // The main loop: fetch the next tile, multiply the current one, then store the fetched one.
   fetch(first_k);
   put(tiles);
   __syncthreads();
@@ -150,15 +163,13 @@ TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
   StoreSums(op, m0 + warp_m, n0 + warp_n, sum);
 }
 
-// --- bf16, on tensor cores: runs of eight elements
-// ------------------------------------------------ 128 x kN sums (kN: 64 or 32), 32 deep. Eight
-// warps, four along m and two along n. Two tiles of inputs in shared memory: while one is
-// multiplied, the next one is on its way through registers (bytes become bf16 there). Rows are 16
-// bytes longer than what they hold, so that the eight rows that LoadMatrix4 takes at a time lie in
-// different banks.
+// --- bf16 on tensor cores, for runs of eight elements.
+// 128 x kN sums per block (kN: 64 or 32), 32 deep; eight warps, four along m and two along n.
+// Double buffering as above; u8 is converted to bf16 in registers. Rows in shared memory are padded
+// by 16 bytes, so that the eight rows that LoadMatrix4 reads at a time lie in different banks.
 constexpr int kMatrixM = 128, kMatrixDepth = 32;
 
-// Where element (row, k) of an input tile lies.
+// Index of element (row, k) in an input tile.
 template <bool kAlongK, int kRows>
 TROOP_DEVICE constexpr int TilePlace(int row, int k) {
   return kAlongK ? row * (kMatrixDepth + 8) + k : k * (kRows + 8) + row;
@@ -168,7 +179,7 @@ constexpr int TileElements() {
   return kAlongK ? kRows * (kMatrixDepth + 8) : kMatrixDepth * (kRows + 8);
 }
 
-// The i-th run of eight that a thread carries of an input tile: its row and k.
+// Row and k of the i-th run of eight that a thread carries to an input tile.
 template <bool kAlongK, int kRows>
 struct Carried {
   static constexpr int kRuns = kRows * kMatrixDepth / 8;
@@ -184,6 +195,8 @@ struct Carried {
   }
 };
 
+// See the section comment. Each input is loaded in runs of eight along whichever axis is contiguous
+// in memory; LoadMatrix4 or its transposed form then gives the same fragments.
 template <class Op, int kN>
 TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
   constexpr bool kA = Op::kAAlongK, kB = Op::kBAlongK;
@@ -193,6 +206,7 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
   TROOP_SHARED(BF16, tiles, 2 * (kSizeA + kSizeB));
   const int m0 = int(blockIdx.x) * kMatrixM, n0 = int(blockIdx.y) * kN;
 
+  // Per-row state of each run that this thread loads.
   typename Op::RowA row_a[CarryA::kEach];
   typename Op::RowB row_b[CarryB::kEach];
   bool has_a[CarryA::kEach], has_b[CarryB::kEach];
@@ -234,14 +248,16 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
     }
   };
 
+  // Position of the warp in the tile.
   constexpr int kWarpN = kN / 2, kColumns = kWarpN / 8;
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int warp_m = warp / 2 * 32, warp_n = warp % 2 * kWarpN;
-  const int matrix = lane / 8, line = lane % 8;  // what LoadMatrix4 asks this lane for
+  const int matrix = lane / 8, line = lane % 8;  // the address that this lane passes to LoadMatrix4
   float sum[2][kColumns][4] = {};
   const auto multiply = [&](const BF16* a, const BF16* b) {
     TROOP_UNROLL
     for (int k = 0; k < kMatrixDepth; k += 16) {
+      // Fragments of 32 rows of a and kWarpN columns of b, 16 deep.
       std::uint32_t fa[2][4], fb[kColumns][2];
       TROOP_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -255,6 +271,7 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
       TROOP_UNROLL
       for (int j = 0; j < kColumns; j += 2) {
         const int n = warp_n + 8 * j + matrix / 2 * 8, depth = k + matrix % 2 * 8;
+        // One load gives the fragments of two adjacent 8-column tiles.
         std::uint32_t both[4];
         if constexpr (kB) {
           LoadMatrix4(both, b + TilePlace<kB, kN>(n + line, depth));
@@ -272,6 +289,7 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
     }
   };
 
+  // Main loop: fetch the next tile, multiply the current one, store the fetched one.
   fetch(first_k);
   put(tiles);
   __syncthreads();

@@ -6,19 +6,19 @@
 #include "kernels/cuda/runtime/device_code.h"
 #include "kernels/cuda/runtime/fast_divide.h"
 
-// The three products of a convolution, as what a tiled product c [M, N] = Σ_k a(m, k) b(k, n) must
-// know of each: where elements lie, and what becomes of a sum. Device code, for conv*.cu.
-//   forward:  m: a position (image, p, q), k: a tap and channel (r, s, c), n: a filter
-//   data:     for each phase (h mod stride, w mod stride): m: a position (image, h', w') of that
-//   phase, k: (r', s', filter)
-//             of the taps that reach it, n: a channel
-//   weight:   m: (r, s, c), k: a position, n: a filter; k is split among blocks, and the parts
-//   added up afterwards
+// The three products of a convolution, as operations of a tiled product c [M, N] = Σ_k a(m, k) b(k,
+// n). An operation defines where elements lie and where a sum goes. Device code for conv*.cu.
+//   forward: m is a position (image, p, q), k a tap and channel (r, s, c), n a filter.
+//   data: a product for each phase (h mod stride, w mod stride); m is a position (image, h', w') of
+//   the phase, k a tap that reaches it and a filter (r', s', filter), n a channel.
+//   weight: m is a tap and channel (r, s, c), k a position, n a filter. k is split among blocks,
+//   whose partial sums are added afterwards.
 namespace troop::cuda {
 
-// Sizes in 32 bits: the host has seen to it that they fit (positions of a batch, elements of an
-// image).
+// Sizes in 32 bits. The host has checked that the positions of a batch and the elements of an image
+// fit.
 struct ConvSizes {
+  // On the host.
   explicit ConvSizes(const ConvShape& s)
       : height(int(s.height)),
         width(int(s.width)),
@@ -33,17 +33,18 @@ struct ConvSizes {
         by_out_height(out_height),
         by_out_width(out_width) {}
   int height, width, channels, filters, kernel, stride, out_height, out_width;
-  Divisor by_filters, by_tap_row, by_out_height, by_out_width;  // in the innermost loops
+  Divisor by_filters, by_tap_row, by_out_height, by_out_width;  // for the innermost loops
   TROOP_HOST_DEVICE int taps() const { return kernel * kernel * channels; }
 };
 
-// One element, or eight that follow each other as bf16 (what 16 bytes hold).
+// One element as float, or eight contiguous ones as bf16 (16 bytes).
 TROOP_DEVICE float OneOf(const float* x) { return *x; }
 TROOP_DEVICE float OneOf(const BF16* x) { return ToFloat(*x); }
 TROOP_DEVICE float OneOf(const std::uint8_t* x) { return float(*x); }
 TROOP_DEVICE uint4 EightOf(const BF16* x) { return *reinterpret_cast<const uint4*>(x); }
-// Four bytes as bf16, exact: a byte has eight bits. As the lowest bits of 2^23 they are a float
-// without a conversion of integers, of which a multiprocessor makes an eighth of what it adds.
+// Four bytes as bf16; exact, since a byte has eight bits. The byte becomes the lowest bits of 2^23
+// as f32, and subtracting 2^23 gives its value. Integer conversion instructions have an eighth of
+// the throughput of additions.
 TROOP_DEVICE uint2 FourAsBF16(unsigned bytes) {
   const auto one = [&](int at) {
     return __uint_as_float(0x4b000000u | (bytes >> at & 0xffu)) - 8388608.0f;
@@ -59,30 +60,39 @@ TROOP_DEVICE uint4 EightOf(const std::uint8_t* x) {
   return EightAsBF16(bytes.x, bytes.y);
 }
 
+// Stores a sum as the element type.
 TROOP_DEVICE void StoreOne(float* to, float x) { *to = x; }
 TROOP_DEVICE void StoreOne(BF16* to, float x) { *to = ToBF16(x); }
 
-// x of a position, before its taps.
+// The first tap of a position in x.
 template <class X>
 TROOP_DEVICE const X* PatchAt(const ConvSizes& s, const X* x, int position) {
+  // position = (image · out_height + p) · out_width + q
   const int rest = s.by_out_width.Quotient(position), q = position - rest * s.out_width;
   const int image = s.by_out_height.Quotient(rest), p = rest - image * s.out_height;
   return x +
          ((std::int64_t(image) * s.height + p * s.stride) * s.width + q * s.stride) * s.channels;
 }
-// How far a tap is from there. Taps of a row of the kernel follow each other in memory.
+// Offset in elements of a tap from the first one. The taps of a kernel row are contiguous in
+// memory.
 TROOP_DEVICE int TapOffset(const ConvSizes& s, int tap) {
   const int row = s.by_tap_row.Quotient(tap);
   return row * s.width * s.channels + tap - row * s.by_tap_row.divisor();
 }
 
-// Each operation: kMatrix: tensor cores can make it. RowA, RowB: what is the same for a thread's m
-// or n through all k.
+// Interface of an operation:
+//   kMatrix: true if tensor cores compute it in bf16;
+//   kAAlongK, kBAlongK: true if eight contiguous elements run along k, else along m or n;
+//   RowA, RowB: what a thread computes once for its m or n, for all k;
+//   A, B: one element; EightA, EightB: eight contiguous ones; Store: writes a sum.
 
+// y = activation(scale · x * w + bias).
 template <class X, class Element>
 struct ForwardOp {
   static constexpr bool kMatrix = std::is_same_v<Element, BF16>;
-  static constexpr bool kAAlongK = true, kBAlongK = true;  // which way eight elements go
+  static constexpr bool kAAlongK = true, kBAlongK = true;
+  // m_size, n_size, k_size: extents of the product. x is unscaled u8 or Element; Store applies the
+  // scale.
   ConvSizes s;
   int m_size, n_size, k_size;
   const X* x;
@@ -107,6 +117,7 @@ struct ForwardOp {
   }
   TROOP_DEVICE uint4 EightB(const RowB& row, int k) const { return EightOf(row.weights + k); }
   TROOP_DEVICE void Store(int m, int n, float sum) const {
+    // The scale of u8 inputs is applied to the sum; ReLU keeps NaN.
     float z = sum * scale + bias[n];
     if (activation == Activation::kRelu) z = z > 0 ? z : z != z ? z : 0;
     if (activation == Activation::kTanh) z = tanhf(z);
@@ -114,6 +125,7 @@ struct ForwardOp {
   }
 };
 
+// Gradient of the input for one phase. Splitting by phase leaves only taps that reach a position.
 template <class Element>
 struct DataOp {
   static constexpr bool kMatrix = std::is_same_v<Element, BF16>;
@@ -129,7 +141,7 @@ struct DataOp {
   Element* dx;
 
   struct RowA {
-    const Element* dz;  // of the tap (0, 0)
+    const Element* dz;  // at tap (0, 0)
     int h, w;
   };
   struct RowB {
@@ -141,16 +153,19 @@ struct DataOp {
     return {dz + ((std::int64_t(image) * s.out_height + h) * s.out_width + w) * s.filters, h, w};
   }
   TROOP_DEVICE RowB StartB(int n) const { return {n}; }
-  // nullptr: the tap's window lies outside.
+  // Address of dz for a tap, or nullptr if its window lies outside of the output.
   TROOP_DEVICE const Element* Gradient(const RowA& row, int k) const {
     const int tap = s.by_filters.Quotient(k), filter = k - tap * s.filters;
+    // k counts taps (r, c) of the phase, and filters within a tap.
     const int r = taps_w.Quotient(tap), c = tap - r * taps_w.divisor();
+    // Output position of the window in which this tap meets the input position.
     const int p = row.h - r, q = row.w - c;
     if (p < 0 || q < 0 || p >= s.out_height || q >= s.out_width) return nullptr;
     return row.dz - std::int64_t(r * s.out_width + c) * s.filters + filter;
   }
   TROOP_DEVICE const Element* Weight(const RowB& row, int k) const {
     const int tap = s.by_filters.Quotient(k), filter = k - tap * s.filters;
+    // Taps of a phase are `stride` apart in the kernel.
     const int row_of = taps_w.Quotient(tap), column_of = tap - row_of * taps_w.divisor();
     const int r = row_of * s.stride + phase_h, c = column_of * s.stride + phase_w;
     return weight + (std::int64_t(filter * s.kernel + r) * s.kernel + c) * s.channels + row.channel;
@@ -172,11 +187,13 @@ struct DataOp {
                              w * s.stride + phase_w) *
                                 s.channels +
                             n;
+    // relu_of has the layout of dx.
     if (relu_of != nullptr && !(OneOf(relu_of + at) > 0)) sum = 0;
     StoreOne(dx + at, sum);
   }
 };
 
+// Partial gradient of the weights, over the positions of one part.
 template <class X, class Element>
 struct WeightOp {
   static constexpr bool kMatrix = std::is_same_v<Element, BF16>;

@@ -1,3 +1,4 @@
+// Conversion of stacked images to channels last.
 #include "kernels/cuda/conv/nchw_to_nhwc.h"
 
 #include "kernels/cuda/runtime/launch.h"
@@ -7,8 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread to an element of `to`: neighbours write side by side and read from `stack` places that
-// are side by side, too.
+// One thread per element of `to`: neighbors write adjacent elements and read from `stack` streams,
+// each contiguous.
 template <class T>
 TROOP_KERNEL void InterleaveKernel(std::int64_t n, std::int64_t stack, std::int64_t pixels,
                                    std::int64_t channels, const T* from, T* to) {
@@ -19,8 +20,8 @@ TROOP_KERNEL void InterleaveKernel(std::int64_t n, std::int64_t stack, std::int6
   to[i] = from[((row * stack + picture) * pixels + pixel) * channels + channel];
 }
 
-// Four pictures of bytes with one channel (Atari's stack): four pixels of each at a time, so that
-// whole words are read and 16 bytes written.
+// Four one-channel images of bytes (the Atari stack): a thread handles four pixels of each, with
+// 32-bit reads and one 16-byte write.
 TROOP_KERNEL void InterleaveFourKernel(std::int64_t n, std::int64_t pixels,
                                        const std::uint8_t* from, std::uint8_t* to) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -29,6 +30,7 @@ TROOP_KERNEL void InterleaveFourKernel(std::int64_t n, std::int64_t pixels,
   unsigned in[4], out[4] = {};
   for (int k = 0; k < 4; ++k)
     in[k] = *reinterpret_cast<const unsigned*>(from + (row * 4 + k) * pixels + word * 4);
+  // A 4 x 4 transposition of bytes.
   for (int p = 0; p < 4; ++p)
     for (int k = 0; k < 4; ++k) out[p] |= (in[k] >> (8 * p) & 0xff) << (8 * k);
   *reinterpret_cast<uint4*>(to + i * 16) = make_uint4(out[0], out[1], out[2], out[3]);

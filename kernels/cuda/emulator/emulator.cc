@@ -21,8 +21,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Changing places, which a block does some 100,000 times: swapcontext asks the system about signals
-// each time.
+// Switch between fibers, which a block does some 100,000 times. swapcontext makes a system call for
+// the signal mask each time; this saves only the callee-saved registers.
 #ifdef __x86_64__
 extern "C" void troop_switch_fibre(void** from, void* to);
 asm(R"(
@@ -52,12 +52,12 @@ namespace troop::cuda {
 namespace {
 
 #ifdef __x86_64__
-using Context = void*;  // where the registers lie on its stack
+using Context = void*;  // stack pointer below the saved registers
 void Switch(Context* from, Context* to) { troop_switch_fibre(from, *to); }
 void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
   auto** top = reinterpret_cast<void**>(static_cast<std::byte*>(stack) + bytes);
-  // Six registers, the way into `run`, and the empty place that a call would have left: rsp is 8
-  // beside a multiple of 16 there.
+  // Layout: six registers, the return address `run`, and an empty word, so that rsp is 8 modulo 16
+  // at the entry of `run`, as after a call.
   top[-2] = reinterpret_cast<void*>(run);
   *context = top - 8;
 }
@@ -73,23 +73,25 @@ void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
 }
 #endif
 
-constexpr std::size_t kStackBytes = 256 * 1024;  // only what is touched takes memory
-constexpr std::size_t kSharedBytes = 232448;     // of a block of compute capability 9.0
-constexpr std::size_t kStaticBytes = 48 * 1024;  // of those, what may be declared
+constexpr std::size_t kStackBytes = 256 * 1024;  // reserved; only touched pages take memory
+constexpr std::size_t kSharedBytes = 232448;     // per block at compute capability 9.0
+constexpr std::size_t kStaticBytes = 48 * 1024;  // part of it that may be static
 
-constexpr std::size_t kLeftBytes = 4096;  // at most, of frames at the top of a stack that is left
+constexpr std::size_t kLeftBytes = 4096;  // limit for frames on an abandoned stack
 
+// An asynchronous copy of 16 bytes.
 struct Copy {
   void* to;
   const void* from;
   bool valid;
 };
 
+// kMeeting: suspended in Meet until the other lanes arrive.
 enum class State { kReady, kAtBarrier, kMeeting, kDone };
 
 struct Fibre {
   Context context{};
-  void* stack = nullptr;  // none: it has not begun, or is done
+  void* stack = nullptr;  // nullptr: not started, or done
   void* sanitizer_stack = nullptr;
   State state = State::kDone;
   dim3 index;
@@ -97,6 +99,7 @@ struct Fibre {
   std::deque<std::vector<Copy>> groups;  // committed, not done
 };
 
+// A warp function in progress; `here` has the lanes that have arrived.
 struct Meeting {
   emulator::Combine combine = nullptr;
   unsigned mask = 0, here = 0;
@@ -104,7 +107,7 @@ struct Meeting {
   void* out[32] = {};
 };
 
-// All of the thread that runs kernels: one grid at a time.
+// State of an OS thread that runs kernels, one grid at a time.
 struct Machine {
   ~Machine() {
     for (void* stack : stacks) {
@@ -125,15 +128,15 @@ struct Machine {
   std::size_t scheduler_stack_bytes = 0;
   void* scheduler_sanitizer = nullptr;
   int running = -1, threads = 0;
-  std::span<const int> turns;  // the threads of a call of RunOnce, of which `turn` are done with
+  std::span<const int> turns;  // threads of a RunOnce call; the first `turn` had their turn
   std::size_t turn = 0;
   std::byte* dynamic = nullptr;
   std::size_t dynamic_bytes = 0;
   std::map<const void*, std::unique_ptr<std::byte[]>> shared;
   std::size_t static_bytes = 0;
 };
-// Made when a thread first runs something; a plain pointer beside, because a look at what has a
-// constructor asks each time whether it was made.
+// Created when an OS thread first runs a kernel. `mine` is a plain pointer, because access to a
+// thread_local with a constructor checks for initialization each time.
 struct Owner {
   std::unique_ptr<Machine> machine;
 };
@@ -145,11 +148,13 @@ constinit thread_local Machine* mine = nullptr;
   mine = owner.machine.get();
 }
 
+// State of the calling OS thread.
 inline Machine& Mine() {
   if (mine == nullptr) MakeMine();
   return *mine;
 }
 
+// SplitMix64.
 std::uint64_t NextDraw(std::uint64_t* state) {
   *state += 0x9e3779b97f4a7c15u;
   std::uint64_t z = *state;
@@ -158,12 +163,14 @@ std::uint64_t NextDraw(std::uint64_t* state) {
   return z ^ z >> 31;
 }
 
+// Shuffles an order (Fisher-Yates), for schedules from 2 on.
 void MakeOrder(std::uint64_t* draws, std::vector<int>* order) {
   if (Mine().schedule < 2) return;
   for (std::size_t i = order->size(); i > 1; --i)
     std::swap((*order)[i - 1], (*order)[NextDraw(draws) % i]);
 }
 
+// Ascending, or descending for schedule 1.
 std::vector<int> FirstOrder(int n) {
   std::vector<int> order(std::size_t(n), 0);
   std::iota(order.begin(), order.end(), 0);
@@ -171,7 +178,7 @@ std::vector<int> FirstOrder(int n) {
   return order;
 }
 
-// The next thread of the turns that can go on; -1: there is none.
+// The next thread in turn that is ready; -1: none.
 int NextTurn() {
   Machine& mine = Mine();
   while (mine.turn < mine.turns.size()) {
@@ -186,7 +193,7 @@ void* TakeStack() {
   if (mine.free_stacks.empty()) {
     void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stack == MAP_FAILED) emulator::Die("no memory for the stacks of its threads");
+    if (stack == MAP_FAILED) emulator::Die("out of memory for thread stacks");
     mine.stacks.push_back(stack);
     return stack;
   }
@@ -206,8 +213,8 @@ void SetRunning(int thread) {
 
 void Run();
 
-// Leaves the stack of `from` for that of a thread, or of the scheduler (-1). Returns when another
-// one comes back to it; `sanitizer_stack` is null where none ever does.
+// Switches from `from` to a thread, or to the scheduler (-1). Returns when another fiber switches
+// back; sanitizer_stack is null if none will.
 void SwitchTo(int thread, Context* from, [[maybe_unused]] void** sanitizer_stack) {
   Context* to = &Mine().scheduler;
   [[maybe_unused]] const void* stack = Mine().scheduler_stack;
@@ -232,15 +239,15 @@ void SwitchTo(int thread, Context* from, [[maybe_unused]] void** sanitizer_stack
 #endif
 }
 
-// The running thread waits, and another one runs.
+// Suspends the running thread and continues another one.
 void Yield(State state) {
   Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
   fibre.state = state;
   SwitchTo(NextTurn(), &fibre.context, &fibre.sanitizer_stack);
 }
 
-// The threads that begin on a stack, one after the other: most kernels have no barrier, and need
-// one stack for all threads of a block.
+// Entry point of a stack: runs threads one after the other on it. Most kernels have no barrier and
+// need one stack for all threads of a block.
 void Run() {
 #if defined(__SANITIZE_ADDRESS__)
   const void* from = nullptr;
@@ -256,12 +263,12 @@ void Run() {
     (*Mine().body)();
     Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
     if (!fibre.copies.empty() || !fibre.groups.empty())
-      emulator::Die("a thread ends while copies of its are under way: CopyWait<0> is missing");
+      emulator::Die("a thread exits with copies in flight: CopyWait<0> is missing");
     fibre.state = State::kDone;
     fibre.stack = nullptr;
     const int next = NextTurn();
     if (next < 0 || Mine().fibres[std::size_t(next)]->stack != nullptr) {
-      Mine().free_stacks.push_back(stack);  // nothing takes it before it is left
+      Mine().free_stacks.push_back(stack);  // not reused before the switch
       SwitchTo(next, &fibre.context, nullptr);
     }
     Mine().fibres[std::size_t(next)]->stack = stack;
@@ -282,7 +289,7 @@ void AddFibres(int threads) {
   while (int(Mine().fibres.size()) < threads) Mine().fibres.push_back(std::make_unique<Fibre>());
 }
 
-// Barrier and end: true when something can go on.
+// Releases the barrier if all remaining threads have reached it; false otherwise.
 bool Release() {
   int at_barrier = 0, done = 0;
   for (int t = 0; t < Mine().threads; ++t) {
@@ -297,19 +304,20 @@ bool Release() {
   return true;
 }
 
+// Some threads are suspended and none can continue.
 void ReportStuck() {
   for (int t = 0; t < Mine().threads; ++t) {
     const State state = Mine().fibres[std::size_t(t)]->state;
     if (state == State::kMeeting) {
       Mine().running = t;
       threadIdx = Mine().fibres[std::size_t(t)]->index;
-      emulator::Die("a warp function that not all lanes of its mask reach");
+      emulator::Die("not all lanes of its mask reach a warp function");
     }
   }
-  emulator::Die("a barrier that not all threads reach");
+  emulator::Die("not all threads of the block reach a barrier");
 }
 
-// Runs the threads of `order` that can go on, once each; false: none could.
+// Runs each ready thread of `order` once; false: none was ready.
 bool RunOnce(std::span<const int> order) {
   Mine().turns = order;
   Mine().turn = 0;
@@ -320,6 +328,7 @@ bool RunOnce(std::span<const int> order) {
   return true;
 }
 
+// Runs one block: all threads up to the next barrier, in a new random order each time.
 void RunBlock(dim3 block, std::uint64_t* draws) {
   Mine().shared.clear();
   Mine().static_bytes = 0;
@@ -340,8 +349,8 @@ void RunBlock(dim3 block, std::uint64_t* draws) {
     }
     for (std::vector<int>& warp : lanes) warp.clear();
     for (const int t : order) lanes[std::size_t(t / 32)].push_back(t);
-    for (const int w : warp_order) {  // each warp as far as it can go: what it overtakes may not
-                                      // have been read yet
+    for (const int w : warp_order) {  // each warp as far as possible: it may overwrite data that
+                                      // other warps have not read yet
       while (RunOnce(lanes[std::size_t(w)])) {
       }
     }
@@ -350,6 +359,7 @@ void RunBlock(dim3 block, std::uint64_t* draws) {
     if (Mine().fibres[std::size_t(t)]->state != State::kDone) ReportStuck();
 }
 
+// Executes asynchronous copies.
 void Perform(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
     if (copy.valid) {
@@ -360,6 +370,7 @@ void Perform(const std::vector<Copy>& copies) {
   }
 }
 
+// The running thread of the emulated block.
 Fibre& Running() {
   if (Mine().running < 0) emulator::Die("device code outside a kernel");
   return *Mine().fibres[std::size_t(Mine().running)];
@@ -392,15 +403,15 @@ void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
   blockDim = block;
   gridDim = grid;
   const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
-  if (threads == 0 || threads > 1024) Die("a block has 1 to 1,024 threads");
-  if (grid.y > 65535 || grid.z > 65535) Die("a grid has at most 65,535 blocks along y and z");
-  if (shared_bytes > kSharedBytes) Die("more shared memory than a block has");
+  if (threads == 0 || threads > 1024) Die("a block must have 1 to 1,024 threads");
+  if (grid.y > 65535 || grid.z > 65535) Die("a grid can have at most 65,535 blocks along y and z");
+  if (shared_bytes > kSharedBytes) Die("more shared memory requested than a block has");
   Mine().threads = int(threads);
   AddFibres(Mine().threads);
-  // No byte more than was asked for: the address sanitizer sees what lies behind it.
+  // Allocated exactly, so that the address sanitizer detects accesses past the end.
   void* memory = nullptr;
   if (posix_memalign(&memory, 128, std::max<std::size_t>(shared_bytes, 1)) != 0)
-    Die("no memory for a block's shared memory");
+    Die("out of memory for a block's shared memory");
   const auto dynamic =
       std::unique_ptr<std::byte, decltype(&std::free)>(static_cast<std::byte*>(memory), &std::free);
   Mine().dynamic = dynamic.get();
@@ -422,7 +433,7 @@ std::byte* SharedArray(const void* tag, std::size_t bytes) {
   auto& array = Mine().shared[tag];
   if (array == nullptr) {
     Mine().static_bytes += bytes;
-    if (Mine().static_bytes > kStaticBytes) Die("more than 48 KiB of shared memory declared");
+    if (Mine().static_bytes > kStaticBytes) Die("more than 48 KiB of static shared memory");
     array = std::make_unique<std::byte[]>(bytes);
     std::fill_n(array.get(), bytes, std::byte{0xff});
   }
@@ -437,12 +448,12 @@ int Lane() {
 void Meet(unsigned mask, Combine combine, const void* in, void* out) {
   const int lane = Lane();
   Meeting& warp = Mine().warps[std::size_t(Mine().running) / 32];
-  if ((mask >> lane & 1) == 0) Die("a warp function whose mask lacks the calling lane");
+  if ((mask >> lane & 1) == 0) Die("the mask of a warp function lacks the calling lane");
   if (warp.here == 0) {
     warp.combine = combine;
     warp.mask = mask;
   } else if (warp.combine != combine || warp.mask != mask) {
-    Die("lanes of a warp meet in different functions, or with different masks");
+    Die("lanes of a warp call different functions, or one with different masks");
   }
   warp.here |= 1u << lane;
   warp.in[lane] = in;
@@ -462,9 +473,10 @@ void Meet(unsigned mask, Combine combine, const void* in, void* out) {
 
 void CopyAsync(void* to, const void* from, bool valid) {
   const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  if (at(to) % 16 != 0 || (valid && at(from) % 16 != 0)) Die("CopyAsync16 of no multiple of 16");
+  if (at(to) % 16 != 0 || (valid && at(from) % 16 != 0))
+    Die("CopyAsync16 with an address that is not 16-byte aligned");
   Running().copies.push_back({to, from, valid});
-  // A GPU may be as quick: what others still read there is lost.
+  // A GPU may copy this early and overwrite data that other threads still read.
   if (Mine().schedule >= 2 && Mine().schedule % 2 == 0) Perform({Running().copies.back()});
 }
 
@@ -511,13 +523,14 @@ unsigned __ballot_sync(unsigned mask, bool predicate) {
 
 namespace {
 
+// Tensor core instructions on the fragments of all lanes (layouts: device_code.h).
 template <bool kTransposed>
 void LoadMatrices(const void* const (&in)[32], void* const (&out)[32], unsigned) {
   std::uint16_t matrix[4][8][8];
   for (int lane = 0; lane < 32; ++lane) {
     const void* row = *static_cast<const void* const*>(in[lane]);
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
-      emulator::Die("LoadMatrix4 of a row at no multiple of 16");
+      emulator::Die("LoadMatrix4 of a row that is not 16-byte aligned");
     std::memcpy(matrix[lane / 8][lane % 8], row, 16);
   }
   for (int lane = 0; lane < 32; ++lane) {

@@ -9,20 +9,22 @@
 
 #include "core/tensor/dtype.h"
 
-// What device_code.h names, in C++: a grid runs block after block on the calling thread, the
-// threads of a block as fibres that change places at barriers and warp functions. Written to find
-// what goes wrong on a GPU:
-//   - the order of blocks, and of a block's threads between two barriers, is drawn by SetSchedule:
-//   a missing barrier
-//     gives other results under another seed;
-//   - CopyAsync16 copies at the last moment that CopyWait allows, not before; under even seeds from
-//   2 on at once as well, over what others may still read;
-//   - shared memory is NaN at a block's start, and device memory when it is allocated;
-//   - a barrier or warp function that not all its threads reach ends the program with the kernel's
-//   name and the thread;
-//   - with the address sanitizer, each array that is overrun is found.
+// CPU implementation of what device_code.h declares. A grid runs block by block on the calling
+// thread; the threads of a block are fibers that switch at barriers and warp functions. It is
+// designed to expose errors of kernels:
+//   - SetSchedule randomizes the order of blocks, and of the threads of a block between two
+//   barriers: a missing barrier gives different results for different seeds.
+//   - CopyAsync16 copies as late as CopyWait allows. With even seeds from 2 on it also copies
+//   immediately, over data that other threads may still read.
+//   - Shared memory is filled with NaN at the start of a block, and device memory at its
+//   allocation.
+//   - A barrier or warp function that some of its threads never reach aborts the program, with the
+//   names of kernel and thread.
+//   - The address sanitizer detects overruns of each array.
 namespace troop::cuda {
 
+// A shared array is identified by the address of a static tag: each use of the macro is one array
+// per block.
 #define TROOP_KERNEL static
 #define TROOP_DEVICE inline
 #define TROOP_HOST_DEVICE inline
@@ -38,9 +40,10 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
   unsigned x, y, z;
 };
-// constinit: otherwise each look at one asks first whether it was made.
+// constinit avoids a check for initialization at each access.
 inline constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
+// Vector types of CUDA, with its alignment.
 struct alignas(8) float2 {
   float x, y;
 };
@@ -69,34 +72,43 @@ class Stream;
 
 namespace emulator {
 
-// Which order threads and blocks come in from now on. 0: rising; 1: falling; else drawn. Up to the
-// next barrier each warp goes as far as it can before the next one begins; from 3 on with odd ones
-// all threads take turns.
+// Sets the order of threads and blocks from now on. 0: ascending; 1: descending; otherwise random.
+// Each warp runs as far as it can up to the next barrier before another one starts; with odd seeds
+// from 3 on all threads take turns.
 void SetSchedule(std::uint64_t seed);
 std::uint64_t Schedule();
 
-// Runs body once for each thread of each block. Called by Launch.
+// Runs body once per thread of each block. Called by Launch.
 void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
              const std::function<void()>& body);
+// Adds work to a stream's queue (device_emulated.cc).
 void Enqueue(Stream& stream, std::function<void()> work);
 
+// The array of TROOP_SHARED with this tag in the running block; tag nullptr: its dynamic shared
+// memory.
 std::byte* SharedArray(const void* tag, std::size_t bytes);
+// Lane of the running thread.
 int Lane();
-// All lanes of `mask` come with `in`; the last one of them computes every `out`. It is the same
-// function for all.
+// Warp-wide operation: suspends the calling lane until all lanes of `mask` have called Meet. The
+// last lane computes every `out` from all `in` with `combine`, which must be the same function for
+// all.
 using Combine = void (*)(const void* const (&in)[32], void* const (&out)[32], unsigned mask);
 void Meet(unsigned mask, Combine combine, const void* in, void* out);
+// Prints kernel, block, thread and `what`, and aborts.
 [[noreturn]] void Die(const char* what);
 
+// Implementation of CopyAsync16, CopyCommit and CopyWait.
 void CopyAsync(void* to, const void* from, bool valid);
 void CopyGroup();
 void CopyWaitFor(int under_way);
 
+// Argument of a shuffle: the lane's value and the lane that it reads.
 template <class T>
 struct Shuffled {
   T value;
   int source;
 };
+// Every lane of `mask` gets the value of lane `source`, which must be in `mask`.
 template <class T>
 T Shuffle(unsigned mask, T value, int source) {
   const Shuffled<T> in{value, source};
@@ -116,7 +128,7 @@ T Shuffle(unsigned mask, T value, int source) {
   return out;
 }
 
-// What five shuffles across the warp would make of all lanes' values, in one meeting.
+// Result of five butterfly shuffles across the warp, in one call of Meet.
 template <class T, class Both>
 T Butterfly(T value, const Both&) {
   T out{};
@@ -137,7 +149,9 @@ T Butterfly(T value, const Both&) {
 
 }  // namespace emulator
 
+// Shared memory of the running block.
 inline std::byte* DynamicShared() { return emulator::SharedArray(nullptr, 0); }
+// Barriers, votes and shuffles of CUDA.
 void __syncthreads();
 void __syncwarp(unsigned mask = 0xffffffffu);
 unsigned __ballot_sync(unsigned mask, bool predicate);
@@ -153,6 +167,7 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return emulator::Shuffle(mask, value, emulator::Lane() ^ lanes);
 }
+// Lanes past the end keep their own value, as in CUDA.
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
   const int from = emulator::Lane() + int(lanes);
@@ -164,6 +179,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned lanes) {
   return emulator::Shuffle(mask, value, from >= 0 ? from : emulator::Lane());
 }
 
+// Atomics: all threads run on one CPU thread, so plain accesses are atomic.
 template <class T>
 T atomicAdd(T* at, T x) {
   const T before = *at;
@@ -189,6 +205,7 @@ T atomicCAS(T* at, T expected, T x) {
   return before;
 }
 
+// Loads and stores with cache hints, which have no effect here.
 template <class T>
 T __ldg(const T* p) {
   return *p;
@@ -201,6 +218,7 @@ template <class T>
 void __stcs(T* p, T x) {
   *p = x;
 }
+// Intrinsics. The fast ones (__expf, …) are exact here.
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
@@ -209,6 +227,7 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(unsigned x) { return std::countl_zero(x); }
 inline int __ffs(unsigned x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(std::uint64_t(a) * b >> 32); }
+// Math functions that CUDA declares in the global namespace.
 using std::isfinite;
 using std::isnan;
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
@@ -241,16 +260,19 @@ void CopyWait() {
   emulator::CopyWaitFor(kUnderWay);
 }
 
+// Tensor core instructions; device_code.h documents the layouts.
 void LoadMatrix4(std::uint32_t (&r)[4], const void* row);
 void LoadMatrix4Transposed(std::uint32_t (&r)[4], const void* row);
 void MultiplyBF16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 void MultiplyTF32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 
+// Rounds to nearest, ties away from zero; NaN and infinity are truncated.
 inline std::uint32_t ToTF32(float x) {
   const std::uint32_t bits = __float_as_uint(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return bits & 0xffffe000u;
   return (bits + 0x1000u) & 0xffffe000u;
 }
+// Rounds to nearest even; NaN becomes the canonical NaN of the GPU.
 inline BF16 ToBF16(float x) {
   const std::uint32_t bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fff};

@@ -1,3 +1,4 @@
+// Losses of categorical and quantile values: one block per item, then one block for the sums.
 #include "kernels/cuda/loss/distributional_loss.h"
 
 #include "kernels/cuda/loss/td_loss_device.h"
@@ -8,12 +9,12 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr std::int64_t kMost = 1024;  // actions; atoms or quantiles
+constexpr std::int64_t kMost = 1024;  // actions; atoms or quantiles: limits shared memory
 
-// The same for all threads of the block. `shared`: [kWarps].
+// Sum over the block; all threads get it. `shared`: [kWarps], reusable.
 TROOP_DEVICE double BlockSum(double x, double* shared) {
   x = WarpSum(x);
-  __syncthreads();  // what was there has been read
+  __syncthreads();  // the previous sum has been read
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
   double sum = 0;
@@ -21,7 +22,7 @@ TROOP_DEVICE double BlockSum(double x, double* shared) {
   return sum;
 }
 
-// The first action of the largest mean. mean: [A], shared and written.
+// The first action with the largest mean. mean: [A], complete in shared memory.
 TROOP_DEVICE std::int64_t Largest(std::int64_t actions, const double* mean) {
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < actions; ++a)
@@ -29,16 +30,16 @@ TROOP_DEVICE std::int64_t Largest(std::int64_t actions, const double* mean) {
   return best;
 }
 
-// An action's K numbers: x, and of a dueling network with what all actions have in common (base,
-// shared memory) added.
+// The K values of an action: x, plus in a dueling network the part that is common to all actions
+// (base, in shared memory).
 struct Row {
   const float* x = nullptr;
-  const double* base = nullptr;  // [K]; nullptr: nothing
+  const double* base = nullptr;  // [K]; nullptr: 0
   TROOP_DEVICE double operator[](std::int64_t k) const {
     return base != nullptr ? double(x[k]) + base[k] : double(x[k]);
   }
 };
-// An observation's rows, of all actions: at(a).
+// The rows of all actions of an observation.
 struct Rows {
   Row first;
   std::int64_t numbers = 0;
@@ -46,8 +47,8 @@ struct Rows {
     return {first.x + action * numbers, first.base};
   }
 };
-// Of an item, of heads [B, K] and [B, A, K]; `base` is written for a dueling network. A barrier for
-// the block: what was read of `base` before is not wanted any more.
+// Rows of an item, from heads [B, K] and [B, A, K]. With dueling heads it writes `base`, with
+// barriers: all threads must call it, and earlier contents of `base` are lost.
 TROOP_DEVICE Rows RowsOf(const float* value, const float* x, std::int64_t actions,
                          std::int64_t numbers, std::int64_t item, double* base) {
   const Rows plain{{x + item * actions * numbers, nullptr}, numbers};
@@ -59,10 +60,11 @@ TROOP_DEVICE Rows RowsOf(const float* value, const float* x, std::int64_t action
   return {{plain.first.x, base}, numbers};
 }
 
+// Softmax of a row.
 struct Normalizer {
   double top = 0, sum = 0;  // p_k = exp(x_k - top) / sum
 };
-// A warp's, of one row.
+// Computed by a warp; all its lanes get it.
 TROOP_DEVICE Normalizer SoftmaxOf(std::int64_t n, const Row& x) {
   const int lane = int(threadIdx.x % 32);
   double top = -INFINITY;
@@ -73,11 +75,13 @@ TROOP_DEVICE Normalizer SoftmaxOf(std::int64_t n, const Row& x) {
   return {top, WarpSum(sum)};
 }
 
+// Value of atom k of the support.
 TROOP_DEVICE double Atom(const ValueSupport& s, std::int64_t k) {
   return s.low + (s.high - s.low) / double(s.atoms - 1) * double(k);
 }
 
-// Share of a mass at `value` that atom k takes: the two beside it, by their nearness.
+// Share of a mass at `value` that atom k gets: only the two nearest atoms get one, in inverse
+// proportion to their distances. `value` is clipped to the support.
 TROOP_DEVICE double Share(const ValueSupport& s, double value, std::int64_t k) {
   const double inside = value < s.low ? s.low : s.high < value ? s.high : value;
   const double at = (inside - s.low) / ((s.high - s.low) / double(s.atoms - 1));
@@ -87,7 +91,7 @@ TROOP_DEVICE double Share(const ValueSupport& s, double value, std::int64_t k) {
   return k == below ? 1 - above : k == below + 1 ? above : 0;
 }
 
-// mean [A], of the chooser's distributions: a warp to an action.
+// mean [A] of the chooser's distributions, one warp per action.
 TROOP_DEVICE void MeansOf(const CategoricalLossInput& in, const Rows& chooser, double* mean) {
   const int lane = int(threadIdx.x % 32);
   for (std::int64_t a = threadIdx.x / 32; a < in.actions; a += kWarps) {
@@ -102,18 +106,18 @@ TROOP_DEVICE void MeansOf(const CategoricalLossInput& in, const Rows& chooser, d
   __syncthreads();
 }
 
-// Shared memory of a block, in this order.
+// Dynamic shared memory of a block, in this order.
 struct Scratch {
   double* mean;  // [A] of the chooser
   double* next;  // [K] of the last observation: probabilities, or targets
-  double* base;  // [K] of the observation that is looked at
+  double* base;  // [K], see RowsOf
 };
 TROOP_DEVICE Scratch ScratchOf(std::int64_t actions, std::int64_t numbers) {
   auto* const begin = reinterpret_cast<double*>(DynamicShared());
   return {begin, begin + actions, begin + actions + numbers};
 }
 
-// next: what the target network says of the last observation's chosen action.
+// next = the target network's distribution for the selected action of the last observation.
 TROOP_DEVICE void NextOf(const CategoricalLossInput& in, const DuelingValues& values,
                          std::int64_t item, const Scratch& scratch) {
   const std::int64_t atoms = in.support.atoms;
@@ -135,10 +139,11 @@ TROOP_DEVICE void NextOf(const CategoricalLossInput& in, const DuelingValues& va
   __syncthreads();
 }
 
-// What the items' threads keep of a sum over atoms.
+// Results of an item: loss, |TD error| and q.
 struct Sums {
   double loss = 0, td_error = 0, q = 0;
 };
+// Thread 0 stores the priority, and the item's terms of the three batch sums.
 TROOP_DEVICE void Tell(std::int64_t item, const Sums& s, double weight, const LossOutput& out) {
   if (threadIdx.x != 0) return;
   out.priority[item] = float(s.td_error);
@@ -147,12 +152,15 @@ TROOP_DEVICE void Tell(std::int64_t item, const Sums& s, double weight, const Lo
   out.partial[3 * item + 2] = s.q;
 }
 
+// Each thread handles some atoms k of the target: it gathers the projected mass from all atoms j,
+// instead of scattering with atomics. O(K²) per item, deterministic.
 template <class T>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     CategoricalLossKernel(CategoricalLossInput in, LossOutput out, DuelingValues values) {
   const std::int64_t item = blockIdx.x, atoms = in.support.atoms;
   const Scratch scratch = ScratchOf(in.actions, atoms);
   TROOP_SHARED(double, of_warp, kWarps);
+  // A return that is not finite gives a target of 0 and NaN as loss and priority.
   const Return n = SumSteps(in, item);
   const bool good = isfinite(n.sum) && isfinite(n.factor);
   if (good && n.factor != 0) NextOf(in, values, item, scratch);
@@ -161,6 +169,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
       RowsOf(values.first, in.logits, in.actions, atoms, item, scratch.base).at(action);
   const Normalizer s = SoftmaxOf(atoms, logits);
   const double log_sum = s.top + log(s.sum);
+  // importance weight
   const double weight = in.weight != nullptr ? in.weight[item] : 1.0;
   double entropy = 0, wanted = 0, q = 0;
   for (std::int64_t k = threadIdx.x; k < atoms; k += kThreads) {
@@ -177,19 +186,22 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     PutGradient<T>(out, in.actions, atoms, item, action, k,
                    weight * (p - target) / double(in.batch));
   }
+  // Cross entropy, mean of the target and mean of the prediction.
   entropy = BlockSum(entropy, of_warp);
   wanted = BlockSum(wanted, of_warp);
   q = BlockSum(q, of_warp);
   Tell(item, {good ? entropy : NAN, good ? fabs(wanted - q) : NAN, q}, weight, out);
 }
 
+// Mean of n values, computed by a warp; all its lanes get it.
 TROOP_DEVICE double WarpMean(std::int64_t n, const float* x) {
   double sum = 0;
   for (std::int64_t k = threadIdx.x % 32; k < n; k += 32) sum += double(x[k]);
   return WarpSum(sum) / double(n);
 }
 
-// next: what the target network's quantiles make of the item, or its return alone. How many.
+// next = the target values of an item: from the quantiles of the selected action, or only the
+// return after a termination. Returns their number.
 TROOP_DEVICE std::int64_t NextOf(const QuantileLossInput& in, const DuelingValues& values,
                                  std::int64_t item, const Return& n, const Scratch& scratch) {
   const std::int64_t count = in.quantiles;
@@ -198,7 +210,7 @@ TROOP_DEVICE std::int64_t NextOf(const QuantileLossInput& in, const DuelingValue
     __syncthreads();
     return 1;
   }
-  // Without what all actions have in common: it does not change which is the largest.
+  // The common part of dueling heads does not change which mean is the largest.
   const float* chooser = in.quantile_online != nullptr ? in.quantile_online : in.quantile_target;
   chooser += item * in.actions * count;
   for (std::int64_t a = threadIdx.x / 32; a < in.actions; a += kWarps) {
@@ -216,6 +228,7 @@ TROOP_DEVICE std::int64_t NextOf(const QuantileLossInput& in, const DuelingValue
   return count;
 }
 
+// Each thread handles some quantiles k and loops over the targets.
 template <class T>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     QuantileLossKernel(QuantileLossInput in, LossOutput out, DuelingValues values) {
@@ -233,10 +246,12 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     wanted += target[j] / double(targets);
   for (std::int64_t k = threadIdx.x; k < count; k += kThreads) {
     const double tau = (double(k) + 0.5) / double(count), theta = quantile[k];
+    // Derivative of the loss with respect to u, summed over the targets.
     double slope = 0;
     for (std::int64_t j = 0; j < targets; ++j) {
       const double u = target[j] - theta, size = fabs(u);
       const double side = fabs(tau - (u < 0 ? 1 : 0)) / double(targets);
+      // Inside the quadratic part of the Huber loss.
       const bool bent = size <= in.kappa && in.kappa > 0;
       loss += side * (bent ? u * u / (2 * in.kappa) : size - in.kappa / 2);
       slope += side * (bent ? u / in.kappa : copysign(1.0, u));
@@ -250,10 +265,12 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   Tell(item, {loss, fabs(wanted - q), q}, weight, out);
 }
 
+// Batch means for the summary.
 TROOP_KERNEL void __launch_bounds__(kThreads)
     MeansKernel(std::int64_t batch, const double* partial, DqnLossSummary* summary) {
   TROOP_SHARED(double, of_warp, kWarps);
   double sums[3];
+  // loss, |TD error|, q
   for (int j = 0; j < 3; ++j) {
     double sum = 0;
     for (std::int64_t i = threadIdx.x; i < batch; i += kThreads) sum += partial[3 * i + j];
@@ -263,15 +280,18 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *summary = {sums[0] * scale, sums[1] * scale, sums[2] * scale};
 }
 
+// Checks the sizes and launches both kernels.
 template <class Input>
 void Run(Stream& stream, const char* name, void (*kernel)(Input, LossOutput, DuelingValues),
          const Input& in, std::int64_t numbers, const LossOutput& out,
          const DuelingValues& values) {
   if (numbers < 2 || numbers > kMost || in.actions > kMost) {
     stream.device().Fail(std::string(name) + ": " + std::to_string(in.actions) + " actions of " +
-                         std::to_string(numbers) + " values; at most 1024, and 2 values at least");
+                         std::to_string(numbers) +
+                         " values; at most 1024 actions and 2 to 1024 values are supported");
     return;
   }
+  // mean [A], next [K], base [K]
   const std::size_t shared = std::size_t(in.actions + 2 * numbers) * sizeof(double);
   Launch(stream, name, {dim3(unsigned(in.batch)), dim3(kThreads), shared}, kernel, in, out, values);
   Launch(stream, "Means", {dim3(1), dim3(kThreads)}, MeansKernel, in.batch,

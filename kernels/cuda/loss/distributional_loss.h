@@ -5,11 +5,11 @@
 #include "kernels/loss/categorical_loss.h"
 #include "kernels/loss/quantile_loss.h"
 
-// The twins of kernels/loss/categorical_loss.h and kernels/loss/quantile_loss.h: the same formulas
-// in f64; only sums are in another order, which depends on the shapes alone. All pointers are
-// device memory. Two launches: a block to an item, which combines the heads of a dueling network,
-// chooses the last observation's action, makes the target, loss, priority and gradients of the
-// heads; and one block for the sums. REQUIRES: 2 <= K <= 1024, A <= 1024.
+// GPU counterparts of kernels/loss/categorical_loss.h and kernels/loss/quantile_loss.h. The
+// formulas are the same, in f64; only the order of sums differs, and depends only on the shapes.
+// All pointers are device memory. Two launches: one block per item, which combines the heads of a
+// dueling network, selects the bootstrap action and computes target, loss, priority and the
+// gradients of the heads; then one block that adds the sums. REQUIRES: 2 <= K <= 1024, A <= 1024.
 namespace troop::cuda {
 
 void CategoricalLoss(Stream& stream, const CategoricalLossInput& in, const LossOutput& out,

@@ -1,3 +1,4 @@
+// n-step double Q-learning loss: one block, one item per thread.
 #include "kernels/cuda/loss/dqn_loss.h"
 
 #include "kernels/cuda/loss/td_loss_device.h"
@@ -6,11 +7,11 @@
 namespace troop::cuda {
 namespace {
 
-constexpr int kThreads =
-    512;  // one item each at the usual batch, and 16 warps to hide the way to memory
+// One item per thread at the usual batch size, and 16 warps to hide memory latency.
+constexpr int kThreads = 512;
 
-// The target's q of the last observation, of the action that the chooser values most: by its
-// advantages alone, since v and mean(a) are the same for all actions.
+// q of the target network at the last observation, for the action that the chooser prefers. Its
+// advantages suffice for the choice, since v and mean(a) are equal for all actions.
 TROOP_DEVICE double Bootstrap(const DqnLossInput& in, const DuelingValues& values,
                               std::int64_t item) {
   const float* target = in.q_next_target + item * in.actions;
@@ -22,6 +23,7 @@ TROOP_DEVICE double Bootstrap(const DqnLossInput& in, const DuelingValues& value
   return target[best] + DuelingBase(values.last_target, in.q_next_target, in.actions, 1, item, 0);
 }
 
+// Loss, gradients and priorities per item; then the sums over lanes, warps and the block.
 template <class T>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     DqnLossKernel(DqnLossInput in, LossOutput out, DuelingValues values) {
@@ -43,6 +45,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     PutGradient<T>(out, in.actions, 1, i, action, 0, -weight * slope / double(in.batch));
     out.priority[i] = float(size);
   }
+  // Sums in a fixed order: lanes, then warps.
   TROOP_SHARED(double, sums, 3 * (kThreads / 32));
   const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
   const double of_warp[3] = {WarpSum(loss), WarpSum(td_error), WarpSum(q_sum)};

@@ -1,3 +1,4 @@
+// q-values of a dueling network from its two heads.
 #include "kernels/cuda/loss/dueling.h"
 
 #include "kernels/cuda/runtime/launch.h"
@@ -5,11 +6,11 @@
 namespace troop::cuda {
 namespace {
 
-constexpr int kThreads =
-    128;  // rows to a block: a few thousand rows fill a few dozen multiprocessors
+// Small blocks, so that a few thousand rows fill a few dozen multiprocessors.
+constexpr int kThreads = 128;
 
-// A thread to each of a row's K numbers: 18 actions are one or two cache lines, and of
-// distributions the threads of a row read side by side.
+// One thread for each of the K values of a row. With K = 1, 18 actions are one or two cache lines;
+// with distributions, the threads of a row read adjacent elements.
 TROOP_KERNEL void DuelingKernel(std::int64_t rows, std::int64_t actions, std::int64_t numbers,
                                 const float* value, const float* advantage, float* q) {
   const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;

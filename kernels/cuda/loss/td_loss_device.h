@@ -4,18 +4,19 @@
 #include "kernels/cuda/runtime/device_code.h"
 #include "kernels/cuda/runtime/vector_types.h"
 
-// What the kernels of all temporal-difference losses do alike. Only for .cu files.
+// Device code shared by the temporal-difference losses. Only for .cu files.
 namespace troop::cuda {
 
+// n-step return of an item, as NStepReturn of kernels/loss/n_step_return.h.
 struct Return {
-  double sum = 0, factor = 1;  // Σ γ^k (Π d) r, and what a value behind it counts
+  double sum = 0, factor = 1;  // Σ γ^k (Π d) r, and the factor of the bootstrap value
 };
 template <class Input>
 TROOP_DEVICE Return SumSteps(const Input& in, std::int64_t item) {
   Return n;
   for (std::int32_t k = 0; k < in.length[item]; ++k) {
     const double reward = in.reward[item * in.steps + k], limit = in.reward_clip;
-    // NaN stays.
+    // NaN stays NaN.
     const double clipped = !(limit > 0)      ? reward
                            : reward < -limit ? -limit
                            : limit < reward  ? limit
@@ -26,8 +27,8 @@ TROOP_DEVICE Return SumSteps(const Input& in, std::int64_t item) {
   return n;
 }
 
-// What is added to number k of all of an item's actions: v - mean(a) of a dueling network's heads,
-// value [B, K] and advantage [B, A, K]; else (nullptr) 0.
+// The term that is common to value k of all actions of an item: v - mean(a) for the heads value [B,
+// K] and advantage [B, A, K] of a dueling network; 0 if value is nullptr.
 TROOP_DEVICE double DuelingBase(const float* value, const float* advantage, std::int64_t actions,
                                 std::int64_t numbers, std::int64_t item, std::int64_t k) {
   if (value == nullptr) return 0;
@@ -37,8 +38,8 @@ TROOP_DEVICE double DuelingBase(const float* value, const float* advantage, std:
   return double(value[item * numbers + k]) - sum / double(actions);
 }
 
-// Puts the gradient g by number k of q of `action`; of the other actions it is 0. With the chain
-// rule through v + a - mean(a), where there are heads: dv = g, da = g (1{action} - 1/A).
+// Stores the gradient g with respect to value k of q[action]; those of other actions become 0. With
+// dueling heads, applies the chain rule through v + a - mean(a): dv = g, da = g (1{action} - 1/A).
 template <class T>
 TROOP_DEVICE void PutGradient(const LossOutput& out, std::int64_t actions, std::int64_t numbers,
                               std::int64_t item, std::int64_t action, std::int64_t k, double g) {

@@ -1,3 +1,4 @@
+// Elementwise kernels: derivatives of activations, GELU and conversions.
 #include "kernels/cuda/ops/activation.h"
 
 #include "kernels/cuda/runtime/launch.h"
@@ -6,25 +7,28 @@
 namespace troop::cuda {
 namespace {
 
-// Eight elements to a thread: 16 bytes of bf16, two times 16 of f32.
+// Eight elements per thread: one 16-byte access of bf16, or two of f32.
 constexpr int kThreads = 256, kEach = 8;
 
+// One thread per kEach elements.
 LaunchShape Over(std::int64_t n) {
   return {dim3(unsigned(CeilDivide(n, kThreads * kEach))), dim3(kThreads)};
 }
 
+// dy times the derivative of the activation, from its result y.
 TROOP_DEVICE float Derived(Activation activation, float y, float dy) {
   if (activation == Activation::kRelu) return y > 0 ? dy : 0;
   if (activation == Activation::kTanh) return dy * (1 - y * y);
   return dy;
 }
 
+// √½, √(2/π) and the cubic coefficient of the GELU approximation.
 constexpr float kRootHalf = 0.70710678118f, kRootTwoOverPi = 0.79788456080f, kCubic = 0.044715f;
 constexpr float kNormal = 0.39894228040f;  // 1/√(2π)
 
 TROOP_DEVICE float Tanh3(float z) { return tanhf(kRootTwoOverPi * (z + kCubic * z * z * z)); }
-// The normal distribution's Φ(z), to 1e-7, and exp(-z²/2), of which both it and a slope are made:
-// Abramowitz & Stegun 7.1.26. erfcf takes three times as long, and with it the kernel.
+// Normal distribution: Φ(z) to 1e-7, and exp(-z²/2), which both Φ and the derivative of GELU need
+// (Abramowitz & Stegun 7.1.26). With erfcf the kernel takes three times as long.
 struct Normal {
   float below, bell;
 };
@@ -36,6 +40,7 @@ TROOP_DEVICE Normal NormalAt(float z) {
        t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
   return {z < 0 ? tail : 1 - tail, bell};
 }
+// GELU and its derivative; the formulas are at GeluForm in kernels/transformer/layer_norm_gelu.h.
 TROOP_DEVICE float GeluOf(GeluForm form, float z) {
   if (form == GeluForm::kErf) return z * NormalAt(z).below;
   return 0.5f * z * (1 + Tanh3(z));
@@ -45,11 +50,13 @@ TROOP_DEVICE float GeluSlope(GeluForm form, float z) {
     const Normal normal = NormalAt(z);
     return normal.below + z * kNormal * normal.bell;
   }
+  // Derivative of the tanh approximation.
   const float t = Tanh3(z);
   return 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * z * z);
 }
 
-// dy: nullptr: forward.
+// Forward if dy is nullptr, else backward. The last thread handles a partial group of elements one
+// by one.
 template <class T>
 TROOP_KERNEL void GeluKernel(GeluForm form, std::int64_t n, const T* z, const T* dy, T* out) {
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
@@ -68,6 +75,7 @@ TROOP_KERNEL void GeluKernel(GeluForm form, std::int64_t n, const T* z, const T*
   }
 }
 
+// Dispatch on the element type.
 void RunGelu(Stream& stream, const char* name, GeluForm form, DType dtype, std::int64_t n,
              const void* z, const void* dy, void* out) {
   if (dtype == DType::kBF16) {
@@ -79,6 +87,7 @@ void RunGelu(Stream& stream, const char* name, GeluForm form, DType dtype, std::
   }
 }
 
+// dz may be dy: each thread reads its elements before it writes them.
 template <class T>
 TROOP_KERNEL void ActivationBackwardKernel(Activation activation, std::int64_t n, const T* y,
                                            const T* dy, T* dz) {
@@ -94,7 +103,7 @@ TROOP_KERNEL void ActivationBackwardKernel(Activation activation, std::int64_t n
   for (std::int64_t j = i; j < n; ++j) Put(dz + j, Derived(activation, Get(y + j), Get(dy + j)));
 }
 
-// aligned: both addresses are multiples of 16. The second half of a batch may begin anywhere.
+// aligned: both addresses are multiples of 16. A slice of a batch may start at any element.
 template <class From, class To>
 TROOP_KERNEL void ConvertKernel(std::int64_t n, bool aligned, const From* from, float scale,
                                 To* to) {
@@ -110,6 +119,7 @@ TROOP_KERNEL void ConvertKernel(std::int64_t n, bool aligned, const From* from, 
   for (std::int64_t j = i; j < end; ++j) Put(to + j, Get(from + j) * scale);
 }
 
+// Dispatch on the type of `to`.
 template <class From>
 void ConvertFrom(Stream& stream, std::int64_t n, const From* from, float scale, void* to,
                  DType to_dtype) {

@@ -1,3 +1,5 @@
+// Attention in bf16 on tensor cores (FlashAttention-2, Dao 2023): one block per 64 queries (or
+// keys) of a head, with an online softmax. Scores stay in registers.
 #include "kernels/cuda/ops/attention.h"
 
 #include <type_traits>
@@ -9,30 +11,32 @@
 namespace troop::cuda {
 namespace {
 
-// A block has 64 queries (or keys) of one head, each warp 16; keys and values (or queries and the
-// output's gradients) come 64 at a time, the next ones while these are computed with.
+// A block handles 64 queries (or keys) of one head, 16 per warp. Keys and values (or queries and
+// output gradients) are loaded 64 at a time; the next 64 load during the computation.
 constexpr int kWidth = 64, kTile = 64, kWarps = 4, kThreads = 32 * kWarps;
-// Rows in shared memory are 16 bytes longer than what they hold: eight neighbours lie in different
+// Rows in shared memory are padded by 16 bytes, so that eight consecutive rows lie in different
 // banks.
 constexpr int kStride = kWidth + 8, kTileElements = kTile * kStride;
-constexpr int kColumns = kTile / 8;  // tiles of eight columns that a product's result has
+constexpr int kColumns = kTile / 8;  // 8-column tiles of a product's result
+// Exponentials use base 2, for which GPUs have an instruction.
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 constexpr float kScale = 0.125f;  // 1 / √64
 static_assert(kWidth == kTile, "results of both kinds of product have as many columns");
 
-// Rows of one head of one sequence.
+// The rows of one head of one sequence, in qkv or out.
 struct Rows {
-  const BF16* base;     // of the first token
-  std::int64_t step;    // elements from one token to the next
-  std::int64_t tokens;  // of the sequence
+  const BF16* base;     // first token
+  std::int64_t step;    // elements between tokens
+  std::int64_t tokens;  // length of the sequence
 };
 
-// What a warp has of 16 rows, as MultiplyBF16 wants its first factor, and of a product's result:
-// the thread's rows are lane / 4 and 8 more.
+// Fragments of a warp for 16 rows: the left operand of MultiplyBF16, and the result of a product. A
+// thread holds elements of row lane / 4 and of the row 8 below.
 using Factor = std::uint32_t[kWidth / 16][4];
 using Result = float[kColumns][4];
 
-// Where a block is. starts: of PackedSequences.
+// Position of a block: sequence blockIdx.z, head blockIdx.y, rows from `first` on. starts: of
+// PackedSequences.
 struct Place {
   std::int64_t start, tokens, first, head;
   TROOP_DEVICE explicit Place(const std::int32_t* starts)
@@ -40,7 +44,7 @@ struct Place {
         tokens(starts[blockIdx.z + 1] - start),
         first(std::int64_t(blockIdx.x) * kTile),
         head(blockIdx.y) {}
-  // which: 0, 1, 2: queries, keys, values.
+  // which: 0 queries, 1 keys, 2 values.
   TROOP_DEVICE Rows of(const BF16* qkv, std::int64_t heads, int which) const {
     return {qkv + ((start * 3 + which) * heads + head) * kWidth, 3 * heads * kWidth, tokens};
   }
@@ -49,7 +53,7 @@ struct Place {
   }
 };
 
-// Rows first … first + 63; behind the sequence's end: zeros.
+// Loads rows first … first + 63 to shared memory; rows after the end of the sequence become 0.
 TROOP_DEVICE void LoadTile(const Rows& from, std::int64_t first, BF16* to) {
   constexpr int kChunks = kWidth * int(sizeof(BF16)) / 16;
   TROOP_UNROLL for (int i = 0; i < kTile * kChunks / kThreads; ++i) {
@@ -60,7 +64,7 @@ TROOP_DEVICE void LoadTile(const Rows& from, std::int64_t first, BF16* to) {
   }
 }
 
-// This warp's 16 rows of a tile.
+// Loads this warp's 16 rows of a tile.
 TROOP_DEVICE void LoadFactor(const BF16* tile, Factor& factor) {
   const int warp = int(threadIdx.x / 32), matrix = int(threadIdx.x % 32 / 8);
   const int row = 16 * warp + matrix % 2 * 8 + int(threadIdx.x % 8);
@@ -86,8 +90,8 @@ TROOP_DEVICE void TimesTransposed(const Factor& rows, const BF16* tile, Result& 
   }
 }
 
-// sum += s · tile, s rounded to bf16: a result's parts of two tiles of columns are those of a
-// factor of 16.
+// sum += s · tile, with s rounded to bf16. Two adjacent 8-column tiles of a result have the
+// register layout of a left operand that is 16 wide, so s needs no shuffles.
 TROOP_DEVICE void AddTimes(const Result& s, const BF16* tile, Result& sum) {
   const int matrix = int(threadIdx.x % 32 / 8), line = int(threadIdx.x % 8);
   TROOP_UNROLL for (int c = 0; c < kTile / 16; ++c) {
@@ -105,7 +109,7 @@ TROOP_DEVICE void AddTimes(const Result& s, const BF16* tile, Result& sum) {
   }
 }
 
-// scale · half 0 or 1 of the thread's rows.
+// Stores scale · one of the two rows (half 0 or 1) of a thread.
 TROOP_DEVICE void StoreRow(const Result& result, int half, float scale, BF16* row) {
   BF16* const to = row + threadIdx.x % 4 * 2;
   TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
@@ -114,7 +118,7 @@ TROOP_DEVICE void StoreRow(const Result& result, int half, float scale, BF16* ro
   }
 }
 
-// Of the four threads that have a row.
+// Maximum and sum over the four threads that share a row.
 TROOP_DEVICE float QuadMax(float x) {
   for (int step = 1; step <= 2; step *= 2) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, step));
   return x;
@@ -124,10 +128,12 @@ TROOP_DEVICE float QuadSum(float x) {
   return x;
 }
 
-// Calls use(tile, first rows of a, of b) for every 64 rows of two arrays; before that those in
-// flight when it is called are there too. buffers: two tiles for each.
+// Calls use(tile, rows of a, rows of b) for every 64 rows of two arrays. Copies that are in flight
+// at the call also complete before the first use. buffers: two tiles per array, for double
+// buffering.
 template <class Use>
 TROOP_DEVICE void ForTiles(const Rows& a, const Rows& b, BF16* buffers, const Use& use) {
+  // The first tiles of both arrays; then always one step ahead.
   const std::int64_t tiles = (a.tokens + kTile - 1) / kTile;
   LoadTile(a, 0, buffers);
   LoadTile(b, 0, buffers + 2 * kTileElements);
@@ -149,14 +155,13 @@ TROOP_DEVICE void ForTiles(const Rows& a, const Rows& b, BF16* buffers, const Us
   }
 }
 
-// Where a thread's parts of a result lie in its tile: halves of rows, and columns.
+// Row (half 0 or 1) and column of a thread's elements of a result tile.
 TROOP_DEVICE int RowOf(int half) {
   return int(threadIdx.x / 32) * 16 + 8 * half + int(threadIdx.x % 32) / 4;
 }
 TROOP_DEVICE int ColumnOf(int n, int i) { return 8 * n + int(threadIdx.x % 4) * 2 + i % 2; }
 
-// Scores (rows: queries, columns: the keys of a tile) of which `there` are keys become powers of 2
-// of scores, less each row's `shift`.
+// Converts scores to base-2 exponents. Columns from `there` on are not keys and become -infinity.
 TROOP_DEVICE void ScaleScores(int there, Result& s) {
   TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
     TROOP_UNROLL for (int i = 0; i < 4; ++i) {
@@ -164,21 +169,25 @@ TROOP_DEVICE void ScaleScores(int there, Result& s) {
     }
   }
 }
+// Number of keys in a tile.
 TROOP_DEVICE int KeysIn(std::int64_t tile, std::int64_t tokens) {
   return int(min(std::int64_t(kTile), tokens - tile * kTile));
 }
 
-// Which scores are kept: a bit each, in memory, in the order of their numbers. A sequence begins at
-// a word of its own, with the group of 128 that its first head's first score is of.
+// Dropout mask of the scores: one bit per score, in the order of the element numbers of dropout.
+// The bits of a sequence start at a new word, at the beginning of the group of 128 that contains
+// the first score of its first head.
 struct KeptScores {
   const std::uint32_t* words;
   std::int64_t heads, first_head, longest;
   float scale;
 
+  // First word of a sequence; each has 16 words of padding for rounding and for reads past the end.
   TROOP_HOST_DEVICE std::int64_t WordOf(std::int64_t start, std::int64_t sequence) const {
     return heads * start * longest / (32 * 4) * 4 + 16 * sequence;
   }
-  // The 64 keys from `key` on, of a query of the sequence; none of a query behind its end.
+  // The bits of 64 keys from `key` on, for a query of the sequence; 0 for a query after its end. An
+  // unaligned read of three words.
   TROOP_DEVICE std::uint64_t Row(const Place& place, std::int64_t query, std::int64_t key) const {
     if (query >= place.tokens) return 0;
     const std::int64_t skipped = first_head * place.tokens * place.tokens % kDropoutGroup;
@@ -192,15 +201,15 @@ struct KeptScores {
   }
 };
 
-// Draws them: half a warp makes a group of 128 (dropout_code.h), each lane the block of eight.
-// blockIdx.y: the sequence.
+// Draws the mask. Half a warp generates a group of 128 bits (dropout_code.h), each lane one Philox
+// block for eight of them. blockIdx.y: the sequence.
 constexpr int kDrawThreads = 256, kDrawEach = 4;
 TROOP_KERNEL void __launch_bounds__(kDrawThreads)
     DrawScoresKernel(const std::int32_t* starts, KeptScores kept, DropoutArgs drop,
                      std::uint32_t* words) {
   const std::int64_t start = starts[blockIdx.y], tokens = starts[blockIdx.y + 1] - start;
   const std::int64_t first = kept.first_head * tokens * tokens, skipped = first % kDropoutGroup;
-  // Row() reads 64 keys at a time: some behind the last one.
+  // Row() reads 64 keys at a time, and so some bits after the last one.
   const std::int64_t groups =
       (skipped + kept.heads * tokens * tokens + 64 + kDropoutGroup - 1) / kDropoutGroup;
   const DropoutKey key = drop.keys[blockIdx.y];
@@ -209,6 +218,7 @@ TROOP_KERNEL void __launch_bounds__(kDrawThreads)
   for (int each = 0; each < kDrawEach; ++each) {
     const std::int64_t warp =
         (std::int64_t(blockIdx.x) * kDrawEach + each) * (kDrawThreads / 32) + threadIdx.x / 32;
+    // The whole warp returns, so the ballots stay complete.
     if (2 * warp >= groups) return;
     const std::int64_t group = 2 * warp + mine;
     std::uint32_t word[4], bits[8];
@@ -216,12 +226,14 @@ TROOP_KERNEL void __launch_bounds__(kDrawThreads)
         key, drop.site,
         std::uint32_t((first / kDropoutGroup + group) * kDropoutLanes + lane % kDropoutLanes),
         word);
+    // The ballot of step s has the bits of elements 16 s … 16 s + 15 of both groups of the warp.
     TROOP_UNROLL for (int step = 0; step < 8; ++step) {
       const std::uint32_t number = step % 2 == 0 ? word[step / 2] & 0xffffu : word[step / 2] >> 16;
       bits[step] = __ballot_sync(kWholeWarp, number < drop.kept);
     }
     if (lane % kDropoutLanes != 0 || group >= groups) continue;
     const int shift = 16 * mine;
+    // Bits of 32 consecutive scores: two steps of this half of the warp.
     const auto pair = [&](int step) {
       return (bits[step] >> shift & 0xffffu) | (bits[step + 1] >> shift & 0xffffu) << 16;
     };
@@ -229,8 +241,8 @@ TROOP_KERNEL void __launch_bounds__(kDrawThreads)
   }
 }
 
-// row: of each half of the thread's rows the bits of the tile's keys, from the thread's first
-// column on.
+// Applies the mask to a tile of scores. row: for both rows of the thread, the bits of the tile's
+// keys from the thread's first column on.
 TROOP_DEVICE void DropScores(const std::uint64_t (&row)[2], float scale, Result& s) {
   TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
     TROOP_UNROLL for (int i = 0; i < 4; ++i) {
@@ -238,6 +250,7 @@ TROOP_DEVICE void DropScores(const std::uint64_t (&row)[2], float scale, Result&
     }
   }
 }
+// The mask bits of both rows of the thread, as DropScores takes them.
 TROOP_DEVICE void KeptRows(const KeptScores& kept, const Place& place, std::int64_t key,
                            std::uint64_t (&row)[2]) {
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
@@ -253,10 +266,11 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
   LoadTile(place.of(qkv, heads, 0), place.first, queries);
+  // The queries stay in registers; o accumulates the output.
   Factor q;
   Result o = {};
-  float largest[2] = {-INFINITY, -INFINITY};  // of the rows' scores, times log2 e
-  float sum[2] = {};                          // of this thread's columns
+  float largest[2] = {-INFINITY, -INFINITY};  // maxima of scores, times log2 e
+  float sum[2] = {};                          // over this thread's columns
   ForTiles(place.of(qkv, heads, 1), place.of(qkv, heads, 2), queries + kTileElements,
            [&](std::int64_t tile, const BF16* keys, const BF16* values) {
              if (tile == 0) LoadFactor(queries, q);
@@ -266,6 +280,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
              TimesTransposed(q, keys, s);
              ScaleScores(KeysIn(tile, place.tokens), s);
              TROOP_UNROLL for (int half = 0; half < 2; ++half) {
+               // Online softmax: a new maximum rescales the sum and the output so far.
                float now = -INFINITY;
                TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
                  now = fmaxf(now, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
@@ -286,6 +301,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
              AddTimes(s, values, o);
            });
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
+    // Normalization by the softmax sum, and lse in natural logarithm.
     const float all = QuadSum(sum[half]);
     const std::int64_t row = place.first + RowOf(half);
     if (row >= place.tokens) continue;
@@ -295,7 +311,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   }
 }
 
-// delta [rows] = Σ of out dout, 64 numbers each: eight threads a row.
+// delta [rows] = Σ out dout over the 64 elements of a row, eight threads per row.
 TROOP_KERNEL void DeltaKernel(std::int64_t rows, const BF16* out, const BF16* dout, float* delta) {
   const std::int64_t row = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) / 8;
   float sum = 0;
@@ -309,7 +325,9 @@ TROOP_KERNEL void DeltaKernel(std::int64_t rows, const BF16* out, const BF16* do
   if (row < rows && threadIdx.x % 8 == 0) delta[row] = sum;
 }
 
-// With P the softmax, M what is kept of it and dP = M dO Vᵀ: dS = P (dP - delta), dQ = dS K / 8.
+// Gradient of the queries. With P the softmax, M the dropout factors and dP = M dO Vᵀ: dS = P (dP -
+// delta), dQ = dS K / 8. P is recomputed from lse; rows after the end have shift = infinity and so
+// P = 0.
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
@@ -321,6 +339,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   BF16* const gradients = queries + kTileElements;
   LoadTile(place.of(qkv, heads, 0), place.first, queries);
   LoadTile(place.of(dout, heads), place.first, gradients);
+  // Per row: lse in base 2, and delta.
   float shift[2], less[2];
   std::int64_t rows[2];
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
@@ -344,6 +363,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
              ScaleScores(KeysIn(tile, place.tokens), s);
              TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
                TROOP_UNROLL for (int i = 0; i < 4; ++i) {
+                 // P (dP - delta), in place of the scores.
                  s[n][i] = exp2f(s[n][i] - shift[i / 2]) * (dp[n][i] - less[i / 2]);
                }
              }
@@ -356,19 +376,20 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   }
 }
 
-// The same of keys as rows: dV = (M P)ᵀ dO, dK = dSᵀ Q / 8. What belongs to a query belongs to
-// a column.
+// Gradients of keys and values, with keys as rows: dV = (M P)ᵀ dO, dK = dSᵀ Q / 8. Values that
+// belong to a query (lse, delta, mask) are indexed by column.
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
                            const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
                            BF16* dqkv) {
-  // Two words for each query: one for the first 32 keys, one for the other 32.
+  // Mask of the block's 64 keys, two words per query.
   TROOP_SHARED(std::uint32_t, bits, kDrops ? 2 * kTile : 1);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const keys = reinterpret_cast<BF16*>(DynamicShared());
   BF16* const values = keys + kTileElements;
+  // Per query: lse in base 2, and delta, in shared memory.
   float* const shift = reinterpret_cast<float*>(values + 5 * kTileElements);
   float* const less = shift + kTile;
   LoadTile(place.of(qkv, heads, 1), place.first, keys);
@@ -378,6 +399,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ForTiles(place.of(qkv, heads, 0), place.of(dout, heads), values + kTileElements,
            [&](std::int64_t tile, const BF16* queries, const BF16* gradients) {
              if (tile == 0) LoadFactor(keys, k), LoadFactor(values, v);
+             // One thread per query of the tile loads its values.
              if (threadIdx.x < kTile) {
                const std::int64_t query = tile * kTile + threadIdx.x;
                const std::int64_t at = (place.start + query) * heads + place.head;
@@ -402,6 +424,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                    const int key = RowOf(i / 2);
                    factor = (bits[2 * query + key / 32] >> key % 32 & 1) != 0 ? kept.scale : 0;
                  }
+                 // s becomes M P, dp becomes dS.
                  s[n][i] = exp2f(s[n][i] * (kScale * kLog2E) - shift[query]);
                  dp[n][i] = s[n][i] * (factor * dp[n][i] - less[query]);
                  s[n][i] *= factor;
@@ -419,6 +442,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   }
 }
 
+// Launch with `tiles` tiles and `floats` floats of shared memory.
 LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads, std::size_t tiles,
                     std::size_t floats) {
   return {
@@ -426,7 +450,7 @@ LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads, std::size_
       dim3(kThreads), tiles * kTileElements * sizeof(BF16) + floats * sizeof(float)};
 }
 
-// Calls run(a constant: whether anything is dropped, what is kept).
+// Calls run(std::true_type if dropout is active, the mask).
 template <class Run>
 void WithDrops(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                const Run& run) {
@@ -439,6 +463,7 @@ void WithDrops(Stream& stream, const PackedSequences& batch, const AttentionForm
   run(std::true_type(), kept);
 }
 
+// Launches DrawScoresKernel; groups are counted for the longest sequence.
 void DrawScores(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                 const KeptScores& kept) {
   const std::int64_t groups =

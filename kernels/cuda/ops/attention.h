@@ -8,40 +8,44 @@
 
 namespace troop::cuda {
 
-// Multi-head attention within each sequence (kernels/transformer/attention.h):
-//   softmax(Q Kᵀ / √width) V, elements of the softmax dropped.
-//   kBF16: products on tensor cores, sums and the softmax in f32 (Dao 2023, FlashAttention-2);
-//   width is 64. Needs compute capability 8.0. kF32: without tensor cores; width is at most 256.
-// Scores never come to memory. qkv: [T, 3, heads, width]; out: [T, heads, width], 16-byte aligned;
-// both of dtype. lse: [T, heads] f32, the natural logarithm of each softmax's sum.
-// A sequence's bytes don't depend on what it is packed with. O(Σ length² width heads).
+// Multi-head attention within each sequence, the GPU counterpart of
+// kernels/transformer/attention.h:
+//   softmax(Q Kᵀ / √width) V, with dropout of softmax elements.
+// kBF16: products on tensor cores, sums and softmax in f32 (FlashAttention-2, Dao 2023). REQUIRES:
+// width is 64, compute capability 8.0. kF32: without tensor cores; width is at most 256.
+// Scores are never written to memory. qkv: [T, 3, heads, width] and out: [T, heads, width] have
+// `dtype` and are 16-byte aligned. lse: [T, heads] f32, the natural logarithm of each softmax's
+// sum. A sequence gives the same bytes in any batch. O(Σ length² width heads).
 struct AttentionForm {
   std::int64_t heads = 0, width = 64;
-  std::int64_t first_head = 0;  // of a model's: what is dropped is drawn by the model's numbers
+  std::int64_t first_head = 0;  // index of head 0 among all heads if tensor-parallel, for dropout
   DType dtype = DType::kBF16;
   Dropout dropout;
-  // Where kBF16 drops: KeptScoresWords() words of device memory, 16-byte aligned. The forward draws
-  // which scores are kept, a bit each, and the backward takes them from there.
+  // KeptScoresWords() words of device memory, 16-byte aligned; required for kBF16 with dropout.
+  // Forward draws the mask, one bit per score, and backward reads it.
   std::uint32_t* kept_scores = nullptr;
 };
 inline constexpr std::int64_t kTensorCoreWidth = 64, kAttentionWidthMax = 256;
 
+// Number of 32-bit words of AttentionForm::kept_scores: the mask, and padding of 16 words per
+// sequence.
 constexpr std::int64_t KeptScoresWords(std::int64_t sequences, std::int64_t tokens,
                                        std::int64_t longest, std::int64_t heads) {
   return heads * tokens * longest / 32 + 16 * (sequences + 1);
 }
 
+// Writes out and lse.
 void AttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                       const void* qkv, void* out, float* lse);
 
-// dqkv, as qkv, overwritten. out, lse: of the forward; delta: [T, heads] f32, worked in. Scores are
-// made twice, once for the queries' gradients and once for the others': nothing is added to by
-// several blocks, so the same input gives the same bytes.
+// Overwrites dqkv, laid out like qkv. out and lse are results of forward; delta [T, heads] f32 is
+// scratch. Scores are computed twice: for the gradient of the queries, and for that of keys and
+// values. No two blocks add to the same element, so the same input gives the same bytes.
 void AttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                        const void* qkv, const void* out, const float* lse, const void* dout,
                        void* dqkv, float* delta);
 
-// Those of kF32 (attention_plain.cu).
+// The kF32 implementation (attention_plain.cu).
 void PlainAttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                            const float* qkv, float* out, float* lse);
 void PlainAttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,

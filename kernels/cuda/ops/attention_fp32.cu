@@ -1,3 +1,4 @@
+// Attention in f32 without tensor cores: one warp per row, with an online softmax.
 #include <type_traits>
 
 #include "kernels/cuda/ops/attention.h"
@@ -7,17 +8,18 @@
 namespace troop::cuda {
 namespace {
 
-// A warp has one row, a query's or a key's, of one head; of others, 32 at a time: each lane comes
-// to have one of their scores.
+// A warp handles one query (or key) of one head. The other side is processed 32 rows at a time:
+// each lane ends up with one of their scores.
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
+// AttentionForm as a kernel argument.
 struct Form {
   std::int64_t heads, width, first_head;
   float scale;  // 1 / √width
   DropoutArgs drop;
 };
 
-// Where a warp is. starts: of PackedSequences.
+// Position of a warp: sequence blockIdx.z, head blockIdx.y, row `row`. starts: of PackedSequences.
 struct Place {
   std::int64_t start, tokens, row, head;
   TROOP_DEVICE explicit Place(const std::int32_t* starts)
@@ -25,6 +27,7 @@ struct Place {
         tokens(starts[blockIdx.z + 1] - start),
         row(std::int64_t(blockIdx.x) * kWarps + threadIdx.x / 32),
         head(blockIdx.y) {}
+  // Offsets of a token in qkv (which: 0 queries, 1 keys, 2 values), in out and in lse.
   TROOP_DEVICE std::int64_t qkv(const Form& form, std::int64_t token, int which) const {
     return (((start + token) * 3 + which) * form.heads + head) * form.width;
   }
@@ -34,7 +37,7 @@ struct Place {
   TROOP_DEVICE std::int64_t sum(const Form& form, std::int64_t token) const {
     return (start + token) * form.heads + head;
   }
-  // 0, or 1 / keep.
+  // Dropout factor of a score: 0 or 1 / keep.
   TROOP_DEVICE float Factor(const Form& form, std::int64_t query, std::int64_t key) const {
     const DropoutArgs& drop = form.drop;
     const std::int64_t e = ((form.first_head + head) * tokens + query) * tokens + key;
@@ -44,7 +47,7 @@ struct Place {
   }
 };
 
-// A row of the width, lane after lane.
+// A row of `width` elements, distributed over the lanes.
 template <int kParts>
 struct Row {
   float x[kParts];
@@ -66,6 +69,7 @@ struct Row {
   TROOP_DEVICE void Scale(float factor) {
     TROOP_UNROLL for (int p = 0; p < kParts; ++p) x[p] *= factor;
   }
+  // All lanes get the product.
   TROOP_DEVICE float Dot(const Row& other) const {
     float sum = 0;
     TROOP_UNROLL for (int p = 0; p < kParts; ++p) sum += x[p] * other.x[p];
@@ -77,20 +81,22 @@ template <int kParts, bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     ForwardKernel(const std::int32_t* starts, Form form, const float* qkv, float* out, float* lse) {
   const Place place(starts);
-  if (place.row >= place.tokens) return;  // whole warps
+  if (place.row >= place.tokens) return;  // the whole warp returns
   const int lane = int(threadIdx.x % 32);
   Row<kParts> q, o = {};
   q.Read(qkv + place.qkv(form, place.row, 0), form.width);
   float largest = -INFINITY, sum = 0;
   for (std::int64_t first = 0; first < place.tokens; first += 32) {
     const int there = int(min(std::int64_t(32), place.tokens - first));
-    float score = -INFINITY;  // of key first + lane
+    float score = -INFINITY;  // score of key first + lane
+    // Scores of up to 32 keys; lane j keeps that of key j.
     for (int j = 0; j < there; ++j) {
       Row<kParts> k;
       k.Read(qkv + place.qkv(form, first + j, 1), form.width);
       const float s = form.scale * q.Dot(k);
       if (lane == j) score = s;
     }
+    // Online softmax: a new maximum rescales the sum and the output so far.
     const float now = fmaxf(largest, WarpMax(score)), shrunk = expf(largest - now);
     largest = now;
     float p = expf(score - now);
@@ -100,6 +106,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     }
     o.Scale(shrunk);
     for (int j = 0; j < there; ++j) {
+      // p of lane j is the weight of value j.
       Row<kParts> v;
       v.Read(qkv + place.qkv(form, first + j, 2), form.width);
       o.Add(__shfl_sync(kWholeWarp, p, j), v);
@@ -110,7 +117,8 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   if (lane == 0) lse[place.sum(form, place.row)] = largest + logf(sum);
 }
 
-// With P the softmax, M what is kept of it, dP = M dO Vᵀ: dS = P (dP - delta), dQ = dS K scale.
+// Gradient of the queries, and delta. With P the softmax, M the dropout factors and dP = M dO Vᵀ:
+// dS = P (dP - delta), dQ = dS K scale.
 template <int kParts, bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     QueryGradientKernel(const std::int32_t* starts, Form form, const float* qkv, const float* out,
@@ -122,6 +130,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   q.Read(qkv + place.qkv(form, place.row, 0), form.width);
   d.Read(dout + place.out(form, place.row), form.width);
   o.Read(out + place.out(form, place.row), form.width);
+  // delta of this query; lse as the shift of the exponent.
   const float less = o.Dot(d), shift = lse[place.sum(form, place.row)];
   if (lane == 0) delta[place.sum(form, place.row)] = less;
   for (std::int64_t key = 0; key < place.tokens; ++key) {
@@ -137,7 +146,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   dq.Write(dqkv + place.qkv(form, place.row, 0), form.width);
 }
 
-// The same of a key: dV = (M P)ᵀ dO, dK = dSᵀ Q scale.
+// Gradients of keys and values, one key per warp: dV = (M P)ᵀ dO, dK = dSᵀ Q scale.
 template <int kParts, bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     KeyGradientKernel(const std::int32_t* starts, Form form, const float* qkv, const float* lse,
@@ -163,13 +172,14 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   dv.Write(dqkv + place.qkv(form, place.row, 2), form.width);
 }
 
-// Calls run(a constant: parts of 32 of a row, a constant: whether anything is dropped).
+// Calls run(constant: 32-element parts of a row, std::true_type if dropout is active).
 template <class Run>
 void WithForm(const AttentionForm& form, const Run& run) {
   const auto with_parts = [&](auto parts) {
     if (form.dropout.drops()) return run(parts, std::true_type());
     run(parts, std::false_type());
   };
+  // The width is rounded up to a supported number of registers per lane.
   if (form.width <= 32) return with_parts(std::integral_constant<int, 1>());
   if (form.width <= 64) return with_parts(std::integral_constant<int, 2>());
   if (form.width <= 128) return with_parts(std::integral_constant<int, 4>());
@@ -201,6 +211,7 @@ void PlainAttentionBackward(Stream& stream, const PackedSequences& batch, const 
                             const float* qkv, const float* out, const float* lse, const float* dout,
                             float* dqkv, float* delta) {
   WithForm(form, [&](auto parts, auto drops) {
+    // delta is written by the first kernel and read by the second.
     constexpr int kParts = decltype(parts)::value;
     constexpr bool kDrops = decltype(drops)::value;
     Launch(stream, "PlainAttentionBackward of queries", ShapeOf(batch, form.heads),

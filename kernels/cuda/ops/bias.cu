@@ -1,3 +1,4 @@
+// Bias with activation, and sums over rows.
 #include "kernels/cuda/ops/bias.h"
 
 #include "kernels/cuda/runtime/launch.h"
@@ -9,12 +10,13 @@ namespace {
 constexpr int kThreads = 256;
 
 TROOP_DEVICE float Activated(Epilogue epilogue, float z) {
-  if (epilogue == Epilogue::kBiasRelu) return z > 0 ? z : z != z ? z : 0;  // NaN stays
+  if (epilogue == Epilogue::kBiasRelu) return z > 0 ? z : z != z ? z : 0;  // NaN stays NaN
   if (epilogue == Epilogue::kBiasGeluTanh)
     return 0.5f * z * (1 + tanhf(0.7978845608f * (z + 0.044715f * z * z * z)));
   return z;
 }
 
+// One thread per element; rows are ldc apart.
 template <class T>
 TROOP_KERNEL void BiasKernel(Epilogue epilogue, std::int64_t m, std::int64_t n, std::int64_t ldc,
                              const T* bias, T* c) {
@@ -25,27 +27,31 @@ TROOP_KERNEL void BiasKernel(Epilogue epilogue, std::int64_t m, std::int64_t n, 
   Put(at, Activated(epilogue, Get(at) + Get(bias + column)));
 }
 
-// What a block sums: kColumns columns of `each` rows. A thread reads eight columns, eight threads a
-// row's, and 32 rows are read at a time, four such on their way at once. blockIdx.y: the part.
+// Tiling of SumRows. A block sums kColumns columns of `each` rows: a thread reads eight columns,
+// eight threads read a row, and 32 rows are read at a time, with four such reads in flight.
+// blockIdx.y is the part.
 constexpr int kColumns = 64, kEight = 8, kAcross = kColumns / kEight, kDown = kThreads / kAcross;
 constexpr int kUnderWay = 4;
 constexpr std::int64_t kRowsOfPart = 512;
 
+// SumRowsArgs as a kernel argument. each: rows of a part.
 template <class T>
 struct SumShape {
   std::int64_t rows, n, stride, each;
   const T* x;
 };
 
-// kWide: n and the rows' places are multiples of eight.
+// kWide: n and the addresses of rows are multiples of eight elements.
 template <class T, bool kWide>
 TROOP_KERNEL void __launch_bounds__(kThreads) SumRowsKernel(SumShape<T> s, bool add, float* sum) {
+  // Partial sums of all threads; rows are padded against bank conflicts.
   TROOP_SHARED(float, sums, kDown*(kColumns + 1));
   const int across = int(threadIdx.x) % kAcross, down = int(threadIdx.x) / kAcross;
   const std::int64_t first_column = std::int64_t(blockIdx.x) * kColumns;
   const std::int64_t column = first_column + across * kEight, first = blockIdx.y * s.each;
   const std::int64_t end = s.rows - first < s.each ? s.rows : first + s.each;
   float total[kEight] = {};
+  // The eight columns of this thread in a row.
   const auto read = [&](std::int64_t row, float(&x)[kEight]) {
     const T* const at = s.x + row * s.stride + column;
     if constexpr (kWide) {
@@ -75,12 +81,14 @@ TROOP_KERNEL void __launch_bounds__(kThreads) SumRowsKernel(SumShape<T> s, bool 
   __syncthreads();
   const std::int64_t mine = first_column + threadIdx.x;
   if (threadIdx.x >= kColumns || mine >= s.n) return;
+  // The first threads add the partial sums of a column.
   float all = 0;
   for (int i = 0; i < kDown; ++i) all += sums[i * (kColumns + 1) + int(threadIdx.x)];
   float* const to = sum + std::int64_t(blockIdx.y) * s.n + mine;
   *to = add ? *to + all : all;
 }
 
+// sum (+)= Σ over the parts, in their order.
 TROOP_KERNEL void SumOfPartsKernel(std::int64_t n, std::int64_t parts, const float* partial,
                                    bool add, float* sum) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -90,12 +98,15 @@ TROOP_KERNEL void SumOfPartsKernel(std::int64_t n, std::int64_t parts, const flo
   sum[i] = all;
 }
 
+// Parts of kRowsOfPart rows, summed in parallel.
 std::int64_t PartsOf(std::int64_t rows) { return CeilDivide(rows, kRowsOfPart); }
 
 template <class T>
 void RunSumRows(Stream& stream, const SumRowsArgs& args) {
   const std::int64_t stride = args.stride > 0 ? args.stride : args.n;
+  // Without workspace there is one part.
   const std::int64_t parts = args.workspace != nullptr ? PartsOf(args.rows) : 1;
+  // Vector accesses need aligned rows.
   const bool wide = args.n % kEight == 0 && stride % kEight == 0 &&
                     reinterpret_cast<std::uintptr_t>(args.x) % 16 == 0;
   const SumShape<T> s{args.rows, args.n, stride, parts > 1 ? kRowsOfPart : args.rows,

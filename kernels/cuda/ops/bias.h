@@ -6,22 +6,22 @@
 
 namespace troop::cuda {
 
-// c [m, n] = activation(c + bias) in place, rows ldc apart (0: dense): an Epilogue as a pass of its
-// own. bias [n] of c_dtype: kF32 or kBF16.
+// Applies an Epilogue in a separate pass, in place: c [m, n] = activation(c + bias). ldc: elements
+// between rows; 0: dense. bias [n] has c_dtype: kF32 or kBF16.
 void BiasAndActivate(Stream& stream, Epilogue epilogue, std::int64_t m, std::int64_t n,
                      std::int64_t ldc, const void* bias, void* c, DType c_dtype);
 
-// sum [n] f32 = Σ over rows of x [rows, n] (kF32 or kBF16), overwritten, or added into. In f32, by
-// an order that depends on the sizes alone. O(rows n).
+// Arguments of SumRows: sum [n] f32 (+)= Σ over the rows of x [rows, n]. x is kF32 or kBF16. Sums
+// are f32; their order depends only on the sizes. O(rows n).
 struct SumRowsArgs {
   std::int64_t rows = 0, n = 0;
-  std::int64_t stride = 0;  // of rows, in elements; 0: dense
+  std::int64_t stride = 0;  // elements between rows; 0: dense
   const void* x = nullptr;
   DType dtype = DType::kF32;
   float* sum = nullptr;
   bool add = false;
-  // SumRowsWorkspace(rows, n) floats. nullptr: all rows of 64 columns are one block's, which is
-  // slow from some thousands on.
+  // SumRowsWorkspace(rows, n) floats. nullptr: one block sums all rows of 64 columns, which is slow
+  // for more than some thousand rows.
   float* workspace = nullptr;
 };
 void SumRows(Stream& stream, const SumRowsArgs& args);

@@ -1,3 +1,4 @@
+// Cross entropy of whole and of tensor-parallel rows, one block (or warp) per row.
 #include "kernels/cuda/ops/cross_entropy.h"
 
 #include <type_traits>
@@ -9,19 +10,21 @@
 namespace troop::cuda {
 namespace {
 
-// Σ exp(x - largest) of what it has seen, in one pass (Milakov & Gimelshein 2018).
+// Running Σ exp(x - largest), in one pass (online softmax, Milakov & Gimelshein 2018).
 struct ExpSum {
   float largest = -INFINITY, sum = 0;
 };
 
+// exp(from - to), 1 if equal: -infinity minus itself would give NaN.
 TROOP_DEVICE float Shrunk(float from, float to) { return from == to ? 1 : expf(from - to); }
 TROOP_DEVICE ExpSum Both(const ExpSum& a, const ExpSum& b) {
   const float largest = b.largest > a.largest ? b.largest : a.largest;
   return {largest, a.sum * Shrunk(a.largest, largest) + b.sum * Shrunk(b.largest, largest)};
 }
 
-constexpr int kEach = 8;  // elements to a thread at a time, where rows lie at multiples of them
+constexpr int kEach = 8;  // elements per thread and step, for aligned rows
 
+// `seen` with kCount more values.
 template <int kCount>
 TROOP_DEVICE ExpSum With(const ExpSum& seen, const float (&x)[kCount]) {
   float largest = seen.largest;
@@ -31,7 +34,7 @@ TROOP_DEVICE ExpSum With(const ExpSum& seen, const float (&x)[kCount]) {
   return {largest, sum};
 }
 
-// CrossEntropyArgs of one type.
+// CrossEntropyArgs with typed pointers. by_eight: rows are aligned to kEach elements.
 template <class T>
 struct Rows {
   std::int64_t n, stride, first;
@@ -44,10 +47,12 @@ struct Rows {
   T* dx;
 };
 
-// Of a row, by the whole block.
+// ExpSum of a row, computed by the whole block; all threads get it. Reduced over lanes, then over
+// warps.
 template <class T, int kThreads>
 TROOP_DEVICE ExpSum SumOf(const T* x, std::int64_t n, bool by_eight) {
   ExpSum seen;
+  // Groups of eight, then single elements.
   const std::int64_t eights = by_eight ? n / kEach * kEach : 0;
   for (std::int64_t i = threadIdx.x * kEach; i < eights; i += kThreads * kEach) {
     float eight[kEach];
@@ -62,6 +67,7 @@ TROOP_DEVICE ExpSum SumOf(const T* x, std::int64_t n, bool by_eight) {
     seen = Both(seen, {__shfl_xor_sync(kWholeWarp, seen.largest, step),
                        __shfl_xor_sync(kWholeWarp, seen.sum, step)});
   }
+  // (largest, sum) of each warp.
   TROOP_SHARED(float, of_warp, 2 * (kThreads / 32));
   const int warp = int(threadIdx.x / 32);
   if (threadIdx.x % 32 == 0) of_warp[2 * warp] = seen.largest, of_warp[2 * warp + 1] = seen.sum;
@@ -71,8 +77,8 @@ TROOP_DEVICE ExpSum SumOf(const T* x, std::int64_t n, bool by_eight) {
   return seen;
 }
 
-// dx of a row, by the whole block; wanted: where its label is, which may be in another slice, and
-// then as far on as what lies between rows.
+// Writes dx of a row, up to the start of the next row, by the whole block. wanted: index of the
+// label in this slice, possibly outside of it.
 template <class T, int kThreads>
 TROOP_DEVICE void PutGradient(const Rows<T>& rows, std::int64_t row, bool counts,
                               std::int64_t wanted, float log_sum) {
@@ -102,7 +108,7 @@ TROOP_DEVICE std::int32_t Correct(bool counts, float of_label, float largest, fl
   return counts && of_label >= largest && isfinite(loss) ? 1 : 0;
 }
 
-// kThreads to a row: a warp has one to itself where it is short.
+// One block of kThreads per row; for short rows, a warp.
 template <class T, int kThreads>
 TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
   const std::int64_t row = blockIdx.x;
@@ -120,6 +126,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
   PutGradient<T, kThreads>(rows, row, counts, wanted, log_sum);
 }
 
+// Step 1 of the tensor-parallel form: the slice's maximum, its sum, and the label's x.
 template <class T, int kThreads>
 TROOP_KERNEL void __launch_bounds__(kThreads) BeginKernel(Rows<T> rows, CrossEntropySums to) {
   const std::int64_t row = blockIdx.x, wanted = rows.label[row] - rows.first;
@@ -128,20 +135,24 @@ TROOP_KERNEL void __launch_bounds__(kThreads) BeginKernel(Rows<T> rows, CrossEnt
   const T* const x = rows.x + row * rows.stride;
   const ExpSum seen = SumOf<T, kThreads>(x, counts ? rows.n : 0, rows.by_eight);
   if (threadIdx.x != 0) return;
+  // Ignored rows get neutral values, which every rank adds without effect.
   to.largest[row] = to.own[row] = counts ? seen.largest : 0;
   to.sums[row] = counts ? seen.sum : 1;
   to.sums[gridDim.x + row] = here ? Get(x + wanted) : 0;
 }
 
+// Step 2: rescales the sum from the maximum of the slice to that of all ranks.
 TROOP_KERNEL void ShareKernel(std::int64_t rows, CrossEntropySums to) {
   const std::int64_t row = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row < rows) to.sums[row] *= Shrunk(to.own[row], to.largest[row]);
 }
 
+// Step 3: loss, correctness and gradient from the sums of all ranks.
 template <class T, int kThreads>
 TROOP_KERNEL void __launch_bounds__(kThreads) EndKernel(Rows<T> rows, CrossEntropySums of) {
   const std::int64_t row = blockIdx.x;
   const bool counts = rows.label[row] != kIgnoredLabel;
+  // All ranks compute the same loss from the exchanged sums.
   const float largest = of.largest[row], log_of = logf(of.sums[row]);
   const float of_label = of.sums[gridDim.x + row];
   if (threadIdx.x == 0) {
@@ -152,7 +163,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads) EndKernel(Rows<T> rows, CrossEntro
   PutGradient<T, kThreads>(rows, row, counts, rows.label[row] - rows.first, largest + log_of);
 }
 
-// run(the shape of a launch, rows, a constant: threads of a block).
+// Calls run(launch shape, rows, constant: threads per block).
 template <class T, class Run>
 void RunOf(const CrossEntropyArgs& args, const Run& run) {
   const std::int64_t stride = args.stride > 0 ? args.stride : args.n;
@@ -169,6 +180,7 @@ void RunOf(const CrossEntropyArgs& args, const Run& run) {
                      args.loss,
                      args.right,
                      static_cast<T*>(args.dx)};
+  // A warp suffices for up to 512 columns.
   const LaunchShape shape{dim3(unsigned(args.rows)), dim3(args.n <= 512 ? 32 : 512)};
   if (args.n <= 512) return run(shape, rows, std::integral_constant<int, 32>());
   run(shape, rows, std::integral_constant<int, 512>());

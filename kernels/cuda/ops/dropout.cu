@@ -1,3 +1,4 @@
+// Dropout with an optional addition, whose masks equal those of kernels/transformer/dropout.h.
 #include "kernels/cuda/ops/dropout.h"
 
 #include "kernels/cuda/ops/dropout_device.h"
@@ -7,12 +8,15 @@
 namespace troop::cuda {
 namespace {
 
+// kEach: elements per thread, those of one Philox block.
 constexpr int kThreads = 256, kEach = 8;
 
-// A thread has one block's eight elements: of 16 neighbours, each 16 threads read a line.
+// A thread handles the eight elements of a Philox block, which are 16 apart: 16 threads access 16
+// contiguous elements at a time.
 template <class T>
 TROOP_KERNEL void DropAddKernel(const std::int32_t* starts, DropoutArgs drop, std::int64_t width,
                                 const T* x, const T* add, T* y) {
+  // Element numbers start at 0 in each sequence, so each has its own blocks (blockIdx.y).
   const std::int64_t s = blockIdx.y;
   const std::int64_t begin = starts != nullptr ? starts[s] : s;
   const std::int64_t end = starts != nullptr ? starts[s + 1] : s + 1;
@@ -31,8 +35,9 @@ TROOP_KERNEL void DropAddKernel(const std::int32_t* starts, DropoutArgs drop, st
   }
 }
 
-// The same where rows are multiples of eight elements: half a warp makes a group's numbers, and
-// each of its threads takes eight neighbours of it, 16 bytes of bf16 at a time.
+// DropAddKernel for rows that are multiples of eight elements. Half a warp generates the bits of a
+// group, and each of its threads handles eight contiguous elements, with 16-byte accesses for bf16.
+// Ballots exchange the bits.
 template <class T>
 TROOP_KERNEL void DropAddEightsKernel(const std::int32_t* starts, DropoutArgs drop,
                                       std::int64_t width, const T* x, const T* add, T* y) {
@@ -42,13 +47,15 @@ TROOP_KERNEL void DropAddEightsKernel(const std::int32_t* starts, DropoutArgs dr
   const std::int64_t n = (end - begin) * width, first = begin * width;
   const std::int64_t thread = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int lane = int(threadIdx.x % 32), place = lane % kDropoutLanes;
-  if ((thread - lane) / kDropoutLanes * kDropoutGroup >= n) return;  // the whole warp
+  if ((thread - lane) / kDropoutLanes * kDropoutGroup >= n) return;  // the whole warp returns
   std::uint32_t word[4], kept = 0;
   DropoutBlock(drop.keys[s], drop.site, std::uint32_t(thread), word);
   TROOP_UNROLL for (int step = 0; step < kEach; ++step) {
     const std::uint32_t all = __ballot_sync(kWholeWarp, Keeps(word, step, drop.kept));
+    // Element 8 place + i has the step place / 2 and the lane 8 (place % 2) + i.
     if (step == place / 2) kept = all;
   }
+  // Now bit i is that of element i of this thread.
   kept >>= lane / kDropoutLanes * kDropoutLanes + place % 2 * kEach;
   const std::int64_t from = thread / kDropoutLanes * kDropoutGroup + place * kEach;
   if (from >= n) return;
@@ -62,13 +69,14 @@ TROOP_KERNEL void DropAddEightsKernel(const std::int32_t* starts, DropoutArgs dr
   PutVector(y + first + from, a);
 }
 
-// A block to a row. Rows are few: each element makes its random numbers anew.
+// One block per row. Since rows are few, each element generates its Philox block again.
 template <class T>
 TROOP_KERNEL void DropAddRowsKernel(const std::int32_t* starts, std::int64_t sequences,
                                     DropoutArgs drop, const std::int32_t* tokens,
                                     std::int64_t width, const T* x, const T* add, T* y) {
   const std::int32_t token = tokens[blockIdx.x];
-  std::int64_t s = 0;  // the last sequence that begins at `token` or before
+  std::int64_t s = 0;  // last sequence that starts at or before `token`
+  // Binary search.
   for (std::int64_t end = sequences; end - s > 1;) {
     const std::int64_t middle = (s + end) / 2;
     if (starts[middle] <= token) {
@@ -88,6 +96,7 @@ TROOP_KERNEL void DropAddRowsKernel(const std::int32_t* starts, std::int64_t seq
   }
 }
 
+// y = x + add, eight elements per thread.
 template <class T>
 TROOP_KERNEL void AddKernel(std::int64_t n, const T* x, const T* add, T* y) {
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
@@ -102,7 +111,7 @@ TROOP_KERNEL void AddKernel(std::int64_t n, const T* x, const T* add, T* y) {
   for (std::int64_t j = i; j < n; ++j) Put(y + j, Get(x + j) + Get(add + j));
 }
 
-// y = x + add of n elements.
+// y = x + add over n elements, for a rate of 0; a copy if add is nullptr.
 template <class T>
 void AddWhole(Stream& stream, std::int64_t n, const T* x, const T* add, T* y) {
   if (add != nullptr) {
@@ -117,8 +126,10 @@ template <class T>
 void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, std::int64_t width,
          const T* x, const T* add, T* y) {
   if (dropout.drops()) {
+    // Threads for the longest sequence; those of shorter ones exit early.
     const std::int64_t blocks = CeilDivide(batch.longest * width, kDropoutGroup) * kDropoutLanes;
     const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    // All rows start at multiples of eight elements, 16-byte aligned.
     const bool eights = width % kEach == 0 && (at(x) | at(add) | at(y)) % 16 == 0;
     Launch(
         stream, "DropAdd",
@@ -142,7 +153,7 @@ void RunRows(Stream& stream, const PackedSequences& batch, const Dropout& dropou
   }
 }
 
-// Calls run(x, add, y), of their type.
+// Calls call(x, add, y) with typed pointers.
 template <class Call>
 void WithType(DType dtype, const void* x, const void* add, void* y, const Call& call) {
   const auto typed = [&]<class T>(T) {

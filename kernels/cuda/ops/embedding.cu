@@ -1,3 +1,4 @@
+// Embedding lookup, its gradients without atomics, and gather and scatter of rows.
 #include "kernels/cuda/ops/embedding.h"
 
 #include "kernels/cuda/ops/bias.h"
@@ -9,13 +10,14 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block to a token.
+// One block per token: blockIdx.y is the sequence, blockIdx.x the index in it.
 template <class T>
 TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
                               const std::int32_t* id, EmbeddingTables tables, T* out) {
   const std::int64_t begin = starts[blockIdx.y], place = blockIdx.x, token = begin + place;
   if (token >= starts[blockIdx.y + 1]) return;
   const std::int32_t word = id[token] - tables.first_word;
+  // Ids without a row in this rank's slice contribute 0.
   const bool here = word >= 0 && word < tables.words;
   const float* const of_word = tables.word + (here ? word * width : 0);
   const float* const of_place = tables.position + place * width;
@@ -26,16 +28,17 @@ TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
   }
 }
 
-// Of frequent words a block has hundreds of tokens, one behind the other: so many of their rows are
-// on their way at once.
+// A block may have hundreds of tokens of a frequent id, one after the other; this many of their
+// rows are loaded at once.
 constexpr int kAhead = 16;
 
-// A block to a word and 128 columns.
+// One block per token id and 128 columns; it adds the tokens in their order.
 template <class T>
 TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, const T* dout,
                                      float* dword) {
   const std::int64_t column = std::int64_t(blockIdx.y) * kThreads + threadIdx.x;
   if (column >= width) return;
+  // The group of tokens of this id.
   const std::int32_t end = tokens.first[blockIdx.x + 1];
   std::int32_t i = tokens.first[blockIdx.x];
   float sum = 0;
@@ -47,10 +50,11 @@ TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, cons
     TROOP_UNROLL for (int j = 0; j < kAhead; ++j) sum += x[j];
   }
   for (; i < end; ++i) sum += Get(dout + tokens.order[i] * width + column);
+  // Each id has its own block, so no atomics are needed.
   dword[tokens.word[blockIdx.x] * width + column] += sum;
 }
 
-// A block to a place in sequences and 128 columns.
+// One block per position in sequences and 128 columns.
 template <class T>
 TROOP_KERNEL void PlaceGradientKernel(const std::int32_t* starts, std::int64_t sequences,
                                       std::int64_t width, const T* dout, float* dposition) {
@@ -58,6 +62,7 @@ TROOP_KERNEL void PlaceGradientKernel(const std::int32_t* starts, std::int64_t s
   if (column >= width) return;
   const std::int64_t place = blockIdx.x;
   float sum = 0;
+  // In the order of sequences; shorter ones do not have the position.
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::int64_t token = starts[s] + place;
     if (token < starts[s + 1]) sum += Get(dout + token * width + column);
@@ -65,7 +70,7 @@ TROOP_KERNEL void PlaceGradientKernel(const std::int32_t* starts, std::int64_t s
   dposition[place * width + column] += sum;
 }
 
-// A block to a row.
+// One block per row.
 template <class T>
 TROOP_KERNEL void GatherKernel(std::int64_t width, const std::int32_t* row, const T* from, T* to) {
   const std::int64_t r = blockIdx.x;
@@ -79,7 +84,7 @@ TROOP_KERNEL void ScatterKernel(std::int64_t width, const std::int32_t* row, con
     to[row[r] * width + c] = from[r * width + c];
 }
 
-// Calls run(a value of the type).
+// Calls run(a value of the element type).
 template <class Run>
 void WithType(DType dtype, const Run& run) {
   if (dtype == DType::kBF16) return run(BF16());
@@ -100,6 +105,7 @@ void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t widt
 void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
                          const WordTokens& tokens, DType dtype, const void* dout,
                          const EmbeddingGradients& to, float* workspace) {
+  // Three sums: by token id, by position, and over all tokens (type 0).
   const auto columns = unsigned(CeilDivide(width, kThreads));
   WithType(dtype, [&]<class T>(T) {
     const T* const from = static_cast<const T*>(dout);

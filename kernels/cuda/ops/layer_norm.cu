@@ -1,3 +1,4 @@
+// Layer norm: a warp per row in registers, or a block per row for long or unaligned rows.
 #include "kernels/cuda/ops/layer_norm.h"
 
 #include <algorithm>
@@ -12,11 +13,13 @@ namespace troop::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-// Numbers of a row that a lane keeps, at most; so many blocks add up gradients of gamma and beta.
+// Elements of a row that a lane keeps, at most; number of blocks that accumulate the gradients of
+// gamma and beta.
 constexpr int kKept = 32, kBlocks = 256;
 constexpr int kWideThreads = 256;
 
-// A lane has kVector numbers, 32 lanes side by side, kParts times: a row of up to 32 times that.
+// A row in the registers of a warp: each lane has kVector contiguous elements, kParts times, 32
+// lanes side by side.
 template <class T, int kParts>
 struct Row {
   static constexpr int kWidth = kVector<T>;
@@ -36,6 +39,7 @@ struct Row {
   }
 };
 
+// One warp per row: mean, then variance from the registers, then y.
 template <class T, int kParts>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     NormKernel(LayerNormShape shape, const T* x, const float* gamma, const float* beta, T* y,
@@ -43,12 +47,15 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   using OfRow = Row<T, kParts>;
   const std::int64_t row = std::int64_t(blockIdx.x) * kWarps + threadIdx.x / 32, n = shape.n;
   if (row >= shape.rows) return;
+  // The row is read once; both reductions run on registers.
   OfRow mine;
   mine.Read(x + row * n, n);
   float sum = 0, squares = 0;
   TROOP_UNROLL for (int p = 0; p < kParts; ++p) {
     TROOP_UNROLL for (int i = 0; i < OfRow::kWidth; ++i) sum += mine.x[p][i];
   }
+  // Variance around the mean: E[x²] - E[x]² would cancel. Columns past the end hold 0 and are
+  // skipped.
   const float middle = WarpSum(sum) / float(n);
   TROOP_UNROLL for (int p = 0; p < kParts; ++p) {
     if (OfRow::column(p) >= n) continue;
@@ -74,8 +81,8 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
 }
 
 // With x^ = (x - mean) rstd and g = gamma dy: dx = rstd (g - mean of g - x^ mean of g x^). Each
-// warp takes every so many rows and keeps its sums of dy x^ and dy; the warps of a block add theirs
-// up one after the other, and a block has its part [2, n] of `parts`.
+// warp handles every (number of warps)-th row and accumulates dy x^ and dy in registers. The warps
+// of a block then add theirs in order, and the block writes its part [2, n] to `parts`.
 template <class T, int kParts>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     NormBackwardKernel(LayerNormShape shape, const T* x, const float* gamma, const float* mean,
@@ -83,6 +90,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   using OfRow = Row<T, kParts>;
   const std::int64_t n = shape.n;
   const int warp = int(threadIdx.x / 32);
+  // Accumulators of this warp, and gamma; they stay in registers over all rows.
   OfRow dgamma, dbeta, weight;
   TROOP_UNROLL for (int p = 0; p < kParts; ++p) {
     TROOP_UNROLL for (int i = 0; i < OfRow::kWidth; ++i) dgamma.x[p][i] = dbeta.x[p][i] = 0;
@@ -116,6 +124,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
       PutVector(dx + row * n + OfRow::column(p), out);
     }
   }
+  // Warps take turns in a fixed order, so that the sums are reproducible.
   float* const sums = reinterpret_cast<float*>(DynamicShared());  // [2, n]
   for (int turn = 0; turn < kWarps; ++turn) {
     if (turn == warp) {
@@ -134,10 +143,10 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     parts[blockIdx.x * 2 * n + i] = sums[i];
 }
 
-// The sum of kWideThreads threads' numbers, to all of them.
+// Sum over the kWideThreads threads of a block; all threads get it.
 TROOP_DEVICE float BlockSum(float x, float* of_warp) {
   x = WarpSum(x);
-  __syncthreads();  // who still reads those of the sum before
+  __syncthreads();  // other threads may still read the previous sum
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
   __syncthreads();
   float all = 0;
@@ -145,7 +154,7 @@ TROOP_DEVICE float BlockSum(float x, float* of_warp) {
   return all;
 }
 
-// A block a row, of any size.
+// One block per row, for any size.
 template <class T>
 TROOP_KERNEL void __launch_bounds__(kWideThreads)
     WideNormKernel(LayerNormShape shape, const T* x, const float* gamma, const float* beta, T* y,
@@ -169,6 +178,9 @@ TROOP_KERNEL void __launch_bounds__(kWideThreads)
   rstd[row] = scale;
 }
 
+// Backward pass for any row size, with the formulas of NormBackwardKernel. A block handles every
+// (number of blocks)-th row and accumulates its part of dgamma and dbeta in global memory; each
+// thread owns its columns, so no atomics are needed.
 template <class T>
 TROOP_KERNEL void __launch_bounds__(kWideThreads)
     WideNormBackwardKernel(LayerNormShape shape, const T* x, const float* gamma, const float* mean,
@@ -180,6 +192,7 @@ TROOP_KERNEL void __launch_bounds__(kWideThreads)
   for (std::int64_t i = threadIdx.x; i < n; i += kWideThreads) dgamma[i] = dbeta[i] = 0;
   for (std::int64_t row = blockIdx.x; row < shape.rows; row += gridDim.x) {
     const float middle = mean[row], scale = rstd[row];
+    // The two reductions of dx, and the contributions of the row to dgamma and dbeta.
     float sum = 0, product = 0;
     for (std::int64_t i = threadIdx.x; i < n; i += kWideThreads) {
       const float normed = (Get(x + row * n + i) - middle) * scale, d = Get(dy + row * n + i);
@@ -197,7 +210,8 @@ TROOP_KERNEL void __launch_bounds__(kWideThreads)
   }
 }
 
-// A block adds up 32 columns of the blocks' parts: eight rows at a time, then the eight sums.
+// Adds the parts of all blocks to dgamma and dbeta. A block handles 32 columns: eight rows at a
+// time, then the eight sums.
 TROOP_KERNEL void AddPartsKernel(std::int64_t rows, std::int64_t n, const float* parts,
                                  float* dgamma, float* dbeta) {
   TROOP_SHARED(float, sums, 8 * 33);
@@ -216,9 +230,10 @@ TROOP_KERNEL void AddPartsKernel(std::int64_t rows, std::int64_t n, const float*
   *to += all;
 }
 
+// Vector accesses need 16-byte alignment.
 bool Aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
-// Parts of a row that a warp keeps; 0: it is too long, or nothing of whole vectors.
+// Number of parts of a row in registers; 0 if the row is too long or not vectorizable.
 template <class T>
 int PartsOf(std::int64_t n, std::initializer_list<const void*> arrays) {
   const bool vectors = n % kVector<T> == 0 && std::ranges::all_of(arrays, Aligned);
@@ -226,7 +241,7 @@ int PartsOf(std::int64_t n, std::initializer_list<const void*> arrays) {
   return vectors && parts * kVector<T> <= kKept ? int(parts) : 0;
 }
 
-// Calls run(constant number of parts), of those that there are.
+// Calls run(parts as a constant) if `parts` is not 0; only supported values are compiled.
 template <class T, class Run>
 void WithParts(int parts, const Run& run) {
   const auto is = [&]<int kParts>(std::integral_constant<int, kParts> constant) {
@@ -243,6 +258,7 @@ void WithParts(int parts, const Run& run) {
 template <class T>
 void Forward(Stream& stream, const LayerNormShape& shape, const T* x, const float* gamma,
              const float* beta, T* y, float* mean, float* rstd) {
+  // In registers if possible, else the kernel for any size.
   const int parts = PartsOf<T>(shape.n, {x, gamma, beta, y});
   const LaunchShape rows{dim3(unsigned(CeilDivide(shape.rows, kWarps))), dim3(kThreads)};
   WithParts<T>(parts, [&](auto constant) {
@@ -259,6 +275,7 @@ void Backward(Stream& stream, const LayerNormShape& shape, const T* x, const flo
               const float* mean, const float* rstd, const T* dy, T* dx, float* dgamma, float* dbeta,
               float* workspace) {
   const int parts = PartsOf<T>(shape.n, {x, gamma, dy, dx});
+  // No more blocks than have rows to work on.
   const std::int64_t blocks =
       std::min<std::int64_t>(kBlocks, parts > 0 ? CeilDivide(shape.rows, kWarps) : shape.rows);
   const LaunchShape some{dim3(unsigned(blocks)), dim3(kThreads),

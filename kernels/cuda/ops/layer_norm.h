@@ -6,22 +6,22 @@
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 
-// TransformerKernels' layer_norm (Ba et al. 2016) on the device. x, y, dy, dx [rows, n], dense:
-// all kF32 or all kBF16; gamma, beta, mean, rstd and their gradients f32. Arithmetic and sums in
-// f32, in an order that follows from the sizes alone. Rows of up to 1,024 numbers that are
-// multiples of 16 bytes, of arrays at such multiples, are read once and kept in registers; others
-// are read several times.
+// GPU counterpart of TransformerKernels::layer_norm (Ba et al. 2016). x, y, dy, dx: [rows, n],
+// dense, all kF32 or all kBF16; gamma, beta, mean, rstd and the gradients of parameters are f32.
+// Computed in f32; the order of sums depends only on the sizes. Rows of at most 1,024 elements are
+// read once and kept in registers if their size and the arrays are multiples of 16 bytes; other
+// rows are read several times.
 namespace troop::cuda {
 
-// y = gamma (x - mean) rstd + beta, mean [rows], rstd [rows]. y may be x.
+// y = gamma (x - mean) rstd + beta; also writes mean [rows] and rstd [rows]. y may be x.
 void LayerNorm(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
                const float* gamma, const float* beta, void* y, float* mean, float* rstd);
 
-// Floats that LayerNormBackward works in.
+// Number of floats of the workspace of LayerNormBackward.
 std::int64_t LayerNormWorkspace(std::int64_t n);
 
-// dx (which may be dy), and dgamma, dbeta [n], added into. workspace: LayerNormWorkspace(n) floats,
-// overwritten.
+// Overwrites dx, which may be dy, and adds to dgamma and dbeta [n]. workspace:
+// LayerNormWorkspace(n) floats, overwritten.
 void LayerNormBackward(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
                        const float* gamma, const float* mean, const float* rstd, const void* dy,
                        void* dx, float* dgamma, float* dbeta, float* workspace);

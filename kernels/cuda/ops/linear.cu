@@ -1,3 +1,4 @@
+// Fully connected layers: cuBLASLt products with fused bias and ReLU; tanh is a separate kernel.
 #include "kernels/cuda/ops/linear.h"
 
 #include "kernels/cuda/ops/activation.h"
@@ -7,6 +8,7 @@
 namespace troop::cuda {
 namespace {
 
+// In place.
 TROOP_KERNEL void TanhKernel(std::int64_t n, float* y) {
   const std::int64_t i = std::int64_t(blockIdx.x) * 256 + threadIdx.x;
   if (i < n) y[i] = tanhf(y[i]);
@@ -31,6 +33,7 @@ void LinearForward(Stream& stream, MatMulPlans& plans, Precision precision,
                    const LinearShape& shape, Activation activation, std::int64_t batch,
                    const void* x, const void* weight, const void* bias, void* y, DType y_dtype) {
   MatMulArgs args;
+  // y = x wᵀ.
   args.shape = {.m = batch, .n = shape.out, .k = shape.in, .transpose_b = true};
   args.precision = precision;
   args.a = x;
@@ -47,6 +50,7 @@ void LinearBackwardData(Stream& stream, MatMulPlans& plans, Precision precision,
                         const LinearShape& shape, std::int64_t batch, const void* weight,
                         const void* dz, const void* relu_of, void* dx) {
   MatMulArgs args;
+  // dx = dz w.
   args.shape = {.m = batch, .n = shape.in, .k = shape.out};
   args.precision = precision;
   args.a = dz;
@@ -63,6 +67,7 @@ void LinearBackwardWeight(Stream& stream, MatMulPlans& plans, Precision precisio
                           const LinearShape& shape, std::int64_t batch, const void* x,
                           const void* dz, float* dweight, float* dbias) {
   MatMulArgs args;
+  // dw = dzᵀ x; it stays f32.
   args.shape = {.m = shape.out, .n = shape.in, .k = batch, .transpose_a = true};
   args.precision = precision;
   args.a = dz;

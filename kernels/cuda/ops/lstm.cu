@@ -1,3 +1,4 @@
+// Cells of an LSTM step, one thread per cell; the formulas are in kernels/lstm/lstm_cell.h.
 #include "kernels/cuda/ops/lstm.h"
 
 #include "kernels/cuda/runtime/launch.h"
@@ -10,9 +11,9 @@ constexpr int kThreads = 256;
 
 TROOP_DEVICE float Sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
-// Where a thread's cell is.
+// Position of a thread's cell. FindCell returns false after the last cell.
 struct Cell {
-  std::int64_t row, unit, at, gate;  // at: in [rows, hidden]; gate: of its i in [rows, 4 hidden]
+  std::int64_t row, unit, at, gate;  // at: in [rows, hidden]; gate: its i in [rows, 4 hidden]
 };
 TROOP_DEVICE bool FindCell(const LstmStep& step, Cell* cell) {
   const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -27,6 +28,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                       float* c, H* h) {
   Cell cell;
   if (!FindCell(step, &cell)) return;
+  // Gates are i, f, g, o, `hidden` elements each.
   const std::int64_t n = step.hidden;
   float s[4];
   for (int k = 0; k < 4; ++k) s[k] = gates[cell.gate + k * n] + bias[k * n + cell.unit];
@@ -49,6 +51,8 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   const std::int64_t n = step.hidden;
   const float i = gates[cell.gate], f = gates[cell.gate + n], g = gates[cell.gate + 2 * n],
               o = gates[cell.gate + 3 * n];
+  // dstate: the gradient of c, directly and through h. Derivatives follow from the activations: σ'
+  // = y (1 - y), tanh' = 1 - y².
   const float t = tanhf(c[cell.at]), d = dh[cell.row * step.h_stride + cell.unit];
   const float dstate = dc[cell.at] + d * o * (1 - t * t);
   const float before = cell.row < step.going ? c_before[cell.at] : 0;

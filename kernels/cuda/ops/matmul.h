@@ -8,30 +8,31 @@
 #include "kernels/linear/matmul.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 
-// The twin of kernels/linear/matmul.h, over cuBLASLt: c [m, n] = epilogue(op(a) · op(b) + beta ·
-// c), row-major.
+// GPU counterpart of kernels/linear/matmul.h, over cuBLASLt: c [m, n] = epilogue(op(a) · op(b) +
+// beta · c), row-major.
 namespace troop::cuda {
 
-// What is done with each sum on its way out. bias: [n] of the result's type, added to each row.
+// Operation on each sum before it is stored. bias: [n] of the type of c, added to each row.
 enum class Epilogue : std::uint8_t { kNone = 0, kBias = 1, kBiasRelu = 2, kBiasGeluTanh = 3 };
 
+// Arguments of MatMul. All pointers are device memory.
 struct MatMulArgs {
-  MatMulShape shape;  // leading dimensions: 0 is dense
+  MatMulShape shape;  // leading dimension 0: dense
   Precision precision = Precision::kF32;
   const void* a = nullptr;  // ElementType(precision), like b
   const void* b = nullptr;
   void* c = nullptr;
   DType c_dtype = DType::kF32;  // kF32, or kBF16 with Precision::kBF16
-  float beta = 0;               // 0: c is not read; 1
+  float beta = 0;               // 0: c is not read; or 1
   Epilogue epilogue = Epilogue::kNone;
-  const void* bias = nullptr;  // [n] of c_dtype: what cuBLASLt takes; of epilogues that have one
+  const void* bias = nullptr;  // [n] of c_dtype, as cuBLASLt requires; for epilogues with a bias
 };
 
 struct MatMulPlansState;
 
-// The algorithms that cuBLASLt chose, by shape: each is asked for once. Has the workspace, so calls
-// on one object must be on one stream, or ordered by events. Nothing is allocated for a shape that
-// was seen.
+// Cache of cuBLASLt algorithms by shape; each shape is looked up once. It owns the workspace, so
+// the calls with one object must use one stream or be ordered by events. A shape that was used
+// before allocates nothing.
 class MatMulPlans {
  public:
   explicit MatMulPlans(Device& device);
@@ -44,7 +45,7 @@ class MatMulPlans {
   std::unique_ptr<MatMulPlansState> state_;
 };
 
-// O(m n k). The same bytes each time for a shape.
+// Enqueues the product. The same bytes each time for one shape. O(m n k). Errors: Device::error().
 void MatMul(Stream& stream, MatMulPlans& plans, const MatMulArgs& args);
 
 }  // namespace troop::cuda

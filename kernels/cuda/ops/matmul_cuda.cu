@@ -1,5 +1,5 @@
-// Row-major matrices are column-major ones transposed: cᵀ [n, m] = op(b)ᵀ op(a)ᵀ. So cuBLASLt's A
-// is our b, and its B our a.
+// Products with cuBLASLt, which is column-major. A row-major matrix is a transposed column-major
+// one: cᵀ [n, m] = op(b)ᵀ op(a)ᵀ. So A of cuBLASLt is our b, and B is our a.
 #include <cublasLt.h>
 
 #include <map>
@@ -11,23 +11,26 @@
 namespace troop::cuda {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;  // what NVIDIA recommends for Hopper
+constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;  // as NVIDIA recommends for Hopper
 
+// Everything that affects the choice of an algorithm: shape, leading dimensions, types, epilogue
+// and alignment.
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, std::int64_t,
                        std::int64_t, std::int64_t, Precision, DType, Epilogue, std::uint32_t>;
 
-// What an address is a multiple of, up to 16 bytes: algorithms differ in what they ask for.
+// Alignment of an address, up to 16 bytes; algorithms differ in their requirements.
 std::uint32_t AlignmentOf(const void* p) {
   std::uint32_t bytes = 16;
   while (bytes > 1 && reinterpret_cast<std::uintptr_t>(p) % bytes != 0) bytes /= 2;
   return bytes;
 }
 
+// A product as described to cuBLASLt, and the algorithm it selected.
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
-  bool fused = false;  // the epilogue is the library's; else a kernel of ours follows
+  bool fused = false;  // cuBLASLt applies the epilogue; else our kernel does
 };
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
@@ -57,14 +60,16 @@ struct MatMulPlansState {
     if (handle != nullptr) cublasLtDestroy(handle);
   }
 
+  // Returns true on success; otherwise stores the failure in the device.
   bool Note(cublasStatus_t status, const char* call, int line = __builtin_LINE()) {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     device.Fail(std::string(call) + " at " __FILE__ ":" + std::to_string(line) + ": " +
                 cublasLtGetStatusString(status) +
-                "; the CUDA toolkit's cublasLt and the driver must fit each other");
+                "; check that the cublasLt version matches the driver");
     return false;
   }
 
+  // Frees the descriptors.
   static void Release(Plan& plan) {
     if (plan.operation != nullptr) cublasLtMatmulDescDestroy(plan.operation);
     for (cublasLtMatrixLayout_t layout : {plan.a, plan.b, plan.c})
@@ -72,7 +77,7 @@ struct MatMulPlansState {
     plan = {};
   }
 
-  // false: the library has no algorithm for it.
+  // Builds the descriptors and selects an algorithm; false: cuBLASLt has none.
   bool Describe(const MatMulArgs& args, Epilogue epilogue, Plan* plan) {
     const MatMulShape& s = args.shape;
     const auto compute =
@@ -86,6 +91,7 @@ struct MatMulPlansState {
                   "cublasLtMatmulDescSetAttribute");
     };
     const auto transposed = [](bool t) { return t ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    // A and B are swapped, see above.
     bool ok = set(CUBLASLT_MATMUL_DESC_TRANSA, transposed(s.transpose_b)) &&
               set(CUBLASLT_MATMUL_DESC_TRANSB, transposed(s.transpose_a));
     if (epilogue != Epilogue::kNone) {
@@ -108,6 +114,7 @@ struct MatMulPlansState {
     return ok && Choose(args, plan);
   }
 
+  // Takes the first result of the heuristic within our workspace and alignment.
   bool Choose(const MatMulArgs& args, Plan* plan) {
     cublasLtMatmulPreference_t preference = nullptr;
     if (!Note(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"))
@@ -128,11 +135,14 @@ struct MatMulPlansState {
         cublasLtMatmulAlgoGetHeuristic(handle, plan->operation, plan->a, plan->b, plan->c, plan->c,
                                        preference, 1, &result, &found);
     cublasLtMatmulPreferenceDestroy(preference);
+    // Not an error: the caller may plan without the epilogue.
     if (status != CUBLAS_STATUS_SUCCESS || found == 0) return false;
     plan->algorithm = result.algo;
     return true;
   }
 
+  // The plan of a product, created on first use. If no algorithm supports the epilogue, plans the
+  // product without it. nullptr: failed.
   const Plan* Find(const MatMulArgs& args) {
     const MatMulShape& s = args.shape;
     const std::uint32_t alignment =
@@ -149,7 +159,7 @@ struct MatMulPlansState {
       if (!device.ok()) return nullptr;
       if (args.epilogue == Epilogue::kNone || !Describe(args, Epilogue::kNone, &plan)) {
         Release(plan);
-        device.Fail("cublasLt has no algorithm for a product of [" + std::to_string(s.m) + ", " +
+        device.Fail("cublasLt has no algorithm to multiply [" + std::to_string(s.m) + ", " +
                     std::to_string(s.k) + "] and [" + std::to_string(s.k) + ", " +
                     std::to_string(s.n) + "]");
         return nullptr;
@@ -172,6 +182,7 @@ void MatMul(Stream& stream, MatMulPlans& plans, const MatMulArgs& args) {
   if (!state.device.ok() || args.shape.m == 0 || args.shape.n == 0) return;
   const Plan* plan = state.Find(args);
   if (plan == nullptr) return;
+  // A plan is shared by products with different biases.
   if (plan->fused && args.bias != nullptr) {
     state.Note(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                               &args.bias, sizeof args.bias),
@@ -184,6 +195,7 @@ void MatMul(Stream& stream, MatMulPlans& plans, const MatMulArgs& args) {
                             static_cast<cudaStream_t>(stream.handle())),
              "cublasLtMatmul");
   if (!plan->fused) {
+    // The separate pass for an epilogue that cuBLASLt does not support.
     BiasAndActivate(stream, args.epilogue, args.shape.m, args.shape.n, args.shape.ldc, args.bias,
                     args.c, args.c_dtype);
   }

@@ -1,5 +1,4 @@
-// What cuBLASLt would have made of it: plain loops, inputs rounded as tensor cores take them, sums
-// in f32.
+// Emulated cuBLASLt products for tests: plain loops, inputs rounded as tensor cores do, f32 sums.
 #include <cmath>
 
 #include "kernels/cuda/emulator/emulator.h"
@@ -14,12 +13,14 @@ MatMulPlans::~MatMulPlans() = default;
 
 namespace {
 
+// Element of an operand, rounded to the precision.
 float Element(const MatMulArgs& args, const void* x, std::int64_t i) {
   if (args.precision == Precision::kBF16) return ToFloat(static_cast<const BF16*>(x)[i]);
   const float f = static_cast<const float*>(x)[i];
   return args.precision == Precision::kTF32 ? __uint_as_float(ToTF32(f)) : f;
 }
 
+// Applies the epilogue.
 float Finished(const MatMulArgs& args, float sum, std::int64_t column) {
   if (args.epilogue == Epilogue::kNone) return sum;
   const float z =

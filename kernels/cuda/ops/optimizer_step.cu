@@ -1,5 +1,5 @@
-// Compiled without contraction of a multiplication and an addition into one rounding
-// (cmake/TroopCuda.cmake).
+// Optimizers, norms and target updates over all parameters. Compiled without contraction of
+// multiplication and addition (cmake/TroopCuda.cmake), so that bits equal the CPU's.
 #include "kernels/cuda/ops/optimizer_step.h"
 
 #include "kernels/cuda/runtime/block_sum.h"
@@ -8,14 +8,16 @@
 namespace troop::cuda {
 namespace {
 
-// Four elements to a thread: 16-byte accesses, and of Adam four independent ones under way before
-// the first is used.
+// Four elements per thread: 16-byte accesses. Adam has four independent ones in flight before it
+// uses the first.
 constexpr int kThreads = 256, kEach = 4;
 
+// One thread per kEach elements.
 LaunchShape Over(std::int64_t n) {
   return {dim3(unsigned(CeilDivide(n, kThreads * kEach))), dim3(kThreads)};
 }
 
+// The formulas, in the order of operations of kernels/optim/optimizer_step_impl.h.
 TROOP_DEVICE void AdamElement(const AdamStep& s, float gradient, float& m, float& v, float& value) {
   const float g = gradient * s.gradient_scale;
   m = s.beta1 * m + s.one_minus_beta1 * g;
@@ -32,7 +34,7 @@ TROOP_DEVICE void RmsPropElement(const RmsPropStep& s, float gradient, float& m,
   if constexpr (kCentered) {
     m = s.decay * m + s.one_minus_decay * g;
     variance = v - m * m;
-    variance = variance < 0 ? 0 : variance;  // NaN stays
+    variance = variance < 0 ? 0 : variance;  // NaN stays NaN
   }
   value = s.decay_factor * value - s.learning_rate * (g / sqrtf(variance + s.epsilon));
 }
@@ -48,6 +50,7 @@ TROOP_DEVICE void SgdElement(const SgdStep& s, float gradient, float& m, float& 
   }
 }
 
+// Interface of a rule: which state arrays it has, whether it decays weights, and its update.
 struct AdamRule {
   using Step = AdamStep;
   static constexpr bool kM = true, kV = true, kDecays = true;
@@ -55,6 +58,7 @@ struct AdamRule {
     AdamElement(s, g, m, v, x);
   }
 };
+// m is used only if kCentered.
 template <bool kCentered>
 struct RmsPropRule {
   using Step = RmsPropStep;
@@ -63,6 +67,7 @@ struct RmsPropRule {
     RmsPropElement<kCentered>(s, g, m, v, x);
   }
 };
+// SGD has no second moment and no decoupled weight decay.
 template <bool kMomentum>
 struct SgdRule {
   using Step = SgdStep;
@@ -72,15 +77,18 @@ struct SgdRule {
   }
 };
 
+// One update of all parameters.
 template <class Rule>
 TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a) {
   if (a.go != nullptr && *a.go == 0) return;
   typename Rule::Step s = *step;
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  // Four elements never span two blocks of parameters.
   if constexpr (Rule::kDecays) {
     if (a.spared != nullptr && i < a.n && a.spared[i / kParameterBlock] != 0) s.decay_factor = 1;
   }
   if (i + kEach <= a.n) {
+    // Whole groups of four with vector accesses; state arrays only if the rule has them.
     const float4 g = *reinterpret_cast<const float4*>(a.gradient + i);
     float4 m = make_float4(0, 0, 0, 0), v = m;
     if constexpr (Rule::kM) m = *reinterpret_cast<const float4*>(a.m + i);
@@ -99,6 +107,7 @@ TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a)
     }
     return;
   }
+  // The last, partial group.
   for (std::int64_t j = i; j < a.n; ++j) {
     float m = Rule::kM ? a.m[j] : 0, v = Rule::kV ? a.v[j] : 0, x = a.value[j];
     Rule::Apply(s, a.gradient[j], m, v, x);
@@ -109,6 +118,7 @@ TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a)
   }
 }
 
+// Polyak averaging; tau = 1 copies exactly.
 TROOP_KERNEL void MoveTargetKernel(std::int64_t n, float tau, const float* value, float* target,
                                    BF16* target_bf16, const std::int32_t* go) {
   if (go != nullptr && *go == 0) return;
@@ -120,9 +130,11 @@ TROOP_KERNEL void MoveTargetKernel(std::int64_t n, float tau, const float* value
   }
 }
 
+// One partial sum per block.
 TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, const std::uint8_t* left_out,
                                    double* partial) {
   double sum = 0;
+  // A grid-stride loop: the assignment of elements depends only on n.
   const std::int64_t stride = std::int64_t(gridDim.x) * kThreads * kEach;
   for (std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach; i < n;
        i += stride) {
@@ -139,6 +151,7 @@ TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, const std::ui
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+// One block adds the partial sums.
 TROOP_KERNEL void SumPartsKernel(int parts, const double* partial, double* sum) {
   double x = 0;
   for (int i = int(threadIdx.x); i < parts; i += kThreads) x += partial[i];
@@ -146,6 +159,7 @@ TROOP_KERNEL void SumPartsKernel(int parts, const double* partial, double* sum) 
   if (threadIdx.x == 0) *sum = x;
 }
 
+// Launches the step kernel of a rule.
 template <class Rule>
 void Step(Stream& stream, const char* name, const typename Rule::Step* step,
           const OptimizerArrays& arrays) {

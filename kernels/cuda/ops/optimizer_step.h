@@ -6,17 +6,18 @@
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/optim/optimizer_step.h"
 
-// The twins of kernels/optim/optimizer_step.h: the same formulas with the same bits. All parameters
-// lie in one array, so a step of a whole network is one launch. What changes from step to step
-// (`step`) lies in device memory, so that a graph may hold the call. O(n), one pass over memory.
+// GPU counterparts of kernels/optim/optimizer_step.h: the same formulas with the same bits. All
+// parameters are in one array, so one launch updates a whole network. `step`, which changes with
+// each update, is device memory, so that a captured graph may contain the call. O(n), one pass over
+// memory.
 namespace troop::cuda {
 
-// What lies in one such block is of one parameter.
+// Elements per block; each parameter starts a new block.
 inline constexpr std::int64_t kParameterBlock = 16;
 
-// Arrays [n] f32 on the device, 16-byte aligned. value_bf16, where it is given, becomes value
-// rounded to nearest even: what the next step's products take. go: 0 leaves everything as it is (an
-// update that was refused); nullptr: always.
+// Arrays [n] f32 of device memory, 16-byte aligned. value_bf16, if set, receives value rounded to
+// nearest even, for the products of the next step. go: if it is 0, nothing changes (a rejected
+// update); nullptr: the update is always applied.
 struct OptimizerArrays {
   std::int64_t n = 0;
   const float* gradient = nullptr;
@@ -25,24 +26,26 @@ struct OptimizerArrays {
   float* value = nullptr;
   BF16* value_bf16 = nullptr;
   const std::int32_t* go = nullptr;
-  // By blocks: those of a 1 are left alone by weight decay. nullptr: none is.
+  // [n / kParameterBlock]: blocks with 1 are excluded from weight decay; nullptr: none.
   const std::uint8_t* spared = nullptr;
 };
+// One optimizer step each.
 void Adam(Stream& stream, const AdamStep* step, const OptimizerArrays& arrays);
 void RmsProp(Stream& stream, const RmsPropStep* step, const OptimizerArrays& arrays);
 void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays);
 
-// *sum = Σ x², in f64; not finite exactly when an element isn't. partial: scratch of
-// kSumSquaresParts. The order of the sum depends on n alone. left_out: blocks of a 1 don't count;
-// nullptr: all do.
+// *sum = Σ x² in f64; not finite if and only if an element is not. partial: [kSumSquaresParts]
+// scratch. The order of the sum depends only on n. left_out: blocks with 1 are excluded; nullptr:
+// none.
 inline constexpr std::int64_t kSumSquaresParts = 1024;
 void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
                 const std::uint8_t* left_out = nullptr);
-// The same up to the parts, for a kernel that adds them up itself; how many they are.
+// The partial sums of SumSquares, for a kernel that adds them itself. Returns their number.
 std::int64_t SumSquaresInParts(Stream& stream, std::int64_t n, const float* x, double* partial,
                                const std::uint8_t* left_out = nullptr);
 
-// target += tau (value - target); tau 1 copies. [n] each. target_bf16: as value_bf16.
+// target += tau (value - target); tau 1 copies. [n] each. target_bf16 and go: as in
+// OptimizerArrays.
 void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,
                 BF16* target_bf16, const std::int32_t* go);
 

@@ -4,8 +4,8 @@
 
 namespace troop::cuda {
 
-// The sum of a block's kThreads values, to its first thread, in one order. Once in a kernel. Only
-// for .cu files.
+// Sum over the values of a block's kThreads threads, in a fixed order. Thread 0 gets the sum. Call
+// it at most once per kernel, as the shared array is not reused safely. Only for .cu files.
 template <int kThreads>
 TROOP_DEVICE double BlockSum(double x) {
   TROOP_SHARED(double, sums, kThreads / 32);

@@ -7,52 +7,56 @@
 #include <string_view>
 #include <utility>
 
-// A GPU seen from the host: its memory, its streams, its graphs. No CUDA header is included here,
-// and nothing but the compiler and the CUDA toolkit is needed to build what stands in kernels/cuda.
+// A GPU as seen from the host: device memory, streams, events and graphs. This header includes no
+// CUDA header. kernels/cuda builds with only the compiler and the CUDA toolkit.
 //
-// Two implementations, chosen when a program is linked: device_cuda.cu over CUDA, and
+// One of two implementations is chosen at link time: device_cuda.cu, over CUDA, and
 // device_emulated.cc, which runs the same kernels on the CPU for tests (emulator.h).
 //
-// Errors. What fails on a GPU mostly fails later, elsewhere, and for good. So calls return nothing:
-// the device keeps the first failure, with the call, its file and line, and what to do; all calls
-// after it do nothing. Whoever waits for results asks Device::error() then.
+// Errors: most failures on a GPU are reported late, by an unrelated call, and are permanent. So
+// calls return no status. The device keeps the first failure, with the call, its file and line and
+// a remedy, and all later calls have no effect. Callers check Device::error() when they wait for
+// results.
 namespace troop::cuda {
 
+// Properties of a GPU.
 struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  std::size_t memory_bytes = 0, l2_bytes = 0, shared_bytes = 0;  // shared: of one block, at most
+  std::size_t memory_bytes = 0, l2_bytes = 0, shared_bytes = 0;  // shared: maximum per block
   bool emulated = false;
 };
 
 struct DeviceState;
 
-// One owner thread at a time.
+// An open GPU. Thread-compatible: one owner thread at a time.
 class Device {
  public:
-  // nullptr: there is none, or it can't be used; *error says in one line why, and what to do.
+  // Opens GPU `ordinal`. Returns nullptr on failure; *error is then a one-line message with the
+  // reason and a remedy.
   static std::unique_ptr<Device> Open(int ordinal, std::string* error);
-  static int Count();  // of those that can be asked for
+  static int Count();  // number of GPUs
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const DeviceInfo& info() const;
-  std::size_t FreeBytes() const;  // of the device's memory, now
+  std::size_t FreeBytes() const;  // free device memory
   const std::string& error() const;
   bool ok() const { return error().empty(); }
-  void Fail(std::string why);  // only the first one is kept
+  void Fail(std::string why);  // sets error() unless it is set
   void Synchronize();          // waits for all streams
 
-  // Device memory, 256-byte aligned, from a pool: what is freed is kept for the next one of about
-  // its size. nullptr: none left, and then error() says what asked for how much. REQUIRES: bytes >
-  // 0.
+  // Allocates device memory, 256-byte aligned, from a pool that keeps freed memory for later
+  // requests of a similar size. Returns nullptr if none is left; error() then names the request
+  // (`what`) and its size. REQUIRES: bytes > 0.
   void* Allocate(std::size_t bytes, std::string_view what);
   void Free(void* memory);
-  void* AllocatePinned(std::size_t bytes, std::string_view what);  // of the host, for copies
+  void* AllocatePinned(std::size_t bytes, std::string_view what);  // host memory, for copies
   void FreePinned(void* memory);
-  // How often the driver was asked for memory: steps must not change it once all sizes were seen.
+  // Number of allocations from the driver. It must not change once training steps have used all
+  // sizes.
   std::int64_t driver_allocations() const;
 
   DeviceState* state() const { return state_.get(); }
@@ -62,7 +66,7 @@ class Device {
   std::unique_ptr<DeviceState> state_;
 };
 
-// n elements of T, uninitialised. Moved, never copied.
+// Array of n uninitialized elements of T, in device or pinned host memory. Move-only.
 template <class T, void* (Device::*kAllocate)(std::size_t, std::string_view),
           void (Device::*kFree)(void*)>
 class BasicArray {
@@ -87,7 +91,7 @@ class BasicArray {
   T* data() const { return data_; }
   std::int64_t size() const { return size_; }
   std::size_t bytes() const { return std::size_t(size_) * sizeof(T); }
-  T& operator[](std::int64_t i) const { return data_[i]; }  // of pinned ones alone
+  T& operator[](std::int64_t i) const { return data_[i]; }  // pinned arrays only
 
  private:
   Device* device_ = nullptr;
@@ -101,8 +105,8 @@ using PinnedArray = BasicArray<T, &Device::AllocatePinned, &Device::FreePinned>;
 
 class Event;
 
-// What is asked of a stream happens in that order, after the call has returned. Streams know
-// nothing of each other but through events.
+// In-order queue of asynchronous work on the device. Streams are independent of each other, except
+// through events.
 class Stream {
  public:
   explicit Stream(Device& device);
@@ -111,17 +115,17 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
-  void* handle() const { return handle_; }  // a cudaStream_t
-  // The same for another library, which puts work of its own behind what is here by now. Emulated:
-  // that is done when it returns, and the handle is 1, that of CUDA's default stream.
+  void* handle() const { return handle_; }  // cudaStream_t
+  // The handle for use by another library, whose work is ordered after the work that is queued now.
+  // Emulated: waits for that work and returns 1, the handle of CUDA's default stream.
   void* Share();
 
-  // The host's side must be pinned, and must stay as it is until the copy is done.
+  // Copies. The host memory must be pinned, and must not change until the copy is done.
   void CopyToDevice(void* to, const void* from, std::size_t bytes);
   void CopyToHost(void* to, const void* from, std::size_t bytes);
   void CopyOnDevice(void* to, const void* from, std::size_t bytes);
   void Fill(void* to, std::uint8_t byte, std::size_t bytes);
-  void Wait(const Event& event);  // for what was recorded last
+  void Wait(const Event& event);  // for its last Record
   void Synchronize();
 
  private:
@@ -138,8 +142,8 @@ class Event {
 
   void Record(Stream& stream);
   void Synchronize();
-  bool Done() const;  // or never recorded
-  // Between two records that are done. Emulated: 0.
+  bool Done() const;  // also true if never recorded
+  // Time between two completed records. Emulated: 0.
   float MillisecondsSince(const Event& earlier) const;
   void* handle() const { return handle_; }
 
@@ -148,10 +152,10 @@ class Event {
   void* handle_ = nullptr;
 };
 
-// A step that is put together once and started by one call. Between Begin and End, work of
-// `stream`, and of the streams that wait for its events, is written down and not done; those
-// streams must have joined it again by End. What changes from start to start must lie in device
-// memory or at fixed addresses of pinned memory: arguments of kernels are written down as they are.
+// Captured sequence of work that one call starts (a CUDA graph). Between Begin and End, the work of
+// `stream`, and of the streams that wait for its events, is recorded and not executed; those
+// streams must have joined `stream` again at End. Kernel arguments are recorded by value, so what
+// changes between launches must be in device memory or at fixed addresses of pinned memory.
 class Graph {
  public:
   explicit Graph(Device& device);

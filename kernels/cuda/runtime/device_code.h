@@ -5,13 +5,12 @@
 
 #include "core/tensor/dtype.h"
 
-// What kernels are written in: CUDA C++, and names for what needs PTX. Compiled by nvcc these are
-// the instructions; compiled by a C++ compiler (tests) emulator.h gives each of them its meaning,
-// so that the same source runs on a CPU, block by block, with all its threads, barriers and
-// shuffles.
+// The language of kernels: CUDA C++, plus functions for instructions that need PTX. nvcc compiles
+// them to the instructions. For a C++ compiler (in tests) emulator.h implements each of them, and
+// the same source runs on a CPU, block by block, with all threads, barriers and shuffles.
 //
-// House rules, so that both work: shared memory only by TROOP_SHARED and DynamicShared(); warp
-// functions name their mask; no inline PTX and no CUDA header outside this file.
+// Rules that keep both working: shared memory only by TROOP_SHARED and DynamicShared(); warp
+// functions pass their mask; inline PTX and CUDA headers only in this file.
 #ifdef __CUDACC__
 
 #include <cuda_bf16.h>
@@ -20,9 +19,9 @@
 #define TROOP_KERNEL __global__
 #define TROOP_DEVICE __device__ __forceinline__
 #define TROOP_HOST_DEVICE __host__ __device__ __forceinline__
-// In front of a loop whose bounds are constants: what it indexes stays in registers.
+// Unrolls a loop with constant bounds, so that the arrays it indexes stay in registers.
 #define TROOP_UNROLL _Pragma("unroll")
-// An array of `n` (a constant) uninitialised elements that a block's threads share.
+// Array of `n` (a constant) uninitialized elements, shared by the threads of a block.
 #define TROOP_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 
 namespace troop::cuda {
@@ -33,14 +32,15 @@ TROOP_DEVICE std::byte* DynamicShared() {
   return reinterpret_cast<std::byte*>(troop_dynamic_shared);
 }
 
+// Address in the shared memory window, as PTX instructions take it.
 TROOP_DEVICE unsigned SharedAddress(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-// to (shared) = from (global), 16 bytes at multiples of 16, done at CopyWait; where not `valid`:
-// zeros, and from is not read. Copies of a thread are gathered by CopyCommit into groups;
-// CopyWait<N> waits until at most N of its groups are under way. Other threads see them behind a
-// barrier.
+// Asynchronous copy of 16 bytes from global to shared memory, both 16-byte aligned. Complete after
+// CopyWait. If not `valid`, writes zeros and does not read from. CopyCommit groups the preceding
+// copies of the thread; CopyWait<N> waits until at most N of its groups are in flight. Other
+// threads see the data after a barrier.
 TROOP_DEVICE void CopyAsync16(void* to, const void* from, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
   const int bytes = valid ? 16 : 0;
@@ -63,9 +63,9 @@ TROOP_DEVICE void CopyWait() {
 #endif
 }
 
-// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8
-// of matrix l / 8 (16 bytes, at a multiple of 16). r[i]: of matrix i, row l / 4, columns 2 (l % 4)
-// and the next (transposed: row and column change places).
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row
+// l % 8 of matrix l / 8 (16 bytes, 16-byte aligned). r[i] receives row l / 4, columns 2 (l % 4) and
+// the next, of matrix i; the transposed version swaps row and column.
 TROOP_DEVICE void LoadMatrix4(std::uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -79,10 +79,12 @@ TROOP_DEVICE void LoadMatrix4Transposed(std::uint32_t (&r)[4], const void* row) 
                : "memory");
 }
 
-// d [16, 8] += a [16, 16] b [16, 8], bf16 in, f32 sums; the warp has each matrix in parts (PTX ISA,
-// mma.m16n8k16). With g = lane / 4, t = lane % 4: a[0], a[1]: rows g, g + 8 of columns 2t, 2t + 1;
-// a[2], a[3]: of columns 8 more. b[0], b[1]: rows 2t, 2t + 1, and 8 more, of column g. d[0], d[1]:
-// row g, columns 2t, 2t + 1; d[2], d[3]: row g + 8.
+// d [16, 8] += a [16, 16] b [16, 8], bf16 inputs, f32 sums, distributed over a warp (PTX ISA,
+// mma.m16n8k16). With g = lane / 4 and t = lane % 4:
+//   a[0], a[1]: rows g, g + 8 of columns 2t, 2t + 1; a[2], a[3]: the same rows of columns 2t + 8,
+//   2t + 9;
+//   b[0], b[1]: of column g, rows 2t, 2t + 1, and rows 2t + 8, 2t + 9;
+//   d[0], d[1]: row g, columns 2t, 2t + 1; d[2], d[3]: row g + 8.
 TROOP_DEVICE void MultiplyBF16(float (&d)[4], const std::uint32_t (&a)[4],
                                const std::uint32_t (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
@@ -92,12 +94,12 @@ TROOP_DEVICE void MultiplyBF16(float (&d)[4], const std::uint32_t (&a)[4],
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-  __trap();  // bf16 and TF32 need compute capability 8.0: Device::info() says so beforehand
+  __trap();  // needs compute capability 8.0, which callers check in Device::info()
 #endif
 }
-// The same of m16n8k8 with TF32 elements (f32 of which the lower 13 bits do not count). a[0], a[1]:
-// rows g, g + 8 of column t; a[2], a[3]: of column t + 4. b[0], b[1]: rows t, t + 4 of column g. d:
-// as above.
+// d [16, 8] += a [16, 8] b [8, 8] with TF32 inputs, f32 whose lower 13 bits are ignored (m16n8k8):
+//   a[0], a[1]: rows g, g + 8 of column t; a[2], a[3]: the same rows of column t + 4;
+//   b[0], b[1]: rows t, t + 4 of column g; d: as above.
 TROOP_DEVICE void MultiplyTF32(float (&d)[4], const std::uint32_t (&a)[4],
                                const std::uint32_t (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
@@ -110,7 +112,7 @@ TROOP_DEVICE void MultiplyTF32(float (&d)[4], const std::uint32_t (&a)[4],
   __trap();
 #endif
 }
-// Nearest, ties away from zero, as the instruction does.
+// Rounds to nearest, ties away from zero, like the instruction.
 TROOP_DEVICE std::uint32_t ToTF32(float x) {
   std::uint32_t bits;
 #if __CUDA_ARCH__ >= 800
@@ -121,9 +123,9 @@ TROOP_DEVICE std::uint32_t ToTF32(float x) {
   return bits;
 }
 
-// Nearest even.
+// Rounds to nearest even.
 TROOP_DEVICE BF16 ToBF16(float x) { return {__bfloat16_as_ushort(__float2bfloat16_rn(x))}; }
-// Two at once: low in the lower half.
+// Converts two values; `low` goes to the lower half.
 TROOP_DEVICE std::uint32_t ToBF16x2(float low, float high) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const std::uint32_t*>(&both);
@@ -140,7 +142,8 @@ namespace troop::cuda {
 
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// both(a lane's, another's) over all 32 lanes of a warp, to all of them; always the same order.
+// Reduces x over the 32 lanes of a warp with both(a, b). All lanes get the result. The order (a
+// butterfly) is fixed.
 template <class T, class Both>
 TROOP_DEVICE T OverWarp(T x, const Both& both) {
 #ifdef __CUDACC__

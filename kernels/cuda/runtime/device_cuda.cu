@@ -1,4 +1,5 @@
-// The device over CUDA. The only file that asks the driver for memory.
+// Devices, streams, events and graphs over CUDA. No other file allocates memory from the driver.
+// Every call is skipped once the device has failed, and stores the first failure.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 namespace troop::cuda {
 
+// Device memory and pinned host memory have separate pools over the driver.
 struct DeviceState {
   int ordinal = 0;
   DeviceInfo info;
@@ -17,7 +19,7 @@ struct DeviceState {
   MemoryPool memory{[](std::size_t bytes) -> void* {
                       void* at = nullptr;
                       if (cudaMalloc(&at, bytes) == cudaSuccess) return at;
-                      cudaGetLastError();  // it is ours to tell
+                      cudaGetLastError();  // clears the error; the caller reports it
                       return nullptr;
                     },
                     [](void* at) { cudaFree(at); }};
@@ -32,42 +34,47 @@ struct DeviceState {
 
 namespace {
 
+// A remedy for a CUDA error, as the last part of an error message.
 const char* Remedy(cudaError_t error) {
   switch (error) {
+    // Errors of a kernel, which a later call reports.
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorAssert:
-      return "a kernel went wrong before: run the same under compute-sanitizer, which tells where";
+      return "an earlier kernel failed; run the program under compute-sanitizer to locate it";
     case cudaErrorNoKernelImageForDevice:
-      return "this program was built for other GPUs: build it with CMAKE_CUDA_ARCHITECTURES of "
-             "this one";
+      return "this program was built for other GPUs; build it with CMAKE_CUDA_ARCHITECTURES set to "
+             "this GPU's architecture";
     case cudaErrorInsufficientDriver:
       return "update the NVIDIA driver, or build with an older CUDA toolkit";
     case cudaErrorNoDevice:
-      return "nvidia-smi lists the GPUs that are there; device = \"cpu\" does without";
+      return "list the installed GPUs with nvidia-smi, or set device = \"cpu\"";
     case cudaErrorECCUncorrectable:
     case cudaErrorDevicesUnavailable:
-      return "the GPU itself is not well: nvidia-smi -q tells more";
+      return "the GPU reports a hardware fault; see nvidia-smi -q";
     default:
-      return "the GPU's context is lost; start the role again";
+      return "the GPU's context is lost; restart the role";
   }
 }
 
+// One line: call, location, CUDA's message and number, remedy.
 std::string Describe(const std::string& call, const char* file, int line, cudaError_t error) {
   return call + " at " + file + ":" + std::to_string(line) + ": " + cudaGetErrorString(error) +
          " (" + std::to_string(int(error)) + "); " + Remedy(error);
 }
 
-// Whether it went well; otherwise the device says so from now on.
+// Returns true on success; otherwise stores the failure in the device.
 bool Note(Device& device, cudaError_t error, const char* call, const char* file, int line) {
   if (error == cudaSuccess) return true;
   device.Fail(Describe(call, file, line, error));
   return false;
 }
+// Runs a CUDA call unless the device has failed before; true on success.
 #define TROOP_CUDA(device, call) \
   ((device).ok() && Note((device), (call), #call, __FILE__, __LINE__))
 
+// CUDA handles of our objects.
 cudaStream_t Handle(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 cudaEvent_t Handle(const Event& event) { return static_cast<cudaEvent_t>(event.handle()); }
 
@@ -85,23 +92,25 @@ int Device::Count() {
 
 std::unique_ptr<Device> Device::Open(int ordinal, std::string* error) {
   int count = 0;
+  // Without a driver or GPU this already fails, with the reason.
   cudaError_t e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess) {
-    *error = "no GPU can be used: " + Describe("cudaGetDeviceCount", __FILE__, __LINE__, e);
+    *error = "no usable GPU: " + Describe("cudaGetDeviceCount", __FILE__, __LINE__, e);
     return nullptr;
   }
   if (ordinal < 0 || ordinal >= count) {
     *error = "GPU " + std::to_string(ordinal) + " does not exist: there are " +
-             std::to_string(count) + ", counted from 0";
+             std::to_string(count) + ", numbered from 0";
     return nullptr;
   }
+  // Creates the context here, so that its failures are not those of a training step.
   cudaDeviceProp properties;
   e = cudaSetDevice(ordinal);
   if (e == cudaSuccess) e = cudaGetDeviceProperties(&properties, ordinal);
-  if (e == cudaSuccess) e = cudaFree(nullptr);  // makes the context now
+  if (e == cudaSuccess) e = cudaFree(nullptr);  // creates the context, so that failures show here
   if (e != cudaSuccess) {
     *error = "GPU " + std::to_string(ordinal) +
-             " can't be used: " + Describe("cudaSetDevice", __FILE__, __LINE__, e);
+             " cannot be used: " + Describe("cudaSetDevice", __FILE__, __LINE__, e);
     return nullptr;
   }
   auto state = std::make_unique<DeviceState>();
@@ -117,6 +126,7 @@ std::unique_ptr<Device> Device::Open(int ordinal, std::string* error) {
   return std::unique_ptr<Device>(new Device(std::move(state)));
 }
 Device::Device(std::unique_ptr<DeviceState> state) : state_(std::move(state)) {}
+// Work in flight may still use memory of the pools.
 Device::~Device() { cudaDeviceSynchronize(); }
 
 const DeviceInfo& Device::info() const { return state_->info; }
@@ -124,6 +134,7 @@ std::size_t Device::FreeBytes() const {
   std::size_t free_bytes = 0, all = 0;
   return cudaMemGetInfo(&free_bytes, &all) == cudaSuccess ? free_bytes : 0;
 }
+// Only the first failure counts: later ones are usually its consequences.
 const std::string& Device::error() const { return state_->error; }
 void Device::Fail(std::string why) {
   if (state_->error.empty()) state_->error = std::move(why);
@@ -138,7 +149,7 @@ void* Device::Allocate(std::size_t bytes, std::string_view what) {
   return memory;
 }
 void Device::Free(void* memory) {
-  Synchronize();  // what uses it may be under way; steps don't come here
+  Synchronize();  // work in flight may use it; training steps free nothing
   state_->memory.Free(memory);
 }
 void* Device::AllocatePinned(std::size_t bytes, std::string_view what) {
@@ -157,9 +168,11 @@ std::int64_t Device::driver_allocations() const {
 
 Stream::Stream(Device& device) : device_(device) {
   cudaStream_t stream = nullptr;
+  // Non-blocking: not ordered with the default stream.
   TROOP_CUDA(device, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   handle_ = stream;
 }
+// The stream must be idle: its work may use objects that the caller destroys next.
 Stream::~Stream() {
   if (handle_ == nullptr) return;
   Synchronize();
@@ -196,8 +209,11 @@ void Event::Record(Stream& stream) {
 }
 void Event::Synchronize() { TROOP_CUDA(device_, cudaEventSynchronize(Handle(*this))); }
 bool Event::Done() const {
+  // After a failure no event completes; callers must not wait forever.
   if (!device_.ok()) return true;
+  // Does not block.
   const cudaError_t error = cudaEventQuery(Handle(*this));
+  // Not a failure.
   if (error == cudaErrorNotReady) return false;
   Note(device_, error, "cudaEventQuery", __FILE__, __LINE__);
   return true;
@@ -213,14 +229,17 @@ Graph::~Graph() {
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
 }
 void Graph::Begin(Stream& stream) {
+  // Thread-local mode: other threads may use CUDA during the capture.
   TROOP_CUDA(device_, cudaStreamBeginCapture(Handle(stream), cudaStreamCaptureModeThreadLocal));
 }
 void Graph::End(Stream& stream) {
   cudaGraph_t graph = nullptr;
   if (!TROOP_CUDA(device_, cudaStreamEndCapture(Handle(stream), &graph))) return;
   cudaGraphExec_t exec = nullptr;
+  // Instantiation compiles the graph once; launches are then cheap.
   TROOP_CUDA(device_, cudaGraphInstantiate(&exec, graph, 0));
   cudaGraphDestroy(graph);
+  // A new capture replaces the old one.
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
   handle_ = exec;
 }

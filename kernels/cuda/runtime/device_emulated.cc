@@ -1,5 +1,6 @@
-// The device of emulator.h. What is asked of streams waits in queues until somebody waits for it;
-// then the streams take turns as SetSchedule drew, so that what no event orders comes in any order.
+// Emulated devices for tests. Work of streams is queued until a caller waits for it. Then the
+// streams take turns in a random order drawn from SetSchedule's seed, so that work without an order
+// by events runs in any order.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -17,14 +18,16 @@
 namespace troop::cuda {
 namespace {
 
+// Emulated GPU memory, small enough for tests of its exhaustion.
 constexpr std::size_t kMemoryBytes = std::size_t(1) << 30;
-std::atomic<std::size_t> memory_in_use = 0;  // of all devices, each with a thread of its own
+std::atomic<std::size_t> memory_in_use = 0;  // of all devices, which may have different threads
 
-// Each record is numbered. Those of a capture are done at once, while earlier ones may be ahead.
+// State of an event. Records are numbered (tickets). Records within a capture complete at once,
+// while earlier ones may still be queued; so completed tickets are not contiguous.
 struct EventState {
   std::uint64_t recorded = 0;
-  std::uint64_t all_done = 0;            // up to this one
-  std::set<std::uint64_t> done_already;  // of the others
+  std::uint64_t all_done = 0;            // all tickets up to this one are done
+  std::set<std::uint64_t> done_already;  // later tickets that are done
   bool Done(std::uint64_t ticket) const {
     return ticket <= all_done || done_already.contains(ticket);
   }
@@ -34,7 +37,7 @@ struct EventState {
   }
 };
 
-// Work, or an event's record or the wait for its `ticket`.
+// An entry of a stream's queue: work, a record of an event, or a wait for its `ticket`.
 struct Task {
   enum class Kind { kWork, kRecord, kWait } kind = Kind::kWork;
   std::function<void()> work;
@@ -46,6 +49,7 @@ struct StreamState {
   std::deque<Task> tasks;
 };
 
+// A captured graph: tasks in the order of the capture, with their streams.
 struct GraphState {
   StreamState* origin = nullptr;
   std::vector<std::pair<StreamState*, Task>> tasks;
@@ -63,7 +67,7 @@ struct DeviceState {
                       memory_in_use -= bytes;
                       return nullptr;
                     }
-                    // The size stands in front of it, for Give.
+                    // The size is stored before the block, for the release.
                     auto* at = static_cast<std::byte*>(std::aligned_alloc(256, bytes + 256));
                     std::memcpy(at, &bytes, sizeof bytes);
                     return at + 256;
@@ -82,17 +86,20 @@ struct DeviceState {
 
 namespace {
 
+// The handle of an emulated stream is its state.
 StreamState* StateOf(const Stream& stream) { return static_cast<StreamState*>(stream.handle()); }
 
-// One task of a stream that can go on; false: none can.
+// Runs one task of a random stream that is not blocked; false: there is none.
 bool RunOne(const std::vector<StreamState*>& streams, std::uint64_t* draws) {
   if (streams.empty()) return false;
+  // An LCG (Knuth's MMIX); its upper bits are random enough here.
   *draws = *draws * 6364136223846793005u + 1442695040888963407u;
   const std::size_t first = (*draws >> 33) % streams.size();
   for (std::size_t i = 0; i < streams.size(); ++i) {
     StreamState& stream = *streams[(first + i) % streams.size()];
     if (stream.tasks.empty()) continue;
     Task& task = stream.tasks.front();
+    // A blocked stream; try the next one.
     if (task.kind == Task::Kind::kWait && !task.event->Done(task.ticket)) continue;
     if (task.kind == Task::Kind::kRecord) task.event->SetDone(task.ticket);
     const std::function<void()> work = std::move(task.work);
@@ -103,18 +110,22 @@ bool RunOne(const std::vector<StreamState*>& streams, std::uint64_t* draws) {
   return false;
 }
 
+// Runs tasks until finished(). Aborts on a deadlock, which CUDA would hang in.
 template <class Finished>
 void RunUntil(DeviceState* device, const Finished& finished) {
   while (!finished()) {
     if (RunOne(device->streams, &device->draws)) continue;
-    std::fprintf(stderr, "streams wait for events that nobody records\n");
+    std::fprintf(stderr, "deadlock: streams wait for events that no stream records\n");
     std::abort();
   }
 }
 
+// Queues a task, or records it if a capture is active. A stream joins a capture by waiting for an
+// event of it.
 void Add(Device& device, StreamState* stream, Task task) {
   if (!device.ok()) return;
   GraphState* graph = device.state()->capturing;
+  // No capture: queue it.
   if (graph == nullptr) {
     stream->tasks.push_back(std::move(task));
     return;
@@ -122,7 +133,7 @@ void Add(Device& device, StreamState* stream, Task task) {
   if (task.kind == Task::Kind::kWait && graph->events.contains(task.event))
     graph->members.insert(stream);
   if (!graph->members.contains(stream)) {
-    device.Fail("a stream that is no part of a capture is used while it goes on");
+    device.Fail("a stream outside the capture was used during it");
     return;
   }
   if (task.kind == Task::Kind::kRecord) graph->events.insert(task.event);
@@ -135,9 +146,10 @@ int Device::Count() { return 1; }
 
 std::unique_ptr<Device> Device::Open(int ordinal, std::string* error) {
   if (ordinal != 0) {
-    *error = "GPU " + std::to_string(ordinal) + " does not exist: one is emulated; ask for 0";
+    *error = "GPU " + std::to_string(ordinal) + " does not exist; the only emulated GPU is 0";
     return nullptr;
   }
+  // Properties of a Hopper GPU with 4 multiprocessors.
   auto state = std::make_unique<DeviceState>();
   state->info = {"emulated", 9, 0, 4, kMemoryBytes, std::size_t(50) << 20, 232448, true};
   return std::unique_ptr<Device>(new Device(std::move(state)));
@@ -151,6 +163,7 @@ const std::string& Device::error() const { return state_->error; }
 void Device::Fail(std::string why) {
   if (state_->error.empty()) state_->error = std::move(why);
 }
+// Waiting is what runs the queued work.
 void Device::Synchronize() {
   RunUntil(state_.get(), [&] {
     return std::ranges::all_of(state_->streams, [](const auto* s) { return s->tasks.empty(); });
@@ -164,11 +177,13 @@ void* Device::Allocate(std::size_t bytes, std::string_view what) {
     Fail(OutOfMemory("GPU", what, bytes, FreeBytes(), kMemoryBytes));
     return nullptr;
   }
+  // 0xff bytes are NaN in f32 and bf16: use of uninitialized memory shows in results.
   std::memset(memory, 0xff, MemoryPool::Rounded(bytes));
   return memory;
 }
 void Device::Free(void* memory) {
   Synchronize();
+  // Use after free shows as NaN; 256 bytes is the smallest block.
   std::memset(memory, 0xff, 256);
   state_->pool.Free(memory);
 }
@@ -189,6 +204,7 @@ Stream::~Stream() {
   std::erase(device_.state()->streams, StateOf(*this));
   delete StateOf(*this);
 }
+// Host and device memory are the same; only the order of copies is emulated.
 void Stream::CopyToDevice(void* to, const void* from, std::size_t bytes) {
   emulator::Enqueue(*this, [=] { std::memcpy(to, from, bytes); });
 }
@@ -206,7 +222,8 @@ void Stream::Wait(const Event& event) {
   Add(device_, StateOf(*this), {Task::Kind::kWait, {}, state, state->recorded});
 }
 void Stream::Synchronize() {
-  if (device_.state()->capturing != nullptr) device_.Fail("a capture must not wait for its stream");
+  if (device_.state()->capturing != nullptr)
+    device_.Fail("a stream must not be synchronized during a capture");
   RunUntil(device_.state(), [&] { return StateOf(*this)->tasks.empty(); });
 }
 
@@ -238,6 +255,7 @@ bool Event::Done() const {
   const auto* state = static_cast<EventState*>(handle_);
   return state->Done(state->recorded);
 }
+// Emulated time is meaningless.
 float Event::MillisecondsSince(const Event&) const { return 0; }
 
 Graph::Graph(Device& device) : device_(device) {}
@@ -247,7 +265,8 @@ Graph::~Graph() {
 }
 void Graph::Begin(Stream& stream) {
   if (!device_.ok()) return;
-  if (device_.state()->capturing != nullptr) return device_.Fail("two captures at a time");
+  if (device_.state()->capturing != nullptr)
+    return device_.Fail("a capture began while another is active");
   auto* graph = new GraphState;
   graph->origin = StateOf(stream);
   graph->members.insert(graph->origin);
@@ -257,7 +276,8 @@ void Graph::End(Stream& stream) {
   GraphState* graph = device_.state()->capturing;
   device_.state()->capturing = nullptr;
   if (graph == nullptr) return;
-  // Each stream's last record must be waited for by one that is joined itself.
+  // CUDA refuses a capture with unjoined streams. Backwards from the end: a stream is joined if a
+  // joined stream waits for a record that is its last task.
   std::set<StreamState*> joined = {StateOf(stream)};
   std::set<std::pair<const EventState*, std::uint64_t>> awaited;
   std::set<StreamState*> ended;
@@ -272,8 +292,8 @@ void Graph::End(Stream& stream) {
     ended.insert(owner);
   }
   if (joined.size() < graph->members.size())
-    device_.Fail("a stream of a capture was not joined by the one that began it");
-  // Events that were recorded in it are done for who asks outside.
+    device_.Fail("a captured stream was not joined to the stream that began the capture");
+  // Outside the capture, its events count as done.
   for (auto& [owner, task] : graph->tasks) {
     if (task.kind == Task::Kind::kRecord) task.event->SetDone(task.ticket);
   }
@@ -283,7 +303,7 @@ void Graph::End(Stream& stream) {
 void Graph::Launch(Stream& stream) {
   const auto* graph = static_cast<const GraphState*>(handle_);
   emulator::Enqueue(stream, [this, graph] {
-    // Streams and events of its own, each time.
+    // Each launch has its own copies of streams and events.
     std::map<StreamState*, StreamState> streams;
     std::map<std::pair<EventState*, std::uint64_t>, EventState> events;
     for (const auto& [owner, task] : graph->tasks) {
@@ -298,6 +318,7 @@ void Graph::Launch(Stream& stream) {
     for (auto& [owner, copy] : streams) all.push_back(&copy);
     while (RunOne(all, &device_.state()->draws)) {
     }
+    // Tasks that are left wait for events outside the graph.
     for (const StreamState* s : all) {
       if (!s->tasks.empty()) device_.Fail("a graph waits for an event that it does not record");
     }

@@ -1,3 +1,4 @@
+// Pool of driver memory with free lists by size, and the out-of-memory message.
 #include "kernels/cuda/runtime/memory_pool.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@ MemoryPool::~MemoryPool() { GiveBackWaiting(); }
 std::size_t MemoryPool::Rounded(std::size_t bytes) {
   constexpr std::size_t kLeast = 256;
   if (bytes <= kLeast) return kLeast;
+  // Steps of an eighth of the power of two below: at most 12.5 % is wasted.
   const std::size_t step = std::max(kLeast, std::bit_floor(bytes - 1) / 8);
   return (bytes + step - 1) / step * step;
 }
@@ -24,6 +26,7 @@ void* MemoryPool::Allocate(std::size_t bytes) {
     found->second.pop_back();
   } else {
     memory = take_(rounded);
+    // Kept blocks of other sizes may suffice.
     if (memory == nullptr) {
       GiveBackWaiting();
       memory = take_(rounded);
@@ -37,6 +40,7 @@ void* MemoryPool::Allocate(std::size_t bytes) {
 }
 
 void MemoryPool::Free(void* memory) {
+  // The block keeps its rounded size and waits for the next request of it.
   const auto found = size_.find(memory);
   used_bytes_ -= found->second;
   waiting_[found->second].push_back(memory);
@@ -54,13 +58,13 @@ std::string OutOfMemory(std::string_view memory, std::string_view what, std::siz
                         std::size_t free_bytes, std::size_t all_bytes) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
   char numbers[160];
-  const int n = std::snprintf(numbers, sizeof numbers, " asks for %.3g GiB", double(bytes) / kGiB);
+  const int n = std::snprintf(numbers, sizeof numbers, " needs %.3g GiB", double(bytes) / kGiB);
   if (all_bytes > 0) {
-    std::snprintf(numbers + n, sizeof numbers - std::size_t(n), ", and %.3g of %.3g GiB are free",
+    std::snprintf(numbers + n, sizeof numbers - std::size_t(n), ", %.3g of %.3g GiB are free",
                   double(free_bytes) / kGiB, double(all_bytes) / kGiB);
   }
   return "out of " + std::string(memory) + " memory: " + std::string(what) + numbers +
-         "; make it smaller in the config, or end what else uses the device (nvidia-smi lists it)";
+         "; reduce it in the config, or stop other processes on the device (see nvidia-smi)";
 }
 
 }  // namespace troop::cuda

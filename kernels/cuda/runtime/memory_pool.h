@@ -9,9 +9,9 @@
 
 namespace troop::cuda {
 
-// Memory that is asked of a driver once and used again: what is freed waits, by size, for the next
-// request of that size, rounded up to an eighth of a power of two. When the driver has none left,
-// all that waits goes back to it, and it is asked again. Not thread-safe.
+// Pool of driver memory. Freed blocks are kept by size and serve later requests of the same size,
+// after rounding up to an eighth of a power of two. If the driver has no memory left, the pool
+// returns all kept blocks to it and tries again. Not thread-safe.
 class MemoryPool {
  public:
   using Take = void* (*)(std::size_t bytes);  // nullptr: none left
@@ -22,25 +22,28 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   void* Allocate(std::size_t bytes);  // nullptr: none left
-  void Free(void* memory);            // REQUIRES: of Allocate
+  void Free(void* memory);            // REQUIRES: from Allocate
   std::size_t used_bytes() const { return used_bytes_; }
-  std::int64_t taken() const { return taken_; }  // calls of Take that gave something
+  std::int64_t taken() const { return taken_; }  // successful calls of Take
 
+  // The size that a request is rounded up to, at least 256 bytes.
   static std::size_t Rounded(std::size_t bytes);
 
  private:
+  // Returns all kept blocks to the driver.
   void GiveBackWaiting();
 
   const Take take_;
   const Give give_;
+  // kept blocks by size
   std::map<std::size_t, std::vector<void*>> waiting_;
-  std::map<void*, std::size_t> size_;  // of all that is not waiting
+  std::map<void*, std::size_t> size_;  // sizes of blocks in use
   std::size_t used_bytes_ = 0;
   std::int64_t taken_ = 0;
 };
 
-// "out of GPU memory: <what> asks for 12.0 GiB, and 3.1 of 139.0 GiB are free; …". all_bytes 0: not
-// known.
+// The message of a failed allocation: "out of GPU memory: <what> needs 12 GiB, 3.1 of 139 GiB are
+// free; …". all_bytes 0: unknown, and the free memory is left out.
 std::string OutOfMemory(std::string_view memory, std::string_view what, std::size_t bytes,
                         std::size_t free_bytes, std::size_t all_bytes);
 

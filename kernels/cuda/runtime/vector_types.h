@@ -2,20 +2,22 @@
 
 #include "kernels/cuda/runtime/device_code.h"
 
-// Elements of f32, bf16 and u8 in memory as floats in registers. Only for .cu files.
+// Access to f32, bf16 and u8 elements in memory as floats in registers. Only for .cu files.
 namespace troop::cuda {
 
+// One element.
 TROOP_DEVICE float Get(const float* x) { return *x; }
 TROOP_DEVICE float Get(const BF16* x) { return ToFloat(*x); }
 TROOP_DEVICE float Get(const std::uint8_t* x) { return float(*x); }
+// Rounds to nearest even for bf16.
 TROOP_DEVICE void Put(float* to, float x) { *to = x; }
 TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
 
-// As many elements as 16 bytes have.
+// Elements in 16 bytes, the widest access.
 template <class T>
 inline constexpr int kVector = int(16 / sizeof(T));
 
-// N neighbouring elements, a multiple of kVector<T>. REQUIRES: the address is a multiple of 16.
+// N contiguous elements, N a multiple of kVector<T>. REQUIRES: 16-byte alignment.
 template <int N>
 TROOP_DEVICE void GetVector(const float* from, float (&to)[N]) {
   TROOP_UNROLL for (int i = 0; i < N; i += 4) {
@@ -29,12 +31,13 @@ TROOP_DEVICE void GetVector(const BF16* from, float (&to)[N]) {
     const uint4 eight = *reinterpret_cast<const uint4*>(from + i);
     const unsigned pairs[4] = {eight.x, eight.y, eight.z, eight.w};
     TROOP_UNROLL for (int j = 0; j < 4; ++j) {
+      // bf16 is the upper half of an f32.
       to[i + 2 * j] = __uint_as_float(pairs[j] << 16);
       to[i + 2 * j + 1] = __uint_as_float(pairs[j] & 0xffff0000u);
     }
   }
 }
-// Eight, at a multiple of 8.
+// Eight bytes, 8-byte aligned.
 TROOP_DEVICE void GetVector(const std::uint8_t* from, float (&to)[8]) {
   const uint2 eight = *reinterpret_cast<const uint2*>(from);
   TROOP_UNROLL for (int i = 0; i < 4; ++i) {
@@ -42,6 +45,7 @@ TROOP_DEVICE void GetVector(const std::uint8_t* from, float (&to)[8]) {
     to[i + 4] = float(eight.y >> (8 * i) & 0xff);
   }
 }
+// Stores N contiguous elements, rounding to nearest even for bf16. REQUIRES: 16-byte alignment.
 template <int N>
 TROOP_DEVICE void PutVector(float* to, const float (&from)[N]) {
   TROOP_UNROLL for (int i = 0; i < N; i += 4) {

@@ -1,5 +1,5 @@
-// What a libstdc++ of a new C library asks it for, and one before 2.36 has not: with this, programs
-// that have libstdc++ linked in start there, too.
+// Replacement for arc4random, which a recent libstdc++ takes from the C library and glibc before
+// 2.36 lacks. With it, programs that link libstdc++ statically start on such systems.
 #include <sys/random.h>
 
 #include <cstdint>

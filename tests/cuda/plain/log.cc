@@ -1,4 +1,4 @@
-// core/base/log.h where there is no spdlog: all of it to standard error.
+// core/base/log.h without spdlog: everything goes to standard error.
 #include "core/base/log.h"
 
 #include <cstdio>

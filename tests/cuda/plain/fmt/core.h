@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-// What Troop's lower folders use of {fmt}, for machines with a GPU that have nothing but CUDA: "{}"
-// in turn, a colon and what stands behind it left unheard. It stands first in the include path of
-// what runs there; no other program sees it.
+// The subset of {fmt} that the lower folders use, for GPU machines with only CUDA installed: "{}"
+// in order; a format spec after a colon is ignored. It comes first in the include path of programs
+// that run there; no other program sees it.
 namespace fmt {
 inline namespace plain {
 
