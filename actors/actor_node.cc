@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "actors/exploration.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/philox.h"

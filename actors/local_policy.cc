@@ -11,17 +11,6 @@
 
 namespace troop {
 
-double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::uint64_t count) {
-  if (count <= 1) return base;
-  return std::pow(base, 1 + alpha * double(index) / double(count - 1));
-}
-
-double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done) {
-  const double steps = double(steps_done) - keys.warmup_steps;
-  if (steps < 0) return 1;
-  return std::lerp(keys.epsilon_from, keys.epsilon_to, std::min(1.0, steps / keys.epsilon_steps));
-}
-
 Status CheckWeightCount(std::size_t given, std::size_t wanted) {
   if (given == wanted) return Status::Ok();
   return InvalidArgument(

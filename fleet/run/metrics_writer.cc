@@ -1,5 +1,4 @@
-// Files of a run: metrics, evaluations, TensorBoard events, learning curve and result; and the JSON
-// of `troop status`.
+// Files of a run: metrics, evaluations, learning curve and result.
 #include "fleet/run/metrics_writer.h"
 
 #include <algorithm>
@@ -11,10 +10,10 @@
 #include "core/base/time.h"
 #include "core/base/version.h"
 #include "core/graphics/line_plot.h"
-#include "core/metrics/tensorboard_writer.h"
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
 #include "fleet/run/task_info.h"
+#include "fleet/run/tensorboard_log.h"
 
 namespace troop {
 
@@ -82,15 +81,6 @@ std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
   return kept;
 }
 
-// The TensorBoard name of a counter, which is shown as a rate; a clock becomes a share of time
-// ("learner/busy_s" is "learner/busy_share"). nullopt for sums, which have no meaningful rate.
-std::optional<std::string> RateName(std::string_view counter) {
-  if (counter.ends_with("_sum")) return std::nullopt;
-  const bool clock = counter.ends_with("_s");
-  if (clock) counter.remove_suffix(2);
-  return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
-}
-
 }  // namespace
 
 // A point of curve.png.
@@ -102,7 +92,7 @@ struct RunRecorder::Files {
   Storage* run = nullptr;
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
-  std::unique_ptr<EventWriter> events;
+  std::unique_ptr<TensorboardLog> tensorboard;
   const SystemClock system_clock{};
   const Clock* clock = &system_clock;
   Time started{};
@@ -110,33 +100,17 @@ struct RunRecorder::Files {
   std::vector<CurvePoint> past;      // earlier evaluations, or training returns without evaluator
   std::vector<CurvePoint> training;  // training returns of this part
   int lines = 0;                     // metric lines written
-  std::map<std::string, Histogram> histograms;  // values at the last line
-  std::map<std::string, double> counters;       // values at the last line
-  double counters_s = 0;                        // wall_s of the last line
-  std::map<std::string, double> levels;         // last gauges of the learners
-  std::set<std::string> complained;             // files whose failure was logged
+  double last_line_s = 0;            // wall_s of the last line
+  std::map<std::string, double> levels;  // last gauges of the learners
+  std::set<std::string> complained;      // files whose failure was logged
 
   // Logs the first failure of a file; the run continues without it.
   void Check(std::string_view what, const Status& status) {
     if (status.ok() || !complained.insert(std::string(what)).second) return;
     LogError("can't write {}, the run continues without it: {}", what, status.message());
   }
-  // The part of a histogram since the last line.
-  Histogram TakeNew(const std::string& name, const Histogram& all) {
-    Histogram& before = histograms[name];
-    Histogram since = all.Since(before);
-    before = all;
-    return since;
-  }
   // Duration of the run, including earlier parts.
   double wall_s() const { return before_s + ToSeconds(clock->Now() - started); }
-  // Growth per second since the last line; nullopt in the first line with this counter.
-  std::optional<double> RateOf(const std::string& name, double value, double seconds) {
-    const auto [before, fresh] = counters.try_emplace(name, value);
-    const double grown = value - std::exchange(before->second, value);
-    if (fresh || seconds <= 0) return std::nullopt;
-    return grown / seconds;
-  }
   // Reads the files of earlier parts up to `steps`, and removes later lines from them.
   Status ReadBack(std::optional<std::int64_t> steps);
 };
@@ -176,7 +150,6 @@ Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
 RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
 RunRecorder::~RunRecorder() = default;
 
-// Restart makes TensorBoard drop the points of earlier files after the resumed step.
 Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
                                                        const RecorderOptions& options) {
   auto files = std::make_unique<Files>();
@@ -187,10 +160,7 @@ Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Confi
   TROOP_RETURN_IF_ERROR(files->ReadBack(options.steps));
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
-  TROOP_ASSIGN_OR_RETURN(files->events, EventWriter::Make(run, ""));
-  if (options.steps) {
-    TROOP_RETURN_IF_ERROR(files->events->Restart(WallSeconds(), *options.steps + 1));
-  }
+  TROOP_ASSIGN_OR_RETURN(files->tensorboard, TensorboardLog::Make(run, options.steps));
   return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
 }
 
@@ -220,48 +190,46 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool 
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
   line.Add("updates", view.updates);
   line.Add("updates_per_s", rates.updates_per_s);
-  std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
-                                                      {"run/updates_per_s", rates.updates_per_s}};
+  TensorboardLog& board = *files_->tensorboard;
+  board.AddScalar("run/steps_per_s", rates.steps_per_s);
+  board.AddScalar("run/updates_per_s", rates.updates_per_s);
   if (rates.train_return) {
     line.Add("train_return", *rates.train_return);
-    scalars.emplace_back("run/train_return", *rates.train_return);
+    board.AddScalar("run/train_return", *rates.train_return);
   }
   if (rates.train_length) {
     line.Add("train_length", *rates.train_length);
-    scalars.emplace_back("run/train_length", *rates.train_length);
+    board.AddScalar("run/train_length", *rates.train_length);
   }
-  scalars.emplace_back("run/updates", double(view.updates));
+  board.AddScalar("run/updates", double(view.updates));
   line.Add("bottleneck", std::string_view(rates.bottleneck));
   if (rates.weights_lag) {
     line.Add("run/weights_lag", *rates.weights_lag);
-    scalars.emplace_back("run/weights_lag", *rates.weights_lag);
+    board.AddScalar("run/weights_lag", *rates.weights_lag);
   }
   // Counters go to metrics.jsonl as totals, and to TensorBoard as rates since the last line.
-  const double seconds = files_->wall_s() - std::exchange(files_->counters_s, files_->wall_s());
-  std::vector<std::pair<std::string, Histogram>> histograms;
+  const double now_s = files_->wall_s();
+  const double seconds = now_s - std::exchange(files_->last_line_s, now_s);
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
-      histograms.emplace_back(name, files_->TakeNew(name, value.histogram));
-      line.AddRaw(name, histograms.back().second.Json());
+      line.AddRaw(name, board.AddHistogram(name, value.histogram).Json());
       continue;
     }
     line.Add(name, value.value);
     if (value.kind != MetricKind::kCounter) {
-      scalars.emplace_back(name, value.value);
-    } else if (const auto rate = files_->RateOf(name, value.value, seconds); rate) {
-      if (const auto named = RateName(name); named) scalars.emplace_back(*named, *rate);
+      board.AddScalar(name, value.value);
+    } else {
+      board.AddCounter(name, value.value, seconds);
     }
   }
   // In the last line, gauges of learners that have left are filled in.
   for (const auto& [name, value] : files_->levels) {
     if (!final || view.metrics.contains(name)) continue;
     line.Add(name, value);
-    scalars.emplace_back(name, value);
+    board.AddScalar(name, value);
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
-  files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
-  files_->Check("TensorBoard events",
-                files_->events->Histograms(WallSeconds(), view.steps, histograms));
+  files_->Check("TensorBoard events", board.Write(view.steps));
   if (files_->config.evaluator.enabled || !rates.train_return) return;
   files_->training.push_back({.steps = double(view.steps), .mean = *rates.train_return});
   if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
@@ -278,15 +246,17 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
     line.Add("return_mean", e.return_mean).Add("return_std", e.return_std);
     line.Add("return_min", e.return_min).Add("return_max", e.return_max);
     line.Add("length_mean", e.length_mean).Add("final", e.final);
-    // In supervised mode return_mean is the accuracy in %.
-    std::vector<std::pair<std::string, double>> scalars{{"evaluation/return_mean", e.return_mean},
-                                                        {"evaluation/length_mean", e.length_mean}};
-    if (view.supervised) {
+    TensorboardLog& board = *files_->tensorboard;
+    if (view.supervised) {  // return_mean is the accuracy in %
       line.Add("loss", e.loss).Add("accuracy", e.return_mean / 100);
-      scalars = {{"evaluation/loss", e.loss}, {"evaluation/accuracy", e.return_mean / 100}};
+      board.AddScalar("evaluation/loss", e.loss);
+      board.AddScalar("evaluation/accuracy", e.return_mean / 100);
+    } else {
+      board.AddScalar("evaluation/return_mean", e.return_mean);
+      board.AddScalar("evaluation/length_mean", e.length_mean);
     }
     files_->Check("evaluations.jsonl", files_->evaluations->Append(line.str() + "\n"));
-    files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), e.steps, scalars));
+    files_->Check("TensorBoard events", board.Write(e.steps));
   }
   files_->Check("curve.png", DrawCurve(view));
 }

@@ -1,4 +1,4 @@
-#include "core/metrics/tensorboard_writer.h"
+#include "core/metrics/event_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

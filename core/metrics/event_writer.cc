@@ -1,5 +1,5 @@
 // Implements EventWriter: a minimal encoder of protocol buffers and TFRecord framing.
-#include "core/metrics/tensorboard_writer.h"
+#include "core/metrics/event_writer.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,52 @@
+// Implements the mapping of a run's metrics to TensorBoard's names and values.
+
+#include "fleet/run/tensorboard_log.h"
+
+#include <fmt/format.h>
+
+#include "core/base/time.h"
+
+namespace troop {
+namespace {
+
+// The name of a counter's rate; nullopt for sums, which have no meaningful rate.
+std::optional<std::string> RateName(std::string_view counter) {
+  if (counter.ends_with("_sum")) return std::nullopt;
+  const bool clock = counter.ends_with("_s");
+  if (clock) counter.remove_suffix(2);
+  return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TensorboardLog>> TensorboardLog::Make(
+    Storage* run, std::optional<std::int64_t> resumed_at) {
+  TROOP_ASSIGN_OR_RETURN(auto events, EventWriter::Make(run, ""));
+  if (resumed_at) TROOP_RETURN_IF_ERROR(events->Restart(WallSeconds(), *resumed_at + 1));
+  return std::unique_ptr<TensorboardLog>(new TensorboardLog(std::move(events)));
+}
+
+void TensorboardLog::AddCounter(const std::string& name, double value, double seconds) {
+  const auto [before, fresh] = counters_.try_emplace(name, value);
+  const double grown = value - std::exchange(before->second, value);
+  if (fresh || seconds <= 0) return;
+  if (const auto rate = RateName(name)) AddScalar(*rate, grown / seconds);
+}
+
+const Histogram& TensorboardLog::AddHistogram(const std::string& name, const Histogram& all) {
+  Histogram& before = histograms_[name];
+  new_parts_.emplace_back(name, all.Since(before));
+  before = all;
+  return new_parts_.back().second;
+}
+
+Status TensorboardLog::Write(std::int64_t steps) {
+  const auto scalars = std::exchange(scalars_, {});
+  const auto histograms = std::exchange(new_parts_, {});
+  const double now = WallSeconds();
+  TROOP_RETURN_IF_ERROR(events_->Scalars(now, steps, scalars));
+  if (histograms.empty()) return Status::Ok();
+  return events_->Histograms(now, steps, histograms);
+}
+
+}  // namespace troop
