@@ -20,7 +20,7 @@
 #include "kernels/cuda/ops/matmul.h"
 #include "kernels/cuda/ops/optimizer_step.h"
 #include "learners/gpu/cuda/dqn_step.h"
-#include "replay/gpu_mirror/cuda/device_table.h"
+#include "replay/replica/cuda/device_table.h"
 
 namespace troop::cuda {
 namespace {

@@ -33,7 +33,7 @@ foreach(file IN LISTS page)
 endforeach()
 troop_dashboard_file("/chart.js" ${TROOP_CHART_JS})
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/dashboard_files.cc @ONLY CONTENT
-"#include \"apps/monitor/dashboard.h\"
+"#include \"apps/monitor/dashboard_api.h\"
 
 namespace troop {
 namespace {

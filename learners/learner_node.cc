@@ -18,7 +18,7 @@
 #include "net/wire/shared_memory.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
-#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/replica/delta_sampler.h"
 #include "replay/service/options_from_config.h"
 
 namespace troop {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/monitor/dashboard.h"
+#include "apps/monitor/dashboard_api.h"
 #include "apps/monitor/http_server.h"
 #include "core/config/config.h"
 

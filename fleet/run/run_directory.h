@@ -17,7 +17,7 @@ namespace troop {
 //   curve.png             the learning curve
 //   checkpoints/<updates> see learners/checkpoint.h
 //   logs/<role>.log       one per role; launcher.log
-//   restore/              restore points of a serial run, see fleet/run/restore_point.h
+//   restore/              restore points of a serial run, see fleet/run/serial_restore_point.h
 //   incarnation, lock
 struct RunFolder {
   std::string path;  // absolute

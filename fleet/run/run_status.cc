@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/storage/json.h"
-#include "fleet/run/restore_point.h"
+#include "fleet/run/serial_restore_point.h"
 #include "learners/checkpoint.h"
 #include "paramserver/replication/shard_snapshots.h"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "fleet/run/restore_point.h"
+#include "fleet/run/serial_restore_point.h"
 #include "fleet/serial/serial_fleet.h"
 
 namespace troop {

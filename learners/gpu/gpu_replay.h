@@ -11,8 +11,8 @@
 #include "core/config/config.h"
 #include "learners/algorithm.h"
 #include "nn/models/trunk.h"
-#include "replay/gpu_mirror/cuda/device_table.h"
-#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/replica/cuda/device_table.h"
+#include "replay/replica/delta_sampler.h"
 
 namespace troop {
 

@@ -15,7 +15,7 @@
 namespace troop {
 
 // A table delta: an incremental update for a replica of a table that is sampled in its place (GPU
-// replay, replay/gpu_mirror/cuda/device_table.h). Uses the table's own frame indices and slots.
+// replay, replay/replica/cuda/device_table.h). Uses the table's own frame indices and slots.
 // Items are in insertion order. Each frame is sent once, also if items of later deltas refer to it.
 // A frame index or slot may have been in use before; its earlier items were evicted. Vectors are
 // reused; frame pointers are valid as long as those of Drawn.

@@ -1,4 +1,4 @@
-#include "replay/gpu_mirror/cuda/device_table.h"
+#include "replay/replica/cuda/device_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "replay/gpu_mirror/cuda/sum_tree.h"
+#include "replay/replica/cuda/sum_tree.h"
 #include "tests/cuda/parity_cases.h"
 
 namespace troop::cuda {

@@ -6,7 +6,7 @@
 
 #include "kernels/conv/conv2d_reference.h"
 #include "kernels/linear/linear_reference.h"
-#include "replay/gpu_mirror/cuda/device_table.h"
+#include "replay/replica/cuda/device_table.h"
 #include "tests/cuda/parity_cases.h"
 #include "tests/learners/value_reference.h"
 

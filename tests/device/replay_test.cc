@@ -9,7 +9,7 @@
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
 #include "nn/models/model.h"
-#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/replica/delta_sampler.h"
 #include "tests/replay/replay_world.h"
 
 // A learner that draws from its GPU's copy of the replay (here the emulated one), against the CPU's

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "apps/monitor/dashboard.h"
+#include "apps/monitor/dashboard_api.h"
 #include "apps/monitor/http_server.h"
 #include "fleet/coordinator/coordinator.h"
 #include "fleet/run/run_directory.h"

@@ -1,4 +1,4 @@
-#include "fleet/run/restore_point.h"
+#include "fleet/run/serial_restore_point.h"
 
 #include <gtest/gtest.h>
 

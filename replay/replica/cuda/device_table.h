@@ -7,7 +7,7 @@
 #include "core/tensor/dtype.h"
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/precision.h"
-#include "replay/gpu_mirror/cuda/sum_tree.h"
+#include "replay/replica/cuda/sum_tree.h"
 
 // GPU replay: a replica of a replay table in GPU memory. Sampling, gathering, stacking and
 // priority updates never leave the device and can all be captured in a CUDA graph. Frames and

@@ -1,5 +1,5 @@
 // DeviceSumTree: CUDA kernels for updates and lookups of the sum tree.
-#include "replay/gpu_mirror/cuda/sum_tree.h"
+#include "replay/replica/cuda/sum_tree.h"
 
 #include "kernels/cuda/runtime/launch.h"
 

@@ -1,4 +1,4 @@
-#include "apps/monitor/dashboard.h"
+#include "apps/monitor/dashboard_api.h"
 
 #include <gtest/gtest.h>
 

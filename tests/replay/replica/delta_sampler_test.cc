@@ -1,4 +1,4 @@
-#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/replica/delta_sampler.h"
 
 #include <gtest/gtest.h>
 

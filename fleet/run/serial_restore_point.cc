@@ -1,6 +1,6 @@
 // Restore points as folders of hard links: the files of a leg's start cost no extra disk space, and
 // stay when the run replaces them.
-#include "fleet/run/restore_point.h"
+#include "fleet/run/serial_restore_point.h"
 
 #include <fmt/format.h>
 

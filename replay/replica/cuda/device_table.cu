@@ -1,5 +1,5 @@
 // DeviceTable: CUDA kernels of GPU replay, and their launches.
-#include "replay/gpu_mirror/cuda/device_table.h"
+#include "replay/replica/cuda/device_table.h"
 
 #include <algorithm>
 #include <cmath>

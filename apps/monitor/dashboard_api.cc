@@ -1,5 +1,5 @@
 // The dashboard's request routing: static files, security checks, and the JSON API.
-#include "apps/monitor/dashboard.h"
+#include "apps/monitor/dashboard_api.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // ReplayMirror: fetches table deltas and sampling grants for a learner that samples a replica.
-#include "replay/gpu_mirror/mirror_sampler.h"
+#include "replay/replica/delta_sampler.h"
 
 #include <algorithm>
 #include <deque>
