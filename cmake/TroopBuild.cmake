@@ -110,7 +110,7 @@ function(troop_join_sources variable name)
   set(result ${ARGN})
   if(TROOP_UNITY)
     set(sources ${ARGN})
-    set(apart "_(plain|avx2|avx512|avx512bf16)\\.cc$"
+    set(apart "_(plain|scalar|avx2|avx512|avx512bf16)\\.cc$"
       "|/(gpu_[a-z_]*|batch_uploader|tensor_parallel_comm)\\.cc$")
     string(CONCAT apart ${apart})
     list(FILTER sources EXCLUDE REGEX ${apart})
