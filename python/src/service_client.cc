@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 
+#include "net/security/keys.h"
 #include "net/wire/codec.h"
 
 namespace troop {
