@@ -25,11 +25,12 @@ constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
 
-ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member, History* history)
+ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member,
+                     EventHistory* history)
     : config_(config), network_(network), member_(member), history_(history) {}
 
 Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network* network,
-                                                   FleetMember* member, History* history) {
+                                                   FleetMember* member, EventHistory* history) {
   std::unique_ptr<ActorNode> node(new ActorNode(config, network, member, history));
   TROOP_RETURN_IF_ERROR(node->Build());
   return node;
@@ -79,12 +80,12 @@ Status ActorNode::Build() {
   }
   keys_.resize(state_.size());
   const std::int64_t index = member_->options().index;
-  DealLadder(index, std::max(config_.fleet.actors, index + 1));
+  AssignExploration(index, std::max(config_.fleet.actors, index + 1));
   return Status::Ok();
 }
 
 // Assigns place `place` of a ladder for `places` actors; seeds and streams keep using the index.
-void ActorNode::DealLadder(std::int64_t place, std::int64_t places) {
+void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
   if (place == place_ && places == places_) return;
   place_ = place;
   places_ = places;
@@ -227,32 +228,33 @@ Status ActorNode::ConnectPolicy(const Origin& origin) {
 }
 
 // Order: heartbeat, connections, acknowledgements, then as many steps as the turn allows.
-Turn ActorNode::Step(Time now) {
+StepStatus ActorNode::Step(Time now) {
   if (remote_ != nullptr) remote_->Advance(now);
   Report();
   member_->Poll(now, metrics_);
   result_ = member_->lost();
-  if (member_->places() > 0) DealLadder(member_->place(), member_->places());
+  if (member_->places() > 0) AssignExploration(member_->place(), member_->places());
   if (result_.ok()) result_ = Connect();
   if (result_.ok()) FollowFleet();
   if (result_.ok() && writer_) {
     writer_->Poll(now);
     result_ = writer_->error();
   }
-  if (!result_.ok()) return Turn::Done();
-  if (draining_ || member_->stop() || member_->phase() >= Phase::kDraining) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
+  if (draining_ || member_->stop() || member_->phase() >= Phase::kDraining)
+    return StepStatus::Done();
   AskLease();
   PullWeights(now);
   bool busy = true;
   for (int i = 0; i < kStepsPerTurn && busy; ++i) busy = Advance();
   // Wakes the node when an environment process has a result.
   network_->Watch(runner_->fd());
-  if (!result_.ok()) return Turn::Done();
-  if (busy) return Turn::Busy();
+  if (!result_.ok()) return StepStatus::Done();
+  if (busy) return StepStatus::Busy();
   // The last buffer may be smaller than push_items.
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
-  return Turn::Idle(have_weights_ ? member_->next_beat()
-                                  : std::min(member_->next_beat(), next_pull_));
+  return StepStatus::Idle(have_weights_ ? member_->next_heartbeat()
+                                        : std::min(member_->next_heartbeat(), next_pull_));
 }
 
 // The coordinator grants agent steps in blocks, so that the run's total is exact.
@@ -263,7 +265,7 @@ void ActorNode::AskLease() {
   if (member_->steps_over() || wanted - steps_ > block) return;
   // Requests the next block before the current one is used up.
   wanted = steps_ + 2 * block;
-  member_->BeatSoon();
+  member_->SendHeartbeatSoon();
 }
 
 // Also pushes: a full buffer is pushed as soon as the window allows, and blocks steps until then.
@@ -382,7 +384,7 @@ void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
   if (!AllFinite(value)) {
     metrics_.Count("actor/bad_weights");
     LogWarning("rejected the weights of update {}: value {} is {}", UpdatesOf(snapshot.version),
-               FirstUnfinite(value), value[FirstUnfinite(value)]);
+               FirstNonFinite(value), value[FirstNonFinite(value)]);
     return;
   }
   result_ = runner_->policy().SetWeights(snapshot.version, value);
@@ -416,12 +418,12 @@ void ActorNode::Report() {
   }
   if (acked > 0 && member_->report().steps_done == 0)
     LogInfo("the replay has the first experience");
-  BeatRequest& report = member_->report();
+  HeartbeatRequest& report = member_->report();
   report.steps_done = acked;
   // All leased steps are made and acknowledged.
   const bool finished =
       member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
-  if (finished && !report.finished) member_->BeatSoon();
+  if (finished && !report.finished) member_->SendHeartbeatSoon();
   report.finished = finished;
   report.blocked = runner_->blocked();
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);

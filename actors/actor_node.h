@@ -33,8 +33,9 @@ class ActorNode final : public Node {
   // `network` and `member` must outlive the node. Errors: the environment or network cannot be
   // made.
   static Result<std::unique_ptr<ActorNode>> Make(const Config& config, Network* network,
-                                                 FleetMember* member, History* history = nullptr);
-  Turn Step(Time now) override;
+                                                 FleetMember* member,
+                                                 EventHistory* history = nullptr);
+  StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
   const EnvSpec& env() const { return runner_->spec(); }
@@ -50,7 +51,7 @@ class ActorNode final : public Node {
     std::int64_t episode_length = 0;
   };
 
-  ActorNode(const Config& config, Network* network, FleetMember* member, History* history);
+  ActorNode(const Config& config, Network* network, FleetMember* member, EventHistory* history);
   // Set-up: environments, policy and replay connections.
   Status Build();
   TrajectorySpec Trajectory() const;
@@ -63,7 +64,7 @@ class ActorNode final : public Node {
   void LeaveShards();
   bool PushLast();
   // Sets ε or σ of each environment for actor `place` of `places`.
-  void DealLadder(std::int64_t place, std::int64_t places);
+  void AssignExploration(std::int64_t place, std::int64_t places);
   Status ConnectPolicy(const Origin& origin);
   // One step: lease, exploration, result, trajectory, push.
   void AskLease();
@@ -80,7 +81,7 @@ class ActorNode final : public Node {
   const Config config_;
   Network* const network_;
   FleetMember* const member_;
-  History* const history_;
+  EventHistory* const history_;
   Metrics metrics_;
   std::unique_ptr<EnvRunner> runner_;
   RemotePolicy* remote_ = nullptr;  // the runner's policy in server mode

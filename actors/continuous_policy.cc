@@ -46,7 +46,7 @@ class ContinuousPolicy final : public Policy {
                    std::unique_ptr<PolicyCritic> network)
       : network_(std::move(network)),
         spec_(spec),
-        form_(ValueFormOf(config)),
+        form_(GetValueHead(config)),
         seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*network_)));
     packed_ = network_->MakePacked(config.network.precision == "bf16" ? Precision::kBF16
@@ -128,7 +128,7 @@ class ContinuousPolicy final : public Policy {
 
   const std::unique_ptr<PolicyCritic> network_;
   const ActionSpec spec_;
-  const ValueForm form_;
+  const ValueHead form_;
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;

@@ -77,7 +77,7 @@ void EnvRunner::Start() {
 }
 
 // A pending result must be received before the environments can be reset.
-void EnvRunner::StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed) {
+void EnvRunner::Restart(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed) {
   options_.seed = std::move(seed);
   const bool polled = ready() || !to_restart_.empty();
   if (polled) {
@@ -107,7 +107,7 @@ bool EnvRunner::TakeActions() {
   if (output == nullptr) return false;
   output_ = output;
   version_ = output_->version;
-  Reach(options_.before_step);
+  HitFailpoint(options_.before_step);
   envs_->Submit(output_->action);
   waiting_ = Waiting::kStep;
   return true;
@@ -151,30 +151,30 @@ bool EnvRunner::Poll() {
 }
 
 // Failpoints: replaces values by those that a test requests.
-void EnvRunner::Spoil() {
-  if (const auto bad = SpoiledNumber(options_.reward)) reward_.as<float>()[0] = *bad;
+void EnvRunner::CorruptForTest() {
+  if (const auto bad = InjectedValue(options_.reward)) reward_.as<float>()[0] = *bad;
   if (!options_.observation || spec_.observation.dtype != DType::kF32) return;
-  if (const auto bad = SpoiledNumber(*options_.observation)) {
+  if (const auto bad = InjectedValue(*options_.observation)) {
     observation_.as<float>()[0] = *bad;
   }
 }
 
 // After the end of an episode, observation_ belongs to the next one (see CheckStarts).
-std::optional<BadNumber> EnvRunner::FindBad(std::size_t i, bool any_bad) const {
-  std::optional<BadNumber> bad;
+std::optional<NonFiniteValue> EnvRunner::FindBad(std::size_t i, bool any_bad) const {
+  std::optional<NonFiniteValue> bad;
   const One& one = ones_[i];
-  if (any_bad) bad = FindBadNumber("reward", reward_, i);
-  if (one.ended() && !bad) bad = FindBadNumber("last observation", batch_->final_observation, i);
-  if (any_bad && !one.ended() && !bad) bad = FindBadNumber("observation", observation_, i);
+  if (any_bad) bad = FindNonFinite("reward", reward_, i);
+  if (one.ended() && !bad) bad = FindNonFinite("last observation", batch_->final_observation, i);
+  if (any_bad && !one.ended() && !bad) bad = FindNonFinite("observation", observation_, i);
   return bad;
 }
 
 // Validates a step. The fast checks over all rows come first; rows are searched only if one fails.
 void EnvRunner::TakeStep() {
   std::ranges::copy(batch_->reward.bytes(), reward_.bytes().begin());
-  Spoil();
+  CorruptForTest();
   const bool any_bad =
-      AnyBadNumber(output_->q) || AnyBadNumber(reward_) || AnyBadNumber(observation_);
+      AnyNonFinite(output_->q) || AnyNonFinite(reward_) || AnyNonFinite(observation_);
   const bool any_suspect = AnySuspectNumber(reward_) || AnySuspectNumber(observation_);
   for (std::size_t i = 0; i < ones_.size(); ++i) {
     EnvState& env = envs_state_[i];
@@ -183,8 +183,8 @@ void EnvRunner::TakeStep() {
     One& one = ones_[i] = {.terminated = !fault && Flag(batch_->terminated, i),
                            .truncated = !fault && Flag(batch_->truncated, i),
                            .reward = reward_.as<float>()[i]};
-    std::optional<BadNumber> bad;
-    if (any_bad) bad = FindBadNumber("q", output_->q, i);
+    std::optional<NonFiniteValue> bad;
+    if (any_bad) bad = FindNonFinite("q", output_->q, i);
     one.q_good = !bad;
     if (!bad && !fault) bad = FindBad(i, any_bad);
     one.good = !bad && !fault;
@@ -250,14 +250,14 @@ void EnvRunner::NoteFaults() {
 
 // A first observation can be non-finite, too; then the next episode starts.
 void EnvRunner::CheckStarts() {
-  if (AnyBadNumber(observation_)) {
+  if (AnyNonFinite(observation_)) {
     for (const int i : starting_) CheckStart(std::size_t(i));
   }
   starting_.clear();
 }
 
 void EnvRunner::CheckStart(std::size_t i) {
-  const auto bad = FindBadNumber("observation", observation_, i);
+  const auto bad = FindNonFinite("observation", observation_, i);
   if (!bad) return;
   Note(i, {.what = ToString(*bad), .episode = episode(i), .step = 0});
   to_restart_.push_back(int(i));

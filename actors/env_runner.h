@@ -44,7 +44,7 @@ class EnvRunner {
   static Result<std::unique_ptr<EnvRunner>> Make(const Config& config, int size, Options options);
 
   // Abandons all episodes and starts new ones with these seeds. Counters keep their values.
-  void StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed);
+  void Restart(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed);
 
   const EnvSpec& spec() const { return spec_; }
   std::size_t size() const { return envs_state_.size(); }
@@ -89,7 +89,7 @@ class EnvRunner {
 
   std::int64_t bad_numbers() const { return bad_numbers_; }  // total
   std::int64_t faults() const { return faults_; }
-  // Steps with a value of magnitude kSuspectNumber or more.
+  // Steps with a value of magnitude kSuspiciousMagnitude or more.
   std::int64_t suspect_numbers() const { return suspect_numbers_; }
 
  private:
@@ -113,10 +113,10 @@ class EnvRunner {
   bool TakeActions();
   void TakeStep();
   // Checks of a step's values; a dropped step goes to Note, which logs it and limits repetitions.
-  std::optional<BadNumber> FindBad(std::size_t i, bool any_bad) const;
+  std::optional<NonFiniteValue> FindBad(std::size_t i, bool any_bad) const;
   void NoteSuspect(std::size_t i);
   std::string OriginOf(std::size_t i, const Trouble& trouble) const;
-  void Spoil();
+  void CorruptForTest();
   void NoteFaults();
   void CheckStarts();
   void CheckStart(std::size_t i);

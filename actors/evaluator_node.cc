@@ -36,13 +36,13 @@ Result<EnvOptions> EvaluationOptions(const Config& config,
 
 }  // namespace
 
-Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const Options& options,
-                                                     std::span<const float> weights,
-                                                     std::unique_ptr<Evaluation> before) {
+Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
+    const Config& config, const Options& options, std::span<const float> weights,
+    std::unique_ptr<EpisodeEvaluator> before) {
   if (options.episodes < 1) {
     return InvalidArgument("the number of episodes is {}, must be at least 1", options.episodes);
   }
-  std::unique_ptr<Evaluation> e(new Evaluation);
+  std::unique_ptr<EpisodeEvaluator> e(new EpisodeEvaluator);
   // No more environments than episodes.
   const std::int64_t size = std::min(options.episodes, config.evaluator.envs);
   e->round_ = options.round;
@@ -66,7 +66,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
   };
   if (before && before->error().ok() && std::int64_t(before->runner_->size()) == size) {
     e->runner_ = std::move(before->runner_);
-    e->runner_->StartAnew(seed);
+    e->runner_->Restart(seed);
     e->bad_numbers_before_ = e->runner_->bad_numbers();
     e->faults_before_ = e->runner_->faults();
   } else {
@@ -84,7 +84,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
 }
 
 // Returns kWaiting if an environment is slow, and kBusy after `steps` vector steps.
-Evaluation::State Evaluation::Advance(int steps) {
+EpisodeEvaluator::State EpisodeEvaluator::Advance(int steps) {
   while (open_ > 0 && error().ok()) {
     if (runner_->ready()) {
       if (steps-- == 0) return State::kBusy;
@@ -100,7 +100,7 @@ Evaluation::State Evaluation::Advance(int steps) {
 }
 
 // Episode returns start at the first step of an episode, also after an abandoned one.
-void Evaluation::Act() {
+void EpisodeEvaluator::Act() {
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     // Keys from the top, since the actors' environments count from 0.
     keys_[i] = {.env = ~std::uint64_t{0} - i,
@@ -114,7 +114,7 @@ void Evaluation::Act() {
 }
 
 // An abandoned episode is replaced: it is not counted, and its environment plays another one.
-void Evaluation::Count() {
+void EpisodeEvaluator::Count() {
   for (std::size_t i = 0; i < left_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
     return_[i] += one.reward;
@@ -127,7 +127,7 @@ void Evaluation::Count() {
 }
 
 // With the population's standard deviation. REQUIRES: an episode is completed.
-EvaluationReport Evaluation::Report() const {
+EvaluationReport EpisodeEvaluator::Report() const {
   EvaluationReport report;
   const double n = double(returns_.size());
   report.weights_version = version_;
@@ -145,8 +145,8 @@ EvaluationReport Evaluation::Report() const {
 Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
                                                            FleetMember* member) {
   std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
-  node->begin_ = [node = node.get()](const TrialOptions& trial, std::span<const float> weights,
-                                     std::unique_ptr<WeightsTrial> before) {
+  node->begin_ = [node = node.get()](const EvaluationRequest& trial, std::span<const float> weights,
+                                     std::unique_ptr<Evaluator> before) {
     return node->BeginEvaluation(trial, weights, std::move(before));
   };
   return node;
@@ -155,7 +155,7 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
 Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
                                                            FleetMember* member,
                                                            const EnvSpec& problem,
-                                                           BeginTrial begin) {
+                                                           EvaluatorFactory begin) {
   std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
   node->env_ = problem;
   node->begin_ = std::move(begin);
@@ -163,17 +163,18 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
 }
 
 // The evaluation takes over the environments of the previous one.
-Result<std::unique_ptr<WeightsTrial>> EvaluatorNode::BeginEvaluation(
-    const TrialOptions& trial, std::span<const float> weights,
-    std::unique_ptr<WeightsTrial> before) {
-  const Evaluation::Options options{
+Result<std::unique_ptr<Evaluator>> EvaluatorNode::BeginEvaluation(
+    const EvaluationRequest& trial, std::span<const float> weights,
+    std::unique_ptr<Evaluator> before) {
+  const EpisodeEvaluator::Options options{
       .episodes = trial.episodes,
       .round = trial.round,
       .version = trial.version,
       .while_starting = BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting};
-  std::unique_ptr<Evaluation> last(static_cast<Evaluation*>(before.release()));
-  TROOP_ASSIGN_OR_RETURN(auto made, Evaluation::Make(config_, options, weights, std::move(last)));
-  return std::unique_ptr<WeightsTrial>(std::move(made));
+  std::unique_ptr<EpisodeEvaluator> last(static_cast<EpisodeEvaluator*>(before.release()));
+  TROOP_ASSIGN_OR_RETURN(auto made,
+                         EpisodeEvaluator::Make(config_, options, weights, std::move(last)));
+  return std::unique_ptr<Evaluator>(std::move(made));
 }
 
 // Finds the environment's spec once, then the source of weights.
@@ -191,12 +192,12 @@ Status EvaluatorNode::Connect() {
 }
 
 // Order: pull weights, drop a trial that the end of the run overtakes, start a trial, advance it.
-Turn EvaluatorNode::Step(Time now) {
+StepStatus EvaluatorNode::Step(Time now) {
   member_->Poll(now, metrics_);
   result_ = member_->lost();
   if (result_.ok()) result_ = Connect();
   if (!result_.ok() || draining_ || member_->stop() || member_->phase() == Phase::kDone) {
-    return Turn::Done();
+    return StepStatus::Done();
   }
   if (weights_) Pull(now);
   // A trial still running at the learner's end is replaced by the final evaluation.
@@ -204,20 +205,21 @@ Turn EvaluatorNode::Step(Time now) {
     last_ = std::move(running_);
   }
   if (result_.ok() && !running_) result_ = Begin();
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   if (!running_) {
     member_->report().blocked.clear();
     const bool waits = weights_ == nullptr || weights_->requesting() || final_done_;
-    return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
+    return StepStatus::Idle(waits ? member_->next_heartbeat()
+                                  : std::min(member_->next_heartbeat(), next_));
   }
   const std::int64_t bad_numbers = running_->bad_numbers(), faults = running_->faults();
-  const WeightsTrial::State state = running_->Advance(kStepsPerTurn);
+  const Evaluator::State state = running_->Advance(kStepsPerTurn);
   metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
   metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
   member_->report().blocked = running_->blocked();
   network_->Watch(running_->fd());  // -1 after the end
-  if (state == WeightsTrial::State::kWaiting) return Turn::Idle(member_->next_beat());
-  if (state == WeightsTrial::State::kBusy) return Turn::Busy();
+  if (state == Evaluator::State::kWaiting) return StepStatus::Idle(member_->next_heartbeat());
+  if (state == Evaluator::State::kBusy) return StepStatus::Busy();
   result_ = running_->error();
   // The learner rolls non-finite weights back, so the next version is evaluated instead. The final
   // weights have no successor.
@@ -226,9 +228,9 @@ Turn EvaluatorNode::Step(Time now) {
     metrics_.Count("evaluator/bad_weights", 1);
     result_ = Status::Ok();
     last_ = std::move(running_);
-    return Turn::Busy();
+    return StepStatus::Busy();
   }
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   // The report is sent with the next heartbeat.
   EvaluationReport report = running_->Report();
   report.final = running_final_;
@@ -238,9 +240,9 @@ Turn EvaluatorNode::Step(Time now) {
   member_->report().evaluations.push_back(report);
   member_->report().finished = running_final_;
   final_done_ = final_done_ || running_final_;
-  member_->BeatSoon();
+  member_->SendHeartbeatSoon();
   last_ = std::move(running_);
-  return Turn::Busy();
+  return StepStatus::Busy();
 }
 
 // Pulls at intervals during the run, and repeatedly after the learner's end.
@@ -280,10 +282,11 @@ Status EvaluatorNode::Begin() {
   // Rounds of different incarnations differ, so no seed is reused.
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
-  const TrialOptions trial{.episodes = final ? FinalEpisodes(config_) : config_.evaluator.episodes,
-                           .round = round,
-                           .version = newest_->version,
-                           .final = final};
+  const EvaluationRequest trial{
+      .episodes = final ? FinalEpisodes(config_) : config_.evaluator.episodes,
+      .round = round,
+      .version = newest_->version,
+      .final = final};
   TROOP_ASSIGN_OR_RETURN(running_, begin_(trial, newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }

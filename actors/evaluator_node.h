@@ -18,7 +18,7 @@ namespace troop {
 // (run seed, `round`, environment, episode). If the environment has no limit, episodes are
 // truncated after evaluator.max_episode_steps. An episode with a NaN or infinite reward or
 // observation is replaced by another one; too many of them end the evaluation. One owner thread.
-class Evaluation final : public WeightsTrial {
+class EpisodeEvaluator final : public Evaluator {
  public:
   struct Options {
     std::int64_t episodes = 1;
@@ -29,9 +29,9 @@ class Evaluation final : public WeightsTrial {
   };
   // `before`: a previous evaluation of the same config, whose environments are reused; nullptr: new
   // ones.
-  static Result<std::unique_ptr<Evaluation>> Make(const Config& config, const Options& options,
-                                                  std::span<const float> weights,
-                                                  std::unique_ptr<Evaluation> before = nullptr);
+  static Result<std::unique_ptr<EpisodeEvaluator>> Make(
+      const Config& config, const Options& options, std::span<const float> weights,
+      std::unique_ptr<EpisodeEvaluator> before = nullptr);
   State Advance(int steps) override;  // in vector steps; waits for environments
   int fd() const override { return runner_->fd(); }
   const Status& error() const override { return runner_->status(); }
@@ -43,7 +43,7 @@ class Evaluation final : public WeightsTrial {
   const VectorEnv& envs() const { return runner_->envs(); }  // for rendering
 
  private:
-  Evaluation() = default;
+  EpisodeEvaluator() = default;
   void Act();
   void Count();
 
@@ -66,25 +66,25 @@ class Evaluation final : public WeightsTrial {
 class EvaluatorNode final : public Node {
  public:
   // Starts a trial. before: a finished or dropped trial of this factory; nullptr: none.
-  using BeginTrial = std::function<Result<std::unique_ptr<WeightsTrial>>(
-      const TrialOptions&, std::span<const float> weights, std::unique_ptr<WeightsTrial> before)>;
+  using EvaluatorFactory = std::function<Result<std::unique_ptr<Evaluator>>(
+      const EvaluationRequest&, std::span<const float> weights, std::unique_ptr<Evaluator> before)>;
   // problem: as ReviewSpec or an environment defines it.
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
                                                      FleetMember* member, const EnvSpec& problem,
-                                                     BeginTrial begin);
+                                                     EvaluatorFactory begin);
   // Evaluates by playing the config's environment.
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
                                                      FleetMember* member);
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
 
  private:
   EvaluatorNode(const Config& config, Network* network, FleetMember* member)
       : config_(config), network_(network), member_(member) {}
-  Result<std::unique_ptr<WeightsTrial>> BeginEvaluation(const TrialOptions& trial,
-                                                        std::span<const float> weights,
-                                                        std::unique_ptr<WeightsTrial> before);
+  Result<std::unique_ptr<Evaluator>> BeginEvaluation(const EvaluationRequest& trial,
+                                                     std::span<const float> weights,
+                                                     std::unique_ptr<Evaluator> before);
   Status Connect();
   void Pull(Time now);
   Status Begin();
@@ -93,15 +93,15 @@ class EvaluatorNode final : public Node {
   Network* const network_;
   FleetMember* const member_;
   Metrics metrics_;
-  BeginTrial begin_;
+  EvaluatorFactory begin_;
   std::optional<EnvSpec> env_;
   std::unique_ptr<WeightSubscriber> weights_;
   // The newest pulled weights, with the fleet's step count at that time.
   std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;
   // Trials: one runs at a time; the final one replaces any other.
-  std::unique_ptr<WeightsTrial> running_;
-  std::unique_ptr<WeightsTrial> last_;  // its environments are reused by the next one
+  std::unique_ptr<Evaluator> running_;
+  std::unique_ptr<Evaluator> last_;  // its environments are reused by the next one
   bool running_final_ = false;
   std::int64_t running_steps_ = 0;
   std::uint64_t round_ = 0;

@@ -63,7 +63,7 @@ namespace {
 // Synchronous: Submit computes the output, Poll returns it.
 class LocalPolicy final : public Policy {
  public:
-  LocalPolicy(std::unique_ptr<Module> module, const ValueForm& form, std::uint64_t seed,
+  LocalPolicy(std::unique_ptr<Module> module, const ValueHead& form, std::uint64_t seed,
               Precision precision)
       : module_(std::move(module)), form_(form), seed_(seed) {
     value_.resize(std::size_t(ParameterCount(*module_)));
@@ -109,7 +109,7 @@ class LocalPolicy final : public Policy {
 
  private:
   const std::unique_ptr<Module> module_;
-  const ValueForm form_;
+  const ValueHead form_;
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
@@ -133,7 +133,7 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvS
   InitParameters(*module, std::uint64_t(config.seed), initial);
   const Precision precision =
       config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
-  auto policy = std::make_unique<LocalPolicy>(std::move(module), ValueFormOf(config),
+  auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config),
                                               std::uint64_t(config.seed), precision);
   const TensorSpec input = NetworkInput(config, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));

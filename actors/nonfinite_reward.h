@@ -10,12 +10,12 @@
 namespace troop {
 
 // A NaN or infinite value, with its location.
-struct BadNumber {
+struct NonFiniteValue {
   std::string_view what;    // "reward", "observation", …
   std::int64_t index = -1;  // within the tensor; -1: a scalar
   float value = 0;
 };
-std::string ToString(const BadNumber& bad);  // "observation[2] is nan"
+std::string ToString(const NonFiniteValue& bad);  // "observation[2] is nan"
 
 // Origin of a value: environment, episode, step and weights.
 struct StepName {
@@ -31,15 +31,15 @@ struct StepName {
 std::string DescribeOrigin(std::string_view what, const StepName& step);
 
 // The first non-finite value in a row of a tensor [N, ...]; types other than f32 have none.
-std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,
-                                       std::size_t row);
+std::optional<NonFiniteValue> FindNonFinite(std::string_view what, const ConstTensor& rows,
+                                            std::size_t row);
 
-// The first finite value of magnitude kSuspectNumber or more in such a row.
-std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
-                                           std::size_t row);
+// The first finite value of magnitude kSuspiciousMagnitude or more in such a row.
+std::optional<NonFiniteValue> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
+                                                std::size_t row);
 bool AnySuspectNumber(const ConstTensor& rows);  // in any row; fast
 
 // True if any row has a non-finite value; a fast check for the common case.
-bool AnyBadNumber(const ConstTensor& rows);
+bool AnyNonFinite(const ConstTensor& rows);
 
 }  // namespace troop

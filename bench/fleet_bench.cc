@@ -64,7 +64,7 @@ class Client {
   std::int32_t index() const { return member_ ? member_->options().index : -1; }
   std::int64_t beats() const { return beats_; }
   Time last_known() const { return member_->last_known(); }
-  Time next() const { return member_ ? member_->next_beat() : kForever; }
+  Time next() const { return member_ ? member_->next_heartbeat() : kForever; }
 
  private:
   Status Ask(Time now) {

@@ -149,7 +149,7 @@ void RunCase(const Case& c, int repeats) {
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();  // same as the roles
+  RetainFreedPages();  // same as the roles
   bool quick = false;
   std::string_view only;
   for (int i = 1; i < argc; ++i) {

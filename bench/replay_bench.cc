@@ -70,7 +70,7 @@ class Learner {
  private:
   Table* const table_;
   BatchDecoder decoder_;
-  Drawn drawn_;
+  EncodedBatch drawn_;
   SampleBatch batch_;
   std::vector<float> priority_;
 };
@@ -105,7 +105,7 @@ void RunPacked(const Options& options) {
   const AtariFrames frames(setting.codec, true);
   Table table = MakeFullTable(setting, &frames, options.quick ? kAtariItems : 8 * kAtariItems);
   const double seconds = options.quick ? 0.3 : options.seconds;
-  Drawn drawn, parsed;
+  EncodedBatch drawn, parsed;
   std::vector<float> priority(kBatch);
   std::vector<double> values;
   for (int i = 0; i < kValues; ++i) {
@@ -114,10 +114,10 @@ void RunPacked(const Options& options) {
     double elapsed = 0;
     for (; elapsed < seconds / kValues; elapsed = WallSeconds() - begin, ++batches) {
       table.Draw(kBatch, &drawn);
-      const Buffer block = PackDrawn(drawn, setting.trajectory, setting.view, setting.codec);
+      const Buffer block = PackEncodedBatch(drawn, setting.trajectory, setting.view, setting.codec);
       if (i == 0) {
-        const Status status =
-            ParseDrawn(block.bytes(), setting.trajectory, setting.view, setting.codec, &parsed);
+        const Status status = ParseEncodedBatch(block.bytes(), setting.trajectory, setting.view,
+                                                setting.codec, &parsed);
         TROOP_CHECK(status.ok() && parsed.key == drawn.key, "{}", status.ToString());
       }
       for (std::size_t k = 0; k < priority.size(); ++k) {
@@ -186,7 +186,7 @@ class Churn {
   // One call of each of Insert, Draw and Update.
   void Turn() {
     Insert();
-    Drawn& drawn = drawn_[turn_++ % kLate];
+    EncodedBatch& drawn = drawn_[turn_++ % kLate];
     if (!drawn.key.empty()) Update(drawn);
     table_.Draw(kBatch, &drawn);
     for (std::size_t i = 0; i < drawn.key.size(); ++i) {
@@ -208,7 +208,7 @@ class Churn {
     const auto counts = table_.Insert(feeder_.Next());
     TROOP_CHECK(counts.ok(), "{}", counts.status().ToString());
   }
-  void Update(const Drawn& drawn) {
+  void Update(const EncodedBatch& drawn) {
     priority_.resize(drawn.key.size());
     for (float& p : priority_) p = 0.5f + 8 * rng_.UniformF32();
     for (std::size_t i = 0; i < drawn.key.size(); ++i) {
@@ -226,7 +226,7 @@ class Churn {
   Table table_;
   Feeder feeder_{setting_, nullptr, 2};
   Rng rng_{{.run_seed = 1, .purpose = Purpose::kSynthetic}};
-  std::array<Drawn, kLate> drawn_;
+  std::array<EncodedBatch, kLate> drawn_;
   std::unordered_map<std::uint64_t, float> told_;  // by key
   std::vector<float> priority_;
   std::size_t turn_ = 0;

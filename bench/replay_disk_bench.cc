@@ -58,7 +58,7 @@ class KeptTable {
   Table* table() { return &kept_->table; }
   Journal* journal() { return kept_->journal.get(); }
   void Poll() {
-    JournaledTable journaled(table());
+    TableJournalSource journaled(table());
     journal()->Poll(clock_.Now(), &journaled);
     TROOP_CHECK(journal()->error().ok(), "{}", journal()->error().ToString());
   }
@@ -127,7 +127,7 @@ double Quantile(std::vector<double> values, double q) {
 // Inserts, samples and updates in turn; times in us of sampling, including the preceding calls.
 std::vector<double> DrawTimes(KeptTable* kept, Feeder* feeder, double seconds, bool snapshots) {
   std::vector<double> us;
-  Drawn drawn;
+  EncodedBatch drawn;
   std::vector<float> priority;
   const double end = WallSeconds() + seconds;
   std::int64_t rounds = -1;
@@ -169,7 +169,7 @@ void Run(std::string_view name, const Setting& setting, const AtariFrames* frame
   }
   const double begin = WallSeconds();
   KeptTable kept(setting, items, Seconds(3600));
-  Drawn drawn;
+  EncodedBatch drawn;
   kept.table()->Draw(kBatch, &drawn);
   const double restart = WallSeconds() - begin;
   TROOP_CHECK(kept.table()->size() >= items * 99 / 100, "{} of {} items are back",

@@ -268,8 +268,8 @@ std::span<const double> RawSampler::Poll(Time now) {
 void RawSampler::Take(const Message& reply) {
   const auto body = DecodeBody<SampleReplyBody>(reply.body);
   TROOP_CHECK(body.ok() && reply.parts.size() == 1, "invalid reply");
-  const Status parsed =
-      ParseDrawn(reply.parts[0], setting_.trajectory, setting_.view, setting_.codec, &drawn_);
+  const Status parsed = ParseEncodedBatch(reply.parts[0], setting_.trajectory, setting_.view,
+                                          setting_.codec, &drawn_);
   TROOP_CHECK(parsed.ok() && drawn_.size() == kBatch, "{}", parsed.ToString());
   taken_ = body->reserved;
   items_ += drawn_.size();

@@ -125,7 +125,7 @@ class RawSampler {
   const std::size_t window_;
   std::vector<Open> open_;
   std::vector<double> took_;
-  Drawn drawn_;
+  EncodedBatch drawn_;
   std::vector<std::uint64_t> key_;
   std::vector<float> priority_;
   std::uint64_t taken_ = 0;

@@ -126,8 +126,8 @@ void PrintDecoded(Network* network, const std::string& endpoint, const Setting& 
   Print({name, "decoded_items_per_s", "1/s", rates, means.values()});
 }
 
-void RunRates(std::string_view name, const Setting& setting, const AtariFrames* frames,
-              std::int64_t items, double seconds) {
+void RunThroughput(std::string_view name, const Setting& setting, const AtariFrames* frames,
+                   std::int64_t items, double seconds) {
   for (const std::string transport : {"ipc", "tcp"}) {
     ServerProcess server(ServerOptions(setting, frames, items), transport);
     const auto network = MakeNetwork();
@@ -334,7 +334,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (wanted("rates")) {
-    RunRates("service-4f", Vectors(3), nullptr, options.quick ? 100'000 : 1'000'000, seconds);
+    RunThroughput("service-4f", Vectors(3), nullptr, options.quick ? 100'000 : 1'000'000, seconds);
   }
   const std::int64_t durable_items = options.quick ? 100'000 : 1'000'000;
   if (wanted("durable")) {
@@ -348,7 +348,7 @@ int Main(int argc, char** argv) {
   const Setting setting = Atari(3, Codec::kLz4);
   const AtariFrames frames(setting.codec, true);
   const std::int64_t items = (options.quick ? 1 : 4) * kRound;
-  if (wanted("rates")) RunRates("service-atari", setting, &frames, items, seconds);
+  if (wanted("rates")) RunThroughput("service-atari", setting, &frames, items, seconds);
   if (wanted("durable")) {
     RunDurable("service-atari-durable-ipc", setting, &frames, durable_items);
   }

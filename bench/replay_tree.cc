@@ -32,7 +32,7 @@ constexpr double kAlpha = 0.6, kBeta = 0.4;
 struct World {
   explicit World(int bits)
       : sum(Take(SumTree::Make(std::int64_t{1} << bits))),
-        least(Take(ExtremeTree::Make(ExtremeTree::Kind::kLeast, std::int64_t{1} << bits))),
+        least(Take(MinMaxTree::Make(MinMaxTree::Kind::kLeast, std::int64_t{1} << bits))),
         rng({.run_seed = 1, .purpose = Purpose::kSynthetic}),
         bits(bits) {
     std::vector<std::uint32_t> all(std::size_t{1} << bits);
@@ -57,7 +57,7 @@ struct World {
   }
 
   SumTree sum;
-  ExtremeTree least;
+  MinMaxTree least;
   Rng rng;
   int bits;
   std::vector<double> mass = std::vector<double>(kBatch), probability = mass;

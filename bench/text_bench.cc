@@ -55,7 +55,7 @@ void Append(T value, std::string* out) {
 Status Verify(const Tokenizer& tokenizer, const Texts& texts, const Case& c) {
   std::string bytes;
   for (const std::string& text : texts) {
-    const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, std::size_t{1} << 30);
+    const std::vector<TokenId> ids = EncodeWithSpecialTokens(tokenizer, text, std::size_t{1} << 30);
     Append(std::uint32_t(ids.size()), &bytes);
     for (const TokenId id : ids) Append(std::uint16_t(id), &bytes);
   }

@@ -73,7 +73,7 @@ Status CheckOp(const Op& op, const ConstTensor& in, const Tensor& out, int rank,
   return InvalidArgument("unknown operation {}", int(op.kind));
 }
 
-Status Collective::Follow(Work, Stream) {
+Status Collective::EnqueueWait(Work, Stream) {
   return FailedPrecondition("a group of host tensors: a stream cannot follow its operations");
 }
 

@@ -82,10 +82,10 @@ class Collective {
   // Blocks until the operation is enqueued on the device, not until it ends; the handle must still
   // be polled to its end. Errors: kFailedPrecondition: a group of host tensors; or the failure of
   // the group, in which case the stream waits for nothing.
-  virtual Status Follow(Work work, Stream stream);
+  virtual Status EnqueueWait(Work work, Stream stream);
   // Advances all operations like Poll, also if there are none, and returns the failure of the
   // group.
-  virtual Status Look() = 0;
+  virtual Status Progress() = 0;
 
   // Creates a group of the ranks with the same color, ordered by key, then by rank. A color below 0
   // joins no group: nullptr. All ranks call it, with no operations open. Blocks, at most for the

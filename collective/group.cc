@@ -61,9 +61,9 @@ Status CheckMembers(const GroupOptions& options, std::span<const Member> members
 
 // Groups the ranks by host and creates this host's shared memory. Empty if no two ranks share a
 // host.
-Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Member> members,
+Result<HostTopology> ShareMemory(const GroupOptions& options, std::span<const Member> members,
                                  std::span<const Link> links, Time deadline) {
-  HostsOfRanks hosts;
+  HostTopology hosts;
   std::vector<std::string> names;
   for (const Member& member : members) {
     const auto found = std::ranges::find(names, member.host);
@@ -82,7 +82,7 @@ Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Me
         options.group, names[0], names[1]);
   }
   // Every rank is on its own host: no shared memory.
-  if (names.size() == members.size()) return HostsOfRanks();
+  if (names.size() == members.size()) return HostTopology();
   const std::vector<int>& local =
       hosts.ranks[std::size_t(hosts.host_of[std::size_t(options.rank)])];
   if (local.size() == 1) return hosts;
@@ -158,7 +158,7 @@ Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> mem
   TROOP_ASSIGN_OR_RETURN(std::vector<Link> links,
                          MakeMesh(options_, members, std::move(listener_), deadline));
   const std::string name = fmt::format("group {:?} epoch {}", options_.group, options_.epoch);
-  HostsOfRanks hosts;
+  HostTopology hosts;
   if (options_.path != GroupOptions::Path::kTcp) {
     TROOP_ASSIGN_OR_RETURN(hosts, ShareMemory(options_, members, links, deadline));
   }

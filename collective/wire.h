@@ -35,8 +35,8 @@ class Wire {
   virtual void Idle(Time until) = 0;
   // Failure reported by another rank, or of a connection, as of the last Idle.
   virtual std::optional<Failure> failure() const = 0;
-  // said_good_bye: `peer` has sent a good-bye. left: also all its bytes have been received.
-  virtual bool said_good_bye(int peer) const = 0;
+  // said_goodbye: `peer` has sent a good-bye. left: also all its bytes have been received.
+  virtual bool said_goodbye(int peer) const = 0;
   virtual bool left(int peer) const = 0;
   // Sends the failure to all other ranks.
   virtual void Abort(const Failure& failure) = 0;

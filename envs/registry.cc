@@ -179,7 +179,7 @@ Result<std::unique_ptr<VectorEnv>> MakeLoop(std::string_view id, const EnvOption
     }
     envs.push_back(std::move(env));
   }
-  return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
+  return MakeSyncVectorEnv(std::move(envs), std::move(seeder));
 }
 
 // Creates a vector without the wrappers: in worker processes, as a loop, or batched.
@@ -187,7 +187,7 @@ Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptio
                                              int size, EpisodeSeeder seeder) {
   if (InProcess(id, options)) {
     return IsAtariEnvironment(id) ? MakeAtariVectorEnv(id, options, size, std::move(seeder))
-                                  : MakeProcessVectorEnv(id, options, size, std::move(seeder));
+                                  : MakeSubprocVectorEnv(id, options, size, std::move(seeder));
   }
   if (!options.plugin.empty() || options.action_repeat > 1) {
     return MakeLoop(id, options, size, std::move(seeder));

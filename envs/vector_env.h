@@ -76,7 +76,7 @@ class VectorEnv {
 // Creates a vector of any kind of environment. In this process: batched code where it exists
 // (CartPole, MinAtar, …), otherwise a loop over Environment, with the same bytes. In worker
 // processes: plug-ins and Python environments (EnvOptions::isolation); the call blocks for their
-// first start. Errors: those of MakeEnvironment and MakeProcessVectorEnv; kInvalidArgument for size
+// first start. Errors: those of MakeEnvironment and MakeSubprocVectorEnv; kInvalidArgument for size
 // < 1.
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder);

@@ -16,12 +16,12 @@
 namespace troop {
 
 // The all-reduce's wait and travel times, and the weights pulled with it.
-void UpdateCost::Count(const Agreement& agreement) {
-  agree_s += agreement.wait_s;
-  travel_s += agreement.travel_s;
-  gradient_bytes += agreement.bytes;
-  weights_s += agreement.weights_s;
-  weights_bytes += agreement.weights_bytes;
+void UpdateCost::Count(const AllReduceStats& stats) {
+  agree_s += stats.wait_s;
+  travel_s += stats.travel_s;
+  gradient_bytes += stats.bytes;
+  weights_s += stats.weights_s;
+  weights_bytes += stats.weights_bytes;
 }
 
 UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
@@ -65,13 +65,13 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
 }
 
 // Only the GPU's DQN samples its own batches.
-Status Algorithm::TakeExperience(const SampleBatch&) {
+Status Algorithm::ApplyTableDelta(const SampleBatch&) {
   return InvalidArgument("the CPU cannot sample batches itself; set replay.placement = \"host\"");
 }
 
 // Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
-                                                 const TensorPlace& tensor, int learner) {
+                                                 const TensorParallelRank& tensor, int learner) {
   const std::string& name = config.learner.algorithm;
   if (config.learner.device == "cuda" && name == "dpg") {
     return InvalidArgument(
@@ -95,7 +95,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
   if (config.learner.device != "cpu") {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
     // With learner.device = "cuda" an error ends the run; with "auto" it selects the CPU.
-    auto on_device = MakeDeviceDqn(config, env, std::move(same), learner);
+    auto on_device = MakeGpuDqn(config, env, std::move(same), learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
     if (config.replay.placement == "gpu") {
       return on_device.status().WithContext("replay.placement = \"gpu\" needs a GPU");

@@ -28,7 +28,7 @@ struct LossReport {
 
 // Cost of averaging one gradient across learners: the fields agree_s, travel_s, gradient_bytes,
 // weights_s and weights_bytes of UpdateCost.
-struct Agreement {
+struct AllReduceStats {
   double wait_s = 0, travel_s = 0, bytes = 0;
   double weights_s = 0, weights_bytes = 0;
 };
@@ -50,7 +50,7 @@ struct UpdateCost {
   double tensor_bytes = 0;    // exchanged with the other tensor-parallel ranks
   double tokens = 0, sequences = 0;  // inputs; with tensor parallelism rank 0 counts
   UpdateCost& operator+=(const UpdateCost& other);
-  void Count(const Agreement& agreement);
+  void Count(const AllReduceStats& stats);
 };
 
 // A learning algorithm: loss, gradient, priorities and optimizer step. DQN and DPG differ only
@@ -69,11 +69,11 @@ class Algorithm {
   // [P], the result of the last ComputeGradient. Learners write the all-reduced gradient here.
   virtual std::span<float> gradient() = 0;
   // The gradient in device memory, for all-reduces without the host; valid before the first batch.
-  // Empty on the CPU. After AgreeOnDevice(true) gradient() is not used, and ComputeGradient
+  // Empty on the CPU. After ReduceOnDevice(true) gradient() is not used, and ComputeGradient
   // notifies its watch of parts that are still being computed on gradient_stream().
   virtual std::span<float> device_gradient() { return {}; }
   // Selects device memory (true) or gradient() for the all-reduce.
-  virtual void AgreeOnDevice(bool there) { (void)there; }
+  virtual void ReduceOnDevice(bool there) { (void)there; }
   virtual void* gradient_stream() { return nullptr; }  // a cudaStream_t
   virtual int device_ordinal() const { return -1; }    // negative on the CPU
   // Sets the first `count` values of the gradient to 0, on the host or the device, wherever it is
@@ -86,21 +86,23 @@ class Algorithm {
   virtual void ApplyGradient(double progress, double norm) = 0;
   // Second half where parameter shards apply the updates: takes [P] as the weights after `updates`
   // updates. The target network follows every learner.target_update_steps of them.
-  virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
+  virtual void ReplaceWeights(std::uint64_t updates, std::span<const float> value) = 0;
   // Schedule position where parameter shards apply the updates: several gradients may belong to one
   // version, and other learners may advance the version. Until it is set, both fields follow from
   // updates().
-  struct Course {
+  struct TrainingProgress {
     std::uint64_t batches = 0;  // batches of the run before that of the next gradient; supervised
     double progress = 0;        // before the next gradient, [0, 1], for schedules
   };
-  virtual void SetCourse(const Course& course) { (void)course; }
+  virtual void SetTrainingProgress(const TrainingProgress& training_progress) {
+    (void)training_progress;
+  }
   // Norm of the current gradient(). With tensor parallelism it covers all ranks, and all must call
   // it.
   virtual double GradientNorm();
   // Sets this learner's rank among those that share an update. Where a batch is split, the rank
   // selects the part.
-  virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
+  virtual void SetRank(int rank, int ranks) { (void)rank, (void)ranks; }
   // With tensor parallelism (nn/parallel/tensor_parallel.h): sets the group of the ranks that hold
   // the other parts, which must outlive its use here; nullptr: no group yet. devices: the same
   // group for device tensors, if all ranks compute on devices; nullptr: exchanges go through the
@@ -124,7 +126,7 @@ class Algorithm {
   // The cost of updates since the last call, if the algorithm measures it.
   virtual UpdateCost TakeCost() { return {}; }
   // Adds the cost of an all-reduce outside ComputeGradient.
-  virtual void CountAgreement(const Agreement& agreement) { (void)agreement; }
+  virtual void CountAllReduce(const AllReduceStats& stats) { (void)stats; }
   // The optimizer with the state that goes with value(), for a caller that applies steps itself.
   virtual Optimizer& optimizer() = 0;
   // Factor that the clip applies to a gradient of that norm.
@@ -139,13 +141,13 @@ class Algorithm {
   // Stores the experience that a batch carries, for algorithms that sample their own batches
   // (replay.placement = "gpu"). Update does this too. Errors: kInvalidArgument: another kind of
   // algorithm.
-  virtual Status TakeExperience(const SampleBatch& batch);
+  virtual Status ApplyTableDelta(const SampleBatch& batch);
   // [B], the items that the last Update sampled.
-  struct DrawnItem {
+  struct SampledItem {
     ItemKey key;
     std::uint64_t policy_version = 0;
   };
-  virtual std::span<const DrawnItem> drawn() const { return {}; }
+  virtual std::span<const SampledItem> sampled() const { return {}; }
 
   // Number of updates made.
   virtual std::uint64_t updates() const = 0;
@@ -161,13 +163,14 @@ class Algorithm {
   virtual Status RollBack(const TensorFile& state) = 0;
   // Checks that all values are finite. Errors: kDataLoss: names the first value of State() that is
   // NaN or infinite; kUnavailable: the device has failed permanently, with its message. O(P).
-  virtual Status CheckNumbers() const = 0;
+  virtual Status CheckFinite() const = 0;
 };
 
 // Makes the algorithm named by config.learner.algorithm. tensor: the part of the model to train.
 // learner: index of this learner; learners share the machine's GPUs round-robin. Errors:
 // kInvalidArgument: unknown algorithm; the message lists the known names.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
-                                                 const TensorPlace& tensor = {}, int learner = 0);
+                                                 const TensorParallelRank& tensor = {},
+                                                 int learner = 0);
 
 }  // namespace troop

@@ -81,7 +81,7 @@ Status RemoveOthers(Storage* run, const std::string& newest, std::int64_t keep) 
     const std::string name = folder.substr(0, folder.find('/'));
     const bool ours = IsNumber(name.substr(0, name.find('.')));
     if (!ours || std::ranges::find(kept, name) != kept.end()) continue;
-    Reach(Failpoint::kCheckpointTrim);
+    HitFailpoint(Failpoint::kCheckpointTrim);
     TROOP_RETURN_IF_ERROR(run->Remove(fmt::format("{}/{}", kFolder, name)));
   }
   return Status::Ok();
@@ -162,10 +162,10 @@ Status Install(Storage* run, const std::string& temporary, const std::string& pa
   if (run->Exists(path)) {
     TROOP_RETURN_IF_ERROR(run->Remove(aside));
     TROOP_RETURN_IF_ERROR(run->Rename(path, aside));
-    Reach(Failpoint::kCheckpointAside);
+    HitFailpoint(Failpoint::kCheckpointAside);
   }
   TROOP_RETURN_IF_ERROR(run->Rename(temporary, path));
-  Reach(Failpoint::kCheckpointInstalled);
+  HitFailpoint(Failpoint::kCheckpointInstalled);
   return run->Remove(aside);
 }
 
@@ -199,7 +199,7 @@ Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
   JsonObject list;
   for (const auto& [name, bytes] : files) {
     TROOP_RETURN_IF_ERROR(run->WriteAtomic(temporary + "/" + name, bytes.bytes()));
-    Reach(Failpoint::kCheckpointFile);
+    HitFailpoint(Failpoint::kCheckpointFile);
     list.AddRaw(name, JsonObject()
                           .Add("bytes", std::uint64_t(bytes.size()))
                           .Add("crc32c", std::uint64_t(Crc32c(bytes.bytes())))
@@ -215,7 +215,7 @@ Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
 Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
                   const std::string& path) {
   const std::string temporary = path + kTemporary;
-  Reach(Failpoint::kCheckpointBegin);
+  HitFailpoint(Failpoint::kCheckpointBegin);
   TROOP_RETURN_IF_ERROR(RemoveLeftovers(run));
   const Status written = WriteTemporary(run, files, temporary);
   if (!written.ok()) {
@@ -223,7 +223,7 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
     if (!removed.ok()) LogWarning("{}", removed.message());
     return written;
   }
-  Reach(Failpoint::kCheckpointManifest);
+  HitFailpoint(Failpoint::kCheckpointManifest);
   return Install(run, temporary, path);
 }
 

@@ -10,11 +10,11 @@ namespace troop {
 // Each update is counted by one learner of the run (the leader), and again if it is repeated after
 // a restart.
 void LearnerNode::SeeUpdates(std::uint64_t updates) {
-  if (updater_->leads() && updates > updates_) led_ += updates - updates_;
+  if (updater_->is_leader() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
   metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
   metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
-  if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
+  if (sharded() && sampler_) sampler_->ObservePolicyVersion(Version());
   if (supervised()) {
     context_.member->report().steps_done = StepsAt(updates);
   }

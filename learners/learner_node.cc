@@ -26,7 +26,7 @@ namespace {
 
 // Durations from this (30 years) mean never; Time does not hold much more.
 constexpr double kForeverSeconds = 1e9;
-// Capacity of a lobby: the largest number of learners that a run can be scaled to.
+// Capacity of a rendezvous: the largest number of learners that a run can be scaled to.
 constexpr int kLearnersMax = kRanksMax;
 // Deadline of the reply to the last heartbeat.
 constexpr Duration kLastBeatMax = Seconds(3);
@@ -58,8 +58,8 @@ Status LearnerNode::Build() {
                                                    context_.member->options().index));
   if (replicated()) TROOP_RETURN_IF_ERROR(MakeReplica());
   if (sharded()) {
-    algorithm_->SetPlace(context_.member->options().index / tensor_.ranks,
-                         int(context_.config.fleet.learners) / tensor_.ranks);
+    algorithm_->SetRank(context_.member->options().index / tensor_.ranks,
+                        int(context_.config.fleet.learners) / tensor_.ranks);
   }
   TROOP_RETURN_IF_ERROR(MakeUpdater());
   // The previous process may have written its last checkpoint without reporting it.
@@ -90,8 +90,8 @@ Status LearnerNode::Build() {
 Status LearnerNode::MakeReplica() {
   TROOP_ASSIGN_OR_RETURN(part_, MakeTextModel(context_.config, tensor_));
   if (tensor_.rank > 0) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(
-      algorithm_, PartitionedReplica::Make(context_.config, tensor_.ranks, std::move(algorithm_)));
+  TROOP_ASSIGN_OR_RETURN(algorithm_, TensorParallelReplica::Make(context_.config, tensor_.ranks,
+                                                                 std::move(algorithm_)));
   return Status::Ok();
 }
 
@@ -111,47 +111,48 @@ Status LearnerNode::MakeUpdater() {
                                 context_.member->options().incarnation);
     return Status::Ok();
   }
-  const ShardUpdaterOptions shards{.config = &context_.config,
-                                   .module = module_.get(),
-                                   .network = context_.network,
-                                   .member = context_.member,
-                                   .executor = context_.executor,
-                                   .algorithm = algorithm_.get()};
+  const ParamserverUpdaterOptions shards{.config = &context_.config,
+                                         .module = module_.get(),
+                                         .network = context_.network,
+                                         .member = context_.member,
+                                         .executor = context_.executor,
+                                         .algorithm = algorithm_.get()};
   if (sharded() && !replicated()) {
-    TROOP_ASSIGN_OR_RETURN(updater_, MakeShardUpdater(shards));
+    TROOP_ASSIGN_OR_RETURN(updater_, MakeParamserverUpdater(shards));
     return Status::Ok();
   }
-  if (context_.lobby == nullptr) {
+  if (context_.rendezvous == nullptr) {
     // The token admits equal configs only: others would build different models from the same
     // gradients. Counts that `troop scale` changes during a run are left out.
     Config same = c;
     same.fleet.actors = same.fleet.learners = same.replay.shards = 1;
     const std::string text = ToToml(same);
-    lobby_ = MakeSocketLobby({.token = Crc32c(std::as_bytes(std::span(text))),
-                              .secret = SecretOf(context_.group_secret),
-                              .listen = context_.group_listen,
-                              .learners_max = kLearnersMax,
-                              .timeout = Seconds(c.learner.agree_timeout_s)});
-    context_.lobby = lobby_.get();
+    rendezvous_ = MakeSocketRendezvous({.token = Crc32c(std::as_bytes(std::span(text))),
+                                        .secret = SecretOf(context_.group_secret),
+                                        .listen = context_.group_listen,
+                                        .learners_max = kLearnersMax,
+                                        .timeout = Seconds(c.learner.agree_timeout_s)});
+    context_.rendezvous = rendezvous_.get();
   }
   if (replicated()) {
-    TROOP_ASSIGN_OR_RETURN(updater_, MakeReplicaUpdater({.shards = shards,
-                                                         .place = tensor_,
-                                                         .part = part_.get(),
-                                                         .nccl = Nccl(),
-                                                         .lobby = context_.lobby}));
+    TROOP_ASSIGN_OR_RETURN(updater_,
+                           MakeTensorParallelUpdater({.shards = shards,
+                                                      .place = tensor_,
+                                                      .part = part_.get(),
+                                                      .nccl = Nccl(),
+                                                      .rendezvous = context_.rendezvous}));
     return Status::Ok();
   }
-  updater_ = MakeGroupUpdater({.learners = int(learners_),
-                               .max_updates = std::uint64_t(c.learner.max_updates),
-                               .all_have_batches = supervised(),
-                               .parts = tensor_.ranks,
-                               .nccl = Nccl(),
-                               .go_back = [this] { return GoBackToCheckpoint(); },
-                               .lobby = context_.lobby,
-                               .member = context_.member,
-                               .executor = context_.executor,
-                               .algorithm = algorithm_.get()});
+  updater_ = MakeAllReduceUpdater({.learners = int(learners_),
+                                   .max_updates = std::uint64_t(c.learner.max_updates),
+                                   .all_have_batches = supervised(),
+                                   .parts = tensor_.ranks,
+                                   .nccl = Nccl(),
+                                   .go_back = [this] { return GoBackToCheckpoint(); },
+                                   .rendezvous = context_.rendezvous,
+                                   .member = context_.member,
+                                   .executor = context_.executor,
+                                   .algorithm = algorithm_.get()});
   return Status::Ok();
 }
 
@@ -177,7 +178,7 @@ Status LearnerNode::GoBackToCheckpoint() {
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
   const FleetMember& member = *context_.member;
   if (supervised()) {
-    if (!sampler_) sampler_ = MakeDataSampler();
+    if (!sampler_) sampler_ = MakeIndexSampler();
     return Status::Ok();
   }
   // Room for priorities, totals and dictionaries in addition to requests for samples.
@@ -198,7 +199,7 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
   shards_ = std::int32_t(channels.size());
   const ReplaySampler::Options drawing = SamplerOptionsFor(context_.config, trajectory);
   sampler_ = context_.config.replay.placement == "gpu"
-                 ? MakeReplayMirror(std::move(channels[0]), trajectory, drawing)
+                 ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
   return Status::Ok();
 }
@@ -244,7 +245,7 @@ Status LearnerNode::Connect() {
   return result_;
 }
 
-Turn LearnerNode::Step(Time now) {
+StepStatus LearnerNode::Step(Time now) {
   FleetMember& member = *context_.member;
   member.Poll(now, metrics_);
   if (result_.ok()) result_ = member.lost();
@@ -253,7 +254,7 @@ Turn LearnerNode::Step(Time now) {
     publisher_->Poll(now);
     result_ = publisher_->error();
   }
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   if (sampler_) {
     if (member.phase() >= Phase::kDraining) sampler_->Drain();
     sampler_->Poll(now);
@@ -264,45 +265,46 @@ Turn LearnerNode::Step(Time now) {
   CollectRollback();
   if (result_.ok()) PublishAgain();
   if (result_.ok()) JoinOthers();
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   if (Finishing(now)) return Finish(now);
   const bool connected = sampler_ && (publisher_ || !updater_->publishes());
   if (!connected || rollback_) return Idle();
   SubmitUpdates();
-  if (Finishing(now)) return Turn::Busy();
+  if (Finishing(now)) return StepStatus::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
-  if (now >= *next_checkpoint_ && updater_->leads()) {
+  if (now >= *next_checkpoint_ && updater_->is_leader()) {
     // With tensor parallelism the next update gathers the state.
     const bool here = tensor_.ranks == 1 || replicated();
     if (here) StartCheckpoint(now, false);
     state_wanted_ = !here;
     next_checkpoint_ = CheckpointAfter(now);
   }
-  if (std::exchange(state_came_, false) && updater_->leads()) StartCheckpoint(now, false);
+  if (std::exchange(state_came_, false) && updater_->is_leader()) StartCheckpoint(now, false);
   const bool more = updater_->CanTake() && sampler_->ready_batches() > 0;
-  if (more) return Turn::Busy();
-  return Idle(checkpoint_ || !updater_->leads() ? kForever : *next_checkpoint_);
+  if (more) return StepStatus::Busy();
+  return Idle(checkpoint_ || !updater_->is_leader() ? kForever : *next_checkpoint_);
 }
 
-Turn LearnerNode::Idle(Time until) const {
-  return Turn::Idle(std::min({until, context_.member->next_beat(), updater_->next_poll()}));
+StepStatus LearnerNode::Idle(Time until) const {
+  return StepStatus::Idle(
+      std::min({until, context_.member->next_heartbeat(), updater_->next_poll()}));
 }
 
 // After the last update: the last checkpoint and the final weights, then the end. With an early
 // stop, replay and parameter server may be unknown; they are not needed.
-Turn LearnerNode::Finish(Time now) {
+StepStatus LearnerNode::Finish(Time now) {
   FleetMember& member = *context_.member;
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
-  if (ends) updater_->Leave();
+  if (ends) updater_->Deregister();
   if (updater_->busy() || checkpoint_ || rollback_) return Idle();
   const bool apart = tensor_.ranks > 1 && algorithm_->WholeState().tensors.empty();
-  if (!final_checkpoint_ && updater_->leads() && apart) {
+  if (!final_checkpoint_ && updater_->is_leader() && apart) {
     LogWarning("stopped before the tensor-parallel state was gathered: no checkpoint is written");
     final_checkpoint_ = true;
   }
-  if (!final_checkpoint_ && updater_->leads()) {
+  if (!final_checkpoint_ && updater_->is_leader()) {
     StartCheckpoint(now, true);
-    return Turn::Busy();
+    return StepStatus::Busy();
   }
   if (ends) {
     // First the heartbeat that reports the last checkpoint, then another one with the counts of the
@@ -311,20 +313,20 @@ Turn LearnerNode::Finish(Time now) {
     if (!draining_ && !last_beat_until_) {
       if (!member.told()) return Idle();
       last_beat_until_ = now + kLastBeatMax;
-      member.BeatSoon();
-      return Turn::Busy();
+      member.SendHeartbeatSoon();
+      return StepStatus::Busy();
     }
     if (!draining_ && !member.told() && now < *last_beat_until_) return Idle(*last_beat_until_);
     result_ = final_failure_;
-    return Turn::Done();
+    return StepStatus::Done();
   }
-  if (publisher_ && updater_->leads() && published_ < Version()) PublishNow();
-  const bool all_published = !updater_->leads() || !updater_->publishes() ||
+  if (publisher_ && updater_->is_leader() && published_ < Version()) PublishNow();
+  const bool all_published = !updater_->is_leader() || !updater_->publishes() ||
                              (publisher_ && publisher_->acked_version() >= Version());
   if (all_published && !member.report().finished) {
     member.report().finished = true;
-    member.BeatSoon();
-    return Turn::Busy();
+    member.SendHeartbeatSoon();
+    return StepStatus::Busy();
   }
   return Idle();
 }
@@ -385,7 +387,7 @@ void LearnerNode::SubmitUpdates() {
     if (job->batches.empty()) return;
     const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
     job->publish =
-        updater_->leads() && updater_->publishes() && submitted_ - publish_at_ >= publish_every;
+        updater_->is_leader() && updater_->publishes() && submitted_ - publish_at_ >= publish_every;
     if (job->publish) publish_at_ = submitted_;
     job->want_state = state_wanted_;
     job->taken = job->batches.size();
@@ -403,14 +405,14 @@ void LearnerNode::Publish(Buffer value) {
   published_to_ = context_.member->Incarnation(Role::kParamServer, 0);
   publisher_->Publish({published_, std::move(value)});
   Note(HistoryEvent::kPublished, published_);
-  if (sampler_) sampler_->SeePolicyVersion(published_);
+  if (sampler_) sampler_->ObservePolicyVersion(published_);
 }
 
 // A replaced parameter server has no weights. While updates continue, the next publication is near;
 // an idle learner publishes again, because actors may wait for weights indefinitely.
 void LearnerNode::PublishAgain() {
   const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
-  if (!publisher_ || !updater_->leads() || updater_->busy() || checkpoint_ || server == 0 ||
+  if (!publisher_ || !updater_->is_leader() || updater_->busy() || checkpoint_ || server == 0 ||
       server == published_to_)
     return;
   PublishNow();
@@ -421,9 +423,9 @@ void LearnerNode::PublishNow() {
   if (rollback_) return;                         // CollectRollback publishes
   if (algorithm_->WholeValue().empty()) return;  // not gathered yet; the next update does it
   if (AllFinite(algorithm_->value())) {
-    Publish(CopyPart(std::as_bytes(algorithm_->WholeValue())));
+    Publish(CopyToSharedBuffer(std::as_bytes(algorithm_->WholeValue())));
   } else {
-    StartRollback(algorithm_->CheckNumbers());
+    StartRollback(algorithm_->CheckFinite());
   }
 }
 
@@ -438,7 +440,7 @@ void LearnerNode::CollectUpdates() {
       state_wanted_ = false;
       state_since_stop_ = stopped_.has_value();
     }
-    if (!job->value.empty() && updater_->leads()) Publish(std::move(job->value));
+    if (!job->value.empty() && updater_->is_leader()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
   if (alone() || updater_->busy()) return;
@@ -446,7 +448,7 @@ void LearnerNode::CollectUpdates() {
   sharded() ? SeeUpdates(algorithm_->updates()) : AdoptUpdates(algorithm_->updates());
   submitted_ = updates_;
   publish_at_ = std::min(publish_at_, updates_);
-  if (updater_->leads()) return;
+  if (updater_->is_leader()) return;
   context_.member->report().checkpoint.clear();  // the leader reports newer ones
 }
 
@@ -475,7 +477,7 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
   if (back && !rollback_) StartRollback(lost || job.status.ok() ? job.weights : job.status);
 }
 
-// Non-finite values: back to the last good version. A permanent device failure (CheckNumbers) ends
+// Non-finite values: back to the last good version. A permanent device failure (CheckFinite) ends
 // the role instead; its replacement resumes from the newest checkpoint.
 void LearnerNode::StartRollback(const Status& why) {
   if (why.code() == Code::kUnavailable) {
@@ -522,7 +524,7 @@ void LearnerNode::CollectRollback() {
   metrics_.Count("learner/rollbacks");
   LogWarning("rolled back to {}, now update {}: {}", *job->to, updates_, job->why.message());
   // With tensor parallelism this is one part; the next group publishes.
-  if (publisher_ && updater_->leads() && tensor_.ranks == 1) Publish(std::move(job->value));
+  if (publisher_ && updater_->is_leader() && tensor_.ranks == 1) Publish(std::move(job->value));
 }
 
 void LearnerNode::Note(HistoryEvent::What what, std::uint64_t version) const {
@@ -547,7 +549,7 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
                                              .config_toml = ToToml(context_.config)}]() mutable {
         const Config& config = node->context_.config;  // constant during the run
         work->updates = algorithm->updates();
-        work->weights = algorithm->CheckNumbers();
+        work->weights = algorithm->CheckFinite();
         if (!work->weights.ok()) return;
         state.state = algorithm->WholeState();
         if (state.state.tensors.empty()) {
@@ -575,7 +577,7 @@ void LearnerNode::CollectCheckpoint() {
     if (!rollback_) StartRollback(job->weights);
     return;
   }
-  context_.member->BeatSoon();
+  context_.member->SendHeartbeatSoon();
   if (job->path.ok()) {
     Note(HistoryEvent::kCheckpointed, job->updates);
     context_.member->report().checkpoint = *job->path;

@@ -40,13 +40,13 @@ class LearnerNode final : public Node {
     Storage* run = nullptr;         // the run folder
     std::string resume_checkpoint;  // empty: a new run
     // Rendezvous of the learners; nullptr: the node makes its own, between processes.
-    LearnerLobby* lobby = nullptr;
-    std::string group_listen = "127.0.0.1:0";  // listen address of its own lobby
+    Rendezvous* rendezvous = nullptr;
+    std::string group_listen = "127.0.0.1:0";  // listen address of its own rendezvous
     std::string group_secret;                  // 32 bytes, shared by all learners; empty: no secret
-    History* history = nullptr;
+    EventHistory* history = nullptr;
   };
   static Result<std::unique_ptr<LearnerNode>> Make(Context context);
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
 
@@ -78,7 +78,7 @@ class LearnerNode final : public Node {
   Status MakeUpdater();
   std::optional<NcclOptions> Nccl() const;
   void JoinOthers();
-  Turn Idle(Time until = kForever) const;
+  StepStatus Idle(Time until = kForever) const;
   // After update jobs: write priorities, count, publish, and roll back if needed.
   void CollectUpdates();
   void SeeUpdates(std::uint64_t updates);
@@ -86,7 +86,7 @@ class LearnerNode final : public Node {
   void CountUpdates(const UpdateJob& job);
   void StartRollback(const Status& why);
   void CollectRollback();
-  Turn Finish(Time now);
+  StepStatus Finish(Time now);
   // Publication of weights to actors: a given value, the algorithm's, or the last one to a
   // restarted parameter server.
   void Publish(Buffer value);
@@ -118,7 +118,7 @@ class LearnerNode final : public Node {
 
   Context context_;
   Metrics metrics_;
-  TensorPlace tensor_;              // the part of the model that this learner holds
+  TensorParallelRank tensor_;       // the part of the model that this learner holds
   std::unique_ptr<Module> module_;  // the whole model
   std::unique_ptr<Module> part_;    // if replicated()
   std::unique_ptr<Algorithm> algorithm_;
@@ -126,7 +126,7 @@ class LearnerNode final : public Node {
   std::int32_t shards_ = 0;    // replay shards that the sampler uses
   std::int64_t learners_ = 1;  // of the run; a group is formed if it was ever above 1
   std::unique_ptr<WeightPublisher> publisher_;
-  std::unique_ptr<LearnerLobby> lobby_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<CheckpointJob> checkpoint_;
   std::unique_ptr<RollbackJob> rollback_;

@@ -6,7 +6,7 @@ namespace troop {
 
 bool LearnerNode::Finishing(Time now) {
   const FleetMember& member = *context_.member;
-  if (updater_->Over(exhausted_) || member.phase() == Phase::kDone) return true;
+  if (updater_->Finished(exhausted_) || member.phase() == Phase::kDone) return true;
   return (draining_ || member.stop()) && !AwaitsState(now);
 }
 
@@ -15,7 +15,7 @@ bool LearnerNode::Finishing(Time now) {
 bool LearnerNode::AwaitsState(Time now) {
   if (tensor_.ranks == 1 || replicated()) return false;
   if (!stopped_) stopped_ = now;
-  state_wanted_ = updater_->leads() && !state_since_stop_;
+  state_wanted_ = updater_->is_leader() && !state_since_stop_;
   const bool in_step = updater_->CanTake() || updater_->busy();
   return in_step && !state_since_stop_ &&
          now - *stopped_ < Seconds(context_.config.fleet.drain_s / 2);

@@ -24,13 +24,13 @@ double ShareOfAnUpdate(const Config& config) {
 }
 
 // All in shares of the run, so the schedule does not need N itself.
-RateSchedule::RateSchedule(const Config& config)
+LearningRateSchedule::LearningRateSchedule(const Config& config)
     : warmup_(config.optimizer.warmup),
       final_fraction_(config.optimizer.final_fraction),
       update_(ShareOfAnUpdate(config)) {}
 
 // Warmup, then linear decay; `over` is clamped so that the last update is inside the run.
-double RateSchedule::Fraction(double progress) const {
+double LearningRateSchedule::Fraction(double progress) const {
   const double over = std::clamp(progress, 0.0, 1 - update_);
   if (over + update_ < warmup_) return (over + update_) / warmup_;
   return 1 + (final_fraction_ - 1) * std::max(0.0, over - warmup_) / (1 - warmup_);

@@ -17,9 +17,9 @@ double ShareOfAnUpdate(const Config& config);
 // from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full rate, the
 // fraction falls linearly and would reach optimizer.final_fraction at update N, so even the last
 // update learns if that is 0.
-class RateSchedule {
+class LearningRateSchedule {
  public:
-  explicit RateSchedule(const Config& config);
+  explicit LearningRateSchedule(const Config& config);
   // Fraction of the learning rate, (0, 1], of an update. progress: completed share of the run
   // before it, u / N.
   double Fraction(double progress) const;

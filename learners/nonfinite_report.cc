@@ -44,10 +44,10 @@ std::array<std::pair<const char*, std::span<const float>>, 6> RowsOf(const Sampl
 }  // namespace
 
 // The first hit is enough: one value spoils the whole batch.
-std::string FindBadInBatch(const SampleBatch& batch) {
+std::string FindNonFiniteInBatch(const SampleBatch& batch) {
   for (std::size_t i = 0; i < batch.key.size(); ++i) {
     for (const auto& [what, row] : RowsOf(batch, i)) {
-      const std::size_t at = FirstUnfinite(row);
+      const std::size_t at = FirstNonFinite(row);
       if (at == row.size()) continue;
       return fmt::format("{}[{}] of {} is {}", what, at, ItemName(batch, i), row[at]);
     }
@@ -56,20 +56,20 @@ std::string FindBadInBatch(const SampleBatch& batch) {
 }
 
 // Parameter by parameter, so that the message has a name.
-std::string FindBadParameter(const Module& module, std::span<const float> values) {
+std::string FindNonFiniteParameter(const Module& module, std::span<const float> values) {
   if (AllFinite(values)) return "";
   for (const ParamSpec& param : module.params()) {
     const auto part =
         values.subspan(std::size_t(param.offset), std::size_t(param.shape.elements()));
-    const std::size_t at = FirstUnfinite(part);
+    const std::size_t at = FirstNonFinite(part);
     if (at < part.size()) return fmt::format("{}[{}] is {}", param.name, at, part[at]);
   }
-  const std::size_t at = FirstUnfinite(values);  // in the padding between parameters
+  const std::size_t at = FirstNonFinite(values);  // in the padding between parameters
   return fmt::format("padding value {} is {}", at, values[at]);
 }
 
-std::string FindBadItem(const SampleBatch& batch, std::span<const float> priority) {
-  const std::size_t i = FirstUnfinite(priority);
+std::string FindNonFiniteItem(const SampleBatch& batch, std::span<const float> priority) {
+  const std::size_t i = FirstNonFinite(priority);
   if (i == priority.size()) return "";
   return fmt::format("the TD error of {} is {}", ItemName(batch, i), priority[i]);
 }

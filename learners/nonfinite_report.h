@@ -14,11 +14,11 @@ namespace troop {
 // Searches all tensors of a batch. Example:
 // "reward[1] of item 3 (slot 7, generation 2 of shard 0; made with the weights of update 120) is
 // nan"
-std::string FindBadInBatch(const SampleBatch& batch);
+std::string FindNonFiniteInBatch(const SampleBatch& batch);
 // values: [P]. Example: "layers.0.weight[17] is inf", with the names of weights.safetensors.
-std::string FindBadParameter(const Module& module, std::span<const float> values);
+std::string FindNonFiniteParameter(const Module& module, std::span<const float> values);
 // priority: [B], |TD error|. Example: "the TD error of item 3 (…) is inf"
-std::string FindBadItem(const SampleBatch& batch, std::span<const float> priority);
+std::string FindNonFiniteItem(const SampleBatch& batch, std::span<const float> priority);
 // The largest magnitude among the inputs of item i (infinity if one is not finite), with its
 // location: "reward[0] of item 3 (…) is 2e+37".
 struct LargestNumber {

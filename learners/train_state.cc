@@ -47,21 +47,19 @@ Result<std::uint64_t> UpdatesOfState(const TensorFile& state) {
 }
 
 // Only MakeOptimizer can fail.
-Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& config,
-                                                             const Module* network,
-                                                             std::string algorithm,
-                                                             std::vector<Group> groups,
-                                                             Target target) {
-  std::unique_ptr<TrainedNetwork> made(
-      new TrainedNetwork(config, network, std::move(algorithm), std::move(groups), target));
+Result<std::unique_ptr<TrainState>> TrainState::Make(const Config& config, const Module* network,
+                                                     std::string algorithm,
+                                                     std::vector<Group> groups, Target target) {
+  std::unique_ptr<TrainState> made(
+      new TrainState(config, network, std::move(algorithm), std::move(groups), target));
   const auto parameters = std::int64_t(made->value_.size());
   TROOP_ASSIGN_OR_RETURN(made->optimizer_, MakeOptimizer(config, parameters));
   return made;
 }
 
 // One allocation holds value, target and gradient; it starts at zero, so that paddings stay zero.
-TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
-                               std::vector<Group> groups, Target target)
+TrainState::TrainState(const Config& config, const Module* network, std::string algorithm,
+                       std::vector<Group> groups, Target target)
     : config_(config),
       network_(network),
       algorithm_(std::move(algorithm)),
@@ -86,30 +84,30 @@ TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std:
   PackAll();
 }
 
-void TrainedNetwork::PackAll() {
+void TrainState::PackAll() {
   network_->Pack(value_, packed_value_.get());
   if (!target_.empty()) network_->Pack(target_, packed_target_.get());
 }
 
-void TrainedNetwork::Begin(std::span<const float> value) {
+void TrainState::Begin(std::span<const float> value) {
   TROOP_CHECK(updates_ == 0, "{} updates were made already", updates_);
   std::ranges::copy(value, value_.begin());
   if (!target_.empty()) std::ranges::copy(value, target_.begin());
   PackAll();
 }
 
-double TrainedNetwork::ClipScale(double norm) const {
+double TrainState::ClipScale(double norm) const {
   const double limit = config_.learner.max_grad_norm;
   return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
 // All groups share the schedule; the last group's rate is the reported one.
-float TrainedNetwork::LearningRate(double progress) const {
+float TrainState::LearningRate(double progress) const {
   return float(groups_.back().learning_rate * schedule_.Fraction(progress));
 }
 
 // The packed form is refreshed after each change of the weights.
-void TrainedNetwork::Step(double progress, double norm, const ConstTensor& observation) {
+void TrainState::Step(double progress, double norm, const ConstTensor& observation) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     rates_[i] = {groups_[i].end - first,
@@ -119,7 +117,7 @@ void TrainedNetwork::Step(double progress, double norm, const ConstTensor& obser
   optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);
   network_->UpdateStatistics(observation, value_);
   // Failpoint of the divergence tests.
-  if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerWeight)) value_[0] = *bad;
   network_->Pack(value_, packed_value_.get());
   ++updates_;
   if (target_.empty()) return;
@@ -127,7 +125,7 @@ void TrainedNetwork::Step(double progress, double norm, const ConstTensor& obser
 }
 
 // The target moves if the adopted count passes a multiple of target_update_steps.
-void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) {
+void TrainState::Adopt(std::uint64_t updates, std::span<const float> value) {
   std::ranges::copy(value, value_.begin());
   network_->Pack(value_, packed_value_.get());
   const auto every = std::uint64_t(config_.learner.target_update_steps);
@@ -137,7 +135,7 @@ void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) 
 }
 
 // Polyak averaging; tau 1 is the periodic copy of Mnih et al. 2015.
-void TrainedNetwork::MoveTarget() {
+void TrainState::MoveTarget() {
   const float tau = float(config_.learner.target_tau);
   if (tau == 1) {
     std::ranges::copy(value_, target_.begin());
@@ -148,7 +146,7 @@ void TrainedNetwork::MoveTarget() {
 }
 
 // The arrays of a saved state, by name.
-std::vector<std::pair<std::string, std::span<float>>> TrainedNetwork::Saved() const {
+std::vector<std::pair<std::string, std::span<float>>> TrainState::Saved() const {
   std::vector<std::pair<std::string, std::span<float>>> saved = {{"value", value_}};
   if (!target_.empty()) saved.emplace_back("target", target_);
   for (const Optimizer::Slot& slot : optimizer_->slots()) {
@@ -158,7 +156,7 @@ std::vector<std::pair<std::string, std::span<float>>> TrainedNetwork::Saved() co
 }
 
 // Arrays are tensors of f32[P]; names and counters are metadata.
-TensorFile TrainedNetwork::State() const {
+TensorFile TrainState::State() const {
   TensorFile state;
   for (const auto& [name, values] : Saved()) state.tensors[name] = CopyOf(values);
   state.metadata["algorithm"] = algorithm_;
@@ -169,7 +167,7 @@ TensorFile TrainedNetwork::State() const {
 }
 
 // A wrong size is the sign of another network.
-Status TrainedNetwork::CheckTensor(const TensorFile& state, const std::string& name) const {
+Status TrainState::CheckTensor(const TensorFile& state, const std::string& name) const {
   const auto found = state.tensors.find(name);
   if (found == state.tensors.end()) return InvalidArgument("the state has no tensor \"{}\"", name);
   const TensorSpec want{DType::kF32, {std::int64_t(value_.size())}};
@@ -180,7 +178,7 @@ Status TrainedNetwork::CheckTensor(const TensorFile& state, const std::string& n
 }
 
 // A state must come from the same algorithm, optimizer and network.
-Status TrainedNetwork::SetState(const TensorFile& state) {
+Status TrainState::SetState(const TensorFile& state) {
   // All checks come before the first change, so that an error leaves the network as it was.
   for (const auto& [key, want] :
        {std::pair<std::string, std::string>{"algorithm", algorithm_},
@@ -202,7 +200,7 @@ Status TrainedNetwork::SetState(const TensorFile& state) {
 }
 
 // The count continues, so that later versions are newer than all published ones.
-Status TrainedNetwork::RollBack(const TensorFile& state) {
+Status TrainState::RollBack(const TensorFile& state) {
   const std::uint64_t updates = updates_;
   TROOP_RETURN_IF_ERROR(SetState(state));
   updates_ = updates + 1;
@@ -210,9 +208,9 @@ Status TrainedNetwork::RollBack(const TensorFile& state) {
 }
 
 // Reports the first value found, in this order: value, target, optimizer slots.
-Status TrainedNetwork::CheckNumbers() const {
+Status TrainState::CheckFinite() const {
   const auto check = [this](const std::string& what, std::span<const float> values) -> Status {
-    const std::string found = values.empty() ? "" : FindBadParameter(*network_, values);
+    const std::string found = values.empty() ? "" : FindNonFiniteParameter(*network_, values);
     return found.empty() ? Status::Ok() : DataLoss("{}{}", what, found);
   };
   TROOP_RETURN_IF_ERROR(check("the weight ", value_));
@@ -224,13 +222,13 @@ Status TrainedNetwork::CheckNumbers() const {
 }
 
 // Searches the inputs of the update first, then its results.
-Status TrainedNetwork::Refuse(const SampleBatch& batch, std::span<const float> priority,
-                              const std::string& what) const {
-  std::string origin = FindBadInBatch(batch);
-  if (origin.empty()) origin = CheckNumbers().message();
+Status TrainState::Refuse(const SampleBatch& batch, std::span<const float> priority,
+                          const std::string& what) const {
+  std::string origin = FindNonFiniteInBatch(batch);
+  if (origin.empty()) origin = CheckFinite().message();
   if (origin.empty()) {
-    origin = FindBadItem(batch, priority);
-    const std::string gradient = origin.empty() ? FindBadParameter(*network_, gradient_) : "";
+    origin = FindNonFiniteItem(batch, priority);
+    const std::string gradient = origin.empty() ? FindNonFiniteParameter(*network_, gradient_) : "";
     if (!gradient.empty()) origin = "the gradient of " + gradient;
     origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
   }

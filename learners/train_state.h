@@ -20,7 +20,7 @@ namespace troop {
 // optional target network that follows them, the gradient and the optimizer's slots; plus the
 // packed form that kernels use, and saving and loading. Owner: the algorithm; one thread at a time.
 // A step does not allocate.
-class TrainedNetwork {
+class TrainState {
  public:
   // Parameters from the previous group's end up to `end`, which train with `learning_rate`.
   struct Group {
@@ -31,10 +31,9 @@ class TrainedNetwork {
   enum class Target : std::uint8_t { kNone, kFollows };
   // `network` must outlive this. algorithm: its name, which saved states must match. Weights and
   // target start at InitParameters(config.seed). Errors: the optimizer cannot be made.
-  static Result<std::unique_ptr<TrainedNetwork>> Make(const Config& config, const Module* network,
-                                                      std::string algorithm,
-                                                      std::vector<Group> groups,
-                                                      Target target = Target::kFollows);
+  static Result<std::unique_ptr<TrainState>> Make(const Config& config, const Module* network,
+                                                  std::string algorithm, std::vector<Group> groups,
+                                                  Target target = Target::kFollows);
 
   std::span<const float> value() const { return value_; }
   std::span<const float> target() const { return target_; }  // empty: no target
@@ -47,8 +46,8 @@ class TrainedNetwork {
   // Replaces the initial weights. REQUIRES: no update was made.
   void Begin(std::span<const float> value);
   // One step with gradient(), whose norm is `norm`: clipped to learner.max_grad_norm, at the
-  // groups' learning rates times the schedule's fraction at `progress` (RateSchedule). Then updates
-  // the observation statistics, and every learner.target_update_steps the target.
+  // groups' learning rates times the schedule's fraction at `progress` (LearningRateSchedule). Then
+  // updates the observation statistics, and every learner.target_update_steps the target.
   void Step(double progress, double norm, const ConstTensor& observation);
   // Takes weights that other roles have stepped; the target follows as after own steps.
   void Adopt(std::uint64_t updates, std::span<const float> value);
@@ -64,15 +63,15 @@ class TrainedNetwork {
   // Restores the values of such a state, but increments the update count.
   Status RollBack(const TensorFile& state);
   // Errors: kDataLoss: names the first value of State() that is NaN or infinite. O(P).
-  Status CheckNumbers() const;
+  Status CheckFinite() const;
   // The kDataLoss error of an update that failed because of `what`, with the origin: the batch, the
   // weights, or else the computed gradient() and priority [B].
   Status Refuse(const SampleBatch& batch, std::span<const float> priority,
                 const std::string& what) const;
 
  private:
-  TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
-                 std::vector<Group> groups, Target target);
+  TrainState(const Config& config, const Module* network, std::string algorithm,
+             std::vector<Group> groups, Target target);
   std::vector<std::pair<std::string, std::span<float>>> Saved() const;
   void PackAll();
   void MoveTarget();
@@ -82,7 +81,7 @@ class TrainedNetwork {
   const Module* const network_;
   const std::string algorithm_;
   const std::vector<Group> groups_;
-  const RateSchedule schedule_;
+  const LearningRateSchedule schedule_;
   std::unique_ptr<Optimizer> optimizer_;
   MutableBuffer storage_;  // memory of the three spans below
   std::span<float> value_, target_, gradient_;

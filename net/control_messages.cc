@@ -58,9 +58,9 @@ void FleetMember::Poll(Time now) { Poll(now, nullptr); }
 void FleetMember::Poll(Time now, const Metrics* metrics) {
   if (!last_answer_) last_answer_ = now;
   Receive(now);
-  if (ticket_ != 0 || now < next_beat_ || !lost_.ok()) return;
+  if (ticket_ != 0 || now < next_heartbeat_ || !lost_.ok()) return;
   if (metrics != nullptr) report_.metrics = metrics->snapshot();
-  Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
+  Message message{.type = MessageType::kMemberHeartbeat, .body = EncodeBody(report_)};
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
   const bool moves = state_.shard_move.number != 0 &&
                      (options_.role == Role::kLearner || options_.role == Role::kParamServer);
@@ -68,9 +68,9 @@ void FleetMember::Poll(Time now, const Metrics* metrics) {
   // counts as hung.
   const Duration seldom = std::min<Duration>(kBeatSeldom, options_.hung_after / 3);
   const Duration every =
-      std::clamp<Duration>(Milliseconds(state_.beat_every_ms), options_.beat_every,
-                           std::max(options_.beat_every, seldom));
-  next_beat_ = now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : every);
+      std::clamp<Duration>(Milliseconds(state_.heartbeat_every_ms), options_.heartbeat_every,
+                           std::max(options_.heartbeat_every, seldom));
+  next_heartbeat_ = now + (moves ? std::min(options_.heartbeat_every, kBeatWhileMoving) : every);
   if (!ticket.ok()) {
     // Fenced between two heartbeats, when no call was open that could fail.
     if (EndsMembership(ticket.status())) lost_ = ticket.status();
@@ -94,8 +94,8 @@ void FleetMember::Receive(Time now) {
     return;
   }
   ticket_ = 0;
-  Result<BeatReply> reply =
-      answer->ok() ? DecodeBody<BeatReply>((*answer)->body) : Result<BeatReply>(answer->status());
+  Result<HeartbeatReply> reply = answer->ok() ? DecodeBody<HeartbeatReply>((*answer)->body)
+                                              : Result<HeartbeatReply>(answer->status());
   if (!reply.ok()) {
     if (EndsMembership(reply.status())) lost_ = reply.status();
     return;

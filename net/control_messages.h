@@ -163,7 +163,7 @@ struct EvaluationReport {
 
 // A heartbeat with the progress of a role. The node's own thread sends it, so a hung node stops
 // sending.
-struct BeatRequest {
+struct HeartbeatRequest {
   std::string endpoint;  // bound endpoint; empty for roles without a service
   MetricSnapshot metrics;
   std::int64_t steps_done = 0;    // actor: granted steps whose experience the replay acknowledged
@@ -193,7 +193,7 @@ struct BeatRequest {
   }
 };
 // The state of the run, as the answer to a heartbeat.
-struct BeatReply {
+struct HeartbeatReply {
   Phase phase = Phase::kRunning;
   bool stop = false;  // exit now, with only a checkpoint as final work
   // Total steps granted to this incarnation; cumulative, so a lost reply loses nothing.
@@ -211,14 +211,14 @@ struct BeatReply {
   // when external actors join or leave.
   std::int32_t place = 0, places = 0;
   FleetCounts fleet;
-  std::uint32_t beat_every_ms = 0;  // interval to the next heartbeat; 0: the member's default
+  std::uint32_t heartbeat_every_ms = 0;  // interval to the next heartbeat; 0: the member's default
   // By Role: the newest incarnation issued to a member of that role; kNone: the newest number of
   // all, including terms. Trailing roles may be omitted.
   std::vector<std::uint64_t> issued;
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
-      shard_move, place, places, fleet, beat_every_ms, issued);
+      shard_move, place, places, fleet, heartbeat_every_ms, issued);
   }
 };
 
@@ -271,8 +271,8 @@ struct StatusReply {
 };
 
 // A registered role's connection to the coordinator. Owner: the node's thread; nothing blocks.
-// Heartbeats are sent every `beat_every`, less often at the coordinator's request in large fleets,
-// more often during resharding, and immediately when the coordinator waits for a change.
+// Heartbeats are sent every `heartbeat_every`, less often at the coordinator's request in large
+// fleets, more often during resharding, and immediately when the coordinator waits for a change.
 class FleetMember {
  public:
   struct Options {
@@ -280,7 +280,7 @@ class FleetMember {
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
     Duration hung_after = Seconds(30);  // the coordinator's limit (fleet.hung_after_s)
-    Duration beat_every = std::min<Duration>(Milliseconds(250), hung_after / 3);
+    Duration heartbeat_every = std::min<Duration>(Milliseconds(250), hung_after / 3);
     Duration deadline = Seconds(10);   // deadline of one heartbeat
     Duration alone_max = Seconds(60);  // lost() after this time without an answer
   };
@@ -291,15 +291,15 @@ class FleetMember {
   // For a role whose node has failed: repeats the metrics of the last heartbeat.
   void Poll(Time now);
   // Time of the next heartbeat; kForever while an answer is pending, which wakes the node.
-  Time next_beat() const { return ticket_ != 0 ? kForever : next_beat_; }
+  Time next_heartbeat() const { return ticket_ != 0 ? kForever : next_heartbeat_; }
   // Makes the next Poll send a heartbeat even if none is due.
-  void BeatSoon() { next_beat_ = Time{}; }
-  // True if the heartbeat after BeatSoon was answered, so a role that exits has reported
+  void SendHeartbeatSoon() { next_heartbeat_ = Time{}; }
+  // True if the heartbeat after SendHeartbeatSoon was answered, so a role that exits has reported
   // everything.
-  bool told() const { return ticket_ == 0 && next_beat_ != Time{}; }
-  // The content of the next heartbeat. Change it, then call BeatSoon if the coordinator waits for
-  // the change.
-  BeatRequest& report() { return report_; }
+  bool told() const { return ticket_ == 0 && next_heartbeat_ != Time{}; }
+  // The content of the next heartbeat. Change it, then call SendHeartbeatSoon if the coordinator
+  // waits for the change.
+  HeartbeatRequest& report() { return report_; }
 
   const Options& options() const { return options_; }
   Phase phase() const { return state_.phase; }
@@ -342,11 +342,11 @@ class FleetMember {
 
   std::unique_ptr<Channel> channel_;
   const Options options_;
-  BeatRequest report_;
-  BeatReply state_;
+  HeartbeatRequest report_;
+  HeartbeatReply state_;
   Ticket ticket_ = 0;
   std::size_t evaluations_sent_ = 0;
-  Time next_beat_{};
+  Time next_heartbeat_{};
   std::optional<Time> last_answer_;
   Time sent_{}, last_known_{};
   std::map<std::string, std::string> endpoints_;  // endpoints of peers, to detect changes

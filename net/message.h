@@ -49,9 +49,10 @@ enum class MessageType : std::uint16_t {
   kShardState = 40, kShardStateReply = 41, kShardUpdate = 42, kShardUpdateReply = 43,
   kShardFetch = 44, kShardFetchReply = 45,
   // replay/ again
-  kFeed = 46, kFeedReply = 47,
-  // coordinator (apps/)
-  kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
+  kTableDelta = 46, kTableDeltaReply = 47,
+  // coordinator (fleet/)
+  kRegister = 48, kRegisterReply = 49, kMemberHeartbeat = 50, kMemberHeartbeatReply = 51,
+  kLease = 52, kLeaseReply = 53,
   kStatus = 54, kStatusReply = 55, kScale = 56, kScaleReply = 57, kJoin = 58,
   kJoinReply = 59,
   // actors/

@@ -6,7 +6,7 @@
 
 namespace troop {
 
-Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, int) {
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config&, const EnvSpec&, int) {
   return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
 
@@ -32,14 +32,13 @@ namespace troop {
 namespace {
 
 // Synchronous: Submit computes the output, Poll returns it.
-class DevicePolicy final : public Policy {
+class GpuPolicy final : public Policy {
  public:
-  DevicePolicy(const Config& config, cuda::Precision precision,
-               std::unique_ptr<cuda::Device> device, const cuda::QNetworkSpec& spec,
-               std::optional<PictureStack> pictures, int size)
+  GpuPolicy(const Config& config, cuda::Precision precision, std::unique_ptr<cuda::Device> device,
+            const cuda::QNetworkSpec& spec, std::optional<PictureStack> pictures, int size)
       : seed_(std::uint64_t(config.seed)),
         bf16_(precision == cuda::Precision::kBF16),
-        form_(ValueFormOf(config)),
+        form_(GetValueHead(config)),
         row_bytes_(std::int64_t(DTypeSize(spec.input)) * spec.input_elements),
         pictures_(pictures),
         device_(std::move(device)),
@@ -69,9 +68,9 @@ class DevicePolicy final : public Policy {
     stream_.CopyToDevice(first, staged_.data(), observation.bytes().size());
     // The first layer reads interleaved stacks of frames.
     if (pictures_) {
-      cuda::InterleavePictures(stream_, rows, pictures_->stack,
-                               pictures_->height * pictures_->width, pictures_->channels,
-                               planes_.data(), network_.spec().input, observation_.data());
+      cuda::FrameStackToNhwc(stream_, rows, pictures_->stack, pictures_->height * pictures_->width,
+                             pictures_->channels, planes_.data(), network_.spec().input,
+                             observation_.data());
     }
     network_.Forward(stream_, {value_.data(), rounded_.data()}, rows, observation_.data(), false,
                      device_out_.data());
@@ -116,7 +115,7 @@ class DevicePolicy final : public Policy {
   // Settings, then device memory with its pinned counterparts, then the output.
   const std::uint64_t seed_;
   const bool bf16_;
-  const ValueForm form_;
+  const ValueHead form_;
   const std::int64_t row_bytes_;  // per observation
   const std::optional<PictureStack> pictures_;
   const std::unique_ptr<cuda::Device> device_;
@@ -139,8 +138,7 @@ class DevicePolicy final : public Policy {
 }  // namespace
 
 // Errors of the device come before errors of the config.
-Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const EnvSpec& env,
-                                                 int size) {
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config& config, const EnvSpec& env, int size) {
   std::string error;
   // Inference uses the first GPU.
   auto device = cuda::Device::Open(0, &error);
@@ -149,8 +147,8 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const Env
   TROOP_ASSIGN_OR_RETURN(const auto spec, QNetworkSpecOf(config, env, *network));
   const cuda::DeviceInfo info = device->info();
   TROOP_ASSIGN_OR_RETURN(const cuda::Precision precision, DevicePrecisionOf(config, info));
-  auto policy = std::make_unique<DevicePolicy>(config, precision, std::move(device), spec,
-                                               PicturesOf(config, env, LayersOf(config)[0]), size);
+  auto policy = std::make_unique<GpuPolicy>(config, precision, std::move(device), spec,
+                                            PicturesOf(config, env, LayersOf(config)[0]), size);
   // The weights start at the run's initial ones, as in LocalPolicy.
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);

@@ -10,7 +10,6 @@ namespace troop {
 // where q-values differ by less than their rounding error. Discrete actions only. Errors:
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
 // kInvalidArgument: the config needs the CPU, with the config key.
-Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const EnvSpec& env,
-                                                 int size);
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config& config, const EnvSpec& env, int size);
 
 }  // namespace troop

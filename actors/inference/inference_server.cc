@@ -110,7 +110,7 @@ void InferenceServer::PullWeights(Time now) {
     } else {
       ++bad_weights_;
       LogWarning("rejected the weights of update {}: value {} is {}", UpdatesOf(snapshot->version),
-                 FirstUnfinite(value), value[FirstUnfinite(value)]);
+                 FirstNonFinite(value), value[FirstNonFinite(value)]);
     }
   }
   status_ = weights_->error();

@@ -42,7 +42,7 @@ RemotePolicy::RemotePolicy(const TensorSpec& observation, const ActionSpec& acti
 
 // Copies the observations, because the request may be sent again later.
 void RemotePolicy::Submit(ConstTensor observation, std::span<const ExploreKey> keys) {
-  asked_ = {CopyPart(observation.bytes()), Buffer::Copy(std::as_bytes(keys))};
+  asked_ = {CopyToSharedBuffer(observation.bytes()), Buffer::Copy(std::as_bytes(keys))};
   rows_ = std::int64_t(keys.size());
   next_try_ = now_;
   Send();

@@ -14,7 +14,7 @@ Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const Env
   if (config.inference.device == "cpu" || !env.action.discrete()) {
     return MakeLocalPolicy(config, env, size);
   }
-  auto on_device = MakeDevicePolicy(config, env, size);
+  auto on_device = MakeGpuPolicy(config, env, size);
   if (on_device.ok() || config.inference.device == "cuda") return on_device;
   // A missing GPU is normal; one that exists and is not used is logged.
   if (on_device.status().code() != Code::kUnavailable)

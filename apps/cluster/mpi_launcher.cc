@@ -161,7 +161,7 @@ Result<int> Play(const Config& asked, TrainOptions options) {
     TROOP_RETURN_IF_ERROR(PlayRank(config, place));
     return kExitFailed;
   }
-  options.learners_elsewhere = true;
+  options.external_learners = true;
   options.launch = place.launch;
   options.plain = true;
   return Train(config, options);

@@ -91,7 +91,7 @@ Status CheckFolder(const Config& config, const TrainOptions& options) {
 Result<std::string> Submit(const SlurmSubmission& submission) {
   TROOP_RETURN_IF_ERROR(WriteSubmission(submission));
   TROOP_ASSIGN_OR_RETURN(
-      const Ended said,
+      const ProgramResult said,
       RunProgram({"sbatch", "--parsable", submission.folder + "/" + kScript}, kAsk));
   std::string words = said.output;
   while (!words.empty() && words.back() == '\n') words.pop_back();
@@ -107,7 +107,7 @@ Result<std::string> Submit(const SlurmSubmission& submission) {
 
 // Steps: check what can be checked here, build the files, submit them, print how to follow the job.
 Status SubmitRun(const Config& config, const TrainOptions& options) {
-  TROOP_RETURN_IF_ERROR(PredictNeeds(config).status());  // checks environment and network
+  TROOP_RETURN_IF_ERROR(EstimateResources(config).status());  // checks environment and network
   std::error_code error;
   const std::string program = fs::read_symlink("/proc/self/exe", error).string();
   const SlurmSubmission submission = MakeSubmission(config, program, options);
@@ -156,7 +156,7 @@ Status ChooseBeginning(const Config& config, TrainOptions* options) {
 
 // Requeues the job after the signal before its time limit. Slurm then ends this process.
 void QueueAgain(const std::string& job) {
-  const Result<Ended> said = RunProgram({"scontrol", "requeue", job}, kAsk);
+  const Result<ProgramResult> said = RunProgram({"scontrol", "requeue", job}, kAsk);
   if (said.ok() && said->code == 0) {
     fmt::print("the time limit is near: requeued the job, which will resume from its checkpoint\n");
   } else {
@@ -168,7 +168,7 @@ void QueueAgain(const std::string& job) {
 // Adapts the config to the nodes of the job, then runs the launcher. Returns its exit code.
 Result<int> RunJob(const SlurmJobOptions& given) {
   TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(given.config, {}));
-  TROOP_ASSIGN_OR_RETURN(const SlurmFleet::Options job, SlurmFleet::ReadJob(config));
+  TROOP_ASSIGN_OR_RETURN(const SlurmLauncher::Options job, SlurmLauncher::ReadJob(config));
   TROOP_RETURN_IF_ERROR(GiveKeys(&config, fs::path(given.config).parent_path() / "keys"));
   // Only the port is configurable: the host is that of the job's first node.
   const std::string& listen = config.fleet.listen;
@@ -183,7 +183,7 @@ Result<int> RunJob(const SlurmJobOptions& given) {
   TROOP_RETURN_IF_ERROR(ChooseBeginning(config, &options));
   bool more = false;
   options.slurm = &job;
-  options.wants_more = &more;
+  options.requeue_requested = &more;
   const int code = Train(config, options);
   if (more && config.slurm.requeue && code == kExitInterrupted) QueueAgain(job.job);
   return code;

@@ -48,7 +48,7 @@
 namespace troop {
 namespace {
 
-int Complain(const Status& status) {
+int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
@@ -70,7 +70,7 @@ std::vector<std::string> OverridesOf(const TrainArguments& a) {
 }
 
 // Applies flags that are not overrides, and makes paths absolute.
-void Complete(const TrainArguments& a, Config* config) {
+void ApplyFlags(const TrainArguments& a, Config* config) {
   config->security.insecure |= a.insecure;
   // Roles and later commands may run in other working directories.
   for (std::string* path : {&config->security.keys, &config->fleet.metrics_token}) {
@@ -81,14 +81,14 @@ void Complete(const TrainArguments& a, Config* config) {
 int RunResume(TrainArguments a);
 
 // `train --continue`: starts or resumes the run, so repeating one command completes it.
-int GoOn(TrainArguments a, const Config& config) {
+int ContinueRun(TrainArguments a, const Config& config) {
   const std::string path = RunPath(config);
-  const Result<Standing> standing = StandingOf(path);
-  if (!standing.ok()) return Complain(standing.status());
+  const Result<RunStatus> standing = GetRunStatus(path);
+  if (!standing.ok()) return ReportError(standing.status());
   a.options.overwrite = true;  // a run without a checkpoint is discarded
-  if (*standing == Standing::kNew) return TrainOnEngine(config, a.options);
+  if (*standing == RunStatus::kNew) return TrainOnEngine(config, a.options);
   const Result<Config> was = ReadRunConfig(path, {});
-  if (!was.ok()) return Complain(was.status());
+  if (!was.ok()) return ReportError(was.status());
   for (std::string& key : LargerBudget(config, *was)) a.overrides.push_back(std::move(key));
   a.config = path;
   return RunResume(a);
@@ -100,17 +100,17 @@ int RunTrain(const TrainArguments& a) {
     PrintError(config.status());
     return kExitUsage;
   }
-  Complete(a, &*config);
-  if (a.go_on && config->fleet.engine == "local") return GoOn(a, *config);
+  ApplyFlags(a, &*config);
+  if (a.go_on && config->fleet.engine == "local") return ContinueRun(a, *config);
   return TrainOnEngine(*config, a.options);
 }
 
 int RunResume(TrainArguments a) {
   Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
-  if (!config.ok()) return Complain(config.status());
-  Complete(a, &*config);
+  if (!config.ok()) return ReportError(config.status());
+  ApplyFlags(a, &*config);
   const Result<bool> spent = IsSpent(a.config, *config);
-  if (!spent.ok()) return Complain(spent.status());
+  if (!spent.ok()) return ReportError(spent.status());
   if (*spent) {
     fmt::print("{}\n", SpentNotice(*config));
     return kExitOk;
@@ -125,7 +125,7 @@ int RunReplay(const TrainArguments& a) {
     PrintError(config.status());
     return kExitUsage;
   }
-  Complete(a, &*config);
+  ApplyFlags(a, &*config);
   return ServeReplay(*config);
 }
 
@@ -161,12 +161,12 @@ int RunRole(const RoleArguments& a) {
     if (RoleName(r) == a.role) role = r;
   }
   if (role == Role::kNone) {
-    return Complain(
+    return ReportError(
         InvalidArgument("unknown role {}; roles: actor, replay, learner, "
                         "paramserver, evaluator, inference",
                         a.role));
   }
-  if (role == Role::kLearner || role == Role::kParamServer) KeepFreedMemory();
+  if (role == Role::kLearner || role == Role::kParamServer) RetainFreedPages();
   InitLog({.role = PeerName(role, a.index)});
   std::shared_ptr<const KeyRing> keys;
   if (!a.key.empty()) {
@@ -183,7 +183,7 @@ int RunRole(const RoleArguments& a) {
                       .clients_max = 1 << 15,  // every actor pulls from one server
                       .keys = keys,
                       .insecure = a.insecure});
-  if (!network.ok()) return Complain(network.status());
+  if (!network.ok()) return ReportError(network.status());
   // Replay's second thread: training a compression dictionary must not delay disk writes.
   const int threads = role == Role::kReplay ? 2 : 1;
   auto executor = std::make_unique<ThreadExecutor>(threads, [n = network->get()] { n->Wake(); });
@@ -294,7 +294,7 @@ struct Arguments {
   TrainArguments train;
   RoleArguments role;
   ConfigArguments config;
-  ShowOptions show;
+  EvalOptions show;
   StatusOptions status;
   EnvCommandOptions env;
   CheckSyncCommand sync;
@@ -433,7 +433,7 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
   tokenize->add_flag("--cased", a->cased, "keep capitals and accents, for a cased vocabulary");
   tokenize->add_flag("--json", a->json, "print one line of JSON per text");
   tokenize->callback([a, chosen] {
-    FreeTexts(&a->texts);
+    UnescapeAllBrackets(&a->texts);
     *chosen = [a] { return Tokenize(*a); };
   });
 }
@@ -448,8 +448,8 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   predict->add_option("text", a->texts, "texts (none: one per line of standard input)");
   predict->add_flag("--json", a->json, "print one line of JSON per text");
   predict->callback([a, chosen] {
-    FreeText(&a->path);
-    FreeTexts(&a->texts);
+    UnescapeBrackets(&a->path);
+    UnescapeAllBrackets(&a->texts);
     *chosen = [a] { return Predict(*a); };
   });
 }
@@ -584,7 +584,7 @@ int RunCommand(int argc, char** argv) {
   std::function<int()> chosen;
   AddCommands(&app, &arguments, &chosen);
   GroupCommands(&app);
-  const std::vector<std::string> words = GuardTexts(argc, argv);
+  const std::vector<std::string> words = EscapeBrackets(argc, argv);
   try {
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());

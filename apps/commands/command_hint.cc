@@ -40,7 +40,7 @@ std::string KeyOfFlag(std::string flag) {
     const std::string_view name = key.name;
     if (name == flag || name.ends_with("." + flag)) return std::string(name);
   }
-  return std::string(KeyOfOtherName(flag));
+  return std::string(FindKeyAlias(flag));
 }
 
 bool TakesKeys(const CLI::App& command) {

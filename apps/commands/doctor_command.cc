@@ -61,7 +61,7 @@ std::optional<double> NumberIn(const fs::path& file) {
   return std::nullopt;
 }
 
-// Binds and releases one address in the form of AddressesOf. Returns 0 or an errno.
+// Binds and releases one address in the form of ResolveAddresses. Returns 0 or an errno.
 int TryAddress(std::string host, std::uint16_t port) {
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   const addrinfo hints{
@@ -86,7 +86,7 @@ int TryAddress(std::string host, std::uint16_t port) {
 // Ok if one of the host's addresses can be bound. Errors: kNotFound, kAlreadyExists (port in use),
 // kInvalidArgument.
 Status TryBind(const Endpoint& endpoint) {
-  const auto hosts = AddressesOf(endpoint);
+  const auto hosts = ResolveAddresses(endpoint);
   if (!hosts.ok()) {
     return NotFound("{}; use an address, or fix /etc/hosts or the name server",
                     hosts.status().message());
@@ -98,7 +98,7 @@ Status TryBind(const Endpoint& endpoint) {
     if (why == EADDRINUSE) break;
   }
   if (why == EADDRINUSE) {
-    const pid_t holder = HolderOfPort(endpoint.port);
+    const pid_t holder = FindPortOwner(endpoint.port);
     return AlreadyExists("{}: the port is in use by {}; stop it, or choose another port",
                          endpoint.address,
                          holder == 0 ? "another process" : fmt::format("process {}", holder));
@@ -174,7 +174,7 @@ MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& members
 // Compares the predicted memory of all roles with what is free, and the largest role with ulimit
 // -v.
 void ExamineMemory(const Config& config, const Told& told) {
-  const Result<RunNeeds> needs = PredictNeeds(config);
+  const Result<ResourceEstimate> needs = EstimateResources(config);
   if (!needs.ok()) return;  // ExamineConfig reports it
   double all = 0, largest = 0;
   for (const FleetRole& role : RolesOf(config)) {

@@ -41,9 +41,8 @@ class Line {
     }
     const Role role = line->keys_ == nullptr ? Role::kTool : line->keys_->role;
     TROOP_ASSIGN_OR_RETURN(line->network_, MakeZmqNetwork({.keys = line->keys_}));
-    TROOP_ASSIGN_OR_RETURN(
-        line->channel_,
-        line->network_->Connect(options.coordinator, {.origin = StrangersOrigin(role)}));
+    TROOP_ASSIGN_OR_RETURN(line->channel_, line->network_->Connect(options.coordinator,
+                                                                   {.origin = GuestOrigin(role)}));
     return line;
   }
   // Sends the request that the key's role may send: status for a tool, join for others.

@@ -36,7 +36,7 @@ struct Loaded {
 };
 
 // A folder with a manifest is a checkpoint; any other folder is read as a run.
-Result<Loaded> Load(const ShowOptions& options) {
+Result<Loaded> Load(const EvalOptions& options) {
   const fs::path path = fs::absolute(options.path).lexically_normal();
   // Resolve the folder of the run and the name of the checkpoint in it.
   const bool is_checkpoint = fs::exists(path / "manifest.json");
@@ -69,7 +69,7 @@ Result<Loaded> Load(const ShowOptions& options) {
 }
 
 // Prints an error and returns its exit code.
-int Complain(const Status& status) {
+int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
@@ -77,20 +77,20 @@ int Complain(const Status& status) {
 constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds are used by no run
 
 // Starts an evaluation like the final one of a run, but with other seeds.
-Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t episodes) {
-  return Evaluation::Make(loaded.config,
-                          {.episodes = episodes,
-                           .round = kEvalRound,
-                           .version = std::uint64_t(loaded.state.updates),
-                           .wait = true},
-                          loaded.weights());
+Result<std::unique_ptr<EpisodeEvaluator>> Begin(const Loaded& loaded, std::int64_t episodes) {
+  return EpisodeEvaluator::Make(loaded.config,
+                                {.episodes = episodes,
+                                 .round = kEvalRound,
+                                 .version = std::uint64_t(loaded.state.updates),
+                                 .wait = true},
+                                loaded.weights());
 }
 
 // A GIF stores the delay between frames in 16 bits, in units of 0.01 s.
 constexpr double kFramesPerSecondMin = 0.01, kFramesPerSecondMax = 100;
 
 // Validates the option ranges; NaN is outside all of them.
-Status CheckOptions(const ShowOptions& options) {
+Status CheckOptions(const EvalOptions& options) {
   if (options.epsilon && !(*options.epsilon >= 0 && *options.epsilon <= 1)) {
     return InvalidArgument("--epsilon is {}, must be from 0 to 1", *options.epsilon);
   }
@@ -103,7 +103,7 @@ Status CheckOptions(const ShowOptions& options) {
 }
 
 // Writes the GIF and the PNG strip, each atomically.
-int WritePictures(const ShowOptions& options, const std::vector<Environment::Picture>& frames) {
+int WritePictures(const EvalOptions& options, const std::vector<Environment::Picture>& frames) {
   for (const auto& [file, gif] : {std::pair{options.gif, true}, std::pair{options.png, false}}) {
     if (file.empty()) continue;
     const fs::path path = fs::absolute(file);
@@ -112,7 +112,7 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
     const Status written = folder.ok()
                                ? (*folder)->WriteAtomic(path.filename().string(), bytes.bytes())
                                : folder.status();
-    if (!written.ok()) return Complain(written);
+    if (!written.ok()) return ReportError(written);
     fmt::print("wrote {} ({} frames)\n", file,
                gif ? frames.size() : std::min(frames.size(), kStripFramesMax));
   }
@@ -120,29 +120,29 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
 }
 
 // Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
-int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
+int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   const auto data = LoadReviewData(loaded.config);
-  if (!data.ok()) return Complain(data.status());
+  if (!data.ok()) return ReportError(data.status());
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
-    return Complain(
+    return ReportError(
         InvalidArgument("data.reviews: {} has no test reviews, and data.holdout kept none",
                         loaded.config.data.reviews));
   }
   // `final` chooses the test reviews instead of the held-out ones.
-  const TrialOptions trial{.episodes = options.episodes.value_or(reviews),
-                           .version = std::uint64_t(loaded.state.updates),
-                           .final = true};
+  const EvaluationRequest trial{.episodes = options.episodes.value_or(reviews),
+                                .version = std::uint64_t(loaded.state.updates),
+                                .final = true};
   if (trial.episodes < 1)
-    return Complain(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
-  auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
-  if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
+    return ReportError(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
+  auto judge = SentimentEvaluator::Make(loaded.config, *data, trial, loaded.weights());
+  if (!judge.ok()) return ReportError(judge.status().WithContext(loaded.path));
   // Advance in slices, to show progress in between.
   PhaseProgress progress("evaluating", "reviews", trial.episodes);
-  while ((*judge)->Advance(1) != WeightsTrial::State::kOver) progress.Show((*judge)->judged());
-  if (!(*judge)->error().ok()) return Complain((*judge)->error());
+  while ((*judge)->Advance(1) != Evaluator::State::kOver) progress.Show((*judge)->judged());
+  if (!(*judge)->error().ok()) return ReportError((*judge)->error());
   const EvaluationReport r = (*judge)->Report();
-  const ScoreWords words = ScoreWordsOf(loaded.config);
+  const ScoreLabels words = GetScoreLabels(loaded.config);
   if (options.json) {
     fmt::print("{}\n", JsonObject()
                            .Add("checkpoint", std::string_view(loaded.path))
@@ -167,21 +167,21 @@ int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
 }  // namespace
 
 // Supervised runs are evaluated on reviews, all others on episodes.
-int Evaluate(const ShowOptions& options) {
-  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
+int Evaluate(const EvalOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
   const Result<Loaded> loaded = Load(options);
-  if (!loaded.ok()) return Complain(loaded.status());
+  if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
   const std::int64_t episodes = options.episodes.value_or(100);
   if (episodes < 1)
-    return Complain(InvalidArgument("--episodes is {}, must be at least 1", episodes));
-  Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
-  if (!evaluation.ok()) return Complain(evaluation.status());
+    return ReportError(InvalidArgument("--episodes is {}, must be at least 1", episodes));
+  Result<std::unique_ptr<EpisodeEvaluator>> evaluation = Begin(*loaded, episodes);
+  if (!evaluation.ok()) return ReportError(evaluation.status());
   PhaseProgress progress("evaluating", "episodes", episodes);
-  while ((*evaluation)->Advance(100) != Evaluation::State::kOver) {
+  while ((*evaluation)->Advance(100) != EpisodeEvaluator::State::kOver) {
     progress.Show(std::int64_t((*evaluation)->returns().size()));
   }
-  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
+  if (!(*evaluation)->error().ok()) return ReportError((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
   if (options.json) {
     fmt::print("{}\n", JsonObject()
@@ -204,19 +204,19 @@ int Evaluate(const ShowOptions& options) {
   return kExitOk;
 }
 
-int Play(const ShowOptions& options) {
-  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
+int Play(const EvalOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
   Result<Loaded> loaded = Load(options);
-  if (!loaded.ok()) return Complain(loaded.status());
+  if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) {
-    return Complain(InvalidArgument(
+    return ReportError(InvalidArgument(
         "{}: a text model plays no episodes; use troop predict or troop eval", loaded->path));
   }
   // One environment, so that its episodes are rendered one after another.
   loaded->config.evaluator.envs = 1;
-  Result<std::unique_ptr<Evaluation>> evaluation =
+  Result<std::unique_ptr<EpisodeEvaluator>> evaluation =
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
-  if (!evaluation.ok()) return Complain(evaluation.status());
+  if (!evaluation.ok()) return ReportError(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
   // Escape codes and half blocks are only for a terminal; a pipe gets the result line alone.
   const bool draws = to_file || isatty(STDOUT_FILENO) == 1;
@@ -231,12 +231,12 @@ int Play(const ShowOptions& options) {
   // Each frame goes to the terminal at the frame rate, or is kept for the files.
   for (bool over = false; !over;) {
     if (!draws) {
-      over = (*evaluation)->Advance(1000) == Evaluation::State::kOver;
+      over = (*evaluation)->Advance(1000) == EpisodeEvaluator::State::kOver;
       continue;
     }
     Environment::Picture picture = (*evaluation)->envs().Render(0);
     if (picture.rgb.empty()) {
-      return Complain(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
+      return ReportError(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
     }
     if (!to_file) {
       const TerminalSize terminal = SizeOfTerminal(STDOUT_FILENO);
@@ -247,9 +247,9 @@ int Play(const ShowOptions& options) {
     } else if (frames.size() < kFramesMax) {
       frames.push_back(std::move(picture));
     }
-    over = (*evaluation)->Advance(1) == Evaluation::State::kOver;
+    over = (*evaluation)->Advance(1) == EpisodeEvaluator::State::kOver;
   }
-  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
+  if (!(*evaluation)->error().ok()) return ReportError((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
   fmt::print("return {} over {}, length {:.1f}\n", ScoreText(r.return_mean),
              Counted(r.episodes, "episode"), r.length_mean);

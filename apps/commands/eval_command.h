@@ -7,7 +7,7 @@
 namespace troop {
 
 // Options of `troop eval` and `troop play`. Unset ones come from the checkpoint's config.
-struct ShowOptions {
+struct EvalOptions {
   std::string path;  // run folder (newest checkpoint) or checkpoint folder
   std::optional<std::int64_t> episodes;
   std::optional<double> epsilon;
@@ -17,8 +17,8 @@ struct ShowOptions {
   double frames_per_s = 30;  // play
 };
 // `troop eval`: prints the mean return, or the accuracy on the test reviews. Returns the exit code.
-int Evaluate(const ShowOptions& options);
+int Evaluate(const EvalOptions& options);
 // `troop play`: renders episodes. Returns the exit code.
-int Play(const ShowOptions& options);
+int Play(const EvalOptions& options);
 
 }  // namespace troop

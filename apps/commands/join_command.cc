@@ -50,8 +50,8 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
       .role = role, .count = options.count, .version = kTroopVersion, .host = host};
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
-      AskPatiently(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)},
-                   Seconds(options.wait_s), std::move(keys)));
+      CallWithRetry(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)},
+                    Seconds(options.wait_s), std::move(keys)));
   return DecodeBody<JoinReply>(answer.body);
 }
 
@@ -83,7 +83,7 @@ class Crew {
                      .index_is_given = false,
                      .reach = options.listen,
                      .stay = options.stay},
-                    Seats(role, options.count)) {}
+                    Slots(role, options.count)) {}
 
   // Blocks until all roles have exited. Ok: the run is over, or a signal asked this command to
   // leave.
@@ -119,10 +119,10 @@ class Crew {
 
  private:
   // Local indices only name the slots of the supervisor; the coordinator assigns the real ones.
-  static std::vector<FleetRole> Seats(Role role, std::int32_t count) {
-    std::vector<FleetRole> seats;
-    for (std::int32_t i = 0; i < count; ++i) seats.push_back({role, i});
-    return seats;
+  static std::vector<FleetRole> Slots(Role role, std::int32_t count) {
+    std::vector<FleetRole> slots;
+    for (std::int32_t i = 0; i < count; ++i) slots.push_back({role, i});
+    return slots;
   }
   // Removes key paths: those of the config are paths on the coordinator's machine.
   static Config WithoutKeys(Config config) {
@@ -161,7 +161,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   // The role processes get absolute paths and a resolved address.
   JoinOptions absolute = options;
-  absolute.coordinator = WithUsableHost(options.coordinator);
+  absolute.coordinator = ReplaceIpv6OnlyHost(options.coordinator);
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
   if (absolute.listen.empty()) {
     TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));

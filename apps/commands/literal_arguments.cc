@@ -8,7 +8,7 @@ constexpr char kGuard = '\x02';  // the prefix: a control character that no text
 
 }  // namespace
 
-std::vector<std::string> GuardTexts(int argc, char** argv) {
+std::vector<std::string> EscapeBrackets(int argc, char** argv) {
   std::vector<std::string> words(argv, argv + argc);
   if (argc < 2 || (words[1] != "tokenize" && words[1] != "predict")) return words;
   for (std::string& word : words) {
@@ -17,7 +17,7 @@ std::vector<std::string> GuardTexts(int argc, char** argv) {
   return words;
 }
 
-void FreeText(std::string* word) {
+void UnescapeBrackets(std::string* word) {
   if (word->starts_with(kGuard)) word->erase(0, 1);
 }
 

@@ -8,11 +8,11 @@
 namespace troop {
 
 // The command line as words, with the prefix where it is needed.
-std::vector<std::string> GuardTexts(int argc, char** argv);
+std::vector<std::string> EscapeBrackets(int argc, char** argv);
 // Removes the prefix, if there is one.
-void FreeText(std::string* word);
-inline void FreeTexts(std::vector<std::string>* words) {
-  for (std::string& word : *words) FreeText(&word);
+void UnescapeBrackets(std::string* word);
+inline void UnescapeAllBrackets(std::vector<std::string>* words) {
+  for (std::string& word : *words) UnescapeBrackets(&word);
 }
 
 }  // namespace troop

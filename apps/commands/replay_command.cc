@@ -23,9 +23,9 @@ namespace {
 class ReplayNode final : public Node {
  public:
   explicit ReplayNode(ReplayServer* server) : server_(server) {}
-  Turn Step(Time now) override {
+  StepStatus Step(Time now) override {
     const Time next = server_->Tick(now);
-    return draining_ && server_->drained() ? Turn::Done() : Turn::Idle(next);
+    return draining_ && server_->drained() ? StepStatus::Done() : StepStatus::Idle(next);
   }
   void Drain() override {
     if (!draining_) server_->Drain();

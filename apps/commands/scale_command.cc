@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Longer than the time after which a shard move is abandoned (ShardMover::Options).
+// Longer than the time after which a shard move is abandoned (ReshardController::Options).
 constexpr Duration kPatience = Seconds(60);
 
 // Parses "ROLE=COUNT". The coordinator checks the role and the limits.
@@ -50,8 +50,8 @@ Result<ScaleReply> Ask(const ScaleOptions& options) {
   }
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
-      AskRun(root, options.run, {.type = MessageType::kScale, .body = EncodeBody(request)},
-             kPatience));
+      CallCoordinator(root, options.run, {.type = MessageType::kScale, .body = EncodeBody(request)},
+                      kPatience));
   return DecodeBody<ScaleReply>(answer.body);
 }
 

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr Duration kPatience = Seconds(5);  // a loaded machine answers late
 
 // Prints an error and returns its exit code.
-int Complain(const Status& status) {
+int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
@@ -153,9 +153,10 @@ double WrittenAt(const std::string& path) {
 }
 
 // A serial run has no thread to answer requests, so its last metrics line shows its state.
-int ShowSerial(const StatusOptions& options, const std::string& root, const RunHolder& holder,
+int ShowSerial(const StatusOptions& options, const std::string& root, const RunOwner& holder,
                const Config& config) {
-  if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.run));
+  if (!holder.alive || holder.stopped)
+    return ReportError(ExplainNoResponse(root, holder, options.run));
   const std::string text = LastJsonLine(root + "/metrics.jsonl");
   if (options.json) {
     fmt::print("{}\n", QuietRunJson({.state = "running",
@@ -192,15 +193,15 @@ Result<Message> AskByAddress(const StatusOptions& options) {
 
 // Prints the coordinator's reply.
 int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
-  if (!answer.ok()) return Complain(answer.status());
+  if (!answer.ok()) return ReportError(answer.status());
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
-  if (!reply.ok()) return Complain(reply.status());
+  if (!reply.ok()) return ReportError(reply.status());
   if (options.json) {
     fmt::print("{}\n", reply->json);
     return kExitOk;
   }
   const Result<JsonValue> view = ParseJson(reply->json);
-  if (!view.ok()) return Complain(view.status());
+  if (!view.ok()) return ReportError(view.status());
   PrintStatus(*view);
   return kExitOk;
 }
@@ -209,7 +210,7 @@ int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
 int ShowResult(const StatusOptions& options, const std::string& root, Storage* run,
                std::string_view text) {
   const Result<JsonValue> result = ParseJson(text);
-  if (!result.ok()) return Complain(result.status().WithContext(root + "/result.json"));
+  if (!result.ok()) return ReportError(result.status().WithContext(root + "/result.json"));
   const Result<Config> read = ReadRunConfig(root, {});
   const Config config = read.ok() ? *read : Config();
   if (options.json) {
@@ -221,7 +222,7 @@ int ShowResult(const StatusOptions& options, const std::string& root, Storage* r
     return kExitOk;
   }
   fmt::print("{}", EndedText(*result, config));
-  if (Word(*result, "status") != "ok") fmt::print("{}\n", HowToGoOn(run, options.run));
+  if (Word(*result, "status") != "ok") fmt::print("{}\n", ResumeHint(run, options.run));
   return kExitOk;
 }
 
@@ -232,19 +233,20 @@ int ShowStatus(const StatusOptions& options) {
   if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
   const std::string root = fs::absolute(options.run).lexically_normal().string();
   if (!fs::exists(fs::path(root) / "config.toml")) {
-    return Complain(NotFound("{}: not a run folder (no config.toml)", root));
+    return ReportError(NotFound("{}: not a run folder (no config.toml)", root));
   }
   const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
-  if (!storage.ok()) return Complain(storage.status());
+  if (!storage.ok()) return ReportError(storage.status());
   if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
     return ShowResult(options, root, storage->get(), result->text());
   }
-  const RunHolder holder = HolderOf(root);
+  const RunOwner holder = FindOwner(root);
   const Result<Config> config = ReadRunConfig(root, {});
   if (config.ok() && config->fleet.mode == "serial") {
     return ShowSerial(options, root, holder, *config);
   }
-  return ShowAnswer(options, AskRun(root, options.run, {.type = MessageType::kStatus}, kPatience));
+  return ShowAnswer(options,
+                    CallCoordinator(root, options.run, {.type = MessageType::kStatus}, kPatience));
 }
 
 }  // namespace troop

@@ -52,7 +52,7 @@ Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
     return InvalidArgument("a text has {} bytes, must have at most {}; split it", text.size(),
                            kTextBytesMax);
   }
-  const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, kTextBytesMax + 2);
+  const std::vector<TokenId> ids = EncodeWithSpecialTokens(tokenizer, text, kTextBytesMax + 2);
   out << (json ? JsonLine(tokenizer, text, ids) : PiecesLine(tokenizer, ids)) << std::flush;
   return {};
 }

@@ -80,7 +80,7 @@ class Check {
   Status Start();
   // Shortens the checks of a slow environment, by its measured speed.
   Status Hasten(EnvPlayer* player);
-  void CheckNumbers(const EnvPlayer& player);
+  void CheckFinite(const EnvPlayer& player);
   void CheckEquality();
   // Compares `other` with the single environment's episodes, byte for byte. `same` describes
   // equality, `mend` the fix for a difference. Returns true if they are equal.
@@ -192,12 +192,12 @@ Status Check::Start() {
   std::size_t steps = 0;
   for (const RecordedEpisode& episode : alone_) steps += episode.steps.size();
   Ok("steps", "{} episodes, {} steps with random actions, no faults", alone_.size(), steps);
-  CheckNumbers(*player);
+  CheckFinite(*player);
   return Status::Ok();
 }
 
 // Rewards and observations must be finite. Rewards that are always 0 are worth a note.
-void Check::CheckNumbers(const EnvPlayer& player) {
+void Check::CheckFinite(const EnvPlayer& player) {
   if (!player.bad_number().empty()) {
     return Fail("numbers", "{}; agents cannot learn from non-finite values: fix their source",
                 player.bad_number());

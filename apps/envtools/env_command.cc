@@ -21,7 +21,7 @@ namespace troop {
 namespace {
 
 // Prints an error and returns its exit code.
-int Complain(const Status& status) {
+int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
@@ -75,7 +75,7 @@ Result<Config> ConfigFor(const EnvCommandOptions& options) {
 
 int ListEnvironments(const EnvCommandOptions& options) {
   const Status status = List(options);
-  return status.ok() ? kExitOk : Complain(status);
+  return status.ok() ? kExitOk : ReportError(status);
 }
 
 int NewEnvironment(const EnvCommandOptions& options) {
@@ -83,7 +83,7 @@ int NewEnvironment(const EnvCommandOptions& options) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   // The example's build file names the prefix of the running program for find_package(troop).
   const auto written = WriteEnvProject(".", options.name, options.language, PackagePrefix(program));
-  if (!written.ok()) return Complain(written.status());
+  if (!written.ok()) return ReportError(written.status());
   for (const std::string& path : *written) fmt::print("wrote {}\n", path);
   fmt::print("Next: read {}/README.md\n", options.name);
   return kExitOk;
@@ -133,7 +133,7 @@ int BenchEnvironment(const EnvCommandOptions& options) {
   std::fflush(stdout);
   const Result<EnvSpeed> speed =
       MeasureEnvironment(config->env.id, env, options.envs, Seconds(options.seconds));
-  if (!speed.ok()) return Complain(speed.status());
+  if (!speed.ok()) return ReportError(speed.status());
   // The speed of the parts, slowest to fastest, shows the noise of the machine.
   const auto us = [](double seconds) { return seconds * 1e6; };
   fmt::print("  {:.0f} steps/s ({:.0f} to {:.0f} in {} parts), {:.3g} us each\n", speed->median(),

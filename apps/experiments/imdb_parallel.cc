@@ -127,7 +127,7 @@ double Load() {
 class ParallelRunner {
  public:
   ParallelRunner(Config base, const ParallelOptions& options, Storage* folder,
-                 std::optional<ShapedLinks> links, double bits_per_s)
+                 std::optional<NetworkSandbox> links, double bits_per_s)
       : base_(std::move(base)),
         options_(options),
         folder_(folder),
@@ -160,7 +160,7 @@ class ParallelRunner {
   Config base_;
   const ParallelOptions& options_;
   Storage* const folder_;
-  const std::optional<ShapedLinks> links_;
+  const std::optional<NetworkSandbox> links_;
   const SignalWatch signals_;
   const ParallelSetting setting_;
   std::vector<pid_t> children_;  // of the current run: its launcher, then the joining learners
@@ -271,7 +271,8 @@ Status ParallelRunner::Run() {
         if (links_) {
           config.fleet.elsewhere = {"learner"};
           config.fleet.join_wait_s = 60;
-          config.fleet.listen = fmt::format("tcp://{}:{}", ShapedLinks::kOurAddress, kPort + runs_);
+          config.fleet.listen =
+              fmt::format("tcp://{}:{}", NetworkSandbox::kOurAddress, kPort + runs_);
         }
         TROOP_ASSIGN_OR_RETURN(const ParallelRun run, Train(config));
         (tensor ? model.tensor : model.data).runs.push_back(run);
@@ -288,7 +289,7 @@ Status ParallelRunner::Run() {
 }
 
 // Prints an error and returns its exit code; an interruption is 130.
-int Complain(const Status& status) {
+int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return status.code() == Code::kCancelled ? int(kExitInterrupted) : ExitCodeFor(status);
 }
@@ -308,9 +309,9 @@ Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
     }
     TROOP_RETURN_IF_ERROR(folder->Remove("results.json"));
   }
-  std::optional<ShapedLinks> links;
+  std::optional<NetworkSandbox> links;
   if (bits_per_s > 0) {
-    TROOP_ASSIGN_OR_RETURN(links, ShapedLinks::Make(int(options.learners), bits_per_s));
+    TROOP_ASSIGN_OR_RETURN(links, NetworkSandbox::Make(int(options.learners), bits_per_s));
   }
   // Like the roles of a fleet: one OpenMP thread each, without spinning.
   setenv("OMP_NUM_THREADS", "1", 0);
@@ -328,13 +329,13 @@ int ParallelExperiment(const ParallelOptions& options) {
   }
   const auto work = [&options](double bits_per_s) {
     const Status status = TryExperiment(options, bits_per_s);
-    return status.ok() ? int(kExitOk) : Complain(status);
+    return status.ok() ? int(kExitOk) : ReportError(status);
   };
   if (options.link.empty()) return work(0);
   const Result<double> rate = ParseLinkRate(options.link);
-  if (!rate.ok()) return Complain(rate.status());
+  if (!rate.ok()) return ReportError(rate.status());
   const Result<int> code = RunInSandbox([&] { return work(*rate); });
-  return code.ok() ? *code : Complain(code.status());
+  return code.ok() ? *code : ReportError(code.status());
 }
 
 }  // namespace troop

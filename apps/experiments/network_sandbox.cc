@@ -40,7 +40,7 @@ void PassOn(int number) {
 Status Call(const std::string& line) {
   std::istringstream text(line);
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
-  TROOP_ASSIGN_OR_RETURN(const Ended ended, RunProgram(words, kPatience));
+  TROOP_ASSIGN_OR_RETURN(const ProgramResult ended, RunProgram(words, kPatience));
   if (ended.code == 0) return Status::Ok();
   std::string why;
   std::istringstream output(ended.output);
@@ -126,12 +126,12 @@ Result<int> RunInSandbox(const std::function<int()>& work) {
 }
 
 // Machine i has 10.77.0.(i + 1); kOurAddress is above all of them.
-std::string ShapedLinks::AddressOf(int machine) const {
+std::string NetworkSandbox::AddressOf(int machine) const {
   return fmt::format("10.77.0.{}", 1 + machine);
 }
 
 // `unshare --pid --mount-proc` hides other machines' processes; `--kill-child` ends them with it.
-std::vector<std::string> ShapedLinks::On(int machine) const {
+std::vector<std::string> NetworkSandbox::On(int machine) const {
   return {"ip",          "netns", "exec",   fmt::format("machine{}", machine),
           "unshare",     "--pid", "--fork", "--kill-child",
           "--mount-proc"};
@@ -139,8 +139,8 @@ std::vector<std::string> ShapedLinks::On(int machine) const {
 
 // A bridge is the switch; each machine is a namespace with a veth pair to it. tbf shapes only what
 // a machine sends, which is enough: the sender's limit bounds every link.
-Result<ShapedLinks> ShapedLinks::Make(int machines, double bits_per_s) {
-  ShapedLinks links;
+Result<NetworkSandbox> NetworkSandbox::Make(int machines, double bits_per_s) {
+  NetworkSandbox links;
   std::vector<std::string> lines{"ip link add switch type bridge", "ip link set switch up",
                                  fmt::format("ip addr add {}/24 dev switch", kOurAddress)};
   // Burst in bytes: 1 ms at the rate, at least a few packets.

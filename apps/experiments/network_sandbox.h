@@ -21,18 +21,18 @@ Result<int> RunInSandbox(const std::function<int()>& work);
 
 // Emulated machines in a sandbox: network namespaces on one switch, which this process is on too.
 // Each sends at most `bits_per_s` (tbf), so no link between two of them is faster.
-class ShapedLinks {
+class NetworkSandbox {
  public:
   static constexpr char kOurAddress[] = "10.77.0.254";
   // Creates the namespaces and links. Errors: kFailedPrecondition: an `ip` or `tc` command failed.
-  static Result<ShapedLinks> Make(int machines, double bits_per_s);
+  static Result<NetworkSandbox> Make(int machines, double bits_per_s);
   std::string AddressOf(int machine) const;
   // Command prefix that runs a command on that machine as its first process. Its ranks then look
   // like another host and share no memory with the others.
   std::vector<std::string> On(int machine) const;
 
  private:
-  ShapedLinks() = default;
+  NetworkSandbox() = default;
 };
 
 }  // namespace troop

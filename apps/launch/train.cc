@@ -65,17 +65,17 @@ Status CheckRoom(const Config& config) {
 // State that process mode and serial mode share: run folder, files, progress display.
 struct Session {
   RunFolder folder;
-  std::unique_ptr<RunRecorder> recorder;
+  std::unique_ptr<MetricsWriter> recorder;
   std::unique_ptr<Progress> progress;
-  RateMeter meter;
-  RunRates rates;
+  ThroughputMeter meter;
+  RunThroughput rates;
   RunView view;
   RoleNotices notices;
   Time next_look{};
-  std::function<std::string()> phase;          // Supervisor::PhaseText; null in serial mode
-  RestorePoint from;                           // checkpoint and replay of a resumed run
-  std::unique_ptr<MetricsServer> metrics;      // null: not configured
-  std::unique_ptr<DashboardServer> dashboard;  // null: not configured
+  std::function<std::string()> phase;           // Supervisor::PhaseText; null in serial mode
+  RestorePoint from;                            // checkpoint and replay of a resumed run
+  std::unique_ptr<PrometheusEndpoint> metrics;  // null: not configured
+  std::unique_ptr<DashboardServer> dashboard;   // null: not configured
 
   // Updates rates, files and progress, at most four times a second.
   template <class Source>  // has a View()
@@ -114,7 +114,7 @@ Result<RestorePoint> NewestAsPoint(Session* session) {
   Storage* const run = session->folder.storage.get();
   Result<std::string> newest = NewestCheckpoint(run);
   if (newest.status().code() == Code::kNotFound) {
-    return NotFound("{}: {}", session->folder.path, HowToGoOn(run, session->folder.path));
+    return NotFound("{}: {}", session->folder.path, ResumeHint(run, session->folder.path));
   }
   TROOP_ASSIGN_OR_RETURN(const std::string path, std::move(newest));
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
@@ -160,11 +160,11 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
 // Claims the folder for the run. Fallible setup precedes it, so that a failure leaves no files.
 Status BeginSession(Session* session, const TrainOptions& options) {
   const Config& config = session->folder.config;
-  TROOP_ASSIGN_OR_RETURN(session->metrics, MetricsServer::Make(config));
-  RecorderOptions recording;
+  TROOP_ASSIGN_OR_RETURN(session->metrics, PrometheusEndpoint::Make(config));
+  MetricsWriterOptions recording;
   if (options.resume) recording.steps = session->from.steps;
   TROOP_ASSIGN_OR_RETURN(session->recorder,
-                         RunRecorder::Make(session->folder.storage.get(), config, recording));
+                         MetricsWriter::Make(session->folder.storage.get(), config, recording));
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
   session->progress = MakeProgress(config.name, !options.plain && isatty(STDOUT_FILENO) == 1);
   InitLog({.role = "launcher",
@@ -186,11 +186,11 @@ void CorrectFinalCheckpoint(const Session& session) {
              corrected.message());
 }
 
-int SayInterrupted(const Session& session) {
+int PrintInterrupted(const Session& session) {
   const char* const name = StepsName(session.folder.config);
   const std::string& path = session.folder.path;
   fmt::print("stopped after {} {}; {}\n", session.view.steps, name,
-             HowToGoOn(session.folder.storage.get(), path));
+             ResumeHint(session.folder.storage.get(), path));
   std::fflush(stdout);  // another signal may end the process before stdout is flushed
   return kExitInterrupted;
 }
@@ -230,7 +230,7 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   }
   const std::string& path = session->folder.path;
   const RunView& view = session->view;
-  if (interrupted) return SayInterrupted(*session);
+  if (interrupted) return PrintInterrupted(*session);
   if (IsSupervised(session->folder.config)) {
     ReportLearning(session->folder, view);
     if (session->folder.storage->Exists(kModelFolder)) {
@@ -279,8 +279,8 @@ class ProcessFleet {
  public:
   ProcessFleet(Session* session, const TrainOptions& options)
       : session_(session),
-        learners_elsewhere_(options.learners_elsewhere),
-        wants_more_(options.wants_more) {}
+        learners_elsewhere_(options.external_learners),
+        wants_more_(options.requeue_requested) {}
   Status Start(const TrainOptions& options);
   int Run();
 
@@ -288,7 +288,7 @@ class ProcessFleet {
   void Turn(Time now);
   void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
-  void WatchSeats(Time now);
+  void WatchSlots(Time now);
   void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
@@ -304,11 +304,11 @@ class ProcessFleet {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
-  std::unique_ptr<SlurmFleet> slurm_;  // null: all roles are processes of this machine
+  std::unique_ptr<SlurmLauncher> slurm_;  // null: all roles are processes of this machine
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;      // deadline of a drain; then roles are killed
   std::int32_t servers_ = 0;         // parameter servers added to the supervisor
-  std::uint64_t seats_ = 1;          // FleetSeats::revision that the supervisor has
+  std::uint64_t slots_ = 1;          // RoleSlots::revision that the supervisor has
   std::optional<Time> empty_since_;  // since then an external role is missing
   std::string awaited_;              // the missing roles, as last reported
   Time next_watch_{};
@@ -326,8 +326,8 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
-  if (wants_more_ != nullptr) signals_->AlsoUsr1();
-  if (options.slurm != nullptr) slurm_ = std::make_unique<SlurmFleet>(config, *options.slurm);
+  if (wants_more_ != nullptr) signals_->HandleRequeueSignal();
+  if (options.slurm != nullptr) slurm_ = std::make_unique<SlurmLauncher>(config, *options.slurm);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
   TROOP_ASSIGN_OR_RETURN(
       coordinator_,
@@ -367,7 +367,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   setenv("OMP_WAIT_POLICY", "passive", 0);
   const std::int32_t servers = coordinator_->parameter_servers();
   supervisor_ = std::make_unique<Supervisor>(
-      SupervisorOptions(), slurm_ ? slurm_->Seats(servers) : RolesOf(config, servers));
+      SupervisorOptions(), slurm_ ? slurm_->Slots(servers) : RolesOf(config, servers));
   session_->phase = [this] { return supervisor_->PhaseText(); };
   if (learners_elsewhere_) supervisor_->Add({Role::kLearner, 0});
   return Status::Ok();
@@ -379,18 +379,18 @@ Supervisor::Options ProcessFleet::SupervisorOptions() const {
                               .log_folder = session_->folder.path + "/logs",
                               .config = session_->folder.config};
   if (slurm_ == nullptr) return options;
-  options.wrap = [this](FleetRole seat, std::string* program, std::vector<std::string>* words) {
-    slurm_->Wrap(seat, listener_->endpoint(), program, words);
+  options.wrap = [this](FleetRole slot, std::string* program, std::vector<std::string>* words) {
+    slurm_->Wrap(slot, listener_->endpoint(), program, words);
   };
-  options.spare = [](FleetRole seat) { return seat.role == Role::kActor; };
-  options.log_name = [this](FleetRole seat) { return slurm_->LogName(seat); };
+  options.spare = [](FleetRole slot) { return slot.role == Role::kActor; };
+  options.log_name = [this](FleetRole slot) { return slurm_->LogName(slot); };
   return options;
 }
 
 bool ProcessFleet::Needs(FleetRole role) const {
   if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
   if (!outcome_.ok() || signals_->count() > 0) return false;
-  // Under Slurm the actor slots are per node, and SlurmFleet decides which may start.
+  // Under Slurm the actor slots are per node, and SlurmLauncher decides which may start.
   if (slurm_ && role.role == Role::kActor) {
     return coordinator_->Needs(role.role) && slurm_->MayStart(role, clock_.Now());
   }
@@ -411,7 +411,7 @@ int ProcessFleet::Run() {
   const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
   const Time end = std::min(soon, kill_at_.value_or(soon));
   // External actors may not have received it: their heartbeats are answered until they leave.
-  while ((supervisor_->alive() > 0 || coordinator_->guests() > 0) && clock_.Now() < end &&
+  while ((supervisor_->alive() > 0 || coordinator_->external_members() > 0) && clock_.Now() < end &&
          signals_->count() < 2) {
     network_->Pump(clock_.Now());
     for (const Supervisor::Exit& exit :
@@ -430,9 +430,9 @@ void ProcessFleet::Turn(Time now) {
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
     AddSeat({Role::kParamServer, servers_});
   }
-  if (seats_ != coordinator_->seats().revision()) {
-    seats_ = coordinator_->seats().revision();
-    for (const auto& [role, index] : coordinator_->seats().All()) AddSeat({role, index});
+  if (slots_ != coordinator_->slots().revision()) {
+    slots_ = coordinator_->slots().revision();
+    for (const auto& [role, index] : coordinator_->slots().All()) AddSeat({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
@@ -441,18 +441,18 @@ void ProcessFleet::Turn(Time now) {
   if (outcome_.ok() && !supervisor_->status().ok()) Fail(supervisor_->status(), now);
   if (now >= next_watch_) {
     WatchMembers(now);
-    if (slurm_ == nullptr) WatchSeats(now);  // SlurmFleet::Watch covers its own actors
+    if (slurm_ == nullptr) WatchSlots(now);  // SlurmLauncher::Watch covers its own actors
   }
   session_->Look(now, *coordinator_);
 }
 
 void ProcessFleet::AddSeat(FleetRole role) {
-  if (slurm_ || !IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+  if (slurm_ || !IsExternal(session_->folder.config, role.role)) supervisor_->Add(role);
 }
 
 // Reports external roles (fleet.elsewhere) that are missing; fails after fleet.join_wait_s.
-void ProcessFleet::WatchSeats(Time now) {
-  const std::vector<std::string> empty = coordinator_->EmptySeats();
+void ProcessFleet::WatchSlots(Time now) {
+  const std::vector<std::string> empty = coordinator_->EmptySlots();
   if (empty.empty() || !outcome_.ok()) {
     awaited_.clear();
     return empty_since_.reset();
@@ -481,13 +481,13 @@ void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
         fmt::format("{}; last log line: {}", exit.reason, supervisor_->LogTail(exit.role));
     // Under Slurm an actor's supervisor slot is not its index.
     const bool known = slurm_ == nullptr || exit.role.role != Role::kActor;
-    coordinator_->NoteTrouble(exit.role.role, exit.role.index, why, known ? exit.failures : 0);
+    coordinator_->RecordFailure(exit.role.role, exit.role.index, why, known ? exit.failures : 0);
     session_->notices.SayEnded(clock_.Now(), exit, why, session_->progress.get());
   }
   if (slurm_) {
     slurm_->NoteExit(exit, coordinator_.get(), clock_.Now());
   } else {
-    coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+    coordinator_->OnMemberExit(exit.role.role, exit.role.index, exit.process);
   }
   if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
   outcome_ = Aborted("{} failed ({}); last log line: {}", PeerName(exit.role.role, exit.role.index),
@@ -501,7 +501,7 @@ void ProcessFleet::HandleSignals(Time now) {
     coordinator_->Drain();
     // SIGUSR1 announces the Slurm time limit slurm.signal_s ahead: that time may be used.
     const Config& config = session_->folder.config;
-    const bool more = signals_->wants_more();
+    const bool more = signals_->requeue_requested();
     if (wants_more_ != nullptr) *wants_more_ = more;
     kill_at_ =
         now + Seconds(0.8 * (more ? std::max(config.fleet.drain_s, 1.0 * config.slurm.signal_s)
@@ -511,7 +511,7 @@ void ProcessFleet::HandleSignals(Time now) {
     supervisor_->Signal(SIGKILL);
     // Members that are not child processes can't be killed; stop waiting for them too.
     for (const MemberView& m : coordinator_->members()) {
-      coordinator_->MemberLeft(m.role, m.index, m.process);
+      coordinator_->OnMemberExit(m.role, m.index, m.process);
     }
   }
 }

@@ -14,10 +14,10 @@ struct TrainOptions {
   bool overwrite = false;
   bool plain = false;  // lines instead of the live block
   bool resume = false;
-  const SlurmFleet::Options* slurm = nullptr;  // the nodes of a Slurm job; null outside one
-  bool* wants_more = nullptr;                  // out: true if SIGUSR1 ended the run (requeue it)
-  bool learners_elsewhere = false;             // mpirun starts all learners but learner 0
-  std::string launch;                          // mpirun: id that marks this launch in run.json
+  const SlurmLauncher::Options* slurm = nullptr;  // the nodes of a Slurm job; null outside one
+  bool* requeue_requested = nullptr;              // out: true if SIGUSR1 ended the run (requeue it)
+  bool external_learners = false;                 // mpirun starts all learners but learner 0
+  std::string launch;                             // mpirun: id that marks this launch in run.json
 };
 // Starts the fleet of a config on this machine, supervises it and shows progress until the run
 // ends. Returns the exit code; messages are printed to standard output and standard error.

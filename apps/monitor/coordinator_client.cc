@@ -23,7 +23,7 @@
 
 namespace troop {
 
-Origin StrangersOrigin(Role role) {
+Origin GuestOrigin(Role role) {
   // Not the process id: the first process of every container has id 1.
   const auto name = std::int32_t(std::random_device()() & 0xFFFFFF);
   return {.role = Role::kTool,
@@ -36,8 +36,8 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
                     std::shared_ptr<const KeyRing> keys) {
   const Role role = keys == nullptr ? Role::kTool : keys->role;
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork({.keys = std::move(keys)}));
-  TROOP_ASSIGN_OR_RETURN(const auto channel, network->Connect(WithUsableHost(endpoint),
-                                                              {.origin = StrangersOrigin(role)}));
+  TROOP_ASSIGN_OR_RETURN(const auto channel, network->Connect(ReplaceIpv6OnlyHost(endpoint),
+                                                              {.origin = GuestOrigin(role)}));
   const SystemClock clock;
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));
   for (;;) {
@@ -47,14 +47,14 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
   }
 }
 
-Result<Message> AskPatiently(const std::string& endpoint, const Message& question,
-                             Duration patience, std::shared_ptr<const KeyRing> keys) {
+Result<Message> CallWithRetry(const std::string& endpoint, const Message& question,
+                              Duration patience, std::shared_ptr<const KeyRing> keys) {
   const SystemClock clock;
   const Time end = clock.Now() + patience;
   // Each attempt takes at most 5 s, so that a name that resolves anew is used.
   for (bool told = false;;) {
     const Duration left = std::max(end - clock.Now(), Duration(Milliseconds(1)));
-    const Status found = FindHost(endpoint);
+    const Status found = CheckHostResolves(endpoint);
     Result<Message> answer =
         found.ok() ? Ask(endpoint, question, std::min(left, Duration(Seconds(5))), keys) : found;
     const Code code = answer.status().code();
@@ -72,8 +72,8 @@ Result<Message> AskPatiently(const std::string& endpoint, const Message& questio
 }
 
 // The lock file contains "process PID"; /proc shows whether that process is suspended.
-RunHolder HolderOf(const std::string& root) {
-  RunHolder holder;
+RunOwner FindOwner(const std::string& root) {
+  RunOwner holder;
   const std::string path = root + "/lock";
   // A shared lock that would block shows that another process holds the exclusive one.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -101,14 +101,15 @@ std::string EndWithoutResult(std::uint64_t bytes_free) {
 }
 
 // In order: no process, suspended process, process that does not answer.
-Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given) {
+Status ExplainNoResponse(const std::string& root, const RunOwner& holder,
+                         const std::string& given) {
   if (!holder.alive) {
     const auto storage = MakeDiskStorage(root);
     std::error_code error;
     const std::uintmax_t bytes_free = std::filesystem::space(root, error).available;
     return Unavailable(
         "{} has no result and no running process: {}; {}", root, EndWithoutResult(bytes_free),
-        storage.ok() ? HowToGoOn(storage->get(), given) : storage.status().message());
+        storage.ok() ? ResumeHint(storage->get(), given) : storage.status().message());
   }
   if (holder.stopped) {
     return Unavailable(
@@ -120,13 +121,13 @@ Status SilenceOf(const std::string& root, const RunHolder& holder, const std::st
 }
 
 // The holder is read before and after: the run may end while the request is open.
-Result<Message> AskRun(const std::string& root, const std::string& given, Message question,
-                       Duration patience) {
-  const RunHolder holder = HolderOf(root);
+Result<Message> CallCoordinator(const std::string& root, const std::string& given, Message question,
+                                Duration patience) {
+  const RunOwner holder = FindOwner(root);
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root));
   const auto run = storage->Read("run.json", 1 << 20);
   // The run was killed, or has not written its coordinator's address yet.
-  if (!run.ok() || !holder.alive || holder.stopped) return SilenceOf(root, holder, given);
+  if (!run.ok() || !holder.alive || holder.stopped) return ExplainNoResponse(root, holder, given);
   TROOP_ASSIGN_OR_RETURN(const JsonValue info, ParseJson(run->text()));
   TROOP_ASSIGN_OR_RETURN(const std::string endpoint, info.String("coordinator"));
   TROOP_ASSIGN_OR_RETURN(const Config config, ReadRunConfig(root, {}));
@@ -134,7 +135,7 @@ Result<Message> AskRun(const std::string& root, const std::string& given, Messag
   Result<Message> answer = Ask(endpoint, std::move(question), patience, std::move(keys));
   const Code code = answer.status().code();
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
-  return SilenceOf(root, HolderOf(root), given);
+  return ExplainNoResponse(root, FindOwner(root), given);
 }
 
 }  // namespace troop

@@ -88,10 +88,10 @@ void AddSecurityHeaders(HttpResponse* reply) {
 
 }  // namespace
 
-Dashboard::Dashboard(RunCatalog catalog, Options options)
+Dashboard::Dashboard(RunIndex catalog, Options options)
     : options_(std::move(options)),
       catalog_(std::move(catalog)),
-      asker_(options_.ask),
+      poller_(options_.ask),
       recorder_(options_.player) {}
 
 // Order of the checks: size, Host (DNS rebinding), then API or static file.
@@ -174,14 +174,14 @@ HttpResponse Dashboard::Runs(Time now) {
 }
 
 // The cached watch of a run; evicts the least recently used one if there are kWatchesMax.
-RunWatch& Dashboard::WatchOf(const std::string& path) {
+RunDetails& Dashboard::WatchOf(const std::string& path) {
   if (!watches_.contains(path) && watches_.size() >= kWatchesMax) {
     watches_.erase(std::ranges::min_element(
         watches_, {}, [](const auto& watched) { return watched.second.used; }));
   }
   Watched& watched = watches_[path];
   if (watched.watch == nullptr) {
-    watched.watch = std::make_unique<RunWatch>(path);
+    watched.watch = std::make_unique<RunDetails>(path);
   }
   watched.used = ++uses_;
   return *watched.watch;
@@ -196,9 +196,9 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
   }
   // Other resources read the run's files through a cached watch.
   if (what == "episode" || what == "episode.gif") return Episode(now, request, path);
-  RunWatch& watch = WatchOf(path);
+  RunDetails& watch = WatchOf(path);
   watch.Refresh();
-  if (watch.asks() && (what.empty() || what == "members")) watch.Hear(asker_.Latest(path));
+  if (watch.asks() && (what.empty() || what == "members")) watch.SetStatus(poller_.Latest(path));
   if (what.empty()) return JsonReply(watch.OverviewJson());
   if (what == "config") return JsonReply(watch.ConfigJson());
   if (what == "curves") {

@@ -36,7 +36,7 @@ class Dashboard {
     AskStatus ask = AskCoordinator;
     std::string player = "/proc/self/exe";  // records episodes
   };
-  Dashboard(RunCatalog catalog, Options options);
+  Dashboard(RunIndex catalog, Options options);
 
   // Answers a request for a file or the API. Never fails: errors are responses.
   HttpResponse Handle(Time now, const HttpRequest& request);
@@ -47,17 +47,17 @@ class Dashboard {
   HttpResponse OfRun(Time now, const HttpRequest& request, const std::string& path,
                      std::span<const std::string> rest);
   HttpResponse Episode(Time now, const HttpRequest& request, const std::string& path);
-  RunWatch& WatchOf(const std::string& path);
+  RunDetails& WatchOf(const std::string& path);
 
   const Options options_;
-  RunCatalog catalog_;
+  RunIndex catalog_;
   struct Watched {
-    std::unique_ptr<RunWatch> watch;
+    std::unique_ptr<RunDetails> watch;
     std::uint64_t used = 0;
   };
   std::map<std::string, Watched> watches_;  // by path; least recently used ones are evicted
   std::uint64_t uses_ = 0;
-  StatusAsker asker_;
+  StatusPoller poller_;
   EpisodeRecorder recorder_;
   std::string runs_json_;
   Time runs_until_{};

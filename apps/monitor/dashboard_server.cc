@@ -9,7 +9,7 @@
 
 namespace troop {
 
-Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunCatalog catalog,
+Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunIndex catalog,
                                                                const Options& options) {
   std::unique_ptr<DashboardServer> made(new DashboardServer());
   Dashboard::Options shown{.token = {}, .listened = options.address};
@@ -40,7 +40,7 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunCatalog catalo
 Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(const Config& config,
                                                                const std::string& run) {
   if (config.fleet.dashboard.empty()) return std::unique_ptr<DashboardServer>();
-  return Make(RunCatalog::OfRun(run),
+  return Make(RunIndex::OfRun(run),
               {.address = config.fleet.dashboard,
                .token_file = config.fleet.dashboard_token,
                .insecure = config.security.insecure,
@@ -53,7 +53,7 @@ std::string DashboardServer::Greeting() const {
 }
 
 int ServeDashboard(const DashboardCommand& command) {
-  Result<RunCatalog> catalog = RunCatalog::Make(command.runs);
+  Result<RunIndex> catalog = RunIndex::Make(command.runs);
   Result<std::unique_ptr<DashboardServer>> server =
       catalog.ok() ? DashboardServer::Make(std::move(*catalog), {.address = command.address,
                                                                  .token_file = command.token_file,

@@ -20,7 +20,7 @@ class DashboardServer {
     HttpAddressKeys keys{.address = "--listen", .token = "--token-file"};  // for error messages
   };
   // Serves the runs of `catalog`. Errors: those of HttpServer::Make.
-  static Result<std::unique_ptr<DashboardServer>> Make(RunCatalog catalog, const Options& options);
+  static Result<std::unique_ptr<DashboardServer>> Make(RunIndex catalog, const Options& options);
   // Serves a starting run at fleet.dashboard; null if that is empty.
   static Result<std::unique_ptr<DashboardServer>> Make(const Config& config,
                                                        const std::string& run);

@@ -75,7 +75,7 @@ std::string BoundAddress(int fd, std::string_view host) {
   return fmt::format("{}:{}", host, ntohs(port));
 }
 
-// Opens a listening socket at one address of AddressesOf. `error`: errno, 0 on success.
+// Opens a listening socket at one address of ResolveAddresses. `error`: errno, 0 on success.
 Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   const addrinfo hints{
@@ -99,7 +99,7 @@ Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
 // Opens a listening socket at the first address of the host that belongs to this machine.
 // `endpoint`: from ParseAddress.
 Result<Descriptor> ListenAt(const Endpoint& endpoint) {
-  const auto hosts = AddressesOf(endpoint);
+  const auto hosts = ResolveAddresses(endpoint);
   if (!hosts.ok()) {
     return InvalidArgument("can't listen on {}: {}", endpoint.address, hosts.status().message());
   }
@@ -109,7 +109,7 @@ Result<Descriptor> ListenAt(const Endpoint& endpoint) {
     Descriptor fd = ListenAtAddress(host, endpoint.port, &error);
     if (error == 0) return fd;
     if (error == EADDRINUSE) {
-      const pid_t holder = HolderOfPort(endpoint.port);
+      const pid_t holder = FindPortOwner(endpoint.port);
       return AlreadyExists("{}: the port is in use by {}; stop it, or use another port",
                            endpoint.address,
                            holder == 0 ? "another process" : fmt::format("process {}", holder));
@@ -423,7 +423,7 @@ Status CheckHttpAddress(std::string_view address, bool token, bool insecure,
 
 // Refuses a file that its group or others can read (077), like the key files.
 Result<std::string> ReadToken(const std::string& file) {
-  TROOP_ASSIGN_OR_RETURN(std::string token, ReadOwnFile(file, 077, "chmod 600", 4096));
+  TROOP_ASSIGN_OR_RETURN(std::string token, ReadPrivateFile(file, 077, "chmod 600", 4096));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   // A copy: GCC 12 warns about the moved string.
   if (IsGoodToken(token)) return std::string(token.data(), token.size());

@@ -13,15 +13,15 @@ constexpr Duration kEvery = Seconds(1);  // between copies of the state
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsServer>> MetricsServer::Make(const Config& config) {
+Result<std::unique_ptr<PrometheusEndpoint>> PrometheusEndpoint::Make(const Config& config) {
   const auto& fleet = config.fleet;
-  if (fleet.metrics.empty()) return std::unique_ptr<MetricsServer>();
+  if (fleet.metrics.empty()) return std::unique_ptr<PrometheusEndpoint>();
   TROOP_RETURN_IF_ERROR(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(),
                                          config.security.insecure,
                                          {"fleet.metrics", "fleet.metrics_token"}));
-  std::unique_ptr<MetricsServer> metrics(new MetricsServer);
+  std::unique_ptr<PrometheusEndpoint> metrics(new PrometheusEndpoint);
   metrics->name_ = config.name;
-  metrics->problem_ = ProblemName(config);
+  metrics->problem_ = TaskName(config);
   HttpServer::Options options{.address = fleet.metrics,
                               .token_file = fleet.metrics_token,
                               .insecure = config.security.insecure};
@@ -33,23 +33,23 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::Make(const Config& config)
 }
 
 // The copy is made outside the lock; the lock only protects the exchange of the pointer.
-void MetricsServer::Tell(Time now, const RunView& view, const RunRates& rates,
-                         const std::function<std::vector<RoleView>()>& roles) {
+void PrometheusEndpoint::Tell(Time now, const RunView& view, const RunThroughput& rates,
+                              const std::function<std::vector<RoleView>()>& roles) {
   if (now < next_) return;
   next_ = now + kEvery;
-  auto state = std::make_shared<const RunState>(RunState{.name = name_,
-                                                         .problem = problem_,
-                                                         .version = kTroopVersion,
-                                                         .view = view,
-                                                         .rates = rates,
-                                                         .roles = roles()});
+  auto state = std::make_shared<const PrometheusState>(PrometheusState{.name = name_,
+                                                                       .problem = problem_,
+                                                                       .version = kTroopVersion,
+                                                                       .view = view,
+                                                                       .rates = rates,
+                                                                       .roles = roles()});
   const std::lock_guard lock(mutex_);
   state_.swap(state);  // the old state is freed after the lock is released
 }
 
 // Runs in the server's thread. Formats a state once and reuses the text until the next state.
-HttpResponse MetricsServer::Answer() {
-  std::shared_ptr<const RunState> state;
+HttpResponse PrometheusEndpoint::Answer() {
+  std::shared_ptr<const PrometheusState> state;
   {
     const std::lock_guard lock(mutex_);
     state = state_;

@@ -71,7 +71,7 @@ class Text {
 };
 
 // Series of the run as a whole.
-void WriteRun(const RunState& s, Text* out) {
+void WriteRun(const PrometheusState& s, Text* out) {
   const RunView& v = s.view;
   out->Begin("troop_run_info", "gauge", "Name, problem and version of the run; always 1.");
   out->Sample({{"name", s.name}, {"problem", s.problem}, {"version", s.version}}, 1);
@@ -104,7 +104,7 @@ void WriteRun(const RunState& s, Text* out) {
   }
   out->Gauge("troop_run_checkpoint_updates", "Updates in the newest complete checkpoint.",
              double(v.checkpoint_updates));
-  // The first word of the bottleneck text names the part (RunRates::bottleneck).
+  // The first word of the bottleneck text names the part (RunThroughput::bottleneck).
   out->Begin("troop_run_bottleneck", "gauge", "1 for the part that limits the others, else 0.");
   const std::string part = s.rates.bottleneck.substr(0, s.rates.bottleneck.find(' '));
   for (const char* name :
@@ -300,7 +300,7 @@ void WriteMetrics(const MetricSnapshot& metrics, Text* out) {
 
 }  // namespace
 
-std::string PrometheusText(const RunState& state) {
+std::string PrometheusText(const PrometheusState& state) {
   Text text;
   WriteRun(state, &text);
   WriteRoleCounts(state.roles, &text);

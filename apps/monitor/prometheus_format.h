@@ -10,10 +10,10 @@
 namespace troop {
 
 // A copy of a run's state, for use in another thread.
-struct RunState {
+struct PrometheusState {
   std::string name, problem, version;
   RunView view;
-  RunRates rates;
+  RunThroughput rates;
   std::vector<RoleView> roles;
 };
 
@@ -26,7 +26,7 @@ inline constexpr std::size_t kRoleSeriesMax = 2000;
 // table (those of the config), and names of states. The fleet-wide metric "replay/insert_blocked_s"
 // is troop_replay_insert_blocked_seconds_total; histograms have one bucket per power of two.
 // O(roles + metrics); some ms for 1,000 roles.
-std::string PrometheusText(const RunState& state);
+std::string PrometheusText(const PrometheusState& state);
 inline constexpr char kPrometheusType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace troop

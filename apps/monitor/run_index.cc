@@ -67,7 +67,7 @@ std::string ProgressJson(const std::string& path) {
 std::string StateOfRun(const std::string& path) {
   const std::optional<JsonValue> result = ReadJson(path, "result.json");
   if (!result) {
-    const RunHolder holder = HolderOf(path);
+    const RunOwner holder = FindOwner(path);
     return !holder.alive ? "killed" : holder.stopped ? "stopped" : "running";
   }
   const auto status = result->String("status");
@@ -77,8 +77,8 @@ std::string StateOfRun(const std::string& path) {
 }
 
 // A run path adds its parent folder too, so that runs started later appear.
-Result<RunCatalog> RunCatalog::Make(const std::vector<std::string>& paths) {
-  RunCatalog catalog;
+Result<RunIndex> RunIndex::Make(const std::vector<std::string>& paths) {
+  RunIndex catalog;
   for (const std::string& given : paths) {
     fs::path path = fs::absolute(given).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
@@ -104,15 +104,15 @@ Result<RunCatalog> RunCatalog::Make(const std::vector<std::string>& paths) {
 }
 
 // Used by a run's own dashboard before its folder exists.
-RunCatalog RunCatalog::OfRun(const std::string& path) {
-  RunCatalog catalog;
+RunIndex RunIndex::OfRun(const std::string& path) {
+  RunIndex catalog;
   catalog.named_ = {path};
   catalog.folders_ = {fs::path(path).parent_path().string()};
   catalog.Refresh();
   return catalog;
 }
 
-void RunCatalog::Refresh() {
+void RunIndex::Refresh() {
   // Collect the runs in the folders, sort them by time, assign unique names, drop stale cache
   // entries.
   std::vector<std::pair<std::int64_t, std::string>> others;
@@ -147,13 +147,13 @@ void RunCatalog::Refresh() {
   });
 }
 
-std::string RunCatalog::Find(std::string_view name) const {
+std::string RunIndex::Find(std::string_view name) const {
   const auto found = paths_.find(name);
   return found == paths_.end() ? "" : found->second;
 }
 
 // Each of the three files is read again only when its modification time changed.
-std::string RunCatalog::Summary(const std::string& name) {
+std::string RunIndex::Summary(const std::string& name) {
   const std::string path = Find(name);
   Known& known = known_[path];
   const std::int64_t config_changed = ChangedAt(path + "/config.toml");
@@ -161,7 +161,7 @@ std::string RunCatalog::Summary(const std::string& name) {
   if (config_changed != known.config_changed) {
     known.config_changed = config_changed;
     if (const Result<Config> config = ReadRunConfig(path, {}); config.ok()) {
-      known.env = ProblemName(*config);
+      known.env = TaskName(*config);
       known.algorithm = config->learner.algorithm;
       known.mode = config->fleet.mode;
       known.supervised = IsSupervised(*config);

@@ -14,14 +14,14 @@ namespace troop {
 // The runs of a dashboard: the given ones, and the others in their log folders. A name from a
 // request is only compared with the names found here; it never becomes part of a path. Owner: one
 // thread at a time.
-class RunCatalog {
+class RunIndex {
  public:
   static constexpr std::size_t kRunsMax = 1000;  // the given ones, and the newest of the others
 
   // `paths`: run folders, or folders of runs. Errors: kNotFound: neither.
-  static Result<RunCatalog> Make(const std::vector<std::string>& paths);
+  static Result<RunIndex> Make(const std::vector<std::string>& paths);
   // The run at `path`, which may not have started, and the runs next to it.
-  static RunCatalog OfRun(const std::string& path);
+  static RunIndex OfRun(const std::string& path);
   // Finds new runs and drops removed ones.
   void Refresh();
   // The path of a run; empty if the name is unknown. Names are unique: a second folder of the same

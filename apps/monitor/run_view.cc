@@ -49,7 +49,7 @@ std::string NumbersJson(const std::vector<double>& values) {
 }
 
 // Rates per second of the counters that the run has.
-std::string RatesJson(const MetricCurve& metrics) {
+std::string RatesJson(const MetricsReader& metrics) {
   JsonObject rates;
   for (const auto& [key, counter] : {std::pair("steps", "steps"),
                                      {"updates", "learner/updates"},
@@ -90,13 +90,13 @@ std::string HistogramJson(const JsonValue& value) {
 
 }  // namespace
 
-RunWatch::RunWatch(std::string path)
+RunDetails::RunDetails(std::string path)
     : path_(std::move(path)),
       metrics_(path_ + "/metrics.jsonl"),
       evaluations_(path_ + "/evaluations.jsonl") {}
 
 // Role names have the form "actor-3".
-RunWatch::Member RunWatch::MemberOf(const JsonValue& value) {
+RunDetails::Member RunDetails::MemberOf(const JsonValue& value) {
   Member member{.name = Text(value, "role"),
                 .role = "",
                 .host = Text(value, "host"),
@@ -116,7 +116,7 @@ RunWatch::Member RunWatch::MemberOf(const JsonValue& value) {
 }
 
 // An ended run has no members, so those of its last status are dropped.
-void RunWatch::Refresh() {
+void RunDetails::Refresh() {
   // Both files are optional: the run may have just started, or have no evaluator.
   (void)metrics_.Update().ok();
   (void)evaluations_.Update().ok();
@@ -130,12 +130,12 @@ void RunWatch::Refresh() {
 }
 
 // A serial run has no thread to answer requests.
-bool RunWatch::asks() const {
+bool RunDetails::asks() const {
   return state_ == "running" && config_ && config_->fleet.mode != "serial";
 }
 
 // An error answer has no roles: the members of the last good one are kept.
-void RunWatch::Hear(std::shared_ptr<const StatusAsker::Answer> answer) {
+void RunDetails::SetStatus(std::shared_ptr<const StatusPoller::Answer> answer) {
   if (answer == nullptr || (answer_ != nullptr && answer_->number == answer->number)) return;
   answer_ = std::move(answer);
   const JsonValue* const members = answer_->view.Find("roles");
@@ -145,7 +145,7 @@ void RunWatch::Hear(std::shared_ptr<const StatusAsker::Answer> answer) {
 }
 
 // Per role: expected and present members, restarts, errors, longest silence and hosts.
-std::string RunWatch::RolesJson() const {
+std::string RunDetails::RolesJson() const {
   struct Role {
     std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
     double silent_max_s = 0;
@@ -182,13 +182,13 @@ std::string RunWatch::RolesJson() const {
 
 // In order: config, progress, rates and roles, latest metrics, histograms, evaluations, curve
 // names.
-std::string RunWatch::OverviewJson() const {
+std::string RunDetails::OverviewJson() const {
   const JsonValue& last = metrics_.last();
   JsonObject out;
   out.Add("state", std::string_view(state_)).Add("path", std::string_view(path_));
   if (config_) {
     out.Add("name", std::string_view(config_->name));
-    out.Add("problem", std::string_view(ProblemName(*config_)));
+    out.Add("problem", std::string_view(TaskName(*config_)));
     out.Add("algorithm", std::string_view(config_->learner.algorithm));
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
     out.Add("serial", config_->fleet.mode == "serial");
@@ -209,7 +209,7 @@ std::string RunWatch::OverviewJson() const {
   JsonObject levels, histograms, evaluated;
   std::size_t count = 0;
   for (const auto& [name, value] : last.object) {
-    if (++count > MetricCurve::kNamesMax) break;
+    if (++count > MetricsReader::kNamesMax) break;
     if (value.kind == JsonValue::Kind::kNumber) levels.Add(name, value.number);
   }
   for (const auto& [name, value] : metrics_.histograms()) {
@@ -228,16 +228,16 @@ std::string RunWatch::OverviewJson() const {
 }
 
 // Unknown names are left out, as a run may not have a metric yet.
-Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
-                                         std::size_t points) const {
+Result<std::string> RunDetails::CurvesJson(std::span<const std::string> names,
+                                           std::size_t points) const {
   if (names.size() > kCurvesMax) {
     return InvalidArgument("{} curves, must be at most {}", names.size(), kCurvesMax);
   }
-  if (points < 2 || points > MetricCurve::kPointsMax) {
-    return InvalidArgument("points is {}, must be from 2 to {}", points, MetricCurve::kPointsMax);
+  if (points < 2 || points > MetricsReader::kPointsMax) {
+    return InvalidArgument("points is {}, must be from 2 to {}", points, MetricsReader::kPointsMax);
   }
   // All series of a file have the same points, so that they can be plotted against each other.
-  const auto values = [points](const MetricCurve& curve, std::string_view name) {
+  const auto values = [points](const MetricsReader& curve, std::string_view name) {
     return NumbersJson(curve.Values(name, points));
   };
   JsonObject out, series, evaluations;
@@ -256,7 +256,7 @@ Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
 }
 
 // Steps: filter, sort, cut out the page.
-Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
+Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
   if (query.limit < 1 || query.limit > kMembersMax) {
     return InvalidArgument("limit is {}, must be from 1 to {}", query.limit, kMembersMax);
   }
@@ -311,7 +311,7 @@ Result<std::string> RunWatch::MembersJson(const MemberQuery& query) const {
 }
 
 // Names of regular files ending in .log, in numeric order: actor-2 before actor-10.
-std::vector<std::string> RunWatch::LogNames() const {
+std::vector<std::string> RunDetails::LogNames() const {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(path_ + "/logs", error), end;
@@ -331,7 +331,7 @@ std::vector<std::string> RunWatch::LogNames() const {
 }
 
 // `total` counts all matching logs; the list ends at kLogsMax.
-std::string RunWatch::LogsJson(std::string_view text) const {
+std::string RunDetails::LogsJson(std::string_view text) const {
   std::vector<std::string> logs;
   std::int64_t total = 0;
   for (const std::string& name : LogNames()) {
@@ -348,7 +348,7 @@ std::string RunWatch::LogsJson(std::string_view text) const {
 }
 
 // Reads only the end of the file; `cut` is true if there is more.
-Result<std::string> RunWatch::LogJson(std::string_view name, std::size_t bytes) const {
+Result<std::string> RunDetails::LogJson(std::string_view name, std::size_t bytes) const {
   if (bytes < 1 || bytes > kLogBytesMax) {
     return InvalidArgument("bytes is {}, must be from 1 to {}", bytes, kLogBytesMax);
   }
@@ -379,7 +379,7 @@ Result<std::string> RunWatch::LogJson(std::string_view name, std::size_t bytes) 
       .str();
 }
 
-std::string RunWatch::ConfigJson() const {
+std::string RunDetails::ConfigJson() const {
   return JsonObject().Add("text", config_ ? ToToml(*config_) : "").str();
 }
 

@@ -25,21 +25,21 @@ struct MemberQuery {
 
 // One run as shown by the dashboard: JSON of bounded size for any run, made from the files of its
 // folder and the last status of its coordinator. Owner: one thread at a time.
-class RunWatch {
+class RunDetails {
  public:
   static constexpr std::size_t kMembersMax = 200;        // per reply
   static constexpr std::size_t kLogsMax = 200;           // per reply
   static constexpr std::size_t kLogBytesMax = 64 << 10;  // per reply
   static constexpr std::size_t kCurvesMax = 16;          // per reply
 
-  explicit RunWatch(std::string path);
+  explicit RunDetails(std::string path);
 
   // Reads new data from the files.
   void Refresh();
   // True if the run has a coordinator that can be queried.
   bool asks() const;
   // Takes the coordinator's latest status; null: none yet. REQUIRES: asks().
-  void Hear(std::shared_ptr<const StatusAsker::Answer> answer);
+  void SetStatus(std::shared_ptr<const StatusPoller::Answer> answer);
   // Phase, progress, rates, metric values, histograms, role counts and the names of the curves.
   std::string OverviewJson() const;
   // Curves from metrics.jsonl: {"steps": [...], "wall_s": [...], "updates": [...], "series":
@@ -68,11 +68,11 @@ class RunWatch {
   std::vector<std::string> LogNames() const;
 
   const std::string path_;
-  MetricCurve metrics_, evaluations_;
+  MetricsReader metrics_, evaluations_;
   std::optional<Config> config_;
   std::string state_;
   std::vector<Member> members_;
-  std::shared_ptr<const StatusAsker::Answer> answer_;  // last status; null: none
+  std::shared_ptr<const StatusPoller::Answer> answer_;  // last status; null: none
 };
 
 }  // namespace troop

@@ -18,16 +18,16 @@ constexpr Duration kWantedFor = Seconds(10);  // time after the last request unt
 
 Result<std::string> AskCoordinator(const std::string& root) {
   TROOP_ASSIGN_OR_RETURN(const Message answer,
-                         AskRun(root, root, {.type = MessageType::kStatus}, Seconds(1)));
+                         CallCoordinator(root, root, {.type = MessageType::kStatus}, Seconds(1)));
   TROOP_ASSIGN_OR_RETURN(StatusReply reply, DecodeBody<StatusReply>(answer.body));
   return std::move(reply.json);
 }
 
-StatusAsker::StatusAsker(AskStatus ask) : ask_(std::move(ask)) {
+StatusPoller::StatusPoller(AskStatus ask) : ask_(std::move(ask)) {
   thread_ = std::thread([this] { Loop(); });
 }
 
-StatusAsker::~StatusAsker() {
+StatusPoller::~StatusPoller() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -36,7 +36,7 @@ StatusAsker::~StatusAsker() {
   thread_.join();
 }
 
-std::shared_ptr<const StatusAsker::Answer> StatusAsker::Latest(const std::string& root) {
+std::shared_ptr<const StatusPoller::Answer> StatusPoller::Latest(const std::string& root) {
   const std::lock_guard lock(mutex_);
   // Evict the run that was requested least recently.
   if (!runs_.contains(root) && runs_.size() >= kRunsMax) {
@@ -50,7 +50,7 @@ std::shared_ptr<const StatusAsker::Answer> StatusAsker::Latest(const std::string
 }
 
 // One query at a time: a slow coordinator delays the others, but never the callers of Latest.
-void StatusAsker::Loop() {
+void StatusPoller::Loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const Time now = clock_.Now();

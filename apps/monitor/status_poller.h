@@ -22,7 +22,7 @@ Result<std::string> AskCoordinator(const std::string& root);
 
 // Queries coordinators in a background thread, so that the caller never blocks: every two seconds
 // for each run that was requested recently. Thread safety: any thread may call Latest.
-class StatusAsker {
+class StatusPoller {
  public:
   static constexpr std::size_t kRunsMax = 32;
   struct Answer {
@@ -31,9 +31,9 @@ class StatusAsker {
     std::string error;
   };
 
-  explicit StatusAsker(AskStatus ask);
-  ~StatusAsker();
-  StatusAsker(const StatusAsker&) = delete;
+  explicit StatusPoller(AskStatus ask);
+  ~StatusPoller();
+  StatusPoller(const StatusPoller&) = delete;
   // The newest answer; null: none yet. Keeps the run in the set of queried runs.
   std::shared_ptr<const Answer> Latest(const std::string& root);
 

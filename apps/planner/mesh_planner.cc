@@ -206,7 +206,7 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
 
 // Runs real updates with one learner. The first one includes allocation and is not counted.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
-  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorPlace(), 0));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorParallelRank(), 0));
   MeshProfile profile{.cores = CoresHere()};
   // On GPUs, a "core" of the profile is a GPU.
   if (algorithm->device_ordinal() >= 0) {

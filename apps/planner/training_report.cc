@@ -152,7 +152,7 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
-    const ScoreWords words = ScoreWordsOf(config);
+    const ScoreLabels words = GetScoreLabels(config);
     out += fmt::format("final: {:.2f} {}{}, of {} {}; mean cross entropy {:.4f}\n", e.return_mean,
                        words.score, SpreadText(true, e), e.episodes, words.units, e.loss);
   }

@@ -75,7 +75,7 @@ Status Average(Collective& group, const Tensor& gradient) {
 
 // One rank's training loop: gradient of its batch, all-reduce, step with the mean.
 Result<std::vector<float>> TrainRank(const RanksCase& c, Collective& group) {
-  SyncProblem problem(c.seed);
+  ToyModel problem(c.seed);
   std::vector<float> value = problem.FirstValue();
   const Tensor gradient(DType::kF32, {problem.parameters()});
   TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(c.config, problem.parameters()));
@@ -190,7 +190,7 @@ Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& c) {
 }
 
 // Data parallelism in fp64: the mean gradient over the ranks' batches, then one step.
-Doubles ReplayRanks(const RanksCase& c, const SyncProblem& problem) {
+Doubles ReplayRanks(const RanksCase& c, const ToyModel& problem) {
   const std::vector<float> first = problem.FirstValue();
   Doubles value(first.begin(), first.end());
   std::vector<std::size_t> all;

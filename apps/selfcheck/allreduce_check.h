@@ -32,7 +32,7 @@ struct RanksCase {
 // Runs a case; returns the parameters of all ranks, [ranks][P]. Errors: those of the group.
 Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& ranks_case);
 // The fp64 reference, which every rank must equal, [P].
-Doubles ReplayRanks(const RanksCase& ranks_case, const SyncProblem& problem);
+Doubles ReplayRanks(const RanksCase& ranks_case, const ToyModel& problem);
 
 // (<F x, y> - <x, F* y>) / (|F x| |y|) over all ranks, in f64, for an operation F and its adjoint
 // F*. Must be 0 up to rounding.

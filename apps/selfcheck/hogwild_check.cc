@@ -31,7 +31,7 @@ Status WaitForRoom(ParameterShard* shard, std::size_t open_max) {
 
 // Pushes gradients to one shard whose executor has `threads` threads.
 Result<std::vector<float>> RunShard(const HogwildCase& c) {
-  SyncProblem problem(c.seed);
+  ToyModel problem(c.seed);
   const std::vector<float> first = problem.FirstValue();
   ThreadExecutor executor(c.threads, nullptr);
   TROOP_ASSIGN_OR_RETURN(const auto shard,
@@ -68,13 +68,13 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
 
 // Learner threads step on one shared arena.
 Result<std::vector<float>> RunLearners(const HogwildCase& c) {
-  const std::vector<float> first = SyncProblem(c.seed).FirstValue();
+  const std::vector<float> first = ToyModel(c.seed).FirstValue();
   std::vector<float> shared = first;
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(c.config, std::int64_t(first.size())));
-  TROOP_ASSIGN_OR_RETURN(const auto arena, SharedArena::Make(c.config, shared, optimizer.get()));
-  std::vector<std::unique_ptr<SyncProblem>> problems;
-  // A SyncProblem has workspaces, so each thread needs its own.
-  for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<SyncProblem>(c.seed));
+  TROOP_ASSIGN_OR_RETURN(const auto arena, HogwildArena::Make(c.config, shared, optimizer.get()));
+  std::vector<std::unique_ptr<ToyModel>> problems;
+  // A ToyModel has workspaces, so each thread needs its own.
+  for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<ToyModel>(c.seed));
   RunHogwild(c.threads, c.steps, [&](int thread, std::int64_t step) {
     std::vector<float> value = first, gradient(first.size());
     if (c.threads == 1) arena->Read(value);
@@ -92,7 +92,7 @@ Result<std::vector<float>> RunHogwildCase(const HogwildCase& c) {
 }
 
 // Sequential fp64 steps; with several threads all gradients are taken at the initial parameters.
-Doubles ReplayHogwild(const HogwildCase& c, const SyncProblem& problem) {
+Doubles ReplayHogwild(const HogwildCase& c, const ToyModel& problem) {
   const std::vector<float> start = problem.FirstValue();
   const Doubles first(start.begin(), start.end());
   Doubles value = first;

@@ -26,6 +26,6 @@ struct HogwildCase {
 // of the shard.
 Result<std::vector<float>> RunHogwildCase(const HogwildCase& hogwild_case);
 // The fp64 reference of a case, [P].
-Doubles ReplayHogwild(const HogwildCase& hogwild_case, const SyncProblem& problem);
+Doubles ReplayHogwild(const HogwildCase& hogwild_case, const ToyModel& problem);
 
 }  // namespace troop

@@ -159,7 +159,7 @@ class Learner {
   const SyncCase& case_;
   const std::int32_t index_;
   std::unique_ptr<Network> network_;
-  SyncProblem problem_;
+  ToyModel problem_;
   ShardClient client_;
   LocalReplica replica_;
   std::vector<float> gradient_;
@@ -185,12 +185,12 @@ Status AddBackup(const ParameterShard::Options& options, const MakeANetwork& mak
       auto channel, server->network->Connect(
                         server->backup_listener->endpoint(),
                         {.origin = {.role = Role::kParamServer, .index = 0, .incarnation = 1}}));
-  server->server->SetBackup(std::make_unique<ShardBackup>(std::move(channel), 1, 0));
+  server->server->SetBackup(std::make_unique<BackupClient>(std::move(channel), 1, 0));
   return Status::Ok();
 }
 
 // Makes one server per shard, each with its ranges of the initial parameters.
-Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map,
+Status AddServers(const SyncCase& sync_case, const ToyModel& problem, const ShardMap& map,
                   const MakeANetwork& make, Fleet* fleet) {
   const std::vector<float> first = problem.FirstValue();
   for (const std::int32_t id : map.shards()) {
@@ -310,14 +310,14 @@ Status PlayThreads(const SyncCase& sync_case, Fleet* fleet) {
 
 }  // namespace
 
-Result<ShardMap> MapOf(const SyncCase& sync_case, const SyncProblem& problem) {
+Result<ShardMap> MapOf(const SyncCase& sync_case, const ToyModel& problem) {
   return ShardMap::Make(sync_case.sharding, problem.params(), problem.parameters(),
                         sync_case.shards);
 }
 
 // Step 1: check the options as the product does; step 2: make servers and learners; step 3: run;
 // step 4: collect parameters, versions and arrivals.
-Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem) {
+Result<SyncTrace> RunSync(const SyncCase& sync_case, const ToyModel& problem) {
   TROOP_RETURN_IF_ERROR(CheckSyncOptions(sync_case.sync));
   TROOP_RETURN_IF_ERROR(CheckReplicaOptions(sync_case.replica));
   TROOP_RETURN_IF_ERROR(CheckCodecOptions(sync_case.codec));
@@ -356,11 +356,11 @@ Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem)
 }
 
 // The summation order (learner 0 first) is that of the shards.
-std::vector<float> RunOneDevice(const SyncCase& sync_case, const SyncProblem& problem,
+std::vector<float> RunOneDevice(const SyncCase& sync_case, const ToyModel& problem,
                                 std::uint64_t updates) {
   auto optimizer = MakeOptimizer(sync_case.config, problem.parameters());
   TROOP_CHECK(optimizer.ok(), "{}", optimizer.status().ToString());
-  SyncProblem device(sync_case.seed);
+  ToyModel device(sync_case.seed);
   std::vector<float> value = problem.FirstValue();
   std::vector<float> sum(value.size()), gradient(value.size());
   const int learners = sync_case.sync.learners;

@@ -16,7 +16,7 @@ struct Layer {
 };
 
 // Parameters come in pairs of weight [out, in] and bias [out]; all layers but the last use tanh.
-std::vector<Layer> LayersOf(const SyncProblem& problem) {
+std::vector<Layer> LayersOf(const ToyModel& problem) {
   const auto params = problem.params();
   std::vector<Layer> layers;
   for (std::size_t i = 0; i + 1 < params.size(); i += 2) {
@@ -29,7 +29,7 @@ std::vector<Layer> LayersOf(const SyncProblem& problem) {
 // Adds one sample's part to the gradient and returns its part of the loss: forward, loss, then
 // backward through the layers.
 double AddSample(const std::vector<Layer>& layers, const Doubles& value,
-                 const SyncProblem::Sample& sample, Doubles* gradient) {
+                 const ToyModel::Sample& sample, Doubles* gradient) {
   std::vector<Doubles> y{{sample.in.begin(), sample.in.end()}};
   for (const Layer& layer : layers) {
     Doubles next;
@@ -47,8 +47,8 @@ double AddSample(const std::vector<Layer>& layers, const Doubles& value,
   double loss = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) {
     const double off = dy[i] - double(sample.target[i]);
-    loss += off * off / 2 / SyncProblem::kBatch;
-    dy[i] = off / SyncProblem::kBatch;
+    loss += off * off / 2 / ToyModel::kBatch;
+    dy[i] = off / ToyModel::kBatch;
   }
   // Backward: tanh' = 1 - tanh^2.
   for (std::size_t l = layers.size(); l-- > 0;) {
@@ -209,21 +209,21 @@ Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, 
 
 }  // namespace
 
-// Uses the same samples as SyncProblem::Gradient for this batch.
-Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
+// Uses the same samples as ToyModel::Gradient for this batch.
+Doubles ReferenceGradient(const ToyModel& problem, const Doubles& value, std::uint64_t batch,
                           double* loss) {
   Doubles gradient(value.size());
   double sum = 0;
   const std::vector<Layer> layers = LayersOf(problem);
-  for (int b = 0; b < SyncProblem::kBatch; ++b) {
-    const auto sample = problem.Draw(batch * SyncProblem::kBatch + std::uint64_t(b));
+  for (int b = 0; b < ToyModel::kBatch; ++b) {
+    const auto sample = problem.Draw(batch * ToyModel::kBatch + std::uint64_t(b));
     sum += AddSample(layers, value, sample, &gradient);
   }
   if (loss != nullptr) *loss = sum;
   return gradient;
 }
 
-ReferenceOptimizer::ReferenceOptimizer(const Config& config, const SyncProblem& problem)
+ReferenceOptimizer::ReferenceOptimizer(const Config& config, const ToyModel& problem)
     : keys_(config.optimizer) {
   m_.resize(std::size_t(problem.parameters()));
   v_ = m_;

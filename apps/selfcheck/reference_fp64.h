@@ -17,14 +17,14 @@ namespace troop {
 
 using Doubles = std::vector<double>;
 
-// The gradient of SyncProblem::Gradient in f64, [P]; `loss` may be null.
-Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
+// The gradient of ToyModel::Gradient in f64, [P]; `loss` may be null.
+Doubles ReferenceGradient(const ToyModel& problem, const Doubles& value, std::uint64_t batch,
                           double* loss = nullptr);
 
 // The optimizers, written from their papers (nn/optimizer.h has the references).
 class ReferenceOptimizer {
  public:
-  ReferenceOptimizer(const Config& config, const SyncProblem& problem);
+  ReferenceOptimizer(const Config& config, const ToyModel& problem);
   // Updates value[at[i]] with gradient[i] * scale for all i; `steps`: number of steps of these
   // elements, including this one.
   void Step(std::span<const std::size_t> at, const Doubles& gradient, double scale, double rate,
@@ -39,7 +39,7 @@ class ReferenceOptimizer {
 // deviation of all values for each new one.
 class ReferenceGuard {
  public:
-  ReferenceGuard(double deviations, const GuardOptions& options)
+  ReferenceGuard(double deviations, const GradientFilterOptions& options)
       : deviations_(deviations), options_(options) {}
   // Takes a value; true if it is an outlier.
   bool Judge(double number);
@@ -49,7 +49,7 @@ class ReferenceGuard {
     double weight, size;
   };
   double deviations_;
-  GuardOptions options_;
+  GradientFilterOptions options_;
   std::vector<Seen> seen_;
 };
 

@@ -18,7 +18,7 @@ struct SyncCase {
   int shards = 1;
   Sharding sharding = Sharding::kMemory;
   SyncOptions sync;
-  GuardOptions guards;
+  GradientFilterOptions guards;
   ReplicaOptions replica;
   CodecOptions codec;
   Config config;  // the optimizer; biases have no weight decay

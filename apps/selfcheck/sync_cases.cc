@@ -40,7 +40,7 @@ void SetOptimizer(SyncCase* c, std::string_view name) {
 }
 
 // Guards with tight limits, so that they drop pushes within a dozen updates.
-constexpr GuardOptions kOutliers{
+constexpr GradientFilterOptions kOutliers{
     .loss_deviations = 1, .norm_deviations = 1, .window = 6, .first = 3};
 
 // The settings of a mode, for three learners.

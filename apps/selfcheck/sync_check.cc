@@ -34,8 +34,7 @@ double RelativeError(const Doubles& want, std::span<const float> got, const Para
   return std::isfinite(error) ? error : 1e30;
 }
 
-std::vector<std::pair<std::string, double>> ErrorsOf(const SyncProblem& problem,
-                                                     const Doubles& want,
+std::vector<std::pair<std::string, double>> ErrorsOf(const ToyModel& problem, const Doubles& want,
                                                      std::span<const float> got) {
   std::vector<std::pair<std::string, double>> errors;
   for (const ParamSpec& spec : problem.params()) {
@@ -61,7 +60,7 @@ std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const SyncCase& c = cases[i];
     if (!c.sockets && i % step != 0) continue;
-    const SyncProblem problem(c.seed);
+    const ToyModel problem(c.seed);
     const Result<SyncTrace> trace = RunSync(c, problem);
     verdicts.push_back(trace.ok() ? JudgeSync(mode, c, problem, *trace)
                                   : Failed(mode, SyncCaseText(c), trace.status()));
@@ -73,7 +72,7 @@ std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
 SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   SyncVerdict verdict{.mode = std::string(mode),
                       .what = fmt::format("{} ranks, {}", c.ranks, SyncOptimizerText(c.config))};
-  const SyncProblem problem(c.seed);
+  const ToyModel problem(c.seed);
   const auto values = RunRanksCase(c);
   if (!values.ok()) return Failed(mode, verdict.what, values.status());
   verdict.errors = ErrorsOf(problem, ReplayRanks(c, problem), (*values)[0]);
@@ -122,7 +121,7 @@ std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed)
     cases.push_back(base);
   }
   std::vector<SyncVerdict> verdicts;
-  const SyncProblem problem(seed);
+  const ToyModel problem(seed);
   for (const HogwildCase& c : cases) {
     SyncVerdict verdict{.mode = std::string(mode),
                         .what = fmt::format("{} thread{}, {}", c.threads, c.threads == 1 ? "" : "s",
@@ -160,7 +159,7 @@ std::vector<SyncVerdict> CheckAdjoint(const std::string& wire, std::string_view 
 }  // namespace
 
 // Replays the recorded arrivals in the reference, then compares parameters, versions and backups.
-SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProblem& problem,
+SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const ToyModel& problem,
                       const SyncTrace& trace) {
   SyncVerdict verdict{.mode = std::string(mode), .what = SyncCaseText(c)};
   const auto map = MapOf(c, problem);

@@ -33,7 +33,7 @@ std::vector<std::string> SyncCheckModes();
 Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed,
                                                std::size_t stride = 1);
 // Compares the trace of a parameter-shard case with the reference.
-SyncVerdict JudgeSync(std::string_view mode, const SyncCase& sync_case, const SyncProblem& problem,
+SyncVerdict JudgeSync(std::string_view mode, const SyncCase& sync_case, const ToyModel& problem,
                       const SyncTrace& trace);
 
 // `troop check sync`; returns the exit code.

@@ -17,15 +17,15 @@ std::unique_ptr<Module> MakeThreeLayers() {
   const auto add = [&](const char* name, std::int64_t in, std::int64_t out, Activation f) {
     parts.push_back({name, MakeLinear(in, out, f)});
   };
-  add("first", SyncProblem::kIn, SyncProblem::kWide, Activation::kTanh);
-  add("second", SyncProblem::kWide, SyncProblem::kNarrow, Activation::kTanh);
-  add("third", SyncProblem::kNarrow, SyncProblem::kOut, Activation::kNone);
+  add("first", ToyModel::kIn, ToyModel::kWide, Activation::kTanh);
+  add("second", ToyModel::kWide, ToyModel::kNarrow, Activation::kTanh);
+  add("third", ToyModel::kNarrow, ToyModel::kOut, Activation::kNone);
   return MakeSequential(std::move(parts));
 }
 
 }  // namespace
 
-SyncProblem::SyncProblem(std::uint64_t seed)
+ToyModel::ToyModel(std::uint64_t seed)
     : seed_(seed),
       module_(MakeThreeLayers()),
       packed_(module_->MakePacked(Precision::kF32)),
@@ -39,13 +39,13 @@ SyncProblem::SyncProblem(std::uint64_t seed)
   workspace_ = MutableBuffer::Zeros(plan->workspace_bytes);
 }
 
-std::vector<float> SyncProblem::FirstValue() const {
+std::vector<float> ToyModel::FirstValue() const {
   std::vector<float> value(static_cast<std::size_t>(parameters_));
   InitParameters(*module_, seed_, value);
   return value;
 }
 
-std::vector<ParamRange> SyncProblem::Biases() const {
+std::vector<ParamRange> ToyModel::Biases() const {
   std::vector<ParamRange> ranges;
   for (const ParamSpec& spec : params()) {
     if (spec.shape.rank() != 1) continue;
@@ -55,7 +55,7 @@ std::vector<ParamRange> SyncProblem::Biases() const {
 }
 
 // Alternating groups of weights (decayed) and biases (not decayed) that cover all parameters.
-std::vector<Optimizer::Group> SyncProblem::Groups(float learning_rate) const {
+std::vector<Optimizer::Group> ToyModel::Groups(float learning_rate) const {
   std::vector<Optimizer::Group> groups;
   std::int64_t at = 0;
   const auto add = [&](std::int64_t end, bool decays) {
@@ -68,7 +68,7 @@ std::vector<Optimizer::Group> SyncProblem::Groups(float learning_rate) const {
 }
 
 // Counter-based random numbers: the generator is keyed by the index, so no state is shared.
-SyncProblem::Sample SyncProblem::Draw(std::uint64_t sample) const {
+ToyModel::Sample ToyModel::Draw(std::uint64_t sample) const {
   Rng rng({.run_seed = seed_, .purpose = Purpose::kSynthetic, .index = sample});
   Sample drawn{};
   for (float& x : drawn.in) x = float(rng.Uniform(-1, 1));
@@ -78,8 +78,8 @@ SyncProblem::Sample SyncProblem::Draw(std::uint64_t sample) const {
   return drawn;
 }
 
-float SyncProblem::Gradient(std::span<const float> value, std::uint64_t batch,
-                            std::span<float> gradient) {
+float ToyModel::Gradient(std::span<const float> value, std::uint64_t batch,
+                         std::span<float> gradient) {
   std::array<Sample, kBatch> samples;
   for (int b = 0; b < kBatch; ++b) {
     samples[std::size_t(b)] = Draw(batch * kBatch + std::uint64_t(b));

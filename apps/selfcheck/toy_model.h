@@ -16,7 +16,7 @@ namespace troop {
 
 // The training problem of `troop check sync`: a network of three small layers. A sample depends
 // only on its index, so every learner computes the same gradient for a batch. Owner: one thread.
-class SyncProblem {
+class ToyModel {
  public:
   static constexpr std::int64_t kIn = 7, kWide = 12, kNarrow = 9, kOut = 3;
   static constexpr int kBatch = 4;
@@ -25,7 +25,7 @@ class SyncProblem {
     std::array<float, kOut> target;
   };
 
-  explicit SyncProblem(std::uint64_t seed);
+  explicit ToyModel(std::uint64_t seed);
   std::span<const ParamSpec> params() const { return module_->params(); }
   std::int64_t parameters() const { return parameters_; }  // P, padding included
   // The initial parameters, [P].

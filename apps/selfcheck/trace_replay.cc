@@ -48,7 +48,7 @@ struct Shard {
 
 class Replay {
  public:
-  Replay(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map)
+  Replay(const SyncCase& sync_case, const ToyModel& problem, const ShardMap& map)
       : case_(sync_case), problem_(problem), optimizer_(sync_case.config, problem) {
     const std::vector<float> first = problem.FirstValue();
     value_.assign(first.begin(), first.end());
@@ -139,11 +139,11 @@ class Replay {
     for (const std::size_t i : shard.elements) learner.pulled[i] = value_[i];
     learner.versions[std::size_t(place)] = shard.version;
     learner.answered.insert(place);
-    if (learner.answered.size() == shards_.size()) GoOn(&learner, who);
+    if (learner.answered.size() == shards_.size()) ContinueRun(&learner, who);
   }
 
   // Lets the learner compute and push until its next pull.
-  void GoOn(Learner* l, std::int32_t who) {
+  void ContinueRun(Learner* l, std::int32_t who) {
     l->answered.clear();
     l->value = l->pulled;
     if (l->steps > l->pushed_at && case_.replica.push_every > 1) {
@@ -279,7 +279,7 @@ class Replay {
   }
 
   const SyncCase& case_;
-  const SyncProblem& problem_;
+  const ToyModel& problem_;
   ReferenceOptimizer optimizer_;
   Doubles value_;
   std::vector<Shard> shards_;
@@ -289,7 +289,7 @@ class Replay {
 }  // namespace
 
 // Deterministic: the arrival order is the only input that the real run determined.
-Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const SyncProblem& problem,
+Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const ToyModel& problem,
                                 const ShardMap& map, const std::vector<SyncArrival>& arrivals) {
   Replay replay(sync_case, problem, map);
   for (const SyncArrival& arrival : arrivals) TROOP_RETURN_IF_ERROR(replay.Take(arrival));

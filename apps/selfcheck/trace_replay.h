@@ -17,7 +17,7 @@ struct SyncExpected {
 // Simulates shards and learners in f64: when a push counts and with which weight, when a pull is
 // answered and with which parameters, and what learners compute in between. Errors: kDataLoss: a
 // message that no learner could have sent at that time, or with other content.
-Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const SyncProblem& problem,
+Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const ToyModel& problem,
                                 const ShardMap& map, const std::vector<SyncArrival>& arrivals);
 
 }  // namespace troop

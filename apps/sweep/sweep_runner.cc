@@ -64,7 +64,7 @@ class SweepRunner {
   std::string LogOf(std::size_t run) const { return plan_.path + "/logs/" + NameOf(run) + ".log"; }
   std::string TitleOf(std::size_t run) const;
   std::optional<SweepScore> ScoreOf(std::size_t run) const;
-  Result<Standing> StandingOf(std::size_t run) const;
+  Result<RunStatus> GetRunStatus(std::size_t run) const;
   // Starts or resumes one run as a child process.
   Status Start(std::size_t run);
   // Collects ended children and prints their results.
@@ -78,7 +78,7 @@ class SweepRunner {
 
   const SweepPlan plan_;
   Storage* const folder_;
-  std::vector<Standing> standings_;
+  std::vector<RunStatus> standings_;
   std::deque<std::size_t> waiting_;
   std::vector<Child> children_;
   std::size_t ended_ = 0, failed_ = 0;
@@ -101,8 +101,8 @@ std::optional<SweepScore> SweepRunner::ScoreOf(std::size_t run) const {
 }
 
 // A folder with the same name but another config is an error: its results would not be comparable.
-Result<Standing> SweepRunner::StandingOf(std::size_t run) const {
-  if (!folder_->Exists(NameOf(run) + "/config.toml")) return Standing::kNew;
+Result<RunStatus> SweepRunner::GetRunStatus(std::size_t run) const {
+  if (!folder_->Exists(NameOf(run) + "/config.toml")) return RunStatus::kNew;
   TROOP_ASSIGN_OR_RETURN(const Config there, ReadRunConfig(PathOf(run), {}));
   if (there != plan_.runs[run].config) {
     return AlreadyExists(
@@ -110,17 +110,17 @@ Result<Standing> SweepRunner::StandingOf(std::size_t run) const {
         "runs with --overwrite",
         PathOf(run), FirstDifference(there, plan_.runs[run].config));
   }
-  if (ScoreOf(run)) return Standing::kFinished;
+  if (ScoreOf(run)) return RunStatus::kFinished;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(PathOf(run)));
-  return CanGoOn(storage.get()) ? Standing::kHalf : Standing::kNew;
+  return CanResume(storage.get()) ? RunStatus::kResumable : RunStatus::kNew;
 }
 
 Status SweepRunner::Look(bool overwrite) {
   for (std::size_t run = 0; run < plan_.runs.size(); ++run) {
     if (!overwrite) {
-      TROOP_ASSIGN_OR_RETURN(standings_[run], StandingOf(run));
+      TROOP_ASSIGN_OR_RETURN(standings_[run], GetRunStatus(run));
     }
-    if (standings_[run] == Standing::kFinished) {
+    if (standings_[run] == RunStatus::kFinished) {
       ++ended_;
     } else {
       waiting_.push_back(run);
@@ -133,7 +133,7 @@ void SweepRunner::Describe(int jobs) const {
   fmt::print("{}: {} runs in {}, {} finished, {} concurrent\n", plan_.name, plan_.runs.size(),
              plan_.path, ended_, jobs);
   for (const std::size_t run : waiting_) {
-    fmt::print("  {}: {}\n", standings_[run] == Standing::kHalf ? "resumes" : "starts",
+    fmt::print("  {}: {}\n", standings_[run] == RunStatus::kResumable ? "resumes" : "starts",
                TitleOf(run));
   }
 }
@@ -141,7 +141,7 @@ void SweepRunner::Describe(int jobs) const {
 // New runs start from a written config, stopped ones from their folder.
 Status SweepRunner::Start(std::size_t run) {
   std::vector<std::string> words{"troop", "resume", PathOf(run), "--plain"};
-  if (standings_[run] == Standing::kNew) {
+  if (standings_[run] == RunStatus::kNew) {
     const std::string config = "configs/" + NameOf(run) + ".toml";
     TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(config, ToToml(plan_.runs[run].config)));
     // --overwrite discards an earlier attempt without a checkpoint.

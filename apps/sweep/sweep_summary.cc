@@ -177,10 +177,10 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
   }
   const auto finished = std::ranges::count_if(scores, [](const auto& s) { return s.has_value(); });
   const Config& first = plan.runs.front().config;
-  const ScoreWords words = ScoreWordsOf(first);
+  const ScoreLabels words = GetScoreLabels(first);
   std::vector<std::string> lines = {
       fmt::format("{}: {} {}, {} updates; {} of {} runs finished, seeds {} to {}.",
-                  Values(plan, [](const Config& c) { return ProblemName(c); }),
+                  Values(plan, [](const Config& c) { return TaskName(c); }),
                   Range(scores, [](const SweepScore& s) { return s.steps; }), StepsName(first),
                   Range(scores, [](const SweepScore& s) { return s.updates; }), finished,
                   scores.size(), plan.seeds.front(), plan.seeds.back()),

@@ -9,9 +9,9 @@
 namespace troop {
 namespace {
 
-// Bytes per system call: what a connection within a machine holds (KeepInCache), so that two ranks
-// seldom wake each other; small enough that received data is still in the second-level cache when
-// it is forwarded. The best of 64 KB to 1 MB for 100 MB between two ranks.
+// Bytes per system call: what a connection within a machine holds (LimitBytesInFlight), so that two
+// ranks seldom wake each other; small enough that received data is still in the second-level cache
+// when it is forwarded. The best of 64 KB to 1 MB for 100 MB between two ranks.
 constexpr std::size_t kPieceBytes = 512 * 1024;
 // System calls per Poll and direction: at most 4 MB, so that Poll returns soon.
 constexpr int kRoundsPerPoll = 8;
@@ -86,7 +86,7 @@ void Engine::MakeSteps(Running* running) {
                           .ranks = ranks_,
                           .self = rank_};
   const OpKind kind = running->op.kind;
-  const HostsOfRanks& hosts = options_.hosts;
+  const HostTopology& hosts = options_.hosts;
   const bool point = kind == OpKind::kSend || kind == OpKind::kReceive;
   const bool by_hosts =
       kind == OpKind::kAllReduce || kind == OpKind::kBroadcast || kind == OpKind::kBarrier;
@@ -103,7 +103,7 @@ void Engine::MakeSteps(Running* running) {
 // a second task that spreads the result. The rank that represents a host is its first one, or the
 // root of a broadcast.
 void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
-  const HostsOfRanks& hosts = options_.hosts;
+  const HostTopology& hosts = options_.hosts;
   const OpKind kind = running->op.kind;
   const int home = hosts.host_of[std::size_t(rank_)];
   const int root_host =
@@ -177,7 +177,7 @@ std::optional<Status> Engine::Ended(Work work) {
 }
 
 // Polls the wire only if nothing moved: a failure may have arrived.
-Status Engine::Look() {
+Status Engine::Progress() {
   if (!StepUnlessFailed() && !failure_) {
     wire_->Idle(Time::min());
     StepUnlessFailed();
@@ -187,7 +187,7 @@ Status Engine::Look() {
 }
 
 std::optional<Status> Engine::Poll(Work work) {
-  static_cast<void>(Look());
+  static_cast<void>(Progress());
   return Ended(work);
 }
 
@@ -440,7 +440,7 @@ void Engine::CheckDeadlines() {
   if (failure_) return;
   // A rank posts all its phases before its good-bye, so the second check is final.
   const int behind = SlabSuspect();
-  if (behind >= 0 && wire_->said_good_bye(behind) && SlabSuspect() == behind) {
+  if (behind >= 0 && wire_->said_goodbye(behind) && SlabSuspect() == behind) {
     return Fail({Unavailable("{}: rank {} left the group before it took part in {}", options_.name,
                              behind, slab_queue_.front().first->header.ToString()),
                  behind},
@@ -468,7 +468,7 @@ void Engine::CheckDeadlines() {
 // First rank of this host that has not posted the awaited phase; -1: none.
 int Engine::SlabSuspect() const {
   if (slab_queue_.empty() || slab_queue_.front().second->awaited() == 0) return -1;
-  const int place = slab_->Behind(slab_queue_.front().second->awaited());
+  const int place = slab_->FirstUnposted(slab_queue_.front().second->awaited());
   const int host = options_.hosts.host_of[std::size_t(rank_)];
   return place < 0 ? -1 : options_.hosts.ranks[std::size_t(host)][std::size_t(place)];
 }

@@ -21,7 +21,7 @@ namespace troop {
 
 // Placement of the ranks on hosts, which decides which ranks share memory. Equal on all ranks,
 // except for the slab.
-struct HostsOfRanks {
+struct HostTopology {
   std::vector<std::vector<int>> ranks;  // by host, ascending; hosts in order of first rank
   std::vector<int> host_of;             // by rank
   std::unique_ptr<Slab> slab;           // shared memory of this host; nullptr: only one rank here
@@ -30,7 +30,7 @@ struct HostsOfRanks {
 struct EngineOptions {
   std::string name;                // of the group, for messages
   Duration timeout = Seconds(60);  // default for an operation
-  HostsOfRanks hosts;              // empty: no ranks share memory
+  HostTopology hosts;              // empty: no ranks share memory
   // Implementation of Split. Blocks; the calling group has no open operations.
   std::function<Result<std::unique_ptr<Collective>>(Collective&, int color, int key)> split;
 };
@@ -54,7 +54,7 @@ class Engine final : public Collective {
   Result<Work> Start(const Op& op, ConstTensor in, Tensor out, Stream stream) override;
   std::optional<Status> Poll(Work work) override;
   Status Wait(Work work) override;
-  Status Look() override;
+  Status Progress() override;
   Result<std::unique_ptr<Collective>> Split(int color, int key) override;
   void Abort(const Status& why) override;
   Status status() const override { return failure_ ? failure_->status : Status::Ok(); }

@@ -84,12 +84,12 @@ class NcclGroup final : public Collective {
   int size() const override { return host_->size(); }
   Result<Work> Start(const Op& op, ConstTensor in, Tensor out, Stream stream) override;
   std::optional<Status> Poll(Work work) override {
-    static_cast<void>(Look());
+    static_cast<void>(Progress());
     return Ended(work);
   }
   Status Wait(Work work) override;
-  Status Follow(Work work, Stream stream) override;
-  Status Look() override;
+  Status EnqueueWait(Work work, Stream stream) override;
+  Status Progress() override;
   Result<std::unique_ptr<Collective>> Split(int color, int key) override;
   void Abort(const Status& why) override { Fail(why, rank(), true); }
   Status status() const override { return failure_; }
@@ -183,7 +183,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   }
   if (running->on_device) queue_.push_back(running.get());
   works_.emplace(next_, std::move(running));
-  if (!IsPoint(op.kind)) static_cast<void>(Look());
+  if (!IsPoint(op.kind)) static_cast<void>(Progress());
   return next_++;
 }
 
@@ -237,7 +237,7 @@ Status NcclGroup::CheckHeaders(const Running& running) const {
 }
 
 // The host group first: it reports failures with their cause.
-Status NcclGroup::Look() {
+Status NcclGroup::Progress() {
   if (failure_.ok()) StepHost();
   if (failure_.ok()) StepDevice();
   if (failure_.ok()) CheckDeadlines();
@@ -247,7 +247,7 @@ Status NcclGroup::Look() {
 // Polls, because NCCL has no blocking wait with a timeout.
 Status NcclGroup::Wait(Work work) {
   for (int spins = 0;; ++spins) {
-    static_cast<void>(Look());
+    static_cast<void>(Progress());
     if (std::optional<Status> status = Ended(work)) return *status;
     if (spins < kSpins) {
       std::this_thread::yield();
@@ -258,12 +258,12 @@ Status NcclGroup::Wait(Work work) {
 }
 
 // `done` can be waited for only once it is recorded, that is after NCCL has enqueued the operation.
-Status NcclGroup::Follow(Work work, Stream stream) {
+Status NcclGroup::EnqueueWait(Work work, Stream stream) {
   const auto found = works_.find(work);
   TROOP_CHECK(found != works_.end(), "no work {} is open", work);
   const Running& running = *found->second;
   while (running.on_device && !running.marked) {
-    TROOP_RETURN_IF_ERROR(Look());
+    TROOP_RETURN_IF_ERROR(Progress());
     if (!running.marked) std::this_thread::yield();
   }
   TROOP_RETURN_IF_ERROR(failure_);
@@ -275,7 +275,7 @@ Status NcclGroup::Follow(Work work, Stream stream) {
 
 // Advances the header exchanges.
 void NcclGroup::StepHost() {
-  const Status alive = host_->Look();
+  const Status alive = host_->Progress();
   if (!alive.ok()) return Fail(alive, host_->suspect(), false);
   for (auto& [id, running] : works_) {
     if (running->host == 0) continue;
@@ -507,7 +507,7 @@ Status Connect(Collective& host, NcclCommunicator& comm, const NcclUniqueId& id,
   const SystemClock clock;
   for (NcclResult state = comm.status(); state != kNcclSuccess; state = comm.status()) {
     TROOP_RETURN_IF_ERROR(comm.Describe(state, "connect"));
-    TROOP_RETURN_IF_ERROR(host.Look());
+    TROOP_RETURN_IF_ERROR(host.Progress());
     if (clock.Now() >= deadline) {
       return DeadlineExceeded("NCCL timed out connecting {} ranks", host.size());
     }

@@ -184,7 +184,7 @@ void Slab::Post(std::uint32_t phase) {
 }
 
 // Acquire: the data of a posted phase is visible.
-int Slab::Behind(std::uint32_t phase) const {
+int Slab::FirstUnposted(std::uint32_t phase) const {
   for (int place = 0; place < count_; ++place) {
     // Phases wrap around; the difference of two ranks is small.
     const std::uint32_t posted = row(place).phase.load(std::memory_order_acquire);
@@ -203,7 +203,7 @@ int Slab::SpinsFor(int count) {
 // the futex return at once.
 bool Slab::Idle(std::uint32_t phase, Duration most) {
   for (int i = 0; i < spins_; ++i) {
-    if (Behind(phase) < 0) return true;
+    if (FirstUnposted(phase) < 0) return true;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
@@ -211,17 +211,17 @@ bool Slab::Idle(std::uint32_t phase, Duration most) {
   const SystemClock clock;
   // Yield first; sleeping and waking cost more than a short wait.
   for (const Time end = clock.Now() + kYieldFor; clock.Now() < end; sched_yield()) {
-    if (Behind(phase) < 0) return true;
+    if (FirstUnposted(phase) < 0) return true;
   }
   control().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t bell = control().bell.load(std::memory_order_seq_cst);
-  if (Behind(phase) >= 0) {
+  if (FirstUnposted(phase) >= 0) {
     const timespec timeout{.tv_sec = most.count() / 1'000'000'000,
                            .tv_nsec = most.count() % 1'000'000'000};
     Futex(&control().bell, FUTEX_WAIT, bell, &timeout);
   }
   control().sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return Behind(phase) < 0;
+  return FirstUnposted(phase) < 0;
 }
 
 }  // namespace troop

@@ -47,7 +47,7 @@ class Slab {
   // Publishes that this rank has written the data of `phase`, and wakes sleeping ranks.
   void Post(std::uint32_t phase);
   // Returns the first rank that has not posted `phase`; -1 if all have.
-  int Behind(std::uint32_t phase) const;
+  int FirstUnposted(std::uint32_t phase) const;
   // Blocks until all have posted `phase` (returns true), or for about `most`: spins if each rank
   // may have a core, yields, then sleeps.
   bool Idle(std::uint32_t phase, Duration most);

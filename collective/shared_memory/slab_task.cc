@@ -57,7 +57,7 @@ bool SlabTask::Step(Slab& slab, Phases* phases) {
     return true;
   }
   // Some rank has not posted this phase.
-  if (slab.Behind(awaited_) >= 0) return false;
+  if (slab.FirstUnposted(awaited_) >= 0) return false;
   if (!checked_ && !CheckHeaders(slab)) return true;
   // First phase of a sliced all-reduce: sum our slice, post again.
   if (sliced_ && !adding_) {

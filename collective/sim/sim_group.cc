@@ -103,7 +103,7 @@ class SimGroup::World {
     const std::lock_guard lock(mutex_);
     return ends_[std::size_t(rank)].failure;
   }
-  bool said_good_bye(int rank, int peer) {
+  bool said_goodbye(int rank, int peer) {
     const std::lock_guard lock(mutex_);
     return PipeOf(peer, rank).left;
   }
@@ -240,7 +240,7 @@ class SimWire final : public Wire {
   }
   void Idle(Time until) override { world_->Idle(rank_, until); }
   std::optional<Failure> failure() const override { return world_->failure(rank_); }
-  bool said_good_bye(int peer) const override { return world_->said_good_bye(rank_, peer); }
+  bool said_goodbye(int peer) const override { return world_->said_goodbye(rank_, peer); }
   bool left(int peer) const override { return world_->left(rank_, peer); }
   void Abort(const Failure& failure) override { world_->Tell(rank_, failure); }
   Time Now() const override { return world_->Now(); }
@@ -274,7 +274,7 @@ Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split
   return MakeRank(world.Part(split, color, options), place);
 }
 
-// Without HostsOfRanks: simulated ranks use the wire only.
+// Without HostTopology: simulated ranks use the wire only.
 std::unique_ptr<Collective> MakeRank(std::shared_ptr<World> world, int rank) {
   const Duration timeout = world->options().timeout;
   auto split = [world, count = std::uint64_t{0}](Collective& group, int color, int key) mutable {

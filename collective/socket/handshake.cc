@@ -130,13 +130,13 @@ std::array<std::byte, 16> MakeNonce() {
 }
 
 // The maker's side is part of the input, so that a proof cannot be reflected to its sender.
-ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& of_who_connects,
-                     const HelloBytes& of_who_accepts) {
+ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& connector_hello,
+                     const HelloBytes& acceptor_hello) {
   static_assert(sizeof(GroupSecret) == crypto_auth_KEYBYTES && kProofBytes == crypto_auth_BYTES);
   std::array<std::byte, 1 + 2 * kHelloBytes> text;
   text[0] = std::byte(maker);
-  std::ranges::copy(of_who_connects, text.begin() + 1);
-  std::ranges::copy(of_who_accepts, text.begin() + 1 + kHelloBytes);
+  std::ranges::copy(connector_hello, text.begin() + 1);
+  std::ranges::copy(acceptor_hello, text.begin() + 1 + kHelloBytes);
   const auto as_chars = [](const std::byte* bytes) {
     return reinterpret_cast<const unsigned char*>(bytes);
   };

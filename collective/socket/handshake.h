@@ -57,8 +57,8 @@ inline constexpr std::size_t kProofBytes = 32;
 using ProofBytes = std::array<std::byte, kProofBytes>;
 enum class Side : std::uint8_t { kConnects = 1, kAccepts = 2 };
 // HMAC-SHA-512-256 with the secret over `maker` and the two hellos of this connection.
-ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& of_who_connects,
-                     const HelloBytes& of_who_accepts);
+ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& connector_hello,
+                     const HelloBytes& acceptor_hello);
 bool AreEqual(std::span<const std::byte> a, std::span<const std::byte> b);  // in constant time
 std::string_view RefusalText(Hello::Refusal refusal);
 
@@ -66,11 +66,11 @@ std::string_view RefusalText(Hello::Refusal refusal);
 struct ControlWord {
   enum class Type : std::uint32_t {
     kAbort = 1,     // the group has failed: code, suspect, text
-    kGoodBye = 2,   // this rank leaves and has sent everything
+    kGoodbye = 2,   // this rank leaves and has sent everything
     kSlab = 3,      // numbers: process id, descriptor, mark, bytes of a shared segment
     kSlabOpen = 4,  // the segment is mapped
   };
-  Type type = Type::kGoodBye;
+  Type type = Type::kGoodbye;
   Code code = Code::kOk;
   std::int32_t suspect = -1;
   std::array<std::uint64_t, 4> numbers{};

@@ -123,7 +123,7 @@ Status ConnectError(const Socket& socket) {
 }
 
 // A small send buffer bounds the bytes in flight.
-void KeepInCache(const Socket& socket) {
+void LimitBytesInFlight(const Socket& socket) {
   const int bytes = 128 * 1024;
   const std::string here = HostOf(socket, &getsockname);
   if (here.empty() || here != HostOf(socket, &getpeername)) return;

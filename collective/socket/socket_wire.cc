@@ -29,7 +29,7 @@ class SocketWire final : public Wire {
 
   // The good-bye distinguishes an orderly exit from a death.
   ~SocketWire() override {
-    const ControlBytes bytes = EncodeControl({.type = ControlWord::Type::kGoodBye});
+    const ControlBytes bytes = EncodeControl({.type = ControlWord::Type::kGoodbye});
     for (const Peer& peer : peers_) SendControl(peer, bytes);
   }
 
@@ -38,7 +38,7 @@ class SocketWire final : public Wire {
   Status Watch() {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (int(i) == rank_) continue;
-      KeepInCache(peers_[i].link.data);
+      LimitBytesInFlight(peers_[i].link.data);
       epoll_event data{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.u64 = 2 * i}};
       epoll_event control{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = 2 * i + 1}};
       if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, peers_[i].link.data.fd(), &data) != 0 ||
@@ -53,10 +53,10 @@ class SocketWire final : public Wire {
   int size() const override { return int(peers_.size()); }
   Time Now() const override { return clock_.Now(); }
   std::optional<Failure> failure() const override { return failure_; }
-  bool said_good_bye(int peer) const override { return peers_[std::size_t(peer)].said_good_bye; }
+  bool said_goodbye(int peer) const override { return peers_[std::size_t(peer)].said_goodbye; }
   bool left(int peer) const override {
     const Peer& other = peers_[std::size_t(peer)];
-    return other.said_good_bye && other.ended;
+    return other.said_goodbye && other.ended;
   }
 
   // Gathers header and payload into one system call.
@@ -113,7 +113,7 @@ class SocketWire final : public Wire {
   // State of the connections to one rank.
   struct Peer {
     Link link;
-    bool said_good_bye = false;
+    bool said_goodbye = false;
     bool ended = false;  // no more bytes arrive or can be sent
     ControlBytes control{};
     std::size_t control_bytes = 0;
@@ -141,7 +141,7 @@ class SocketWire final : public Wire {
   // Reads control messages. A connection that closes without a good-bye means that the rank died.
   void ReadControl(int rank) {
     Peer& peer = peers_[std::size_t(rank)];
-    while (!peer.said_good_bye && !failure_) {
+    while (!peer.said_goodbye && !failure_) {
       const ssize_t n = recv(peer.link.control.fd(), peer.control.data() + peer.control_bytes,
                              kControlBytes - peer.control_bytes, MSG_DONTWAIT);
       if (n < 0 && errno == EAGAIN) return;
@@ -166,8 +166,8 @@ class SocketWire final : public Wire {
     } else if (word->type == ControlWord::Type::kAbort) {
       const int suspect = word->suspect < size() ? word->suspect : -1;
       failure_ = {Status(word->code, word->text), std::max(suspect, -1)};
-    } else if (word->type == ControlWord::Type::kGoodBye) {
-      peer->said_good_bye = true;
+    } else if (word->type == ControlWord::Type::kGoodbye) {
+      peer->said_goodbye = true;
     }
   }
 

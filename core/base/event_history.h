@@ -29,13 +29,13 @@ struct HistoryEvent {
   std::uint64_t version = 0;
   // Parameter shard. For its gradients, `stream` is the learner and `first_frame` the push.
   std::int32_t shard = 0;
-  std::uint64_t epoch = 0, course = 0, incarnation = 0;
+  std::uint64_t epoch = 0, lineage = 0, incarnation = 0;
 };
 
 // Receiver of events. Owner: the node's thread. Pointers to it are null if nothing is recorded.
-class History {
+class EventHistory {
  public:
-  virtual ~History() = default;
+  virtual ~EventHistory() = default;
   virtual void Note(const HistoryEvent& event) = 0;
 };
 

@@ -29,20 +29,21 @@ constexpr auto kNames = std::to_array<std::string_view>({
 });
 static_assert(kNames.size() == std::size_t(Failpoint::kLearnerPush) + 1);
 
-// Names in the order of FailpointOrder::Act.
+// Names in the order of FailpointSpec::Act.
 constexpr auto kActs =
     std::to_array<std::string_view>({"kill", "hang", "nan", "inf", "fail", "slow", "wild", "sly"});
 
 // The permitted actions of a place, the default first.
 struct ActsOfPlace {
-  FailpointOrder::Act first, last;
+  FailpointSpec::Act first, last;
   std::string_view what;
 };
 ActsOfPlace ActsAt(Failpoint at) {
-  using Order = FailpointOrder;
+  using Order = FailpointSpec;
   if (at == Failpoint::kLearnerDevice) return {Order::kFail, Order::kFail, "fail"};
   if (at == Failpoint::kLearnerPace) return {Order::kSlow, Order::kSlow, "slow"};
-  if (at == Failpoint::kLearnerPush) return {Order::kWild, Order::kSly, "wild or sly"};
+  if (at == Failpoint::kLearnerPush)
+    return {Order::kCorruptGradientAndLoss, Order::kCorruptGradient, "wild or sly"};
   if (at >= Failpoint::kActorReward) return {Order::kNan, Order::kInf, "nan or inf"};
   return {Order::kKill, Order::kHang, "kill or hang"};
 }
@@ -57,8 +58,8 @@ std::string_view TakeWord(std::string_view* text, char end_mark = ':') {
 
 // A failpoint of this process. Atomic, because any thread may reach it.
 struct Armed {
-  explicit Armed(FailpointOrder o) : order(std::move(o)) {}
-  const FailpointOrder order;
+  explicit Armed(FailpointSpec o) : order(std::move(o)) {}
+  const FailpointSpec order;
   std::atomic<std::int64_t> reached{0};
   std::atomic<bool> hit{false};
 };
@@ -69,7 +70,7 @@ std::deque<Armed> ReadOrders() {
   const char* const text = getenv("TROOP_FAILPOINT");
   std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
-    const Result<FailpointOrder> order = ParseFailpoint(TakeWord(&rest, ';'));
+    const Result<FailpointSpec> order = ParseFailpoint(TakeWord(&rest, ';'));
     TROOP_CHECK(order.ok(), "{}", order.status().message());
     armed.emplace_back(*order);
   }
@@ -97,7 +98,7 @@ bool FirstToMake(const std::string& file) {
 
 // Counts a hit of the place; true if the fault must be injected now.
 bool IsHit(Armed* armed) {
-  const FailpointOrder& order = armed->order;
+  const FailpointSpec& order = armed->order;
   const std::int64_t times = armed->reached.fetch_add(1) + 1;
   // Later hits count only with +, and only in the process that was affected first.
   if (times > order.n) return order.on && armed->hit;
@@ -117,7 +118,7 @@ bool IsChosen(Armed* armed) {
 
 std::span<const std::string_view> FailpointNames() { return kNames; }
 
-Result<FailpointOrder> ParseFailpoint(std::string_view text) {
+Result<FailpointSpec> ParseFailpoint(std::string_view text) {
   const auto refuse = [text](std::string_view why) {
     return InvalidArgument(
         "TROOP_FAILPOINT={}: {}; use <name>[:<n>[+][:<act>[:<file>]]] with one of {}", text, why,
@@ -127,13 +128,13 @@ Result<FailpointOrder> ParseFailpoint(std::string_view text) {
   const std::string_view name = TakeWord(&rest);
   const auto found = std::ranges::find(kNames, name);
   if (found == kNames.end()) return refuse("unknown failpoint");
-  FailpointOrder order{.at = Failpoint(found - kNames.begin())};
+  FailpointSpec order{.at = Failpoint(found - kNames.begin())};
   const ActsOfPlace acts = ActsAt(order.at);
   order.act = acts.first;
   if (std::string_view n = TakeWord(&rest); !n.empty()) {
     order.on = n.ends_with('+');
     if (order.on) n.remove_suffix(1);
-    if (order.on && acts.first != FailpointOrder::kNan) {
+    if (order.on && acts.first != FailpointSpec::kNan) {
       return refuse("+ requires the action nan or inf");
     }
     const auto [stop, error] = std::from_chars(n.data(), n.data() + n.size(), order.n);
@@ -143,7 +144,7 @@ Result<FailpointOrder> ParseFailpoint(std::string_view text) {
   }
   if (const std::string_view what = TakeWord(&rest); !what.empty()) {
     const auto act = std::ranges::find(kActs, what);
-    order.act = FailpointOrder::Act(act - kActs.begin());
+    order.act = FailpointSpec::Act(act - kActs.begin());
     if (act == kActs.end() || order.act < acts.first || order.act > acts.last) {
       return refuse(fmt::format("this place supports {}", acts.what));
     }
@@ -153,38 +154,40 @@ Result<FailpointOrder> ParseFailpoint(std::string_view text) {
   return order;
 }
 
-void Reach(Failpoint here) {
+void HitFailpoint(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   if (armed == nullptr || !IsHit(armed)) return;
   // SIGKILL, so that no destructor or handler runs.
-  if (armed->order.act == FailpointOrder::kKill) kill(getpid(), SIGKILL);
+  if (armed->order.act == FailpointSpec::kKill) kill(getpid(), SIGKILL);
   for (;;) pause();
 }
 
-std::optional<float> SpoiledNumber(Failpoint here) {
+std::optional<float> InjectedValue(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   if (armed == nullptr || !IsHit(armed)) return std::nullopt;
   using Limits = std::numeric_limits<float>;
-  return armed->order.act == FailpointOrder::kInf ? Limits::infinity() : Limits::quiet_NaN();
+  return armed->order.act == FailpointSpec::kInf ? Limits::infinity() : Limits::quiet_NaN();
 }
 
-bool Fails(Failpoint here) {
+bool ShouldFail(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   return armed != nullptr && IsHit(armed);
 }
 
-std::int64_t SlowedBy(Failpoint here) {
+std::int64_t SlowdownFactor(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   return armed != nullptr && IsChosen(armed) ? armed->order.n : 1;
 }
 
-Spoilt DrawSpoilt(Failpoint here, const RngKey& key) {
+GradientCorruption DrawGradientCorruption(Failpoint here, const RngKey& key) {
   Armed* const armed = ArmedAt(here);
-  if (armed == nullptr || !IsChosen(armed)) return Spoilt::kNo;
-  if (Rng(key).Uniform() * double(armed->order.n) >= 1) return Spoilt::kNo;
-  return armed->order.act == FailpointOrder::kWild ? Spoilt::kGradientAndLoss : Spoilt::kGradient;
+  if (armed == nullptr || !IsChosen(armed)) return GradientCorruption::kNone;
+  if (Rng(key).Uniform() * double(armed->order.n) >= 1) return GradientCorruption::kNone;
+  return armed->order.act == FailpointSpec::kCorruptGradientAndLoss
+             ? GradientCorruption::kGradientAndLoss
+             : GradientCorruption::kGradient;
 }
 
-void RearmFailpoint() { AllArmed() = ReadOrders(); }
+void ReloadFailpoint() { AllArmed() = ReadOrders(); }
 
 }  // namespace troop

@@ -52,29 +52,38 @@ enum class Failpoint : int {
 std::span<const std::string_view> FailpointNames();
 
 // At a place of kill or hang: does not return if the fault is injected.
-void Reach(Failpoint here);
+void HitFailpoint(Failpoint here);
 // At a place of values: returns the replacement for the correct value, if any.
-std::optional<float> SpoiledNumber(Failpoint here);
+std::optional<float> InjectedValue(Failpoint here);
 // At a place of failures: true if the operation must fail now.
-bool Fails(Failpoint here);
+bool ShouldFail(Failpoint here);
 // At a place of pace: returns the factor by which the operation must be slowed down; usually 1.
-std::int64_t SlowedBy(Failpoint here);
+std::int64_t SlowdownFactor(Failpoint here);
 // At a place of chance: returns the corruption for this key, which is deterministic.
-enum class Spoilt : std::uint8_t { kNo, kGradient, kGradientAndLoss };
-Spoilt DrawSpoilt(Failpoint here, const RngKey& key);
+enum class GradientCorruption : std::uint8_t { kNone, kGradient, kGradientAndLoss };
+GradientCorruption DrawGradientCorruption(Failpoint here, const RngKey& key);
 // Reads the variable again, which is otherwise read once; for a forked child of a test. REQUIRES:
-// no other thread is in Reach.
-void RearmFailpoint();
+// no other thread is in HitFailpoint.
+void ReloadFailpoint();
 
 // A parsed failpoint.
-struct FailpointOrder {
+struct FailpointSpec {
   Failpoint at{};
   std::int64_t n = 1;
   bool on = false;  // inject at all later hits too
-  enum Act : std::uint8_t { kKill, kHang, kNan, kInf, kFail, kSlow, kWild, kSly } act = kKill;
+  enum Act : std::uint8_t {
+    kKill,
+    kHang,
+    kNan,
+    kInf,
+    kFail,
+    kSlow,
+    kCorruptGradientAndLoss,
+    kCorruptGradient
+  } act = kKill;
   std::string file;  // empty: in every process
 };
 // Parses one failpoint. Errors: kInvalidArgument with all valid names.
-Result<FailpointOrder> ParseFailpoint(std::string_view text);
+Result<FailpointSpec> ParseFailpoint(std::string_view text);
 
 }  // namespace troop

@@ -7,7 +7,7 @@
 namespace troop {
 
 // Rate limit for log lines of one kind: passes occurrences 1, 2, 4, …, and at least one per second.
-struct LogGate {
+struct LogRateLimit {
   std::uint64_t number = 0;
   Time next{};
   bool Next(Time now) {

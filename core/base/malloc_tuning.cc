@@ -1,11 +1,11 @@
-// Implements KeepFreedMemory with mallopt of glibc.
+// Implements RetainFreedPages with mallopt of glibc.
 #include "core/base/malloc_tuning.h"
 
 #include <malloc.h>
 
 namespace troop {
 
-void KeepFreedMemory() {
+void RetainFreedPages() {
 #ifdef __GLIBC__
   constexpr int kMmapMost = 32 << 20;  // maximum that glibc accepts
   // Free memory at the top of the heap that is kept.

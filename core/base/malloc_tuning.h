@@ -7,6 +7,6 @@ namespace troop {
 // half of the time of a push and pull of 100 MB. As a cost, memory does not shrink below 1 GiB of
 // its peak. All threads share one heap, so use it only in processes with few allocating threads.
 // Call it before any thread starts. No effect under the sanitizers.
-void KeepFreedMemory();
+void RetainFreedPages();
 
 }  // namespace troop

@@ -11,12 +11,12 @@
 namespace troop {
 
 // Result of a step: call again at once; or at `until` or when a message or a job arrives; or never.
-struct Turn {
+struct StepStatus {
   enum What { kBusy, kIdle, kDone } what = kIdle;
   Time until = kForever;  // kIdle only
-  static Turn Busy() { return {kBusy, Time{}}; }
-  static Turn Idle(Time until) { return {kIdle, until}; }
-  static Turn Done() { return {kDone, kForever}; }
+  static StepStatus Busy() { return {kBusy, Time{}}; }
+  static StepStatus Idle(Time until) { return {kIdle, until}; }
+  static StepStatus Done() { return {kDone, kForever}; }
 };
 
 // The logic of one role: a state machine with one owner thread.
@@ -27,7 +27,7 @@ struct Turn {
 class Node {
  public:
   virtual ~Node() = default;
-  virtual Turn Step(Time now) = 0;
+  virtual StepStatus Step(Time now) = 0;
   // Requests a clean shutdown: the node completes pending work and then returns kDone. Idempotent.
   virtual void Drain() = 0;
   // Reason of the end, after Step returned kDone. If not ok, the process exits with an error.

@@ -15,7 +15,7 @@
 namespace troop {
 
 // The origin of a value in a file or on the command line.
-struct ConfigPlace {
+struct ConfigLocation {
   std::int64_t line = 0;
   std::string text;   // "run.toml:3", or "command line: replay.alpha=2"
   std::string named;  // key that `text` already contains
@@ -32,7 +32,7 @@ class ConfigProblems {
   static constexpr std::size_t kLinesMax = 50, kLineBytesMax = 1000;
 
   // Adds a line, escaped and truncated to kLineBytesMax bytes.
-  void Add(const ConfigPlace& place, std::string_view key, std::string_view message) {
+  void Add(const ConfigLocation& place, std::string_view key, std::string_view message) {
     std::string line = EscapedLine(fmt::format("{}: {}", place.Of(key), message));
     if (line.size() > kLineBytesMax) line = PrintableLine(line, kLineBytesMax) + "…";
     lines_.emplace_back(place.line, std::move(line));

@@ -12,7 +12,7 @@ namespace troop {
 namespace {
 
 // Names in lower case with underscores, as LeafOf normalizes them; sorted.
-constexpr OtherName kOtherNames[] = {
+constexpr KeyAlias kOtherNames[] = {
     {"adam_epsilon", "optimizer.epsilon"},
     {"batch_size_per_device", "learner.batch_size"},
     {"bf16", "network.precision"},
@@ -116,17 +116,17 @@ std::string Hint(std::string_view what, std::string_view word,
 
 }  // namespace
 
-std::span<const OtherName> OtherNames() { return kOtherNames; }
+std::span<const KeyAlias> KeyAliases() { return kOtherNames; }
 
-std::string_view KeyOfOtherName(std::string_view word) {
+std::string_view FindKeyAlias(std::string_view word) {
   const std::string leaf = LeafOf(word);
-  const auto* const found = std::ranges::find(kOtherNames, leaf, &OtherName::name);
+  const auto* const found = std::ranges::find(kOtherNames, leaf, &KeyAlias::name);
   return found == std::end(kOtherNames) ? std::string_view() : found->key;
 }
 
 // A name of another library takes precedence over a near key.
 std::string UnknownKeyHint(std::string_view key, std::span<const std::string> keys) {
-  const std::string_view here = KeyOfOtherName(key);
+  const std::string_view here = FindKeyAlias(key);
   if (std::ranges::find(keys, here) != keys.end()) {
     return fmt::format("unknown key; its name here is {}", here);
   }

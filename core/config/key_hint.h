@@ -7,15 +7,15 @@
 namespace troop {
 
 // A setting of another library and the corresponding key.
-struct OtherName {
+struct KeyAlias {
   std::string_view name, key;
 };
-std::span<const OtherName> OtherNames();
+std::span<const KeyAlias> KeyAliases();
 
 // Returns the key for a setting of another library, ignoring its section ("lr" gives
 // optimizer.learning_rate), or an empty string. The names are those of Stable-Baselines3, RLlib,
 // Tianshou, CleanRL, Acme and transformers.
-std::string_view KeyOfOtherName(std::string_view word);
+std::string_view FindKeyAlias(std::string_view word);
 
 // Returns the error for a key or section that is not in the list: "unknown key; ..." followed by
 // the equivalent of another library's name, the nearest name, or how to list all names.

@@ -43,7 +43,7 @@ namespace {
 constexpr std::size_t kFileBytesMax = 1 << 20;
 constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after the lines of any file
 
-using Place = ConfigPlace;
+using Place = ConfigLocation;
 using Problems = ConfigProblems;
 
 struct Entry {

@@ -234,7 +234,7 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({"learner.target_tau",
            "Fraction by which the target network moves toward the online network at each change; 1 "
            "copies it.",
-           AboveUpTo(0, 1)},
+           LeftOpen(0, 1)},
           c.target_tau);
   v.Visit({"learner.max_grad_norm",
            "Maximum norm of the gradient, which is scaled down to it; 0 disables clipping.",
@@ -299,7 +299,7 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .choices = {"auto", "cpu", "cuda"}},
           c.device);
   // Supervised mode.
-  v.Visit({"learner.epochs", "Supervised: passes over the training examples.", AboveUpTo(0, 1e6)},
+  v.Visit({"learner.epochs", "Supervised: passes over the training examples.", LeftOpen(0, 1e6)},
           c.epochs);
   v.Visit({"learner.micro_batch",
            "Supervised: examples per forward and backward pass of a learner (gradient "
@@ -388,12 +388,12 @@ void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
            .choices = {"none", "fp16", "bf16", "top_k", "strom"}},
           c.codec);
   v.Visit(
-      {"paramserver.codec_keep", "top_k: fraction of the elements that is sent.", AboveUpTo(0, 1)},
+      {"paramserver.codec_keep", "top_k: fraction of the elements that is sent.", LeftOpen(0, 1)},
       c.codec_keep);
   v.Visit(
       {"paramserver.codec_threshold",
        "strom: magnitude from which an element is sent, as plus or minus this value (Strom 2015).",
-       AboveUpTo(0, 1e30)},
+       LeftOpen(0, 1e30)},
       c.codec_threshold);
   // Failover.
   v.Visit({"paramserver.backup",
@@ -425,19 +425,19 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({"optimizer.warmup",
            "Fraction of the run's updates (W) over which the learning rate rises linearly from 1/W "
            "of its value, before the decay.",
-           FromBelow(0, 1)},
+           RightOpen(0, 1)},
           c.warmup);
   // Parameters of single optimizers.
-  v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", FromBelow(0, 1)}, c.beta1);
-  v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", FromBelow(0, 1)},
+  v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", RightOpen(0, 1)}, c.beta1);
+  v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", RightOpen(0, 1)},
           c.beta2);
-  v.Visit({"optimizer.decay", "RMSProp: decay rate of both means.", FromBelow(0, 1)}, c.decay);
+  v.Visit({"optimizer.decay", "RMSProp: decay rate of both means.", RightOpen(0, 1)}, c.decay);
   v.Visit({"optimizer.centered",
            "RMSProp: divide by the standard deviation of the gradient instead of its root mean "
            "square."},
           c.centered);
   v.Visit(
-      {"optimizer.momentum", "SGD: momentum coefficient; 0 disables momentum.", FromBelow(0, 1)},
+      {"optimizer.momentum", "SGD: momentum coefficient; 0 disables momentum.", RightOpen(0, 1)},
       c.momentum);
   v.Visit(
       {"optimizer.epsilon",

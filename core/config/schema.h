@@ -22,10 +22,10 @@ struct ConfigRange {
 inline ConfigRange AtLeast(double low) { return {.low = low}; }
 inline ConfigRange Above(double low) { return {.low = low, .low_open = true}; }
 inline ConfigRange Between(double low, double high) { return {.low = low, .high = high}; }
-inline ConfigRange AboveUpTo(double low, double high) {
+inline ConfigRange LeftOpen(double low, double high) {
   return {.low = low, .high = high, .low_open = true};
 }
-inline ConfigRange FromBelow(double low, double high) {
+inline ConfigRange RightOpen(double low, double high) {
   return {.low = low, .high = high, .high_open = true};
 }
 // Upper bound of counts: exact in a double, with room for sums.

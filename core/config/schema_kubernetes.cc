@@ -6,7 +6,7 @@ namespace {
 
 // Resources of pods, per role.
 void VisitPods(Config::KubernetesKeys& c, ConfigVisitor& v) {
-  const ConfigRange cores = AboveUpTo(0, 1024);
+  const ConfigRange cores = LeftOpen(0, 1024);
   v.Visit({"kubernetes.coordinator_cpu",
            "CPU cores of the coordinator (request and limit). A pod with several roles gets the "
            "sum of their resources.",

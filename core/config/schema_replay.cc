@@ -48,7 +48,7 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
           c.samples_per_insert);
   v.Visit({"replay.ratio_error",
            "Error buffer of the rate limiter, as a fraction of samples_per_insert·min_items.",
-           AboveUpTo(0, 1e6)},
+           LeftOpen(0, 1e6)},
           c.ratio_error);
   v.Visit({.name = "replay.memory_bytes_max",
            .doc = "Memory limit of the full replay in bytes, checked at the start; 0 means three "
@@ -172,7 +172,7 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
            "Average number of times an item is sampled; 0 disables the rate limiter.", AtLeast(0)},
           t.samples_per_insert);
   v.Visit({"ratio_error", "Error buffer of the rate limiter; see replay.ratio_error.",
-           AboveUpTo(0, 1e6)},
+           LeftOpen(0, 1e6)},
           t.ratio_error);
 }
 

@@ -31,12 +31,12 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
   v.Visit({"data.word_dropout",
            "classifier: fraction of the tokens that training replaces with [MASK], chosen again in "
            "each epoch (Iyyer et al. 2015).",
-           FromBelow(0, 1)},
+           RightOpen(0, 1)},
           c.word_dropout);
   v.Visit({"data.holdout",
            "Fraction of the training examples that is kept for validation during training, "
            "stratified by sentiment and chosen by the seed; 0 validates on test examples.",
-           FromBelow(0, 1)},
+           RightOpen(0, 1)},
           c.holdout);
   v.Visit({"data.cache",
            "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
@@ -82,12 +82,12 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
            .choices = {"normal", "sinusoids"}},
           c.position_init);
   // Regularization and memory.
-  v.Visit({"model.dropout", "Dropout probability of hidden activations.", FromBelow(0, 1)},
+  v.Visit({"model.dropout", "Dropout probability of hidden activations.", RightOpen(0, 1)},
           c.dropout);
-  v.Visit({"model.attention_dropout", "Dropout probability of attention weights.", FromBelow(0, 1)},
+  v.Visit({"model.attention_dropout", "Dropout probability of attention weights.", RightOpen(0, 1)},
           c.attention_dropout);
   v.Visit(
-      {"model.classifier_dropout", "Dropout probability of the classifier input.", FromBelow(0, 1)},
+      {"model.classifier_dropout", "Dropout probability of the classifier input.", RightOpen(0, 1)},
       c.classifier_dropout);
   v.Visit({"model.recompute",
            "Store only the input of each layer and recompute its activations in the backward pass "
@@ -108,7 +108,7 @@ void VisitMesh(Config::MeshKeys& c, ConfigVisitor& v) {
            "Supervised: relative share of each batch for each of the mesh.dp workers, such as [2, "
            "1] if the first machine is twice as fast; empty means equal shares, which also apply "
            "while a worker is absent.",
-           AboveUpTo(0, 1e6)},
+           LeftOpen(0, 1e6)},
           c.shares);
 }
 

@@ -350,7 +350,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     conflicts.If(!mesh.shares.empty(), {"mesh.shares"},
                  "is supported in supervised runs only; omit it");
   }
-  CheckAgreement(config, &conflicts);
+  CheckConsistency(config, &conflicts);
   CheckListen(config, &conflicts);
   CheckCluster(config, &conflicts);
   CheckRun(config, &conflicts);

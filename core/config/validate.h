@@ -29,7 +29,7 @@ class Conflicts {
 };
 
 // Checks synchronization and algorithm: parameter shards, Hogwild threads, DPG's keys.
-void CheckAgreement(const Config& c, Conflicts* out);
+void CheckConsistency(const Config& c, Conflicts* out);
 // Checks the keys of supervised runs.
 void CheckSupervised(const Config& c, Conflicts* out);
 // Checks the keys of Slurm, MPI and Kubernetes.

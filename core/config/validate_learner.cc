@@ -142,7 +142,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
 
 }  // namespace
 
-void CheckAgreement(const Config& c, Conflicts* out) {
+void CheckConsistency(const Config& c, Conflicts* out) {
   CheckHogwild(c, out);
   CheckShardThreads(c, out);
   CheckSync(c, out);

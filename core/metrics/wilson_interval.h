@@ -7,11 +7,11 @@ namespace troop {
 
 // The 95 % score interval of a proportion, `hits` of `trials` (Wilson 1927). Unlike the standard
 // error, its width is positive for proportions of 0 and 1.
-struct ShareInterval {
+struct ConfidenceInterval {
   double low = 0, high = 1;
 };
 // REQUIRES: 0 <= hits <= trials. Returns [0, 1] without trials.
-inline ShareInterval WilsonInterval(double hits, double trials) {
+inline ConfidenceInterval WilsonInterval(double hits, double trials) {
   if (trials <= 0) return {};
   constexpr double kZ = 1.959964;  // quantile for 2.5 % on each side
   const double share = hits / trials, square = kZ * kZ / trials;

@@ -173,14 +173,14 @@ class DiskStorage final : public Storage {
     {
       const Descriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
       if (fd.get() < 0) return FromErrno(errno, "can't create", temporary.string());
-      Reach(Failpoint::kDiskCreated);
+      HitFailpoint(Failpoint::kDiskCreated);
       // Two writes with failpoints between the steps: a test can end the process after each of
       // them.
       const std::size_t half = bytes.size() / 2;
       Status written = WriteAll(fd.get(), bytes.first(half), temporary.string());
-      Reach(Failpoint::kDiskHalf);
+      HitFailpoint(Failpoint::kDiskHalf);
       if (written.ok()) written = WriteAll(fd.get(), bytes.subspan(half), temporary.string());
-      Reach(Failpoint::kDiskWritten);
+      HitFailpoint(Failpoint::kDiskWritten);
       if (written.ok() && fsync(fd.get()) != 0) {
         written = FromErrno(errno, "can't sync", temporary.string());
       }
@@ -188,14 +188,14 @@ class DiskStorage final : public Storage {
         unlink(temporary.c_str());
         return written;
       }
-      Reach(Failpoint::kDiskSynced);
+      HitFailpoint(Failpoint::kDiskSynced);
     }
     if (rename(temporary.c_str(), target.c_str()) != 0) {
       const Status failed = FromErrno(errno, "can't replace", target.string());
       unlink(temporary.c_str());
       return failed;
     }
-    Reach(Failpoint::kDiskRenamed);
+    HitFailpoint(Failpoint::kDiskRenamed);
     return folders_->Sync(target.parent_path());
   }
 
@@ -326,7 +326,7 @@ class DiskStorage final : public Storage {
   }
 
   Status Remove(std::string_view path) override {
-    path = WithoutSlash(path);
+    path = StripTrailingSlash(path);
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     const fs::path target = root_ / path;
     std::error_code error;

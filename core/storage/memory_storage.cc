@@ -195,7 +195,7 @@ Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
 
 Result<std::vector<std::string>> MemoryStorage::List(std::string_view folder) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(folder));
-  folder = WithoutSlash(folder);
+  folder = StripTrailingSlash(folder);
   std::lock_guard lock(disk_->mutex);
   std::set<std::string> names;
   for (const auto& [path, bytes] : disk_->files) {
@@ -208,7 +208,7 @@ Result<std::vector<std::string>> MemoryStorage::List(std::string_view folder) {
 }
 
 bool MemoryStorage::Exists(std::string_view path) {
-  path = WithoutSlash(path);
+  path = StripTrailingSlash(path);
   std::lock_guard lock(disk_->mutex);
   if (disk_->files.contains(path)) return true;
   for (const auto& [name, bytes] : disk_->files) {
@@ -238,7 +238,7 @@ Status MemoryStorage::Rename(std::string_view from, std::string_view to) {
 }
 
 Status MemoryStorage::Remove(std::string_view path) {
-  path = WithoutSlash(path);
+  path = StripTrailingSlash(path);
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
   std::lock_guard lock(disk_->mutex);
   TROOP_RETURN_IF_ERROR(disk_->Change());

@@ -12,7 +12,7 @@ Status CheckStoragePath(std::string_view path);
 Status CheckStorageName(std::string_view path);
 
 // Removes the trailing slash that List appends to folders.
-inline std::string_view WithoutSlash(std::string_view path) {
+inline std::string_view StripTrailingSlash(std::string_view path) {
   if (path.ends_with('/')) path.remove_suffix(1);
   return path;
 }

@@ -53,7 +53,7 @@ struct Item {
 
 // Magnitude of an observation or reward that can make an update fail although it and all weights
 // are finite: a loss overflows at about 1e19, and a deep network amplifies its inputs.
-inline constexpr float kSuspectNumber = 1e9F;
+inline constexpr float kSuspiciousMagnitude = 1e9F;
 
 // Version of the weights of a learner: its incarnation in the upper bits, the number of updates in
 // the lower. So a learner that resumes from a checkpoint, with fewer updates, is newer than its

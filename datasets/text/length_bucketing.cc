@@ -45,7 +45,8 @@ std::vector<std::size_t> CountsOf(std::size_t samples, std::span<const double> s
 
 }  // namespace
 
-EpochOrder::EpochOrder(std::span<const std::int32_t> lengths, const Options& options) {
+BucketBatchSampler::BucketBatchSampler(std::span<const std::int32_t> lengths,
+                                       const Options& options) {
   TROOP_CHECK(options.batch_size > 0 && options.pool_batches > 0,
               "batch size {} and pool size {} must be positive", options.batch_size,
               options.pool_batches);
@@ -104,7 +105,7 @@ std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> 
   return parts;
 }
 
-PackedBatch PackBatch(const TokenSet& set, std::span<const std::int32_t> samples) {
+PackedBatch PackBatch(const TokenizedDataset& set, std::span<const std::int32_t> samples) {
   PackedBatch packed = {.begins = {0}};
   for (const std::int32_t sample : samples) {
     const auto tokens = set.tokens(sample);
@@ -116,7 +117,7 @@ PackedBatch PackBatch(const TokenSet& set, std::span<const std::int32_t> samples
   return packed;
 }
 
-std::vector<std::int32_t> LengthsOf(const TokenSet& set) {
+std::vector<std::int32_t> LengthsOf(const TokenizedDataset& set) {
   std::vector<std::int32_t> lengths(std::size_t(set.size()));
   for (std::int64_t i = 0; i < set.size(); ++i) lengths[std::size_t(i)] = set.length(i);
   return lengths;

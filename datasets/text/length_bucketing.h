@@ -15,7 +15,7 @@ namespace troop {
 // Samples are shuffled and cut into pools of `pool_batches` batches; each pool is sorted by length
 // and cut into batches, and the batches are shuffled. All batches but one have `batch_size`
 // samples; each sample occurs once per epoch. An owner's value; construction is O(N log N).
-class EpochOrder {
+class BucketBatchSampler {
  public:
   struct Options {
     std::uint64_t seed = 0;
@@ -23,7 +23,7 @@ class EpochOrder {
     std::int32_t batch_size = 32;
     std::int32_t pool_batches = 64;  // 1: no length bucketing across batches
   };
-  EpochOrder(std::span<const std::int32_t> lengths, const Options& options);
+  BucketBatchSampler(std::span<const std::int32_t> lengths, const Options& options);
 
   std::int64_t batches() const { return std::int64_t(begins_.size()) - 1; }
   // The samples of global batch `i`, by increasing length. REQUIRES: 0 <= i < batches().
@@ -52,9 +52,9 @@ struct PackedBatch {
   std::vector<std::int32_t> samples;     // [B]: global indices, the keys of dropout
 };
 // Packs the given samples of a set. O(T).
-PackedBatch PackBatch(const TokenSet& set, std::span<const std::int32_t> samples);
+PackedBatch PackBatch(const TokenizedDataset& set, std::span<const std::int32_t> samples);
 
 // Sequence lengths of all samples.
-std::vector<std::int32_t> LengthsOf(const TokenSet& set);
+std::vector<std::int32_t> LengthsOf(const TokenizedDataset& set);
 
 }  // namespace troop

@@ -69,7 +69,7 @@ std::uint64_t BytesOf(const Counts& counts) {
   return counts.samples * (sizeof(std::int32_t) + 1) + counts.tokens * sizeof(TokenId);
 }
 
-void EncodeSet(const TokenSet& set, std::string* out) {
+void EncodeSet(const TokenizedDataset& set, std::string* out) {
   std::vector<std::int32_t> lengths;
   for (std::int64_t i = 0; i < set.size(); ++i) lengths.push_back(set.length(i));
   AppendBytes<std::int32_t>(lengths, out);
@@ -87,9 +87,9 @@ std::uint32_t ChecksumOf(std::string_view bytes) {
   return crc;
 }
 
-Result<TokenSet> DecodeSet(const Counts& counts, const TokenCacheKey& key,
-                           std::string_view* bytes) {
-  TokenSet set;
+Result<TokenizedDataset> DecodeSet(const Counts& counts, const TokenCacheKey& key,
+                                   std::string_view* bytes) {
+  TokenizedDataset set;
   std::vector<std::int32_t> lengths(counts.samples);
   TakeBytes<std::int32_t>(bytes, lengths);
   set.sentiments.resize(counts.samples);
@@ -157,13 +157,13 @@ std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKe
                    .vocabulary = key.vocabulary,
                    .tokens_max = TokensMaxOf(key),
                    .source = key.source};
-  const TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  const TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
   for (int i = 0; i < 3; ++i) {
     header.counts[i] = {std::uint64_t(sets[i]->size()), sets[i]->ids.size()};
   }
   std::string out;
   AppendBytes(std::span<const Header>(&header, 1), &out);
-  for (const TokenSet* set : sets) EncodeSet(*set, &out);
+  for (const TokenizedDataset* set : sets) EncodeSet(*set, &out);
   const std::uint32_t crc = Crc32c(std::as_bytes(std::span(out)));
   AppendBytes(std::span<const std::uint32_t>(&crc, 1), &out);
   return out;
@@ -196,7 +196,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
     return DataLoss("its checksum does not match");
   }
   TokenizedReviews reviews;
-  TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
   for (int i = 0; i < 3; ++i) {
     TROOP_ASSIGN_OR_RETURN(*sets[i], DecodeSet(header.counts[i], key, &rest));
   }

@@ -7,14 +7,14 @@
 namespace troop {
 namespace {
 
-TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
-                  std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
-                  std::int64_t* done) {
-  TokenSet set;
+TokenizedDataset Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
+                          std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
+                          std::int64_t* done) {
+  TokenizedDataset set;
   set.begins.reserve(reviews.size() + 1);
   set.sentiments.reserve(reviews.size());
   for (const Review& review : reviews) {
-    set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max), side),
+    set.Add(EncodeWithSpecialTokens(tokenizer, review.text, std::size_t(tokens_max), side),
             review.sentiment);
     progress->Show(++*done);
   }
@@ -23,7 +23,7 @@ TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer
 
 }  // namespace
 
-void TokenSet::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
+void TokenizedDataset::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   begins.push_back(std::int64_t(ids.size()));
   sentiments.push_back(sentiment);

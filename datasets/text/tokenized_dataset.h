@@ -11,7 +11,7 @@
 namespace troop {
 
 // Tokenized samples, laid end to end without padding. A plain value; immutable once built.
-struct TokenSet {
+struct TokenizedDataset {
   std::vector<std::int64_t> begins = {0};  // [N + 1]: sample i is ids begins[i] to begins[i + 1]
   std::vector<TokenId> ids;
   std::vector<Sentiment> sentiments;  // [N]
@@ -23,12 +23,12 @@ struct TokenSet {
   }
   // Appends a sample.
   void Add(std::span<const TokenId> tokens, Sentiment sentiment);
-  bool operator==(const TokenSet&) const = default;
+  bool operator==(const TokenizedDataset&) const = default;
 };
 
 // The three sets of the data set as tokens.
 struct TokenizedReviews {
-  TokenSet train, test, unlabelled;
+  TokenizedDataset train, test, unlabelled;
   bool operator==(const TokenizedReviews&) const = default;
 };
 

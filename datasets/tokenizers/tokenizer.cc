@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;  // real ones: about 1 MiB
 }  // namespace
 
-std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
-                                    std::size_t tokens_max, TruncationSide side) {
+std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::string_view text,
+                                             std::size_t tokens_max, TruncationSide side) {
   TROOP_CHECK(tokens_max >= 2, "tokens_max is {}, must be at least 2", tokens_max);
   std::vector<TokenId> ids = {tokenizer.special().begin};
   tokenizer.Encode(text, &ids);

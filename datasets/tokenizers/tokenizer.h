@@ -42,9 +42,9 @@ enum class TruncationSide : std::uint8_t { kRight, kLeft };
 
 // Encodes [CLS] text [SEP] with at most `tokens_max` ids: the text keeps its first or last
 // tokens_max - 2 ids. REQUIRES: tokens_max >= 2.
-std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
-                                    std::size_t tokens_max,
-                                    TruncationSide side = TruncationSide::kRight);
+std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::string_view text,
+                                             std::size_t tokens_max,
+                                             TruncationSide side = TruncationSide::kRight);
 
 struct TokenizerOptions {
   bool cased = false;  // keep capitals and accents; must match the vocabulary

@@ -105,7 +105,7 @@ Result<std::unique_ptr<VectorEnv>> MakeAtariVectorEnv(std::string_view id,
                                                       EpisodeSeeder seeder) {
   EnvOptions raw_options = options;
   TROOP_ASSIGN_OR_RETURN(const std::int64_t side, TakeScreenSize(&raw_options.options));
-  TROOP_ASSIGN_OR_RETURN(auto raw, MakeProcessVectorEnv(id, raw_options, size, std::move(seeder)));
+  TROOP_ASSIGN_OR_RETURN(auto raw, MakeSubprocVectorEnv(id, raw_options, size, std::move(seeder)));
   // The worker is another program: check its frames before computing tables for them.
   const TensorSpec& frames = raw->spec().observation;
   if (frames.dtype != DType::kU8 || frames.shape.rank() != 3 || frames.shape[0] != 2) {

@@ -13,7 +13,7 @@ bool IsAtariEnvironment(std::string_view id);
 // Creates Atari games in worker processes (python/troop_env/ale.py), which write two raw frames per
 // step. The pixel-wise maximum and the resize are computed in this process (atari_preprocess.h), so
 // that Python copies no frame. Observations: [84, 84] u8 gray, or the side that the option
-// screen_size gives. Errors: those of MakeProcessVectorEnv; kInvalidArgument for a screen_size that
+// screen_size gives. Errors: those of MakeSubprocVectorEnv; kInvalidArgument for a screen_size that
 // is too large.
 Result<std::unique_ptr<VectorEnv>> MakeAtariVectorEnv(std::string_view id,
                                                       const EnvOptions& options, int size,

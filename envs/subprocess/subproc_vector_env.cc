@@ -559,7 +559,7 @@ bool InProcess(std::string_view id, const EnvOptions& options) {
          (!options.plugin.empty() || IsPythonEnvironment(id));
 }
 
-Result<std::unique_ptr<VectorEnv>> MakeProcessVectorEnv(std::string_view id,
+Result<std::unique_ptr<VectorEnv>> MakeSubprocVectorEnv(std::string_view id,
                                                         const EnvOptions& options, int size,
                                                         EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);

@@ -28,7 +28,7 @@ bool IsPythonEnvironment(std::string_view id);
 // Errors: kNotFound: no such interpreter or program; kFailedPrecondition: the reason that the
 // worker reported; kInvalidArgument, kResourceExhausted, kUnavailable, kDeadlineExceeded.
 inline constexpr int kStartsMax = 6;
-Result<std::unique_ptr<VectorEnv>> MakeProcessVectorEnv(std::string_view id,
+Result<std::unique_ptr<VectorEnv>> MakeSubprocVectorEnv(std::string_view id,
                                                         const EnvOptions& options, int size,
                                                         EpisodeSeeder seeder);
 

@@ -61,7 +61,7 @@ std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps,
 
 // Loop over single environments of any kind. One that fails is restarted with the next seed; if
 // that fails too, it is restarted at the next step. REQUIRES: at least one; all have the same spec.
-std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
+std::unique_ptr<VectorEnv> MakeSyncVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
                                              EpisodeSeeder seeder);
 
 }  // namespace troop

@@ -116,7 +116,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
 
 }  // namespace
 
-std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
+std::unique_ptr<VectorEnv> MakeSyncVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
                                              EpisodeSeeder seeder) {
   TROOP_CHECK(!envs.empty(), "a vector needs at least one environment");
   return std::make_unique<LoopVectorEnv>(std::move(envs), std::move(seeder));

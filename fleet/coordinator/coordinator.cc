@@ -45,7 +45,7 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
 
 // The environment is created once, to send its specification to every role.
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
-  TROOP_ASSIGN_OR_RETURN(EnvSpec env, ProblemOf(options.config));
+  TROOP_ASSIGN_OR_RETURN(EnvSpec env, TaskSpec(options.config));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
   TROOP_RETURN_IF_ERROR(node->LoadCounters());
   if (node->options_.config.learner.sync == "paramserver") {
@@ -96,7 +96,7 @@ Status Coordinator::LoadCounters() {
 
 // Order: account for a pause of this process, shard leases, silent members, phase, pending scale
 // requests. Done when all members know of the end.
-Turn Coordinator::Step(Time now) {
+StepStatus Coordinator::Step(Time now) {
   // After a pause of this process, heartbeats are queued in the sockets: its length is not
   // counted as silence of the members.
   if (now - now_ > kPause) {
@@ -104,7 +104,7 @@ Turn Coordinator::Step(Time now) {
       member.last_beat += now - now_;
       if (member.down_since) *member.down_since += now - now_;
     }
-    if (shards_) shards_->Forgive(now - now_);
+    if (shards_) shards_->ExtendLeases(now - now_);
   }
   now_ = now;
   if (shards_) shards_->Update(now);
@@ -112,8 +112,8 @@ Turn Coordinator::Step(Time now) {
   AdvancePhase();
   UpdateMove();
   UpdateFleet();
-  if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
-  return Turn::Idle(now + Milliseconds(100));
+  if ((phase_ == Phase::kDone || stop_) && all_members_left()) return StepStatus::Done();
+  return StepStatus::Idle(now + Milliseconds(100));
 }
 
 // Removes silent members whose exit no supervisor reports: those on other machines, and those that
@@ -127,17 +127,17 @@ void Coordinator::GiveUpSilent() {
     if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
       LogWarning("{} (process {} on {}) left: its connection ended {:.1f} s ago", name,
                  member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
-      NoteTrouble(member.view.role, member.view.index, "its connection ended");
-      MemberLeft(member.view.role, member.view.index, member.view.process);
+      RecordFailure(member.view.role, member.view.index, "its connection ended");
+      OnMemberExit(member.view.role, member.view.index, member.view.process);
       continue;
     }
     if (now_ - member.last_beat <= limit) continue;
     LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.hung_after_s)", name,
                member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
-    NoteTrouble(member.view.role, member.view.index,
-                fmt::format("silent for {:.1f} s, removed (fleet.hung_after_s)",
-                            ToSeconds(now_ - member.last_beat)));
-    MemberLeft(member.view.role, member.view.index, member.view.process);
+    RecordFailure(member.view.role, member.view.index,
+                  fmt::format("silent for {:.1f} s, removed (fleet.hung_after_s)",
+                              ToSeconds(now_ - member.last_beat)));
+    OnMemberExit(member.view.role, member.view.index, member.view.process);
   }
 }
 
@@ -209,7 +209,7 @@ void Coordinator::Handle(Message message, Reply reply) {
       return HandleRegister(message, std::move(reply));
     case MessageType::kJoin:
       return HandleJoin(message, std::move(reply));
-    case MessageType::kBeat:
+    case MessageType::kMemberHeartbeat:
       return HandleBeat(message, std::move(reply));
     case MessageType::kStatus:
       return HandleStatus(std::move(reply));
@@ -238,11 +238,11 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
     return FailedPrecondition("{} is version {}, the coordinator is {}; install the same", name,
                               request.version, kTroopVersion);
   }
-  const std::int64_t count = SeatCount(request.role);
+  const std::int64_t count = SlotCount(request.role);
   if (request.index == -1) return MayJoin(request.role);
-  const bool seat = request.role == Role::kActor ? seats_.Has(request.role, request.index)
+  const bool slot = request.role == Role::kActor ? slots_.Has(request.role, request.index)
                                                  : request.index >= 0 && request.index < count;
-  if (seat) return Status::Ok();
+  if (slot) return Status::Ok();
   return InvalidArgument("{}: this run has {} roles of this kind; indices begin at 0", name, count);
 }
 
@@ -316,7 +316,7 @@ Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
 }
 
 // Rejects reports that do not belong to the role, and numbers that were never issued.
-Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
+Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
   if (!beat.checkpoint.empty() && role != Role::kLearner) {
     return InvalidArgument("a checkpoint ({}), which only learners may report",
                            OneLineOf(beat.checkpoint));
@@ -325,9 +325,9 @@ Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
     return InvalidArgument("{} evaluations, which only evaluators may report",
                            beat.evaluations.size());
   }
-  if (beat.fleet_epoch > seats_.counts().epoch) {
+  if (beat.fleet_epoch > slots_.counts().epoch) {
     return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
-                           seats_.counts().epoch);
+                           slots_.counts().epoch);
   }
   if (beat.shard_term >= next_incarnation_ || beat.shard_move >= next_incarnation_) {
     return InvalidArgument("shard term {}, move {}; only numbers below {} were issued",
@@ -339,7 +339,7 @@ Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
 // Handles a heartbeat: checks the incarnation, takes over metrics, steps, checkpoint and
 // evaluations, advances the phase, then replies with phase, lease and peers.
 void Coordinator::HandleBeat(const Message& message, Reply reply) {
-  Result<BeatRequest> beat = DecodeBody<BeatRequest>(message.body);
+  Result<HeartbeatRequest> beat = DecodeBody<HeartbeatRequest>(message.body);
   if (!beat.ok()) return reply.Fail(beat.status());
   const std::string name = PeerName(message.origin.role, message.origin.index);
   const auto it = members_.find(name);
@@ -399,14 +399,14 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
   }
   if (!beat->ended.empty()) {
-    NoteTrouble(member.view.role, member.view.index, OneLineOf(beat->ended),
-                records_[name].failures);
-    MemberLeft(member.view.role, member.view.index, member.view.process);
+    RecordFailure(member.view.role, member.view.index, OneLineOf(beat->ended),
+                  records_[name].failures);
+    OnMemberExit(member.view.role, member.view.index, member.view.process);
   }
-  const BeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
+  const HeartbeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
   member.told = body.phase;
   member.told_stop = body.stop;
-  reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+  reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
 }
 
 // Takes the newest version over all learners: synchronous learners share one, those that pull from
@@ -423,7 +423,7 @@ void Coordinator::NoteUpdates() {
 }
 
 // Leases up to `wanted` steps in total to the member, as far as the budget lasts.
-BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
+HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
   const auto total = std::int64_t(options_.config.learner.total_steps);
   // Invariant: the sum of leased and done steps never exceeds the budget.
   if (phase_ == Phase::kRunning) {
@@ -432,11 +432,11 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
     const std::int64_t more = std::min(asked, std::max<std::int64_t>(left, 0));
     SetSteps(member, member->granted + more, member->done);
   }
-  BeatReply body{.phase = phase_,
-                 .stop = stop_,
-                 .steps_granted = member->granted,
-                 .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
-                 .steps_total_done = StepsDone()};
+  HeartbeatReply body{.phase = phase_,
+                      .stop = stop_,
+                      .steps_granted = member->granted,
+                      .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
+                      .steps_total_done = StepsDone()};
   body.issued = issued_;
   body.issued[0] = next_incarnation_ - 1;
   TellFleet(*member, &body);
@@ -457,7 +457,7 @@ void Coordinator::HandleStatus(Reply reply) {
 }
 
 // The process id guards against a late report about a process that was replaced.
-void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
+void Coordinator::OnMemberExit(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
   if (it == members_.end() || it->second.view.process != process) return;
   if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
@@ -480,7 +480,7 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   } else {
     it->second.down_since.reset();
   }
-  const bool guest = it->second.joined && peer.role == Role::kActor;  // not in FleetSeats
+  const bool guest = it->second.joined && peer.role == Role::kActor;  // not in RoleSlots
   if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
   if (state == PeerState::kDown) LogWarning("{} disconnected", it->first);
   if (state == PeerState::kHung) LogWarning("{} hangs: only its I/O thread responds", it->first);
@@ -493,13 +493,13 @@ bool Coordinator::Needs(Role role) const {
 }
 
 bool Coordinator::Needs(Role role, std::int32_t index) const {
-  const bool seat =
-      role == Role::kParamServer ? index < parameter_servers() : seats_.Has(role, index);
-  return Needs(role) && seat;
+  const bool slot =
+      role == Role::kParamServer ? index < parameter_servers() : slots_.Has(role, index);
+  return Needs(role) && slot;
 }
 
 // A member that has received the final phase needs no further reply.
-bool Coordinator::everybody_left() const {
+bool Coordinator::all_members_left() const {
   return std::ranges::all_of(members_, [this](const auto& entry) {
     const Member& m = entry.second;
     return !m.present || m.told == Phase::kDone || (stop_ && m.told_stop);

@@ -46,7 +46,7 @@ class Coordinator final : public Node, public Service {
   // Makes a coordinator. Errors: the environment can't be created; kDataLoss: a damaged run file.
   static Result<std::unique_ptr<Coordinator>> Make(Options options);
 
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   // Ends the run early: roles write a checkpoint and leave.
   void Drain() override { stop_ = true; }
   Status result() const override { return result_; }
@@ -63,8 +63,8 @@ class Coordinator final : public Node, public Service {
   std::vector<RoleView> roles() const;
   // Records why a role ended or is about to be ended, for roles(). `failures`: consecutive
   // failures, where a restart follows the last one; 0: no restart follows.
-  void NoteTrouble(Role role, std::int32_t index, const std::string& why,
-                   std::int64_t failures = 0);
+  void RecordFailure(Role role, std::int32_t index, const std::string& why,
+                     std::int64_t failures = 0);
   Phase phase() const { return phase_; }
   // True while the run needs this role: a process that leaves must be restarted.
   bool Needs(Role role) const;
@@ -72,17 +72,17 @@ class Coordinator final : public Node, public Service {
   // Number of parameter server processes, including those that are joining or leaving.
   std::int32_t parameter_servers() const;
   // Slots of the other roles that `troop scale` changes; a new epoch marks each change.
-  const FleetSeats& seats() const { return seats_; }
+  const RoleSlots& slots() const { return slots_; }
   // Empty slots that the run needs filled: external roles ("replay-0"), and actors below
   // fleet.actors_min.
-  std::vector<std::string> EmptySeats() const;
+  std::vector<std::string> EmptySlots() const;
   // Number of external members whose connection is still open.
-  int guests() const;
+  int external_members() const;
   // True when each present member has received the final phase or the stop request.
-  bool everybody_left() const;
+  bool all_members_left() const;
   // Records that a process of the role ended. If it is the current member, its leases return to
   // the pool and it no longer counts as silent; an older process changes nothing.
-  void MemberLeft(Role role, std::int32_t index, std::int64_t process);
+  void OnMemberExit(Role role, std::int32_t index, std::int64_t process);
 
  private:
   struct Member {
@@ -125,15 +125,15 @@ class Coordinator final : public Node, public Service {
   };
 
   Coordinator(Options options, EnvSpec env)
-      : options_(std::move(options)), env_(std::move(env)), seats_(options_.config) {}
+      : options_(std::move(options)), env_(std::move(env)), slots_(options_.config) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
-  Status CheckBeat(Role role, const BeatRequest& beat) const;
+  Status CheckBeat(Role role, const HeartbeatRequest& beat) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleJoin(const Message& message, Reply reply);
   Status CheckJoin(const JoinRequest& request, Role key) const;
   Status MayJoin(Role role) const;
-  std::int64_t SeatCount(Role role) const;
+  std::int64_t SlotCount(Role role) const;
   std::int32_t CountMembers(Role role) const;
   Result<std::int32_t> FreeIndex(Role role) const;
   std::string ListenFor(const RegisterRequest& request, const Member& before) const;
@@ -157,14 +157,14 @@ class Coordinator final : public Node, public Service {
   bool FleetChangeIsDone() const;
   void EndFleetScale(const Status& outcome);
   std::int32_t CountPresent(Role role) const;
-  std::int32_t SeatsOf(Role role) const;
+  std::int32_t SlotsOf(Role role) const;
   double ReplayMetric(std::int32_t shard, const char* name) const;
-  void TellFleet(const Member& member, BeatReply* body) const;
+  void TellFleet(const Member& member, HeartbeatReply* body) const;
   void SetSteps(Member* member, std::int64_t granted, std::int64_t done);
   void Forget(Member* member);
   const std::map<std::string, PeerInfo>& Peers();
   void Retire(Member* member);
-  BeatReply MakeBeatReply(Member* member, std::int64_t wanted);
+  HeartbeatReply MakeBeatReply(Member* member, std::int64_t wanted);
   std::int64_t StepsDone() const;
   std::int64_t StepsLeased() const;
   void AdvancePhase();
@@ -192,14 +192,14 @@ class Coordinator final : public Node, public Service {
   bool checkpoint_final_ = false;
   // Numbers below incarnations_kept_ are reserved on disk.
   std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;
-  std::vector<std::uint64_t> issued_;  // BeatReply::issued
-  LogGate invented_;                   // limits warnings about never-issued incarnations
-  FleetSeats seats_;
+  std::vector<std::uint64_t> issued_;  // HeartbeatReply::issued
+  LogRateLimit invented_;              // limits warnings about never-issued incarnations
+  RoleSlots slots_;
   std::optional<FleetChange> change_;
   Time next_fleet_look_{}, next_silence_look_{};
   // Parameter shards (learner.sync = "paramserver"); empty otherwise.
-  std::optional<ShardTerms> shards_;
-  std::optional<ShardMover> mover_;
+  std::optional<PrimaryElection> shards_;
+  std::optional<ReshardController> mover_;
   std::optional<ShardMap> first_map_;
   bool epochs_unsure_ = false;  // the write failed: the old or the new epochs may be on disk
   Reply scale_reply_;           // pending reply to the scale request of the current reshard

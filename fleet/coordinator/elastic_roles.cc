@@ -1,5 +1,5 @@
 // Coordinator: scales actors, learners and replay shards of a running fleet (`troop scale`,
-// FleetSeats).
+// RoleSlots).
 #include <algorithm>
 
 #include "core/base/log.h"
@@ -29,9 +29,9 @@ const char* NameOf(Role role) {
 Config Coordinator::LiveConfig() const {
   Config config = options_.config;
   if (IsSupervised(config)) return config;
-  if (!IsElsewhere(config, Role::kActor)) config.fleet.actors = std::ssize(seats_.actors());
-  config.fleet.learners = seats_.learners();
-  config.replay.shards = seats_.replay_taking();
+  if (!IsExternal(config, Role::kActor)) config.fleet.actors = std::ssize(slots_.actors());
+  config.fleet.learners = slots_.learners();
+  config.replay.shards = slots_.replay_taking();
   return config;
 }
 
@@ -43,9 +43,9 @@ Config Coordinator::ConfigFor(Role role) const {
   return config;
 }
 
-std::int32_t Coordinator::SeatsOf(Role role) const {
-  if (role == Role::kActor) return std::int32_t(seats_.actors().size());
-  return role == Role::kReplay ? seats_.replay_taking() : seats_.learners();
+std::int32_t Coordinator::SlotsOf(Role role) const {
+  if (role == Role::kActor) return std::int32_t(slots_.actors().size());
+  return role == Role::kReplay ? slots_.replay_taking() : slots_.learners();
 }
 
 // Checks limits, then the consistency of the scaled config, then the room on this machine.
@@ -60,7 +60,7 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
         "(mesh.dp, mesh.tp)",
         request.role, request.count);
   }
-  if (role == Role::kActor && IsElsewhere(c, role)) {
+  if (role == Role::kActor && IsExternal(c, role)) {
     return InvalidArgument(
         "actors={}: this run's actors are external; start or stop them on their machines",
         request.count);
@@ -96,9 +96,9 @@ Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
                               change_->before, change_->after, NameOf(change_->role));
   }
   const auto count = std::int32_t(request.count);
-  change_ = FleetChange{.role = role, .before = SeatsOf(role), .after = count, .began = now_};
-  if (role == Role::kActor) seats_.SetActors(count, joined_);
-  if (role == Role::kLearner) seats_.SetLearners(count);
+  change_ = FleetChange{.role = role, .before = SlotsOf(role), .after = count, .began = now_};
+  if (role == Role::kActor) slots_.SetActors(count, joined_);
+  if (role == Role::kLearner) slots_.SetLearners(count);
   if (role == Role::kReplay) ChangeReplay(count);
   LogInfo("scaling from {} to {} {}", change_->before, count, NameOf(role));
   return Status::Ok();
@@ -107,16 +107,17 @@ Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
 // Scales replay up by waiting for new shards, or down by draining the last shards: they take no
 // inserts, and are sampled until the others have received as many items as those held.
 void Coordinator::ChangeReplay(std::int32_t count) {
-  change_->shards_leave = count < seats_.replay();
-  if (!change_->shards_leave) return seats_.BeginReplay(count);
+  change_->shards_leave = count < slots_.replay();
+  if (!change_->shards_leave) return slots_.StartReplayScaleUp(count);
   double held = 0;
-  for (std::int32_t k = count; k < seats_.replay(); ++k) held += ReplayMetric(k, "replay/items");
-  for (std::int32_t k = 0; k < count; ++k) seats_.SeeInserts(k, ReplayMetric(k, "replay/inserts"));
-  seats_.ReplayLeaves(count, held);
+  for (std::int32_t k = count; k < slots_.replay(); ++k) held += ReplayMetric(k, "replay/items");
+  for (std::int32_t k = 0; k < count; ++k)
+    slots_.RecordInserts(k, ReplayMetric(k, "replay/inserts"));
+  slots_.StartReplayDrain(count, held);
   LogInfo(
       "draining {} replay shards: no more inserts; their {:.0f} items are sampled until the other "
       "shards have received as many",
-      seats_.replay() - count, held);
+      slots_.replay() - count, held);
 }
 
 double Coordinator::ReplayMetric(std::int32_t shard, const char* name) const {
@@ -131,7 +132,7 @@ std::int32_t Coordinator::CountPresent(Role role) const {
   std::int32_t count = 0;
   for (const auto& [name, member] : members_) {
     const bool there = member.present && member.view.role == role && !member.joined &&
-                       seats_.Has(role, member.view.index) &&
+                       slots_.Has(role, member.view.index) &&
                        (role != Role::kReplay || !member.endpoint.empty());
     count += there;
   }
@@ -142,12 +143,12 @@ std::int32_t Coordinator::CountPresent(Role role) const {
 bool Coordinator::FleetChangeIsDone() const {
   const Role role = change_->role;
   if (change_->shards_leave) return true;  // draining continues in the background
-  const std::int32_t seats = role == Role::kReplay ? seats_.replay() : SeatsOf(role);
-  if (CountPresent(role) < seats) return false;
+  const std::int32_t slots = role == Role::kReplay ? slots_.replay() : SlotsOf(role);
+  if (CountPresent(role) < slots) return false;
   if (role == Role::kReplay || change_->after >= change_->before) return true;
   return std::ranges::none_of(members_, [&](const auto& entry) {
     const Member& m = entry.second;
-    return m.present && m.view.role == role && !m.joined && !seats_.Has(role, m.view.index);
+    return m.present && m.view.role == role && !m.joined && !slots_.Has(role, m.view.index);
   });
 }
 
@@ -157,10 +158,10 @@ void Coordinator::UpdateFleet() {
   if (now_ < next_fleet_look_) return;
   next_fleet_look_ = now_ + kLookEvery;
   const bool come = change_ && change_->role == Role::kReplay && !change_->shards_leave;
-  if (seats_.replay_leaves() && !come) UpdateLeavingShards();
+  if (slots_.replay_draining() && !come) UpdateLeavingShards();
   if (!change_) return;
   if (FleetChangeIsDone()) {
-    if (change_->role == Role::kReplay && !change_->shards_leave) seats_.ReplayCame();
+    if (change_->role == Role::kReplay && !change_->shards_leave) slots_.CommitReplayScaleUp();
     return EndFleetScale(Status::Ok());
   }
   if (stop_ || phase_ != Phase::kRunning) {
@@ -169,10 +170,10 @@ void Coordinator::UpdateFleet() {
   if (now_ - change_->began <= kComeMax) return;
   const std::int32_t there = CountPresent(change_->role);
   if (change_->role == Role::kReplay) {
-    seats_.GiveUpReplay();
+    slots_.AbortReplayScaleUp();
     return EndFleetScale(
         Aborted("gave up, {} replay shards remain: {} of {} joined within {:.0f} s; see their logs",
-                seats_.replay(), there, change_->after, ToSeconds(kComeMax)));
+                slots_.replay(), there, change_->after, ToSeconds(kComeMax)));
   }
   EndFleetScale(Unavailable("{} of {} {} joined within {:.0f} s; the others may still join", there,
                             change_->after, NameOf(change_->role), ToSeconds(kComeMax)));
@@ -180,19 +181,19 @@ void Coordinator::UpdateFleet() {
 
 // Removes draining shards once their items are replaced and all actors insert elsewhere.
 void Coordinator::UpdateLeavingShards() {
-  for (std::int32_t k = 0; k < seats_.replay_taking(); ++k) {
-    seats_.SeeInserts(k, ReplayMetric(k, "replay/inserts"));
+  for (std::int32_t k = 0; k < slots_.replay_taking(); ++k) {
+    slots_.RecordInserts(k, ReplayMetric(k, "replay/inserts"));
   }
-  if (!seats_.replay_replaced()) return;
+  if (!slots_.replay_replaced()) return;
   const bool moved = std::ranges::all_of(members_, [this](const auto& entry) {
     const Member& m = entry.second;
     return !m.present || m.view.role != Role::kActor || m.view.finished ||
-           m.fleet_epoch >= seats_.leaving_since();
+           m.fleet_epoch >= slots_.draining_since();
   });
   if (!moved) return;
   LogInfo("removing {} drained replay shards: no actor inserts there, and their items are replaced",
-          seats_.replay() - seats_.replay_taking());
-  seats_.ReplayLeft();
+          slots_.replay() - slots_.replay_taking());
+  slots_.FinishReplayDrain();
 }
 
 // Replies to the waiting `troop scale` and logs the outcome.
@@ -206,7 +207,7 @@ void Coordinator::EndFleetScale(const Status& outcome) {
   }
   const ScaleReply body{.before = change.before,
                         .after = change.after,
-                        .epoch = seats_.counts().epoch,
+                        .epoch = slots_.counts().epoch,
                         .seconds = ToSeconds(now_ - change.began)};
   LogInfo("scaled to {} {}, epoch {}, in {:.2f} s", change.after, NameOf(change.role), body.epoch,
           body.seconds);
@@ -215,19 +216,19 @@ void Coordinator::EndFleetScale(const Status& outcome) {
 
 // Fills the fleet part of a heartbeat reply. An actor's place in the exploration ladder (Ape-X)
 // counts all actors: local ones first, then external ones.
-void Coordinator::TellFleet(const Member& member, BeatReply* body) const {
-  body->fleet = seats_.counts();
+void Coordinator::TellFleet(const Member& member, HeartbeatReply* body) const {
+  body->fleet = slots_.counts();
   const MemberView& view = member.view;
-  const bool guest = member.joined && view.role == Role::kActor;  // not in FleetSeats
-  if (!guest && !seats_.Has(view.role, view.index)) body->stop = true;
+  const bool guest = member.joined && view.role == Role::kActor;  // not in RoleSlots
+  if (!guest && !slots_.Has(view.role, view.index)) body->stop = true;
   if (view.role != Role::kActor) return;
-  const std::vector<std::int32_t>& own = seats_.actors();
+  const std::vector<std::int32_t>& own = slots_.actors();
   const auto rank = [&](const std::vector<std::int32_t>& all) {
     return std::int32_t(std::ranges::lower_bound(all, view.index) - all.begin());
   };
   body->place = member.joined ? std::int32_t(own.size()) + rank(joined_) : rank(own);
   body->places = std::int32_t(own.size() + joined_.size());
-  body->beat_every_ms = std::uint32_t(1000 * std::int64_t{body->places} / kBeatsPerSecond);
+  body->heartbeat_every_ms = std::uint32_t(1000 * std::int64_t{body->places} / kBeatsPerSecond);
 }
 
 }  // namespace troop

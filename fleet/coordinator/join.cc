@@ -19,19 +19,19 @@ constexpr std::size_t kSecretBytes = 32;
 }  // namespace
 
 // Number of slots of a role, local or external. External actors may join beyond it.
-std::int64_t Coordinator::SeatCount(Role role) const {
+std::int64_t Coordinator::SlotCount(Role role) const {
   const Config& c = options_.config;
   switch (role) {
     case Role::kActor:
-      return std::int64_t(seats_.actors().size());
+      return std::int64_t(slots_.actors().size());
     case Role::kEvaluator:
       return c.evaluator.enabled ? 1 : 0;
     case Role::kReplay:
-      return seats_.replay();
+      return slots_.replay();
     case Role::kParamServer:
       return parameter_servers();
     case Role::kLearner:
-      return seats_.learners();
+      return slots_.learners();
     case Role::kInference:
       return InferenceServersOf(c);
     default:
@@ -42,7 +42,7 @@ std::int64_t Coordinator::SeatCount(Role role) const {
 // Actors may always join; other roles only if fleet.elsewhere names them.
 Status Coordinator::MayJoin(Role role) const {
   if (role == Role::kActor) return Status::Ok();
-  if (SeatCount(role) > 0 && IsElsewhere(options_.config, role)) return Status::Ok();
+  if (SlotCount(role) > 0 && IsExternal(options_.config, role)) return Status::Ok();
   return InvalidArgument(
       "the role {} of this run is local; add it to fleet.elsewhere so that it can join remotely",
       RoleName(role));
@@ -59,7 +59,7 @@ Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
     return FailedPrecondition("a key of the role {} can't join as {}; use the key of that role",
                               RoleName(key), RoleName(request.role));
   }
-  const std::int64_t most = request.role == Role::kActor ? kActorsMax : SeatCount(request.role);
+  const std::int64_t most = request.role == Role::kActor ? kActorsMax : SlotCount(request.role);
   if (request.count < 1 || request.count > most) {
     return InvalidArgument("{} roles {} can't join, must be 1 to {}", request.count,
                            RoleName(request.role), most);
@@ -86,7 +86,7 @@ std::int32_t Coordinator::CountMembers(Role role) const {
   }));
 }
 
-int Coordinator::guests() const {
+int Coordinator::external_members() const {
   return int(std::ranges::count_if(members_, [](const auto& entry) {
     const Member& m = entry.second;
     return m.present && m.joined && !m.down_since;
@@ -98,7 +98,7 @@ int Coordinator::guests() const {
 // The search is linear, which is fine for rare joins.
 Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
   if (role != Role::kActor) {
-    const auto count = std::int32_t(SeatCount(role));
+    const auto count = std::int32_t(SlotCount(role));
     for (std::int32_t index = 0; index < count; ++index) {
       const auto member = members_.find(PeerName(role, index));
       if (member == members_.end() || !member->second.present) return index;
@@ -106,8 +106,8 @@ Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
     return ResourceExhausted("all {} slots of the role {} are taken", count, RoleName(role));
   }
   auto index =
-      IsElsewhere(options_.config, Role::kActor) ? 0 : std::int32_t(options_.config.fleet.actors);
-  while (std::ranges::binary_search(joined_, index) || seats_.Has(Role::kActor, index)) ++index;
+      IsExternal(options_.config, Role::kActor) ? 0 : std::int32_t(options_.config.fleet.actors);
+  while (std::ranges::binary_search(joined_, index) || slots_.Has(Role::kActor, index)) ++index;
   if (index < kActorsMax) return index;
   return ResourceExhausted("the run has {} actors, which is the limit", index);
 }
@@ -136,13 +136,13 @@ std::string Coordinator::SecretFor(Role role) {
 }
 
 // External service roles first, then the missing actors as one entry.
-std::vector<std::string> Coordinator::EmptySeats() const {
+std::vector<std::string> Coordinator::EmptySlots() const {
   std::vector<std::string> empty;
   if (phase_ == Phase::kDone || stop_) return empty;
   for (const Role role :
        {Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator, Role::kInference}) {
-    if (!IsElsewhere(options_.config, role)) continue;
-    for (std::int32_t index = 0; index < std::int32_t(SeatCount(role)); ++index) {
+    if (!IsExternal(options_.config, role)) continue;
+    for (std::int32_t index = 0; index < std::int32_t(SlotCount(role)); ++index) {
       const auto member = members_.find(PeerName(role, index));
       const bool there = member != members_.end() && member->second.present;
       if (!there && Needs(role, index)) empty.push_back(PeerName(role, index));
@@ -150,7 +150,7 @@ std::vector<std::string> Coordinator::EmptySeats() const {
   }
   const auto& fleet = options_.config.fleet;
   const std::int64_t least =
-      std::max<std::int64_t>(fleet.actors_min, IsElsewhere(options_.config, Role::kActor) ? 1 : 0);
+      std::max<std::int64_t>(fleet.actors_min, IsExternal(options_.config, Role::kActor) ? 1 : 0);
   if (Needs(Role::kActor) && CountMembers(Role::kActor) < least) {
     empty.push_back(fmt::format("{} of {} actors", least - CountMembers(Role::kActor), least));
   }

@@ -1,4 +1,4 @@
-// Coordinator: resharding of the parameter server (`troop scale`, ShardMover).
+// Coordinator: resharding of the parameter server (`troop scale`, ReshardController).
 #include "core/base/log.h"
 #include "fleet/coordinator/coordinator.h"
 #include "net/wire/codec.h"
@@ -22,7 +22,7 @@ Status Coordinator::BeginShards() {
         "and use troop scale to change the number of shards",
         first, epochs[0].shards, epochs.back().shards);
   }
-  ShardTerms::Options terms = ShardTermsOptionsFor(config);
+  PrimaryElection::Options terms = PrimaryElectionOptionsFor(config);
   // Terms share the number space of incarnations, so that no two are equal.
   terms.shards = epochs.back().shards;
   terms.next_term = [this] {
@@ -31,8 +31,9 @@ Status Coordinator::BeginShards() {
   };
   TROOP_RETURN_IF_ERROR(RemoveOtherShardStates(options_.run, epochs.back().move));
   shards_.emplace(std::move(terms));
-  mover_.emplace(ShardMover::Options{.commit = [this](const auto& e) { return WriteEpochs(e); }},
-                 std::move(epochs), &*shards_);
+  mover_.emplace(
+      ReshardController::Options{.commit = [this](const auto& e) { return WriteEpochs(e); }},
+      std::move(epochs), &*shards_);
   return Status::Ok();
 }
 
@@ -108,9 +109,10 @@ void Coordinator::UpdateMove() {
     return EndMove(Aborted("the run ended first"));
   }
   // A server counts once it is bound; a learner counts as soon as it is registered.
-  ShardMover::Present present;
+  ReshardController::LiveProcesses present;
   for (const auto& [name, member] : members_) {
-    const ShardMover::Player player{member.view.index, member.view.incarnation, member.shard_move};
+    const ReshardController::LiveProcess player{member.view.index, member.view.incarnation,
+                                                member.shard_move};
     if (!member.present) continue;
     if (member.view.role == Role::kLearner) present.learners.push_back(player);
     if (member.view.role == Role::kParamServer && !member.endpoint.empty()) {

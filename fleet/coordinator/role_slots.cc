@@ -18,19 +18,19 @@ std::optional<Role> ScaledRole(std::string_view name) {
 }
 
 // A supervised run has learners only; external actors have no slots.
-FleetSeats::FleetSeats(const Config& config) {
+RoleSlots::RoleSlots(const Config& config) {
   const bool plays = !IsSupervised(config);
   counts_ = {.epoch = 1,
              .learners = std::int32_t(config.fleet.learners),
              .replay = plays ? std::int32_t(config.replay.shards) : 0};
   replay_ = counts_.replay;
-  const bool here = plays && !IsElsewhere(config, Role::kActor);
+  const bool here = plays && !IsExternal(config, Role::kActor);
   actors_.resize(here ? std::size_t(config.fleet.actors) : 0);
   std::iota(actors_.begin(), actors_.end(), 0);
 }
 
 // Other roles have fixed slots, which this class does not track.
-bool FleetSeats::Has(Role role, std::int32_t index) const {
+bool RoleSlots::Has(Role role, std::int32_t index) const {
   switch (role) {
     case Role::kActor:
       return std::ranges::binary_search(actors_, index);
@@ -43,7 +43,7 @@ bool FleetSeats::Has(Role role, std::int32_t index) const {
   }
 }
 
-std::vector<std::pair<Role, std::int32_t>> FleetSeats::All() const {
+std::vector<std::pair<Role, std::int32_t>> RoleSlots::All() const {
   std::vector<std::pair<Role, std::int32_t>> all;
   for (std::int32_t k = 0; k < replay_; ++k) all.emplace_back(Role::kReplay, k);
   for (std::int32_t i = 0; i < counts_.learners; ++i) all.emplace_back(Role::kLearner, i);
@@ -53,7 +53,7 @@ std::vector<std::pair<Role, std::int32_t>> FleetSeats::All() const {
 
 // Shrinking removes the highest indices. Growing keeps all present indices and fills the lowest
 // free ones, skipping those of external actors.
-void FleetSeats::SetActors(std::int32_t count, std::span<const std::int32_t> taken) {
+void RoleSlots::SetActors(std::int32_t count, std::span<const std::int32_t> taken) {
   ++revision_;
   if (std::size_t(count) <= actors_.size()) {
     actors_.resize(std::size_t(count));
@@ -68,33 +68,33 @@ void FleetSeats::SetActors(std::int32_t count, std::span<const std::int32_t> tak
   ++counts_.epoch;
 }
 
-void FleetSeats::SetLearners(std::int32_t count) {
+void RoleSlots::SetLearners(std::int32_t count) {
   ++revision_;
   counts_.learners = count;
   ++counts_.epoch;
 }
 
 // The epoch stays: actors must not insert into shards that are not bound.
-void FleetSeats::BeginReplay(std::int32_t count) {
+void RoleSlots::StartReplayScaleUp(std::int32_t count) {
   TROOP_CHECK(count >= replay_, "{} shards, of {}", count, replay_);
   replay_ = count;
   ++revision_;
 }
 
-void FleetSeats::ReplayCame() {
+void RoleSlots::CommitReplayScaleUp() {
   counts_.replay = replay_;
   counts_.replay_leaving = 0;
   ++counts_.epoch;
 }
 
-// Back to the slots before BeginReplay, including leaving shards.
-void FleetSeats::GiveUpReplay() {
+// Back to the slots before StartReplayScaleUp, including leaving shards.
+void RoleSlots::AbortReplayScaleUp() {
   replay_ = counts_.replay + counts_.replay_leaving;
   ++revision_;
 }
 
 // The new epoch tells actors to insert elsewhere; leaving_since_ is compared with their epochs.
-void FleetSeats::ReplayLeaves(std::int32_t count, double items_held) {
+void RoleSlots::StartReplayDrain(std::int32_t count, double items_held) {
   TROOP_CHECK(count < replay_, "{} shards, of {}", count, replay_);
   counts_.replay = count;
   counts_.replay_leaving = replay_ - count;
@@ -105,13 +105,13 @@ void FleetSeats::ReplayLeaves(std::int32_t count, double items_held) {
 
 // Counts inserts into the remaining shards. A counter below its last value belongs to a restarted
 // process and counts from 0.
-void FleetSeats::SeeInserts(std::int32_t shard, double inserts) {
+void RoleSlots::RecordInserts(std::int32_t shard, double inserts) {
   double& before = inserts_[shard];
   if (shard < counts_.replay) inserted_ += inserts >= before ? inserts - before : inserts;
   before = inserts;
 }
 
-void FleetSeats::ReplayLeft() {
+void RoleSlots::FinishReplayDrain() {
   ++revision_;
   replay_ = counts_.replay;
   counts_.replay_leaving = 0;

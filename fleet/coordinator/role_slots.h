@@ -25,9 +25,9 @@ std::optional<Role> ScaledRole(std::string_view name);
 // sampled until every actor inserts elsewhere and the other shards have received as many items as
 // the leaving ones held, i.e. until eviction would have replaced those anyway.
 // Owner: the coordinator. O(1) per call unless stated otherwise.
-class FleetSeats {
+class RoleSlots {
  public:
-  explicit FleetSeats(const Config& config);
+  explicit RoleSlots(const Config& config);
 
   const FleetCounts& counts() const { return counts_; }
   // Indices of the local actors, sorted; gaps may belong to external actors.
@@ -37,9 +37,9 @@ class FleetSeats {
   std::int32_t replay_taking() const { return counts_.replay; }
   // Number of shards, including joining and leaving ones.
   std::int32_t replay() const { return replay_; }
-  bool replay_leaves() const { return counts_.replay_leaving > 0; }
+  bool replay_draining() const { return counts_.replay_leaving > 0; }
   // Epoch at which the shards began to leave.
-  std::uint64_t leaving_since() const { return leaving_since_; }
+  std::uint64_t draining_since() const { return leaving_since_; }
   // Changes whenever the set of slots changes.
   std::uint64_t revision() const { return revision_; }
   // True if the slot exists; always true for roles that are not scaled. O(log actors).
@@ -53,21 +53,21 @@ class FleetSeats {
   void SetLearners(std::int32_t count);
   // Adds slots for joining shards; the present ones keep taking inserts.
   // REQUIRES: count >= replay(); shards that are leaving stay.
-  void BeginReplay(std::int32_t count);
+  void StartReplayScaleUp(std::int32_t count);
   // The joining shards are bound: all shards take inserts.
-  void ReplayCame();
+  void CommitReplayScaleUp();
   // Removes the slots of joining shards that never bound.
-  void GiveUpReplay();
+  void AbortReplayScaleUp();
   // Drains all shards but the first `count`. `items_held`: number of items in the leaving shards.
   // REQUIRES: count < replay().
-  void ReplayLeaves(std::int32_t count, double items_held);
+  void StartReplayDrain(std::int32_t count, double items_held);
 
   // Takes a new value of a shard's insert counter, which restarts at 0 with the shard's process.
-  void SeeInserts(std::int32_t shard, double inserts);
+  void RecordInserts(std::int32_t shard, double inserts);
   // True when the other shards have received as many items as the leaving ones held.
   bool replay_replaced() const { return inserted_ >= held_; }
   // Removes the slots of the leaving shards.
-  void ReplayLeft();
+  void FinishReplayDrain();
 
  private:
   FleetCounts counts_;
@@ -75,7 +75,7 @@ class FleetSeats {
   std::uint64_t leaving_since_ = 0, revision_ = 1;
   std::vector<std::int32_t> actors_;
   std::map<std::int32_t, double> inserts_;  // last counter value, by shard
-  double inserted_ = 0, held_ = 0;          // since ReplayLeaves
+  double inserted_ = 0, held_ = 0;          // since StartReplayDrain
 };
 
 }  // namespace troop

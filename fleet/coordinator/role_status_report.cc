@@ -30,8 +30,8 @@ std::string OneLineOf(std::string_view text) {
 }
 
 // Kept by name, so that it outlives the member entry.
-void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why,
-                              std::int64_t failures) {
+void Coordinator::RecordFailure(Role role, std::int32_t index, const std::string& why,
+                                std::int64_t failures) {
   Record& record = records_[PeerName(role, index)];
   record.last_error = why.substr(0, kErrorBytesMax);
   record.error_at = now_;
@@ -79,7 +79,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
     if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
   }
   // External actors have no slots, so a missing one is not awaited.
-  const bool left_to_others = role != Role::kActor && IsElsewhere(options_.config, role);
+  const bool left_to_others = role != Role::kActor && IsExternal(options_.config, role);
   const auto it = members_.find(name);
   const bool known = it != members_.end() && it->second.view.incarnation != 0;
   if (!known) {
@@ -125,7 +125,7 @@ std::vector<RoleView> Coordinator::roles() const {
     }
   }
   std::vector<RoleView> views;
-  const auto all = seats_.All();
+  const auto all = slots_.All();
   const auto add = [&](Role role) {
     for (const auto& [its, index] : all) {
       if (its == role) views.push_back(ViewOf(role, index, newest));

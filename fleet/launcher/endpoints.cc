@@ -74,7 +74,7 @@ Status CheckListen(const Config& config, bool look_up) {
     const Result<Endpoint> endpoint = ParseEndpoint(first);
     failures.Add(CheckMayListen(first, keys, config.security.insecure).WithContext(key));
     if (!endpoint.ok()) return;
-    if (look_up) failures.Add(FindHost(first).WithContext(key));
+    if (look_up) failures.Add(CheckHostResolves(first).WithContext(key));
     if (endpoint->port + count - 1 > 65535) {
       failures.Add(
           InvalidArgument("{} is {}: {} shards need ports up to {}, must be at most "

@@ -14,12 +14,12 @@ constexpr Duration kLineEvery = Seconds(2);  // period of plain lines
 class LiveBlock final : public Progress {
  public:
   LiveBlock(std::string name, std::FILE* out) : name_(std::move(name)), out_(out) {}
-  void Show(Time, const RunView& view, const RunRates& rates) override {
+  void Show(Time, const RunView& view, const RunThroughput& rates) override {
     view_ = view;
     rates_ = rates;
     Draw();
   }
-  void Finish(const RunView& view, const RunRates& rates) override { Show({}, view, rates); }
+  void Finish(const RunView& view, const RunThroughput& rates) override { Show({}, view, rates); }
   // The notice is part of the block: a separate line would be erased by the next redraw.
   void Say(const std::string& notice) override {
     notice_ = notice;
@@ -42,7 +42,7 @@ class LiveBlock final : public Progress {
   std::FILE* const out_;
   std::string notice_;
   RunView view_;
-  RunRates rates_;
+  RunThroughput rates_;
   std::ptrdiff_t lines_ = 0;
 };
 
@@ -50,12 +50,12 @@ class LiveBlock final : public Progress {
 class PlainLines final : public Progress {
  public:
   explicit PlainLines(std::FILE* out) : out_(out) {}
-  void Show(Time now, const RunView& view, const RunRates& rates) override {
+  void Show(Time now, const RunView& view, const RunThroughput& rates) override {
     if (now < next_) return;
     next_ = now + kLineEvery;
     Finish(view, rates);
   }
-  void Finish(const RunView& view, const RunRates& rates) override {
+  void Finish(const RunView& view, const RunThroughput& rates) override {
     std::fputs((ProgressLine(view, rates) + "\n").c_str(), out_);
     std::fflush(out_);
   }

@@ -20,9 +20,9 @@ class Progress {
  public:
   virtual ~Progress() = default;
   // Shows the current state; a plain line only if one is due.
-  virtual void Show(Time now, const RunView& view, const RunRates& rates) = 0;
+  virtual void Show(Time now, const RunView& view, const RunThroughput& rates) = 0;
   // Shows the final state.
-  virtual void Finish(const RunView& view, const RunRates& rates) = 0;
+  virtual void Finish(const RunView& view, const RunThroughput& rates) = 0;
   // Shows a message to the user; in a live block it stays until the next one.
   virtual void Say(const std::string& notice) = 0;
 };
@@ -43,7 +43,7 @@ class RoleNotices {
  private:
   std::set<std::string> blocked_;  // names of roles that are blocked and reported
   bool endless_said_ = false;      // checked once, whatever the result
-  LogGate ended_;                  // limits the rate of SayEnded
+  LogRateLimit ended_;             // limits the rate of SayEnded
 };
 
 }  // namespace troop

@@ -39,7 +39,7 @@ double MachineMemoryBytes() {
 
 // Compares parameter names and shapes: equal sizes in another order are another network.
 Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, ProblemOf(saved));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, TaskSpec(saved));
   TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env));
   TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(config, env));
   const auto same = [](const ParamSpec& a, const ParamSpec& b) {
@@ -51,7 +51,7 @@ Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved
 
 // Loads the checkpoint into a new algorithm, then compares the parameter layout.
 Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
   // This version may not read the config of another one; then only the sizes are checked.
@@ -158,10 +158,10 @@ int CoresHere() {
 }
 
 // A supervised run has no replay and no action space, so its prediction ends early.
-Result<RunNeeds> PredictNeeds(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
+Result<ResourceEstimate> EstimateResources(const Config& config) {
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
-  RunNeeds needs;
+  ResourceEstimate needs;
   needs.env = env;
   needs.parameters = 0;
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
@@ -206,7 +206,7 @@ Status RaiseOpenFiles(const Config& config) {
 namespace {
 
 // Checks the file size limit (ulimit -f) against the least size of a checkpoint.
-Status CheckFileSize(const RunNeeds& needs) {
+Status CheckFileSize(const ResourceEstimate& needs) {
   constexpr double kConfigBytes = 16 * 1024;
   const double least = kConfigBytes + 4.0 * double(needs.parameters);
   rlimit limit{};
@@ -222,7 +222,7 @@ Status CheckFileSize(const RunNeeds& needs) {
 
 // Prints advice for picture observations, which is not an error.
 Status CheckMachine(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
+  TROOP_ASSIGN_OR_RETURN(const ResourceEstimate needs, EstimateResources(config));
   // GPU checks apply only to roles that this machine will start. Failures are collected, so that
   // all are reported at once.
   const bool learners_here =
@@ -298,7 +298,7 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
       path, fits.message());
 }
 
-double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards) {
+double BytesOfRole(const ResourceEstimate& needs, Role role, std::int64_t shards) {
   switch (role) {
     case Role::kReplay:
       return needs.replay_bytes / double(shards);
@@ -354,7 +354,7 @@ std::string DescribeAlgorithm(const Config& config) {
 }
 
 // The first lines of DescribeRun.
-std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
+std::string DescribeProblem(const Config& config, const ResourceEstimate& needs) {
   const std::string network =
       fmt::format("network      {} parameters, {}\n", needs.parameters, config.network.precision);
   if (IsSupervised(config)) {
@@ -385,7 +385,7 @@ std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
 
 // One line per property, then one per role with its memory and endpoint.
 Result<std::string> DescribeRun(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
+  TROOP_ASSIGN_OR_RETURN(const ResourceEstimate needs, EstimateResources(config));
   std::string out = DescribeProblem(config, needs);
   if (!needs.shards.empty()) {
     out += fmt::format("parameters   {}; paramserver.mode = \"{}\"\n", needs.shards,

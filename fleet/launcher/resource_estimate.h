@@ -14,7 +14,7 @@ struct ProcessBytes {
   double actor = 0, learner = 0, paramserver = 0, evaluator = 0, inference = 0;
 };
 // Predicted size and memory of a run.
-struct RunNeeds {
+struct ResourceEstimate {
   EnvSpec env;
   std::int64_t parameters = 0;  // without the padding of the flat buffer
   ProcessBytes processes;
@@ -23,12 +23,12 @@ struct RunNeeds {
 };
 // Errors: the environment or the network cannot be created.
 // Builds the environment and the network, and predicts the memory of all roles.
-Result<RunNeeds> PredictNeeds(const Config& config);
+Result<ResourceEstimate> EstimateResources(const Config& config);
 // Memory of a supervised run's processes. `module`: the model, or one rank's slice of it. The
 // reviews are not included. Errors: those of Module::MakePlan.
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module);
 // Memory in bytes of one process of a role. `shards`: number of replay shards.
-double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards);
+double BytesOfRole(const ResourceEstimate& needs, Role role, std::int64_t shards);
 // Number of cores that this process may run on.
 int CoresHere();
 // Upper bound on the open files of a process in a run with this many roles: the launcher has a

@@ -84,7 +84,7 @@ Result<std::vector<std::string>> NodeNames() {
   if (list.empty() || Variable("SLURM_JOB_ID").empty()) {
     return FailedPrecondition("not in a Slurm job (no SLURM_JOB_NODELIST); submit the script");
   }
-  TROOP_ASSIGN_OR_RETURN(const Ended said,
+  TROOP_ASSIGN_OR_RETURN(const ProgramResult said,
                          RunProgram({"scontrol", "show", "hostnames", list}, Seconds(30)));
   std::istringstream words(said.output);
   std::vector<std::string> names;
@@ -100,12 +100,12 @@ Config WithAllRoles(Config config) {
 }
 
 // True for slots that hold one role; an actor slot stands for all actors of a node.
-bool IsCore(const FleetRole& seat) { return seat.role != Role::kActor; }
+bool IsCore(const FleetRole& slot) { return slot.role != Role::kActor; }
 
 }  // namespace
 
 // Node 0 is this machine; its address is the one that the second node can reach.
-Result<SlurmFleet::Options> SlurmFleet::ReadJob(const Config& config) {
+Result<SlurmLauncher::Options> SlurmLauncher::ReadJob(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, NodeNames());
   Options options{.job = Variable("SLURM_JOB_ID"), .srun = FindProgram("srun")};
   if (options.srun.empty()) return NotFound("srun is not in PATH");
@@ -126,13 +126,13 @@ Result<SlurmFleet::Options> SlurmFleet::ReadJob(const Config& config) {
   return options;
 }
 
-SlurmFleet::SlurmFleet(const Config& config, Options options)
+SlurmLauncher::SlurmLauncher(const Config& config, Options options)
     : config_(WithAllRoles(config)), options_(std::move(options)), nodes_(config_, options_.nodes) {
   for (int i = 1; i < std::min(nodes_.count(), kGuards + 1); ++i) guards_[i] = {};
   if (!config.slurm.requeue) guards_.clear();
 }
 
-SlurmFleet::~SlurmFleet() {
+SlurmLauncher::~SlurmLauncher() {
   for (const auto& [node, guard] : guards_) {
     if (guard.first <= 0) continue;
     kill(guard.first, SIGKILL);
@@ -140,23 +140,23 @@ SlurmFleet::~SlurmFleet() {
   }
 }
 
-std::vector<FleetRole> SlurmFleet::Seats(std::int32_t parameter_servers) {
-  std::vector<FleetRole> seats = RolesOf(config_, parameter_servers);
-  std::erase_if(seats, [](const FleetRole& role) { return !IsCore(role); });
+std::vector<FleetRole> SlurmLauncher::Slots(std::int32_t parameter_servers) {
+  std::vector<FleetRole> slots = RolesOf(config_, parameter_servers);
+  std::erase_if(slots, [](const FleetRole& role) { return !IsCore(role); });
   for (int i = 0; i < nodes_.count(); ++i) {
-    if (nodes_.ActorsOn(i) > 0) seats.push_back({Role::kActor, i});
+    if (nodes_.ActorsOn(i) > 0) slots.push_back({Role::kActor, i});
   }
-  return seats;
+  return slots;
 }
 
-std::string SlurmFleet::LogName(FleetRole seat) const {
-  if (IsCore(seat)) return PeerName(seat.role, seat.index);
-  return fmt::format("actors-{}", nodes_.name(seat.index));
+std::string SlurmLauncher::LogName(FleetRole slot) const {
+  if (IsCore(slot)) return PeerName(slot.role, slot.index);
+  return fmt::format("actors-{}", nodes_.name(slot.index));
 }
 
 // The srun options of a step. --overlap and --mem=0 share the node's resources between steps;
 // --kill-on-bad-exit=0 keeps one failed step from ending the job.
-std::vector<std::string> SlurmFleet::StepWords(int node, const std::string& name) const {
+std::vector<std::string> SlurmLauncher::StepWords(int node, const std::string& name) const {
   return {"srun",
           "--overlap",
           "--nodes=1",
@@ -174,11 +174,11 @@ std::vector<std::string> SlurmFleet::StepWords(int node, const std::string& name
 
 // Core roles bind at their node's address (--reach); an actor slot becomes `troop join` with all
 // actors of the node. On other nodes srun starts the program.
-void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
-                      std::vector<std::string>* words) {
-  const int node = NodeOf(seat);
-  starts_[{seat.role, seat.index}] = {.incarnation = newest_[{seat.role, seat.index}]};
-  if (IsCore(seat)) {
+void SlurmLauncher::Wrap(FleetRole slot, const std::string& coordinator, std::string* program,
+                         std::vector<std::string>* words) {
+  const int node = NodeOf(slot);
+  starts_[{slot.role, slot.index}] = {.incarnation = newest_[{slot.role, slot.index}]};
+  if (IsCore(slot)) {
     words->insert(words->end(), {"--reach", options_.addresses[std::size_t(node)]});
   } else {
     *words = {"troop",
@@ -192,9 +192,9 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
       words->insert(words->end(), {"--key", KeyFileOf(config_.security.keys, Role::kActor)});
     }
   }
-  LogInfo("{} starts on {}", LogName(seat), nodes_.name(node));
+  LogInfo("{} starts on {}", LogName(slot), nodes_.name(node));
   if (node == 0) return;  // the launcher's own node needs no srun
-  std::vector<std::string> step = StepWords(node, LogName(seat));
+  std::vector<std::string> step = StepWords(node, LogName(slot));
   step.push_back(options_.program);
   step.insert(step.end(), words->begin() + 1, words->end());
   *words = std::move(step);
@@ -203,31 +203,31 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
 
 // The process id in a member is that on its node, not of srun; so the member of this start is found
 // by a newer incarnation.
-void SlurmFleet::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) {
+void SlurmLauncher::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) {
   if (!IsCore(exit.role)) {  // the coordinator notices lost actors by their connections
-    if (!exit.orderly) nodes_.Doubt(exit.role.index, now);
+    if (!exit.orderly) nodes_.MarkSuspect(exit.role.index, now);
     return;
   }
   const Start& start = starts_[{exit.role.role, exit.role.index}];
   for (const MemberView& m : coordinator->members()) {
     if (m.role != exit.role.role || m.index != exit.role.index) continue;
-    if (m.incarnation > start.incarnation) coordinator->MemberLeft(m.role, m.index, m.process);
+    if (m.incarnation > start.incarnation) coordinator->OnMemberExit(m.role, m.index, m.process);
   }
   // The step was never launched, or its node was lost before it registered.
   if (exit.code == kLaunchFailed) Lose(exit.role, "its step could not be launched", now);
 }
 
 // Suspects the role's node and moves the role; the supervisor restarts it on the new node.
-void SlurmFleet::Lose(FleetRole role, const std::string& why, Time now) {
+void SlurmLauncher::Lose(FleetRole role, const std::string& why, Time now) {
   const int from = nodes_.NodeOf(role);
-  nodes_.Doubt(from, now);
+  nodes_.MarkSuspect(from, now);
   const int to = nodes_.Move(role, now);
   LogWarning("{} on {} is lost: {}; it restarts on {}", LogName(role), nodes_.name(from), why,
              nodes_.name(to));
 }
 
 // Replaces the launcher's own check for hung roles.
-Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor) {
+Status SlurmLauncher::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor) {
   KeepGuards(now);
   // Step 1: a new incarnation of an actor shows that its node works.
   const std::vector<MemberView> members = coordinator->members();
@@ -237,7 +237,7 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
     newest = std::max(newest, m.incarnation);
     if (fresh && m.role == Role::kActor) {
       for (int i = 1; i < nodes_.count(); ++i) {
-        if (m.host == nodes_.name(i)) nodes_.Trust(i);
+        if (m.host == nodes_.name(i)) nodes_.ClearSuspect(i);
       }
     }
   }
@@ -261,10 +261,10 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
     } else if (member->silent_s > config_.fleet.hung_after_s) {
       why = fmt::format("no progress for {:.1f} s (fleet.hung_after_s)", member->silent_s);
     } else if (!std::exchange(start.heard, true)) {
-      nodes_.Trust(node);
+      nodes_.ClearSuspect(node);
     }
     if (why.empty()) continue;
-    if (member != nullptr) coordinator->MemberLeft(member->role, member->index, member->process);
+    if (member != nullptr) coordinator->OnMemberExit(member->role, member->index, member->process);
     supervisor->Kill(running.role, running.process, why);
     Lose(running.role, why, now);
   }
@@ -272,8 +272,8 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
 }
 
 // Single actors may be lost, but a run without any for kActorsMissed would waste its allocation.
-Status SlurmFleet::CheckActors(Time now, const std::vector<MemberView>& members,
-                               Coordinator* coordinator, Supervisor* supervisor) {
+Status SlurmLauncher::CheckActors(Time now, const std::vector<MemberView>& members,
+                                  Coordinator* coordinator, Supervisor* supervisor) {
   const bool any =
       IsSupervised(config_) || !coordinator->Needs(Role::kActor) ||
       std::ranges::any_of(members, [](const MemberView& m) { return m.role == Role::kActor; });
@@ -282,8 +282,8 @@ Status SlurmFleet::CheckActors(Time now, const std::vector<MemberView>& members,
   if (!actors_missed_) actors_missed_ = now;
   if (now - *actors_missed_ < kActorsMissed) return Status::Ok();
   std::string words = "none";
-  for (const FleetRole& seat : Seats(0)) {
-    if (!IsCore(seat) && words == "none") words = supervisor->LogTail(seat);
+  for (const FleetRole& slot : Slots(0)) {
+    if (!IsCore(slot) && words == "none") words = supervisor->LogTail(slot);
   }
   return Aborted("no actor was present for {:.0f} s; last log line of one: {}; see {}",
                  ToSeconds(kActorsMissed), words, options_.logs);
@@ -291,14 +291,14 @@ Status SlurmFleet::CheckActors(Time now, const std::vector<MemberView>& members,
 
 // Starts guards and restarts those that exited. A guard polls Slurm for the state of the first
 // node and requeues the job when that node is down.
-void SlurmFleet::KeepGuards(Time now) {
+void SlurmLauncher::KeepGuards(Time now) {
   for (auto& [node, guard] : guards_) {
     auto& [process, due] = guard;
     if (process > 0 && waitpid(process, nullptr, WNOHANG) == process) {
       process = 0;
       due = now + kGuardAgain;
     }
-    if (process > 0 || now < due || nodes_.InDoubt(node, now)) continue;
+    if (process > 0 || now < due || nodes_.IsSuspect(node, now)) continue;
     std::vector<std::string> words = StepWords(node, "guard");
     // Slurm decides whether the node is down; a guard that can't reach Slurm does nothing.
     words.insert(words.end(),

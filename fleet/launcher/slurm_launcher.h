@@ -19,7 +19,7 @@ namespace troop {
 // roles of that node are then restarted on another one. A guard process on up to two other nodes
 // requeues the job when the first node is lost: Slurm would not, because the job runs with
 // --no-kill to survive the loss of its other nodes. Owner: the launcher's thread.
-class SlurmFleet {
+class SlurmLauncher {
  public:
   struct Options {
     std::string job;  // SLURM_JOB_ID
@@ -32,21 +32,21 @@ class SlurmFleet {
   // Reads the job from its environment. Errors: kFailedPrecondition: not in a job; kNotFound: no
   // srun; kUnavailable: a node's name has no address.
   static Result<Options> ReadJob(const Config& config);
-  SlurmFleet(const Config& config, Options options);
-  ~SlurmFleet();
-  SlurmFleet(const SlurmFleet&) = delete;
-  SlurmFleet& operator=(const SlurmFleet&) = delete;
+  SlurmLauncher(const Config& config, Options options);
+  ~SlurmLauncher();
+  SlurmLauncher(const SlurmLauncher&) = delete;
+  SlurmLauncher& operator=(const SlurmLauncher&) = delete;
 
   // Slots for the supervisor: the roles of RolesOf, but actors as one slot per node with actors,
   // whose index is that of the node.
-  std::vector<FleetRole> Seats(std::int32_t parameter_servers);
+  std::vector<FleetRole> Slots(std::int32_t parameter_servers);
   // Supervisor::Options::wrap: turns the command line of a slot into a job step on its node.
-  void Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
+  void Wrap(FleetRole slot, const std::string& coordinator, std::string* program,
             std::vector<std::string>* words);
   // Supervisor::Options::log_name.
-  std::string LogName(FleetRole seat) const;
+  std::string LogName(FleetRole slot) const;
   // False while the slot's node is suspected.
-  bool MayStart(FleetRole seat, Time now) { return !nodes_.InDoubt(NodeOf(seat), now); }
+  bool MayStart(FleetRole slot, Time now) { return !nodes_.IsSuspect(NodeOf(slot), now); }
 
   // Handles the exit of a child: removes its member, suspects its node.
   void NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now);
@@ -63,8 +63,8 @@ class SlurmFleet {
                      Supervisor* supervisor);
   void KeepGuards(Time now);
   std::vector<std::string> StepWords(int node, const std::string& name) const;
-  int NodeOf(FleetRole seat) {
-    return seat.role == Role::kActor ? seat.index : nodes_.NodeOf(seat);
+  int NodeOf(FleetRole slot) {
+    return slot.role == Role::kActor ? slot.index : nodes_.NodeOf(slot);
   }
 
   const Config config_;

@@ -45,7 +45,7 @@ double SlurmNodes::LeftOn(int node) const {
 int SlurmNodes::Best(int avoid, Time now) const {
   int best = -1;
   for (int i = 0; i < count(); ++i) {
-    if (i == avoid || InDoubt(i, now)) continue;
+    if (i == avoid || IsSuspect(i, now)) continue;
     // Node 0 is chosen only when no other node has free CPUs, to keep the launcher's node free.
     const bool better =
         best < 0 || (best == 0 ? LeftOn(i) > 0 || LeftOn(i) > LeftOn(0) : LeftOn(i) > LeftOn(best));
@@ -94,17 +94,17 @@ void SlurmNodes::ShareActors() {
   for (std::size_t i = 0; dealt < actors; ++i, ++dealt) ++actors_[rests[i % rests.size()].second];
 }
 
-// 15 s, then doubled with each further suspicion that no Trust has reset.
-void SlurmNodes::Doubt(int node, Time now) {
-  if (node == 0 || InDoubt(node, now)) return;  // several roles report the same loss
+// 15 s, then doubled with each further suspicion that no ClearSuspect has reset.
+void SlurmNodes::MarkSuspect(int node, Time now) {
+  if (node == 0 || IsSuspect(node, now)) return;  // several roles report the same loss
   Mark& mark = doubts_[node];
   const int doublings = std::min(mark.times++, kDoublingsMax);
   mark.until = now + kDoubtFirst * (1 << doublings);
 }
 
-void SlurmNodes::Trust(int node) { doubts_.erase(node); }
+void SlurmNodes::ClearSuspect(int node) { doubts_.erase(node); }
 
-bool SlurmNodes::InDoubt(int node, Time now) const {
+bool SlurmNodes::IsSuspect(int node, Time now) const {
   const auto it = doubts_.find(node);
   return it != doubts_.end() && now < it->second.until;
 }

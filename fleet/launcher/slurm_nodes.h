@@ -36,10 +36,10 @@ class SlurmNodes {
   std::int32_t ActorsOn(int node) const { return actors_[std::size_t(node)]; }
 
   // Suspects a node from `now` on; no effect for node 0 and for nodes already suspected.
-  void Doubt(int node, Time now);
+  void MarkSuspect(int node, Time now);
   // Ends the suspicion and resets its duration.
-  void Trust(int node);
-  bool InDoubt(int node, Time now) const;
+  void ClearSuspect(int node);
+  bool IsSuspect(int node, Time now) const;
   // Moves a role to the best node that is not suspected; it stays if there is no other.
   int Move(FleetRole role, Time now);
 

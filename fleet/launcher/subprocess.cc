@@ -65,7 +65,7 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
-Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience) {
+Result<ProgramResult> RunProgram(const std::vector<std::string>& words, Duration patience) {
   const std::string program = FindProgram(words[0]);
   if (program.empty()) return NotFound("{} is not in PATH", words[0]);
   std::vector<std::string> copies = words;
@@ -86,7 +86,7 @@ Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patienc
     _exit(127);
   }
   close(pipe_ends[1]);
-  Ended ended;
+  ProgramResult ended;
   const SystemClock clock;
   const Time end = clock.Now() + patience;
   constexpr std::size_t kOutputMax = 1 << 20;

@@ -17,13 +17,13 @@ namespace troop {
 Result<pid_t> StartChild(const std::string& program, std::vector<std::string> words,
                          const std::string& log, int signal_at_end);
 // Output and exit code of a finished program.
-struct Ended {
+struct ProgramResult {
   int code = 0;        // 128 + the signal that ended it
   std::string output;  // standard output and standard error together, at most 1 MiB
 };
 // Runs a program to its end; `words[0]` is looked up in PATH. Blocks. Errors: kNotFound: not in
 // PATH; kDeadlineExceeded: it took longer than `patience` and was killed; kResourceExhausted.
-Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience);
+Result<ProgramResult> RunProgram(const std::vector<std::string>& words, Duration patience);
 // The path of a program in PATH; empty if there is none.
 std::string FindProgram(const std::string& name);
 // Text of a waitpid status: "exit code 1", "killed by signal 9 (Killed)".

@@ -16,7 +16,7 @@
 
 namespace troop {
 
-bool IsElsewhere(const Config& config, Role role) {
+bool IsExternal(const Config& config, Role role) {
   return std::ranges::find(config.fleet.elsewhere, RoleName(role)) != config.fleet.elsewhere.end();
 }
 

@@ -10,7 +10,7 @@
 namespace troop {
 
 // True if the role is external: the launcher does not start it (fleet.elsewhere).
-bool IsElsewhere(const Config& config, Role role);
+bool IsExternal(const Config& config, Role role);
 
 // Local address of the route to a TCP endpoint, in the form of an endpoint ("10.0.0.7",
 // "[fd00::7]"): other machines of that network reach this one there. Sends nothing. Errors:

@@ -69,9 +69,9 @@ SignalWatch::~SignalWatch() {
   if (!hangup_was_ignored_) Install(SIGHUP, SIG_DFL);
 }
 
-void SignalWatch::AlsoUsr1() { Install(SIGUSR1, OnSignal); }
+void SignalWatch::HandleRequeueSignal() { Install(SIGUSR1, OnSignal); }
 
-bool SignalWatch::wants_more() const { return first_signal.load() == SIGUSR1; }
+bool SignalWatch::requeue_requested() const { return first_signal.load() == SIGUSR1; }
 
 int SignalWatch::count() const { return signal_count.load(); }
 
@@ -87,10 +87,10 @@ Status RunNode(Node* node, Network* network, const Clock& clock,
   for (;;) {
     const Time now = clock.Now();
     network->Pump(now);
-    const Turn turn = node->Step(now);
+    const StepStatus turn = node->Step(now);
     if (every_turn) every_turn(now);
-    if (turn.what == Turn::kDone) break;
-    if (turn.what == Turn::kIdle) {
+    if (turn.what == StepStatus::kDone) break;
+    if (turn.what == StepStatus::kIdle) {
       const Time after = clock.Now();
       const Time until = std::min(turn.until, after + Milliseconds(100));
       if (until > after) network->Wait(after, until);

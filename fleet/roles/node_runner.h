@@ -31,9 +31,9 @@ class SignalWatch {
   ~SignalWatch();
   int count() const;  // requests so far
   // Also counts SIGUSR1: a request to end now and to resume later (a job's time limit).
-  // wants_more() is true if SIGUSR1 was the first signal.
-  void AlsoUsr1();
-  bool wants_more() const;
+  // requeue_requested() is true if SIGUSR1 was the first signal.
+  void HandleRequeueSignal();
+  bool requeue_requested() const;
 
  private:
   const bool is_role_;

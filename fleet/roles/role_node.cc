@@ -44,7 +44,7 @@ std::string Describe(const EnvSpec& spec) {
 // The rendezvous address of the learners: loopback, unless learners are external.
 std::string GroupAddress(const Config& config, const std::string& listen) {
   constexpr std::string_view kTcp = "tcp://";
-  if (!IsElsewhere(config, Role::kLearner) || !listen.starts_with(kTcp)) return "127.0.0.1:0";
+  if (!IsExternal(config, Role::kLearner) || !listen.starts_with(kTcp)) return "127.0.0.1:0";
   return listen.substr(kTcp.size(), listen.rfind(':') - kTcp.size()) + ":0";
 }
 
@@ -90,11 +90,11 @@ Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string
 
 // Before registration it polls for the reply; afterwards it steps the role's node and redirects
 // connections to peers that moved.
-Turn RoleNode::Step(Time now) {
+StepStatus RoleNode::Step(Time now) {
   if (say_until_) return SayEnd(now);
   if (node_) {
-    const Turn turn = node_->Step(now);
-    if (turn.what == Turn::kDone) {
+    const StepStatus turn = node_->Step(now);
+    if (turn.what == StepStatus::kDone) {
       result_ = node_->result();
       unanswered_ = member_->lost().code() == Code::kUnavailable;
       return result_.ok() ? turn : SayEnd(now);
@@ -106,23 +106,23 @@ Turn RoleNode::Step(Time now) {
     }
     return turn;
   }
-  if (draining_) return Turn::Done();
+  if (draining_) return StepStatus::Done();
   result_ = Ask(now);
   if (!result_.ok()) return SayEnd(now);
-  return node_ ? Turn::Busy() : Turn::Idle(*give_up_);
+  return node_ ? StepStatus::Busy() : StepStatus::Idle(*give_up_);
 }
 
 // Reports the failure of a registered role in a final heartbeat, so that its slot is free at once.
-Turn RoleNode::SayEnd(Time now) {
-  if (!member_) return Turn::Done();
+StepStatus RoleNode::SayEnd(Time now) {
+  if (!member_) return StepStatus::Done();
   if (!say_until_) {
     say_until_ = now + kSayEndMax;
     member_->report().ended = result_.message();
-    member_->BeatSoon();
+    member_->SendHeartbeatSoon();
   }
   member_->Poll(now);
-  if (now >= *say_until_ || member_->told() || !member_->lost().ok()) return Turn::Done();
-  return Turn::Idle(std::min(member_->next_beat(), *say_until_));
+  if (now >= *say_until_ || member_->told() || !member_->lost().ok()) return StepStatus::Done();
+  return StepStatus::Idle(std::min(member_->next_heartbeat(), *say_until_));
 }
 
 void RoleNode::Drain() {
@@ -178,7 +178,7 @@ Status RoleNode::Join(const RegisterReply& reply) {
                                .index = index_,
                                .incarnation = reply.incarnation,
                                .hung_after = Seconds(config_.fleet.hung_after_s)};
-  if (options_.beat_every > Duration(0)) options.beat_every = options_.beat_every;
+  if (options_.heartbeat_every > Duration(0)) options.heartbeat_every = options_.heartbeat_every;
   member_ = std::make_unique<FleetMember>(std::move(channel), options);
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
   LogInfo("joined as {}, incarnation {}", PeerName(options_.role, index_), reply.incarnation);
@@ -190,10 +190,11 @@ Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSp
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config_));
   return EvaluatorNode::Make(
       config_, options_.network, member_.get(), problem,
-      [this, data](const TrialOptions& options, std::span<const float> weights,
-                   std::unique_ptr<WeightsTrial>) -> Result<std::unique_ptr<WeightsTrial>> {
-        TROOP_ASSIGN_OR_RETURN(auto trial, ReviewTrial::Make(config_, data, options, weights));
-        return std::unique_ptr<WeightsTrial>(std::move(trial));
+      [this, data](const EvaluationRequest& options, std::span<const float> weights,
+                   std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
+        TROOP_ASSIGN_OR_RETURN(auto trial,
+                               SentimentEvaluator::Make(config_, data, options, weights));
+        return std::unique_ptr<Evaluator>(std::move(trial));
       });
 }
 
@@ -270,7 +271,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                                        .executor = options_.executor,
                                        .run = run,
                                        .resume_checkpoint = reply.resume_checkpoint,
-                                       .lobby = options_.lobby,
+                                       .rendezvous = options_.rendezvous,
                                        .group_listen = GroupAddress(config_, reply.listen),
                                        .group_secret = reply.group_secret,
                                        .history = options_.history}));

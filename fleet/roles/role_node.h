@@ -32,19 +32,19 @@ class RoleNode final : public Node {
     std::int64_t process = 0;
     std::uint64_t attempt = 1;        // larger in each restarted process of this role
     Duration join_max = Seconds(30);  // time limit for the coordinator's reply
-    Duration beat_every{};            // heartbeat interval; 0: FleetMember's default
+    Duration heartbeat_every{};       // heartbeat interval; 0: FleetMember's default
     Network* network = nullptr;
-    Executor* executor = nullptr;   // one thread
-    LearnerLobby* lobby = nullptr;  // rendezvous of learners that share one thread; else null
+    Executor* executor = nullptr;      // one thread
+    Rendezvous* rendezvous = nullptr;  // rendezvous of learners that share one thread; else null
     // Opens the run folder, once the config is known; the storage outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
     // Called once config and index are known; may be empty.
     std::function<void(const Config&, std::int32_t)> joined;
-    History* history = nullptr;
+    EventHistory* history = nullptr;
   };
   explicit RoleNode(Options options) : options_(std::move(options)) {}
 
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   void Drain() override;
   Status result() const override { return result_; }
   bool playing() const { return node_ != nullptr; }  // registered; the role's node runs
@@ -59,7 +59,7 @@ class RoleNode final : public Node {
 
  private:
   Status Ask(Time now);
-  Turn SayEnd(Time now);
+  StepStatus SayEnd(Time now);
   Status Join(const RegisterReply& reply);
   Result<std::unique_ptr<EvaluatorNode>> MakeReviewEvaluator(const EnvSpec& problem);
   Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);

@@ -15,20 +15,20 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
                                                        const std::string& listen) {
   std::unique_ptr<ServiceNode> node(new ServiceNode(member));
   node->duty_ = std::move(duty);
-  if (!node->duty_.issued) node->duty_.issued = std::make_shared<IssuedNumbers>(member);
+  if (!node->duty_.issued) node->duty_.issued = std::make_shared<IssuedIncarnations>(member);
   node->service_.emplace(node->duty_.service.get(), node->duty_.issued.get());
   TROOP_ASSIGN_OR_RETURN(node->listener_, network->Listen(listen, &*node->service_));
   member->report().endpoint = node->listener_->endpoint();
   member->report().finished = true;  // no phase waits for a service
-  member->BeatSoon();
+  member->SendHeartbeatSoon();
   return node;
 }
 
 // Order of a step: service work, heartbeat, failure, then the end: drain once and leave when the
 // service reports that it is drained.
-Turn ServiceNode::Step(Time now) {
+StepStatus ServiceNode::Step(Time now) {
   const Time next = duty_.tick ? duty_.tick(now) : kForever;
-  if (now >= member_->next_beat()) {
+  if (now >= member_->next_heartbeat()) {
     duty_.report(&metrics_);
     if (duty_.blocked) member_->report().blocked = duty_.blocked();
   }
@@ -36,11 +36,11 @@ Turn ServiceNode::Step(Time now) {
   result_ = member_->lost();
   if (result_.ok() && duty_.status) result_ = duty_.status();
   const bool over = draining_ || member_->stop() || member_->phase() == Phase::kDone;
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   if (over && !ending_ && duty_.drain) duty_.drain();
   ending_ = ending_ || over;
-  if (ending_ && (!duty_.drain || duty_.drained())) return Turn::Done();
-  return Turn::Idle(std::min(member_->next_beat(), next));
+  if (ending_ && (!duty_.drain || duty_.drained())) return StepStatus::Done();
+  return StepStatus::Idle(std::min(member_->next_heartbeat(), next));
 }
 
 // The server is captured by raw pointer: the duty owns it and its hooks together.
@@ -53,7 +53,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   options.journal.folder = PeerName(Role::kReplay, duty.index);
   if (config.replay.persist) options.storage = duty.run;
   for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
-  auto issued = std::make_shared<IssuedNumbers>(duty.member);
+  auto issued = std::make_shared<IssuedIncarnations>(duty.member);
   // A weights version contains a shard term with parameter shards, else a learner's incarnation.
   const Role named = config.learner.sync == "paramserver" ? Role::kNone : Role::kLearner;
   options.version_is_issued = [issued, named](std::uint64_t number) {
@@ -75,12 +75,12 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
                                                   FleetMember* member) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
-  auto issued = std::make_shared<IssuedNumbers>(member);
-  std::unique_ptr<ParameterServer> server = MakeParameterServer(
+  auto issued = std::make_shared<IssuedIncarnations>(member);
+  std::unique_ptr<WeightsServer> server = MakeWeightsServer(
       {.parameters = ParameterCount(*module), .version_is_issued = [issued](std::uint64_t number) {
          return issued->Has(Role::kLearner, number);
        }});
-  ParameterServer* const s = server.get();
+  WeightsServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = {},
                            .report = [s](Metrics* metrics) { s->Report(metrics); },

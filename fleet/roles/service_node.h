@@ -22,18 +22,18 @@ class ServiceNode final : public Node {
   // The service and its hooks.
   struct Duty {
     std::unique_ptr<Service> service;
-    std::function<Time(Time)> tick;           // each step; returns the next due time; optional
-    std::function<void(Metrics*)> report;     // before each heartbeat
-    std::function<void()> drain;              // once, at the end of the run; optional
-    std::function<bool()> drained;            // true when the role may exit after drain
-    std::function<Status()> status;           // a failure ends the role; optional
-    std::function<std::string()> blocked{};   // reason for no progress, or empty; optional
-    std::shared_ptr<IssuedNumbers> issued{};  // fencing of callers; null: made from the member
+    std::function<Time(Time)> tick;                // each step; returns the next due time; optional
+    std::function<void(Metrics*)> report;          // before each heartbeat
+    std::function<void()> drain;                   // once, at the end of the run; optional
+    std::function<bool()> drained;                 // true when the role may exit after drain
+    std::function<Status()> status;                // a failure ends the role; optional
+    std::function<std::string()> blocked{};        // reason for no progress, or empty; optional
+    std::shared_ptr<IssuedIncarnations> issued{};  // fencing of callers; null: made from the member
   };
   // Binds duty.service at `listen`. The member outlives the node. Errors: those of Listen.
   static Result<std::unique_ptr<ServiceNode>> Make(Duty duty, Network* network, FleetMember* member,
                                                    const std::string& listen);
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
 
@@ -41,7 +41,7 @@ class ServiceNode final : public Node {
   explicit ServiceNode(FleetMember* member) : member_(member) {}
   FleetMember* const member_;
   Duty duty_;
-  std::optional<IssuedOnly> service_;   // wraps duty_.service, rejects fenced callers
+  std::optional<IncarnationFilter> service_;  // wraps duty_.service, rejects fenced callers
   std::unique_ptr<Listener> listener_;  // after duty_: unbound before the service is destroyed
   Metrics metrics_;
   bool draining_ = false, ending_ = false;
@@ -55,7 +55,7 @@ struct ReplayDutyOptions {
   std::uint64_t incarnation = 0;
   Executor* executor = nullptr;
   Storage* run = nullptr;
-  History* history = nullptr;
+  EventHistory* history = nullptr;
   FleetMember* member = nullptr;
 };
 // A replay shard's service.

@@ -34,7 +34,7 @@ std::string ScoreLine(const JsonValue& result, const Config& config) {
                                 .return_min = NumberOf(result, "final_return_min"),
                                 .return_max = NumberOf(result, "final_return_max")};
   if (IsSupervised(config)) {
-    const ScoreWords words = ScoreWordsOf(config);
+    const ScoreLabels words = GetScoreLabels(config);
     return ItemLine("score", fmt::format("{:.2f} {}{}, of {} {}", report.return_mean, words.score,
                                          SpreadText(true, report), report.episodes, words.units));
   }
@@ -46,7 +46,7 @@ std::string ScoreLine(const JsonValue& result, const Config& config) {
 // Reads only the end of the file. A partial last line, which a running writer may leave, is
 // skipped; a line that begins before the part that was read is too long.
 std::string LastJsonLine(const std::string& path) {
-  constexpr std::streamoff kTail = std::streamoff(MetricCurve::kLineBytesMax) * 2;
+  constexpr std::streamoff kTail = std::streamoff(MetricsReader::kLineBytesMax) * 2;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
   const std::streamoff size = file.tellg(), from = std::max<std::streamoff>(0, size - kTail);
@@ -60,7 +60,7 @@ std::string LastJsonLine(const std::string& path) {
   const std::size_t begin = text.rfind('\n');
   if (begin == std::string::npos && from > 0) return "";
   std::string line = text.substr(begin == std::string::npos ? 0 : begin + 1);
-  return line.size() <= MetricCurve::kLineBytesMax && ParseJson(line).ok() ? line : "";
+  return line.size() <= MetricsReader::kLineBytesMax && ParseJson(line).ok() ? line : "";
 }
 
 // Values come from result.json of an ended run, else from the last line of metrics.

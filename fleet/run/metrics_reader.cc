@@ -59,7 +59,7 @@ std::optional<Line> LineFrom(int file, std::uint64_t at) {
       const std::size_t end = chunk.find('\n');
       if (end == std::string::npos) {
         read += chunk.size();
-        if (read - at > 2 * MetricCurve::kLineBytesMax) return Line{read, ""};
+        if (read - at > 2 * MetricsReader::kLineBytesMax) return Line{read, ""};
         continue;
       }
       begin = read + end + 1;
@@ -68,7 +68,7 @@ std::optional<Line> LineFrom(int file, std::uint64_t at) {
     const std::size_t end = chunk.find('\n', from);
     text.append(chunk, from, end == std::string::npos ? end : end - from);
     if (end != std::string::npos) return Line{*begin, std::move(text)};
-    if (text.size() > MetricCurve::kLineBytesMax) return Line{*begin, ""};
+    if (text.size() > MetricsReader::kLineBytesMax) return Line{*begin, ""};
     read += chunk.size();
   }
 }
@@ -80,7 +80,7 @@ double NumberOf(const JsonValue& value, std::string_view key, double otherwise) 
   return found == nullptr || found->kind != JsonValue::Kind::kNumber ? otherwise : found->number;
 }
 
-void MetricCurve::Clear() {
+void MetricsReader::Clear() {
   size_ = next_ = 0;
   stride_ = kStrideMin;
   names_.clear();
@@ -90,7 +90,7 @@ void MetricCurve::Clear() {
 }
 
 // Steps: detect a replaced file, widen the stride, read the new points, read the tail.
-Status MetricCurve::Update() {
+Status MetricsReader::Update() {
   const Closed opened{open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info {};
   if (opened.file < 0 || fstat(opened.file, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -121,7 +121,7 @@ Status MetricCurve::Update() {
 }
 
 // The number of names is bounded, as the file may come from another machine.
-void MetricCurve::Keep(std::uint64_t at, const JsonValue& line) {
+void MetricsReader::Keep(std::uint64_t at, const JsonValue& line) {
   std::vector<double>& point = points_[at];
   // Columns are assigned in order of appearance; points are as long as their last column.
   const auto set = [&](const std::string& name, double value) {
@@ -144,7 +144,7 @@ void MetricCurve::Keep(std::uint64_t at, const JsonValue& line) {
 }
 
 // Only kTailBytes are read, whatever the size of the file.
-void MetricCurve::ReadTail(int file, std::uint64_t size) {
+void MetricsReader::ReadTail(int file, std::uint64_t size) {
   // Walk backward over complete lines, at most kTailLinesMax, until kRateWindow_s is covered.
   const std::uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
   std::string text = ReadAt(file, from, kTailBytes);
@@ -177,13 +177,13 @@ void MetricCurve::ReadTail(int file, std::uint64_t size) {
   histograms_ = std::move(histograms);
 }
 
-std::vector<std::string> MetricCurve::names() const {
+std::vector<std::string> MetricsReader::names() const {
   std::vector<std::string> names;
   for (const auto& [name, column] : names_) names.push_back(name);
   return names;
 }
 
-std::vector<double> MetricCurve::Values(std::string_view name, std::size_t points_max) const {
+std::vector<double> MetricsReader::Values(std::string_view name, std::size_t points_max) const {
   std::vector<double> values;
   const auto column = names_.find(std::string(name));
   // Every n-th point, rounded up so that no more than points_max are chosen besides the last.
@@ -200,7 +200,7 @@ std::vector<double> MetricCurve::Values(std::string_view name, std::size_t point
   return values;
 }
 
-double MetricCurve::Rate(std::string_view name) const {
+double MetricsReader::Rate(std::string_view name) const {
   const double seconds = NumberOf(last_, "wall_s") - NumberOf(before_, "wall_s");
   if (!(seconds > 0)) return 0;
   return std::max(0.0, NumberOf(last_, name) - NumberOf(before_, name)) / seconds;

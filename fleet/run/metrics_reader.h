@@ -15,13 +15,13 @@ namespace troop {
 // for any file size: lines at even byte distances, the last complete line, and the lines of the
 // last seconds. Incomplete, overlong and invalid lines are skipped. A file that shrank or was
 // replaced is read again. Owner: one thread at a time.
-class MetricCurve {
+class MetricsReader {
  public:
   // Points per curve. At least half of it is used if the file has as many lines.
   static constexpr std::size_t kPointsMax = 1024;
   static constexpr std::size_t kLineBytesMax = 64 << 10;
   static constexpr std::size_t kNamesMax = 512;
-  explicit MetricCurve(std::string path) : path_(std::move(path)) {}
+  explicit MetricsReader(std::string path) : path_(std::move(path)) {}
 
   // Reads new lines: O(kPointsMax) at the first call, a few later. Errors: kNotFound.
   Status Update();

@@ -88,7 +88,7 @@ struct CurvePoint {
   double steps = 0, mean = 0, low = 0, high = 0;
 };
 
-struct RunRecorder::Files {
+struct MetricsWriter::Files {
   Storage* run = nullptr;
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
@@ -116,7 +116,7 @@ struct RunRecorder::Files {
 };
 
 // Step 1: duration so far, and removal of later lines; step 2: points of the curve.
-Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
+Status MetricsWriter::Files::ReadBack(std::optional<std::int64_t> steps) {
   Past old_metrics = ReadPast(run, "metrics.jsonl");
   Past old_evaluations = ReadPast(run, "evaluations.jsonl");
   for (const auto& [name, past] :
@@ -147,11 +147,11 @@ Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
   return Status::Ok();
 }
 
-RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
-RunRecorder::~RunRecorder() = default;
+MetricsWriter::MetricsWriter(std::unique_ptr<Files> files) : files_(std::move(files)) {}
+MetricsWriter::~MetricsWriter() = default;
 
-Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
-                                                       const RecorderOptions& options) {
+Result<std::unique_ptr<MetricsWriter>> MetricsWriter::Make(Storage* run, const Config& config,
+                                                           const MetricsWriterOptions& options) {
   auto files = std::make_unique<Files>();
   if (options.clock != nullptr) files->clock = options.clock;
   files->run = run;
@@ -161,11 +161,11 @@ Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Confi
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->tensorboard, TensorboardLog::Make(run, options.steps));
-  return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
+  return std::unique_ptr<MetricsWriter>(new MetricsWriter(std::move(files)));
 }
 
 // Evaluations are checked in each call, metrics only when due.
-void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
+void MetricsWriter::Record(Time now, const RunView& view, const RunThroughput& rates) {
   WriteEvaluations(view, rates);
   NoteLevels(view);
   if (now < next_) return;
@@ -174,7 +174,7 @@ void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
 }
 
 // Keeps the learners' gauges, because the learners have left when the last line is written.
-void RunRecorder::NoteLevels(const RunView& view) {
+void MetricsWriter::NoteLevels(const RunView& view) {
   for (const auto& [name, value] : view.metrics) {
     const bool level = value.kind == MetricKind::kGaugeMean ||
                        value.kind == MetricKind::kGaugeRatio || value.kind == MetricKind::kGaugeMax;
@@ -184,7 +184,7 @@ void RunRecorder::NoteLevels(const RunView& view) {
 
 // Appends a line to metrics.jsonl and the same values to the TensorBoard events. `final`: adds the
 // last gauges of learners that have left.
-void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool final) {
+void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates, bool final) {
   JsonObject line;
   line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
@@ -236,7 +236,7 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool 
 }
 
 // Appends new evaluations to evaluations.jsonl and TensorBoard, and redraws the curve.
-void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
+void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) {
   if (evaluations_ == view.evaluations.size()) return;
   for (; evaluations_ < view.evaluations.size(); ++evaluations_) {
     const EvaluationReport& e = view.evaluations[evaluations_];
@@ -262,9 +262,9 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
 }
 
 // Draws curve.png from the points of earlier parts and of this one.
-Status RunRecorder::DrawCurve(const RunView& view) {
+Status MetricsWriter::DrawCurve(const RunView& view) {
   const bool evaluated = files_->config.evaluator.enabled;
-  LinePlot plot{.title = files_->config.name + ": " + ProblemName(files_->config),
+  LinePlot plot{.title = files_->config.name + ": " + TaskName(files_->config),
                 .x_label = StepsName(files_->config),
                 .y_label = view.supervised ? "accuracy in %"
                            : evaluated     ? "evaluated return"
@@ -303,7 +303,8 @@ Status CheckSkippedUpdates(const RunView& view) {
 }
 
 // result.json is written last: its presence marks an ended run.
-Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
+Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
+                             const Status& outcome) {
   WriteEvaluations(view, rates);
   NoteLevels(view);
   WriteMetrics(view, rates, true);

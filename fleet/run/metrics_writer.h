@@ -15,7 +15,7 @@ namespace troop {
 // Errors: kDataLoss, with both counts.
 Status CheckSkippedUpdates(const RunView& view);
 
-struct RecorderOptions {
+struct MetricsWriterOptions {
   // Clock for wall_s, the duration of the run; null: the system's monotonic clock.
   const Clock* clock = nullptr;
   // Steps of the checkpoint that the run resumes from. Later records are removed, since those
@@ -26,23 +26,23 @@ struct RecorderOptions {
 // Records a run in its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events and curve.png
 // (of the evaluations, or of the training returns without an evaluator). A resumed run appends to
 // the files of its earlier parts. A failed write is logged once and never ends the run.
-class RunRecorder {
+class MetricsWriter {
  public:
   // Opens the files and reads those of earlier parts. `run` outlives the recorder.
-  static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config,
-                                                   const RecorderOptions& options = {});
-  ~RunRecorder();
+  static Result<std::unique_ptr<MetricsWriter>> Make(Storage* run, const Config& config,
+                                                     const MetricsWriterOptions& options = {});
+  ~MetricsWriter();
   // Writes a line of metrics every metrics_every_s, and each new evaluation at once.
-  void Record(Time now, const RunView& view, const RunRates& rates);
+  void Record(Time now, const RunView& view, const RunThroughput& rates);
   // Writes the last lines, the curve and result.json.
-  Status Finish(const RunView& view, const RunRates& rates, const Status& outcome);
+  Status Finish(const RunView& view, const RunThroughput& rates, const Status& outcome);
 
  private:
   struct Files;
-  explicit RunRecorder(std::unique_ptr<Files> files);
+  explicit MetricsWriter(std::unique_ptr<Files> files);
   void NoteLevels(const RunView& view);
-  void WriteMetrics(const RunView& view, const RunRates& rates, bool final);
-  void WriteEvaluations(const RunView& view, const RunRates& rates);
+  void WriteMetrics(const RunView& view, const RunThroughput& rates, bool final);
+  void WriteEvaluations(const RunView& view, const RunThroughput& rates);
   Status DrawCurve(const RunView& view);
 
   std::unique_ptr<Files> files_;

@@ -49,8 +49,8 @@ std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
 
 // Compares the totals of result.json with the budget after resolving epochs into updates.
 Result<bool> IsSpent(const std::string& path, const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const Standing standing, StandingOf(path));
-  if (standing != Standing::kFinished) return false;
+  TROOP_ASSIGN_OR_RETURN(const RunStatus standing, GetRunStatus(path));
+  if (standing != RunStatus::kFinished) return false;
   TROOP_ASSIGN_OR_RETURN(const Config was, ReadRunConfig(path, {}));
   if (HasSameBudget(config, was)) return true;
   Config asked = config;

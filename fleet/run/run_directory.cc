@@ -106,7 +106,7 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   folder.lock = std::move(*lock);
   const bool holds_run = folder.storage->Exists(kConfigFile);
   if (use == FolderUse::kFresh && holds_run) {
-    const std::string resume = CanGoOn(folder.storage.get())
+    const std::string resume = CanResume(folder.storage.get())
                                    ? fmt::format("resume it with `troop resume {}`, ", folder.path)
                                    : "";
     return AlreadyExists(

@@ -14,10 +14,10 @@
 namespace troop {
 
 // Serial runs write restore points, fleets write checkpoints.
-bool CanGoOn(Storage* run) { return NewestCheckpoint(run).ok() || NewestRestorePoint(run).ok(); }
+bool CanResume(Storage* run) { return NewestCheckpoint(run).ok() || NewestRestorePoint(run).ok(); }
 
-std::string HowToGoOn(Storage* run, const std::string& path) {
-  if (CanGoOn(run)) return fmt::format("resume with: troop resume {}", path);
+std::string ResumeHint(Storage* run, const std::string& path) {
+  if (CanResume(run)) return fmt::format("resume with: troop resume {}", path);
   return fmt::format(
       "it has no checkpoint to resume from; restart with: troop train {}/config.toml "
       "--overwrite",
@@ -36,8 +36,8 @@ void WarnOfDamagedShards(Storage* run) {
 }
 
 // An unreadable result counts as none: the run can then be resumed or restarted.
-Result<Standing> StandingOf(const std::string& path) {
-  if (!std::filesystem::exists(std::filesystem::path(path) / "config.toml")) return Standing::kNew;
+Result<RunStatus> GetRunStatus(const std::string& path) {
+  if (!std::filesystem::exists(std::filesystem::path(path) / "config.toml")) return RunStatus::kNew;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   // A finished run has a result with status "ok"; failed and interrupted runs have other statuses.
   constexpr std::size_t kResultBytesMax = 1 << 20;
@@ -45,9 +45,9 @@ Result<Standing> StandingOf(const std::string& path) {
   const Result<JsonValue> result = text.ok() ? ParseJson(text->text()) : text.status();
   if (result.ok()) {
     const Result<std::string> status = result->String("status");
-    if (status.ok() && *status == "ok") return Standing::kFinished;
+    if (status.ok() && *status == "ok") return RunStatus::kFinished;
   }
-  return CanGoOn(storage.get()) ? Standing::kHalf : Standing::kNew;
+  return CanResume(storage.get()) ? RunStatus::kResumable : RunStatus::kNew;
 }
 
 }  // namespace troop

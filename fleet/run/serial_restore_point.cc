@@ -35,7 +35,7 @@ Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& fold
   std::erase_if(names, [](const std::string& name) {
     return !name.starts_with(kReplay) || !name.ends_with('/');
   });
-  for (std::string& name : names) name = std::string(WithoutSlash(name));
+  for (std::string& name : names) name = std::string(StripTrailingSlash(name));
   return names;
 }
 
@@ -46,7 +46,7 @@ Status LinkFolder(Storage* run, const std::string& from, const std::string& to,
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(from));
   for (const std::string& name : names) {
     if (name == "lock") continue;
-    const std::string below = fmt::format("/{}", WithoutSlash(name));
+    const std::string below = fmt::format("/{}", StripTrailingSlash(name));
     if (name.ends_with('/')) {
       TROOP_RETURN_IF_ERROR(LinkFolder(run, from + below, to + below, linked));
     } else {
@@ -180,7 +180,7 @@ Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
   }
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (const std::string& name : names) {
-    const std::string other = fmt::format("{}/{}", kFolder, WithoutSlash(name));
+    const std::string other = fmt::format("{}/{}", kFolder, StripTrailingSlash(name));
     if (other != folder) TROOP_RETURN_IF_ERROR(run->Remove(other));
   }
   return Status::Ok();
@@ -190,7 +190,7 @@ Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
 Result<RestorePoint> NewestRestorePoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const std::string folder = fmt::format("{}/{}", kFolder, WithoutSlash(*name));
+    const std::string folder = fmt::format("{}/{}", kFolder, StripTrailingSlash(*name));
     if (!run->Exists(folder + "/" + kPoint)) continue;
     TROOP_ASSIGN_OR_RETURN(RestorePoint point, ReadPoint(run, folder));
     TROOP_RETURN_IF_ERROR(CheckFiles(run, point));

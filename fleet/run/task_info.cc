@@ -12,7 +12,7 @@
 
 namespace troop {
 
-Result<EnvSpec> ProblemOf(const Config& config) {
+Result<EnvSpec> TaskSpec(const Config& config) {
   if (IsSupervised(config)) return ReviewSpec(config);
   Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsFor(config));
   // Messages that already name a config key need no prefix.
@@ -20,7 +20,7 @@ Result<EnvSpec> ProblemOf(const Config& config) {
   return spec.status().WithContext("env.id");
 }
 
-std::string ProblemName(const Config& config) {
+std::string TaskName(const Config& config) {
   return IsSupervised(config) ? config.data.reviews : config.env.id;
 }
 
@@ -29,7 +29,7 @@ const char* StepsName(const Config& config) {
 }
 
 // Data sets without test reviews are evaluated on held-out training reviews.
-ScoreWords ScoreWordsOf(const Config& config) {
+ScoreLabels GetScoreLabels(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
   const bool tests = HasTestReviews(config.data.reviews);
   if (config.learner.algorithm == "masked_lm")

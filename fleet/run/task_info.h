@@ -10,18 +10,18 @@
 namespace troop {
 
 // Spec of the run's environment, or of its reviews (ReviewSpec). Errors: those of FindEnvSpec.
-Result<EnvSpec> ProblemOf(const Config& config);
+Result<EnvSpec> TaskSpec(const Config& config);
 // Human-readable: "CartPole-v1", or the path of the reviews.
-std::string ProblemName(const Config& config);
+std::string TaskName(const Config& config);
 // Unit of the run's steps: "agent steps" or "reviews".
 const char* StepsName(const Config& config);
 // Labels of an evaluation's score: a mean return, or an accuracy.
-struct ScoreWords {
+struct ScoreLabels {
   const char* score;  // "mean return", "% accuracy"
   const char* units;  // "episodes", "test reviews"
 };
 // The labels for this config's algorithm and data.
-ScoreWords ScoreWordsOf(const Config& config);
+ScoreLabels GetScoreLabels(const Config& config);
 // Uncertainty of a score, as a suffix: " ± 0.78" is the standard deviation of returns over the
 // episodes; " (95 % interval 76.72 to 90.69)" is that of an accuracy (`supervised`), whose standard
 // error would be 0 for none or all of n correct. Reads only return_std, return_min and return_max.

@@ -55,7 +55,7 @@ std::string Fit(const std::vector<std::string>& items, int columns) {
 }
 
 // Name, phase, share of the steps, time; a bar in the remaining columns.
-std::string FirstLine(const std::string& name, const RunView& view, const RunRates& r,
+std::string FirstLine(const std::string& name, const RunView& view, const RunThroughput& r,
                       int columns) {
   constexpr int kNameMin = 8, kBarMin = 6, kBarMax = 24;
   const double share = view.steps_total > 0 ? double(view.steps) / double(view.steps_total) : 0;
@@ -106,7 +106,7 @@ std::string Span(double s) {
 }
 
 // Extracts the counters and gauges that the rates need.
-RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
+ThroughputMeter::Point ThroughputMeter::PointOf(Time now, const RunView& view) {
   const MetricSnapshot& m = view.metrics;
   Point point{.time = now,
               .steps = double(view.steps),
@@ -128,14 +128,14 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
 }
 
 // A learner that returns to a checkpoint lowers `updates`; only increases count as updates made.
-double RateMeter::CountMade(const RunView& view) {
+double ThroughputMeter::CountMade(const RunView& view) {
   made_ += std::max(0.0, double(view.updates) - updates_);
   updates_ = double(view.updates);
   return made_;
 }
 
 // Keeps the points of the window, and at least two.
-RunRates RateMeter::Update(Time now, const RunView& view) {
+RunThroughput ThroughputMeter::Update(Time now, const RunView& view) {
   if (!start_) start_ = now;
   points_.push_back(PointOf(now, view));
   points_.back().made = CountMade(view);
@@ -143,7 +143,7 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   const Point& a = points_.front();
   const Point& b = points_.back();
   const double seconds = std::max(ToSeconds(b.time - a.time), 1e-9);
-  RunRates r{.elapsed_s = ToSeconds(now - *start_)};
+  RunThroughput r{.elapsed_s = ToSeconds(now - *start_)};
   if (points_.size() > 1) {
     r.steps_per_s = (b.steps - a.steps) / seconds;
     r.updates_per_s = (b.made - a.made) / seconds;
@@ -170,7 +170,7 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
 
 // Mean lag over the window. Learner and actors report versions at different times, so the older
 // report is extrapolated with the update rate.
-std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
+std::optional<double> ThroughputMeter::WeightsLag(double updates_per_s) const {
   double sum = 0, count = 0;
   for (const Point& p : points_) {
     if (!p.lag) continue;
@@ -186,7 +186,7 @@ std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
 // 2. The rate limiter's blocked times show which side it holds back.
 // 3. Otherwise the occupancy of the learner's batch queue over the window decides; a single sample
 //    would not, since a healthy queue is empty now and then.
-std::string RateMeter::Bottleneck(const RunView& view) {
+std::string ThroughputMeter::Bottleneck(const RunView& view) {
   if (view.phase == Phase::kDone) return "none";
   if (!view.conditions.empty()) return DescribeConditions(view.conditions);
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
@@ -228,7 +228,7 @@ std::string Known(const std::optional<double>& value, int digits, int width = 0)
 }
 
 // Progress items of a supervised run, the most important first.
-std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
+std::vector<std::string> LearningItems(const RunView& view, const RunThroughput& r) {
   std::vector<std::string> items;
   if (view.metrics.contains("learner/loss")) {  // absent once the learners have left
     items.push_back(fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")));
@@ -242,7 +242,7 @@ std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
 
 // In a supervised run the bottleneck is always the learner after the first update, unless a role
 // failed, so it is hidden then.
-bool ShowsBottleneck(const RunView& view, const RunRates& r) {
+bool ShowsBottleneck(const RunView& view, const RunThroughput& r) {
   return !view.conditions.empty() || r.bottleneck.starts_with(kNoneYet);
 }
 
@@ -250,7 +250,7 @@ bool ShowsBottleneck(const RunView& view, const RunRates& r) {
 
 // Lines: name and phase, steps and updates, replay, returns, bottleneck, notice. A supervised run
 // has loss and accuracy instead of replay and returns.
-std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
+std::string ProgressBlock(const std::string& name, const RunView& view, const RunThroughput& r,
                           int columns, const std::string& notice) {
   std::string out = FirstLine(name, view, r, columns) + "\n";
   out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", view.supervised ? "reviews" : "steps",
@@ -284,7 +284,7 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 }
 
 // For output without a terminal: all key figures in a fixed order.
-std::string ProgressLine(const RunView& view, const RunRates& r) {
+std::string ProgressLine(const RunView& view, const RunThroughput& r) {
   if (view.supervised) {
     std::string line =
         fmt::format("{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),

@@ -10,11 +10,11 @@
 
 namespace troop {
 
-// Prefix of RunRates::bottleneck before the first update.
+// Prefix of RunThroughput::bottleneck before the first update.
 constexpr std::string_view kNoneYet = "none yet";
 
 // Human-readable key figures of a run. Rates are Δcounter / Δtime over the last 5 seconds.
-struct RunRates {
+struct RunThroughput {
   double elapsed_s = 0;
   double steps_per_s = 0, updates_per_s = 0;
   std::optional<double> samples_per_insert;  // nullopt: nothing was inserted yet
@@ -31,10 +31,10 @@ struct RunRates {
 };
 
 // Derives rates from successive views of a run.
-class RateMeter {
+class ThroughputMeter {
  public:
   // Adds a view; rates cover the last 5 seconds of views.
-  RunRates Update(Time now, const RunView& view);
+  RunThroughput Update(Time now, const RunView& view);
 
  private:
   struct Point {
@@ -62,10 +62,10 @@ class RateMeter {
 
 // The live progress block: lines of at most `columns` characters, most important items first;
 // `notice` is the last line.
-std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& rates,
+std::string ProgressBlock(const std::string& name, const RunView& view, const RunThroughput& rates,
                           int columns, const std::string& notice = "");
 // The progress as one line for plain output.
-std::string ProgressLine(const RunView& view, const RunRates& rates);
+std::string ProgressLine(const RunView& view, const RunThroughput& rates);
 // Formats a duration: "12 s", "3 min 05 s", "15 h 33 min".
 std::string Span(double seconds);
 

@@ -42,7 +42,7 @@ std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_serv
   }
   if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});
   // External roles are started on other machines.
-  std::erase_if(roles, [&config](const FleetRole& r) { return IsElsewhere(config, r.role); });
+  std::erase_if(roles, [&config](const FleetRole& r) { return IsExternal(config, r.role); });
   return roles;
 }
 
@@ -67,22 +67,22 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
   TROOP_ASSIGN_OR_RETURN(fleet->listener_,
                          fleet->network_->Listen(kCoordinatorEndpoint, fleet->coordinator_.get()));
   for (const FleetRole& role : RolesOf(config, fleet->coordinator_->parameter_servers())) {
-    Seat seat{.role = role,
+    Slot slot{.role = role,
               .network = fleet->hub_->MakeNetwork(),
               .executor = std::make_unique<InlineExecutor>()};
-    // Learners in one thread can't block in a rendezvous; the lobby replaces it.
-    if (role.role == Role::kLearner) seat.lobby = fleet->lobbies_.Make();
-    seat.node = std::make_unique<RoleNode>(
+    // Learners in one thread can't block in a rendezvous over sockets; this one never blocks.
+    if (role.role == Role::kLearner) slot.rendezvous = fleet->rendezvous_factory_.Make();
+    slot.node = std::make_unique<RoleNode>(
         RoleNode::Options{.role = role.role,
                           .index = role.index,
                           .coordinator = kCoordinatorEndpoint,
                           .host = "serial",
-                          .beat_every = kBeatEvery,
-                          .network = seat.network.get(),
-                          .executor = seat.executor.get(),
-                          .lobby = seat.lobby.get(),
+                          .heartbeat_every = kBeatEvery,
+                          .network = slot.network.get(),
+                          .executor = slot.executor.get(),
+                          .rendezvous = slot.rendezvous.get(),
                           .storage = [run](const Config&) -> Result<Storage*> { return run; }});
-    fleet->seats_.push_back(std::move(seat));
+    fleet->slots_.push_back(std::move(slot));
   }
   return fleet;
 }
@@ -92,21 +92,21 @@ bool SerialFleet::Round() {
   clock_.Advance(kRound);
   const Time now = clock_.Now();
   network_->Pump(now);
-  const bool over = coordinator_->Step(now).what == Turn::kDone;
+  const bool over = coordinator_->Step(now).what == StepStatus::kDone;
   bool failed = false;
-  for (Seat& seat : seats_) {
-    if (seat.done) continue;
-    seat.network->Pump(now);
-    if (seat.node->Step(now).what != Turn::kDone) continue;
-    seat.done = true;
-    coordinator_->MemberLeft(seat.role.role, seat.role.index, 0);
-    const Status status = seat.node->result();
+  for (Slot& slot : slots_) {
+    if (slot.done) continue;
+    slot.network->Pump(now);
+    if (slot.node->Step(now).what != StepStatus::kDone) continue;
+    slot.done = true;
+    coordinator_->OnMemberExit(slot.role.role, slot.role.index, 0);
+    const Status status = slot.node->result();
     if (!status.ok()) {
-      result_ = status.WithContext(PeerName(seat.role.role, seat.role.index));
+      result_ = status.WithContext(PeerName(slot.role.role, slot.role.index));
       failed = true;
     }
   }
-  return !failed && !(over && std::ranges::all_of(seats_, &Seat::done));
+  return !failed && !(over && std::ranges::all_of(slots_, &Slot::done));
 }
 
 }  // namespace troop

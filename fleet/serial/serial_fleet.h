@@ -42,23 +42,23 @@ class SerialFleet {
   Time now() const { return clock_.Now(); }
 
  private:
-  struct Seat {
+  struct Slot {
     FleetRole role;
     std::unique_ptr<Network> network;
     std::unique_ptr<InlineExecutor> executor;
-    std::unique_ptr<LearnerLobby> lobby;  // learners only
+    std::unique_ptr<Rendezvous> rendezvous;  // learners only
     std::unique_ptr<RoleNode> node;
     bool done = false;
   };
   SerialFleet() = default;
 
   ManualClock clock_;
-  SimLobbies lobbies_;
+  SimRendezvousFactory rendezvous_factory_;
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<Network> network_;  // the coordinator's
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
-  std::vector<Seat> seats_;
+  std::vector<Slot> slots_;
   Status result_;
 };
 

@@ -37,7 +37,7 @@ std::int64_t InterleaveFour(const std::uint8_t* in, std::int64_t stride, std::in
 
 }  // namespace
 
-void InterleaveBytes(const std::uint8_t* in, std::int64_t stride, std::int64_t planes,
+void NchwToNhwcBytes(const std::uint8_t* in, std::int64_t stride, std::int64_t planes,
                      std::int64_t n, std::uint8_t* out) {
   // The rest, and other numbers of planes, one byte at a time.
   const std::int64_t done = planes == 4 ? InterleaveFour(in, stride, n, out) : 0;

@@ -6,7 +6,7 @@ namespace troop {
 
 // Converts planes to channels last: out[i * planes + k] = in[k * stride + i] for i < n and k <
 // planes. in: [planes, stride]; out: [n, planes]; without overlap.
-void InterleaveBytes(const std::uint8_t* in, std::int64_t stride, std::int64_t planes,
+void NchwToNhwcBytes(const std::uint8_t* in, std::int64_t stride, std::int64_t planes,
                      std::int64_t n, std::uint8_t* out);
 
 }  // namespace troop

@@ -106,13 +106,13 @@ void Sum(HalfFormat format, std::int64_t n, float weight, const std::uint16_t* b
   SumAs<Bf16Format, adds>(n, weight, bits, sum);
 }
 
-std::int64_t FirstUnfinite(HalfFormat format, std::int64_t n, const std::uint16_t* bits) {
+std::int64_t FirstNonFinite(HalfFormat format, std::int64_t n, const std::uint16_t* bits) {
   return format == HalfFormat::kF16 ? FirstUnfiniteAs<F16Format>(n, bits)
                                     : FirstUnfiniteAs<Bf16Format>(n, bits);
 }
 
 }  // namespace
 
-const HalfKernels kKernels = {Encode, Sum<false>, Sum<true>, FirstUnfinite};
+const HalfKernels kKernels = {Encode, Sum<false>, Sum<true>, FirstNonFinite};
 
 }  // namespace troop::TROOP_HALVES_NAMESPACE

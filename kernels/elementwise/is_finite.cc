@@ -32,7 +32,7 @@ bool AllFinite(std::span<const float> x) {
   return std::ranges::all_of(x, [](float v) { return std::isfinite(v); });
 }
 
-std::size_t FirstUnfinite(std::span<const float> x) {
+std::size_t FirstNonFinite(std::span<const float> x) {
   std::size_t begin = 0;
   while (x.size() - begin >= kBlock && BlockIsFinite(x.data() + begin)) begin += kBlock;
   // The first failing block, or the rest.
@@ -45,12 +45,12 @@ std::size_t CopyFinite(std::span<const float> from, std::span<float> to) {
   TROOP_CHECK(from.size() == to.size(), "cannot copy {} values to {}", from.size(), to.size());
   std::size_t begin = 0;
   for (; from.size() - begin >= kBlock; begin += kBlock) {
-    if (!BlockIsFinite(from.data() + begin)) return begin + FirstUnfinite(from.subspan(begin));
+    if (!BlockIsFinite(from.data() + begin)) return begin + FirstNonFinite(from.subspan(begin));
     std::copy_n(from.data() + begin, kBlock, to.data() + begin);
   }
   // The rest is copied as a whole; the contents after a non-finite element are unspecified.
   std::ranges::copy(from.subspan(begin), to.begin() + std::ptrdiff_t(begin));
-  return begin + FirstUnfinite(from.subspan(begin));
+  return begin + FirstNonFinite(from.subspan(begin));
 }
 
 }  // namespace troop

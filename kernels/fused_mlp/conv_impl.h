@@ -21,7 +21,7 @@ struct ConvTiling {
 // Computes kCount neighboring positions of one output row. x: the top left input of the first one.
 // wt: the transposed weights [taps, kFilters].
 template <int kFilters, int kCount>
-inline void ConvTile(const SmallConv& c, const float* x, const float* wt, const float* bias,
+inline void ConvTile(const FusedConv& c, const float* x, const float* wt, const float* bias,
                      float* y) {
   constexpr int kVecs = ConvTiling<kFilters>::kVecs;
   // step: floats between positions; span: floats of a kernel row.
@@ -61,7 +61,7 @@ inline void ConvTile(const SmallConv& c, const float* x, const float* wt, const 
 
 // A row of outputs: tiles of kCount positions, then recursively of half as many.
 template <int kFilters, int kCount = ConvTiling<kFilters>::kPositions>
-inline void ConvRow(const SmallConv& c, const float* x, const float* wt, const float* bias,
+inline void ConvRow(const FusedConv& c, const float* x, const float* wt, const float* bias,
                     float* y, std::int64_t positions) {
   const std::int64_t step = c.stride * c.channels;
   for (; positions >= kCount; positions -= kCount, x += kCount * step, y += kCount * kFilters) {
@@ -73,7 +73,7 @@ inline void ConvRow(const SmallConv& c, const float* x, const float* wt, const f
 
 // y [batch, out_height, out_width, filters] from x [batch, height, width, channels]. wt: room for
 // the transposed weights.
-inline void ConvForward(const SmallConv& c, std::int64_t batch, const float* x, const float* value,
+inline void ConvForward(const FusedConv& c, std::int64_t batch, const float* x, const float* value,
                         float* wt, float* y) {
   const std::int64_t height = c.out_height(), width = c.out_width();
   Transpose(c.filters, c.kernel * c.kernel * c.channels, value + c.weight, wt);
@@ -92,7 +92,7 @@ inline void ConvForward(const SmallConv& c, std::int64_t batch, const float* x, 
 // Gradient of kTaps neighboring weights of one kernel row: dwt[tap, filters]. x: the batch, offset
 // by the first tap. The sums stay in registers over the whole batch.
 template <int kFilters, int kTaps>
-inline void ConvTapsGradient(const SmallConv& c, std::int64_t batch, const float* x,
+inline void ConvTapsGradient(const FusedConv& c, std::int64_t batch, const float* x,
                              const float* dy, float* dwt) {
   constexpr int kVecs = ConvTiling<kFilters>::kVecs;
   const std::int64_t height = c.out_height(), width = c.out_width();
@@ -128,7 +128,7 @@ inline void ConvTapsGradient(const SmallConv& c, std::int64_t batch, const float
 
 // ConvTapsGradient for a number of taps that is known only at run time.
 template <int kFilters, int kTaps = ConvTiling<kFilters>::kTaps>
-inline void ConvSomeTapsGradient(const SmallConv& c, std::int64_t taps, std::int64_t batch,
+inline void ConvSomeTapsGradient(const FusedConv& c, std::int64_t taps, std::int64_t batch,
                                  const float* x, const float* dy, float* dwt) {
   if (taps == kTaps) return ConvTapsGradient<kFilters, kTaps>(c, batch, x, dy, dwt);
   if constexpr (kTaps > 1) {
@@ -139,7 +139,7 @@ inline void ConvSomeTapsGradient(const SmallConv& c, std::int64_t taps, std::int
 // The whole gradient, dwt [taps, kFilters]. Each kernel row is divided evenly into tiles of at most
 // kTaps taps.
 template <int kFilters>
-inline void ConvAllTapsGradient(const SmallConv& c, std::int64_t batch, const float* x,
+inline void ConvAllTapsGradient(const FusedConv& c, std::int64_t batch, const float* x,
                                 const float* dy, float* dwt) {
   constexpr std::int64_t kTaps = ConvTiling<kFilters>::kTaps;
   const std::int64_t span = c.kernel * c.channels, tiles = (span + kTaps - 1) / kTaps;
@@ -155,7 +155,7 @@ inline void ConvAllTapsGradient(const SmallConv& c, std::int64_t batch, const fl
 
 // Weight and bias gradients. dwt: room for the transposed weights. add: adds to the gradient,
 // otherwise overwrites it.
-inline void ConvBackwardWeight(const SmallConv& c, std::int64_t batch, const float* x,
+inline void ConvBackwardWeight(const FusedConv& c, std::int64_t batch, const float* x,
                                const float* dy, float* dwt, bool add, float* gradient) {
   const std::int64_t taps = c.kernel * c.kernel * c.channels;
   if (c.filters == 16) ConvAllTapsGradient<16>(c, batch, x, dy, dwt);

@@ -5,20 +5,20 @@
 
 namespace troop {
 
-extern const SmallNetKernels kSmallNetPlain, kSmallNetAvx2, kSmallNetAvx512;
+extern const FusedNetKernels kSmallNetPlain, kSmallNetAvx2, kSmallNetAvx512;
 
-const SmallNetKernels& SmallNetKernelsFor(CpuLevel level) {
+const FusedNetKernels& SmallNetKernelsFor(CpuLevel level) {
   if (level >= CpuLevel::kAvx512) return kSmallNetAvx512;
   return level == CpuLevel::kAvx2 ? kSmallNetAvx2 : kSmallNetPlain;
 }
 
-std::int64_t SmallNetActivations(const SmallNet& net, std::int64_t batch) {
-  return SmallNetLayout(net, batch).total;
+std::int64_t SmallNetActivations(const FusedNet& net, std::int64_t batch) {
+  return FusedNetLayout(net, batch).total;
 }
 
 // Backward needs a gradient for every activation, and the transposed weights of the convolution.
-std::int64_t SmallNetScratch(const SmallNet& net, std::int64_t batch) {
-  return SmallNetLayout(net, batch).total + SmallConvScratch(net);
+std::int64_t SmallNetScratch(const FusedNet& net, std::int64_t batch) {
+  return FusedNetLayout(net, batch).total + SmallConvScratch(net);
 }
 
 }  // namespace troop

@@ -14,14 +14,14 @@ namespace troop {
 // transposed copy.
 
 // Fully connected layer.
-struct SmallLinear {
+struct FusedLinear {
   std::int64_t in = 0, out = 0;
   Activation activation = Activation::kNone;
   std::int64_t weight = 0, bias = 0;  // offsets in value and gradient: [out, in], [out]
 };
 
 // Convolution layer, NHWC, no padding.
-struct SmallConv {
+struct FusedConv {
   std::int64_t height = 0, width = 0, channels = 0;
   std::int64_t filters = 0, kernel = 0, stride = 1;  // filters: 16 or 32
   Activation activation = Activation::kNone;
@@ -34,33 +34,33 @@ struct SmallConv {
 
 // Network: optional input conversion and convolution, a trunk of fully connected layers, and one or
 // two streams after it.
-struct SmallNet {
+struct FusedNet {
   static constexpr int kTrunkMax = 6;
   static constexpr int kStreamMax = 2;
   std::int64_t inputs = 0;  // elements of one observation
   bool input_u8 = false;
   float input_scale = 1;
   bool has_conv = false;
-  SmallConv conv;
+  FusedConv conv;
   int trunk_count = 0;
-  SmallLinear trunk[kTrunkMax];
+  FusedLinear trunk[kTrunkMax];
   // Not dueling: the only stream is `advantage`, whose result is q. Dueling: both streams have
   // stream_count layers, and q = v + a - mean(a) (Wang et al. 2016, eq. 9).
   bool dueling = false;
   int stream_count = 1;
-  SmallLinear value[kStreamMax];
-  SmallLinear advantage[kStreamMax];
+  FusedLinear value[kStreamMax];
+  FusedLinear advantage[kStreamMax];
   [[gnu::always_inline]] std::int64_t actions() const { return advantage[stream_count - 1].out; }
 };
 
 // Number of floats of the activations of a batch (written by forward, read by backward), and of the
 // scratch that either call needs besides them.
-std::int64_t SmallNetActivations(const SmallNet& net, std::int64_t batch);
-std::int64_t SmallNetScratch(const SmallNet& net, std::int64_t batch);
+std::int64_t SmallNetActivations(const FusedNet& net, std::int64_t batch);
+std::int64_t SmallNetScratch(const FusedNet& net, std::int64_t batch);
 
 // Arguments of a call. Pointers are 64-byte aligned, except `input` and q, which have no alignment
 // requirement.
-struct SmallNetForward {
+struct FusedNetForward {
   std::int64_t batch = 0;
   const float* value = nullptr;
   const float* transposed = nullptr;  // from `transpose` of the same value; nullptr: slower
@@ -69,7 +69,7 @@ struct SmallNetForward {
   float* scratch = nullptr;           // SmallNetScratch
   float* q = nullptr;                 // [batch, actions]
 };
-struct SmallNetBackward {
+struct FusedNetBackward {
   std::int64_t batch = 0;
   const float* value = nullptr;
   const void* input = nullptr;         // as in the forward call
@@ -83,13 +83,13 @@ struct SmallNetBackward {
 // Function table. Levels agree within rounding (docs/design/numerics.md): the order of sums
 // differs, and kPlain has no fused multiply-add. One level always gives the same bytes for the same
 // batch. The q of an item depends on the rest of its batch only within rounding.
-struct SmallNetKernels {
+struct FusedNetKernels {
   // Writes the weights that forward reads transposed to `transposed`, at the offsets of `value`.
   // About 0.1 ns per weight; weights of large layers are not transposed.
-  void (*transpose)(const SmallNet& net, const float* value, float* transposed);
-  void (*forward)(const SmallNet& net, const SmallNetForward& call);
-  void (*backward)(const SmallNet& net, const SmallNetBackward& call);
+  void (*transpose)(const FusedNet& net, const float* value, float* transposed);
+  void (*forward)(const FusedNet& net, const FusedNetForward& call);
+  void (*backward)(const FusedNet& net, const FusedNetBackward& call);
 };
-const SmallNetKernels& SmallNetKernelsFor(CpuLevel level);
+const FusedNetKernels& SmallNetKernelsFor(CpuLevel level);
 
 }  // namespace troop

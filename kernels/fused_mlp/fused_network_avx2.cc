@@ -3,7 +3,7 @@
 
 namespace troop {
 
-extern const SmallNetKernels kSmallNetAvx2;
-const SmallNetKernels kSmallNetAvx2 = {TransposeWeights, Forward, Backward};
+extern const FusedNetKernels kSmallNetAvx2;
+const FusedNetKernels kSmallNetAvx2 = {TransposeWeights, Forward, Backward};
 
 }  // namespace troop

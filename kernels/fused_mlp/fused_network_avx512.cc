@@ -3,7 +3,7 @@
 
 namespace troop {
 
-extern const SmallNetKernels kSmallNetAvx512;
-const SmallNetKernels kSmallNetAvx512 = {TransposeWeights, Forward, Backward};
+extern const FusedNetKernels kSmallNetAvx512;
+const FusedNetKernels kSmallNetAvx512 = {TransposeWeights, Forward, Backward};
 
 }  // namespace troop

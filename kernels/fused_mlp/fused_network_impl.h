@@ -9,7 +9,7 @@ namespace troop {
 namespace {
 
 // One fully connected layer, with transposed weights if available. ReLU is fused into the product.
-inline void Linear(const SmallLinear& l, const SmallNetForward& call, const float* x, float* y) {
+inline void Linear(const FusedLinear& l, const FusedNetForward& call, const float* x, float* y) {
   const bool relu = l.activation == Activation::kRelu;
   const float* bias = call.value + l.bias;
   if (call.transposed != nullptr && IsTransposed(l)) {
@@ -31,7 +31,7 @@ inline void Linear(const SmallLinear& l, const SmallNetForward& call, const floa
 
 // Calls f for each fully connected layer.
 template <class F>
-inline void ForEachLinear(const SmallNet& net, F f) {
+inline void ForEachLinear(const FusedNet& net, F f) {
   for (int i = 0; i < net.trunk_count; ++i) f(net.trunk[i]);
   for (int i = 0; i < net.stream_count; ++i) {
     if (net.dueling) f(net.value[i]);
@@ -40,14 +40,14 @@ inline void ForEachLinear(const SmallNet& net, F f) {
 }
 
 // Transposes the weights of the layers that IsTransposed selects.
-inline void TransposeWeights(const SmallNet& net, const float* value, float* transposed) {
-  ForEachLinear(net, [&](const SmallLinear& l) {
+inline void TransposeWeights(const FusedNet& net, const float* value, float* transposed) {
+  ForEachLinear(net, [&](const FusedLinear& l) {
     if (IsTransposed(l)) Transpose(l.out, l.in, value + l.weight, transposed + l.weight);
   });
 }
 
 // out = input_scale * input, as f32. The bound of the u8 loop suits the widest load, 16 bytes.
-inline void ConvertInput(const SmallNet& net, std::int64_t n, const void* input, float* out) {
+inline void ConvertInput(const FusedNet& net, std::int64_t n, const void* input, float* out) {
   // The rest is scalar; both loops round in the same way.
   const Vec scale = Set(net.input_scale);
   std::int64_t i = 0;
@@ -90,9 +90,9 @@ inline void DuelingBackward(std::int64_t batch, std::int64_t actions, const floa
 
 // Layer after layer; `x` points to the input of the next one. The last layer writes q directly
 // unless the network is dueling.
-inline void Forward(const SmallNet& net, const SmallNetForward& call) {
+inline void Forward(const FusedNet& net, const FusedNetForward& call) {
   // Offsets of the activations; recomputed per call, which is cheap.
-  const SmallNetLayout at(net, call.batch);
+  const FusedNetLayout at(net, call.batch);
   const float* x = static_cast<const float*>(call.input);
   float* const acts = call.activations;
   if (at.input >= 0) {
@@ -134,7 +134,7 @@ struct SmallNode {
 // Backward pass of a layer, from dz, the gradient of its sum: the gradient of its parameters and of
 // the node before it. add_in: in.gradient already holds the part of another layer. finish_in: this
 // part is the last one, so the derivative of the activation is applied.
-inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, const float* dz,
+inline void LinearBackward(const FusedLinear& l, const FusedNetBackward& call, const float* dz,
                            const SmallNode& in, bool add_in, bool finish_in) {
   // dw = dzᵀ x.
   AxpyProduct({.rows = l.out,
@@ -165,8 +165,8 @@ inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, c
 
 // Backward pass of the streams after the trunk; `features` is their input. With a dueling network
 // both streams add to the gradient of the features.
-inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
-                            const SmallNetLayout& at, const SmallNode& features) {
+inline void StreamsBackward(const FusedNet& net, const FusedNetBackward& call,
+                            const FusedNetLayout& at, const SmallNode& features) {
   float* const grads = call.scratch;
   const int last = net.stream_count - 1;
   const float* dz = call.dq;
@@ -196,13 +196,13 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
 
 // Backward pass of the network. Gradients of activations are in scratch at the offsets of the
 // activations.
-inline void Backward(const SmallNet& net, const SmallNetBackward& call) {
-  const SmallNetLayout at(net, call.batch);
+inline void Backward(const FusedNet& net, const FusedNetBackward& call) {
+  const FusedNetLayout at(net, call.batch);
   float* const grads = call.scratch;
   const float* const input =
       at.input >= 0 ? call.activations + at.input : static_cast<const float*>(call.input);
   // nodes[0] is the input of the trunk, nodes[i + 1] the result of its layer i.
-  SmallNode nodes[SmallNet::kTrunkMax + 1];
+  SmallNode nodes[FusedNet::kTrunkMax + 1];
   nodes[0] = {input, nullptr, Activation::kNone};
   // The convolution is the trunk's input; the observation needs no gradient.
   if (net.has_conv) nodes[0] = {call.activations + at.conv, grads + at.conv, net.conv.activation};

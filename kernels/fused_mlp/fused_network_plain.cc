@@ -4,7 +4,7 @@
 
 namespace troop {
 
-extern const SmallNetKernels kSmallNetPlain;
-const SmallNetKernels kSmallNetPlain = {TransposeWeights, Forward, Backward};
+extern const FusedNetKernels kSmallNetPlain;
+const FusedNetKernels kSmallNetPlain = {TransposeWeights, Forward, Backward};
 
 }  // namespace troop

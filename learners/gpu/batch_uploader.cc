@@ -11,14 +11,14 @@
 
 namespace troop {
 
-DeviceBatches::DeviceBatches(cuda::Device* device, std::optional<PictureStack> pictures)
+BatchUploader::BatchUploader(cuda::Device* device, std::optional<PictureStack> pictures)
     : device_(device),
       pictures_(pictures),
       copies_(*device),
       slots_{Slot(*device), Slot(*device)} {}
 
 // Layout of a slot: observations, next observations, rewards, discounts, actions, lengths, weights.
-void DeviceBatches::Stage(const SampleBatch& batch) {
+void BatchUploader::Stage(const SampleBatch& batch) {
   turn_ = 1 - turn_;
   Slot& slot = slots_[turn_];
   slot.rows = batch.size();
@@ -58,7 +58,7 @@ void DeviceBatches::Stage(const SampleBatch& batch) {
 }
 
 // Copies on the device, so that the update's buffers keep their addresses for CUDA graphs.
-void DeviceBatches::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
+void BatchUploader::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
   Slot& slot = slots_[turn_];
   staged_ = nullptr;
   if (!device_->ok()) return;
@@ -66,9 +66,9 @@ void DeviceBatches::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
   const std::byte* at = slot.device.data();
   // Frames are stored one after the other; the first layer reads interleaved stacks.
   if (pictures_) {
-    cuda::InterleavePictures(stream, 2 * slot.rows, pictures_->stack,
-                             pictures_->height * pictures_->width, pictures_->channels, at,
-                             slot.input, to.observation);
+    cuda::FrameStackToNhwc(stream, 2 * slot.rows, pictures_->stack,
+                           pictures_->height * pictures_->width, pictures_->channels, at,
+                           slot.input, to.observation);
   } else {
     stream.CopyOnDevice(to.observation, at, 2 * slot.parts.observation);
   }

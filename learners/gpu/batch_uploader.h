@@ -14,11 +14,11 @@ namespace troop {
 
 // Double-buffered copy of batches from host to device memory: one batch is copied while an update
 // uses the previous one. Owner: the algorithm.
-class DeviceBatches {
+class BatchUploader {
  public:
   // pictures: how observations are stacked for the network's first layer. The device must outlive
   // this.
-  DeviceBatches(cuda::Device* device, std::optional<PictureStack> pictures);
+  BatchUploader(cuda::Device* device, std::optional<PictureStack> pictures);
 
   // Starts copying; afterwards the caller may free the batch. REQUIRES: CheckTransitions.
   void Stage(const SampleBatch& batch);

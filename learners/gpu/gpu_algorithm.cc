@@ -15,40 +15,40 @@
 
 namespace troop {
 
-DeviceAlgorithm::DeviceAlgorithm(std::unique_ptr<cuda::Device> device,
-                                 std::unique_ptr<TrainedNetwork> host, int ordinal)
+GpuAlgorithm::GpuAlgorithm(std::unique_ptr<cuda::Device> device, std::unique_ptr<TrainState> host,
+                           int ordinal)
     : device_(std::move(device)), host_(std::move(host)), stream_(*device_), ordinal_(ordinal) {
   LogInfo("updates are computed on GPU {}: {}", ordinal, device_->info().name);
 }
 
 // Device errors are permanent, hence kUnavailable.
-Status DeviceAlgorithm::DeviceStatus() const {
+Status GpuAlgorithm::DeviceStatus() const {
   if (device_->ok()) return Status::Ok();
   return Unavailable("{}: {}", device_->info().name, device_->error());
 }
 
 // The new step takes over the host's state.
-Status DeviceAlgorithm::Use(cuda::TrainedOnDevice* trained) {
+Status GpuAlgorithm::Use(cuda::GpuTrainState* trained) {
   trained_ = trained;
   TROOP_RETURN_IF_ERROR(DeviceStatus());
   return Put();
 }
 
 // Marks the host's copies as stale; they are fetched on demand.
-void DeviceAlgorithm::CountUpdate(double norm) {
-  if (Fails(Failpoint::kLearnerDevice)) device_->Fail("failpoint learner.device");
+void GpuAlgorithm::CountUpdate(double norm) {
+  if (ShouldFail(Failpoint::kLearnerDevice)) device_->Fail("failpoint learner.device");
   ++updates_;
   fresh_value_ = fresh_state_ = false;
   norm_ = norm;
 }
 
-void DeviceAlgorithm::NoteGradient(double norm) {
+void GpuAlgorithm::NoteGradient(double norm) {
   have_gradient_ = false;
   norm_ = norm;
 }
 
 // Copies once per gradient. The caller may write to the result (see ApplyGradient).
-std::span<float> DeviceAlgorithm::gradient() {
+std::span<float> GpuAlgorithm::gradient() {
   if (!have_gradient_ && trained_ != nullptr) {
     CopyOut(stream_, trained_->gradient(), host_->gradient());
     have_gradient_ = true;
@@ -57,29 +57,29 @@ std::span<float> DeviceAlgorithm::gradient() {
 }
 
 // The device has computed the norm; it is recomputed only if the gradient has changed since.
-double DeviceAlgorithm::GradientNorm() {
+double GpuAlgorithm::GradientNorm() {
   if (on_device_) return trained_ != nullptr ? trained_->GradientNorm(stream_) : 0;
   return have_gradient_ ? Algorithm::GradientNorm() : norm_;
 }
 
 // Another learner may start an all-reduce before the first batch arrives here.
-std::span<float> DeviceAlgorithm::device_gradient() {
+std::span<float> GpuAlgorithm::device_gradient() {
   if (!MakeReady().ok()) return {};
   return {trained_->gradient(), std::size_t(parameters())};
 }
 
-void DeviceAlgorithm::ClearGradient(std::int64_t count) {
+void GpuAlgorithm::ClearGradient(std::int64_t count) {
   if (!on_device_) return Algorithm::ClearGradient(count);
   if (count > 0) stream_.Fill(trained_->gradient(), 0, std::size_t(count) * sizeof(float));
 }
 
-void DeviceAlgorithm::DivideGradient(float given) {
+void GpuAlgorithm::DivideGradient(float given) {
   if (!on_device_) return Algorithm::DivideGradient(given);
   cuda::ConvertScaled(stream_, parameters(), trained_->gradient(), DType::kF32, 1 / given,
                       trained_->gradient(), DType::kF32);
 }
 
-void DeviceAlgorithm::ApplyGradient(double progress, double) {
+void GpuAlgorithm::ApplyGradient(double progress, double) {
   if (trained_ == nullptr) return;
   // A caller that read the gradient may have written to it.
   const bool changed = have_gradient_ || on_device_;
@@ -89,19 +89,19 @@ void DeviceAlgorithm::ApplyGradient(double progress, double) {
 }
 
 // Goes through the host, whose rules move the target.
-void DeviceAlgorithm::AdoptValue(std::uint64_t updates, std::span<const float> value) {
+void GpuAlgorithm::ReplaceWeights(std::uint64_t updates, std::span<const float> value) {
   if (!Fetch().ok()) return;
   host_->Adopt(updates, value);
   (void)Put();  // the next ComputeGradient reports a failure
 }
 
-Optimizer& DeviceAlgorithm::optimizer() {
+Optimizer& GpuAlgorithm::optimizer() {
   (void)Fetch();
   return host_->optimizer();
 }
 
 // Copies the weights only; Fetch moves the whole state.
-std::span<const float> DeviceAlgorithm::value() const {
+std::span<const float> GpuAlgorithm::value() const {
   if (!fresh_value_ && trained_ != nullptr) {
     value_.resize(host_->value().size());
     CopyOut(stream_, trained_->value(), value_);
@@ -112,30 +112,30 @@ std::span<const float> DeviceAlgorithm::value() const {
   return value_.empty() ? host_->value() : std::span<const float>(value_);
 }
 
-TensorFile DeviceAlgorithm::State() const {
+TensorFile GpuAlgorithm::State() const {
   (void)Fetch();
   return host_->State();
 }
 // The host validates the state before the device takes it.
-Status DeviceAlgorithm::SetState(const TensorFile& state) {
+Status GpuAlgorithm::SetState(const TensorFile& state) {
   TROOP_RETURN_IF_ERROR(host_->SetState(state));
   return Put();
 }
 // Fetch first, because the update count continues.
-Status DeviceAlgorithm::RollBack(const TensorFile& state) {
+Status GpuAlgorithm::RollBack(const TensorFile& state) {
   TROOP_RETURN_IF_ERROR(Fetch());
   TROOP_RETURN_IF_ERROR(host_->RollBack(state));
   return Put();
 }
-Status DeviceAlgorithm::CheckNumbers() const {
+Status GpuAlgorithm::CheckFinite() const {
   TROOP_RETURN_IF_ERROR(Fetch());
-  return host_->CheckNumbers();
+  return host_->CheckFinite();
 }
 
 // The slots are the host optimizer's memory, so they need no extra copy.
-cuda::TrainedOnDevice::State DeviceAlgorithm::Spans(std::vector<float>* value,
-                                                    std::vector<float>* target) const {
-  cuda::TrainedOnDevice::State state;
+cuda::GpuTrainState::State GpuAlgorithm::Spans(std::vector<float>* value,
+                                               std::vector<float>* target) const {
+  cuda::GpuTrainState::State state;
   value->resize(host_->value().size());
   target->resize(host_->target().size());
   state.value = *value;
@@ -146,10 +146,10 @@ cuda::TrainedOnDevice::State DeviceAlgorithm::Spans(std::vector<float>* value,
 }
 
 // Goes through SetState of the host's network, so that the packed form is refreshed as well.
-Status DeviceAlgorithm::Fetch() const {
+Status GpuAlgorithm::Fetch() const {
   if (trained_ == nullptr || fresh_state_) return DeviceStatus();
   std::vector<float> value, target;
-  cuda::TrainedOnDevice::State state = Spans(&value, &target);
+  cuda::GpuTrainState::State state = Spans(&value, &target);
   trained_->GetState(stream_, &state);
   TROOP_RETURN_IF_ERROR(DeviceStatus());
   TensorFile file = host_->State();  // GetState has written the slots already
@@ -167,13 +167,13 @@ Status DeviceAlgorithm::Fetch() const {
 }
 
 // The inverse of Fetch. After it both sides are equal.
-Status DeviceAlgorithm::Put() {
+Status GpuAlgorithm::Put() {
   updates_ = host_->updates();
   value_.clear();
   fresh_value_ = trained_ == nullptr;
   if (trained_ == nullptr) return Status::Ok();
   std::vector<float> value, target;
-  cuda::TrainedOnDevice::State state = Spans(&value, &target);
+  cuda::GpuTrainState::State state = Spans(&value, &target);
   std::ranges::copy(host_->value(), value.begin());
   std::ranges::copy(host_->target(), target.begin());
   state.updates = std::int64_t(host_->updates());

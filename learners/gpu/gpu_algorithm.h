@@ -15,18 +15,18 @@ namespace troop {
 
 // Base of the algorithms that compute on a GPU. Weights, gradient and optimizer state live in
 // device memory; value(), gradient() and State() copy them to the host on demand.
-class DeviceAlgorithm : public Algorithm {
+class GpuAlgorithm : public Algorithm {
  public:
   std::span<float> gradient() override;
   double GradientNorm() override;
   std::span<float> device_gradient() override;
-  void AgreeOnDevice(bool there) override { on_device_ = there; }
+  void ReduceOnDevice(bool there) override { on_device_ = there; }
   void* gradient_stream() override { return stream_.Share(); }
   int device_ordinal() const override { return ordinal_; }
   void ClearGradient(std::int64_t count) override;
   void DivideGradient(float given) override;
   void ApplyGradient(double progress, double norm) override;
-  void AdoptValue(std::uint64_t updates, std::span<const float> value) override;
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override;
   Optimizer& optimizer() override;
   double ClipScale(double norm) const override { return host_->ClipScale(norm); }
   float LearningRate(double progress) const override { return host_->LearningRate(progress); }
@@ -35,11 +35,10 @@ class DeviceAlgorithm : public Algorithm {
   TensorFile State() const override;
   Status SetState(const TensorFile& state) override;
   Status RollBack(const TensorFile& state) override;
-  Status CheckNumbers() const override;
+  Status CheckFinite() const override;
 
  protected:
-  DeviceAlgorithm(std::unique_ptr<cuda::Device> device, std::unique_ptr<TrainedNetwork> host,
-                  int ordinal);
+  GpuAlgorithm(std::unique_ptr<cuda::Device> device, std::unique_ptr<TrainState> host, int ordinal);
 
   // Creates the device-side step if there is none yet, with the batch sizes of the config.
   virtual Status MakeReady() = 0;
@@ -48,7 +47,7 @@ class DeviceAlgorithm : public Algorithm {
 
   // Makes `trained` the owner of the current weights. REQUIRES: Fetch, before it replaces another
   // one.
-  Status Use(cuda::TrainedOnDevice* trained);
+  Status Use(cuda::GpuTrainState* trained);
   // Bookkeeping after an optimizer step with a gradient of that norm.
   void CountUpdate(double norm);
   void NoteGradient(double norm);  // records that the device has computed a new gradient
@@ -57,20 +56,20 @@ class DeviceAlgorithm : public Algorithm {
 
   cuda::Device& device() const { return *device_; }
   cuda::Stream& stream() const { return stream_; }
-  TrainedNetwork& host() const { return *host_; }
+  TrainState& host() const { return *host_; }
   bool on_device() const { return on_device_; }          // the gradient is all-reduced there
   bool have_gradient() const { return have_gradient_; }  // the host's copy is current
 
  private:
   std::int64_t parameters() const { return std::int64_t(host_->value().size()); }
   // Host buffers for GetState and SetState; value and target are resized to [P].
-  cuda::TrainedOnDevice::State Spans(std::vector<float>* value, std::vector<float>* target) const;
+  cuda::GpuTrainState::State Spans(std::vector<float>* value, std::vector<float>* target) const;
   Status Put();  // copies host_ to the device
 
   const std::unique_ptr<cuda::Device> device_;
-  const std::unique_ptr<TrainedNetwork> host_;  // copy for State(), and the schedules
+  const std::unique_ptr<TrainState> host_;  // copy for State(), and the schedules
   mutable cuda::Stream stream_;
-  cuda::TrainedOnDevice* trained_ = nullptr;  // set by the first batch
+  cuda::GpuTrainState* trained_ = nullptr;  // set by the first batch
   const int ordinal_;
   bool on_device_ = false;
   // Counts on the host, so that updates() does not wait for the device.

@@ -10,8 +10,8 @@
 namespace troop {
 
 // The table is made with the sizes of the first delta.
-DeviceReplay::DeviceReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
-                           std::optional<PictureStack> pictures, std::int64_t batch)
+GpuReplay::GpuReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
+                     std::optional<PictureStack> pictures, std::int64_t batch)
     : device_(device),
       batch_(batch),
       slots_max_(2 * std::uint64_t(config.replay.capacity_items) +
@@ -29,12 +29,12 @@ DeviceReplay::DeviceReplay(cuda::Device* device, const Config& config, const Env
   options_.seed = std::uint64_t(config.seed);
 }
 
-bool DeviceReplay::Anew(const SampleBatch& batch) {
+bool GpuReplay::Anew(const SampleBatch& batch) {
   return std::ranges::any_of(batch.experience, [](const auto& e) { return e->anew; });
 }
 
 // In order of arrival: later deltas refer to earlier frames.
-Status DeviceReplay::Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream) {
+Status GpuReplay::Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream) {
   for (const auto& experience : batch.experience) {
     TROOP_RETURN_IF_ERROR(TakeOne(*experience, updates, stream));
   }
@@ -42,9 +42,9 @@ Status DeviceReplay::Take(const SampleBatch& batch, std::uint64_t updates, cuda:
 }
 
 // Applies one delta, in a new table if the sizes have changed: evictions first, then additions.
-Status DeviceReplay::TakeOne(const Experience& experience, std::uint64_t updates,
-                             cuda::Stream& stream) {
-  const FeedSizes& sizes = experience.sizes;
+Status GpuReplay::TakeOne(const DecodedDelta& experience, std::uint64_t updates,
+                          cuda::Stream& stream) {
+  const ReplicaSizes& sizes = experience.sizes;
   const bool fits = table_ != nullptr && std::uint64_t(options_.slots) == sizes.slots &&
                     std::uint64_t(options_.places) == sizes.frames;
   if (!fits && !experience.anew) {
@@ -62,7 +62,7 @@ Status DeviceReplay::TakeOne(const Experience& experience, std::uint64_t updates
 }
 
 // The sizes come from the network, so they are validated before memory is allocated.
-Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
+Status GpuReplay::MakeTable(const ReplicaSizes& sizes, std::uint64_t updates) {
   // Frame places are 32-bit numbers on the device.
   constexpr std::uint64_t kFramesMax = std::uint64_t{1} << 31;
   if (sizes.slots < 1 || sizes.frames < 1 || sizes.slots > slots_max_ ||
@@ -84,7 +84,7 @@ Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
 }
 
 // Evicts the items numbered below `oldest`, collecting their slots in left_.
-void DeviceReplay::Forget(std::uint64_t oldest) {
+void GpuReplay::Forget(std::uint64_t oldest) {
   while (!arrived_.empty() && arrived_.front().number < oldest) {
     left_.push_back(arrived_.front().slot);
     arrived_.pop_front();
@@ -92,8 +92,8 @@ void DeviceReplay::Forget(std::uint64_t oldest) {
 }
 
 // Converts the delta to device structures, then copies it in chunks of at most append_max elements.
-Status DeviceReplay::Append(const Experience& experience, cuda::Stream& stream) {
-  const Feed& feed = experience.feed;
+Status GpuReplay::Append(const DecodedDelta& experience, cuda::Stream& stream) {
+  const TableDelta& feed = experience.feed;
   frames_.clear();
   items_.clear();
   for (std::size_t i = 0; i < feed.place.size(); ++i) {
@@ -125,7 +125,7 @@ Status DeviceReplay::Append(const Experience& experience, cuda::Stream& stream) 
       *at = std::min(size, begin + at_once);
       return std::pair(begin, *at - begin);
     };
-    cuda::DeviceNews news;
+    cuda::DeviceTableDelta news;
     const auto [left_at, left_count] = take(&left, left_.size());
     news.left = std::span(left_).subspan(left_at, left_count);
     if (left == left_.size()) {
@@ -151,8 +151,8 @@ Status DeviceReplay::Append(const Experience& experience, cuda::Stream& stream) 
 }
 
 // A slot that was reassigned during this update is resolved to the item that was sampled.
-void DeviceReplay::DrawnItems(std::span<const std::int32_t> slots,
-                              std::vector<Algorithm::DrawnItem>* out) const {
+void GpuReplay::DrawnItems(std::span<const std::int32_t> slots,
+                           std::vector<Algorithm::SampledItem>* out) const {
   out->clear();
   for (const std::int32_t slot : slots) {
     const auto before = replaced_.find(slot);

@@ -17,13 +17,13 @@
 namespace troop {
 
 // A learner's replica of the replay in GPU memory (replay.placement = "gpu"). It applies the deltas
-// of a ReplayMirror, and maps sampled slots to items. Owner: the algorithm.
-class DeviceReplay {
+// of a DeltaSampler, and maps sampled slots to items. Owner: the algorithm.
+class GpuReplay {
  public:
   // env: with single-frame observations. pictures: how they are stacked for the network's first
   // layer. batch: B. The device must outlive this.
-  DeviceReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
-               std::optional<PictureStack> pictures, std::int64_t batch);
+  GpuReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
+            std::optional<PictureStack> pictures, std::int64_t batch);
 
   // The table; nullptr before the first experience.
   cuda::DeviceTable* table() const { return table_.get(); }
@@ -42,7 +42,7 @@ class DeviceReplay {
   void BeginUpdate() { replaced_.clear(); }
   // Appends the items of slots sampled since BeginUpdate.
   void DrawnItems(std::span<const std::int32_t> slots,
-                  std::vector<Algorithm::DrawnItem>* out) const;
+                  std::vector<Algorithm::SampledItem>* out) const;
 
  private:
   struct Held {
@@ -53,10 +53,10 @@ class DeviceReplay {
     std::uint64_t number = 0;
     std::int32_t slot = 0;
   };
-  Status TakeOne(const Experience& experience, std::uint64_t updates, cuda::Stream& stream);
-  Status MakeTable(const FeedSizes& sizes, std::uint64_t updates);
+  Status TakeOne(const DecodedDelta& experience, std::uint64_t updates, cuda::Stream& stream);
+  Status MakeTable(const ReplicaSizes& sizes, std::uint64_t updates);
   void Forget(std::uint64_t oldest);
-  Status Append(const Experience& experience, cuda::Stream& stream);
+  Status Append(const DecodedDelta& experience, cuda::Stream& stream);
 
   cuda::Device* const device_;
   cuda::DeviceTableOptions options_;

@@ -7,8 +7,8 @@ namespace troop {
 
 // The config's optimizer in the form that GPU kernels use. REQUIRES: optimizer.type is not
 // "adagrad".
-inline cuda::StepRule DeviceRuleOf(const Config& config) {
-  using Kind = cuda::StepRule::Kind;
+inline cuda::OptimizerConfig MakeOptimizerConfig(const Config& config) {
+  using Kind = cuda::OptimizerConfig::Kind;
   const std::string& type = config.optimizer.type;
   return {.max_grad_norm = config.learner.max_grad_norm,
           .kind = type == "adam"      ? Kind::kAdam

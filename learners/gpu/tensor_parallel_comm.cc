@@ -8,7 +8,7 @@
 
 namespace troop {
 
-void DevicePeers::Note(const Status& status) {
+void GpuTensorParallelComm::Note(const Status& status) {
   if (status.ok() || !status_.ok()) return;
   status_ = status;
   // The other ranks may wait for this one, whatever the error was.
@@ -16,8 +16,8 @@ void DevicePeers::Note(const Status& status) {
 }
 
 // One operation of the step, over devices if possible.
-void DevicePeers::AllReduce(cuda::Stream& stream, Reduction reduction, void* x, DType dtype,
-                            std::int64_t n) {
+void GpuTensorParallelComm::AllReduce(cuda::Stream& stream, Reduction reduction, void* x,
+                                      DType dtype, std::int64_t n) {
   // After a failure all operations are skipped; results are invalid then.
   if (n == 0 || !status_.ok() || !device_.ok()) return;
   const std::span bytes(static_cast<std::byte*>(x), std::size_t(n) * DTypeSize(dtype));
@@ -29,7 +29,7 @@ void DevicePeers::AllReduce(cuda::Stream& stream, Reduction reduction, void* x, 
 }
 
 // Fallback without NCCL: device to host, all-reduce on the host, and back. Blocks.
-Status DevicePeers::OverHosts(cuda::Stream& stream, const Op& op, const Tensor& there) {
+Status GpuTensorParallelComm::OverHosts(cuda::Stream& stream, const Op& op, const Tensor& there) {
   const std::span<std::byte> bytes = there.bytes();
   if (staged_.bytes() < bytes.size())
     staged_ = cuda::PinnedArray<std::byte>(device_, std::int64_t(bytes.size()), "an all-reduce");
@@ -46,7 +46,7 @@ Status DevicePeers::OverHosts(cuda::Stream& stream, const Op& op, const Tensor& 
 }
 
 // Enqueues the all-reduce on the stream, between two events that measure the wait.
-Status DevicePeers::OverDevices(cuda::Stream& stream, const Op& op, const Tensor& there) {
+Status GpuTensorParallelComm::OverDevices(cuda::Stream& stream, const Op& op, const Tensor& there) {
   DropEnded();
   if (timers_.size() == timed_) {
     timers_.emplace_back(std::make_unique<cuda::Event>(device_),
@@ -63,13 +63,13 @@ Status DevicePeers::OverDevices(cuda::Stream& stream, const Op& op, const Tensor
     return ended;
   }
   open_.push_back(work);
-  TROOP_RETURN_IF_ERROR(devices_->Follow(work, shared));
+  TROOP_RETURN_IF_ERROR(devices_->EnqueueWait(work, shared));
   behind->Record(stream);
   return Status::Ok();
 }
 
 // Polls operations in order, to notice a failure early.
-void DevicePeers::DropEnded() {
+void GpuTensorParallelComm::DropEnded() {
   while (!open_.empty()) {
     const std::optional<Status> ended = devices_->Poll(open_.front());
     if (!ended) return;
@@ -78,14 +78,14 @@ void DevicePeers::DropEnded() {
   }
 }
 
-void DevicePeers::Settle() {
+void GpuTensorParallelComm::Settle() {
   while (!open_.empty()) {
     Note(devices_->Wait(open_.front()));
     open_.pop_front();
   }
 }
 
-double DevicePeers::TakeWaited() {
+double GpuTensorParallelComm::TakeWaited() {
   // After a failure the events may not be recorded.
   double waited = std::exchange(waited_s_, 0);
   for (std::size_t i = 0; status_.ok() && i < timed_; ++i)

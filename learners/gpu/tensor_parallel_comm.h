@@ -19,12 +19,12 @@ namespace troop {
 // host only enqueues operations: it blocks in Settle alone, at most for the group's timeout. With a
 // host group each operation is copied to the host and back. A failure ends the group for all ranks.
 // Owner: the thread that runs the steps.
-class DevicePeers final : public cuda::TensorPeers {
+class GpuTensorParallelComm final : public cuda::TensorParallelComm {
  public:
   // All must outlive this. devices: the same ranks (MakeNcclGroup); nullptr: no device group.
-  DevicePeers(cuda::Device* device, Collective* host, Collective* devices)
+  GpuTensorParallelComm(cuda::Device* device, Collective* host, Collective* devices)
       : device_(*device), host_(*host), devices_(devices) {}
-  ~DevicePeers() override { Settle(); }
+  ~GpuTensorParallelComm() override { Settle(); }
 
   void Sum(cuda::Stream& stream, void* x, DType dtype, std::int64_t n) override {
     AllReduce(stream, Reduction::kSum, x, dtype, n);

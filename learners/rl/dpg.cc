@@ -26,15 +26,15 @@ struct BatchBuffers {
   std::vector<std::int32_t> only_action;  // [B], all 0: the critic has one action
 };
 
-// Network passes and losses; weights and optimizer state are in TrainedNetwork.
+// Network passes and losses; weights and optimizer state are in TrainState.
 class Dpg final : public Algorithm {
  public:
   Dpg(const Config& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
-      std::unique_ptr<TrainedNetwork> trained)
+      std::unique_ptr<TrainState> trained)
       : config_(config),
         env_(env),
         network_(std::move(network)),
-        form_(ValueFormOf(config)),
+        form_(GetValueHead(config)),
         trained_(std::move(trained)) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -43,10 +43,10 @@ class Dpg final : public Algorithm {
   void ApplyGradient(double progress, double norm) override {
     trained_->Step(progress, norm, observation_);
   }
-  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
-  // These forward to TrainedNetwork.
+  // These forward to TrainState.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
@@ -55,7 +55,7 @@ class Dpg final : public Algorithm {
   TensorFile State() const override { return trained_->State(); }
   Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
   Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
-  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+  Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
   Status PrepareBuffers(std::int64_t batch);
@@ -67,8 +67,8 @@ class Dpg final : public Algorithm {
   const Config config_;
   const EnvSpec env_;
   const std::unique_ptr<PolicyCritic> network_;
-  const ValueForm form_;
-  const std::unique_ptr<TrainedNetwork> trained_;
+  const ValueHead form_;
+  const std::unique_ptr<TrainState> trained_;
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
 };
@@ -155,7 +155,7 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   if (watch != nullptr) watch->GradientReady(network_->critic_offset());
   PolicyGradient(batch);
   // Failpoint of the divergence tests.
-  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
     return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
@@ -179,7 +179,7 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
   if (l.loss != "huber" && l.loss != "mse") {
     return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"", l.loss);
   }
-  TROOP_RETURN_IF_ERROR(CheckValueForm(config));
+  TROOP_RETURN_IF_ERROR(CheckValueHead(config));
   if (l.target_update_steps < 1) {
     return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
                            l.target_update_steps);
@@ -195,10 +195,10 @@ Result<std::unique_ptr<Algorithm>> MakeDpg(const Config& config, const EnvSpec& 
   // Two parameter groups: the policy, then the critic.
   const double rate = config.optimizer.learning_rate;
   const double policy = config.optimizer.policy_learning_rate;
-  TROOP_ASSIGN_OR_RETURN(
-      auto trained, TrainedNetwork::Make(config, network.get(), "dpg",
-                                         {{network->critic_offset(), policy > 0 ? policy : rate},
-                                          {ParameterCount(*network), rate}}));
+  TROOP_ASSIGN_OR_RETURN(auto trained,
+                         TrainState::Make(config, network.get(), "dpg",
+                                          {{network->critic_offset(), policy > 0 ? policy : rate},
+                                           {ParameterCount(*network), rate}}));
   return std::unique_ptr<Algorithm>(new Dpg(config, env, std::move(network), std::move(trained)));
 }
 

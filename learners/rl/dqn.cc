@@ -23,14 +23,14 @@ struct BatchBuffers {
   std::vector<float> priority;  // [B]
 };
 
-// Network passes and loss; weights and optimizer state are in TrainedNetwork.
+// Network passes and loss; weights and optimizer state are in TrainState.
 class Dqn final : public Algorithm {
  public:
   Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
-      std::unique_ptr<TrainedNetwork> trained)
+      std::unique_ptr<TrainState> trained)
       : config_(config),
         env_(env),
-        form_(ValueFormOf(config)),
+        form_(GetValueHead(config)),
         network_(std::move(network)),
         trained_(std::move(trained)) {}
 
@@ -40,10 +40,10 @@ class Dqn final : public Algorithm {
   void ApplyGradient(double progress, double norm) override {
     trained_->Step(progress, norm, observation_);
   }
-  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
-  // These forward to TrainedNetwork.
+  // These forward to TrainState.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
@@ -52,7 +52,7 @@ class Dqn final : public Algorithm {
   TensorFile State() const override { return trained_->State(); }
   Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
   Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
-  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+  Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
   Status PrepareBuffers(std::int64_t batch);
@@ -63,9 +63,9 @@ class Dqn final : public Algorithm {
 
   const Config config_;
   const EnvSpec env_;
-  const ValueForm form_;
+  const ValueHead form_;
   const std::unique_ptr<Module> network_;
-  const std::unique_ptr<TrainedNetwork> trained_;
+  const std::unique_ptr<TrainState> trained_;
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
 };
@@ -134,7 +134,7 @@ void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
   const Tensor din;
   network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
   // Failpoint of the divergence tests.
-  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) gradient[0] = *bad;
 }
 
 // Steps: validate, forward and loss, backward, norm. Any non-finite result rejects the batch.
@@ -176,11 +176,11 @@ Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network)
     return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
                            config.learner.target_update_steps);
   }
-  TROOP_RETURN_IF_ERROR(CheckValueForm(config));
+  TROOP_RETURN_IF_ERROR(CheckValueHead(config));
   // A plan for one item shows the output's shape.
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
-  const std::int64_t numbers = ValueFormOf(config).numbers;
+  const std::int64_t numbers = GetValueHead(config).numbers;
   if (plan.out.size() != 1 ||
       !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count * numbers}})) {
     return InvalidArgument("the network's output is {}, but {} has {} actions with {} values each",
@@ -194,9 +194,8 @@ Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& 
                                            std::unique_ptr<Module> network) {
   TROOP_RETURN_IF_ERROR(CheckDqn(config, env, *network));
   TROOP_ASSIGN_OR_RETURN(
-      auto trained,
-      TrainedNetwork::Make(config, network.get(), "dqn",
-                           {{ParameterCount(*network), config.optimizer.learning_rate}}));
+      auto trained, TrainState::Make(config, network.get(), "dqn",
+                                     {{ParameterCount(*network), config.optimizer.learning_rate}}));
   return std::unique_ptr<Algorithm>(new Dqn(config, env, std::move(network), std::move(trained)));
 }
 

@@ -6,8 +6,8 @@
 
 namespace troop {
 
-Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
-                                                 std::unique_ptr<Module>, int) {
+Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config&, const EnvSpec&,
+                                              std::unique_ptr<Module>, int) {
   return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
 
@@ -56,13 +56,13 @@ DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, cuda::Preci
   o.huber = config.learner.loss == "huber";
   o.double_q = config.learner.double_q;
   using Values = DqnStepOptions::Values;
-  const ValueForm form = ValueFormOf(config);
-  o.values = form.kind == ValueForm::Kind::kCategorical ? Values::kCategorical
-             : form.kind == ValueForm::Kind::kQuantile  ? Values::kQuantile
+  const ValueHead form = GetValueHead(config);
+  o.values = form.kind == ValueHead::Kind::kCategorical ? Values::kCategorical
+             : form.kind == ValueHead::Kind::kQuantile  ? Values::kQuantile
                                                         : Values::kScalar;
   o.v_min = form.low;
   o.v_max = form.high;
-  o.rule = DeviceRuleOf(config);
+  o.rule = MakeOptimizerConfig(config);
   o.target_update_steps = config.learner.target_update_steps;
   o.target_tau = config.learner.target_tau;
   return o;
@@ -77,13 +77,12 @@ LossReport ReportOf(const cuda::DqnStepReport& report, std::size_t items) {
 }
 
 // One DqnStep at a time, made for the current batch size and replay table.
-class DeviceDqn final : public DeviceAlgorithm {
+class GpuDqn final : public GpuAlgorithm {
  public:
-  DeviceDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
-            std::unique_ptr<TrainedNetwork> host, std::unique_ptr<cuda::Device> device,
-            QNetworkSpec spec, std::optional<PictureStack> pictures,
-            std::unique_ptr<DeviceReplay> replay, int ordinal)
-      : DeviceAlgorithm(std::move(device), std::move(host), ordinal),
+  GpuDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
+         std::unique_ptr<TrainState> host, std::unique_ptr<cuda::Device> device, QNetworkSpec spec,
+         std::optional<PictureStack> pictures, std::unique_ptr<GpuReplay> replay, int ordinal)
+      : GpuAlgorithm(std::move(device), std::move(host), ordinal),
         config_(config),
         env_(env),
         network_(std::move(network)),
@@ -153,10 +152,10 @@ class DeviceDqn final : public DeviceAlgorithm {
   // meanwhile.
   Result<LossReport> UpdateOfDrawn(const SampleBatch& batch, double progress,
                                    std::span<float> priority) {
-    drawn_.clear();
+    sampled_.clear();
     // The table must exist before the graph is recorded: then the experience comes first.
-    const bool first = !replay_->can_draw() || DeviceReplay::Anew(batch);
-    if (first) TROOP_RETURN_IF_ERROR(TakeExperience(batch));
+    const bool first = !replay_->can_draw() || GpuReplay::Anew(batch);
+    if (first) TROOP_RETURN_IF_ERROR(ApplyTableDelta(batch));
     if (!experience_.ok()) return experience_;
     if (!replay_->can_draw())
       return DataLoss("an update was granted, but there is nothing to sample");
@@ -166,7 +165,7 @@ class DeviceDqn final : public DeviceAlgorithm {
     step_->Run(stream(), host().LearningRate(progress));
     done_.Record(stream());
     // The update is enqueued already, so it samples from the table without this experience.
-    const Status taken = first ? Status::Ok() : TakeExperience(batch);
+    const Status taken = first ? Status::Ok() : ApplyTableDelta(batch);
     const cuda::DqnStepReport report = step_->NextReport();
     done_.Synchronize();
     TROOP_RETURN_IF_ERROR(DeviceStatus());
@@ -178,21 +177,21 @@ class DeviceDqn final : public DeviceAlgorithm {
     }
     CountUpdate(report.gradient_norm);
     std::copy_n(priority_.data(), priority.size(), priority.data());
-    replay_->DrawnItems({slots_.data(), priority.size()}, &drawn_);
+    replay_->DrawnItems({slots_.data(), priority.size()}, &sampled_);
     return ReportOf(report, priority.size());
   }
 
   // The first error is kept, and returned by every later update.
-  Status TakeExperience(const SampleBatch& batch) override {
-    if (replay_ == nullptr) return Algorithm::TakeExperience(batch);
+  Status ApplyTableDelta(const SampleBatch& batch) override {
+    if (replay_ == nullptr) return Algorithm::ApplyTableDelta(batch);
     // After an error the replica is invalid until a batch replaces it.
-    if (DeviceReplay::Anew(batch)) experience_ = Status::Ok();
+    if (GpuReplay::Anew(batch)) experience_ = Status::Ok();
     if (!experience_.ok()) return experience_;
     experience_ = replay_->Take(batch, updates(), stream());
     return experience_;
   }
   // Valid until the next update.
-  std::span<const DrawnItem> drawn() const override { return drawn_; }
+  std::span<const SampledItem> sampled() const override { return sampled_; }
 
  private:
   // For an all-reduce before the first batch; the sizes come from the config.
@@ -269,21 +268,21 @@ class DeviceDqn final : public DeviceAlgorithm {
   // The batch sizes of step_.
   std::int64_t items_ = 0, steps_ = 0;
   int tables_ = 0;  // tables() of replay_ when step_ was made, whose graph refers to it
-  DeviceBatches batches_;
+  BatchUploader batches_;
   const SampleBatch* next_ = nullptr;  // the announced batch of the following update
   // Results of the update's graph: priorities, and the sampled slots.
   cuda::PinnedArray<float> priority_;
   cuda::PinnedArray<std::int32_t> slots_;
   cuda::Event done_;
-  const std::unique_ptr<DeviceReplay> replay_;  // nullptr: batches come from host memory
-  Status experience_;                           // error of the replay replica
-  std::vector<DrawnItem> drawn_;
+  const std::unique_ptr<GpuReplay> replay_;  // nullptr: batches come from host memory
+  Status experience_;                        // error of the replay replica
+  std::vector<SampledItem> sampled_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const EnvSpec& env,
-                                                 std::unique_ptr<Module> network, int learner) {
+Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config& config, const EnvSpec& env,
+                                              std::unique_ptr<Module> network, int learner) {
   std::string error;
   // Learners share the GPUs round-robin.
   const int ordinal = learner % std::max(1, cuda::Device::Count());
@@ -300,20 +299,19 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const Env
   TROOP_RETURN_IF_ERROR(CheckDqn(config, seen, *network));
   TROOP_ASSIGN_OR_RETURN(QNetworkSpec spec, QNetworkSpecOf(config, env, *network));
   TROOP_ASSIGN_OR_RETURN(
-      auto host,
-      TrainedNetwork::Make(config, network.get(), "dqn",
-                           {{ParameterCount(*network), config.optimizer.learning_rate}}));
+      auto host, TrainState::Make(config, network.get(), "dqn",
+                                  {{ParameterCount(*network), config.optimizer.learning_rate}}));
   // The host's network defines the initial weights and the checkpoint format.
   const std::optional<PictureStack> pictures = PicturesOf(config, env, LayersOf(config)[0]);
-  std::unique_ptr<DeviceReplay> replay;
+  std::unique_ptr<GpuReplay> replay;
   // The replica belongs to the learner's own GPU.
   if (config.replay.placement == "gpu") {
-    replay = std::make_unique<DeviceReplay>(device.get(), config, env, pictures,
-                                            config.learner.batch_size);
+    replay =
+        std::make_unique<GpuReplay>(device.get(), config, env, pictures, config.learner.batch_size);
   }
-  return std::unique_ptr<Algorithm>(new DeviceDqn(config, seen, std::move(network), std::move(host),
-                                                  std::move(device), std::move(spec), pictures,
-                                                  std::move(replay), ordinal));
+  return std::unique_ptr<Algorithm>(new GpuDqn(config, seen, std::move(network), std::move(host),
+                                               std::move(device), std::move(spec), pictures,
+                                               std::move(replay), ordinal));
 }
 
 }  // namespace troop

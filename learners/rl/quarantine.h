@@ -16,7 +16,7 @@ namespace troop {
 // repeatedly, because its priority is never updated. Owner: the learner's thread.
 class Quarantine {
  public:
-  static constexpr float kSuspect = kSuspectNumber;  // smaller values are not blamed
+  static constexpr float kSuspect = kSuspiciousMagnitude;  // smaller values are not blamed
   // Limit without kGoodMin good updates in between. Beyond it the weights or the environment are at
   // fault as a whole.
   static constexpr std::size_t kItemsMax = 32;

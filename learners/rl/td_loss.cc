@@ -28,9 +28,9 @@ Input InputOf(const Config& config, const SampleBatch& batch, const ValuesOfBatc
 }  // namespace
 
 // One loss per value form; the inputs differ only in the names of the network's outputs.
-DqnLossSummary TdLoss(const Config& config, const ValueForm& form, const SampleBatch& batch,
+DqnLossSummary TdLoss(const Config& config, const ValueHead& form, const SampleBatch& batch,
                       const ValuesOfBatch& values, const DqnLossOutput& out) {
-  if (form.kind == ValueForm::Kind::kCategorical) {
+  if (form.kind == ValueHead::Kind::kCategorical) {
     auto in = InputOf<CategoricalLossInput>(config, batch, values);
     in.support = form.support();
     in.logits = values.first;
@@ -38,7 +38,7 @@ DqnLossSummary TdLoss(const Config& config, const ValueForm& form, const SampleB
     in.logits_online = values.last_online;
     return CategoricalLoss(in, out);
   }
-  if (form.kind == ValueForm::Kind::kQuantile) {
+  if (form.kind == ValueHead::Kind::kQuantile) {
     auto in = InputOf<QuantileLossInput>(config, batch, values);
     in.quantiles = form.numbers;
     in.quantile = values.first;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void Append(const TokenSet& from, TokenSet* to) {
+void Append(const TokenizedDataset& from, TokenizedDataset* to) {
   for (std::int64_t i = 0; i < from.size(); ++i) {
     to->Add(from.tokens(i), from.sentiments[std::size_t(i)]);
   }
@@ -29,7 +29,7 @@ void Append(const TokenSet& from, TokenSet* to) {
 
 // Selects a random share `held` of the samples, stratified by sentiment. The order in the file does
 // not matter, such as alternating sentiments.
-std::vector<bool> HeldOut(const TokenSet& set, double held, std::uint64_t seed) {
+std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_t seed) {
   std::vector<bool> out(std::size_t(set.size()));
   std::size_t before = 0;  // samples of the classes so far
   for (const Sentiment sentiment : {Sentiment::kNone, Sentiment::kNegative, Sentiment::kPositive}) {
@@ -53,7 +53,7 @@ std::vector<bool> HeldOut(const TokenSet& set, double held, std::uint64_t seed) 
 }
 
 // Reported before the holdout is taken, because the cause is the file.
-Status CheckBothSentiments(const Config& config, const TokenSet& train) {
+Status CheckBothSentiments(const Config& config, const TokenizedDataset& train) {
   const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
   if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
   return InvalidArgument(
@@ -117,7 +117,7 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
 std::string ReviewData::Identity() const {
   std::uint32_t checksum = tokenizer->fingerprint();
   std::size_t tokens = 0;
-  for (const TokenSet* set : {&train, &holdout, &test}) {
+  for (const TokenizedDataset* set : {&train, &holdout, &test}) {
     checksum = Checksum(set->begins, checksum);
     checksum = Checksum(set->ids, checksum);
     checksum = Checksum(set->sentiments, checksum);
@@ -150,7 +150,7 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   const std::vector<bool> held_out =
       HeldOut(reviews.train, config.data.holdout, std::uint64_t(config.seed));
   for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
-    TokenSet* const to = held_out[std::size_t(i)] ? &data->holdout : &data->train;
+    TokenizedDataset* const to = held_out[std::size_t(i)] ? &data->holdout : &data->train;
     to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
   }
   data->test = std::move(reviews.test);
@@ -159,7 +159,8 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
     if (!config.data.unlabelled.empty()) {
       TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,
                              Load(config, config.data.unlabelled, *data->tokenizer));
-      for (const TokenSet* set : {&more.train, &more.unlabelled}) Append(*set, &data->train);
+      for (const TokenizedDataset* set : {&more.train, &more.unlabelled})
+        Append(*set, &data->train);
     }
   }
   if (data->train.size() == 0) {

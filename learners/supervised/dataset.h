@@ -15,10 +15,10 @@ namespace troop {
 // computes it.
 struct ReviewData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenSet train;                     // without the holdout; masked_lm: includes unlabeled reviews
+  TokenizedDataset train;             // without the holdout; masked_lm: includes unlabeled reviews
   std::vector<std::int32_t> lengths;  // of the sequences in train
-  TokenSet holdout;                   // evaluated during training; if empty: `test`
-  TokenSet test;                      // evaluated at the end; if empty: `holdout`
+  TokenizedDataset holdout;           // evaluated during training; if empty: `test`
+  TokenizedDataset test;              // evaluated at the end; if empty: `holdout`
 
   // Human-readable fingerprint: the sizes, and a checksum of all tokens and labels in order and of
   // the tokenizer. Learners may share batches if it is equal. O(tokens).

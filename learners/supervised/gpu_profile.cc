@@ -16,7 +16,7 @@ Status NoCuda() {
 int GpusHere() { return 0; }
 Result<std::string> GpuOf(const Config&) { return NoCuda(); }
 Result<double> MeasureGpuPeak(const Config&) { return NoCuda(); }
-Result<double> PredictGpuBytes(const Config&, const TensorPlace&, double, double) {
+Result<double> PredictGpuBytes(const Config&, const TensorParallelRank&, double, double) {
   return NoCuda();
 }
 Result<double> TimeGpuAllReduce(int, int, const NcclOptions&, std::int64_t, int) {
@@ -45,7 +45,7 @@ constexpr std::int64_t kPeakSize = 8192, kEmulatedPeakSize = 64;
 constexpr int kPeakTries = 8, kPeakCalls = 4;
 
 // Profiles use the first GPU.
-Result<TextDevice> OpenFor(const Config& config, const TensorPlace& place) {
+Result<TextDevice> OpenFor(const Config& config, const TensorParallelRank& place) {
   if (config.learner.device == "cpu") return Unavailable("learner.device = \"cpu\"");
   return OpenTextDevice(config, place, 0);
 }
@@ -139,7 +139,7 @@ Result<double> MeasureGpuPeak(const Config& config) {
   return best;
 }
 
-Result<double> PredictGpuBytes(const Config& config, const TensorPlace& place, double tokens,
+Result<double> PredictGpuBytes(const Config& config, const TensorParallelRank& place, double tokens,
                                double outputs) {
   TROOP_ASSIGN_OR_RETURN(const TextDevice opened, OpenFor(config, place));
   return double(cuda::TextStepBytes(opened.step, std::int64_t(std::ceil(tokens)),

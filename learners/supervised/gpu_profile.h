@@ -13,7 +13,7 @@ namespace troop {
 // Number of GPUs that CUDA finds on this machine.
 int GpusHere();
 // Name of the GPU that a supervised learner would use here, by learner.device. Errors: as
-// MakeDeviceSupervised; kUnavailable if the config selects the CPU.
+// MakeGpuSupervised; kUnavailable if the config selects the CPU.
 Result<std::string> GpuOf(const Config& config);
 // Measured peak FLOP/s of large matrix products in network.precision (the best of a few), an upper
 // bound for a model. Takes about 0.1 s. Errors: as GpuOf.
@@ -21,7 +21,7 @@ Result<double> MeasureGpuPeak(const Config& config);
 
 // Predicted GPU memory in bytes that a learner with this part of a model needs for updates of that
 // many tokens and outputs at a time, without the driver's share. Errors: as GpuOf.
-Result<double> PredictGpuBytes(const Config& config, const TensorPlace& place, double tokens,
+Result<double> PredictGpuBytes(const Config& config, const TensorParallelRank& place, double tokens,
                                double outputs);
 
 // Seconds of one NCCL all-reduce of `floats` floats between two GPUs: the median of `tries`,

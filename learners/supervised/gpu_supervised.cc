@@ -13,12 +13,13 @@ Status NoCuda() {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config&,
-                                                        std::shared_ptr<const ReviewData>,
-                                                        const TensorPlace&, int) {
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config&,
+                                                     std::shared_ptr<const ReviewData>,
+                                                     const TensorParallelRank&, int) {
   return NoCuda();
 }
-Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config&, std::span<const float>) {
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config&,
+                                                               std::span<const float>) {
   return NoCuda();
 }
 
@@ -64,11 +65,11 @@ TextOutcome SizesOf(const TextBatch& batch) {
 }
 
 // The device counterpart of Supervised: the host packs batches, the device does the rest.
-class DeviceSupervised final : public DeviceAlgorithm {
+class GpuSupervised final : public GpuAlgorithm {
  public:
-  DeviceSupervised(const Config& config, std::shared_ptr<const ReviewData> data, TextDevice opened,
-                   ModelPart model, std::unique_ptr<TrainedNetwork> trained)
-      : DeviceAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
+  GpuSupervised(const Config& config, std::shared_ptr<const ReviewData> data, TextDevice opened,
+                ModelShard model, std::unique_ptr<TrainState> trained)
+      : GpuAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
         config_(config),
         options_(std::move(opened.step)),
         bounds_(opened.bounds),
@@ -77,8 +78,10 @@ class DeviceSupervised final : public DeviceAlgorithm {
         step_begin_(device()),
         step_end_(device()) {}
 
-  void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
-  void SetCourse(const Course& course) override { share_.SetCourse(course); }
+  void SetRank(int rank, int ranks) override { share_.SetRank(rank, ranks); }
+  void SetTrainingProgress(const TrainingProgress& training_progress) override {
+    share_.SetTrainingProgress(training_progress);
+  }
 
   // Enqueues all micro-batches, then waits once.
   Result<LossReport> ComputeGradient(const SampleBatch&, std::span<float> priority,
@@ -142,14 +145,14 @@ class DeviceSupervised final : public DeviceAlgorithm {
   void ApplyGradient(double progress, double norm) override {
     const Time begin = clock_.Now();
     step_begin_.Record(stream());
-    DeviceAlgorithm::ApplyGradient(progress, norm);
+    GpuAlgorithm::ApplyGradient(progress, norm);
     step_end_.Record(stream());
     stepped_ = true;
     cost_.step_s += ToSeconds(clock_.Now() - begin);
   }
   // Rate of the current update, as in Supervised.
   float LearningRate(double) const override {
-    return DeviceAlgorithm::LearningRate(share_.Progress(updates()));
+    return GpuAlgorithm::LearningRate(share_.Progress(updates()));
   }
   // The peers count their traffic in total; the difference since the last call is reported.
   UpdateCost TakeCost() override {
@@ -158,17 +161,18 @@ class DeviceSupervised final : public DeviceAlgorithm {
           double(peers_->traffic().bytes - std::exchange(counted_bytes_, peers_->traffic().bytes));
     return std::exchange(cost_, UpdateCost{});
   }
-  void CountAgreement(const Agreement& agreement) override { cost_.Count(agreement); }
+  void CountAllReduce(const AllReduceStats& stats) override { cost_.Count(stats); }
 
   // The step drops its pointer before the old group is destroyed.
   void SetTensorGroup(Collective* group, Collective* devices) override {
-    if (step_ != nullptr) step_->SetPeers(nullptr);
+    if (step_ != nullptr) step_->SetTensorParallelComm(nullptr);
     peers_.reset();
     counted_bytes_ = 0;
     collective_ = group;
-    if (group != nullptr) peers_ = std::make_unique<DevicePeers>(&device(), group, devices);
+    if (group != nullptr)
+      peers_ = std::make_unique<GpuTensorParallelComm>(&device(), group, devices);
     tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group) : nullptr;
-    if (step_ != nullptr) step_->SetPeers(peers_.get());
+    if (step_ != nullptr) step_->SetTensorParallelComm(peers_.get());
   }
   // A failed device blocks the other ranks, so it counts as a group error.
   Status tensor_status() const override {
@@ -178,7 +182,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
     return tensor_->status();
   }
   double GradientNorm() override {
-    if (!model_.cut() || on_device() || !have_gradient()) return DeviceAlgorithm::GradientNorm();
+    if (!model_.cut() || on_device() || !have_gradient()) return GpuAlgorithm::GradientNorm();
     // The gradient was changed in host memory.
     return model_.Norm(tensor_.get(), gradient());
   }
@@ -188,17 +192,17 @@ class DeviceSupervised final : public DeviceAlgorithm {
   }
   TensorFile WholeState() const override { return model_.cut() ? model_.state() : State(); }
   Status SetState(const TensorFile& state) override {
-    return DeviceAlgorithm::SetState(model_.Begin(state));
+    return GpuAlgorithm::SetState(model_.Begin(state));
   }
   Status RollBack(const TensorFile& state) override {
-    return DeviceAlgorithm::RollBack(model_.Cut(state));
+    return GpuAlgorithm::RollBack(model_.Cut(state));
   }
 
  private:
   Status MakeReady() override {
     if (step_ != nullptr) return DeviceStatus();
     step_ = std::make_unique<cuda::TextStep>(device(), options_);
-    step_->SetPeers(peers_.get());
+    step_->SetTensorParallelComm(peers_.get());
     return Use(step_.get());
   }
   void RunStep(double learning_rate, bool changed) override {
@@ -212,9 +216,9 @@ class DeviceSupervised final : public DeviceAlgorithm {
                                  : fmt::format("the loss is {}", report.loss);
     std::string origin;
     if (!on_device()) {  // otherwise it may include other learners' gradients
-      origin = CheckNumbers().message();
+      origin = CheckFinite().message();
       if (origin.empty()) {
-        const std::string parameter = FindBadParameter(model_.module(), gradient());
+        const std::string parameter = FindNonFiniteParameter(model_.module(), gradient());
         if (!parameter.empty()) origin = "the gradient of " + parameter;
       }
     }
@@ -225,8 +229,8 @@ class DeviceSupervised final : public DeviceAlgorithm {
   const Config config_;
   const cuda::TextStepOptions options_;
   const TokenBounds bounds_;
-  ModelPart model_;
-  LearnerShare share_;
+  ModelShard model_;
+  DistributedSampler share_;
   const SystemClock clock_;  // only for the report; results do not depend on it
   UpdateCost cost_;
   std::unique_ptr<cuda::TextStep> step_;  // made by the first batch
@@ -234,13 +238,13 @@ class DeviceSupervised final : public DeviceAlgorithm {
   bool stepped_ = false;                  // true after a step, until the next gradient
   // Tensor parallelism; nullptr otherwise.
   Collective* collective_ = nullptr;
-  std::unique_ptr<DevicePeers> peers_;
+  std::unique_ptr<GpuTensorParallelComm> peers_;
   std::unique_ptr<TensorGroup> tensor_;  // for values on the host
   std::uint64_t counted_bytes_ = 0;      // traffic already reported
 };
 
 // A device step without gradient or optimizer memory.
-class Judging final : public DeviceJudge {
+class Judging final : public GpuTextEvaluator {
  public:
   Judging(TextDevice opened, std::span<const float> value)
       : device_(std::move(opened.device)),
@@ -270,31 +274,32 @@ class Judging final : public DeviceJudge {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
-                                                        std::shared_ptr<const ReviewData> data,
-                                                        const TensorPlace& tensor, int learner) {
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
+                                                     std::shared_ptr<const ReviewData> data,
+                                                     const TensorParallelRank& tensor,
+                                                     int learner) {
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, tensor, learner));
-  TROOP_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Make(config, tensor));
+  TROOP_ASSIGN_OR_RETURN(ModelShard model, ModelShard::Make(config, tensor));
   // Host and device must lay out the parameters alike.
   TROOP_CHECK(ParameterCount(model.module()) == opened.step.model.parameters,
               "{} parameters on the CPU, but {} on the GPU", ParameterCount(model.module()),
               opened.step.model.parameters);
-  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, &model.module()));
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTextTrainState(config, &model.module()));
   TROOP_RETURN_IF_ERROR(BeginPretrained(config, model, trained.get()));
-  return std::unique_ptr<Algorithm>(new DeviceSupervised(config, std::move(data), std::move(opened),
-                                                         std::move(model), std::move(trained)));
+  return std::unique_ptr<Algorithm>(new GpuSupervised(config, std::move(data), std::move(opened),
+                                                      std::move(model), std::move(trained)));
 }
 
 // Evaluation uses the first GPU, without tensor parallelism.
-Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,
-                                                     std::span<const float> value) {
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config& config,
+                                                               std::span<const float> value) {
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, {}, 0));
   opened.step.trains = false;
   if (opened.step.model.parameters != std::int64_t(value.size())) {
     return InvalidArgument("{} weights, but the model has {} parameters", value.size(),
                            opened.step.model.parameters);
   }
-  return std::unique_ptr<DeviceJudge>(new Judging(std::move(opened), value));
+  return std::unique_ptr<GpuTextEvaluator>(new Judging(std::move(opened), value));
 }
 
 }  // namespace troop

@@ -12,21 +12,21 @@ namespace troop {
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
 // kInvalidArgument: the config needs the CPU, with the config key; and all errors of
 // MakeSupervised.
-Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
-                                                        std::shared_ptr<const ReviewData> data,
-                                                        const TensorPlace& tensor = {},
-                                                        int learner = 0);
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
+                                                     std::shared_ptr<const ReviewData> data,
+                                                     const TensorParallelRank& tensor = {},
+                                                     int learner = 0);
 
 // Forward passes and losses of a model with weights [P] on a GPU. One owner thread.
-class DeviceJudge {
+class GpuTextEvaluator {
  public:
-  virtual ~DeviceJudge() = default;
+  virtual ~GpuTextEvaluator() = default;
   // Evaluates a batch as TextStep::Forward does. Errors: kUnavailable: a device error, with its
   // message.
   virtual Result<TextOutcome> Judge(const TextBatch& batch) = 0;
 };
-// Makes a DeviceJudge for these weights. Errors: as MakeDeviceSupervised.
-Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,
-                                                     std::span<const float> value);
+// Makes a GpuTextEvaluator for these weights. Errors: as MakeGpuSupervised.
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config& config,
+                                                               std::span<const float> value);
 
 }  // namespace troop

@@ -50,7 +50,8 @@ Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Pr
 }  // namespace
 
 // Device first, then unsupported settings, then the step's options.
-Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place, int learner) {
+Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank& place,
+                                  int learner) {
   TextDevice opened;
   std::string error;
   // A missing GPU is reported before unsupported settings.
@@ -65,7 +66,7 @@ Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
   options.tensor = place;
   TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
-  opened.step.rule = DeviceRuleOf(config);
+  opened.step.rule = MakeOptimizerConfig(config);
   opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
   return opened;
 }

@@ -21,8 +21,9 @@ struct TextDevice {
   int ordinal = 0;
 };
 // Opens the GPU of a learner. learner: selects the GPU of that index, round-robin. Errors: as
-// MakeDeviceSupervised.
-Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place, int learner);
+// MakeGpuSupervised.
+Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank& place,
+                                  int learner);
 
 }  // namespace troop
 

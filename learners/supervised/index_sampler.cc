@@ -6,7 +6,7 @@ namespace troop {
 namespace {
 
 // All batches are one empty item: the algorithm picks the samples itself.
-class DataSampler final : public ReplaySampler {
+class IndexSampler final : public ReplaySampler {
  public:
   void AddShard(std::unique_ptr<Channel>) override {}
   void Poll(Time) override {}
@@ -16,7 +16,7 @@ class DataSampler final : public ReplaySampler {
     return std::optional<SampleBatch>(std::move(batch));
   }
   void UpdatePriorities(std::span<const ItemKey>, std::span<const float>) override {}
-  void SeePolicyVersion(std::uint64_t) override {}
+  void ObservePolicyVersion(std::uint64_t) override {}
   void SetBeta(double) override {}
   void Drain() override {}
   int ready_batches() const override { return 1; }
@@ -25,6 +25,6 @@ class DataSampler final : public ReplaySampler {
 
 }  // namespace
 
-std::unique_ptr<ReplaySampler> MakeDataSampler() { return std::make_unique<DataSampler>(); }
+std::unique_ptr<ReplaySampler> MakeIndexSampler() { return std::make_unique<IndexSampler>(); }
 
 }  // namespace troop

@@ -7,8 +7,8 @@
 namespace troop {
 
 // Makes a sampler that replaces the replay's in supervised mode. The samples of an update follow
-// from its number (UpdateOrder), so a batch is only a permission to make one update: one key, no
+// from its number (BatchSchedule), so a batch is only a permission to make one update: one key, no
 // data. It never runs out; the learner's update limit ends the run.
-std::unique_ptr<ReplaySampler> MakeDataSampler();
+std::unique_ptr<ReplaySampler> MakeIndexSampler();
 
 }  // namespace troop

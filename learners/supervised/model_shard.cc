@@ -11,8 +11,8 @@
 namespace troop {
 
 // The whole model's module is needed for its parameter layout.
-Result<ModelPart> ModelPart::Make(const Config& config, const TensorPlace& place) {
-  ModelPart part;
+Result<ModelShard> ModelShard::Make(const Config& config, const TensorParallelRank& place) {
+  ModelShard part;
   part.place_ = place;
   TROOP_ASSIGN_OR_RETURN(part.module_, MakeTextModel(config, place));
   if (place.ranks > 1) {
@@ -22,7 +22,7 @@ Result<ModelPart> ModelPart::Make(const Config& config, const TensorPlace& place
 }
 
 // Tensors of the whole model's size are sliced; others, such as counters, are copied.
-TensorFile ModelPart::Cut(const TensorFile& state) const {
+TensorFile ModelShard::Cut(const TensorFile& state) const {
   if (!cut()) return state;
   TensorFile part;
   part.metadata = state.metadata;
@@ -40,7 +40,7 @@ TensorFile ModelPart::Cut(const TensorFile& state) const {
 }
 
 // A whole state is recognized by the size of its value.
-TensorFile ModelPart::Begin(const TensorFile& state) {
+TensorFile ModelShard::Begin(const TensorFile& state) {
   const auto value = state.tensors.find("value");
   const bool whole = cut() && value != state.tensors.end() &&
                      value->second.spec() == TensorSpec{DType::kF32, {ParameterCount(*whole_)}};
@@ -52,7 +52,7 @@ TensorFile ModelPart::Begin(const TensorFile& state) {
   return Cut(state);
 }
 
-double ModelPart::Norm(TensorGroup* group, std::span<const float> gradient) const {
+double ModelShard::Norm(TensorGroup* group, std::span<const float> gradient) const {
   // The sum of two floats, so that the sum of squares has double precision after the all-reduce.
   const double squares = SliceNormSquared(*module_, place_, gradient);
   float words[2] = {float(squares), 0};
@@ -61,14 +61,14 @@ double ModelPart::Norm(TensorGroup* group, std::span<const float> gradient) cons
   return std::sqrt(double(words[0]) + double(words[1]));
 }
 
-Status ModelPart::GatherInto(Collective& group, std::span<const float> part,
-                             std::vector<float>* whole) {
+Status ModelShard::GatherInto(Collective& group, std::span<const float> part,
+                              std::vector<float>* whole) {
   whole->resize(std::size_t(ParameterCount(*whole_)));
   return GatherSlices(group, *whole_, *module_, part, *whole);
 }
 
 // Tensors are gathered in the order of their names, which is equal on all ranks.
-Status ModelPart::Gather(Collective* group, const Algorithm& part, bool state) {
+Status ModelShard::Gather(Collective* group, const Algorithm& part, bool state) {
   if (!cut()) return Status::Ok();
   if (group == nullptr) return FailedPrecondition("no group of the tensor-parallel ranks");
   TROOP_RETURN_IF_ERROR(GatherInto(*group, part.value(), &value_));

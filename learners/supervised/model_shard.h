@@ -12,14 +12,14 @@ namespace troop {
 
 // The text model of a config, or one tensor-parallel part of it, with the whole model as of the
 // last Algorithm::Gather. Used by the CPU and the GPU algorithm.
-class ModelPart {
+class ModelShard {
  public:
   // Errors: as MakeTextModel.
-  static Result<ModelPart> Make(const Config& config, const TensorPlace& place);
+  static Result<ModelShard> Make(const Config& config, const TensorParallelRank& place);
 
   const Module& module() const { return *module_; }  // this part
   const Module& whole() const { return whole_ != nullptr ? *whole_ : *module_; }
-  const TensorPlace& place() const { return place_; }
+  const TensorParallelRank& place() const { return place_; }
   bool cut() const { return place_.ranks > 1; }
 
   // Slices a state of the whole model to this part; a state of the part is returned unchanged.
@@ -40,7 +40,7 @@ class ModelPart {
  private:
   Status GatherInto(Collective& group, std::span<const float> part, std::vector<float>* whole);
 
-  TensorPlace place_;
+  TensorParallelRank place_;
   std::unique_ptr<Module> module_, whole_;  // whole_: nullptr if module_ is the whole
   std::vector<float> value_;
   TensorFile state_;

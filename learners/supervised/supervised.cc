@@ -29,14 +29,14 @@ constexpr std::int64_t kJudgingEpoch = std::int64_t{1} << 40;
 constexpr std::size_t kVocabularyBytesMax = std::size_t{64}
                                             << 20;  // bounds the read of a damaged file
 
-// The gradient is the sum over micro-batches; TrainedNetwork makes the step.
+// The gradient is the sum over micro-batches; TrainState makes the step.
 class Supervised final : public Algorithm {
  public:
   // Made by the factory, so that the constructor cannot fail.
   struct Parts {
     std::shared_ptr<const ReviewData> data;
-    ModelPart model;
-    std::unique_ptr<TrainedNetwork> trained;
+    ModelShard model;
+    std::unique_ptr<TrainState> trained;
   };
   Supervised(const Config& config, Parts parts)
       : config_(config),
@@ -44,8 +44,10 @@ class Supervised final : public Algorithm {
         share_(config, parts_.data),
         step_(&model_.module(), share_.batches().words()) {}
 
-  void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
-  void SetCourse(const Course& course) override { share_.SetCourse(course); }
+  void SetRank(int rank, int ranks) override { share_.SetRank(rank, ranks); }
+  void SetTrainingProgress(const TrainingProgress& course) override {
+    share_.SetTrainingProgress(course);
+  }
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
   std::span<float> gradient() override { return trained_->gradient(); }
@@ -55,11 +57,11 @@ class Supervised final : public Algorithm {
     cost_.step_s += ToSeconds(clock_.Now() - begin);
   }
   UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
-  void CountAgreement(const Agreement& agreement) override { cost_.Count(agreement); }
-  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+  void CountAllReduce(const AllReduceStats& stats) override { cost_.Count(stats); }
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
-  // The rest forwards to TrainedNetwork, by way of ModelPart where the whole model counts.
+  // The rest forwards to TrainState, by way of ModelShard where the whole model counts.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double) const override { return trained_->LearningRate(Progress()); }
@@ -72,7 +74,7 @@ class Supervised final : public Algorithm {
   Status RollBack(const TensorFile& state) override {
     return trained_->RollBack(model_.Cut(state));
   }
-  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+  Status CheckFinite() const override { return trained_->CheckFinite(); }
   void SetTensorGroup(Collective* group, Collective* devices) override;
   Status tensor_status() const override { return tensor_ ? tensor_->status() : Status::Ok(); }
   double GradientNorm() override {
@@ -93,9 +95,9 @@ class Supervised final : public Algorithm {
 
   const Config config_;
   Parts parts_;
-  ModelPart& model_ = parts_.model;
-  TrainedNetwork* const trained_ = parts_.trained.get();
-  LearnerShare share_;
+  ModelShard& model_ = parts_.model;
+  TrainState* const trained_ = parts_.trained.get();
+  DistributedSampler share_;
   TextStep step_;
   const SystemClock clock_;  // only for the report; results do not depend on it
   UpdateCost cost_;
@@ -121,7 +123,7 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   }
   TROOP_RETURN_IF_ERROR(tensor_status());
   if (!std::isfinite(outcome.loss)) return Refuse(fmt::format("the loss is {}", outcome.loss));
-  // With tensor parallelism GroupRound checks the norm, because all ranks must decide alike.
+  // With tensor parallelism AllReduceStep checks the norm, because all ranks must decide alike.
   const double norm = model_.cut() ? 0 : GradientNorm();
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
@@ -162,15 +164,15 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
   // No micro-batch had a label, so the gradient is zero.
   if (!gradient.accumulate) std::ranges::fill(gradient.gradient, 0.0f);
   // Failpoint of the divergence tests.
-  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;
   return sum;
 }
 
 // Names the origin: a weight, or else a parameter's gradient.
 Status Supervised::Refuse(const std::string& what) const {
-  std::string origin = CheckNumbers().message();
+  std::string origin = CheckFinite().message();
   if (origin.empty()) {
-    const std::string parameter = FindBadParameter(model_.module(), trained_->gradient());
+    const std::string parameter = FindNonFiniteParameter(model_.module(), trained_->gradient());
     if (!parameter.empty()) origin = "the gradient of " + parameter;
   }
   return DataLoss("update {}: {}{}{}; the batch was skipped", updates() + 1, what,
@@ -214,16 +216,16 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
 
 }  // namespace
 
-UpdateOrder::UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data)
+BatchSchedule::BatchSchedule(const Config& config, std::shared_ptr<const ReviewData> data)
     : config_(config), data_(std::move(data)) {}
 
 // The order of an epoch is computed once; batches of other epochs rebuild it.
-UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t number) {
+BatchSchedule::Batch BatchSchedule::BatchOf(std::uint64_t number) {
   const auto batches = std::uint64_t(BatchesOfEpoch(config_, data_->train.size()));
   const auto epoch = std::int64_t(number / batches);
   if (epoch != epoch_) {
-    order_.emplace(data_->lengths,
-                   EpochOrder::Options{.seed = std::uint64_t(config_.seed),
+    order_.emplace(data_->lengths, BucketBatchSampler::Options{
+                                       .seed = std::uint64_t(config_.seed),
                                        .epoch = epoch,
                                        .batch_size = std::int32_t(config_.learner.batch_size)});
     epoch_ = epoch;
@@ -277,7 +279,7 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
   return 3 * forward;
 }
 
-TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
+TextCollator::TextCollator(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
     : masked_(config.learner.algorithm == "masked_lm"),
       word_dropout_(config.data.word_dropout),
       words_(config.model.vocabulary),
@@ -285,7 +287,7 @@ TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> 
       tokenizer_(std::move(tokenizer)) {}
 
 // Labels are the masked tokens, or the sentiments.
-TextBatch TextBatches::Make(PackedBatch packed, std::int64_t epoch) const {
+TextBatch TextCollator::Make(PackedBatch packed, std::int64_t epoch) const {
   TextBatch batch;
   if (masked_) {
     MaskedBatch masked =
@@ -302,8 +304,9 @@ TextBatch TextBatches::Make(PackedBatch packed, std::int64_t epoch) const {
 }
 
 // Dropout keys and masks depend on sample and batch number only, not on the learner.
-TextBatch TextBatches::ForTraining(const TokenSet& set, std::span<const std::int32_t> samples,
-                                   const UpdateOrder::Batch& batch) const {
+TextBatch TextCollator::ForTraining(const TokenizedDataset& set,
+                                    std::span<const std::int32_t> samples,
+                                    const BatchSchedule::Batch& batch) const {
   PackedBatch packed = PackBatch(set, samples);
   if (word_dropout_ > 0) {
     packed = MaskTokens(std::move(packed), *tokenizer_,
@@ -317,38 +320,39 @@ TextBatch TextBatches::ForTraining(const TokenSet& set, std::span<const std::int
   return made;
 }
 
-TextBatch TextBatches::ForJudging(const TokenSet& set,
-                                  std::span<const std::int32_t> samples) const {
+TextBatch TextCollator::ForJudging(const TokenizedDataset& set,
+                                   std::span<const std::int32_t> samples) const {
   return Make(PackBatch(set, samples), kJudgingEpoch);
 }
 
 // Masking must run, because its number of tokens is random.
-std::int64_t TextBatches::LabelsOf(const TokenSet& set, std::span<const std::int32_t> samples,
-                                   const UpdateOrder::Batch& batch) const {
+std::int64_t TextCollator::LabelsOf(const TokenizedDataset& set,
+                                    std::span<const std::int32_t> samples,
+                                    const BatchSchedule::Batch& batch) const {
   if (!masked_) return std::int64_t(samples.size());
   return std::int64_t(Make(PackBatch(set, samples), batch.epoch).labels.size());
 }
 
 // Order and batches are the same on all learners; only rank_ and ranks_ differ.
-LearnerShare::LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data)
+DistributedSampler::DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data)
     : config_(config),
       data_(std::move(data)),
       order_(config, data_),
       batches_(config, data_->tokenizer) {}
 
-void LearnerShare::SetPlace(int rank, int ranks) {
+void DistributedSampler::SetRank(int rank, int ranks) {
   rank_ = rank;
   ranks_ = ranks;
 }
 
 // A course is set with parameter shards; otherwise max_updates is the length of the run.
-double LearnerShare::Progress(std::uint64_t updates) const {
-  if (course_) return course_->progress;
+double DistributedSampler::Progress(std::uint64_t updates) const {
+  if (training_progress_) return training_progress_->progress;
   return double(updates) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
 }
 
 // Uses the pieces made ahead, if they are for this update and rank.
-LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {
+DistributedSampler::Pieces DistributedSampler::Begin(std::uint64_t number) {
   if (ahead_ && ahead_->batch.number == number && ahead_->rank == rank_ &&
       ahead_->ranks == ranks_) {
     Pieces made = std::move(*ahead_);
@@ -370,19 +374,19 @@ LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {
   return pieces;
 }
 
-std::size_t LearnerShare::micro(const Pieces& pieces) const {
+std::size_t DistributedSampler::micro(const Pieces& pieces) const {
   const std::int64_t asked = config_.learner.micro_batch;
   return std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : pieces.samples.size());
 }
 
-TextBatch LearnerShare::Make(const Pieces& pieces, std::size_t first) const {
+TextBatch DistributedSampler::Make(const Pieces& pieces, std::size_t first) const {
   const std::span<const std::int32_t> mine(pieces.samples);
   const auto now = mine.subspan(first, std::min(micro(pieces), mine.size() - first));
   return batches_.ForTraining(data_->train, now, pieces.batch);
 }
 
 // Time spent in `use` does not count as data time.
-Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& use) {
+Status DistributedSampler::ForEach(std::uint64_t updates, double* data_s, const Use& use) {
   Time begin = clock_.Now();
   const Pieces pieces = Begin(BatchBehind(updates));
   const std::size_t step = micro(pieces), count = pieces.samples.size();
@@ -397,7 +401,7 @@ Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& u
 }
 
 // Begin uses the result if the rank stays the same, and discards it otherwise.
-void LearnerShare::MakeAhead(std::uint64_t updates) {
+void DistributedSampler::MakeAhead(std::uint64_t updates) {
   Pieces pieces = Begin(BatchBehind(updates) + 1);
   for (std::size_t first = 0; first < pieces.samples.size(); first += micro(pieces))
     pieces.ahead.push_back(Make(pieces, first));
@@ -405,16 +409,15 @@ void LearnerShare::MakeAhead(std::uint64_t updates) {
 }
 
 // Weight decay skips the parameters that the module excludes (DecayGroups). No target network.
-Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
-                                                        const Module* module) {
-  std::vector<TrainedNetwork::Group> groups;
+Result<std::unique_ptr<TrainState>> MakeTextTrainState(const Config& config, const Module* module) {
+  std::vector<TrainState::Group> groups;
   std::int64_t end = 0;
   for (const Optimizer::Group& group : DecayGroups(*module, 0)) {
     end += group.count;
     groups.push_back({end, config.optimizer.learning_rate, group.decays});
   }
-  return TrainedNetwork::Make(config, module, config.learner.algorithm, std::move(groups),
-                              TrainedNetwork::Target::kNone);
+  return TrainState::Make(config, module, config.learner.algorithm, std::move(groups),
+                          TrainState::Target::kNone);
 }
 
 // Parameters that the pretrained model lacks keep their random values.
@@ -443,7 +446,7 @@ Status CheckFirstWeights(const Config& config) {
 }
 
 // Every rank loads the whole model, and takes its slice.
-Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {
+Status BeginPretrained(const Config& config, const ModelShard& model, TrainState* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
   std::vector<float> value(std::size_t(ParameterCount(model.whole())));
   TROOP_RETURN_IF_ERROR(FirstWeights(config, model.whole(), value));
@@ -455,9 +458,9 @@ Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetw
 
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
-                                                  const TensorPlace& tensor) {
-  TROOP_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Make(config, tensor));
-  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, &model.module()));
+                                                  const TensorParallelRank& tensor) {
+  TROOP_ASSIGN_OR_RETURN(ModelShard model, ModelShard::Make(config, tensor));
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTextTrainState(config, &model.module()));
   TROOP_RETURN_IF_ERROR(BeginPretrained(config, model, trained.get()));
   return std::unique_ptr<Algorithm>(new Supervised(
       config, {.data = std::move(data), .model = std::move(model), .trained = std::move(trained)}));
@@ -485,11 +488,11 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const TensorPlace& tensor,
-                                                  int learner) {
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+                                                  const TensorParallelRank& tensor, int learner) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
   if (config.learner.device != "cpu") {
-    auto on_device = MakeDeviceSupervised(config, data, tensor, learner);
+    auto on_device = MakeGpuSupervised(config, data, tensor, learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
     // A missing GPU is normal; one that exists and is not used is logged.
     if (on_device.status().code() != Code::kUnavailable)

@@ -19,9 +19,9 @@ namespace troop {
 
 // Order of the samples. A batch's samples follow from the config, the data and the batch's number,
 // so that any number of learners sees the same epochs, and a resumed run continues exactly.
-class UpdateOrder {
+class BatchSchedule {
  public:
-  UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data);
+  BatchSchedule(const Config& config, std::shared_ptr<const ReviewData> data);
   struct Batch {
     std::int64_t epoch = 0;
     std::uint64_t number = 0;  // of the batch, since the start of the run; the key of dropout
@@ -33,22 +33,22 @@ class UpdateOrder {
  private:
   const Config config_;
   const std::shared_ptr<const ReviewData> data_;
-  std::optional<EpochOrder> order_;
+  std::optional<BucketBatchSampler> order_;
   std::int64_t epoch_ = -1;  // of order_
 };
 
 // Makes model inputs from samples: with class labels, or with masked tokens.
-class TextBatches {
+class TextCollator {
  public:
-  TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer);
+  TextCollator(const Config& config, std::shared_ptr<const Tokenizer> tokenizer);
   // A batch for training. set: data.train.
-  TextBatch ForTraining(const TokenSet& set, std::span<const std::int32_t> samples,
-                        const UpdateOrder::Batch& batch) const;
+  TextBatch ForTraining(const TokenizedDataset& set, std::span<const std::int32_t> samples,
+                        const BatchSchedule::Batch& batch) const;
   // A batch for evaluation: no dropout, and the same tokens are masked each time.
-  TextBatch ForJudging(const TokenSet& set, std::span<const std::int32_t> samples) const;
+  TextBatch ForJudging(const TokenizedDataset& set, std::span<const std::int32_t> samples) const;
   // Number of labels that ForTraining makes for these samples.
-  std::int64_t LabelsOf(const TokenSet& set, std::span<const std::int32_t> samples,
-                        const UpdateOrder::Batch& batch) const;
+  std::int64_t LabelsOf(const TokenizedDataset& set, std::span<const std::int32_t> samples,
+                        const BatchSchedule::Batch& batch) const;
   std::int64_t words() const { return masked_ ? words_ : 0; }  // as TextStep has it
 
  private:
@@ -63,14 +63,16 @@ class TextBatches {
 
 // One learner's share of the updates that all learners make: its part of each batch (SplitBatch),
 // processed as micro-batches of learner.micro_batch reviews. One owner thread.
-class LearnerShare {
+class DistributedSampler {
  public:
-  LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data);
-  void SetPlace(int rank, int ranks);
-  void SetCourse(const Algorithm::Course& course) { course_ = course; }
+  DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data);
+  void SetRank(int rank, int ranks);
+  void SetTrainingProgress(const Algorithm::TrainingProgress& training_progress) {
+    training_progress_ = training_progress;
+  }
   // Progress of the run before the next update, after `updates` updates.
   double Progress(std::uint64_t updates) const;
-  const TextBatches& batches() const { return batches_; }
+  const TextCollator& batches() const { return batches_; }
   // scale: factor of the gradient, so that the mean over the learners is the gradient of the
   // batch's mean loss. last: the last micro-batch.
   using Use = std::function<Status(const TextBatch& text, float scale, bool last)>;
@@ -87,27 +89,27 @@ class LearnerShare {
   // This learner's samples of one update, cut into micro-batches.
   struct Pieces {
     int rank = 0, ranks = 0;
-    UpdateOrder::Batch batch;
+    BatchSchedule::Batch batch;
     std::vector<std::int32_t> samples;
     float scale = 1;
     std::vector<TextBatch> ahead;  // micro-batches made ahead
   };
   std::uint64_t BatchBehind(std::uint64_t updates) const {
-    return course_ ? course_->batches : updates;
+    return training_progress_ ? training_progress_->batches : updates;
   }
   Pieces Begin(std::uint64_t number);
   TextBatch Make(const Pieces& pieces, std::size_t first) const;
   std::size_t micro(const Pieces& pieces) const;
 
-  UpdateOrder order_;
-  const TextBatches batches_;
+  BatchSchedule order_;
+  const TextCollator batches_;
   int rank_ = 0, ranks_ = 1;
-  std::optional<Algorithm::Course> course_;  // nullopt: update n uses batch n
+  std::optional<Algorithm::TrainingProgress> training_progress_;  // nullopt: update n uses batch n
   std::optional<Pieces> ahead_;
 };
 
-// A TrainedNetwork with a text model's parameter groups, as config.optimizer trains them.
-Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, const Module* module);
+// A TrainState with a text model's parameter groups, as config.optimizer trains them.
+Result<std::unique_ptr<TrainState>> MakeTextTrainState(const Config& config, const Module* module);
 
 // Initial weights of a run: random by the seed, then overwritten by model.pretrained, if it is set.
 // Errors: those of MakeSupervised about it.
@@ -118,7 +120,7 @@ Status CheckFirstWeights(const Config& config);
 // The checks among them that do not depend on the model's sizes: the files exist and are readable.
 Status CheckPretrainedFiles(const Config& config);
 // Loads this part's weights of model.pretrained, if it is set. Errors: as FirstWeights.
-Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained);
+Status BeginPretrained(const Config& config, const ModelShard& model, TrainState* trained);
 
 // Trains on reviews: their sentiment, or masked tokens. An update uses one batch of
 // learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),
@@ -133,11 +135,12 @@ Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetw
 // model.pretrained those of ReadPretrained and LoadWeights, and kInvalidArgument if its sizes
 // differ.
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  const TensorPlace& tensor = {}, int learner = 0);
+                                                  const TensorParallelRank& tensor = {},
+                                                  int learner = 0);
 // MakeSupervised for data already in memory, on the CPU.
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
-                                                  const TensorPlace& tensor = {});
+                                                  const TensorParallelRank& tensor = {});
 
 // The part of a transformer's last layer that is computed only for the tokens that the head reads:
 // everything except keys and values, as on the CPU (nn/transformer/transformer.h); or what follows

@@ -17,20 +17,19 @@ constexpr std::int64_t kTokensOfSlice =
 
 }  // namespace
 
-Result<std::unique_ptr<ReviewTrial>> ReviewTrial::Make(const Config& config,
-                                                       std::shared_ptr<const ReviewData> data,
-                                                       const TrialOptions& options,
-                                                       std::span<const float> weights) {
+Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
+    const Config& config, std::shared_ptr<const ReviewData> data, const EvaluationRequest& options,
+    std::span<const float> weights) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
   if (std::int64_t(weights.size()) != ParameterCount(*module)) {
     return InvalidArgument("{} weights, but the model has {} parameters", weights.size(),
                            ParameterCount(*module));
   }
-  std::unique_ptr<ReviewTrial> trial(
-      new ReviewTrial(config, std::move(data), options, std::move(module)));
+  std::unique_ptr<SentimentEvaluator> trial(
+      new SentimentEvaluator(config, std::move(data), options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
   if (config.learner.device != "cpu") {
-    auto judge = MakeDeviceJudge(config, weights);
+    auto judge = MakeGpuTextEvaluator(config, weights);
     if (!judge.ok() && config.learner.device == "cuda") return judge.status();
     if (judge.ok()) trial->on_device_ = *std::move(judge);
   }
@@ -40,8 +39,9 @@ Result<std::unique_ptr<ReviewTrial>> ReviewTrial::Make(const Config& config,
 }
 
 // Chooses the examples once; Advance walks over them.
-ReviewTrial::ReviewTrial(const Config& config, std::shared_ptr<const ReviewData> data,
-                         const TrialOptions& options, std::unique_ptr<Module> module)
+SentimentEvaluator::SentimentEvaluator(const Config& config, std::shared_ptr<const ReviewData> data,
+                                       const EvaluationRequest& options,
+                                       std::unique_ptr<Module> module)
     : data_(std::move(data)),
       options_(options),
       module_(std::move(module)),
@@ -56,7 +56,7 @@ ReviewTrial::ReviewTrial(const Config& config, std::shared_ptr<const ReviewData>
 }
 
 // Evaluates one batch of sequences of similar length.
-WeightsTrial::State ReviewTrial::Advance(int) {
+Evaluator::State SentimentEvaluator::Advance(int) {
   if (next_ == samples_.size() || !status_.ok()) return State::kOver;
   std::vector<std::int32_t> batch;
   for (std::int64_t tokens = 0; next_ < samples_.size(); ++next_) {
@@ -81,10 +81,10 @@ WeightsTrial::State ReviewTrial::Advance(int) {
 }
 
 // Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
-EvaluationReport ReviewTrial::Report() const {
+EvaluationReport SentimentEvaluator::Report() const {
   const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
   const double right = double(outcome_.right) / rows;
-  const ShareInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
+  const ConfidenceInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
   EvaluationReport report{
       .weights_version = options_.version,
       .episodes = std::int64_t(samples_.size()),

@@ -91,7 +91,7 @@ Status StateExchange::Wait() {
 }
 
 // Starts the all-reduce of gradient[from, given_from_).
-void GroupRound::StartBucket(std::int64_t from) {
+void AllReduceStep::StartBucket(std::int64_t from) {
   const std::int64_t end = std::exchange(given_from_, from), count = end - from;
   if (count == 0 || !failed_.ok()) return;
   const std::span<float> part = Gradient().subspan(std::size_t(from), std::size_t(count));
@@ -109,7 +109,7 @@ void GroupRound::StartBucket(std::int64_t from) {
 
 // Bucket boundaries are fixed multiples, whatever ranges backward reports: all ranks start the same
 // operations in the same order, including a rank without a batch.
-void GroupRound::GradientReady(std::int64_t from) {
+void AllReduceStep::GradientReady(std::int64_t from) {
   const std::int64_t end = (from + kBucketFloats - 1) / kBucketFloats * kBucketFloats;
   while (given_from_ > end) {
     StartBucket((given_from_ - 1) / kBucketFloats * kBucketFloats);
@@ -124,7 +124,7 @@ void GroupRound::GradientReady(std::int64_t from) {
 }
 
 // The scalars of the round, all-reduced after the gradient: counts, requests, and loss sums.
-void GroupRound::StartWords(bool exhausted, double progress) {
+void AllReduceStep::StartWords(bool exhausted, double progress) {
   words_ = {};
   words_[kGiven] = float(outcome_.given);
   words_[kExhausted] = exhausted ? 1 : 0;
@@ -148,12 +148,12 @@ void GroupRound::StartWords(bool exhausted, double progress) {
 }
 
 // Computes the gradient (its buckets are started by GradientReady), then submits the rest.
-Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhausted,
-                         std::span<float> priority) {
+Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exhausted,
+                            std::span<float> priority) {
   outcome_ = {};
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
-  algorithm_->SetPlace(gradients_->rank(), gradients_->size());
+  algorithm_->SetRank(gradients_->rank(), gradients_->size());
   given_from_ = std::int64_t(Gradient().size());
   if (batch != nullptr) {
     Result<LossReport> report = algorithm_->ComputeGradient(*batch, priority, this);
@@ -179,7 +179,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
 }
 
 // The operations end in submission order.
-std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
+std::optional<Result<AllReduceStep::Outcome>> AllReduceStep::Poll() {
   while (failed_.ok() && !works_.empty()) {
     const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
     if (!ended) return std::nullopt;
@@ -189,7 +189,7 @@ std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
   return Finish();
 }
 
-Result<GroupRound::Outcome> GroupRound::Wait() {
+Result<AllReduceStep::Outcome> AllReduceStep::Wait() {
   while (failed_.ok() && !works_.empty()) {
     failed_ = works_.front().group->Wait(works_.front().work);
     works_.erase(works_.begin());
@@ -199,7 +199,7 @@ Result<GroupRound::Outcome> GroupRound::Wait() {
 
 // Reports the whole batch of all ranks. Tensor-parallel ranks report equal values, which are
 // counted equally often in numerator and denominator.
-void GroupRound::SumReports() {
+void AllReduceStep::SumReports() {
   const double rows = words_[kRows];
   if (!(rows > 0)) return;
   const std::pair<Word, double*> means[] = {{kLoss, &outcome_.report.loss},
@@ -211,12 +211,12 @@ void GroupRound::SumReports() {
 }
 
 // After all operations: mean gradient, norm, optimizer step, and gathering of parts.
-Result<GroupRound::Outcome> GroupRound::Finish() {
+Result<AllReduceStep::Outcome> AllReduceStep::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
   const bool agrees = gradients_->size() > 1;
   const Time now = clock_.Now();
-  algorithm_->CountAgreement({.wait_s = ToSeconds(now - waits_since_),
+  algorithm_->CountAllReduce({.wait_s = ToSeconds(now - waits_since_),
                               .travel_s = agrees ? ToSeconds(now - travels_since_) : 0,
                               .bytes = agrees ? double(Gradient().size_bytes()) : 0});
   outcome_.all_exhausted = words_[kExhausted] == ranks;
@@ -249,7 +249,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
 }
 
 // All ranks gather if any rank requested it.
-Status GroupRound::Gather() {
+Status AllReduceStep::Gather() {
   if (options_.gradients == nullptr) return Status::Ok();
   const bool last = options_.last > 0 && algorithm_->updates() >= options_.last;
   outcome_.gathered = last || words_[kWantState] > 0;

@@ -48,7 +48,7 @@ class StateExchange {
 // One update of synchronous SGD. Each learner contributes the gradient of its own batch, or
 // nothing; all step with the mean of the contributed gradients and get the same bits. The result is
 // that of one learner with all the batches (importance weights are normalized per batch).
-class GroupRound final : public GradientWatch {
+class AllReduceStep final : public GradientWatch {
  public:
   struct Outcome {
     Status update;  // not ok: skipped, because of this rank's batch or on all ranks
@@ -64,15 +64,16 @@ class GroupRound final : public GradientWatch {
     // whole group.
     Collective* gradients = nullptr;
     // Device group of these ranks, if all have a device: the gradient is all-reduced there
-    // (AgreeOnDevice).
+    // (ReduceOnDevice).
     Collective* devices = nullptr;
     // With tensor parallelism (Algorithm::Gather): this rank requests the whole value, or the whole
     // state, after this update. After update `last` all ranks get the state.
     bool want_value = false, want_state = false;
     std::uint64_t last = 0;  // 0: no limit
   };
-  GroupRound(Collective* group, Algorithm* algorithm) : GroupRound(group, algorithm, Options{}) {}
-  GroupRound(Collective* group, Algorithm* algorithm, const Options& options)
+  AllReduceStep(Collective* group, Algorithm* algorithm)
+      : AllReduceStep(group, algorithm, Options{}) {}
+  AllReduceStep(Collective* group, Algorithm* algorithm, const Options& options)
       : group_(group),
         gradients_(options.devices != nullptr     ? options.devices
                    : options.gradients != nullptr ? options.gradients
@@ -136,7 +137,7 @@ class GroupRound final : public GradientWatch {
   std::vector<Open> works_;      // pending, in submission order
   Status failed_;
   Outcome outcome_;
-  const SystemClock clock_;  // only for Algorithm::CountAgreement
+  const SystemClock clock_;  // only for Algorithm::CountAllReduce
   Time waits_since_{}, travels_since_{};
 };
 

@@ -16,7 +16,7 @@ constexpr std::size_t kJobsMax = 2;  // the next job is ready when one ends
 constexpr std::size_t kBatchesMax = 4;
 // A learner without batches joins a round after this time, because other learners may have some.
 constexpr Duration kPatience = Seconds(1);
-constexpr Duration kPollEvery = Milliseconds(10);  // between polls of a lobby without threads
+constexpr Duration kPollEvery = Milliseconds(10);  // between polls of a rendezvous without threads
 
 // The rounds of one job. On a thread that may block, one executor job runs all of them; otherwise
 // an executor job starts each round, and polls finish it.
@@ -25,26 +25,26 @@ struct Rounds {
   Executor::Job id = 0;
   bool exhausted = false;
   std::size_t next = 0;  // the next batch of the job
-  std::unique_ptr<GroupRound> round;
+  std::unique_ptr<AllReduceStep> round;
   Status group;  // the error that ended the group; later batches were not used
   bool all_exhausted = false;
   bool done = false;
 };
 
 // Runs jobs as rounds of the group that LearnerGroup forms, and reports a lost group to it.
-class GroupUpdater final : public Updater {
+class AllReduceUpdater final : public Updater {
  public:
-  explicit GroupUpdater(const GroupUpdaterOptions& options)
+  explicit AllReduceUpdater(const AllReduceUpdaterOptions& options)
       : options_(options),
         group_({.learners = options.learners,
                 .parts = options.parts,
                 .go_back = options.go_back,
                 .nccl = options.nccl,
-                .lobby = options.lobby,
+                .rendezvous = options.rendezvous,
                 .member = options.member,
                 .executor = options.executor,
                 .algorithm = options.algorithm}) {}
-  ~GroupUpdater() override = default;
+  ~AllReduceUpdater() override = default;
 
   // Order: the group, the rounds, completed jobs, and rounds without a batch.
   Status Poll(Time now) override {
@@ -54,7 +54,7 @@ class GroupUpdater final : public Updater {
       TROOP_RETURN_IF_ERROR(group_.failure());
     }
     if (leaving_) group_.Regroup();
-    if (!options_.lobby->waits()) Drive();
+    if (!options_.rendezvous->waits()) Drive();
     TakeEnds();
     // Without a batch: join rounds anyway if the others need it (see kPatience).
     if (group_.in_step() == nullptr || !jobs_.empty()) {
@@ -64,13 +64,13 @@ class GroupUpdater final : public Updater {
       Submit(std::make_unique<UpdateJob>());
     }
     // Nothing else wakes a learner that only polls.
-    next_ = now + (jobs_.empty() || options_.lobby->waits() ? kPatience : kPollEvery);
+    next_ = now + (jobs_.empty() || options_.rendezvous->waits() ? kPatience : kPollEvery);
     return Status::Ok();
   }
   Time next_poll() const override { return std::min(next_, group_.next_poll()); }
 
   bool CanTake() const override {
-    return jobs_.size() < (options_.lobby->waits() ? kJobsMax : 1) && ended_.ok() && !over_ &&
+    return jobs_.size() < (options_.rendezvous->waits() ? kJobsMax : 1) && ended_.ok() && !over_ &&
            !leaving_ && group_.in_step() != nullptr;
   }
   std::size_t batches_max() const override { return kBatchesMax; }
@@ -85,7 +85,7 @@ class GroupUpdater final : public Updater {
   }
   bool busy() const override { return !jobs_.empty() || !finished_.empty() || group_.joining(); }
 
-  bool Over(bool exhausted) override {
+  bool Finished(bool exhausted) override {
     exhausted_ = exhausted;
     return over_;
   }
@@ -94,24 +94,24 @@ class GroupUpdater final : public Updater {
   // In a single thread the group is aborted at once, even between jobs: an idle learner may not be
   // stepped again, and the others would wait for its contribution. Between processes the closed
   // connection signals the end after all sent data; an abort could overtake the last update.
-  void Leave() override {
+  void Deregister() override {
     leaving_ = true;
     group_.Regroup();
-    if (options_.lobby->waits() || !jobs_.empty() || group_.in_step() == nullptr) return;
+    if (options_.rendezvous->waits() || !jobs_.empty() || group_.in_step() == nullptr) return;
     group_.in_step()->Abort(Aborted("a learner has left"));
     group_.Ended(Status::Ok());
   }
-  bool leads() const override { return group_.leads(); }
+  bool is_leader() const override { return group_.is_leader(); }
   std::uint64_t generation() const override { return group_.generation(); }
   int learners() const override { return group_.size(); }
 
  private:
-  // Starts a job, on a blocking thread if the lobby has one.
+  // Starts a job, on a blocking thread if the rendezvous has one.
   void Submit(std::unique_ptr<UpdateJob> job) {
     auto rounds = std::make_unique<Rounds>();
     rounds->job = std::move(job);
     rounds->exhausted = exhausted_;
-    if (options_.lobby->waits()) {
+    if (options_.rendezvous->waits()) {
       rounds->id = InJob("rounds", [this, work = rounds.get(), group = group_.in_step()] {
         while (!work->done) {
           if (BeginRound(group, work)) EndRound(work, work->round->Wait());
@@ -135,7 +135,7 @@ class GroupUpdater final : public Updater {
         if (!options_.executor->TakeDone(work->id)) return;
         work->id = 0;
       } else if (work->round) {
-        const std::optional<Result<GroupRound::Outcome>> end = work->round->Poll();
+        const std::optional<Result<AllReduceStep::Outcome>> end = work->round->Poll();
         if (!end) return;
         EndRound(work, *end);
       } else {
@@ -165,12 +165,13 @@ class GroupUpdater final : public Updater {
     const SampleBatch* batch = job.batches.empty() ? nullptr : &job.batches[work->next];
     std::span<float> priority;
     if (batch != nullptr) priority = job.priority.emplace_back(batch->key.size());
-    work->round = std::make_unique<GroupRound>(group, options_.algorithm,
-                                               GroupRound::Options{.gradients = group_.same_part(),
-                                                                   .devices = group_.devices(),
-                                                                   .want_value = job.publish,
-                                                                   .want_state = job.want_state,
-                                                                   .last = options_.max_updates});
+    work->round =
+        std::make_unique<AllReduceStep>(group, options_.algorithm,
+                                        AllReduceStep::Options{.gradients = group_.same_part(),
+                                                               .devices = group_.devices(),
+                                                               .want_value = job.publish,
+                                                               .want_state = job.want_state,
+                                                               .last = options_.max_updates});
     const Status begun =
         work->round->Begin(batch, job.ProgressAt(work->next), work->exhausted, priority);
     if (begun.ok()) return true;
@@ -179,7 +180,7 @@ class GroupUpdater final : public Updater {
   }
 
   // Stores the outcome of a round in its job.
-  void EndRound(Rounds* work, const Result<GroupRound::Outcome>& end) {
+  void EndRound(Rounds* work, const Result<AllReduceStep::Outcome>& end) {
     work->round.reset();
     UpdateJob& job = *work->job;
     const bool used = !job.priority.empty();
@@ -210,7 +211,7 @@ class GroupUpdater final : public Updater {
   void TakeEnds() {
     while (!jobs_.empty()) {
       Rounds& work = *jobs_.front();
-      if (options_.lobby->waits() ? !options_.executor->TakeDone(work.id) : !work.done) break;
+      if (options_.rendezvous->waits() ? !options_.executor->TakeDone(work.id) : !work.done) break;
       if (work.all_exhausted) over_ = true;
       if (!work.group.ok()) ended_ = work.group;
       finished_.push_back(std::move(work.job));
@@ -223,7 +224,7 @@ class GroupUpdater final : public Updater {
     over_ = false;
   }
 
-  const GroupUpdaterOptions options_;
+  const AllReduceUpdaterOptions options_;
   LearnerGroup group_;
   std::deque<std::unique_ptr<Rounds>> jobs_;
   std::deque<std::unique_ptr<UpdateJob>> finished_;
@@ -236,8 +237,8 @@ class GroupUpdater final : public Updater {
 
 }  // namespace
 
-std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options) {
-  return std::make_unique<GroupUpdater>(options);
+std::unique_ptr<Updater> MakeAllReduceUpdater(const AllReduceUpdaterOptions& options) {
+  return std::make_unique<AllReduceUpdater>(options);
 }
 
 }  // namespace troop

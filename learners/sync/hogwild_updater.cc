@@ -49,10 +49,10 @@ class HogwildUpdater final : public Updater {
   const HogwildUpdaterOptions options_;
   const std::vector<std::unique_ptr<Algorithm>> replicas_;  // for all threads but the first
   std::vector<float> value_;                                // memory of the arena
-  std::unique_ptr<SharedArena> arena_;
+  std::unique_ptr<HogwildArena> arena_;
   std::uint64_t updates_before_ = 0;  // updates before the arena's first step
   std::mutex mutex_;                  // protects last and status of the current job
-  JobQueue jobs_;
+  UpdateQueue jobs_;
   bool fresh_ = false;  // the arena holds the algorithm's weights
 };
 
@@ -60,8 +60,8 @@ class HogwildUpdater final : public Updater {
 void HogwildUpdater::Begin() {
   Algorithm& algorithm = *options_.algorithm;
   value_.assign(algorithm.value().begin(), algorithm.value().end());
-  arena_ = *SharedArena::Make(*options_.config, value_,
-                              &algorithm.optimizer());  // cannot fail for these options
+  arena_ = *HogwildArena::Make(*options_.config, value_,
+                               &algorithm.optimizer());  // cannot fail for these options
   updates_before_ = algorithm.updates() - arena_->steps();
   const TensorFile state = algorithm.State();
   for (const auto& replica : replicas_) {
@@ -80,7 +80,7 @@ void HogwildUpdater::Run(UpdateJob* job) {
                Algorithm* own = thread == 0 ? &algorithm : replicas_[std::size_t(thread) - 1].get();
                Update(own, job, std::size_t(batch));
              });
-  algorithm.AdoptValue(updates_before_ + arena_->steps(), value_);
+  algorithm.ReplaceWeights(updates_before_ + arena_->steps(), value_);
   arena_->CountSteps();
 }
 
@@ -90,7 +90,7 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   std::vector<float> value(std::size_t(arena_->size()));
   const std::uint64_t updates = updates_before_ + arena_->steps();
   arena_->Read(value);
-  own->AdoptValue(updates, value);
+  own->ReplaceWeights(updates, value);
   const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
   if (report.ok()) {
     arena_->Step(own->gradient(), float(own->ClipScale(report->gradient_norm)),

@@ -16,7 +16,7 @@ constexpr Duration kAskEvery = Milliseconds(20);
 constexpr Duration kSteady = Milliseconds(60);
 constexpr Duration kRetry = Milliseconds(50);  // between attempts to open an address
 // Deadline of the state exchange in the simulator, where operations have no timeout: other learners
-// may have another list and never join. Equal to SocketLobbyOptions::timeout.
+// may have another list and never join. Equal to SocketRendezvousOptions::timeout.
 constexpr Duration kJoinMax = Seconds(10);
 constexpr std::size_t kUsedUpMax = 1024;  // bounds memory; older addresses are never reused
 
@@ -42,14 +42,14 @@ Tensor NumbersOf(std::span<std::uint64_t> numbers) {
 void LearnerGroup::Open(Time now) {
   if (now < retry_) return;
   retry_ = now + kRetry;
-  Result<std::string> address = options_.lobby->Open();
+  Result<std::string> address = options_.rendezvous->Open();
   if (!address.ok()) {
     LogWarning("cannot open an address for the learner group: {}", address.status().message());
     return;
   }
   address_ = *address;
   options_.member->report().endpoint = address_;
-  options_.member->BeatSoon();
+  options_.member->SendHeartbeatSoon();
   seen_.clear();
   opened_ = now;
   state_ = State::kMeeting;
@@ -62,28 +62,28 @@ int LearnerGroup::learners() const {
 }
 
 // Used addresses are skipped: their learners have not opened a new one yet.
-std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
+std::vector<LearnerGroup::Slot> LearnerGroup::Present(bool* all) const {
   const FleetMember& member = *options_.member;
-  std::vector<Seat> seats;
+  std::vector<Slot> slots;
   // Parameter-server workers: only the ranks of this learner's model form the group.
   const bool one = options_.model >= 0;
   const int first = one ? options_.model * options_.parts : 0;
   const int learners =
       one ? options_.parts : std::max(this->learners(), member.options().index + 1);
   for (int index = first; index < first + learners; ++index) {
-    Seat seat{member.Incarnation(Role::kLearner, index), member.Endpoint(Role::kLearner, index)};
-    if (index == member.options().index) seat = {member.options().incarnation, address_};
-    if (seat.address.empty() || used_up_.contains(seat.address)) continue;
-    seats.push_back(std::move(seat));
+    Slot slot{member.Incarnation(Role::kLearner, index), member.Endpoint(Role::kLearner, index)};
+    if (index == member.options().index) slot = {member.options().incarnation, address_};
+    if (slot.address.empty() || used_up_.contains(slot.address)) continue;
+    slots.push_back(std::move(slot));
   }
-  *all = int(seats.size()) == learners;
-  return seats;
+  *all = int(slots.size()) == learners;
+  return slots;
 }
 
 // Joins once the list is stable and either complete, or old enough to give up on missing learners.
 void LearnerGroup::Meet(Time now) {
   bool all = false;
-  std::vector<Seat> present = Present(&all);
+  std::vector<Slot> present = Present(&all);
   if (present != seen_) {
     seen_ = std::move(present);
     seen_since_ = now;
@@ -96,7 +96,7 @@ void LearnerGroup::Meet(Time now) {
   if (known - seen_since_ >= kSteady && enough) return Join();
   // Rate-limited: a request with each reply would poll in a busy loop.
   if (now >= next_ask_) {
-    options_.member->BeatSoon();
+    options_.member->SendHeartbeatSoon();
     next_ask_ = now + kAskEvery;
   }
   next_poll_ = next_ask_;
@@ -104,25 +104,25 @@ void LearnerGroup::Meet(Time now) {
 
 // Rank order is the order of the list, so all learners derive the same ranks.
 void LearnerGroup::Join() {
-  seats_ = seen_;
+  slots_ = seen_;
   std::vector<std::string> addresses;
   int rank = 0;
-  for (const Seat& seat : seats_) {
-    if (seat.address == address_) rank = int(addresses.size());
-    addresses.push_back(seat.address);
+  for (const Slot& slot : slots_) {
+    if (slot.address == address_) rank = int(addresses.size());
+    addresses.push_back(slot.address);
   }
   if (used_up_.size() > kUsedUpMax) used_up_.clear();
   used_up_.insert(addresses.begin(), addresses.end());
   const std::uint64_t epoch = EpochOf(addresses);
   join_ = std::make_unique<JoinJob>();
   const auto work = [this, job = join_.get(), rank, epoch, addresses] {
-    Result<std::unique_ptr<Collective>> group = options_.lobby->Join(rank, epoch, addresses);
+    Result<std::unique_ptr<Collective>> group = options_.rendezvous->Join(rank, epoch, addresses);
     job->status = group.status();
     if (!group.ok()) return;
     job->group = std::move(*group);
     if (options_.parts > 1) {
       job->status = BecomeParts(job);
-    } else if (options_.lobby->waits()) {
+    } else if (options_.rendezvous->waits()) {
       job->status = StateExchange(job->group.get(), options_.algorithm).Wait();
     } else {
       return;
@@ -190,7 +190,7 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   std::vector<std::uint64_t> wants(std::size_t(all.size()));
   TROOP_RETURN_IF_ERROR(
       RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(wants)));
-  algorithm.AgreeOnDevice(false);
+  algorithm.ReduceOnDevice(false);
   if (parts != nullptr && std::ranges::count(wants, std::uint64_t{kNoDevice}) % all.size() != 0) {
     job->hopeless = true;
     return FailedPrecondition(
@@ -215,7 +215,7 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
       axes.devices.reset();
       axes.model_devices.reset();
     }
-    algorithm.AgreeOnDevice(axes.devices != nullptr);
+    algorithm.ReduceOnDevice(axes.devices != nullptr);
   }
   if (parts != nullptr) algorithm.SetTensorGroup(parts, axes.model_devices.get());
   return Status::Ok();
@@ -229,7 +229,7 @@ void LearnerGroup::CollectJoin(Time now) {
     group_ = std::move(job->group);
     axes_ = std::move(job->axes);
     if (job->hopeless) failure_ = job->status;
-    if (!job->status.ok() || options_.lobby->waits()) return Enter(job->status);
+    if (!job->status.ok() || options_.rendezvous->waits()) return Enter(job->status);
     exchange_ = std::make_unique<StateExchange>(group_.get(), options_.algorithm);
     exchanging_since_ = now;
   }
@@ -245,17 +245,17 @@ void LearnerGroup::CollectJoin(Time now) {
 void LearnerGroup::Enter(Status status) {
   exchange_.reset();
   if (!status.ok()) {
-    LogInfo("no group of {} learners yet: {}", seats_.size(), status.message());
+    LogInfo("no group of {} learners yet: {}", slots_.size(), status.message());
     return Ended(Status::Ok());
   }
   state_ = State::kInStep;
   regroup_ = false;
   // Clears the published address, which accepts no more connections.
   options_.member->report().endpoint.clear();
-  options_.member->BeatSoon();
+  options_.member->SendHeartbeatSoon();
   size_ = group_->size();
-  leads_ = group_->rank() == 0;
-  for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
+  is_leader_ = group_->rank() == 0;
+  for (const Slot& slot : slots_) generation_ = std::max(generation_, slot.incarnation);
   LogInfo("formed a group of {} of {} learners{}, as rank {}, at update {}", size_, learners(),
           axes_.devices != nullptr || axes_.model_devices != nullptr ? " over NCCL" : "",
           group_->rank(), options_.algorithm->updates());
@@ -265,7 +265,7 @@ void LearnerGroup::Enter(Status status) {
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
   options_.algorithm->SetTensorGroup(nullptr, nullptr);
-  options_.algorithm->AgreeOnDevice(false);
+  options_.algorithm->ReduceOnDevice(false);
   for (std::unique_ptr<Collective>* const over : {&axes_.devices, &axes_.model_devices}) {
     if (*over == nullptr) continue;
     // Destroyed in a job, because NCCL may take long to close.

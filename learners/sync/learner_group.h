@@ -37,7 +37,7 @@ class LearnerGroup {
     int model = -1;
     // All-reduce device gradients by NCCL, if all learners have them; nullopt: never.
     std::optional<NcclOptions> nccl;
-    LearnerLobby* lobby = nullptr;
+    Rendezvous* rendezvous = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;
     Algorithm* algorithm = nullptr;
@@ -66,7 +66,7 @@ class LearnerGroup {
   // uses the group.
   void Ended(const Status& why);
   // True on rank 0. These three describe the current group, or the last one.
-  bool leads() const { return leads_; }
+  bool is_leader() const { return is_leader_; }
   int size() const { return size_; }
   std::uint64_t generation() const { return generation_; }
 
@@ -86,17 +86,17 @@ class LearnerGroup {
     bool hopeless = false;  // a retry does not fix it
   };
   // A learner as a candidate rank.
-  struct Seat {
+  struct Slot {
     std::uint64_t incarnation = 0;
     std::string address;
-    bool operator==(const Seat&) const = default;
+    bool operator==(const Slot&) const = default;
   };
 
   int learners() const;
   void Open(Time now);
   // Learners that wait for a group, including this one, in order of their index. *all: none is
   // missing.
-  std::vector<Seat> Present(bool* all) const;
+  std::vector<Slot> Present(bool* all) const;
   // The steps: compare member lists until they are stable, then join in a job.
   void Meet(Time now);
   void Join();
@@ -112,10 +112,10 @@ class LearnerGroup {
   State state_ = State::kApart;
   std::string address_;             // this learner's
   std::set<std::string> used_up_;   // addresses of groups that were tried
-  std::vector<Seat> seen_, seats_;  // at the last poll; in the group
+  std::vector<Slot> seen_, slots_;  // at the last poll; in the group
   Time opened_{}, seen_since_{}, retry_{}, next_ask_{}, next_look_{};
   std::unique_ptr<JoinJob> join_;
-  std::unique_ptr<StateExchange> exchange_;  // if the lobby does not wait()
+  std::unique_ptr<StateExchange> exchange_;  // if the rendezvous does not wait()
   Time exchanging_since_{};
   std::unique_ptr<Collective> group_;
   Axes axes_;
@@ -123,7 +123,7 @@ class LearnerGroup {
   std::uint64_t generation_ = 0;
   std::atomic<bool> regroup_ = false;
   Status failure_;
-  bool leads_ = false;
+  bool is_leader_ = false;
   int size_ = 1;
   Time next_poll_ = kForever;
 };

@@ -17,10 +17,10 @@ constexpr std::size_t kBatchesMax = 16;  // bounds the delay of priorities
 // priorities belong to them.
 void NoteDrawn(const Algorithm& algorithm, SampleBatch* batch) {
   batch->experience.clear();
-  if (algorithm.drawn().empty()) return;
+  if (algorithm.sampled().empty()) return;
   batch->key.clear();
   batch->policy_version.clear();
-  for (const Algorithm::DrawnItem& item : algorithm.drawn()) {
+  for (const Algorithm::SampledItem& item : algorithm.sampled()) {
     batch->key.push_back(item.key);
     batch->policy_version.push_back(item.policy_version);
   }
@@ -46,7 +46,7 @@ class LocalUpdater final : public Updater {
         SampleBatch& batch = job->batches[i];
         job->priority.emplace_back(batch.key.size());
         if (batch.key.empty()) {
-          if (Status taken = algorithm->TakeExperience(batch); !taken.ok()) job->status = taken;
+          if (Status taken = algorithm->ApplyTableDelta(batch); !taken.ok()) job->status = taken;
           continue;
         }
         algorithm->ExpectNext(i + 1 < job->batches.size() ? &job->batches[i + 1] : nullptr);
@@ -70,7 +70,7 @@ class LocalUpdater final : public Updater {
  private:
   Algorithm* const algorithm_;
   const std::uint64_t incarnation_;
-  JobQueue jobs_;
+  UpdateQueue jobs_;
 };
 
 }  // namespace
@@ -80,9 +80,9 @@ void FinishJob(Algorithm& algorithm, UpdateJob* job) {
   job->cost = algorithm.TakeCost();
   job->updates = algorithm.updates();
   const bool good = job->status.ok() && (!job->publish || AllFinite(algorithm.value()));
-  if (!good) job->weights = algorithm.CheckNumbers();
+  if (!good) job->weights = algorithm.CheckFinite();
   if (job->publish && job->weights.ok()) {
-    job->value = CopyPart(std::as_bytes(algorithm.WholeValue()));
+    job->value = CopyToSharedBuffer(std::as_bytes(algorithm.WholeValue()));
   }
 }
 

@@ -26,19 +26,19 @@ constexpr Duration kPatience = Seconds(1);
 
 // Factor of a gradient that a test corrupts (Failpoint::kLearnerPush), as from errors of that size
 // and opposite sign. A squared loss grows by its square.
-constexpr float kSpoiltScale = -100;
+constexpr float kCorruptionScale = -100;
 // The first gradients are not corrupted: the outlier guard is calibrated with them.
 constexpr std::int64_t kSoundFirst = 100;
 
 // A state machine: pull, compute, push for each batch of a job in turn.
-class ShardUpdater final : public Updater {
+class ParamserverUpdater final : public Updater {
  public:
-  ShardUpdater(const ShardUpdaterOptions& options, const ShardMap& map)
+  ParamserverUpdater(const ParamserverUpdaterOptions& options, const ShardMap& map)
       : options_(options),
-        finder_(options.network, options.member, map,
-                {.role = Role::kLearner,
-                 .index = options.member->options().index,
-                 .incarnation = options.member->options().incarnation}),
+        resolver_(options.network, options.member, map,
+                  {.role = Role::kLearner,
+                   .index = options.member->options().index,
+                   .incarnation = options.member->options().incarnation}),
         replica_(ReplicaOptionsFor(*options.config), map.parameters()),
         batches_follow_(BatchesFollow(*options.config)) {}
 
@@ -74,13 +74,13 @@ class ShardUpdater final : public Updater {
   }
   bool busy() const override { return !jobs_.empty() || adopting_; }
 
-  bool Over(bool exhausted) override {
+  bool Finished(bool exhausted) override {
     exhausted_ = exhausted;
     if (at_ != At::kRest || busy()) return false;
     return enough_ || (exhausted && !takes_part_ && !OwesLook());
   }
-  void Leave() override { leaving_ = true; }
-  bool leads() const override { return options_.member->options().index == 0; }
+  void Deregister() override { leaving_ = true; }
+  bool is_leader() const override { return options_.member->options().index == 0; }
   bool publishes() const override { return false; }
   std::uint64_t generation() const override { return weights_version_ >> 32; }
   int learners() const override;
@@ -97,7 +97,7 @@ class ShardUpdater final : public Updater {
   }
   // True if this leader has left, or never joined, before the others made the weights of the last
   // checkpoint; it must pull them.
-  bool OwesLook() const { return exhausted_ && leads() && client_ && !looked_ && !leaving_; }
+  bool OwesLook() const { return exhausted_ && is_leader() && client_ && !looked_ && !leaving_; }
   bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
   // Runs one transition. Returns true if the state has changed.
   bool Advance(Time now);
@@ -110,7 +110,7 @@ class ShardUpdater final : public Updater {
   // each learner counts batches by itself, so that a slow one skips none of its share.
   static bool BatchesFollow(const Config& config);
   void FollowCourse(std::uint64_t version);
-  Algorithm::Course NextCourse(const UpdateJob& job) const;
+  Algorithm::TrainingProgress NextTrainingProgress(const UpdateJob& job) const;
   void AdoptLast(const ShardClient::Pulled& pulled);
   void Compute();
   void SpoilIfDrawn();
@@ -119,8 +119,8 @@ class ShardUpdater final : public Updater {
   void EndBatch();
   void Abandon();
 
-  const ShardUpdaterOptions options_;
-  ShardFinder finder_;
+  const ParamserverUpdaterOptions options_;
+  ShardResolver resolver_;
   LocalReplica replica_;
   std::unique_ptr<ShardClient> client_;
   std::deque<std::unique_ptr<UpdateJob>> jobs_;
@@ -150,25 +150,26 @@ class ShardUpdater final : public Updater {
 };
 
 // Connects once all shards are known; later calls follow moves and failovers.
-Status ShardUpdater::Connect() {
-  if (client_) return finder_.Update(client_.get());
-  TROOP_ASSIGN_OR_RETURN(auto channels, finder_.Connect());
+Status ParamserverUpdater::Connect() {
+  if (client_) return resolver_.Update(client_.get());
+  TROOP_ASSIGN_OR_RETURN(auto channels, resolver_.Connect());
   if (channels.empty()) return Status::Ok();
-  client_ = std::make_unique<ShardClient>(finder_.map(), std::move(channels),
+  client_ = std::make_unique<ShardClient>(resolver_.map(), std::move(channels),
                                           ShardClientOptionsFor(*options_.config));
   return Status::Ok();
 }
 
 // Number of batches per version.
-int ShardUpdater::learners() const {
+int ParamserverUpdater::learners() const {
   const Config::ParamServerKeys& p = options_.config->paramserver;
   const std::int32_t now = options_.member->fleet().learners;
   std::int64_t pushes = PushesOfUpdate(*options_.config);
-  if (now > 0 && InStep(SyncOptionsFor(*options_.config))) pushes = now / options_.config->mesh.tp;
+  if (now > 0 && IsSynchronous(SyncOptionsFor(*options_.config)))
+    pushes = now / options_.config->mesh.tp;
   return int(pushes * p.push_every);
 }
 
-bool ShardUpdater::Advance(Time now) {
+bool ParamserverUpdater::Advance(Time now) {
   switch (at_) {
     case At::kRest:
       return Begin(now);
@@ -191,7 +192,7 @@ bool ShardUpdater::Advance(Time now) {
 }
 
 // Starts the next batch: from the local weights, if the replica needs no pull, or with a pull.
-bool ShardUpdater::Begin(Time now) {
+bool ParamserverUpdater::Begin(Time now) {
   if (Pauses()) return Pause(now);
   if (!HasBatch()) return Rest(now);
   rests_since_.reset();
@@ -209,7 +210,7 @@ bool ShardUpdater::Begin(Time now) {
 }
 
 // No batch is available. After a while it leaves, so that the shards do not wait for it.
-bool ShardUpdater::Rest(Time now) {
+bool ParamserverUpdater::Rest(Time now) {
   const bool looks = !takes_part_ && OwesLook();
   if (!jobs_.empty() || (!takes_part_ && !looks) || leaving_) {
     rests_since_.reset();
@@ -229,7 +230,7 @@ bool ShardUpdater::Rest(Time now) {
 
 // Before leaving, local steps are pushed if there are no more batches, or if the pull on return
 // would overwrite them.
-bool ShardUpdater::LeaveShards(Time now) {
+bool ParamserverUpdater::LeaveShards(Time now) {
   const bool overwritten = options_.config->paramserver.mode == "local_sgd";
   if ((exhausted_ || overwritten) && replica_.WantsFlush()) {
     at_ = At::kFlushing;
@@ -237,7 +238,7 @@ bool ShardUpdater::LeaveShards(Time now) {
   }
   if (client_->pushes_open() > 0) return false;
   // The leader pulls once more: its last push is part of the final checkpoint.
-  const bool looks = exhausted_ && leads() && unseen_ && !Pauses();
+  const bool looks = exhausted_ && is_leader() && unseen_ && !Pauses();
   if (!(looks ? client_->RequestPull(now) : client_->RequestLeave(now)).ok()) return false;
   rests_since_.reset();
   pull_since_ = now;
@@ -246,23 +247,23 @@ bool ShardUpdater::LeaveShards(Time now) {
 }
 
 // Leaves once per move, even if it never joined: the shards may wait for its confirmation.
-bool ShardUpdater::Pause(Time now) {
+bool ParamserverUpdater::Pause(Time now) {
   rests_since_.reset();
   FleetMember& member = *options_.member;
   const std::uint64_t move = member.shard_move().number;
   if (left_for_ != move) return LeaveShards(now);
-  if (std::exchange(member.report().shard_move, move) != move) member.BeatSoon();
+  if (std::exchange(member.report().shard_move, move) != move) member.SendHeartbeatSoon();
   return false;
 }
 
 // Takes the weights into the replica, accounts for the traffic, and starts to compute or ends.
-bool ShardUpdater::TakePull(Time now) {
+bool ParamserverUpdater::TakePull(Time now) {
   const std::optional<ShardClient::Pulled> pulled = client_->TakePull();
   if (!pulled) return false;
   replica_.Pulled(pulled->version, pulled->value);
   const std::optional<Time> since = std::exchange(waits_since_, std::nullopt);
   const ShardClient::Traffic traffic = client_->TakeTraffic();
-  options_.algorithm->CountAgreement({.wait_s = since ? ToSeconds(now - *since) : 0,
+  options_.algorithm->CountAllReduce({.wait_s = since ? ToSeconds(now - *since) : 0,
                                       .travel_s = traffic.push_s,
                                       .bytes = traffic.pushed_bytes,
                                       .weights_s = ToSeconds(now - pull_since_),
@@ -283,14 +284,14 @@ bool ShardUpdater::TakePull(Time now) {
   return true;
 }
 
-bool ShardUpdater::BatchesFollow(const Config& config) {
-  return InStep(SyncOptionsFor(config)) &&
+bool ParamserverUpdater::BatchesFollow(const Config& config) {
+  return IsSynchronous(SyncOptionsFor(config)) &&
          config.paramserver.fetch_every == config.paramserver.push_every;
 }
 
 // Aligns the batch count with the version after a join, in synchronous modes, or after a rollback
 // of the shards.
-void ShardUpdater::FollowCourse(std::uint64_t version) {
+void ParamserverUpdater::FollowCourse(std::uint64_t version) {
   const bool went_back = version < std::exchange(version_, version);
   if (!batches_ || batches_follow_ || went_back) {
     batches_ = BatchesOfUpdates(*options_.config, version - 1);
@@ -299,7 +300,7 @@ void ShardUpdater::FollowCourse(std::uint64_t version) {
 }
 
 // Between pulls the progress grows with the local steps.
-Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
+Algorithm::TrainingProgress ParamserverUpdater::NextTrainingProgress(const UpdateJob& job) const {
   const std::int64_t max_updates = options_.config->learner.max_updates;
   const double pushes = double(steps_since_) / double(options_.config->paramserver.push_every);
   const double over = (double(version_ - 1) + pushes) / double(max_updates);
@@ -307,30 +308,30 @@ Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
 }
 
 // Stores the final weights in the algorithm for the last checkpoint, without an update.
-void ShardUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
+void ParamserverUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
   const auto most = std::uint64_t(options_.config->learner.max_updates);
   const std::uint64_t updates = enough_ ? std::min(pulled.version - 1, most) : pulled.version - 1;
   Result<Executor::Job> id = options_.executor->Submit(
       "adopt",
       [this, updates, value = std::vector<float>(pulled.value.begin(), pulled.value.end())] {
-        options_.algorithm->AdoptValue(updates, value);
+        options_.algorithm->ReplaceWeights(updates, value);
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
   adopting_ = *id;
 }
 
 // One gradient in a job: adopt the weights, compute, clip, and step the local replica.
-void ShardUpdater::Compute() {
+void ParamserverUpdater::Compute() {
   UpdateJob* const job = jobs_.front().get();
   at_ = At::kComputing;
   // Only the first job reports a base version; the others continue from it.
   if (!std::exchange(computed_, true)) job->before = replica_.clock() - 1;
   // The job owns algorithm and replica until TakeGradient.
-  const auto compute = [this, job, course = NextCourse(*job)] {
+  const auto compute = [this, job, training_progress = NextTrainingProgress(*job)] {
     Algorithm& algorithm = *options_.algorithm;
     // Version 1 is the initial weights.
-    algorithm.AdoptValue(replica_.clock() - 1, replica_.value());
-    algorithm.SetCourse(course);
+    algorithm.ReplaceWeights(replica_.clock() - 1, replica_.value());
+    algorithm.SetTrainingProgress(training_progress);
     const SampleBatch& batch = job->batches[next_];
     std::vector<float>& priority = job->priority.emplace_back(batch.key.size());
     report_ = algorithm.ComputeGradient(batch, priority);
@@ -349,19 +350,20 @@ void ShardUpdater::Compute() {
 }
 
 // Failure injection for tests of the shards' outlier guard.
-void ShardUpdater::SpoilIfDrawn() {
+void ParamserverUpdater::SpoilIfDrawn() {
   if (++gradients_ <= kSoundFirst) return;
-  const Spoilt spoilt =
-      DrawSpoilt(Failpoint::kLearnerPush, {.run_seed = std::uint64_t(options_.config->seed),
-                                           .index = std::uint64_t(options_.member->options().index),
-                                           .episode = std::uint64_t(gradients_)});
-  if (spoilt == Spoilt::kNo) return;
-  for (float& g : options_.algorithm->gradient()) g *= kSpoiltScale;
-  if (spoilt == Spoilt::kGradientAndLoss) report_->loss *= kSpoiltScale * kSpoiltScale;
+  const GradientCorruption spoilt = DrawGradientCorruption(
+      Failpoint::kLearnerPush, {.run_seed = std::uint64_t(options_.config->seed),
+                                .index = std::uint64_t(options_.member->options().index),
+                                .episode = std::uint64_t(gradients_)});
+  if (spoilt == GradientCorruption::kNone) return;
+  for (float& g : options_.algorithm->gradient()) g *= kCorruptionScale;
+  if (spoilt == GradientCorruption::kGradientAndLoss)
+    report_->loss *= kCorruptionScale * kCorruptionScale;
 }
 
 // After the job: push, if the replica has collected push_every gradients.
-bool ShardUpdater::TakeGradient(Time now) {
+bool ParamserverUpdater::TakeGradient(Time now) {
   if (!options_.executor->TakeDone(computing_)) return false;
   UpdateJob& job = *jobs_.front();
   at_ = At::kRest;
@@ -377,7 +379,7 @@ bool ShardUpdater::TakeGradient(Time now) {
     at_ = At::kPushing;
     waits_since_ = now;
     // Failpoint: a slow learner, which pushes late.
-    const std::int64_t slowed = SlowedBy(Failpoint::kLearnerPace);
+    const std::int64_t slowed = SlowdownFactor(Failpoint::kLearnerPace);
     if (slowed > 1) held_until_ = began_ + slowed * (now - began_);
   } else {
     EndBatch();
@@ -386,7 +388,7 @@ bool ShardUpdater::TakeGradient(Time now) {
 }
 
 // Pushes the replica's accumulated steps; a held or blocked push is retried.
-bool ShardUpdater::Push(Time now) {
+bool ParamserverUpdater::Push(Time now) {
   if (held_until_ && now < *held_until_) return false;
   held_until_.reset();
   if (!client_->CanPush()) return false;
@@ -402,13 +404,13 @@ bool ShardUpdater::Push(Time now) {
 }
 
 // The weights are checked and copied after the last batch of a job.
-void ShardUpdater::EndBatch() {
+void ParamserverUpdater::EndBatch() {
   UpdateJob& job = *jobs_.front();
   if (++next_ == job.batches.size()) FinishJob(*options_.algorithm, &job);
 }
 
 // Completes all jobs early. Requests without a reply yet are not waited for.
-void ShardUpdater::Abandon() {
+void ParamserverUpdater::Abandon() {
   if (at_ == At::kComputing || jobs_.empty()) return;
   if (at_ == At::kPushing || at_ == At::kFlushing) replica_.Pushed();
   if (at_ != At::kLeaving) at_ = At::kRest;
@@ -422,9 +424,9 @@ void ShardUpdater::Abandon() {
 
 }  // namespace
 
-Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options) {
+Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdaterOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(*options.config, *options.module));
-  return std::unique_ptr<Updater>(std::make_unique<ShardUpdater>(options, map));
+  return std::unique_ptr<Updater>(std::make_unique<ParamserverUpdater>(options, map));
 }
 
 }  // namespace troop

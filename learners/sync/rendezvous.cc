@@ -21,9 +21,9 @@ Result<Member> FromText(const std::string& text, int rank) {
 }
 
 // An address is one GroupEntry: Open listens, Join uses it up.
-class SocketLobby final : public LearnerLobby {
+class SocketRendezvous final : public Rendezvous {
  public:
-  explicit SocketLobby(const SocketLobbyOptions& options) : options_(options) {}
+  explicit SocketRendezvous(const SocketRendezvousOptions& options) : options_(options) {}
 
   Result<std::string> Open() override {
     entry_.reset();
@@ -39,7 +39,7 @@ class SocketLobby final : public LearnerLobby {
 
   Result<std::unique_ptr<Collective>> Join(int rank, std::uint64_t epoch,
                                            std::span<const std::string> addresses) override {
-    if (!entry_) return FailedPrecondition("the lobby has no open address");
+    if (!entry_) return FailedPrecondition("the rendezvous has no open address");
     std::vector<Member> members;
     for (const std::string& address : addresses) {
       TROOP_ASSIGN_OR_RETURN(Member member, FromText(address, int(members.size())));
@@ -54,14 +54,15 @@ class SocketLobby final : public LearnerLobby {
   bool waits() const override { return true; }
 
  private:
-  const SocketLobbyOptions options_;
+  const SocketRendezvousOptions options_;
   std::optional<GroupEntry> entry_;
 };
 
 // Learners that pass the same address list get ranks of the same SimGroup.
-class SimLobby final : public LearnerLobby {
+class SimRendezvous final : public Rendezvous {
  public:
-  explicit SimLobby(std::shared_ptr<SimLobbies::Meeting> meeting) : meeting_(std::move(meeting)) {}
+  explicit SimRendezvous(std::shared_ptr<SimRendezvousFactory::Meeting> meeting)
+      : meeting_(std::move(meeting)) {}
 
   Result<std::string> Open() override { return fmt::format("slot {}", ++meeting_->opened); }
 
@@ -77,15 +78,17 @@ class SimLobby final : public LearnerLobby {
   bool waits() const override { return false; }
 
  private:
-  const std::shared_ptr<SimLobbies::Meeting> meeting_;
+  const std::shared_ptr<SimRendezvousFactory::Meeting> meeting_;
 };
 
 }  // namespace
 
-std::unique_ptr<LearnerLobby> MakeSocketLobby(const SocketLobbyOptions& options) {
-  return std::make_unique<SocketLobby>(options);
+std::unique_ptr<Rendezvous> MakeSocketRendezvous(const SocketRendezvousOptions& options) {
+  return std::make_unique<SocketRendezvous>(options);
 }
 
-std::unique_ptr<LearnerLobby> SimLobbies::Make() { return std::make_unique<SimLobby>(meeting_); }
+std::unique_ptr<Rendezvous> SimRendezvousFactory::Make() {
+  return std::make_unique<SimRendezvous>(meeting_);
+}
 
 }  // namespace troop

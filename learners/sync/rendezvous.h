@@ -17,9 +17,9 @@ namespace troop {
 // Rendezvous of a run's learners, where they become the ranks of a group. Each learner opens an
 // address and publishes it; learners that have seen the same address list join. An address serves
 // one attempt.
-class LearnerLobby {
+class Rendezvous {
  public:
-  virtual ~LearnerLobby() = default;
+  virtual ~Rendezvous() = default;
   // Opens a new address and closes the previous one. Errors: kUnavailable.
   virtual Result<std::string> Open() = 0;
   // Forms the group. addresses: by rank; one of them is the latest of Open. May block (see
@@ -31,7 +31,7 @@ class LearnerLobby {
   virtual bool waits() const = 0;
 };
 
-struct SocketLobbyOptions {
+struct SocketRendezvousOptions {
   std::string group = "learners";
   std::uint64_t token = 0;            // equal for all learners of a run
   std::optional<GroupSecret> secret;  // as in GroupOptions
@@ -40,14 +40,14 @@ struct SocketLobbyOptions {
   Duration connect_timeout = Seconds(5);
   Duration timeout = Seconds(10);  // per operation
 };
-// Makes a lobby between processes: call Open on the node's thread and Join in a job.
-std::unique_ptr<LearnerLobby> MakeSocketLobby(const SocketLobbyOptions& options);
+// Makes a rendezvous between processes: call Open on the node's thread and Join in a job.
+std::unique_ptr<Rendezvous> MakeSocketRendezvous(const SocketRendezvousOptions& options);
 
 // Lobbies of learners that run in one thread: serial mode, the simulator, tests. Each learner has
-// its own lobby, which refers to this object.
-class SimLobbies {
+// its own rendezvous, which refers to this object.
+class SimRendezvousFactory {
  public:
-  std::unique_ptr<LearnerLobby> Make();
+  std::unique_ptr<Rendezvous> Make();
 
   struct Meeting {
     std::map<std::vector<std::string>, std::unique_ptr<SimGroup>> groups;  // by their addresses

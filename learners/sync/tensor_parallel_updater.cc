@@ -18,12 +18,12 @@ namespace {
 constexpr Duration kTellEvery = Milliseconds(200);
 
 // The ranks of one model form a group; each model is one worker.
-LearnerGroup::Options GroupOptionsOf(const ReplicaUpdaterOptions& o) {
+LearnerGroup::Options GroupOptionsOf(const TensorParallelUpdaterOptions& o) {
   return {.learners = o.place.ranks,
           .parts = o.place.ranks,
           .model = o.shards.member->options().index / o.place.ranks,
           .nccl = o.nccl,
-          .lobby = o.lobby,
+          .rendezvous = o.rendezvous,
           .member = o.shards.member,
           .executor = o.shards.executor,
           .algorithm = o.shards.algorithm};
@@ -38,12 +38,12 @@ Executor::Job InJob(Executor* executor, std::string_view name, std::function<voi
 // Rank 0: pulls and pushes through a shard updater while its group exists.
 class FirstOfReplica final : public Updater {
  public:
-  FirstOfReplica(const ReplicaUpdaterOptions& options, std::unique_ptr<Updater> shards)
+  FirstOfReplica(const TensorParallelUpdaterOptions& options, std::unique_ptr<Updater> shards)
       : options_(options),
-        replica_(dynamic_cast<PartitionedReplica*>(options.shards.algorithm)),
+        replica_(dynamic_cast<TensorParallelReplica*>(options.shards.algorithm)),
         shards_(std::move(shards)),
         group_(GroupOptionsOf(options)) {
-    TROOP_CHECK(replica_ != nullptr, "rank 0 needs a PartitionedReplica");
+    TROOP_CHECK(replica_ != nullptr, "rank 0 needs a TensorParallelReplica");
   }
 
   Status Poll(Time now) override {
@@ -93,24 +93,24 @@ class FirstOfReplica final : public Updater {
   }
   bool busy() const override { return telling_ || shards_->busy() || group_.joining(); }
 
-  bool Over(bool exhausted) override {
+  bool Finished(bool exhausted) override {
     // The final order is sent at once.
-    if (shards_->Over(exhausted) && !std::exchange(over_, true)) tell_at_ = Time{};
+    if (shards_->Finished(exhausted) && !std::exchange(over_, true)) tell_at_ = Time{};
     return over_;
   }
-  void Leave() override {
+  void Deregister() override {
     leaving_ = true;
-    shards_->Leave();
+    shards_->Deregister();
   }
   // Towards the shards rank 0 is an ordinary learner.
-  bool leads() const override { return shards_->leads(); }
+  bool is_leader() const override { return shards_->is_leader(); }
   bool publishes() const override { return false; }
   std::uint64_t generation() const override { return shards_->generation(); }
   int learners() const override { return shards_->learners(); }
 
  private:
-  const ReplicaUpdaterOptions options_;
-  PartitionedReplica* const replica_;
+  const TensorParallelUpdaterOptions options_;
+  TensorParallelReplica* const replica_;
   const std::unique_ptr<Updater> shards_;
   LearnerGroup group_;
   // The order in progress, and the time of the next one.
@@ -122,7 +122,7 @@ class FirstOfReplica final : public Updater {
 // The other ranks: each job follows one order of rank 0.
 class OtherOfReplica final : public Updater {
  public:
-  explicit OtherOfReplica(const ReplicaUpdaterOptions& options)
+  explicit OtherOfReplica(const TensorParallelUpdaterOptions& options)
       : options_(options),
         part_(options.shards.algorithm, options.part),
         group_(GroupOptionsOf(options)) {}
@@ -133,7 +133,7 @@ class OtherOfReplica final : public Updater {
     const ShardMove& move = member.shard_move();
     if (move.number != 0 && move.stage != ShardMoveStage::kGathering &&
         std::exchange(member.report().shard_move, move.number) != move.number) {
-      member.BeatSoon();
+      member.SendHeartbeatSoon();
     }
     if (!job_ ? !leaving_ || group_.joining() : group_.in_step() != nullptr) group_.Poll(now);
     TROOP_RETURN_IF_ERROR(group_.failure());
@@ -165,10 +165,10 @@ class OtherOfReplica final : public Updater {
   }
   bool busy() const override { return job_ || finished_ || group_.joining(); }
 
-  bool Over(bool) override { return over_; }
-  void Leave() override { leaving_ = true; }
+  bool Finished(bool) override { return over_; }
+  void Deregister() override { leaving_ = true; }
   // The leader is always a rank 0.
-  bool leads() const override { return false; }
+  bool is_leader() const override { return false; }
   bool publishes() const override { return false; }
   std::uint64_t generation() const override { return 0; }
 
@@ -177,14 +177,14 @@ class OtherOfReplica final : public Updater {
   void Follow(Collective& group) {
     UpdateJob& job = *job_;
     std::vector<float>& priority = job.priority.emplace_back(job.batches[0].key.size());
-    Result<ReplicaPart::Outcome> outcome = part_.Follow(group, job.batches[0], priority);
+    Result<TensorParallelWorker::Outcome> outcome = part_.Follow(group, job.batches[0], priority);
     if (!outcome.ok()) {
       ended_ = outcome.status();
-    } else if (outcome->did == ReplicaPart::Did::kOver) {
+    } else if (outcome->did == TensorParallelWorker::Did::kOver) {
       told_over_ = true;
     }
     // The batch was not used, so it does not count as skipped.
-    if (!outcome.ok() || outcome->did != ReplicaPart::Did::kGradient) {
+    if (!outcome.ok() || outcome->did != TensorParallelWorker::Did::kGradient) {
       job.batches.clear();
       job.priority.clear();
     } else if (outcome->report.ok()) {
@@ -204,8 +204,8 @@ class OtherOfReplica final : public Updater {
     ended_ = Status::Ok();
   }
 
-  const ReplicaUpdaterOptions options_;
-  ReplicaPart part_;
+  const TensorParallelUpdaterOptions options_;
+  TensorParallelWorker part_;
   LearnerGroup group_;
   std::unique_ptr<UpdateJob> job_, finished_;
   Executor::Job id_ = 0;
@@ -217,11 +217,12 @@ class OtherOfReplica final : public Updater {
 }  // namespace
 
 // Only rank 0 connects to the shards.
-Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options) {
+Result<std::unique_ptr<Updater>> MakeTensorParallelUpdater(
+    const TensorParallelUpdaterOptions& options) {
   if (options.place.rank > 0) {
     return std::unique_ptr<Updater>(std::make_unique<OtherOfReplica>(options));
   }
-  TROOP_ASSIGN_OR_RETURN(auto shards, MakeShardUpdater(options.shards));
+  TROOP_ASSIGN_OR_RETURN(auto shards, MakeParamserverUpdater(options.shards));
   return std::unique_ptr<Updater>(std::make_unique<FirstOfReplica>(options, std::move(shards)));
 }
 

@@ -45,7 +45,7 @@ std::size_t SlicesOf(const Module& part) {
 
 // Rank 0. An update: broadcast the order, send each rank its value, compute the own part, and
 // collect the gradient slices into gradient_ [P].
-class Replica final : public PartitionedReplica {
+class Replica final : public TensorParallelReplica {
  public:
   Replica(std::unique_ptr<Module> whole, std::vector<std::unique_ptr<Module>> modules,
           std::unique_ptr<Algorithm> part)
@@ -64,18 +64,18 @@ class Replica final : public PartitionedReplica {
     TROOP_CHECK(false, "parameter shards apply the updates");
   }
   // Rank 0's part follows at once; the other ranks receive theirs with the next order.
-  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     value_.assign(value.begin(), value.end());
     updates_ = updates;
     TakeSlice(*whole_, *modules_[0], value_, parts_[0]);
-    part_->AdoptValue(updates, parts_[0]);
+    part_->ReplaceWeights(updates, parts_[0]);
   }
-  void SetCourse(const Course& course) override {
-    course_ = course;
-    part_->SetCourse(course);
+  void SetTrainingProgress(const TrainingProgress& training_progress) override {
+    training_progress_ = training_progress;
+    part_->SetTrainingProgress(training_progress);
   }
   int device_ordinal() const override { return part_->device_ordinal(); }
-  void SetPlace(int rank, int ranks) override { part_->SetPlace(rank, ranks); }
+  void SetRank(int rank, int ranks) override { part_->SetRank(rank, ranks); }
   void SetTensorGroup(Collective* group, Collective* devices) override {
     group_ = group;
     part_->SetTensorGroup(group, devices);
@@ -90,7 +90,7 @@ class Replica final : public PartitionedReplica {
     return cost;
   }
   // These are the part's: all ranks have the same schedules.
-  void CountAgreement(const Agreement& agreement) override { part_->CountAgreement(agreement); }
+  void CountAllReduce(const AllReduceStats& stats) override { part_->CountAllReduce(stats); }
   Optimizer& optimizer() override { return part_->optimizer(); }
   double ClipScale(double norm) const override { return part_->ClipScale(norm); }
   float LearningRate(double progress) const override { return part_->LearningRate(progress); }
@@ -100,7 +100,7 @@ class Replica final : public PartitionedReplica {
   TensorFile State() const override;
   Status SetState(const TensorFile& state) override;
   Status RollBack(const TensorFile& state) override { return SetState(state); }
-  Status CheckNumbers() const override { return part_->CheckNumbers(); }
+  Status CheckFinite() const override { return part_->CheckFinite(); }
   Status Tell(bool over) override { return Ended(GiveOrder(over ? kOver : kWait)); }
   bool broken() const override { return broken_; }
 
@@ -118,10 +118,10 @@ class Replica final : public PartitionedReplica {
   Collective* group_ = nullptr;
   Status status_;
   std::atomic<bool> broken_ = false;
-  std::vector<float> gradient_, value_;             // [P]; value_ is empty before AdoptValue
+  std::vector<float> gradient_, value_;             // [P]; value_ is empty before ReplaceWeights
   std::vector<std::vector<float>> parts_, slices_;  // by rank
   std::uint64_t updates_ = 0;
-  std::optional<Course> course_;
+  std::optional<TrainingProgress> training_progress_;
   UpdateCost cost_;
 };
 
@@ -137,7 +137,7 @@ Status Replica::Ended(Status status) {
 Status Replica::GiveOrder(What what) {
   if (group_ == nullptr) return FailedPrecondition("no group of the tensor-parallel ranks");
   TROOP_RETURN_IF_ERROR(status_);
-  Order order{what, updates_, course_ ? course_->batches : updates_};
+  Order order{what, updates_, training_progress_ ? training_progress_->batches : updates_};
   return RunOp(*group_, {.kind = OpKind::kBroadcast, .peer = 0}, BytesOf(order), BytesOf(order));
 }
 
@@ -188,7 +188,7 @@ Status Replica::TakeSlices() {
   return Status::Ok();
 }
 
-// Follows the order of ReplicaPart::Follow: order, values, computation, slices.
+// Follows the order of TensorParallelWorker::Follow: order, values, computation, slices.
 Result<LossReport> Replica::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                             GradientWatch*) {
   TROOP_RETURN_IF_ERROR(Ended(GiveOrder(kCompute)));
@@ -236,7 +236,7 @@ Status Replica::SetState(const TensorFile& state) {
 
 }  // namespace
 
-Result<std::unique_ptr<PartitionedReplica>> PartitionedReplica::Make(
+Result<std::unique_ptr<TensorParallelReplica>> TensorParallelReplica::Make(
     const Config& config, int ranks, std::unique_ptr<Algorithm> part) {
   TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(config));
   // The modules of the other ranks serve only for their parameter layouts.
@@ -245,13 +245,14 @@ Result<std::unique_ptr<PartitionedReplica>> PartitionedReplica::Make(
     TROOP_ASSIGN_OR_RETURN(auto module, MakeTextModel(config, {.rank = rank, .ranks = ranks}));
     modules.push_back(std::move(module));
   }
-  return std::unique_ptr<PartitionedReplica>(
+  return std::unique_ptr<TensorParallelReplica>(
       std::make_unique<Replica>(std::move(whole), std::move(modules), std::move(part)));
 }
 
 // The other ranks' side of Replica::ComputeGradient.
-Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const SampleBatch& batch,
-                                                 std::span<float> priority) {
+Result<TensorParallelWorker::Outcome> TensorParallelWorker::Follow(Collective& group,
+                                                                   const SampleBatch& batch,
+                                                                   std::span<float> priority) {
   Order order{};
   TROOP_RETURN_IF_ERROR(
       RunOp(group, {.kind = OpKind::kBroadcast, .peer = 0}, BytesOf(order), BytesOf(order)));
@@ -261,8 +262,8 @@ Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const Sample
   value_.resize(std::size_t(ParameterCount(*module_)));
   TROOP_RETURN_IF_ERROR(
       RunOp(group, {.kind = OpKind::kReceive, .peer = 0}, ConstTensor(), BytesOf(value_)));
-  part_->AdoptValue(order[1], value_);
-  part_->SetCourse({.batches = order[2]});  // rank 0 decides the learning rate
+  part_->ReplaceWeights(order[1], value_);
+  part_->SetTrainingProgress({.batches = order[2]});  // rank 0 decides the learning rate
   Outcome outcome{.did = Did::kGradient, .report = part_->ComputeGradient(batch, priority)};
   // An error of the group is not the batch's fault, so it is not reported as a skipped update.
   if (Status ended = part_->tensor_status(); !ended.ok()) {

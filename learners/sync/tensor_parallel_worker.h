@@ -14,13 +14,13 @@
 // wait is bounded by its timeouts.
 namespace troop {
 
-// Rank 0's side. For the code that pulls and pushes (MakeShardUpdater) it is an algorithm of the
-// whole model.
-class PartitionedReplica : public Algorithm {
+// Rank 0's side. For the code that pulls and pushes (MakeParamserverUpdater) it is an algorithm of
+// the whole model.
+class TensorParallelReplica : public Algorithm {
  public:
   // part: rank 0's part of the model, which computes its share.
-  static Result<std::unique_ptr<PartitionedReplica>> Make(const Config& config, int ranks,
-                                                          std::unique_ptr<Algorithm> part);
+  static Result<std::unique_ptr<TensorParallelReplica>> Make(const Config& config, int ranks,
+                                                             std::unique_ptr<Algorithm> part);
   // Sends the other ranks an order that is not an update; they wait for one no longer than the
   // group's timeout. over: no more updates follow. Runs in a job. Errors: the one that ended the
   // group.
@@ -31,7 +31,7 @@ class PartitionedReplica : public Algorithm {
 
 // Side of the other ranks: executes one order of rank 0 per call. Blocks, at most for the group's
 // timeout.
-class ReplicaPart {
+class TensorParallelWorker {
  public:
   enum class Did { kNothing, kGradient, kOver };
   struct Outcome {
@@ -39,7 +39,7 @@ class ReplicaPart {
     Result<LossReport> report = LossReport{};  // of kGradient; not ok: skipped on all ranks
   };
   // Both must outlive this. module: the module of that part.
-  ReplicaPart(Algorithm* part, const Module* module) : part_(part), module_(module) {}
+  TensorParallelWorker(Algorithm* part, const Module* module) : part_(part), module_(module) {}
   // Receives and executes one order. group: as in SetTensorGroup. Errors: the one that ended it.
   Result<Outcome> Follow(Collective& group, const SampleBatch& batch, std::span<float> priority);
 

@@ -14,9 +14,9 @@ namespace troop {
 
 // FIFO of jobs that an executor runs one after the other; results are collected in that order.
 // Owner: the node's thread.
-class JobQueue {
+class UpdateQueue {
  public:
-  explicit JobQueue(Executor* executor) : executor_(executor) {}
+  explicit UpdateQueue(Executor* executor) : executor_(executor) {}
 
   // `work` owns access to `job` until it is collected. REQUIRES: the executor has room for another
   // job.

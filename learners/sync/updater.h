@@ -27,7 +27,7 @@ struct UpdateJob {
   std::vector<std::vector<float>> priority;
   LossReport last;
   Status status;   // of the last skipped update
-  Status weights;  // result of CheckNumbers
+  Status weights;  // result of CheckFinite
   std::uint64_t updates = 0;
   // Update count before the first update, where other learners or shards may have changed the
   // weights: earlier updates were adopted, not made. nullopt: continues from the previous job.
@@ -60,14 +60,14 @@ class Updater {
   virtual bool busy() const = 0;
 
   // True if no more updates will be made. exhausted: this learner has no more batches.
-  virtual bool Over(bool exhausted) { return exhausted; }
+  virtual bool Finished(bool exhausted) { return exhausted; }
   // Announces that a job of the caller will change the algorithm's state, which the other learners
   // must then receive.
   virtual void StateChanges() {}
   // Announces this learner's end to learners that wait for it.
-  virtual void Leave() {}
+  virtual void Deregister() {}
   // True for the learner that publishes and checkpoints.
-  virtual bool leads() const { return true; }
+  virtual bool is_leader() const { return true; }
   // True if the leading learner publishes weights to actors; false: the shards do.
   virtual bool publishes() const { return true; }
   // Increases with each new leader; part of WeightsVersion.
@@ -99,9 +99,9 @@ struct HogwildUpdaterOptions {
 // Makes such an updater. Errors: as MakeAlgorithm.
 Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options);
 
-// Synchronous SGD by all-reduce with all learners present (LearnerGroup, GroupRound). If a learner
-// fails, only its own batches are lost.
-struct GroupUpdaterOptions {
+// Synchronous SGD by all-reduce with all learners present (LearnerGroup, AllReduceStep). If a
+// learner fails, only its own batches are lost.
+struct AllReduceUpdaterOptions {
   int learners = 1;
   std::uint64_t max_updates = 0;  // 0: no limit; applies to all learners
   // Every learner must contribute a batch to each update.
@@ -109,18 +109,18 @@ struct GroupUpdaterOptions {
   int parts = 1;  // this and the next two: LearnerGroup::Options
   std::optional<NcclOptions> nccl;
   std::function<Status()> go_back;
-  LearnerLobby* lobby = nullptr;  // must outlive the updater
+  Rendezvous* rendezvous = nullptr;  // must outlive the updater
   FleetMember* member = nullptr;
   Executor* executor = nullptr;
   Algorithm* algorithm = nullptr;
 };
-std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options);
+std::unique_ptr<Updater> MakeAllReduceUpdater(const AllReduceUpdaterOptions& options);
 
 // Updates through parameter shards, which apply the steps: pull, compute, push (config.paramserver;
 // Downpour SGD, Dean et al. 2012, with the synchronization of SyncPolicy). Each gradient is clipped
 // separately, and the target follows the pulled weights. A learner without batches leaves, so that
 // the shards do not wait for it.
-struct ShardUpdaterOptions {
+struct ParamserverUpdaterOptions {
   const Config* config = nullptr;
   const Module* module = nullptr;  // owner of the parameters
   Network* network = nullptr;
@@ -129,20 +129,21 @@ struct ShardUpdaterOptions {
   Algorithm* algorithm = nullptr;
 };
 // Makes such an updater. Errors: as ShardMapFor.
-Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options);
+Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdaterOptions& options);
 
 // Updates through parameter shards with a tensor-parallel model as one worker
 // (learners/sync/tensor_parallel_worker.h): rank 0 pulls and pushes, the others follow its orders.
 // If a rank dies, the current update is lost and all ranks rejoin; meanwhile the shards treat the
 // worker like a learner without batches.
-struct ReplicaUpdaterOptions {
-  ShardUpdaterOptions shards;  // algorithm: a PartitionedReplica on rank 0
-  TensorPlace place;           // this learner's part
+struct TensorParallelUpdaterOptions {
+  ParamserverUpdaterOptions shards;  // algorithm: a TensorParallelReplica on rank 0
+  TensorParallelRank place;          // this learner's part
   const Module* part = nullptr;
-  std::optional<NcclOptions> nccl;  // LearnerGroup::Options
-  LearnerLobby* lobby = nullptr;    // must outlive the updater
+  std::optional<NcclOptions> nccl;   // LearnerGroup::Options
+  Rendezvous* rendezvous = nullptr;  // must outlive the updater
 };
-// Makes such an updater. Errors: as ShardMapFor. REQUIRES: the lobby waits().
-Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options);
+// Makes such an updater. Errors: as ShardMapFor. REQUIRES: the rendezvous waits().
+Result<std::unique_ptr<Updater>> MakeTensorParallelUpdater(
+    const TensorParallelUpdaterOptions& options);
 
 }  // namespace troop

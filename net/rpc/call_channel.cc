@@ -255,7 +255,7 @@ bool CallChannel::Tick(Time now) {
     }
   } else {
     Flush();
-    if (now - last_sent_ >= network_.heartbeat_every && !Control(kFlagBeat)) {
+    if (now - last_sent_ >= network_.heartbeat_every && !Control(kFlagHeartbeat)) {
       last_sent_ += kHelloRetry;  // socket full: retry soon
     }
   }
@@ -288,15 +288,15 @@ void CallChannel::UpdateState() {
     state_ = PeerState::kUp;
   }
   if (state_ != before) {
-    unsaid_since_.reset();
+    unlogged_disconnect_since_.reset();
     if (state_ == PeerState::kHung) LogInfo("{}: the peer is hung", endpoint_);
-    if (state_ == PeerState::kDown) unsaid_since_ = now_;
+    if (state_ == PeerState::kDown) unlogged_disconnect_since_ = now_;
   }
   // At the end of a run roles exit one after another. The delay keeps a peer that exited just
   // before this process out of the log.
-  if (unsaid_since_ && now_ - *unsaid_since_ >= network_.dead_after) {
+  if (unlogged_disconnect_since_ && now_ - *unlogged_disconnect_since_ >= network_.dead_after) {
     LogInfo("{}: the peer is down", endpoint_);
-    unsaid_since_.reset();
+    unlogged_disconnect_since_.reset();
   }
 }
 

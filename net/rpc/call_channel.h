@@ -103,7 +103,7 @@ class CallChannel : public Channel {
   Time last_heard_{};
   Time last_sent_{};
   Time next_hello_{};
-  std::optional<Time> unsaid_since_;  // time of a disconnection that is not logged yet
+  std::optional<Time> unlogged_disconnect_since_;  // time of a disconnection that is not logged yet
 };
 
 }  // namespace troop

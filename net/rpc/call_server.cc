@@ -82,7 +82,7 @@ Status CallServer::Receive(const Envelope& envelope, Message message, Time now) 
   if (envelope.flags & kFlagGoodbye) {
     SetState(*client, PeerState::kDown);
     Erase(envelope.channel);
-  } else if (envelope.flags & kFlagBeat) {
+  } else if (envelope.flags & kFlagHeartbeat) {
     Confirm(*client, message.origin.oldest_open);
     SetState(*client, PeerState::kUp);
   }
@@ -116,8 +116,8 @@ CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& or
     // Checked first, so that a fenced client is notified even by a repeated call.
     const Status why =
         Aborted("{} was replaced by incarnation {}", NameOf(origin), newer->second.incarnation);
-    ++turned_away_;
-    if ((turned_away_ & (turned_away_ - 1)) ==
+    ++rejected_clients_;
+    if ((rejected_clients_ & (rejected_clients_ - 1)) ==
         0) {  // powers of two: a client may retry indefinitely
       LogWarning("rejected: {}", why.message());
     }
@@ -361,7 +361,8 @@ void CallServer::Probe(Time now) {
   probe_again_ = now_ + kProbeAgain;
   std::vector<std::uint64_t> gone;
   for (const auto& [channel, client] : clients_) {
-    if (client->state != PeerState::kDown && Control(*client, kFlagBeat) == SendResult::kGone) {
+    if (client->state != PeerState::kDown &&
+        Control(*client, kFlagHeartbeat) == SendResult::kGone) {
       gone.push_back(channel);
     }
   }
@@ -398,7 +399,7 @@ bool CallServer::Tick(Time now) {
       const Duration silence = now_ - client->last_heard;
       PeerState state = client->state;
       if (now_ - client->last_sent >= every && state != PeerState::kDown &&
-          Control(*client, kFlagBeat) == SendResult::kGone) {
+          Control(*client, kFlagHeartbeat) == SendResult::kGone) {
         state = PeerState::kDown;
       } else if (state == PeerState::kUp && silence > network_.dead_after) {
         state = PeerState::kHung;
@@ -431,11 +432,11 @@ Time CallServer::next_tick() const {
 void CallServer::SetState(Client& client, PeerState state) {
   if (client.state == state) return;
   client.state = state;
-  TellService(Origin(client.origin));
+  NotifyService(Origin(client.origin));
 }
 
 // Reports the best state of all channels of an origin.
-void CallServer::TellService(const Origin& origin) {
+void CallServer::NotifyService(const Origin& origin) {
   const auto found = identities_.find({origin.role, origin.index});
   if (closed() || found == identities_.end()) return;
   PeerState best = PeerState::kDown;

@@ -100,7 +100,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   SendResult Control(Client& client, std::uint16_t kind);
   void Refuse(std::uint64_t channel, const Status& why);
   void SetState(Client& client, PeerState state);
-  void TellService(const Origin& origin);
+  void NotifyService(const Origin& origin);
 
   Service* service_;
   const NetworkOptions network_;
@@ -111,7 +111,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   std::size_t reply_bytes_ = 0;
   int blocked_clients_ = 0;
   bool sent_any_ = false;  // since the last Tick
-  std::uint64_t turned_away_ = 0;
+  std::uint64_t rejected_clients_ = 0;
   Time now_{};
   Time next_round_{};
   Time probe_again_ = kForever;

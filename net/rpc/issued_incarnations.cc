@@ -1,4 +1,4 @@
-// Implements IssuedNumbers: protects against invented incarnations of unauthenticated callers.
+// Implements IssuedIncarnations: protects against invented incarnations of unauthenticated callers.
 #include "net/rpc/issued_incarnations.h"
 
 #include "core/base/log.h"
@@ -16,7 +16,7 @@ constexpr Duration kAskEvery = Milliseconds(25);
 
 }  // namespace
 
-Status IssuedNumbers::Check(const Origin& caller, Time now) {
+Status IssuedIncarnations::Check(const Origin& caller, Time now) {
   if (caller.role == Role::kTool) return Status::Ok();
   const Caller key{caller.role, caller.index, caller.incarnation};
   const std::uint64_t newest = member_->NewestIssued(caller.role);
@@ -43,15 +43,15 @@ Status IssuedNumbers::Check(const Origin& caller, Time now) {
     unknown_.emplace(key, now);
   }
   if (now >= next_ask_) {
-    member_->BeatSoon();
+    member_->SendHeartbeatSoon();
     next_ask_ = now + kAskEvery;
   }
   return why;
 }
 
-bool IssuedNumbers::Has(Role role, std::uint64_t number) {
+bool IssuedIncarnations::Has(Role role, std::uint64_t number) {
   if (number <= member_->NewestIssued(role)) return true;
-  member_->BeatSoon();
+  member_->SendHeartbeatSoon();
   return false;
 }
 

@@ -14,12 +14,12 @@ namespace troop {
 // newest incarnation of every role. A caller with a higher number is rejected until the coordinator
 // has confirmed it, so that an invented number fences no role. Owner: the node's thread. O(log 64)
 // per call.
-class IssuedNumbers {
+class IssuedIncarnations {
  public:
-  explicit IssuedNumbers(FleetMember* member) : member_(member) {}
+  explicit IssuedIncarnations(FleetMember* member) : member_(member) {}
   // Checks the incarnation of a caller; tools pass, because they choose their own. Errors:
   // kUnavailable if it is not known to be issued; a heartbeat is then sent early to find out.
-  // Callers that stay unconfirmed are counted and logged (LogGate).
+  // Callers that stay unconfirmed are counted and logged (LogRateLimit).
   Status Check(const Origin& caller, Time now);
   // True if this number or a newer one was issued to the role (kNone: for any purpose). If not, a
   // heartbeat is sent early.
@@ -30,14 +30,15 @@ class IssuedNumbers {
   using Caller = std::tuple<Role, std::int32_t, std::uint64_t>;
   FleetMember* const member_;
   std::map<Caller, Time> unknown_;  // time of the first attempt
-  LogGate invented_;
+  LogRateLimit invented_;
   Time next_ask_{};
 };
 
 // Forwards to `service` only calls of callers with issued incarnations.
-class IssuedOnly final : public Service {
+class IncarnationFilter final : public Service {
  public:
-  IssuedOnly(Service* service, IssuedNumbers* issued) : service_(service), issued_(issued) {}
+  IncarnationFilter(Service* service, IssuedIncarnations* issued)
+      : service_(service), issued_(issued) {}
   Status CheckOrigin(const Origin& caller, Time now) override {
     return issued_->Check(caller, now);
   }
@@ -50,7 +51,7 @@ class IssuedOnly final : public Service {
 
  private:
   Service* const service_;
-  IssuedNumbers* const issued_;
+  IssuedIncarnations* const issued_;
 };
 
 }  // namespace troop

@@ -9,7 +9,7 @@ namespace troop {
 // A list of the channels or servers of one Network, in the order of addition. Their owners may
 // destroy them at any time, also during a visit.
 template <class T>
-class Roster {
+class StableList {
  public:
   void Add(T* item) { items_.push_back(item); }
   void Remove(T* item) {

@@ -10,15 +10,17 @@ namespace {
 using enum MessageType;
 
 // Message types that a registered role may send.
-constexpr MessageType kActorSays[] = {kBeat, kInsert,    kDescribe, kDictionary,
-                                      kPull, kShardPull, kInfer};
-constexpr MessageType kEvaluatorSays[] = {kBeat, kPull, kShardPull};
-constexpr MessageType kInferenceSays[] = {kBeat, kPull, kShardPull};
-constexpr MessageType kLearnerSays[] = {kBeat,       kSample,      kUpdatePriorities, kDescribe,
-                                        kDictionary, kReplayStats, kReplayCheckpoint, kPublish,
-                                        kPull,       kShardPush,   kShardPull,        kFeed};
-constexpr MessageType kReplaySays[] = {kBeat};
-constexpr MessageType kParamServerSays[] = {kBeat, kShardState, kShardUpdate, kShardFetch};
+constexpr MessageType kActorSays[] = {kMemberHeartbeat, kInsert, kDescribe, kDictionary, kPull,
+                                      kShardPull,       kInfer};
+constexpr MessageType kEvaluatorSays[] = {kMemberHeartbeat, kPull, kShardPull};
+constexpr MessageType kInferenceSays[] = {kMemberHeartbeat, kPull, kShardPull};
+constexpr MessageType kLearnerSays[] = {kMemberHeartbeat,  kSample,     kUpdatePriorities,
+                                        kDescribe,         kDictionary, kReplayStats,
+                                        kReplayCheckpoint, kPublish,    kPull,
+                                        kShardPush,        kShardPull,  kTableDelta};
+constexpr MessageType kReplaySays[] = {kMemberHeartbeat};
+constexpr MessageType kParamServerSays[] = {kMemberHeartbeat, kShardState, kShardUpdate,
+                                            kShardFetch};
 constexpr MessageType kToolSays[] = {
     kStatus,           kScale,       kDescribe,    kDictionary,      kInsert, kSample,
     kUpdatePriorities, kReconfigure, kReplayStats, kReplayCheckpoint};

@@ -153,7 +153,7 @@ Result<AllowList::Entry> AllowList::Find(const PublicKey& key) {
 Status AllowList::ReadAgain() {
   struct stat info {};
   TROOP_ASSIGN_OR_RETURN(const std::string text,
-                         ReadOwnFile(path_, 022, "chmod go-w", kAllowedBytesMax, &info));
+                         ReadPrivateFile(path_, 022, "chmod go-w", kAllowedBytesMax, &info));
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -179,7 +179,7 @@ Status AllowList::ReadAgain() {
 Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   auto ring = std::make_shared<KeyRing>();
   struct stat info {};
-  Result<std::string> read = ReadOwnFile(
+  Result<std::string> read = ReadPrivateFile(
       file, 077,
       "if others may have read it, create a new key (troop keygen --rotate), else: chmod 600",
       kKeyFileBytesMax, &info);
@@ -225,7 +225,7 @@ Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
       return InvalidArgument("{}: the line {} is missing in this key file", file, name);
   }
   // Detects a damaged or manually edited key pair.
-  TROOP_ASSIGN_OR_RETURN(const PublicKey half, PublicHalf(ring->secret_key));
+  TROOP_ASSIGN_OR_RETURN(const PublicKey half, DerivePublicKey(ring->secret_key));
   if (half != ring->public_key) {
     return InvalidArgument("{}: the public and the secret key do not match", file);
   }
@@ -253,7 +253,7 @@ Status Allow(const std::string& folder, const NewKey& key, const PublicKey& publ
       "# Public keys that may connect, and their roles. Contains no secrets. A removed key is "
       "rejected\n# at its next connection; no restart is required.\n";
   struct stat info {};
-  Result<std::string> before = ReadOwnFile(path, 022, "chmod go-w", kAllowedBytesMax, &info);
+  Result<std::string> before = ReadPrivateFile(path, 022, "chmod go-w", kAllowedBytesMax, &info);
   if (!before.ok() && before.status().code() != Code::kNotFound) return before.status();
   if (before.ok()) text = *before;
   if (!text.empty() && text.back() != '\n') text += '\n';

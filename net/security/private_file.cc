@@ -1,4 +1,4 @@
-// Implements ReadOwnFile.
+// Implements ReadPrivateFile.
 #include "net/security/private_file.h"
 
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 
 namespace troop {
 
-Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const char* remedy,
-                                std::size_t bytes_max, struct stat* info) {
+Result<std::string> ReadPrivateFile(const std::string& path, mode_t forbidden, const char* remedy,
+                                    std::size_t bytes_max, struct stat* info) {
   struct stat own {};
   if (info == nullptr) info = &own;
   // O_NONBLOCK: opening a pipe without a writer must not block.

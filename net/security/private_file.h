@@ -13,7 +13,7 @@ namespace troop {
 // file can't be exchanged in between. `remedy` is the command in the error message that removes
 // those rights ("chmod 600"). `info` receives the file status if not null. Errors: kNotFound;
 // kInvalidArgument, with a remedy.
-Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const char* remedy,
-                                std::size_t bytes_max, struct stat* info = nullptr);
+Result<std::string> ReadPrivateFile(const std::string& path, mode_t forbidden, const char* remedy,
+                                    std::size_t bytes_max, struct stat* info = nullptr);
 
 }  // namespace troop

@@ -76,7 +76,7 @@ void TcpGuard::Delivered(int fd) {
   peer->second.known = peer->second.delivered = true;
 }
 
-bool TcpGuard::watches_strangers() const {
+bool TcpGuard::has_unauthenticated_peers() const {
   return std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return !p.second.known; });
 }
 
@@ -101,7 +101,7 @@ std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
       peer.delivered = false;
       continue;
     }
-    const std::uint64_t limit = peer.known ? limits_.message_bytes : limits_.stranger_bytes;
+    const std::uint64_t limit = peer.known ? limits_.message_bytes : limits_.unauthenticated_bytes;
     const bool endless = bytes > peer.bytes_at_delivery + limit;
     const bool slow = IsSlow(peer, bytes, now);
     // The descriptor may have been reused for another connection, so the name is compared.

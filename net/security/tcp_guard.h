@@ -15,7 +15,8 @@ namespace troop {
 // counts only complete messages against its high-water mark. So a peer whose frames always announce
 // another one increases memory without any event. The kernel counts the bytes of a connection. A
 // peer is cut off
-// - after `stranger_bytes` without a first valid message, or `message_bytes` without completing
+// - after `unauthenticated_bytes` without a first valid message, or `message_bytes` without
+// completing
 //   one,
 // - after `patience` without a first valid message, whether silent or slow,
 // - as a known peer, after `patience` of an incomplete message at a rate above that of ZeroMQ
@@ -26,7 +27,7 @@ namespace troop {
 class TcpGuard {
  public:
   struct Limits {
-    std::uint64_t stranger_bytes = 0;
+    std::uint64_t unauthenticated_bytes = 0;
     std::uint64_t message_bytes = 0;
     Duration patience{};
   };
@@ -41,7 +42,7 @@ class TcpGuard {
   // message; empty if it closed before its name was read; nullopt for all other peers.
   std::optional<std::string> Closed(int fd);
   void Delivered(int fd);  // records a valid message
-  bool watches_strangers() const;
+  bool has_unauthenticated_peers() const;
   // Cuts peers off and returns them. One system call per connection.
   std::vector<Cut> Check(Time now);
   std::string NameOf(int fd) const;  // empty if unknown

@@ -64,7 +64,7 @@ Result<CurvePair> MakeCurvePair() {
   return pair;
 }
 
-Result<PublicKey> PublicHalf(const SecretKey& secret) {
+Result<PublicKey> DerivePublicKey(const SecretKey& secret) {
   if (zmq_has("curve") == 0) return NoCurve();
   std::array<char, kKeyDigits + 1> public_text{}, secret_text{};
   zmq_z85_encode(secret_text.data(), reinterpret_cast<const std::uint8_t*>(secret.bytes().data()),

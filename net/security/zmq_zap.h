@@ -19,7 +19,7 @@ struct CurvePair {
   SecretKey secret_key;
 };
 Result<CurvePair> MakeCurvePair();
-Result<PublicKey> PublicHalf(const SecretKey& secret);
+Result<PublicKey> DerivePublicKey(const SecretKey& secret);
 
 // Implements the ZAP protocol (rfc.zeromq.org/spec/27), by which ZeroMQ asks about clients. Admits
 // keys that are allowed by the ring of the socket's domain, and all clients of sockets without keys
@@ -48,7 +48,7 @@ class ZapHandler {
   // Guards lists_, which the thread reads.
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<AllowList>> lists_;  // by domain
-  LogGate refused_;                                        // used by the thread only
+  LogRateLimit refused_;                                   // used by the thread only
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -183,7 +183,7 @@ Status CheckMayListen(std::string_view endpoint, bool keys, bool insecure) {
 }
 
 // Finds the inode of the listening socket, then the process with a descriptor of it.
-pid_t HolderOfPort(std::uint16_t port) {
+pid_t FindPortOwner(std::uint16_t port) {
   std::uint64_t inode = ListeningInode("/proc/net/tcp", port);
   if (inode == 0) inode = ListeningInode("/proc/net/tcp6", port);
   if (inode == 0) return 0;

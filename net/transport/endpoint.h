@@ -38,7 +38,7 @@ Status CheckMayListen(std::string_view endpoint, bool keys, bool insecure);
 
 // Returns the process that listens on a TCP port of this machine; 0 if none is found or visible to
 // this user.
-pid_t HolderOfPort(std::uint16_t port);
+pid_t FindPortOwner(std::uint16_t port);
 
 // A bound and listening Unix socket that no other process can take over. ZeroMQ, like any bind
 // after unlink, silently takes a path from the process that serves it. Therefore a lock on

@@ -10,7 +10,7 @@
 
 namespace troop {
 
-Result<std::vector<std::string>> AddressesOf(const Endpoint& endpoint) {
+Result<std::vector<std::string>> ResolveAddresses(const Endpoint& endpoint) {
   std::string host = endpoint.address.substr(0, endpoint.address.rfind(':'));
   std::vector<std::string> addresses;
   if (host == "*") return std::vector<std::string>{host};
@@ -41,16 +41,16 @@ Result<std::vector<std::string>> AddressesOf(const Endpoint& endpoint) {
   return addresses;
 }
 
-Status FindHost(std::string_view endpoint) {
+Status CheckHostResolves(std::string_view endpoint) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
   if (parsed.transport != Endpoint::kTcp) return Status::Ok();
-  return AddressesOf(parsed).status();
+  return ResolveAddresses(parsed).status();
 }
 
-std::string WithUsableHost(std::string_view endpoint) {
+std::string ReplaceIpv6OnlyHost(std::string_view endpoint) {
   const Result<Endpoint> parsed = ParseEndpoint(endpoint);
   if (!parsed.ok() || parsed->transport != Endpoint::kTcp) return std::string(endpoint);
-  const auto addresses = AddressesOf(*parsed);
+  const auto addresses = ResolveAddresses(*parsed);
   if (!addresses.ok() || !addresses->front().starts_with('[')) return std::string(endpoint);
   const std::size_t host = parsed->address.rfind(':');
   // Keeps port and key, which follow the host.

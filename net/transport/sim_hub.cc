@@ -9,7 +9,7 @@ namespace troop {
 bool SimHubState::DeliverToServer(std::uint64_t channel, SimFrames frames) {
   const auto server = servers.find(channels.at(channel)->served_by());
   if (server == servers.end()) return false;
-  if (weather == nullptr) {
+  if (network_model == nullptr) {
     if (server->second->Full(channel)) return false;
     server->second->Enqueue(channel, std::move(frames));
     return true;
@@ -25,7 +25,7 @@ SendResult SimHubState::DeliverToChannel(std::uint64_t channel, SimFrames frames
   const auto found = channels.find(channel);
   if (found == channels.end()) return SendResult::kGone;
   SimClientEnd& client = *found->second;
-  if (weather == nullptr) {
+  if (network_model == nullptr) {
     if (client.waiting() >= kSimQueueMax) return SendResult::kFull;
     client.Enqueue(std::move(frames));
     return SendResult::kSent;
@@ -37,23 +37,24 @@ SendResult SimHubState::DeliverToChannel(std::uint64_t channel, SimFrames frames
   return SendResult::kSent;
 }
 
-// ---- With fault injection (SimWeather) ----------------------------------------------------------
+// ---- With fault injection (SimNetworkModel)
+// ----------------------------------------------------------
 
 // Puts a message in flight; its arrival is not before that of earlier ones.
-void SimHubState::Launch(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames) {
+void SimHubState::Launch(std::uint64_t channel, SimLink* link, SimDirection way, SimFrames frames) {
   std::size_t bytes = frames.first.size();
   for (const Buffer& part : frames.big) bytes += part.size();
   const bool up = way == kToServer;
-  const Duration delay =
-      weather->Delay(up ? link->client : link->server, up ? link->server : link->client, bytes);
+  const Duration delay = network_model->Delay(up ? link->client : link->server,
+                                              up ? link->server : link->client, bytes);
   link->last[way] = std::max(link->last[way], now + delay);
   ++link->waiting[way];
   flights.emplace(std::pair(link->last[way], next_flight++),
-                  SimFlight{channel, link->epoch, way, false, std::move(frames)});
+                  SimPacket{channel, link->epoch, way, false, std::move(frames)});
 }
 
 // Ends a flight: the message is lost with its connection, held by a block, or arrives.
-void SimHubState::Land(SimFlight flight) {
+void SimHubState::Land(SimPacket flight) {
   SimLink& link = links.at(flight.channel);
   --link.waiting[flight.way];
   if (flight.epoch != link.epoch && !flight.survives) return;
@@ -69,7 +70,7 @@ void SimHubState::Land(SimFlight flight) {
   Arrive(flight.channel, &link, flight.way, std::move(flight.frames));
 }
 
-void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames) {
+void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimDirection way, SimFrames frames) {
   ++delivered;
   if (way == kToClient) {
     const auto found = channels.find(channel);
@@ -88,16 +89,16 @@ void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFr
 }
 
 // Ends a connection. Messages in flight to the client are lost; of those in flight to the server,
-// the first few may still arrive (SimWeather::Survivors).
+// the first few may still arrive (SimNetworkModel::Survivors).
 void SimHubState::End(std::uint64_t channel, SimLink* link) {
   link->up = false;
   if (const auto found = channels.find(channel); found != channels.end()) found->second->NoteNews();
   down.insert(channel);
   // Messages in flight with an older epoch are dropped on arrival, unless they survive.
   ++link->epoch;
-  link->retry_at = now + weather->Reconnect();
+  link->retry_at = now + network_model->Reconnect();
   DropHeld(link);
-  std::vector<SimFlight*> to_server;
+  std::vector<SimPacket*> to_server;
   std::size_t kept[2] = {};
   for (auto& [when, flight] : flights) {
     if (flight.channel != channel) continue;
@@ -111,7 +112,7 @@ void SimHubState::End(std::uint64_t channel, SimLink* link) {
   const bool reachable =
       !dead.contains(link->server) && Blocked(link->client, link->server) == nullptr;
   // A blocked or dead server receives nothing more.
-  const std::size_t survivors = reachable ? weather->Survivors(to_server.size()) : 0;
+  const std::size_t survivors = reachable ? network_model->Survivors(to_server.size()) : 0;
   for (std::size_t i = 0; i < std::min(survivors, to_server.size()); ++i) {
     to_server[i]->survives = true;
   }
@@ -126,7 +127,7 @@ void SimHubState::DropHeld(SimLink* link) {
 
 // Delivers held messages of directions that are no longer blocked.
 void SimHubState::ReleaseHeld(std::uint64_t channel, SimLink* link) {
-  for (const SimWay way : {kToClient, kToServer}) {
+  for (const SimDirection way : {kToClient, kToServer}) {
     const bool up = way == kToServer;
     const std::string_view from = up ? link->client : link->server;
     const std::string_view to = up ? link->server : link->client;
@@ -139,8 +140,8 @@ void SimHubState::ReleaseHeld(std::uint64_t channel, SimLink* link) {
   }
 }
 
-const SimSilence* SimHubState::Blocked(std::string_view from, std::string_view to) const {
-  for (const SimSilence& block : blocks) {
+const SimPartition* SimHubState::Blocked(std::string_view from, std::string_view to) const {
+  for (const SimPartition& block : blocks) {
     if (block.from == from && block.to == to) return &block;
   }
   return nullptr;
@@ -152,7 +153,7 @@ Time SimHubState::SilentSince(const SimLink& link) const {
   Time since = kForever;
   for (const auto& [a, b] :
        {std::pair(&link.client, &link.server), std::pair(&link.server, &link.client)}) {
-    if (const SimSilence* block = Blocked(*a, *b)) since = std::min(since, block->since);
+    if (const SimPartition* block = Blocked(*a, *b)) since = std::min(since, block->since);
     const auto found = frozen.find(*a);
     if (found != frozen.end()) since = std::min(since, found->second);
   }
@@ -173,7 +174,7 @@ bool SimHubState::CanConnect(const SimLink& link, const SimClientEnd& channel) c
 void SimHubState::Advance(Time to) {
   now = std::max(now, to);
   while (!flights.empty() && flights.begin()->first.first <= now) {
-    SimFlight flight = std::move(flights.begin()->second);
+    SimPacket flight = std::move(flights.begin()->second);
     flights.erase(flights.begin());
     Land(std::move(flight));
   }
@@ -201,7 +202,7 @@ void SimHubState::Reconnect() {
     const auto channel = channels.find(*it);
     bool still = true;
     if (channel == channels.end()) {
-      for (const SimWay way : {kToClient, kToServer}) {
+      for (const SimDirection way : {kToClient, kToServer}) {
         link.waiting[way] -= std::min(link.waiting[way], link.held[way].size());
       }
       DropHeld(&link);

@@ -53,7 +53,7 @@ class SimServerEnd {
 };
 
 // A blocked direction between two places, and the time at which it was blocked.
-struct SimSilence {
+struct SimPartition {
   std::string from, to;
   Time since{};
 };
@@ -69,12 +69,12 @@ struct SimLink {
   std::size_t waiting[2] = {};
   std::deque<SimFrames> held[2];  // messages that arrived while the direction was blocked
 };
-enum SimWay { kToClient = 0, kToServer = 1 };
+enum SimDirection { kToClient = 0, kToServer = 1 };
 
 // A message in flight.
-struct SimFlight {
+struct SimPacket {
   std::uint64_t channel = 0, epoch = 0;
-  SimWay way = kToClient;
+  SimDirection way = kToClient;
   bool survives = false;  // survives the end of its connection
   SimFrames frames;
 };
@@ -92,25 +92,25 @@ struct SimHubState {
 
   // ---- With fault injection ----
 
-  SimWeather* weather = nullptr;
+  SimNetworkModel* network_model = nullptr;
   Time now{};
   std::map<std::uint64_t, SimLink> links;  // by channel
-  std::map<std::pair<Time, std::uint64_t>, SimFlight> flights;
+  std::map<std::pair<Time, std::uint64_t>, SimPacket> flights;
   std::uint64_t next_flight = 0, delivered = 0;
-  std::set<std::uint64_t> down;    // closed links, including those of destroyed channels
-  std::size_t held = 0;            // number of held messages over all links
-  std::vector<SimSilence> blocks;  // blocked directions
+  std::set<std::uint64_t> down;      // closed links, including those of destroyed channels
+  std::size_t held = 0;              // number of held messages over all links
+  std::vector<SimPartition> blocks;  // blocked directions
   std::map<std::string, Time, std::less<>> frozen;
   std::set<std::string, std::less<>> dead;
 
   // Steps of a message: it is launched, lands, and arrives unless lost or held.
-  void Launch(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames);
-  void Land(SimFlight flight);
-  void Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames);
+  void Launch(std::uint64_t channel, SimLink* link, SimDirection way, SimFrames frames);
+  void Land(SimPacket flight);
+  void Arrive(std::uint64_t channel, SimLink* link, SimDirection way, SimFrames frames);
   void End(std::uint64_t channel, SimLink* link);
   void ReleaseHeld(std::uint64_t channel, SimLink* link);
   void DropHeld(SimLink* link);
-  const SimSilence* Blocked(std::string_view from, std::string_view to) const;
+  const SimPartition* Blocked(std::string_view from, std::string_view to) const;
   bool Frozen(std::string_view place) const { return frozen.contains(place); }
   Time SilentSince(const SimLink& link) const;
   // True if no open connection is disturbed.

@@ -36,8 +36,8 @@ class SimServer;
 
 // The channels and servers of one network.
 struct Members {
-  Roster<SimChannel> channels;
-  Roster<SimServer> servers;
+  StableList<SimChannel> channels;
+  StableList<SimServer> servers;
   std::uint64_t news = 0;
 };
 
@@ -60,7 +60,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
     SayGoodbye();
     members_->channels.Remove(this);
     hub_->channels.erase(id());
-    if (hub_->weather == nullptr) {
+    if (hub_->network_model == nullptr) {
       hub_->links.erase(id());
       hub_->down.erase(id());
     } else {
@@ -104,7 +104,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
  private:
   // Returns the number of the current connection; 0 if not connected.
   std::uint64_t Connection() const {
-    if (hub_->weather == nullptr) return hub_->servers.contains(endpoint()) ? 1 : 0;
+    if (hub_->network_model == nullptr) return hub_->servers.contains(endpoint()) ? 1 : 0;
     const SimLink& link = hub_->links.at(id());
     return link.up ? link.epoch : 0;
   }
@@ -143,7 +143,7 @@ class SimServer final : public CallServer, public SimServerEnd {
     hub_->servers.erase(endpoint_);
     for (const auto& [id, channel] : hub_->channels) {
       if (channel->served_by() != endpoint_) continue;
-      if (hub_->weather == nullptr) {
+      if (hub_->network_model == nullptr) {
         channel->Drop();
       } else if (SimLink& link = hub_->links.at(id); link.up) {
         hub_->End(id, &link);  // messages that have arrived are still read
@@ -287,11 +287,14 @@ class Simulation final : public SimHub {
                                           std::string place) override {
     return std::make_unique<SimNetworkImpl>(hub_, options, std::move(place));
   }
-  void SetWeather(SimWeather* weather) override { hub_->weather = weather; }
+  void SetNetworkModel(SimNetworkModel* network_model) override {
+    hub_->network_model = network_model;
+  }
   void Advance(Time now) override { hub_->Advance(now); }
   Time next_event() const override { return hub_->next_event(); }
   void Block(std::string_view from, std::string_view to, bool blocked) override {
-    std::erase_if(hub_->blocks, [&](const SimSilence& b) { return b.from == from && b.to == to; });
+    std::erase_if(hub_->blocks,
+                  [&](const SimPartition& b) { return b.from == from && b.to == to; });
     if (blocked) hub_->blocks.push_back({std::string(from), std::string(to), hub_->now});
   }
   // Ends connections in both directions.

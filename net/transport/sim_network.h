@@ -11,9 +11,9 @@ namespace troop {
 
 // Fault injection: the hub asks it for the delay of every message between two places. Without it,
 // messages arrive at once.
-class SimWeather {
+class SimNetworkModel {
  public:
-  virtual ~SimWeather() = default;
+  virtual ~SimNetworkModel() = default;
   // Returns the delay of a message. Messages of one connection keep their order regardless of it.
   virtual Duration Delay(std::string_view from, std::string_view to, std::size_t bytes) = 0;
   // Returns how many of the `count` messages in flight to the server still arrive after their
@@ -39,8 +39,8 @@ class SimNetwork : public Network {
 //
 // With fault injection each network is a *place*, and connections behave like those of ZeroMQ over
 // TCP: nothing is lost while a connection is open. It ends when one side was silent for dead_after,
-// or by Break. Then messages in flight are lost, except for those that SimWeather::Survivors lets
-// through.
+// or by Break. Then messages in flight are lost, except for those that SimNetworkModel::Survivors
+// lets through.
 class SimHub {
  public:
   virtual ~SimHub() = default;
@@ -48,9 +48,9 @@ class SimHub {
   virtual std::unique_ptr<SimNetwork> MakeNetwork(const NetworkOptions& options = {},
                                                   std::string place = {}) = 0;
 
-  // ---- Fault injection; REQUIRES: `weather` outlives its use by the hub ----
+  // ---- Fault injection; REQUIRES: `network_model` outlives its use by the hub ----
 
-  virtual void SetWeather(SimWeather* weather) = 0;
+  virtual void SetNetworkModel(SimNetworkModel* network_model) = 0;
   // Delivers messages that are due, and closes and opens connections.
   virtual void Advance(Time now) = 0;
   virtual Time next_event() const = 0;  // time of the next work for Advance

@@ -78,8 +78,8 @@ std::string NameOf(std::string_view endpoint) {
 class ZmqChannel;
 class ZmqServer;
 struct Members {
-  Roster<ZmqChannel> channels;
-  Roster<ZmqServer> servers;
+  StableList<ZmqChannel> channels;
+  StableList<ZmqServer> servers;
 };
 
 // Client side of a connection: transports the messages of a CallChannel over a DEALER socket.
@@ -274,7 +274,7 @@ class ZmqServer final : public CallServer {
         transport_(endpoint.transport),
         keys_(endpoint.transport == Endpoint::kTcp ? network.keys : nullptr),
         limits_{network.message_bytes_max, network.parts_max},
-        guard_({.stranger_bytes = kStrangerBytesMax,
+        guard_({.unauthenticated_bytes = kStrangerBytesMax,
                 .message_bytes = network.message_bytes_max + kMessageSlack,
                 .patience = network.forget_after}) {}
 
@@ -323,7 +323,7 @@ class ZmqServer final : public CallServer {
     bool reads = false, unread = false;
   };
   std::unordered_map<std::uint64_t, Sharing> sharing_;
-  LogGate rejected_, strangers_, forbidden_;
+  LogRateLimit rejected_, strangers_, forbidden_;
   // Reason of the last failed handshake; the event of its closed connection follows.
   std::optional<SocketEvent::Refusal> refusal_;
 };
@@ -457,7 +457,7 @@ void ZmqServer::Reject(const Status& why, Time now) {
                name.empty() ? "a local peer" : name, why.message());
   }
   if (why.code() == Code::kFailedPrecondition) {
-    socket_.Send(socket_.sender(), {.flags = kFlagBeat}, {.type = MessageType::kHeartbeat});
+    socket_.Send(socket_.sender(), {.flags = kFlagHeartbeat}, {.type = MessageType::kHeartbeat});
   } else if (connection >= 0) {
     shutdown(connection, SHUT_RDWR);
     guard_.NoteCut(connection);
@@ -489,12 +489,12 @@ void ZmqServer::Guard(Time now) {
   for (const TcpGuard::Cut& cut : guard_.Check(now)) {
     LogWarning("{}: closed the connection of {}: {}", endpoint_, cut.name, cut.why);
   }
-  next_guard_ = now + (guard_.watches_strangers() ? kGuardStrangers : kGuardKnown);
+  next_guard_ = now + (guard_.has_unauthenticated_peers() ? kGuardStrangers : kGuardKnown);
   if (ways_.size() > 2 * clients() + 64) ways_.clear();  // drop disconnected clients
 }
 
 Time ZmqServer::next_pump() const {
-  return transport_ == Endpoint::kTcp && guard_.watches_strangers()
+  return transport_ == Endpoint::kTcp && guard_.has_unauthenticated_peers()
              ? std::min(next_tick(), next_guard_)
              : next_tick();
 }

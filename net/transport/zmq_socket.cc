@@ -251,7 +251,7 @@ struct ZmqSocket::Handles {
   int monitor_fd = -1;
   Frame sender;  // routing id of the sender of the last message
   Frame first;
-  PartReader parts;
+  SharedBufferReader parts;
   bool local = false;  // ipc: peers are of this user, and may send tickets
 
   Handles() = default;
@@ -349,7 +349,7 @@ int ZmqSocket::Bind(const std::string& name) {
 
 Status ZmqSocket::BindTcp(const Endpoint& endpoint) {
   const std::string port = endpoint.address.substr(endpoint.address.rfind(':'));
-  const auto hosts = AddressesOf(endpoint);
+  const auto hosts = ResolveAddresses(endpoint);
   if (!hosts.ok()) {
     return InvalidArgument("can't listen on tcp://{}: {}", endpoint.address,
                            hosts.status().message());
@@ -360,7 +360,7 @@ Status ZmqSocket::BindTcp(const Endpoint& endpoint) {
     const int error = Bind("tcp://" + host + port);
     if (error == 0) return Status::Ok();
     if (error == EADDRINUSE) {
-      const pid_t holder = HolderOfPort(endpoint.port);
+      const pid_t holder = FindPortOwner(endpoint.port);
       return AlreadyExists(
           "tcp://{}: the port is in use by {}; stop it, or use port 0 for any free one",
           endpoint.address, holder == 0 ? "another process" : fmt::format("process {}", holder));
@@ -431,10 +431,10 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
   for (const Buffer& part : message.parts) {
     if (!IsBigPart(part.size())) continue;
     // A ticket instead of the bytes, if there is shared memory.
-    if (const auto ticket = share ? PartMemory::Get().Share(part) : std::nullopt) {
+    if (const auto ticket = share ? SharedBufferPool::Get().Share(part) : std::nullopt) {
       const int more = --big > 0 ? ZMQ_SNDMORE : 0;
       if (send(&*ticket, sizeof *ticket, more) >= 0) continue;
-      PartMemory::Get().TakeBack(*ticket);
+      SharedBufferPool::Get().RevokeHandle(*ticket);
       return SendResult::kGone;
     }
     Frame frame;
@@ -464,7 +464,7 @@ Status ZmqSocket::ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMes
     if (!frame->Receive(socket)) break;
     more = frame->more();
     if (header.ok() && big.size() < static_cast<std::size_t>(header->big_parts)) {
-      const auto ticket = PartReader::TicketOf(frame->bytes());
+      const auto ticket = SharedBufferReader::ParseHandle(frame->bytes());
       if (ticket && handles.local) {
         Result<Buffer> part = handles.parts.Open(*ticket);
         if (!part.ok()) unread = part.status();

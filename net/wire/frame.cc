@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "headers are encoded a
 constexpr std::size_t kCrcEnd = 8;  // start of the bytes that the checksum covers
 // Exactly one of these flags must be set.
 constexpr std::uint16_t kKindFlags =
-    kFlagCall | kFlagReply | kFlagHello | kFlagWelcome | kFlagBeat | kFlagGoodbye;
+    kFlagCall | kFlagReply | kFlagHello | kFlagWelcome | kFlagHeartbeat | kFlagGoodbye;
 constexpr std::uint8_t kRoleMax = static_cast<std::uint8_t>(Role::kTool);
 
 template <class T>

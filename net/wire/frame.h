@@ -32,16 +32,16 @@ inline constexpr std::size_t kBigPartBytes = std::size_t{256} << 10;
 // Kinds of messages (exactly one of the first six flags is set), and options.
 enum WireFlag : std::uint16_t {
   kFlagCall = 1,
-  kFlagReply = 2,     // also kError with sequence 0, which rejects the whole channel
-  kFlagHello = 4,     // client, on each new connection: requests a session
-  kFlagWelcome = 8,   // server: accepts, and names the session
-  kFlagBeat = 16,     // both: heartbeat; the node makes progress
-  kFlagGoodbye = 32,  // client: drop my state
+  kFlagReply = 2,       // also kError with sequence 0, which rejects the whole channel
+  kFlagHello = 4,       // client, on each new connection: requests a session
+  kFlagWelcome = 8,     // server: accepts, and names the session
+  kFlagHeartbeat = 16,  // both: heartbeat; the node makes progress
+  kFlagGoodbye = 32,    // client: drop my state
   // Big parts have checksums, which are omitted within one machine. A reply has them if its call
   // had.
   kFlagPartsChecked = 64,
   // In Hello and Welcome within one machine: the sender accepts big parts as tickets of
-  // net/wire/shared_memory.h, each a frame of sizeof(PartTicket) instead of the bytes.
+  // net/wire/shared_memory.h, each a frame of sizeof(BufferHandle) instead of the bytes.
   kFlagShares = 128,
 };
 

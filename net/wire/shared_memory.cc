@@ -1,4 +1,5 @@
-// Implements PartMemory and PartReader: message parts in sealed memfd files that two processes map.
+// Implements SharedBufferPool and SharedBufferReader: message parts in sealed memfd files that two
+// processes map.
 #include "net/wire/shared_memory.h"
 
 #include <fcntl.h>
@@ -77,7 +78,7 @@ class File {
 }  // namespace
 
 // One memfd file, mapped here for reading and writing: a header page, then the data.
-struct PartMemory::Block {
+struct SharedBufferPool::Block {
   Block(int fd, std::size_t bytes)
       : file(fd),
         capacity(bytes),
@@ -104,39 +105,39 @@ struct PartMemory::Block {
   Time left{};        // time at which `held` became false
 };
 
-PartMemory& PartMemory::Get() {
+SharedBufferPool& SharedBufferPool::Get() {
   // A forked child must not share the blocks of its parent, whose readers it can't track.
   static std::mutex mutex;
-  static PartMemory* current = nullptr;
+  static SharedBufferPool* current = nullptr;
   static pid_t process = 0;
   const std::lock_guard lock(mutex);
   if (process != getpid()) {  // never destroyed, because parts may outlive all other objects
     process = getpid();
-    current = new PartMemory({});
+    current = new SharedBufferPool({});
   }
   return *current;
 }
 
-PartMemory::PartMemory(const Options& options) : options_(options) {}
-PartMemory::~PartMemory() = default;
+SharedBufferPool::SharedBufferPool(const Options& options) : options_(options) {}
+SharedBufferPool::~SharedBufferPool() = default;
 
-Time PartMemory::Now() const {
+Time SharedBufferPool::Now() const {
   return options_.clock != nullptr ? options_.clock->Now() : SystemClock().Now();
 }
 
-std::size_t PartMemory::bytes() const {
+std::size_t SharedBufferPool::bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;
 }
 
-void PartMemory::Drop(Blocks::iterator block) {
+void SharedBufferPool::Drop(Blocks::iterator block) {
   by_address_.erase((*block)->data());
   bytes_ -= (*block)->capacity;
   blocks_.erase(block);
 }
 
 // Frees blocks that were idle for a while, and blocks whose readers probably died.
-void PartMemory::Sweep() {
+void SharedBufferPool::Sweep() {
   const Time now = Now();
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     const auto next = std::next(block);
@@ -149,7 +150,7 @@ void PartMemory::Sweep() {
 }
 
 // Creates a block. Seals fix its size, so that no mapping of it can become invalid.
-PartMemory::Block* PartMemory::Create(std::size_t capacity) {
+SharedBufferPool::Block* SharedBufferPool::Create(std::size_t capacity) {
   const int fd = memfd_create("troop_part", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return nullptr;
   auto block = ftruncate(fd, off_t(kHeaderBytesOfBlock + capacity)) == 0 &&
@@ -172,7 +173,7 @@ PartMemory::Block* PartMemory::Create(std::size_t capacity) {
 }
 
 // Returns a free block of the same power-of-two capacity, or creates one within the limits.
-PartMemory::Block* PartMemory::Take(std::size_t bytes) {
+SharedBufferPool::Block* SharedBufferPool::Take(std::size_t bytes) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kBigPartBytes));
   Sweep();
   const auto free = [](const std::unique_ptr<Block>& b) { return !b->held && b->unread(); };
@@ -201,13 +202,13 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
   return block;
 }
 
-void PartMemory::Release(Block* block) {
+void SharedBufferPool::Release(Block* block) {
   const std::lock_guard lock(mutex_);
   block->held = false;
   block->left = Now();
 }
 
-std::optional<MutableBuffer> PartMemory::Make(std::size_t bytes) {
+std::optional<MutableBuffer> SharedBufferPool::Make(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   Block* const block = Take(bytes);
   if (block == nullptr) return std::nullopt;
@@ -216,7 +217,7 @@ std::optional<MutableBuffer> PartMemory::Make(std::size_t bytes) {
       bytes);
 }
 
-std::optional<PartTicket> PartMemory::Share(const Buffer& part) {
+std::optional<BufferHandle> SharedBufferPool::Share(const Buffer& part) {
   const std::lock_guard lock(mutex_);
   std::size_t offset = 0;
   Block* block = Find(part.data(), &offset);
@@ -230,12 +231,12 @@ std::optional<PartTicket> PartMemory::Share(const Buffer& part) {
   }
   // Counted here for the reader, which decrements the counter in the shared header.
   block->header().readers.fetch_add(1, std::memory_order_release);
-  return PartTicket{kMagic, block->header().id, std::uint32_t(getpid()), block->file.get(),
-                    offset, part.size()};
+  return BufferHandle{kMagic, block->header().id, std::uint32_t(getpid()), block->file.get(),
+                      offset, part.size()};
 }
 
 // The last block that starts at or before the address is the only candidate.
-PartMemory::Block* PartMemory::Find(const void* part, std::size_t* offset) const {
+SharedBufferPool::Block* SharedBufferPool::Find(const void* part, std::size_t* offset) const {
   const auto above = by_address_.upper_bound(static_cast<const std::byte*>(part));
   if (above == by_address_.begin()) return nullptr;
   Block* const block = std::prev(above)->second;
@@ -245,7 +246,7 @@ PartMemory::Block* PartMemory::Find(const void* part, std::size_t* offset) const
   return block;
 }
 
-bool PartMemory::IsReadByOthers(const void* part) const {
+bool SharedBufferPool::IsShared(const void* part) const {
   const std::lock_guard lock(mutex_);
   std::size_t offset = 0;
   const Block* const block = Find(part, &offset);
@@ -253,7 +254,7 @@ bool PartMemory::IsReadByOthers(const void* part) const {
 }
 
 // The reader never received the ticket, so its count is undone here.
-void PartMemory::TakeBack(const PartTicket& ticket) {
+void SharedBufferPool::RevokeHandle(const BufferHandle& ticket) {
   const std::lock_guard lock(mutex_);
   for (const auto& block : blocks_) {
     if (block->header().id == ticket.id) {
@@ -262,23 +263,23 @@ void PartMemory::TakeBack(const PartTicket& ticket) {
   }
 }
 
-MutableBuffer MakePart(std::size_t bytes) {
+MutableBuffer MakeSharedBuffer(std::size_t bytes) {
   if (IsBigPart(bytes)) {
-    if (auto part = PartMemory::Get().Make(bytes)) return std::move(*part);
+    if (auto part = SharedBufferPool::Get().Make(bytes)) return std::move(*part);
   }
   return MutableBuffer(bytes);
 }
 
-Buffer CopyPart(std::span<const std::byte> bytes) {
-  MutableBuffer part = MakePart(bytes.size());
+Buffer CopyToSharedBuffer(std::span<const std::byte> bytes) {
+  MutableBuffer part = MakeSharedBuffer(bytes.size());
   if (!bytes.empty()) std::memcpy(part.data(), bytes.data(), bytes.size());
   return std::move(part).Freeze();
 }
 
-bool IsReadByOthers(const void* part) { return PartMemory::Get().IsReadByOthers(part); }
+bool IsShared(const void* part) { return SharedBufferPool::Get().IsShared(part); }
 
 // A block of another process: its header writable for the reader count, its data read-only.
-struct PartReader::Mapping {
+struct SharedBufferReader::Mapping {
   std::uint32_t process = 0;
   std::int32_t descriptor = 0;
   std::uint64_t id = 0;
@@ -288,15 +289,15 @@ struct PartReader::Mapping {
 };
 
 // Ordinary big parts are never as small as a ticket.
-std::optional<PartTicket> PartReader::TicketOf(std::span<const std::byte> frame) {
-  PartTicket ticket;
+std::optional<BufferHandle> SharedBufferReader::ParseHandle(std::span<const std::byte> frame) {
+  BufferHandle ticket;
   if (frame.size() != sizeof ticket) return std::nullopt;
   std::memcpy(&ticket, frame.data(), sizeof ticket);
   if (ticket.magic != kMagic) return std::nullopt;
   return ticket;
 }
 
-Result<Buffer> PartReader::Open(const PartTicket& ticket) {
+Result<Buffer> SharedBufferReader::Open(const BufferHandle& ticket) {
   auto found = std::ranges::find_if(mappings_, [&](const auto& m) {
     return m->id == ticket.id && m->process == ticket.process && m->descriptor == ticket.descriptor;
   });

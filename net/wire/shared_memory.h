@@ -22,14 +22,15 @@ namespace troop {
 // however processes end.
 
 // Allocates memory for a part: shared memory if it is big and there is room, else private memory.
-MutableBuffer MakePart(std::size_t bytes);
-// Copies bytes into memory of MakePart.
-Buffer CopyPart(std::span<const std::byte> bytes);
-// True while another process may read this memory from MakePart; check before writing again.
-bool IsReadByOthers(const void* part);
+MutableBuffer MakeSharedBuffer(std::size_t bytes);
+// Copies bytes into memory of MakeSharedBuffer.
+Buffer CopyToSharedBuffer(std::span<const std::byte> bytes);
+// True while another process may read this memory from MakeSharedBuffer; check before writing
+// again.
+bool IsShared(const void* part);
 
 // Location of a part. A reader opens /proc/<process>/fd/<descriptor>, which requires the same user.
-struct PartTicket {
+struct BufferHandle {
   std::uint64_t magic = 0;
   std::uint64_t id =
       0;  // random id of the block, because process and descriptor numbers are reused
@@ -37,14 +38,14 @@ struct PartTicket {
   std::int32_t descriptor = 0;
   std::uint64_t offset = 0, bytes = 0;  // position within the block
 };
-static_assert(sizeof(PartTicket) == 40);
+static_assert(sizeof(BufferHandle) == 40);
 
 // The shared-memory blocks of a process. Thread safe.
 //
 // A block is free again when no part of it is in use here and its readers have released theirs. A
 // reader that died never does, so the block is dropped after kLostAfter. This is safe for a slow
 // reader, because its mapping stays valid.
-class PartMemory {
+class SharedBufferPool {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{512} << 20;
   static constexpr std::size_t kBlocksMax = 256;  // each uses a descriptor
@@ -55,19 +56,19 @@ class PartMemory {
     Duration lost_after = kLostAfter, idle_after = kIdleAfter;
     const Clock* clock = nullptr;  // must outlive this object; nullptr: system clock
   };
-  static PartMemory& Get();  // instance of this process; a forked child has its own
-  explicit PartMemory(const Options& options);
-  PartMemory(const PartMemory&) = delete;
-  ~PartMemory();  // REQUIRES: no part is in use
+  static SharedBufferPool& Get();  // instance of this process; a forked child has its own
+  explicit SharedBufferPool(const Options& options);
+  SharedBufferPool(const SharedBufferPool&) = delete;
+  ~SharedBufferPool();  // REQUIRES: no part is in use
 
   // Allocates a part. Returns nullopt without room or memory.
   std::optional<MutableBuffer> Make(std::size_t bytes);
   // Issues a ticket for one reader: for the part itself if it is in a block, else for a copy.
   // Returns nullopt like Make.
-  std::optional<PartTicket> Share(const Buffer& part);
+  std::optional<BufferHandle> Share(const Buffer& part);
   // Revokes a ticket that was not sent.
-  void TakeBack(const PartTicket& ticket);
-  bool IsReadByOthers(const void* part) const;
+  void RevokeHandle(const BufferHandle& ticket);
+  bool IsShared(const void* part) const;
   std::size_t bytes() const;  // total size of all blocks
 
  private:
@@ -93,13 +94,13 @@ class PartMemory {
 
 // Maps the blocks of other processes for one socket. One owner thread; the parts may be used on any
 // thread.
-class PartReader {
+class SharedBufferReader {
  public:
   // Maps the part of a ticket. Errors: kUnavailable: the block can't be opened here; kDataLoss: the
   // ticket does not match the block.
-  Result<Buffer> Open(const PartTicket& ticket);
+  Result<Buffer> Open(const BufferHandle& ticket);
   // nullopt if the frame is not a ticket
-  static std::optional<PartTicket> TicketOf(std::span<const std::byte> frame);
+  static std::optional<BufferHandle> ParseHandle(std::span<const std::byte> frame);
 
  private:
   struct Mapping;

@@ -22,9 +22,9 @@ namespace troop::cuda {
 // The tensor-parallel group of a GPU transformer. All ranks call the same operations with the same
 // sizes, in the order of one stream. A failure ends it for all: arrays are then undefined, and the
 // owner has the error.
-class TensorPeers {
+class TensorParallelComm {
  public:
-  virtual ~TensorPeers() = default;
+  virtual ~TensorParallelComm() = default;
   // x [n] = the sum (kF32, kBF16, kF64) or the maximum over the ranks, bit-identical on all, for
   // later work on the stream.
   virtual void Sum(Stream& stream, void* x, DType dtype, std::int64_t n) = 0;
@@ -48,7 +48,7 @@ struct TransformerSpec {
   bool recompute = false;
 
   // Tensor-parallel place, and this rank's share of heads, intermediate size and vocabulary.
-  TensorPlace place;
+  TensorParallelRank place;
   bool cut() const { return place.ranks > 1; }
   Share head_share() const { return ShareOf(heads, place); }
   Share wide_share() const { return ShareOf(intermediate, place); }
@@ -117,7 +117,7 @@ class Transformer {
   static std::int64_t StepBytes(const TransformerSpec& spec, Precision precision,
                                 std::int64_t tokens, std::int64_t rows);
   // Sets the tensor-parallel group from the next Forward on; it must outlive its use.
-  void SetPeers(TensorPeers* peers) { peers_ = peers; }
+  void SetTensorParallelComm(TensorParallelComm* peers) { peers_ = peers; }
 
   // Length of an output row, of output_dtype(): classes; or the rank's vocabulary rounded up to a
   // multiple of 8, of which the padding is not written.
@@ -216,7 +216,7 @@ class Transformer {
   const TransformerSpec spec_;
   const Precision precision_;
   const DType element_;
-  TensorPeers* peers_ = nullptr;
+  TensorParallelComm* peers_ = nullptr;
   std::int64_t tokens_ = 0, rows_ = 0;  // allocated capacity
   bool trains_ = false;
   KeptNorm embedding_sum_;

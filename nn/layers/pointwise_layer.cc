@@ -98,7 +98,7 @@ void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int
   // Single-channel bytes, the layout of Atari frames, have a SIMD kernel.
   if constexpr (std::is_same_v<T, std::uint8_t>) {
     if (p.channels == 1)
-      return InterleaveBytes(in + first / depth, plane, depth, count / depth, out);
+      return NchwToNhwcBytes(in + first / depth, plane, depth, count / depth, out);
   }
   for (std::int64_t s = 0; s < p.stack; ++s) {
     const T* from = in + s * plane * p.channels + first / depth * p.channels;

@@ -24,7 +24,7 @@ struct SmallPacked final : public Packed {
 // The cache holds all activations of the batch.
 class SmallNetwork final : public Module {
  public:
-  SmallNetwork(const SmallNet& net, const TensorSpec& observation,
+  SmallNetwork(const FusedNet& net, const TensorSpec& observation,
                std::span<const ParamSpec> params)
       : net_(net), observation_(observation), params_(params.begin(), params.end()) {
     for (const ParamSpec& param : params_) {
@@ -67,7 +67,7 @@ class SmallNetwork final : public Module {
     const std::int64_t batch = in[0].shape()[0];
     auto* const workspace = reinterpret_cast<float*>(context.workspace.data());
     // Without Packed the kernels use the weights as they are.
-    SmallNetForward call;
+    FusedNetForward call;
     call.batch = batch;
     call.value = context.value.data();
     if (context.packed != nullptr) {
@@ -87,7 +87,7 @@ class SmallNetwork final : public Module {
                 std::span<const Tensor> din) const override {
     TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
     if (context.gradient.empty()) return;
-    SmallNetBackward call;
+    FusedNetBackward call;
     call.batch = in[0].shape()[0];
     call.value = context.value.data();
     call.input = in[0].bytes().data();
@@ -100,11 +100,11 @@ class SmallNetwork final : public Module {
   }
 
  private:
-  const SmallNet net_;
+  const FusedNet net_;
   const TensorSpec observation_;
   const std::vector<ParamSpec> params_;
   std::int64_t parameters_ = 0;
-  const SmallNetKernels& kernels_ = SmallNetKernelsFor(BestCpuLevel());
+  const FusedNetKernels& kernels_ = SmallNetKernelsFor(BestCpuLevel());
 };
 
 // Reads the parameters in order and checks their shapes.
@@ -119,8 +119,8 @@ class ParamReader {
                 shape.ToString());
     return param.offset;
   }
-  SmallLinear TakeLinear(std::int64_t in, std::int64_t out, Activation activation) {
-    SmallLinear l{in, out, activation, 0, 0};
+  FusedLinear TakeLinear(std::int64_t in, std::int64_t out, Activation activation) {
+    FusedLinear l{in, out, activation, 0, 0};
     l.weight = Take({out, in});
     l.bias = Take({out});
     return l;
@@ -141,14 +141,14 @@ bool ParseActivation(const std::string& name, Activation* activation) {
 }
 
 // True if the kernels support this convolution.
-bool IsSmallConv(const SmallNetworkSpec& spec, const LayerConfig& layer) {
+bool IsSmallConv(const FusedNetworkSpec& spec, const LayerConfig& layer) {
   const Shape& shape = spec.observation.shape;
   return shape.rank() == 3 && (layer.filters == 16 || layer.filters == 32) && layer.stride >= 1 &&
          layer.kernel >= 1 && layer.kernel <= shape[0] && layer.kernel <= shape[1];
 }
 
 // True if the kernels support all layers.
-bool IsSupported(const SmallNetworkSpec& spec) {
+bool IsSupported(const FusedNetworkSpec& spec) {
   const DType dtype = spec.observation.dtype;
   if (dtype != DType::kU8 && dtype != DType::kF32) return false;
   std::size_t linears = 0;
@@ -159,7 +159,7 @@ bool IsSupported(const SmallNetworkSpec& spec) {
     if (layer.type == "conv2d") {
       if (i != 0 || !IsSmallConv(spec, layer)) return false;
     } else if (layer.type != "linear" || layer.units < 1 ||
-               ++linears > std::size_t(SmallNet::kTrunkMax)) {
+               ++linears > std::size_t(FusedNet::kTrunkMax)) {
       return false;
     }
   }
@@ -167,8 +167,8 @@ bool IsSupported(const SmallNetworkSpec& spec) {
 }
 
 // Adds the linear head, or both streams of a dueling head.
-void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* params,
-             SmallNet* net) {
+void AddHead(const FusedNetworkSpec& spec, std::int64_t features, ParamReader* params,
+             FusedNet* net) {
   net->dueling = spec.dueling;
   if (!spec.dueling) {
     net->advantage[0] = params->TakeLinear(features, spec.actions, Activation::kNone);
@@ -185,9 +185,9 @@ void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* p
 }
 
 // Translates the spec to the kernels' description, with parameter offsets.
-SmallNet Describe(const SmallNetworkSpec& spec, std::span<const ParamSpec> param_specs) {
+FusedNet Describe(const FusedNetworkSpec& spec, std::span<const ParamSpec> param_specs) {
   ParamReader params(param_specs);
-  SmallNet net;
+  FusedNet net;
   net.inputs = spec.observation.shape.elements();
   net.input_u8 = spec.observation.dtype == DType::kU8;
   net.input_scale = spec.observation_scale;
@@ -217,14 +217,14 @@ SmallNet Describe(const SmallNetworkSpec& spec, std::span<const ParamSpec> param
 }  // namespace
 
 // Checks support first, then the limits of weights and activations.
-std::unique_ptr<Module> MakeSmallNetwork(const SmallNetworkSpec& spec,
+std::unique_ptr<Module> MakeFusedNetwork(const FusedNetworkSpec& spec,
                                          std::span<const ParamSpec> params) {
   // The general network is used instead.
   if (!IsSupported(spec)) return nullptr;
   std::int64_t weights = 0;
   for (const ParamSpec& param : params) weights += param.shape.elements();
   if (weights * std::int64_t(sizeof(float)) > kWeightBytesMax) return nullptr;
-  const SmallNet net = Describe(spec, params);
+  const FusedNet net = Describe(spec, params);
   if (SmallNetActivations(net, 1) * std::int64_t(sizeof(float)) > kActivationBytesMax) {
     return nullptr;
   }

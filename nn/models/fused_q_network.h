@@ -11,7 +11,7 @@ namespace troop {
 
 // Description of a network that is small enough to run in one call of hand-written kernels
 // (kernels/fused_mlp/fused_network.h), where a library would mostly spend time on dispatch.
-struct SmallNetworkSpec {
+struct FusedNetworkSpec {
   TensorSpec observation;  // of one item: f32 or u8; [H, W, C] if the first layer is
                            // conv2d, else any shape, flattened
   float observation_scale = 1;
@@ -31,7 +31,7 @@ struct SmallNetworkSpec {
 // equal. Order: weight and bias of each layer; then the head: (weight, bias) of the linear head, or
 // the value stream ([hidden weight, bias,] output weight, bias) followed by the advantage stream
 // likewise. REQUIRES: shapes of linear and conv2d as in nn/module.h.
-std::unique_ptr<Module> MakeSmallNetwork(const SmallNetworkSpec& spec,
+std::unique_ptr<Module> MakeFusedNetwork(const FusedNetworkSpec& spec,
                                          std::span<const ParamSpec> params);
 
 }  // namespace troop

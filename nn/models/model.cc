@@ -33,7 +33,7 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
   TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
   if (config.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", config.network.dueling_units);
-  const std::int64_t features = shape.elements(), numbers = ValueFormOf(config).numbers;
+  const std::int64_t features = shape.elements(), numbers = GetValueHead(config).numbers;
   parts.push_back({"head", config.network.dueling
                                ? MakeDuelingHead(features, config.network.dueling_units,
                                                  env.action.count, numbers)
@@ -44,10 +44,10 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
   const bool plain_input = !PicturesOf(config, env, layers[0]) && config.network.one_hot == 0 &&
                            !config.network.normalize_observations;
   if (!plain_input || (config.network.dueling && numbers > 1)) return network;
-  const SmallNetworkSpec small{
+  const FusedNetworkSpec small{
       NetworkInput(config, env), env.observation_scale,        layers,
       config.network.dueling,    config.network.dueling_units, env.action.count * numbers};
-  if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
+  if (auto fused = MakeFusedNetwork(small, network->params())) return fused;
   return network;
 }
 

@@ -191,7 +191,7 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, con
   CriticParts critic{.features = seen.shape.elements(), .actions = actions};
   Shape shape{critic.features + actions};
   TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, joint, judging.size()}, &shape, &rest));
-  rest.push_back({"head", MakeLinear(shape.elements(), ValueFormOf(config).numbers)});
+  rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(config).numbers)});
   critic.front = MakeSequential(std::move(front));
   critic.rest = MakeSequential(std::move(rest));
   both.critic = MakeCritic(std::move(critic));

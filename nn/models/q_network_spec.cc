@@ -63,7 +63,7 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
   spec.input_scale = env.observation_scale;
   spec.input_elements = shape.elements();
   spec.actions = env.action.count;
-  spec.numbers = ValueFormOf(config).numbers;
+  spec.numbers = GetValueHead(config).numbers;
   spec.parameters = ParameterCount(network);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     TROOP_ASSIGN_OR_RETURN(

@@ -58,7 +58,8 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
 }
 
 // The LSTM is not tensor-parallel.
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor) {
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
+                                              const TensorParallelRank& tensor) {
   if (config.model.family == "lstm") return MakeLstm(config);
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
   options.tensor = tensor;

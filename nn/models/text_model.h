@@ -13,7 +13,8 @@ namespace troop {
 // learner.algorithm. Errors: kInvalidArgument with the key; model.vocabulary must be set already.
 Result<TransformerOptions> TextModelOptions(const Config& config);
 // Creates the model of a supervised config. tensor: the rank's place in a tensor-parallel group.
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor = {});
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
+                                              const TensorParallelRank& tensor = {});
 
 // Supervised classification in the form of an environment: token ids are the observation, the class
 // is the action.

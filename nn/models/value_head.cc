@@ -8,10 +8,10 @@
 
 namespace troop {
 
-using Kind = ValueForm::Kind;
+using Kind = ValueHead::Kind;
 
-// An unknown critic gives a scalar; CheckValueForm reports it.
-ValueForm ValueFormOf(const Config& config) {
+// An unknown critic gives a scalar; CheckValueHead reports it.
+ValueHead GetValueHead(const Config& config) {
   const Config::LearnerKeys& l = config.learner;
   if (l.critic == "categorical") return {Kind::kCategorical, l.atoms, l.v_min, l.v_max};
   if (l.critic == "quantile") return {.kind = Kind::kQuantile, .numbers = l.atoms};
@@ -19,9 +19,9 @@ ValueForm ValueFormOf(const Config& config) {
 }
 
 // Atoms must increase strictly: their spacing is a divisor.
-Status CheckValueForm(const Config& config) {
+Status CheckValueHead(const Config& config) {
   const Config::LearnerKeys& l = config.learner;
-  const ValueForm form = ValueFormOf(config);
+  const ValueHead form = GetValueHead(config);
   if (l.critic != "scalar" && form.kind == Kind::kScalar) {
     return InvalidArgument(
         "learner.critic is \"{}\"; valid are \"scalar\", \"categorical\", \"quantile\"", l.critic);
@@ -37,7 +37,7 @@ Status CheckValueForm(const Config& config) {
 
 // Scalar: a copy. Categorical: the mean of the atoms. Quantile: the mean of the quantiles, summed
 // in f64.
-void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span<float> q) {
+void ExpectedValues(const ValueHead& form, std::span<const float> out, std::span<float> q) {
   const auto k = std::size_t(form.numbers);
   TROOP_CHECK(out.size() == q.size() * k, "{} outputs for {} values of size {}", out.size(),
               q.size(), k);
@@ -56,7 +56,7 @@ void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span
 }
 
 // The mean of scalars and quantiles is linear, so their gradient is constant.
-void ExpectedValueGradient(const ValueForm& form, std::span<const float> out, double scale,
+void ExpectedValueGradient(const ValueHead& form, std::span<const float> out, double scale,
                            std::span<float> dout) {
   if (form.kind == Kind::kCategorical) {
     return ExpectedValueGradient(form.support(), std::int64_t(out.size()) / form.numbers,

@@ -12,21 +12,21 @@ namespace troop {
 // Representation of one value (learner.critic): a scalar; a categorical distribution over atoms, as
 // logits, whose mean is the value (C51, Bellemare et al. 2017; D4PG); or quantiles of the return,
 // whose mean is the value (QR-DQN, Dabney et al. 2018).
-struct ValueForm {
+struct ValueHead {
   enum class Kind : std::uint8_t { kScalar, kCategorical, kQuantile };
   Kind kind = Kind::kScalar;
   std::int64_t numbers = 1;  // K: network outputs per value
   double low = 0, high = 0;  // first and last atom
   ValueSupport support() const { return {numbers, low, high}; }
 };
-ValueForm ValueFormOf(const Config& config);
+ValueHead GetValueHead(const Config& config);
 // Errors: kInvalidArgument: unknown form, too few outputs, or atoms that do not increase.
-Status CheckValueForm(const Config& config);
+Status CheckValueHead(const Config& config);
 
 // Mean values: out [values, K] → q [values]. O(values · K).
-void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span<float> q);
+void ExpectedValues(const ValueHead& form, std::span<const float> out, std::span<float> q);
 // dout = scale · dq/dout, both [values, K].
-void ExpectedValueGradient(const ValueForm& form, std::span<const float> out, double scale,
+void ExpectedValueGradient(const ValueHead& form, std::span<const float> out, double scale,
                            std::span<float> dout);
 
 }  // namespace troop

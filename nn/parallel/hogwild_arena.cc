@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-using Write = SharedArena::Write;
+using Write = HogwildArena::Write;
 
 std::atomic_ref<float> Ref(float& x) { return std::atomic_ref<float>(x); }
 
@@ -142,10 +142,10 @@ class SlotOf {
 };
 
 template <class Rule>
-class Arena final : public SharedArena {
+class Arena final : public HogwildArena {
  public:
   Arena(const Config& config, std::span<float> value, Optimizer* optimizer, Write write)
-      : SharedArena(value, optimizer, write),
+      : HogwildArena(value, optimizer, write),
         rule_(config),
         m_(optimizer, "m"),
         v_(optimizer, "v") {}
@@ -198,11 +198,12 @@ class Arena final : public SharedArena {
 }  // namespace
 
 // One instantiation per optimizer, so that the inner loop has no dispatch.
-Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config, std::span<float> value,
-                                                       Optimizer* optimizer, Write write) {
+Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const Config& config,
+                                                         std::span<float> value,
+                                                         Optimizer* optimizer, Write write) {
   const std::string& type = config.optimizer.type;
   const auto make = [&]<class Rule>(std::in_place_type_t<Rule>) {
-    return std::unique_ptr<SharedArena>(new Arena<Rule>(config, value, optimizer, write));
+    return std::unique_ptr<HogwildArena>(new Arena<Rule>(config, value, optimizer, write));
   };
   if (type == "sgd") return make(std::in_place_type<SgdRule>);
   if (type == "adagrad") return make(std::in_place_type<AdaGradRule>);
@@ -212,13 +213,13 @@ Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config, std
       "optimizer.type is \"{}\"; valid are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
 }
 
-void SharedArena::Step(std::span<const float> gradient, float scale, float learning_rate) {
+void HogwildArena::Step(std::span<const float> gradient, float scale, float learning_rate) {
   const Optimizer::Group whole{size(), learning_rate};
   StepParts({&gradient, 1}, scale, {&whole, 1});
 }
 
 // Not a snapshot: other threads may write between elements.
-void SharedArena::Read(std::span<float> out) const {
+void HogwildArena::Read(std::span<float> out) const {
   TROOP_CHECK(out.size() == value_.size(), "{}, not {}", out.size(), value_.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = Atomic(value_[i]);
 }

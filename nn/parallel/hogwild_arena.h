@@ -24,16 +24,16 @@ namespace troop {
 // statistics may lose some. kRacy: concurrent changes of one element may lose one.
 // Cost: elementwise and not vectorized; kExact needs a compare-and-swap per element. More than one
 // thread pays off if gradients are sparse, or expensive to compute.
-class SharedArena {
+class HogwildArena {
  public:
   enum class Write : std::uint8_t { kExact, kRacy };
 
   // `config` is that of `optimizer`. `value` and `optimizer` must outlive the arena, and must not
   // be stepped or written otherwise meanwhile. Errors: kInvalidArgument: unknown optimizer.
-  static Result<std::unique_ptr<SharedArena>> Make(const Config& config, std::span<float> value,
-                                                   Optimizer* optimizer,
-                                                   Write write = Write::kExact);
-  virtual ~SharedArena() = default;
+  static Result<std::unique_ptr<HogwildArena>> Make(const Config& config, std::span<float> value,
+                                                    Optimizer* optimizer,
+                                                    Write write = Write::kExact);
+  virtual ~HogwildArena() = default;
 
   // One step with gradient * scale, [P].
   void Step(std::span<const float> gradient, float scale, float learning_rate);
@@ -53,7 +53,7 @@ class SharedArena {
   void CountSteps() { optimizer_->set_steps(std::int64_t(steps())); }
 
  protected:
-  SharedArena(std::span<float> value, Optimizer* optimizer, Write write)
+  HogwildArena(std::span<float> value, Optimizer* optimizer, Write write)
       : value_(value),
         optimizer_(optimizer),
         write_(write),

@@ -68,7 +68,7 @@ void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
                         std::span<const std::int32_t> labels, float scale, std::span<float> logits,
                         std::span<float> loss) {
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
-  const TensorPlace place = group == nullptr ? TensorPlace() : group->place();
+  const TensorParallelRank place = group == nullptr ? TensorParallelRank() : group->place();
   const Share share = ShareOf(vocabulary, place);
   const auto rows = std::int64_t(labels.size());
   TROOP_CHECK(std::int64_t(logits.size()) == rows * share.count && loss.size() == labels.size(),
@@ -175,7 +175,7 @@ Status GatherSlices(Collective& group, const Module& whole, const Module& part,
       other - checks.begin());
 }
 
-double SliceNormSquared(const Module& part, const TensorPlace& place,
+double SliceNormSquared(const Module& part, const TensorParallelRank& place,
                         std::span<const float> gradient) {
   static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   double sum = 0;

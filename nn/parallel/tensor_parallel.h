@@ -29,8 +29,8 @@ struct TensorTraffic {
 };
 
 // A rank's endpoint of the tensor-parallel group during steps. Rank and size are those of the
-// module's TensorPlace. A failure ends the group for all ranks; afterwards nothing waits or is
-// sent: steps continue with meaningless values, and their caller must check `status`. A rebuilt
+// module's TensorParallelRank. A failure ends the group for all ranks; afterwards nothing waits or
+// is sent: steps continue with meaningless values, and their caller must check `status`. A rebuilt
 // group is a new object. Owner: the thread of the steps; references the collective, which others
 // may use between the operations.
 class TensorGroup {
@@ -38,7 +38,7 @@ class TensorGroup {
   // clock: measures `waited`; nullptr: no measurement.
   explicit TensorGroup(Collective* collective, const Clock* clock = nullptr)
       : collective_(collective), clock_(clock) {}
-  TensorPlace place() const { return {collective_->rank(), collective_->size()}; }
+  TensorParallelRank place() const { return {collective_->rank(), collective_->size()}; }
 
   // x = the sum or maximum over the ranks, bit-identical on all. Blocks, at most for the
   // collective's timeout. No operation if x is empty or there is only one rank.
@@ -94,7 +94,7 @@ struct SliceRuns {
 SliceRuns RunsOf(const ParamSpec& spec);
 // This rank's contribution to Σ gradient²: its slices, and on rank 0 the whole tensors. The sum
 // over the ranks is the norm² of the whole model's gradient. O(P).
-double SliceNormSquared(const Module& part, const TensorPlace& place,
+double SliceNormSquared(const Module& part, const TensorParallelRank& place,
                         std::span<const float> gradient);
 
 }  // namespace troop

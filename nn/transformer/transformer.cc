@@ -157,7 +157,8 @@ class Transformer final : public Module {
 
   // The group of a step must match the module's place.
   Params StepParams(const StepContext& context) const {
-    const TensorPlace place = context.tensor == nullptr ? TensorPlace() : context.tensor->place();
+    const TensorParallelRank place =
+        context.tensor == nullptr ? TensorParallelRank() : context.tensor->place();
     TROOP_CHECK(place == options_.tensor, "rank {} of {} steps a module of rank {} of {}",
                 place.rank, place.ranks, options_.tensor.rank, options_.tensor.ranks);
     return ParamsOf(context);

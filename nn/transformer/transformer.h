@@ -57,7 +57,7 @@ struct TransformerOptions {
   // most as many ranks as heads. InitParameters applies to whole models: use TakeSlice of one. All
   // ranks give equal outputs (kMaskedLm: slices), which equal the whole model's within rounding,
   // and use the same dropout masks.
-  TensorPlace tensor;
+  TensorParallelRank tensor;
 };
 // Traffic of a training step of a packed batch: 4 all-reduces of [T, hidden] per layer (6 with
 // recomputation), of which 3 in the last layer are [asked, hidden]; plus the embeddings and, for

@@ -21,13 +21,13 @@ int RiceParameter(std::int64_t entries, std::int64_t elements) {
 }
 
 // Appends bits to the window and moves whole bytes out of it.
-void GapWriter::Put(std::uint64_t value, int bits) {
+void GolombRiceWriter::Put(std::uint64_t value, int bits) {
   word_ |= value << held_;
   held_ += bits;
   for (; held_ >= 8; held_ -= 8, word_ >>= 8) bytes_.push_back(std::byte(word_ & 0xff));
 }
 
-void GapWriter::Add(std::int64_t index, std::uint32_t extra, int extra_bits) {
+void GolombRiceWriter::Add(std::int64_t index, std::uint32_t extra, int extra_bits) {
   TROOP_CHECK(index > last_, "{} after {}", index, last_);
   const auto gap = std::uint64_t(index - last_ - 1);
   last_ = index;
@@ -41,13 +41,13 @@ void GapWriter::Add(std::int64_t index, std::uint32_t extra, int extra_bits) {
   Put(extra, extra_bits);
 }
 
-std::vector<std::byte> GapWriter::Take() && {
+std::vector<std::byte> GolombRiceWriter::Take() && {
   if (held_ > 0) Put(0, 8 - held_);
   return std::move(bytes_);
 }
 
 // Loads up to 8 bytes from the current bit position, without advancing.
-std::uint64_t GapReader::Peek() const {
+std::uint64_t GolombRiceReader::Peek() const {
   const std::size_t byte = at_ / 8;
   std::uint64_t word = 0;
   if (byte < bytes_.size()) {
@@ -56,7 +56,7 @@ std::uint64_t GapReader::Peek() const {
   return word >> (at_ % 8);
 }
 
-bool GapReader::Take(int bits, std::uint64_t* value) {
+bool GolombRiceReader::Take(int bits, std::uint64_t* value) {
   if (bytes_.size() * 8 - at_ < std::size_t(bits)) return false;
   *value = Peek() & ((std::uint64_t{1} << bits) - 1);
   at_ += std::size_t(bits);
@@ -64,7 +64,7 @@ bool GapReader::Take(int bits, std::uint64_t* value) {
 }
 
 // Every step is checked against the remaining bytes and indices, so corrupt input ends early.
-bool GapReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) {
+bool GolombRiceReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) {
   const auto left = std::uint64_t(elements_ - last_ - 1);  // indices that are still possible
   // 1. Count the ones of the quotient, at most 56 per window.
   std::uint64_t ones = 0;
@@ -90,7 +90,7 @@ bool GapReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) 
 }
 
 // Less than a byte of zeros may remain.
-bool GapReader::AtEnd() const {
+bool GolombRiceReader::AtEnd() const {
   return at_ <= bytes_.size() * 8 && bytes_.size() * 8 - at_ < 8 && Peek() == 0;
 }
 

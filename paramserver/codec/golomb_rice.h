@@ -18,10 +18,10 @@ inline constexpr int kRiceMax = 40;
 int RiceParameter(std::int64_t entries, std::int64_t elements);
 
 // Encodes a growing sequence of indices.
-class GapWriter {
+class GolombRiceWriter {
  public:
   // REQUIRES: 0 <= rice <= kRiceMax.
-  explicit GapWriter(int rice) : rice_(rice) {}
+  explicit GolombRiceWriter(int rice) : rice_(rice) {}
   // Appends an index and its extra bits. REQUIRES: larger than the previous index; extra <
   // 2^extra_bits, extra_bits <= 16.
   void Add(std::int64_t index, std::uint32_t extra = 0, int extra_bits = 0);
@@ -41,9 +41,9 @@ class GapWriter {
 
 // Decodes untrusted input: never reads past the bytes, and accepts only strictly growing indices
 // below `elements`. REQUIRES: no call after one that failed.
-class GapReader {
+class GolombRiceReader {
  public:
-  GapReader(std::span<const std::byte> bytes, int rice, std::int64_t elements)
+  GolombRiceReader(std::span<const std::byte> bytes, int rice, std::int64_t elements)
       : bytes_(bytes), rice_(rice), elements_(elements) {}
   // Reads the next index. Returns false if the bytes end too early or the index is not below
   // `elements`.

@@ -53,7 +53,7 @@ Status CheckDense(CodedGradient* coded) {
   }
   Align<float>(&coded->payload);
   const auto value = coded->payload.as<float>();
-  const std::size_t bad = FirstUnfinite(value);
+  const std::size_t bad = FirstNonFinite(value);
   return bad == value.size() ? Status::Ok() : DataLoss("element {} is {}", bad, value[bad]);
 }
 
@@ -90,7 +90,7 @@ Status CheckSparse(const CodedGradient& coded) {
     return DataLoss("threshold {}, must be finite and above 0", coded.threshold);
   }
   // Untrusted entries: each needs an index, kTopK also a finite value.
-  GapReader reader(GapBytes(coded), coded.rice, coded.elements);
+  GolombRiceReader reader(GapBytes(coded), coded.rice, coded.elements);
   std::uint32_t sign = 0;
   for (std::int64_t i = 0, index = 0; i < coded.entries; ++i) {
     if (!reader.Next(&index, &sign, values ? 0 : 1)) return DataLoss("entry {} has no index", i);
@@ -169,8 +169,8 @@ Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
   TROOP_CHECK(gradient.size() == std::size_t(elements_), "{}, not {}", gradient.size(), elements_);
   // kNone has no residual, so copying and checking are one pass.
   const bool dense = options_.codec == GradientCodec::kNone;
-  MutableBuffer copy = MakePart(dense ? gradient.size_bytes() : 0);
-  const std::size_t bad = dense ? CopyFinite(gradient, copy.as<float>()) : FirstUnfinite(gradient);
+  MutableBuffer copy = MakeSharedBuffer(dense ? gradient.size_bytes() : 0);
+  const std::size_t bad = dense ? CopyFinite(gradient, copy.as<float>()) : FirstNonFinite(gradient);
   if (bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}, must be finite; nothing was sent", bad,
                     gradient[bad]);
@@ -178,15 +178,15 @@ Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
   if (dense) return CodedGradient::Dense(std::move(copy).Freeze());
   const bool sparse =
       options_.codec == GradientCodec::kTopK || options_.codec == GradientCodec::kStrom;
-  if (!sparse) return EncodeHalves(gradient);
+  if (!sparse) return EncodeHalfPrecision(gradient);
   // Sparse codecs choose from residual + gradient.
   OptimizerKernelsFor(BestCpuLevel()).add_scaled(elements_, 1, gradient.data(), residual_.data());
   return options_.codec == GradientCodec::kTopK ? EncodeTopK() : EncodeStrom();
 }
 
 // The kernel adds the residual, rounds to 16 bits, and stores the rounding error as new residual.
-CodedGradient GradientEncoder::EncodeHalves(std::span<const float> gradient) {
-  MutableBuffer payload = MakePart(residual_.size() * sizeof(std::uint16_t));
+CodedGradient GradientEncoder::EncodeHalfPrecision(std::span<const float> gradient) {
+  MutableBuffer payload = MakeSharedBuffer(residual_.size() * sizeof(std::uint16_t));
   Halves().encode(FormatOf(options_.codec), elements_, gradient.data(), residual_.data(),
                   payload.as<std::uint16_t>().data());
   CodedGradient coded;
@@ -216,7 +216,7 @@ CodedGradient GradientEncoder::EncodeTopK() {
   }
   // 2. Move the selected elements from the residual to the message.
   std::vector<float> value;
-  GapWriter gaps(RiceParameter(std::int64_t(k), elements_));
+  GolombRiceWriter gaps(RiceParameter(std::int64_t(k), elements_));
   for (std::size_t i = 0; i < residual_.size(); ++i) {
     const std::uint32_t magnitude = MagnitudeBits(residual_[i]);
     if (magnitude < limit || magnitude == 0) continue;
@@ -250,7 +250,7 @@ CodedGradient GradientEncoder::EncodeStrom() {
   coded.entries =
       std::ranges::count_if(residual_, [&](float r) { return std::abs(r) >= threshold; });
   coded.rice = std::uint8_t(RiceParameter(coded.entries, elements_));
-  GapWriter gaps(coded.rice);
+  GolombRiceWriter gaps(coded.rice);
   for (std::size_t i = 0; i < residual_.size(); ++i) {
     if (!(std::abs(residual_[i]) >= threshold)) continue;
     const bool negative = residual_[i] < 0;
@@ -306,7 +306,7 @@ void GradientPayload::AddTo(float weight, std::span<float> sum) const {
       break;
   }
   const bool values = coded_.codec == GradientCodec::kTopK;
-  GapReader reader(GapBytes(coded_), coded_.rice, coded_.elements);
+  GolombRiceReader reader(GapBytes(coded_), coded_.rice, coded_.elements);
   std::uint32_t sign = 0;
   for (std::int64_t i = 0, index = 0; i < coded_.entries; ++i) {
     TROOP_CHECK(reader.Next(&index, &sign, values ? 0 : 1), "the gaps were validated");

@@ -62,7 +62,7 @@ class GradientEncoder {
   std::span<float> residual() { return residual_; }
 
  private:
-  CodedGradient EncodeHalves(std::span<const float> gradient);
+  CodedGradient EncodeHalfPrecision(std::span<const float> gradient);
   CodedGradient EncodeTopK();
   CodedGradient EncodeStrom();
 

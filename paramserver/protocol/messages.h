@@ -87,13 +87,13 @@ struct ShardPushReplyBody {
 // which is answered at once and without parts.
 struct ShardPullBody {
   std::uint64_t epoch = 0;
-  std::uint64_t known = 0;   // version that the caller has
-  std::uint64_t exact = 0;   // 0: the newest
-  std::uint64_t course = 0;  // lineage of `known`; `known` is ignored if the shard's differs
-  bool leave = false;        // do not wait for this learner until its next pull
+  std::uint64_t known = 0;    // version that the caller has
+  std::uint64_t exact = 0;    // 0: the newest
+  std::uint64_t lineage = 0;  // lineage of `known`; `known` is ignored if the shard's differs
+  bool leave = false;         // do not wait for this learner until its next pull
   template <class A>
   void serialize(A& a) {
-    a(epoch, known, exact, course, leave);
+    a(epoch, known, exact, lineage, leave);
   }
 };
 
@@ -104,10 +104,10 @@ struct ShardPullReplyBody {
   std::uint64_t newest = 0;
   // Lineage of the shard's versions. It grows when versions may have decreased: the shard restarted
   // from its initial weights or from a snapshot on disk.
-  std::uint64_t course = 0;
+  std::uint64_t lineage = 0;
   template <class A>
   void serialize(A& a) {
-    a(version, newest, course);
+    a(version, newest, lineage);
   }
 };
 
@@ -116,11 +116,11 @@ struct ShardPullReplyBody {
 // has restored the state.
 struct ShardStateBody {
   std::uint64_t term = 0;
-  std::uint64_t course = 0;
+  std::uint64_t lineage = 0;
   std::uint64_t offset = 0, total = 0;  // bytes
   template <class A>
   void serialize(A& a) {
-    a(term, course, offset, total);
+    a(term, lineage, offset, total);
   }
 };
 

@@ -20,11 +20,11 @@ constexpr Duration kTryAgain = Milliseconds(10);
 }  // namespace
 
 // The pieces share the snapshot's memory.
-void ShardBackup::SendState(const Buffer& snapshot) {
+void BackupClient::SendState(const Buffer& snapshot) {
   state_sent_ = true;
   for (std::size_t at = 0; at < snapshot.size(); at += kPieceBytes) {
     Message message{.type = MessageType::kShardState,
-                    .body = EncodeBody(ShardStateBody{term_, course_, at, snapshot.size()})};
+                    .body = EncodeBody(ShardStateBody{term_, lineage_, at, snapshot.size()})};
     message.parts.push_back(snapshot.Slice(at, std::min(kPieceBytes, snapshot.size() - at)));
     open_.push_back({std::move(message)});
   }
@@ -32,7 +32,7 @@ void ShardBackup::SendState(const Buffer& snapshot) {
 }
 
 // Updates follow the state in order, so it need not be acknowledged yet.
-void ShardBackup::SendUpdate(const ShardUpdate& update) {
+void BackupClient::SendUpdate(const ShardUpdate& update) {
   TROOP_CHECK(state_sent_, "update {} before the state", update.version);
   Message message{.type = MessageType::kShardUpdate,
                   .body = EncodeBody(ShardUpdateBody{term_, update})};
@@ -42,7 +42,7 @@ void ShardBackup::SendUpdate(const ShardUpdate& update) {
 }
 
 // Messages are sent in order; those without a ticket are not sent yet.
-void ShardBackup::Send() {
+void BackupClient::Send() {
   for (Open& open : open_) {
     if (open.ticket != 0) continue;
     Message copy = open.message;  // the parts are shared
@@ -53,7 +53,7 @@ void ShardBackup::Send() {
 }
 
 // Replies are taken in order: the first open message is the oldest.
-void ShardBackup::Poll(Time now) {
+void BackupClient::Poll(Time now) {
   while (!open_.empty() && open_.front().ticket != 0) {
     const auto answer = channel_->Poll(open_.front().ticket);
     if (!answer) break;
@@ -64,7 +64,7 @@ void ShardBackup::Poll(Time now) {
 
 // Any failure discards the open messages: the state is sent again. kAborted means that the backup
 // has seen a newer term, so this primary stops sending until the coordinator replaces it.
-void ShardBackup::TakeAnswer(const Status& status, Time now) {
+void BackupClient::TakeAnswer(const Status& status, Time now) {
   if (status.ok()) return open_.pop_front();
   if (status.code() == Code::kAborted) {
     if (!outdated_) LogWarning("replication stopped, a newer term exists: {}", status.message());
@@ -80,7 +80,7 @@ void ShardBackup::TakeAnswer(const Status& status, Time now) {
 }
 
 // Input is untrusted: sizes are bounded before memory is allocated.
-Result<std::optional<Buffer>> ArrivingState::Add(const ShardStateBody& head, const Buffer& piece) {
+Result<std::optional<Buffer>> StateAssembler::Add(const ShardStateBody& head, const Buffer& piece) {
   if (head.total > bytes_max_ || head.total == 0) {
     return DataLoss("a shard state has {} bytes, must have 1 to {}", head.total, bytes_max_);
   }

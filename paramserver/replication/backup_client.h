@@ -17,16 +17,16 @@ namespace troop {
 // A primary's connection to its backup: sends the whole state once, then each update, and tracks
 // what the backup has acknowledged. If the backup lost track, the state is sent again.
 // Owner: the ShardServer's owner. Memory: what the backup has not acknowledged.
-class ShardBackup {
+class BackupClient {
  public:
   // Bytes of a snapshot per message.
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
-  ShardBackup(std::unique_ptr<Channel> channel, std::uint64_t term, std::uint64_t course)
-      : channel_(std::move(channel)), term_(term), course_(course) {}
+  BackupClient(std::unique_ptr<Channel> channel, std::uint64_t term, std::uint64_t lineage)
+      : channel_(std::move(channel)), term_(term), lineage_(lineage) {}
 
   // True if the state was not sent yet, or must be sent again.
-  bool WantsState(Time now) const { return !state_sent_ && !outdated_ && now >= send_after_; }
+  bool NeedsState(Time now) const { return !state_sent_ && !outdated_ && now >= send_after_; }
   // Sends a snapshot in pieces.
   void SendState(const Buffer& snapshot);
   // REQUIRES: has_all().
@@ -46,16 +46,16 @@ class ShardBackup {
   void TakeAnswer(const Status& status, Time now);
 
   std::unique_ptr<Channel> channel_;
-  const std::uint64_t term_, course_;
+  const std::uint64_t term_, lineage_;
   std::deque<Open> open_;
   bool state_sent_ = false, outdated_ = false;
   Time send_after_{};
 };
 
 // A backup's side of the state transfer: assembles the pieces. Owner: the backup's node.
-class ArrivingState {
+class StateAssembler {
  public:
-  explicit ArrivingState(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  explicit StateAssembler(std::size_t bytes_max) : bytes_max_(bytes_max) {}
   // Adds a piece and returns the snapshot after the last one. A piece at offset 0 starts over.
   // Errors: kDataLoss: larger than `bytes_max`; kFailedPrecondition: it does not continue the
   // previous piece.

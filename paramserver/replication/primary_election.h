@@ -23,7 +23,7 @@ namespace troop {
 // it answers without contact to the coordinator (ShardNode). So two primaries never both
 // acknowledge.
 // Owner: the coordinator's thread. Uses no clock and no files.
-class ShardTerms {
+class PrimaryElection {
  public:
   struct Options {
     int shards = 1;
@@ -34,7 +34,7 @@ class ShardTerms {
     // included; 0 if none can be issued now.
     std::function<std::uint64_t()> next_term;
   };
-  explicit ShardTerms(Options options);
+  explicit PrimaryElection(Options options);
   int seats_per_shard() const { return options_.backup ? 2 : 1; }
   int seats() const { return int(terms_.size()) * seats_per_shard(); }
 
@@ -44,17 +44,17 @@ class ShardTerms {
   // Records that the process is known to have exited.
   void Ended(std::int32_t seat, std::uint64_t incarnation);
   // Extends all leases by a pause of the coordinator, which received no heartbeats then.
-  void Forgive(Duration pause);
+  void ExtendLeases(Duration pause);
   // Begins the terms that are due.
   void Update(Time now);
   // A process that has the state of a shard of the next map and will serve it.
-  struct Heir {
+  struct Successor {
     std::int32_t seat = -1;
     std::uint64_t incarnation = 0;
   };
-  // Replaces the shards by heirs.size() new ones, each in a new term whose `from` is `move`, a
+  // Replaces the shards by successors.size() new ones, each in a new term whose `from` is `move`, a
   // number from next_term. Backups are chosen afterwards as usual.
-  void Reshape(Time now, const std::vector<Heir>& heirs, std::uint64_t move);
+  void ReplaceShards(Time now, const std::vector<Successor>& successors, std::uint64_t move);
   const std::vector<ShardTerm>& terms() const { return terms_; }
 
  private:
@@ -74,8 +74,8 @@ class ShardTerms {
   bool PrimaryIsGone(std::size_t k, Time now) const;
   // Slot of the shard, other than `not_seat`, with a live process; -1: none.
   std::int32_t Ready(std::size_t k, Time now, std::int32_t not_seat) const;
-  void GoOn(std::size_t k, std::int32_t backup);
-  void Hand(std::size_t k, std::int32_t seat);
+  void ReplaceBackup(std::size_t k, std::int32_t backup);
+  void AssignPrimary(std::size_t k, std::int32_t seat);
   bool Begin(std::size_t k, ShardTerm term);
 
   const Options options_;

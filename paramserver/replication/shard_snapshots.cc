@@ -58,7 +58,7 @@ bool IsNewer(const std::string& a, const std::string& b) {
 Status FindDamaged(Storage* run, const std::string& folder, std::vector<std::string>* damaged) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(folder));
   for (const std::string& name : names) {
-    const std::string path = folder + "/" + std::string(WithoutSlash(name));
+    const std::string path = folder + "/" + std::string(StripTrailingSlash(name));
     if (name.ends_with('/')) {
       TROOP_RETURN_IF_ERROR(FindDamaged(run, path, damaged));
     } else if (IsName(name)) {
@@ -75,11 +75,11 @@ Status FindDamaged(Storage* run, const std::string& folder, std::vector<std::str
 
 }  // namespace
 
-ShardStore::ShardStore(Storage* run, std::int32_t shard, std::uint64_t move)
+ShardSnapshots::ShardSnapshots(Storage* run, std::int32_t shard, std::uint64_t move)
     : run_(run), folder_(fmt::format("{}{}shard-{}", kFolder, FolderOf(move), shard)) {}
 
 // The link keeps the previous snapshot until the new one is in place; then older ones are removed.
-Status ShardStore::Save(std::uint64_t since, const Buffer& snapshot) {
+Status ShardSnapshots::Save(std::uint64_t since, const Buffer& snapshot) {
   const std::string own = NameOf(since);
   if (run_->Exists(PathOf(own))) {
     TROOP_RETURN_IF_ERROR(run_->Link(PathOf(own), PathOf(own + std::string(kBefore))));
@@ -96,14 +96,14 @@ Status ShardStore::Save(std::uint64_t since, const Buffer& snapshot) {
 }
 
 // Ignores other files, such as temporary ones.
-Result<std::vector<std::string>> ShardStore::List() {
+Result<std::vector<std::string>> ShardSnapshots::List() {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run_->List(folder_));
   std::erase_if(names, [](const std::string& name) { return !IsName(name); });
   std::ranges::sort(names, IsNewer);
   return names;
 }
 
-Result<Buffer> ShardStore::Read(const std::string& name) {
+Result<Buffer> ShardSnapshots::Read(const std::string& name) {
   return run_->Read(PathOf(name), std::numeric_limits<std::size_t>::max());
 }
 
@@ -137,7 +137,7 @@ Status WriteShardEpochs(Storage* run, const std::vector<ShardEpoch>& epochs) {
 
 Result<std::vector<std::string>> DamagedShardStates(Storage* run) {
   std::vector<std::string> damaged;
-  TROOP_RETURN_IF_ERROR(FindDamaged(run, std::string(WithoutSlash(kFolder)), &damaged));
+  TROOP_RETURN_IF_ERROR(FindDamaged(run, std::string(StripTrailingSlash(kFolder)), &damaged));
   return damaged;
 }
 

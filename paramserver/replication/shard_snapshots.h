@@ -16,10 +16,10 @@ namespace troop {
 // the other is used. After a resharding the folder is paramserver/move-<number>/…, so that two maps
 // never share a file. A deposed primary that does not know it yet writes to its own file, which is
 // never read again. Calls block on the disk: use them from jobs.
-class ShardStore {
+class ShardSnapshots {
  public:
   // `move`: number of the resharding that began the map's epoch (ShardEpoch); 0: none.
-  ShardStore(Storage* run, std::int32_t shard, std::uint64_t move = 0);
+  ShardSnapshots(Storage* run, std::int32_t shard, std::uint64_t move = 0);
   // Atomically replaces the snapshot of term `since`; the old one becomes the predecessor and all
   // older ones are removed.
   Status Save(std::uint64_t since, const Buffer& snapshot);

@@ -7,12 +7,12 @@
 
 namespace troop {
 
-std::int32_t ShardMover::servers() const {
+std::int32_t ReshardController::servers() const {
   return std::max(shards(), move_.number == 0 ? 0 : move_.shards) * terms_->seats_per_shard();
 }
 
 // Stage 1 begins; nothing is paused yet.
-Status ShardMover::Begin(Time now, std::int32_t shards, std::uint64_t number) {
+Status ReshardController::Begin(Time now, std::int32_t shards, std::uint64_t number) {
   if (move_.number != 0) {
     return FailedPrecondition(
         "resharding from {} to {} parameter shards is under way; retry when it has ended",
@@ -29,23 +29,24 @@ Status ShardMover::Begin(Time now, std::int32_t shards, std::uint64_t number) {
   return Status::Ok();
 }
 
-const ShardMover::Player* ShardMover::Find(const Present& present, std::int32_t index) const {
-  const auto it = std::ranges::find(present.servers, index, &Player::index);
+const ReshardController::LiveProcess* ReshardController::Find(const LiveProcesses& present,
+                                                              std::int32_t index) const {
+  const auto it = std::ranges::find(present.servers, index, &LiveProcess::index);
   return it == present.servers.end() ? nullptr : &*it;
 }
 
 // Slot of the process that will serve this shard of the next map.
-std::int32_t ShardMover::TargetOf(std::int32_t shard) const {
+std::int32_t ReshardController::TargetOf(std::int32_t shard) const {
   return shard < shards() ? terms_->terms()[std::size_t(shard)].primary
                           : shard * terms_->seats_per_shard();
 }
 
 // Checks that the primaries are still those of the time when learners left: a new primary may have
 // settled other pushes.
-Status ShardMover::Undisturbed(const Present& present) const {
+Status ReshardController::CheckPrimariesUnchanged(const LiveProcesses& present) const {
   for (std::size_t k = 0; k < since_.size(); ++k) {
     const ShardTerm& term = terms_->terms()[k];
-    const Player* primary = Find(present, term.primary);
+    const LiveProcess* primary = Find(present, term.primary);
     if (term.since != since_[k] || primary == nullptr ||
         primary->incarnation != term.primary_incarnation) {
       return Unavailable("the primary of parameter shard {} has changed or exited", k);
@@ -55,10 +56,10 @@ Status ShardMover::Undisturbed(const Present& present) const {
 }
 
 // Describes the first thing that this stage waits for; empty if the stage is complete.
-std::string ShardMover::Awaited(const Present& present) const {
+std::string ReshardController::DescribePending(const LiveProcesses& present) const {
   // Stage 2: all learners must have acknowledged the resharding.
   if (move_.stage == ShardMoveStage::kPausing) {
-    for (const Player& learner : present.learners) {
+    for (const LiveProcess& learner : present.learners) {
       if (learner.move != move_.number) {
         return PeerName(Role::kLearner, learner.index) + " has not left";
       }
@@ -70,7 +71,7 @@ std::string ShardMover::Awaited(const Present& present) const {
   const std::int32_t count = gathers ? std::max(shards(), move_.shards) : move_.shards;
   for (std::int32_t k = 0; k < count; ++k) {
     const std::int32_t target = TargetOf(k);
-    const Player* player = Find(present, target);
+    const LiveProcess* player = Find(present, target);
     if (target < 0) return fmt::format("parameter shard {} has no primary", k);
     if (player == nullptr) return PeerName(Role::kParamServer, target) + " is not running";
     if (!gathers && player->move != move_.number) {
@@ -82,12 +83,12 @@ std::string ShardMover::Awaited(const Present& present) const {
 
 // Advances through all stages that are complete. A changed primary or a timeout cancels the
 // resharding.
-std::optional<Status> ShardMover::Update(Time now, const Present& present) {
+std::optional<Status> ReshardController::Update(Time now, const LiveProcesses& present) {
   while (move_.number != 0) {
     Status over;
-    if (move_.stage != ShardMoveStage::kGathering) over = Undisturbed(present);
+    if (move_.stage != ShardMoveStage::kGathering) over = CheckPrimariesUnchanged(present);
     if (over.ok()) {
-      const std::string awaited = Awaited(present);
+      const std::string awaited = DescribePending(present);
       if (!awaited.empty() && now < deadline_) return std::nullopt;
       if (!awaited.empty()) over = DeadlineExceeded("timed out: {}", awaited);
     }
@@ -108,11 +109,11 @@ std::optional<Status> ShardMover::Update(Time now, const Present& present) {
 }
 
 // Writes the new epoch first: only then do the terms change.
-Status ShardMover::Commit(Time now, const Present& present) {
-  std::vector<ShardTerms::Heir> heirs;
+Status ReshardController::Commit(Time now, const LiveProcesses& present) {
+  std::vector<PrimaryElection::Successor> successors;
   for (std::int32_t k = 0; k < move_.shards; ++k) {
     const std::int32_t target = TargetOf(k);
-    heirs.push_back({target, Find(present, target)->incarnation});
+    successors.push_back({target, Find(present, target)->incarnation});
   }
   epochs_.push_back({move_.shards, move_.number});
   const Status written = options_.commit(epochs_);
@@ -120,7 +121,7 @@ Status ShardMover::Commit(Time now, const Present& present) {
     epochs_.pop_back();
     return written;
   }
-  terms_->Reshape(now, heirs, move_.number);
+  terms_->ReplaceShards(now, successors, move_.number);
   return Status::Ok();
 }
 

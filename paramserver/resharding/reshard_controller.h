@@ -23,7 +23,7 @@ namespace troop {
 // Invariants: an epoch is in epochs() only if every shard of it is on disk and `commit` has stored
 // it; a resharding whose shards change primaries, or that times out, is canceled without effect.
 // Owner: the coordinator's thread. Uses no clock and no files. O(members) per call.
-class ShardMover {
+class ReshardController {
  public:
   static constexpr std::size_t kEpochsMax = 1000;  // every heartbeat reply carries them
   struct Options {
@@ -33,17 +33,17 @@ class ShardMover {
     std::function<Status(const std::vector<ShardEpoch>&)> commit;
   };
   // A live process of the run.
-  struct Player {
+  struct LiveProcess {
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
-    std::uint64_t move = 0;  // BeatRequest::shard_move
+    std::uint64_t move = 0;  // HeartbeatRequest::shard_move
   };
   // Live processes, in any order: servers with an endpoint, and learners.
-  struct Present {
-    std::vector<Player> servers, learners;
+  struct LiveProcesses {
+    std::vector<LiveProcess> servers, learners;
   };
   // `epochs`: all epochs so far, at least one. `terms`: those of the last epoch; must outlive this.
-  ShardMover(Options options, std::vector<ShardEpoch> epochs, ShardTerms* terms)
+  ReshardController(Options options, std::vector<ShardEpoch> epochs, PrimaryElection* terms)
       : options_(std::move(options)), epochs_(std::move(epochs)), terms_(terms) {}
 
   // Begins a resharding. `number`: larger than all used before. Errors: kInvalidArgument: the
@@ -51,7 +51,7 @@ class ShardMover {
   // kResourceExhausted: kEpochsMax.
   Status Begin(Time now, std::int32_t shards, std::uint64_t number);
   // Advances the resharding as far as it can. Returns its outcome, once.
-  std::optional<Status> Update(Time now, const Present& present);
+  std::optional<Status> Update(Time now, const LiveProcesses& present);
   // Cancels the resharding; the old map stays. REQUIRES: one is under way.
   void GiveUp() { move_ = {}; }
 
@@ -62,15 +62,15 @@ class ShardMover {
   std::int32_t servers() const;
 
  private:
-  const Player* Find(const Present& present, std::int32_t index) const;
+  const LiveProcess* Find(const LiveProcesses& present, std::int32_t index) const;
   std::int32_t TargetOf(std::int32_t shard) const;
-  Status Undisturbed(const Present& present) const;
-  std::string Awaited(const Present& present) const;
-  Status Commit(Time now, const Present& present);
+  Status CheckPrimariesUnchanged(const LiveProcesses& present) const;
+  std::string DescribePending(const LiveProcesses& present) const;
+  Status Commit(Time now, const LiveProcesses& present);
 
   const Options options_;
   std::vector<ShardEpoch> epochs_;
-  ShardTerms* const terms_;
+  PrimaryElection* const terms_;
   ShardMove move_;
   Time deadline_{};
   std::vector<std::uint64_t> since_;  // of the terms, when learners were asked to leave

@@ -23,16 +23,17 @@ std::size_t ShardStateBytesMax(std::size_t elements, std::size_t slots) {
   return (1 + slots) * (elements * sizeof(float) + 64) + kBodyBytesMax;
 }
 
-ShardIntake::ShardIntake(std::uint64_t move, std::int32_t shard,
-                         std::vector<std::unique_ptr<Channel>> channels, std::size_t bytes_max)
+ReshardReceiver::ReshardReceiver(std::uint64_t move, std::int32_t shard,
+                                 std::vector<std::unique_ptr<Channel>> channels,
+                                 std::size_t bytes_max)
     : move_(move), shard_(shard) {
   for (auto& channel : channels) {
-    sources_.push_back({.channel = std::move(channel), .arriving = ArrivingState(bytes_max)});
+    sources_.push_back({.channel = std::move(channel), .arriving = StateAssembler(bytes_max)});
   }
 }
 
 // A failed send is repeated by the next Poll.
-void ShardIntake::Ask(Source* source) {
+void ReshardReceiver::Ask(Source* source) {
   Message message{.type = MessageType::kShardFetch,
                   .body = EncodeBody(ShardFetchBody{move_, shard_, source->offset})};
   const auto ticket = source->channel->Send(message, kForever);
@@ -41,7 +42,7 @@ void ShardIntake::Ask(Source* source) {
 
 // A failed transfer restarts from the first piece; an owner that does not know the resharding yet
 // fails it with kUnavailable.
-void ShardIntake::Poll(Time now) {
+void ReshardReceiver::Poll(Time now) {
   for (Source& source : sources_) {
     if (!source.state.empty()) continue;
     if (source.ticket != 0) {
@@ -62,7 +63,7 @@ void ShardIntake::Poll(Time now) {
 }
 
 // Adds a piece after checking that it is the requested one.
-Status ShardIntake::Take(Source* source, const Message& message) {
+Status ReshardReceiver::Take(Source* source, const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const auto head, DecodeBody<ShardStateBody>(message.body));
   if (head.term != move_ || head.offset != source->offset || message.parts.size() != 1) {
     return DataLoss("got the piece at {} of resharding {}, requested was the piece at {} of {}",
@@ -72,29 +73,28 @@ Status ShardIntake::Take(Source* source, const Message& message) {
   source->offset += message.parts[0].size();
   if (!whole) return Status::Ok();
   source->state = std::move(*whole);
-  course_ = std::max(course_, head.course);
+  lineage_ = std::max(lineage_, head.lineage);
   return Status::Ok();
 }
 
-bool ShardIntake::complete() const {
+bool ReshardReceiver::complete() const {
   return std::ranges::none_of(sources_, [](const Source& s) { return s.state.empty(); });
 }
 
-std::size_t ShardIntake::bytes() const {
+std::size_t ReshardReceiver::bytes() const {
   std::size_t bytes = 0;
   for (const Source& source : sources_) bytes += source.state.size();
   return bytes;
 }
 
 // The newest lineage of all sources is used for the joined shard.
-Result<std::unique_ptr<ParameterShard>> ShardIntake::Finish(const ParameterShard::Options& options,
-                                                            const Buffer& stays,
-                                                            std::uint64_t course) {
+Result<std::unique_ptr<ParameterShard>> ReshardReceiver::Finish(
+    const ParameterShard::Options& options, const Buffer& stays, std::uint64_t lineage) {
   TROOP_CHECK(complete(), "some ranges have not arrived");
   std::vector<Buffer> states;
   if (!stays.empty()) {
     states.push_back(stays);
-    course_ = std::max(course_, course);
+    lineage_ = std::max(lineage_, lineage);
   }
   for (const Source& source : sources_) states.push_back(source.state);
   return ParameterShard::Restore(options, states);

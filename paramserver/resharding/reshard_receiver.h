@@ -18,11 +18,11 @@ namespace troop {
 // Assembles a shard of the next map: fetches the ranges that move to it from their owners, piece by
 // piece, and joins them with the ranges that stay. Owner: the node's thread; nothing blocks except
 // Finish, which is O(n). Memory: the received ranges, and the shard that is built.
-class ShardIntake {
+class ReshardReceiver {
  public:
   // `channels`: to the owners of ranges that move to `shard`. `bytes_max`: limit per owner.
-  ShardIntake(std::uint64_t move, std::int32_t shard,
-              std::vector<std::unique_ptr<Channel>> channels, std::size_t bytes_max);
+  ReshardReceiver(std::uint64_t move, std::int32_t shard,
+                  std::vector<std::unique_ptr<Channel>> channels, std::size_t bytes_max);
 
   // Processes replies and requests the next pieces.
   void Poll(Time now);
@@ -30,14 +30,14 @@ class ShardIntake {
   // Builds the shard. `stays`: a snapshot of the ranges that the process keeps, and its lineage;
   // may be empty. REQUIRES: complete. Errors: as in ParameterShard::Restore.
   Result<std::unique_ptr<ParameterShard>> Finish(const ParameterShard::Options& options,
-                                                 const Buffer& stays, std::uint64_t course);
-  std::uint64_t course() const { return course_; }  // newest of all sources
-  std::size_t bytes() const;                        // received
+                                                 const Buffer& stays, std::uint64_t lineage);
+  std::uint64_t lineage() const { return lineage_; }  // newest of all sources
+  std::size_t bytes() const;                          // received
 
  private:
   struct Source {
     std::unique_ptr<Channel> channel;
-    ArrivingState arriving;
+    StateAssembler arriving;
     Buffer state;
     std::uint64_t offset = 0;
     Ticket ticket = 0;
@@ -49,7 +49,7 @@ class ShardIntake {
   const std::uint64_t move_;
   const std::int32_t shard_;
   std::vector<Source> sources_;
-  std::uint64_t course_ = 0;
+  std::uint64_t lineage_ = 0;
 };
 
 // Upper bound on the snapshot size of `elements` parameters with this many optimizer slots.

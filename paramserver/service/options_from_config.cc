@@ -103,12 +103,12 @@ std::int64_t WorkersOf(const Config& config) { return config.fleet.learners / co
 // Asynchronous modes: one push is an update.
 std::int64_t PushesOfUpdate(const Config& config) {
   const SyncOptions sync = SyncOptionsFor(config);
-  if (InStep(sync)) return sync.learners;
+  if (IsSynchronous(sync)) return sync.learners;
   return sync.mode == SyncMode::kKOfN ? sync.k : 1;
 }
 
 // The config's 0 means "no limit", which is -1 here.
-GuardOptions GuardOptionsFor(const Config& config) {
+GradientFilterOptions GradientFilterOptionsFor(const Config& config) {
   const std::int64_t most = config.paramserver.max_staleness;
   return {.staleness_max = most > 0 ? most : -1,
           .loss_deviations = config.paramserver.outlier_sigmas,
@@ -134,11 +134,11 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Mod
                                   .undecayed = Undecayed(config, network),
                                   .epoch = map.epoch(),
                                   .sync = SyncOptionsFor(config),
-                                  .guards = GuardOptionsFor(config),
+                                  .guards = GradientFilterOptionsFor(config),
                                   .keep_sums = config.paramserver.backup};
   options.updates_max = std::uint64_t(config.learner.max_updates);
   // Readers of several synchronous shards may have to request the version before the newest.
-  const bool named = InStep(options.sync) && map.shards().size() > 1;
+  const bool named = IsSynchronous(options.sync) && map.shards().size() > 1;
   options.versions_kept = named ? 2 : 1;
   return options;
 }
@@ -158,16 +158,18 @@ std::int32_t ParameterServersOf(const Config& config) {
 
 std::int32_t ServersPerShard(const Config& config) { return config.paramserver.backup ? 2 : 1; }
 
-// A primary must stop answering before ShardTerms replaces it, hence one second less than
+// A primary must stop answering before PrimaryElection replaces it, hence one second less than
 // alone_max.
-Duration ShardAloneFor(const Config& config) { return Seconds(config.fleet.hung_after_s); }
+Duration PrimaryContactTimeoutFor(const Config& config) {
+  return Seconds(config.fleet.hung_after_s);
+}
 
 // silent_max is twice the heartbeat timeout: one missed heartbeat must not cause a failover.
-ShardTerms::Options ShardTermsOptionsFor(const Config& config) {
+PrimaryElection::Options PrimaryElectionOptionsFor(const Config& config) {
   return {.shards = int(config.paramserver.shards),
           .backup = config.paramserver.backup,
           .silent_max = Seconds(2 * config.fleet.dead_after_s),
-          .alone_max = ShardAloneFor(config) + Seconds(1),
+          .alone_max = PrimaryContactTimeoutFor(config) + Seconds(1),
           .next_term = {}};
 }
 

@@ -31,7 +31,7 @@ SyncOptions SyncOptionsFor(const Config& config);
 std::int64_t WorkersOf(const Config& config);
 // Pushes per update if all workers take part and none is dropped.
 std::int64_t PushesOfUpdate(const Config& config);
-GuardOptions GuardOptionsFor(const Config& config);
+GradientFilterOptions GradientFilterOptionsFor(const Config& config);
 ReplicaOptions ReplicaOptionsFor(const Config& config);
 CodecOptions CodecOptionsFor(const Config& config);
 ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Module& network,
@@ -43,9 +43,9 @@ std::int32_t ParameterServersOf(const Config& config);
 // Processes per shard; they have consecutive indices.
 std::int32_t ServersPerShard(const Config& config);
 // Options of the primary election; the coordinator adds `next_term`.
-ShardTerms::Options ShardTermsOptionsFor(const Config& config);
+PrimaryElection::Options PrimaryElectionOptionsFor(const Config& config);
 // Time without contact to the coordinator after which a primary without a backup stops answering:
-// another process may have replaced it. Less than ShardTerms::Options::alone_max.
-Duration ShardAloneFor(const Config& config);
+// another process may have replaced it. Less than PrimaryElection::Options::alone_max.
+Duration PrimaryContactTimeoutFor(const Config& config);
 
 }  // namespace troop

@@ -41,7 +41,7 @@ ShardClient::ShardClient(ShardMap map, std::vector<std::unique_ptr<Channel>> cha
   TROOP_CHECK(channels.size() == map_.shards().size(), "{} channels to {} shards", channels.size(),
               map_.shards().size());
   TROOP_CHECK(
-      options.pushes_open_max > 0 && std::uint64_t(options.pushes_open_max) < PushLedger::kWindow,
+      options.pushes_open_max > 0 && std::uint64_t(options.pushes_open_max) < PushDedup::kWindow,
       "pushes_open_max is {}", options.pushes_open_max);
   shards_ = MakeShards(std::move(channels));
 }
@@ -151,7 +151,7 @@ void ShardClient::SendPull(Shard* shard) {
   if (!shard->pull_wanted || shard->pull != 0 || HasUnsent(*shard)) return;
   Message message{
       .type = MessageType::kShardPull,
-      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0, shard->course, leaving_})};
+      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0, shard->lineage, leaving_})};
   const auto ticket = shard->channel->Send(message, shard->pull_deadline);
   if (ticket.ok()) {
     shard->pull = *ticket;
@@ -211,7 +211,7 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
   // Checked before any encoder adds it to its residual; encoders without residuals check it
   // themselves.
   const bool dense = options_.codec.codec == GradientCodec::kNone;
-  if (const std::size_t bad = dense ? gradient.size() : FirstUnfinite(gradient);
+  if (const std::size_t bad = dense ? gradient.size() : FirstNonFinite(gradient);
       bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}, must be finite; nothing was pushed", bad,
                     gradient[bad]);
@@ -334,7 +334,7 @@ Status ShardClient::TakeParts(Shard* shard, const Message& message) {
   }
   traffic_.pulled_bytes += double(size);
   shard->version = body.version;
-  shard->course = body.course;
+  shard->lineage = body.lineage;
   shard->changed = true;
   return Status::Ok();
 }
@@ -346,9 +346,9 @@ std::optional<ShardClient::Pulled> ShardClient::TakePull() {
   pulling_ = leaving_ = false;
   const auto oldest = std::ranges::min_element(shards_, {}, &Shard::version);
   const bool changed = std::ranges::any_of(shards_, &Shard::changed);
-  const auto newest = std::ranges::max_element(shards_, {}, &Shard::course);
+  const auto newest = std::ranges::max_element(shards_, {}, &Shard::lineage);
   return Pulled{.version = oldest->version,
-                .weights_version = WeightsVersion(newest->course, oldest->version),
+                .weights_version = WeightsVersion(newest->lineage, oldest->version),
                 .value = value_,
                 .changed = changed};
 }

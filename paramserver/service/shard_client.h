@@ -24,7 +24,7 @@ class ShardClient {
  public:
   struct Options {
     CodecOptions codec;
-    int pushes_open_max = 2;  // per shard; from 1, below PushLedger::kWindow
+    int pushes_open_max = 2;  // per shard; from 1, below PushDedup::kWindow
     // Limit for a pull or a push that waits for other learners; after it the client fails.
     Duration answer_within = Seconds(60);
   };
@@ -92,10 +92,10 @@ class ShardClient {
     std::unique_ptr<Channel> channel;
     std::vector<ParamRange> ranges;
     std::vector<std::vector<ParamRange>> parts;
-    std::vector<GradientEncoder> encoders;  // one per part
-    std::vector<OpenPush> pushes;           // in order
-    std::uint64_t version = 0, course = 0;  // of the last pull
-    Time send_after{};                      // backoff after a retryable error
+    std::vector<GradientEncoder> encoders;   // one per part
+    std::vector<OpenPush> pushes;            // in order
+    std::uint64_t version = 0, lineage = 0;  // of the last pull
+    Time send_after{};                       // backoff after a retryable error
     Ticket pull = 0;
     bool pull_wanted = false, changed = false;
     Time pull_deadline{};

@@ -50,52 +50,53 @@ Status ShardNode::Build() {
   seat_ = context_.member->options().index;
   shard_ = seat_ / ServersPerShard(config);
   TROOP_ASSIGN_OR_RETURN(listener_, context_.network->Listen(context_.listen, this));
-  BeatRequest& report = context_.member->report();
+  HeartbeatRequest& report = context_.member->report();
   report.endpoint = listener_->endpoint();
   report.finished = true;  // no phase of the run waits for this role
-  context_.member->BeatSoon();
+  context_.member->SendHeartbeatSoon();
   return Status::Ok();
 }
 
 // Order: heartbeats, finished jobs, then changes of epoch, term and resharding, then the server.
-Turn ShardNode::Step(Time now) {
+StepStatus ShardNode::Step(Time now) {
   FleetMember& member = *context_.member;
-  if (now >= member.next_beat()) Report();
+  if (now >= member.next_heartbeat()) Report();
   member.Poll(now, metrics_);
   if (result_.ok()) result_ = member.lost();
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   CollectLoad();
   CollectSave();
   CollectPrepared();
   if (result_.ok()) result_ = AdoptEpoch();
   FollowTerms();
   FollowMove(now);
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return StepStatus::Done();
   // The server runs only after newer terms were adopted: if its backup has seen a newer term, this
   // process may well be the primary of that term.
   if (server_) TickServer(now);
   // At the end of a run: save once more, then wait for the jobs.
   const bool over = draining_ || member.stop() || member.phase() == Phase::kDone;
-  if (over && !saved_final_ && server_ && !save_ && server_->Rest()) Save(true);
+  if (over && !saved_final_ && server_ && !save_ && server_->PauseUpdates()) Save(true);
   const bool saves = server_ && !saved_final_;
-  if (over && !saves && !save_ && !load_ && !prepare_) return Turn::Done();
+  if (over && !saves && !save_ && !load_ && !prepare_) return StepStatus::Done();
   const Time next = server_ ? std::min(server_->next_tick(), *next_save_) : kForever;
-  return Turn::Idle(std::min(member.next_beat(), next));
+  return StepStatus::Idle(std::min(member.next_heartbeat(), next));
 }
 
 // A primary without a backup answers only while it is in contact with the coordinator
-// (ShardAloneFor).
+// (PrimaryContactTimeoutFor).
 void ShardNode::TickServer(Time now) {
-  const bool heard = now - context_.member->last_known() <= ShardAloneFor(context_.config);
-  server_->SetSure(heard || server_->backup() != nullptr);
+  const bool heard =
+      now - context_.member->last_known() <= PrimaryContactTimeoutFor(context_.config);
+  server_->SetPrimaryConfirmed(heard || server_->backup() != nullptr);
   server_->Tick(now);
   const double every_s = context_.config.checkpoint.every_s;
   const bool saves = every_s > 0 && every_s < kForeverSeconds;
   if (!next_save_) next_save_ = saves ? now + Seconds(every_s) : kForever;
-  if (now < *next_save_ || server_->stands_still() || !server_->Rest()) return;
+  if (now < *next_save_ || server_->is_paused() || !server_->PauseUpdates()) return;
   next_save_ = now + Seconds(every_s);
   Save(false);
-  server_->GoOn();
+  server_->ResumeUpdates();
 }
 
 // Adopts the coordinator's newest term for this shard and changes between primary, backup and
@@ -114,8 +115,8 @@ void ShardNode::FollowTerms() {
     heard_ = now.term;
     if (!stays) StepDown();
     if (!backup && !primary) {
-      followed_.reset();  // it receives no more updates
-      arriving_->Clear();
+      replica_.reset();  // it receives no more updates
+      assembler_->Clear();
     }
     if (primary && !stays) BecomePrimary();
   }
@@ -124,18 +125,18 @@ void ShardNode::FollowTerms() {
 
 // Three sources of state, in this order: a resharding, the followed primary, a load from disk.
 void ShardNode::BecomePrimary() {
-  arriving_->Clear();
-  if (term_.from != 0 && heir_ && heir_->move == term_.from) {
-    Heir heir = *std::exchange(heir_, std::nullopt);
-    LogInfo("serving shard {} after resharding, at version {}", shard_, heir.shard->version());
-    return Serve(std::move(heir.shard), heir.course, true);
+  assembler_->Clear();
+  if (term_.from != 0 && successor_ && successor_->move == term_.from) {
+    Successor successor = *std::exchange(successor_, std::nullopt);
+    LogInfo("serving shard {} after resharding, at version {}", shard_, successor.shard->version());
+    return Serve(std::move(successor.shard), successor.lineage, true);
   }
-  if (term_.from != 0 && followed_ && followed_term_ == term_.from) {
+  if (term_.from != 0 && replica_ && replica_term_ == term_.from) {
     ++takeovers_;
-    LogInfo("taking over shard {} at version {}", shard_, followed_->version());
-    return Serve(std::move(followed_), followed_course_, true);
+    LogInfo("taking over shard {} at version {}", shard_, replica_->version());
+    return Serve(std::move(replica_), replica_lineage_, true);
   }
-  followed_.reset();
+  replica_.reset();
   if (load_) return;  // of an earlier term: CollectLoad calls again
   load_ = std::make_unique<LoadJob>();
   load_->since = term_.since;
@@ -209,11 +210,11 @@ void ShardNode::CollectLoad() {
 }
 
 // Starts the server. Its backup is connected by FollowTerms.
-void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course,
-                      bool takes_over) {
+void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t lineage,
+                      bool is_failover) {
   ShardServer::Options options = ShardServerOptionsFor(context_.config);
-  options.course = course;
-  options.takes_over = takes_over;
+  options.lineage = lineage;
+  options.is_failover = is_failover;
   options.shard = shard_;
   options.history = context_.history;
   server_ = std::make_unique<ShardServer>(std::move(shard), options);
@@ -226,18 +227,18 @@ void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t cours
 // Connects the term's backup, if any. Only from here on does the server answer under this term.
 Status ShardNode::ConnectBackup() {
   const FleetMember& member = *context_.member;
-  std::unique_ptr<ShardBackup> backup;
+  std::unique_ptr<BackupClient> backup;
   if (term_.backup >= 0) {
     const std::string endpoint = member.Endpoint(Role::kParamServer, term_.backup);
     if (endpoint.empty()) return Status::Ok();  // retried in the next step
-    const std::size_t bytes = 2 * elements_ * sizeof(float) + 4 * ShardBackup::kPieceBytes;
+    const std::size_t bytes = 2 * elements_ * sizeof(float) + 4 * BackupClient::kPieceBytes;
     TROOP_ASSIGN_OR_RETURN(auto channel,
                            context_.network->Connect(
                                endpoint, {.origin = {.role = Role::kParamServer,
                                                      .index = seat_,
                                                      .incarnation = member.options().incarnation},
                                           .window_bytes = bytes}));
-    backup = std::make_unique<ShardBackup>(std::move(channel), term_.term, server_->course());
+    backup = std::make_unique<BackupClient>(std::move(channel), term_.term, server_->lineage());
   }
   server_->SetBackup(std::move(backup));
   connected_ = term_.term;
@@ -248,14 +249,14 @@ Status ShardNode::ConnectBackup() {
 // Reports to the coordinator that this process has the whole state of `term`.
 void ShardNode::Hold(std::uint64_t term) {
   context_.member->report().shard_term = term;
-  context_.member->BeatSoon();
+  context_.member->SendHeartbeatSoon();
 }
 
 // Waiting callers are told to retry at the new primary.
 void ShardNode::StepDown() {
   if (!server_) return;
   LogInfo("no longer serving shard {}", shard_);
-  server_->Depose();
+  server_->StopServing();
   server_.reset();
 }
 
@@ -325,7 +326,7 @@ Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
   const bool ready = epochs_ == context_.member->shard_epochs().size() && epochs_ > 0;
   const ShardTerm current = context_.member->Shard(shard_);
   if (server_ || load_ || !ready || current.term < term) {
-    context_.member->BeatSoon();
+    context_.member->SendHeartbeatSoon();
     return Unavailable("term {} has not arrived here yet", term);
   }
   if (current.term == term &&
@@ -339,24 +340,24 @@ Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
 
 // Restores the state once its last piece has arrived, and reports it to the coordinator.
 Status ShardNode::TakeState(const ShardStateBody& head, const Buffer& piece) {
-  TROOP_ASSIGN_OR_RETURN(const std::optional<Buffer> snapshot, arriving_->Add(head, piece));
+  TROOP_ASSIGN_OR_RETURN(const std::optional<Buffer> snapshot, assembler_->Add(head, piece));
   if (!snapshot) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(followed_, ParameterShard::Restore(options_, std::span(&*snapshot, 1)));
-  followed_term_ = head.term;
-  followed_course_ = head.course;
+  TROOP_ASSIGN_OR_RETURN(replica_, ParameterShard::Restore(options_, std::span(&*snapshot, 1)));
+  replica_term_ = head.term;
+  replica_lineage_ = head.lineage;
   Hold(head.term);
   return Status::Ok();
 }
 
 // An update is only valid on top of the state of its term.
 Status ShardNode::TakeUpdate(ShardUpdateBody* body, const std::vector<Buffer>& parts) {
-  if (!followed_ || followed_term_ != body->term) {
+  if (!replica_ || replica_term_ != body->term) {
     return FailedPrecondition("an update arrived before the state of term {}", body->term);
   }
   if (parts.size() > 1)
     return DataLoss("an update has {} parts, must have at most 1", parts.size());
   if (!parts.empty()) body->update.sum = parts[0];
-  return followed_->Follow(body->update);
+  return replica_->Follow(body->update);
 }
 
 // Saves the state in a job. Non-finite weights are not saved, so that the last good state stays.

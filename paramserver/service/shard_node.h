@@ -31,12 +31,13 @@
 namespace troop {
 
 // A parameter server process (learner.sync = "paramserver"): serves the shard with number index /
-// ServersPerShard as its primary or its backup, as the coordinator's terms assign (ShardTerms). A
-// new primary starts from the state that it followed as backup, or from the newest intact snapshot
-// of ShardStore, or from the newest checkpoint's weights, or from a new run's weights; it writes
-// its state every checkpoint.every_s and at the end. A backup restores the primary's state and
-// repeats each update. A process that is not the primary answers requests with kUnavailable.
-// Owner: the node's thread. Step is slow, O(n), during an update, a snapshot or a takeover.
+// ServersPerShard as its primary or its backup, as the coordinator's terms assign
+// (PrimaryElection). A new primary starts from the state that it followed as backup, or from the
+// newest intact snapshot of ShardSnapshots, or from the newest checkpoint's weights, or from a new
+// run's weights; it writes its state every checkpoint.every_s and at the end. A backup restores the
+// primary's state and repeats each update. A process that is not the primary answers requests with
+// kUnavailable. Owner: the node's thread. Step is slow, O(n), during an update, a snapshot or a
+// takeover.
 class ShardNode final : public Node, public Service {
  public:
   struct Context {
@@ -53,11 +54,11 @@ class ShardNode final : public Node, public Service {
     // Fills in the weights of the run's newest intact checkpoint and returns its number of updates;
     // empty: there are no checkpoints. Called in a job. Errors: kNotFound.
     std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights;
-    History* history = nullptr;
+    EventHistory* history = nullptr;
   };
   static Result<std::unique_ptr<ShardNode>> Make(Context context);
 
-  Turn Step(Time now) override;
+  StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
   void Handle(Message message, Reply reply) override;
@@ -66,7 +67,7 @@ class ShardNode final : public Node, public Service {
 
   const ShardServer* server() const { return server_.get(); }  // null: not the primary
   const Metrics& metrics() const { return metrics_; }
-  const ParameterShard* followed() const { return followed_.get(); }
+  const ParameterShard* followed() const { return replica_.get(); }
 
  private:
   struct LoadJob {
@@ -82,15 +83,15 @@ class ShardNode final : public Node, public Service {
   };
 
   // A shard of the next map, ready to be served.
-  struct Heir {
+  struct Successor {
     std::uint64_t move = 0;
     std::unique_ptr<ParameterShard> shard;
-    std::uint64_t course = 0;
+    std::uint64_t lineage = 0;
   };
   struct PrepareJob {
     Executor::Job id = 0;
     std::uint64_t move = 0;
-    ShardStore store;
+    ShardSnapshots store;
     Status status;
   };
 
@@ -100,13 +101,13 @@ class ShardNode final : public Node, public Service {
   ParameterShard::Options OptionsFor(const ShardMap& map) const;
   Status AdoptEpoch();
   void FollowMove(Time now);
-  Status BeginIntake();
-  Status FinishIntake();
+  Status StartReshardReceiver();
+  Status FinishReshardReceiver();
   void CollectPrepared();
   Result<Message> Fetch(const Message& message);
   void FollowTerms();
   void BecomePrimary();
-  void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course, bool takes_over);
+  void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t lineage, bool is_failover);
   Status ConnectBackup();
   void StepDown();
   Status Replicate(Message* message);
@@ -122,7 +123,7 @@ class ShardNode final : public Node, public Service {
   void Report();
 
   Context context_;
-  IssuedNumbers issued_;
+  IssuedIncarnations issued_;
   std::int32_t seat_ = 0, shard_ = 0;
   std::unique_ptr<Module> module_;
   std::unique_ptr<Executor> appliers_;  // paramserver.hogwild_threads; outlives the shards
@@ -130,20 +131,20 @@ class ShardNode final : public Node, public Service {
   std::size_t epochs_ = 0;                              // number of epochs map_ is based on
   ParameterShard::Options options_;
   std::size_t elements_ = 0, slots_ = 0;  // of options_
-  std::unique_ptr<ShardStore> store_;
+  std::unique_ptr<ShardSnapshots> store_;
   std::unique_ptr<Listener> listener_;
   ShardTerm term_;               // last adopted
   std::uint64_t heard_ = 0;      // primaries of older terms are refused
   std::uint64_t connected_ = 0;  // the term whose backup the server is connected to
   std::unique_ptr<ShardServer> server_;
-  std::unique_ptr<ParameterShard> followed_;
-  std::uint64_t followed_term_ = 0, followed_course_ = 0;
-  std::unique_ptr<ArrivingState> arriving_;
+  std::unique_ptr<ParameterShard> replica_;
+  std::uint64_t replica_term_ = 0, replica_lineage_ = 0;
+  std::unique_ptr<StateAssembler> assembler_;
   std::unique_ptr<LoadJob> load_;
   std::unique_ptr<SaveJob> save_;
-  std::unique_ptr<ShardIntake> intake_;
+  std::unique_ptr<ReshardReceiver> receiver_;
   std::unique_ptr<PrepareJob> prepare_;
-  std::optional<Heir> heir_;
+  std::optional<Successor> successor_;
   std::map<std::int32_t, Buffer> outgoing_;  // snapshots to hand over, by target shard
   std::uint64_t moving_ = 0;                 // the resharding that next_map_ belongs to
   std::map<std::int32_t, Origin> learners_;  // connected learners

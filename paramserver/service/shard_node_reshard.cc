@@ -1,4 +1,5 @@
-// Implements a ShardNode's part in resharding (ShardMover): pausing, handing over, receiving.
+// Implements a ShardNode's part in resharding (ReshardController): pausing, handing over,
+// receiving.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -24,15 +25,15 @@ Status ShardNode::AdoptEpoch() {
   const std::span<const ShardEpoch> epochs = context_.member->shard_epochs();
   if (epochs.size() <= epochs_ || load_ || save_ || prepare_) return Status::Ok();
   StepDown();
-  followed_.reset();
+  replica_.reset();
   TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(*first_map_, epochs));
   epochs_ = epochs.size();
   term_ = {};
   options_ = OptionsFor(*map_);
   elements_ = std::size_t(map_->LoadOf(shard_));
-  arriving_ = std::make_unique<ArrivingState>(ShardStateBytesMax(elements_, slots_));
-  store_ = std::make_unique<ShardStore>(context_.run, shard_, epochs.back().move);
-  context_.member->BeatSoon();
+  assembler_ = std::make_unique<StateAssembler>(ShardStateBytesMax(elements_, slots_));
+  store_ = std::make_unique<ShardSnapshots>(context_.run, shard_, epochs.back().move);
+  context_.member->SendHeartbeatSoon();
   LogInfo("shard {} of: {}, epoch {}", shard_, map_->ToString(), epochs_);
   return Status::Ok();
 }
@@ -46,29 +47,29 @@ void ShardNode::FollowMove(Time now) {
   const bool hands_over =
       move.number != 0 && move.stage == ShardMoveStage::kHandingOver && !outdated;
   // An outdated map must not accept pushes.
-  if (server_) server_->StandStill(hands_over || outdated);
+  if (server_) server_->SetPaused(hands_over || outdated);
   if (outdated || !result_.ok()) return;
   if (!hands_over || moving_ != move.number) {
     outgoing_.clear();
-    intake_.reset();
-    heir_.reset();
+    receiver_.reset();
+    successor_.reset();
     next_map_.reset();
   }
   if (!hands_over || prepare_) return;
   Status status;
-  if (std::exchange(moving_, move.number) != move.number) status = BeginIntake();
-  if (status.ok() && intake_) {
-    intake_->Poll(now);
-    const bool still = !server_ || server_->stands_still();
-    if (still && intake_->complete()) status = FinishIntake();
+  if (std::exchange(moving_, move.number) != move.number) status = StartReshardReceiver();
+  if (status.ok() && receiver_) {
+    receiver_->Poll(now);
+    const bool still = !server_ || server_->is_paused();
+    if (still && receiver_->complete()) status = FinishReshardReceiver();
   }
   if (status.ok()) return;
-  intake_.reset();  // the coordinator will time out
+  receiver_.reset();  // the coordinator will time out
   LogError("shard {} cannot take part in a resharding: {}", shard_, status.message());
 }
 
 // Starts fetching if this process serves a shard of the next map: its current one, or a new one.
-Status ShardNode::BeginIntake() {
+Status ShardNode::StartReshardReceiver() {
   const FleetMember& member = *context_.member;
   const ShardMove& move = member.shard_move();
   std::vector<ShardEpoch> epochs(member.shard_epochs().begin(), member.shard_epochs().end());
@@ -94,24 +95,24 @@ Status ShardNode::BeginIntake() {
                                                 .incarnation = member.options().incarnation}}));
     channels.push_back(std::move(channel));
   }
-  intake_ = std::make_unique<ShardIntake>(
+  receiver_ = std::make_unique<ReshardReceiver>(
       moving_, shard_, std::move(channels),
       ShardStateBytesMax(std::size_t(next_map_->LoadOf(shard_)), slots_));
   return Status::Ok();
 }
 
 // Builds the next shard and writes it to disk in a job; it is reported as ready afterwards.
-Status ShardNode::FinishIntake() {
-  const std::unique_ptr<ShardIntake> intake = std::move(intake_);
+Status ShardNode::FinishReshardReceiver() {
+  const std::unique_ptr<ReshardReceiver> intake = std::move(receiver_);
   TROOP_ASSIGN_OR_RETURN(
       auto shard, intake->Finish(OptionsFor(*next_map_), server_ ? server_->Snapshot() : Buffer(),
-                                 server_ ? server_->course() : 0));
+                                 server_ ? server_->lineage() : 0));
   moved_bytes_ += std::int64_t(intake->bytes());
-  heir_ = Heir{moving_, std::move(shard), intake->course()};
+  successor_ = Successor{moving_, std::move(shard), intake->lineage()};
   prepare_ = std::make_unique<PrepareJob>(
-      PrepareJob{.move = moving_, .store = ShardStore(context_.run, shard_, moving_)});
+      PrepareJob{.move = moving_, .store = ShardSnapshots(context_.run, shard_, moving_)});
   const auto id = context_.executor->Submit(
-      "prepare", [work = prepare_.get(), snapshot = heir_->shard->Snapshot()] {
+      "prepare", [work = prepare_.get(), snapshot = successor_->shard->Snapshot()] {
         work->status = work->store.Save(work->move, snapshot);
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -125,10 +126,10 @@ void ShardNode::CollectPrepared() {
   const std::unique_ptr<PrepareJob> job = std::move(prepare_);
   if (!job->status.ok()) {
     LogError("saving the resharded state of shard {} failed: {}", shard_, job->status.message());
-  } else if (heir_ && heir_->move == job->move) {
+  } else if (successor_ && successor_->move == job->move) {
     context_.member->report().shard_move = job->move;
     Report();  // include the moved bytes
-    context_.member->BeatSoon();
+    context_.member->SendHeartbeatSoon();
   }
 }
 
@@ -141,7 +142,7 @@ Result<Message> ShardNode::Fetch(const Message& message) {
                            PeerName(message.origin.role, message.origin.index));
   }
   // The shard must be paused, so that all pieces are of one state.
-  if (!server_ || !server_->stands_still() || !next_map_ || moving_ != body.move) {
+  if (!server_ || !server_->is_paused() || !next_map_ || moving_ != body.move) {
     return Unavailable("this shard is not paused for resharding {}", body.move);
   }
   if (body.shard < 0 || body.shard == shard_ ||
@@ -162,9 +163,9 @@ Result<Message> ShardNode::Fetch(const Message& message) {
   }
   Message answer{
       .type = MessageType::kShardFetchReply,
-      .body = EncodeBody(ShardStateBody{moving_, server_->course(), body.offset, state.size()})};
+      .body = EncodeBody(ShardStateBody{moving_, server_->lineage(), body.offset, state.size()})};
   answer.parts.push_back(
-      state.Slice(body.offset, std::min(ShardBackup::kPieceBytes, state.size() - body.offset)));
+      state.Slice(body.offset, std::min(BackupClient::kPieceBytes, state.size() - body.offset)));
   return answer;
 }
 

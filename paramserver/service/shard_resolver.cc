@@ -8,8 +8,8 @@
 
 namespace troop {
 
-ShardFinder::ShardFinder(Network* network, const FleetMember* member, ShardMap first,
-                         const Origin& origin)
+ShardResolver::ShardResolver(Network* network, const FleetMember* member, ShardMap first,
+                             const Origin& origin)
     : network_(network),
       member_(member),
       first_(std::move(first)),
@@ -17,13 +17,13 @@ ShardFinder::ShardFinder(Network* network, const FleetMember* member, ShardMap f
       options_{.origin = origin} {}
 
 // Endpoint of the shard's primary; empty if there is none.
-std::string ShardFinder::EndpointOf(std::size_t k) const {
+std::string ShardResolver::EndpointOf(std::size_t k) const {
   const ShardTerm term = member_->Shard(std::int32_t(k));
   return term.primary < 0 ? std::string() : member_->Endpoint(Role::kParamServer, term.primary);
 }
 
 // Nothing changes unless all shards are served.
-Result<std::vector<std::unique_ptr<Channel>>> ShardFinder::Connect() {
+Result<std::vector<std::unique_ptr<Channel>>> ShardResolver::Connect() {
   std::vector<std::unique_ptr<Channel>> channels;
   const std::span<const ShardEpoch> epochs = member_->shard_epochs();
   if (epochs.empty()) return channels;
@@ -49,7 +49,7 @@ Result<std::vector<std::unique_ptr<Channel>>> ShardFinder::Connect() {
 }
 
 // The endpoint identifies the process.
-Result<std::unique_ptr<Channel>> ShardFinder::ConnectAnew(std::size_t k) {
+Result<std::unique_ptr<Channel>> ShardResolver::ReconnectIfMoved(std::size_t k) {
   const std::string endpoint = EndpointOf(k);
   if (endpoint.empty() || endpoint == given_[k]) return std::unique_ptr<Channel>();
   given_[k] = endpoint;

@@ -14,10 +14,10 @@ namespace troop {
 // Resolves the endpoints of a run's parameter shards and the current shard map, from the
 // coordinator's heartbeat replies. Owner: the node's thread. The network and the member must
 // outlive it.
-class ShardFinder {
+class ShardResolver {
  public:
   // `first`: the map of the run's first epoch. `origin`: identity of the connecting role.
-  ShardFinder(Network* network, const FleetMember* member, ShardMap first, const Origin& origin);
+  ShardResolver(Network* network, const FleetMember* member, ShardMap first, const Origin& origin);
   // Connects to all shards of map(), in order; empty if some shard is not served yet.
   Result<std::vector<std::unique_ptr<Channel>>> Connect();
   // Newest map that Connect or Update has adopted.
@@ -32,7 +32,7 @@ class ShardFinder {
       return Status::Ok();
     }
     for (std::size_t k = 0; k < given_.size(); ++k) {
-      TROOP_ASSIGN_OR_RETURN(auto channel, ConnectAnew(k));
+      TROOP_ASSIGN_OR_RETURN(auto channel, ReconnectIfMoved(k));
       if (channel) client->Replace(k, std::move(channel));
     }
     return Status::Ok();
@@ -41,7 +41,7 @@ class ShardFinder {
  private:
   bool IsOutdated() const { return member_->shard_epochs().size() > epochs_; }
   // Connects to shard k if its endpoint has changed since the last channel; null otherwise.
-  Result<std::unique_ptr<Channel>> ConnectAnew(std::size_t k);
+  Result<std::unique_ptr<Channel>> ReconnectIfMoved(std::size_t k);
   std::string EndpointOf(std::size_t k) const;
 
   Network* const network_;

@@ -21,7 +21,7 @@ ShardServer::ShardServer(std::unique_ptr<ParameterShard> shard, const Options& o
     : options_(options), shard_(std::move(shard)) {
   for (const SyncPolicy::Member& member : shard_->policy().members()) {
     if (!member.live) continue;
-    lives_[member.learner] = 0;
+    incarnations_[member.learner] = 0;
     absent_[member.learner] = {};
   }
   Note(HistoryEvent::kServed, {}, shard_->version());
@@ -36,21 +36,23 @@ void ShardServer::Note(HistoryEvent::What what, const PushId& id, std::uint64_t 
                           .version = version,
                           .shard = options_.shard,
                           .epoch = shard_->epoch(),
-                          .course = options_.course,
+                          .lineage = options_.lineage,
                           .incarnation = id.incarnation});
 }
 
 // Renews a learner's lease.
 void ShardServer::Present(const Origin& learner) {
-  lives_[learner.index] = learner.incarnation;
+  incarnations_[learner.index] = learner.incarnation;
   absent_.erase(learner.index);
 }
 
-ShardServer::~ShardServer() { TurnAway(Unavailable("this parameter server is shutting down")); }
+ShardServer::~ShardServer() {
+  FailOpenRequests(Unavailable("this parameter server is shutting down"));
+}
 
 // Every request may make updates due, or answers possible, so Settle runs after it.
 void ShardServer::Handle(Message message, Reply reply) {
-  if (still_ && message.origin.role == Role::kLearner) {
+  if (paused_ && message.origin.role == Role::kLearner) {
     return reply.Fail(Unavailable("the shard is paused for resharding; retry later"));
   }
   Status status;
@@ -75,7 +77,7 @@ Status ShardServer::Push(Message message, Reply* reply) {
                          ReadShardPush(std::move(message), shard_->size(), shard_->epoch()));
   const PushId id = push.id;
   const Origin origin = {.index = id.learner, .incarnation = id.incarnation};
-  if (options_.takes_over && !IsKnown(id.learner) && shard_->HasRoomFor(id.learner)) {
+  if (options_.is_failover && !IsKnown(id.learner) && shard_->HasRoomFor(id.learner)) {
     shard_->Join(id.learner);
   }
   TROOP_ASSIGN_OR_RETURN(const auto outcome, shard_->Push(std::move(push)));
@@ -103,12 +105,12 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
   // Answered at once and without parts.
   if (body.leave) {
     shard_->Leave(learner);
-    lives_.erase(learner);
+    incarnations_.erase(learner);
     absent_.erase(learner);
     pulls_.erase(learner);
     reply->Send({.type = MessageType::kShardPullReply,
-                 .body = EncodeBody(
-                     ShardPullReplyBody{.newest = shard_->version(), .course = options_.course})});
+                 .body = EncodeBody(ShardPullReplyBody{.newest = shard_->version(),
+                                                       .lineage = options_.lineage})});
     return Status::Ok();
   }
   if (!shard_->HasRoomFor(learner)) {
@@ -139,8 +141,8 @@ void ShardServer::AnswerPull(Parked parked) {
 // `known` counts only within one lineage: versions of another one are not comparable.
 Result<Message> ShardServer::MakePullReply(const ShardPullBody& body) {
   Message answer{.type = MessageType::kShardPullReply};
-  ShardPullReplyBody head{.newest = shard_->version(), .course = options_.course};
-  const std::uint64_t known = body.course == options_.course ? body.known : 0;
+  ShardPullReplyBody head{.newest = shard_->version(), .lineage = options_.lineage};
+  const std::uint64_t known = body.lineage == options_.lineage ? body.known : 0;
   if (body.exact != 0 || known < shard_->version()) {
     TROOP_ASSIGN_OR_RETURN(const WeightSnapshot snapshot, shard_->Pull(body.exact));
     head.version = snapshot.version;
@@ -183,7 +185,7 @@ void ShardServer::Settle() {
   for (;;) {
     const bool may_answer = MayAnswer();
     if (may_answer) AnswerSettled();
-    const auto update = shard_->ApplyNext(may_answer && !rests_);
+    const auto update = shard_->ApplyNext(may_answer && !updates_paused_);
     if (!update && may_answer) AnswerPulls();
     if (!update) return;
     for (const ShardUpdate::Settled& settled : update->settled) {
@@ -198,37 +200,39 @@ void ShardServer::Settle() {
 }
 
 // The state is sent first, then every update.
-void ShardServer::SetBackup(std::unique_ptr<ShardBackup> backup) {
+void ShardServer::SetBackup(std::unique_ptr<BackupClient> backup) {
   backup_ = std::move(backup);
   if (backup_) backup_->SendState(shard_->Snapshot());
   Settle();
 }
 
-void ShardServer::SetSure(bool sure) {
-  if (sure == std::exchange(sure_, sure)) return;
+void ShardServer::SetPrimaryConfirmed(bool sure) {
+  if (sure == std::exchange(primary_confirmed_, sure)) return;
   if (sure) Settle();
 }
 
-void ShardServer::StandStill(bool still) {
-  if (still == std::exchange(still_, still)) return;
+void ShardServer::SetPaused(bool still) {
+  if (still == std::exchange(paused_, still)) return;
   if (!still) Settle();
 }
 
 // Threads finish what they have begun.
-bool ShardServer::Rest() {
-  rests_ = true;
+bool ShardServer::PauseUpdates() {
+  updates_paused_ = true;
   Settle();
   return shard_->applying() == 0;
 }
 
-void ShardServer::GoOn() {
-  if (std::exchange(rests_, false)) Settle();
+void ShardServer::ResumeUpdates() {
+  if (std::exchange(updates_paused_, false)) Settle();
 }
 
-void ShardServer::Depose() { TurnAway(Unavailable("another process serves this shard now")); }
+void ShardServer::StopServing() {
+  FailOpenRequests(Unavailable("another process serves this shard now"));
+}
 
 // Fails all open requests.
-void ShardServer::TurnAway(const Status& status) {
+void ShardServer::FailOpenRequests(const Status& status) {
   for (auto& [id, reply] : pushes_) reply.Fail(status);
   for (Settled& settled : settled_) settled.reply.Fail(status);
   for (auto& [learner, parked] : pulls_) parked.reply.Fail(status);
@@ -240,8 +244,9 @@ void ShardServer::TurnAway(const Status& status) {
 // it may be computing; any other reconnection ends the absence.
 void ShardServer::PeerChanged(const Origin& peer, PeerState state) {
   if (peer.role != Role::kLearner) return;
-  const auto life = lives_.find(peer.index);
-  if (life == lives_.end() || (life->second != 0 && life->second != peer.incarnation)) return;
+  const auto life = incarnations_.find(peer.index);
+  if (life == incarnations_.end() || (life->second != 0 && life->second != peer.incarnation))
+    return;
   if (state == PeerState::kDown || state == PeerState::kHung) {
     Absence& absence =
         absent_.try_emplace(peer.index, Absence{.incarnation = peer.incarnation}).first->second;
@@ -276,13 +281,13 @@ void ShardServer::Tick(Time now) {
   bool due = EndJoining(now) || shard_->applying() > 0;
   if (backup_ && !backup_->has_all()) {
     backup_->Poll(now);
-    if (backup_->WantsState(now)) backup_->SendState(shard_->Snapshot());
+    if (backup_->NeedsState(now)) backup_->SendState(shard_->Snapshot());
     due = true;
   }
   for (auto it = absent_.begin(); it != absent_.end();) {
-    const auto life = lives_.find(it->first);
+    const auto life = incarnations_.find(it->first);
     // A new incarnation has its own lease.
-    const bool replaced = life == lives_.end() || life->second != it->second.incarnation;
+    const bool replaced = life == incarnations_.end() || life->second != it->second.incarnation;
     if (it->second.until == kForever) {
       it->second.until = now + options_.lease + (it->second.heard ? kHeardFor : Duration(0));
     }
@@ -292,7 +297,7 @@ void ShardServer::Tick(Time now) {
     }
     if (!replaced) {
       shard_->Leave(it->first);
-      lives_.erase(life);
+      incarnations_.erase(life);
       pulls_.erase(it->first);
       ++leases_ended_;
       due = true;
@@ -318,7 +323,7 @@ void ShardServer::Report(Metrics* metrics) const {
   metrics->Gauge("paramserver/version", double(shard_->version()), MetricKind::kGaugeMax);
   metrics->Gauge("paramserver/backups", backup_ && backup_->has_all() ? 1 : 0,
                  MetricKind::kGaugeSum);
-  metrics->Gauge("paramserver/learners", double(lives_.size()), MetricKind::kGaugeMax);
+  metrics->Gauge("paramserver/learners", double(incarnations_.size()), MetricKind::kGaugeMax);
 }
 
 }  // namespace troop

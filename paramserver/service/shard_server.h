@@ -31,12 +31,12 @@ class ShardServer final : public Service {
     // Time after the first Tick at which learners of SyncOptions::learners that have not joined are
     // no longer waited for.
     Duration join_within = Seconds(30);
-    std::uint64_t course = 0;  // ShardPullReplyBody::course
+    std::uint64_t lineage = 0;  // ShardPullReplyBody::lineage
     // It was the backup: a learner that pushes counts as a member of the primary's policy, even if
     // no update reported it.
-    bool takes_over = false;
+    bool is_failover = false;
     std::int32_t shard = 0;  // for logs and the history
-    History* history = nullptr;
+    EventHistory* history = nullptr;
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
   // Fails all waiting requests with kUnavailable, so that callers retry: another process may serve
@@ -50,23 +50,24 @@ class ShardServer final : public Service {
   Time next_tick() const;
 
   // Replicates everything to this backup from now on; null: no backup.
-  void SetBackup(std::unique_ptr<ShardBackup> backup);
-  const ShardBackup* backup() const { return backup_.get(); }
+  void SetBackup(std::unique_ptr<BackupClient> backup);
+  const BackupClient* backup() const { return backup_.get(); }
   // False suspends all answers while another process may have become the primary.
-  void SetSure(bool sure);
+  void SetPrimaryConfirmed(bool sure);
   // Pauses the shard for resharding: nothing changes, nothing is answered, and learners are asked
   // to retry later. Updates in flight on threads are completed first.
-  void StandStill(bool still);
-  bool stands_still() const { return still_ && shard_->applying() == 0; }
-  // Begins no update until GoOn. Returns true if none is in flight, so that Snapshot is possible.
-  bool Rest();
-  void GoOn();
+  void SetPaused(bool still);
+  bool is_paused() const { return paused_ && shard_->applying() == 0; }
+  // Begins no update until ResumeUpdates. Returns true if none is in flight, so that Snapshot is
+  // possible.
+  bool PauseUpdates();
+  void ResumeUpdates();
   // Ends the service as primary: waiting callers must retry at the new one.
-  void Depose();
+  void StopServing();
 
   const ParameterShard& shard() const { return *shard_; }
   Buffer Snapshot(std::span<const ParamRange> ranges) { return shard_->Snapshot(ranges); }
-  std::uint64_t course() const { return options_.course; }
+  std::uint64_t lineage() const { return options_.lineage; }
   Buffer Snapshot() { return shard_->Snapshot(); }
   void Report(Metrics* metrics) const;
 
@@ -94,9 +95,11 @@ class ShardServer final : public Service {
   void AnswerPull(Parked parked);
   Result<Message> MakePullReply(const ShardPullBody& body);
   // True if the backup has everything that was done here.
-  bool MayAnswer() const { return sure_ && !still_ && (!backup_ || backup_->has_all()); }
+  bool MayAnswer() const {
+    return primary_confirmed_ && !paused_ && (!backup_ || backup_->has_all());
+  }
   void AnswerSettled();
-  void TurnAway(const Status& status);
+  void FailOpenRequests(const Status& status);
   void Note(HistoryEvent::What what, const PushId& id, std::uint64_t version) const;
   void AnswerPulls();
   bool IsKnown(std::int32_t learner) const;
@@ -106,15 +109,15 @@ class ShardServer final : public Service {
 
   Options options_;
   std::unique_ptr<ParameterShard> shard_;
-  std::unique_ptr<ShardBackup> backup_;
-  bool sure_ = true, still_ = false, rests_ = false;
+  std::unique_ptr<BackupClient> backup_;
+  bool primary_confirmed_ = true, paused_ = false, updates_paused_ = false;
   std::map<PushId, Reply> pushes_;          // held
   std::vector<Settled> settled_;            // to be answered once MayAnswer
   std::map<std::int32_t, Parked> pulls_;    // by learner
   std::vector<Parked> readers_;             // pulls of non-learners; once MayAnswer
   std::map<std::int32_t, Absence> absent_;  // by learner
   // Incarnations of the members, by learner; 0: known from a snapshot only.
-  std::map<std::int32_t, std::uint64_t> lives_;
+  std::map<std::int32_t, std::uint64_t> incarnations_;
   Time join_until_ = kForever;
   bool ticked_ = false;
   std::uint64_t leases_ended_ = 0, refused_ = 0;

@@ -30,8 +30,8 @@ bool MayTryAgain(Code code) {
 }  // namespace
 
 ShardSubscriber::ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels,
-                                 bool in_step, std::unique_ptr<ShardFinder> finder)
-    : map_(std::move(map)), in_step_(in_step), finder_(std::move(finder)) {
+                                 bool in_step, std::unique_ptr<ShardResolver> finder)
+    : map_(std::move(map)), synchronous_(in_step), resolver_(std::move(finder)) {
   Remap(map_, std::move(channels));
 }
 
@@ -71,7 +71,7 @@ void ShardSubscriber::Request(Time) {
 void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
   Message message{
       .type = MessageType::kShardPull,
-      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, exact, shard->course})};
+      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, exact, shard->lineage})};
   const auto ticket = shard->channel->Send(message, kForever);
   if (ticket.ok()) {
     shard->ticket = *ticket;
@@ -82,8 +82,8 @@ void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
 
 // A round ends when all shards have replied.
 std::optional<WeightSnapshot> ShardSubscriber::Poll(Time now) {
-  if (finder_) {
-    const Status found = finder_->Update(this);
+  if (resolver_) {
+    const Status found = resolver_->Update(this);
     if (!found.ok() && error_.ok()) error_ = found;
   }
   if (!requesting_) return std::nullopt;
@@ -122,7 +122,7 @@ Status ShardSubscriber::TakeParts(Shard* shard, const Message& message) {
   }
   shard->parts = message.parts;
   shard->version = body.version;
-  shard->course = body.course;
+  shard->lineage = body.lineage;
   return Status::Ok();
 }
 
@@ -153,17 +153,17 @@ std::optional<WeightSnapshot> ShardSubscriber::Finish(Time now) {
     requesting_ = false;
     return std::nullopt;
   }
-  if (in_step_ && !Agree()) {
+  if (synchronous_ && !Agree()) {
     requesting_ = rounds_ < kRoundsMax;
-    if (requesting_ || !DifferForGood(now)) return std::nullopt;
+    if (requesting_ || !VersionsStayUnequal(now)) return std::nullopt;
   }
   requesting_ = false;
   if (Versions() == given_) return std::nullopt;
   given_ = Versions();
-  const auto course = std::ranges::max_element(shards_, {}, &Shard::course)->course;
+  const auto lineage = std::ranges::max_element(shards_, {}, &Shard::lineage)->lineage;
   const auto lowest = std::ranges::min_element(shards_, {}, &Shard::version)->version;
   // Snapshot versions grow even if a shard was restored from an older one.
-  version_ = std::max(version_ + 1, WeightsVersion(course, lowest));
+  version_ = std::max(version_ + 1, WeightsVersion(lineage, lowest));
   return WeightSnapshot{version_, Gather()};
 }
 
@@ -171,14 +171,14 @@ std::optional<WeightSnapshot> ShardSubscriber::Finish(Time now) {
 std::vector<std::uint64_t> ShardSubscriber::Versions() const {
   std::vector<std::uint64_t> versions;
   for (const Shard& shard : shards_) {
-    versions.push_back(shard.course);
+    versions.push_back(shard.lineage);
     versions.push_back(shard.version);
   }
   return versions;
 }
 
 // True if the versions have been unequal and unchanged for kAtRest.
-bool ShardSubscriber::DifferForGood(Time now) {
+bool ShardSubscriber::VersionsStayUnequal(Time now) {
   if (Versions() != differ_) {
     differ_ = Versions();
     differ_since_ = now;

@@ -12,19 +12,19 @@
 
 namespace troop {
 
-// The weights of K parameter shards as one snapshot. In synchronous modes (InStep) all ranges have
-// one version, never torn. Otherwise each range is its shard's newest version, as in Downpour (Dean
-// et al. 2012, sec. 4.1). A snapshot's version is WeightsVersion(newest lineage of the shards,
-// lowest version), and only grows: a restored older shard still produces newer snapshot versions.
-// Synchronous shards are also taken with unequal versions if these differ permanently: one shard
-// was restored from an older version, and no learner pushes any more.
-// Owner: the node's thread. Memory: 2 x [P].
+// The weights of K parameter shards as one snapshot. In synchronous modes (IsSynchronous) all
+// ranges have one version, never torn. Otherwise each range is its shard's newest version, as in
+// Downpour (Dean et al. 2012, sec. 4.1). A snapshot's version is WeightsVersion(newest lineage of
+// the shards, lowest version), and only grows: a restored older shard still produces newer snapshot
+// versions. Synchronous shards are also taken with unequal versions if these differ permanently:
+// one shard was restored from an older version, and no learner pushes any more. Owner: the node's
+// thread. Memory: 2 x [P].
 class ShardSubscriber final : public WeightSubscriber {
  public:
   // Channels are in the order of map.shards(). `finder`: resolves the shards' endpoints; null: they
   // never change.
   ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, bool in_step,
-                  std::unique_ptr<ShardFinder> finder = nullptr);
+                  std::unique_ptr<ShardResolver> finder = nullptr);
 
   void Request(Time now) override;
   bool requesting() const override { return requesting_; }
@@ -44,7 +44,7 @@ class ShardSubscriber final : public WeightSubscriber {
     std::vector<ParamRange> ranges;
     std::size_t bytes = 0;
     std::vector<Buffer> parts;  // of the last pull
-    std::uint64_t version = 0, course = 0;
+    std::uint64_t version = 0, lineage = 0;
     Ticket ticket = 0;
   };
   void Ask(Shard* shard, std::uint64_t exact);
@@ -52,13 +52,13 @@ class ShardSubscriber final : public WeightSubscriber {
   Status TakeParts(Shard* shard, const Message& message);
   bool Agree();
   std::vector<std::uint64_t> Versions() const;
-  bool DifferForGood(Time now);
+  bool VersionsStayUnequal(Time now);
   Buffer Gather() const;
   std::optional<WeightSnapshot> Finish(Time now);
 
   ShardMap map_;
-  const bool in_step_;
-  std::unique_ptr<ShardFinder> finder_;
+  const bool synchronous_;
+  std::unique_ptr<ShardResolver> resolver_;
   std::vector<Shard> shards_;
   bool requesting_ = false;
   bool gave_up_ = false;              // a shard failed to answer this request; the next may succeed

@@ -13,22 +13,22 @@ namespace troop {
 // referenced at the next change, in this process or in another (net/wire/shared_memory.h), the
 // writer moves to a copy; otherwise nothing is copied. Owner: one thread; snapshots may be released
 // on any thread.
-class LentFloats {
+class CopyOnWriteFloats {
  public:
-  explicit LentFloats(std::size_t count);  // initialized to zero
+  explicit CopyOnWriteFloats(std::size_t count);  // initialized to zero
   std::span<const float> values() const { return values_; }
   // Returns an immutable snapshot of the current values. O(1).
-  Buffer Lend();
-  // Returns the values for writing, valid until the next Lend. O(n) if a snapshot is still
+  Buffer TakeSnapshot();
+  // Returns the values for writing, valid until the next TakeSnapshot. O(n) if a snapshot is still
   // referenced, else O(1).
-  std::span<float> Own();
+  std::span<float> Mutable();
 
  private:
   // Number of Buffers that reference the storage. Atomic: they end on any thread.
   using Count = std::atomic<int>;
-  struct Loan;
+  struct SnapshotReference;
   std::shared_ptr<std::byte> storage_;
-  std::shared_ptr<Count> lent_;  // references to storage_
+  std::shared_ptr<Count> references_;  // references to storage_
   std::span<float> values_;
 };
 

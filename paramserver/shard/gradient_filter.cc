@@ -8,7 +8,7 @@
 namespace troop {
 
 // Statistics need at least two values.
-Status CheckGuardOptions(const GuardOptions& options) {
+Status CheckGradientFilterOptions(const GradientFilterOptions& options) {
   if (options.staleness_max < -1) {
     return InvalidArgument("guard: the staleness limit is {}, must be at least -1",
                            options.staleness_max);
@@ -27,7 +27,7 @@ Status CheckGuardOptions(const GuardOptions& options) {
 }
 
 // A push beyond the limit counts as the limit itself, so that one outlier hardly moves it.
-bool OutlierGuard::Judge(std::int32_t learner, float number) {
+bool OutlierFilter::Judge(std::int32_t learner, float number) {
   if (deviations_ == 0) return false;
   if (!std::isfinite(number)) return true;
   auto it = std::ranges::lower_bound(entries_, learner, {}, &Entry::learner);
@@ -47,7 +47,7 @@ bool OutlierGuard::Judge(std::int32_t learner, float number) {
 }
 
 // Snapshots are untrusted.
-Status OutlierGuard::Restore(std::vector<Entry> entries) {
+Status OutlierFilter::Restore(std::vector<Entry> entries) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     if (i > 0 && entry.learner <= entries[i - 1].learner) {

@@ -12,7 +12,7 @@ namespace troop {
 // are too old, and those whose |loss| exceeds the running mean by several standard deviations. An
 // extension of the paper applies the second test to the gradient's norm, because an error after the
 // loss computation does not show in the loss.
-struct GuardOptions {
+struct GradientFilterOptions {
   // Largest staleness that is accepted, in versions; -1: no limit.
   std::int64_t staleness_max = -1;
   // Limit in standard deviations above the running mean, for |loss| and the norm; 0 disables the
@@ -23,12 +23,12 @@ struct GuardOptions {
   std::int64_t window = 1000, first = 30;
 };
 // Errors: kInvalidArgument, naming the option and its limit.
-Status CheckGuardOptions(const GuardOptions& options);
+Status CheckGradientFilterOptions(const GradientFilterOptions& options);
 
 // Running mean and variance of the magnitude of one scalar per push (its loss, or its norm), kept
 // per learner. A learner's pushes reach every shard in the same order, so all shards drop the same
 // pushes without communication. Owner: the shard's loop. O(log learners) per call.
-class OutlierGuard {
+class OutlierFilter {
  public:
   struct Entry {
     std::int32_t learner = 0;
@@ -41,8 +41,8 @@ class OutlierGuard {
     bool operator==(const Entry&) const = default;
   };
 
-  // `deviations`: 0 accepts everything. `window`, `first`: as in GuardOptions.
-  OutlierGuard(double deviations, std::int64_t window, std::int64_t first)
+  // `deviations`: 0 accepts everything. `window`, `first`: as in GradientFilterOptions.
+  OutlierFilter(double deviations, std::int64_t window, std::int64_t first)
       : deviations_(deviations), window_(window), first_(first) {}
   // Returns true if the value is an outlier; a non-finite value always is. An outlier enters the
   // statistics clamped to the limit that it exceeded, so the limit follows a permanent rise.

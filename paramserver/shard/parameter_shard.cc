@@ -23,7 +23,7 @@ constexpr std::uint64_t kVersionMax = 0xFFFFFFF0u;
 // Hogwild needs independent updates: no backup, which would have to repeat their order.
 Status CheckOptions(const ParameterShard::Options& options) {
   TROOP_RETURN_IF_ERROR(CheckSyncOptions(options.sync));
-  TROOP_RETURN_IF_ERROR(CheckGuardOptions(options.guards));
+  TROOP_RETURN_IF_ERROR(CheckGradientFilterOptions(options.guards));
   if (options.versions_kept != 1 && options.versions_kept != 2) {
     return InvalidArgument("a parameter shard keeps {} versions, must be 1 or 2",
                            options.versions_kept);
@@ -129,10 +129,10 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& opti
     return InvalidArgument("{} initial values, the shard's ranges have {}", value.size(),
                            shard->value().size());
   }
-  if (const std::size_t bad = FirstUnfinite(value); bad != value.size()) {
+  if (const std::size_t bad = FirstNonFinite(value); bad != value.size()) {
     return InvalidArgument("initial value {} is {}, must be finite", bad, value[bad]);
   }
-  std::ranges::copy(value, shard->value_.Own().begin());
+  std::ranges::copy(value, shard->value_.Mutable().begin());
   shard->policy_.Restore(updates + 1, {});
   return shard;
 }
@@ -159,9 +159,9 @@ Status ParameterShard::CheckPush(const ShardPush& push) const {
   }
   if (push.id.sequence == 0)
     return InvalidArgument("the sequence number of a push is 0, must be at least 1");
-  if (!ledger_.HasRoomFor(push.id.learner)) {
+  if (!dedup_.HasRoomFor(push.id.learner)) {
     return ResourceExhausted("learner {}: {} learners have pushed here, which is the limit",
-                             push.id.learner, PushLedger::kLearnersMax);
+                             push.id.learner, PushDedup::kLearnersMax);
   }
   return Status::Ok();
 }
@@ -169,8 +169,8 @@ Status ParameterShard::CheckPush(const ShardPush& push) const {
 // Bounds memory against a client that invents learners.
 bool ParameterShard::HasRoomFor(std::int32_t learner) const {
   const auto members = policy_.members();
-  return ledger_.HasRoomFor(learner) &&
-         (members.size() < PushLedger::kLearnersMax ||
+  return dedup_.HasRoomFor(learner) &&
+         (members.size() < PushDedup::kLearnersMax ||
           std::ranges::binary_search(members, learner, {}, &SyncPolicy::Member::learner));
 }
 
@@ -199,12 +199,12 @@ bool ParameterShard::IsBeyondLast() const {
 Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   TROOP_RETURN_IF_ERROR(CheckPush(push));
   // 1. Deduplicate.
-  const PushLedger::Seen seen = ledger_.Look(push.id);
-  if (seen == PushLedger::Seen::kFenced) {
+  const PushDedup::Seen seen = dedup_.Lookup(push.id);
+  if (seen == PushDedup::Seen::kFenced) {
     return Aborted("learner {}: incarnation {} was replaced", push.id.learner, push.id.incarnation);
   }
   if (Holds(push.id)) return Outcome::kHeld;
-  if (seen == PushLedger::Seen::kSettled) {
+  if (seen == PushDedup::Seen::kSettled) {
     ++counters_.repeated;
     return Outcome::kRepeated;
   }
@@ -236,7 +236,7 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
 
 // Settles a push without effect. The next update reports it to the backup.
 void ParameterShard::Drop(const ShardPush& push, bool judged) {
-  ledger_.Settle(push.id);
+  dedup_.Settle(push.id);
   if (!options_.keep_sums) return;
   if (dropped_.size() >= kDroppedMax) dropped_.erase(dropped_.begin());
   dropped_.push_back({push.id, push.loss, push.norm, judged});
@@ -294,7 +294,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
   const auto update = policy_.NextUpdate();
   if (!update) return std::nullopt;
   // 1. Catch up with the version of the other shards, if this one was restored from an older one.
-  if (InStep(options_.sync)) {
+  if (IsSynchronous(options_.sync)) {
     for (const SyncPolicy::Term& term : update->terms) {
       policy_.SkipTo(held_.at(term.id).push.step + 1);
     }
@@ -311,7 +311,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
     done.learning_rate = std::max(done.learning_rate, held.push.learning_rate);
     done.settled.push_back({held.push.id, held.push.loss, held.push.norm, held.judged});
     staleness_.Add(double(term.staleness));
-    ledger_.Settle(held.push.id);
+    dedup_.Settle(held.push.id);
   }
   // 3. Keep the old version for readers, then step.
   const Parts sum = Sum(*update, &done);
@@ -337,7 +337,7 @@ void ParameterShard::BeginApplying() {
                                                     .groups = groups_});
     for (Optimizer::Group& group : work->groups) group.learning_rate = work->push.learning_rate;
     if (!arena_) {
-      auto arena = SharedArena::Make(options_.config, value_.Own(), optimizer_.get());
+      auto arena = HogwildArena::Make(options_.config, value_.Mutable(), optimizer_.get());
       TROOP_CHECK(arena.ok(), "{}", arena.status().ToString());  // the optimizer was made
       arena_ = std::move(*arena);
     }
@@ -350,7 +350,7 @@ void ParameterShard::BeginApplying() {
 }
 
 // Runs on a Hogwild thread. Decodes the push if necessary and steps through the shared arena.
-void ParameterShard::Apply(SharedArena* arena, const Applying& update) {
+void ParameterShard::Apply(HogwildArena* arena, const Applying& update) {
   const auto& parts = update.push.parts;
   const bool dense = std::ranges::all_of(
       parts, [](const auto& part) { return part.coded().codec == GradientCodec::kNone; });
@@ -387,7 +387,7 @@ std::optional<ShardUpdate> ParameterShard::TakeApplied() {
   if (applying_.empty()) arena_->CountSteps();
   newest_ = {};
   // A later push of the same learner may have moved the window past this one.
-  if (ledger_.Look(work->push.id) == PushLedger::Seen::kNew) ledger_.Settle(work->push.id);
+  if (dedup_.Lookup(work->push.id) == PushDedup::Seen::kNew) dedup_.Settle(work->push.id);
   staleness_.Add(double(work->term.staleness));
   ++counters_.applied;
   ++counters_.updates;
@@ -397,13 +397,13 @@ std::optional<ShardUpdate> ParameterShard::TakeApplied() {
 // Call before the value changes: keeps it as `version` if the previous version can be requested.
 void ParameterShard::KeepVersion(std::uint64_t version) {
   previous_ = {};
-  if (options_.versions_kept == 2) previous_ = {version, value_.Lend()};
+  if (options_.versions_kept == 2) previous_ = {version, value_.TakeSnapshot()};
   newest_ = {};
 }
 
 // Applies a sum to the value: an optimizer step, or the mean of local SGD.
 void ParameterShard::Carry(const ShardUpdate& update, const Parts& sum) {
-  const std::span<float> value = value_.Own();
+  const std::span<float> value = value_.Mutable();
   if (!update.average_values) {
     for (Optimizer::Group& group : groups_) group.learning_rate = update.learning_rate;
     return optimizer_->StepParts(sum, update.scale, groups_, value);
@@ -428,9 +428,9 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
   TROOP_RETURN_IF_ERROR(CheckUpdate(update, value().size()));
   // The backup's guards and deduplication follow the primary's.
   for (const ShardUpdate::Settled& settled : update.settled) {
-    if (!ledger_.HasRoomFor(settled.id.learner))
+    if (!dedup_.HasRoomFor(settled.id.learner))
       return ResourceExhausted("too many learners have pushed here");
-    if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);
+    if (dedup_.Lookup(settled.id) == PushDedup::Seen::kNew) dedup_.Settle(settled.id);
     if (settled.judged) Judge(settled.id.learner, settled.loss, settled.norm);
   }
   KeepVersion(version());
@@ -450,7 +450,7 @@ Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
       arena_->Read(now.as<float>());
       return newest_ = {version(), std::move(now).Freeze()};
     }
-    newest_ = {version(), value_.Lend()};
+    newest_ = {version(), value_.TakeSnapshot()};
     return newest_;
   }
   if (exact == previous_.version) return previous_;

@@ -71,9 +71,9 @@ struct ShardUpdate {
 // from an old snapshot adopts the others' version with the next update (ShardPush::step).
 // Memory: value, optimizer slots, up to two versions, one sum, and the held pushes.
 // Hogwild! (Recht et al. 2011; SyncMode::kAsync only): several threads apply updates concurrently,
-// without locks (SharedArena). The invariants hold, except that the order of updates, and therefore
-// the last bits, are nondeterministic. A version counts once its update is complete, and a pull may
-// contain some elements of an incomplete one. One thread gives the same bytes as none.
+// without locks (HogwildArena). The invariants hold, except that the order of updates, and
+// therefore the last bits, are nondeterministic. A version counts once its update is complete, and
+// a pull may contain some elements of an incomplete one. One thread gives the same bytes as none.
 class ParameterShard {
  public:
   struct Options {
@@ -82,7 +82,7 @@ class ParameterShard {
     std::vector<ParamRange> undecayed;  // of the arena, sorted: no optimizer.weight_decay
     std::uint64_t epoch = 1;
     SyncOptions sync;
-    GuardOptions guards;
+    GradientFilterOptions guards;
     // 2: Pull(version() - 1) is possible, so that K synchronous shards can serve one version; costs
     // a copy per update. 1: only the newest; copies only if a reader has it at the next update.
     int versions_kept = 2;
@@ -188,7 +188,7 @@ class ParameterShard {
   using Parts = std::vector<std::span<const float>>;
   Parts Sum(const SyncPolicy::Update& update, ShardUpdate* out);
   void BeginApplying();
-  static void Apply(SharedArena* arena, const Applying& update);
+  static void Apply(HogwildArena* arena, const Applying& update);
   std::optional<ShardUpdate> TakeApplied();
   void KeepVersion(std::uint64_t version);
   void Carry(const ShardUpdate& update, const Parts& sum);
@@ -200,11 +200,11 @@ class ParameterShard {
   Options options_;
   std::unique_ptr<Optimizer> optimizer_;
   SyncPolicy policy_;
-  PushLedger ledger_;
-  OutlierGuard losses_, norms_;
+  PushDedup dedup_;
+  OutlierFilter losses_, norms_;
   std::vector<Optimizer::Group> groups_;  // of value_, by weight decay
-  LentFloats value_;
-  std::unique_ptr<SharedArena> arena_;  // Hogwild: over value_ and optimizer_
+  CopyOnWriteFloats value_;
+  std::unique_ptr<HogwildArena> arena_;  // Hogwild: over value_ and optimizer_
   std::vector<std::unique_ptr<Applying>> applying_;
   MutableBuffer sum_;
   std::map<std::uint64_t, Held> held_;  // by the policy's id

@@ -29,8 +29,8 @@ struct SnapshotBody {
   std::uint64_t version = 0;
   std::vector<std::int64_t> begin, end;
   std::vector<SyncPolicy::Member> members;
-  std::vector<PushLedger::Entry> pushes;
-  std::vector<OutlierGuard::Entry> losses, norms;
+  std::vector<PushDedup::Entry> pushes;
+  std::vector<OutlierFilter::Entry> losses, norms;
   template <class A>
   void SerializeFirst(A& a) {
     a(optimizer, slots, steps, version, begin, end, members, pushes, losses);
@@ -126,7 +126,7 @@ Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
                     .steps = optimizer_->steps(),
                     .version = version(),
                     .members = Copy(policy_.members()),
-                    .pushes = Copy(ledger_.entries()),
+                    .pushes = Copy(dedup_.entries()),
                     .losses = Copy(losses_.entries()),
                     .norms = Copy(norms_.entries())};
   for (const ParamRange& range : ranges) {
@@ -226,8 +226,8 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
       return FailedPrecondition("a snapshot has optimizer \"{}\" with {} slots, this shard uses {}",
                                 body.optimizer, body.slots.size(), options_.config.optimizer.type);
     }
-    TROOP_ASSIGN_OR_RETURN(const PushLedger theirs, PushLedger::FromEntries(body.pushes));
-    TROOP_RETURN_IF_ERROR(ledger_.Merge(theirs));
+    TROOP_ASSIGN_OR_RETURN(const PushDedup theirs, PushDedup::FromEntries(body.pushes));
+    TROOP_RETURN_IF_ERROR(dedup_.Merge(theirs));
     steps = std::max(steps, body.steps);
     if (body.version > newest->version) newest = &body;
   }
@@ -258,7 +258,7 @@ Status ParameterShard::TakeRange(const ParamRange& range, std::size_t at,
         const auto from = std::size_t(offset + begin - theirs.begin);
         const std::size_t to = at + std::size_t(begin - range.begin);
         std::ranges::copy(source.columns[0].subspan(from, std::size_t(size)),
-                          value_.Own().begin() + std::ptrdiff_t(to));
+                          value_.Mutable().begin() + std::ptrdiff_t(to));
         for (std::size_t s = 0; s < slots.size(); ++s) {
           std::ranges::copy(source.columns[s + 1].subspan(from, std::size_t(size)),
                             &slots[s].values[to]);

@@ -9,7 +9,7 @@
 namespace troop {
 
 // Snapshots are untrusted; lookups rely on the order.
-Result<PushLedger> PushLedger::FromEntries(std::vector<Entry> entries) {
+Result<PushDedup> PushDedup::FromEntries(std::vector<Entry> entries) {
   if (entries.size() > kLearnersMax) {
     return DataLoss("a record of the pushes of {} learners, must be at most {}", entries.size(),
                     kLearnersMax);
@@ -20,23 +20,23 @@ Result<PushLedger> PushLedger::FromEntries(std::vector<Entry> entries) {
                       entries[i - 1].learner);
     }
   }
-  PushLedger ledger;
+  PushDedup ledger;
   ledger.entries_ = std::move(entries);
   return ledger;
 }
 
-const PushLedger::Entry* PushLedger::Find(std::int32_t learner) const {
+const PushDedup::Entry* PushDedup::Find(std::int32_t learner) const {
   const auto it = std::ranges::lower_bound(entries_, learner, {}, &Entry::learner);
   return it != entries_.end() && it->learner == learner ? &*it : nullptr;
 }
 
 // The limit bounds memory and the size of snapshots.
-bool PushLedger::HasRoomFor(std::int32_t learner) const {
+bool PushDedup::HasRoomFor(std::int32_t learner) const {
   return entries_.size() < kLearnersMax || Find(learner) != nullptr;
 }
 
 // Sequences older than the window count as settled: a learner has fewer pushes open.
-PushLedger::Seen PushLedger::Look(const PushId& id) const {
+PushDedup::Seen PushDedup::Lookup(const PushId& id) const {
   const Entry* entry = Find(id.learner);
   if (entry == nullptr || id.incarnation > entry->incarnation) return Seen::kNew;
   if (id.incarnation < entry->incarnation) return Seen::kFenced;
@@ -47,8 +47,8 @@ PushLedger::Seen PushLedger::Look(const PushId& id) const {
 }
 
 // Four cases: a new learner, a new incarnation, a new sequence (the window moves), an old sequence.
-void PushLedger::Settle(const PushId& id) {
-  TROOP_CHECK(Look(id) == Seen::kNew && HasRoomFor(id.learner), "learner {}, push {}", id.learner,
+void PushDedup::Settle(const PushId& id) {
+  TROOP_CHECK(Lookup(id) == Seen::kNew && HasRoomFor(id.learner), "learner {}, push {}", id.learner,
               id.sequence);
   const auto it = std::ranges::lower_bound(entries_, id.learner, {}, &Entry::learner);
   if (it == entries_.end() || it->learner != id.learner) {
@@ -66,7 +66,7 @@ void PushLedger::Settle(const PushId& id) {
 
 // Of different incarnations the newer entry is kept; of equal ones the union, aligned to the newer
 // window.
-Status PushLedger::Merge(const PushLedger& other) {
+Status PushDedup::Merge(const PushDedup& other) {
   for (const Entry& theirs : other.entries_) {
     if (!HasRoomFor(theirs.learner)) {
       return ResourceExhausted("the pushes of more than {} learners", kLearnersMax);

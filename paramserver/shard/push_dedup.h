@@ -25,7 +25,7 @@ struct PushId {
 // learner it keeps the newest incarnation, its newest sequence, and a bitmap of the kWindow
 // sequences below it. Snapshots and backup updates include it, so a push counts once even if it is
 // retried at another process. Owner: the shard's loop. O(log learners) per call.
-class PushLedger {
+class PushDedup {
  public:
   // Upper bound on a learner's open pushes; older sequences count as settled.
   static constexpr std::uint64_t kWindow = 64;
@@ -49,19 +49,19 @@ class PushLedger {
   };
 
   // Rebuilds a ledger from a snapshot. Errors: kDataLoss: not sorted, or more than kLearnersMax.
-  static Result<PushLedger> FromEntries(std::vector<Entry> entries);
+  static Result<PushDedup> FromEntries(std::vector<Entry> entries);
   std::span<const Entry> entries() const { return entries_; }
 
   // Classifies a push without changing anything.
-  Seen Look(const PushId& id) const;
+  Seen Lookup(const PushId& id) const;
   // True if this learner is recorded already, or one more fits.
   bool HasRoomFor(std::int32_t learner) const;
   // Records a push as settled. A newer incarnation discards the entry of the older one. REQUIRES:
-  // Look(id) == kNew, HasRoomFor.
+  // Lookup(id) == kNew, HasRoomFor.
   void Settle(const PushId& id);
   // Adds everything that `other` has settled. Errors: kResourceExhausted: more than kLearnersMax.
-  Status Merge(const PushLedger& other);
-  bool operator==(const PushLedger&) const = default;
+  Status Merge(const PushDedup& other);
+  bool operator==(const PushDedup&) const = default;
 
  private:
   const Entry* Find(std::int32_t learner) const;

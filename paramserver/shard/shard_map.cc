@@ -88,15 +88,15 @@ Result<ShardMap> ShardMap::Make(Sharding sharding, std::span<const ParamSpec> pa
   map.shards_.resize(std::size_t(shards));
   std::iota(map.shards_.begin(), map.shards_.end(), 0);
   if (sharding == Sharding::kMemory) {
-    map.DealByMemory();
+    map.AssignByMemory();
   } else {
-    map.DealByLayer(params);
+    map.AssignByLayer(params);
   }
   return map;
 }
 
 // One range per shard, of equal size up to one block.
-void ShardMap::DealByMemory() {
+void ShardMap::AssignByMemory() {
   const std::int64_t blocks = BlocksOf(parameters_);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
@@ -108,7 +108,7 @@ void ShardMap::DealByMemory() {
 }
 
 // Groups the tensors into layers, then assigns the layers.
-void ShardMap::DealByLayer(std::span<const ParamSpec> params) {
+void ShardMap::AssignByLayer(std::span<const ParamSpec> params) {
   constexpr std::int32_t kNobody = -1;
   for (std::size_t i = 0; i < params.size(); ++i) {
     // Padding belongs to the tensor before it.
@@ -124,12 +124,12 @@ void ShardMap::DealByLayer(std::span<const ParamSpec> params) {
     }
   }
   TROOP_CHECK(!ranges_.empty() || parameters_ == 0, "{} parameters in no tensor", parameters_);
-  DealLayersOf(kNobody);
+  ReassignLayersOf(kNobody);
 }
 
 // Reassigns the layers of `owner`: longest processing time first (Graham 1969), each to the least
 // loaded shard.
-void ShardMap::DealLayersOf(std::int32_t owner) {
+void ShardMap::ReassignLayersOf(std::int32_t owner) {
   std::vector<std::int64_t> load = Loads();
   std::vector<Range*> layers;
   for (Range& range : ranges_) {
@@ -188,7 +188,7 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   ++next.epoch_;
   next.shards_.insert(std::ranges::upper_bound(next.shards_, shard), shard);
   if (sharding_ == Sharding::kLayer) {
-    next.GiveLayers(shard);
+    next.MoveLayers(shard);
     return next;
   }
   const std::int64_t blocks = BlocksOf(parameters_);
@@ -197,7 +197,7 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   for (std::size_t i = 0; i < load.size(); ++i) {
     const std::int64_t over = BlocksOf(load[i]) - ShareOf(blocks, i, load.size());
     const std::int64_t gives = std::clamp<std::int64_t>(over, 0, wanted);
-    next.GiveElements(next.shards_[i], shard, gives * kParamAlignment);
+    next.MoveElements(next.shards_[i], shard, gives * kParamAlignment);
     wanted -= gives;
   }
   next.MergeNeighbours();
@@ -214,17 +214,17 @@ Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
   ++next.epoch_;
   next.shards_.erase(next.shards_.begin() + std::ptrdiff_t(IndexOf(shard)));
   if (sharding_ == Sharding::kLayer) {
-    next.DealLayersOf(shard);
+    next.ReassignLayersOf(shard);
     return next;
   }
   const std::int64_t blocks = BlocksOf(parameters_);
   const std::vector<std::int64_t> load = next.Loads();
   for (std::size_t i = 0; i < load.size(); ++i) {
     const std::int64_t lacks = ShareOf(blocks, i, load.size()) - BlocksOf(load[i]);
-    next.GiveElements(shard, next.shards_[i], std::max<std::int64_t>(lacks, 0) * kParamAlignment);
+    next.MoveElements(shard, next.shards_[i], std::max<std::int64_t>(lacks, 0) * kParamAlignment);
   }
   // The remainder if the loads were unequal.
-  next.GiveElements(shard, next.shards_[0], parameters_);
+  next.MoveElements(shard, next.shards_[0], parameters_);
   next.MergeNeighbours();
   return next;
 }
@@ -248,7 +248,7 @@ Result<ShardMap> ShardMap::WithShards(int count) const {
 }
 
 // Moves up to `elements`, a multiple of a block, from the end of the ranges of `from`.
-void ShardMap::GiveElements(std::int32_t from, std::int32_t to, std::int64_t elements) {
+void ShardMap::MoveElements(std::int32_t from, std::int32_t to, std::int64_t elements) {
   for (std::size_t i = ranges_.size(); i-- > 0 && elements > 0;) {
     Range& range = ranges_[i];
     if (range.owner != from) continue;
@@ -265,14 +265,14 @@ void ShardMap::GiveElements(std::int32_t from, std::int32_t to, std::int64_t ele
 }
 
 // Moves layers to a new shard until no move improves the balance.
-void ShardMap::GiveLayers(std::int32_t to) {
-  while (GiveOneLayer(to)) {
+void ShardMap::MoveLayers(std::int32_t to) {
+  while (MoveOneLayer(to)) {
   }
 }
 
 // Moves one layer to `to`. Returns false if `to` has its share, or no layer is smaller than the
 // difference of the two loads.
-bool ShardMap::GiveOneLayer(std::int32_t to) {
+bool ShardMap::MoveOneLayer(std::int32_t to) {
   const std::vector<std::int64_t> load = Loads();
   // Stop at the mean load.
   const std::int64_t own = load[IndexOf(to)];

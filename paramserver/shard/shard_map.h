@@ -114,12 +114,12 @@ class ShardMap {
   std::size_t IndexOf(std::int32_t shard) const;  // index in shards_; its size if absent
   std::vector<std::int64_t> Loads() const;        // elements, in the order of shards_
   void MergeNeighbours();
-  void DealByMemory();
-  void DealByLayer(std::span<const ParamSpec> params);
-  void GiveElements(std::int32_t from, std::int32_t to, std::int64_t elements);
-  void GiveLayers(std::int32_t to);
-  void DealLayersOf(std::int32_t owner);
-  bool GiveOneLayer(std::int32_t to);
+  void AssignByMemory();
+  void AssignByLayer(std::span<const ParamSpec> params);
+  void MoveElements(std::int32_t from, std::int32_t to, std::int64_t elements);
+  void MoveLayers(std::int32_t to);
+  void ReassignLayersOf(std::int32_t owner);
+  bool MoveOneLayer(std::int32_t to);
 
   std::uint64_t epoch_ = 0;
   Sharding sharding_ = Sharding::kMemory;

@@ -57,7 +57,7 @@ Status CheckSyncOptions(const SyncOptions& options) {
   return Status::Ok();
 }
 
-bool InStep(const SyncOptions& options) {
+bool IsSynchronous(const SyncOptions& options) {
   return options.mode == SyncMode::kBsp || options.mode == SyncMode::kLocalSgd ||
          (options.mode == SyncMode::kSsp && options.staleness == 0);
 }
@@ -166,10 +166,10 @@ Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
   if (cancels() && arrival.clock < version_) return Verdict::kLate;
   if (at_once() && arrival.dropped) {
     ++Find(arrival.learner)->clock;
-    return Verdict::kTaken;
+    return Verdict::kAccepted;
   }
   held_.push_back(arrival);
-  return Verdict::kTaken;
+  return Verdict::kAccepted;
 }
 
 // True if the held pushes make an update: at once; k of them; or one from every live member.

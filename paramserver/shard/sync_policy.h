@@ -45,7 +45,7 @@ struct SyncOptions {
 Status CheckSyncOptions(const SyncOptions& options);
 // True for synchronous modes: no learner continues before all have pushed, so all shards of a model
 // go through the same versions.
-bool InStep(const SyncOptions& options);
+bool IsSynchronous(const SyncOptions& options);
 
 // Decides when a push is applied and with which weight, and when a pull may return. Tracks the
 // members; a learner whose lease expired is not waited for. Holds no payload: `id` names what the
@@ -62,8 +62,8 @@ class SyncPolicy {
     bool dropped = false;
   };
   enum class Verdict {
-    kTaken,  // part of a coming update, or of NextUpdate already
-    kLate,   // computed at a version that no longer counts: drop it
+    kAccepted,  // part of a coming update, or of NextUpdate already
+    kLate,      // computed at a version that no longer counts: drop it
   };
   struct Term {
     std::int32_t learner = 0;

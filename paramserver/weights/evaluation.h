@@ -9,7 +9,7 @@
 namespace troop {
 
 // Identifies one evaluation of the weights.
-struct TrialOptions {
+struct EvaluationRequest {
   std::int64_t episodes = 1;  // or examples
   std::uint64_t round = 0;    // seeds the trial: equal config and round repeat it
   std::uint64_t version = 0;  // of the weights
@@ -17,10 +17,10 @@ struct TrialOptions {
 };
 
 // Evaluates fixed weights in bounded slices, for the evaluator role. Two implementations:
-// Evaluation plays episodes, ReviewTrial classifies examples. One owner thread.
-class WeightsTrial {
+// EpisodeEvaluator plays episodes, SentimentEvaluator classifies examples. One owner thread.
+class Evaluator {
  public:
-  virtual ~WeightsTrial() = default;
+  virtual ~Evaluator() = default;
   enum class State : std::uint8_t { kBusy, kWaiting, kOver };
   // Runs a slice of at most `steps` steps, where the implementation counts steps. kWaiting: for
   // other processes (fd()); kOver: finished, or error() is not ok.

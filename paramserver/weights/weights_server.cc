@@ -13,7 +13,7 @@ namespace troop {
 namespace {
 
 // Requests are answered at once.
-class PublishOnlyServer final : public ParameterServer {
+class PublishOnlyServer final : public WeightsServer {
  public:
   explicit PublishOnlyServer(const Options& options) : options_(options) {}
 
@@ -72,7 +72,8 @@ class PublishOnlyServer final : public ParameterServer {
     // The newest snapshot becomes the previous one.
     if (body.version > version()) {
       // Copied for many readers: the received part may lie in the learner's memory.
-      kept_[1] = std::exchange(kept_[0], {body.version, CopyPart(message.parts[0].bytes())});
+      kept_[1] =
+          std::exchange(kept_[0], {body.version, CopyToSharedBuffer(message.parts[0].bytes())});
       ++publishes_;
     } else {
       ++old_publishes_;
@@ -116,7 +117,7 @@ class PublishOnlyServer final : public ParameterServer {
 
 }  // namespace
 
-std::unique_ptr<ParameterServer> MakeParameterServer(const ParameterServer::Options& options) {
+std::unique_ptr<WeightsServer> MakeWeightsServer(const WeightsServer::Options& options) {
   TROOP_CHECK(options.parameters >= 0, "{} parameters", options.parameters);
   return std::make_unique<PublishOnlyServer>(options);
 }

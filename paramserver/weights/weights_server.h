@@ -12,7 +12,7 @@ namespace troop {
 // The weight publisher: keeps a model's newest two versions, without an optimizer, so that a pull
 // names a version and is never torn. Versions never decrease: an older publish is acknowledged and
 // ignored. Owner: the node's thread.
-class ParameterServer : public Service {
+class WeightsServer : public Service {
  public:
   struct Options {
     std::int64_t parameters = 0;  // P; a publish of another size is refused
@@ -23,6 +23,6 @@ class ParameterServer : public Service {
   virtual void Report(Metrics* metrics) const = 0;
   virtual std::uint64_t version() const = 0;
 };
-std::unique_ptr<ParameterServer> MakeParameterServer(const ParameterServer::Options& options);
+std::unique_ptr<WeightsServer> MakeWeightsServer(const WeightsServer::Options& options);
 
 }  // namespace troop

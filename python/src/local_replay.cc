@@ -101,7 +101,7 @@ class LocalReplay::Source final : public BatchSource {
   const KeyCode keys_ = *KeyCode::Make(1, 0);
   BatchPool pool_{4};
   BatchDecoder decoder_;
-  Drawn drawn_;
+  EncodedBatch drawn_;
 };
 
 Result<std::unique_ptr<LocalReplay>> LocalReplay::Make(const Table::Options& options) {

@@ -83,7 +83,7 @@ BatchSpecs SpecsOf(const TrajectorySpec& spec, const ViewSpec& view, std::int64_
 
 // Source of a row of the batch.
 struct Row {
-  const Drawn* part = nullptr;
+  const EncodedBatch* part = nullptr;
   std::uint32_t item = 0;
   std::uint32_t frame = 0;  // first frame, as an index in part->frame
 };
@@ -101,15 +101,15 @@ void AppendColumn(std::span<const T> from, std::byte** to) {
 struct BatchDecoder::State {
   explicit State(const Options& options);
 
-  Status CountRows(std::span<const Drawn> parts);
+  Status CountRows(std::span<const EncodedBatch> parts);
   void Allocate(std::int64_t batch_rows, SampleBatch* batch);
-  void CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const;
-  void Weigh(std::span<const Drawn> parts, double beta, SampleBatch* batch) const;
+  void CopyColumns(std::span<const EncodedBatch> parts, SampleBatch* batch) const;
+  void Weigh(std::span<const EncodedBatch> parts, double beta, SampleBatch* batch) const;
   Status DecodeFrames(SampleBatch* batch);
   void DecodeRows(std::size_t first, std::size_t last, int worker);
   void DecodeTransition(std::size_t row, int worker);
   void DecodeSequence(std::size_t row, int worker);
-  bool Place(const Drawn::Frame& frame, std::byte* first, std::byte* second, std::size_t row,
+  bool Place(const EncodedBatch::Frame& frame, std::byte* first, std::byte* second, std::size_t row,
              int worker);
   void Prefetch(const Row& row) const;
   void Touch(std::size_t first, std::size_t last) const;
@@ -156,7 +156,7 @@ void BatchDecoder::AddDictionary(std::shared_ptr<const FrameDictionary> dictiona
   for (FrameCoder& coder : state_->coder) coder.AddDictionary(dictionary);
 }
 
-Status BatchDecoder::Decode(std::span<const Drawn> parts, double beta, SampleBatch* batch) {
+Status BatchDecoder::Decode(std::span<const EncodedBatch> parts, double beta, SampleBatch* batch) {
   State& state = *state_;
   // Only the frames are decoded in parallel: the columns are small.
   TROOP_RETURN_IF_ERROR(state.CountRows(parts));
@@ -167,9 +167,9 @@ Status BatchDecoder::Decode(std::span<const Drawn> parts, double beta, SampleBat
 }
 
 // Lists the rows of all parts, each with its first frame.
-Status BatchDecoder::State::CountRows(std::span<const Drawn> parts) {
+Status BatchDecoder::State::CountRows(std::span<const EncodedBatch> parts) {
   rows.clear();
-  for (const Drawn& part : parts) {
+  for (const EncodedBatch& part : parts) {
     std::size_t frames = 0;
     for (std::size_t i = 0; i < part.key.size(); ++i) {
       rows.push_back({&part, std::uint32_t(i), std::uint32_t(frames)});
@@ -211,7 +211,8 @@ void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) 
 }
 
 // Concatenates the parts' columns. The layout is the same, so most are copied as a whole.
-void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const {
+void BatchDecoder::State::CopyColumns(std::span<const EncodedBatch> parts,
+                                      SampleBatch* batch) const {
   batch->key.resize(rows.size());
   batch->burn_in.resize(rows.size());
   batch->probability.clear();
@@ -223,7 +224,7 @@ void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch*
   std::byte* state = batch->state.empty() ? nullptr : batch->state.bytes().data();
   const std::size_t per_row = batch->action.bytes().size() / rows.size();
   std::size_t row = 0;
-  for (const Drawn& part : parts) {
+  for (const EncodedBatch& part : parts) {
     const std::size_t items = part.key.size();
     TROOP_CHECK(part.action.size() == items * per_row &&
                     part.reward.size() == items * std::size_t(options.view.steps()) &&
@@ -250,14 +251,14 @@ void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch*
 }
 
 // Importance weights: (N P(i))^-beta divided by the largest is (P_min / P(i))^beta, without N.
-void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
+void BatchDecoder::State::Weigh(std::span<const EncodedBatch> parts, double beta,
                                 SampleBatch* batch) const {
   // The minimum probability gives the largest weight.
   double least = *std::ranges::min_element(batch->probability);
   if (options.weight_by_table) {
     double of_tables = least;
     bool known = true;
-    for (const Drawn& part : parts) {
+    for (const EncodedBatch& part : parts) {
       if (part.key.empty()) continue;
       known &= std::isnormal(part.probability_min) && part.probability_min > 0;
       of_tables = std::min(of_tables, part.probability_min);
@@ -307,7 +308,7 @@ void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int wo
       DecodeTransition(row, worker);
     }
   }
-  if (streamed) StreamFence();
+  if (streamed) NontemporalFence();
 }
 
 // Workers continue after an error, so the lowest failing row is always found.
@@ -321,10 +322,10 @@ void BatchDecoder::State::NoteError(std::size_t row, const Status& status) {
 
 // Loads the beginning of the next row's frames, as far as they are few.
 void BatchDecoder::State::Prefetch(const Row& row) const {
-  const Drawn& part = *row.part;
+  const EncodedBatch& part = *row.part;
   const int count = FramesOf(options.view, part.lead[row.item], part.length[row.item]).count();
   for (int f = 0; f < std::min(count, 8); ++f) {
-    const Drawn::Frame& next = part.frame[row.frame + std::size_t(f)];
+    const EncodedBatch::Frame& next = part.frame[row.frame + std::size_t(f)];
     const std::size_t bytes =
         std::min<std::size_t>(next.bytes, 256);  // the hardware prefetches the rest
     for (std::size_t at = 0; at < bytes; at += kAlignment) __builtin_prefetch(next.data + at);
@@ -336,13 +337,13 @@ void BatchDecoder::State::Prefetch(const Row& row) const {
 void BatchDecoder::State::Touch(std::size_t first, std::size_t last) const {
   unsigned sum = 0;
   while (first < last) {
-    const Drawn& part = *rows[first].part;
+    const EncodedBatch& part = *rows[first].part;
     const std::size_t of_part = std::min(last - first, part.key.size() - rows[first].item);
     const std::size_t next = first + of_part;
     const bool whole = next == rows.size() || rows[next].part != &part;
-    const Drawn::Frame* const end =
+    const EncodedBatch::Frame* const end =
         part.frame.data() + (whole ? part.frame.size() : rows[next].frame);
-    for (const Drawn::Frame* f = part.frame.data() + rows[first].frame; f < end; ++f) {
+    for (const EncodedBatch::Frame* f = part.frame.data() + rows[first].frame; f < end; ++f) {
       if (f->bytes > 0) sum += unsigned(f->data[0]) + unsigned(f->data[f->bytes - 1]);
     }
     first = next;
@@ -357,7 +358,7 @@ void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
   const auto [part, item, first_frame] = rows[row];
   std::byte* const current = observation + row * row_bytes;
   std::byte* const next = next_observation + row * row_bytes;
-  const Drawn::Frame* from = part->frame.data() + first_frame;
+  const EncodedBatch::Frame* from = part->frame.data() + first_frame;
   const int stack = options.view.stack;
   if (stack == 1) {  // the first frame and the last
     if (Place(from[0], current, nullptr, row, worker)) Place(from[1], next, nullptr, row, worker);
@@ -394,7 +395,7 @@ void BatchDecoder::State::DecodeSequence(std::size_t row, int worker) {
   std::byte* to = observation + row * row_bytes;
   std::memset(to, 0, std::size_t(before) * frame_bytes);
   to += std::size_t(before) * frame_bytes;
-  const Drawn::Frame* const from = part->frame.data() + first_frame;
+  const EncodedBatch::Frame* const from = part->frame.data() + first_frame;
   for (int f = 0; f < count; ++f, to += frame_bytes) {
     if (!Place(from[f], to, nullptr, row, worker)) return;
   }
@@ -403,8 +404,8 @@ void BatchDecoder::State::DecodeSequence(std::size_t row, int worker) {
 
 // Decodes a frame to `first`, and to `second` unless it is nullptr. False: an error of the row was
 // noted.
-bool BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, std::byte* second,
-                                std::size_t row, int worker) {
+bool BatchDecoder::State::Place(const EncodedBatch::Frame& encoded, std::byte* first,
+                                std::byte* second, std::size_t row, int worker) {
   const std::byte* from = encoded.data;
   if (options.codec != Codec::kNone) {
     // Streamed frames are decoded into a cached buffer first: decoders read back what they wrote.
@@ -418,7 +419,7 @@ bool BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, s
     return false;
   }
   if (streamed) {
-    StreamCopy(from, frame_bytes, first, second);
+    NontemporalCopy(from, frame_bytes, first, second);
     return true;
   }
   if (from != first) std::memcpy(first, from, frame_bytes);

@@ -47,8 +47,8 @@ class BatchDecoder {
   // row order. Their probabilities (and minimum ones) are relative to the whole replay. After an
   // error the batch has the right shapes and unspecified content. Errors: kDataLoss: no items, or
   // a damaged frame (the message names the item); kNotFound: a frame's dictionary is unknown.
-  Status Decode(std::span<const Drawn> parts, double beta, SampleBatch* batch);
-  Status Decode(const Drawn& drawn, double beta, SampleBatch* batch) {
+  Status Decode(std::span<const EncodedBatch> parts, double beta, SampleBatch* batch);
+  Status Decode(const EncodedBatch& drawn, double beta, SampleBatch* batch) {
     return Decode(std::span(&drawn, 1), beta, batch);
   }
 

@@ -72,13 +72,13 @@ std::size_t BlockLayout::ItemBytes(const TrajectorySpec& spec, const ViewSpec& v
 }
 
 // Bytes of all encoded frames.
-std::size_t PayloadBytes(const Drawn& drawn) {
+std::size_t PayloadBytes(const EncodedBatch& drawn) {
   std::size_t bytes = 0;
-  for (const Drawn::Frame& frame : drawn.frame) bytes += frame.bytes;
+  for (const EncodedBatch::Frame& frame : drawn.frame) bytes += frame.bytes;
   return bytes;
 }
 
-BlockLayout LayoutOf(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+BlockLayout LayoutOf(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                      Codec codec) {
   return {spec, view, codec, drawn.key.size(), drawn.frame.size(), PayloadBytes(drawn)};
 }
@@ -99,10 +99,10 @@ void TakeColumn(const std::byte* block, std::size_t at, std::size_t bytes, std::
 }
 
 // Joins frames that are adjacent in the table, as those of an item mostly are.
-std::vector<std::span<const std::byte>> RunsOf(std::span<const Drawn::Frame> frames) {
+std::vector<std::span<const std::byte>> RunsOf(std::span<const EncodedBatch::Frame> frames) {
   std::vector<std::span<const std::byte>> runs;
   runs.reserve(frames.size());
-  for (const Drawn::Frame& frame : frames) {
+  for (const EncodedBatch::Frame& frame : frames) {
     if (frame.bytes == 0) continue;
     if (!runs.empty() && runs.back().data() + runs.back().size() == frame.data) {
       runs.back() = {runs.back().data(), runs.back().size() + frame.bytes};
@@ -115,7 +115,7 @@ std::vector<std::span<const std::byte>> RunsOf(std::span<const Drawn::Frame> fra
 
 // Copies the frames. Runs are scattered over the table and too short for the hardware prefetcher,
 // so that the line kAhead lines further, of whatever run, is prefetched now.
-void PutFrames(std::span<const Drawn::Frame> frames, std::byte* out) {
+void PutFrames(std::span<const EncodedBatch::Frame> frames, std::byte* out) {
   constexpr std::size_t kAhead = 48;  // lines
   const std::vector<std::span<const std::byte>> runs = RunsOf(frames);
   std::size_t ahead_run = 0, ahead_at = 0;
@@ -170,7 +170,7 @@ Status CheckHeader(const BlockHeader& header, std::size_t size, const Trajectory
 }
 
 // Checks lengths and probabilities, and that the items need exactly the block's frames.
-Status CheckItems(const Drawn& drawn, const ViewSpec& view, std::size_t frames) {
+Status CheckItems(const EncodedBatch& drawn, const ViewSpec& view, std::size_t frames) {
   std::uint64_t expected = 0;
   for (std::size_t i = 0; i < drawn.key.size(); ++i) {
     const int length = drawn.length[i], lead = drawn.lead[i];
@@ -190,7 +190,7 @@ Status CheckItems(const Drawn& drawn, const ViewSpec& view, std::size_t frames) 
 
 // Sets the frame pointers; the sizes must add up to the payload.
 Status TakeFrames(const std::byte* block, const BlockLayout& layout, const BlockHeader& header,
-                  std::size_t raw_bytes, Codec codec, std::vector<Drawn::Frame>* frames) {
+                  std::size_t raw_bytes, Codec codec, std::vector<EncodedBatch::Frame>* frames) {
   frames->resize(header.frames);
   std::uint64_t at = 0;
   for (std::size_t f = 0; f < frames->size(); ++f) {
@@ -213,13 +213,13 @@ Status TakeFrames(const std::byte* block, const BlockLayout& layout, const Block
 
 }  // namespace
 
-std::size_t PackedBytes(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+std::size_t PackedBytes(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                         Codec codec) {
   return LayoutOf(drawn, spec, view, codec).bytes;
 }
 
-void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
-               std::span<std::byte> out) {
+void PackEncodedBatch(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+                      Codec codec, std::span<std::byte> out) {
   const std::size_t items = drawn.key.size();
   const std::size_t payload_bytes = PayloadBytes(drawn);
   const BlockLayout at(spec, view, codec, items, drawn.frame.size(), payload_bytes);
@@ -245,7 +245,7 @@ void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& v
   PutColumn<std::byte>(drawn.state, items * StateBytes(spec), block, at.state);
   if (codec != Codec::kNone) {
     std::byte* sizes = block + at.frame_bytes;
-    for (const Drawn::Frame& frame : drawn.frame) {
+    for (const EncodedBatch::Frame& frame : drawn.frame) {
       std::memcpy(sizes, &frame.bytes, sizeof frame.bytes);
       sizes += sizeof frame.bytes;
     }
@@ -256,15 +256,15 @@ void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& v
 }
 
 // Allocates a part, in shared memory if the network provides it, and packs into it.
-Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
-                 Codec codec) {
-  MutableBuffer block = MakePart(PackedBytes(drawn, spec, view, codec));
-  PackDrawn(drawn, spec, view, codec, block.bytes());
+Buffer PackEncodedBatch(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+                        Codec codec) {
+  MutableBuffer block = MakeSharedBuffer(PackedBytes(drawn, spec, view, codec));
+  PackEncodedBatch(drawn, spec, view, codec, block.bytes());
   return std::move(block).Freeze();
 }
 
 // Trusts nothing but the number of available bytes.
-Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes) {
+Result<std::size_t> EncodedBatchBytes(std::span<const std::byte> bytes) {
   BlockHeader header;
   if (bytes.size() < sizeof header) return DataLoss("block has only {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -275,9 +275,9 @@ Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes) {
   return std::size_t(header.bytes);
 }
 
-Status ParseDrawn(std::span<const std::byte> bytes, const TrajectorySpec& spec,
-                  const ViewSpec& view, Codec codec, Drawn* drawn) {
-  TROOP_ASSIGN_OR_RETURN(const std::size_t size, DrawnBytes(bytes));
+Status ParseEncodedBatch(std::span<const std::byte> bytes, const TrajectorySpec& spec,
+                         const ViewSpec& view, Codec codec, EncodedBatch* drawn) {
+  TROOP_ASSIGN_OR_RETURN(const std::size_t size, EncodedBatchBytes(bytes));
   BlockHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   TROOP_RETURN_IF_ERROR(CheckHeader(header, size, spec, view, codec));

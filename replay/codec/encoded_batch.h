@@ -22,7 +22,7 @@ constexpr std::size_t AlignedBytes(std::size_t bytes) {
 // turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for transitions. Vectors are
 // reused between samples. Frame pointers point into the table (valid until its next call) or the
 // message.
-struct Drawn {
+struct EncodedBatch {
   struct Frame {
     const std::byte* data = nullptr;  // encoded
     std::uint32_t bytes = 0;
@@ -43,29 +43,30 @@ struct Drawn {
   std::int64_t size() const { return std::int64_t(key.size()); }
 };
 
-// Serialized form of Drawn, a block (docs/design/protocol.md, "sample_reply"): a header of 64
-// bytes, the columns above, each aligned to 64, with a codec the sizes of the encoded frames ([F]
-// u32), then the frames. Blocks are multiples of 64 bytes, so several may follow one another.
+// Serialized form of EncodedBatch, a block (docs/design/protocol.md, "sample_reply"): a header of
+// 64 bytes, the columns above, each aligned to 64, with a codec the sizes of the encoded frames
+// ([F] u32), then the frames. Blocks are multiples of 64 bytes, so several may follow one another.
 //
 // Size of the block in bytes.
-std::size_t PackedBytes(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+std::size_t PackedBytes(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                         Codec codec);
 // Writes the block. REQUIRES: out.size() == PackedBytes; columns and frames match `spec` and
 // `view`.
-void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
-               std::span<std::byte> out);
-Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec);
+void PackEncodedBatch(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+                      Codec codec, std::span<std::byte> out);
+Buffer PackEncodedBatch(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+                        Codec codec);
 
 // Size of the block at the beginning of `bytes`. Errors: kDataLoss: no block, or a truncated one.
-Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes);
+Result<std::size_t> EncodedBatchBytes(std::span<const std::byte> bytes);
 // Parses one block. Checks every size before use. Frames point into `bytes`, which must outlive
 // them; their content is unchecked until a FrameCoder decodes it. After an error `drawn` is
 // unspecified. Errors: kDataLoss.
-Status ParseDrawn(std::span<const std::byte> bytes, const TrajectorySpec& spec,
-                  const ViewSpec& view, Codec codec, Drawn* drawn);
-inline Status ParseDrawn(const Buffer& bytes, const TrajectorySpec& spec, const ViewSpec& view,
-                         Codec codec, Drawn* drawn) {
-  return ParseDrawn(bytes.bytes(), spec, view, codec, drawn);
+Status ParseEncodedBatch(std::span<const std::byte> bytes, const TrajectorySpec& spec,
+                         const ViewSpec& view, Codec codec, EncodedBatch* drawn);
+inline Status ParseEncodedBatch(const Buffer& bytes, const TrajectorySpec& spec,
+                                const ViewSpec& view, Codec codec, EncodedBatch* drawn) {
+  return ParseEncodedBatch(bytes.bytes(), spec, view, codec, drawn);
 }
 
 }  // namespace troop

@@ -9,7 +9,7 @@
 
 namespace troop {
 
-struct Experience;
+struct DecodedDelta;
 
 // B sampled items, decoded. Shapes stay constant during a run. S = view.steps() of the table:
 // n_step for transitions, burn_in + length_max for sequences; `stack` frames per observation.
@@ -35,9 +35,9 @@ struct SampleBatch {
   std::vector<std::int32_t> length;  // [B] 1 … S - burn_in
   std::vector<std::int32_t> burn_in;          // [B] burn-in steps present: 0 … view.burn_in
   std::vector<std::uint64_t> policy_version;  // [B]
-  // With GPU replay (MakeReplayMirror): the table deltas since the previous batch. The batch then
+  // With GPU replay (MakeDeltaSampler): the table deltas since the previous batch. The batch then
   // has no other data than B empty keys, or no keys if no update may be made yet.
-  std::vector<std::shared_ptr<const Experience>> experience;
+  std::vector<std::shared_ptr<const DecodedDelta>> experience;
   std::int64_t size() const { return std::int64_t(key.size()); }
 };
 

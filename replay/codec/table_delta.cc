@@ -12,18 +12,18 @@ namespace troop {
 namespace {
 
 // Header of a table delta, as in docs/design/protocol.md.
-struct FeedHeader {
+struct TableDeltaHeader {
   std::uint64_t bytes = 0;  // size of the block, header included
   std::uint32_t frames = 0, items = 0;
   std::uint64_t window = 0;         // total number of frame indices
   std::uint64_t payload_bytes = 0;  // total size of the encoded frames
   std::uint64_t reserved[4] = {};
 };
-static_assert(sizeof(FeedHeader) == kAlignment);
+static_assert(sizeof(TableDeltaHeader) == kAlignment);
 
 // Offsets of the columns. REQUIRES: the counts were checked against the size.
 struct FeedLayout {
-  FeedLayout(const FeedHeader& header, const TrajectorySpec& spec, Codec codec) {
+  FeedLayout(const TableDeltaHeader& header, const TrajectorySpec& spec, Codec codec) {
     const std::size_t frames = header.frames, items = header.items;
     place = Column(frames * 4);
     reward = Column(frames * 4);
@@ -45,7 +45,7 @@ struct FeedLayout {
     bytes = AlignedBytes(bytes + size);
     return offset;
   }
-  std::size_t bytes = sizeof(FeedHeader);
+  std::size_t bytes = sizeof(TableDeltaHeader);
   std::size_t place, reward, discount, action, number, key, policy_version, priority, length, lead,
       window, frame_bytes, payload;
 };
@@ -63,7 +63,8 @@ void Take(const std::byte* block, std::size_t at, std::size_t count, std::vector
 
 // Checks the header's counts against the size, so that no later sum overflows and nothing larger
 // than the block is allocated.
-Status CheckHeader(const FeedHeader& h, std::size_t size, const TrajectorySpec& spec, Codec codec) {
+Status CheckHeader(const TableDeltaHeader& h, std::size_t size, const TrajectorySpec& spec,
+                   Codec codec) {
   // Every frame and item takes at least 4 and 8 bytes of the block.
   if (h.bytes != size || h.frames > size / 4 || h.items > size / 8 || h.window > size / 4 ||
       h.payload_bytes > size || h.frames * spec.action.bytes() > size) {
@@ -80,7 +81,7 @@ Status CheckHeader(const FeedHeader& h, std::size_t size, const TrajectorySpec& 
 }
 
 // Checks frame indices against the table's size, and values as Table::Insert does.
-Status CheckFrames(const Feed& feed, const FeedSizes& sizes) {
+Status CheckFrames(const TableDelta& feed, const ReplicaSizes& sizes) {
   for (std::size_t i = 0; i < feed.place.size(); ++i) {
     if (feed.place[i] >= sizes.frames) {
       return DataLoss("frame {} has index {}, must be below {}", i, feed.place[i], sizes.frames);
@@ -94,7 +95,7 @@ Status CheckFrames(const Feed& feed, const FeedSizes& sizes) {
 }
 
 // Checks slots, priorities, ascending numbers, and the frame indices of all items.
-Status CheckItems(const Feed& feed, const ViewSpec& view, const FeedSizes& sizes) {
+Status CheckItems(const TableDelta& feed, const ViewSpec& view, const ReplicaSizes& sizes) {
   std::uint64_t window = 0;
   for (std::size_t i = 0; i < feed.key.size(); ++i) {
     const int length = feed.length[i], lead = feed.lead[i];
@@ -123,7 +124,7 @@ Status CheckItems(const Feed& feed, const ViewSpec& view, const FeedSizes& sizes
 }  // namespace
 
 // Keeps the vectors' memory for the next delta.
-void Feed::Clear() {
+void TableDelta::Clear() {
   place.clear();
   reward.clear();
   discount.clear();
@@ -138,14 +139,14 @@ void Feed::Clear() {
   window.clear();
 }
 
-Buffer PackFeed(const Feed& feed, const TrajectorySpec& spec, Codec codec) {
-  FeedHeader header{.frames = std::uint32_t(feed.frames()),
-                    .items = std::uint32_t(feed.items()),
-                    .window = feed.window.size()};
-  for (const Drawn::Frame& frame : feed.observation) header.payload_bytes += frame.bytes;
+Buffer PackTableDelta(const TableDelta& feed, const TrajectorySpec& spec, Codec codec) {
+  TableDeltaHeader header{.frames = std::uint32_t(feed.frames()),
+                          .items = std::uint32_t(feed.items()),
+                          .window = feed.window.size()};
+  for (const EncodedBatch::Frame& frame : feed.observation) header.payload_bytes += frame.bytes;
   const FeedLayout at(header, spec, codec);
   header.bytes = at.bytes;
-  MutableBuffer out = MakePart(at.bytes);
+  MutableBuffer out = MakeSharedBuffer(at.bytes);
   std::byte* const block = out.data();
   // Zeroes the gaps between columns: no uninitialized memory leaves the process.
   std::memset(block, 0, at.payload);
@@ -166,7 +167,7 @@ Buffer PackFeed(const Feed& feed, const TrajectorySpec& spec, Codec codec) {
   // Frames are concatenated at the end; with a codec their sizes are a column of their own.
   std::byte* to = block + at.payload;
   for (std::size_t i = 0; i < feed.observation.size(); ++i) {
-    const Drawn::Frame& frame = feed.observation[i];
+    const EncodedBatch::Frame& frame = feed.observation[i];
     if (codec != Codec::kNone) std::memcpy(block + at.frame_bytes + i * 4, &frame.bytes, 4);
     std::memcpy(to, frame.data, frame.bytes);
     to += frame.bytes;
@@ -175,10 +176,11 @@ Buffer PackFeed(const Feed& feed, const TrajectorySpec& spec, Codec codec) {
   return std::move(out).Freeze();
 }
 
-Status ParseFeed(std::span<const std::byte> bytes, const TrajectorySpec& spec, const ViewSpec& view,
-                 Codec codec, const FeedSizes& sizes, Feed* feed) {
+Status ParseTableDelta(std::span<const std::byte> bytes, const TrajectorySpec& spec,
+                       const ViewSpec& view, Codec codec, const ReplicaSizes& sizes,
+                       TableDelta* feed) {
   // Check counts, then columns, then the frames' sizes.
-  FeedHeader header;
+  TableDeltaHeader header;
   if (bytes.size() < sizeof header) return DataLoss("table delta has only {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
   TROOP_RETURN_IF_ERROR(CheckHeader(header, bytes.size(), spec, codec));

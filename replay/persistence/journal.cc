@@ -69,14 +69,14 @@ std::string Journal::SnapshotPath(std::uint64_t number) const {
   return options_.folder + "/" + JournalSnapshotName(number);
 }
 
-void Journal::Want(LogPosition position) { wanted_ = std::max(wanted_, position); }
+void Journal::RequestDurable(LogPosition position) { wanted_ = std::max(wanted_, position); }
 
 void Journal::AddDictionary(std::uint32_t id, Buffer bytes) {
   dictionaries_.emplace_back(id, EncodeDictionaryFile(next_dictionary_++, bytes));
 }
 
 // Order: take results, note freed segments, then start commits before snapshots and the rest.
-Time Journal::Poll(Time now, Journaled* table) {
+Time Journal::Poll(Time now, JournalSource* table) {
   if (!std::exchange(started_, true)) {
     next_round_ = now + options_.snapshot_every;
     written_bytes_ = table->appended();
@@ -98,7 +98,7 @@ Time Journal::Poll(Time now, Journaled* table) {
 // A segment that was freed before it was written leaves a hole in the log on disk. Its live
 // content was moved to a later position, which must be durable before anything after the hole
 // counts.
-void Journal::NoteTable(Journaled* table) {
+void Journal::NoteTable(JournalSource* table) {
   if (std::exchange(compacted_, table->compacted_bytes()) != compacted_) {
     moved_ = table->position();
   }
@@ -162,7 +162,7 @@ bool Journal::TakeDone(Lane* lane) {
 
 // ---- The log ----
 
-bool Journal::CommitIsDue(Time now, const Journaled& table) {
+bool Journal::CommitIsDue(Time now, const JournalSource& table) {
   // A commit covers [written_, end); bytes of a running job do not count as waiting.
   const LogPosition end = table.position();
   const LogPosition submitted = log_.job != 0 ? log_.work->end : written_;
@@ -175,7 +175,7 @@ bool Journal::CommitIsDue(Time now, const Journaled& table) {
 }
 
 // Submits the next part of the log: dictionaries first, since its frames need them.
-void Journal::Commit(Time now, const Journaled& table) {
+void Journal::Commit(Time now, const JournalSource& table) {
   auto work = std::make_shared<Work>();
   for (const auto& [id, bytes] : dictionaries_) {
     work->writes.emplace_back(options_.folder + "/" + JournalDictionaryName(id), bytes);
@@ -247,7 +247,7 @@ void Journal::FinishCommit(Time now) {
 // ---- Snapshots ----
 
 // The final round of a drain starts when the whole log is written.
-bool Journal::RoundIsDue(Time now, const Journaled& table) const {
+bool Journal::RoundIsDue(Time now, const JournalSource& table) const {
   if (now < side_.retry_at || drained_ || last_round_done_) return false;
   if (draining_) return all_written(table) && dictionaries_.empty() && log_.job == 0;
   return snapshot_now_ || (options_.snapshot_every > Duration(0) && now >= next_round_);
@@ -255,7 +255,7 @@ bool Journal::RoundIsDue(Time now, const Journaled& table) const {
 
 // Begins a round if anything changed; a full one if the snapshot file is new or has grown too
 // large.
-void Journal::BeginRound(Time now, const Journaled& table) {
+void Journal::BeginRound(Time now, const JournalSource& table) {
   const bool changed = table.dirty_lines() > 0 || !(table.counters() == last_.counters) ||
                        owner_ != last_.owner || snapshot_ == 0;
   next_round_ = now + options_.snapshot_every;
@@ -276,7 +276,7 @@ void Journal::BeginRound(Time now, const Journaled& table) {
 
 // Next line of the round; -1 if there is none. An incremental round ends after one pass over the
 // table, even if lines keep changing.
-std::int64_t Journal::NextLine(Journaled* table) {
+std::int64_t Journal::NextLine(JournalSource* table) {
   if (round_.full) return round_.cursor < table->lines() ? round_.cursor++ : -1;
   if (round_.taken >= table->lines()) return -1;
   const std::int64_t line = table->TakeDirtyLine();
@@ -285,7 +285,7 @@ std::int64_t Journal::NextLine(Journaled* table) {
 }
 
 // Reads some lines per Poll, so that a round does not delay requests.
-void Journal::ReadLines(Journaled* table) {
+void Journal::ReadLines(JournalSource* table) {
   SlotLine slot;
   for (int i = 0; i < options_.lines_per_poll; ++i) {
     if (encoder_.size() >= options_.snapshot_block_bytes) return;  // the disk must catch up first
@@ -298,7 +298,7 @@ void Journal::ReadLines(Journaled* table) {
 }
 
 // Makes the trailer. It holds the log's position, up to which the log must be durable first.
-void Journal::EndRound(const Journaled& table) {
+void Journal::EndRound(const JournalSource& table) {
   last_.counters = table.counters();
   last_.owner = owner_;
   last_.end = table.position();
@@ -357,7 +357,7 @@ void Journal::FailSnapshot(Time now, const Status& status) {
 // ---- Removal and spilling, on the second lane ----
 
 // Snapshots have priority over removals, and removals over spilling.
-void Journal::StartSide(Time now, const Journaled& table) {
+void Journal::StartSide(Time now, const JournalSource& table) {
   if (now < side_.retry_at) return;
   if (StartSnapshot(now) || StartRemoval(now)) return;
   StartSpill(now, table);
@@ -393,7 +393,7 @@ bool Journal::StartRemoval(Time now) {
 }
 
 // Maps the file of the next written and sealed segment, one per job.
-bool Journal::StartSpill(Time now, const Journaled& table) {
+bool Journal::StartSpill(Time now, const JournalSource& table) {
   if (!options_.spill || spilled_to_ + 1 >= written_.segment) return false;
   for (const std::shared_ptr<const Segment>& segment : table.segments()) {
     if (segment->id() <= spilled_to_ || segment->id() >= written_.segment) continue;
@@ -408,7 +408,7 @@ bool Journal::StartSpill(Time now, const Journaled& table) {
   return false;
 }
 
-void Journal::FinishSide(Time now, Journaled* table) {
+void Journal::FinishSide(Time now, JournalSource* table) {
   const std::shared_ptr<Work> work = std::move(side_.work);
   if (!work->pieces.empty()) {
     spare_ = std::move(work->block);

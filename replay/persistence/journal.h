@@ -20,9 +20,9 @@
 namespace troop {
 
 // What a journal needs from a table (Table has a method for each).
-class Journaled {
+class JournalSource {
  public:
-  virtual ~Journaled() = default;
+  virtual ~JournalSource() = default;
   virtual std::vector<std::shared_ptr<const Segment>> segments()
       const = 0;                                       // by id; the last is open
   virtual LogPosition position() const = 0;            // end of the log
@@ -48,7 +48,7 @@ class Journaled {
 //
 // Group commit: a job appends new bytes to the segment files and syncs them in log order. The next
 // job starts when commit_bytes are pending, the oldest pending byte is commit_wait old, or at once
-// if a caller waits (Want). Commits grow with the load, at the pace of the disk.
+// if a caller waits (RequestDurable). Commits grow with the load, at the pace of the disk.
 //
 // Snapshots: each Poll reads a few slot lines that changed since they were last read, and a job
 // appends them. A new file is started when most of the current one is outdated.
@@ -105,13 +105,13 @@ class Journal {
   // Takes results of jobs, starts new ones, and reads some lines. Call after changes of the table,
   // when the host is woken, and at the latest at the returned time. Costs ~10 us while a round is
   // read, else less than 1 us.
-  Time Poll(Time now, Journaled* table);
+  Time Poll(Time now, JournalSource* table);
 
   // End of the durable log.
   LogPosition durable() const { return durable_; }
   // Requests that `position` become durable soon: the next commit starts without waiting for more
   // bytes.
-  void Want(LogPosition position);
+  void RequestDurable(LogPosition position);
   // True if too many bytes wait for the disk. Becomes false some Polls after the disk has caught
   // up or was repaired.
   bool behind() const { return lag_ > options_.lag_bytes; }
@@ -164,23 +164,23 @@ class Journal {
 
   bool Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now);
   bool TakeDone(Lane* lane);
-  void NoteTable(Journaled* table);
+  void NoteTable(JournalSource* table);
   void FinishCommit(Time now);
-  void FinishSide(Time now, Journaled* table);
+  void FinishSide(Time now, JournalSource* table);
   void FinishSnapshot(Time now, const Work& work);
   void FailSnapshot(Time now, const Status& status);
-  bool CommitIsDue(Time now, const Journaled& table);
-  void Commit(Time now, const Journaled& table);
-  bool RoundIsDue(Time now, const Journaled& table) const;
-  void BeginRound(Time now, const Journaled& table);
-  void ReadLines(Journaled* table);
-  std::int64_t NextLine(Journaled* table);
-  void EndRound(const Journaled& table);
-  void StartSide(Time now, const Journaled& table);
+  bool CommitIsDue(Time now, const JournalSource& table);
+  void Commit(Time now, const JournalSource& table);
+  bool RoundIsDue(Time now, const JournalSource& table) const;
+  void BeginRound(Time now, const JournalSource& table);
+  void ReadLines(JournalSource* table);
+  std::int64_t NextLine(JournalSource* table);
+  void EndRound(const JournalSource& table);
+  void StartSide(Time now, const JournalSource& table);
   bool StartSnapshot(Time now);
   bool StartRemoval(Time now);
-  bool StartSpill(Time now, const Journaled& table);
-  bool all_written(const Journaled& table) const { return written_ >= table.position(); }
+  bool StartSpill(Time now, const JournalSource& table);
+  bool all_written(const JournalSource& table) const { return written_ >= table.position(); }
   Time NextTime(Time now) const;
   std::string SnapshotPath(std::uint64_t number) const;
 
@@ -196,7 +196,7 @@ class Journal {
   LogPosition moved_;            // at or after the end of the last moved record
   std::uint64_t compacted_ = 0;  // as of the last Poll
   std::uint64_t submitted_ = 0;  // files up to this segment may exist
-  std::uint64_t submitted_bytes_ = 0, written_bytes_ = 0;  // Journaled::appended() of them
+  std::uint64_t submitted_bytes_ = 0, written_bytes_ = 0;  // JournalSource::appended() of them
   std::uint64_t lag_ = 0;                                  // unwritten bytes
   bool waiting_ = false;                                   // some bytes are unwritten
   Time waiting_since_{};

@@ -47,7 +47,7 @@ struct Journal::Work {
   std::string map;
 
   LogPosition end;             // end of the log when the job is done
-  std::uint64_t appended = 0;  // Journaled::appended() there
+  std::uint64_t appended = 0;  // JournalSource::appended() there
   std::uint64_t segment = 0;   // the segment whose file is mapped
   bool ends_round = false;
   Status status;

@@ -32,7 +32,7 @@ struct Table::State::Recovery {
   State* state;
   const Snapshot& snapshot;
   RecoverCounts* counts;
-  std::vector<FrameLog::Recovered> frame;
+  std::vector<FrameStore::Recovered> frame;
   std::vector<std::uint32_t> episode;  // [frame] index of the episode's first known frame
   std::vector<FoundItem> found;
   std::vector<std::uint32_t> newest;                       // [slots] 1 + index in `found`; 0: none
@@ -122,11 +122,11 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
   auto offset = std::uint32_t(chunk.columns.observation - base);
   for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
     // Every frame of the record gets a place in the list, also unreadable ones.
-    FrameLog::Recovered noted{.stream = chunk.header.stream,
-                              .frame = chunk.header.first_frame + i,
-                              .segment = segment,
-                              .place = std::uint32_t(ids.size())};
-    FrameLog::Entry& entry = noted.entry;
+    FrameStore::Recovered noted{.stream = chunk.header.stream,
+                                .frame = chunk.header.first_frame + i,
+                                .segment = segment,
+                                .place = std::uint32_t(ids.size())};
+    FrameStore::Entry& entry = noted.entry;
     entry.reward = Load<float>(chunk.columns.reward, i);
     entry.discount = Load<float>(chunk.columns.discount, i);
     entry.final = (chunk.columns.final[i] & kFinalMark) != std::byte{0};
@@ -261,7 +261,7 @@ std::vector<FoundItem> Table::State::Recovery::FindAlive() {
 
 // Sorts frames by (stream, frame), drops copies, and finds the start of each frame's episode.
 void Table::State::Recovery::SortFrames() {
-  const auto less = [](const FrameLog::Recovered& a, const FrameLog::Recovered& b) {
+  const auto less = [](const FrameStore::Recovered& a, const FrameStore::Recovered& b) {
     return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
   };
   // The sort is stable: of several copies, the one in the latest record stays.
@@ -286,7 +286,7 @@ void Table::State::Recovery::SortFrames() {
 bool Table::State::Recovery::FindFrames(FoundItem* item) {
   const ItemRecord& written = item->written;
   const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
-  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameLog::Recovered& f) {
+  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameStore::Recovered& f) {
     return std::pair{f.stream, f.frame};
   });
   const auto first = std::size_t(it - frame.begin());
@@ -357,7 +357,7 @@ void Table::State::Recovery::AdoptStreams() {
     if (tail.begin == tail.end) continue;
     ids.clear();
     for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
-    const FrameLog::Recovered& last = frame[tail.end - 1];
+    const FrameStore::Recovered& last = frame[tail.end - 1];
     state->log.AdoptStream(last.stream, last.frame + 1, ids);
   }
 }
@@ -370,7 +370,7 @@ void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
     const ItemRecord& written = item.written;
     const std::uint32_t count = written.lead + written.length + 1;
     state->log.Refer(frame[item.first].id, count);
-    if (History* const history = state->options.history) {
+    if (EventHistory* const history = state->options.history) {
       history->Note(
           {HistoryEvent::kRestored, written.stream, written.first_frame, written.length, 0});
     }
@@ -410,7 +410,7 @@ void Table::State::Recovery::OrderFreeSlots(std::int64_t after) {
   state->fresh = std::uint32_t(state->slots);
   for (std::int64_t i = 0; i < state->slots; ++i) {
     const std::int64_t slot = (after + i) % state->slots;
-    if (state->Lives(state->item[std::size_t(slot)])) continue;
+    if (state->IsLive(state->item[std::size_t(slot)])) continue;
     state->freed[state->freed_count++] = Selector::Slot(slot);
   }
 }

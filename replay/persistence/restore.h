@@ -39,10 +39,10 @@ struct RestoredTable {
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                    const Journal::Options& journal, Table::Options options);
 
-// Adapter from Table to Journaled. `table` outlives it.
-class JournaledTable final : public Journaled {
+// Adapter from Table to JournalSource. `table` outlives it.
+class TableJournalSource final : public JournalSource {
  public:
-  explicit JournaledTable(Table* table) : table_(table) {}
+  explicit TableJournalSource(Table* table) : table_(table) {}
   std::vector<std::shared_ptr<const Segment>> segments() const override {
     return table_->segments();
   }

@@ -1,4 +1,4 @@
-// ReplayMirror: fetches table deltas and sampling grants for a learner that samples a replica.
+// DeltaSampler: fetches table deltas and sampling grants for a learner that samples a replica.
 #include "replay/replica/delta_sampler.h"
 
 #include <algorithm>
@@ -14,16 +14,16 @@
 namespace troop {
 namespace {
 
-constexpr std::uint32_t kItemsPerFeed = 4096;  // per request
+constexpr std::uint32_t kItemsPerDelta = 4096;  // per request
 // Limit of the decoded bytes of one delta, which the frames of one item may exceed; above what a
 // server sends.
 constexpr std::size_t kDecodedMax = std::size_t{64} << 20;
 
 // The server's answers are of two kinds: deltas, which bring the replica up to date, and grants,
 // which allow a number of batches. A reply may contain both.
-class ReplayMirror final : public ReplaySampler {
+class DeltaSampler final : public ReplaySampler {
  public:
-  ReplayMirror(std::unique_ptr<Channel> channel, const TrajectorySpec& spec, const Options& options)
+  DeltaSampler(std::unique_ptr<Channel> channel, const TrajectorySpec& spec, const Options& options)
       : spec_(spec),
         options_(options),
         shard_(std::move(channel), options.table),
@@ -36,7 +36,9 @@ class ReplayMirror final : public ReplaySampler {
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
-  void SeePolicyVersion(std::uint64_t version) override { shard_.SeePolicyVersion(version); }
+  void ObservePolicyVersion(std::uint64_t version) override {
+    shard_.ObservePolicyVersion(version);
+  }
   void SetBeta(double beta) override { options_.beta = beta; }
   void Drain() override { drain_ = true; }
   int ready_batches() const override { return behind_ ? !fresh_.empty() : int(open_batches_); }
@@ -50,27 +52,27 @@ class ReplayMirror final : public ReplaySampler {
   };
   // A reply whose dictionaries have not all arrived yet.
   struct Answer {
-    FeedReplyBody body;
+    TableDeltaReplyBody body;
     Buffer block;
   };
 
   void PollShard();
   Status TakeReply(const Message& message);
   void TakeAnswer();
-  Status Decode(Experience* experience);
+  Status Decode(DecodedDelta* experience);
   Status Ask();
   void StartAnew();
 
   const TrajectorySpec spec_;
   Options options_;
-  SamplerShard shard_;
+  ShardConnection shard_;
   FrameCoder coder_;
   Ticket ticket_ = 0;
   std::optional<Answer> answer_;  // waits for dictionaries
   std::uint64_t life_ = 0;        // incarnation of the table that the replica is of; 0: none
-  FeedPlace place_;
+  DeltaCursor place_;
   bool behind_ = true;  // the table has items that the replica lacks
-  std::vector<std::shared_ptr<const Experience>> fresh_;
+  std::vector<std::shared_ptr<const DecodedDelta>> fresh_;
   std::size_t fresh_bytes_ = 0;
   std::deque<Grant> grants_;
   std::uint64_t open_batches_ = 0;  // sum over all grants
@@ -79,7 +81,7 @@ class ReplayMirror final : public ReplaySampler {
 };
 
 // One step: take a reply, request the next delta, send priorities. The first error is permanent.
-void ReplayMirror::Poll(Time) {
+void DeltaSampler::Poll(Time) {
   if (!error_.ok()) return;
   PollShard();
   // At most one feed request is open.
@@ -107,7 +109,7 @@ void ReplayMirror::Poll(Time) {
   if (!error_.ok()) error_ = error_.WithContext("replay feed");
 }
 
-void ReplayMirror::PollShard() {
+void DeltaSampler::PollShard() {
   const Status status = shard_.PollSmall();
   if (error_.ok()) error_ = status;
   for (auto& dictionary : shard_.NewDictionaries()) coder_.AddDictionary(std::move(dictionary));
@@ -118,20 +120,20 @@ void ReplayMirror::PollShard() {
 }
 
 // Makes the next delta begin with the table's oldest item.
-void ReplayMirror::StartAnew() {
+void DeltaSampler::StartAnew() {
   answer_.reset();
   life_ = 0;
   place_ = {};
   behind_ = true;
 }
 
-Status ReplayMirror::TakeReply(const Message& message) {
-  if (message.type != MessageType::kFeedReply || message.parts.size() != 1) {
+Status DeltaSampler::TakeReply(const Message& message) {
+  if (message.type != MessageType::kTableDeltaReply || message.parts.size() != 1) {
     return DataLoss("unexpected reply of type {} with {} parts", int(message.type),
                     message.parts.size());
   }
-  TROOP_ASSIGN_OR_RETURN(FeedReplyBody body, DecodeBody<FeedReplyBody>(message.body));
-  TROOP_RETURN_IF_ERROR(SamplerShard::Check(body.sample));
+  TROOP_ASSIGN_OR_RETURN(TableDeltaReplyBody body, DecodeBody<TableDeltaReplyBody>(message.body));
+  TROOP_RETURN_IF_ERROR(ShardConnection::Check(body.sample));
   // Positions never go back within one incarnation.
   if (body.life == 0 || body.start > body.next || body.next > body.end ||
       (body.life == life_ && body.next < place_.next) || body.sample.batches > 1u << 16) {
@@ -144,15 +146,15 @@ Status ReplayMirror::TakeReply(const Message& message) {
 }
 
 // Decodes a delta once its dictionaries are present, and queues it and its grant for the owner.
-void ReplayMirror::TakeAnswer() {
+void DeltaSampler::TakeAnswer() {
   if (!answer_ || !shard_.HasDictionaries(answer_->body.sample.dictionaries)) return;
-  const FeedReplyBody body = answer_->body;
-  auto made = std::make_shared<Experience>();
+  const TableDeltaReplyBody body = answer_->body;
+  auto made = std::make_shared<DecodedDelta>();
   made->anew = body.life != life_;
   made->sizes = {body.slots, body.frames};
   made->oldest = body.oldest;
-  error_ = ParseFeed(answer_->block.bytes(), spec_, options_.view, options_.codec, made->sizes,
-                     &made->feed);
+  error_ = ParseTableDelta(answer_->block.bytes(), spec_, options_.view, options_.codec,
+                           made->sizes, &made->feed);
   if (error_.ok()) error_ = Decode(made.get());
   answer_.reset();
   if (!error_.ok()) return;
@@ -176,8 +178,8 @@ void ReplayMirror::TakeAnswer() {
 }
 
 // Decodes all frames of a delta. Their number is bounded first, since it comes from a peer.
-Status ReplayMirror::Decode(Experience* experience) {
-  Feed& feed = experience->feed;
+Status DeltaSampler::Decode(DecodedDelta* experience) {
+  TableDelta& feed = experience->feed;
   if (feed.frames() == 0) return Status::Ok();
   // One tensor for all frames, which the learner uploads as a whole.
   const TensorSpec& one = spec_.observation;
@@ -188,7 +190,7 @@ Status ReplayMirror::Decode(Experience* experience) {
   }
   experience->observation = Tensor({one.dtype, one.shape.Prepend(feed.frames())});
   std::byte* to = experience->observation.bytes().data();
-  for (const Drawn::Frame& frame : feed.observation) {
+  for (const EncodedBatch::Frame& frame : feed.observation) {
     TROOP_RETURN_IF_ERROR(coder_.Decode({frame.data, frame.bytes}, to));
     to += one.bytes();
   }
@@ -198,28 +200,28 @@ Status ReplayMirror::Decode(Experience* experience) {
 
 // Requests the next delta, one at a time, since each begins where the previous one ended. While
 // the replica lags, nothing is charged, so that nothing waits for the rate limiter.
-Status ReplayMirror::Ask() {
+Status DeltaSampler::Ask() {
   // Backpressure: stop while decoded deltas wait for the owner, but never without work for it.
   const bool owner_has_work = behind_ || open_batches_ > 0;
-  const bool full = fresh_bytes_ >= kExperienceBytes && owner_has_work;
+  const bool full = fresh_bytes_ >= kDecodedDeltaBytesMax && owner_has_work;
   if (closed_ || ticket_ != 0 || answer_ || full) return Status::Ok();
   const auto at_once = std::uint64_t(options_.batches_per_request);
   const bool wants = open_batches_ + at_once <= at_once * std::uint64_t(options_.prefetch);
   if (!behind_ && !wants) return Status::Ok();
   const bool charged = !behind_ && life_ != 0;
-  const SamplerShard::Request request{
+  const ShardConnection::Request request{
       .batches = charged ? std::uint32_t(at_once) : 0,
       .charge = charged ? std::uint32_t(at_once * std::uint64_t(options_.batch_size)) : 0,
       .drain = drain_};
-  const FeedBody body{
-      .life = life_, .start = place_.start, .next = place_.next, .items_max = kItemsPerFeed};
-  TROOP_ASSIGN_OR_RETURN(const auto ticket, shard_.AskFeed(request, body));
+  const TableDeltaBody body{
+      .life = life_, .start = place_.start, .next = place_.next, .items_max = kItemsPerDelta};
+  TROOP_ASSIGN_OR_RETURN(const auto ticket, shard_.RequestTableDelta(request, body));
   ticket_ = ticket.value_or(0);
   return Status::Ok();
 }
 
 // Deltas come first: a batch may only be sampled when the replica is up to date.
-Result<std::optional<SampleBatch>> ReplayMirror::Next() {
+Result<std::optional<SampleBatch>> DeltaSampler::Next() {
   if (!error_.ok()) return error_;
   if (closed_ && open_batches_ == 0) return OutOfRange("replay feed: drained");
   const bool only_experience = behind_ || open_batches_ == 0;
@@ -240,7 +242,7 @@ Result<std::optional<SampleBatch>> ReplayMirror::Next() {
 }
 
 // Sent to the server too, for its snapshots.
-void ReplayMirror::UpdatePriorities(std::span<const ItemKey> keys,
+void DeltaSampler::UpdatePriorities(std::span<const ItemKey> keys,
                                     std::span<const float> priority) {
   TROOP_CHECK(keys.size() == priority.size(), "{} keys, {} priorities", keys.size(),
               priority.size());
@@ -251,13 +253,13 @@ void ReplayMirror::UpdatePriorities(std::span<const ItemKey> keys,
 
 }  // namespace
 
-std::unique_ptr<ReplaySampler> MakeReplayMirror(std::unique_ptr<Channel> channel,
+std::unique_ptr<ReplaySampler> MakeDeltaSampler(std::unique_ptr<Channel> channel,
                                                 const TrajectorySpec& spec,
                                                 const ReplaySampler::Options& options) {
   TROOP_CHECK(options.batch_size >= 1 && options.prefetch >= 1 && options.batches_per_request >= 1,
               "batch size {}, prefetch {}, batches per request {}", options.batch_size,
               options.prefetch, options.batches_per_request);
-  return std::make_unique<ReplayMirror>(std::move(channel), spec, options);
+  return std::make_unique<DeltaSampler>(std::move(channel), spec, options);
 }
 
 }  // namespace troop

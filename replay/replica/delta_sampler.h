@@ -10,11 +10,11 @@
 namespace troop {
 
 // A decoded table delta for a replica.
-struct Experience {
+struct DecodedDelta {
   bool anew = false;         // the table was replaced: clear the replica first
-  FeedSizes sizes;           // sizes of the table; constant until `anew` is set again
+  ReplicaSizes sizes;        // sizes of the table; constant until `anew` is set again
   std::uint64_t oldest = 0;  // items with lower numbers were evicted
-  Feed feed;                 // without its observations, which are here:
+  TableDelta feed;           // without its observations, which are here:
   Tensor observation;        // [F, ...obs]
 };
 
@@ -25,10 +25,10 @@ struct Experience {
 //
 // Next returns batches without data: SampleBatch::experience holds the deltas to apply before B
 // items are sampled from the replica. While the replica lags the table, Next returns only deltas,
-// without keys. No more are requested while kExperienceBytes wait for the owner. Supports one
+// without keys. No more are requested while kDecodedDeltaBytesMax wait for the owner. Supports one
 // shard. Owner: the learner's node thread; nothing blocks except decoding.
-inline constexpr std::size_t kExperienceBytes = std::size_t{64} << 20;
-std::unique_ptr<ReplaySampler> MakeReplayMirror(std::unique_ptr<Channel> channel,
+inline constexpr std::size_t kDecodedDeltaBytesMax = std::size_t{64} << 20;
+std::unique_ptr<ReplaySampler> MakeDeltaSampler(std::unique_ptr<Channel> channel,
                                                 const TrajectorySpec& spec,
                                                 const ReplaySampler::Options& options);
 

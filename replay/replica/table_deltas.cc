@@ -26,7 +26,7 @@ void Table::State::NoteArrival(Slot slot) {
 std::uint64_t Table::State::OldestNumber() {
   while (!arrivals.empty()) {
     const Stored& stored = item[Slot(arrivals.front().key)];
-    if (stored.generation == arrivals.front().key >> 32 && Lives(stored)) {
+    if (stored.generation == arrivals.front().key >> 32 && IsLive(stored)) {
       return arrivals.front().number;
     }
     arrivals.pop_front();
@@ -35,8 +35,8 @@ std::uint64_t Table::State::OldestNumber() {
 }
 
 // Adds a frame to the delta; returns its bytes when decoded.
-std::size_t Table::State::FeedFrame(FrameId id, Feed* out) {
-  const FrameLog::Entry& entry = log.entry(id);
+std::size_t Table::State::AppendFrameToDelta(FrameId id, TableDelta* out) {
+  const FrameStore::Entry& entry = log.entry(id);
   out->place.push_back(id);
   out->reward.push_back(entry.reward);
   out->discount.push_back(entry.discount);
@@ -46,8 +46,8 @@ std::size_t Table::State::FeedFrame(FrameId id, Feed* out) {
   return layout.observation_bytes + layout.column_bytes();
 }
 
-FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size_t bytes_max,
-                                 Feed* out) {
+DeltaCursor Table::State::ReadDelta(DeltaCursor at, std::int64_t items_max, std::size_t bytes_max,
+                                    TableDelta* out) {
   TROOP_CHECK(options.feed && at.start <= at.next, "table delta from {}, start {}", at.next,
               at.start);
   out->Clear();
@@ -69,11 +69,11 @@ FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size
     FrameId id = stored.first;
     for (std::uint32_t w = 0; w < stored.frames(); ++w) {
       out->window.push_back(id);
-      Fed& about = fed[id];
+      FrameDeltaState& about = fed[id];
       // The replica has a frame if this delta, or an item that it received, contained it.
       const bool there =
           about.in_feed == feeds || (about.first_item >= at.start && about.first_item < at.next);
-      if (!there) bytes += FeedFrame(id, out);
+      if (!there) bytes += AppendFrameToDelta(id, out);
       about.in_feed = feeds;
       id = log.entry(id).next;
     }
@@ -83,8 +83,8 @@ FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size
   return at;
 }
 
-// Trims a soft capacity, as LeaveAfterDraw does for samples of the table itself.
-void Table::State::DrawnElsewhere(std::int64_t items) {
+// Trims a soft capacity, as EvictAfterSample does for samples of the table itself.
+void Table::State::CountReplicaSamples(std::int64_t items) {
   ReleaseHeld();
   samples_since_trim += std::uint64_t(items);
   if (options.trim_every_samples == 0 ||
@@ -95,13 +95,13 @@ void Table::State::DrawnElsewhere(std::int64_t items) {
   TrimToCapacity();
 }
 
-FeedPlace Table::ReadFeed(const FeedPlace& at, std::int64_t items_max, std::size_t bytes_max,
-                          Feed* out) {
-  return state_->ReadFeed(at, items_max, bytes_max, out);
+DeltaCursor Table::ReadDelta(const DeltaCursor& at, std::int64_t items_max, std::size_t bytes_max,
+                             TableDelta* out) {
+  return state_->ReadDelta(at, items_max, bytes_max, out);
 }
-void Table::DrawnElsewhere(std::int64_t items) { state_->DrawnElsewhere(items); }
+void Table::CountReplicaSamples(std::int64_t items) { state_->CountReplicaSamples(items); }
 std::uint64_t Table::oldest_number() const { return state_->OldestNumber(); }
-FeedSizes Table::feed_sizes() const {
+ReplicaSizes Table::replica_sizes() const {
   return {std::uint64_t(state_->slots), std::uint64_t{state_->log.last_id()} + 1};
 }
 

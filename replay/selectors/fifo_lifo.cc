@@ -17,7 +17,7 @@ class ListSelector final : public Selector {
     std::uint32_t previous = 0;
   };
 
-  ListSelector(Kind kind, BigArray<Link> links)
+  ListSelector(Kind kind, HugeArray<Link> links)
       : oldest_first_(kind == Kind::kFifo), links_(std::move(links)) {}
 
   void Add(std::span<const Slot> slot, std::span<const float> priority) override {
@@ -85,19 +85,19 @@ class ListSelector final : public Selector {
   }
 
   const bool oldest_first_;
-  BigArray<Link> links_;  // [slots + 1]
+  HugeArray<Link> links_;  // [slots + 1]
   std::int64_t size_ = 0;
 };
 
 }  // namespace
 
 SelectorResult MakeListSelector(Selector::Kind kind, std::int64_t slots) {
-  TROOP_ASSIGN_OR_RETURN(auto links, BigArray<ListSelector::Link>::Make(std::size_t(slots) + 1));
+  TROOP_ASSIGN_OR_RETURN(auto links, HugeArray<ListSelector::Link>::Make(std::size_t(slots) + 1));
   return std::unique_ptr<Selector>(std::make_unique<ListSelector>(kind, std::move(links)));
 }
 
 std::size_t ListSelectorBytes(std::int64_t slots) {
-  return BigArray<ListSelector::Link>::Bytes(std::size_t(slots) + 1);
+  return HugeArray<ListSelector::Link>::Bytes(std::size_t(slots) + 1);
 }
 
 }  // namespace troop::internal

@@ -1,4 +1,4 @@
-// ExtremeTree: keys, memory layout and batched updates; the loops are in extreme_tree_*.cc.
+// MinMaxTree: keys, memory layout and batched updates; the loops are in extreme_tree_*.cc.
 #include "replay/selectors/minmax_tree.h"
 
 #include <algorithm>
@@ -20,19 +20,19 @@ std::size_t KeyCount(std::int64_t slots) {
 
 }  // namespace
 
-const ExtremeTreeKernels& ExtremeTreeKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kExtremeTreeAvx512;
-  if (level >= CpuLevel::kAvx2) return kExtremeTreeAvx2;
-  return kExtremeTreePlain;
+const MinMaxTreeKernels& MinMaxTreeKernelsFor(CpuLevel level) {
+  if (level >= CpuLevel::kAvx512) return kMinMaxTreeAvx512;
+  if (level >= CpuLevel::kAvx2) return kMinMaxTreeAvx2;
+  return kMinMaxTreePlain;
 }
 
-Result<ExtremeTree> ExtremeTree::Make(Kind kind, std::int64_t slots) {
+Result<MinMaxTree> MinMaxTree::Make(Kind kind, std::int64_t slots) {
   TROOP_CHECK(slots >= 1 && slots <= kSlotsMax, "an extreme tree of {} slots", slots);
-  ExtremeTree tree;
+  MinMaxTree tree;
   tree.kind_ = kind;
   tree.slots_ = slots;
-  tree.kernels_ = &ExtremeTreeKernelsFor(BestCpuLevel());
-  TROOP_ASSIGN_OR_RETURN(tree.keys_, BigArray<std::uint32_t>::Make(KeyCount(slots)));
+  tree.kernels_ = &MinMaxTreeKernelsFor(BestCpuLevel());
+  TROOP_ASSIGN_OR_RETURN(tree.keys_, HugeArray<std::uint32_t>::Make(KeyCount(slots)));
   // All levels lie in one array, each 64-byte aligned.
   std::uint32_t* next = tree.keys_.data();
   for (const std::int64_t nodes : TreeNodes(slots)) {
@@ -43,25 +43,25 @@ Result<ExtremeTree> ExtremeTree::Make(Kind kind, std::int64_t slots) {
   return tree;
 }
 
-std::size_t ExtremeTree::Bytes(std::int64_t slots) {
-  return BigArray<std::uint32_t>::Bytes(KeyCount(slots));
+std::size_t MinMaxTree::Bytes(std::int64_t slots) {
+  return HugeArray<std::uint32_t>::Bytes(KeyCount(slots));
 }
 
 // The bits of floats >= 0 are ordered like their values. No key is 0: the smallest are
 // ~bits(FLT_MAX) and bits(0) + 1. Adding 0 turns -0 into +0.
-std::uint32_t ExtremeTree::KeyOf(float value) const {
+std::uint32_t MinMaxTree::KeyOf(float value) const {
   const auto bits = std::bit_cast<std::uint32_t>(value + 0.0f);
   return kind_ == Kind::kLeast ? ~bits : bits + 1;
 }
 
-std::optional<float> ExtremeTree::ValueOf(std::uint32_t key) const {
+std::optional<float> MinMaxTree::ValueOf(std::uint32_t key) const {
   if (key == 0) return std::nullopt;
   return std::bit_cast<float>(kind_ == Kind::kLeast ? ~key : key - 1);
 }
 
 // Stores keys and recomputes the maxima above, in blocks.
 template <class Value>
-void ExtremeTree::SetKeys(std::span<const Slot> slot, const Value& key) {
+void MinMaxTree::SetKeys(std::span<const Slot> slot, const Value& key) {
   const auto renew = [this](std::size_t level, const std::uint32_t* node, std::size_t count) {
     kernels_->greatest(level_[level], node, count, level + 1 < levels_ ? level_[level + 1] : &top_);
   };
@@ -74,7 +74,7 @@ void ExtremeTree::SetKeys(std::span<const Slot> slot, const Value& key) {
 }
 
 // Values are checked one by one, without a vectorized kernel as in SumTree.
-void ExtremeTree::Set(std::span<const Slot> slot, std::span<const float> value) {
+void MinMaxTree::Set(std::span<const Slot> slot, std::span<const float> value) {
   TROOP_CHECK(slot.size() == value.size(), "{} slots, {} values", slot.size(), value.size());
   for (std::size_t i = 0; i < slot.size(); ++i) {
     TROOP_CHECK(slot[i] < slots_, "slot {} of {}", slot[i], slots_);
@@ -84,12 +84,12 @@ void ExtremeTree::Set(std::span<const Slot> slot, std::span<const float> value) 
 }
 
 // Key 0 is below every key of a value.
-void ExtremeTree::Clear(std::span<const Slot> slot) {
+void MinMaxTree::Clear(std::span<const Slot> slot) {
   for (const Slot s : slot) TROOP_CHECK(s < slots_, "slot {} of {}", s, slots_);
   SetKeys(slot, [](std::size_t) { return 0u; });
 }
 
-ExtremeTree::Slot ExtremeTree::FirstSlot() const {
+MinMaxTree::Slot MinMaxTree::FirstSlot() const {
   TROOP_CHECK(top_ != 0, "no slot is in use");
   // Follows the first child that has the root's key.
   std::uint32_t node = 0;

@@ -16,7 +16,7 @@ namespace troop {
 // Exact minimum or maximum of the values in used slots: a 16-ary tree, one cache line per node,
 // with batched updates like SumTree. Owner: one thread. Invariant: a slot that was never set, or
 // was cleared, does not count. Cost: 4.27 bytes per slot.
-class ExtremeTree {
+class MinMaxTree {
  public:
   using Slot = std::uint32_t;
   enum class Kind : std::uint8_t { kLeast, kGreatest };
@@ -24,7 +24,7 @@ class ExtremeTree {
 
   // Creates a tree without used slots. Errors: kResourceExhausted. REQUIRES: 1 <= slots <=
   // kSlotsMax.
-  static Result<ExtremeTree> Make(Kind kind, std::int64_t slots);
+  static Result<MinMaxTree> Make(Kind kind, std::int64_t slots);
   static std::size_t Bytes(std::int64_t slots);
 
   // Sets values; the last value of a repeated slot counts. REQUIRES: slot[i] < slots(), value[i]
@@ -40,10 +40,10 @@ class ExtremeTree {
   std::int64_t slots() const { return slots_; }
   std::size_t bytes() const { return Bytes(slots_); }
   // For tests and benchmarks: overrides the best kernels of this machine.
-  void UseKernels(const ExtremeTreeKernels& kernels) { kernels_ = &kernels; }
+  void UseKernels(const MinMaxTreeKernels& kernels) { kernels_ = &kernels; }
 
  private:
-  ExtremeTree() = default;
+  MinMaxTree() = default;
   std::uint32_t KeyOf(float value) const;
   std::optional<float> ValueOf(std::uint32_t key) const;
   template <class Value>
@@ -56,10 +56,10 @@ class ExtremeTree {
   std::uint32_t nodes_[kSumTreeLevelsMax] = {};
   // Memory of level_. Keys are ordered like their values, or in reverse for kLeast, so that the
   // greatest key wins. Key 0, the content of fresh pages, marks an unused slot.
-  BigArray<std::uint32_t> keys_;
+  HugeArray<std::uint32_t> keys_;
   TouchedNodes touched_{};
   std::uint32_t top_ = 0;
-  const ExtremeTreeKernels* kernels_ = nullptr;
+  const MinMaxTreeKernels* kernels_ = nullptr;
 };
 
 }  // namespace troop

@@ -1,4 +1,4 @@
-// AVX2 kernel of ExtremeTree. No inline functions of the standard library here: the linker might
+// AVX2 kernel of MinMaxTree. No inline functions of the standard library here: the linker might
 // use this file's copies everywhere.
 
 #include <immintrin.h>
@@ -23,6 +23,6 @@ void Greatest(const std::uint32_t* key, const std::uint32_t* node, std::size_t n
 
 }  // namespace
 
-const ExtremeTreeKernels kExtremeTreeAvx2{"avx2", Greatest};
+const MinMaxTreeKernels kMinMaxTreeAvx2{"avx2", Greatest};
 
 }  // namespace troop

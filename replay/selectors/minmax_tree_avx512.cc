@@ -1,4 +1,4 @@
-// AVX-512 kernel of ExtremeTree. No inline functions of the standard library here: the linker
+// AVX-512 kernel of MinMaxTree. No inline functions of the standard library here: the linker
 // might use this file's copies everywhere.
 
 // GCC 12 warns about intentionally undefined registers in the header (GCC bug 105593).
@@ -29,6 +29,6 @@ void Greatest(const std::uint32_t* key, const std::uint32_t* node, std::size_t n
 
 }  // namespace
 
-const ExtremeTreeKernels kExtremeTreeAvx512{"avx512", Greatest};
+const MinMaxTreeKernels kMinMaxTreeAvx512{"avx512", Greatest};
 
 }  // namespace troop

@@ -8,15 +8,15 @@
 namespace troop {
 
 // The loop of an extreme tree for one instruction set. All sets give identical bits.
-struct ExtremeTreeKernels {
+struct MinMaxTreeKernels {
   const char* name;
   // parent[node[i]] = the greatest of that node's 16 keys.
   void (*greatest)(const std::uint32_t* key, const std::uint32_t* node, std::size_t n,
                    std::uint32_t* parent);
 };
 
-const ExtremeTreeKernels& ExtremeTreeKernelsFor(CpuLevel level);
+const MinMaxTreeKernels& MinMaxTreeKernelsFor(CpuLevel level);
 
-extern const ExtremeTreeKernels kExtremeTreePlain, kExtremeTreeAvx2, kExtremeTreeAvx512;
+extern const MinMaxTreeKernels kMinMaxTreePlain, kMinMaxTreeAvx2, kMinMaxTreeAvx512;
 
 }  // namespace troop

@@ -1,4 +1,4 @@
-// Kernel of ExtremeTree without instruction-set extensions.
+// Kernel of MinMaxTree without instruction-set extensions.
 #include <algorithm>
 
 #include "replay/selectors/minmax_tree_kernels.h"
@@ -18,6 +18,6 @@ void Greatest(const std::uint32_t* key, const std::uint32_t* node, std::size_t n
 
 }  // namespace
 
-const ExtremeTreeKernels kExtremeTreePlain{"plain", Greatest};
+const MinMaxTreeKernels kMinMaxTreePlain{"plain", Greatest};
 
 }  // namespace troop

@@ -17,7 +17,7 @@ namespace {
 // The tree alone cannot tell an empty slot from one of priority 0, hence `used_`.
 class PrioritizedSelector final : public Selector {
  public:
-  PrioritizedSelector(double alpha, SumTree tree, SlotSet used, std::optional<ExtremeTree> least,
+  PrioritizedSelector(double alpha, SumTree tree, SlotBitmap used, std::optional<MinMaxTree> least,
                       std::size_t bytes)
       : alpha_(alpha),
         tree_(std::move(tree)),
@@ -59,8 +59,8 @@ class PrioritizedSelector final : public Selector {
 
   const double alpha_;
   SumTree tree_;
-  SlotSet used_;
-  std::optional<ExtremeTree> least_;  // minimum of the weights above 0, if tracked
+  SlotBitmap used_;
+  std::optional<MinMaxTree> least_;  // minimum of the weights above 0, if tracked
   const std::size_t bytes_;
   std::vector<float> weight_;  // scratch
   std::vector<double> mass_;
@@ -115,11 +115,11 @@ Selector::Slot PrioritizedSelector::Pick(Rng* rng) {
 
 SelectorResult MakePrioritizedSelector(const Selector::Options& options, std::int64_t slots) {
   TROOP_ASSIGN_OR_RETURN(SumTree tree, SumTree::Make(slots));
-  TROOP_ASSIGN_OR_RETURN(SlotSet used, SlotSet::Make(slots));
+  TROOP_ASSIGN_OR_RETURN(SlotBitmap used, SlotBitmap::Make(slots));
   // The minimum costs a second tree, so it is optional.
-  std::optional<ExtremeTree> least;
+  std::optional<MinMaxTree> least;
   if (options.track_min) {
-    TROOP_ASSIGN_OR_RETURN(least, ExtremeTree::Make(ExtremeTree::Kind::kLeast, slots));
+    TROOP_ASSIGN_OR_RETURN(least, MinMaxTree::Make(MinMaxTree::Kind::kLeast, slots));
   }
   return std::unique_ptr<Selector>(std::make_unique<PrioritizedSelector>(
       options.alpha, std::move(tree), std::move(used), std::move(least),
@@ -127,8 +127,8 @@ SelectorResult MakePrioritizedSelector(const Selector::Options& options, std::in
 }
 
 std::size_t PrioritizedSelectorBytes(const Selector::Options& options, std::int64_t slots) {
-  return SumTree::Bytes(slots) + SlotSet::Bytes(slots) +
-         (options.track_min ? ExtremeTree::Bytes(slots) : 0);
+  return SumTree::Bytes(slots) + SlotBitmap::Bytes(slots) +
+         (options.track_min ? MinMaxTree::Bytes(slots) : 0);
 }
 
 }  // namespace troop::internal

@@ -16,19 +16,17 @@ namespace {
 constexpr double kExponentMax = 16;
 }
 
-const PriorityMathKernels& PriorityMathKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kPriorityMathAvx512;
-  if (level >= CpuLevel::kAvx2) return kPriorityMathAvx2;
-  return kPriorityMathPlain;
+const PriorityKernels& PriorityKernelsFor(CpuLevel level) {
+  if (level >= CpuLevel::kAvx512) return kPriorityKernelsAvx512;
+  if (level >= CpuLevel::kAvx2) return kPriorityKernelsAvx2;
+  return kPriorityKernelsPlain;
 }
 
-const PriorityMathKernels& BestPriorityMathKernels() {
-  return PriorityMathKernelsFor(BestCpuLevel());
-}
+const PriorityKernels& BestPriorityKernels() { return PriorityKernelsFor(BestCpuLevel()); }
 
 // The kernels validate while computing; a bad value fails the check afterwards.
 void PowerPriorities(std::span<const float> priority, double alpha, std::span<float> value,
-                     const PriorityMathKernels& kernels) {
+                     const PriorityKernels& kernels) {
   TROOP_CHECK(priority.size() == value.size(), "{} priorities, {} values", priority.size(),
               value.size());
   TROOP_CHECK(std::abs(alpha) <= kExponentMax, "alpha {}", alpha);
@@ -40,7 +38,7 @@ void PowerPriorities(std::span<const float> priority, double alpha, std::span<fl
 }
 
 void ImportanceWeights(std::span<const double> probability, double probability_min, double beta,
-                       std::span<float> weight, const PriorityMathKernels& kernels) {
+                       std::span<float> weight, const PriorityKernels& kernels) {
   TROOP_CHECK(probability.size() == weight.size(), "{} probabilities, {} weights",
               probability.size(), weight.size());
   TROOP_CHECK(beta >= 0 && beta <= kExponentMax, "beta {}", beta);
@@ -52,7 +50,7 @@ void ImportanceWeights(std::span<const double> probability, double probability_m
 }
 
 void StratifiedMasses(double total, Rng* rng, std::span<double> mass,
-                      const PriorityMathKernels& kernels) {
+                      const PriorityKernels& kernels) {
   if (mass.empty()) return;
   // Width of a stratum.
   const double step = total / double(mass.size());

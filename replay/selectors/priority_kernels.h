@@ -19,18 +19,18 @@ namespace troop {
 // appendix D): 0 counts as the smallest positive f32. REQUIRES: equal sizes; priorities finite and
 // >= 0; |alpha| <= 16.
 void PowerPriorities(std::span<const float> priority, double alpha, std::span<float> value,
-                     const PriorityMathKernels& kernels = BestPriorityMathKernels());
+                     const PriorityKernels& kernels = BestPriorityKernels());
 
 // Importance weights, normalized by the largest of all items: weight[i] = (probability_min /
 // probability[i])^beta. At most 1 if probability_min is the minimum over all items. REQUIRES:
 // equal sizes; probabilities positive, finite and normal f64; 0 <= beta <= 16.
 void ImportanceWeights(std::span<const double> probability, double probability_min, double beta,
                        std::span<float> weight,
-                       const PriorityMathKernels& kernels = BestPriorityMathKernels());
+                       const PriorityKernels& kernels = BestPriorityKernels());
 
 // Samples one mass from each of mass.size() equal parts of [0, total), in order: mass[i] = (i + u)
 // * (total / n) with u = rng->Uniform(); the batch gives the same values as single calls.
 void StratifiedMasses(double total, Rng* rng, std::span<double> mass,
-                      const PriorityMathKernels& kernels = BestPriorityMathKernels());
+                      const PriorityKernels& kernels = BestPriorityKernels());
 
 }  // namespace troop

@@ -3,6 +3,6 @@
 
 namespace troop {
 
-const PriorityMathKernels kPriorityMathAvx2{"avx2", Powers, Weights, Masses};
+const PriorityKernels kPriorityKernelsAvx2{"avx2", Powers, Weights, Masses};
 
 }  // namespace troop

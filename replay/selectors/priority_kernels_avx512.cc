@@ -3,6 +3,6 @@
 
 namespace troop {
 
-const PriorityMathKernels kPriorityMathAvx512{"avx512", Powers, Weights, Masses};
+const PriorityKernels kPriorityKernelsAvx512{"avx512", Powers, Weights, Masses};
 
 }  // namespace troop

@@ -3,6 +3,6 @@
 
 namespace troop {
 
-const PriorityMathKernels kPriorityMathPlain{"plain", Powers, Weights, Masses};
+const PriorityKernels kPriorityKernelsPlain{"plain", Powers, Weights, Masses};
 
 }  // namespace troop

@@ -8,7 +8,7 @@
 namespace troop {
 
 // Loops of priority_math.h for one instruction set. All sets give identical bits.
-struct PriorityMathKernels {
+struct PriorityKernels {
   const char* name;
   // value[i] = p^exponent clamped to [low, high], with p = max(priority[i], floor); 0 if p is 0.
   // Returns false, with meaningless values, if a priority is negative, infinite or NaN.
@@ -24,9 +24,9 @@ struct PriorityMathKernels {
                  double first, double step, std::size_t n, double* mass);
 };
 
-const PriorityMathKernels& PriorityMathKernelsFor(CpuLevel level);
-const PriorityMathKernels& BestPriorityMathKernels();
+const PriorityKernels& PriorityKernelsFor(CpuLevel level);
+const PriorityKernels& BestPriorityKernels();
 
-extern const PriorityMathKernels kPriorityMathPlain, kPriorityMathAvx2, kPriorityMathAvx512;
+extern const PriorityKernels kPriorityKernelsPlain, kPriorityKernelsAvx2, kPriorityKernelsAvx512;
 
 }  // namespace troop

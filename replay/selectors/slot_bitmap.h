@@ -10,16 +10,16 @@
 namespace troop::internal {
 
 // Set of slots in use, one bit each. Owner: one selector.
-class SlotSet {
+class SlotBitmap {
  public:
-  static Result<SlotSet> Make(std::int64_t slots) {
-    SlotSet set;
+  static Result<SlotBitmap> Make(std::int64_t slots) {
+    SlotBitmap set;
     set.slots_ = slots;
-    TROOP_ASSIGN_OR_RETURN(set.words_, BigArray<std::uint64_t>::Make(Words(slots)));
+    TROOP_ASSIGN_OR_RETURN(set.words_, HugeArray<std::uint64_t>::Make(Words(slots)));
     return set;
   }
   static std::size_t Bytes(std::int64_t slots) {
-    return BigArray<std::uint64_t>::Bytes(Words(slots));
+    return HugeArray<std::uint64_t>::Bytes(Words(slots));
   }
 
   bool Has(std::uint32_t slot) const {
@@ -49,7 +49,7 @@ class SlotSet {
   static std::size_t Words(std::int64_t slots) { return std::size_t(slots + 63) / 64; }
   std::int64_t slots_ = 0, size_ = 0;
   std::size_t cursor_ = 0;  // word that the last Any found
-  BigArray<std::uint64_t> words_;
+  HugeArray<std::uint64_t> words_;
 };
 
 }  // namespace troop::internal

@@ -14,14 +14,14 @@ constexpr std::int64_t kArity = 4;  // children span at most two cache lines
 
 Result<SlotHeap> SlotHeap::Make(std::int64_t slots) {
   SlotHeap heap;
-  TROOP_ASSIGN_OR_RETURN(heap.entries_, BigArray<Entry>::Make(std::size_t(slots)));
-  TROOP_ASSIGN_OR_RETURN(heap.place_, BigArray<std::uint32_t>::Make(std::size_t(slots)));
+  TROOP_ASSIGN_OR_RETURN(heap.entries_, HugeArray<Entry>::Make(std::size_t(slots)));
+  TROOP_ASSIGN_OR_RETURN(heap.place_, HugeArray<std::uint32_t>::Make(std::size_t(slots)));
   return heap;
 }
 
 std::size_t SlotHeap::Bytes(std::int64_t slots) {
-  return BigArray<Entry>::Bytes(std::size_t(slots)) +
-         BigArray<std::uint32_t>::Bytes(std::size_t(slots));
+  return HugeArray<Entry>::Bytes(std::size_t(slots)) +
+         HugeArray<std::uint32_t>::Bytes(std::size_t(slots));
 }
 
 // Stores an entry and its position. Positions are offset by 1, since zeroed memory means absent.

@@ -41,8 +41,8 @@ class SlotHeap {
   void Rise(std::int64_t place, const Entry& entry);
   void Sink(std::int64_t place, const Entry& entry);
 
-  BigArray<Entry> entries_;        // [0, size_)
-  BigArray<std::uint32_t> place_;  // index of each slot in entries_, plus 1; 0: absent
+  HugeArray<Entry> entries_;        // [0, size_)
+  HugeArray<std::uint32_t> place_;  // index of each slot in entries_, plus 1; 0: absent
   std::int64_t size_ = 0;
   std::vector<std::int64_t> open_;  // scratch of First
 };

@@ -27,7 +27,7 @@ Result<SumTree> SumTree::Make(std::int64_t slots) {
   SumTree tree;
   tree.slots_ = slots;
   tree.kernels_ = &SumTreeKernelsFor(BestCpuLevel());
-  TROOP_ASSIGN_OR_RETURN(tree.values_, BigArray<float>::Make(FloatCount(slots)));
+  TROOP_ASSIGN_OR_RETURN(tree.values_, HugeArray<float>::Make(FloatCount(slots)));
   // All levels lie in one array, each 64-byte aligned, as nodes are 16 floats.
   SumTreeLevels& levels = tree.levels_;
   float* next = tree.values_.data();
@@ -44,7 +44,9 @@ Result<SumTree> SumTree::Make(std::int64_t slots) {
   return tree;
 }
 
-std::size_t SumTree::Bytes(std::int64_t slots) { return BigArray<float>::Bytes(FloatCount(slots)); }
+std::size_t SumTree::Bytes(std::int64_t slots) {
+  return HugeArray<float>::Bytes(FloatCount(slots));
+}
 
 void SumTree::Set(std::span<const Slot> slot, std::span<const float> priority) {
   TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),

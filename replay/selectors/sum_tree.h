@@ -57,7 +57,7 @@ class SumTree {
 
   std::int64_t slots_ = 0;
   SumTreeLevels levels_;
-  BigArray<float> values_;  // memory of levels_
+  HugeArray<float> values_;  // memory of levels_
   TouchedNodes touched_{};
   float total_ = 0;
   const SumTreeKernels* kernels_ = nullptr;

@@ -12,7 +12,7 @@ namespace {
 // A dense array of the used slots. Priorities are ignored.
 class UniformSelector final : public Selector {
  public:
-  UniformSelector(BigArray<Slot> slots, BigArray<std::uint32_t> place)
+  UniformSelector(HugeArray<Slot> slots, HugeArray<std::uint32_t> place)
       : slots_(std::move(slots)), place_(std::move(place)) {}
 
   void Add(std::span<const Slot> slot, std::span<const float> priority) override {
@@ -66,23 +66,23 @@ class UniformSelector final : public Selector {
     return std::int64_t(place_[slot]) < size_ && slots_[place_[slot]] == slot;
   }
 
-  BigArray<Slot> slots_;           // [0, size_): the used slots, in no order
-  BigArray<std::uint32_t> place_;  // index of each slot in slots_; stale if unused
+  HugeArray<Slot> slots_;           // [0, size_): the used slots, in no order
+  HugeArray<std::uint32_t> place_;  // index of each slot in slots_; stale if unused
   std::int64_t size_ = 0;
 };
 
 }  // namespace
 
 SelectorResult MakeUniformSelector(std::int64_t slots) {
-  TROOP_ASSIGN_OR_RETURN(auto dense, BigArray<Selector::Slot>::Make(std::size_t(slots)));
-  TROOP_ASSIGN_OR_RETURN(auto place, BigArray<std::uint32_t>::Make(std::size_t(slots)));
+  TROOP_ASSIGN_OR_RETURN(auto dense, HugeArray<Selector::Slot>::Make(std::size_t(slots)));
+  TROOP_ASSIGN_OR_RETURN(auto place, HugeArray<std::uint32_t>::Make(std::size_t(slots)));
   return std::unique_ptr<Selector>(
       std::make_unique<UniformSelector>(std::move(dense), std::move(place)));
 }
 
 std::size_t UniformSelectorBytes(std::int64_t slots) {
-  return BigArray<Selector::Slot>::Bytes(std::size_t(slots)) +
-         BigArray<std::uint32_t>::Bytes(std::size_t(slots));
+  return HugeArray<Selector::Slot>::Bytes(std::size_t(slots)) +
+         HugeArray<std::uint32_t>::Bytes(std::size_t(slots));
 }
 
 }  // namespace troop::internal

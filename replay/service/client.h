@@ -32,7 +32,7 @@ class ReplayWriter {
  public:
   struct Options {
     int window = 4;  // must be below the channels' own windows by one call
-    History* history = nullptr;
+    EventHistory* history = nullptr;
     std::uint32_t table = 0;  // table number at the servers
     Codec codec = Codec::kNone;
   };
@@ -101,7 +101,7 @@ class ReplaySampler {
   virtual void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) = 0;
   // Sets the newest policy version (WeightsVersion), from which the ages of items count; sent with
   // all later requests. Without any such report, the newest version of any item is used.
-  virtual void SeePolicyVersion(std::uint64_t version) = 0;
+  virtual void ObservePolicyVersion(std::uint64_t version) = 0;
   // Sets the exponent of the importance weights for batches that Next returns from now on.
   // REQUIRES: 0 <= beta <= 1.
   virtual void SetBeta(double beta) = 0;

@@ -25,7 +25,7 @@ std::size_t ItemBytes(const TrajectorySpec& spec) {
 // Concatenates byte ranges into a part of known size.
 class Packer {
  public:
-  explicit Packer(std::size_t size) : buffer_(MakePart(size)) {}
+  explicit Packer(std::size_t size) : buffer_(MakeSharedBuffer(size)) {}
   void Add(const void* data, std::size_t size) {
     if (size > 0) std::memcpy(buffer_.data() + used_, data, size);
     used_ += size;
@@ -203,7 +203,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
     used += bytes;
   }
   out.frame_bytes = std::move(lengths).Freeze();
-  out.observation = CopyPart(std::as_bytes(encoded.bytes().first(used)));
+  out.observation = CopyToSharedBuffer(std::as_bytes(encoded.bytes().first(used)));
   return out;
 }
 

@@ -81,8 +81,8 @@ struct SampleBody {
   }
 };
 
-// kSampleReply. Part i: PackDrawn of rows[i] items; those of one batch are consecutive and add up
-// to batch_size.
+// kSampleReply. Part i: PackEncodedBatch of rows[i] items; those of one batch are consecutive and
+// add up to batch_size.
 struct SampleReplyBody {
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
@@ -98,14 +98,14 @@ struct SampleReplyBody {
   }
 };
 
-// kFeed: requests a table delta for a replica that is sampled in place of the table
-// (Table::ReadFeed). `sample` as in kSample, with a batch_size of 0: `batches` that the caller
+// kTableDelta: requests a table delta for a replica that is sampled in place of the table
+// (Table::ReadDelta). `sample` as in kSample, with a batch_size of 0: `batches` that the caller
 // will sample there, for which it is charged; 0 of them: at once. Part 0, when updates > 0:
 // PackUpdates.
-struct FeedBody {
+struct TableDeltaBody {
   SampleBody sample;
   std::uint64_t life = 0;             // incarnation of the table that the replica is of; 0: none
-  std::uint64_t start = 0, next = 0;  // FeedPlace in that table
+  std::uint64_t start = 0, next = 0;  // DeltaCursor in that table
   std::uint32_t items_max = 0;
   template <class A>
   void serialize(A& a) {
@@ -113,15 +113,15 @@ struct FeedBody {
   }
 };
 
-// kFeedReply. Part 0: PackFeed. If `life` differs from the request's, the delta begins with the
-// table's oldest item, and the caller must discard its replica.
-struct FeedReplyBody {
+// kTableDeltaReply. Part 0: PackTableDelta. If `life` differs from the request's, the delta begins
+// with the table's oldest item, and the caller must discard its replica.
+struct TableDeltaReplyBody {
   SampleReplyBody sample;
   std::uint64_t life = 0;
   std::uint64_t start = 0, next = 0;    // position after these items
   std::uint64_t oldest = 0;             // number of the oldest item; earlier ones were evicted
   std::uint64_t end = 0;                // next == end: the replica is up to date
-  std::uint64_t slots = 0, frames = 0;  // FeedSizes
+  std::uint64_t slots = 0, frames = 0;  // ReplicaSizes
   template <class A>
   void serialize(A& a) {
     a(sample, life, start, next, oldest, end, slots, frames);

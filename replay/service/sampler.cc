@@ -37,15 +37,15 @@ class ReplaySamplerImpl final : public ReplaySampler {
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
-  void SeePolicyVersion(std::uint64_t version) override {
+  void ObservePolicyVersion(std::uint64_t version) override {
     policy_version_ = version;
-    for (SamplerShard& shard : shards_) shard.SeePolicyVersion(version);
+    for (ShardConnection& shard : shards_) shard.ObservePolicyVersion(version);
   }
   void SetBeta(double beta) override { options_.beta = beta; }
   void Drain() override { drain_ = true; }
   int ready_batches() const override;
   int shards_alive() const override {
-    return int(std::ranges::count_if(shards_, [](const SamplerShard& s) { return !s.dead(); }));
+    return int(std::ranges::count_if(shards_, [](const ShardConnection& s) { return !s.dead(); }));
   }
 
  private:
@@ -83,7 +83,7 @@ class ReplaySamplerImpl final : public ReplaySampler {
     return options_.batch_size * options_.batches_per_request;
   }
   bool all_closed() const {
-    return shards_alive() > 0 && std::ranges::all_of(shards_, [](const SamplerShard& shard) {
+    return shards_alive() > 0 && std::ranges::all_of(shards_, [](const ShardConnection& shard) {
              return shard.closed() || shard.dead();
            });
   }
@@ -112,14 +112,14 @@ class ReplaySamplerImpl final : public ReplaySampler {
   void Judge(Group* group);
   void NoteError(const Status& status);
   Status Parse(const Group& group, int batch);
-  static Status Scale(double share, Drawn* drawn);
+  static Status Scale(double share, EncodedBatch* drawn);
   void NoteTaken(const Group& group);
 
   TrajectorySpec spec_;
   Options options_;
   Rng rng_;
   BatchDecoder decoder_;
-  std::deque<SamplerShard> shards_;
+  std::deque<ShardConnection> shards_;
   std::deque<Group> groups_;             // in order
   std::deque<std::uint32_t> decodable_;  // the decoder's dictionaries, in the order they were added
   std::int64_t debt_ = 0;                // items sampled and not yet charged to any shard
@@ -130,15 +130,15 @@ class ReplaySamplerImpl final : public ReplaySampler {
   // Scratch.
   std::vector<double> share_;
   std::vector<std::int64_t> given_;
-  std::vector<Drawn> drawn_;
+  std::vector<EncodedBatch> drawn_;
   std::vector<std::size_t> drawn_shard_;
 };
 
 // Open groups get an entry for the new shard, but no rows from it.
 void ReplaySamplerImpl::AddShard(std::unique_ptr<Channel> channel) {
   shards_.emplace_back(std::move(channel), options_.table);
-  shards_.back().SeePolicyVersion(policy_version_);
-  shards_.back().Die();  // not waited for; a probe revives it
+  shards_.back().ObservePolicyVersion(policy_version_);
+  shards_.back().MarkDead();  // not waited for; a probe revives it
   for (Group& group : groups_) {
     group.used.resize(shards_.size());
     group.shut.resize(shards_.size());
@@ -162,7 +162,7 @@ void ReplaySamplerImpl::Poll(Time now) {
 
 // Handles the shards' small replies and their failures.
 void ReplaySamplerImpl::PollShards(Time now) {
-  for (SamplerShard& shard : shards_) {
+  for (ShardConnection& shard : shards_) {
     NoteError(shard.PollSmall());
     for (auto& dictionary : shard.NewDictionaries()) AddDictionary(std::move(dictionary));
   }
@@ -175,7 +175,7 @@ void ReplaySamplerImpl::AddDictionary(std::shared_ptr<const FrameDictionary> dic
   const std::uint32_t id = DictionaryId(*dictionary);
   std::erase(decodable_, id);
   if (decodable_.size() == std::size_t(FrameCoder::kDictionariesMax)) {
-    for (SamplerShard& shard : shards_) shard.ForgetDictionary(decodable_.front());
+    for (ShardConnection& shard : shards_) shard.ForgetDictionary(decodable_.front());
     decodable_.pop_front();
   }
   decodable_.push_back(id);
@@ -193,14 +193,14 @@ void ReplaySamplerImpl::DropUndecodable() {
     }
     Judge(&group);
   }
-  for (SamplerShard& shard : shards_) shard.ClearLost();
+  for (ShardConnection& shard : shards_) shard.ClearLost();
 }
 
 // Declares shards dead and probes those whose total is unknown, 0 or old. Not used with a single
 // shard, which is waited for in any state.
 void ReplaySamplerImpl::JudgeShards(Time now) {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
-    SamplerShard& shard = shards_[k];
+    ShardConnection& shard = shards_[k];
     const bool gone = shard.peer() == PeerState::kDown || shard.peer() == PeerState::kHung;
     const bool silent = !shard.known() && now - *begun_ > options_.patience;
     if (!shard.dead() && (gone || silent)) Kill(k);
@@ -208,7 +208,7 @@ void ReplaySamplerImpl::JudgeShards(Time now) {
       NoteError(shard.Probe(false, drain_));
     } else if (!shard.closed() && shard.total() == 0) {
       NoteError(shard.Probe(true, drain_));
-    } else if (shard.groups_unheard > kGroupsUnheardMax) {
+    } else if (shard.groups_since_total > kGroupsUnheardMax) {
       NoteError(shard.Probe(false, drain_));
     }
   }
@@ -226,7 +226,7 @@ void ReplaySamplerImpl::Kill(std::size_t k) {
     }
     Judge(&group);
   }
-  shards_[k].Die();
+  shards_[k].MarkDead();
 }
 
 // True if the shard contributes rows to the group.
@@ -272,7 +272,7 @@ void ReplaySamplerImpl::Judge(Group* group) {
 
 // Handles the reply to one part.
 void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> reply, Time now) {
-  SamplerShard& shard = shards_[part->shard];
+  ShardConnection& shard = shards_[part->shard];
   part->ticket = 0;
   if (!reply.ok()) {
     const Code code = reply.status().code();
@@ -314,7 +314,7 @@ Status ReplaySamplerImpl::CheckReply(const Message& message, Part* part) const {
     return DataLoss("reply has {} batches of {}, requested {} of {}", body.batches, body.batch_size,
                     batches, part->rows);
   }
-  TROOP_RETURN_IF_ERROR(SamplerShard::Check(body));
+  TROOP_RETURN_IF_ERROR(ShardConnection::Check(body));
   if (body.charged > part->charge) {
     return DataLoss("reply charges {} items, requested at most {}", body.charged, part->charge);
   }
@@ -351,7 +351,7 @@ void ReplaySamplerImpl::JudgeWaits(Time now) {
       if (part.ticket == 0) continue;
       const Time since = std::max(part.sent, group.last_answer.value_or(part.sent));
       if (now - since <= options_.waive_after) continue;
-      SamplerShard& shard = shards_[part.shard];
+      ShardConnection& shard = shards_[part.shard];
       if (shard.waived_at) {
         if (now - *shard.waived_at <= options_.patience) continue;
         return Kill(part.shard);  // it changed the groups, so stop iterating
@@ -393,7 +393,7 @@ void ReplaySamplerImpl::FillGroups(Time) {
 
 // Starts a group when every live shard has reported its total. False: no shard can be asked now.
 bool ReplaySamplerImpl::StartGroup() {
-  for (const SamplerShard& shard : shards_) {
+  for (const ShardConnection& shard : shards_) {
     if (many() && !shard.known() && !shard.dead()) return false;
   }
   Group group;
@@ -404,7 +404,7 @@ bool ReplaySamplerImpl::StartGroup() {
   group.charge_missing = items_per_group() + debt;
   if (!Plan(&group)) return false;
   debt_ -= debt;
-  for (SamplerShard& shard : shards_) ++shard.groups_unheard;
+  for (ShardConnection& shard : shards_) ++shard.groups_since_total;
   groups_.push_back(std::move(group));
   return true;
 }
@@ -502,7 +502,7 @@ void ReplaySamplerImpl::SendParts(Time now) {
 // Sends pending priorities, and a drain that waiting requests must learn of.
 void ReplaySamplerImpl::SendUpdates() {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
-    SamplerShard& shard = shards_[k];
+    ShardConnection& shard = shards_[k];
     const bool waits = std::ranges::any_of(groups_, [k](const Group& group) {
       return std::ranges::any_of(
           group.parts, [k](const Part& part) { return part.shard == k && part.ticket != 0; });
@@ -581,8 +581,8 @@ Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
       const std::size_t at = drawn_shard_.size();
       drawn_shard_.push_back(part.shard);
       if (drawn_.size() <= at) drawn_.emplace_back();
-      TROOP_RETURN_IF_ERROR(ParseDrawn(part.blocks[std::size_t(i)], spec_, options_.view,
-                                       options_.codec, &drawn_[at]));
+      TROOP_RETURN_IF_ERROR(ParseEncodedBatch(part.blocks[std::size_t(i)], spec_, options_.view,
+                                              options_.codec, &drawn_[at]));
       if (drawn_[at].size() != part.reply.rows[std::size_t(i)]) {
         return DataLoss("block has {} items, reply announced {}", drawn_[at].size(),
                         part.reply.rows[std::size_t(i)]);
@@ -606,7 +606,7 @@ void ReplaySamplerImpl::NoteTaken(const Group& group) {
 
 // Scales probabilities by the shard's share. Totals come from other processes, so the result is
 // checked: no probability may become 0.
-Status ReplaySamplerImpl::Scale(double share, Drawn* drawn) {
+Status ReplaySamplerImpl::Scale(double share, EncodedBatch* drawn) {
   bool good = true;
   for (double& p : drawn->probability) {
     p *= share;

@@ -124,11 +124,11 @@ Status ReplayServerImpl::Serve(const Message& message, Reply* reply) {
       return With<SampleBody>(message, [&](TableServer& table, const SampleBody& body) {
         return table.HandleSample(message, body, reply);
       });
-    case MessageType::kFeed: {
+    case MessageType::kTableDelta: {
       // The table's number is inside the sample request.
-      TROOP_ASSIGN_OR_RETURN(const FeedBody feed, DecodeBody<FeedBody>(message.body));
+      TROOP_ASSIGN_OR_RETURN(const TableDeltaBody feed, DecodeBody<TableDeltaBody>(message.body));
       return For(feed.sample.table,
-                 [&](TableServer& table) { return table.HandleFeed(message, feed, reply); });
+                 [&](TableServer& table) { return table.HandleTableDelta(message, feed, reply); });
     }
     case MessageType::kUpdatePriorities:
       return With<UpdateBody>(message, [&](TableServer& table, const UpdateBody& body) {

@@ -1,4 +1,4 @@
-// SamplerShard: the requests of a sampler to one shard.
+// ShardConnection: the requests of a sampler to one shard.
 #include "replay/service/shard_connection.h"
 
 #include "net/wire/codec.h"
@@ -16,7 +16,7 @@ bool Passing(Code code) { return code == Code::kDeadlineExceeded || code == Code
 
 // Sends a message with the pending updates. nullopt: no room now, or *error has a permanent
 // reason; then nothing changed.
-std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Status* error) {
+std::optional<Ticket> ShardConnection::Send(MessageType type, std::string body, Status* error) {
   // Pending priorities travel with any message; they are dropped only once it is sent.
   if (!channel_->CanSend()) return std::nullopt;
   Message message{.type = type, .body = std::move(body)};
@@ -32,7 +32,7 @@ std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Sta
 }
 
 // Common part of sample and feed requests.
-SampleBody SamplerShard::BodyOf(const Request& request) const {
+SampleBody ShardConnection::BodyOf(const Request& request) const {
   return {.table = table_,
           .batch_size = request.rows,
           .batches = request.batches,
@@ -43,7 +43,7 @@ SampleBody SamplerShard::BodyOf(const Request& request) const {
           .policy_version = policy_version_};
 }
 
-Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
+Result<std::optional<Ticket>> ShardConnection::Ask(const Request& request) {
   Status error;
   const auto ticket = Send(MessageType::kSample, EncodeBody(BodyOf(request)), &error);
   if (!error.ok()) return error.WithContext("replay sample");
@@ -52,17 +52,18 @@ Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
 }
 
 // The table's sample request is part of the feed request.
-Result<std::optional<Ticket>> SamplerShard::AskFeed(const Request& request, FeedBody body) {
+Result<std::optional<Ticket>> ShardConnection::RequestTableDelta(const Request& request,
+                                                                 TableDeltaBody body) {
   body.sample = BodyOf(request);
   Status error;
-  const auto ticket = Send(MessageType::kFeed, EncodeBody(body), &error);
+  const auto ticket = Send(MessageType::kTableDelta, EncodeBody(body), &error);
   if (!error.ok()) return error.WithContext("replay feed");
   if (ticket) drain_told_ = request.drain;
   return ticket;
 }
 
 // A message without updates still reports what was taken, a drain or a waiver.
-Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
+Result<bool> ShardConnection::SendUpdates(bool drain, bool waive) {
   const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive, policy_version_};
   Status error;
   const auto ticket = Send(MessageType::kUpdatePriorities, EncodeBody(body), &error);
@@ -74,7 +75,7 @@ Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
 }
 
 // A probe for one batch of 0 items waits until the shard can be sampled.
-Status SamplerShard::Probe(bool when_ready, bool drain) {
+Status ShardConnection::Probe(bool when_ready, bool drain) {
   if (probe_ != 0) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const auto ticket, Ask({.batches = when_ready ? 1u : 0u, .drain = drain}));
   probe_ = ticket.value_or(0);
@@ -82,7 +83,7 @@ Status SamplerShard::Probe(bool when_ready, bool drain) {
 }
 
 // Priorities first, then dictionaries, then the probe.
-Status SamplerShard::PollSmall() {
+Status ShardConnection::PollSmall() {
   while (!updates_.empty()) {
     const auto answer = channel_->Poll(updates_.front());
     if (!answer) break;
@@ -114,7 +115,7 @@ Status SamplerShard::PollSmall() {
 }
 
 // NaN fails every comparison with the limits, and credit == credit.
-Status SamplerShard::Check(const SampleReplyBody& body) {
+Status ShardConnection::Check(const SampleReplyBody& body) {
   if (body.total >= 0 && body.total <= kTotalMax && body.credit == body.credit) return Status::Ok();
   return DataLoss("reply has total {} and credit {}, must be finite and total >= 0", body.total,
                   body.credit);
@@ -122,7 +123,7 @@ Status SamplerShard::Check(const SampleReplyBody& body) {
 
 // The shard counts reserved items since its start: a smaller count than what was taken is from a
 // new process.
-void SamplerShard::Note(const SampleReplyBody& body) {
+void ShardConnection::Note(const SampleReplyBody& body) {
   if (body.reserved < taken_) {  // the shard was restarted unnoticed
     taken_ = 0;
     ++life_;
@@ -130,12 +131,12 @@ void SamplerShard::Note(const SampleReplyBody& body) {
   total_ = body.total;
   credit_ = body.credit;
   known_ = true;
-  groups_unheard = 0;
+  groups_since_total = 0;
 }
 
 // Replies are invalid, unknown, or a dictionary; timeouts leave the id missing, so that it is
 // requested again.
-void SamplerShard::PollDictionaries() {
+void ShardConnection::PollDictionaries() {
   for (auto it = asked_.begin(); it != asked_.end();) {
     const auto answer = channel_->Poll(it->second);
     if (!answer) {
@@ -157,12 +158,12 @@ void SamplerShard::PollDictionaries() {
   }
 }
 
-bool SamplerShard::LostAny(std::span<const std::uint32_t> ids) const {
+bool ShardConnection::LostAny(std::span<const std::uint32_t> ids) const {
   return std::ranges::any_of(ids, [this](std::uint32_t id) { return lost_.contains(id); });
 }
 
 // Requests each missing dictionary once.
-bool SamplerShard::HasDictionaries(std::span<const std::uint32_t> ids) {
+bool ShardConnection::HasDictionaries(std::span<const std::uint32_t> ids) {
   bool all = true;
   for (const std::uint32_t id : ids) {
     if (dictionaries_.contains(id)) continue;
@@ -176,12 +177,12 @@ bool SamplerShard::HasDictionaries(std::span<const std::uint32_t> ids) {
   return all;
 }
 
-std::vector<std::shared_ptr<const FrameDictionary>> SamplerShard::NewDictionaries() {
+std::vector<std::shared_ptr<const FrameDictionary>> ShardConnection::NewDictionaries() {
   return std::exchange(new_dictionaries_, {});
 }
 
 // Requests in flight may never be answered; a probe reports when the shard is back.
-void SamplerShard::Die() {
+void ShardConnection::MarkDead() {
   dead_ = true;
   known_ = false;
   total_ = credit_ = 0;

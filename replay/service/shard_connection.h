@@ -19,9 +19,9 @@ namespace troop {
 
 // A sampler's connection to one shard: its last reported state, pending priorities, and
 // dictionaries. Owner: the sampler.
-class SamplerShard {
+class ShardConnection {
  public:
-  SamplerShard(std::unique_ptr<Channel> channel, std::uint32_t table)
+  ShardConnection(std::unique_ptr<Channel> channel, std::uint32_t table)
       : channel_(std::move(channel)), table_(table) {}
 
   // `rows` of each of `batches` batches; `charge`: items charged to the shard's rate limiter.
@@ -33,7 +33,7 @@ class SamplerShard {
   // impossible.
   Result<std::optional<Ticket>> Ask(const Request& request);
   // Sends a feed request: the charge, and the position of the caller's replica.
-  Result<std::optional<Ticket>> AskFeed(const Request& request, FeedBody body);
+  Result<std::optional<Ticket>> RequestTableDelta(const Request& request, TableDeltaBody body);
   std::optional<Result<Message>> Poll(Ticket ticket) { return channel_->Poll(ticket); }
   void Forget(Ticket ticket) { channel_->Forget(ticket); }
   PeerState peer() const { return channel_->peer(); }
@@ -49,7 +49,7 @@ class SamplerShard {
     priority_.push_back(priority);
   }
   bool has_updates() const { return !key_.empty(); }
-  void SeePolicyVersion(std::uint64_t version) { policy_version_ = version; }
+  void ObservePolicyVersion(std::uint64_t version) { policy_version_ = version; }
   // Sends priorities without a request. `drain`, `waive`: as in UpdateBody. False: no room now,
   // nothing was sent.
   Result<bool> SendUpdates(bool drain, bool waive);
@@ -73,9 +73,9 @@ class SamplerShard {
   bool LostAny(std::span<const std::uint32_t> ids) const;
   void ClearLost() { lost_.clear(); }
 
-  // Marks the shard dead and drops its state; Heard and a successful probe revive it.
-  void Die();
-  void Heard() { dead_ = false; }
+  // Marks the shard dead and drops its state; MarkAlive and a successful probe revive it.
+  void MarkDead();
+  void MarkAlive() { dead_ = false; }
 
   double total() const { return total_; }
   // Credit left after open requests; < 0: more was charged than is available.
@@ -89,7 +89,7 @@ class SamplerShard {
   void Close() { closed_ = true; }
 
   std::optional<Time> waived_at;  // open waiver since; used by the sampler
-  int groups_unheard = 0;         // groups started since its last reported total
+  int groups_since_total = 0;     // groups started since its last reported total
 
  private:
   std::optional<Ticket> Send(MessageType type, std::string body, Status* error);

@@ -164,7 +164,8 @@ Status TableServer::HandleSample(const Message& message, const SampleBody& body,
 }
 
 // Only tables with Options::feed record what a delta needs.
-Status TableServer::HandleFeed(const Message& message, const FeedBody& body, Reply* reply) {
+Status TableServer::HandleTableDelta(const Message& message, const TableDeltaBody& body,
+                                     Reply* reply) {
   if (!options_.table.feed) {
     return FailedPrecondition("feed: table {} has no replicas; set replay.placement = \"gpu\"",
                               name());
@@ -185,7 +186,7 @@ Status TableServer::Park(const Message& message, ParkedSample parked, Reply* rep
   TROOP_RETURN_IF_ERROR(CheckSample(body));
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
-  SeePolicyVersion(body.policy_version);
+  ObservePolicyVersion(body.policy_version);
   parked.reply = std::move(*reply);
   samples_.push_back(std::move(parked));
   SetDrain(body.drain, message.origin);
@@ -194,9 +195,9 @@ Status TableServer::Park(const Message& message, ParkedSample parked, Reply* rep
 
 // Ignores versions that no learner can have yet: one would make all items too old (max_policy_age)
 // permanently.
-void TableServer::SeePolicyVersion(std::uint64_t version) {
+void TableServer::ObservePolicyVersion(std::uint64_t version) {
   if (version == 0 || (version_is_issued_ && !version_is_issued_(version >> 32))) return;
-  table_.SeePolicyVersion(version);
+  table_.ObservePolicyVersion(version);
 }
 
 // Priorities without a request; also carries what was taken, a drain, and a waiver of parked
@@ -204,7 +205,7 @@ void TableServer::SeePolicyVersion(std::uint64_t version) {
 Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply) {
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
-  SeePolicyVersion(body.policy_version);
+  ObservePolicyVersion(body.policy_version);
   if (body.drain) SetDrain(true, message.origin);
   for (ParkedSample& parked : samples_) {
     if (parked.origin.role == message.origin.role && parked.origin.index == message.origin.index) {
@@ -440,7 +441,7 @@ void TableServer::Insert(ParkedInsert parked) {
       EncodeBody(InsertReplyBody{dictionaries_.empty() ? 0 : dictionaries_.back().first});
   if (ack_on_disk_) {  // also a repeat: the original may not be durable yet
     unacked_.push_back({table_.position(), std::move(parked.reply), std::move(body)});
-    return journal_->Want(table_.position());
+    return journal_->RequestDurable(table_.position());
   }
   parked.reply.Send({.type = MessageType::kInsertReply, .body = std::move(body)});
 }
@@ -497,8 +498,8 @@ bool TableServer::DrawBlocks(ParkedSample* parked) {
                                          kReplyBytesMax >> 20));
       return false;
     }
-    parked->blocks.push_back(
-        PackDrawn(drawn_, options_.table.trajectory, options_.table.view, options_.table.codec));
+    parked->blocks.push_back(PackEncodedBatch(drawn_, options_.table.trajectory,
+                                              options_.table.view, options_.table.codec));
     parked->rows.push_back(std::uint32_t(drawn_.size()));
     parked->rows_open += std::uint32_t(drawn_.size());
     if (parked->rows_open < parked->body.batch_size) continue;
@@ -538,7 +539,7 @@ SampleReplyBody TableServer::Charge(const ParkedSample& parked) {
 
 // `nothing`: the charge was waived and there are no items: an empty reply.
 void TableServer::SendSample(ParkedSample* parked, bool nothing) {
-  if (parked->feed) return SendFeed(parked);
+  if (parked->feed) return SendTableDelta(parked);
   if (nothing) {
     parked->blocks.clear();
     parked->rows.clear();
@@ -552,24 +553,24 @@ void TableServer::SendSample(ParkedSample* parked, bool nothing) {
 }
 
 // Continues the caller's replica, or starts over if it is of another incarnation of the table.
-void TableServer::SendFeed(ParkedSample* parked) {
-  const FeedBody& asked = *parked->feed;
-  FeedReplyBody body{.sample = Charge(*parked), .life = Life()};
-  table_.DrawnElsewhere(body.sample.charged);
-  FeedPlace at;
+void TableServer::SendTableDelta(ParkedSample* parked) {
+  const TableDeltaBody& asked = *parked->feed;
+  TableDeltaReplyBody body{.sample = Charge(*parked), .life = TableIncarnation()};
+  table_.CountReplicaSamples(body.sample.charged);
+  DeltaCursor at;
   const std::uint64_t end = table_.counters().inserted;
   if (asked.life == body.life && asked.next <= end) at = {asked.start, asked.next};
-  at = table_.ReadFeed(at, std::min<std::int64_t>(asked.items_max, kFeedItemsMax), kFeedBytes,
-                       &feed_);
-  const FeedSizes sizes = table_.feed_sizes();
+  at = table_.ReadDelta(at, std::min<std::int64_t>(asked.items_max, kFeedItemsMax), kFeedBytes,
+                        &delta_);
+  const ReplicaSizes sizes = table_.replica_sizes();
   body.start = at.start;
   body.next = at.next;
   body.oldest = table_.oldest_number();
   body.end = end;
   body.slots = sizes.slots;
   body.frames = sizes.frames;
-  Message message{.type = MessageType::kFeedReply, .body = EncodeBody(body)};
-  message.parts.push_back(PackFeed(feed_, options_.table.trajectory, options_.table.codec));
+  Message message{.type = MessageType::kTableDeltaReply, .body = EncodeBody(body)};
+  message.parts.push_back(PackTableDelta(delta_, options_.table.trajectory, options_.table.codec));
   parked->reply.Send(std::move(message));
 }
 

@@ -37,7 +37,7 @@ class TableServer {
   // Request handlers. On error the call is refused, and `reply` still belongs to the caller.
   Status HandleInsert(const Message& message, const InsertBody& body, Reply* reply);
   Status HandleSample(const Message& message, const SampleBody& body, Reply* reply);
-  Status HandleFeed(const Message& message, const FeedBody& body, Reply* reply);
+  Status HandleTableDelta(const Message& message, const TableDeltaBody& body, Reply* reply);
   Status HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply);
   Status HandleDictionary(const DictionaryBody& body, Reply* reply);
   Status HandleReconfigure(const ReconfigureBody& body, Reply* reply);
@@ -75,7 +75,7 @@ class TableServer {
     SampleBody body;
     Origin origin;
     Reply reply;
-    std::optional<FeedBody> feed;  // set for a feed request
+    std::optional<TableDeltaBody> feed;  // set for a feed request
     bool waived = false;
     std::vector<Buffer> blocks;       // sampled so far; the table may run out of items
     std::vector<std::uint32_t> rows;  // rows of each block
@@ -131,20 +131,20 @@ class TableServer {
   bool DrawBlocks(ParkedSample* parked);
   SampleReplyBody Charge(const ParkedSample& parked);
   void SendSample(ParkedSample* parked, bool nothing);
-  void SendFeed(ParkedSample* parked);
+  void SendTableDelta(ParkedSample* parked);
   void NoteExpired(const Item& item, std::int64_t count);
   void NoteDrawn();
-  void SeePolicyVersion(std::uint64_t version);
+  void ObservePolicyVersion(std::uint64_t version);
   bool Fenced(const Origin& origin) const;
   // Identifies this incarnation of the table in table deltas; never 0.
-  std::uint64_t Life() const { return options_.table.incarnation + 1; }
+  std::uint64_t TableIncarnation() const { return options_.table.incarnation + 1; }
 
   ReplayTableOptions options_;
   std::int64_t batch_size_max_;
   bool ack_on_disk_;
   std::function<bool(std::uint64_t)> version_is_issued_;
   Table table_;
-  JournaledTable journaled_{&table_};
+  TableJournalSource journaled_{&table_};
   std::unique_ptr<Journal> journal_;  // null: the table is in memory only
   RateLimiter limiter_;
   DictionaryTrainer trainer_;
@@ -168,8 +168,8 @@ class TableServer {
   Table::UpdateCounts updates_;
   Histogram policy_age_, age_;  // ages of sampled items: in updates, and in items inserted since
   double policy_version_mean_ = 0, policy_version_min_ = 0;  // statistics of the last sample
-  Drawn drawn_;                                              // scratch
-  Feed feed_;                                                // scratch
+  EncodedBatch drawn_;                                       // scratch
+  TableDelta delta_;                                         // scratch
   std::vector<std::uint64_t> key_;
   std::vector<float> priority_;
 };

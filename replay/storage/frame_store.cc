@@ -1,4 +1,4 @@
-// FrameLog: frame entries, streams, and the planning and writing of insert calls.
+// FrameStore: frame entries, streams, and the planning and writing of insert calls.
 #include "replay/storage/frame_store.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ constexpr std::uint64_t kUnusedShare = 16;
 
 }  // namespace
 
-FrameLog::FrameLog(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused)
+FrameStore::FrameStore(const Options& options, HugeArray<Entry> entry,
+                       HugeArray<std::uint64_t> unused)
     : options_(options),
       capacity_(options.frames),
       inline_action_(options.layout.action_bytes <= sizeof(Entry::action)),
@@ -24,23 +25,23 @@ FrameLog::FrameLog(const Options& options, BigArray<Entry> entry, BigArray<std::
       unused_(std::move(unused)),
       store_(options.segment_bytes, options.checksums) {}
 
-std::size_t FrameLog::Bytes(const Options& options) {
-  return BigArray<Entry>::Bytes(std::size_t(options.frames) + 1) +
-         BigArray<std::uint64_t>::Bytes(std::size_t(options.frames) / 64 + 1);
+std::size_t FrameStore::Bytes(const Options& options) {
+  return HugeArray<Entry>::Bytes(std::size_t(options.frames) + 1) +
+         HugeArray<std::uint64_t>::Bytes(std::size_t(options.frames) / 64 + 1);
 }
 
 // Entry 0 is unused, since id 0 means none.
-Result<FrameLog> FrameLog::Make(const Options& options) {
+Result<FrameStore> FrameStore::Make(const Options& options) {
   TROOP_CHECK(options.frames >= 1 && options.history >= 1, "a log of {} frames, history {}",
               options.frames, options.history);
-  TROOP_ASSIGN_OR_RETURN(BigArray<Entry> entry,
-                         BigArray<Entry>::Make(std::size_t(options.frames) + 1));
-  TROOP_ASSIGN_OR_RETURN(BigArray<std::uint64_t> unused,
-                         BigArray<std::uint64_t>::Make(std::size_t(options.frames) / 64 + 1));
-  return FrameLog(options, std::move(entry), std::move(unused));
+  TROOP_ASSIGN_OR_RETURN(HugeArray<Entry> entry,
+                         HugeArray<Entry>::Make(std::size_t(options.frames) + 1));
+  TROOP_ASSIGN_OR_RETURN(HugeArray<std::uint64_t> unused,
+                         HugeArray<std::uint64_t>::Make(std::size_t(options.frames) / 64 + 1));
+  return FrameStore(options, std::move(entry), std::move(unused));
 }
 
-FrameLog::FrameId FrameLog::Allocate() {
+FrameStore::FrameId FrameStore::Allocate() {
   if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < last_id()) return FrameId(++fresh_);
   TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
   // Cyclic search from cursor_ for the next set bit.
@@ -59,7 +60,7 @@ FrameLog::FrameId FrameLog::Allocate() {
 }
 
 // Live bytes of its segment decrease, which may free the segment.
-void FrameLog::Free(FrameId id) {
+void FrameStore::Free(FrameId id) {
   const Entry& entry = entry_[id];
   store_.DropLive(entry.segment, FrameBytes(entry));
   unused_[id / 64] |= std::uint64_t{1} << (id % 64);
@@ -67,7 +68,7 @@ void FrameLog::Free(FrameId id) {
 }
 
 // Links between an item's frames stay valid: the item references all of them.
-void FrameLog::Refer(FrameId id, std::uint32_t count) {
+void FrameStore::Refer(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
     ++entry.references;
@@ -76,7 +77,7 @@ void FrameLog::Refer(FrameId id, std::uint32_t count) {
 }
 
 // Reads the link before the entry may be freed.
-void FrameLog::Release(FrameId id, std::uint32_t count) {
+void FrameStore::Release(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
     const FrameId next = entry.next;
@@ -86,8 +87,8 @@ void FrameLog::Release(FrameId id, std::uint32_t count) {
 }
 
 // The new copy is counted before the old one is dropped, which may free the old segment.
-void FrameLog::Relocate(FrameId id, const SegmentStore::Place& record, const std::byte* observation,
-                        const std::byte* action) {
+void FrameStore::Relocate(FrameId id, const SegmentStore::Place& record,
+                          const std::byte* observation, const std::byte* action) {
   Entry& entry = entry_[id];
   const std::byte* const base = store_.base(record.segment);
   const SegmentStore::Index before = entry.segment;
@@ -101,26 +102,26 @@ void FrameLog::Relocate(FrameId id, const SegmentStore::Place& record, const std
 
 // ---- Streams ------------------------------------------------------------------------------------
 
-std::uint64_t FrameLog::NextFrame(StreamId stream) const {
+std::uint64_t FrameStore::NextFrame(StreamId stream) const {
   const auto it = index_.find(stream);
   return it == index_.end() ? 0 : stream_[it->second].next_frame;
 }
 
 // Streams are contiguous from the writer's view, so the last frame of each chunk decides.
-bool FrameLog::HasAll(std::span<const ChunkView> chunks) const {
+bool FrameStore::HasAll(std::span<const ChunkView> chunks) const {
   return !chunks.empty() && std::ranges::all_of(chunks, [this](const ChunkView& chunk) {
     return chunk.first_frame + chunk.frames <= NextFrame(chunk.stream);
   });
 }
 
 // Unlink and LinkNewest maintain the list of streams, from the oldest to the newest activity.
-void FrameLog::Unlink(std::uint32_t index) {
+void FrameStore::Unlink(std::uint32_t index) {
   Stream& stream = stream_[index];
   (stream.older == kNoStream ? oldest_ : stream_[stream.older].newer) = stream.newer;
   (stream.newer == kNoStream ? newest_ : stream_[stream.newer].older) = stream.older;
 }
 
-void FrameLog::LinkNewest(std::uint32_t index) {
+void FrameStore::LinkNewest(std::uint32_t index) {
   Stream& stream = stream_[index];
   stream.older = newest_;
   stream.newer = kNoStream;
@@ -129,7 +130,7 @@ void FrameLog::LinkNewest(std::uint32_t index) {
 }
 
 // Indices of dropped streams are reused.
-std::uint32_t FrameLog::Create(StreamId id) {
+std::uint32_t FrameStore::Create(StreamId id) {
   std::uint32_t index = 0;
   if (free_stream_.empty()) {
     index = std::uint32_t(stream_.size());
@@ -146,7 +147,7 @@ std::uint32_t FrameLog::Create(StreamId id) {
 }
 
 // Drops a stream: its tail loses one reference each. Later items over these frames expire.
-void FrameLog::Forget(std::uint32_t index) {
+void FrameStore::Forget(std::uint32_t index) {
   Stream& stream = stream_[index];
   for (const FrameId id : stream.tail) {
     if (--entry_[id].references == 0) Free(id);
@@ -158,7 +159,7 @@ void FrameLog::Forget(std::uint32_t index) {
   free_stream_.push_back(index);
 }
 
-bool FrameLog::ForgetSilentStream() {
+bool FrameStore::ForgetSilentStream() {
   // Streams of the current call are in use.
   std::uint32_t index = oldest_;
   while (index != kNoStream && stream_[index].call == call_) index = stream_[index].newer;
@@ -170,7 +171,7 @@ bool FrameLog::ForgetSilentStream() {
 // ---- Insert call: plan --------------------------------------------------------------------------
 
 // Returns the stream's index and notes that the call uses it.
-std::uint32_t FrameLog::Touch(StreamId id) {
+std::uint32_t FrameStore::Touch(StreamId id) {
   const auto it = index_.find(id);
   if (it == index_.end()) return kNoStream;
   Stream& stream = stream_[it->second];
@@ -186,7 +187,7 @@ std::uint32_t FrameLog::Touch(StreamId id) {
 }
 
 // Begins a run in the window, with the stream's tail if it continues the stored frames.
-void FrameLog::OpenRun(std::uint32_t index, bool with_tail) {
+void FrameStore::OpenRun(std::uint32_t index, bool with_tail) {
   Stream& stream = stream_[index];
   Run run{.stream = index,
           .first_frame = stream.next_frame,
@@ -209,7 +210,7 @@ void FrameLog::OpenRun(std::uint32_t index, bool with_tail) {
 }
 
 // Builds the call's window: for each stream its tail, then the new frames. Frames get no ids yet.
-Status FrameLog::Plan(std::span<const ChunkView> chunks) {
+Status FrameStore::Plan(std::span<const ChunkView> chunks) {
   ++call_;
   chunks_.assign(chunks.begin(), chunks.end());
   // Group chunks by stream, so that a stream's frames are one run of the window.
@@ -258,7 +259,7 @@ Status FrameLog::Plan(std::span<const ChunkView> chunks) {
   return Status::Ok();
 }
 
-void FrameLog::AddToRun(const ChunkView& chunk) {
+void FrameStore::AddToRun(const ChunkView& chunk) {
   // Each frame inherits its episode's start from the previous one, unless that was final.
   Run& run = run_.back();
   chunk_window_.push_back(std::uint32_t(window_.size()));
@@ -275,7 +276,7 @@ void FrameLog::AddToRun(const ChunkView& chunk) {
 }
 
 // Nothing was written yet, so only streams that the call created are removed.
-void FrameLog::Abandon() {
+void FrameStore::Abandon() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].created) Forget(index);
   }
@@ -284,14 +285,14 @@ void FrameLog::Abandon() {
 }
 
 // Tails of the call's streams cannot be evicted for this call.
-bool FrameLog::fits_alone() const {
+bool FrameStore::fits_alone() const {
   std::uint64_t needed = new_frames_;
   for (const std::uint32_t index : touched_) needed += stream_[index].tail.size();
   return needed <= std::uint64_t(capacity_);
 }
 
 // Finds the item in the window: within one run, within one episode, with its lead.
-Result<std::optional<FrameLog::Located>> FrameLog::Locate(const Item& item, int lead_asked) {
+Result<std::optional<FrameStore::Located>> FrameStore::Locate(const Item& item, int lead_asked) {
   const auto refuse = [&item](std::string_view why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", item.stream,
                            item.first_frame, item.length, why);
@@ -325,12 +326,12 @@ Result<std::optional<FrameLog::Located>> FrameLog::Locate(const Item& item, int 
 
 // ---- Insert call: write -------------------------------------------------------------------------
 
-std::size_t FrameLog::RecordBytes(std::uint32_t items) const {
+std::size_t FrameStore::RecordBytes(std::uint32_t items) const {
   return options_.layout.RecordBytes(chunks_.size(), items, new_frames_, new_bytes_);
 }
 
 // From here on the call cannot fail.
-RecordWriter FrameLog::Write(std::uint32_t items, SegmentStore::Place* place) {
+RecordWriter FrameStore::Write(std::uint32_t items, SegmentStore::Place* place) {
   const std::size_t bytes = RecordBytes(items);
   *place = store_.Append(bytes);
   RecordWriter writer(options_.layout, place->at, RecordHeader::kInsert, headers_, items, bytes);
@@ -346,8 +347,8 @@ RecordWriter FrameLog::Write(std::uint32_t items, SegmentStore::Place* place) {
 }
 
 // Allocates and fills the entries of a chunk, marks first frames, and links consecutive ones.
-void FrameLog::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
-                           const SegmentStore::Place& place, std::uint32_t* window) {
+void FrameStore::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
+                             const SegmentStore::Place& place, std::uint32_t* window) {
   const std::byte* const base = store_.base(place.segment);
   std::vector<std::uint32_t>& ids = store_.frames(place.segment);
   const RecordLayout& layout = options_.layout;
@@ -386,7 +387,7 @@ void FrameLog::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
 
 // Updates the tails, then drops the call's own references; frames that neither an item nor a tail
 // uses are freed. Streams silent for a whole log of frames are dropped.
-void FrameLog::End() {
+void FrameStore::End() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].appended) KeepTail(index);
   }
@@ -406,7 +407,7 @@ void FrameLog::End() {
 
 // Replaces a stream's tail with its newest frames. New references come before the old ones are
 // released, since the two may overlap.
-void FrameLog::KeepTail(std::uint32_t index) {
+void FrameStore::KeepTail(std::uint32_t index) {
   Stream& stream = stream_[index];
   const Run& run = run_[stream.run];
   const std::uint32_t count = std::min(run.count, std::uint32_t(options_.history));
@@ -427,17 +428,17 @@ void FrameLog::KeepTail(std::uint32_t index) {
 // ---- Recovery -----------------------------------------------------------------------------------
 
 // Larger arrays replace the empty ones.
-Status FrameLog::Reserve(std::int64_t frames) {
+Status FrameStore::Reserve(std::int64_t frames) {
   TROOP_CHECK(fresh_ == 0, "room for {} frames besides {}", frames, fresh_);
   if (frames <= capacity_) return Status::Ok();
   const auto n = std::size_t(frames);
-  TROOP_ASSIGN_OR_RETURN(entry_, BigArray<Entry>::Make(n + 1));
-  TROOP_ASSIGN_OR_RETURN(unused_, BigArray<std::uint64_t>::Make(n / 64 + 1));
+  TROOP_ASSIGN_OR_RETURN(entry_, HugeArray<Entry>::Make(n + 1));
+  TROOP_ASSIGN_OR_RETURN(unused_, HugeArray<std::uint64_t>::Make(n / 64 + 1));
   return Status::Ok();
 }
 
 // References follow with the items and tails.
-FrameLog::FrameId FrameLog::Adopt(const Recovered& frame) {
+FrameStore::FrameId FrameStore::Adopt(const Recovered& frame) {
   const FrameId id = Allocate();
   entry_[id] = frame.entry;
   store_.Revive(frame.segment, FrameBytes(frame.entry));
@@ -446,7 +447,7 @@ FrameLog::FrameId FrameLog::Adopt(const Recovered& frame) {
 }
 
 // The tail holds one reference per frame, as in KeepTail.
-void FrameLog::AdoptStream(StreamId id, std::uint64_t next_frame, std::span<const FrameId> tail) {
+void FrameStore::AdoptStream(StreamId id, std::uint64_t next_frame, std::span<const FrameId> tail) {
   if (index_.contains(id)) return;
   Stream& stream = stream_[Create(id)];
   stream.next_frame = next_frame;

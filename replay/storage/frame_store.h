@@ -22,7 +22,7 @@ namespace troop {
 //
 // An insert call is Plan, then Locate for each item, then either Abandon, which undoes everything,
 // or the conditions of Write, Write, references for its items, and End.
-class FrameLog {
+class FrameStore {
  public:
   using FrameId = std::uint32_t;  // 0: none
   // Metadata of a frame; half a cache line.
@@ -60,8 +60,8 @@ class FrameLog {
     std::uint32_t lead = 0;
   };
 
-  static Result<FrameLog> Make(const Options& options);  // kResourceExhausted
-  static std::size_t Bytes(const Options& options);      // arrays, without segments
+  static Result<FrameStore> Make(const Options& options);  // kResourceExhausted
+  static std::size_t Bytes(const Options& options);        // arrays, without segments
 
   // ---- An insert call ----
 
@@ -171,7 +171,7 @@ class FrameLog {
     bool first = false, final = false;
   };
 
-  FrameLog(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused);
+  FrameStore(const Options& options, HugeArray<Entry> entry, HugeArray<std::uint64_t> unused);
   FrameId Allocate();
   void Free(FrameId id);
   std::uint32_t Touch(StreamId id);  // index, noted as touched; kNoStream: unknown
@@ -189,13 +189,13 @@ class FrameLog {
   Options options_;
   std::int64_t capacity_ = 0;
   bool inline_action_ = false;
-  BigArray<Entry> entry_;  // [capacity + 1], or more after Reserve
+  HugeArray<Entry> entry_;  // [capacity + 1], or more after Reserve
   // Ids are allocated in ascending order, cyclically, skipping live ones, so that frames received
   // in sequence have adjacent entries, in whatever order earlier ones left.
-  BigArray<std::uint64_t> unused_;  // one bit per id in [1, fresh_]; set if not live
-  std::uint64_t unused_count_ = 0;  // number of set bits
-  std::uint64_t fresh_ = 0;         // ids ever allocated
-  std::uint64_t cursor_ = 0;        // next id to examine
+  HugeArray<std::uint64_t> unused_;  // one bit per id in [1, fresh_]; set if not live
+  std::uint64_t unused_count_ = 0;   // number of set bits
+  std::uint64_t fresh_ = 0;          // ids ever allocated
+  std::uint64_t cursor_ = 0;         // next id to examine
   SegmentStore store_;
   std::unordered_map<StreamId, std::uint32_t> index_;
   std::vector<Stream> stream_;

@@ -17,15 +17,15 @@ std::size_t RoundToPages(std::size_t bytes);  // at least one page
 
 // Fixed-size zeroed array of T on MapZeroPages. Owner: one object; movable, not copyable.
 template <class T>
-class BigArray {
+class HugeArray {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  BigArray() = default;
-  static Result<BigArray> Make(std::size_t count) {
+  HugeArray() = default;
+  static Result<HugeArray> Make(std::size_t count) {
     auto pages = MapZeroPages(Bytes(count));
     if (!pages.ok()) return pages.status();
-    BigArray array;
+    HugeArray array;
     array.pages_ = std::move(*pages);
     array.count_ = count;
     return array;
@@ -33,8 +33,8 @@ class BigArray {
   // Memory of Make(count) when every page is written.
   static std::size_t Bytes(std::size_t count) { return RoundToPages(count * sizeof(T)); }
 
-  BigArray(BigArray&&) noexcept = default;
-  BigArray& operator=(BigArray&&) noexcept = default;
+  HugeArray(HugeArray&&) noexcept = default;
+  HugeArray& operator=(HugeArray&&) noexcept = default;
 
   T* data() { return reinterpret_cast<T*>(pages_.get()); }
   const T* data() const { return reinterpret_cast<const T*>(pages_.get()); }

@@ -51,7 +51,7 @@ std::size_t CopyLines(const std::byte* from, std::size_t size, std::byte* first,
 }  // namespace
 
 // The unaligned case and the last bytes use plain copies.
-void StreamCopy(const std::byte* from, std::size_t size, std::byte* first, std::byte* second) {
+void NontemporalCopy(const std::byte* from, std::size_t size, std::byte* first, std::byte* second) {
   std::size_t done = 0;
   if (Aligned(first) && Aligned(second)) {
     done = second == nullptr ? CopyLines<false>(from, size, first, second)
@@ -62,15 +62,15 @@ void StreamCopy(const std::byte* from, std::size_t size, std::byte* first, std::
   if (second != nullptr) std::memcpy(second + done, from + done, size - done);
 }
 
-void StreamFence() { _mm_sfence(); }
+void NontemporalFence() { _mm_sfence(); }
 #else
-void StreamCopy(const std::byte* from, std::size_t size, std::byte* first, std::byte* second) {
+void NontemporalCopy(const std::byte* from, std::size_t size, std::byte* first, std::byte* second) {
   if (size == 0) return;
   std::memcpy(first, from, size);
   if (second != nullptr) std::memcpy(second, from, size);
 }
 
-void StreamFence() {}
+void NontemporalFence() {}
 #endif
 
 }  // namespace troop

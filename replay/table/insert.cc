@@ -28,7 +28,7 @@ Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
   // 1. Check sizes, recognize repeats, check the content. Nothing changes so far.
   TROOP_RETURN_IF_ERROR(ViewChunks(call.chunks));
   if (log.HasAll(view)) return InsertCounts{.repeated = std::int64_t(call.items.size())};
-  for (const FrameLog::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
+  for (const FrameStore::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
   // 2. Plan the frames, then the items over them, and make room. The last step may evict items.
   InsertCounts counts;
   Status status = log.Plan(view);
@@ -39,7 +39,7 @@ Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
     return status;
   }
   // 3. Nothing can fail from here on.
-  if (options.reservoir) ChooseNewcomers(&counts);
+  if (options.reservoir) SampleReservoir(&counts);
   AddItems(call.items);
   counts.inserted = std::int64_t(planned.size());
   // Each received byte makes about one byte dead; compacting half-dead segments at twice that rate
@@ -95,7 +95,7 @@ Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
 }
 
 // Checks the values of each frame, and decodes its observation to detect damage.
-Status Table::State::CheckFrames(const FrameLog::ChunkView& chunk) {
+Status Table::State::CheckFrames(const FrameStore::ChunkView& chunk) {
   const auto refuse = [&chunk](std::uint32_t i, std::string_view why) {
     return InvalidArgument("stream {:#x}, frame {}: {}", chunk.stream, chunk.first_frame + i, why);
   };
@@ -161,7 +161,7 @@ Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts
       planned.push_back({*located, std::uint32_t(i)});
     } else {
       ++counts->expired;
-      Tell(HistoryEvent::kDropped, items[i]);
+      RecordEvent(HistoryEvent::kDropped, items[i]);
     }
   }
   return Status::Ok();
@@ -235,7 +235,7 @@ Status Table::State::ReduceToBytes() {
 // ---- New items ----------------------------------------------------------------------------------
 
 // Vitter 1985, algorithm R: the t-th item offered is accepted with probability slots / t.
-void Table::State::ChooseNewcomers(InsertCounts* counts) {
+void Table::State::SampleReservoir(InsertCounts* counts) {
   std::int64_t after = size;
   std::erase_if(planned, [&](const Planned&) {
     ++seen;
@@ -281,7 +281,7 @@ void Table::State::AddItems(std::span<const Item> items) {
   log.End();
 }
 
-void Table::State::Tell(HistoryEvent::What what, const Item& item) const {
+void Table::State::RecordEvent(HistoryEvent::What what, const Item& item) const {
   if (options.history == nullptr) return;
   options.history->Note({what, item.stream, item.first_frame, item.length, 0});
 }
@@ -324,7 +324,7 @@ Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcom
     rest.segment = place.segment;
     log.store().AddLive(place.segment, layout.item_bytes());
   }
-  Tell(HistoryEvent::kInserted, newcomer);
+  RecordEvent(HistoryEvent::kInserted, newcomer);
   if (!version_told) newest_version = std::max(newest_version, newcomer.policy_version);
   if (options.max_policy_age > 0) order.push_back(std::uint64_t{stored.generation} << 32 | taken);
   MarkDirty(taken);

@@ -10,19 +10,19 @@ namespace troop {
 // ---- Choice of items ----------------------------------------------------------------------------
 
 // Versions above the newest known one count as age 0.
-bool Table::State::TooOld(const Stored& stored) const {
+bool Table::State::IsStale(const Stored& stored) const {
   const std::uint64_t newest = UpdatesOf(newest_version), own = UpdatesOf(stored.policy_version);
   return own < newest && newest - own > options.max_policy_age;
 }
 
 // Evicts from the front of the insertion order while items are too old; amortized O(1) per item.
-void Table::State::DropTooOld() {
+void Table::State::EvictStaleItems() {
   leaving.clear();
   while (!order.empty()) {
     const std::uint64_t key = order.front();
     const Stored& stored = item[Slot(key)];
-    if (stored.generation == key >> 32 && Lives(stored)) {
-      if (!TooOld(stored)) break;
+    if (stored.generation == key >> 32 && IsLive(stored)) {
+      if (!IsStale(stored)) break;
       leaving.push_back(Slot(key));
     }
     order.pop_front();
@@ -35,7 +35,7 @@ void Table::State::DropTooOld() {
 void Table::State::TrimOrder() {
   if (std::int64_t(order.size()) <= 2 * slots + 1024) return;
   std::erase_if(order, [this](std::uint64_t key) {
-    return item[Slot(key)].generation != key >> 32 || !Lives(item[Slot(key)]);
+    return item[Slot(key)].generation != key >> 32 || !IsLive(item[Slot(key)]);
   });
 }
 
@@ -51,7 +51,7 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
     old.clear();
     for (std::size_t i = good; i < chosen.size(); ++i) {
       const Slot drawn = chosen[i];
-      if (options.max_policy_age > 0 && TooOld(item[drawn])) {
+      if (options.max_policy_age > 0 && IsStale(item[drawn])) {
         old.push_back(drawn);
         continue;
       }
@@ -83,11 +83,11 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
 
 // ---- Sampling -----------------------------------------------------------------------------------
 
-void Table::State::Draw(std::int64_t batch, Drawn* out) {
+void Table::State::Draw(std::int64_t batch, EncodedBatch* out) {
   TROOP_CHECK(batch > 0 && sampler->can_draw(), "sample of {} items with total {}", batch,
               sampler->total());
   ReleaseHeld();
-  if (options.max_policy_age > 0) DropTooOld();
+  if (options.max_policy_age > 0) EvictStaleItems();
   // Totals of the state before this draw evicts anything.
   out->total = sampler->total();
   out->items = size;
@@ -99,7 +99,7 @@ void Table::State::Draw(std::int64_t batch, Drawn* out) {
            .purpose = Purpose::kReplaySampling,
            .index = options.incarnation,
            .episode = draws++});
-  // DropTooOld may have evicted all items that could be sampled.
+  // EvictStaleItems may have evicted all items that could be sampled.
   if (sampler->can_draw()) {
     sampler->Draw(&rng, chosen, out->probability);
     if (options.max_policy_age > 0 || options.max_times_sampled > 0) {
@@ -111,12 +111,12 @@ void Table::State::Draw(std::int64_t batch, Drawn* out) {
   }
   Gather(out);
   samples_since_trim += chosen.size();
-  LeaveAfterDraw();
+  EvictAfterSample();
 }
 
 // Evicts items whose last sample this was, and trims a soft capacity. The frames of the sampled
 // items are pinned until the next call.
-void Table::State::LeaveAfterDraw() {
+void Table::State::EvictAfterSample() {
   const bool trim = options.trim_every_samples > 0 &&
                     samples_since_trim >= std::uint64_t(options.trim_every_samples);
   if (trim) samples_since_trim = 0;
@@ -135,7 +135,7 @@ void Table::State::LeaveAfterDraw() {
 // misses in flight. Prefetch instructions would take twice as long, since the processor drops those
 // that also miss the TLB, and so does writing columns in between. Actions outside the entries come
 // last.
-void Table::State::Gather(Drawn* out) {
+void Table::State::Gather(EncodedBatch* out) {
   constexpr std::size_t kBlock = 512;  // items and entries of a block fit into the cache
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
   const std::size_t actions = options.view.kind == ViewSpec::Kind::kSequence ? steps : 1;
@@ -185,7 +185,7 @@ void Table::State::TouchItems(std::size_t begin, std::size_t end) {
 // Loads the frame entries of a block into the cache. Frames of an item are mostly adjacent; for
 // long items the hardware prefetcher loads the rest.
 void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
-  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog::Entry), kFramesMax = 16;
+  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameStore::Entry), kFramesMax = 16;
   const FrameId last = log.last_id();
   std::uint32_t sum = 0;
   for (std::size_t i = begin; i < end; ++i) {
@@ -198,7 +198,7 @@ void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
 }
 
 // Copies actions outside the entries; nullptr marks a step that the item does not have.
-void Table::State::CopyActions(Drawn* out) const {
+void Table::State::CopyActions(EncodedBatch* out) const {
   const std::size_t bytes = layout.action_bytes;
   for (std::size_t i = 0; i < action.size(); ++i) {
     std::byte* const to = out->action.data() + i * bytes;
@@ -212,7 +212,7 @@ void Table::State::CopyActions(Drawn* out) const {
 
 // Fills row i: rewards, discounts and actions by column, and pointers to the frames that the view
 // returns.
-void Table::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
+void Table::State::GatherItem(const Stored& stored, std::size_t i, EncodedBatch* out,
                               std::size_t* frames) {
   const ViewSpec& spec = options.view;
   const bool sequence = spec.kind == ViewSpec::Kind::kSequence;
@@ -234,9 +234,9 @@ void Table::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
     std::memset(own_action, 0, std::size_t(actions) * action_bytes);
   }
   FrameId id = stored.first;
-  Drawn::Frame* frame = out->frame.data() + *frames;
+  EncodedBatch::Frame* frame = out->frame.data() + *frames;
   for (int j = 0; j < ranges.end; ++j) {
-    const FrameLog::Entry& entry = log.entry(id);
+    const FrameStore::Entry& entry = log.entry(id);
     if (j < ranges.first || j >= ranges.second) *frame++ = {log.observation(entry), entry.bytes};
     const int column = j + shift;
     if (j < lead + length && column >= 0 && (sequence || j >= lead)) {

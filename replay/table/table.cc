@@ -15,7 +15,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kSegmentBytesMax = ~std::uint32_t{0};  // offsets are 32 bits
-// Ids are 32 bits, id 0 means none, and FrameLog allocates one entry more.
+// Ids are 32 bits, id 0 means none, and FrameStore allocates one entry more.
 constexpr std::int64_t kFramesMax = (std::int64_t{1} << 31) - 2;
 
 // Options that the table could not keep are refused here, so that later code can rely on them.
@@ -125,7 +125,7 @@ std::int64_t Table::State::HardLimit(const Options& options) {
   return options.capacity_items + std::max<std::int64_t>(1, options.capacity_items / 8);
 }
 
-FrameLog::Options Table::State::LogOptions(const Options& options) {
+FrameStore::Options Table::State::LogOptions(const Options& options) {
   const ViewSpec& view = options.view;
   const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
   // Transitions: one new frame per item, plus one per 8 items (ends of episodes). Sequences: as if
@@ -151,18 +151,18 @@ FrameLog::Options Table::State::LogOptions(const Options& options) {
 // Counts the arrays exactly and the log at the usual ratio, plus two partly filled segments.
 std::size_t Table::PredictBytes(const Options& options) {
   const std::int64_t slots = State::HardLimit(options);
-  const FrameLog::Options log = State::LogOptions(options);
+  const FrameStore::Options log = State::LogOptions(options);
   std::size_t segments = LogBytes(options, slots, log.frames) + 2 * log.segment_bytes;
   if (options.bytes_max > 0) segments = std::min(segments, options.bytes_max);
   // Frame ids per segment (SegmentStore::frames).
-  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameLog::FrameId);
-  return segments + ids + FrameLog::Bytes(log) + Selector::Bytes(options.sampler, slots) +
+  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameStore::FrameId);
+  return segments + ids + FrameStore::Bytes(log) + Selector::Bytes(options.sampler, slots) +
          Selector::Bytes(options.remover, slots) +
-         BigArray<State::Stored>::Bytes(std::size_t(slots)) +
-         BigArray<State::Cold>::Bytes(std::size_t(slots)) +
-         BigArray<Selector::Slot>::Bytes(std::size_t(slots)) +
+         HugeArray<State::Stored>::Bytes(std::size_t(slots)) +
+         HugeArray<State::Cold>::Bytes(std::size_t(slots)) +
+         HugeArray<Selector::Slot>::Bytes(std::size_t(slots)) +
          (options.feed ? std::size_t(slots) * sizeof(State::Arrival) +
-                             std::size_t(log.frames) * sizeof(State::Fed)
+                             std::size_t(log.frames) * sizeof(State::FrameDeltaState)
                        : 0);
 }
 
@@ -197,12 +197,12 @@ Result<std::unique_ptr<Table::State>> Table::State::Make(const Options& options)
   const std::int64_t slots = HardLimit(options);
   const auto n = std::size_t(slots);
   // Everything that can run out of memory is allocated here, before any item exists.
-  TROOP_ASSIGN_OR_RETURN(FrameLog log, FrameLog::Make(LogOptions(options)));
+  TROOP_ASSIGN_OR_RETURN(FrameStore log, FrameStore::Make(LogOptions(options)));
   TROOP_ASSIGN_OR_RETURN(auto sampler, Selector::Make(options.sampler, slots));
   TROOP_ASSIGN_OR_RETURN(auto remover, Selector::Make(options.remover, slots));
-  TROOP_ASSIGN_OR_RETURN(BigArray<Stored> item, BigArray<Stored>::Make(n));
-  TROOP_ASSIGN_OR_RETURN(BigArray<Cold> cold, BigArray<Cold>::Make(n));
-  TROOP_ASSIGN_OR_RETURN(BigArray<Slot> freed, BigArray<Slot>::Make(n));
+  TROOP_ASSIGN_OR_RETURN(HugeArray<Stored> item, HugeArray<Stored>::Make(n));
+  TROOP_ASSIGN_OR_RETURN(HugeArray<Cold> cold, HugeArray<Cold>::Make(n));
+  TROOP_ASSIGN_OR_RETURN(HugeArray<Slot> freed, HugeArray<Slot>::Make(n));
   return std::make_unique<State>(
       options, Parts{std::move(log), std::move(sampler), std::move(remover), std::move(item),
                      std::move(cold), std::move(freed)});
@@ -309,7 +309,7 @@ Table::UpdateCounts Table::State::Update(std::span<const std::uint64_t> key,
     // The negated comparison also refuses NaN.
     if (!(p[i] >= 0 && p[i] <= FLT_MAX)) {
       ++counts.refused;
-    } else if (std::int64_t(s) >= slots || item[s].generation != key[i] >> 32 || !Lives(item[s])) {
+    } else if (std::int64_t(s) >= slots || item[s].generation != key[i] >> 32 || !IsLive(item[s])) {
       ++counts.stale;
     } else {
       ++counts.applied;
@@ -332,7 +332,7 @@ Table::UpdateCounts Table::Update(std::span<const std::uint64_t> key,
   return state_->Update(key, priority);
 }
 
-void Table::SeePolicyVersion(std::uint64_t version) {
+void Table::ObservePolicyVersion(std::uint64_t version) {
   // The first call discards what items reported, which an actor could have made up.
   std::uint64_t& newest = state_->newest_version;
   newest = state_->version_told ? std::max(newest, version) : version;
@@ -347,7 +347,7 @@ Result<Table::InsertCounts> Table::Insert(const EncodedInsert& call) {
   return state_->Insert(call);
 }
 
-void Table::Draw(std::int64_t batch, Drawn* out) { state_->Draw(batch, out); }
+void Table::Draw(std::int64_t batch, EncodedBatch* out) { state_->Draw(batch, out); }
 
 // ---- Accessors ----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ std::uint64_t Table::compacted_bytes() const { return state_->compacted; }
 bool Table::Alive(std::uint64_t key) const {
   const auto s = Selector::Slot(key);
   return std::int64_t(s) < state_->slots && state_->item[s].generation == key >> 32 &&
-         state_->Lives(state_->item[s]);
+         state_->IsLive(state_->item[s]);
 }
 
 std::size_t Table::bytes() const {
@@ -378,7 +378,7 @@ std::size_t Table::bytes() const {
   return s.log.array_bytes() + s.log.store().memory() + s.log.store().frame_list_bytes() +
          s.sampler->bytes() + s.remover->bytes() + s.item.bytes() + s.cold.bytes() +
          s.freed.bytes() + s.order.size() * sizeof(std::uint64_t) +
-         s.arrivals.size() * sizeof(State::Arrival) + s.fed.size() * sizeof(State::Fed);
+         s.arrivals.size() * sizeof(State::Arrival) + s.fed.size() * sizeof(State::FrameDeltaState);
 }
 
 std::vector<std::shared_ptr<const Segment>> Table::segments() const {
@@ -426,7 +426,7 @@ void Table::ReadLine(std::int64_t line, SlotLine* out) const {
     const std::int64_t s = line * kSlotsPerLine + i;
     if (s >= state_->slots) return;
     const State::Stored& stored = state_->item[std::size_t(s)];
-    if (!state_->Lives(stored)) continue;  // an all-zero entry: generation 0
+    if (!state_->IsLive(stored)) continue;  // an all-zero entry: generation 0
     (*out)[std::size_t(i)] = {.generation = stored.generation,
                               .priority = stored.priority,
                               .times_sampled = state_->cold[std::size_t(s)].times_sampled};

@@ -87,10 +87,10 @@ class Table {
     std::size_t bytes_max = 0;            // limit for the log's segments; 0: no limit
     std::size_t segment_bytes = 0;        // 0: derived
     bool checksums = false;               // durable table: records hold items and a CRC-32C
-    // Enables ReadFeed, for 16 more bytes per frame and per item. Requires items to be evicted by
+    // Enables ReadDelta, for 16 more bytes per frame and per item. Requires items to be evicted by
     // age alone: remover kFifo and no limits.
     bool feed = false;
-    History* history = nullptr;  // records inserted and restored items
+    EventHistory* history = nullptr;  // records inserted and restored items
     std::uint64_t seed = 1;
     std::uint64_t incarnation = 0;       // with the seed, keys the random numbers
     std::uint32_t first_generation = 1;  // differs from that of a predecessor
@@ -149,7 +149,7 @@ class Table {
   // kReplaySampling, incarnation, draw number). Frame pointers are valid until the next call that
   // changes the table. With max_times_sampled or max_policy_age fewer items may remain: then
   // out->size() < batch.
-  void Draw(std::int64_t batch, Drawn* out);
+  void Draw(std::int64_t batch, EncodedBatch* out);
   bool can_draw() const;
   // [B] For the last Draw: the number of items inserted since each sampled one.
   std::span<const std::uint64_t> drawn_age() const;
@@ -160,10 +160,11 @@ class Table {
   // their new frames reach about bytes_max when decoded. Frames that items in [at.start, at.next)
   // referred to are left out. Returns how far it read; `start` increases if items were evicted
   // before they were read. Frame pointers are valid until the next call that changes the table.
-  FeedPlace ReadFeed(const FeedPlace& at, std::int64_t items_max, std::size_t bytes_max, Feed* out);
+  DeltaCursor ReadDelta(const DeltaCursor& at, std::int64_t items_max, std::size_t bytes_max,
+                        TableDelta* out);
   std::uint64_t oldest_number() const;  // of the oldest item; of the next one if empty
-  FeedSizes feed_sizes() const;
-  void DrawnElsewhere(
+  ReplicaSizes replica_sizes() const;
+  void CountReplicaSamples(
       std::int64_t items);  // samples of the replica; counted for trim_every_samples
 
   // Sets priorities to |TD error| (before ε is added). Of several pairs with one key the last
@@ -171,7 +172,7 @@ class Table {
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
   // Sets the newest policy version, for max_policy_age. From the first call on, the versions of
   // inserted items no longer raise it, and the maximum that they had reached is discarded.
-  void SeePolicyVersion(std::uint64_t version);
+  void ObservePolicyVersion(std::uint64_t version);
   // Adds a dictionary for checking frames.
   void AddDictionary(std::shared_ptr<const FrameDictionary> dictionary);
 

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;  // below kSele
 
 struct Table::State {
   using Slot = Selector::Slot;
-  using FrameId = FrameLog::FrameId;
+  using FrameId = FrameStore::FrameId;
   // The part of an item that sampling and updates read; half a cache line.
   struct Stored {
     FrameId first = 0;             // earliest frame, lead included
@@ -43,7 +43,7 @@ struct Table::State {
   };
   static_assert(sizeof(Cold) == 16);
   // Per frame: the first item that refers to it, and the last table delta that contained it.
-  struct Fed {
+  struct FrameDeltaState {
     std::uint64_t first_item = ~std::uint64_t{0};
     std::uint64_t in_feed = 0;
   };
@@ -53,36 +53,36 @@ struct Table::State {
   };
   // An item of the call that passed all checks.
   struct Planned {
-    FrameLog::Located at;
+    FrameStore::Located at;
     std::uint32_t item = 0;  // index in the call
   };
   // Allocations that can fail, made before the constructor runs.
   struct Parts {
-    FrameLog log;
+    FrameStore log;
     std::unique_ptr<Selector> sampler, remover;
-    BigArray<Stored> item;
-    BigArray<Cold> cold;
-    BigArray<Slot> freed;
+    HugeArray<Stored> item;
+    HugeArray<Cold> cold;
+    HugeArray<Slot> freed;
   };
   struct Moves;     // table_compact.cc
   struct Recovery;  // table_recover.cc
 
   State(const Options& options, Parts parts);
   static Result<std::unique_ptr<State>> Make(const Options& options);
-  static FrameLog::Options LogOptions(const Options& options);
+  static FrameStore::Options LogOptions(const Options& options);
   static std::int64_t HardLimit(const Options& options);
 
   // Implementation of Table::Insert.
   Result<InsertCounts> Insert(const EncodedInsert& call);
   Status ViewChunks(std::span<const EncodedChunk> chunks);  // checks sizes only; fills `view`
-  Status CheckFrames(const FrameLog::ChunkView& chunk);     // checks their content
+  Status CheckFrames(const FrameStore::ChunkView& chunk);   // checks their content
   Status PlanItems(std::span<const Item> items, InsertCounts* counts);
   Status CheckItem(const Item& item) const;
   Status MakeRoom(std::int64_t slots_needed);
   Status ReduceToBytes();
-  void ChooseNewcomers(InsertCounts* counts);
+  void SampleReservoir(InsertCounts* counts);
   void AddItems(std::span<const Item> items);
-  void Tell(HistoryEvent::What what, const Item& item) const;
+  void RecordEvent(HistoryEvent::What what, const Item& item) const;
   Slot AddItem(const Planned& planned, const Item& item, std::uint32_t index,
                const SegmentStore::Place& place, RecordWriter* writer);
   Slot TakeSlot();
@@ -95,26 +95,27 @@ struct Table::State {
   void TrimToCapacity();
 
   // ---- Sampling ----
-  void Draw(std::int64_t batch, Drawn* out);
-  void DropTooOld();
+  void Draw(std::int64_t batch, EncodedBatch* out);
+  void EvictStaleItems();
   void TrimOrder();
-  bool TooOld(const Stored& stored) const;
+  bool IsStale(const Stored& stored) const;
   void ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability);
-  void Gather(Drawn* out);
-  void GatherItem(const Stored& stored, std::size_t i, Drawn* out, std::size_t* frames);
+  void Gather(EncodedBatch* out);
+  void GatherItem(const Stored& stored, std::size_t i, EncodedBatch* out, std::size_t* frames);
   void TouchItems(std::size_t begin, std::size_t end);
   void TouchEntries(std::size_t begin, std::size_t end);
-  void CopyActions(Drawn* out) const;
-  void LeaveAfterDraw();
+  void CopyActions(EncodedBatch* out) const;
+  void EvictAfterSample();
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
 
   // ---- Table deltas (table_feed.cc); only with options.feed ----
   void NoteNewFrames(std::span<const FrameId> ids);
   void NoteArrival(Slot slot);
   std::uint64_t OldestNumber();
-  std::size_t FeedFrame(FrameId id, Feed* out);
-  FeedPlace ReadFeed(FeedPlace at, std::int64_t items_max, std::size_t bytes_max, Feed* out);
-  void DrawnElsewhere(std::int64_t items);
+  std::size_t AppendFrameToDelta(FrameId id, TableDelta* out);
+  DeltaCursor ReadDelta(DeltaCursor at, std::int64_t items_max, std::size_t bytes_max,
+                        TableDelta* out);
+  void CountReplicaSamples(std::int64_t items);
 
   // ---- Compaction ----
   // Moves live records out of the emptiest segments while too much is dead, at most about `budget`
@@ -125,7 +126,7 @@ struct Table::State {
   void CollectMoves(const Record& record, Moves* moves);
   bool WriteMoves(const Moves& moves);
 
-  bool Lives(const Stored& stored) const { return stored.length != 0; }
+  bool IsLive(const Stored& stored) const { return stored.length != 0; }
   void MarkDirty(Slot changed) {
     if (!options.checksums) return;
     const std::size_t line = changed / kSlotsPerLine;
@@ -136,24 +137,24 @@ struct Table::State {
   Options options;
   RecordLayout layout;
   bool item_records = false;  // records hold items
-  FrameLog log;
+  FrameStore log;
   std::unique_ptr<Selector> sampler, remover;
   bool remover_reads_priority = false;
-  BigArray<Stored> item;  // [slots]
-  BigArray<Cold> cold;    // [slots]
-  BigArray<Slot> freed;   // ring of empty slots in the order in which they were freed
+  HugeArray<Stored> item;  // [slots]
+  HugeArray<Cold> cold;    // [slots]
+  HugeArray<Slot> freed;   // ring of empty slots in the order in which they were freed
   std::uint64_t freed_head = 0, freed_count = 0;
   std::uint32_t fresh = 0;  // slots ever used; all of them after Recover
   std::int64_t slots = 0, size = 0, evicted = 0;
   std::uint64_t inserted = 0, draws = 0, seen = 0, newest_version = 0, samples_since_trim = 0;
   std::uint64_t compacted = 0;
-  bool version_told = false;  // newest_version was set by SeePolicyVersion
+  bool version_told = false;  // newest_version was set by ObservePolicyVersion
   Rng remover_rng;
   FrameCoder coder;
   std::vector<std::byte> decoded;    // [frame_bytes] scratch
   std::deque<std::uint64_t> order;   // keys in insertion order; only with max_policy_age
   std::deque<Arrival> arrivals;      // in insertion order; only with options.feed
-  std::vector<Fed> fed;              // [frames] by id; only with options.feed
+  std::vector<FrameDeltaState> fed;  // [frames] by id; only with options.feed
   std::uint64_t feeds = 0;           // table deltas read so far
   std::vector<std::uint64_t> dirty;  // one bit per line
   std::uint64_t dirty_cursor = 0;    // line
@@ -167,7 +168,7 @@ struct Table::State {
   std::uint64_t victim_id = 0;
   std::size_t victim_offset = 0, victim_frame = 0;
   // Scratch of one call, kept to avoid allocations.
-  std::vector<FrameLog::ChunkView> view;
+  std::vector<FrameStore::ChunkView> view;
   std::vector<Planned> planned;
   std::vector<Slot> chosen;
   std::vector<Slot> leaving;

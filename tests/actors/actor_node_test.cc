@@ -174,7 +174,7 @@ TEST(ActorNodeTest, CountsStepsOnlyAfterReplayAcknowledges) {
   world.PublishWeights(1);
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(20));
-  world.coordinator().on_beat = [&](const BeatRequest& told, BeatReply* reply) {
+  world.coordinator().on_beat = [&](const HeartbeatRequest& told, HeartbeatReply* reply) {
     reply->steps_granted =
         std::max(reply->steps_granted, std::min<std::int64_t>(told.steps_wanted, 2000));
     // Items: a step's item follows up to n = 3 steps later, so inserts trail the steps told.
@@ -231,7 +231,7 @@ TEST(ActorNodeTest, WaitsBetweenPullsFromEmptyParameterServer) {
   ASSERT_TRUE(world.Rounds(10));
   int turns = 0;
   for (int i = 0; i < 100; ++i) {
-    turns += world.node().Step(Time(Seconds(2))).what == Turn::kBusy;
+    turns += world.node().Step(Time(Seconds(2))).what == StepStatus::kBusy;
   }
   EXPECT_EQ(turns, 0);
 }
@@ -339,11 +339,11 @@ class Armed {
  public:
   explicit Armed(const std::string& order) {
     setenv("TROOP_FAILPOINT", order.c_str(), 1);
-    RearmFailpoint();
+    ReloadFailpoint();
   }
   ~Armed() {
     unsetenv("TROOP_FAILPOINT");
-    RearmFailpoint();
+    ReloadFailpoint();
   }
   std::string Log() const { return log_.text(); }
 

@@ -35,7 +35,7 @@ class ActorWorld {
     const auto module = MakeNetwork(config_, spec_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 1, weights_);
-    parameters_ = MakeParameterServer({.parameters = std::int64_t(weights_.size())});
+    parameters_ = MakeWeightsServer({.parameters = std::int64_t(weights_.size())});
     replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
     second_ = std::move(*MakeReplayServer(*replay));
     second_listener_ = *servers_->Listen("inproc://replay-1", second_.get());
@@ -126,13 +126,13 @@ class ActorWorld {
       servers_->Pump(now_);
       if (publisher_) publisher_->Poll(now_);
       if (inference_) inference_->Tick(now_);
-      if (node_->Step(now_).what == Turn::kDone) return false;
+      if (node_->Step(now_).what == StepStatus::kDone) return false;
     }
     return true;
   }
   // Grants all that is asked for, up to `total`.
   void GrantUpTo(std::int64_t total) {
-    coordinator_.on_beat = [total](const BeatRequest& told, BeatReply* reply) {
+    coordinator_.on_beat = [total](const HeartbeatRequest& told, HeartbeatReply* reply) {
       reply->steps_granted = std::max(reply->steps_granted, std::min(told.steps_wanted, total));
       reply->steps_over = reply->steps_granted >= total;
     };
@@ -170,7 +170,7 @@ class ActorWorld {
   CoordinatorFake coordinator_;
   std::unique_ptr<Network> network_, servers_;
   std::unique_ptr<ReplayServer> replay_, second_;
-  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<WeightsServer> parameters_;
   InlineExecutor executor_;
   std::unique_ptr<InferenceServer> inference_;
   std::unique_ptr<Listener> replay_listener_, second_listener_, weights_listener_;

@@ -161,10 +161,10 @@ TEST_P(IsolationTest, RestartWithOtherSeedsPlaysOtherEpisodes) {
   };
   const std::string first = observed();
   for (int k = 0; k < 10; ++k) ASSERT_TRUE(Step());
-  runner_->StartAnew([](std::size_t i, std::uint64_t e) { return 77 + SeedOf(i, e); });
+  runner_->Restart([](std::size_t i, std::uint64_t e) { return 77 + SeedOf(i, e); });
   EXPECT_NE(observed(), first);
   EXPECT_EQ(runner_->episode(0), 0u);
-  runner_->StartAnew(SeedOf);
+  runner_->Restart(SeedOf);
   EXPECT_EQ(observed(), first);
 }
 

@@ -30,12 +30,12 @@ std::vector<float> Weights(const Config& config) {
   return weights;
 }
 
-std::unique_ptr<Evaluation> Played(const Config& config, std::int64_t episodes, std::uint64_t round,
-                                   int steps_at_once) {
-  auto made = Evaluation::Make(config, {.episodes = episodes, .round = round, .version = 5},
-                               Weights(config));
+std::unique_ptr<EpisodeEvaluator> Played(const Config& config, std::int64_t episodes,
+                                         std::uint64_t round, int steps_at_once) {
+  auto made = EpisodeEvaluator::Make(config, {.episodes = episodes, .round = round, .version = 5},
+                                     Weights(config));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
-  while ((*made)->Advance(steps_at_once) != Evaluation::State::kOver) {
+  while ((*made)->Advance(steps_at_once) != EpisodeEvaluator::State::kOver) {
   }
   return std::move(*made);
 }
@@ -66,11 +66,11 @@ class Armed {
  public:
   explicit Armed(const std::string& order) {
     setenv("TROOP_FAILPOINT", order.c_str(), 1);
-    RearmFailpoint();
+    ReloadFailpoint();
   }
   ~Armed() {
     unsetenv("TROOP_FAILPOINT");
-    RearmFailpoint();
+    ReloadFailpoint();
   }
 };
 
@@ -132,8 +132,9 @@ TEST(EvaluationTest, PlaysFewerEpisodesThanEnvironments) {
 }
 
 TEST(EvaluationTest, RejectsZeroEpisodes) {
-  EXPECT_EQ(Evaluation::Make(CartPole(), {.episodes = 0}, Weights(CartPole())).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(
+      EpisodeEvaluator::Make(CartPole(), {.episodes = 0}, Weights(CartPole())).status().code(),
+      Code::kInvalidArgument);
 }
 
 // A policy that never ends an episode, in an environment without a limit, was played for ever.
@@ -142,9 +143,9 @@ TEST(EvaluationTest, EndsEpisodesWithoutTerminationAtStepLimit) {
   config.env.id = "MountainCar-v0";  // untrained weights don't reach the top
   config.env.max_episode_steps = 0;
   config.evaluator.max_episode_steps = 50;
-  const auto made = Evaluation::Make(config, {.episodes = 6}, Weights(config));
+  const auto made = EpisodeEvaluator::Make(config, {.episodes = 6}, Weights(config));
   ASSERT_TRUE(made.ok()) << made.status().ToString();
-  EXPECT_EQ((*made)->Advance(100), Evaluation::State::kOver);  // 6 episodes on 4 environments
+  EXPECT_EQ((*made)->Advance(100), EpisodeEvaluator::State::kOver);  // 6 episodes on 4 environments
   EXPECT_EQ((*made)->Report().episodes, 6);
   EXPECT_EQ((*made)->Report().length_mean, 50);
 }
@@ -165,7 +166,7 @@ TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
   const auto hub = MakeSimHub();
   const auto network = hub->MakeNetwork(), servers = hub->MakeNetwork();
   CoordinatorFake coordinator(hub.get());
-  const auto server = MakeParameterServer({.parameters = std::int64_t(weights.size())});
+  const auto server = MakeWeightsServer({.parameters = std::int64_t(weights.size())});
   const auto listener = *servers->Listen("inproc://weights", server.get());
   coordinator.AddPeer(Role::kParamServer, "inproc://weights", 2);
   const auto publisher = MakeWeightPublisher(*network->Connect(
@@ -174,7 +175,7 @@ TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
   const auto member = coordinator.Member(network.get(), Role::kEvaluator, 3);
   const auto node = *EvaluatorNode::Make(config, network.get(), member.get());
   std::vector<EvaluationReport> reports;
-  coordinator.on_beat = [&reports](const BeatRequest& told, BeatReply*) {
+  coordinator.on_beat = [&reports](const HeartbeatRequest& told, HeartbeatReply*) {
     reports.insert(reports.end(), told.evaluations.begin(), told.evaluations.end());
   };
   Time now{Seconds(1)};
@@ -186,7 +187,7 @@ TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
       coordinator.Pump(now);
       servers->Pump(now);
       publisher->Poll(now);
-      busy += node->Step(now).what == Turn::kBusy;
+      busy += node->Step(now).what == StepStatus::kBusy;
     }
   };
   rounds(100);

@@ -80,7 +80,7 @@ class World {
     const auto module = MakeNetwork(config_, env_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 5, weights_);
-    parameters_ = MakeParameterServer({.parameters = std::int64_t(weights_.size())});
+    parameters_ = MakeWeightsServer({.parameters = std::int64_t(weights_.size())});
     weights_listener_ = *network_->Listen("inproc://weights", parameters_.get());
     publisher_ = MakeWeightPublisher(*network_->Connect(
         "inproc://weights", {.origin = {.role = Role::kLearner, .incarnation = 1}}));
@@ -158,7 +158,7 @@ class World {
   std::unique_ptr<Network> network_ = hub_->MakeNetwork(), servers_ = hub_->MakeNetwork();
   InlineExecutor executor_;
   std::vector<float> weights_;
-  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<WeightsServer> parameters_;
   std::unique_ptr<Listener> weights_listener_;
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<InferenceServer> server_;

@@ -70,7 +70,7 @@ class DeviceRank final : public Collective {
   }
   std::optional<Status> Poll(Work work) override { return inner_->Poll(work); }
   Status Wait(Work work) override { return inner_->Wait(work); }
-  Status Look() override { return inner_->Look(); }
+  Status Progress() override { return inner_->Progress(); }
   Result<std::unique_ptr<Collective>> Split(int color, int key) override {
     TROOP_ASSIGN_OR_RETURN(auto part, inner_->Split(color, key));
     if (part == nullptr) return std::unique_ptr<Collective>();

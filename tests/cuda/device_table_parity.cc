@@ -128,13 +128,13 @@ struct PlainTable {
   }
 };
 
-// Vectors of several Append calls, as DeviceNews takes them.
+// Vectors of several Append calls, as DeviceTableDelta takes them.
 struct News {
   std::vector<std::byte> pixels;
   std::vector<DeviceFrame> frames;
   std::vector<std::int32_t> left, window;
   std::vector<DeviceItem> items;
-  operator DeviceNews() const { return {pixels, frames, left, items, window}; }
+  operator DeviceTableDelta() const { return {pixels, frames, left, items, window}; }
 };
 
 struct Harness {

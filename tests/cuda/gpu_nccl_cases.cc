@@ -247,7 +247,7 @@ Status SumSteps(Team& team, int rank, const DeviceArray<std::byte>& source,
     if (team.device(rank).info().emulated) {  // its streams do not know those of other libraries
       TROOP_RETURN_IF_ERROR(group.Wait(work));
     } else {
-      TROOP_RETURN_IF_ERROR(group.Follow(work, shared));
+      TROOP_RETURN_IF_ERROR(group.EnqueueWait(work, shared));
       works.push_back(work);
     }
     stream.CopyOnDevice(sums.data() + std::size_t(i) * bytes, x.data(), bytes);

@@ -54,7 +54,7 @@ class Meeting {
   std::int64_t there_ = 0, round_ = 0, meetings_ = 0;
 };
 
-class MeetingPeers final : public TensorPeers {
+class MeetingPeers final : public TensorParallelComm {
  public:
   MeetingPeers(Device& device, Meeting& meeting, int rank)
       : device_(device), meeting_(meeting), rank_(rank) {}
@@ -102,7 +102,7 @@ class MeetingPeers final : public TensorPeers {
 
 // Calls run(spec of the rank, its device, stream, peers) on one thread per rank. A failed device is
 // reported as a line.
-using RunPart = std::function<void(const TransformerSpec&, Device&, Stream&, TensorPeers&)>;
+using RunPart = std::function<void(const TransformerSpec&, Device&, Stream&, TensorParallelComm&)>;
 std::int64_t RunParts(Parity& parity, const TransformerSpec& whole, int ranks, const RunPart& run) {
   Meeting meeting(ranks);
   std::vector<std::string> errors{std::size_t(ranks)};
@@ -241,28 +241,29 @@ void CheckParts(Parity& parity, Kind kind, bool masked, bool drops, Precision pr
   const double want_loss = oracle.Loss(value) + second.Loss(value);
   const std::int64_t want_right = oracle.right() + second.right();
   constexpr double kRate = 0.1, kClip = 0.5;
-  StepRule rule;
-  rule.kind = StepRule::Kind::kSgd;
+  OptimizerConfig rule;
+  rule.kind = OptimizerConfig::Kind::kSgd;
   rule.max_grad_norm = kClip;
 
   Whole gradient(parity, spec), after(parity, spec);
   std::vector<TextStepReport> reports{std::size_t(ranks)}, judged = reports;
-  RunParts(parity, spec, ranks,
-           [&](const TransformerSpec& part, Device& device, Stream& stream, TensorPeers& peers) {
-             const auto rank = std::size_t(part.place.rank);
-             TextStep step(device, {.model = part, .precision = precision, .rule = rule});
-             step.SetPeers(&peers);
-             std::vector<float> mine = gradient.Cut(part, floats);
-             step.SetState(stream, {.value = mine});
-             if (!drops) judged[rank] = step.Judge(stream, batch.view());
-             step.Begin(stream);
-             step.Add(stream, batch.view(), 0.5f);
-             step.Add(stream, other.view(), 0.5f);
-             reports[rank] = step.Finish(stream);
-             gradient.Put(part, TakeFrom(stream, step.gradient(), part.parameters));
-             step.RunStep(stream, kRate, masked);  // masked: computes the norm again
-             after.Put(part, TakeFrom(stream, step.value(), part.parameters));
-           });
+  RunParts(
+      parity, spec, ranks,
+      [&](const TransformerSpec& part, Device& device, Stream& stream, TensorParallelComm& peers) {
+        const auto rank = std::size_t(part.place.rank);
+        TextStep step(device, {.model = part, .precision = precision, .rule = rule});
+        step.SetTensorParallelComm(&peers);
+        std::vector<float> mine = gradient.Cut(part, floats);
+        step.SetState(stream, {.value = mine});
+        if (!drops) judged[rank] = step.Judge(stream, batch.view());
+        step.Begin(stream);
+        step.Add(stream, batch.view(), 0.5f);
+        step.Add(stream, other.view(), 0.5f);
+        reports[rank] = step.Finish(stream);
+        gradient.Put(part, TakeFrom(stream, step.gradient(), part.parameters));
+        step.RunStep(stream, kRate, masked);  // masked: computes the norm again
+        after.Put(part, TakeFrom(stream, step.value(), part.parameters));
+      });
   gradient.CheckSame(), after.CheckSame();
   double squares = 0;
   Numbers stepped = value;
@@ -333,18 +334,19 @@ void CheckRecomputed(Parity& parity, Kind kind, int ranks) {
   for (const bool recompute : {false, true}) {
     spec.recompute = recompute;
     Whole gradient(parity, spec);
-    meetings[recompute] = RunParts(
-        parity, spec, ranks,
-        [&](const TransformerSpec& part, Device& device, Stream& stream, TensorPeers& peers) {
-          TextStep step(device, {.model = part, .precision = Precision::kF32});
-          step.SetPeers(&peers);
-          std::vector<float> mine = gradient.Cut(part, floats);
-          step.SetState(stream, {.value = mine});
-          step.Begin(stream);
-          step.Add(stream, batch.view(), 1);
-          step.Add(stream, other.view(), 1);
-          gradient.Put(part, TakeFrom(stream, step.gradient(), part.parameters));
-        });
+    meetings[recompute] =
+        RunParts(parity, spec, ranks,
+                 [&](const TransformerSpec& part, Device& device, Stream& stream,
+                     TensorParallelComm& peers) {
+                   TextStep step(device, {.model = part, .precision = Precision::kF32});
+                   step.SetTensorParallelComm(&peers);
+                   std::vector<float> mine = gradient.Cut(part, floats);
+                   step.SetState(stream, {.value = mine});
+                   step.Begin(stream);
+                   step.Add(stream, batch.view(), 1);
+                   step.Add(stream, other.view(), 1);
+                   gradient.Put(part, TakeFrom(stream, step.gradient(), part.parameters));
+                 });
     for (const auto& [begin, end] : ArraysOf(spec)) {
       const auto& all = gradient.values();
       gradients[recompute].insert(gradients[recompute].end(), all.begin() + begin,

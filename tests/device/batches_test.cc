@@ -71,7 +71,7 @@ enum class Said { kNothing, kTheNext, kAnother, kOneOfAnotherSize, kABadOne, kNo
 
 // Weights and priorities behind ten updates.
 std::vector<float> Play(const Problem& p, Said said) {
-  auto made = MakeDeviceDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
+  auto made = MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   Algorithm& algorithm = **made;
   std::vector<SampleBatch> batches;
@@ -110,8 +110,8 @@ TEST(DeviceBatchesTest, PrefetchHintsDoNotChangeResults) {
 // What was copied for an update that never came is copied again for the one that does.
 TEST(DeviceBatchesTest, DoesNotConfuseBatchWithPrefetchedOne) {
   const Problem p = MakeProblem(false);
-  auto one = *MakeDeviceDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
-  auto two = *MakeDeviceDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
+  auto one = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
+  auto two = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
   SampleBatch first = RandomBatch(p, 1), second = RandomBatch(p, 2), third = RandomBatch(p, 3);
   std::vector<float> a(kBatch), b(kBatch);
   one->ExpectNext(&second);

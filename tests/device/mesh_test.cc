@@ -52,14 +52,14 @@ class Learner {
       parts_ = OverNccl(*same_model_, algorithm_->device_ordinal());
       devices_ = OverNccl(*same_part_, algorithm_->device_ordinal());
       EXPECT_FALSE(algorithm_->device_gradient().empty());
-      algorithm_->AgreeOnDevice(true);
+      algorithm_->ReduceOnDevice(true);
     }
     algorithm_->SetTensorGroup(same_model_.get(), parts_.get());
   }
   ~Learner() { algorithm_->SetTensorGroup(nullptr, nullptr); }
-  Result<GroupRound::Outcome> Round(std::uint64_t last) {
-    GroupRound round(all_, algorithm_.get(),
-                     {.gradients = same_part_.get(), .devices = devices_.get(), .last = last});
+  Result<AllReduceStep::Outcome> Round(std::uint64_t last) {
+    AllReduceStep round(all_, algorithm_.get(),
+                        {.gradients = same_part_.get(), .devices = devices_.get(), .last = last});
     std::vector<float> priority(1);
     const Status begun = round.Begin(&batch_, 0, false, priority);
     if (!begun.ok()) return begun;
@@ -183,7 +183,7 @@ TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
   config.learner.sync = "paramserver";
   config.fleet.learners = 2;
   config.mesh.tp = 2;
-  auto whole = *MakeSupervised(config, TensorPlace(), 0);
+  auto whole = *MakeSupervised(config, TensorParallelRank(), 0);
   std::vector<float> priority(1);
   ASSERT_TRUE(whole->ComputeGradient(SampleBatch(), priority).ok());
   Config there = config;
@@ -199,14 +199,14 @@ TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
         const auto module = *MakeTextModel(there, {.rank = rank, .ranks = 2});
         std::vector<float> nothing(1);
         const auto outcome =
-            ReplicaPart(part.get(), module.get()).Follow(group, SampleBatch(), nothing);
+            TensorParallelWorker(part.get(), module.get()).Follow(group, SampleBatch(), nothing);
         ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
         part->SetTensorGroup(nullptr, nullptr);
         return;
       }
-      auto replica = *PartitionedReplica::Make(there, 2, std::move(part));
+      auto replica = *TensorParallelReplica::Make(there, 2, std::move(part));
       replica->SetTensorGroup(&group, nccl.get());
-      replica->AdoptValue(0, whole->value());
+      replica->ReplaceWeights(0, whole->value());
       std::vector<float> mine(1);
       const auto report = replica->ComputeGradient(SampleBatch(), mine, nullptr);
       ASSERT_TRUE(report.ok()) << report.status().ToString();
@@ -236,7 +236,7 @@ TEST(DeviceMeshTest, MissingPartEndsUpdate) {
 // And so does one whose GPU has failed: the other is told, and does not wait for it.
 TEST(DeviceMeshTest, FailedGpuEndsUpdateOfAllParts) {
   setenv("TROOP_FAILPOINT", "learner.device:1", 1);
-  RearmFailpoint();
+  ReloadFailpoint();
   const Ranks ranks = MakeSocketRanks(2, {});
   std::atomic<int> broken = 0;
   RunRanks(2, [&](int rank) {
@@ -245,10 +245,10 @@ TEST(DeviceMeshTest, FailedGpuEndsUpdateOfAllParts) {
     const auto round = learner.Round(0);
     ASSERT_FALSE(round.ok());
     EXPECT_EQ(round.status().code(), Code::kUnavailable) << round.status().ToString();
-    if (!learner.algorithm().CheckNumbers().ok()) ++broken;
+    if (!learner.algorithm().CheckFinite().ok()) ++broken;
   });
   unsetenv("TROOP_FAILPOINT");
-  RearmFailpoint();
+  ReloadFailpoint();
   EXPECT_EQ(broken, 1);
 }
 

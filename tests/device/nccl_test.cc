@@ -86,7 +86,7 @@ Course Play(int size, const Config& config, Way way) {
   RunRanks(size, [&](int rank) {
     const auto r = std::size_t(rank);
     auto network = *MakeNetwork(config, TheEnv());
-    auto made = way != Way::kCpu ? MakeDeviceDqn(config, TheEnv(), std::move(network), rank)
+    auto made = way != Way::kCpu ? MakeGpuDqn(config, TheEnv(), std::move(network), rank)
                                  : MakeDqn(config, TheEnv(), std::move(network));
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     Algorithm& algorithm = **made;
@@ -98,7 +98,7 @@ Course Play(int size, const Config& config, Way way) {
       auto group = MakeNcclGroup(std::move(seconds[r]), nccl);
       ASSERT_TRUE(group.ok()) << group.status().ToString();
       devices = std::move(*group);
-      algorithm.AgreeOnDevice(true);
+      algorithm.ReduceOnDevice(true);
     }
     for (int round = 0; round < kRounds; ++round) {
       SampleBatch batch = RandomBatch(std::uint64_t(100 * round + rank));
@@ -106,7 +106,7 @@ Course Play(int size, const Config& config, Way way) {
         batch.reward.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
       }
       const bool none = (round == 2 && rank == 1) || round == 5;
-      GroupRound one(hosts[r].get(), &algorithm, {.devices = devices.get()});
+      AllReduceStep one(hosts[r].get(), &algorithm, {.devices = devices.get()});
       std::vector<float> priority(kBatch);
       ASSERT_TRUE(one.Begin(none ? nullptr : &batch, 0.1, false, priority).ok());
       const auto end = one.Wait();
@@ -118,7 +118,7 @@ Course Play(int size, const Config& config, Way way) {
     const auto value = algorithm.value();
     course.value[r].assign(value.begin(), value.end());
     course.updates[r] = algorithm.updates();
-    algorithm.AgreeOnDevice(false);
+    algorithm.ReduceOnDevice(false);
   });
   return course;
 }

@@ -63,7 +63,7 @@ Tensor Draw(const TensorSpec& spec, std::int64_t rows, Rng* rng) {
 
 void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance) {
   problem.config.network.precision = precision;
-  const auto device = MakeDevicePolicy(problem.config, problem.env, kSize);
+  const auto device = MakeGpuPolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
   problem.config.network.precision = "fp32";
   const auto local = *MakeLocalPolicy(problem.config, problem.env, kSize);
@@ -120,11 +120,11 @@ TEST(DevicePolicyTest, MatchesCpuInTf32) {
 
 TEST(DevicePolicyTest, RejectsMismatchedWeightsAndCpuOnlyFeatures) {
   Problem problem = Problems()[0];
-  const auto device = MakeDevicePolicy(problem.config, problem.env, kSize);
+  const auto device = MakeGpuPolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
   EXPECT_EQ((*device)->SetWeights(1, std::vector<float>(3)).code(), Code::kInvalidArgument);
   problem.config.network.normalize_observations = true;
-  const auto refused = MakeDevicePolicy(problem.config, problem.env, kSize);
+  const auto refused = MakeGpuPolicy(problem.config, problem.env, kSize);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("network.normalize_observations"), std::string::npos);
 }

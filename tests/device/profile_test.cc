@@ -68,7 +68,7 @@ TEST(DeviceProfileTest, PredictsMemory) {
     config.model.recompute = c.recompute;
     if (c.halves) config.network.precision = "bf16";
     const double before = BytesInUse();
-    auto algorithm = *MakeSupervised(config, TensorPlace(), 0);
+    auto algorithm = *MakeSupervised(config, TensorParallelRank(), 0);
     std::vector<float> priority(1);
     ASSERT_TRUE(algorithm->Update(SampleBatch(), 0, priority).ok());
     const double used = BytesInUse() - before;

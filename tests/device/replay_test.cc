@@ -61,11 +61,11 @@ class World {
     EnvSpec seen = env_;
     seen.observation = NetworkInput(config_, env_);
     cpu_ = *MakeDqn(config_, seen, *MakeNetwork(config_, env_));
-    auto device = MakeDeviceDqn(config_, env_, *MakeNetwork(config_, env_));
+    auto device = MakeGpuDqn(config_, env_, *MakeNetwork(config_, env_));
     TROOP_CHECK(device.ok(), "{}", device.status().ToString());
     device_ = std::move(*device);
     writer_ = world_.Writer();
-    mirror_ = MakeReplayMirror(
+    mirror_ = MakeDeltaSampler(
         world_.Connect(Role::kLearner), world_.spec(),
         {.batch_size = kBatch, .prefetch = 2, .view = View(), .codec = Codec::kLz4});
   }
@@ -115,10 +115,10 @@ class World {
     }
   }
 
-  // One update here and there, of what was drawn here.
+  // One update here and there, of what was sampled here.
   void Update() {
     Result<std::optional<SampleBatch>> batch = std::optional<SampleBatch>();
-    std::uint64_t oldest = 0;  // of what the copy has when it is drawn from
+    std::uint64_t oldest = 0;  // of what the copy has when it is sampled from
     beta_ = std::min(1.0, 0.4 + 0.1 * double(updates_));  // of the weights; constant in the end
     mirror_->SetBeta(beta_);
     while (true) {
@@ -128,20 +128,20 @@ class World {
       oldest = oldest_;
       NoteKeys(**batch);
       if (!(*batch)->key.empty()) break;
-      ASSERT_TRUE(device_->TakeExperience(**batch).ok());
+      ASSERT_TRUE(device_->ApplyTableDelta(**batch).ok());
     }
     EXPECT_EQ((*batch)->beta, beta_);
     std::vector<float> found(kBatch), want(kBatch);
     const auto report = device_->Update(**batch, 0.25, found);
     ASSERT_TRUE(report.ok()) << report.status().ToString();
-    ASSERT_EQ(device_->drawn().size(), std::size_t(kBatch));
+    ASSERT_EQ(device_->sampled().size(), std::size_t(kBatch));
     const auto theirs = cpu_->Update(Assemble(), 0.25, want);
     ASSERT_TRUE(theirs.ok()) << theirs.status().ToString();
     EXPECT_NEAR(report->loss, theirs->loss, 1e-5 * std::abs(theirs->loss) + 1e-6);
     EXPECT_NEAR(report->gradient_norm, theirs->gradient_norm, 1e-4 * theirs->gradient_norm);
     std::vector<ItemKey> keys;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const Algorithm::DrawnItem& item = device_->drawn()[i];
+      const Algorithm::SampledItem& item = device_->sampled()[i];
       EXPECT_NEAR(found[i], want[i], 1e-4 * want[i] + 1e-5) << i;
       ASSERT_EQ(id_of_.at(KeyOf(item.key)), item.policy_version) << "the key is another item's";
       EXPECT_GE(number_of_.at(KeyOf(item.key)), std::min(oldest, oldest_)) << "it had left";
@@ -268,12 +268,12 @@ class World {
     batch.reward = zeros(DType::kF32, {kBatch, 3});
     batch.discount = zeros(DType::kF32, {kBatch, 3});
     double least = INFINITY;
-    for (const Algorithm::DrawnItem& drawn : device_->drawn())
-      least = std::min(least, known_[drawn.policy_version].priority);
+    for (const Algorithm::SampledItem& sampled : device_->sampled())
+      least = std::min(least, known_[sampled.policy_version].priority);
     for (std::size_t i = 0; i < std::size_t(kBatch); ++i) {
-      const Algorithm::DrawnItem& drawn = device_->drawn()[i];
-      EXPECT_GE(drawn.policy_version, first_of_life_);
-      const Known& item = known_[drawn.policy_version];
+      const Algorithm::SampledItem& sampled = device_->sampled()[i];
+      EXPECT_GE(sampled.policy_version, first_of_life_);
+      const Known& item = known_[sampled.policy_version];
       const auto& frames = streams_.at(item.stream).frames;
       PutStack(item, item.first, batch.observation.bytes().data() + i * seen.bytes());
       PutStack(item, item.first + item.length,
@@ -284,12 +284,12 @@ class World {
         batch.reward.as<float>()[3 * i + k] = inside ? frames[item.first + k].reward : 0;
         batch.discount.as<float>()[3 * i + k] = inside ? frames[item.first + k].discount : 1;
       }
-      batch.key.push_back(drawn.key);
+      batch.key.push_back(sampled.key);
       batch.length.push_back(std::int32_t(item.length));
       batch.weight.push_back(
           float(std::pow(std::pow(least / item.priority, config_.replay.alpha), beta_)));
       batch.probability.push_back(0.1);
-      batch.policy_version.push_back(drawn.policy_version);
+      batch.policy_version.push_back(sampled.policy_version);
     }
     batch.burn_in.resize(std::size_t(kBatch));
     return batch;
@@ -356,7 +356,7 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   World world(MakeProblem(0));
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
   for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
-  auto made = std::make_shared<Experience>();
+  auto made = std::make_shared<DecodedDelta>();
   made->anew = true;
   made->sizes = {5, 5};
   made->observation = Tensor(DType::kF32, {2, 5});
@@ -369,7 +369,7 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   batch.key.resize(kBatch);
   std::vector<float> priority(kBatch);
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
-  auto good = std::make_shared<Experience>(*made);
+  auto good = std::make_shared<DecodedDelta>(*made);
   good->feed.place = {1, 2};
   good->feed.number = {0};
   good->feed.key = {std::uint64_t{7} << 32 | 3};
@@ -381,8 +381,8 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   batch.experience = {good};
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(world.device().Update(batch, 0, priority).ok());
-    ASSERT_EQ(world.device().drawn().size(), std::size_t(kBatch));
-    for (const Algorithm::DrawnItem& item : world.device().drawn()) {
+    ASSERT_EQ(world.device().sampled().size(), std::size_t(kBatch));
+    for (const Algorithm::SampledItem& item : world.device().sampled()) {
       EXPECT_EQ(item.key.slot, 3u);
       EXPECT_EQ(item.policy_version, 11u);
     }
@@ -394,7 +394,7 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
 TEST(DeviceReplaySizeTest, MismatchedFeedEndsUpdates) {
   World world(MakeProblem(0));
   SampleBatch batch;
-  auto bad = std::make_shared<Experience>();
+  auto bad = std::make_shared<DecodedDelta>();
   bad->sizes = {5, 5};
   batch.experience.push_back(bad);
   batch.key.resize(kBatch);
@@ -402,12 +402,12 @@ TEST(DeviceReplaySizeTest, MismatchedFeedEndsUpdates) {
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
   batch.experience.clear();
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
-  auto huge = std::make_shared<Experience>();
+  auto huge = std::make_shared<DecodedDelta>();
   huge->anew = true;
   huge->sizes = {std::uint64_t{1} << 30, 5};
   batch.experience.push_back(huge);
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
-  auto empty = std::make_shared<Experience>();
+  auto empty = std::make_shared<DecodedDelta>();
   empty->anew = true;
   empty->sizes = {5, 5};
   batch.experience = {empty};

@@ -100,7 +100,7 @@ TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   std::vector<std::int32_t> all(std::size_t((*data)->train.size()));
   std::iota(all.begin(), all.end(), 0);
   const TextBatch batch =
-      TextBatches(config, (*data)->tokenizer).ForTraining((*data)->train, all, {});
+      TextCollator(config, (*data)->tokenizer).ForTraining((*data)->train, all, {});
   ASSERT_EQ(batch.labels.size(), 12u);  // an update is of all reviews
   std::vector<float> priority(1);
   for (Algorithm* const one : {there.get(), here.get()})
@@ -152,7 +152,7 @@ TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
 
 TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
   const auto refused = [](const Config& config, const std::string& why,
-                          const TensorPlace& tensor = {}) {
+                          const TensorParallelRank& tensor = {}) {
     const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(config), tensor);
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
@@ -206,10 +206,10 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
   const auto algorithm = Make(config);
   std::vector<EvaluationReport> reports;
   for (const char* const device : {"cuda", "cpu"}) {
-    auto trial = ReviewTrial::Make(On(config, device), data, {.episodes = 12, .final = true},
-                                   algorithm->value());
+    auto trial = SentimentEvaluator::Make(On(config, device), data, {.episodes = 12, .final = true},
+                                          algorithm->value());
     ASSERT_TRUE(trial.ok()) << trial.status().ToString();
-    while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
+    while ((*trial)->Advance(1) != Evaluator::State::kOver) {
     }
     reports.push_back((*trial)->Report());
   }
@@ -220,18 +220,18 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
 // What has failed for good is no matter of numbers, and nobody gets weights that never came.
 TEST(DeviceSupervisedTest, FailedGpuIsUnavailableNotNonFinite) {
   setenv("TROOP_FAILPOINT", "learner.device:2", 1);
-  RearmFailpoint();
+  ReloadFailpoint();
   const auto there = Make(On(SupervisedConfig("bert"), "cuda"));
   std::vector<float> priority(1);
   EXPECT_TRUE(there->Update(SampleBatch(), 0, priority).ok());
   EXPECT_TRUE(AllFinite(there->value()));
-  EXPECT_TRUE(there->CheckNumbers().ok());
+  EXPECT_TRUE(there->CheckFinite().ok());
   EXPECT_TRUE(there->Update(SampleBatch(), 0, priority).ok());
   unsetenv("TROOP_FAILPOINT");
-  RearmFailpoint();
+  ReloadFailpoint();
   EXPECT_FALSE(AllFinite(there->value()));
   for (const Status& status :
-       {there->CheckNumbers(), there->Update(SampleBatch(), 0, priority).status()}) {
+       {there->CheckFinite(), there->Update(SampleBatch(), 0, priority).status()}) {
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_NE(status.message().find("failpoint learner.device"), std::string::npos)
         << status.message();

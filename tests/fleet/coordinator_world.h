@@ -71,13 +71,13 @@ class CoordinatorWorld {
     EXPECT_TRUE(reply.ok()) << reply.status().ToString();
     return reply->incarnation;
   }
-  Result<BeatReply> Beat(Role role, std::int32_t index, std::uint64_t incarnation,
-                         const BeatRequest& beat = {}) {
-    return Call<BeatReply>(MessageType::kBeat, beat,
-                           {.role = role, .index = index, .incarnation = incarnation});
+  Result<HeartbeatReply> Beat(Role role, std::int32_t index, std::uint64_t incarnation,
+                              const HeartbeatRequest& beat = {}) {
+    return Call<HeartbeatReply>(MessageType::kMemberHeartbeat, beat,
+                                {.role = role, .index = index, .incarnation = incarnation});
   }
-  BeatReply ActorBeat(std::int32_t index, std::uint64_t incarnation, std::int64_t done,
-                      std::int64_t wanted) {
+  HeartbeatReply ActorBeat(std::int32_t index, std::uint64_t incarnation, std::int64_t done,
+                           std::int64_t wanted) {
     const auto reply =
         Beat(Role::kActor, index, incarnation, {.steps_done = done, .steps_wanted = wanted});
     EXPECT_TRUE(reply.ok()) << reply.status().ToString();

@@ -63,7 +63,7 @@ void CheckBody(std::string_view bytes) {
   const Result<Body> body = DecodeBody<Body>(bytes);
   if (!body.ok()) return;
   TROOP_CHECK(EncodeBody(*body) == bytes, "another encoding was accepted");
-  if constexpr (std::is_same_v<Body, BeatRequest> || std::is_same_v<Body, ReplayStatsBody>) {
+  if constexpr (std::is_same_v<Body, HeartbeatRequest> || std::is_same_v<Body, ReplayStatsBody>) {
     CheckMetrics(body->metrics);
   }
   if constexpr (std::is_same_v<Body, DescribeReplyBody>) {
@@ -83,8 +83,8 @@ void CheckError(std::string_view bytes) {
 using Check = void (*)(std::string_view);
 constexpr std::array<Check, 28> kChecks{CheckBody<RegisterRequest>,
                                         CheckBody<RegisterReply>,
-                                        CheckBody<BeatRequest>,
-                                        CheckBody<BeatReply>,
+                                        CheckBody<HeartbeatRequest>,
+                                        CheckBody<HeartbeatReply>,
                                         CheckBody<StatusReply>,
                                         CheckBody<EvaluationReport>,
                                         CheckBody<InsertBody>,
@@ -157,22 +157,22 @@ void VisitSeeds(const SeedWriter& write) {
                                 .return_max = 3,
                                 .final = true};
   seed("beat", 2,
-       EncodeBody(BeatRequest{.endpoint = "ipc:///tmp/a",
-                              .metrics = SampleMetrics(),
-                              .steps_done = 100,
-                              .steps_wanted = 200,
-                              .checkpoint = "checkpoints/000000000012",
-                              .checkpoint_updates = 12,
-                              .evaluations = {report, report}}));
+       EncodeBody(HeartbeatRequest{.endpoint = "ipc:///tmp/a",
+                                   .metrics = SampleMetrics(),
+                                   .steps_done = 100,
+                                   .steps_wanted = 200,
+                                   .checkpoint = "checkpoints/000000000012",
+                                   .checkpoint_updates = 12,
+                                   .evaluations = {report, report}}));
   seed("beat_reply", 3,
-       EncodeBody(BeatReply{.phase = Phase::kDraining,
-                            .steps_granted = 3000,
-                            .steps_over = true,
-                            .steps_total_done = 49000,
-                            .peers = {{"learner-0", {"ipc:///tmp/l", 3}}, {"replay-0", {}}},
-                            .shards = {{.term = 9, .since = 8, .primary = 0}},
-                            .shard_epochs = {{2, 0}, {1, 7}},
-                            .shard_move = {12, 3, ShardMoveStage::kPausing}}));
+       EncodeBody(HeartbeatReply{.phase = Phase::kDraining,
+                                 .steps_granted = 3000,
+                                 .steps_over = true,
+                                 .steps_total_done = 49000,
+                                 .peers = {{"learner-0", {"ipc:///tmp/l", 3}}, {"replay-0", {}}},
+                                 .shards = {{.term = 9, .since = 8, .primary = 0}},
+                                 .shard_epochs = {{2, 0}, {1, 7}},
+                                 .shard_move = {12, 3, ShardMoveStage::kPausing}}));
   seed("status_reply", 4, EncodeBody(StatusReply{R"({"phase": "running", "members": []})"}));
   seed("evaluation", 5, EncodeBody(report));
   seed("insert", 6, EncodeBody(InsertBody{0, {{1, 0, 10}, {2, 5, 3}}, 9}));

@@ -65,8 +65,8 @@ void CheckGaps(FuzzInput& input) {
   const int extra_bits = input.Take<std::uint8_t>() % 17;
   const auto elements = std::int64_t(input.Take<std::uint64_t>() >> 16);
   const std::span<const std::byte> bytes = input.TakeRest();
-  GapReader reader(bytes, rice, elements);
-  GapWriter writer(rice);
+  GolombRiceReader reader(bytes, rice, elements);
+  GolombRiceWriter writer(rice);
   std::int64_t index = 0, last = -1;
   std::uint32_t extra = 0;
   while (reader.Next(&index, &extra, extra_bits)) {
@@ -143,7 +143,7 @@ void CheckUpdate(FuzzInput& input) {
 // Pieces of a snapshot, as a backup puts them together.
 void CheckState(FuzzInput& input) {
   constexpr std::size_t kBytesMax = 4096;
-  ArrivingState state(kBytesMax);
+  StateAssembler state(kBytesMax);
   for (int i = 0; i < 16; ++i) {
     const std::size_t size = input.Take<std::uint8_t>();
     const auto head = DecodeBody<ShardStateBody>(StringOf(input.TakeBytes(size)));
@@ -233,7 +233,7 @@ void VisitSeeds(const SeedWriter& write) {
   const std::vector<ParamSpec> params{{.name = "a.w", .offset = 0}, {.name = "b.w", .offset = 64}};
   map = ShardMap::Make(Sharding::kLayer, params, 100, 2);
   write("map_layer", '\1' + EncodeBody(map->ToBody()));
-  GapWriter gaps(3);
+  GolombRiceWriter gaps(3);
   for (const std::int64_t index : {0, 1, 40, 41, 300}) gaps.Add(index, 1, 1);
   const std::vector<std::byte> bytes = std::move(gaps).Take();
   std::string seed("\2\3\1\0\0\0\0\0\1\0\0", 11);

@@ -54,15 +54,17 @@ BatchDecoder::Options OptionsOf(int kind) {
 
 void CheckBlock(int kind, std::span<const std::byte> bytes) {
   const BatchDecoder::Options options = OptionsOf(kind);
-  Drawn drawn;
-  if (!ParseDrawn(bytes, options.trajectory, options.view, options.codec, &drawn).ok()) return;
-  const Buffer again = PackDrawn(drawn, options.trajectory, options.view, options.codec);
-  Drawn second;
+  EncodedBatch drawn;
+  if (!ParseEncodedBatch(bytes, options.trajectory, options.view, options.codec, &drawn).ok())
+    return;
+  const Buffer again = PackEncodedBatch(drawn, options.trajectory, options.view, options.codec);
+  EncodedBatch second;
   TROOP_CHECK(again.size() == bytes.size(), "{} bytes became {}", bytes.size(), again.size());
-  TROOP_CHECK(ParseDrawn(again, options.trajectory, options.view, options.codec, &second).ok() &&
-                  second.key == drawn.key && second.action == drawn.action &&
-                  second.frame.size() == drawn.frame.size(),
-              "another block came back");
+  TROOP_CHECK(
+      ParseEncodedBatch(again, options.trajectory, options.view, options.codec, &second).ok() &&
+          second.key == drawn.key && second.action == drawn.action &&
+          second.frame.size() == drawn.frame.size(),
+      "another block came back");
   BatchDecoder decoder(options);
   SampleBatch batch;
   const Status status = decoder.Decode(drawn, 0.4, &batch);

@@ -59,7 +59,7 @@ void PutChunk(const Table::Options& options, Table* table, StreamId stream, std:
 }
 
 void Close(RestoredTable* restored) {
-  JournaledTable table(&restored->table);
+  TableJournalSource table(&restored->table);
   restored->journal->Drain();
   for (int i = 0; i < 10000 && !restored->journal->drained(); ++i) {
     restored->journal->Poll(Time{}, &table);
@@ -149,11 +149,11 @@ void CheckTable(Table* table, bool mended) {
   TROOP_CHECK(std::isfinite(table->total()) && table->total() >= 0, "a total of {}",
               table->total());
   if (!table->can_draw()) return;
-  Drawn drawn;
+  EncodedBatch drawn;
   table->Draw(16, &drawn);
   FrameCoder coder(options.codec, options.trajectory.observation.bytes());
   std::vector<std::byte> frame(options.trajectory.observation.bytes());
-  for (const Drawn::Frame& f : drawn.frame) {
+  for (const EncodedBatch::Frame& f : drawn.frame) {
     if (options.codec == Codec::kNone) {
       TROOP_CHECK(f.bytes == frame.size(), "a frame of {} bytes", f.bytes);
     } else {

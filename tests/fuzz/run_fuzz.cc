@@ -37,11 +37,11 @@ void CheckLines(bool evaluated, const std::string& past) {
   TROOP_CHECK(run.WriteAtomic(name, past).ok(), "no disk");
   Config config;
   config.evaluator.enabled = evaluated;
-  auto recorder = RunRecorder::Make(&run, config);
+  auto recorder = MetricsWriter::Make(&run, config);
   TROOP_CHECK(recorder.ok(), "{}", recorder.status().ToString());
   RunView view = ViewAt(2000);
   if (evaluated) view.evaluations.push_back({.steps = 2000, .return_mean = 3});
-  const RunRates rates{.elapsed_s = 2, .train_return = 3};
+  const RunThroughput rates{.elapsed_s = 2, .train_return = 3};
   TROOP_CHECK((*recorder)->Finish(view, rates, Status::Ok()).ok(), "not finished");
   const std::string text = TextOfFile(&run, name);
   TROOP_CHECK(text.starts_with(past) && text.size() > past.size() + 1, "the past is not kept");
@@ -59,7 +59,7 @@ void CheckReading(bool evaluated, const std::string& past) {
   TROOP_CHECK(run.WriteAtomic(name, past).ok(), "no disk");
   Config config;
   config.evaluator.enabled = evaluated;
-  TROOP_CHECK(RunRecorder::Make(&run, config).ok(), "no recorder");
+  TROOP_CHECK(MetricsWriter::Make(&run, config).ok(), "no recorder");
   const bool torn = !past.empty() && past.back() != '\n';
   TROOP_CHECK(TextOfFile(&run, name) == past + (torn ? "\n" : ""), "the past was changed");
 }
@@ -83,7 +83,7 @@ void VisitSeeds(const SeedWriter& write) {
     MemoryStorage run;
     Config config;
     config.evaluator.enabled = evaluated;
-    auto recorder = std::move(*RunRecorder::Make(&run, config));
+    auto recorder = std::move(*MetricsWriter::Make(&run, config));
     RunView view = ViewAt(1000);
     Histogram ages;
     ages.Add(3, 4);

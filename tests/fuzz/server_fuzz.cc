@@ -27,7 +27,7 @@ constexpr std::array kTypes{
     MessageType::kInsert,      MessageType::kSample,           MessageType::kUpdatePriorities,
     MessageType::kReplayStats, MessageType::kDescribe,         MessageType::kDictionary,
     MessageType::kReconfigure, MessageType::kReplayCheckpoint, MessageType::kNone,
-    MessageType::kFeed};
+    MessageType::kTableDelta};
 constexpr std::size_t kMessagesMax = 32;
 constexpr std::int64_t kBatchMax = 256;
 
@@ -81,10 +81,10 @@ void CheckSampleReply(const Table::Options& options, const Message& answer) {
   const auto body = DecodeBody<SampleReplyBody>(answer.body);
   TROOP_CHECK(body.ok() && body->rows.size() == answer.parts.size(), "a sample reply that is none");
   std::uint64_t rows = 0;
-  Drawn drawn;
+  EncodedBatch drawn;
   for (std::size_t i = 0; i < answer.parts.size(); ++i) {
     const Status parsed =
-        ParseDrawn(answer.parts[i], options.trajectory, options.view, options.codec, &drawn);
+        ParseEncodedBatch(answer.parts[i], options.trajectory, options.view, options.codec, &drawn);
     TROOP_CHECK(parsed.ok() && drawn.size() == body->rows[i], "block {}: {}", i, parsed.ToString());
     for (const float reward : drawn.reward) TROOP_CHECK(std::isfinite(reward), "{}", reward);
     rows += body->rows[i];
@@ -93,13 +93,13 @@ void CheckSampleReply(const Table::Options& options, const Message& answer) {
 }
 
 void CheckFeedReply(const Table::Options& options, const Message& answer) {
-  const auto body = DecodeBody<FeedReplyBody>(answer.body);
+  const auto body = DecodeBody<TableDeltaReplyBody>(answer.body);
   TROOP_CHECK(body.ok() && answer.parts.size() == 1, "a feed that is none");
   TROOP_CHECK(body->start <= body->next && body->next <= body->end, "from {} to {} of {}",
               body->start, body->next, body->end);
-  Feed feed;
-  const Status parsed = ParseFeed(answer.parts[0].bytes(), options.trajectory, options.view,
-                                  options.codec, {body->slots, body->frames}, &feed);
+  TableDelta feed;
+  const Status parsed = ParseTableDelta(answer.parts[0].bytes(), options.trajectory, options.view,
+                                        options.codec, {body->slots, body->frames}, &feed);
   TROOP_CHECK(parsed.ok(), "{}", parsed.ToString());
   for (const std::uint64_t number : feed.number) {
     TROOP_CHECK(number >= body->oldest && number < body->next, "item {} of {} to {}", number,
@@ -115,7 +115,7 @@ void CheckAnswer(const Table::Options& options, MessageType type, const Message&
   TROOP_CHECK(int(answer.type) == int(type) + 1, "{} is answered with {}", int(type),
               int(answer.type));
   if (type == MessageType::kSample) CheckSampleReply(options, answer);
-  if (type == MessageType::kFeed) CheckFeedReply(options, answer);
+  if (type == MessageType::kTableDelta) CheckFeedReply(options, answer);
   if (type == MessageType::kDescribe) {
     TROOP_CHECK(DecodeBody<DescribeReplyBody>(answer.body).ok(), "no description");
   }
@@ -225,11 +225,12 @@ void VisitSeeds(const SeedWriter& write) {
                       .parts = {PackUpdates(key, priority)}},
                      1);
     if (kind == 4) {
-      course +=
-          Packed({.type = MessageType::kFeed, .body = EncodeBody(FeedBody{.items_max = 3})}, 1);
       course += Packed(
-          {.type = MessageType::kFeed,
-           .body = EncodeBody(FeedBody{
+          {.type = MessageType::kTableDelta, .body = EncodeBody(TableDeltaBody{.items_max = 3})},
+          1);
+      course += Packed(
+          {.type = MessageType::kTableDelta,
+           .body = EncodeBody(TableDeltaBody{
                .sample = {.batches = 1, .charge = 4}, .life = 1, .next = 3, .items_max = 9})},
           1);
     }

@@ -24,7 +24,7 @@ inline double Derivative(Activation activation, double y) {
 // One item at a time; gradients add up over items.
 class SmallNetReference {
  public:
-  SmallNetReference(const SmallNet& net, Doubles value)
+  SmallNetReference(const FusedNet& net, Doubles value)
       : gradient(value.size()), net_(net), value_(std::move(value)) {}
 
   Doubles Forward(const Doubles& input) {
@@ -78,7 +78,7 @@ class SmallNetReference {
       1;  // of each action, one after the other (nn/layers/layers.h, MakeDuelingHead)
 
  private:
-  Doubles Linear(const SmallLinear& l, const Doubles& x) const {
+  Doubles Linear(const FusedLinear& l, const Doubles& x) const {
     Doubles y(std::size_t(l.out));
     for (std::int64_t o = 0; o < l.out; ++o) {
       double z = At(l.bias + o);
@@ -88,7 +88,7 @@ class SmallNetReference {
     return y;
   }
 
-  void LinearBackward(const SmallLinear& l, const Doubles& x, const Doubles& y, const Doubles& dy,
+  void LinearBackward(const FusedLinear& l, const Doubles& x, const Doubles& y, const Doubles& dy,
                       Doubles* dx) {
     for (std::int64_t o = 0; o < l.out; ++o) {
       const double dz = dy[std::size_t(o)] * Derivative(l.activation, y[std::size_t(o)]);
@@ -100,7 +100,7 @@ class SmallNetReference {
     }
   }
 
-  std::vector<Doubles> Stream(const SmallLinear* layers, const Doubles& features) const {
+  std::vector<Doubles> Stream(const FusedLinear* layers, const Doubles& features) const {
     std::vector<Doubles> results = {features};
     for (int i = 0; i < net_.stream_count; ++i) {
       results.push_back(Linear(layers[i], results.back()));
@@ -108,7 +108,7 @@ class SmallNetReference {
     return results;
   }
 
-  void StreamBackward(const SmallLinear* layers, const std::vector<Doubles>& results, Doubles dy,
+  void StreamBackward(const FusedLinear* layers, const std::vector<Doubles>& results, Doubles dy,
                       Doubles* dfeatures) {
     for (int i = net_.stream_count - 1; i >= 0; --i) {
       Doubles dx(results[std::size_t(i)].size());
@@ -121,7 +121,7 @@ class SmallNetReference {
   // Calls f(output index, input index, weight index) for every product of the convolution.
   template <class F>
   void ForEachProduct(F f) const {
-    const SmallConv& c = net_.conv;
+    const FusedConv& c = net_.conv;
     std::size_t out = 0;
     for (std::int64_t oy = 0; oy < c.out_height(); ++oy)
       for (std::int64_t ox = 0; ox < c.out_width(); ++ox)
@@ -136,7 +136,7 @@ class SmallNetReference {
   }
 
   Doubles Conv(const Doubles& x) const {
-    const SmallConv& c = net_.conv;
+    const FusedConv& c = net_.conv;
     Doubles y(std::size_t(c.out_height() * c.out_width() * c.filters));
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = At(c.bias + std::int64_t(i) % c.filters);
     ForEachProduct(
@@ -146,7 +146,7 @@ class SmallNetReference {
   }
 
   void ConvBackward(const Doubles& x, const Doubles& y, const Doubles& dy) {
-    const SmallConv& c = net_.conv;
+    const FusedConv& c = net_.conv;
     Doubles dz(dy.size());
     for (std::size_t i = 0; i < dy.size(); ++i) {
       dz[i] = dy[i] * Derivative(c.activation, y[i]);
@@ -158,26 +158,26 @@ class SmallNetReference {
 
   double At(std::int64_t index) const { return value_[std::size_t(index)]; }
 
-  const SmallNet net_;
+  const FusedNet net_;
   const Doubles value_;
   std::vector<Doubles> results_;  // input (scaled), convolution, trunk
   std::vector<Doubles> value_stream_, advantage_;
 };
 
 // Gives a network's layers their places in the value: in order, each at a multiple of 16.
-inline std::int64_t PlaceParameters(SmallNet* net) {
+inline std::int64_t PlaceParameters(FusedNet* net) {
   std::int64_t next = 0;
   const auto take = [&next](std::int64_t count) {
     const std::int64_t at = next;
     next += (count + 15) / 16 * 16;
     return at;
   };
-  const auto place = [&](SmallLinear& l) {
+  const auto place = [&](FusedLinear& l) {
     l.weight = take(l.in * l.out);
     l.bias = take(l.out);
   };
   if (net->has_conv) {
-    SmallConv& c = net->conv;
+    FusedConv& c = net->conv;
     c.weight = take(c.filters * c.kernel * c.kernel * c.channels);
     c.bias = take(c.filters);
   }

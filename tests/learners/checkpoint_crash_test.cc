@@ -33,7 +33,7 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
     const pid_t process = fork();
     if (process == 0) {
       setenv("TROOP_FAILPOINT", fmt::format("{}:{}", name, n).c_str(), 1);
-      RearmFailpoint();
+      ReloadFailpoint();
       _exit(Write(updates, steps).ok() ? 0 : 1);
     }
     int status = 0;

@@ -123,7 +123,7 @@ class LearnerWorld {
   void StartParameterServer(std::uint64_t incarnation) {
     weights_listener_.reset();
     const auto module = MakeNetwork(config_, env_);
-    parameters_ = MakeParameterServer({.parameters = ParameterCount(**module)});
+    parameters_ = MakeWeightsServer({.parameters = ParameterCount(**module)});
     weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
     coordinator_.AddPeer(Role::kParamServer, "inproc://weights", incarnation);
   }
@@ -191,7 +191,7 @@ class LearnerWorld {
       network_->Pump(now_);
       if (!silent_) coordinator_.Pump(now_);
       servers_->Pump(now_);
-      if (node_->Step(now_).what == Turn::kDone) return false;
+      if (node_->Step(now_).what == StepStatus::kDone) return false;
     }
     return true;
   }
@@ -236,7 +236,7 @@ class LearnerWorld {
   CoordinatorFake coordinator_;
   std::unique_ptr<Network> network_, servers_;
   std::unique_ptr<ReplayServer> replay_;
-  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<WeightsServer> parameters_;
   std::unique_ptr<Listener> replay_listener_, weights_listener_;
   FullDisk run_;
   std::unique_ptr<Executor> executor_;
@@ -483,11 +483,11 @@ class Armed {
  public:
   explicit Armed(const std::string& order) {
     setenv("TROOP_FAILPOINT", order.c_str(), 1);
-    RearmFailpoint();
+    ReloadFailpoint();
   }
   ~Armed() {
     unsetenv("TROOP_FAILPOINT");
-    RearmFailpoint();
+    ReloadFailpoint();
   }
 };
 

@@ -22,7 +22,7 @@ std::vector<double> Rates(const Config& config) {
   const auto updates = double(config.learner.max_updates);
   std::vector<double> rates;
   for (double u = 0; u < updates; ++u) {
-    rates.push_back(RateSchedule(config).Fraction(u / updates));
+    rates.push_back(LearningRateSchedule(config).Fraction(u / updates));
   }
   return rates;
 }
@@ -91,7 +91,7 @@ TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
     Config config = ConfigOf(0, 0.1, 0);
     config.learner.total_steps = 1000;
     config.replay.samples_per_insert = ratio;
-    const RateSchedule schedule(config);
+    const LearningRateSchedule schedule(config);
     EXPECT_GT(schedule.Fraction(1), 0);
     EXPECT_GT(schedule.Fraction(2), 0);
     EXPECT_GT(schedule.Fraction(0), 0);

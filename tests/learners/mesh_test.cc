@@ -38,9 +38,9 @@ struct Learner {
     same_model = *group->Split(model, part);
     algorithm->SetTensorGroup(same_model.get(), nullptr);
   }
-  Result<GroupRound::Outcome> Round(GroupRound::Options options) {
+  Result<AllReduceStep::Outcome> Round(AllReduceStep::Options options) {
     options.gradients = same_part.get();
-    GroupRound round(all, algorithm.get(), options);
+    AllReduceStep round(all, algorithm.get(), options);
     std::vector<float> priority(1);
     const Status begun = round.Begin(&batch, 0, false, priority);
     if (!begun.ok()) return begun;
@@ -67,7 +67,7 @@ double LogitsApart(const Config& config, const std::string& family, std::span<co
   std::vector<std::int32_t> all;
   for (std::int32_t i = 0; i < (*data)->train.size(); ++i) all.push_back(i);
   TextStep step(module->get(), 0);
-  const TextBatches batches(config, (*data)->tokenizer);
+  const TextCollator batches(config, (*data)->tokenizer);
   EXPECT_TRUE(step.Forward({value}, batches.ForJudging((*data)->train, all)).ok());
   const auto& rows = SupervisedExpected().Find(family)->Find("after")->array;
   double apart = 0;
@@ -138,7 +138,7 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
     std::vector<std::vector<float>> values(ranks.size());
     RunRanks(mesh.size(), [&](int rank) {
       Learner learner(config, mesh, ranks[std::size_t(rank)].get());
-      learner.algorithm->SetPlace(rank / mesh.tp, mesh.dp);
+      learner.algorithm->SetRank(rank / mesh.tp, mesh.dp);
       double apart = 0, all = 0;
       for (std::size_t u = 0; u < kUpdates; ++u) {
         const auto round = learner.Round({.last = kUpdates});
@@ -207,7 +207,7 @@ TEST(MeshTest, ParameterShardsMatchPyTorch) {
     }
     for (std::uint64_t u = 1; u <= 50; ++u) {
       std::vector<float> priority(1);
-      algorithm->AdoptValue(u - 1, value);
+      algorithm->ReplaceWeights(u - 1, value);
       const auto report = algorithm->ComputeGradient({}, priority, nullptr);
       ASSERT_TRUE(report.ok()) << report.status().ToString();
       for (float& g : algorithm->gradient())
@@ -269,17 +269,17 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
     std::vector<Ranks> ranks;
     std::vector<std::vector<float>> gradients(static_cast<std::size_t>(workers));
     for (int w = 0; w < workers; ++w) ranks.push_back(SimRanks(2));
-    std::vector<std::unique_ptr<PartitionedReplica>> replicas;
+    std::vector<std::unique_ptr<TensorParallelReplica>> replicas;
     std::vector<std::unique_ptr<Algorithm>> others;
     for (int w = 0; w < workers; ++w) {
       Ranks& pair = ranks[std::size_t(w)];
-      replicas.push_back(
-          *PartitionedReplica::Make(config, 2, *MakeSupervised(config, {.rank = 0, .ranks = 2})));
+      replicas.push_back(*TensorParallelReplica::Make(
+          config, 2, *MakeSupervised(config, {.rank = 0, .ranks = 2})));
       others.push_back(*MakeSupervised(config, {.rank = 1, .ranks = 2}));
       for (const auto& [algorithm, rank] :
            {std::pair<Algorithm*, std::size_t>{replicas.back().get(), 0},
             {others.back().get(), 1}}) {
-        algorithm->SetPlace(w, workers);
+        algorithm->SetRank(w, workers);
         algorithm->SetTensorGroup(pair[rank].get(), nullptr);
       }
     }
@@ -289,14 +289,14 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
         const auto w = std::size_t(rank / 2);
         std::vector<float> priority(1);
         if (rank % 2 == 1) {
-          ReplicaPart other(others[w].get(), part.get());
+          TensorParallelWorker other(others[w].get(), part.get());
           const auto did = other.Follow(*ranks[w][1], {}, priority);
           ASSERT_TRUE(did.ok()) << did.status().ToString();
-          ASSERT_EQ(did->did, ReplicaPart::Did::kGradient);
+          ASSERT_EQ(did->did, TensorParallelWorker::Did::kGradient);
           return;
         }
-        PartitionedReplica& replica = *replicas[w];
-        replica.AdoptValue(u - 1, value);
+        TensorParallelReplica& replica = *replicas[w];
+        replica.ReplaceWeights(u - 1, value);
         const auto report = replica.ComputeGradient({}, priority);
         ASSERT_TRUE(report.ok()) << report.status().ToString();
         const double norm =
@@ -352,7 +352,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
       if (rank == 1) {
         algorithm->SetTensorGroup(&group, nullptr);
         const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
-        ReplicaPart other(algorithm.get(), part.get());
+        TensorParallelWorker other(algorithm.get(), part.get());
         if (dies == 1) {
           ASSERT_TRUE(other.Follow(group, {}, priority).ok());
           return sim.Kill(1);
@@ -363,9 +363,9 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
         return;
       }
       const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
-      auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
+      auto replica = *TensorParallelReplica::Make(config, 2, std::move(algorithm));
       replica->SetTensorGroup(&group, nullptr);
-      replica->AdoptValue(0, whole->value());
+      replica->ReplaceWeights(0, whole->value());
       if (dies == 0) {
         ASSERT_TRUE(replica->ComputeGradient({}, priority).ok());
         return sim.Kill(0);
@@ -394,21 +394,21 @@ TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
     if (rank == 1) {
       algorithm->SetTensorGroup(&group, nullptr);
       const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
-      ReplicaPart other(algorithm.get(), part.get());
+      TensorParallelWorker other(algorithm.get(), part.get());
       for (int i = 0; i < 2; ++i) ASSERT_TRUE(other.Follow(group, {}, priority).ok());
       const auto over = other.Follow(group, {}, priority);
       ASSERT_TRUE(over.ok());
-      EXPECT_EQ(over->did, ReplicaPart::Did::kOver);
+      EXPECT_EQ(over->did, TensorParallelWorker::Did::kOver);
       return;
     }
     const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
     std::vector<float> value(whole->value().begin(), whole->value().end());
-    auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
+    auto replica = *TensorParallelReplica::Make(config, 2, std::move(algorithm));
     replica->SetTensorGroup(&group, nullptr);
-    replica->AdoptValue(0, std::vector<float>(value.size(), std::nanf("")));
+    replica->ReplaceWeights(0, std::vector<float>(value.size(), std::nanf("")));
     EXPECT_EQ(replica->ComputeGradient({}, priority).status().code(), Code::kDataLoss);
     EXPECT_FALSE(replica->broken());
-    replica->AdoptValue(0, value);
+    replica->ReplaceWeights(0, value);
     EXPECT_TRUE(replica->ComputeGradient({}, priority).ok());
     EXPECT_TRUE(replica->Tell(true).ok());
   });

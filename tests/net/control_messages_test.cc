@@ -39,7 +39,8 @@ class FleetMemberTest : public testing::Test {
  protected:
   void Poll(double seconds) { member_.Poll(Time(Seconds(seconds)), metrics_); }
   void Answer() {
-    state_.answer = Message{.type = MessageType::kBeatReply, .body = EncodeBody(BeatReply{})};
+    state_.answer =
+        Message{.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(HeartbeatReply{})};
   }
 
   StubChannel::State state_;
@@ -64,7 +65,7 @@ TEST_F(FleetMemberTest, RepeatsLastMetricsInHeartbeatWithoutMetrics) {
   Answer();
   member_.Poll(Time(Seconds(2)));  // takes the answer, and sends the next one
   EXPECT_EQ(state_.sent, 2);
-  const auto beat = DecodeBody<BeatRequest>(state_.last.body);
+  const auto beat = DecodeBody<HeartbeatRequest>(state_.last.body);
   ASSERT_TRUE(beat.ok());
   EXPECT_EQ(beat->metrics.at("actor/steps").value, 17);
 }
@@ -74,8 +75,8 @@ TEST_F(FleetMemberTest, LearnerHeartbeatsMoreOftenDuringShardMove) {
   for (FleetMember* member : {&member_, &learner}) {
     member->Poll(Time(Seconds(1)), metrics_);
     state_.answer =
-        Message{.type = MessageType::kBeatReply,
-                .body = EncodeBody(BeatReply{.shard_move = {.number = 7, .shards = 3}})};
+        Message{.type = MessageType::kMemberHeartbeatReply,
+                .body = EncodeBody(HeartbeatReply{.shard_move = {.number = 7, .shards = 3}})};
     member->Poll(Time(Seconds(2)), metrics_);
     Answer();
     const int sent = state_.sent;
@@ -122,8 +123,8 @@ TEST_F(FleetMemberTest, ReportsLostAfterTimeoutWithoutReply) {
 TEST_F(FleetMemberTest, ReportsMovedPeerOnce) {
   const auto hear = [this](const std::map<std::string, PeerInfo>& peers, double seconds) {
     Poll(seconds);
-    state_.answer =
-        Message{.type = MessageType::kBeatReply, .body = EncodeBody(BeatReply{.peers = peers})};
+    state_.answer = Message{.type = MessageType::kMemberHeartbeatReply,
+                            .body = EncodeBody(HeartbeatReply{.peers = peers})};
     Poll(seconds + 0.5);
     return member_.TakeMoved();
   };
@@ -146,11 +147,11 @@ class IssuedNumbersTest : public FleetMemberTest {
   }
   void Receive(std::vector<std::uint64_t> issued, double seconds) {
     Poll(seconds);
-    state_.answer = Message{.type = MessageType::kBeatReply,
-                            .body = EncodeBody(BeatReply{.issued = std::move(issued)})};
+    state_.answer = Message{.type = MessageType::kMemberHeartbeatReply,
+                            .body = EncodeBody(HeartbeatReply{.issued = std::move(issued)})};
     Poll(seconds);
   }
-  IssuedNumbers issued_{&member_};
+  IssuedIncarnations issued_{&member_};
 };
 
 TEST_F(IssuedNumbersTest, AdmitsOnlyIssuedIncarnations) {

@@ -234,9 +234,9 @@ TEST_P(HostileTest, HandlesRepeatedCallOnce) {
 
 // Over TCP nobody tells us which memory to read, whether there is such a block or not.
 TEST_P(HostileTest, AcceptsMemoryTicketsOnlyOverIpc) {
-  const Buffer part = CopyPart(TestBytes(300'000).bytes());
+  const Buffer part = CopyToSharedBuffer(TestBytes(300'000).bytes());
   for (const bool lies : {true, false}) {
-    PartTicket ticket = *PartMemory::Get().Share(part);
+    BufferHandle ticket = *SharedBufferPool::Get().Share(part);
     if (lies) ticket.id ^= 1;
     const auto peer = Enter(/*known=*/true);
     Envelope envelope{.flags = kFlagCall, .channel = kChannel};

@@ -170,14 +170,14 @@ TEST(TcpNetworkTest, ListenErrorNamesFailedHost) {
 }
 
 TEST(HostNameTest, KeepsHostNameUnlessItIsIpv6Only) {
-  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://127.0.0.1:5")),
+  EXPECT_EQ(*ResolveAddresses(*ParseEndpoint("tcp://127.0.0.1:5")),
             std::vector<std::string>{"127.0.0.1"});
-  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://[::1]:5")), std::vector<std::string>{"[::1]"});
-  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://*:5")), std::vector<std::string>{"*"});
-  EXPECT_EQ(AddressesOf(*ParseEndpoint("tcp://localhost:5"))->front(), "127.0.0.1");
+  EXPECT_EQ(*ResolveAddresses(*ParseEndpoint("tcp://[::1]:5")), std::vector<std::string>{"[::1]"});
+  EXPECT_EQ(*ResolveAddresses(*ParseEndpoint("tcp://*:5")), std::vector<std::string>{"*"});
+  EXPECT_EQ(ResolveAddresses(*ParseEndpoint("tcp://localhost:5"))->front(), "127.0.0.1");
   for (const char* kept : {"tcp://localhost:5", "tcp://nowhere.invalid:5", "ipc:///a",
                            "tcp://127.0.0.1:5#aa", "tcp://[::1]:5"}) {
-    EXPECT_EQ(WithUsableHost(kept), kept);
+    EXPECT_EQ(ReplaceIpv6OnlyHost(kept), kept);
   }
 }
 

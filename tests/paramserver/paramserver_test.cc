@@ -23,7 +23,7 @@ class ParameterServerTest : public testing::Test {
 
   void Start(std::int64_t parameters = kParameters) {
     Stop();
-    server_ = MakeParameterServer({.parameters = parameters, .version_is_issued = issued_});
+    server_ = MakeWeightsServer({.parameters = parameters, .version_is_issued = issued_});
     there_ = hub_->MakeNetwork();
     listener_ = *there_->Listen("inproc://weights", server_.get());
   }
@@ -69,7 +69,7 @@ class ParameterServerTest : public testing::Test {
 
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::function<bool(std::uint64_t)> issued_;
-  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<WeightsServer> server_;
   std::unique_ptr<Network> there_, here_;
   std::unique_ptr<Listener> listener_;
   Time now_{Seconds(1)};

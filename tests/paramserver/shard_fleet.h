@@ -56,7 +56,7 @@ class ShardFleet : public Service {
     std::int32_t index = 0;
     std::unique_ptr<Network> network;
     std::unique_ptr<FleetMember> member;
-    std::unique_ptr<ShardFinder> finder;
+    std::unique_ptr<ShardResolver> finder;
     std::unique_ptr<ShardClient> client;
     Floats value;
     std::uint64_t version = 0, weights_version = 0, left_for = 0;
@@ -115,7 +115,7 @@ class ShardFleet : public Service {
     learner.index = index;
     learner.network = hub_->MakeNetwork();
     learner.member = Member(learner.network.get(), Role::kLearner, index, incarnation);
-    learner.finder = std::make_unique<ShardFinder>(
+    learner.finder = std::make_unique<ShardResolver>(
         learner.network.get(), learner.member.get(), map_,
         Origin{.role = Role::kLearner, .index = index, .incarnation = incarnation});
     return &learner;
@@ -155,7 +155,7 @@ class ShardFleet : public Service {
   }
   // Of a move, right now.
   void Turn() {
-    ShardMover::Present present;
+    ReshardController::LiveProcesses present;
     for (const auto& [index, seat] : seats_) {
       if (!peers_.contains(PeerName(Role::kParamServer, index))) continue;
       present.servers.push_back({index, seat.incarnation, seat.move});
@@ -175,8 +175,8 @@ class ShardFleet : public Service {
       for (auto& [index, seat] : seats_) {
         if (!seat.node || seat.frozen) continue;
         seat.network->Pump(now_);
-        const troop::Turn turn = seat.node->Step(now_);
-        if (turn.what != troop::Turn::kDone) continue;
+        const troop::StepStatus turn = seat.node->Step(now_);
+        if (turn.what != troop::StepStatus::kDone) continue;
         done_[index] = seat.node->result();
         if (index >= mover_.servers()) Kill(index);
       }
@@ -214,7 +214,7 @@ class ShardFleet : public Service {
   bool InSync(std::int32_t shard) {
     const std::int32_t primary = PrimaryOf(shard);
     if (primary < 0 || terms_.terms()[std::size_t(shard)].backup < 0) return false;
-    const ShardBackup* backup = seats_[primary].node->server()->backup();
+    const BackupClient* backup = seats_[primary].node->server()->backup();
     return backup != nullptr && backup->has_all();
   }
   Floats FirstOfRun() const {
@@ -238,7 +238,7 @@ class ShardFleet : public Service {
   }
 
   void Handle(Message message, Reply reply) override {
-    const auto beat = DecodeBody<BeatRequest>(message.body);
+    const auto beat = DecodeBody<HeartbeatRequest>(message.body);
     ASSERT_TRUE(beat.ok());
     const Origin& from = message.origin;
     if (from.role == Role::kParamServer) {
@@ -248,14 +248,14 @@ class ShardFleet : public Service {
       seat.move = beat->shard_move;
       terms_.Beat(now_, from.index, from.incarnation, beat->shard_term);
     }
-    BeatReply body{.phase = phase_,
-                   .stop = from.role == Role::kParamServer && from.index >= mover_.servers(),
-                   .peers = peers_,
-                   .shards = terms_.terms(),
-                   .shard_epochs = mover_.epochs(),
-                   .shard_move = mover_.move(),
-                   .issued = std::vector<std::uint64_t>(int(Role::kTool), numbers_)};
-    reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+    HeartbeatReply body{.phase = phase_,
+                        .stop = from.role == Role::kParamServer && from.index >= mover_.servers(),
+                        .peers = peers_,
+                        .shards = terms_.terms(),
+                        .shard_epochs = mover_.epochs(),
+                        .shard_move = mover_.move(),
+                        .issued = std::vector<std::uint64_t>(int(Role::kTool), numbers_)};
+    reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
   }
 
   Config config_;
@@ -265,8 +265,8 @@ class ShardFleet : public Service {
   std::unique_ptr<Module> module_;
   ShardMap map_;
   std::uint64_t numbers_ = 0;
-  ShardTerms terms_;
-  ShardMover mover_;
+  PrimaryElection terms_;
+  ReshardController mover_;
   std::optional<Status> moved_;  // how the last move ended
   Status disk_;                  // what writing the epochs down comes to
   Phase phase_ = Phase::kRunning;
@@ -280,15 +280,15 @@ class ShardFleet : public Service {
   Time now_{Seconds(1)};
 
  private:
-  ShardMover::Options MoverOptions() {
+  ReshardController::Options MoverOptions() {
     return {.commit = [this](const std::vector<ShardEpoch>& epochs) {
       TROOP_RETURN_IF_ERROR(disk_);
       return WriteShardEpochs(storage_.get(), epochs);
     }};
   }
   std::vector<ShardEpoch> FirstEpochs() { return {{std::int32_t(config_.paramserver.shards), 0}}; }
-  ShardTerms::Options TermOptions() {
-    ShardTerms::Options options = ShardTermsOptionsFor(config_);
+  PrimaryElection::Options TermOptions() {
+    PrimaryElection::Options options = PrimaryElectionOptionsFor(config_);
     options.next_term = [this] { return ++numbers_; };
     return options;
   }
@@ -325,7 +325,7 @@ class ShardFleet : public Service {
   void LeaveForMove(Learner* learner, bool pulled) {
     if (pulled && std::exchange(learner->leaving, false)) {
       learner->member->report().shard_move = learner->left_for;
-      learner->member->BeatSoon();
+      learner->member->SendHeartbeatSoon();
     }
     const ShardMove& move = learner->member->shard_move();
     const bool open = learner->client->pulling() || learner->client->pushes_open() > 0;
@@ -339,13 +339,14 @@ class ShardFleet : public Service {
     reader->member->Poll(now_, metrics_);
     if (!reader->weights) {
       const FleetMember::Options& own = reader->member->options();
-      auto finder = std::make_unique<ShardFinder>(
+      auto finder = std::make_unique<ShardResolver>(
           reader->network.get(), reader->member.get(), map_,
           Origin{.role = own.role, .index = own.index, .incarnation = own.incarnation});
       auto channels = *finder->Connect();
       if (channels.empty()) return;
-      reader->weights = std::make_unique<ShardSubscriber>(
-          finder->map(), std::move(channels), InStep(SyncOptionsFor(config_)), std::move(finder));
+      reader->weights = std::make_unique<ShardSubscriber>(finder->map(), std::move(channels),
+                                                          IsSynchronous(SyncOptionsFor(config_)),
+                                                          std::move(finder));
     }
     reader->weights->Request(now_);
     if (auto snapshot = reader->weights->Poll(now_)) reader->got.push_back(std::move(*snapshot));

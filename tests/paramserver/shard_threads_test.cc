@@ -219,7 +219,7 @@ TEST(ShardThreadsTest, SettlesOvertakenPushOnce) {
   const auto id = [](std::uint64_t sequence) {
     return PushId{.learner = 1, .incarnation = 1, .sequence = sequence};
   };
-  for (std::uint64_t t = 1; t <= 2 * PushLedger::kWindow; ++t) {
+  for (std::uint64_t t = 1; t <= 2 * PushDedup::kWindow; ++t) {
     Push(shard.get(), PushOf(id(t), 1, gradient));
     shard->ApplyNext();
     if (t == 1) continue;
@@ -230,7 +230,7 @@ TEST(ShardThreadsTest, SettlesOvertakenPushOnce) {
   executor.Do(1);
   EXPECT_EQ(shard->ApplyNext()->settled.at(0).id, id(1));
   EXPECT_EQ(Push(shard.get(), PushOf(id(1), 1, gradient)), Outcome::kRepeated);
-  EXPECT_EQ(shard->version(), 1 + 2 * PushLedger::kWindow);
+  EXPECT_EQ(shard->version(), 1 + 2 * PushDedup::kWindow);
 }
 
 TEST(ShardThreadsTest, DestructorWaitsForThreads) {

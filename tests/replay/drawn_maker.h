@@ -18,14 +18,14 @@ namespace troop {
 
 // Random items as a table might hand them out, with what they were made of.
 struct MadeDrawn {
-  Drawn drawn;
+  EncodedBatch drawn;
   std::vector<std::vector<std::vector<std::byte>>> frame;  // [item][lead + length + 1] not encoded
   std::vector<Buffer> encoded;                             // what drawn.frame points into
 };
 
 inline void AppendRandomItem(const TrajectorySpec& spec, const ViewSpec& view, FrameCoder* coder,
                              Rng* rng, MadeDrawn* made) {
-  Drawn& drawn = made->drawn;
+  EncodedBatch& drawn = made->drawn;
   const bool sequence = view.kind == ViewSpec::Kind::kSequence;
   const int length = 1 + int(rng->Below(std::uint32_t(view.length_max)));
   const int lead = int(rng->Below(std::uint32_t(view.lead_max()) + 1));

@@ -35,7 +35,7 @@ class FeedCopy {
     items_.clear();
   }
   // observation: of the feed's frames, decoded; each begins with two floats.
-  void Take(const Feed& feed, std::uint64_t oldest,
+  void Take(const TableDelta& feed, std::uint64_t oldest,
             const std::vector<std::pair<float, float>>& observation) {
     std::erase_if(items_, [oldest](const auto& i) { return i.second.number < oldest; });
     for (std::size_t i = 0; i < feed.place.size(); ++i) {

@@ -49,7 +49,7 @@ class ManualExecutor final : public Executor {
 
 // The least that a journal can keep: items of one number each, in records of one item, over real
 // segments. Items leave from anywhere; segments that are empty go, and any may be compacted.
-class ItemTable final : public Journaled {
+class ItemTable final : public JournalSource {
  public:
   struct Item {
     std::uint64_t number = 0;  // in the order of insertion; also what it holds

@@ -142,7 +142,7 @@ struct Read {
       at += std::size_t(FramesOf(view, drawn.lead[i], drawn.length[i]).count());
     }
     TROOP_CHECK(at == drawn.frame.size(), "{} frames, {} in all", drawn.frame.size(), at);
-    for (const Drawn::Frame& frame : drawn.frame) {
+    for (const EncodedBatch::Frame& frame : drawn.frame) {
       const std::byte* bytes = frame.data;
       if (table->options().codec != Codec::kNone) {
         TROOP_CHECK(coder.Decode({frame.data, frame.bytes}, decoded.data()).ok(), "no frame");
@@ -169,7 +169,7 @@ struct Read {
     std::memcpy(&value, drawn.action.data() + i * 4, 4);
     return value;
   }
-  Drawn drawn;
+  EncodedBatch drawn;
   ViewSpec view;
   std::vector<std::size_t> begin;                          // of each item, in `frames`
   std::vector<std::pair<StreamId, std::uint64_t>> frames;  // stream and number

@@ -208,7 +208,7 @@ TEST(ReplayTablesTest, SamplerReportsNewestPolicyVersion) {
   const auto sampler = world.Sampler({.batch_size = 8, .prefetch = 1});
   ASSERT_TRUE(Took(Take(&world, sampler.get())));
   EXPECT_EQ(world.Metric("replay/items"), 200);
-  sampler->SeePolicyVersion(WeightsVersion(1, 400));
+  sampler->ObservePolicyVersion(WeightsVersion(1, 400));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Took(Take(&world, sampler.get())));
   EXPECT_EQ(world.Metric("replay/items"), 100);
 }

@@ -16,7 +16,7 @@ constexpr int kDropsMax = 3;
 
 }  // namespace
 
-class Checker::Teller final : public History {
+class Checker::Teller final : public EventHistory {
  public:
   Teller(Checker* checker, std::string who, bool replay, int shard)
       : who(std::move(who)), replay(replay), shard(shard), checker_(checker) {}
@@ -35,7 +35,7 @@ Checker::Checker(int shards, bool durable, bool goes_back)
     : durable_(durable), goes_back_(goes_back), shards_(std::size_t(shards)) {}
 Checker::~Checker() = default;
 
-History* Checker::Of(const std::string& who, bool replay, int shard) {
+EventHistory* Checker::Of(const std::string& who, bool replay, int shard) {
   tellers_.push_back(std::make_unique<Teller>(this, who, replay, shard));
   return tellers_.back().get();
 }
@@ -80,13 +80,13 @@ bool Checker::IsNewest(const Teller& teller) {
 
 void Checker::NoteServed(const Teller& teller, const HistoryEvent& event) {
   Gradients& known = gradients_[event.shard];
-  if (known.epoch != event.epoch) known = {.epoch = event.epoch, .course = event.course};
-  if (event.course < known.course) {
-    return Breach(fmt::format("{} serves shard {} on course {}, after {}", teller.who, event.shard,
-                              event.course, known.course));
+  if (known.epoch != event.epoch) known = {.epoch = event.epoch, .lineage = event.lineage};
+  if (event.lineage < known.lineage) {
+    return Breach(fmt::format("{} serves shard {} on lineage {}, after {}", teller.who, event.shard,
+                              event.lineage, known.lineage));
   }
-  const bool goes_on = event.course == known.course;
-  known.course = event.course;
+  const bool goes_on = event.lineage == known.lineage;
+  known.lineage = event.lineage;
   std::erase_if(known.applied, [&](const auto& gradient) {
     if (gradient.second <= event.version) return false;
     if (goes_on) {
@@ -102,7 +102,8 @@ void Checker::NoteServed(const Teller& teller, const HistoryEvent& event) {
 void Checker::NoteApplied(const Teller& teller, const HistoryEvent& event) {
   Gradients& known = gradients_[event.shard];
   ++applied_;
-  if (known.epoch != event.epoch || known.course != event.course) return;  // an old epoch or course
+  if (known.epoch != event.epoch || known.lineage != event.lineage)
+    return;  // an old epoch or lineage
   const auto [at, fresh] = known.applied.try_emplace(
       {event.stream, event.incarnation, event.first_frame}, event.version);
   if (fresh) return;

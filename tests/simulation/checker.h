@@ -23,7 +23,7 @@ namespace troop::simulation {
 //   - a learner resumes from the newest checkpoint that its predecessor wrote, or a later one,
 //   unless a replaced learner has written since ("Not promised" in docs/design/guarantees.md);
 //   - an acknowledged gradient survives a failover, and is not applied twice. If a parameter shard
-//   restarts from disk, its course number grows and the newest gradients may be lost.
+//   restarts from disk, its lineage number grows and the newest gradients may be lost.
 // The first violation is kept, as text.
 class Checker {
  public:
@@ -32,8 +32,8 @@ class Checker {
   Checker(int shards, bool durable, bool goes_back = false);
   ~Checker();
 
-  // History of one process; owned by the checker.
-  History* Of(const std::string& who, bool replay, int shard);
+  // EventHistory of one process; owned by the checker.
+  EventHistory* Of(const std::string& who, bool replay, int shard);
   void ShardDied(int shard);
   // The shard has restarted and reported what it restored.
   void ShardIsBack(int shard);
@@ -76,7 +76,7 @@ class Checker {
   };
   // Gradients of one epoch of the shard map.
   struct Gradients {
-    std::uint64_t epoch = 0, course = 0;
+    std::uint64_t epoch = 0, lineage = 0;
     // (learner, incarnation, push) -> version that it made.
     std::map<std::array<std::uint64_t, 3>, std::uint64_t> applied;
   };

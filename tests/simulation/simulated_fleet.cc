@@ -34,7 +34,7 @@ class Fleet {
   Outcome Live();
 
  private:
-  struct Seat {
+  struct Slot {
     FleetRole role;
     std::optional<Time> start_at;  // unset: no start is due
   };
@@ -79,15 +79,15 @@ class Fleet {
   Weather weather_;
   Checker checker_;
   std::unique_ptr<MemoryStorage> disk_ = std::make_unique<MemoryStorage>();
-  SimLobbies lobbies_;
+  SimRendezvousFactory rendezvous_factory_;
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<SimNetwork> network_;  // the coordinator's
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   Time coordinator_wakes_{};
   bool coordinator_done_ = false;
-  std::vector<Seat> seats_;
-  std::uint64_t seated_ = 1;  // FleetSeats::revision that seats_ reflects
+  std::vector<Slot> slots_;
+  std::uint64_t seated_ = 1;  // RoleSlots::revision that slots_ reflects
   std::vector<std::unique_ptr<Process>> processes_;
   std::int64_t next_id_ = 1;
   std::vector<Active> active_;
@@ -112,7 +112,7 @@ Fleet::Fleet(const Plan& plan)
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();
-  hub_->SetWeather(&weather_);
+  hub_->SetNetworkModel(&weather_);
   hub_->Advance(now_);
   const NetworkOptions options{.dead_after = Seconds(plan_.config.fleet.dead_after_s)};
   NetworkOptions many = options;
@@ -142,10 +142,10 @@ Status Fleet::BeginRun() {
   updates_ = updates;
   progress_at_ = now_;
   coordinator_wakes_ = next_watch_ = now_;
-  seats_.clear();
-  seated_ = coordinator_->seats().revision();
+  slots_.clear();
+  seated_ = coordinator_->slots().revision();
   for (const FleetRole& role : RolesOf(plan_.config, coordinator_->parameter_servers()))
-    seats_.push_back({role, now_});
+    slots_.push_back({role, now_});
   return Status::Ok();
 }
 
@@ -189,50 +189,50 @@ void Fleet::SeatWanted() {
   for (std::int32_t k = 0; k < coordinator_->parameter_servers(); ++k) {
     SeatOne({Role::kParamServer, k});
   }
-  if (seated_ == coordinator_->seats().revision()) return;
-  seated_ = coordinator_->seats().revision();
-  for (const auto& [role, index] : coordinator_->seats().All()) SeatOne({role, index});
+  if (seated_ == coordinator_->slots().revision()) return;
+  seated_ = coordinator_->slots().revision();
+  for (const auto& [role, index] : coordinator_->slots().All()) SeatOne({role, index});
 }
 
 void Fleet::SeatOne(const FleetRole& role) {
-  const auto seat = std::ranges::find(seats_, role, &Seat::role);
-  if (seat == seats_.end()) {
-    seats_.push_back({role, now_});
-  } else if (!seat->start_at && Playing(role) == nullptr) {
-    seat->start_at = now_;
+  const auto slot = std::ranges::find(slots_, role, &Slot::role);
+  if (slot == slots_.end()) {
+    slots_.push_back({role, now_});
+  } else if (!slot->start_at && Playing(role) == nullptr) {
+    slot->start_at = now_;
   }
 }
 
 void Fleet::StartDue() {
-  for (Seat& seat : seats_) {
-    if (!seat.start_at || now_ < *seat.start_at) continue;
-    seat.start_at.reset();
-    if (!coordinator_->Needs(seat.role.role, seat.role.index)) continue;
+  for (Slot& slot : slots_) {
+    if (!slot.start_at || now_ < *slot.start_at) continue;
+    slot.start_at.reset();
+    if (!coordinator_->Needs(slot.role.role, slot.role.index)) continue;
     auto process = std::make_unique<Process>();
-    process->role = seat.role;
+    process->role = slot.role;
     process->id = next_id_++;
-    process->place = fmt::format("{}#{}", PeerName(seat.role.role, seat.role.index), process->id);
+    process->place = fmt::format("{}#{}", PeerName(slot.role.role, slot.role.index), process->id);
     process->began = process->wakes_at = now_;
     process->network = hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s),
                                           .clients_max = 1 << 15},  // as in `troop role`
                                          process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
-    if (seat.role.role == Role::kLearner) process->lobby = lobbies_.Make();
+    if (slot.role.role == Role::kLearner) process->rendezvous = rendezvous_factory_.Make();
     process->node = std::make_unique<RoleNode>(RoleNode::Options{
-        .role = seat.role.role,
-        .index = seat.role.index,
+        .role = slot.role.role,
+        .index = slot.role.index,
         .coordinator = kCoordinator,
         .host = "simulated",
         .process = process->id,
         .attempt = std::uint64_t(process->id),
-        .beat_every = Seconds(1),
+        .heartbeat_every = Seconds(1),
         .network = process->network.get(),
         .executor = process->executor.get(),
-        .lobby = process->lobby.get(),
+        .rendezvous = process->rendezvous.get(),
         .storage = [this](const Config&) -> Result<Storage*> { return disk_.get(); },
         .joined = {},
-        .history = checker_.Of(process->place, seat.role.role == Role::kReplay, seat.role.index)});
+        .history = checker_.Of(process->place, slot.role.role == Role::kReplay, slot.role.index)});
     processes_.push_back(std::move(process));
   }
 }
@@ -240,17 +240,17 @@ void Fleet::StartDue() {
 void Fleet::StepProcess(Process* process) {
   process->executor->Run();
   process->network->Pump(now_);
-  const troop::Turn turn = process->node->Step(now_);
+  const troop::StepStatus turn = process->node->Step(now_);
   process->network->Pump(now_);  // sends what the step queued
   if (process->role.role == Role::kReplay && !process->served && process->node->playing()) {
     process->served = true;
     checker_.ShardIsBack(process->role.index);
   }
   process->rests_until = now_ + StepTakes(process->role.role, &rng_);
-  process->wakes_at = turn.what == troop::Turn::kBusy ? now_ : turn.until;
+  process->wakes_at = turn.what == troop::StepStatus::kBusy ? now_ : turn.until;
   process->Changed();
   Mix(std::uint64_t(now_.time_since_epoch().count()) ^ std::uint64_t(process->id) << 48);
-  if (turn.what != troop::Turn::kDone) return;
+  if (turn.what != troop::StepStatus::kDone) return;
   const Status result = process->node->result();
   // A replaced process must exit with an error. The supervisor restarts a role after any other
   // error.
@@ -269,12 +269,12 @@ void Fleet::StepProcess(Process* process) {
 void Fleet::Bury(std::size_t index) {
   const std::unique_ptr<Process> process = std::move(processes_[index]);
   processes_.erase(processes_.begin() + std::ptrdiff_t(index));
-  coordinator_->MemberLeft(process->role.role, process->role.index, process->id);
+  coordinator_->OnMemberExit(process->role.role, process->role.index, process->id);
   if (process->replaced) return;
   if (process->role.role == Role::kReplay) checker_.ShardDied(process->role.index);
-  for (Seat& seat : seats_) {
-    if (!(seat.role == process->role)) continue;
-    seat.start_at = now_ + Milliseconds(100 + rng_.Below(1900));
+  for (Slot& slot : slots_) {
+    if (!(slot.role == process->role)) continue;
+    slot.start_at = now_ + Milliseconds(100 + rng_.Below(1900));
     outcome_.restarts += coordinator_->Needs(process->role.role, process->role.index);
   }
 }
@@ -315,9 +315,9 @@ void Fleet::Watch() {
 
 void Fleet::StepCoordinator() {
   network_->Pump(now_);
-  const troop::Turn turn = coordinator_->Step(now_);
+  const troop::StepStatus turn = coordinator_->Step(now_);
   network_->Pump(now_);
-  coordinator_done_ = turn.what == troop::Turn::kDone;
+  coordinator_done_ = turn.what == troop::StepStatus::kDone;
   coordinator_wakes_ = coordinator_done_ ? kForever : turn.until;
 }
 
@@ -346,8 +346,8 @@ void Fleet::Apply(const Fault& fault) {
       if (fault.kind == Fault::kReplace && process->role.role != Role::kReplay &&
           process->role.role != Role::kParamServer) {
         process->replaced = true;
-        for (Seat& seat : seats_) {
-          if (seat.role == process->role) seat.start_at = now_ + Seconds(1);
+        for (Slot& slot : slots_) {
+          if (slot.role == process->role) slot.start_at = now_ + Seconds(1);
         }
       }
       active_.push_back({fault, now_ + fault.lasts});
@@ -467,8 +467,8 @@ Time Fleet::NextTime() const {
   if (next_fault_ < plan_.faults.size()) at(plan_.faults[next_fault_].at);
   for (const Active& active : active_) at(active.until);
   for (const Armed& armed : armed_) at(armed.at.value_or(armed.at_last));
-  for (const Seat& seat : seats_) {
-    if (seat.start_at) at(*seat.start_at);
+  for (const Slot& slot : slots_) {
+    if (slot.start_at) at(*slot.start_at);
   }
   at(next_watch_);
   at(std::min(coordinator_wakes_, network_->next_pump()));

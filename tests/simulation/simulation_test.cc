@@ -153,8 +153,8 @@ class CheckerTest : public testing::Test {
   }
 
   Checker checker_{1, true};
-  History* actor_ = checker_.Of("actor", false, 0);
-  History* replay_ = checker_.Of("replay", true, 0);
+  EventHistory* actor_ = checker_.Of("actor", false, 0);
+  EventHistory* replay_ = checker_.Of("replay", true, 0);
 };
 
 TEST_F(CheckerTest, AcceptsRestoredLog) {
@@ -212,8 +212,8 @@ TEST_F(CheckerTest, DetectsOlderCheckpoint) {
 }
 
 TEST_F(CheckerTest, DetectsResumeFromOlderCheckpoint) {
-  History* const first = checker_.Of("learner", false, 0);
-  History* const second = checker_.Of("learner", false, 0);
+  EventHistory* const first = checker_.Of("learner", false, 0);
+  EventHistory* const second = checker_.Of("learner", false, 0);
   first->Note({.what = E::kCheckpointed, .version = 50});
   first->Note({.what = E::kCheckpointed, .version = 60});
   second->Note({.what = E::kResumed, .version = 60});
@@ -227,18 +227,18 @@ class GradientsTest : public testing::Test {
  protected:
   using E = HistoryEvent;
   static constexpr std::uint64_t kCourse = 3;
-  void Serve(History* who, std::uint64_t version, std::uint64_t course = kCourse,
+  void Serve(EventHistory* who, std::uint64_t version, std::uint64_t lineage = kCourse,
              std::uint64_t epoch = 1) {
-    who->Note({.what = E::kServed, .version = version, .epoch = epoch, .course = course});
+    who->Note({.what = E::kServed, .version = version, .epoch = epoch, .lineage = lineage});
   }
-  void Apply(History* who, std::uint64_t push, std::uint64_t version,
-             std::uint64_t course = kCourse) {
+  void Apply(EventHistory* who, std::uint64_t push, std::uint64_t version,
+             std::uint64_t lineage = kCourse) {
     who->Note({.what = E::kApplied,
                .stream = 1,
                .first_frame = push,
                .version = version,
                .epoch = 1,
-               .course = course,
+               .lineage = lineage,
                .incarnation = 9});
   }
   bool Saw(std::string_view what) const {
@@ -246,8 +246,8 @@ class GradientsTest : public testing::Test {
   }
 
   Checker checker_{1, true};
-  History* primary_ = checker_.Of("primary", false, 0);
-  History* backup_ = checker_.Of("backup", false, 0);
+  EventHistory* primary_ = checker_.Of("primary", false, 0);
+  EventHistory* backup_ = checker_.Of("backup", false, 0);
 };
 
 TEST_F(GradientsTest, AcceptsFailoverWithoutLoss) {
@@ -288,7 +288,7 @@ TEST_F(GradientsTest, AcceptsShardRestoredFromOlderSnapshot) {
 TEST_F(GradientsTest, DetectsOlderCourse) {
   Serve(primary_, 1);
   Serve(backup_, 1, kCourse - 1);
-  EXPECT_TRUE(Saw("on course 2, after 3")) << checker_.breach();
+  EXPECT_TRUE(Saw("on lineage 2, after 3")) << checker_.breach();
 }
 
 }  // namespace

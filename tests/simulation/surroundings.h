@@ -17,7 +17,7 @@
 namespace troop::simulation {
 
 // Latencies, and what survives when a connection breaks.
-class Weather final : public SimWeather {
+class Weather final : public SimNetworkModel {
  public:
   explicit Weather(std::uint64_t seed) : rng_({.run_seed = seed, .index = 2}) {}
   Duration Delay(std::string_view from, std::string_view to, std::size_t bytes) override {
@@ -98,9 +98,9 @@ struct Process {
   std::int64_t id = 0;
   std::unique_ptr<SimNetwork> network;
   std::unique_ptr<SimExecutor> executor;
-  std::unique_ptr<LearnerLobby> lobby;  // only for a learner
-  std::unique_ptr<RoleNode> node;       // destroyed first
-  Time rests_until{};                   // its last step takes until then
+  std::unique_ptr<Rendezvous> rendezvous;  // only for a learner
+  std::unique_ptr<RoleNode> node;          // destroyed first
+  Time rests_until{};                      // its last step takes until then
   Time wakes_at{};
   Time began{};
   bool frozen = false;

@@ -124,7 +124,7 @@ TEST_F(DashboardPageTest, IsFastWithThousandActors) {
                          i, 100 * i, 100 + i % 7, i % 200, 1.0 / (1 + i), 100 * i);
   }
   lines.close();
-  auto catalog = RunCatalog::Make({run()});
+  auto catalog = RunIndex::Make({run()});
   ASSERT_TRUE(catalog.ok());
   std::atomic<int> asked{0};
   Dashboard::Options options;

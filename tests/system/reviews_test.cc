@@ -22,7 +22,7 @@ std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
   std::string bytes;
   for (const auto* set : {&reviews.train, &reviews.test}) {
     for (const Review& review : *set) {
-      const auto ids = EncodeWithEnds(*tokenizer, review.text, std::size_t{1} << 30);
+      const auto ids = EncodeWithSpecialTokens(*tokenizer, review.text, std::size_t{1} << 30);
       Append(std::uint32_t(ids.size()), &bytes);
       for (const TokenId id : ids) Append(std::uint16_t(id), &bytes);
     }

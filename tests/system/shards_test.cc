@@ -66,13 +66,13 @@ class ShardProcessTest : public testing::Test {
     network_->Pump(now);
     coordinator_->Step(now);
     for (const Supervisor::Exit& exit : supervisor_->Tick(now, [](FleetRole) { return true; })) {
-      coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+      coordinator_->OnMemberExit(exit.role.role, exit.role.index, exit.process);
     }
     EXPECT_TRUE(supervisor_->status().ok()) << supervisor_->status().ToString();
     learner_network_->Pump(now);
     if (member_) member_->Poll(now, metrics_);
     if (client_) {
-      EXPECT_TRUE(finder_->Update(client_.get()).ok());
+      EXPECT_TRUE(resolver_->Update(client_.get()).ok());
       client_->Poll(now);
     }
     learner_network_->Wait(now, now + Milliseconds(1));
@@ -143,7 +143,7 @@ class ShardProcessTest : public testing::Test {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<FleetMember> member_;
-  std::unique_ptr<ShardFinder> finder_;
+  std::unique_ptr<ShardResolver> resolver_;
   std::unique_ptr<ShardClient> client_;
   Metrics metrics_;
   Floats value_;
@@ -168,11 +168,12 @@ class ShardProcessTest : public testing::Test {
     member_ = std::make_unique<FleetMember>(
         *learner_network_->Connect(listener_->endpoint(), {.origin = origin}),
         FleetMember::Options{.role = Role::kLearner, .incarnation = reply->incarnation});
-    finder_ = std::make_unique<ShardFinder>(learner_network_.get(), member_.get(), *map_, origin);
+    resolver_ =
+        std::make_unique<ShardResolver>(learner_network_.get(), member_.get(), *map_, origin);
     ASSERT_TRUE(AwaitTurns([&] {
-      auto channels = *finder_->Connect();
+      auto channels = *resolver_->Connect();
       if (channels.empty()) return false;
-      client_ = std::make_unique<ShardClient>(finder_->map(), std::move(channels),
+      client_ = std::make_unique<ShardClient>(resolver_->map(), std::move(channels),
                                               ShardClientOptionsFor(config_));
       return true;
     }));

@@ -14,7 +14,7 @@ class StrangerTest : public SystemTest {
     const SystemClock clock;
     auto channel = network_->Connect(endpoint, {.origin = origin});
     if (!channel.ok()) return channel.status().code();
-    Message message{.type = MessageType::kBeat, .body = EncodeBody(BeatRequest{})};
+    Message message{.type = MessageType::kMemberHeartbeat, .body = EncodeBody(HeartbeatRequest{})};
     const auto ticket = (*channel)->Send(message, clock.Now() + Milliseconds(500));
     if (!ticket.ok()) return ticket.status().code();
     for (;;) {

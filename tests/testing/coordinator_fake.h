@@ -19,9 +19,9 @@ class CoordinatorFake final : public Service {
   }
   // on_beat: called with each heartbeat, may change the reply. `reply`: the answer to the next
   // heartbeats.
-  BeatReply reply{.issued = std::vector<std::uint64_t>(int(Role::kTool), 1 << 20)};
-  std::function<void(const BeatRequest&, BeatReply*)> on_beat;
-  BeatRequest told;
+  HeartbeatReply reply{.issued = std::vector<std::uint64_t>(int(Role::kTool), 1 << 20)};
+  std::function<void(const HeartbeatRequest&, HeartbeatReply*)> on_beat;
+  HeartbeatRequest told;
   int beats = 0;
 
   void AddPeer(Role role, const std::string& endpoint, std::uint64_t incarnation) {
@@ -36,12 +36,12 @@ class CoordinatorFake final : public Service {
   bool Pump(Time now) { return network_->Pump(now); }
 
   void Handle(Message message, Reply answer) override {
-    const auto beat = DecodeBody<BeatRequest>(message.body);
+    const auto beat = DecodeBody<HeartbeatRequest>(message.body);
     if (!beat.ok()) return answer.Fail(beat.status());
     told = *beat;
     ++beats;
     if (on_beat) on_beat(told, &reply);
-    answer.Send({.type = MessageType::kBeatReply, .body = EncodeBody(reply)});
+    answer.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(reply)});
   }
 
  private:

@@ -42,8 +42,8 @@ LaunchShape Over(std::int64_t n) {
 
 }  // namespace
 
-void InterleavePictures(Stream& stream, std::int64_t rows, std::int64_t stack, std::int64_t pixels,
-                        std::int64_t channels, const void* from, DType dtype, void* to) {
+void FrameStackToNhwc(Stream& stream, std::int64_t rows, std::int64_t stack, std::int64_t pixels,
+                      std::int64_t channels, const void* from, DType dtype, void* to) {
   const std::int64_t n = rows * stack * pixels * channels;
   if (dtype == DType::kU8 && stack == 4 && channels == 1 && pixels % 4 == 0) {
     Launch(stream, "InterleaveFour", Over(n / 16), InterleaveFourKernel, n / 16, pixels,

@@ -21,14 +21,14 @@ namespace {
 // Inputs and results of an update in device memory: all that changes between updates. A graph is
 // recorded once and reads them.
 struct StepState {
-  RuleState rule;
+  OptimizerState rule;
   DqnLossSummary summary;
   DqnStepReport report;
   std::int32_t move_target = 0;
 };
 
 // Counts the update, computes the optimizer's coefficients, and decides about the target.
-TROOP_DEVICE void PrepareStep(const StepRule& rule, std::int64_t target_update_steps,
+TROOP_DEVICE void PrepareStep(const OptimizerConfig& rule, std::int64_t target_update_steps,
                               StepState* s) {
   const bool go = s->rule.go != 0;
   if (go) ++s->report.updates;
@@ -36,7 +36,8 @@ TROOP_DEVICE void PrepareStep(const StepRule& rule, std::int64_t target_update_s
   // Decided on the device, so that one graph serves all updates.
   s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
 }
-TROOP_KERNEL void PrepareKernel(StepRule rule, std::int64_t target_update_steps, StepState* s) {
+TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, std::int64_t target_update_steps,
+                                StepState* s) {
   PrepareStep(rule, target_update_steps, s);
 }
 
@@ -51,7 +52,7 @@ struct Judged {
 // One block, since the partial sums are few.
 constexpr int kJudgeThreads = 256;
 template <bool kPrepares>
-TROOP_KERNEL void JudgeKernel(Judged in, StepRule rule, std::int64_t target_update_steps,
+TROOP_KERNEL void JudgeKernel(Judged in, OptimizerConfig rule, std::int64_t target_update_steps,
                               StepState* s) {
   TROOP_SHARED(int, bad, 1);
   if (threadIdx.x == 0) *bad = 0;
@@ -245,13 +246,13 @@ struct DqnStep::Impl {
       Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, options.rule,
              options.target_update_steps, s);
     }
-    ApplyRule(stream, options.rule, &s->rule,
-              {.n = options.network.parameters,
-               .gradient = gradient.data(),
-               .m = m.data(),
-               .v = v.data(),
-               .value = value.data(),
-               .value_bf16 = value_bf16.data()});
+    ApplyOptimizer(stream, options.rule, &s->rule,
+                   {.n = options.network.parameters,
+                    .gradient = gradient.data(),
+                    .m = m.data(),
+                    .v = v.data(),
+                    .value = value.data(),
+                    .value_bf16 = value_bf16.data()});
     MoveTarget(stream, options.network.parameters, float(options.target_tau), value.data(),
                target.data(), target_bf16.data(), &s->move_target);
   }

@@ -25,7 +25,7 @@ struct DqnStepOptions {
   // v_min to v_max, by CategoricalLoss; or quantiles, by QuantileLoss.
   enum class Values : std::uint8_t { kScalar, kCategorical, kQuantile } values = Values::kScalar;
   double v_min = 0, v_max = 0;
-  StepRule rule;
+  OptimizerConfig rule;
   std::int64_t target_update_steps = 1000;
   double target_tau = 1;
   bool graph = true;  // false: the same kernels launched one by one on a stream; the same bytes
@@ -53,7 +53,7 @@ struct DqnStepReport {
 };
 
 // DQN training step on a device. All work is enqueued on the caller's stream.
-class DqnStep final : public TrainedOnDevice {
+class DqnStep final : public GpuTrainState {
  public:
   // Value and target start at 0; call SetState.
   DqnStep(Device& device, const DqnStepOptions& options);

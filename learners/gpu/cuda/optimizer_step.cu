@@ -7,11 +7,12 @@
 namespace troop::cuda {
 
 // One kernel per optimizer; `go` lets it skip a rejected update.
-void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, OptimizerArrays arrays) {
+void ApplyOptimizer(Stream& stream, const OptimizerConfig& rule, OptimizerState* state,
+                    OptimizerArrays arrays) {
   arrays.go = &state->go;
-  if (rule.kind == StepRule::Kind::kAdam) {
+  if (rule.kind == OptimizerConfig::Kind::kAdam) {
     Adam(stream, &state->adam, arrays);
-  } else if (rule.kind == StepRule::Kind::kRmsProp) {
+  } else if (rule.kind == OptimizerConfig::Kind::kRmsProp) {
     RmsProp(stream, &state->rmsprop, arrays);
   } else {
     Sgd(stream, &state->sgd, arrays);

@@ -13,7 +13,7 @@ namespace troop::cuda {
 
 // Optimizer settings, constant for a run (learners/gpu/optimizer_config.h makes them from a
 // config).
-struct StepRule {
+struct OptimizerConfig {
   double max_grad_norm = 0;  // 0: no clip
   enum class Kind : std::uint8_t { kAdam, kRmsProp, kSgd } kind = Kind::kAdam;
   double beta1 = 0.9, beta2 = 0.999;  // Adam
@@ -31,7 +31,7 @@ struct StepRule {
 };
 
 // Inputs of a step in device memory.
-struct RuleState {
+struct OptimizerState {
   double learning_rate = 0;  // written by the host
   std::int64_t steps = 0;    // made so far
   AdamStep adam;
@@ -41,7 +41,8 @@ struct RuleState {
 };
 
 // Applies one step. arrays.n, m, v and so on as stored; state: on the device, prepared by NextStep.
-void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, OptimizerArrays arrays);
+void ApplyOptimizer(Stream& stream, const OptimizerConfig& rule, OptimizerState* state,
+                    OptimizerArrays arrays);
 
 // Copies between host and device memory through pinned memory; both wait for the stream.
 void CopyIn(Stream& stream, std::span<const float> from, float* to);

@@ -8,7 +8,7 @@ namespace troop::cuda {
 
 // Computes the coefficients of the next step with a gradient of that norm, as nn/optimizer.cc and
 // learners/train_state.cc do on the CPU.
-TROOP_DEVICE void NextStep(const StepRule& rule, double norm, RuleState* s) {
+TROOP_DEVICE void NextStep(const OptimizerConfig& rule, double norm, OptimizerState* s) {
   if (s->go != 0) ++s->steps;
   const double t = double(s->steps);
   const double clip =
@@ -16,7 +16,8 @@ TROOP_DEVICE void NextStep(const StepRule& rule, double norm, RuleState* s) {
   const auto scale = float(clip);
   const auto rate = float(s->learning_rate);
   const auto decay = float(1 - double(rate) * rule.weight_decay);
-  if (rule.kind == StepRule::Kind::kAdam) {  // only when needed: pow is slower than all the rest
+  if (rule.kind ==
+      OptimizerConfig::Kind::kAdam) {  // only when needed: pow is slower than all the rest
     s->adam = {scale,
                float(rule.beta1),
                float(1 - rule.beta1),

@@ -25,7 +25,7 @@ constexpr std::int64_t kRounding = 64;
 
 // Inputs and results of a step in device memory.
 struct StepState {
-  RuleState rule;
+  OptimizerState rule;
   TextStepReport report;
   double squares = 0;
 };
@@ -56,7 +56,7 @@ TROOP_KERNEL void JudgeKernel(bool agreed, StepState* s) {
 }
 
 // Runs on the device, where the norm and the decision are.
-TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
+TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, StepState* s) {
   NextStep(rule, s->report.gradient_norm, &s->rule);
 }
 
@@ -326,7 +326,7 @@ struct TextStep::Impl {
   PinnedArray<double> rate;
   std::unique_ptr<Event> copied[2], rate_done;
   std::int64_t puts = 0;
-  TensorPeers* peers = nullptr;
+  TensorParallelComm* peers = nullptr;
 };
 
 // Parameters with slots, activations, logits with their buffers, and the packed batch.
@@ -370,9 +370,9 @@ TextStep::TextStep(Device& device, const TextStepOptions& options)
 }
 TextStep::~TextStep() = default;
 
-void TextStep::SetPeers(TensorPeers* peers) {
+void TextStep::SetTensorParallelComm(TensorParallelComm* peers) {
   impl_->peers = peers;
-  impl_->model.SetPeers(peers);
+  impl_->model.SetTensorParallelComm(peers);
 }
 
 float* TextStep::gradient() const { return impl_->gradient.data(); }
@@ -420,14 +420,14 @@ void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
     Launch(stream, "Judge", {dim3(1), dim3(1)}, JudgeKernel, true, i.state.data());
   }
   Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, i.options.rule, i.state.data());
-  ApplyRule(stream, i.options.rule, &i.state.data()->rule,
-            {.n = i.options.model.parameters,
-             .gradient = i.gradient.data(),
-             .m = i.m.data(),
-             .v = i.v.data(),
-             .value = i.value.data(),
-             .value_bf16 = i.value_bf16.data(),
-             .spared = i.spared.data()});
+  ApplyOptimizer(stream, i.options.rule, &i.state.data()->rule,
+                 {.n = i.options.model.parameters,
+                  .gradient = i.gradient.data(),
+                  .m = i.m.data(),
+                  .v = i.v.data(),
+                  .value = i.value.data(),
+                  .value_bf16 = i.value_bf16.data(),
+                  .spared = i.spared.data()});
 }
 
 // Evaluation: no gradient, and a report of this batch alone.

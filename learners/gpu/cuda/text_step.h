@@ -19,7 +19,7 @@ namespace troop::cuda {
 struct TextStepOptions {
   TransformerSpec model;
   Precision precision = Precision::kBF16;
-  StepRule rule;
+  OptimizerConfig rule;
   bool trains = true;  // false: evaluation only, with memory for that alone
 };
 
@@ -46,14 +46,14 @@ struct TextStepReport {
 std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, std::int64_t rows);
 
 // Training step on a device. All work is enqueued on the caller's stream.
-class TextStep final : public TrainedOnDevice {
+class TextStep final : public GpuTrainState {
  public:
   // The value starts at 0; call SetState.
   TextStep(Device& device, const TextStepOptions& options);
   ~TextStep() override;
   // Tensor parallelism: sets the ranks with the other parts, which must outlive their use; nullptr:
   // none yet. REQUIRES: peers are set for every call except those about the state.
-  void SetPeers(TensorPeers* peers);
+  void SetTensorParallelComm(TensorParallelComm* peers);
 
   // An update: Begin; then Add for each micro-batch, which adds the gradient of scale · Σ loss;
   // then Finish; then RunStep with the current gradient, whose norm is recomputed if `changed`.

@@ -8,9 +8,9 @@
 namespace troop::cuda {
 
 // Interface of a device-side training step: weights, gradient and optimizer state in device memory.
-class TrainedOnDevice {
+class GpuTrainState {
  public:
-  virtual ~TrainedOnDevice() = default;
+  virtual ~GpuTrainState() = default;
   virtual float* gradient() const = 0;  // [P], on the device
   // [P], on the device.
   virtual const float* value() const = 0;

@@ -214,8 +214,8 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
   const std::int64_t n = o.append_max, changes = 2 * n;
   host_frames_ = PinnedArray<std::byte>(device, n * frame_bytes(), "new frames");
   new_frames_ = DeviceArray<std::byte>(device, n * frame_bytes(), "new frames");
-  host_about_ = PinnedArray<DeviceFrame>(device, n, "new frames");
-  new_about_ = DeviceArray<DeviceFrame>(device, n, "new frames");
+  host_frame_info_ = PinnedArray<DeviceFrame>(device, n, "new frames");
+  new_frame_info_ = DeviceArray<DeviceFrame>(device, n, "new frames");
   host_changes_ = PinnedArray<Change>(device, changes, "new items");
   new_changes_ = DeviceArray<Change>(device, changes, "new items");
   host_windows_ = PinnedArray<std::int32_t>(device, changes * window_max(), "new items");
@@ -252,7 +252,7 @@ std::int64_t DeviceTable::bytes() const {
 }
 
 // Validates a delta completely before anything changes: kernels do not check.
-bool DeviceTable::Fits(const DeviceNews& news) {
+bool DeviceTable::Fits(const DeviceTableDelta& news) {
   const DeviceTableOptions& o = options_;
   const auto n = std::int64_t(news.frames.size());
   if (n > o.append_max || std::int64_t(news.items.size()) > o.append_max ||
@@ -295,7 +295,7 @@ bool DeviceTable::Fits(const DeviceNews& news) {
 
 // Stages the slot changes on the host and returns their number. Each slot occurs once, with its
 // last change, because threads of a kernel are unordered.
-std::int64_t DeviceTable::Stage(const DeviceNews& news) {
+std::int64_t DeviceTable::Stage(const DeviceTableDelta& news) {
   std::int64_t changes = 0;
   // Index of a slot's change; a slot that is evicted and reused in one delta has a single change.
   const auto change = [&](std::int32_t slot) {
@@ -326,7 +326,7 @@ std::int64_t DeviceTable::Stage(const DeviceNews& news) {
   return changes;
 }
 
-bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news) {
+bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceTableDelta& news) {
   if (!device_.ok() || !Fits(news)) return false;
   // Staging buffers are reused: wait until the previous delta has left them.
   if (appended_) {
@@ -336,7 +336,7 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
   appended_ = true;
   const auto n = std::int64_t(news.frames.size());
   if (n > 0) std::memcpy(host_frames_.data(), news.observation.data(), news.observation.size());
-  std::ranges::copy(news.frames, host_about_.data());
+  std::ranges::copy(news.frames, host_frame_info_.data());
   const std::int64_t changes = Stage(news);
   const auto send = [&copies](auto& to, const auto& from, std::int64_t count) {
     if (count > 0)
@@ -344,7 +344,7 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
   };
   // Uploads overlap with the work on `stream`, which waits for them only before the kernels.
   send(new_frames_, host_frames_, n * frame_bytes());
-  send(new_about_, host_about_, n);
+  send(new_frame_info_, host_frame_info_, n);
   send(new_changes_, host_changes_, changes);
   send(new_windows_, host_windows_, changes * window_max());
   send(new_slots_, host_slots_, changes);
@@ -355,7 +355,7 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
                          options_.steps,  frame_bytes(),     window_max()};
   if (n > 0) {
     Launch(stream, "PlaceFrames", {dim3(unsigned(n)), dim3(kThreads)}, PlaceFramesKernel, sizes,
-           fields_, new_about_.data(), new_frames_.data());
+           fields_, new_frame_info_.data(), new_frames_.data());
   }
   if (changes > 0) {
     Launch(stream, "PlaceItems", Over(changes), PlaceItemsKernel, sizes, fields_, changes,

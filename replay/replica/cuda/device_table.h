@@ -31,7 +31,7 @@ struct DeviceTableOptions {
   std::int64_t first_draw = 0;
 };
 
-// A new frame; its observation is in DeviceNews::observation.
+// A new frame; its observation is in DeviceTableDelta::observation.
 struct DeviceFrame {
   std::int32_t place = 0;
   std::int32_t action = 0;
@@ -45,7 +45,7 @@ struct DeviceItem {
   float priority = 1;  // |TD error| + epsilon, finite
 };
 // A table delta, as Append takes it.
-struct DeviceNews {
+struct DeviceTableDelta {
   std::span<const std::byte> observation;  // [frames, pixels, channels]
   std::span<const DeviceFrame> frames;     // distinct places
   std::span<const std::int32_t> left;      // slots of evicted items; applied before `items`
@@ -77,7 +77,7 @@ class DeviceTable {
   // `stream`. Waits for the uploads of the previous Append. Returns false without any change if
   // the delta exceeds append_max, refers to an invalid slot or place or to a place without a
   // frame, or has invalid lengths or priorities.
-  bool Append(Stream& copies, Stream& stream, const DeviceNews& news);
+  bool Append(Stream& copies, Stream& stream, const DeviceTableDelta& news);
   // Sets the exponent of importance weights for later Draws on `stream`. Waits for the last
   // upload.
   void SetBeta(Stream& stream, double beta);
@@ -108,8 +108,8 @@ class DeviceTable {
     std::int64_t number = 0;
   };
   friend struct DeviceTableKernels;
-  bool Fits(const DeviceNews& news);
-  std::int64_t Stage(const DeviceNews& news);
+  bool Fits(const DeviceTableDelta& news);
+  std::int64_t Stage(const DeviceTableDelta& news);
   std::int64_t frame_bytes() const {
     return options_.pixels * options_.channels * ElementBytes(options_.dtype);
   }
@@ -131,8 +131,8 @@ class DeviceTable {
   // Staging buffers of Append. `copied_` guards the host's, `placed_` the device's.
   PinnedArray<std::byte> host_frames_;
   DeviceArray<std::byte> new_frames_;
-  PinnedArray<DeviceFrame> host_about_;
-  DeviceArray<DeviceFrame> new_about_;
+  PinnedArray<DeviceFrame> host_frame_info_;
+  DeviceArray<DeviceFrame> new_frame_info_;
   PinnedArray<Change> host_changes_;
   DeviceArray<Change> new_changes_;
   PinnedArray<std::int32_t> host_windows_, host_slots_;

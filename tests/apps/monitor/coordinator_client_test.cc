@@ -11,7 +11,7 @@ namespace {
 // place, and one was turned away. False alarms: 28 pairs of 24 random bits, 1 run in 600,000.
 TEST(LiveRunTest, ClientsOfEqualProcessIdHaveDistinctNames) {
   std::set<std::int32_t> names;
-  for (int i = 0; i < 8; ++i) names.insert(StrangersOrigin(Role::kLearner).index);
+  for (int i = 0; i < 8; ++i) names.insert(GuestOrigin(Role::kLearner).index);
   EXPECT_EQ(names.size(), 8u);
 }
 

@@ -52,7 +52,7 @@ class DashboardTest : public testing::Test {
   }
   void Begin(Dashboard::Options options = {}) {
     if (!options.ask) options.ask = [](const std::string&) { return Unavailable("nobody"); };
-    auto catalog = RunCatalog::Make({run("run")});
+    auto catalog = RunIndex::Make({run("run")});
     ASSERT_TRUE(catalog.ok()) << catalog.status().ToString();
     dashboard_ = std::make_unique<Dashboard>(std::move(*catalog), std::move(options));
   }
@@ -350,8 +350,8 @@ TEST_F(DashboardTest, SurvivesHostileRunFiles) {
 
 TEST(RunCatalogTest, RejectsFolderWithoutRuns) {
   TempFolder temp;
-  EXPECT_EQ(RunCatalog::Make({temp.path() + "/none"}).status().code(), Code::kNotFound);
-  const Status empty = RunCatalog::Make({temp.path()}).status();
+  EXPECT_EQ(RunIndex::Make({temp.path() + "/none"}).status().code(), Code::kNotFound);
+  const Status empty = RunIndex::Make({temp.path()}).status();
   EXPECT_EQ(empty.code(), Code::kNotFound);
   EXPECT_NE(empty.message().find("config.toml"), std::string::npos);
 }
@@ -362,7 +362,7 @@ TEST(RunCatalogTest, DistinguishesRunsOfSameName) {
     fs::create_directories(temp.path() + "/" + folder);
     std::ofstream(temp.path() + "/" + folder + "/config.toml") << "name = \"run\"\n";
   }
-  const auto catalog = RunCatalog::Make({temp.path() + "/a/run/", temp.path() + "/b"});
+  const auto catalog = RunIndex::Make({temp.path() + "/a/run/", temp.path() + "/b"});
   ASSERT_TRUE(catalog.ok());
   const std::string root = fs::path(temp.path()).lexically_normal().string();
   EXPECT_EQ(catalog->Find("run"), root + "/a/run");

@@ -13,8 +13,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-RunState SomeState() {
-  RunState s{.name = "a \"b\"\\c\nd", .problem = "CartPole-v1", .version = "1"};
+PrometheusState SomeState() {
+  PrometheusState s{.name = "a \"b\"\\c\nd", .problem = "CartPole-v1", .version = "1"};
   s.view.steps = 1234;
   s.view.steps_total = 5000;
   s.rates.bottleneck = "learner (batches wait for it)";
@@ -33,7 +33,7 @@ RunState SomeState() {
 MetricValue Value(MetricKind kind, double value) { return {.kind = kind, .value = value}; }
 
 TEST(PrometheusTest, WritesNamesTypesAndLabels) {
-  RunState s = SomeState();
+  PrometheusState s = SomeState();
   s.view.metrics["replay/insert_blocked_s"] = Value(MetricKind::kCounter, 1.5);
   s.view.metrics["replay/items"] = Value(MetricKind::kGaugeSum, 10);
   s.view.metrics["replay/expert/items"] = Value(MetricKind::kGaugeSum, 4);
@@ -69,7 +69,7 @@ TEST(PrometheusTest, WritesNamesTypesAndLabels) {
 
 // Prometheus refuses a page on which a family comes twice or in pieces.
 TEST(PrometheusTest, GroupsEachFamilyOnce) {
-  RunState s = SomeState();
+  PrometheusState s = SomeState();
   s.view.metrics["replay/items"] = s.view.metrics["replay/a/items"] =
       s.view.metrics["replay/b/items"] = Value(MetricKind::kGaugeSum, 1);
   s.view.metrics["replay/fill"] = s.view.metrics["replay/a/fill"] =
@@ -89,7 +89,7 @@ TEST(PrometheusTest, GroupsEachFamilyOnce) {
 }
 
 TEST(PrometheusTest, HistogramBucketsAreCumulative) {
-  RunState s = SomeState();
+  PrometheusState s = SomeState();
   MetricValue& ages = s.view.metrics["paramserver/staleness"];
   ages.kind = MetricKind::kHistogram;
   for (const double v : {0.0, 1.0, 1.5, 3.0, 4.0, 1000.0}) ages.histogram.Add(v);
@@ -113,7 +113,7 @@ TEST(PrometheusTest, HistogramBucketsAreCumulative) {
 }
 
 TEST(PrometheusTest, BoundsPageOfLargeFleet) {
-  RunState s = SomeState();
+  PrometheusState s = SomeState();
   s.roles.assign(5000, {.role = Role::kActor, .incarnation = 1});
   for (std::size_t i = 0; i < s.roles.size(); ++i) s.roles[i].index = std::int32_t(i);
   const std::string text = PrometheusText(s);

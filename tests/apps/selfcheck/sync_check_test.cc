@@ -49,7 +49,7 @@ SyncCase Asynchronous() {
 
 TEST(SyncOracleTest, SameSeedGivesSameBytesAndOtherSeedOtherOrder) {
   SyncCase c = Asynchronous();
-  const SyncProblem problem(c.seed);
+  const ToyModel problem(c.seed);
   const auto first = RunSync(c, problem), second = RunSync(c, problem);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->value, second->value);
@@ -60,7 +60,7 @@ TEST(SyncOracleTest, SameSeedGivesSameBytesAndOtherSeedOtherOrder) {
   };
   EXPECT_EQ(order(*first), order(*second));
   ++c.seed;
-  const auto other = RunSync(c, SyncProblem(c.seed));
+  const auto other = RunSync(c, ToyModel(c.seed));
   ASSERT_TRUE(other.ok());
   EXPECT_NE(order(*first), order(*other));
 }
@@ -68,7 +68,7 @@ TEST(SyncOracleTest, SameSeedGivesSameBytesAndOtherSeedOtherOrder) {
 // What would pass everything is no oracle.
 TEST(SyncOracleTest, DetectsWrongElementLostPushOrReordering) {
   const SyncCase c = Asynchronous();
-  const SyncProblem problem(c.seed);
+  const ToyModel problem(c.seed);
   const auto trace = RunSync(c, problem);
   ASSERT_TRUE(trace.ok());
   const auto judged = [&](const auto& change) {
@@ -99,7 +99,7 @@ TEST(SyncOracleTest, DetectsWrongElementLostPushOrReordering) {
 TEST(SyncOracleTest, DetectsLastBitDifferenceOnOneDevice) {
   const SyncCase c = SyncCasesOf("bsp", 1).front();
   ASSERT_EQ(c.sync.learners, 1);
-  const SyncProblem problem(c.seed);
+  const ToyModel problem(c.seed);
   auto trace = RunSync(c, problem);
   ASSERT_TRUE(trace.ok());
   EXPECT_TRUE(JudgeSync("bsp", c, problem, *trace).ok());
@@ -112,7 +112,7 @@ TEST(SyncOracleTest, DetectsLastBitDifferenceOnOneDevice) {
 TEST(SyncOracleTest, DetectsPayloadThatDiffersFromCodec) {
   for (const SyncCase& c : SyncCasesOf("async", 1)) {
     if (c.sync.learners != 3 || c.sockets || c.shards != 1) continue;
-    const SyncProblem problem(c.seed);
+    const ToyModel problem(c.seed);
     const auto trace = RunSync(c, problem);
     ASSERT_TRUE(trace.ok());
     SyncTrace other = *trace;

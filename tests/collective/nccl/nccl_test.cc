@@ -249,7 +249,7 @@ TEST(NcclTest, StreamWaitsForOperation) {
       if (rank == 1) std::this_thread::sleep_for(Milliseconds(30));
       const auto work = group.Start({.kind = OpKind::kAllReduce}, x, x, stream.get());
       ASSERT_TRUE(work.ok());
-      ASSERT_TRUE(group.Follow(*work, stream.get()).ok());
+      ASSERT_TRUE(group.EnqueueWait(*work, stream.get()).ok());
       call(stream.get().handle, copy, &one);
       works.push_back(*work);
     }
@@ -275,7 +275,7 @@ TEST(NcclTest, AbortEndsWaitOfFollowingStream) {
     Status status;
     const auto work = group.Start({.kind = OpKind::kAllReduce}, x, x, stream.get());
     status = work.status();
-    if (work.ok()) status = group.Follow(*work, stream.get());
+    if (work.ok()) status = group.EnqueueWait(*work, stream.get());
     if (work.ok() && status.ok()) status = group.Wait(*work);
     EXPECT_EQ(status.code(), Code::kUnavailable) << status.ToString();
   });
@@ -293,7 +293,8 @@ TEST(NcclTest, StartOnEndedGroupNamesRankThatEndedIt) {
   });
   ranks[1]->Abort(Unavailable("it has left"));
   const Time begun = SystemClock().Now();
-  while (host->Look().ok() && SystemClock().Now() - begun < Seconds(20)) std::this_thread::yield();
+  while (host->Progress().ok() && SystemClock().Now() - begun < Seconds(20))
+    std::this_thread::yield();
   ASSERT_TRUE(ranks[0]->status().ok()) << "nobody looked";
   const auto work = ranks[0]->Start({.kind = OpKind::kBarrier}, {}, {});
   EXPECT_EQ(work.status().code(), Code::kUnavailable) << work.status().ToString();
@@ -304,7 +305,7 @@ TEST(NcclTest, StartOnEndedGroupNamesRankThatEndedIt) {
 // A group of hosts has no streams that could follow.
 TEST(NcclTest, RejectsStreamsInHostGroup) {
   Ranks ranks = MakeSocketRanks(1, {});
-  EXPECT_EQ(ranks[0]->Follow(0, {}).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(ranks[0]->EnqueueWait(0, {}).code(), Code::kFailedPrecondition);
 }
 
 TEST(NcclProcessTest, SurvivorsReportKilledRankAndContinueWithoutIt) {

@@ -24,10 +24,10 @@ int EndOf(const std::string& order, int times) {
   const pid_t process = fork();
   if (process == 0) {
     setenv("TROOP_FAILPOINT", order.c_str(), 1);
-    RearmFailpoint();
+    ReloadFailpoint();
     for (int i = 0; i < times; ++i) {
-      Reach(Failpoint::kDiskHalf);
-      Reach(Failpoint::kDiskSynced);
+      HitFailpoint(Failpoint::kDiskHalf);
+      HitFailpoint(Failpoint::kDiskSynced);
     }
     _exit(0);
   }
@@ -54,22 +54,22 @@ TEST(FailpointTest, ParsesOrderWithDefaults) {
   const auto plain = ParseFailpoint("disk.half");
   EXPECT_EQ(plain->n, 1);
   EXPECT_FALSE(plain->on);
-  EXPECT_EQ(plain->act, FailpointOrder::kKill);
+  EXPECT_EQ(plain->act, FailpointSpec::kKill);
   EXPECT_EQ(plain->file, "");
   const auto full = ParseFailpoint("disk.half:12:hang:/a:b/c");
   EXPECT_EQ(full->n, 12);
-  EXPECT_EQ(full->act, FailpointOrder::kHang);
+  EXPECT_EQ(full->act, FailpointSpec::kHang);
   EXPECT_EQ(full->file, "/a:b/c");
-  EXPECT_EQ(ParseFailpoint("actor.reward")->act, FailpointOrder::kNan);
+  EXPECT_EQ(ParseFailpoint("actor.reward")->act, FailpointSpec::kNan);
   const auto number = ParseFailpoint("learner.weight:3+:inf:/a");
   EXPECT_EQ(number->n, 3);
   EXPECT_TRUE(number->on);
-  EXPECT_EQ(number->act, FailpointOrder::kInf);
+  EXPECT_EQ(number->act, FailpointSpec::kInf);
   EXPECT_EQ(number->file, "/a");
-  EXPECT_EQ(ParseFailpoint("learner.device:5")->act, FailpointOrder::kFail);
-  EXPECT_EQ(ParseFailpoint("learner.pace:20")->act, FailpointOrder::kSlow);
-  EXPECT_EQ(ParseFailpoint("learner.push:100")->act, FailpointOrder::kWild);
-  EXPECT_EQ(ParseFailpoint("learner.push:100:sly")->act, FailpointOrder::kSly);
+  EXPECT_EQ(ParseFailpoint("learner.device:5")->act, FailpointSpec::kFail);
+  EXPECT_EQ(ParseFailpoint("learner.pace:20")->act, FailpointSpec::kSlow);
+  EXPECT_EQ(ParseFailpoint("learner.push:100")->act, FailpointSpec::kCorruptGradientAndLoss);
+  EXPECT_EQ(ParseFailpoint("learner.push:100:sly")->act, FailpointSpec::kCorruptGradient);
 }
 
 TEST(FailpointTest, RejectsInvalidOrderListingAllNames) {
@@ -105,15 +105,15 @@ TEST(FailpointTest, FileLimitsFailpointToFirstProcess) {
 // For each of `times` calls: 0 for none, 1 for NaN, 2 for infinity.
 std::vector<int> Numbers(const std::string& order, int times) {
   setenv("TROOP_FAILPOINT", order.c_str(), 1);
-  RearmFailpoint();
+  ReloadFailpoint();
   std::vector<int> numbers;
   for (int i = 0; i < times; ++i) {
-    EXPECT_FALSE(SpoiledNumber(Failpoint::kLearnerWeight).has_value());
-    const std::optional<float> number = SpoiledNumber(Failpoint::kActorReward);
+    EXPECT_FALSE(InjectedValue(Failpoint::kLearnerWeight).has_value());
+    const std::optional<float> number = InjectedValue(Failpoint::kActorReward);
     numbers.push_back(!number ? 0 : std::isnan(*number) ? 1 : std::isinf(*number) ? 2 : 3);
   }
   unsetenv("TROOP_FAILPOINT");
-  RearmFailpoint();
+  ReloadFailpoint();
   return numbers;
 }
 
@@ -132,22 +132,22 @@ class Ordered {
  public:
   explicit Ordered(const std::string& orders) {
     setenv("TROOP_FAILPOINT", orders.c_str(), 1);
-    RearmFailpoint();
+    ReloadFailpoint();
   }
   ~Ordered() {
     unsetenv("TROOP_FAILPOINT");
-    RearmFailpoint();
+    ReloadFailpoint();
   }
 };
 
 // How many of 10,000 keys are drawn, and whether each is when it is asked for again.
-int DrawnOf10000(Spoilt what, std::uint64_t index) {
+int DrawnOf10000(GradientCorruption what, std::uint64_t index) {
   int drawn = 0;
   for (std::uint64_t i = 0; i < 10000; ++i) {
     const RngKey key{.run_seed = 5, .index = index, .episode = i};
-    const Spoilt spoilt = DrawSpoilt(Failpoint::kLearnerPush, key);
-    EXPECT_EQ(DrawSpoilt(Failpoint::kLearnerPush, key), spoilt);
-    EXPECT_TRUE(spoilt == what || spoilt == Spoilt::kNo);
+    const GradientCorruption spoilt = DrawGradientCorruption(Failpoint::kLearnerPush, key);
+    EXPECT_EQ(DrawGradientCorruption(Failpoint::kLearnerPush, key), spoilt);
+    EXPECT_TRUE(spoilt == what || spoilt == GradientCorruption::kNone);
     drawn += spoilt == what;
   }
   return drawn;
@@ -155,23 +155,24 @@ int DrawnOf10000(Spoilt what, std::uint64_t index) {
 
 TEST(FailpointTest, SupportsSeveralOrdersAtOnce) {
   const Ordered both("learner.pace:20;learner.push:100:sly;actor.reward:1+:inf");
-  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
-  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
-  EXPECT_EQ(DrawSpoilt(Failpoint::kActorStep, {}), Spoilt::kNo);
-  EXPECT_TRUE(SpoiledNumber(Failpoint::kActorReward).has_value());
-  EXPECT_FALSE(SpoiledNumber(Failpoint::kEvaluatorReward).has_value());
+  EXPECT_EQ(SlowdownFactor(Failpoint::kLearnerPace), 20);
+  EXPECT_EQ(SlowdownFactor(Failpoint::kLearnerPace), 20);
+  EXPECT_EQ(DrawGradientCorruption(Failpoint::kActorStep, {}), GradientCorruption::kNone);
+  EXPECT_TRUE(InjectedValue(Failpoint::kActorReward).has_value());
+  EXPECT_FALSE(InjectedValue(Failpoint::kEvaluatorReward).has_value());
 }
 
 TEST(FailpointTest, SpoilsGivenFractionChosenByKey) {
-  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 1);
-  EXPECT_EQ(DrawnOf10000(Spoilt::kNo, 0), 10000);
+  EXPECT_EQ(SlowdownFactor(Failpoint::kLearnerPace), 1);
+  EXPECT_EQ(DrawnOf10000(GradientCorruption::kNone, 0), 10000);
   {
     const Ordered wild("learner.push:100");
     // 100 are expected with a standard deviation of 10: beyond these 2e-9. The keys are fixed.
-    EXPECT_NEAR(DrawnOf10000(Spoilt::kGradientAndLoss, 0), 100, 60);
+    EXPECT_NEAR(DrawnOf10000(GradientCorruption::kGradientAndLoss, 0), 100, 60);
   }
   const Ordered sly("learner.push:10:sly");
-  const int first = DrawnOf10000(Spoilt::kGradient, 0), second = DrawnOf10000(Spoilt::kGradient, 1);
+  const int first = DrawnOf10000(GradientCorruption::kGradient, 0),
+            second = DrawnOf10000(GradientCorruption::kGradient, 1);
   EXPECT_NEAR(first, 1000, 180);
   EXPECT_NE(first, second);  // the keys' own draws
 }
@@ -181,10 +182,10 @@ TEST(FailpointTest, FileLimitsSlowdownToOneProcessPermanently) {
   const std::string order = "learner.pace:20:slow:" + temp.path() + "/slow";
   {
     const Ordered here(order);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowdownFactor(Failpoint::kLearnerPace), 20);
   }
   const Ordered another(order);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowdownFactor(Failpoint::kLearnerPace), 1);
 }
 
 }  // namespace

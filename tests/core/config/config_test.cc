@@ -135,10 +135,10 @@ TEST(ConfigTest, OtherLibrariesNamesMapToKeysAndAreNotKeys) {
     keys.insert(name);
     leaves.insert(name.substr(name.rfind('.') + 1));
   }
-  ASSERT_GT(OtherNames().size(), 50u);
-  for (const OtherName& other : OtherNames()) {
+  ASSERT_GT(KeyAliases().size(), 50u);
+  for (const KeyAlias& other : KeyAliases()) {
     EXPECT_TRUE(keys.contains(std::string(other.key))) << other.name << " " << other.key;
-    EXPECT_EQ(KeyOfOtherName(other.name), other.key);
+    EXPECT_EQ(FindKeyAlias(other.name), other.key);
     EXPECT_FALSE(leaves.contains(std::string(other.name))) << other.name;
   }
 }

@@ -32,7 +32,7 @@ Samples All(std::int32_t count) {
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
-Samples Flat(const EpochOrder& order) {
+Samples Flat(const BucketBatchSampler& order) {
   Samples flat;
   for (std::int64_t i = 0; i < order.batches(); ++i) {
     flat.insert(flat.end(), order.batch(i).begin(), order.batch(i).end());
@@ -43,7 +43,8 @@ Samples Flat(const EpochOrder& order) {
 TEST(EpochOrderTest, HasEachSampleOnceAndAtMostOnePartialBatch) {
   for (const int count : {0, 1, 7, 32, 1000, 4097}) {
     const Samples lengths = DrawLengths(std::size_t(count), 3);
-    const EpochOrder order(lengths, {.seed = 5, .epoch = 2, .batch_size = 32, .pool_batches = 8});
+    const BucketBatchSampler order(lengths,
+                                   {.seed = 5, .epoch = 2, .batch_size = 32, .pool_batches = 8});
     EXPECT_EQ(Sorted(Flat(order)), All(count));
     EXPECT_EQ(order.batches(), (count + 31) / 32);
     int partial = 0;
@@ -55,7 +56,7 @@ TEST(EpochOrderTest, HasEachSampleOnceAndAtMostOnePartialBatch) {
 TEST(EpochOrderTest, DependsOnlyOnSeedAndEpoch) {
   const Samples lengths = DrawLengths(500, 3);
   const auto flat = [&](std::uint64_t seed, std::int64_t epoch) {
-    return Flat(EpochOrder(lengths, {.seed = seed, .epoch = epoch, .batch_size = 8}));
+    return Flat(BucketBatchSampler(lengths, {.seed = seed, .epoch = epoch, .batch_size = 8}));
   };
   EXPECT_EQ(flat(1, 0), flat(1, 0));
   EXPECT_NE(flat(1, 0), flat(1, 1));
@@ -65,7 +66,7 @@ TEST(EpochOrderTest, DependsOnlyOnSeedAndEpoch) {
 TEST(EpochOrderTest, BatchesHaveSimilarLengths) {
   const Samples lengths = DrawLengths(4096, 4);
   const auto spread = [&](std::int32_t pool_batches) {  // tokens if each batch were padded / real
-    const EpochOrder order(lengths, {.batch_size = 32, .pool_batches = pool_batches});
+    const BucketBatchSampler order(lengths, {.batch_size = 32, .pool_batches = pool_batches});
     double padded = 0, real = 0;
     for (std::int64_t i = 0; i < order.batches(); ++i) {
       std::int32_t longest = 0;
@@ -84,7 +85,7 @@ TEST(EpochOrderTest, BatchesHaveSimilarLengths) {
 // The batches themselves come in any order of length: the first tenth is not the short ones.
 TEST(EpochOrderTest, ShufflesBatchLengths) {
   const Samples lengths = DrawLengths(4096, 4);
-  const EpochOrder order(lengths, {.batch_size = 32, .pool_batches = 128});
+  const BucketBatchSampler order(lengths, {.batch_size = 32, .pool_batches = 128});
   std::set<std::int64_t> growing;
   for (std::int64_t i = 0; i + 1 < order.batches(); ++i) {
     if (lengths[order.batch(i)[0]] <= lengths[order.batch(i + 1)[0]]) growing.insert(i);
@@ -95,7 +96,7 @@ TEST(EpochOrderTest, ShufflesBatchLengths) {
 
 TEST(SplitBatchTest, AnyNumberOfWorkersCoversSameBatches) {
   const Samples lengths = DrawLengths(300, 5);
-  const EpochOrder order(lengths, {.seed = 9, .batch_size = 32, .pool_batches = 4});
+  const BucketBatchSampler order(lengths, {.seed = 9, .batch_size = 32, .pool_batches = 4});
   for (const std::size_t workers : {1, 2, 6, 40}) {
     const std::vector<double> shares(workers, 1.0);
     for (std::int64_t i = 0; i < order.batches(); ++i) {
@@ -138,7 +139,7 @@ TEST(SplitBatchTest, RoundsSharesToBatchSize) {
 }
 
 TEST(PackBatchTest, ConcatenatesSamples) {
-  TokenSet set;
+  TokenizedDataset set;
   set.Add(std::vector<TokenId>{2, 7, 3}, Sentiment::kPositive);
   set.Add(std::vector<TokenId>{2, 3}, Sentiment::kNegative);
   set.Add(std::vector<TokenId>{2, 8, 9, 3}, Sentiment::kPositive);

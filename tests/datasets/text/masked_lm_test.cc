@@ -12,8 +12,8 @@ namespace {
 constexpr TokenId kMask = 4;
 
 // Samples of n tokens between [CLS] and [SEP], none of them special.
-TokenSet MakeSet(int samples, int tokens) {
-  TokenSet set;
+TokenizedDataset MakeSet(int samples, int tokens) {
+  TokenizedDataset set;
   for (int s = 0; s < samples; ++s) {
     std::vector<TokenId> ids = {2};
     for (int i = 0; i < tokens; ++i) ids.push_back(5 + (7 * s + i) % 600);
@@ -25,7 +25,7 @@ TokenSet MakeSet(int samples, int tokens) {
 
 class MaskTokensTest : public testing::Test {
  protected:
-  MaskedBatch Mask(const TokenSet& set, std::vector<std::int32_t> samples,
+  MaskedBatch Mask(const TokenizedDataset& set, std::vector<std::int32_t> samples,
                    const MaskingOptions& options = {.seed = 1}) {
     return MaskTokens(PackBatch(set, samples), *tokenizer_, options);
   }
@@ -33,7 +33,7 @@ class MaskTokensTest : public testing::Test {
 };
 
 TEST_F(MaskTokensTest, TargetsAreOriginalTokens) {
-  const TokenSet set = MakeSet(3, 200);
+  const TokenizedDataset set = MakeSet(3, 200);
   const PackedBatch plain = PackBatch(set, std::vector{0, 1, 2});
   const MaskedBatch masked = Mask(set, {0, 1, 2});
   ASSERT_GT(masked.positions.size(), 40);
@@ -47,7 +47,7 @@ TEST_F(MaskTokensTest, TargetsAreOriginalTokens) {
 }
 
 TEST_F(MaskTokensTest, DoesNotDependOnRestOfBatch) {
-  const TokenSet set = MakeSet(9, 50);
+  const TokenizedDataset set = MakeSet(9, 50);
   const MaskedBatch all = Mask(set, {8, 3, 5});
   for (const std::size_t i : {0, 1, 2}) {
     const MaskedBatch one = Mask(set, {all.batch.samples[i]});
@@ -57,7 +57,7 @@ TEST_F(MaskTokensTest, DoesNotDependOnRestOfBatch) {
 }
 
 TEST_F(MaskTokensTest, PositionsDependOnSeedAndEpoch) {
-  const TokenSet set = MakeSet(4, 100);
+  const TokenizedDataset set = MakeSet(4, 100);
   const auto positions = [&](const MaskingOptions& options) {
     return Mask(set, {0, 1, 2, 3}, options).positions;
   };
@@ -68,7 +68,7 @@ TEST_F(MaskTokensTest, PositionsDependOnSeedAndEpoch) {
 
 // 100,000 tokens, 5 standard deviations: a false alarm in a million, were the seed not fixed.
 TEST_F(MaskTokensTest, MatchesMaskingRatiosOfBert) {
-  const TokenSet set = MakeSet(100, 1000);
+  const TokenizedDataset set = MakeSet(100, 1000);
   std::vector<std::int32_t> samples(100);
   for (int i = 0; i < 100; ++i) samples[i] = i;
   const MaskedBatch masked = Mask(set, samples);

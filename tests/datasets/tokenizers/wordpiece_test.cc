@@ -37,7 +37,7 @@ TEST(WordPieceTest, MatchesGoldenStringsOfBert) {
   const std::string samples = DataPath("tokenizers/golden_bert_sample.jsonl");
   for (const JsonValue& line : ReadJsonLines(samples, R"({"text")")) {
     const std::string& text = line.Find("text")->string;
-    EXPECT_EQ(EncodeWithEnds(*tokenizer, text, 10000), IdsOf(line, "ids")) << text;
+    EXPECT_EQ(EncodeWithSpecialTokens(*tokenizer, text, 10000), IdsOf(line, "ids")) << text;
     ++checked;
   }
   EXPECT_EQ(checked, 24);
@@ -97,15 +97,15 @@ TEST(WordPieceTest, FingerprintDependsOnVocabularyAndCase) {
 
 TEST(TokenizerTest, TruncatesLongTextBeforeEndToken) {
   const auto tokenizer = Make("a\n");
-  EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 5), (Ids{2, 5, 5, 5, 3}));
-  EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 4), (Ids{2, 5, 5, 3}));
-  EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 2), (Ids{2, 3}));
+  EXPECT_EQ(EncodeWithSpecialTokens(*tokenizer, "a a a", 5), (Ids{2, 5, 5, 5, 3}));
+  EXPECT_EQ(EncodeWithSpecialTokens(*tokenizer, "a a a", 4), (Ids{2, 5, 5, 3}));
+  EXPECT_EQ(EncodeWithSpecialTokens(*tokenizer, "a a a", 2), (Ids{2, 3}));
 }
 
 TEST(TokenizerTest, LeftTruncationKeepsStartToken) {
   const auto tokenizer = Make("a\nb\nc\n");
   const auto encode = [&](std::size_t tokens_max) {
-    return EncodeWithEnds(*tokenizer, "a b c", tokens_max, TruncationSide::kLeft);
+    return EncodeWithSpecialTokens(*tokenizer, "a b c", tokens_max, TruncationSide::kLeft);
   };
   EXPECT_EQ(encode(6), (Ids{2, 5, 6, 7, 3}));
   EXPECT_EQ(encode(5), (Ids{2, 5, 6, 7, 3}));

@@ -183,7 +183,7 @@ TEST_F(PluginTest, FailedStepInBatchDoesNotAffectOthers) {
   for (int i = 0; i < 3; ++i) envs.push_back(*Make(api));
   std::vector<int> seeds(3);
   const auto vector =
-      MakeLoopVectorEnv(std::move(envs), [&](int i) { return std::uint64_t(seeds[i]++); });
+      MakeSyncVectorEnv(std::move(envs), [&](int i) { return std::uint64_t(seeds[i]++); });
   vector->SubmitReset();
   vector->Poll();
   Tensor action(DType::kI32, {3});

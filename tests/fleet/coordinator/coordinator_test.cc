@@ -14,7 +14,7 @@ TEST(CoordinatorTest, GrantsExactlyBudget) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
   EXPECT_EQ(world.ActorBeat(0, a, 0, 700).steps_granted, 700);
-  const BeatReply second = world.ActorBeat(1, b, 0, 700);
+  const HeartbeatReply second = world.ActorBeat(1, b, 0, 700);
   EXPECT_EQ(second.steps_granted, 300);
   EXPECT_TRUE(second.steps_over);
   EXPECT_EQ(world.ActorBeat(0, a, 700, 1400).steps_granted, 700);
@@ -45,7 +45,7 @@ TEST(CoordinatorTest, IgnoresHeartbeatAfterProcessExit) {
   const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
   world.ActorBeat(0, a, 100, 600);
   world.ActorBeat(0, a, 100, 600);
-  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+  world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
   EXPECT_EQ(world.ActorBeat(1, b, 0, 2000).steps_granted, 900);
   const auto late = world.Beat(Role::kActor, 0, a, {.steps_done = 600, .steps_wanted = 2000});
   EXPECT_EQ(late.status().code(), Code::kAborted);
@@ -57,21 +57,21 @@ TEST(CoordinatorTest, IgnoresHeartbeatAfterProcessExit) {
 TEST(CoordinatorTest, ExitOfReplacedProcessKeepsSuccessor) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t actor = world.Join(Role::kActor, 0);
-  world.coordinator().MemberLeft(Role::kActor, 0, kProcess + 1);
+  world.coordinator().OnMemberExit(Role::kActor, 0, kProcess + 1);
   EXPECT_EQ(world.ActorBeat(0, actor, 0, 100).steps_granted, 100);
-  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+  world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
   EXPECT_EQ(world.Beat(Role::kActor, 0, actor).status().code(), Code::kAborted);
 }
 
 TEST(CoordinatorTest, TracksWhetherNewestCheckpointIsFinal) {
   CoordinatorWorld world(Budget(1000));
   std::uint64_t learner = world.Join(Role::kLearner);
-  const BeatRequest last{
+  const HeartbeatRequest last{
       .checkpoint = "checkpoints/7", .checkpoint_updates = 7, .checkpoint_final = true};
   ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, last).ok());
   EXPECT_TRUE(world.coordinator().View().checkpoint_final);
   learner = world.Join(Role::kLearner);  // goes on from it
-  const BeatRequest resumed{.checkpoint = "checkpoints/7", .checkpoint_updates = 7};
+  const HeartbeatRequest resumed{.checkpoint = "checkpoints/7", .checkpoint_updates = 7};
   ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, resumed).ok());
   EXPECT_FALSE(world.coordinator().View().checkpoint_final);
 }
@@ -153,16 +153,16 @@ TEST(CoordinatorTest, UnissuedIncarnationFencesNothing) {
   EXPECT_EQ(world.ActorBeat(0, first, 0, 10).steps_granted, 10);
   const Origin newcomer{
       .role = Role::kTool, .index = int(Role::kActor) * 1000 + 1, .incarnation = kLarge};
-  EXPECT_FALSE(world.Call<StatusReply>(MessageType::kBeat, 0, newcomer).ok());
+  EXPECT_FALSE(world.Call<StatusReply>(MessageType::kMemberHeartbeat, 0, newcomer).ok());
   const std::uint64_t second = world.Join(Role::kActor, 1);
-  const BeatReply reply = world.ActorBeat(1, second, 0, 10);
+  const HeartbeatReply reply = world.ActorBeat(1, second, 0, 10);
   EXPECT_EQ(reply.issued.at(std::size_t(Role::kActor)), second);
 }
 
 TEST(CoordinatorTest, RejectsHeartbeatWithContentOfAnotherRole) {
   CoordinatorWorld world(Budget(1000));
   const std::uint64_t actor = world.Join(Role::kActor), learner = world.Join(Role::kLearner);
-  const auto refused = [&](Role role, std::uint64_t incarnation, const BeatRequest& beat) {
+  const auto refused = [&](Role role, std::uint64_t incarnation, const HeartbeatRequest& beat) {
     return world.Beat(role, 0, incarnation, beat).status().code() == Code::kInvalidArgument;
   };
   EXPECT_TRUE(refused(Role::kActor, actor, {.checkpoint = "checkpoints/9"}));
@@ -172,7 +172,7 @@ TEST(CoordinatorTest, RejectsHeartbeatWithContentOfAnotherRole) {
   EXPECT_TRUE(refused(Role::kParamServer, world.Join(Role::kParamServer), {.shard_term = 1000}));
   EXPECT_EQ(world.coordinator().View().checkpoint, "");
   EXPECT_EQ(world.ActorBeat(0, actor, 0, INT64_MIN).steps_granted, 0);
-  BeatRequest odd;
+  HeartbeatRequest odd;
   odd.metrics["learner/version"].value = 1e300;
   EXPECT_TRUE(world.Beat(Role::kLearner, 0, learner, odd).ok());
   EXPECT_EQ(world.coordinator().View().updates, 0u);
@@ -236,11 +236,11 @@ TEST(CoordinatorTest, EndsWhenAllMembersStoppedOrLeft) {
   const std::uint64_t actor = world.Join(Role::kActor);
   world.Join(Role::kReplay);
   world.coordinator().Drain();
-  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
+  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, StepStatus::kDone);
   EXPECT_TRUE(world.ActorBeat(0, actor, 0, 0).stop);
-  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
-  world.coordinator().MemberLeft(Role::kReplay, 0, kProcess);
-  EXPECT_EQ(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
+  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, StepStatus::kDone);
+  world.coordinator().OnMemberExit(Role::kReplay, 0, kProcess);
+  EXPECT_EQ(world.coordinator().Step(Time(Seconds(10))).what, StepStatus::kDone);
 }
 
 // A stopped launcher, continued a minute later, took the fleet for hung and killed all of it.
@@ -277,7 +277,7 @@ TEST(CoordinatorTest, RemovesSilentMemberAndRegrantsSteps) {
   EXPECT_EQ(world.coordinator().View().steps, 200);
   world.coordinator().Drain();
   EXPECT_TRUE(world.ActorBeat(1, here, 0, 0).stop);
-  EXPECT_TRUE(world.coordinator().everybody_left());
+  EXPECT_TRUE(world.coordinator().all_members_left());
 }
 
 TEST(CoordinatorTest, CountsRepeatedEvaluationOnce) {
@@ -300,7 +300,7 @@ TEST(CoordinatorTest, KeepsCountersAndDropsGaugesOfDeadRole) {
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
   actor = world.Join(Role::kActor);
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
-  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+  world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
   const RunView view = world.coordinator().View();
   EXPECT_EQ(view.metrics.at("actor/episodes").value, 10);
   EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));
@@ -317,12 +317,12 @@ TEST(CoordinatorTest, FinalRatiosCoverAllLearners) {
     Metrics metrics;
     metrics.Ratio("learner/loss", i, 4);
     learners[i] = world.Join(Role::kLearner, i);
-    const BeatRequest beat{.metrics = metrics.snapshot()};
+    const HeartbeatRequest beat{.metrics = metrics.snapshot()};
     ASSERT_TRUE(world.Beat(Role::kLearner, i, learners[i], beat).ok());
   }
   const auto loss = [&] { return world.coordinator().View().metrics.at("learner/loss").value; };
   EXPECT_EQ(loss(), 0.5);
-  world.coordinator().MemberLeft(Role::kLearner, 1, kProcess);
+  world.coordinator().OnMemberExit(Role::kLearner, 1, kProcess);
   EXPECT_EQ(loss(), 0) << "it may come back, and others share the batch meanwhile";
   world.coordinator().Drain();
   EXPECT_EQ(loss(), 0.5);
@@ -339,7 +339,7 @@ TEST(CoordinatorTest, CountsUpdatesOfNewestWeights) {
   };
   beat(world.Join(Role::kLearner), 50);
   EXPECT_EQ(world.coordinator().View().updates, 50u);
-  world.coordinator().MemberLeft(Role::kLearner, 0, kProcess);
+  world.coordinator().OnMemberExit(Role::kLearner, 0, kProcess);
   EXPECT_EQ(world.coordinator().View().updates, 50u);
   beat(world.Join(Role::kLearner), 40);
   EXPECT_EQ(world.coordinator().View().updates, 40u);
@@ -384,7 +384,7 @@ TEST(CoordinatorTest, ReportsStatusAsJson) {
   const std::uint64_t actor = world.Join(Role::kActor);
   world.ActorBeat(0, actor, 0, 100);
   world.ActorBeat(0, actor, 60, 100);
-  const auto reply = world.Call<StatusReply>(MessageType::kStatus, BeatRequest{},
+  const auto reply = world.Call<StatusReply>(MessageType::kStatus, HeartbeatRequest{},
                                              {.role = Role::kTool, .incarnation = 1});
   ASSERT_TRUE(reply.ok()) << reply.status().ToString();
   const auto json = ParseJson(reply->json);
@@ -417,7 +417,7 @@ TEST(CoordinatorTest, FailsForUnknownEnvironment) {
 TEST(CoordinatorTest, RejectsUnexpectedMessages) {
   CoordinatorWorld world(Budget(1000, 1));
   const Status status = world
-                            .Call<StatusReply>(MessageType::kSample, BeatRequest{},
+                            .Call<StatusReply>(MessageType::kSample, HeartbeatRequest{},
                                                {.role = Role::kTool, .incarnation = 1})
                             .status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);

@@ -35,15 +35,15 @@ class CoordinatorFleetTest : public testing::Test {
     return *DecodeBody<ScaleReply>(answer_->body);
   }
   std::string Refusal() { return answer_ ? ErrorOf(*answer_).message() : std::string(); }
-  BeatReply Beat(Role role, std::int32_t index, std::uint64_t incarnation,
-                 const BeatRequest& beat = {}) {
+  HeartbeatReply Beat(Role role, std::int32_t index, std::uint64_t incarnation,
+                      const HeartbeatRequest& beat = {}) {
     const auto reply = world_.Beat(role, index, incarnation, beat);
     EXPECT_TRUE(reply.ok()) << reply.status().ToString();
     world_.Advance(Milliseconds(60));
-    return reply.ok() ? *reply : BeatReply();
+    return reply.ok() ? *reply : HeartbeatReply();
   }
-  static BeatRequest Shard(double items, double inserts) {
-    BeatRequest beat{.endpoint = "inproc://shard"};
+  static HeartbeatRequest Shard(double items, double inserts) {
+    HeartbeatRequest beat{.endpoint = "inproc://shard"};
     beat.metrics["replay/items"].value = items;
     beat.metrics["replay/inserts"].value = inserts;
     return beat;
@@ -66,7 +66,7 @@ TEST_F(CoordinatorFleetTest, ScalingActorsReassignsExplorationPlaces) {
   ASSERT_TRUE(Done());
   EXPECT_EQ(Done()->before, 3);
   EXPECT_EQ(Done()->after, 5);
-  const BeatReply reply = Beat(Role::kActor, 4, own[4]);
+  const HeartbeatReply reply = Beat(Role::kActor, 4, own[4]);
   EXPECT_EQ(reply.place, 4);
   EXPECT_EQ(reply.places, 5);
   Scale("actors", 1);
@@ -74,7 +74,7 @@ TEST_F(CoordinatorFleetTest, ScalingActorsReassignsExplorationPlaces) {
   for (std::int32_t i = 1; i < 5; ++i) {
     EXPECT_FALSE(Done());
     EXPECT_TRUE(Beat(Role::kActor, i, own[i]).stop);
-    world_.coordinator().MemberLeft(Role::kActor, i, kProcess);
+    world_.coordinator().OnMemberExit(Role::kActor, i, kProcess);
     world_.Advance(Milliseconds(60));
   }
   EXPECT_TRUE(Done()) << Refusal();
@@ -89,7 +89,7 @@ TEST_F(CoordinatorFleetTest, ScaledActorsSkipIndicesOfJoinedOnes) {
   EXPECT_TRUE(world_.coordinator().Needs(Role::kActor, 4));
   EXPECT_EQ(world_.JoinAsActor(72)->index, 5);
   const std::uint64_t own = world_.Join(Role::kActor, 4);
-  const BeatReply reply = Beat(Role::kActor, 4, own);
+  const HeartbeatReply reply = Beat(Role::kActor, 4, own);
   EXPECT_EQ(reply.place, 3);
   EXPECT_EQ(reply.places, 6);
   EXPECT_FALSE(reply.stop);
@@ -118,7 +118,7 @@ TEST_F(CoordinatorFleetTest, ReplayShardLeavesOnceItsItemsAreReplaced) {
   Scale("replay", 1);
   world_.Advance(Milliseconds(60));
   EXPECT_TRUE(Done()) << Refusal();
-  const BeatReply reply = Beat(Role::kActor, 0, actor);
+  const HeartbeatReply reply = Beat(Role::kActor, 0, actor);
   EXPECT_EQ(reply.fleet.replay, 1);
   EXPECT_EQ(reply.fleet.replay_leaving, 1);
   Beat(Role::kReplay, 0, stays, Shard(500, 1300));
@@ -135,7 +135,7 @@ TEST_F(CoordinatorFleetTest, KeepsReplayShardUntilItsItemsAreReplaced) {
   Beat(Role::kReplay, 0, stays, Shard(500, 900));
   Beat(Role::kReplay, 1, goes, Shard(400, 800));
   Scale("replay", 1);
-  const BeatReply reply = Beat(Role::kActor, 0, actor);
+  const HeartbeatReply reply = Beat(Role::kActor, 0, actor);
   Beat(Role::kActor, 0, actor, {.fleet_epoch = reply.fleet.epoch});
   Beat(Role::kReplay, 0, stays, Shard(500, 1299));
   EXPECT_FALSE(Beat(Role::kReplay, 1, goes, Shard(400, 800)).stop);
@@ -162,7 +162,7 @@ TEST_F(CoordinatorFleetTest, RejectsInvalidScaleRequestsInOneLine) {
     Scale(role, count);
     EXPECT_NE(Refusal().find(why), std::string::npos) << Refusal();
     EXPECT_EQ(Refusal().find('\n'), std::string::npos);
-    EXPECT_EQ(world_.coordinator().seats().counts().epoch, 1u);
+    EXPECT_EQ(world_.coordinator().slots().counts().epoch, 1u);
   };
   refuses("actors", 0, "from 1 to 100000");
   refuses("replay", -1, "from 1 to");
@@ -182,9 +182,9 @@ TEST_F(CoordinatorFleetTest, GivesUpReplayShardsThatDoNotStart) {
 
 TEST_F(CoordinatorFleetTest, LargeFleetSendsHeartbeatsLessOften) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
-  EXPECT_LE(Beat(Role::kActor, 0, actor).beat_every_ms, 250u);
+  EXPECT_LE(Beat(Role::kActor, 0, actor).heartbeat_every_ms, 250u);
   Scale("actors", 1000);
-  EXPECT_EQ(Beat(Role::kActor, 0, actor).beat_every_ms, 2000u);
+  EXPECT_EQ(Beat(Role::kActor, 0, actor).heartbeat_every_ms, 2000u);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(CoordinatorJoinTest, AssignsJoinedActorsIndicesAfterOwnActors) {
   EXPECT_EQ(world.JoinAsActor(10)->index, 2);
   EXPECT_EQ(world.JoinAsActor(11)->index, 3);
   EXPECT_EQ(world.JoinAsActor(12)->index, 4);
-  world.coordinator().MemberLeft(Role::kActor, 3, 11);
+  world.coordinator().OnMemberExit(Role::kActor, 3, 11);
   EXPECT_EQ(world.JoinAsActor(13)->index, 3) << "the place that is free";
   EXPECT_EQ(world.JoinAsActor(14)->index, 5);
   EXPECT_FALSE(world.Register(Role::kActor, 2).ok()) << "nobody names such an index itself";
@@ -48,7 +48,7 @@ TEST(CoordinatorJoinTest, ExplorationPlacesCoverAllActors) {
   CoordinatorWorld world(Budget(100000, 2));
   const std::uint64_t own = world.Join(Role::kActor, 1);
   const auto place = [&](std::int32_t index, std::uint64_t incarnation) {
-    const BeatReply reply = world.ActorBeat(index, incarnation, 0, 0);
+    const HeartbeatReply reply = world.ActorBeat(index, incarnation, 0, 0);
     return std::pair(reply.place, reply.places);
   };
   EXPECT_EQ(place(1, own), std::pair(1, 2));
@@ -56,7 +56,7 @@ TEST(CoordinatorJoinTest, ExplorationPlacesCoverAllActors) {
   EXPECT_EQ(place(1, own), std::pair(1, 5));
   EXPECT_EQ(place(2, a->incarnation), std::pair(2, 5));
   EXPECT_EQ(place(4, c->incarnation), std::pair(4, 5));
-  world.coordinator().MemberLeft(Role::kActor, 2, 10);
+  world.coordinator().OnMemberExit(Role::kActor, 2, 10);
   EXPECT_EQ(place(1, own), std::pair(1, 4));
   EXPECT_EQ(place(3, b->incarnation), std::pair(2, 4)) << "no gap stays";
   EXPECT_EQ(place(4, c->incarnation), std::pair(3, 4));
@@ -135,7 +135,7 @@ Config LeftToOthers(const std::vector<std::string>& roles) {
 TEST(CoordinatorJoinTest, FillsExternalSlotsInOrder) {
   CoordinatorWorld world(LeftToOthers({"replay", "learner"}));
   using Names = std::vector<std::string>;
-  EXPECT_EQ(world.coordinator().EmptySeats(), Names({"replay-0", "replay-1", "learner-0"}));
+  EXPECT_EQ(world.coordinator().EmptySlots(), Names({"replay-0", "replay-1", "learner-0"}));
   const auto first = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
   ASSERT_TRUE(first.ok()) << first.status().ToString();
   EXPECT_EQ(first->index, 0);
@@ -143,7 +143,7 @@ TEST(CoordinatorJoinTest, FillsExternalSlotsInOrder) {
   EXPECT_EQ(world.JoinAs(Role::kReplay, 11, "10.0.0.2")->index, 1);
   EXPECT_EQ(world.JoinAs(Role::kReplay, 12, "10.0.0.3").status().code(), Code::kResourceExhausted);
   EXPECT_EQ(world.JoinAs(Role::kLearner, 13, "10.0.0.1")->index, 0);
-  EXPECT_EQ(world.coordinator().EmptySeats(), Names());
+  EXPECT_EQ(world.coordinator().EmptySlots(), Names());
   EXPECT_EQ(world.JoinAs(Role::kEvaluator, 14).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(world.JoinAs(Role::kActor, 15)->index, 2) << "actors come uninvited, behind its own";
 }
@@ -159,13 +159,13 @@ TEST(CoordinatorJoinTest, ReusesEmptySlotAndItsEndpoint) {
   world.Advance(Milliseconds(1));
   world.coordinator().PeerChanged(origin, PeerState::kDown);
   for (int i = 0; i < 4; ++i) world.Advance(Milliseconds(900));
-  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"replay-0"});
+  EXPECT_EQ(world.coordinator().EmptySlots(), std::vector<std::string>{"replay-0"});
   const auto other = world.JoinAs(Role::kReplay, 12, "10.0.0.3");
   EXPECT_EQ(other->index, 0);
   EXPECT_EQ(other->listen, "tcp://10.0.0.3:0");
   ASSERT_TRUE(
       world.Beat(Role::kReplay, 0, other->incarnation, {.endpoint = "tcp://10.0.0.3:5000"}).ok());
-  world.coordinator().MemberLeft(Role::kReplay, 0, 12);
+  world.coordinator().OnMemberExit(Role::kReplay, 0, 12);
   EXPECT_EQ(world.JoinAs(Role::kReplay, 13, "10.0.0.3")->listen, "tcp://10.0.0.3:5000")
       << "the same machine: where its peers look for it";
 }
@@ -173,26 +173,26 @@ TEST(CoordinatorJoinTest, ReusesEmptySlotAndItsEndpoint) {
 TEST(CoordinatorJoinTest, CountsConnectedExternalRoles) {
   CoordinatorWorld world(LeftToOthers({"replay"}));
   world.Join(Role::kActor, 0);
-  EXPECT_EQ(world.coordinator().guests(), 0) << "a supervisor sees its own";
+  EXPECT_EQ(world.coordinator().external_members(), 0) << "a supervisor sees its own";
   const auto replay = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
   EXPECT_TRUE(world.JoinAsActor(11).ok());
-  EXPECT_EQ(world.coordinator().guests(), 2);
+  EXPECT_EQ(world.coordinator().external_members(), 2);
   const Origin origin{.role = Role::kReplay, .index = 0, .incarnation = replay->incarnation};
   world.coordinator().PeerChanged(origin, PeerState::kDown);
-  EXPECT_EQ(world.coordinator().guests(), 1);
+  EXPECT_EQ(world.coordinator().external_members(), 1);
   world.coordinator().PeerChanged(origin, PeerState::kUp);
-  EXPECT_EQ(world.coordinator().guests(), 2);
+  EXPECT_EQ(world.coordinator().external_members(), 2);
 }
 
 TEST(CoordinatorJoinTest, CountsMissingActors) {
   Config config = LeftToOthers({"actor"});
   config.fleet.actors_min = 2;
   CoordinatorWorld world(config);
-  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"2 of 2 actors"});
+  EXPECT_EQ(world.coordinator().EmptySlots(), std::vector<std::string>{"2 of 2 actors"});
   EXPECT_EQ(world.JoinAsActor(10)->index, 0);
-  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"1 of 2 actors"});
+  EXPECT_EQ(world.coordinator().EmptySlots(), std::vector<std::string>{"1 of 2 actors"});
   EXPECT_EQ(world.JoinAsActor(11)->index, 1);
-  EXPECT_TRUE(world.coordinator().EmptySeats().empty());
+  EXPECT_TRUE(world.coordinator().EmptySlots().empty());
 }
 
 TEST(CoordinatorJoinTest, SharesGroupSecretWithLearnersOnly) {

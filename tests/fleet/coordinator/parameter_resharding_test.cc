@@ -32,7 +32,7 @@ class CoordinatorScaleTest : public testing::Test {
     Role role = Role::kNone;
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
-    BeatRequest beat;
+    HeartbeatRequest beat;
   };
 
   void Begin(const Config& config) {
@@ -62,14 +62,14 @@ class CoordinatorScaleTest : public testing::Test {
     if (role == Role::kParamServer) who.beat.endpoint = PeerName(role, index);
     return who;
   }
-  BeatReply Beat(const Player& who) {
-    const auto answer = Ask(MessageType::kBeat, EncodeBody(who.beat),
+  HeartbeatReply Beat(const Player& who) {
+    const auto answer = Ask(MessageType::kMemberHeartbeat, EncodeBody(who.beat),
                             {.role = who.role, .index = who.index, .incarnation = who.incarnation});
-    const auto reply = DecodeBody<BeatReply>(answer->body);
+    const auto reply = DecodeBody<HeartbeatReply>(answer->body);
     EXPECT_TRUE(reply.ok()) << ErrorOf(*answer).ToString();
     now_ += Milliseconds(1);
     coordinator_->Step(now_);
-    return reply.ok() ? *reply : BeatReply();
+    return reply.ok() ? *reply : HeartbeatReply();
   }
   void Scale(std::int64_t count, const std::string& role = "paramserver") {
     scaled_.reset();
@@ -99,7 +99,7 @@ TEST_F(CoordinatorScaleTest, ReshardsOnceAllParticipantsConfirm) {
   EXPECT_TRUE(coordinator_->Needs(Role::kParamServer, 1));
   Player one = Join(Role::kParamServer, 1);
   Beat(one);
-  const BeatReply paused = Beat(learner);
+  const HeartbeatReply paused = Beat(learner);
   EXPECT_EQ(paused.shard_move.stage, ShardMoveStage::kPausing);
   EXPECT_EQ(paused.shard_epochs, (std::vector<ShardEpoch>{{1, 0}}));
   zero.beat.shard_move = one.beat.shard_move = learner.beat.shard_move = paused.shard_move.number;

@@ -14,67 +14,67 @@ Config Fleet(std::int64_t actors, std::int64_t shards, std::int64_t learners) {
 }
 
 TEST(FleetSeatsTest, StartsFromConfig) {
-  const FleetSeats seats(Fleet(3, 2, 1));
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 1, .learners = 1, .replay = 2}));
-  EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 2}));
-  EXPECT_EQ(seats.All().size(), 6u);
-  EXPECT_TRUE(seats.Has(Role::kActor, 2));
-  EXPECT_FALSE(seats.Has(Role::kActor, 3));
-  EXPECT_FALSE(seats.Has(Role::kReplay, 2));
-  EXPECT_TRUE(seats.Has(Role::kEvaluator, 0));
+  const RoleSlots slots(Fleet(3, 2, 1));
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 1, .learners = 1, .replay = 2}));
+  EXPECT_EQ(slots.actors(), (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(slots.All().size(), 6u);
+  EXPECT_TRUE(slots.Has(Role::kActor, 2));
+  EXPECT_FALSE(slots.Has(Role::kActor, 3));
+  EXPECT_FALSE(slots.Has(Role::kReplay, 2));
+  EXPECT_TRUE(slots.Has(Role::kEvaluator, 0));
 }
 
 TEST(FleetSeatsTest, NewActorsTakeFreeIndices) {
-  FleetSeats seats(Fleet(2, 1, 1));
-  seats.SetActors(5, std::vector<std::int32_t>{2, 4});
-  EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 3, 5, 6}));
-  EXPECT_EQ(seats.counts().epoch, 2u);
-  seats.SetActors(3, std::vector<std::int32_t>{2, 4});
-  EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 3}));
-  seats.SetActors(4, {});  // those from elsewhere have left
-  EXPECT_EQ(seats.actors(), (std::vector<std::int32_t>{0, 1, 2, 3}));
+  RoleSlots slots(Fleet(2, 1, 1));
+  slots.SetActors(5, std::vector<std::int32_t>{2, 4});
+  EXPECT_EQ(slots.actors(), (std::vector<std::int32_t>{0, 1, 3, 5, 6}));
+  EXPECT_EQ(slots.counts().epoch, 2u);
+  slots.SetActors(3, std::vector<std::int32_t>{2, 4});
+  EXPECT_EQ(slots.actors(), (std::vector<std::int32_t>{0, 1, 3}));
+  slots.SetActors(4, {});  // those from elsewhere have left
+  EXPECT_EQ(slots.actors(), (std::vector<std::int32_t>{0, 1, 2, 3}));
 }
 
 TEST(FleetSeatsTest, NewShardsCountOnceAllHaveStarted) {
-  FleetSeats seats(Fleet(4, 1, 1));
-  const std::uint64_t revision = seats.revision();
-  seats.BeginReplay(3);
-  EXPECT_NE(seats.revision(), revision);
-  EXPECT_TRUE(seats.Has(Role::kReplay, 2));
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 1, .learners = 1, .replay = 1}));
-  seats.ReplayCame();
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 2, .learners = 1, .replay = 3}));
-  seats.BeginReplay(4);
-  seats.GiveUpReplay();
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 2, .learners = 1, .replay = 3}));
-  EXPECT_FALSE(seats.Has(Role::kReplay, 3));
+  RoleSlots slots(Fleet(4, 1, 1));
+  const std::uint64_t revision = slots.revision();
+  slots.StartReplayScaleUp(3);
+  EXPECT_NE(slots.revision(), revision);
+  EXPECT_TRUE(slots.Has(Role::kReplay, 2));
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 1, .learners = 1, .replay = 1}));
+  slots.CommitReplayScaleUp();
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 2, .learners = 1, .replay = 3}));
+  slots.StartReplayScaleUp(4);
+  slots.AbortReplayScaleUp();
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 2, .learners = 1, .replay = 3}));
+  EXPECT_FALSE(slots.Has(Role::kReplay, 3));
 }
 
 TEST(FleetSeatsTest, LeavingShardsStayUntilItemsAreReplaced) {
-  FleetSeats seats(Fleet(4, 3, 1));
-  seats.SeeInserts(0, 5000);
-  seats.ReplayLeaves(1, 200);
-  EXPECT_EQ(seats.counts(),
+  RoleSlots slots(Fleet(4, 3, 1));
+  slots.RecordInserts(0, 5000);
+  slots.StartReplayDrain(1, 200);
+  EXPECT_EQ(slots.counts(),
             (FleetCounts{.epoch = 2, .learners = 1, .replay = 1, .replay_leaving = 2}));
-  EXPECT_EQ(seats.leaving_since(), 2u);
-  EXPECT_TRUE(seats.Has(Role::kReplay, 2));
-  seats.SeeInserts(0, 5199);
-  seats.SeeInserts(1, 300);  // what a late actor still brings to one that leaves is nothing new
-  EXPECT_FALSE(seats.replay_replaced());
-  seats.SeeInserts(0, 1);  // it died, and counts from 0
-  EXPECT_TRUE(seats.replay_replaced());
-  seats.ReplayLeft();
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 3, .learners = 1, .replay = 1}));
-  EXPECT_FALSE(seats.Has(Role::kReplay, 1));
+  EXPECT_EQ(slots.draining_since(), 2u);
+  EXPECT_TRUE(slots.Has(Role::kReplay, 2));
+  slots.RecordInserts(0, 5199);
+  slots.RecordInserts(1, 300);  // what a late actor still brings to one that leaves is nothing new
+  EXPECT_FALSE(slots.replay_replaced());
+  slots.RecordInserts(0, 1);  // it died, and counts from 0
+  EXPECT_TRUE(slots.replay_replaced());
+  slots.FinishReplayDrain();
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 3, .learners = 1, .replay = 1}));
+  EXPECT_FALSE(slots.Has(Role::kReplay, 1));
 }
 
 TEST(FleetSeatsTest, ScalingUpCancelsLeavingShards) {
-  FleetSeats seats(Fleet(4, 2, 1));
-  seats.ReplayLeaves(1, 1e9);
-  seats.BeginReplay(3);
-  seats.ReplayCame();
-  EXPECT_EQ(seats.counts(), (FleetCounts{.epoch = 3, .learners = 1, .replay = 3}));
-  EXPECT_FALSE(seats.replay_leaves());
+  RoleSlots slots(Fleet(4, 2, 1));
+  slots.StartReplayDrain(1, 1e9);
+  slots.StartReplayScaleUp(3);
+  slots.CommitReplayScaleUp();
+  EXPECT_EQ(slots.counts(), (FleetCounts{.epoch = 3, .learners = 1, .replay = 3}));
+  EXPECT_FALSE(slots.replay_draining());
 }
 
 }  // namespace

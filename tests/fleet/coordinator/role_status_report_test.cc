@@ -26,8 +26,8 @@ RoleView Find(CoordinatorWorld& world, Role role, std::int32_t index) {
   return {};
 }
 
-BeatRequest Beat(const char* metric, double value) {
-  BeatRequest beat;
+HeartbeatRequest Beat(const char* metric, double value) {
+  HeartbeatRequest beat;
   beat.metrics[metric] = {.kind = MetricKind::kCounter, .value = value};
   return beat;
 }
@@ -56,14 +56,14 @@ TEST(CoordinatorRolesTest, ReportsEmptyExternalSlotsAsAwaited) {
   EXPECT_EQ(Find(world, Role::kReplay, 0).state, State::kMissing);
   world.Join(Role::kLearner, 0);
   EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAlive);
-  world.coordinator().MemberLeft(Role::kLearner, 0, kProcess);
+  world.coordinator().OnMemberExit(Role::kLearner, 0, kProcess);
   EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAwaited);
 }
 
 TEST(CoordinatorRolesTest, ReportsRateLagAndRestartsPerRole) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t learner = world.Join(Role::kLearner, 0), actor = world.Join(Role::kActor, 0);
-  BeatRequest beat = Beat("actor/steps", 0);
+  HeartbeatRequest beat = Beat("actor/steps", 0);
   beat.metrics["actor/weights_version"] = {.kind = MetricKind::kGaugeMean, .value = 60};
   for (int i = 0; i <= 8; ++i) {
     beat.metrics["actor/steps"].value = 50 * i;
@@ -77,8 +77,8 @@ TEST(CoordinatorRolesTest, ReportsRateLagAndRestartsPerRole) {
   EXPECT_EQ(before.lag_updates, 40);
   EXPECT_NEAR(Find(world, Role::kLearner, 0).work_per_s, 2, 1e-6);
   EXPECT_FALSE(Find(world, Role::kLearner, 0).lag_updates);
-  world.coordinator().NoteTrouble(Role::kActor, 0, "killed by signal 9; last words: none");
-  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+  world.coordinator().RecordFailure(Role::kActor, 0, "killed by signal 9; last words: none");
+  world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
   EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kDead);
   world.Join(Role::kActor, 0);
   const RoleView after = Find(world, Role::kActor, 0);
@@ -105,7 +105,7 @@ TEST(CoordinatorRolesTest, ReportsSilentAndDeadRoles) {
 TEST(CoordinatorRolesTest, ReportsBlockedRoleWithReason) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t replay = world.Join(Role::kReplay, 0);
-  BeatRequest beat = Beat("replay/inserts", 0);
+  HeartbeatRequest beat = Beat("replay/inserts", 0);
   beat.blocked = "the disk\nis full";
   ASSERT_TRUE(world.Beat(Role::kReplay, 0, replay, beat).ok());
   const RoleView blocked = Find(world, Role::kReplay, 0);
@@ -126,8 +126,8 @@ TEST(CoordinatorRolesTest, ReportsRestartingUntilRoleHasWorkedForWindow) {
   CoordinatorWorld world(config);
   const auto fail = [&](std::int64_t failures) {
     world.Join(Role::kActor, 0);
-    world.coordinator().NoteTrouble(Role::kActor, 0, "exit code 1; last words: none", failures);
-    world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+    world.coordinator().RecordFailure(Role::kActor, 0, "exit code 1; last words: none", failures);
+    world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
     EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kRestarting);
     EXPECT_EQ(Find(world, Role::kActor, 0).reason, "exit code 1; last words: none");
     EXPECT_EQ(world.coordinator().View().conditions.size(), 1);
@@ -150,7 +150,7 @@ TEST(CoordinatorRolesTest, ReportsRestartingUntilRoleHasWorkedForWindow) {
 TEST(CoordinatorRolesTest, JsonMatchesRoleViews) {
   CoordinatorWorld world(TwoActors());
   world.Join(Role::kActor, 0);
-  world.coordinator().NoteTrouble(Role::kActor, 0, "it said \"no\"\n");
+  world.coordinator().RecordFailure(Role::kActor, 0, "it said \"no\"\n");
   const auto json = ParseJson(ViewJson(world.coordinator().View(), world.coordinator().roles()));
   ASSERT_TRUE(json.ok()) << json.status().message();
   const JsonValue* const roles = json->Find("roles");

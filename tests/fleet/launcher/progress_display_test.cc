@@ -26,7 +26,7 @@ RunView LateView(Phase phase) {
   return view;
 }
 
-RunRates LateRates() {
+RunThroughput LateRates() {
   return {.elapsed_s = 4321,
           .steps_per_s = 12'345,
           .updates_per_s = 7654,

@@ -23,13 +23,13 @@ constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2
 
 // The padding of the flat buffer was counted.
 TEST(MachineTest, CountsParametersWithoutPadding) {
-  const auto needs = PredictNeeds(PoleConfig());
+  const auto needs = EstimateResources(PoleConfig());
   ASSERT_TRUE(needs.ok()) << needs.status().ToString();
   EXPECT_EQ(needs->parameters, kPoleParameters);
 }
 
 TEST(MachineTest, PredictsMemoryOfEachProcess) {
-  const auto needs = PredictNeeds(PoleConfig());
+  const auto needs = EstimateResources(PoleConfig());
   ASSERT_TRUE(needs.ok());
   const double value = 4.0 * kPoleParameters;
   // Two sets of weights, a gradient, Adam's two moments; and more.
@@ -42,7 +42,7 @@ TEST(MachineTest, PredictsMemoryOfEachProcess) {
   }
   Config larger = PoleConfig();
   larger.learner.batch_size *= 8;
-  EXPECT_GT(PredictNeeds(larger)->processes.learner, needs->processes.learner);
+  EXPECT_GT(EstimateResources(larger)->processes.learner, needs->processes.learner);
   const auto text = DescribeRun(PoleConfig());
   ASSERT_TRUE(text.ok());
   for (const char* role : {"replay-0", "paramserver-0", "learner-0", "actor-1", "evaluator-0"}) {

@@ -87,12 +87,12 @@ TEST(SlurmNodesTest, SpreadsParameterShards) {
 
 TEST(SlurmNodesTest, MovesRolesOfLostNodeToHealthyNode) {
   SlurmNodes nodes(ConfigOf(4), Nodes({2, 2, 2, 2}));
-  nodes.Doubt(2, kNow);
-  EXPECT_TRUE(nodes.InDoubt(2, kNow));
+  nodes.MarkSuspect(2, kNow);
+  EXPECT_TRUE(nodes.IsSuspect(2, kNow));
   EXPECT_EQ(nodes.Move(kReplay0, kNow), 3) << "node 1 has the learner";
-  nodes.Doubt(3, kNow);
+  nodes.MarkSuspect(3, kNow);
   EXPECT_EQ(nodes.Move(kReplay0, kNow), 1);
-  nodes.Doubt(1, kNow);
+  nodes.MarkSuspect(1, kNow);
   EXPECT_EQ(nodes.Move(kReplay0, kNow), 0);
   EXPECT_EQ(nodes.Move(kLearner0, kNow), 0);
   EXPECT_EQ(nodes.NodeOf(kLearner0), 0) << "it stays there";
@@ -102,28 +102,28 @@ TEST(SlurmNodesTest, DoubtsNodeLongerAfterEachFailure) {
   SlurmNodes nodes(ConfigOf(4), Nodes({2, 2}));
   const auto length = [&](Time from) {
     Time t = from;
-    while (nodes.InDoubt(1, t)) t += Seconds(1);
+    while (nodes.IsSuspect(1, t)) t += Seconds(1);
     return ToSeconds(t - from);
   };
-  nodes.Doubt(1, kNow);
+  nodes.MarkSuspect(1, kNow);
   const double first = length(kNow);
-  nodes.Doubt(1, kNow + Seconds(1));  // another role tells of the same loss
+  nodes.MarkSuspect(1, kNow + Seconds(1));  // another role tells of the same loss
   EXPECT_EQ(length(kNow), first);
   const Time later = kNow + Seconds(first);
-  nodes.Doubt(1, later);
+  nodes.MarkSuspect(1, later);
   EXPECT_EQ(length(later), 2 * first);
-  nodes.Trust(1);
-  EXPECT_FALSE(nodes.InDoubt(1, later));
-  nodes.Doubt(1, later);
+  nodes.ClearSuspect(1);
+  EXPECT_FALSE(nodes.IsSuspect(1, later));
+  nodes.MarkSuspect(1, later);
   EXPECT_EQ(length(later), first);
   Time t = later;
   for (int i = 0; i < 100; ++i) {
     t += Seconds(1e6);
-    nodes.Doubt(1, t);
+    nodes.MarkSuspect(1, t);
   }
   EXPECT_LE(length(t), 300) << "a node that was mended is found";
-  nodes.Doubt(0, t);
-  EXPECT_FALSE(nodes.InDoubt(0, t)) << "we are there";
+  nodes.MarkSuspect(0, t);
+  EXPECT_FALSE(nodes.IsSuspect(0, t)) << "we are there";
 }
 
 TEST(SlurmNodesTest, ParsesSlurmCpusPerNode) {

@@ -278,7 +278,7 @@ TEST_F(SupervisorTest, SpareSlotIsRestartedAndNeverEndsRun) {
   EXPECT_TRUE(supervisor_->status().ok()) << supervisor_->status().message();
 }
 
-// The second seat is restarted until it, too, gives up: then none is left.
+// The second slot is restarted until it, too, gives up: then none is left.
 TEST_F(SupervisorTest, FailsWhenAllSpareSlotsGiveUp) {
   StartSpare(R"(case "$*" in *"--index 0"*) echo the first broke; exit 5;; esac
 test -e "$0.broken" || exit 1

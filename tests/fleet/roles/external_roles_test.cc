@@ -10,8 +10,8 @@ namespace {
 TEST(ElsewhereRolesTest, LauncherStartsAllButExternalRoles) {
   Config config;
   config.fleet.elsewhere = {"replay", "actor"};
-  EXPECT_TRUE(IsElsewhere(config, Role::kReplay));
-  EXPECT_FALSE(IsElsewhere(config, Role::kLearner));
+  EXPECT_TRUE(IsExternal(config, Role::kReplay));
+  EXPECT_FALSE(IsExternal(config, Role::kLearner));
   for (const FleetRole& role : RolesOf(config)) {
     EXPECT_TRUE(role.role != Role::kReplay && role.role != Role::kActor);
   }

@@ -72,7 +72,7 @@ TEST(SameEnvironmentTest, RejectsOtherActionBoundsOrScale) {
 }
 
 // Its process ended, and the coordinator waited for it for seconds: no other process could have its
-// seat.
+// slot.
 TEST(RoleNodeTest, ReleasesSlotWithReasonWhenStartFails) {
   const auto hub = MakeSimHub();
   const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
@@ -90,9 +90,9 @@ TEST(RoleNodeTest, ReleasesSlotWithReasonWhenStartFails) {
                  .storage = [](const Config&) -> Result<Storage*> {
                    return NotFound("the run's folder is not here");
                  }});
-  Turn turn;
+  StepStatus turn;
   Time now{Seconds(10)};
-  for (int i = 0; i < 1000 && turn.what != Turn::kDone; ++i, now += Milliseconds(1)) {
+  for (int i = 0; i < 1000 && turn.what != StepStatus::kDone; ++i, now += Milliseconds(1)) {
     there->Pump(now);
     coordinator->Step(now);
     here->Pump(now);
@@ -112,10 +112,10 @@ TEST(RoleNodeTest, EndsWhenCoordinatorDoesNotAnswer) {
   const auto here = hub->MakeNetwork();
   RoleNode node({.role = Role::kActor, .coordinator = "inproc://none", .network = here.get()});
   Time now{Seconds(10)};
-  EXPECT_EQ(node.Step(now).what, Turn::kIdle);
+  EXPECT_EQ(node.Step(now).what, StepStatus::kIdle);
   now += Seconds(31);
   here->Pump(now);
-  EXPECT_EQ(node.Step(now).what, Turn::kDone);
+  EXPECT_EQ(node.Step(now).what, StepStatus::kDone);
   EXPECT_TRUE(node.unanswered());
 }
 

@@ -33,7 +33,7 @@ class MetricCurveTest : public testing::Test {
 
 TEST_F(MetricCurveTest, KeepsEveryLineOfShortRun) {
   AppendLines(0, 300);
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   const std::vector<double> steps = curve.Values("steps");
   ASSERT_EQ(steps.size(), 300u);
@@ -45,14 +45,15 @@ TEST_F(MetricCurveTest, KeepsEveryLineOfShortRun) {
 
 TEST_F(MetricCurveTest, BoundsPointsOfLongRunWithoutDistortion) {
   constexpr int kLines = 40000;
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   int written = 0;
   for (const int to : {1, 3, 700, 701, 9000, kLines}) {  // as it grows
     AppendLines(written, to);
     written = to;
     ASSERT_TRUE(curve.Update().ok());
-    ASSERT_LE(curve.points(), MetricCurve::kPointsMax);
-    ASSERT_GE(curve.points(), std::min<std::size_t>(std::size_t(to), MetricCurve::kPointsMax / 4));
+    ASSERT_LE(curve.points(), MetricsReader::kPointsMax);
+    ASSERT_GE(curve.points(),
+              std::min<std::size_t>(std::size_t(to), MetricsReader::kPointsMax / 4));
     const std::vector<double> steps = curve.Values("steps"), twice = curve.Values("twice");
     EXPECT_EQ(steps[0], 0);
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -71,7 +72,7 @@ TEST_F(MetricCurveTest, BoundsPointsOfLongRunWithoutDistortion) {
 TEST_F(MetricCurveTest, SkipsTornAndForeignLines) {
   Append(Line(1) + "{\"steps\": 5, \"tw\n" + Line(2) + std::string(300000, 'x') + "\n[]\n\n" +
          std::string("\0\xff\n", 3) + Line(3) + "{\"steps\": 77");
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   std::vector<double> steps;
   for (const double value : curve.Values("steps")) {
@@ -87,7 +88,7 @@ TEST_F(MetricCurveTest, SkipsTornAndForeignLines) {
 
 TEST_F(MetricCurveTest, RereadsReplacedFile) {
   AppendLines(0, 100);
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   std::filesystem::remove(path());
   EXPECT_EQ(curve.Update().code(), Code::kNotFound);
@@ -100,7 +101,7 @@ TEST_F(MetricCurveTest, ComputesRatesOverLastFiveSeconds) {
   AppendLines(0, 100);  // 100 steps a second
   Append(R"({"wall_s": 19.9, "steps": 2990})"
          "\n");  // 2000 more in ten seconds
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   EXPECT_NEAR(curve.Rate("steps"), 200, 1e-9);
   EXPECT_EQ(curve.Rate("nothing"), 0);
@@ -108,7 +109,7 @@ TEST_F(MetricCurveTest, ComputesRatesOverLastFiveSeconds) {
 
 TEST_F(MetricCurveTest, KeepsHistogramUntilNonEmptyOne) {
   AppendLines(0, 2);
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   EXPECT_EQ(NumberOf(curve.histograms().at("h"), "p50"), 1);
   Append(R"({"wall_s": 9, "h": {"count": 0, "p50": null}})"
@@ -123,7 +124,7 @@ TEST_F(MetricCurveTest, KeepsHistogramUntilNonEmptyOne) {
 
 TEST_F(MetricCurveTest, RateOfSingleLineIsZero) {
   AppendLines(3, 4);
-  MetricCurve curve(path());
+  MetricsReader curve(path());
   ASSERT_TRUE(curve.Update().ok());
   EXPECT_EQ(curve.Rate("steps"), 0);
 }

@@ -30,7 +30,7 @@ std::string Text(Storage* run, std::string_view name) {
 // Steps 1000 and 2000 in one part; in two parts when `resumed`.
 std::string CurveOf(bool resumed) {
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), Config());
+  auto recorder = MetricsWriter::Make(run.get(), Config());
   EXPECT_TRUE(recorder.ok());
   RunView view = ViewAt(1000);
   Evaluate(&view, 10);
@@ -39,7 +39,7 @@ std::string CurveOf(bool resumed) {
     view = ViewAt(1500);  // judged, but behind the checkpoint that the run goes on from
     Evaluate(&view, -500);
     (*recorder)->Record(Time{}, {.evaluations = {{}, view.evaluations[0]}}, {});
-    recorder = RunRecorder::Make(run.get(), Config());
+    recorder = MetricsWriter::Make(run.get(), Config());
     EXPECT_TRUE(recorder.ok());
     view = ViewAt(2000, 1000);
   } else {
@@ -58,7 +58,7 @@ TEST(RunRecorderTest, ResumesAfterTornLineAndKeepsWallClock) {
   ASSERT_TRUE(
       run->WriteAtomic("metrics.jsonl", "{\"wall_s\": 5000.5, \"steps\": 10}\n{\"wal").ok());
   ASSERT_TRUE(run->WriteAtomic("evaluations.jsonl", "{\"wall_s\": 4000").ok());
-  auto recorder = RunRecorder::Make(run.get(), Config());
+  auto recorder = MetricsWriter::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok()) << recorder.status().ToString();
   RunView view = ViewAt(2000, 1000);
   Evaluate(&view, 20);
@@ -83,7 +83,7 @@ TEST(RunRecorderTest, MeasuresTimeWithMonotonicClock) {
   ManualClock clock;
   for (int part = 1; part <= 2; ++part) {
     clock.Set(Time(Seconds(1000 / part)));  // another boot of the machine
-    auto recorder = RunRecorder::Make(run.get(), Config(), {.clock = &clock});
+    auto recorder = MetricsWriter::Make(run.get(), Config(), {.clock = &clock});
     ASSERT_TRUE(recorder.ok());
     clock.Advance(Seconds(7));
     (*recorder)->Record(clock.Now(), ViewAt(1000), {});
@@ -97,7 +97,7 @@ TEST(RunRecorderTest, MeasuresTimeWithMonotonicClock) {
 // Updates that were made again after a death counted twice.
 TEST(RunRecorderTest, RecordsUpdatesOfWeights) {
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), Config());
+  auto recorder = MetricsWriter::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());
   RunView view = ViewAt(1000);
   view.updates = 120;
@@ -115,7 +115,7 @@ TEST(RunRecorderTest, ResumeRemovesLinesAfterCheckpoint) {
     ASSERT_TRUE(run->WriteAtomic(name, lines + "{\"steps\": 30, \"wall_s\": 3}\n{\"ste").ok());
   }
   ManualClock clock;
-  auto recorder = RunRecorder::Make(run.get(), Config(), {.clock = &clock, .steps = 20});
+  auto recorder = MetricsWriter::Make(run.get(), Config(), {.clock = &clock, .steps = 20});
   ASSERT_TRUE(recorder.ok()) << recorder.status().ToString();
   EXPECT_EQ(Text(run.get(), "evaluations.jsonl"), lines);
   (*recorder)->Record(clock.Now(), ViewAt(25, 20), {});
@@ -130,7 +130,7 @@ TEST(RunRecorderTest, ResumeRemovesLinesAfterCheckpoint) {
 // The learners have left when it is written.
 TEST(RunRecorderTest, LastLineHasLoss) {
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), Config());
+  auto recorder = MetricsWriter::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());
   RunView view = ViewAt(1000);
   view.metrics["learner/loss"] = {.kind = MetricKind::kGaugeMean, .value = 0.5};
@@ -148,7 +148,7 @@ TEST(RunRecorderTest, LastLineHasLoss) {
 TEST(RunRecorderTest, WritesCountersAsRatesToTensorBoard) {
   const auto run = MakeMemoryStorage();
   ManualClock clock;
-  auto recorder = RunRecorder::Make(run.get(), Config(), {.clock = &clock});
+  auto recorder = MetricsWriter::Make(run.get(), Config(), {.clock = &clock});
   ASSERT_TRUE(recorder.ok());
   RunView view = ViewAt(1000);
   view.metrics["learner/busy_s"].value = 1;
@@ -173,11 +173,11 @@ TEST(RunRecorderTest, PlotsTrainingReturnWithoutEvaluator) {
   Config config;
   config.evaluator.enabled = false;
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), config);
+  auto recorder = MetricsWriter::Make(run.get(), config);
   ASSERT_TRUE(recorder.ok());
   ASSERT_TRUE((*recorder)->Finish(ViewAt(100), {.train_return = 3}, Status::Ok()).ok());
   const std::string first = Text(run.get(), "curve.png");
-  recorder = RunRecorder::Make(run.get(), config);
+  recorder = MetricsWriter::Make(run.get(), config);
   ASSERT_TRUE(recorder.ok());
   const RunView view = ViewAt(200, 100);
   ASSERT_TRUE((*recorder)->Finish(view, {.train_return = 4}, Status::Ok()).ok());
@@ -189,7 +189,7 @@ TEST(RunRecorderTest, OmitsUnknownValues) {
   Config config;
   config.evaluator.enabled = false;
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), config);
+  auto recorder = MetricsWriter::Make(run.get(), config);
   ASSERT_TRUE(recorder.ok());
   const RunView view{.steps = 10, .steps_total = 10000};
   (*recorder)->Record(Time{}, view, {});
@@ -206,7 +206,7 @@ TEST(RunRecorderTest, OmitsUnknownValues) {
 
 TEST(RunRecorderTest, HistogramCoversTimeSincePreviousLine) {
   const auto run = MakeMemoryStorage();
-  auto recorder = RunRecorder::Make(run.get(), Config());
+  auto recorder = MetricsWriter::Make(run.get(), Config());
   ASSERT_TRUE(recorder.ok());
   Histogram age;
   age.Add(100, 5);

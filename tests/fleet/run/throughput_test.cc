@@ -13,8 +13,8 @@ RunView View(std::int64_t steps, double updates, double ready = 1) {
 }
 
 TEST(RateMeterTest, ComputesRatesOverWindow) {
-  RateMeter meter;
-  RunRates rates;
+  ThroughputMeter meter;
+  RunThroughput rates;
   for (int i = 0; i <= 20; ++i) rates = meter.Update(Time(Seconds(i)), View(100 * i, 50 * i));
   EXPECT_NEAR(rates.steps_per_s, 100, 1e-9);
   EXPECT_NEAR(rates.updates_per_s, 50, 1e-9);
@@ -27,25 +27,25 @@ TEST(RateMeterTest, ComputesRatesOverWindow) {
 
 // A restarted learner adopted the weights of the others, and the rate had five digits.
 TEST(RateMeterTest, IgnoresReturnToCheckpoint) {
-  RateMeter meter;
+  ThroughputMeter meter;
   for (int i = 0; i <= 3; ++i) meter.Update(Time(Seconds(i)), View(0, 1000 + 100 * i));
   EXPECT_NEAR(meter.Update(Time(Seconds(4)), View(0, 900)).updates_per_s, 75, 1e-9);
-  RunRates rates;
+  RunThroughput rates;
   for (int i = 5; i <= 20; ++i) rates = meter.Update(Time(Seconds(i)), View(0, 100 * i + 500));
   EXPECT_NEAR(rates.updates_per_s, 100, 1e-9);
 }
 
 // The updates of the earlier parts of a run were the first rate of a resumed one.
 TEST(RateMeterTest, IgnoresInitialCounts) {
-  RateMeter meter;
+  ThroughputMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 50000));
   EXPECT_NEAR(meter.Update(Time(Seconds(1)), View(0, 50010)).updates_per_s, 10, 1e-9);
 }
 
 TEST(RateMeterTest, AveragesRecentReturnsAndKeepsLast) {
-  RateMeter meter;
+  ThroughputMeter meter;
   RunView view = View(0, 1);
-  const RunRates before = meter.Update(Time(Seconds(1)), view);
+  const RunThroughput before = meter.Update(Time(Seconds(1)), view);
   EXPECT_FALSE(before.train_return.has_value());  // it was 0, which other runs truly have
   view.metrics["actor/episodes"].value = 4;
   view.metrics["actor/return_sum"].value = 10;
@@ -73,7 +73,7 @@ TEST(RateMeterTest, IdentifiesBottleneck) {
                                {10, 0.9, 0.0, 3, 1, Phase::kDraining, "learner"},
                                {10, 0.9, 0.0, 3, 1, Phase::kEvaluating, "evaluator"},
                                {10, 0.9, 0.0, 3, 1, Phase::kDone, "none"}}) {
-    RateMeter meter;
+    ThroughputMeter meter;
     RunView view = View(10, b.updates, b.ready);
     view.phase = b.phase;
     meter.Update(Time(Seconds(1)), view);
@@ -85,12 +85,12 @@ TEST(RateMeterTest, IdentifiesBottleneck) {
 }
 
 TEST(RateMeterTest, BlockedOrRestartingRoleIsBottleneckFirst) {
-  RateMeter meter;
+  ThroughputMeter meter;
   RunView view = View(10, 10, 3);  // else the learner
   meter.Update(Time(Seconds(1)), view);
   view.conditions = {{Role::kReplay, 0, RoleView::State::kBlocked, "the disk is full"},
                      {Role::kActor, 1, RoleView::State::kRestarting, "exit code 1"}};
-  const RunRates rates = meter.Update(Time(Seconds(2)), view);
+  const RunThroughput rates = meter.Update(Time(Seconds(2)), view);
   const std::string said = "replay (replay-0 is blocked: the disk is full; and 1 more)";
   EXPECT_EQ(rates.bottleneck, said);
   EXPECT_NE(ProgressLine(view, rates).find(said), std::string::npos);
@@ -106,10 +106,10 @@ TEST(RateMeterTest, BlockedOrRestartingRoleIsBottleneckFirst) {
 // One look at the queue decided, and a steady run's bottleneck changed with each of them.
 TEST(RateMeterTest, SteadyRunKeepsBottleneck) {
   for (const auto& [full_of_eight, said] : {std::pair{5, "learner"}, std::pair{2, "replay"}}) {
-    RateMeter meter;
+    ThroughputMeter meter;
     for (int i = 0; i < 200; ++i) {
       const double ready = i % 8 < full_of_eight ? 2 : 0;
-      const RunRates rates = meter.Update(Time(Milliseconds(250 * i)), View(i, 1 + i, ready));
+      const RunThroughput rates = meter.Update(Time(Milliseconds(250 * i)), View(i, 1 + i, ready));
       if (i < 20) continue;
       ASSERT_TRUE(rates.bottleneck.starts_with(said)) << i << ": " << rates.bottleneck;
     }
@@ -118,7 +118,7 @@ TEST(RateMeterTest, SteadyRunKeepsBottleneck) {
 
 // It showed the age of the replay's experience: 48,313 updates where the actors were up to date.
 TEST(RateMeterTest, LagIsFromActorWeightsToLearnerWeights) {
-  RateMeter meter;
+  ThroughputMeter meter;
   RunView view = View(0, 1);
   EXPECT_FALSE(meter.Update(Time(Seconds(1)), view).weights_lag.has_value());
   view.metrics["learner/sample_age"].value = 48313;
@@ -131,7 +131,7 @@ TEST(RateMeterTest, LagIsFromActorWeightsToLearnerWeights) {
 
 // A learner and an actor that beat half a period apart, at 1000 updates/s.
 TEST(RateMeterTest, LagCompensatesForReportTimes) {
-  RateMeter meter;
+  ThroughputMeter meter;
   std::optional<double> lag;
   for (int i = 0; i < 20; ++i) {
     RunView view = View(0, 1 + 250 * i);
@@ -146,7 +146,7 @@ TEST(RateMeterTest, LagCompensatesForReportTimes) {
 }
 
 TEST(RateMeterTest, KeepsReplayFillAfterReplayLeft) {
-  RateMeter meter;
+  ThroughputMeter meter;
   RunView view = View(0, 1);
   view.metrics["replay/fill"].value = 0.5;
   meter.Update(Time(Seconds(1)), view);
@@ -154,11 +154,11 @@ TEST(RateMeterTest, KeepsReplayFillAfterReplayLeft) {
 }
 
 TEST(ProgressTextTest, ShowsAllProgressItems) {
-  RateMeter meter;
+  ThroughputMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 1));
   RunView view = View(2500, 1000);
   view.evaluations.push_back({.return_mean = 123.4});
-  RunRates rates = meter.Update(Time(Seconds(10)), view);
+  RunThroughput rates = meter.Update(Time(Seconds(10)), view);
   rates.samples_per_insert = 7.5;
   rates.replay_fill = 0.42;
   rates.weights_lag = 17;
@@ -176,9 +176,9 @@ TEST(ProgressTextTest, ShowsAllProgressItems) {
 }
 
 TEST(ProgressTextTest, ShowsDashForUnknownNumbers) {
-  RateMeter meter;
+  ThroughputMeter meter;
   const RunView view = View(0, 0);
-  const RunRates rates = meter.Update(Time(Seconds(0)), view);
+  const RunThroughput rates = meter.Update(Time(Seconds(0)), view);
   EXPECT_NE(ProgressBlock("pole", view, rates, 79).find("return        – training"),
             std::string::npos)
       << ProgressBlock("pole", view, rates, 79);
@@ -189,9 +189,9 @@ TEST(ProgressTextTest, ShowsDashForUnknownNumbers) {
 
 // Large data is read for minutes before the first update; a line of zeros alone says nothing.
 TEST(ProgressTextTest, ShowsThatLearnersReadDataUntilFirstUpdate) {
-  RateMeter meter;
+  ThroughputMeter meter;
   RunView view{.supervised = true, .steps_total = 10000};
-  RunRates rates = meter.Update(Time(Seconds(1)), view);
+  RunThroughput rates = meter.Update(Time(Seconds(1)), view);
   for (const std::string& text :
        {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
     EXPECT_NE(text.find("bottleneck: none yet (learners are loading data)"), std::string::npos)
@@ -212,11 +212,11 @@ TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
     view.metrics["learner/accuracy"].value = 0.875;
     return view;
   };
-  RateMeter meter;
+  ThroughputMeter meter;
   meter.Update(Time(Seconds(0)), look(0, 0));
   RunView view = look(2500, 500000);
   view.evaluations.push_back({.return_mean = 86.54});
-  const RunRates rates = meter.Update(Time(Seconds(10)), view);
+  const RunThroughput rates = meter.Update(Time(Seconds(10)), view);
   for (const std::string& text :
        {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
     for (const char* part : {"reviews", "2500", "250/s", "loss 0.1234", "accuracy 87.5 %",

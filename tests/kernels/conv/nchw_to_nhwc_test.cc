@@ -15,7 +15,7 @@ TEST(InterleaveTest, InterleavesEveryByteWithoutOverrun) {
       std::vector<std::uint8_t> in(std::size_t(planes * stride));
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = std::uint8_t(i * 7 + i / 256);
       std::vector<std::uint8_t> out(std::size_t(planes * n) + 16, 0xee);
-      InterleaveBytes(in.data(), stride, planes, n, out.data());
+      NchwToNhwcBytes(in.data(), stride, planes, n, out.data());
       for (std::int64_t at = 0; at < planes * n; ++at) {
         ASSERT_EQ(out[std::size_t(at)], in[std::size_t(at % planes * stride + at / planes)]) << at;
       }

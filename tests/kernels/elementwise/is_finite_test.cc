@@ -18,7 +18,7 @@ TEST(FiniteTest, FindsNonFiniteElementAnywhere) {
         std::vector<float> x(size, 1);
         x[at] = bad;
         ASSERT_FALSE(AllFinite(x)) << at << " of " << size;
-        ASSERT_EQ(FirstUnfinite(x), at);
+        ASSERT_EQ(FirstNonFinite(x), at);
         std::vector<float> copy(size);
         ASSERT_EQ(CopyFinite(x, copy), at);
       }
@@ -33,7 +33,7 @@ TEST(FiniteTest, AcceptsExtremeFiniteValues) {
        {0.0f, -0.0f, Limits::max(), Limits::lowest(), Limits::min(), Limits::denorm_min(), -1.5f}) {
     std::ranges::fill(x, good);
     EXPECT_TRUE(AllFinite(x)) << good;
-    EXPECT_EQ(FirstUnfinite(x), x.size());
+    EXPECT_EQ(FirstNonFinite(x), x.size());
     std::vector<float> copy(x.size(), 7);
     EXPECT_EQ(CopyFinite(x, copy), x.size());
     EXPECT_EQ(copy, x);

@@ -16,7 +16,7 @@ namespace {
 
 struct Case {
   std::string name;
-  SmallNet net;
+  FusedNet net;
   std::int64_t parameters = 0;
 };
 
@@ -27,7 +27,7 @@ struct Widths {
 };
 
 // Lays a trunk and a head on top of what net holds already.
-Case Complete(std::string name, SmallNet net, const Widths& widths, bool dueling,
+Case Complete(std::string name, FusedNet net, const Widths& widths, bool dueling,
               Activation activation) {
   std::int64_t features =
       net.has_conv ? net.conv.out_height() * net.conv.out_width() * net.conv.filters : net.inputs;
@@ -50,14 +50,14 @@ Case Complete(std::string name, SmallNet net, const Widths& widths, bool dueling
 
 Case Mlp(std::string name, std::int64_t inputs, const Widths& widths, bool dueling,
          Activation activation, float scale = 1) {
-  SmallNet net;
+  FusedNet net;
   net.inputs = inputs;
   net.input_scale = scale;
   return Complete(std::move(name), net, widths, dueling, activation);
 }
 
-Case ConvNet(std::string name, const SmallConv& conv, const Widths& widths, bool dueling, bool u8) {
-  SmallNet net;
+Case ConvNet(std::string name, const FusedConv& conv, const Widths& widths, bool dueling, bool u8) {
+  FusedNet net;
   net.inputs = conv.height * conv.width * conv.channels;
   net.input_u8 = u8;
   net.input_scale = u8 ? 1.0f / 255 : 1;
@@ -131,9 +131,9 @@ struct Problem {
 
 std::vector<float> RunForward(const Case& c, const Problem& p, std::int64_t batch, CpuLevel level,
                               bool transposed, Memory* memory) {
-  const SmallNetKernels& kernels = SmallNetKernelsFor(level);
+  const FusedNetKernels& kernels = SmallNetKernelsFor(level);
   std::vector<float> q(p.dq.size());
-  SmallNetForward call;
+  FusedNetForward call;
   call.batch = batch;
   call.value = p.value.data();
   if (transposed) {
@@ -151,7 +151,7 @@ std::vector<float> RunForward(const Case& c, const Problem& p, std::int64_t batc
 std::vector<float> RunBackward(const Case& c, const Problem& p, std::int64_t batch, CpuLevel level,
                                bool accumulate, float start, Memory* memory) {
   std::vector<float> gradient(p.value.size(), start);
-  SmallNetBackward call;
+  FusedNetBackward call;
   call.batch = batch;
   call.value = p.value.data();
   call.input = p.input(c);
@@ -236,7 +236,7 @@ TEST_P(SmallNetTest, AccumulatesOrOverwritesGradientAndKeepsPadding) {
         c.net.has_conv
             ? c.net.conv.filters * (1 + c.net.conv.kernel * c.net.conv.kernel * c.net.conv.channels)
             : 0;
-    const auto count = [&used](const SmallLinear& l) { used += l.out * (l.in + 1); };
+    const auto count = [&used](const FusedLinear& l) { used += l.out * (l.in + 1); };
     for (int i = 0; i < c.net.trunk_count; ++i) count(c.net.trunk[i]);
     for (int i = 0; i < c.net.stream_count; ++i) {
       if (c.net.dueling) count(c.net.value[i]);

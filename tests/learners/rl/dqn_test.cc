@@ -126,7 +126,7 @@ class Reference {
 
   const Config config_;
   const ValueReference values_;
-  SmallNet net_;
+  FusedNet net_;
   Doubles m_, v_;
   int updates_ = 0;
 };
@@ -451,7 +451,7 @@ TEST(DqnTest, NamesNonFiniteValueInState) {
   const auto algorithm = Make(SmallConfig());
   UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1));
   const TensorFile good = algorithm->State();
-  EXPECT_TRUE(algorithm->CheckNumbers().ok());
+  EXPECT_TRUE(algorithm->CheckFinite().ok());
   const std::pair<const char*, const char*> kinds[] = {{"value", "the weight "},
                                                        {"target", "the target network's weight "},
                                                        {"optimizer.v", "the optimizer's v of "}};
@@ -462,7 +462,7 @@ TEST(DqnTest, NamesNonFiniteValueInState) {
     spoilt.as<float>()[at] = nan;
     bad.tensors[tensor] = spoilt;
     ASSERT_TRUE(algorithm->SetState(bad).ok());
-    EXPECT_EQ(algorithm->CheckNumbers().message(), words + name);
+    EXPECT_EQ(algorithm->CheckFinite().message(), words + name);
     std::vector<float> priority(6);
     const auto report = algorithm->Update(RandomBatch(6, 3, 2), 0, priority);
     if (report.ok()) continue;  // what the optimizer keeps shows later

@@ -21,18 +21,18 @@ using ::testing::HasSubstr;
 
 using Tokens = std::vector<TokenId>;
 
-Tokens TokensOf(const TokenSet& set, std::int64_t i) {
+Tokens TokensOf(const TokenizedDataset& set, std::int64_t i) {
   return {set.tokens(i).begin(), set.tokens(i).end()};
 }
 
-std::map<Tokens, int> Count(std::initializer_list<const TokenSet*> sets) {
+std::map<Tokens, int> Count(std::initializer_list<const TokenizedDataset*> sets) {
   std::map<Tokens, int> count;
-  for (const TokenSet* set : sets)
+  for (const TokenizedDataset* set : sets)
     for (std::int64_t i = 0; i < set->size(); ++i) ++count[TokensOf(*set, i)];
   return count;
 }
 
-std::int64_t Positives(const TokenSet& set) {
+std::int64_t Positives(const TokenizedDataset& set) {
   return std::ranges::count(set.sentiments, Sentiment::kPositive);
 }
 
@@ -157,7 +157,7 @@ TEST(ReviewDataTest, KeepsSentimentWithReview) {
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok());
   const TokenId good = 20, bad = 22;
-  for (const TokenSet* set : {&(*data)->train, &(*data)->holdout}) {
+  for (const TokenizedDataset* set : {&(*data)->train, &(*data)->holdout}) {
     for (std::int64_t i = 0; i < set->size(); ++i) {
       const Tokens tokens = TokensOf(*set, i);
       ASSERT_EQ(tokens.size(), 10u);

@@ -42,7 +42,7 @@ std::vector<float> Logits(const Config& config, std::span<const float> value) {
   std::vector<std::int32_t> all(std::size_t(data->train.size()));
   std::iota(all.begin(), all.end(), 0);
   TextStep step(module->get(), 0);
-  const TextBatches batches(config, data->tokenizer);
+  const TextCollator batches(config, data->tokenizer);
   EXPECT_TRUE(step.Forward({value}, batches.ForJudging(data->train, all)).ok());
   return {step.logits().begin(), step.logits().end()};
 }
@@ -134,11 +134,11 @@ TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
 // change: TROOP_WRITE_HIDDEN=tests/fixtures/supervised/hidden.json, then the script again.
 std::string HiddenWords(const Config& config) {
   const auto data = Load(config);
-  UpdateOrder order(config, data);
-  const TextBatches batches(config, data->tokenizer);
+  BatchSchedule order(config, data);
+  const TextCollator batches(config, data->tokenizer);
   std::string lines;
   for (std::uint64_t u = 0; u < 50; ++u) {
-    const UpdateOrder::Batch batch = order.BatchOf(u);
+    const BatchSchedule::Batch batch = order.BatchOf(u);
     const TextBatch text = batches.ForTraining(data->train, batch.samples, batch);
     lines +=
         fmt::format("{} {{\"ids\": [{}], \"starts\": [{}], \"places\": [{}], \"labels\": [{}]}}",
@@ -231,7 +231,7 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
       config.learner.micro_batch = size == 2 ? 5 : 0;
       config.mesh.shares = c.shares;
       const auto ranks = MakeRanks(config, size);
-      for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetPlace(rank, size);
+      for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetRank(rank, size);
       ExpectCourse(family, kTolerance, [&] {
         std::vector<Part> parts;
         std::vector<float> priority(1);
@@ -276,10 +276,10 @@ TEST(SupervisedTest, GroupRoundsMatchPyTorch) {
       const SampleBatch batch;
       std::vector<float> priority(1);
       ExpectCourse(family, kTolerance, [&] {
-        std::vector<std::unique_ptr<GroupRound>> rounds;
-        std::vector<std::optional<Result<GroupRound::Outcome>>> over(ends.size());
+        std::vector<std::unique_ptr<AllReduceStep>> rounds;
+        std::vector<std::optional<Result<AllReduceStep::Outcome>>> over(ends.size());
         for (std::size_t i = 0; i < ends.size(); ++i) {
-          rounds.push_back(std::make_unique<GroupRound>(ends[i].get(), algorithms[i].get()));
+          rounds.push_back(std::make_unique<AllReduceStep>(ends[i].get(), algorithms[i].get()));
           EXPECT_TRUE(rounds[i]->Begin(&batch, 0.5, false, priority).ok());
         }
         for (int turn = 0; turn < 100000; ++turn) {
@@ -317,7 +317,7 @@ TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
   const auto data = Load(config);
   std::vector<std::int32_t> all(12);
   std::iota(all.begin(), all.end(), 0);
-  UpdateOrder order(config, data), other(config, data);
+  BatchSchedule order(config, data), other(config, data);
   std::set<std::vector<std::int32_t>> courses;
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
     std::vector<std::int32_t> seen;
@@ -344,13 +344,13 @@ TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   config.learner.batch_size = 5;
   config.learner.micro_batch = 2;
   const auto data = Load(config);
-  LearnerShare plain(config, data), ahead(config, data);
+  DistributedSampler plain(config, data), ahead(config, data);
   struct Piece {
     TextBatch text;
     float scale;
     bool last;
   };
-  const auto pieces = [](LearnerShare* share, std::uint64_t updates) {
+  const auto pieces = [](DistributedSampler* share, std::uint64_t updates) {
     std::vector<Piece> made;
     double seconds = 0;
     EXPECT_TRUE(share
@@ -383,7 +383,7 @@ TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   ahead.MakeAhead(6);
   expect(3);
   ahead.MakeAhead(6);
-  for (LearnerShare* const share : {&plain, &ahead}) share->SetPlace(1, 2);
+  for (DistributedSampler* const share : {&plain, &ahead}) share->SetRank(1, 2);
   expect(7);
 }
 
@@ -421,7 +421,7 @@ TEST(SupervisedTest, ResumesBitForBit) {
     EXPECT_EQ(advance(second.get(), 7), rest) << algorithm;
     EXPECT_TRUE(std::ranges::equal(EncodeSafetensors(second->State()).bytes(),
                                    EncodeSafetensors(whole->State()).bytes()));
-    EXPECT_TRUE(second->CheckNumbers().ok());
+    EXPECT_TRUE(second->CheckFinite().ok());
   }
 }
 
@@ -450,9 +450,9 @@ TEST(SupervisedTest, WordDropoutAppliesOnlyToTraining) {
   Config config = SupervisedConfig("bert");
   config.data.word_dropout = 0.3;
   const auto data = Load(config);
-  const TextBatches batches(config, data->tokenizer);
+  const TextCollator batches(config, data->tokenizer);
   config.data.word_dropout = 0;
-  const TextBatches whole(config, data->tokenizer);
+  const TextCollator whole(config, data->tokenizer);
   std::vector<std::int32_t> all(std::size_t(data->train.size()));
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(batches.ForJudging(data->train, all).ids, whole.ForJudging(data->train, all).ids);
@@ -490,7 +490,7 @@ TEST(SupervisedTest, SkipsAndReportsNonFiniteLoss) {
   for (const ParamSpec& spec : (*module)->params())
     if (spec.name.ends_with("pooler.dense.bias"))
       value[std::size_t(spec.offset)] = std::numeric_limits<float>::quiet_NaN();
-  algorithm->AdoptValue(3, value);
+  algorithm->ReplaceWeights(3, value);
   std::vector<float> priority(1);
   const auto report = algorithm->Update(SampleBatch(), 0, priority);
   ASSERT_EQ(report.status().code(), Code::kDataLoss);

@@ -19,8 +19,8 @@ std::shared_ptr<const ReviewData> Judging(const Config& config, int copies,
   auto loaded = LoadReviewData(config);
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
   auto data = std::make_shared<ReviewData>(**loaded);
-  data->test = data->holdout = TokenSet();
-  const auto add = [&](std::int64_t i, TokenSet* to) {
+  data->test = data->holdout = TokenizedDataset();
+  const auto add = [&](std::int64_t i, TokenizedDataset* to) {
     to->Add(data->train.tokens(i), data->train.sentiments[std::size_t(i)]);
   };
   for (int copy = 0; copy < copies; ++copy)
@@ -37,7 +37,8 @@ std::vector<float> FixtureWeights(const Config& config) {
 
 // By plain loops over what transformers said of each review.
 struct Plain {
-  Plain(const std::string& family, const TokenSet& all, const std::vector<std::int64_t>& of) {
+  Plain(const std::string& family, const TokenizedDataset& all,
+        const std::vector<std::int64_t>& of) {
     const auto& rows = SupervisedExpected().Find(family)->Find("before")->array;
     for (const std::int64_t i : of) {
       const auto& row = rows[std::size_t(i)].array;
@@ -56,12 +57,12 @@ struct Plain {
 };
 
 EvaluationReport Judge(const Config& config, const std::shared_ptr<const ReviewData>& data,
-                       const TrialOptions& options, std::span<const float> weights,
+                       const EvaluationRequest& options, std::span<const float> weights,
                        int* slices = nullptr) {
-  auto trial = ReviewTrial::Make(config, data, options, weights);
+  auto trial = SentimentEvaluator::Make(config, data, options, weights);
   EXPECT_TRUE(trial.ok()) << trial.status().ToString();
   int made = 1;
-  while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
+  while ((*trial)->Advance(1) != Evaluator::State::kOver) {
     if (++made > 1000) ADD_FAILURE() << "it goes on for ever";
   }
   EXPECT_TRUE((*trial)->error().ok()) << (*trial)->error().ToString();
@@ -89,7 +90,7 @@ TEST(ReviewTrialTest, CountsCorrectReviewsAsReferenceDoes) {
     const std::vector<std::int64_t> held = {1, 3, 4, 6};
     const auto data = Judging(config, 1, held);
     const std::vector<float> weights = FixtureWeights(config);
-    const TokenSet& all = data->train;
+    const TokenizedDataset& all = data->train;
     Expect(Judge(config, data, {.episodes = 12, .version = 7, .final = true}, weights),
            Plain(family, all, kAll), 12);
     // More than there are.
@@ -112,10 +113,10 @@ TEST(ReviewTrialTest, RejectsWeightsThatGiveNaN) {
     const auto data = Judging(config, 1, {0});
     std::vector<float> weights = FixtureWeights(config);
     std::ranges::fill(weights, NAN);
-    auto trial =
-        ReviewTrial::Make(config, data, {.episodes = 12, .version = 7, .final = true}, weights);
+    auto trial = SentimentEvaluator::Make(config, data,
+                                          {.episodes = 12, .version = 7, .final = true}, weights);
     ASSERT_TRUE(trial.ok()) << trial.status().ToString();
-    while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
+    while ((*trial)->Advance(1) != Evaluator::State::kOver) {
     }
     EXPECT_EQ((*trial)->error().code(), Code::kDataLoss) << family;
     EXPECT_NE((*trial)->error().message().find("version 7 give a non-finite cross entropy"),
@@ -142,7 +143,7 @@ TEST(ReviewTrialTest, MaskedModelPredictsSameWordsEachTime) {
   config.model.dropout = 0.5;  // which judging has none of
   const auto data = Judging(config, 4, {0});
   const std::vector<float> weights = FixtureWeights(config);
-  const TrialOptions options{.episodes = 48, .final = true};
+  const EvaluationRequest options{.episodes = 48, .final = true};
   const EvaluationReport one = Judge(config, data, options, weights);
   EXPECT_EQ(one, Judge(config, data, options, weights));
   EXPECT_GT(one.loss, 0.5);
@@ -153,7 +154,7 @@ TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
   const Config config = SupervisedConfig("bert");
   std::vector<float> weights = FixtureWeights(config);
   weights.pop_back();
-  const auto refused = ReviewTrial::Make(config, Judging(config, 1, {0}), {}, weights);
+  const auto refused = SentimentEvaluator::Make(config, Judging(config, 1, {0}), {}, weights);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
 }
 

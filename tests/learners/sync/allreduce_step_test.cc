@@ -72,15 +72,15 @@ class Learners {
   }
 
   // A round in which rank i has batches[i]; nullptr: none.
-  std::vector<Result<GroupRound::Outcome>> Round(const std::vector<const SampleBatch*>& batches,
-                                                 const std::vector<bool>& exhausted = {},
-                                                 int killed = -1) {
-    std::vector<std::unique_ptr<GroupRound>> rounds;
-    std::vector<std::optional<Result<GroupRound::Outcome>>> ends(batches.size());
+  std::vector<Result<AllReduceStep::Outcome>> Round(const std::vector<const SampleBatch*>& batches,
+                                                    const std::vector<bool>& exhausted = {},
+                                                    int killed = -1) {
+    std::vector<std::unique_ptr<AllReduceStep>> rounds;
+    std::vector<std::optional<Result<AllReduceStep::Outcome>>> ends(batches.size());
     priority.assign(batches.size(), {});
     for (std::size_t i = 0; i < batches.size(); ++i) {
       if (batches[i] != nullptr) priority[i].resize(batches[i]->key.size());
-      rounds.push_back(std::make_unique<GroupRound>(ranks[i].get(), algorithms[i].get()));
+      rounds.push_back(std::make_unique<AllReduceStep>(ranks[i].get(), algorithms[i].get()));
       if (int(i) == killed) continue;
       const Status begun = rounds[i]->Begin(batches[i], progress_first + progress_step * double(i),
                                             i < exhausted.size() && exhausted[i], priority[i]);
@@ -99,10 +99,10 @@ class Learners {
       if (all) break;
       group_.Advance(Duration(50000));
     }
-    std::vector<Result<GroupRound::Outcome>> out;
+    std::vector<Result<AllReduceStep::Outcome>> out;
     for (auto& end : ends) {
       EXPECT_TRUE(end.has_value()) << "it waits for ever";
-      out.push_back(end ? *end : Result<GroupRound::Outcome>(Internal("none")));
+      out.push_back(end ? *end : Result<AllReduceStep::Outcome>(Internal("none")));
     }
     return out;
   }
@@ -141,7 +141,7 @@ TEST(GroupRoundTest, AllRanksApplyMeanGradient) {
         const double rate = 0.5 * (1 - 0.5 * 0.125 * (size - 1));
         std::vector<double> want(single->value().size());
         std::ranges::copy(learners.algorithms[0]->value(), want.begin());
-        single->AdoptValue(0, learners.algorithms[0]->value());
+        single->ReplaceWeights(0, learners.algorithms[0]->value());
         for (const SampleBatch& batch : batches) {
           given.push_back(&batch);
           std::vector<float> priority(kBatch);

@@ -18,12 +18,12 @@ TEST(LearnerGroupTest, LimitsHeartbeatRateWhileWaiting) {
   coordinator.reply.fleet.learners = 2;
   const auto network = hub->MakeNetwork();
   const auto member = coordinator.Member(network.get(), Role::kLearner, 7);
-  SimLobbies lobbies;
-  const auto lobby = lobbies.Make();
+  SimRendezvousFactory lobbies;
+  const auto rendezvous = lobbies.Make();
   InlineExecutor executor;
   LearnerGroup group({.learners = 2,
                       .wait = Seconds(60),
-                      .lobby = lobby.get(),
+                      .rendezvous = rendezvous.get(),
                       .member = member.get(),
                       .executor = &executor});
   Metrics metrics;

@@ -15,12 +15,12 @@ class ShardUpdaterTest : public testing::TestWithParam<std::string> {
   ShardFleet::Learner* lead_ = fleet_.AddLearner(0);
   InlineExecutor executor_;
   std::unique_ptr<Algorithm> algorithm_ = *MakeAlgorithm(fleet_.config_, SmallEnv());
-  std::unique_ptr<Updater> updater_ = *MakeShardUpdater({.config = &fleet_.config_,
-                                                         .module = fleet_.module_.get(),
-                                                         .network = lead_->network.get(),
-                                                         .member = lead_->member.get(),
-                                                         .executor = &executor_,
-                                                         .algorithm = algorithm_.get()});
+  std::unique_ptr<Updater> updater_ = *MakeParamserverUpdater({.config = &fleet_.config_,
+                                                               .module = fleet_.module_.get(),
+                                                               .network = lead_->network.get(),
+                                                               .member = lead_->member.get(),
+                                                               .executor = &executor_,
+                                                               .algorithm = algorithm_.get()});
 
   void OtherSteps(std::uint64_t from, std::uint64_t to) {
     for (std::uint64_t step = from; step < to; ++step) {
@@ -32,7 +32,7 @@ class ShardUpdaterTest : public testing::TestWithParam<std::string> {
   bool Ends() {
     return fleet_.Await([&] {
       EXPECT_TRUE(updater_->Poll(fleet_.now_).ok());
-      return updater_->Over(true);
+      return updater_->Finished(true);
     });
   }
 };
@@ -61,12 +61,12 @@ TEST_P(ShardUpdaterTest, OthersContinueAfterFinalPull) {
   ASSERT_TRUE(Ends());
   OtherSteps(1, 4);
   EXPECT_EQ(algorithm_->updates(), 1u);
-  EXPECT_TRUE(updater_->Over(true));
+  EXPECT_TRUE(updater_->Finished(true));
 }
 
 TEST_P(ShardUpdaterTest, LeavesWithoutFinalPull) {
   OtherSteps(0, 1);
-  updater_->Leave();
+  updater_->Deregister();
   EXPECT_TRUE(Ends());
   EXPECT_EQ(algorithm_->updates(), 0u);
 }

@@ -24,7 +24,7 @@ class FakeServer final : public CallServer {
   };
   // What left since the last call, without beats.
   std::vector<Out> Take() {
-    std::erase_if(out_, [](const Out& o) { return o.envelope.flags == kFlagBeat; });
+    std::erase_if(out_, [](const Out& o) { return o.envelope.flags == kFlagHeartbeat; });
     return std::exchange(out_, {});
   }
   SendResult answer = SendResult::kSent;
@@ -138,7 +138,7 @@ TEST_F(CallServerTest, HeartbeatConfirmsReplies) {
   Origin origin = Actor();
   origin.oldest_open = 2;
   ASSERT_TRUE(server_
-                  ->Receive({.flags = kFlagBeat, .channel = 1, .session = kSession},
+                  ->Receive({.flags = kFlagHeartbeat, .channel = 1, .session = kSession},
                             {.type = MessageType::kHeartbeat, .origin = origin}, now_)
                   .ok());
   EXPECT_EQ(server_->reply_memory(), 0u);
@@ -271,7 +271,7 @@ TEST_F(CallServerTest, ReportsSilentClientHungAndDisconnectedOneDown) {
   for (int i = 0; i < 20; ++i) {
     now_ += Milliseconds(100);
     ASSERT_TRUE(server_
-                    ->Receive({.flags = kFlagBeat, .channel = 2, .session = kSession},
+                    ->Receive({.flags = kFlagHeartbeat, .channel = 2, .session = kSession},
                               {.type = MessageType::kHeartbeat, .origin = Actor(2)}, now_)
                     .ok());
     server_->Tick(now_);

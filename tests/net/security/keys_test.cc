@@ -210,11 +210,11 @@ TEST(AccessTest, RolesMaySendOnlyTheirMessageTypes) {
     EXPECT_FALSE(may(Role::kActor, Role::kTool, type)) << int(type);
   }
   EXPECT_FALSE(may(Role::kActor, Role::kLearner, MessageType::kHeartbeat));
-  EXPECT_FALSE(may(Role::kActor, Role::kReplay, MessageType::kBeat));
+  EXPECT_FALSE(may(Role::kActor, Role::kReplay, MessageType::kMemberHeartbeat));
   EXPECT_FALSE(may(Role::kTool, Role::kActor, MessageType::kInsert));
   EXPECT_FALSE(may(Role::kTool, Role::kTool, MessageType::kRegister));
   EXPECT_FALSE(may(Role::kNone, Role::kNone, MessageType::kHeartbeat)) << "a socket without keys";
-  EXPECT_FALSE(may(Role::kCoordinator, Role::kCoordinator, MessageType::kBeat));
+  EXPECT_FALSE(may(Role::kCoordinator, Role::kCoordinator, MessageType::kMemberHeartbeat));
 }
 
 // The newer of two of one name replaces the older: one who asks to be a learner could be kept from

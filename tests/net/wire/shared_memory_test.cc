@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kPart = 300'000;  // big, and takes a block of 512 KiB
 constexpr std::size_t kBlock = 512 << 10;
 
-Buffer Made(PartMemory& memory, std::uint32_t seed, std::size_t bytes = kPart) {
+Buffer Made(SharedBufferPool& memory, std::uint32_t seed, std::size_t bytes = kPart) {
   MutableBuffer part = *memory.Make(bytes);
   const Buffer text = TestBytes(bytes, seed);
   std::memcpy(part.data(), text.data(), bytes);
@@ -34,13 +34,13 @@ bool Equal(const Buffer& a, const Buffer& b) {
 }
 
 TEST(PartMemoryTest, ReadsPartInPlace) {
-  PartMemory memory({});
-  PartReader reader;
+  SharedBufferPool memory({});
+  SharedBufferReader reader;
   MutableBuffer writable = *memory.Make(kPart);
   std::byte* const bytes = writable.data();
   std::memset(bytes, 7, kPart);
   const Buffer part = std::move(writable).Freeze();
-  const PartTicket ticket = *memory.Share(part.Slice(64, 1000));
+  const BufferHandle ticket = *memory.Share(part.Slice(64, 1000));
   const Result<Buffer> seen = reader.Open(ticket);
   ASSERT_TRUE(seen.ok()) << seen.status().ToString();
   EXPECT_EQ(seen->size(), 1000u);
@@ -52,8 +52,8 @@ TEST(PartMemoryTest, ReadsPartInPlace) {
 }
 
 TEST(PartMemoryTest, CopiesForeignBytesOnce) {
-  PartMemory memory({});
-  PartReader reader;
+  SharedBufferPool memory({});
+  SharedBufferReader reader;
   const Buffer text = TestBytes(kPart + 5);
   // Of a part that was made here too, where its bytes lie so that a reader can't take them.
   const Buffer made = Made(memory, 3);
@@ -66,35 +66,35 @@ TEST(PartMemoryTest, CopiesForeignBytesOnce) {
 }
 
 TEST(PartMemoryTest, ReusesBlockAfterAllHoldersReleaseIt) {
-  PartMemory memory({});
-  PartReader reader;
+  SharedBufferPool memory({});
+  SharedBufferReader reader;
   std::optional<Buffer> part = Made(memory, 1);
   const std::byte* const first = part->data();
   std::optional<Buffer> seen = *reader.Open(*memory.Share(*part));
   EXPECT_NE(Made(memory, 2).data(), first);  // it is held here
-  EXPECT_TRUE(memory.IsReadByOthers(first + 100));
+  EXPECT_TRUE(memory.IsShared(first + 100));
   const Buffer copy = *part;
   part.reset();
   EXPECT_NE(Made(memory, 2).data(), first);  // by a copy
   part = copy;
-  const std::optional<PartTicket> unopened = memory.Share(*part);
+  const std::optional<BufferHandle> unopened = memory.Share(*part);
   part.reset();
   const_cast<Buffer&>(copy) = Buffer();
   EXPECT_NE(Made(memory, 2).data(), first);  // by two readers
   seen.reset();
   EXPECT_NE(Made(memory, 2).data(), first);  // by one who has not opened it yet
-  EXPECT_TRUE(memory.IsReadByOthers(first));
-  memory.TakeBack(*unopened);
-  EXPECT_FALSE(memory.IsReadByOthers(first));
+  EXPECT_TRUE(memory.IsShared(first));
+  memory.RevokeHandle(*unopened);
+  EXPECT_FALSE(memory.IsShared(first));
   std::set<const std::byte*> places;
   const Buffer a = Made(memory, 3), b = Made(memory, 4);
   EXPECT_TRUE(a.data() == first || b.data() == first);
   EXPECT_EQ(memory.bytes(), 2 * kBlock);
-  EXPECT_FALSE(memory.IsReadByOthers(&places));
+  EXPECT_FALSE(memory.IsShared(&places));
 }
 
 TEST(PartMemoryTest, LimitsSize) {
-  PartMemory memory({.bytes_max = 2 * kBlock});
+  SharedBufferPool memory({.bytes_max = 2 * kBlock});
   std::optional<Buffer> a = Made(memory, 1), b = Made(memory, 2);
   EXPECT_FALSE(memory.Make(kPart).has_value());
   EXPECT_FALSE(memory.Share(TestBytes(kPart)).has_value());
@@ -106,7 +106,7 @@ TEST(PartMemoryTest, LimitsSize) {
 }
 
 TEST(PartMemoryTest, LimitsDescriptors) {
-  PartMemory memory({.blocks_max = 3});
+  SharedBufferPool memory({.blocks_max = 3});
   std::vector<Buffer> parts;
   for (std::uint32_t i = 0; i < 3; ++i) parts.push_back(Made(memory, i));
   EXPECT_FALSE(memory.Make(kPart).has_value());
@@ -116,8 +116,9 @@ TEST(PartMemoryTest, LimitsDescriptors) {
 
 TEST(PartMemoryTest, ReclaimsBlocksOfLostReaders) {
   ManualClock clock;
-  PartMemory memory({.lost_after = Seconds(60), .idle_after = Seconds(1000), .clock = &clock});
-  PartReader slow;
+  SharedBufferPool memory(
+      {.lost_after = Seconds(60), .idle_after = Seconds(1000), .clock = &clock});
+  SharedBufferReader slow;
   std::optional<Buffer> part = Made(memory, 1);
   const Buffer text = Buffer::Copy(part->bytes());
   const Buffer seen = *slow.Open(*memory.Share(*part));  // one who takes longer
@@ -138,7 +139,7 @@ TEST(PartMemoryTest, ReclaimsBlocksOfLostReaders) {
 
 TEST(PartMemoryTest, FreesIdleBlocks) {
   ManualClock clock;
-  PartMemory memory({.clock = &clock});
+  SharedBufferPool memory({.clock = &clock});
   for (const std::uint32_t seed : {1, 2}) Made(memory, seed, seed * kPart);
   EXPECT_EQ(memory.bytes(), 3 * kBlock);
   clock.Advance(Seconds(31));
@@ -149,35 +150,35 @@ TEST(PartMemoryTest, FreesIdleBlocks) {
 // ---- Bytes that are none of ours.
 
 TEST(PartReaderTest, RejectsForgedTickets) {
-  PartMemory memory({});
+  SharedBufferPool memory({});
   const Buffer part = Made(memory, 1);
-  const PartTicket good = *memory.Share(part);
-  const auto refused = [&](const std::function<void(PartTicket&)>& spoil, bool known) {
-    PartReader reader;
+  const BufferHandle good = *memory.Share(part);
+  const auto refused = [&](const std::function<void(BufferHandle&)>& spoil, bool known) {
+    SharedBufferReader reader;
     if (known) {
       EXPECT_TRUE(reader.Open(good).ok());
     }
-    PartTicket bad = good;
+    BufferHandle bad = good;
     spoil(bad);
     return reader.Open(bad).status().code();
   };
   for (const bool known : {false, true}) {
-    EXPECT_EQ(refused([](PartTicket& t) { t.id ^= 1; }, known), Code::kUnavailable);
-    EXPECT_EQ(refused([](PartTicket& t) { t.process = 0; }, known), Code::kUnavailable);
-    EXPECT_EQ(refused([](PartTicket& t) { t.descriptor = -1; }, known), Code::kUnavailable);
-    EXPECT_EQ(refused([](PartTicket& t) { t.descriptor = 1 << 30; }, known), Code::kUnavailable);
-    EXPECT_EQ(refused([](PartTicket& t) { t.bytes = kBlock + 8; }, known), Code::kDataLoss);
-    EXPECT_EQ(refused([](PartTicket& t) { t.bytes = ~0ull; }, known), Code::kDataLoss);
-    EXPECT_EQ(refused([](PartTicket& t) { t.offset = ~0ull - 7; }, known), Code::kDataLoss);
-    EXPECT_EQ(refused([](PartTicket& t) { t.offset = 4; }, known), Code::kDataLoss);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.id ^= 1; }, known), Code::kUnavailable);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.process = 0; }, known), Code::kUnavailable);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.descriptor = -1; }, known), Code::kUnavailable);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.descriptor = 1 << 30; }, known), Code::kUnavailable);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.bytes = kBlock + 8; }, known), Code::kDataLoss);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.bytes = ~0ull; }, known), Code::kDataLoss);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.offset = ~0ull - 7; }, known), Code::kDataLoss);
+    EXPECT_EQ(refused([](BufferHandle& t) { t.offset = 4; }, known), Code::kDataLoss);
   }
 }
 
 // Files that are no blocks; one that could shrink, which ends whoever reads behind its end.
 TEST(PartReaderTest, RejectsFilesThatAreNotBlocks) {
-  PartMemory memory({});
+  SharedBufferPool memory({});
   const Buffer part = Made(memory, 1);
-  PartTicket ticket = *memory.Share(part);
+  BufferHandle ticket = *memory.Share(part);
   const std::string real = "/proc/self/fd/" + std::to_string(ticket.descriptor);
   char head[4096];
   const int block = open(real.c_str(), O_RDONLY);
@@ -191,7 +192,7 @@ TEST(PartReaderTest, RejectsFilesThatAreNotBlocks) {
   ASSERT_EQ(write(plain, head, sizeof head), ssize_t(sizeof head));
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  PartReader reader;
+  SharedBufferReader reader;
   for (const int fd : {unsealed, plain, ends[0], ends[1]}) {
     ticket.descriptor = fd;
     EXPECT_EQ(reader.Open(ticket).status().code(), Code::kUnavailable) << fd;
@@ -200,13 +201,13 @@ TEST(PartReaderTest, RejectsFilesThatAreNotBlocks) {
 }
 
 TEST(PartReaderTest, IgnoresFramesThatAreNotTickets) {
-  PartMemory memory({});
-  PartTicket ticket = *memory.Share(Made(memory, 1));
+  SharedBufferPool memory({});
+  BufferHandle ticket = *memory.Share(Made(memory, 1));
   const auto bytes = std::as_bytes(std::span(&ticket, 1));
-  EXPECT_TRUE(PartReader::TicketOf(bytes).has_value());
-  EXPECT_FALSE(PartReader::TicketOf(bytes.first(39)).has_value());
+  EXPECT_TRUE(SharedBufferReader::ParseHandle(bytes).has_value());
+  EXPECT_FALSE(SharedBufferReader::ParseHandle(bytes.first(39)).has_value());
   ticket.magic ^= 1;
-  EXPECT_FALSE(PartReader::TicketOf(bytes).has_value());
+  EXPECT_FALSE(SharedBufferReader::ParseHandle(bytes).has_value());
 }
 
 // ---- Between processes.
@@ -214,24 +215,24 @@ TEST(PartReaderTest, IgnoresFramesThatAreNotTickets) {
 TEST(PartMemoryTest, OpenedPartOutlivesItsProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  const PartMemory* const ours = &PartMemory::Get();
+  const SharedBufferPool* const ours = &SharedBufferPool::Get();
   const pid_t child = fork();
   if (child == 0) {
-    if (&PartMemory::Get() == ours) _exit(1);
-    const Buffer part = CopyPart(TestBytes(kPart, 5).bytes());
-    const PartTicket ticket = *PartMemory::Get().Share(part);
+    if (&SharedBufferPool::Get() == ours) _exit(1);
+    const Buffer part = CopyToSharedBuffer(TestBytes(kPart, 5).bytes());
+    const BufferHandle ticket = *SharedBufferPool::Get().Share(part);
     if (write(ends[1], &ticket, sizeof ticket) != ssize_t(sizeof ticket)) _exit(2);
     for (;;) pause();
   }
-  PartTicket ticket;
+  BufferHandle ticket;
   ASSERT_EQ(read(ends[0], &ticket, sizeof ticket), ssize_t(sizeof ticket));
-  PartReader reader;
+  SharedBufferReader reader;
   const Result<Buffer> seen = reader.Open(ticket);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   ASSERT_TRUE(seen.ok()) << seen.status().ToString();
   EXPECT_TRUE(Equal(*seen, TestBytes(kPart, 5)));
-  PartReader late;
+  SharedBufferReader late;
   EXPECT_EQ(late.Open(ticket).status().code(), Code::kUnavailable);
   close(ends[0]);
   close(ends[1]);
@@ -280,7 +281,7 @@ class SharedPartsTest : public testing::Test {
 
 TEST_F(SharedPartsTest, SendsBigLocalPartsAsTickets) {
   const auto channel = Connect("ipc://" + folder_.path() + "/s");
-  const Buffer part = CopyPart(TestBytes(3'000'000, 8).bytes());
+  const Buffer part = CopyToSharedBuffer(TestBytes(3'000'000, 8).bytes());
   const Result<Message> answer =
       Call(*channel, TestMessage("x", {part, TestBytes(10), TestBytes(kPart, 2)}));
   ASSERT_TRUE(answer.ok()) << answer.status().ToString();
@@ -288,16 +289,16 @@ TEST_F(SharedPartsTest, SendsBigLocalPartsAsTickets) {
   EXPECT_TRUE(Equal(answer->parts[1], TestBytes(10)));
   EXPECT_TRUE(Equal(answer->parts[2], TestBytes(kPart, 2)));
   // The one that was made, a copy of the other, and copies of both in the answer.
-  EXPECT_GE(PartMemory::Get().bytes(), 2 * (std::size_t{4} << 20) + 2 * kBlock);
+  EXPECT_GE(SharedBufferPool::Get().bytes(), 2 * (std::size_t{4} << 20) + 2 * kBlock);
 }
 
 TEST_F(SharedPartsTest, SendsBytesOverTcp) {
   const auto channel = Connect("tcp://127.0.0.1:0");
-  const std::size_t before = PartMemory::Get().bytes();
+  const std::size_t before = SharedBufferPool::Get().bytes();
   const Result<Message> answer = Call(*channel, TestMessage("x", {TestBytes(kPart, 2)}));
   ASSERT_TRUE(answer.ok()) << answer.status().ToString();
   EXPECT_TRUE(Equal(answer->parts[0], TestBytes(kPart, 2)));
-  EXPECT_EQ(PartMemory::Get().bytes(), before);
+  EXPECT_EQ(SharedBufferPool::Get().bytes(), before);
 }
 
 // What can't be read where it lies comes by the socket, in both directions, and no call is lost.
@@ -313,7 +314,7 @@ TEST_F(SharedPartsTest, FallsBackToBytesWhenMemoryIsUnreadable) {
     }
   };
   const std::vector<int> old = Blocks();
-  const Buffer unreadable = CopyPart(TestBytes(5'000'000, 4).bytes());
+  const Buffer unreadable = CopyToSharedBuffer(TestBytes(5'000'000, 4).bytes());
   spoil(old);  // the server can't open what it is sent
   const Result<Message> first = Call(*channel, TestMessage("first", {unreadable}));
   ASSERT_TRUE(first.ok()) << first.status().ToString();
@@ -329,7 +330,7 @@ TEST_F(SharedPartsTest, FallsBackToBytesWhenMemoryIsUnreadable) {
     server_net_->Pump(SystemClock().Now());
   }
   const std::vector<int> known = Blocks();
-  const Buffer answer = CopyPart(TestBytes(9'000'000, 6).bytes());
+  const Buffer answer = CopyToSharedBuffer(TestBytes(9'000'000, 6).bytes());
   spoil(known);
   echo_.parked[0].second.Send(
       {.type = MessageType::kTestReply, .body = "second", .parts = {answer}});

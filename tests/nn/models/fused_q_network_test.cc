@@ -35,7 +35,7 @@ Activation Parsed(const std::string& name) {
 }
 
 // The same network from the layers that every other network is made of.
-std::unique_ptr<Module> General(const SmallNetworkSpec& spec) {
+std::unique_ptr<Module> General(const FusedNetworkSpec& spec) {
   std::vector<SequentialPart> parts;
   parts.push_back({"input", MakeInput(spec.observation_scale)});
   Shape shape = spec.observation.shape;
@@ -88,7 +88,7 @@ Outcome Evaluate(const Module& module, const Tensor& observation, std::span<cons
   return r;
 }
 
-std::vector<SmallNetworkSpec> Specs() {
+std::vector<FusedNetworkSpec> Specs() {
   const TensorSpec vector{DType::kF32, {4}}, image{DType::kU8, {10, 10, 4}};
   return {
       {vector, 1, {LinearLayer(64), LinearLayer(64)}, false, 0, 2},
@@ -110,9 +110,9 @@ void ExpectNear(const std::vector<float>& a, const std::vector<float>& b, const 
 }
 
 TEST(SmallNetworkTest, MatchesGeneralNetwork) {
-  for (const SmallNetworkSpec& spec : Specs()) {
+  for (const FusedNetworkSpec& spec : Specs()) {
     const auto general = General(spec);
-    const auto small = MakeSmallNetwork(spec, general->params());
+    const auto small = MakeFusedNetwork(spec, general->params());
     ASSERT_NE(small, nullptr);
     std::vector<float> value(std::size_t(ParameterCount(*general)));
     InitParameters(*general, 5, value);
@@ -136,9 +136,9 @@ TEST(SmallNetworkTest, MatchesGeneralNetwork) {
 }
 
 TEST(SmallNetworkTest, ParametersMatchGeneralNetwork) {
-  for (const SmallNetworkSpec& spec : Specs()) {
+  for (const FusedNetworkSpec& spec : Specs()) {
     const auto general = General(spec);
-    const auto small = MakeSmallNetwork(spec, general->params());
+    const auto small = MakeFusedNetwork(spec, general->params());
     ASSERT_EQ(small->params().size(), general->params().size());
     EXPECT_EQ(ParameterCount(*small), ParameterCount(*general));
     for (std::size_t i = 0; i < small->params().size(); ++i) {
@@ -150,7 +150,7 @@ TEST(SmallNetworkTest, ParametersMatchGeneralNetwork) {
 
 TEST(SmallNetworkTest, DeclinesUnsupportedNetworks) {
   const TensorSpec vector{DType::kF32, {4}}, image{DType::kU8, {10, 10, 4}};
-  const std::vector<SmallNetworkSpec> others = {
+  const std::vector<FusedNetworkSpec> others = {
       {{DType::kU8, {84, 84, 4}}, 1, {ConvLayer(32, 8, 4), LinearLayer(512)}, false, 0, 6},
       {image, 1, {ConvLayer(16, 3), ConvLayer(16, 3), LinearLayer(32)}, false, 0, 6},
       {image, 1, {LinearLayer(32), ConvLayer(16, 3)}, false, 0, 6},
@@ -164,13 +164,13 @@ TEST(SmallNetworkTest, DeclinesUnsupportedNetworks) {
     const bool possible = others[i].observation.dtype != DType::kF64 && i != 2;
     const auto general = possible ? General(others[i]) : nullptr;
     const auto params = general ? general->params() : std::span<const ParamSpec>();
-    EXPECT_EQ(MakeSmallNetwork(others[i], params), nullptr) << i;
+    EXPECT_EQ(MakeFusedNetwork(others[i], params), nullptr) << i;
   }
 }
 
 TEST(SmallNetworkTest, RejectsObservationOfWrongShape) {
-  const SmallNetworkSpec spec = Specs()[0];
-  const auto small = MakeSmallNetwork(spec, General(spec)->params());
+  const FusedNetworkSpec spec = Specs()[0];
+  const auto small = MakeFusedNetwork(spec, General(spec)->params());
   for (const TensorSpec& in : {TensorSpec{DType::kF32, {2, 5}}, TensorSpec{DType::kU8, {2, 4}},
                                TensorSpec{DType::kF32, {4}}, TensorSpec{DType::kF32, {}}}) {
     const auto plan = small->MakePlan({&in, 1});

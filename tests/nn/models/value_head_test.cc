@@ -24,7 +24,7 @@ TEST(ValueFormTest, MeansAndDerivativesMatchReference) {
   Rng rng({.run_seed = 4});
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
     const Config config = ConfigOf(critic);
-    const ValueForm form = ValueFormOf(config);
+    const ValueHead form = GetValueHead(config);
     const ValueReference reference = ValuesOf(config);
     ASSERT_EQ(form.numbers, std::int64_t(reference.numbers)) << critic;
     const std::size_t values = 11, k = reference.numbers;
@@ -45,19 +45,19 @@ TEST(ValueFormTest, MeansAndDerivativesMatchReference) {
 
 TEST(ValueFormTest, RejectsInvalidForm) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    EXPECT_TRUE(CheckValueForm(ConfigOf(critic)).ok()) << critic;
+    EXPECT_TRUE(CheckValueHead(ConfigOf(critic)).ok()) << critic;
   }
-  EXPECT_EQ(CheckValueForm(ConfigOf("normal")).message(),
+  EXPECT_EQ(CheckValueHead(ConfigOf("normal")).message(),
             "learner.critic is \"normal\"; valid are \"scalar\", \"categorical\", \"quantile\"");
   Config config = ConfigOf("categorical");
   config.learner.v_min = config.learner.v_max;
-  EXPECT_EQ(CheckValueForm(config).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
   config = ConfigOf("categorical");
   config.learner.atoms = 1;
-  EXPECT_EQ(CheckValueForm(config).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
   config = ConfigOf("quantile");
   config.learner.atoms = 0;
-  EXPECT_EQ(CheckValueForm(config).code(), Code::kInvalidArgument);
+  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -29,14 +29,14 @@ const char* const kOptimizers[] = {"sgd", "momentum", "adagrad", "rmsprop", "cen
 struct Shared {
   std::vector<float> value;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<SharedArena> arena;
-  SharedArena* operator->() const { return arena.get(); }
+  std::unique_ptr<HogwildArena> arena;
+  HogwildArena* operator->() const { return arena.get(); }
 };
 Shared MakeShared(const Config& config, std::vector<float> value,
-                  SharedArena::Write write = SharedArena::Write::kExact) {
+                  HogwildArena::Write write = HogwildArena::Write::kExact) {
   Shared shared{.value = std::move(value)};
   shared.optimizer = *MakeOptimizer(config, std::int64_t(shared.value.size()));
-  auto arena = SharedArena::Make(config, shared.value, shared.optimizer.get(), write);
+  auto arena = HogwildArena::Make(config, shared.value, shared.optimizer.get(), write);
   EXPECT_TRUE(arena.ok()) << arena.status().ToString();
   shared.arena = std::move(*arena);
   return shared;
@@ -51,7 +51,7 @@ std::vector<float> Draw(std::uint64_t step, std::size_t count = kCount) {
 
 TEST(SharedArenaTest, OneThreadMatchesOptimizerBitwise) {
   for (const char* name : kOptimizers) {
-    for (const auto write : {SharedArena::Write::kExact, SharedArena::Write::kRacy}) {
+    for (const auto write : {HogwildArena::Write::kExact, HogwildArena::Write::kRacy}) {
       const Config config = ConfigOf(name);
       std::vector<float> value = Draw(1000), got(kCount);
       const auto arena = MakeShared(config, value, write);
@@ -79,7 +79,7 @@ TEST(SharedArenaTest, PartsAndGroupsMatchOptimizerBitwise) {
     std::vector<float> value = Draw(1000);
     optimizer->Step(Draw(7), 1, 0.01f, value);
     shared.optimizer->Step(Draw(7), 1, 0.01f, shared.value);
-    shared.arena = *SharedArena::Make(config, shared.value, shared.optimizer.get());
+    shared.arena = *HogwildArena::Make(config, shared.value, shared.optimizer.get());
     for (std::uint64_t step = 0; step < 10; ++step) {
       const std::vector<float> gradient = Draw(step);
       const std::span<const float> whole(gradient);
@@ -145,7 +145,7 @@ class Sparse {
     sample.label = sum > 0 ? 1 : 0;
     return sample;
   }
-  static double Loss(const SharedArena& arena) {
+  static double Loss(const HogwildArena& arena) {
     double loss = 0;
     constexpr int kSamples = 4000;
     for (int i = 0; i < kSamples; ++i) {
@@ -155,12 +155,12 @@ class Sparse {
     }
     return loss / kSamples;
   }
-  static double Predict(const SharedArena& arena, const Sample& sample) {
+  static double Predict(const HogwildArena& arena, const Sample& sample) {
     double sum = 0;
     for (const std::int32_t i : sample.index) sum += double(arena.Get(i));
     return 1 / (1 + std::exp(-sum));
   }
-  static double Train(int threads, SharedArena::Write write) {
+  static double Train(int threads, HogwildArena::Write write) {
     const auto arena = MakeShared(ConfigOf("sgd"), std::vector<float>(kFeatures), write);
     RunHogwild(threads, 60'000, [&](int, std::int64_t step) {
       const Sample sample = At(step);
@@ -173,10 +173,10 @@ class Sparse {
 };
 
 TEST(SharedArenaTest, LockFreeSparseLearnersMatchSerialLoss) {
-  const double serial = Sparse::Train(1, SharedArena::Write::kExact);
+  const double serial = Sparse::Train(1, HogwildArena::Write::kExact);
   EXPECT_LT(serial, 0.45);  // 0.69 to begin with
   for (const int threads : {2, 4, 8}) {
-    for (const auto write : {SharedArena::Write::kExact, SharedArena::Write::kRacy}) {
+    for (const auto write : {HogwildArena::Write::kExact, HogwildArena::Write::kRacy}) {
       const double loss = Sparse::Train(threads, write);
       EXPECT_NEAR(loss, serial, 0.01 * serial) << threads << " threads";
     }
@@ -186,7 +186,7 @@ TEST(SharedArenaTest, LockFreeSparseLearnersMatchSerialLoss) {
 TEST(SharedArenaTest, RejectsUnknownOptimizer) {
   std::vector<float> value(3);
   const auto optimizer = *MakeOptimizer(ConfigOf("sgd"), 3);
-  const auto arena = SharedArena::Make(ConfigOf("hope"), value, optimizer.get());
+  const auto arena = HogwildArena::Make(ConfigOf("hope"), value, optimizer.get());
   EXPECT_EQ(arena.status().code(), Code::kInvalidArgument);
 }
 

@@ -69,7 +69,7 @@ TEST_P(AdjointTest, BackwardIsAdjointOfForward) {
   double forward = 0, backward = 0, before = 0;
   RunRanks(ranks, [&](int rank) {
     TensorGroup group(groups[std::size_t(rank)].get());
-    const TensorPlace place = group.place();
+    const TensorParallelRank place = group.place();
     ParamLayout layout(1);
     const Extent in = cut_out ? Extent(kIn) : Extent(kIn, ShareOf(kIn, place));
     const Extent out = cut_out ? Extent(kOut, ShareOf(kOut, place)) : Extent(kOut);
@@ -267,7 +267,7 @@ TEST(TensorParallelTest, SlicedCrossEntropyMatchesWholeVocabulary) {
   }
 }
 
-std::string PlaceError(TensorPlace place) {
+std::string PlaceError(TensorParallelRank place) {
   TransformerOptions options{.config = TinyTransformer(TransformerConfig::Family::kBert)};
   options.tensor = place;
   const auto made = MakeTransformer(options);

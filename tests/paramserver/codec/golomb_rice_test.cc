@@ -16,7 +16,7 @@ struct Entry {
 };
 
 std::vector<std::byte> Write(const std::vector<Entry>& entries, int rice, int extra_bits) {
-  GapWriter writer(rice);
+  GolombRiceWriter writer(rice);
   for (const Entry& entry : entries) writer.Add(entry.index, entry.extra, extra_bits);
   const std::int64_t bits = writer.bits();
   auto bytes = std::move(writer).Take();
@@ -27,7 +27,7 @@ std::vector<std::byte> Write(const std::vector<Entry>& entries, int rice, int ex
 // Empty where it can't be read.
 std::vector<Entry> Read(std::span<const std::byte> bytes, std::size_t count, int rice,
                         std::int64_t elements, int extra_bits) {
-  GapReader reader(bytes, rice, elements);
+  GolombRiceReader reader(bytes, rice, elements);
   std::vector<Entry> entries(count);
   for (Entry& entry : entries) {
     if (!reader.Next(&entry.index, &entry.extra, extra_bits)) return {};
@@ -57,7 +57,7 @@ TEST(GapCodeTest, RoundTripsEntries) {
     }
   }
   EXPECT_TRUE(Write({}, 5, 1).empty());
-  EXPECT_TRUE(GapReader({}, 5, 10).AtEnd());
+  EXPECT_TRUE(GolombRiceReader({}, 5, 10).AtEnd());
 }
 
 TEST(GapCodeTest, RoundTripsRandomEntriesWithEveryParameter) {
@@ -88,7 +88,7 @@ TEST(GapCodeTest, BitsPerEntryMatchTheory) {
     const int rice = RiceParameter(kEntries, elements);
     const double q = std::pow(1 - density, std::exp2(rice));
     EXPECT_NEAR(rice + 1 + q / (1 - q), want, 0.006);
-    GapWriter writer(rice);
+    GolombRiceWriter writer(rice);
     std::int64_t at = -1;
     for (std::int64_t i = 0; i < kEntries; ++i) {
       at += 1 + std::int64_t(std::log(1 - rng.Uniform()) / std::log1p(-density));
@@ -109,15 +109,15 @@ TEST(GapCodeTest, RejectsDamageAndNeverReadsPastEnd) {
   // Ones without end: more than any index, and more than there are bytes.
   const std::vector<std::byte> ones(1000, std::byte{0xff});
   std::int64_t index = 0;
-  EXPECT_FALSE(GapReader(ones, 0, std::int64_t{1} << 40).Next(&index));
-  EXPECT_FALSE(GapReader(ones, 40, 100).Next(&index));
-  EXPECT_FALSE(GapReader(ones, 0, 100).Next(&index));
+  EXPECT_FALSE(GolombRiceReader(ones, 0, std::int64_t{1} << 40).Next(&index));
+  EXPECT_FALSE(GolombRiceReader(ones, 40, 100).Next(&index));
+  EXPECT_FALSE(GolombRiceReader(ones, 0, 100).Next(&index));
   Rng rng({3, Purpose::kTest});
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> noise(rng.Below(20));
     for (std::byte& b : noise) b = std::byte(rng.Below(256));
     const auto elements = std::int64_t(rng.Below(1000));
-    GapReader reader(noise, int(rng.Below(41)), elements);
+    GolombRiceReader reader(noise, int(rng.Below(41)), elements);
     std::int64_t last = -1;
     std::uint32_t sign = 0;
     while (reader.Next(&index, &sign, 1)) {

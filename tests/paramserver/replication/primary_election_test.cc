@@ -10,7 +10,7 @@ namespace {
 class ShardTermsTest : public testing::Test {
  protected:
   void Begin(int shards, bool backup) {
-    terms_ = std::make_unique<ShardTerms>(ShardTerms::Options{
+    terms_ = std::make_unique<PrimaryElection>(PrimaryElection::Options{
         .shards = shards, .backup = backup, .next_term = [this] { return ++number_; }});
   }
   const ShardTerm& term(std::size_t k = 0) const { return terms_->terms()[k]; }
@@ -27,7 +27,7 @@ class ShardTermsTest : public testing::Test {
     if (has_state) Beat(1, 2, term().term);
   }
 
-  std::unique_ptr<ShardTerms> terms_;
+  std::unique_ptr<PrimaryElection> terms_;
   std::uint64_t number_ = 100;
   Time now_{Seconds(1)};
 };
@@ -112,7 +112,7 @@ TEST_F(ShardTermsTest, CoordinatorPauseIsNotCountedAsSilence) {
   Pair(true);
   const std::uint64_t before = term().term;
   now_ += Seconds(60);
-  terms_->Forgive(Seconds(60));
+  terms_->ExtendLeases(Seconds(60));
   terms_->Update(now_);
   EXPECT_EQ(term().term, before);
 }

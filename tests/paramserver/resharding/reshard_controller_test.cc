@@ -23,8 +23,8 @@ class ShardMoverTest : public testing::Test {
     std::erase_if(present_.servers, [seat](const auto& p) { return p.index == seat; });
     present_.servers.push_back({seat, incarnation, 0});
   }
-  ShardMover::Player& Server(std::int32_t seat) {
-    return *std::ranges::find(present_.servers, seat, &ShardMover::Player::index);
+  ReshardController::LiveProcess& Server(std::int32_t seat) {
+    return *std::ranges::find(present_.servers, seat, &ReshardController::LiveProcess::index);
   }
   void Begin(std::int32_t shards) { ASSERT_TRUE(mover_.Begin(now_, shards, ++number_).ok()); }
   std::optional<Status> Update() { return mover_.Update(now_, present_); }
@@ -44,17 +44,17 @@ class ShardMoverTest : public testing::Test {
 
   std::uint64_t number_ = 100;
   Time now_{Seconds(1)};
-  ShardTerms terms_{{.shards = 2, .next_term = [this] { return ++number_; }}};
+  PrimaryElection terms_{{.shards = 2, .next_term = [this] { return ++number_; }}};
   Status disk_;
   std::vector<ShardEpoch> written_;
-  ShardMover mover_{{.commit =
-                         [this](const auto& epochs) {
-                           written_ = epochs;
-                           return disk_;
-                         }},
-                    {{2, 0}},
-                    &terms_};
-  ShardMover::Present present_{.servers = {}, .learners = {{.index = 5}}};
+  ReshardController mover_{{.commit =
+                                [this](const auto& epochs) {
+                                  written_ = epochs;
+                                  return disk_;
+                                }},
+                           {{2, 0}},
+                           &terms_};
+  ReshardController::LiveProcesses present_{.servers = {}, .learners = {{.index = 5}}};
 };
 
 TEST_F(ShardMoverTest, AdvancesStagesOnceAllArePresent) {
@@ -172,20 +172,20 @@ TEST(ShardEpochsTest, RemovesStatesOfOtherMaps) {
   const auto storage = MakeMemoryStorage();
   const auto bytes = Buffer::Copy(std::as_bytes(std::span("state")));
   for (const std::uint64_t move : {0, 7, 9}) {
-    ASSERT_TRUE(ShardStore(storage.get(), 1, move).Save(20, bytes).ok());
+    ASSERT_TRUE(ShardSnapshots(storage.get(), 1, move).Save(20, bytes).ok());
   }
   ASSERT_TRUE(WriteShardEpochs(storage.get(), {{2, 0}, {3, 9}}).ok());
   ASSERT_TRUE(RemoveOtherShardStates(storage.get(), 9).ok());
-  EXPECT_TRUE(ShardStore(storage.get(), 1, 0).List()->empty());
-  EXPECT_TRUE(ShardStore(storage.get(), 1, 7).List()->empty());
-  EXPECT_EQ(ShardStore(storage.get(), 1, 9).List()->size(), 1u);
+  EXPECT_TRUE(ShardSnapshots(storage.get(), 1, 0).List()->empty());
+  EXPECT_TRUE(ShardSnapshots(storage.get(), 1, 7).List()->empty());
+  EXPECT_EQ(ShardSnapshots(storage.get(), 1, 9).List()->size(), 1u);
   EXPECT_TRUE(storage->Exists("paramserver/epochs"));
 }
 
 // An owner that does not stand still at first, and gives its state in small pieces.
 class Owner final : public Service {
  public:
-  Owner(Buffer state, std::uint64_t course) : state_(std::move(state)), course_(course) {}
+  Owner(Buffer state, std::uint64_t lineage) : state_(std::move(state)), lineage_(lineage) {}
   void Handle(Message message, Reply reply) override {
     const auto body = DecodeBody<ShardFetchBody>(message.body);
     ASSERT_TRUE(body.ok());
@@ -193,7 +193,7 @@ class Owner final : public Service {
     if (++asked_ == 1 || asked_ == 4) return reply.Fail(Unavailable("not yet"));
     Message answer{
         .type = MessageType::kShardFetchReply,
-        .body = EncodeBody(ShardStateBody{body->move, course_, body->offset, state_.size()})};
+        .body = EncodeBody(ShardStateBody{body->move, lineage_, body->offset, state_.size()})};
     answer.parts.push_back(
         state_.Slice(body->offset, std::min<std::size_t>(1000, state_.size() - body->offset)));
     reply.Send(std::move(answer));
@@ -201,7 +201,7 @@ class Owner final : public Service {
 
  private:
   const Buffer state_;
-  const std::uint64_t course_;
+  const std::uint64_t lineage_;
   int asked_ = 0;
 };
 
@@ -224,7 +224,7 @@ TEST(ShardIntakeTest, JoinsPiecesOfSeveralOwnersWithRetainedRange) {
     channels.push_back(*client->Connect(
         name, {.origin = {.role = Role::kParamServer, .index = 5, .incarnation = 1}}));
   }
-  ShardIntake intake(9, 5, std::move(channels), ShardStateBytesMax(kParameters, 2));
+  ReshardReceiver intake(9, 5, std::move(channels), ShardStateBytesMax(kParameters, 2));
   Time now{Seconds(1)};
   for (int i = 0; i < 300 && !intake.complete(); ++i) {
     now += Milliseconds(1);
@@ -238,7 +238,7 @@ TEST(ShardIntakeTest, JoinsPiecesOfSeveralOwnersWithRetainedRange) {
   options.epoch = 2;
   const auto shard = intake.Finish(options, stays->Snapshot(), 5);
   ASSERT_TRUE(shard.ok()) << shard.status().ToString();
-  EXPECT_EQ(intake.course(), 7u);
+  EXPECT_EQ(intake.lineage(), 7u);
   EXPECT_TRUE(SameBytes((*shard)->value(), value));
 }
 

@@ -26,10 +26,10 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   EXPECT_EQ(sync.k, 4);
   EXPECT_TRUE(sync.cancel && sync.per_batch && sync.damp_stale);
   EXPECT_TRUE(CheckSyncOptions(sync).ok());
-  EXPECT_EQ(GuardOptionsFor(config).staleness_max, 9);
-  EXPECT_EQ(GuardOptionsFor(config).loss_deviations, 2.5);
-  EXPECT_EQ(GuardOptionsFor(config).norm_deviations, 3.5);
-  EXPECT_EQ(GuardOptionsFor(Config{}).staleness_max, -1);
+  EXPECT_EQ(GradientFilterOptionsFor(config).staleness_max, 9);
+  EXPECT_EQ(GradientFilterOptionsFor(config).loss_deviations, 2.5);
+  EXPECT_EQ(GradientFilterOptionsFor(config).norm_deviations, 3.5);
+  EXPECT_EQ(GradientFilterOptionsFor(Config{}).staleness_max, -1);
   EXPECT_EQ(ReplicaOptionsFor(config).fetch_every, 7);
   EXPECT_EQ(ReplicaOptionsFor(config).push_every, 6);
   EXPECT_FALSE(ReplicaOptionsFor(config).push_value);
@@ -38,7 +38,7 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   EXPECT_EQ(ShardServerOptionsFor(config).lease, Seconds(11));
   EXPECT_EQ(ParameterServersOf(config), 6);
   EXPECT_EQ(ParameterServersOf(Config{}), 1);
-  EXPECT_LT(ShardAloneFor(config), ShardTermsOptionsFor(config).alone_max);
+  EXPECT_LT(PrimaryContactTimeoutFor(config), PrimaryElectionOptionsFor(config).alone_max);
 }
 
 TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
@@ -46,7 +46,7 @@ TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
   config.paramserver.fetch_every = config.paramserver.push_every = 16;
   EXPECT_TRUE(ReplicaOptionsFor(config).push_value);
   EXPECT_TRUE(CheckReplicaOptions(ReplicaOptionsFor(config)).ok());
-  EXPECT_TRUE(InStep(SyncOptionsFor(config)));
+  EXPECT_TRUE(IsSynchronous(SyncOptionsFor(config)));
 }
 
 TEST(ParamServerFromConfigTest, SynchronousShardsKeepTwoVersions) {

@@ -246,7 +246,7 @@ TEST(ShardNodeTest, NextRunResumesFromLastState) {
 TEST(ShardNodeTest, DamagedStateFailsStart) {
   ShardFleet fleet(ShardConfig(1, false));
   fleet.Kill(0);
-  ShardStore store(fleet.storage_.get(), 0);
+  ShardSnapshots store(fleet.storage_.get(), 0);
   ASSERT_TRUE(store.Save(7, Buffer::Copy(std::as_bytes(std::span("damaged")))).ok());
   fleet.Start(0);
   ASSERT_TRUE(fleet.Await([&] { return !fleet.done_.empty(); }));
@@ -257,7 +257,7 @@ TEST(ShardNodeTest, DamagedStateFailsStart) {
 
 TEST(ShardStoreTest, IgnoresStateOfReplacedPrimary) {
   const auto storage = MakeMemoryStorage();
-  ShardStore store(storage.get(), 3);
+  ShardSnapshots store(storage.get(), 3);
   const auto bytes = [](const std::string& text) {
     return Buffer::Copy(std::as_bytes(std::span(text)));
   };
@@ -274,7 +274,7 @@ TEST(ShardStoreTest, IgnoresStateOfReplacedPrimary) {
 // Two of them, so that one that is damaged costs the updates between, and not the run.
 TEST(ShardStoreTest, KeepsPreviousSnapshot) {
   const auto storage = MakeMemoryStorage();
-  ShardStore store(storage.get(), 0, 7);
+  ShardSnapshots store(storage.get(), 0, 7);
   const auto kept = [&] {
     std::vector<std::string> texts;
     const auto names = store.List();
@@ -307,7 +307,7 @@ TEST(ShardNodeTest, FallsBackToPreviousSnapshotThenCheckpoint) {
   ASSERT_TRUE(fleet.Pull(learner));
   fleet.seats_[0].node->Drain();  // it saves, and ends
   ASSERT_TRUE(fleet.Await([&] { return !fleet.done_.empty(); }));
-  ShardStore store(fleet.storage_.get(), 0);
+  ShardSnapshots store(fleet.storage_.get(), 0);
   const Buffer damaged = Buffer::Copy(std::as_bytes(std::span("damaged")));
   const auto restart = [&] {
     fleet.Kill(0);

@@ -178,13 +178,13 @@ TEST_F(ShardServerTest, CountsTrafficOnceAndTimesSlowestShard) {
   const auto bytes = double(map_->parameters()) * sizeof(float);
   ASSERT_TRUE(Pull({learner}));
   EXPECT_EQ(learner->client->TakeTraffic().pulled_bytes, bytes);
-  places_[1].server->StandStill(true);
+  places_[1].server->SetPaused(true);
   Push(learner, 0);
   Pump(30);
   const ShardClient::Traffic sent = learner->client->TakeTraffic();
   EXPECT_EQ(sent.pushed_bytes, bytes);
   EXPECT_EQ(sent.push_s, 0);  // one has answered, one has not
-  places_[1].server->StandStill(false);
+  places_[1].server->SetPaused(false);
   Pump(30);
   ASSERT_EQ(learner->client->pushes_open(), 0u);
   const ShardClient::Traffic traffic = learner->client->TakeTraffic();
@@ -502,7 +502,7 @@ TEST_F(ShardServerTest, PausedServerChangesAndAnswersNothing) {
   ShardServer* server = places_[0].server.get();
   Learner* learner = AddLearner(0);
   ASSERT_TRUE(Pull({learner}));
-  server->StandStill(true);
+  server->SetPaused(true);
   Push(learner, 0);
   // A reader's call waits; a learner is told to come again, and does.
   const auto network = hub_->MakeNetwork();
@@ -520,7 +520,7 @@ TEST_F(ShardServerTest, PausedServerChangesAndAnswersNothing) {
   }
   EXPECT_EQ(server->shard().version(), 1u);
   EXPECT_EQ(learner->client->pushes_open(), 1u);
-  server->StandStill(false);
+  server->SetPaused(false);
   Pump(20);
   EXPECT_TRUE(answered());
   EXPECT_EQ(learner->client->applied(), 1u);
@@ -543,15 +543,15 @@ TEST_F(ShardServerTest, PausesAndRestsOnlyOnceItsThreadsAreDone) {
     Push(learner, 0);
     Pump(20);
     ASSERT_EQ(server->shard().applying(), 1u);
-    if (!rests) server->StandStill(true);
+    if (!rests) server->SetPaused(true);
     for (int i = 0; i < 20; ++i) {
       Pump(1);
-      EXPECT_FALSE(rests ? server->Rest() : server->stands_still());
+      EXPECT_FALSE(rests ? server->PauseUpdates() : server->is_paused());
     }
     EXPECT_EQ(learner->client->applied(), before - 1);
     gate.set_value();
     const Time deadline = SystemClock().Now() + Seconds(20);
-    const auto done = [&] { return rests ? server->Rest() : server->stands_still(); };
+    const auto done = [&] { return rests ? server->PauseUpdates() : server->is_paused(); };
     while (!done() && SystemClock().Now() < deadline) Pump(1);
     ASSERT_TRUE(done());
     EXPECT_EQ(server->shard().version(), before + 1);
@@ -559,8 +559,8 @@ TEST_F(ShardServerTest, PausesAndRestsOnlyOnceItsThreadsAreDone) {
     Pump(50);
     EXPECT_EQ(server->shard().version(), before + 1);
     EXPECT_EQ(server->shard().applying(), 0u);
-    if (rests) server->GoOn();
-    if (!rests) server->StandStill(false);
+    if (rests) server->ResumeUpdates();
+    if (!rests) server->SetPaused(false);
     while (learner->client->applied() < before + 1 && SystemClock().Now() < deadline) Pump(1);
     EXPECT_EQ(learner->client->applied(), before + 1);
   }

@@ -12,7 +12,7 @@ namespace {
 class FakeShard final : public Service {
  public:
   explicit FakeShard(std::int64_t size) : size_(size) {}
-  std::uint64_t version = 1, course = 1;
+  std::uint64_t version = 1, lineage = 1;
   int kept = 2;        // versions
   int not_found = 0;   // answers
   bool later = false;  // "look elsewhere"
@@ -22,8 +22,8 @@ class FakeShard final : public Service {
     if (before) before();
     if (later) return reply.Fail(Unavailable("later"));
     const auto body = *DecodeBody<ShardPullBody>(message.body);
-    const std::uint64_t known = body.course == course ? body.known : 0;
-    ShardPullReplyBody head{.newest = version, .course = course};
+    const std::uint64_t known = body.lineage == lineage ? body.known : 0;
+    ShardPullReplyBody head{.newest = version, .lineage = lineage};
     Message answer{.type = MessageType::kShardPullReply};
     if (body.exact != 0 || known < version) {
       head.version = body.exact != 0 ? body.exact : version;
@@ -130,7 +130,7 @@ TEST_F(ShardSubscriberTest, RolledBackShardStillYieldsNewerWeights) {
   const auto first = Pull();
   ASSERT_TRUE(first);
   shards_[0]->version = 4;
-  shards_[0]->course = 12;
+  shards_[0]->lineage = 12;
   EXPECT_FALSE(Pull());  // torn
   for (auto& shard : shards_) shard->version = 10;
   const auto second = Pull();

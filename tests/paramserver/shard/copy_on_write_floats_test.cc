@@ -12,13 +12,13 @@ namespace troop {
 namespace {
 
 TEST(LentFloatsTest, LentValuesNeverChange) {
-  LentFloats floats(1000);
-  std::ranges::fill(floats.Own(), 1.0f);
-  const Buffer first = floats.Lend(), again = floats.Lend();
+  CopyOnWriteFloats floats(1000);
+  std::ranges::fill(floats.Mutable(), 1.0f);
+  const Buffer first = floats.TakeSnapshot(), again = floats.TakeSnapshot();
   EXPECT_EQ(first.data(), again.data());
-  std::ranges::fill(floats.Own(), 2.0f);
-  const Buffer second = floats.Lend();
-  floats.Own()[999] = 3;
+  std::ranges::fill(floats.Mutable(), 2.0f);
+  const Buffer second = floats.TakeSnapshot();
+  floats.Mutable()[999] = 3;
   EXPECT_EQ(std::ranges::count(first.as<float>(), 1.0f), 1000);
   EXPECT_EQ(std::ranges::count(second.as<float>(), 2.0f), 1000);
   EXPECT_EQ(std::ranges::count(floats.values(), 2.0f), 999);
@@ -26,51 +26,51 @@ TEST(LentFloatsTest, LentValuesNeverChange) {
 }
 
 TEST(LentFloatsTest, AvoidsCopyOnceAllLoansAreReturned) {
-  LentFloats floats(10);
-  const float* const at = floats.Own().data();
-  { const Buffer part = floats.Lend().Slice(4, 8); }
-  EXPECT_EQ(floats.Own().data(), at);
-  const Buffer kept = floats.Lend().Slice(4, 8);
-  EXPECT_NE(floats.Own().data(), at);
+  CopyOnWriteFloats floats(10);
+  const float* const at = floats.Mutable().data();
+  { const Buffer part = floats.TakeSnapshot().Slice(4, 8); }
+  EXPECT_EQ(floats.Mutable().data(), at);
+  const Buffer kept = floats.TakeSnapshot().Slice(4, 8);
+  EXPECT_NE(floats.Mutable().data(), at);
 }
 
 // Who answered with them has long let go; the other process reads where they lie.
 TEST(LentFloatsTest, ValuesReadByOtherProcessNeverChange) {
-  LentFloats floats(100'000);
-  std::ranges::fill(floats.Own(), 1.0f);
-  const float* const at = floats.Own().data();
-  const auto ticket = PartMemory::Get().Share(floats.Lend());
+  CopyOnWriteFloats floats(100'000);
+  std::ranges::fill(floats.Mutable(), 1.0f);
+  const float* const at = floats.Mutable().data();
+  const auto ticket = SharedBufferPool::Get().Share(floats.TakeSnapshot());
   ASSERT_TRUE(ticket.has_value());
-  PartReader reader;
+  SharedBufferReader reader;
   Result<Buffer> seen = reader.Open(*ticket);
   ASSERT_TRUE(seen.ok()) << seen.status().ToString();
-  std::ranges::fill(floats.Own(), 2.0f);
+  std::ranges::fill(floats.Mutable(), 2.0f);
   EXPECT_NE(floats.values().data(), at);
   EXPECT_EQ(std::ranges::count(seen->as<float>(), 1.0f), 100'000);
   const float* const next = floats.values().data();
   seen = Buffer();
-  floats.Lend();
-  EXPECT_EQ(floats.Own().data(), next);
+  floats.TakeSnapshot();
+  EXPECT_EQ(floats.Mutable().data(), next);
 }
 
 TEST(LentFloatsTest, OutlivesItsOwner) {
-  std::optional<LentFloats> floats(3);
-  floats->Own()[1] = 7;
-  const Buffer lent = floats->Lend();
+  std::optional<CopyOnWriteFloats> floats(3);
+  floats->Mutable()[1] = 7;
+  const Buffer lent = floats->TakeSnapshot();
   floats.reset();
   EXPECT_EQ(lent.as<float>()[1], 7);
 }
 
 // Under the thread sanitizer: a reader's last look comes before the change.
 TEST(LentFloatsTest, ReadersOnOtherThreadsReturnLoans) {
-  LentFloats floats(64);
+  CopyOnWriteFloats floats(64);
   for (int round = 1; round <= 50; ++round) {
-    std::ranges::fill(floats.Own(), float(round));
-    std::jthread reader([lent = floats.Lend(), round]() mutable {
+    std::ranges::fill(floats.Mutable(), float(round));
+    std::jthread reader([lent = floats.TakeSnapshot(), round]() mutable {
       EXPECT_EQ(std::ranges::count(lent.as<float>(), float(round)), 64);
       lent = {};
     });
-    for (float& x : floats.Own()) x = -1;
+    for (float& x : floats.Mutable()) x = -1;
   }
 }
 

@@ -14,7 +14,7 @@ TEST(OutlierGuardTest, DropsForgedLossAndKeepsNormalOnes) {
   // |N(5, 1)|: beyond m = 3 lie 0.135 % of them, 13.5 of 10,000; a limit that is itself estimated
   // from 1,000 adds a few. 40 and more come once in 1e7 runs.
   for (const auto& [m, most] : std::vector<std::pair<double, int>>{{3, 40}, {6, 0}}) {
-    OutlierGuard guard(m, 1000, 30);
+    OutlierFilter guard(m, 1000, 30);
     Rng rng({4, Purpose::kTest});
     int dropped = 0;
     for (int i = 0; i < 10000; ++i) {
@@ -31,15 +31,15 @@ TEST(OutlierGuardTest, DropsForgedLossAndKeepsNormalOnes) {
 }
 
 TEST(OutlierGuardTest, AcceptsEverythingUntilEnoughSamples) {
-  OutlierGuard guard(1, 1000, 10);
+  OutlierFilter guard(1, 1000, 10);
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(guard.Judge(0, 1));
   EXPECT_FALSE(guard.Judge(0, 1e6f));
-  OutlierGuard off(0, 1000, 30);
+  OutlierFilter off(0, 1000, 30);
   EXPECT_FALSE(off.Judge(0, std::numeric_limits<float>::quiet_NaN()));
 }
 
 TEST(OutlierGuardTest, AdaptsToLastingIncrease) {
-  OutlierGuard guard(4, 1000, 30);
+  OutlierFilter guard(4, 1000, 30);
   Rng rng({5, Purpose::kTest});
   for (int i = 0; i < 1000; ++i) guard.Judge(0, float(1 + 0.1 * rng.Normal()));
   int dropped = 0, until = 0;
@@ -53,7 +53,7 @@ TEST(OutlierGuardTest, AdaptsToLastingIncrease) {
 }
 
 TEST(OutlierGuardTest, JudgesLearnersSeparatelyAndDropsNonFiniteValues) {
-  OutlierGuard guard(5, 1000, 30);
+  OutlierFilter guard(5, 1000, 30);
   Rng rng({6, Purpose::kTest});
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(guard.Judge(0, float(1 + 0.1 * rng.Uniform())));
@@ -64,7 +64,7 @@ TEST(OutlierGuardTest, JudgesLearnersSeparatelyAndDropsNonFiniteValues) {
   EXPECT_TRUE(guard.Judge(1, std::numeric_limits<float>::infinity()));
   EXPECT_TRUE(guard.Judge(7, std::numeric_limits<float>::quiet_NaN()));
   EXPECT_EQ(guard.entries().size(), 2u);
-  OutlierGuard again(5, 1000, 30);
+  OutlierFilter again(5, 1000, 30);
   ASSERT_TRUE(again.Restore({guard.entries().begin(), guard.entries().end()}).ok());
   EXPECT_TRUE(again.Judge(0, 1000));
   EXPECT_FALSE(again.Restore({{.learner = 2}, {.learner = 1}}).ok());
@@ -73,12 +73,12 @@ TEST(OutlierGuardTest, JudgesLearnersSeparatelyAndDropsNonFiniteValues) {
 }
 
 TEST(OutlierGuardTest, RejectsOptionsOutOfRange) {
-  EXPECT_TRUE(CheckGuardOptions({}).ok());
-  for (const GuardOptions& bad :
-       {GuardOptions{.staleness_max = -2}, GuardOptions{.loss_deviations = -1},
-        GuardOptions{.loss_deviations = std::nan("")}, GuardOptions{.window = 1},
-        GuardOptions{.first = 0}, GuardOptions{.norm_deviations = -1}}) {
-    EXPECT_EQ(CheckGuardOptions(bad).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(CheckGradientFilterOptions({}).ok());
+  for (const GradientFilterOptions& bad :
+       {GradientFilterOptions{.staleness_max = -2}, GradientFilterOptions{.loss_deviations = -1},
+        GradientFilterOptions{.loss_deviations = std::nan("")}, GradientFilterOptions{.window = 1},
+        GradientFilterOptions{.first = 0}, GradientFilterOptions{.norm_deviations = -1}}) {
+    EXPECT_EQ(CheckGradientFilterOptions(bad).code(), Code::kInvalidArgument);
   }
 }
 

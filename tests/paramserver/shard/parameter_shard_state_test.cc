@@ -44,7 +44,7 @@ TEST(ParameterShardStateTest, RestoredShardContinuesBitExactAndKeepsSettledPushe
 }
 
 struct NoNorms {
-  std::vector<OutlierGuard::Entry> norms;
+  std::vector<OutlierFilter::Entry> norms;
   template <class A>
   void serialize(A& a) {
     a(norms);

@@ -21,7 +21,7 @@ SyncPolicy MakePolicy(SyncOptions options) {
 }
 
 void Take(SyncPolicy* policy, std::int32_t learner, std::uint64_t id, std::uint64_t clock,
-          Verdict want = Verdict::kTaken) {
+          Verdict want = Verdict::kAccepted) {
   const auto verdict = policy->Arrive({.learner = learner, .id = id, .clock = clock});
   ASSERT_TRUE(verdict.ok()) << verdict.status().ToString();
   ASSERT_EQ(int(*verdict), int(want));

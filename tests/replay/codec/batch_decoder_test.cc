@@ -32,8 +32,8 @@ const TrajectorySpec kWithState{.observation = {DType::kU8, {6, 7}},
                                 .state = TensorSpec{DType::kF32, {3}}};
 const TrajectorySpec kLarge{.observation = {DType::kU8, {84, 84}}, .action = {DType::kI32, {}}};
 
-std::vector<Drawn> DrawnOf(const std::vector<MadeDrawn>& made) {
-  std::vector<Drawn> parts;
+std::vector<EncodedBatch> DrawnOf(const std::vector<MadeDrawn>& made) {
+  std::vector<EncodedBatch> parts;
   for (const MadeDrawn& part : made) parts.push_back(part.drawn);
   return parts;
 }
@@ -67,7 +67,7 @@ void ExpectDecoded(const SampleBatch& batch, const std::vector<MadeDrawn>& made,
   const std::size_t action_bytes = spec.action.bytes() * (sequence ? steps : 1);
   std::size_t row = 0;
   for (const MadeDrawn& part : made) {
-    const Drawn& drawn = part.drawn;
+    const EncodedBatch& drawn = part.drawn;
     for (std::size_t i = 0; i < drawn.key.size(); ++i, ++row) {
       EXPECT_EQ(std::uint64_t{batch.key[row].generation} << 32 | batch.key[row].slot, drawn.key[i]);
       EXPECT_EQ(batch.probability[row], drawn.probability[i]);
@@ -350,8 +350,8 @@ TEST_F(HostileFrameTest, RejectsRawFrameOfWrongSize) {
 TEST_F(HostileFrameTest, RejectsEmptyBatch) {
   BatchDecoder decoder({kLarge, view_, Codec::kLz4, 0});
   SampleBatch batch;
-  EXPECT_EQ(decoder.Decode(Drawn(), 0.4, &batch).code(), Code::kDataLoss);
-  EXPECT_EQ(decoder.Decode(std::span<const Drawn>(), 0.4, &batch).code(), Code::kDataLoss);
+  EXPECT_EQ(decoder.Decode(EncodedBatch(), 0.4, &batch).code(), Code::kDataLoss);
+  EXPECT_EQ(decoder.Decode(std::span<const EncodedBatch>(), 0.4, &batch).code(), Code::kDataLoss);
 }
 
 TEST_F(HostileFrameTest, ReportsUnknownDictionaryAndDecodesOnceItIsAdded) {
@@ -406,8 +406,8 @@ TEST(StreamCopyTest, CopiesEverySizeAndAlignment) {
     for (const std::size_t at : {0, 1, 8, 16, 48}) {
       for (const bool two : {false, true}) {
         alignas(64) std::byte first[320] = {}, second[320] = {};
-        StreamCopy(from.data() + 3, size, first + at, two ? second + 16 : nullptr);
-        StreamFence();
+        NontemporalCopy(from.data() + 3, size, first + at, two ? second + 16 : nullptr);
+        NontemporalFence();
         for (std::size_t i = 0; i < sizeof first; ++i) {
           const bool in_first = i >= at && i < at + size;
           ASSERT_EQ(first[i], in_first ? from[3 + i - at] : std::byte{0}) << size << " at " << at;

@@ -35,11 +35,11 @@ class DrawnBlockTest : public testing::TestWithParam<Case> {
     return MakeDrawn(spec_, view_, &coder, items, seed);
   }
   // Of a copy of exactly its size, so that a sanitizer sees every read outside.
-  Status Parse(std::span<const std::byte> block, Drawn* drawn) {
+  Status Parse(std::span<const std::byte> block, EncodedBatch* drawn) {
     copy_ = std::make_unique<std::byte[]>(block.size());
     if (!block.empty()) std::memcpy(copy_.get(), block.data(), block.size());
-    return ParseDrawn(std::span<const std::byte>(copy_.get(), block.size()), spec_, view_, codec_,
-                      drawn);
+    return ParseEncodedBatch(std::span<const std::byte>(copy_.get(), block.size()), spec_, view_,
+                             codec_, drawn);
   }
   const ViewSpec view_ = GetParam().view.view;
   const Codec codec_ = GetParam().codec;
@@ -47,7 +47,7 @@ class DrawnBlockTest : public testing::TestWithParam<Case> {
   std::unique_ptr<std::byte[]> copy_;
 };
 
-void ExpectSame(const Drawn& a, const Drawn& b) {
+void ExpectSame(const EncodedBatch& a, const EncodedBatch& b) {
   EXPECT_EQ(a.total, b.total);
   EXPECT_EQ(a.items, b.items);
   EXPECT_EQ(a.probability_min, b.probability_min);
@@ -70,24 +70,24 @@ void ExpectSame(const Drawn& a, const Drawn& b) {
 TEST_P(DrawnBlockTest, RoundTripsPackedBlock) {
   for (const int items : {1, 2, 33}) {
     const MadeDrawn made = Make(items);
-    const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
+    const Buffer block = PackEncodedBatch(made.drawn, spec_, view_, codec_);
     EXPECT_EQ(block.size() % 64, 0u);
-    Drawn again;
+    EncodedBatch again;
     const Status status = Parse(block.bytes(), &again);
     ASSERT_TRUE(status.ok()) << status.ToString();
     ExpectSame(again, made.drawn);
     // And so is a smaller one into the same object.
     const MadeDrawn one = Make(1, 9);
-    ASSERT_TRUE(Parse(PackDrawn(one.drawn, spec_, view_, codec_).bytes(), &again).ok());
+    ASSERT_TRUE(Parse(PackEncodedBatch(one.drawn, spec_, view_, codec_).bytes(), &again).ok());
     ExpectSame(again, one.drawn);
   }
 }
 
 TEST_P(DrawnBlockTest, RoundTripsEmptyBlockWithTableTotals) {
   const MadeDrawn made = Make(0);
-  const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
+  const Buffer block = PackEncodedBatch(made.drawn, spec_, view_, codec_);
   EXPECT_EQ(block.size(), kHeaderBytes);
-  Drawn again;
+  EncodedBatch again;
   ASSERT_TRUE(Parse(block.bytes(), &again).ok());
   ExpectSame(again, made.drawn);
 }
@@ -99,13 +99,13 @@ TEST_P(DrawnBlockTest, ParsesConsecutiveBlocks) {
     made.push_back(Make(4 - k, std::uint64_t(k)));
     const std::size_t begin = message.size();
     message.resize(begin + PackedBytes(made.back().drawn, spec_, view_, codec_));
-    PackDrawn(made.back().drawn, spec_, view_, codec_, std::span(message).subspan(begin));
+    PackEncodedBatch(made.back().drawn, spec_, view_, codec_, std::span(message).subspan(begin));
   }
   std::span<const std::byte> rest(message);
   for (const MadeDrawn& expected : made) {
-    const Result<std::size_t> size = DrawnBytes(rest);
+    const Result<std::size_t> size = EncodedBatchBytes(rest);
     ASSERT_TRUE(size.ok());
-    Drawn drawn;
+    EncodedBatch drawn;
     ASSERT_TRUE(Parse(rest.first(*size), &drawn).ok());
     ExpectSame(drawn, expected.drawn);
     rest = rest.subspan(*size);
@@ -115,10 +115,10 @@ TEST_P(DrawnBlockTest, ParsesConsecutiveBlocks) {
 
 TEST_P(DrawnBlockTest, RejectsTruncatedOrExtendedBlock) {
   const MadeDrawn made = Make(3);
-  const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
+  const Buffer block = PackEncodedBatch(made.drawn, spec_, view_, codec_);
   std::vector<std::byte> longer(block.bytes().begin(), block.bytes().end());
   longer.resize(block.size() + 64);
-  Drawn drawn;
+  EncodedBatch drawn;
   EXPECT_EQ(Parse(longer, &drawn).code(), Code::kDataLoss);
   for (std::size_t size = 0; size < block.size(); ++size) {
     EXPECT_EQ(Parse(block.bytes().first(size), &drawn).code(), Code::kDataLoss) << size;
@@ -134,8 +134,8 @@ TEST_P(DrawnBlockTest, RejectsTruncatedOrExtendedBlock) {
 // The fields of the header, each with every value that might overflow something.
 TEST_P(DrawnBlockTest, RejectsInconsistentHeader) {
   const MadeDrawn made = Make(3);
-  const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
-  Drawn drawn;
+  const Buffer block = PackEncodedBatch(made.drawn, spec_, view_, codec_);
+  EncodedBatch drawn;
   const auto refused = [&](std::size_t at, auto value, const char* what) {
     std::vector<std::byte> bytes(block.bytes().begin(), block.bytes().end());
     auto there = value;
@@ -165,32 +165,35 @@ TEST_P(DrawnBlockTest, RejectsItemsOutsideView) {
   const auto refused = [this](auto change) {
     MadeDrawn made = Make(3);
     change(&made.drawn);
-    Drawn drawn;
-    return Parse(PackDrawn(made.drawn, spec_, view_, codec_).bytes(), &drawn).code() ==
+    EncodedBatch drawn;
+    return Parse(PackEncodedBatch(made.drawn, spec_, view_, codec_).bytes(), &drawn).code() ==
            Code::kDataLoss;
   };
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->length[1] = 0; }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->length[1] = -1; }));
-  EXPECT_TRUE(refused([this](Drawn* drawn) { drawn->length[2] = view_.length_max + 1; }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->lead[0] = -1; }));
-  EXPECT_TRUE(refused([this](Drawn* drawn) { drawn->lead[0] = view_.lead_max() + 1; }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->lead[0] = std::numeric_limits<int>::max(); }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->probability[1] = 0; }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->probability[1] = -0.5; }));
-  EXPECT_TRUE(refused(
-      [](Drawn* drawn) { drawn->probability[2] = std::numeric_limits<double>::quiet_NaN(); }));
-  EXPECT_TRUE(refused(
-      [](Drawn* drawn) { drawn->probability[2] = std::numeric_limits<double>::infinity(); }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->probability[2] = 5e-324; }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->frame.pop_back(); }));
-  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->frame.push_back(drawn->frame[0]); }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->length[1] = 0; }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->length[1] = -1; }));
+  EXPECT_TRUE(refused([this](EncodedBatch* drawn) { drawn->length[2] = view_.length_max + 1; }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->lead[0] = -1; }));
+  EXPECT_TRUE(refused([this](EncodedBatch* drawn) { drawn->lead[0] = view_.lead_max() + 1; }));
+  EXPECT_TRUE(
+      refused([](EncodedBatch* drawn) { drawn->lead[0] = std::numeric_limits<int>::max(); }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->probability[1] = 0; }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->probability[1] = -0.5; }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) {
+    drawn->probability[2] = std::numeric_limits<double>::quiet_NaN();
+  }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) {
+    drawn->probability[2] = std::numeric_limits<double>::infinity();
+  }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->probability[2] = 5e-324; }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->frame.pop_back(); }));
+  EXPECT_TRUE(refused([](EncodedBatch* drawn) { drawn->frame.push_back(drawn->frame[0]); }));
 }
 
 TEST_P(DrawnBlockTest, NeverReadsOutsideDamagedBlock) {
   const MadeDrawn made = Make(3);
-  const Buffer block = PackDrawn(made.drawn, spec_, view_, codec_);
+  const Buffer block = PackEncodedBatch(made.drawn, spec_, view_, codec_);
   Rng rng({.run_seed = 3});
-  Drawn drawn;
+  EncodedBatch drawn;
   int accepted = 0;
   for (int i = 0; i < 3000; ++i) {
     std::vector<std::byte> bytes(block.bytes().begin(), block.bytes().end());
@@ -200,7 +203,7 @@ TEST_P(DrawnBlockTest, NeverReadsOutsideDamagedBlock) {
     }
     if (!Parse(bytes, &drawn).ok()) continue;
     ++accepted;
-    for (const Drawn::Frame& frame : drawn.frame) {
+    for (const EncodedBatch::Frame& frame : drawn.frame) {
       ASSERT_GE(frame.data, copy_.get());
       ASSERT_LE(frame.data + frame.bytes, copy_.get() + bytes.size());
     }

@@ -66,7 +66,7 @@ class Play {
   }
   // Priorities change in the table; who was fed has them from elsewhere.
   void Update() {
-    Drawn drawn;
+    EncodedBatch drawn;
     table_->Draw(4, &drawn);
     for (const std::uint64_t key : drawn.key) {
       const float p = 0.25f + rng_.UniformF32();
@@ -102,20 +102,20 @@ class Follower {
   // One feed; whether it was all.
   bool Take(Table* table, std::int64_t items_max, std::size_t bytes_max) {
     const Table::Options& options = table->options();
-    Feed read;
-    const FeedPlace before = at_;
-    at_ = table->ReadFeed(at_, items_max, bytes_max, &read);
+    TableDelta read;
+    const DeltaCursor before = at_;
+    at_ = table->ReadDelta(at_, items_max, bytes_max, &read);
     EXPECT_LE(read.items(), items_max);
     EXPECT_GE(at_.next, before.next);
-    const Buffer block = PackFeed(read, options.trajectory, options.codec);
-    Feed feed;
-    const Status parsed = ParseFeed(block.bytes(), options.trajectory, options.view, options.codec,
-                                    table->feed_sizes(), &feed);
+    const Buffer block = PackTableDelta(read, options.trajectory, options.codec);
+    TableDelta feed;
+    const Status parsed = ParseTableDelta(block.bytes(), options.trajectory, options.view,
+                                          options.codec, table->replica_sizes(), &feed);
     EXPECT_TRUE(parsed.ok()) << parsed.ToString();
     std::vector<std::pair<float, float>> observation;
     FrameCoder coder(options.codec, options.trajectory.observation.bytes());
     std::vector<std::byte> decoded(options.trajectory.observation.bytes());
-    for (const Drawn::Frame& frame : feed.observation) {
+    for (const EncodedBatch::Frame& frame : feed.observation) {
       EXPECT_TRUE(coder.Decode({frame.data, frame.bytes}, decoded.data()).ok());
       float pair[2];
       std::memcpy(pair, decoded.data(), 8);
@@ -131,7 +131,7 @@ class Follower {
   FeedCopy copy;
 
  private:
-  FeedPlace at_;
+  DeltaCursor at_;
 };
 
 void ExpectSame(const FeedCopy& copy, const std::deque<Play::Expected>& expected) {
@@ -262,9 +262,9 @@ TEST(FeedCapacityTest, RemoteSamplesTriggerTrimming) {
   Table table = MakeTable(options);
   Play play(&table, 2);
   while (table.size() < 66) play.Insert();
-  table.DrawnElsewhere(99);
+  table.CountReplicaSamples(99);
   EXPECT_GE(table.size(), 66);
-  table.DrawnElsewhere(1);
+  table.CountReplicaSamples(1);
   EXPECT_EQ(table.size(), 60);
   play.LoseOldest();
   Follower follower;
@@ -289,8 +289,8 @@ TEST(FeedCapacityTest, RejectsEvictionOtherThanFifo) {
 struct Block {
   TrajectorySpec spec = TinySpec();
   ViewSpec view{.length_max = kSteps, .stack = 2};
-  FeedSizes sizes{10, 20};
-  Feed feed;
+  ReplicaSizes sizes{10, 20};
+  TableDelta feed;
   std::vector<std::byte> bytes;
 
   Block() {
@@ -310,9 +310,9 @@ struct Block {
     feed.window = {3, 4, 3, 4, 5, 19};
   }
   Status Parse() {
-    const Buffer block = PackFeed(feed, spec, Codec::kNone);
-    Feed parsed;
-    return ParseFeed(block.bytes(), spec, view, Codec::kNone, sizes, &parsed);
+    const Buffer block = PackTableDelta(feed, spec, Codec::kNone);
+    TableDelta parsed;
+    return ParseTableDelta(block.bytes(), spec, view, Codec::kNone, sizes, &parsed);
   }
 };
 
@@ -323,36 +323,36 @@ TEST(FeedBytesTest, RejectsInvalidFeed) {
     change(&block.feed);
     EXPECT_EQ(block.Parse().code(), Code::kDataLoss) << what;
   };
-  refused("a place", [](Feed* f) { f->place[3] = 20; });
-  refused("a reward", [](Feed* f) { f->reward[1] = NAN; });
-  refused("a discount", [](Feed* f) { f->discount[1] = 1.5f; });
-  refused("a slot", [](Feed* f) { f->key[0] += 1; });
-  refused("an order", [](Feed* f) { f->number[1] = 7; });
-  refused("a priority", [](Feed* f) { f->priority[0] = -1; });
-  refused("an infinite priority", [](Feed* f) { f->priority[0] = INFINITY; });
-  refused("no steps", [](Feed* f) { f->length[0] = 0; });
-  refused("many steps", [](Feed* f) { f->length[0] = kSteps + 1; });
-  refused("a lead", [](Feed* f) { f->lead[0] = 2; });
-  refused("a window", [](Feed* f) { f->window.pop_back(); });
-  refused("a place in a window", [](Feed* f) { f->window[5] = 20; });
+  refused("a place", [](TableDelta* f) { f->place[3] = 20; });
+  refused("a reward", [](TableDelta* f) { f->reward[1] = NAN; });
+  refused("a discount", [](TableDelta* f) { f->discount[1] = 1.5f; });
+  refused("a slot", [](TableDelta* f) { f->key[0] += 1; });
+  refused("an order", [](TableDelta* f) { f->number[1] = 7; });
+  refused("a priority", [](TableDelta* f) { f->priority[0] = -1; });
+  refused("an infinite priority", [](TableDelta* f) { f->priority[0] = INFINITY; });
+  refused("no steps", [](TableDelta* f) { f->length[0] = 0; });
+  refused("many steps", [](TableDelta* f) { f->length[0] = kSteps + 1; });
+  refused("a lead", [](TableDelta* f) { f->lead[0] = 2; });
+  refused("a window", [](TableDelta* f) { f->window.pop_back(); });
+  refused("a place in a window", [](TableDelta* f) { f->window[5] = 20; });
 }
 
 // Every byte of a block is another one, one after the other; and every block is cut everywhere.
 TEST(FeedBytesTest, SurvivesArbitraryBytes) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     const Block good;
-    const Buffer packed = PackFeed(good.feed, good.spec, codec);
+    const Buffer packed = PackTableDelta(good.feed, good.spec, codec);
     std::vector<std::byte> bytes(packed.bytes().begin(), packed.bytes().end());
-    Feed parsed;
+    TableDelta parsed;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       for (const int other : {0x00, 0x7f, 0x80, 0xff}) {
         const std::byte was = std::exchange(bytes[i], std::byte(other));
-        (void)ParseFeed(bytes, good.spec, good.view, codec, good.sizes, &parsed);
+        (void)ParseTableDelta(bytes, good.spec, good.view, codec, good.sizes, &parsed);
         bytes[i] = was;
       }
-      EXPECT_FALSE(
-          ParseFeed(std::span(bytes).first(i), good.spec, good.view, codec, good.sizes, &parsed)
-              .ok());
+      EXPECT_FALSE(ParseTableDelta(std::span(bytes).first(i), good.spec, good.view, codec,
+                                   good.sizes, &parsed)
+                       .ok());
     }
   }
 }

@@ -133,7 +133,7 @@ class Model {
         executor_.RunOne(&rng_);
         break;
     }
-    if (rng_.Below(4) == 0) journal_->Want(table_.position());
+    if (rng_.Below(4) == 0) journal_->RequestDurable(table_.position());
     executor_.RunOne(&rng_);
     journal_->Poll(now_, &table_);
     EXPECT_GE(journal_->durable(), acknowledged_);

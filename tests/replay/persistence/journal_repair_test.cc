@@ -87,7 +87,7 @@ struct Life {
     journal.emplace(disk, &executor, options, std::move(contents->found));
   }
   void Commit() {
-    journal->Want(table.position());
+    journal->RequestDurable(table.position());
     for (int i = 0; i < 50; ++i) journal->Poll(now, &table);
   }
   std::vector<std::uint64_t> Numbers() const {
@@ -170,7 +170,7 @@ TEST(JournalRepairTest, LaggingDiskCatchesUpAndRemovesEvictedSegments) {
       EXPECT_LT(files, 3 * table.segments().size());
     }
     for (int i = 0; i < 300; ++i) {
-      journal.Want(table.position());
+      journal.RequestDurable(table.position());
       journal.Poll(now += Milliseconds(1), &table);
       slow.RunOne(&rng);
     }
@@ -323,7 +323,7 @@ TEST(JournalRepairTest, TruncatesAfterMissingSector) {
     InlineExecutor executor;
     Journal journal(&disk, &executor, options, std::move(contents->found));
     for (int i = 0; i < 40; ++i) table.Insert(1);
-    journal.Want(table.position());
+    journal.RequestDurable(table.position());
     journal.Poll(Time{}, &table);
     ASSERT_EQ(table.position().segment, 1u);
     path = journal.SegmentPath(1);
@@ -417,7 +417,7 @@ TEST(JournalRepairTest, LocksFolderUntilLastJobCompletes) {
     ItemTable table(kSlots);
     Journal journal(&disk, &late, Eager(), std::move(contents->found));
     table.Insert(1);
-    journal.Want(table.position());
+    journal.RequestDurable(table.position());
     journal.Poll(Time{}, &table);
   }
   ASSERT_EQ(late.waiting(), 1u);

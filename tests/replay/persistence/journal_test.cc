@@ -65,7 +65,7 @@ struct World {
     ADD_FAILURE() << "jobs without end";
   }
   void WaitAll() {
-    journal->Want(table.position());
+    journal->RequestDurable(table.position());
     RunJobs();
     EXPECT_GE(journal->durable(), table.position());
   }
@@ -114,7 +114,7 @@ TEST(JournalTest, RecordsAreDurableOnlyOnceJobCompletes) {
 TEST(JournalTest, CommitsAtOnceOnRequestOrEnoughBytes) {
   World world;
   world.table.Insert(1);
-  world.journal->Want(world.table.position());
+  world.journal->RequestDurable(world.table.position());
   world.Poll();
   EXPECT_EQ(world.executor.waiting(), 1u);
   world.RunJobs();
@@ -131,7 +131,7 @@ TEST(JournalTest, CommitTakesOneCallWithInlineExecutor) {
   ItemTable table(kSlots);
   Journal journal(&disk, &executor, Often(), std::move(contents->found));
   table.Insert(1);
-  journal.Want(table.position());
+  journal.RequestDurable(table.position());
   EXPECT_EQ(journal.Poll(Time{}, &table), kForever);
   EXPECT_EQ(journal.durable(), table.position());
 }
@@ -139,11 +139,11 @@ TEST(JournalTest, CommitTakesOneCallWithInlineExecutor) {
 TEST(JournalTest, BatchesRecordsThatArriveDuringCommit) {
   World world;
   world.table.Insert(1);
-  world.journal->Want(world.table.position());
+  world.journal->RequestDurable(world.table.position());
   world.Poll();
   for (int i = 0; i < 9; ++i) {
     world.table.Insert(1);
-    world.journal->Want(world.table.position());
+    world.journal->RequestDurable(world.table.position());
     world.Poll();
     EXPECT_EQ(world.executor.waiting(), 1u);
   }
@@ -264,7 +264,7 @@ TEST(JournalTest, UnwrittenFreedSegmentIsDurableOnlyWithItsCopies) {
   const LogPosition acknowledged = world.table.position();
   while (world.table.segments().front()->id() <= acknowledged.segment) world.table.Compact();
   const LogPosition copies = world.table.position();
-  world.journal->Want(acknowledged);
+  world.journal->RequestDurable(acknowledged);
   Rng rng = TestRng(0);
   for (int i = 0; i < 100; ++i) {
     world.Poll();
@@ -280,7 +280,7 @@ TEST(JournalTest, ReportsFullDiskAndRetriesWithoutLoss) {
   world.WaitAll();
   world.disk->FailFrom(world.disk->changes(), ResourceExhausted("log: No space left on device"));
   for (int i = 0; i < 5; ++i) world.table.Insert(2);
-  world.journal->Want(world.table.position());
+  world.journal->RequestDurable(world.table.position());
   const LogPosition durable = world.journal->durable();
   world.RunJobs();
   EXPECT_EQ(world.journal->error().code(), Code::kResourceExhausted);
@@ -475,7 +475,7 @@ TEST(JournalTest, RetriesFullExecutor) {
   World world;
   world.executor.refuse = true;
   world.table.Insert(1);
-  world.journal->Want(world.table.position());
+  world.journal->RequestDurable(world.table.position());
   world.journal->SnapshotNow();
   for (int i = 0; i < 10; ++i) world.Poll();
   EXPECT_EQ(world.Poll() - world.now, Milliseconds(10));
@@ -492,7 +492,7 @@ TEST(JournalTest, WritesDictionaryBeforeDependentFrames) {
     world.disk->FailFrom(world.disk->changes() + change, Unavailable("gone"));
     world.journal->AddDictionary(77, Buffer::Copy("words"));
     world.table.Insert(1);
-    world.journal->Want(world.table.position());
+    world.journal->RequestDurable(world.table.position());
     world.RunJobs();
     Rng rng = TestRng(std::uint64_t(change));
     world.Crash(&rng);

@@ -70,7 +70,7 @@ class Traffic {
   }
   void Update(Table* table) {
     if (!table->can_draw()) return;
-    Drawn drawn;
+    EncodedBatch drawn;
     table->Draw(8, &drawn);
     std::vector<float> priority;
     for (std::size_t i = 0; i < drawn.key.size(); ++i) priority.push_back(rng_.UniformF32() + 0.1f);
@@ -196,7 +196,7 @@ TEST(TableRecoverTest, NeverReusesKeysAcrossRestarts) {
   for (int life = 0; life < 5; ++life) {
     for (int i = 0; i < 20; ++i, next += 8) {
       Put(&table, TinyChunk(1, next, 8), TinyItems(1, next, 7));
-      Drawn drawn;
+      EncodedBatch drawn;
       table.Draw(64, &drawn);
       keys.insert(drawn.key.begin(), drawn.key.end());
     }
@@ -316,7 +316,7 @@ TEST(TableRecoverTest, ItemsEvictedSinceSnapshotDisplaceNoLiveItems) {
     if (stream == 290) snapshot = TakeSnapshot(table);
     Put(&table, TinyChunk(stream, 0, 4), TinyItems(stream, 0, 1, 1, 3));
   }
-  Drawn drawn;
+  EncodedBatch drawn;
   table.Draw(1000, &drawn);
   Table::RecoverCounts counts;
   Table again = Restart(table, snapshot, &counts);
@@ -358,7 +358,7 @@ TEST(TableRecoverTest, DropsItemsSampledUpToLoweredLimit) {
   options.max_times_sampled = 5;
   Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10));
-  Drawn drawn;
+  EncodedBatch drawn;
   table.Draw(30, &drawn);  // of 30 strata three each
   options.max_times_sampled = 3;
   Table::RecoverCounts counts;
@@ -509,7 +509,7 @@ TEST(TableRecoverTest, SurvivesArbitraryBytes) {
       Table::RecoverCounts counts;
       auto again = Table::Recover(options, std::move(segments), snapshot, &counts);
       ASSERT_TRUE(again.ok());
-      Drawn drawn;
+      EncodedBatch drawn;
       if (again->can_draw()) again->Draw(32, &drawn);
       // Enough that what is damaged is compacted.
       Traffic more(19, 0x4d4d4d);

@@ -67,7 +67,7 @@ std::vector<std::uint64_t> UpTo(std::uint64_t end) {
 }
 
 void PollUntil(RestoredTable* restored, const std::function<bool()>& done) {
-  JournaledTable table(&restored->table);
+  TableJournalSource table(&restored->table);
   for (int i = 0; i < 10000 && !done(); ++i) restored->journal->Poll(Time{}, &table);
   EXPECT_TRUE(done());
 }
@@ -106,7 +106,7 @@ TEST(RestoreTest, CleanRestartKeepsPrioritizedSamplesBitExact) {
       for (Table* table : {&first.table, &*twin}) {
         PutFrame(table, t);
         if (t < 20 || t % 3 != 0) continue;
-        Drawn drawn;
+        EncodedBatch drawn;
         table->Draw(8, &drawn);
         std::vector<float> priority;
         for (const std::uint64_t key : drawn.key) priority.push_back(float(key % 97) + 0.5f);
@@ -119,11 +119,11 @@ TEST(RestoreTest, CleanRestartKeepsPrioritizedSamplesBitExact) {
   RestoredTable second = Restored(&disk, &executor, options);
   ASSERT_TRUE(second.clean);
   for (int i = 0; i < 20; ++i) {
-    Drawn a, b;
+    EncodedBatch a, b;
     twin->Draw(32, &a);
     second.table.Draw(32, &b);
-    EXPECT_EQ(PackDrawn(a, options.trajectory, options.view, Codec::kNone).text(),
-              PackDrawn(b, options.trajectory, options.view, Codec::kNone).text());
+    EXPECT_EQ(PackEncodedBatch(a, options.trajectory, options.view, Codec::kNone).text(),
+              PackEncodedBatch(b, options.trajectory, options.view, Codec::kNone).text());
   }
 }
 
@@ -137,14 +137,14 @@ TEST(RestoreTest, SamplesDifferAfterCrash) {
     RestoredTable restored = Restored(&disk, &executor, options);
     if (life == 0) {
       for (std::uint64_t t = 0; t <= 100; ++t) PutFrame(&restored.table, t);
-      restored.journal->Want(restored.table.position());
+      restored.journal->RequestDurable(restored.table.position());
       PollUntil(&restored,
                 [&] { return restored.journal->durable() >= restored.table.position(); });
     }
-    Drawn drawn;
+    EncodedBatch drawn;
     restored.table.Draw(32, &drawn);
-    draws.insert(
-        std::string(PackDrawn(drawn, options.trajectory, options.view, Codec::kNone).text()));
+    draws.insert(std::string(
+        PackEncodedBatch(drawn, options.trajectory, options.view, Codec::kNone).text()));
   }
   EXPECT_EQ(draws.size(), 4u);
 }
@@ -173,7 +173,7 @@ TEST(RestoreTest, TruncatesTornEndWithoutReportingDamage) {
     RestoredTable first = Restored(&disk, &executor, InOrder());
     for (std::uint64_t t = 0; t <= 200; ++t) PutFrame(&first.table, t);
     const LogPosition end = first.table.position();
-    first.journal->Want(end);
+    first.journal->RequestDurable(end);
     PollUntil(&first, [&] { return first.journal->durable() >= end; });
     last = first.journal->SegmentPath(end.segment);
   }
@@ -200,7 +200,7 @@ void ExpectEachKeyOnce(std::int64_t capacity, std::uint64_t pushes) {
   for (int life = 0; life < 4; ++life) {
     RestoredTable restored = Restored(&disk, &executor, InOrder(capacity));
     std::set<std::uint64_t> kept, fresh;
-    Drawn drawn;
+    EncodedBatch drawn;
     if (restored.table.size() > 0) {
       restored.table.Draw(restored.table.size(), &drawn);
       kept.insert(drawn.key.begin(), drawn.key.end());
@@ -211,7 +211,7 @@ void ExpectEachKeyOnce(std::int64_t capacity, std::uint64_t pushes) {
           t == 0 ? std::vector<Item>() : TinyItems(1, start + t - 1, 1));
       if (t == 10) {
         const LogPosition end = restored.table.position();
-        restored.journal->Want(end);
+        restored.journal->RequestDurable(end);
         PollUntil(&restored, [&] { return restored.journal->durable() >= end; });
       }
       if (t == 0) continue;
@@ -232,7 +232,7 @@ TEST(RestoreTest, NeverReusesKeysLostWithTail) { ExpectEachKeyOnce(20, 50); }
 TEST(RestoreTest, NeverReusesKeysOfHeavilyReusedSlots) { ExpectEachKeyOnce(2, 5000); }
 
 void JournalUntil(RestoredTable* restored, LogPosition position) {
-  restored->journal->Want(position);
+  restored->journal->RequestDurable(position);
   PollUntil(restored, [&] { return restored->journal->durable() >= position; });
 }
 
@@ -402,11 +402,11 @@ TEST(RestoreTest, KeepsAcknowledgedItemsAfterAnyDiskFailure) {
     std::uint64_t acknowledged = 0;
     {
       RestoredTable first = Restored(&disk, &executor, InOrder());
-      JournaledTable table(&first.table);
+      TableJournalSource table(&first.table);
       disk.FailFrom(disk.changes() + fail, Unavailable("gone"));
       for (std::uint64_t t = 0; t <= 300; ++t) {
         PutFrame(&first.table, t);
-        first.journal->Want(first.table.position());
+        first.journal->RequestDurable(first.table.position());
         if (t % 50 == 0) first.journal->SnapshotNow();
         for (int i = 0; i < 3; ++i) first.journal->Poll(Time{}, &table);
         if (first.journal->durable() >= first.table.position()) acknowledged = t;
@@ -432,7 +432,7 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   {
     ThreadExecutor executor(2, [] {});
     RestoredTable first = Restored(disk->get(), &executor, InOrder(500), options);
-    JournaledTable table(&first.table);
+    TableJournalSource table(&first.table);
     for (std::uint64_t t = 0; t <= kFrames; ++t) {
       PutFrame(&first.table, t);
       first.journal->Poll(clock.Now(), &table);
@@ -463,7 +463,7 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   options.snapshot_every = Milliseconds(1);
   options.spill = true;
   RestoredTable restored = Restored(disk->get(), &executor, InOrder(100000), options);
-  JournaledTable table(&restored.table);
+  TableJournalSource table(&restored.table);
   std::deque<std::pair<LogPosition, std::uint64_t>> waiting;
   for (std::uint64_t t = std::uint64_t(restored.table.size());;) {
     if (waiting.size() < 300) {
@@ -471,7 +471,7 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
       PutFrame(&restored.table, t + 1);
       waiting.emplace_back(restored.table.position(), t++);
     }
-    if (!waiting.empty()) restored.journal->Want(waiting.back().first);
+    if (!waiting.empty()) restored.journal->RequestDurable(waiting.back().first);
     restored.journal->Poll(clock.Now(), &table);
     for (; !waiting.empty() && waiting.front().first <= restored.journal->durable();
          waiting.pop_front()) {

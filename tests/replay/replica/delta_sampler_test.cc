@@ -23,7 +23,7 @@ ReplayServer::Options Fed(double samples_per_insert = 0) {
 std::unique_ptr<ReplaySampler> MirrorOf(ReplayWorld* world, std::uint64_t incarnation = 1,
                                         int prefetch = 1, int batches_per_request = 1) {
   const Table::Options& table = world->options().tables[0].table;
-  return MakeReplayMirror(world->Connect(Role::kLearner, 0, incarnation), world->spec(),
+  return MakeDeltaSampler(world->Connect(Role::kLearner, 0, incarnation), world->spec(),
                           {.batch_size = 4,
                            .prefetch = prefetch,
                            .batches_per_request = batches_per_request,
@@ -35,7 +35,7 @@ std::unique_ptr<ReplaySampler> MirrorOf(ReplayWorld* world, std::uint64_t incarn
 void TakeInto(const SampleBatch& batch, FeedCopy* copy) {
   for (const auto& experience : batch.experience) {
     if (experience->anew) copy->Clear();
-    const Feed& feed = experience->feed;
+    const TableDelta& feed = experience->feed;
     std::vector<std::pair<float, float>> observation;
     for (std::int64_t i = 0; i < feed.frames(); ++i) {
       const float* const at =
@@ -255,8 +255,8 @@ TEST(ReplayMirrorTest, ReportsErrorWhenReplayServesNoFeed) {
 TEST(ReplayMirrorTest, RejectsInvalidRequests) {
   ReplayWorld world(Fed());
   const auto channel = world.Connect(Role::kLearner);
-  const auto call = [&](FeedBody body) {
-    return world.Call(channel.get(), {.type = MessageType::kFeed, .body = EncodeBody(body)})
+  const auto call = [&](TableDeltaBody body) {
+    return world.Call(channel.get(), {.type = MessageType::kTableDelta, .body = EncodeBody(body)})
         .status()
         .code();
   };
@@ -274,16 +274,17 @@ TEST(ReplayMirrorTest, RejectsInvalidRequests) {
 
 // Replies that are none end the mirror with one line, and bring nothing.
 TEST(ReplayMirrorTest, RejectsInvalidReplies) {
-  const auto expect = [](const char* what, std::function<void(FeedReplyBody*, Message*)> change) {
+  const auto expect = [](const char* what,
+                         std::function<void(TableDeltaReplyBody*, Message*)> change) {
     RelayWorld world(Fed(), 1);
     world.relay(0).edit = [&](Message* message) {
-      if (message->type != MessageType::kFeedReply) return;
-      auto body = *DecodeBody<FeedReplyBody>(message->body);
+      if (message->type != MessageType::kTableDeltaReply) return;
+      auto body = *DecodeBody<TableDeltaReplyBody>(message->body);
       change(&body, message);
       message->body = EncodeBody(body);
     };
     auto channels = world.ConnectAll(Role::kLearner);
-    const auto mirror = MakeReplayMirror(std::move(channels[0]), SmallSpec(),
+    const auto mirror = MakeDeltaSampler(std::move(channels[0]), SmallSpec(),
                                          {.batch_size = 4, .view = {.length_max = 3}});
     Status status;
     for (int i = 0; i < 6 && status.ok(); ++i) {
@@ -296,14 +297,15 @@ TEST(ReplayMirrorTest, RejectsInvalidReplies) {
     EXPECT_EQ(status.code(), Code::kDataLoss) << what << ": " << status.ToString();
     EXPECT_NE(status.message().find("replay feed"), std::string::npos);
   };
-  expect("another type", [](FeedReplyBody*, Message* m) { m->type = MessageType::kSampleReply; });
-  expect("no part", [](FeedReplyBody*, Message* m) { m->parts.clear(); });
+  expect("another type",
+         [](TableDeltaReplyBody*, Message* m) { m->type = MessageType::kSampleReply; });
+  expect("no part", [](TableDeltaReplyBody*, Message* m) { m->parts.clear(); });
   expect("a part that is none",
-         [](FeedReplyBody*, Message* m) { m->parts[0] = Buffer::Copy("x"); });
-  expect("no life", [](FeedReplyBody* b, Message*) { b->life = 0; });
-  expect("a start behind", [](FeedReplyBody* b, Message*) { b->start = b->next + 1; });
-  expect("an end before", [](FeedReplyBody* b, Message*) { b->next = b->end + 1; });
-  expect("a total", [](FeedReplyBody* b, Message*) { b->sample.total = -1; });
+         [](TableDeltaReplyBody*, Message* m) { m->parts[0] = Buffer::Copy("x"); });
+  expect("no life", [](TableDeltaReplyBody* b, Message*) { b->life = 0; });
+  expect("a start behind", [](TableDeltaReplyBody* b, Message*) { b->start = b->next + 1; });
+  expect("an end before", [](TableDeltaReplyBody* b, Message*) { b->next = b->end + 1; });
+  expect("a total", [](TableDeltaReplyBody* b, Message*) { b->sample.total = -1; });
 }
 
 // A few bytes can stand for many: no memory is made for more than a replay sends.
@@ -316,7 +318,7 @@ TEST(ReplayMirrorTest, RejectsFeedThatDecodesToTooManyBytes) {
   const std::vector<std::byte> zeros(1 << 20);
   std::vector<std::byte> encoded(coder.encoded_bytes_max());
   const auto size = std::uint32_t(coder.Encode(zeros.data(), encoded.data()));
-  Feed feed;
+  TableDelta feed;
   for (std::uint32_t i = 0; i < 200; ++i) {
     feed.place.push_back(i);
     feed.reward.push_back(0);
@@ -326,11 +328,11 @@ TEST(ReplayMirrorTest, RejectsFeedThatDecodesToTooManyBytes) {
   feed.action.resize(4 * feed.place.size());
   RelayWorld world(options, 1);
   world.relay(0).edit = [&](Message* message) {
-    if (message->type != MessageType::kFeedReply) return;
-    message->parts[0] = PackFeed(feed, table.trajectory, table.codec);
+    if (message->type != MessageType::kTableDeltaReply) return;
+    message->parts[0] = PackTableDelta(feed, table.trajectory, table.codec);
   };
   auto channels = world.ConnectAll(Role::kLearner);
-  const auto mirror = MakeReplayMirror(std::move(channels[0]), table.trajectory,
+  const auto mirror = MakeDeltaSampler(std::move(channels[0]), table.trajectory,
                                        {.batch_size = 4, .view = table.view, .codec = table.codec});
   for (int i = 0; i < 4; ++i) mirror->Poll(world.now()), world.Pump();
   const Status status = mirror->Next().status();

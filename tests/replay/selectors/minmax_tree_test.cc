@@ -17,13 +17,13 @@
 namespace troop {
 namespace {
 
-using Kind = ExtremeTree::Kind;
-using Slot = ExtremeTree::Slot;
+using Kind = MinMaxTree::Kind;
+using Slot = MinMaxTree::Slot;
 
-ExtremeTree MakeTree(Kind kind, std::int64_t slots, CpuLevel level = BestCpuLevel()) {
-  auto tree = ExtremeTree::Make(kind, slots);
+MinMaxTree MakeTree(Kind kind, std::int64_t slots, CpuLevel level = BestCpuLevel()) {
+  auto tree = MinMaxTree::Make(kind, slots);
   TROOP_CHECK(tree.ok(), "{}", tree.status().ToString());
-  tree->UseKernels(ExtremeTreeKernelsFor(level));
+  tree->UseKernels(MinMaxTreeKernelsFor(level));
   return std::move(*tree);
 }
 
@@ -49,7 +49,7 @@ TEST_P(ExtremeTreePathTest, MatchesLinearSearch) {
   Rng rng = TestRng(1);
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
     for (const std::uint32_t size : {1u, 16u, 17u, 300u, 5000u}) {
-      ExtremeTree tree = MakeTree(kind, size, GetParam());
+      MinMaxTree tree = MakeTree(kind, size, GetParam());
       std::vector<std::optional<float>> value(size);
       for (int round = 0; round < 300; ++round) {
         std::vector<Slot> slot(1 + rng.Below(100));
@@ -78,8 +78,8 @@ TEST_P(ExtremeTreePathTest, LargeBatchesUpdateRoot) {
     slot[i] = Slot(i);
     value[i] = float((i * 7919) % kSize) + 1;
   }
-  ExtremeTree least = MakeTree(Kind::kLeast, kSize, GetParam());
-  ExtremeTree greatest = MakeTree(Kind::kGreatest, kSize, GetParam());
+  MinMaxTree least = MakeTree(Kind::kLeast, kSize, GetParam());
+  MinMaxTree greatest = MakeTree(Kind::kGreatest, kSize, GetParam());
   least.Set(slot, value);
   greatest.Set(slot, value);
   EXPECT_EQ(least.value(), 1.0f);
@@ -88,7 +88,7 @@ TEST_P(ExtremeTreePathTest, LargeBatchesUpdateRoot) {
 
 TEST(ExtremeTreeTest, IgnoresEmptySlots) {
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
-    ExtremeTree tree = MakeTree(kind, 1000);
+    MinMaxTree tree = MakeTree(kind, 1000);
     EXPECT_EQ(tree.value(), std::nullopt);
     tree.Set(std::vector<Slot>{7}, std::vector<float>{3});
     EXPECT_EQ(tree.value(), 3.0f);
@@ -101,7 +101,7 @@ TEST(ExtremeTreeTest, IgnoresEmptySlots) {
 
 TEST(ExtremeTreeTest, AcceptsZeroAndLargestFloat) {
   for (const Kind kind : {Kind::kLeast, Kind::kGreatest}) {
-    ExtremeTree tree = MakeTree(kind, 20);
+    MinMaxTree tree = MakeTree(kind, 20);
     tree.Set(std::vector<Slot>{3}, std::vector<float>{FLT_MAX});
     EXPECT_EQ(tree.value(), FLT_MAX);
     tree.Set(std::vector<Slot>{3}, std::vector<float>{-0.0f});
@@ -113,7 +113,7 @@ TEST(ExtremeTreeTest, AcceptsZeroAndLargestFloat) {
 // Rainbow implementations kept the greatest priority that ever was as the default for new items, so
 // that one outlier ruled for ever.
 TEST(ExtremeTreeTest, GreatestExcludesRemovedValues) {
-  ExtremeTree tree = MakeTree(Kind::kGreatest, 100);
+  MinMaxTree tree = MakeTree(Kind::kGreatest, 100);
   tree.Set(std::vector<Slot>{1, 2, 3}, std::vector<float>{5, 900, 6});
   tree.Clear(std::vector<Slot>{2});
   EXPECT_EQ(tree.value(), 6.0f);
@@ -122,13 +122,13 @@ TEST(ExtremeTreeTest, GreatestExcludesRemovedValues) {
 }
 
 TEST(ExtremeTreeTest, KeepsLastValueOfRepeatedSlot) {
-  ExtremeTree tree = MakeTree(Kind::kLeast, 100);
+  MinMaxTree tree = MakeTree(Kind::kLeast, 100);
   tree.Set(std::vector<Slot>{7, 8, 7}, std::vector<float>{1, 2, 5});
   EXPECT_EQ(tree.value(), 2.0f);
 }
 
 TEST(ExtremeTreeDeathTest, RejectsInvalidValuesAndSlots) {
-  ExtremeTree tree = MakeTree(Kind::kLeast, 10);
+  MinMaxTree tree = MakeTree(Kind::kLeast, 10);
   const auto set = [&tree](float v) { tree.Set(std::vector<Slot>{1}, std::vector<float>{v}); };
   EXPECT_DEATH(set(std::nanf("")), "value");
   EXPECT_DEATH(set(-1), "value");

@@ -25,20 +25,20 @@ Rng TestRng(std::uint64_t index) { return Rng({.run_seed = 12, .index = index});
 std::vector<float> Powers(const std::vector<float>& priority, double alpha,
                           CpuLevel level = BestCpuLevel()) {
   std::vector<float> value(priority.size());
-  PowerPriorities(priority, alpha, value, PriorityMathKernelsFor(level));
+  PowerPriorities(priority, alpha, value, PriorityKernelsFor(level));
   return value;
 }
 
 std::vector<float> Weights(const std::vector<double>& probability, double least, double beta,
                            CpuLevel level = BestCpuLevel()) {
   std::vector<float> weight(probability.size());
-  ImportanceWeights(probability, least, beta, weight, PriorityMathKernelsFor(level));
+  ImportanceWeights(probability, least, beta, weight, PriorityKernelsFor(level));
   return weight;
 }
 
 std::vector<double> Masses(double total, std::size_t n, Rng* rng, CpuLevel level = BestCpuLevel()) {
   std::vector<double> mass(n);
-  StratifiedMasses(total, rng, mass, PriorityMathKernelsFor(level));
+  StratifiedMasses(total, rng, mass, PriorityKernelsFor(level));
   return mass;
 }
 

@@ -141,11 +141,12 @@ TEST(ReplaySamplerFaultsTest, RejectsVanishingProbabilities) {
     ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
     world.relay(1).edit = [least](Message* message) {
       if (message->type != MessageType::kSampleReply || message->parts.empty()) return;
-      Drawn drawn;
+      EncodedBatch drawn;
       ASSERT_TRUE(
-          ParseDrawn(message->parts[0], SmallSpec(), {.length_max = 3}, Codec::kNone, &drawn).ok());
+          ParseEncodedBatch(message->parts[0], SmallSpec(), {.length_max = 3}, Codec::kNone, &drawn)
+              .ok());
       (least ? drawn.probability_min : drawn.probability[0]) = DBL_MIN;
-      message->parts[0] = PackDrawn(drawn, SmallSpec(), {.length_max = 3}, Codec::kNone);
+      message->parts[0] = PackEncodedBatch(drawn, SmallSpec(), {.length_max = 3}, Codec::kNone);
     };
     const auto sampler =
         MakeReplaySampler(world.ConnectAll(Role::kLearner), SmallSpec(),

@@ -7,17 +7,17 @@
 namespace troop {
 namespace {
 
-FrameLog MakeLog(std::int64_t frames, int history, std::size_t segment_bytes = 4096) {
-  auto log = FrameLog::Make({.layout = RecordLayout(TinySpec(), false),
-                             .frames = frames,
-                             .history = history,
-                             .segment_bytes = segment_bytes,
-                             .checksums = true});
+FrameStore MakeLog(std::int64_t frames, int history, std::size_t segment_bytes = 4096) {
+  auto log = FrameStore::Make({.layout = RecordLayout(TinySpec(), false),
+                               .frames = frames,
+                               .history = history,
+                               .segment_bytes = segment_bytes,
+                               .checksums = true});
   TROOP_CHECK(log.ok(), "{}", log.status().ToString());
   return std::move(*log);
 }
 
-FrameLog::ChunkView ViewOf(const EncodedChunk& chunk) {
+FrameStore::ChunkView ViewOf(const EncodedChunk& chunk) {
   return {chunk.stream,
           chunk.first_frame,
           chunk.frames,
@@ -27,10 +27,10 @@ FrameLog::ChunkView ViewOf(const EncodedChunk& chunk) {
 }
 
 // Appends frames that nothing but their stream refers to. Their ids.
-std::vector<FrameLog::FrameId> Append(FrameLog* log, StreamId stream, std::uint64_t first,
-                                      std::uint32_t count) {
+std::vector<FrameStore::FrameId> Append(FrameStore* log, StreamId stream, std::uint64_t first,
+                                        std::uint32_t count) {
   const EncodedChunk chunk = TinyChunk(stream, first, count);
-  const FrameLog::ChunkView view = ViewOf(chunk);
+  const FrameStore::ChunkView view = ViewOf(chunk);
   TROOP_CHECK(log->Plan({&view, 1}).ok(), "no plan");
   const auto last = log->Locate({.stream = stream, .first_frame = first, .length = count - 1}, 0);
   TROOP_CHECK(last.ok() && last->has_value(), "not located");
@@ -38,14 +38,14 @@ std::vector<FrameLog::FrameId> Append(FrameLog* log, StreamId stream, std::uint6
   while (!log->has_room()) TROOP_CHECK(log->ForgetSilentStream(), "no room");
   SegmentStore::Place place;
   log->Write(0, &place).Finish(false);
-  std::vector<FrameLog::FrameId> ids;
+  std::vector<FrameStore::FrameId> ids;
   for (std::uint32_t i = 0; i < count; ++i) ids.push_back(log->Id((*last)->begin + i));
   log->End();
   return ids;
 }
 
 TEST(FrameLogTest, KeepsOnlyNewestUnreferencedFramesOfStream) {
-  FrameLog log = MakeLog(100, 3);
+  FrameStore log = MakeLog(100, 3);
   Append(&log, 1, 0, 20);
   EXPECT_EQ(log.frames(), 3);
   Append(&log, 1, 20, 2);
@@ -56,12 +56,12 @@ TEST(FrameLogTest, KeepsOnlyNewestUnreferencedFramesOfStream) {
 }
 
 TEST(FrameLogTest, KeepsAndLinksReferencedFrames) {
-  FrameLog log = MakeLog(100, 4);
+  FrameStore log = MakeLog(100, 4);
   const auto ids = Append(&log, 1, 0, 4);
   log.Refer(ids[0], 4);
   Append(&log, 1, 4, 4);
   EXPECT_EQ(log.frames(), 8);
-  FrameLog::FrameId id = ids[0];
+  FrameStore::FrameId id = ids[0];
   for (std::uint64_t t = 0; t < 8; ++t) {
     float pair[2];
     std::memcpy(pair, log.observation(log.entry(id)), 8);
@@ -75,11 +75,11 @@ TEST(FrameLogTest, KeepsAndLinksReferencedFrames) {
 }
 
 TEST(FrameLogTest, AbandonedPlanChangesNothing) {
-  FrameLog log = MakeLog(100, 3);
+  FrameStore log = MakeLog(100, 3);
   Append(&log, 1, 0, 5);
   const std::size_t used = log.store().used();
   const EncodedChunk chunk = TinyChunk(7, 0, 5);
-  const FrameLog::ChunkView view = ViewOf(chunk);
+  const FrameStore::ChunkView view = ViewOf(chunk);
   ASSERT_TRUE(log.Plan({&view, 1}).ok());
   log.Abandon();
   EXPECT_EQ(log.streams(), 1);
@@ -89,7 +89,7 @@ TEST(FrameLogTest, AbandonedPlanChangesNothing) {
 }
 
 TEST(FrameLogTest, ChunkEntriesStayContiguousAfterManyAppends) {
-  FrameLog log = MakeLog(200, 10);
+  FrameStore log = MakeLog(200, 10);
   for (std::uint64_t t = 0; t < 100; ++t) {
     for (StreamId stream = 1; stream <= 10; ++stream) {
       const auto ids = Append(&log, stream, 10 * t, 10);
@@ -102,7 +102,7 @@ TEST(FrameLogTest, ChunkEntriesStayContiguousAfterManyAppends) {
 }
 
 TEST(FrameLogTest, FreesSegmentsWithoutLiveFrames) {
-  FrameLog log = MakeLog(1000, 2);
+  FrameStore log = MakeLog(1000, 2);
   for (std::uint64_t t = 0; t < 100000; t += 100) Append(&log, 1, t, 100);
   EXPECT_LE(log.store().memory(), 2 * 4096u);
   const auto freed = log.store().TakeFreed();
@@ -112,7 +112,7 @@ TEST(FrameLogTest, FreesSegmentsWithoutLiveFrames) {
 }
 
 TEST(FrameLogTest, DroppedStreamContinuesWithoutItsHistory) {
-  FrameLog log = MakeLog(50, 2);
+  FrameStore log = MakeLog(50, 2);
   Append(&log, 1, 0, 10);
   for (std::uint64_t t = 0; t < 100; t += 10) Append(&log, 2, t, 10);
   EXPECT_EQ(log.streams(), 1);

@@ -260,7 +260,7 @@ TEST(TableInsertTest, RejectsStateOfWrongSize) {
   ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, items}, "state");
   items[0].state = Buffer::Copy("12345678");
   EXPECT_EQ(Put(&table, {{TinyChunk(1, 0, 5)}, items}).inserted, 1);
-  Drawn drawn;
+  EncodedBatch drawn;
   table.Draw(1, &drawn);
   EXPECT_EQ(std::memcmp(drawn.state.data(), "12345678", 8), 0);
 }
@@ -367,7 +367,7 @@ TEST(TableInsertTest, TrimsInsertsBeyondSoftCapacityInBulkFifo) {
   options.trim_every_samples = 64;
   Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 89), TinyItems(1, 0, 88));
-  Drawn drawn;
+  EncodedBatch drawn;
   table.Draw(63, &drawn);
   EXPECT_EQ(table.size(), 88);
   table.Draw(1, &drawn);

@@ -58,7 +58,7 @@ TEST(TableDrawTest, EqualSeedsAndCallsSampleTheSame) {
     Put(&table, TinyChunk(1, 0, 65), items);
     std::vector<std::uint64_t> keys;
     for (int i = 0; i < 10; ++i) {
-      Drawn drawn;
+      EncodedBatch drawn;
       table.Draw(7, &drawn);
       keys.insert(keys.end(), drawn.key.begin(), drawn.key.end());
     }
@@ -259,7 +259,7 @@ TEST(TableDrawTest, NeverSamplesItemsOfOldPolicies) {
     for (Item& item : items) item.policy_version = t / 10 + rng.Below(30);
     Put(&table, TinyChunk(1, t, 10), items);
     if (!table.can_draw()) continue;
-    Drawn drawn;
+    EncodedBatch drawn;
     table.Draw(16, &drawn);
     for (const std::uint64_t version : drawn.policy_version) {
       ASSERT_LE(table.newest_policy_version() - version, 50u);
@@ -267,8 +267,8 @@ TEST(TableDrawTest, NeverSamplesItemsOfOldPolicies) {
   }
   EXPECT_LT(table.size(), 1000);
   EXPECT_GT(table.size(), 200);
-  table.SeePolicyVersion(100000);
-  Drawn drawn;
+  table.ObservePolicyVersion(100000);
+  EncodedBatch drawn;
   table.Draw(16, &drawn);
   EXPECT_EQ(drawn.size(), 0);
   EXPECT_EQ(table.size(), 0);
@@ -282,9 +282,9 @@ TEST(TableDrawTest, LearnerVersionOverridesItemVersions) {
   auto items = TinyItems(1, 0, 5);
   items[4].policy_version = 2000000000;
   Put(&table, TinyChunk(1, 0, 6), items);
-  table.SeePolicyVersion(30);
+  table.ObservePolicyVersion(30);
   EXPECT_EQ(table.newest_policy_version(), 30u);
-  Drawn drawn;
+  EncodedBatch drawn;
   table.Draw(16, &drawn);
   EXPECT_EQ(drawn.size(), 16);
   EXPECT_EQ(table.size(), 5);
@@ -317,8 +317,8 @@ TEST(TableDrawTest, RestartedLearnerWithFewerUpdatesExpiresNothing) {
   auto items = TinyItems(1, 0, 4);
   for (Item& item : items) item.policy_version = WeightsVersion(1, 1000);
   Put(&table, TinyChunk(1, 0, 5), items);
-  table.SeePolicyVersion(WeightsVersion(2, 900));
-  Drawn drawn;
+  table.ObservePolicyVersion(WeightsVersion(2, 900));
+  EncodedBatch drawn;
   table.Draw(16, &drawn);
   EXPECT_EQ(drawn.size(), 16);
 }

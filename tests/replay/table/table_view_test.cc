@@ -88,7 +88,7 @@ class PlainStreams {
 };
 
 void ExpectItem(const PlainStreams& streams, const Read& read, std::size_t i) {
-  const Drawn& drawn = read.drawn;
+  const EncodedBatch& drawn = read.drawn;
   const ViewSpec& view = read.view;
   const StreamId stream = read.stream(i);
   const auto& all = streams.frames(stream);
