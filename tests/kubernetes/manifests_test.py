@@ -410,7 +410,7 @@ class ManifestsTest(unittest.TestCase):
                 ("kubernetes.image=a b", "not a valid image name"),
                 ("kubernetes.storage_class=a_b", "not a valid Kubernetes name"),
                 ("fleet.listen=tcp://10.0.0.1:7701", "omit it"),
-                ("fleet.elsewhere=['actr']", "no role that joins"),
+                ("fleet.elsewhere=['actr']", "is not an external role"),
                 ("name=" + 50 * "x", "valid Service name")]:
             config, overrides = CASES["actors"][:2]
             done = run([PROGRAM, "train", str(CONFIGS / config), "--engine", "kubernetes",

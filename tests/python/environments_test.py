@@ -110,7 +110,7 @@ class Spaces(unittest.TestCase):
             (spaces.Box(-numpy.inf, 1, (2,)), "infinite bounds"),
             (spaces.MultiDiscrete([100, 100]), "10000 combinations; at most 4096"),
             (spaces.MultiBinary(3), "MultiBinary"),
-            (spaces.Box(0, 3, (2,), numpy.int32), "no real numbers"),
+            (spaces.Box(0, 3, (2,), numpy.int32), "is not of floats"),
         ]:
             with self.assertRaisesRegex(Refused, why):
                 Actions(space)

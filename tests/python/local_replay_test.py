@@ -195,12 +195,12 @@ class RefusalTest(unittest.TestCase):
         writer, zeros = replay.writer(), np.zeros(FRAME, np.float32)
         self.refused(ValueError, "observation", writer.append, np.zeros(7), 0, 0.0)
         self.refused(ValueError, "reward", writer.append, zeros, 0, [0.0, 1.0])
-        self.refused(errors.InvalidArgument, "reward nan", writer.append, zeros, 0, float("nan"))
+        self.refused(errors.InvalidArgument, "reward is nan", writer.append, zeros, 0, float("nan"))
         self.refused(errors.InvalidArgument, "priority", writer.append, zeros, 0, 0.0, priority=-1)
         self.refused(errors.InvalidArgument, "next_observation", writer.append, zeros, 0, 0.0, True)
         self.refused(errors.InvalidArgument, "environment", writer.break_episode, 1)
         self.refused(errors.InvalidArgument, "batch_size", replay.sampler, 0)
-        self.refused(ValueError, "keys", replay.sampler().update_priorities, [1], [1.0, 2.0])
+        self.refused(ValueError, "key has shape", replay.sampler().update_priorities, [1], [1.0, 2.0])
         self.refused(errors.InvalidArgument, "environments", replay.writer, 1 << 30)
 
     def test_tables_that_cannot_work_are_refused(self):
