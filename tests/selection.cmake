@@ -23,7 +23,7 @@ set(troop_tsan_tests
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "learners/(gpu/parallel_copy|mesh|sync/hogwild_updater)")
 
-# What starts a thread and is left out all the same.
+# Tests that start a thread, but are excluded from tsan.
 set(troop_tsan_left_out
   "contracts/.*"  # headers: the files that include them are listed
   # The library apps is a seventh of all compilation; but for the HTTP server's, the threads are

@@ -24,7 +24,7 @@ TEST(ActorNodeTest, TakesNoStepWithoutWeightsOrLease) {
   ActorWorld world(Catch());
   world.GrantUpTo(1000);
   ASSERT_TRUE(world.Rounds(500));
-  EXPECT_EQ(world.Metric("replay/inserts"), 0);  // granted, but nobody published weights
+  EXPECT_EQ(world.Metric("replay/inserts"), 0);  // granted, but no weights were published
   EXPECT_GT(world.coordinator().told.steps_wanted, 0);
 
   ActorWorld unleased(Catch());
@@ -45,7 +45,7 @@ TEST(ActorNodeTest, SpendsLeasesExactlyForAnyEnvironmentCount) {
   }
 }
 
-// Its keys decide, not who computes: with the same weights the same experience.
+// Experience depends on the exploration keys and the weights, not on where inference runs.
 TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   Config served = Catch();
   served.actor.inference = "server";
@@ -84,8 +84,9 @@ Tensor QOf(const ActorWorld& world, const Config& config, const Tensor& observat
   return q;
 }
 
-// An item's priority is made of the q-values that the actor saw; here it is made anew of those of
-// the observations that the replay hands out. Older frames count: the weights are random.
+// An item's initial priority comes from the q-values that the actor computed. The test recomputes
+// it from the observations that the replay returns. Older frames of the stack matter: the weights
+// are random.
 void DrawnStacksAreWhatThePolicySaw(Config config) {
   config.env.frame_stack = 4;
   config.actor.n_step = 1;
@@ -133,7 +134,8 @@ TEST(ActorNodeTest, SampledStackEqualsStackActedOn) {
   DrawnStacksAreWhatThePolicySaw(pictures);
 }
 
-// It asked for two leases ahead, and waited for ever when they didn't cover its environments.
+// Regression: an actor requested at most two leases ahead and waited permanently when they did not
+// cover its environments.
 TEST(ActorNodeTest, CompletesWithLeasesSmallerThanEnvironmentCount) {
   Config config = Catch();
   config.actor.envs = 9;
@@ -187,7 +189,7 @@ TEST(ActorNodeTest, CountsStepsOnlyAfterReplayAcknowledges) {
 TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
   Config config = Catch();
   config.replay.min_items = 20;
-  ActorWorld world(config, 3, 8);  // nobody samples: pushes wait
+  ActorWorld world(config, 3, 8);  // no sampler: pushes wait
   world.PublishWeights(1);
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(3000));
@@ -203,7 +205,7 @@ TEST(ActorNodeTest, KeepsFullWindowOfPushesInFlight) {
   config.actor.push_items = 1;
   config.actor.push_window = 40;
   config.replay.min_items = 20;
-  ActorWorld world(config, 3, 8);  // nobody samples: pushes wait
+  ActorWorld world(config, 3, 8);  // no sampler: pushes wait
   world.PublishWeights(1);
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(3000));
@@ -265,7 +267,7 @@ TEST(ActorNodeTest, ActsRandomlyDuringWarmup) {
   }
 }
 
-// Horgan et al. 2018: ε_i = base^(1 + alpha·i/(N-1)), over the environments of all who play by now.
+// Horgan et al. 2018: ε_i = base^(1 + alpha·i/(N-1)), over the environments of all current actors.
 TEST(ActorNodeTest, RecomputesEpsilonsWhenActorCountChanges) {
   Config config = Catch();
   config.fleet.actors = 2;

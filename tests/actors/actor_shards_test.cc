@@ -1,4 +1,4 @@
-// An actor beside a replay whose number of shards changes.
+// An actor connected to a replay whose number of shards changes.
 #include "tests/actors/actor_world.h"
 
 namespace troop {

@@ -20,7 +20,7 @@
 
 namespace troop {
 
-// An actor beside a real replay and parameter server, and a coordinator that the test plays.
+// An actor with a real replay and parameter server; the test plays the coordinator.
 class ActorWorld {
  public:
   explicit ActorWorld(Config config, std::uint64_t incarnation = 3, double samples_per_insert = 0)
@@ -49,7 +49,7 @@ class ActorWorld {
     node_ = std::move(*node);
   }
 
-  // Who chooses for the actor, where the config says so.
+  // Starts the inference server, if the config asks for one.
   void StartInference() {
     const auto connect = [this]() -> Result<std::unique_ptr<WeightSubscriber>> {
       TROOP_ASSIGN_OR_RETURN(
@@ -67,7 +67,7 @@ class ActorWorld {
     std::ranges::fill(weights_, 0.0f);
     PublishWeights(1);
   }
-  // Of what the replay has, drawn at random.
+  // Returns batches sampled uniformly from the replay.
   std::vector<SampleBatch> Draw() {
     const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
     const auto sampler = MakeReplaySampler(
@@ -94,7 +94,7 @@ class ActorWorld {
     return actions;
   }
 
-  // Of what the replay has, drawn at random.
+  // True if batches sampled uniformly from the replay contain finite values only.
   bool ObservationsAreFinite() {
     for (const SampleBatch& batch : Draw()) {
       for (const Tensor* t : {&batch.observation, &batch.next_observation, &batch.reward}) {
@@ -152,7 +152,7 @@ class ActorWorld {
     coordinator_.reply.peers[PeerName(Role::kReplay, 1)] = {"inproc://replay-1", 1};
     coordinator_.reply.fleet = {.epoch = epoch, .learners = 1, .replay = shards};
   }
-  // What it told of itself; 0: nothing.
+  // The metric that the actor last reported; 0 if it reported none.
   double Told(const char* name) const {
     const auto it = coordinator_.told.metrics.find(name);
     return it == coordinator_.told.metrics.end() ? 0 : it->second.value;

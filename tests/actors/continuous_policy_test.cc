@@ -135,7 +135,7 @@ TEST(ContinuousPolicyTest, NoiseIsNormalScaledByHalfRange) {
     EXPECT_NEAR(squares / size, 1, 5 * std::sqrt(2.0 / size));
     EXPECT_NEAR(far / double(size), 0.3173, 5 * std::sqrt(0.3173 * 0.6827 / size));
   }
-  EXPECT_NEAR(both / size, 0, 5 / std::sqrt(size));  // each number has noise of its own
+  EXPECT_NEAR(both / size, 0, 5 / std::sqrt(size));  // each action component has independent noise
 }
 
 TEST(ContinuousPolicyTest, ActionsStayWithinBounds) {

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Of a plug-in that errs as it is told to (tests/envs/faulty_plugin.cc).
+// Runs a plug-in that fails on request (tests/envs/faulty_plugin.cc).
 class EnvRunnerTest : public testing::Test {
  protected:
   EnvRunnerTest() { setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1); }
@@ -62,7 +62,7 @@ class EnvRunnerTest : public testing::Test {
   std::array<std::uint64_t, kSize> counted_{};
 };
 
-// In this process, and in one of their own, which is given seeds ahead.
+// In this process, and in a separate process that receives seeds in advance.
 class IsolationTest : public EnvRunnerTest, public testing::WithParamInterface<const char*> {
  protected:
   IsolationTest() { isolation_ = GetParam(); }
@@ -104,7 +104,7 @@ TEST_F(EnvRunnerTest, NamesFaultsAndFailsAfterTooMany) {
     EXPECT_THAT(runner_->status().message(), HasSubstr(part));
   }
   EXPECT_EQ(runner_->status().code(), Code::kCancelled);  // no restart cures it
-  // The first of all is told with the seed that plays it again.
+  // The first fault is logged with the seed that reproduces it.
   EXPECT_THAT(log.text(), testing::ContainsRegex(
                               "at step 5 of episode 0 of environment [789] \\(seed [123]000,"));
 }
@@ -131,8 +131,8 @@ TEST_F(EnvRunnerTest, ReportsBlockedOnFaultsUntilCompleteEpisode) {
 }
 
 TEST_F(EnvRunnerTest, CompleteEpisodeResetsFaultCount) {
-  config_.env.faults_max = 15;  // in a row: a walk in some five goes on so long
-  Make("throws", 38);           // most walks end before
+  config_.env.faults_max = 15;  // in a row: about one walk in five lasts that long
+  Make("throws", 38);           // most walks are shorter
   for (int k = 0; k < 20000; ++k) ASSERT_TRUE(Step()) << runner_->status().ToString();
   EXPECT_GT(runner_->faults(), 100);
 }

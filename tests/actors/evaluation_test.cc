@@ -109,7 +109,7 @@ TEST(EvaluationTest, RoundsPlayDifferentEpisodes) {
   EXPECT_FALSE(std::ranges::equal(a->returns(), b->returns()));
 }
 
-// Episodes of one environment alone are those it plays beside others: nothing but its index counts.
+// An environment plays the same episodes alone as next to others: only its index matters.
 TEST(EvaluationTest, EachEnvironmentPlaysFixedShareOfEpisodes) {
   Config config = CartPole();
   config.evaluator.epsilon = 1;                             // episodes of very different lengths
@@ -137,7 +137,8 @@ TEST(EvaluationTest, RejectsZeroEpisodes) {
       Code::kInvalidArgument);
 }
 
-// A policy that never ends an episode, in an environment without a limit, was played for ever.
+// Regression: an episode that the policy never ends, in an environment without a limit, ran
+// forever.
 TEST(EvaluationTest, EndsEpisodesWithoutTerminationAtStepLimit) {
   Config config = CartPole();
   config.env.id = "MountainCar-v0";  // untrained weights don't reach the top

@@ -53,7 +53,7 @@ Config ContinuousConfig() {
   return config;
 }
 
-// What one caller asks about.
+// One caller's request.
 struct Question {
   Tensor observation;
   std::vector<ExploreKey> keys;
@@ -232,7 +232,7 @@ TEST(InferenceServerTest, DoesNotReplyBeforeItHasWeights) {
   EXPECT_TRUE(channel->Poll(ticket));
 }
 
-// It would take a core of its own.
+// Polling without a pause would occupy a core.
 TEST(InferenceServerTest, WaitsBetweenSearchesForWeightServer) {
   InlineExecutor executor;
   int looked = 0;
@@ -248,7 +248,7 @@ TEST(InferenceServerTest, WaitsBetweenSearchesForWeightServer) {
   EXPECT_GE(looked, 100);
 }
 
-// Two who ask each turn, and one who stops: it is waited for once.
+// Two clients send a request each round and one stops: the batch waits for it only once.
 TEST(InferenceServerTest, BatchWaitsOnlyForActiveClients) {
   World world;
   world.Publish(1);
@@ -412,7 +412,7 @@ TEST(RemotePolicyTest, MatchesLocalPolicyAcrossServerReplacement) {
   EXPECT_TRUE(policy.status().ok());
 }
 
-// A server that answers as it is told.
+// A server whose replies the test modifies.
 class Forger final : public Service {
  public:
   std::function<void(Message*)> forge;

@@ -106,7 +106,7 @@ TEST(GroupTest, RejectsStrangersAndStillFormsGroup) {
     std::memcpy(bytes.data(), answer.data(), bytes.size());
     const auto decoded = DecodeHello(bytes);
     EXPECT_TRUE(decoded.ok());
-    EXPECT_EQ(decoded->token, 0u) << "a stranger is told the token";
+    EXPECT_EQ(decoded->token, 0u) << "the token must not be sent to an unauthenticated peer";
     return decoded->refusal;
   };
   const Hello good{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 2};
@@ -227,7 +227,7 @@ TEST(GroupSecretTest, AdmitsRanksWithSecretDespiteStrangers) {
     members.push_back(entries.back().self());
     members.back().rank = rank;
   }
-  // Rank 0 waits for the others before they come, and is told lies meanwhile.
+  // Rank 0 waits for the other ranks before they connect, and receives forged messages meanwhile.
   std::thread first([&] {
     const auto group = std::move(entries[0]).Join(members);
     ASSERT_TRUE(group.ok()) << group.status().ToString();
@@ -259,7 +259,7 @@ TEST(GroupSecretTest, RejectsWrongOrMissingSecret) {
     RunRanks(2, [&](int rank) {
       const auto group = std::move(entries[rank]).Join(members);
       ASSERT_FALSE(group.ok());
-      // Rank 0 goes on waiting for the right one.
+      // Rank 0 keeps waiting for the right peer.
       EXPECT_EQ(group.status().code(), rank == 0 ? Code::kDeadlineExceeded : Code::kAborted);
       if (rank == 1) {
         EXPECT_THAT(std::string(group.status().message()),
@@ -269,7 +269,7 @@ TEST(GroupSecretTest, RejectsWrongOrMissingSecret) {
   }
 }
 
-// What was heard of one handshake opens no other.
+// A proof recorded from one handshake is not accepted in another.
 TEST(GroupSecretTest, RejectsReplayedHandshake) {
   GroupEntry victim = Listen(Secretly(0, 2, std::byte(7)));
   const std::vector<Member> members{victim.self(), {.rank = 1, .address = "127.0.0.1:1"}};
@@ -279,7 +279,7 @@ TEST(GroupSecretTest, RejectsReplayedHandshake) {
   secret.fill(std::byte(7));
   Hello hello{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 2, .secret = true};
   hello.nonce.fill(std::byte(3));
-  // What the right one would have sent to a listener whose nonce was another.
+  // The proof that the right peer would send to a listener with a different nonce.
   Hello listener = hello;
   listener.rank = 0;
   const ProofBytes proof =

@@ -58,7 +58,7 @@ class DeviceStream {
   CudaStream stream_ = nullptr;
 };
 
-// Tests that know nothing of devices give no streams: a rank with one of its own.
+// Tests without knowledge of devices pass no stream; this rank uses its own.
 class DeviceRank final : public Collective {
  public:
   explicit DeviceRank(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}

@@ -1,4 +1,4 @@
-// What only real processes show: deaths, silence, and what is left behind.
+// Tests that need real processes: killed ranks, hangs, and leftover resources.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST_P(ProcessTest, ReportsStoppedRankOnAllRanksAtDeadline) {
   EXPECT_NE(Code(report->code), Code::kOk);
 }
 
-// What has no name is gone with the last process that maps it, however that ends.
+// Unnamed shared memory is freed with the last process that maps it, however that process ends.
 TEST_P(ProcessTest, UsesUnnamedSharedMemory) {
   auto ranks = Fork(3);
   ASSERT_NO_FATAL_FAILURE(Join(All(ranks), 1, 20'000));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks in processes of their own, which tests kill and stop. Fork them while this process has one
-// thread. A child does what its parent says over a socket: Listen, Join, and then rounds of
+// Ranks in separate processes, which tests kill and stop. Fork them while this process has one
+// thread. A child executes its parent's commands from a socket: Listen, Join, and then rounds of
 // all-reduce until one fails.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ struct RankReport {
 
 class RankProcess {
  public:
-  // What a child makes of the group that it has joined; nullptr: nothing. Set before the fork.
+  // Wraps the group that a child has joined; nullptr for no wrapper. Set before the fork.
   using Wrap = Result<std::unique_ptr<Collective>> (*)(std::unique_ptr<Collective>);
   inline static Wrap wrap = nullptr;
 
@@ -138,7 +138,7 @@ class RankProcess {
     return Rounds(order, **group, report, end);
   }
 
-  // Says when the first round has ended; then goes on until one fails.
+  // Reports the end of the first round, then continues until a round fails.
   static Status Rounds(const RankOrder& order, Collective& group, RankReport* report, int end) {
     const Tensor x(DType::kF32, {order.elements}), sum(DType::kF32, {order.elements});
     std::ranges::fill(x.as<float>(), float(group.rank() + 1));

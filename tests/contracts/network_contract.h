@@ -377,11 +377,11 @@ TEST_P(NetworkContract, ReplyMayOutliveCallerListenerAndNetwork) {
   ASSERT_TRUE(RunUntil([&] { return echo.parked.size() == 2; }));
   channel.reset();
   Settle();
-  echo.parked[0].second.Send(TestMessage("to nobody"));
+  echo.parked[0].second.Send(TestMessage("to a closed channel"));
   listener_.reset();
   networks_.clear();
   server_net_.reset();
-  echo.parked[1].second.Send(TestMessage("to nobody"));
+  echo.parked[1].second.Send(TestMessage("to a closed channel"));
 }
 
 TEST_P(NetworkContract, DeadlineEndsCallAndDiscardsLateReply) {

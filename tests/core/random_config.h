@@ -117,7 +117,7 @@ inline void RepairSupervised(Config* c) {
   if (m.family == "lstm") m.family = "albert";
 }
 
-// What engines take are words of theirs.
+// Replaces random values of the engine keys by valid ones.
 inline void RepairEngines(Config* c) {
   Config::SlurmKeys& s = c->slurm;
   s.partition = "long", s.account = "a-1", s.memory = "16G", s.time_limit = "1-02:30:00";

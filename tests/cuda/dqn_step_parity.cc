@@ -507,13 +507,13 @@ void PartsAreReadyAsTheyAreTold(Parity& parity) {
       parity.True("it falls", from < before);
       (void)parity.stream().Share();
       const std::vector<float> now = gradient();
-      parity.True("what is told is made",
+      parity.True("the reported range is final",
                   std::equal(now.begin() + from, now.end(), whole.begin() + from));
       before = from;
       ++told;
     });
     step.NextReport();
-    parity.True("all of it is told", before == 0 && told >= 2);
+    parity.True("the whole gradient is reported", before == 0 && told >= 2);
     parity.Equal("the gradient", gradient(), whole);
     double squares = 0;
     for (const float g : whole) squares += double(g) * double(g);
@@ -596,7 +596,7 @@ void WhatIsNotFiniteChangesNothing(Parity& parity) {
   step.GetState(parity.stream(), &state);
   parity.Equal("value", value, before);
   parity.Equal("target", target, before);
-  parity.True("it is no step of the optimizer", state.steps == 0 && state.updates == 0);
+  parity.True("the optimizer takes no step", state.steps == 0 && state.updates == 0);
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ if(TARGET troop)
   target_link_libraries(troop_emulated PRIVATE troop_cuda_emulated troop::apps)
   add_dependencies(unit_tests troop_emulated)
   add_dependencies(troop_emulated troop_nccl_sim)
-  # As in tools/gpu-bundle: it finds the libraries next to it, and their dependencies.
+  # RPATH as in tools/gpu-bundle: the program finds the libraries next to it, and their
+  # dependencies.
   set_target_properties(troop_emulated PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
   target_link_options(troop_emulated PRIVATE -Wl,--disable-new-dtags)
   foreach(what serial killed lost learners reviews parts)

@@ -1,6 +1,6 @@
 // gpu_nccl [--nccl LIBRARY] [--driver LIBRARY] [--json FILE] [PART OF A NAME]: tests
 // collective/nccl over the NCCL of this machine, on its GPUs. The library is --nccl, else
-// $TROOP_NCCL, else libnccl.so.2 from the loader's path; if there is none, all cases are skipped.
+// $TROOP_NCCL, else libnccl.so.2 from the loader's path; without one, all cases are skipped.
 // Exit code 0: all passed; 1: some failed; 2: no GPU.
 #include "tests/cuda/gpu_nccl.h"
 

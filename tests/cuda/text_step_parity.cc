@@ -111,8 +111,8 @@ void PartsOfABatch(Parity& parity) {
     parity.Close("gradient", Doubles(got), want, 1e-5);
     parity.Close("loss", Numbers{whole.loss}, Numbers{parts.loss}, 1e-5);
     parity.True("right answers", whole.right == parts.right);
-    parity.Equal("what was told ready", parity.Download(seen), got);
-    parity.True("it is told layer by layer", told.size() == 4 && told.back() == 0);
+    parity.Equal("the ranges reported as ready", parity.Download(seen), got);
+    parity.True("the gradient is reported layer by layer", told.size() == 4 && told.back() == 0);
   }
 }
 
@@ -168,10 +168,12 @@ void Steps(Parity& parity) {
   step.Begin(stream);
   step.Add(stream, batch.view(), 1);
   const TextStepReport told = step.Finish(stream);
-  parity.True("a bad loss is told", told.finite == 0 && std::isfinite(told.gradient_norm));
+  parity.True("a non-finite loss is reported",
+              told.finite == 0 && std::isfinite(told.gradient_norm));
   step.RunStep(stream, kRate, false);
   const auto after = Download(parity, step.value(), spec.parameters);
-  parity.True("and changes nothing", std::equal(after.begin(), after.begin() + 100, bad.begin()));
+  parity.True("a non-finite loss changes nothing",
+              std::equal(after.begin(), after.begin() + 100, bad.begin()));
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
   parity.Close("dx", Doubles(to.values()), dx, Tolerance(dtype));
 }
 
-// The same rows in slices, whose sums are exchanged here.
+// Checks cross entropy on column slices, whose partial sums are exchanged here.
 void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
                              const std::vector<std::int64_t>& slices) {
   std::int64_t n = 0;

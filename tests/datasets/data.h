@@ -17,8 +17,8 @@ inline std::string TextFixture(const std::string& name) {
   return TROOP_SOURCE_DIR "/tests/fixtures/text/" + name;
 }
 
-// Reviews, vocabularies and golden samples, which are too large for the repository and not ours to
-// hand on: in $TROOP_DATA, or beside the sources.
+// Path of reviews, vocabularies or golden samples, which are too large for the repository or may
+// not be redistributed: in $TROOP_DATA, or in shared/data next to the sources.
 inline std::string DataPath(const std::string& name) {
   const char* folder = getenv("TROOP_DATA");
   return (folder != nullptr ? std::string(folder) : TROOP_SOURCE_DIR "/../shared/data") + "/" +

@@ -106,7 +106,7 @@ TEST(TarTest, RejectsHostileHeaders) {
 }
 
 TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
-  // What `xz` and GNU tar made of the folder that is written here.
+  // An archive that GNU tar and `xz` made from the folder that is written here.
   const TempFolder folder;
   const auto put = [&](const std::string& name, const std::string& text) {
     const std::filesystem::path path = folder.path() + "/aclImdb/" + name;

@@ -107,7 +107,7 @@ TEST(DeviceBatchesTest, PrefetchHintsDoNotChangeResults) {
   }
 }
 
-// What was copied for an update that never came is copied again for the one that does.
+// A batch that was prefetched for an update that did not happen is not used for the next update.
 TEST(DeviceBatchesTest, DoesNotConfuseBatchWithPrefetchedOne) {
   const Problem p = MakeProblem(false);
   auto one = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));

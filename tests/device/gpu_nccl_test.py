@@ -58,7 +58,7 @@ def wrong(library):
 
 
 def hangs(library):
-    """An abort that takes longer than anybody should wait for is a failure."""
+    """An abort that takes longer than 10 s is a failure."""
     part = "OneRank.AnAbort"
     code, states = run(library, "abort_delay_ms=12000", part)
     assert code == 1, states

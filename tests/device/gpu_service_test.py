@@ -34,7 +34,7 @@ def rows_of(*keys):
 
 
 def main():
-    # Updates are slow here: whoever makes them waits for little, unless the replay gives little.
+    # Updates are slow here: the learner waits little, unless the replay limits samples.
     fed, updates = rows_of()
     starved, _ = rows_of("replay.samples_per_insert=0.0005")  # perhaps none within two seconds
     # No upper bound: on a machine that is busy itself, news of the first updates come late.

@@ -136,8 +136,8 @@ TEST(DeviceMeshTest, UpdatesMatchPyTorch) {
   }
 }
 
-// Meshes of two and three parts, with what the CPU's do as well: pieces of a batch, layers made
-// anew, uneven shares, whatever is dropped, hidden words whose table is cut.
+// Meshes of two and three tensor-parallel ranks, with all features of the CPU path: micro-batches,
+// recomputation, uneven shares, dropout, and masked tokens with a sliced embedding table.
 TEST(DeviceMeshTest, MeshesMatchCpu) {
   for (const std::string family : {"bert", "albert"}) {
     Config config = SupervisedConfig(family);
@@ -166,7 +166,8 @@ TEST(DeviceMeshTest, MeshesMatchCpu) {
   }
 }
 
-// A state is the whole model's: it goes on as one learner on the CPU, and from there in parts.
+// A state holds the whole model: it resumes as one learner on the CPU, and from there
+// tensor-parallel.
 TEST(DeviceMeshTest, ContinuesStateOnCpuAndBack) {
   Config config = SupervisedConfig("bert");
   config.model.dropout = 0.1;
@@ -216,8 +217,8 @@ TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
   }
 }
 
-// Who is away ends the others' update with a word, long before any timeout; and a gradient that is
-// no number is left out by all.
+// A missing rank ends the update of the others with an error, long before any timeout; all ranks
+// skip a non-finite gradient.
 TEST(DeviceMeshTest, MissingPartEndsUpdate) {
   for (const Way way : {Way::kHosts, Way::kNccl}) {
     const Ranks ranks = MakeSocketRanks(2, {});
@@ -233,7 +234,7 @@ TEST(DeviceMeshTest, MissingPartEndsUpdate) {
   }
 }
 
-// And so does one whose GPU has failed: the other is told, and does not wait for it.
+// A rank whose GPU failed also ends the update of the others, which do not wait for it.
 TEST(DeviceMeshTest, FailedGpuEndsUpdateOfAllParts) {
   setenv("TROOP_FAILPOINT", "learner.device:1", 1);
   ReloadFailpoint();

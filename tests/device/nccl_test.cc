@@ -29,7 +29,7 @@ Config TheConfig(int which) {
   config.network.layers = {LayerConfig{.type = "linear", .units = 40},
                            LayerConfig{.type = "linear", .units = 24}};
   config.network.dueling = which == 1;
-  // More than one bucket: the first leaves while backward goes on.
+  // More than one bucket: the first is sent while backward continues.
   if (which == 2) config.network.layers[0].units = config.network.layers[1].units = 540;
   return config;
 }
@@ -66,15 +66,15 @@ SampleBatch RandomBatch(std::uint64_t seed) {
   return b;
 }
 
-// What became of a round, on each rank.
+// The outcome of the rounds, on each rank.
 struct Course {
-  std::vector<std::vector<float>> value;  // [rank][P], behind the last round
+  std::vector<std::vector<float>> value;  // [rank][P], after the last round
   std::vector<std::vector<int>> given, applied;
   std::vector<std::uint64_t> updates;
 };
 
 // Rank r has batch (round, r); in round 2 rank 1 has none, in round 4 rank 0's has NaN, and in
-// round 5 nobody has one.
+// round 5 no rank has one.
 enum class Way { kCpu, kThroughTheHost, kNccl };
 Course Play(int size, const Config& config, Way way) {
   Ranks hosts = MakeSocketRanks(size, {}), seconds = MakeSocketRanks(size, {});

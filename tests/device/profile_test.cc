@@ -8,7 +8,7 @@
 #include "tests/collective/nccl_ranks.h"
 #include "tests/learners/supervised_fixture.h"
 
-// What plans and reports ask of this machine's (emulated) GPU.
+// Measurements of this machine's (emulated) GPU that plans and reports use.
 namespace troop {
 namespace {
 
@@ -46,8 +46,8 @@ TEST(DeviceProfileTest, MeasuresPeakInPrecisionOfRun) {
   EXPECT_LT(*peak, 1e12);  // of an emulated one
 }
 
-// What updates take, before and behind: within what the pool rounds up by, and what copies of
-// batches and workspaces take beside.
+// The predicted memory of an update matches the measured one, within the pool's rounding and the
+// size of batch copies and workspaces.
 TEST(DeviceProfileTest, PredictsMemory) {
   struct Case {
     const char* family;

@@ -164,7 +164,8 @@ class World {
     EXPECT_EQ(device_->updates(), updates_);
   }
 
-  // The replay's own priorities are those of the updates: what leaves meanwhile is told as stale.
+  // The learner sends the updates' priorities to the replay; updates of items evicted meanwhile
+  // count as stale.
   void ExpectPrioritiesThere() {
     mirror_->Poll(world_.now());
     world_.Pump();
@@ -338,7 +339,7 @@ TEST_P(DeviceReplayTest, SamplesOnlyFromRestartedReplay) {
 
 INSTANTIATE_TEST_SUITE_P(Problems, DeviceReplayTest, testing::Range(0, 4));
 
-// A replay with other sizes: another table, and the graph of the old one is made anew.
+// A restarted replay with other sizes: the table is replaced and its graph is captured again.
 TEST(DeviceReplaySizeTest, AdoptsReplayOfAnotherSize) {
   World world(MakeProblem(0));
   ASSERT_NO_FATAL_FAILURE(world.Play(20));
@@ -390,7 +391,7 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   }
 }
 
-// What does not fit the copy is told, and again with each update, until a feed begins anew.
+// A feed that does not fit the copy is reported, and again with each update, until a feed restarts.
 TEST(DeviceReplaySizeTest, MismatchedFeedEndsUpdates) {
   World world(MakeProblem(0));
   SampleBatch batch;

@@ -86,7 +86,7 @@ def pid_of(launcher, role, index=0):
 
 
 def killed(program, config, folder):
-    """Learner and replay die by kill -9: each time the copy is made anew, and the run ends."""
+    """Learner and replay die by kill -9: the copy is rebuilt each time, and the run completes."""
     run = folder / "runs" / "dies"
     log = run / "logs" / "learner-0.log"
     process = start(program, config, "dies", "learner.total_steps=9000", "checkpoint.every_s=0.5")
@@ -106,7 +106,7 @@ def killed(program, config, folder):
 
 
 def lost(program, config, folder):
-    """A GPU that fails ends its role, not the run: a new learner goes on from a checkpoint."""
+    """A GPU that fails ends its role, not the run: a new learner resumes from a checkpoint."""
     run = folder / "runs" / "lost"
     os.environ["TROOP_FAILPOINT"] = f"learner.device:300:fail:{folder / 'hit'}"
     process = start(program, config, "lost", "learner.total_steps=9000", "checkpoint.every_s=0.2")
@@ -207,7 +207,7 @@ def reviews(program, config, folder):
     assert "formed a group of 2 of 2 learners over NCCL" in log_of(folder, "gpus")
     check_course(left["gpu"], "one GPU", left["cpu"])
     check_course(left["gpus"], "two GPUs", left["cpu"])
-    assert left["cpu"] != left["gpu"], "the GPU's weights are the CPU's bytes: who has made them?"
+    assert left["cpu"] != left["gpu"], "GPU and CPU weights are bitwise equal; the GPU was not used"
 
 
 def parts(program, config, folder):

@@ -109,7 +109,7 @@ TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   EXPECT_EQ(here->TakeCost().flops, TrainingFlops(config, batch, LastLayer::kFromQueriesOn));
 }
 
-// Of a stop within an epoch, with all that is dropped.
+// Resumes after a stop within an epoch, with every kind of dropout.
 TEST(DeviceSupervisedTest, ResumesBitForBit) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 3;
@@ -130,7 +130,7 @@ TEST(DeviceSupervisedTest, ResumesBitForBit) {
   EXPECT_TRUE(std::ranges::equal(std::as_bytes(second->value()), std::as_bytes(whole->value())));
 }
 
-// What others do with a gradient before the step: here they double it and set a number.
+// Callers may modify a gradient before the step: here the test doubles it and sets one value.
 TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
   Config config = SupervisedConfig("bert");
   config.optimizer.type = "sgd";  // Adam's steps hardly know how long a gradient is
@@ -217,7 +217,8 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
   EXPECT_NEAR(reports[0].loss, reports[1].loss, 1e-5);
 }
 
-// What has failed for good is no matter of numbers, and nobody gets weights that never came.
+// A permanent failure is reported as unavailable, not as non-finite values; value() then holds NaN,
+// so that no caller uses stale weights.
 TEST(DeviceSupervisedTest, FailedGpuIsUnavailableNotNonFinite) {
   setenv("TROOP_FAILPOINT", "learner.device:2", 1);
   ReloadFailpoint();

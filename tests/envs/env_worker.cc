@@ -1,4 +1,4 @@
 #include "envs/subprocess/worker_main.h"
 
-// What `troop env-worker` is, without all the rest: for tests of the folder alone.
+// Only `troop env-worker`, for tests of this folder alone.
 int main() { return troop::RunEnvWorker(); }

@@ -1,4 +1,4 @@
-"""An environment whose every number is known in advance, and that fails where it is told to.
+"""An environment with known values in every step, and with faults at chosen steps.
 
 The test has its own arithmetic for it (process_vector_env_test.cc).
 """

@@ -16,7 +16,7 @@ using namespace troop::plugin;
 // Shared by all objects of the process, as a careless author's would be.
 int shared_position = 0;
 
-// What nobody frees, and leak checkers can still see.
+// Memory that is never freed, but stays reachable for leak checkers.
 std::vector<char*>& leaked = *new std::vector<char*>;
 
 // A walk to the right end of a corridor, with wind. Observation: position and a target's colour.

@@ -21,7 +21,7 @@
 
 namespace troop {
 
-// Of tests/envs/faulty_env.py, in arithmetic of our own.
+// Expected values of tests/envs/faulty_env.py, computed separately.
 struct Model {
   std::uint64_t seed = 0;
   int episode = -1, step = 0;
@@ -68,7 +68,7 @@ inline std::string StatOf(pid_t pid) {
   return stat;
 }
 
-// Also where it is dead and its new parent, which is none of ours, has not reaped it.
+// True also for a zombie that its new parent, which is not this process, has not reaped.
 inline bool Gone(pid_t pid) {
   const std::string stat = StatOf(pid);
   const std::size_t name = stat.rfind(')');
@@ -107,7 +107,7 @@ class ProcessVectorEnvTest : public testing::Test {
     t_ = 0;
     return std::move(*env);
   }
-  // One step of all, compared with the models but for the rows with a fault, which begin anew.
+  // Steps all environments and compares them with the models; rows with a fault restart.
   void Step(VectorEnv* env) {
     Tensor action(DType::kI32, {env->size()});
     for (int i = 0; i < env->size(); ++i) {
@@ -150,7 +150,8 @@ class ProcessVectorEnvTest : public testing::Test {
     ADD_FAILURE() << "no fault in ten steps";
     return {};
   }
-  // What processes wrote into a file: by default, those that made environments, one for each.
+  // Returns the process ids in a file: by default of the processes that made environments, one
+  // each.
   std::vector<pid_t> Pids(const std::string& name = "pids") const {
     std::ifstream file(File(name));
     std::vector<pid_t> pids;

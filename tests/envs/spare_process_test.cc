@@ -1,4 +1,4 @@
-// What stands ready for a Python process that dies (process_vector_env.h).
+// Spare processes, which replace a Python process that dies (process_vector_env.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-// Of this process, dead ones too.
+// Child processes of this process, zombies included.
 std::vector<pid_t> Children() {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {

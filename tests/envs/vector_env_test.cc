@@ -234,7 +234,7 @@ TEST_P(EveryEnvironment, TruncatesOnLastAllowedStep) {
   std::string observation(env->spec().observation.bytes(), 0);
   const auto bytes = std::as_writable_bytes(std::span(observation));
   Rng rng({});
-  for (int episode = 0; episode < 2; ++episode) {  // the clock starts anew
+  for (int episode = 0; episode < 2; ++episode) {  // the clock restarts
     env->Reset(episode, bytes);
     for (int t = 1; t <= 3; ++t) {
       const StepResult step = env->Step(RandomActions(env->spec().action, 1, &rng).bytes(), bytes);

@@ -73,7 +73,7 @@ def write_tensors(path, tensors):
 
 
 class Bed(unittest.TestCase):
-    """A test with a folder of its own, in which `troop` runs."""
+    """A test with a separate folder, in which `troop` runs."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="field"))
@@ -91,7 +91,7 @@ class Bed(unittest.TestCase):
         return variables | (more or {})
 
     def start(self, *words, more=None, **how):
-        """A command that runs while the test goes on."""
+        """Start a command that runs in the background."""
         words = [str(word) for word in words]
         process = subprocess.Popen(  # pylint: disable=consider-using-with
             words if how.pop("bare", False) else [PROGRAM, *words],

@@ -7,7 +7,7 @@ It is slow, and begins where it was stopped.
         [--results FILE] [--only PREFIX …] [--part I/N]
 
 The interpreter has gymnasium and what registers more (ale-py, minigrid, highway-env, mujoco).
-An id takes at most a minute; its result is a line of the file (env_registry.jsonl beside this
+An id takes at most a minute; its result is a line of the file (env_registry.jsonl next to this
 script has what was found so far), and an id that stands there is not tried again, unless it was
 too slow. Exit code 1: one failed that is not in KNOWN.
 """
@@ -31,8 +31,8 @@ for name, spec in sorted(gymnasium.registry.items()):
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "gymnasium")
     print("ID", name, module.partition(".")[0])
 """
-# What is wrong with the environment itself, or is no environment to play: a part of its id, a part
-# of the verdict, the reason.
+# Known failures, due to the environment itself or because the id is not a playable environment: a
+# part of the id, a part of the verdict, the reason.
 KNOWN = (
     ("", "is deprecated", "gymnasium.make refuses it"),
     ("", "have been moved to", "it is no longer in Gymnasium"),

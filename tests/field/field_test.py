@@ -330,7 +330,7 @@ class Interfaces(bed.Bed):
                            has="ready for training")
 
     def test_addresses(self):
-        """Names, IPv4 and IPv6, and one line about what is none."""
+        """Names, IPv4 and IPv6, and a one-line error for invalid addresses."""
         # zeromq/pyzmq#989, ntop/nProbe#548, zeek/zeek#4586 (IPv6), zeromq/php-zmq#94,
         # zeromq/libzmq#4774 (localhost), zeromq/libzmq#207 (localhost:localhost).
         for address in ("tcp://localhost:0", "tcp://[::1]:0", "tcp://127.0.0.1:0"):
@@ -362,7 +362,7 @@ class Interfaces(bed.Bed):
             self.play(key, "--dry-run", code=2, has=["unknown key", has])
 
     def test_reviews_of_tables(self):
-        """Line ends, byte order marks and numbers are read; what is none is named."""
+        """Line ends, byte order marks and numeric labels are read; errors name invalid ones."""
         # watson-developer-cloud/natural-language-classifier-nodejs#50, NVIDIA/DIGITS#420 (\r),
         # dotnet/machinelearning-modelbuilder#804 (labels), #1027 (names of columns).
         self.reviews()

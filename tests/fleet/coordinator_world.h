@@ -1,6 +1,6 @@
 #pragma once
 
-// A coordinator, and those who talk to it message by message.
+// A coordinator and its callers, which the test plays message by message.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -83,7 +83,7 @@ class CoordinatorWorld {
     EXPECT_TRUE(reply.ok()) << reply.status().ToString();
     return *reply;
   }
-  // As one of elsewhere does, whose process has this number.
+  // Joins as an external role whose process has this number.
   Result<RegisterReply> JoinAsActor(std::int64_t process) { return JoinAs(Role::kActor, process); }
   Result<RegisterReply> JoinAs(Role role, std::int64_t process, const std::string& reach = "") {
     return Call<RegisterReply>(MessageType::kRegister,

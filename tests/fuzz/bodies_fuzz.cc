@@ -55,7 +55,7 @@ void CheckTable(const TableInfo& info) {
     TROOP_CHECK(tensor->bytes() > 0 && tensor->bytes() <= kMax, "{} of {} bytes",
                 tensor->ToString(), tensor->bytes());
   }
-  TROOP_CHECK(CheckView(table->view).ok(), "a view that is none");
+  TROOP_CHECK(CheckView(table->view).ok(), "an invalid view");
 }
 
 template <class Body>
@@ -73,7 +73,7 @@ void CheckBody(std::string_view bytes) {
 
 void CheckError(std::string_view bytes) {
   const Status error = ErrorOf({.type = MessageType::kError, .body = std::string(bytes)});
-  TROOP_CHECK(!error.ok(), "an error that is none");
+  TROOP_CHECK(!error.ok(), "an error with code OK");
   const Status again = ErrorOf(MakeErrorMessage(error));
   TROOP_CHECK(again.code() == error.code() && again.message() == error.message(), "{} became {}",
               error.ToString(), again.ToString());

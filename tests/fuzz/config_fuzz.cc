@@ -33,7 +33,7 @@ void CheckAccepted(const Config& config) {
   TROOP_CHECK(again.ok(), "{}\n{}", again.status().ToString(), text);
   TROOP_CHECK(*again == config, "another config came back:\n{}", text);
   TROOP_CHECK(ToToml(*again) == text, "the text is not the same");
-  // What is first made of a config: any answer, but one.
+  // ReplayTableFor() may return any error, but never an empty table.
   for (const ReplayTableConfig& table : config.replay.tables) {
     const auto options = ReplayTableFor(table, config.seed, config.replay.shards);
     if (options.ok()) TROOP_CHECK(options->table.capacity_items >= 1, "a table of nothing");

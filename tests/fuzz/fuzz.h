@@ -1,8 +1,8 @@
 #pragma once
 
-// What fuzz targets share. A target is one file tests/fuzz/<name>_fuzz.cc with
-// LLVMFuzzerTestOneInput and, where its corpus can be made anew, VisitSeeds. CONTRIBUTING.md says
-// how they are run.
+// Utilities of all fuzz targets. A target is one file tests/fuzz/<name>_fuzz.cc with
+// LLVMFuzzerTestOneInput and, where its corpus can be regenerated, VisitSeeds. CONTRIBUTING.md
+// describes how to run them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +75,7 @@ T ReadAt(std::span<const std::byte> bytes, std::size_t offset) {
   return value;
 }
 
-// Damage is told of in the log, which would be most of what a fuzzer does.
+// Warnings about damaged data are not logged; they would take most of a fuzzer's time.
 inline void QuietLog() {
   static const bool once = [] {
     InitLog({.level = LogLevel::kError});

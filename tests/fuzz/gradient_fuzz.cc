@@ -74,7 +74,7 @@ void CheckGaps(FuzzInput& input) {
     last = index;
     writer.Add(index, extra, extra_bits);
   }
-  // What could be read is what would be written; the last byte may hold more.
+  // The writer reproduces the bytes that were read; the last byte may hold more bits.
   const std::int64_t whole = writer.bits() / 8;
   const std::vector<std::byte> again = std::move(writer).Take();
   TROOP_CHECK(std::equal(again.begin(), again.begin() + whole, bytes.begin()), "other bytes");

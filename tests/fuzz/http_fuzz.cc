@@ -26,7 +26,7 @@ void CheckRequest(const HttpRequest& request) {
     TROOP_CHECK(request.Query(name) == value, "query {}", name);
   }
   IsForeignHost(request.Header("host"));
-  TROOP_CHECK(!HasBearerToken(request, "a token that nobody was told of, 7f3a"), "a token");
+  TROOP_CHECK(!HasBearerToken(request, "a token that was never issued, 7f3a"), "a token");
 }
 
 // Values of a request in an answer: as many lines as without them.

@@ -141,8 +141,8 @@ std::string Mended(int place, std::span<std::byte> bytes) {
   return text + fmt::format("checksum {}\n", Crc32c(std::as_bytes(std::span(text))));
 }
 
-// Frames whose record has a right checksum are believed (who draws decodes them), so with `mended`
-// they may be anything.
+// Frames whose record has a valid checksum are not checked on restore (the sampler decodes them),
+// so with repaired checksums they may hold any bytes.
 void CheckTable(Table* table, bool mended) {
   const Table::Options& options = table->options();
   TROOP_CHECK(table->size() <= options.capacity_items * 9 / 8 + 1, "{} items", table->size());
@@ -158,7 +158,7 @@ void CheckTable(Table* table, bool mended) {
       TROOP_CHECK(f.bytes == frame.size(), "a frame of {} bytes", f.bytes);
     } else {
       const bool decodes = coder.Decode({f.data, f.bytes}, frame.data()).ok();
-      TROOP_CHECK(decodes || mended, "a frame that is none");
+      TROOP_CHECK(decodes || mended, "a frame that does not decode");
     }
   }
   for (const double p : drawn.probability) TROOP_CHECK(p > 0 && p <= 1, "a probability of {}", p);

@@ -2,8 +2,8 @@
 // chooses the file, whose bytes are the rest:
 //   0: metrics.jsonl   1: evaluations.jsonl   2: incarnation
 //   3, 4: as 0 and 1, only read: drawing the curve takes nearly all of the time
-// The recorder goes on behind what was there, with a line of its own and a curve; the coordinator
-// hands out a higher incarnation than the file says, or none.
+// The recorder appends a line to the existing content and draws the curve; the coordinator assigns
+// a higher incarnation than the file contains, or none.
 #include <charconv>
 #include <string>
 
@@ -47,8 +47,8 @@ void CheckLines(bool evaluated, const std::string& past) {
   TROOP_CHECK(text.starts_with(past) && text.size() > past.size() + 1, "the past is not kept");
   const std::string_view lines(text.data(), text.size() - 1);
   const std::string_view last = lines.substr(lines.rfind('\n') + 1);
-  TROOP_CHECK(ParseJson(last).ok(), "a line of ours is none: {}", last);
-  TROOP_CHECK(ParseJson(TextOfFile(&run, "result.json")).ok(), "a result that is none");
+  TROOP_CHECK(ParseJson(last).ok(), "the last line is not JSON: {}", last);
+  TROOP_CHECK(ParseJson(TextOfFile(&run, "result.json")).ok(), "result.json is not JSON");
   TROOP_CHECK(TextOfFile(&run, "curve.png").size() < 1 << 20, "a picture of more than 1 MiB");
 }
 

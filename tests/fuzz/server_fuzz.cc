@@ -62,7 +62,7 @@ ReplayServer::Options OptionsOf(int kind) {
   return {.tables = {std::move(table)}, .batch_size_max = kBatchMax};
 }
 
-// Of one call: its answer, once.
+// Receives the answer of one call, which must come exactly once.
 class Sink final : public Reply::Sink {
  public:
   explicit Sink(std::vector<std::optional<Message>>* answers, std::size_t call)
@@ -79,7 +79,7 @@ class Sink final : public Reply::Sink {
 
 void CheckSampleReply(const Table::Options& options, const Message& answer) {
   const auto body = DecodeBody<SampleReplyBody>(answer.body);
-  TROOP_CHECK(body.ok() && body->rows.size() == answer.parts.size(), "a sample reply that is none");
+  TROOP_CHECK(body.ok() && body->rows.size() == answer.parts.size(), "an invalid sample reply");
   std::uint64_t rows = 0;
   EncodedBatch drawn;
   for (std::size_t i = 0; i < answer.parts.size(); ++i) {
@@ -94,7 +94,7 @@ void CheckSampleReply(const Table::Options& options, const Message& answer) {
 
 void CheckFeedReply(const Table::Options& options, const Message& answer) {
   const auto body = DecodeBody<TableDeltaReplyBody>(answer.body);
-  TROOP_CHECK(body.ok() && answer.parts.size() == 1, "a feed that is none");
+  TROOP_CHECK(body.ok() && answer.parts.size() == 1, "an invalid feed reply");
   TROOP_CHECK(body->start <= body->next && body->next <= body->end, "from {} to {} of {}",
               body->start, body->next, body->end);
   TableDelta feed;
@@ -109,7 +109,7 @@ void CheckFeedReply(const Table::Options& options, const Message& answer) {
 
 void CheckAnswer(const Table::Options& options, MessageType type, const Message& answer) {
   if (answer.type == MessageType::kError) {
-    TROOP_CHECK(!ErrorOf(answer).ok(), "an error that is none");
+    TROOP_CHECK(!ErrorOf(answer).ok(), "an error with code OK");
     return;
   }
   TROOP_CHECK(int(answer.type) == int(type) + 1, "{} is answered with {}", int(type),

@@ -1,5 +1,6 @@
-// What an outside program sees of an installed Troop: headers by their folder, libraries by their
-// target. Uses one thing of the bottom of the ladder and one that needs a dependency at link time.
+// A program outside the repository that uses an installed Troop: headers by their folder, libraries
+// by their target. It uses one function of the lowest library and one that needs a dependency at
+// link time.
 #include <cstdio>
 #include <vector>
 

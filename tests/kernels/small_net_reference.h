@@ -52,7 +52,7 @@ class SmallNetReference {
     return q;
   }
 
-  // Of the last Forward. Adds to `gradient`.
+  // Backward pass of the last Forward(). Adds to `gradient`.
   void Backward(const Doubles& dq) {
     Doubles da = dq;
     Doubles dx(results_.back().size());

@@ -60,7 +60,7 @@ class ComponentTest(unittest.TestCase):
             (folder / "bin").mkdir()
             (folder / "bin" / "troop").symlink_to(os.environ["TROOP_PROGRAM"])
             (folder / "config.toml").write_text(CONFIG)
-            # As a launcher names them, without an ending.
+            # Names without an extension, as a launcher passes them.
             (folder / "reviews").write_bytes((FIXTURES / "reviews.csv").read_bytes())
             (folder / "vocabulary").write_bytes((FIXTURES / "vocab.txt").read_bytes())
             values = {"reviews_format": "csv", "config": str(folder / "config.toml"),

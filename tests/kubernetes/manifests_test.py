@@ -55,7 +55,7 @@ CASES = {
                ["replay", "paramserver", "learner", "evaluator"], {}),
 }
 
-# As jobset/api/jobset/v1alpha2 has it; the Jobs in it are looked at with the schemas.
+# Schema of jobset/api/jobset/v1alpha2; the Jobs in it are checked with the schemas of Kubernetes.
 JOBSET = {
     "apiVersion": str, "kind": str, "metadata": {"name": str, "namespace": str, "labels": dict},
     "spec": {

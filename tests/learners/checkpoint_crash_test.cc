@@ -52,7 +52,7 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
                             .state = algorithm_->State()},
                            kKeep);
   }
-  // Steps of the newest whole checkpoint; -1: there is none.
+  // Returns the steps of the newest complete checkpoint, or -1 without one.
   std::int64_t NewestSteps() {
     const auto run = MakeDiskStorage(folder());
     const auto path = NewestCheckpoint(run->get());
@@ -73,12 +73,12 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
       if (!DiesWriting(updates, 200, GetParam(), n)) return n - 1;
       const std::int64_t found = NewestSteps();
       EXPECT_TRUE(found == 100 || found == 200) << GetParam() << ":" << n << " found " << found;
-      // What the dead one left does not hinder the next, which clears it away.
+      // Leftovers of a killed writer do not prevent the next write, which removes them.
       EXPECT_TRUE(Write(updates, 300).ok()) << GetParam() << ":" << n;
       EXPECT_EQ(NewestSteps(), 300) << GetParam() << ":" << n;
       EXPECT_LE((*MakeDiskStorage(folder()))->List("checkpoints")->size(), std::size_t(kKeep));
       if (n > 1) continue;
-      // As the launcher does at a run's end.
+      // Corrects the steps as the launcher does at the end of a run.
       EXPECT_TRUE(CorrectCheckpointSteps(MakeDiskStorage(folder())->get(),
                                          fmt::format("checkpoints/{:012}", updates), 301)
                       .ok());

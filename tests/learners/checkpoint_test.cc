@@ -254,7 +254,7 @@ TEST_F(CheckpointTest, KeepsLatestWriteDespiteHigherUpdateCounts) {
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000400/"}));
 }
 
-// A disk of so many bytes: what does not fit is refused, as much as fits is written.
+// A disk of limited capacity: a write that does not fit fails after writing as much as fits.
 class SmallDisk final : public Storage {
  public:
   explicit SmallDisk(std::size_t bytes) : bytes_(bytes) {}

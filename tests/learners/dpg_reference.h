@@ -43,7 +43,7 @@ class PlainNetwork {
     kept_.push_back(x);
     return x;
   }
-  // Of the Forward before; adds to gradient where there is one; returns dx.
+  // Backward pass of the last Forward(); adds to gradient if it is given; returns dx.
   Doubles Backward(const Doubles& value, Doubles dy, Doubles* gradient) const {
     for (std::size_t k = layers.size(); k-- > 0;) {
       const PlainLayer& l = layers[k];

@@ -100,7 +100,7 @@ class LateExecutor final : public Executor {
   std::map<Job, int> asked_;
 };
 
-// A learner beside a real replay and parameter server; the test plays coordinator and actor.
+// A learner with a real replay and parameter server; the test plays coordinator and actor.
 class LearnerWorld {
  public:
   explicit LearnerWorld(Config config, std::uint64_t incarnation = 4,
@@ -204,13 +204,13 @@ class LearnerWorld {
     const auto it = coordinator_.told.metrics.find("learner/updates");
     return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
   }
-  // What it told of itself; 0: nothing.
+  // The metric that the learner last reported; 0 if it reported none.
   double Told(const char* name) const {
     const auto it = coordinator_.told.metrics.find(name);
     return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
   }
   std::uint64_t published() const { return parameters_->version(); }
-  // What an actor would get now.
+  // Returns the weights that an actor would pull now.
   WeightSnapshot Published() {
     const auto network = hub_->MakeNetwork();
     const auto subscriber = MakeWeightSubscriber(
@@ -289,8 +289,9 @@ TEST(LearnerNodeTest, DrainUsesRemainingSamplesAndCheckpoints) {
   EXPECT_TRUE(world.node().result().ok());
 }
 
-// Of two synchronous learners the second one to end lost the counts of its last update: the answer
-// to an earlier heartbeat said that the run was over, and it left without another.
+// Regression: the second of two synchronous learners to end lost the counts of its last update. The
+// reply to an earlier heartbeat announced the end of the run, and the learner left without another
+// heartbeat.
 TEST(LearnerNodeTest, ReportsLastUpdatesBeforeExit) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
@@ -547,7 +548,7 @@ TEST(LearnerNodeTest, RollsBackBadWeightWithoutPublishingIt) {
   }
 }
 
-// As an older program may have written it.
+// A checkpoint with an infinite weight, as an older version could write it.
 TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;
@@ -648,7 +649,7 @@ TEST(LearnerNodeTest, ContinuesFromCheckpoint) {
   EXPECT_GE(UpdatesOf(world.published()), checkpoint->updates);
 }
 
-// Actors that start after it would have waited for ever while the learner waits for them.
+// Regression: actors that started later waited permanently, while the learner waited for them.
 TEST(LearnerNodeTest, RepublishesWeightsToRestartedServerWhileIdle) {
   LearnerWorld world(SmallConfig());
   ASSERT_TRUE(world.Rounds(300));
@@ -697,7 +698,7 @@ TEST(LearnerNodeTest, FallsBackToOlderCheckpoint) {
   EXPECT_EQ(world.coordinator().told.checkpoint, older);
 }
 
-// The one before died, or was cut off, before its coordinator heard of it.
+// The previous learner died, or was disconnected, before it reported its last checkpoint.
 TEST(LearnerNodeTest, ResumesFromNewerCheckpointThanReported) {
   Config config = SmallConfig();
   config.checkpoint.every_s = 0.05;

@@ -60,7 +60,7 @@ constexpr std::uint64_t kUpdates = 10;
 constexpr std::uint64_t kUpdates = 50;
 #endif
 
-// What PyTorch's model says after the 50 updates.
+// Returns the largest difference from the logits of PyTorch's model after the 50 updates.
 double LogitsApart(const Config& config, const std::string& family, std::span<const float> value) {
   const auto data = LoadReviewData(config);
   const auto module = MakeTextModel(config);
@@ -115,7 +115,7 @@ TEST(MeshTest, EveryMeshMatchesPyTorch) {
   }
 }
 
-// What saves memory, deals reviews unevenly or computes in halves, in each kind of mesh.
+// Memory-saving options, uneven shares and half precision, tested in each kind of mesh.
 struct Way {
   const char* name;
   std::int64_t micro_batch = 0;
@@ -338,7 +338,7 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
   }
 }
 
-// Whichever part dies, the other says so, and the gradient is none.
+// If either part dies, the other one fails and produces no gradient.
 TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
   Config config = SupervisedConfig("bert");
   config.mesh.tp = 2;
@@ -370,7 +370,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
         ASSERT_TRUE(replica->ComputeGradient({}, priority).ok());
         return sim.Kill(0);
       }
-      // What the other had still to pass on may be lost with it.
+      // Messages that the other part had not yet forwarded may be lost with it.
       Status ended;
       for (int i = 0; i < 2 && ended.ok(); ++i) {
         ended = replica->ComputeGradient({}, priority).status();
@@ -382,7 +382,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
   }
 }
 
-// No number that is none comes to the shards, whichever rank finds it.
+// No non-finite value is pushed to the shards, whichever rank detects it.
 TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
   Config config = SupervisedConfig("bert");
   config.mesh.tp = 2;
@@ -414,7 +414,7 @@ TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
   });
 }
 
-// A checkpoint of one mesh goes on at another.
+// A checkpoint of one mesh resumes on another mesh.
 TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
   const Config config = SupervisedConfig("bert");
   TensorFile state;
@@ -452,7 +452,7 @@ TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
   EXPECT_LT(LogitsApart(config, "bert", value), 1e-4);
 }
 
-// One rank asks: all bring their parts, and who wants the value alone gets no state.
+// One rank requests the value: all ranks contribute their slices, and the state is not gathered.
 TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
   const Config config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
@@ -470,7 +470,7 @@ TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
   });
 }
 
-// Also those who wait for gradients, or for another model's parts.
+// The failure also reaches learners that wait for gradients or for another model's slices.
 TEST(MeshTest, AllLearnersFailWhenOnePartDies) {
   const Config config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
@@ -483,7 +483,7 @@ TEST(MeshTest, AllLearnersFailWhenOnePartDies) {
       sim.Kill(3);
       return;
     }
-    // What it had still to pass on of its last update may be lost with it.
+    // Messages of its last update that it had not yet forwarded may be lost with it.
     while (learner.Round({}).ok()) ASSERT_LE(learner.algorithm->updates(), 3u);
     const std::uint64_t updates = learner.algorithm->updates();
     EXPECT_GE(updates, 2u);

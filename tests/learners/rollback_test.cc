@@ -20,7 +20,7 @@ TEST(RollbackRuleTest, RollsBackAfterHundredConsecutiveSkips) {
   for (int i = 0; i < RollbackRule::kSkippedMax - 1; ++i) EXPECT_FALSE(rule.CountSkipped());
   EXPECT_TRUE(rule.CountSkipped());
   EXPECT_TRUE(rule.GoBack());
-  EXPECT_FALSE(rule.CountSkipped());  // the row begins anew
+  EXPECT_FALSE(rule.CountSkipped());  // the count restarts
 }
 
 TEST(RollbackRuleTest, GivesUpAfterThreeFutileRollbacks) {

@@ -9,7 +9,7 @@
 #include "core/config/config.h"
 #include "core/storage/json.h"
 
-// What tools/make_supervised_fixtures.py wrote: models, reviews, and what PyTorch makes of them.
+// Output of tools/make_supervised_fixtures.py: models, reviews, and PyTorch's results on them.
 namespace troop::test {
 
 inline std::string SupervisedFixture(const std::string& name) {

@@ -92,8 +92,8 @@ class CallPairTest : public testing::Test {
   Time now_ = Time(Seconds(100));
 };
 
-// The queued call kept the channel open in a session that no longer knew it: each Hello was
-// refused, for ever.
+// Regression: the queued call kept the channel open in a session that the server had evicted, and
+// each Hello was refused permanently.
 TEST_F(CallPairTest, HandlesCallQueuedDuringEvictionAfterReturn) {
   Run(Seconds(1));
   echo_.park = true;

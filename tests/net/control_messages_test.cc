@@ -8,7 +8,7 @@
 namespace troop {
 namespace {
 
-// A channel that answers when the test says so, and fails for good when it is told to.
+// A channel that answers, or fails permanently, when the test requests it.
 class StubChannel final : public Channel {
  public:
   struct State {
@@ -92,8 +92,8 @@ TEST_F(FleetMemberTest, AbortedHeartbeatIsFence) {
   EXPECT_EQ(member_.lost().code(), Code::kAborted);
 }
 
-// A process that was stopped between two beats had no call open that could fail: it was fenced
-// everywhere, and lived on for ever.
+// Regression: a process that was stopped between two heartbeats had no open call that could fail.
+// It was fenced everywhere, but never exited.
 TEST_F(FleetMemberTest, DetectsFenceBetweenHeartbeats) {
   Poll(1);
   Answer();

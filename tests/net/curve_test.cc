@@ -1,4 +1,4 @@
-// Keys on real sockets: who comes in, who does not, and what each side says of it.
+// Keys on real sockets: which peers are accepted or rejected, and the errors on both sides.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class CurveTest : public testing::Test {
     client_ = *MakeZmqNetwork({.keys = std::move(keys)});
     return client_->Connect(endpoint, {.origin = {.role = role, .index = 3, .incarnation = 1}});
   }
-  // What becomes of one call; the deadline is past what the specification allows (3 s).
+  // Returns the result of one call; the deadline is past the specification's limit (3 s).
   Result<Message> Call(Channel* channel, MessageType type = MessageType::kInsert) {
     Message message{.type = type, .body = "hello", .parts = {TestBytes(300'000)}};
     TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(message, kForever));
@@ -67,8 +67,8 @@ class CurveTest : public testing::Test {
     TROOP_ASSIGN_OR_RETURN(channel_, Connect(std::move(keys), endpoint, role));
     return Call(channel_.get(), type);
   }
-  // Turned away: the client hears why, in one line and in time; the server's log names it, with one
-  // line; nobody knocks again.
+  // Expects a rejection: the client fails in time with a one-line reason, the server's log has one
+  // line about it, and the client does not reconnect.
   void ExpectRefused(std::shared_ptr<const KeyRing> keys, const std::string& endpoint,
                      const std::string& client_says, const std::string& server_says) {
     testing::internal::CaptureStderr();
@@ -207,7 +207,7 @@ TEST_F(CurveTest, RejectsWrongServerKeyAndLogsOnBothSides) {
 
 TEST_F(CurveTest, RejectsMissingKeyAndLogsOnBothSides) {
   Listen(folder_.Load("coordinator"));
-  // Whoever closes first decides what the client sees of it.
+  // The client's error must not depend on which side closes the connection first.
   ExpectRefused(nullptr, Address(), "requires a key", "has no key");
 }
 
@@ -262,7 +262,7 @@ TEST_F(CurveTest, AdmitsBothKeysOfRotationUntilRemoved) {
 }
 
 TEST_F(CurveTest, ClientFindsCoordinatorKeyInUseDuringRotation) {
-  Listen(folder_.Load("coordinator"));  // goes on with the old key
+  Listen(folder_.Load("coordinator"));  // keeps using the old key
   ASSERT_TRUE(MakeKeys(folder_.path(), {{Role::kCoordinator, "coordinator"}}, true).ok());
   const auto actor = folder_.Load("actor");
   EXPECT_TRUE(CallWith(actor, Address()).ok());

@@ -155,7 +155,7 @@ TEST_P(HostileTest, DisconnectsPeerAfterMalformedMessage) {
       good + "x",
       bad_crc,
       claims,
-      Hello(kChannel + 1),  // the channel of somebody else
+      Hello(kChannel + 1),  // another client's channel
   };
   for (const std::string& frame : bad) {
     const auto peer = Enter(/*known=*/false);
@@ -232,7 +232,7 @@ TEST_P(HostileTest, HandlesRepeatedCallOnce) {
   EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
-// Over TCP nobody tells us which memory to read, whether there is such a block or not.
+// Over TCP, a ticket for shared memory is rejected, whether or not the block exists.
 TEST_P(HostileTest, AcceptsMemoryTicketsOnlyOverIpc) {
   const Buffer part = CopyToSharedBuffer(TestBytes(300'000).bytes());
   for (const bool lies : {true, false}) {
@@ -259,7 +259,7 @@ TEST_P(HostileTest, AcceptsMemoryTicketsOnlyOverIpc) {
   ExpectService();
 }
 
-// ZeroMQ's heartbeats are quick here, and nobody pumps when they are due.
+// ZeroMQ's heartbeats are frequent here, and no node pumps when they are due.
 class GoneTest : public HostileTest {
  protected:
   GoneTest() : HostileTest({.dead_after = Seconds(5), .heartbeat_every = Milliseconds(10)}) {}
@@ -295,8 +295,8 @@ TEST_P(GoneTest, ClientSurvivesServerExitWithFullQueue) {
   }));
 }
 
-// What this process holds in memory now; 0 under the address and thread sanitizers, which hold back
-// what was given back.
+// Resident memory of this process; 0 under the address and thread sanitizers, which keep freed
+// memory.
 std::size_t MemoryHeld() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 0;
@@ -311,7 +311,8 @@ std::size_t MemoryHeld() {
 // user can connect, and the kernel does not count.)
 class EndlessTest : public HostileTest {
  protected:
-  // What the peer gets rid of before it is cut off; all of it if it never is.
+  // Returns the number of bytes the peer sent before it was disconnected; more than `limit` if it
+  // was not.
   std::size_t SendWithoutEnd(RawPeer& peer, std::string_view frames, std::size_t limit) {
     std::size_t sent = 0;
     std::size_t at = 0;
@@ -325,7 +326,7 @@ class EndlessTest : public HostileTest {
     });
     return sent;
   }
-  std::size_t memory_ = 0;  // grew by so much at most meanwhile
+  std::size_t memory_ = 0;  // largest growth of resident memory meanwhile
 };
 INSTANTIATE_TEST_SUITE_P(Transports, EndlessTest, testing::Values("tcp"),
                          [](const auto& info) { return std::string(info.param); });
@@ -410,8 +411,8 @@ TEST_P(SlowTest, DisconnectsAndNamesStrangerSilentAfterHandshake) {
   ExpectService();
 }
 
-// Its node looks hung, and is told of so; the message that never ends holds its own size at most.
-// When it goes on for ever the client is cut off.
+// The client's node is reported as hung; the incomplete message occupies at most its own size. If
+// it never completes, the client is disconnected.
 TEST_P(SlowTest, DisconnectsAndNamesKnownClientTricklingMessage) {
   const auto peer = Enter(/*known=*/true);
   EXPECT_TRUE(echo_.Saw(9, PeerState::kUp));

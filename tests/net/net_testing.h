@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of net/ share.
+// Utilities of the tests of net/.
 #include <deque>
 #include <memory>
 #include <string>

@@ -76,10 +76,10 @@ INSTANTIATE_TEST_SUITE_P(ZmqTcp, NetworkContract, testing::Values(&MakeWorld<Tcp
 INSTANTIATE_TEST_SUITE_P(ZmqInproc, NetworkContract, testing::Values(&MakeWorld<InprocWorld>));
 INSTANTIATE_TEST_SUITE_P(Simulated, NetworkContract, testing::Values(&MakeWorld<SimWorld>));
 
-// Of this process's connected TCP sockets, those whose room for what they send has been fixed.
+// Counts of this process's connected TCP sockets: all, and those with a fixed send buffer size.
 struct Connections {
   int all = 0, fixed = 0;
-  bool known = true;  // the kernel tells
+  bool known = true;  // the kernel supports SO_BUF_LOCK
 };
 Connections CountConnections() {
   constexpr int kSndbufLock = 1, kSoBufLock = 72;  // as Linux 5.14 has them
@@ -119,7 +119,8 @@ TEST(TcpNetworkTest, LimitsSendBufferOnlyWithinMachine) {
     const Connections found = CountConnections();
     if (!found.known) GTEST_SKIP() << "needs Linux 5.14";
     EXPECT_EQ(found.all, 2);
-    EXPECT_EQ(found.fixed, all_interfaces ? 1 : 2) << "the listener can't know who will come";
+    EXPECT_EQ(found.fixed, all_interfaces ? 1 : 2)
+        << "a listener on all interfaces must not fix the size";
   }
 }
 

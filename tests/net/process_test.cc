@@ -1,4 +1,4 @@
-// What only real processes and real time show.
+// Tests that need real processes and real time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,8 +17,9 @@ namespace {
 
 Time SystemNow() { return SystemClock().Now(); }
 
-// A forked process that serves an endpoint once it is told which. Its node stops pumping (and
-// spins) after a call "hang". Fork it before this process has threads: make it before any network.
+// A forked process that serves an endpoint, which it receives through a pipe. Its node stops
+// pumping (and spins) after a call "hang". Fork it before this process has threads: create it
+// before any network.
 class ServerProcess {
  public:
   ServerProcess() {
@@ -179,7 +180,7 @@ TEST_P(ProcessTest, NamesProcessThatHoldsEndpoint) {
   EXPECT_TRUE(Call("still served").ok());
 }
 
-// Two nodes of one process: what passes between their threads, and who frees it.
+// Two nodes of one process exchange parts between their threads, which also free them.
 TEST(ThreadsTest, ExchangesPartsBetweenThreadsOverInproc) {
   std::atomic<bool> serving = true;
   const std::string endpoint = "inproc://threads-test";

@@ -40,7 +40,7 @@ class RawPeer {
   RawPeer(const RawPeer&) = delete;
   ~RawPeer() { close(fd_); }
 
-  // As the other side names it in its log.
+  // Returns the peer's name as in the server's log.
   std::string name() const {
     sockaddr_in address{};
     socklen_t size = sizeof address;

@@ -167,7 +167,7 @@ TEST(ReconnectTest, ParkedCallSurvivesBreak) {
   EXPECT_EQ(echo.handled.size(), 1u);
 }
 
-// As where a role is started again on another machine.
+// The restart of a role on another machine.
 TEST(ReconnectTest, RedirectMovesOpenCallsToNewEndpoint) {
   const SystemClock clock;
   const auto network = *MakeZmqNetwork();
@@ -186,7 +186,8 @@ TEST(ReconnectTest, RedirectMovesOpenCallsToNewEndpoint) {
     }
   };
   EXPECT_EQ(answer_to(*channel, "before")->body, "before");
-  // Open while the service moves: it is told there again, as after a restart.
+  // A call that is open while the service moves is sent again to the new endpoint, as after a
+  // restart.
   old_place.park = true;
   Message open = TestMessage("open");
   const Ticket ticket = *channel->Send(open, clock.Now() + Seconds(20));

@@ -5,8 +5,8 @@
 #include "tests/nn/f64_reference.h"
 #include "tests/nn/transformer_bench.h"
 
-// What a transformer drops, and where: with either head, beside plain loops in f64. No fixture can
-// show it, since PyTorch draws other numbers.
+// Checks where and what a transformer drops, with either head, against plain loops in f64. A
+// fixture cannot show it, since PyTorch draws other random numbers.
 namespace troop {
 namespace {
 
@@ -27,7 +27,7 @@ class Encoder {
   Encoder(const TransformerConfig& config, const Values& values, const DropoutKey* key)
       : c_(config), values_(values), key_(key) {}
 
-  // Of each token.
+  // Returns the hidden state of each token.
   Rows States(std::span<const std::int32_t> ids, std::span<const std::int32_t> types) const {
     Rows x = Embedded(ids, types);
     for (std::int64_t use = 0; use < c_.layers; ++use) x = Layer(std::uint32_t(use), x);

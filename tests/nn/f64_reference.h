@@ -13,8 +13,8 @@
 #include "kernels/transformer/dropout.h"
 #include "nn/module.h"
 
-// What models of tokens are made of as plain loops in f64, to see them by: only where a dropout's
-// factors come from is the product's (tests/kernels/transformer/dropout_test.cc sees to these).
+// Building blocks of token models as plain loops in f64, to check the models against. Only the
+// dropout factors come from the product (tests/kernels/transformer/dropout_test.cc checks these).
 namespace troop::test {
 
 using Row = std::vector<double>;
@@ -64,7 +64,7 @@ inline void Softmax(Row* x) {
   for (double& v : *x) v /= sum;
 }
 
-// Whose elements a site drops, counted through all rows. key: nullptr: none.
+// Applies dropout at a site, whose elements are counted through all rows. A null key disables it.
 inline void Drop(const DropoutKey* key, std::uint32_t site, float rate, std::size_t first, Row* x) {
   if (key == nullptr || rate == 0) return;
   std::vector<float> factor(x->size());
@@ -79,12 +79,12 @@ inline void Drop(const DropoutKey* key, std::uint32_t site, float rate, Rows* ro
   }
 }
 
-// Σ c·logits with a c of its own for each element: a loss that no gradient cancels in.
+// The coefficients c of a loss Σ c·logits, one per element, chosen so that no gradients cancel.
 inline float LossWeight(std::size_t i) { return float(std::cos(1.7 * double(i) + 0.3)); }
 
-// A gradient by parameters [P] beside the slopes of a loss in f64: of each tensor along a random
-// direction, by a central difference, which is exact to 1e-8. `tolerance`: of the tensor's
-// gradient.
+// Compares a gradient [P] with directional derivatives of a loss in f64: for each tensor along a
+// random direction, by a central difference, which is exact to 1e-8. `tolerance` is relative to the
+// tensor's gradient.
 inline void ExpectSlopes(const Module& module, std::span<const float> value,
                          std::span<const float> gradient,
                          const std::function<double(std::span<const double>)>& loss,

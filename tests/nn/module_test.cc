@@ -108,7 +108,7 @@ std::unique_ptr<Module> SmallConvNet() {
 TEST(SequentialTest, ScalesByteObservations) {
   const auto module = SmallConvNet();
   CheckGradients(*module, {DType::kU8, {3, 12, 12, 4}}, false);
-  // The same as f32 observations that were scaled outside.
+  // Byte observations give the same result as f32 observations that were scaled before.
   ModuleBench bytes(*module, {DType::kU8, {3, 12, 12, 4}}, Precision::kF32);
   ModuleBench floats(*module, F32({3, 12, 12, 4}), Precision::kF32);
   for (std::int64_t i = 0; i < bytes.input.elements(); ++i)

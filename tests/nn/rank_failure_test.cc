@@ -30,7 +30,7 @@ void RankBackward(TensorRank& mine) {
   mine.bench.Backward(dlogits);
 }
 
-// A step of what is left of a group asks nobody for anything.
+// A step after a failure of the group sends no messages.
 void ExpectNothingIsAskedForAnyMore(TensorRank& mine, const Batch& batch) {
   const Status first = mine.group.status();
   const TensorTraffic before = mine.group.traffic();
@@ -76,7 +76,8 @@ TEST(RankFailureTest, RejectsDifferentBatchesAcrossRanks) {
   });
 }
 
-// One that fails by itself, here by more open works than there may be, tells the others.
+// A rank that fails locally, here by exceeding the limit of open works, aborts the step on the
+// others.
 TEST(RankFailureTest, RankThatCannotStartOperationFailsStepOnAll) {
   SimGroup sim({.size = 2, .timeout = Seconds(20)});
   const Ranks ranks = SimRanks(2, &sim);
@@ -95,7 +96,7 @@ TEST(RankFailureTest, RankThatCannotStartOperationFailsStepOnAll) {
   });
 }
 
-// Over sockets and over shared memory; the same module then goes on in a group that is made anew.
+// Over sockets and over shared memory; afterwards the same module continues in a rebuilt group.
 TEST(RankFailureTest, LostRankFailsStepAndRebuiltGroupContinues) {
   const Batch batch({5, 20});
   for (const auto path : {GroupOptions::Path::kTcp, GroupOptions::Path::kShm}) {

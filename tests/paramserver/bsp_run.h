@@ -1,6 +1,6 @@
 #pragma once
 
-// Synchronous training over sockets: K shards and W workers, each a thread or a process of its own.
+// Synchronous training over sockets: K shards and W workers, each in a separate thread or process.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct BspRun {
   Duration patience = Seconds(60);  // of each wait for the others
 };
 
-// What `shard` owns of the whole arena.
+// Returns the part of the whole arena that `shard` owns.
 inline std::vector<float> CutFor(const ShardMap& map, std::int32_t shard,
                                  std::span<const float> whole) {
   std::vector<float> part;
@@ -69,7 +69,7 @@ struct BspWorker {
   std::int32_t index = 0;
   std::uint64_t steps = 0;
   float learning_rate = 0;
-  Duration compute{};  // a step takes at least so long before its push
+  Duration compute{};  // minimum time of a step before its push
   // Writes the gradient at `value` and gives the loss.
   std::function<float(std::uint64_t step, std::span<const float> value, std::span<float> gradient)>
       gradient;

@@ -83,8 +83,8 @@ class DigitsModel {
     return value;
   }
 
-  // Of the mean cross-entropy over the worker's batch of that step; gives the loss. The workers'
-  // batches of a step follow each other and go around.
+  // Computes the gradient of the mean cross-entropy over the worker's batch of that step; returns
+  // the loss. The workers' batches of a step follow each other and wrap around.
   float Gradient(std::int32_t worker, int workers, std::uint64_t step, std::span<const float> value,
                  std::span<float> gradient) {
     const std::int64_t first = std::int64_t(step * std::uint64_t(workers) + std::uint64_t(worker));

@@ -240,7 +240,7 @@ TEST_F(ParameterServerTest, PublishSurvivesServerRestart) {
   EXPECT_EQ(server_->version(), 3u);
 }
 
-// Answers as it is told to: a server that was cut off, or that went back.
+// A server whose replies the test chooses: one that was disconnected, or that was reset.
 class Scripted final : public Service {
  public:
   void Handle(Message message, Reply reply) override {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What tests of whole parameter shards share: seats that are ShardNodes, learners and readers, and
-// a coordinator that knows no more than who is there, in one thread over a simulated network.
+// Utilities for tests of whole parameter shards: slots that run ShardNodes, learners and readers,
+// and a coordinator that only tracks members, in one thread over a simulated network.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -99,14 +99,14 @@ class ShardFleet : public Service {
     ASSERT_TRUE(node.ok()) << node.status().ToString();
     seat.node = std::move(*node);
   }
-  // As kill -9 does, of which the coordinator is told.
+  // Kills the process like kill -9; the coordinator is notified.
   void Kill(std::int32_t index) {
     Seat& seat = seats_[index];
     terms_.Ended(index, seat.incarnation);
     peers_.erase(PeerName(Role::kParamServer, index));
     seat = {};
   }
-  // It stands still from now on, and goes on later as if nothing had been.
+  // While frozen, the process does not run; afterwards it continues unaware of the pause.
   void Freeze(std::int32_t index, bool frozen) { seats_[index].frozen = frozen; }
 
   Learner* AddLearner(std::int32_t index) {
@@ -137,7 +137,7 @@ class ShardFleet : public Service {
     }
     return Status::Ok();
   }
-  // As a run's next coordinator: from what is on the disk, with nobody alive.
+  // Starts the next coordinator of the run: from the state on disk, with no member alive.
   void Resume() {
     const auto epochs = *ReadShardEpochs(storage_.get());
     if (!epochs.empty()) {
@@ -153,7 +153,7 @@ class ShardFleet : public Service {
     if (!Await([&] { return moved_.has_value(); }, 60000)) return Internal("it never ends");
     return *moved_;
   }
-  // Of a move, right now.
+  // Advances the current move by one step.
   void Turn() {
     ReshardController::LiveProcesses present;
     for (const auto& [index, seat] : seats_) {
@@ -202,7 +202,7 @@ class ShardFleet : public Service {
         learner->client->Push(now_, GradientAt(learner->value, learner->index, step), 0.01f, 1);
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
-  // Of this shard; -1: nobody.
+  // Returns the slot of this shard's primary, or -1 if there is no primary.
   std::int32_t PrimaryOf(std::int32_t shard) {
     for (auto& [index, seat] : seats_) {
       if (seat.node && seat.node->server() && index / terms_.seats_per_shard() == shard) {
@@ -222,7 +222,7 @@ class ShardFleet : public Service {
     InitParameters(*module_, std::uint64_t(config_.seed), value);
     return value;
   }
-  // What the learners' pushes of these steps make of it, in step.
+  // Returns the weights after the learners' pushes of these steps, applied synchronously.
   Floats Plain(int learners, std::uint64_t steps) const {
     auto optimizer = *MakeOptimizer(config_, map_.parameters());
     Floats value = FirstOfRun();
@@ -321,7 +321,7 @@ class ShardFleet : public Service {
       learner->value.assign(pulled->value.begin(), pulled->value.end());
     }
   }
-  // As a learner does that is between two batches.
+  // Leaves for a move, like a learner between two batches.
   void LeaveForMove(Learner* learner, bool pulled) {
     if (pulled && std::exchange(learner->leaving, false)) {
       learner->member->report().shard_move = learner->left_for;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tests of a ParameterShard share: pushes, and K shards as their clients see them.
+// Utilities for tests of ParameterShard: pushes, and K shards as their clients see them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -35,7 +35,8 @@ inline Floats FirstValue() {
   return value;
 }
 
-// A learner's gradient at `value`: pulls to 0 with noise of its own.
+// A learner's gradient at `value`: it pulls to 0, with noise that depends on the learner and the
+// step.
 inline Floats GradientAt(std::span<const float> value, std::int32_t learner, std::uint64_t step) {
   Rng rng({2, Purpose::kTest, std::uint64_t(learner), step});
   Floats gradient(value.size());
@@ -112,7 +113,7 @@ class Group {
     return value;
   }
 
-  // Each shard `times`, in an order of its own.
+  // Pushes to each shard `times` times, one shard after the other.
   void Push(PushId id, std::uint64_t clock, std::span<const float> gradient, int times = 1) {
     for (std::size_t s = 0; s < shards_.size(); ++s) {
       const Floats part = Cut(gradient, map_.shards()[s]);

@@ -65,7 +65,7 @@ TEST(ShardThreadsTest, OneThreadMatchesUnthreadedShardBitwise) {
         ASSERT_EQ(hogwild->version(), plain->version());
         EXPECT_TRUE(SameBytes(hogwild->Pull()->value.as<float>(), plain->value())) << optimizer;
       }
-      // And the same goes on from its snapshot.
+      // Both save the same snapshot.
       EXPECT_EQ(hogwild->Snapshot().text(), plain->Snapshot().text()) << optimizer;
     }
   }
@@ -100,7 +100,7 @@ TEST(ShardThreadsTest, AppliesEachPushExactlyOnce) {
   }
 }
 
-// What was pulled while an update was made is not taken for what it made.
+// Weights that were pulled during an update do not count as its result.
 TEST(ShardThreadsTest, CountsVersionOnceItsUpdateIsDone) {
   ThreadExecutor executor(1, nullptr);
   Gate gate(&executor);
@@ -191,7 +191,7 @@ class HandExecutor final : public Executor {
   std::vector<std::function<void()>> jobs_;
 };
 
-// Its learner began anew, and the new life's push was made first.
+// The learner restarted, and the push of its new incarnation was applied first.
 TEST(ShardThreadsTest, SettlesInFlightPushOfOlderIncarnationOnce) {
   HandExecutor executor;
   const auto shard = MakeWhole(ThreadOptions(&executor));

@@ -39,7 +39,7 @@ def written(space, value):
 
 
 class Echo(gymnasium.Env):
-    """Its observation is the last action, for as long as anybody wants."""
+    """An endless environment whose observation is the last action."""
 
     def __init__(self, observation=None, action=None):
         self.observation_space = observation or spaces.Box(-9, 9, (1,))
@@ -160,7 +160,7 @@ class Spaces(unittest.TestCase):
 
 class Singles(unittest.TestCase):
     def play(self, name, kwargs, action_of, **asked):
-        """As many steps through the adapter and beside it."""
+        """Compare 700 steps through the adapter with the same steps in Gymnasium."""
         adapter = adapters.make(request(f"gymnasium:{name}", **asked))
         limit = asked.get("limit", -1)
         if limit >= 0:
@@ -290,7 +290,7 @@ class Singles(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(Refused, why):
                 adapters.make(request(name))
-        # Started one folder too high: my_env/my_env.py is not beside my_env.
+        # Started one folder too high: my_env/my_env.py is not next to my_env.
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "one_too_high"))
             with unittest.mock.patch.object(sys, "path", [folder, *sys.path]):
@@ -306,7 +306,7 @@ class Singles(unittest.TestCase):
 
 
 class NoMasks(gymnasium.vector.SyncVectorEnv):
-    """As vectors were before masks: a reset is everybody's."""
+    """A vector of the time before masks: reset() resets all environments."""
 
     def reset(self, *, seed=None, options=None):
         return super().reset()
@@ -365,7 +365,7 @@ class Vectors(unittest.TestCase):
 
 
 class Ahead(unittest.TestCase):
-    """What a spare process imports; each in an interpreter of its own, as there."""
+    """The modules that a spare process imports; each case in a separate interpreter."""
 
     CODE = "import json, sys; from troop_env import ahead; ahead.load(json.loads(sys.argv[1])); " \
            "print(*sys.modules)"
@@ -399,7 +399,7 @@ class Ahead(unittest.TestCase):
 
 
 class Atari(unittest.TestCase):
-    """The game itself tells whether the ball was served: nobody who waits loses a life before."""
+    """Lives show whether the ball was served: without a served ball, waiting costs no life."""
 
     def lives_lost_by_waiting(self, seed, **options):
         game = adapters.make(
@@ -418,7 +418,7 @@ class Atari(unittest.TestCase):
         self.assertEqual(self.lives_lost_by_waiting(0), 0)
 
     def test_an_episode_does_not_depend_on_those_before_it(self):
-        # What these games hold in memory outlived a reset.
+        # Regression: the memory of these games survived a reset.
         for name in ["Assault", "BeamRider", "Berzerk", "DemonAttack", "ElevatorAction",
                      "FishingDerby", "Pong"]:
             game = adapters.make({**request(f"ALE/{name}-v5"), "action_repeat": 4,

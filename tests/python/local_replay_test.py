@@ -17,7 +17,7 @@ def table(**more):
 
 
 def filled(steps, environments=4, seed=1, shape=FRAME, **more):
-    """(replay, its episodes) after so many steps of each environment."""
+    """(replay, its episodes) after `steps` steps of each environment."""
     replay = troop_replay.LocalReplay(
         troop_replay.Table(observation=("float32", shape), action=("int64", ()), **more))
     writer, episodes = replay.writer(environments), Episodes(environments, seed, shape)
@@ -64,7 +64,7 @@ class LocalReplayTest(unittest.TestCase):
             chosen = int(batch.key[0]) if chosen is None else chosen
             sampler.update_priorities(batch.key, np.where(batch.key == chosen, 1.0, 0.0))
         batch = sampler.sample()
-        # What was never drawn keeps its priority of 1; most of the items were.
+        # Items that were never sampled keep priority 1; most items were sampled.
         self.assertGreater(np.mean(batch.key == chosen), 0.0)
         drawn = batch.probability[batch.key == chosen][0]
         self.assertGreater(drawn, 1 / len(replay))

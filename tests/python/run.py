@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """run.py PACKAGE_FOLDER TEST...: runs tests of the Python package that lies in a folder.
 
-A test names what it needs beside NumPy in a line `NEEDS = (...)`. Where this interpreter lacks
+A test names what it needs besides NumPy in a line `NEEDS = (...)`. Where this interpreter lacks
 that, the one of the benchmarks' peers is tried (TROOP_PEERS_PYTHON, or build/peers as bench/run
 --install-peers makes it). Exits with 77 when nothing was run, and says why.
 """

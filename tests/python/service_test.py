@@ -277,7 +277,7 @@ class KeysTest(unittest.TestCase):
         with self.assertRaises(errors.ReplayError):
             client.sampler("experience").sample(timeout_s=0.5)
 
-    # What counts is the server's list, not what a client's file calls itself.
+    # The server's list decides a key's role, not the name in the client's key file.
     def test_a_key_that_calls_itself_a_tools_is_what_the_server_knows_it_for(self):
         self.allow((BOB[1], "actor"))
         with self.assertRaisesRegex(errors.FailedPrecondition, "a key of the role actor"):

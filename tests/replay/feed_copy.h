@@ -12,8 +12,8 @@
 
 namespace troop {
 
-// What somebody has who keeps all that he is fed, and nothing else: frames by their places, items
-// by their slots. A frame's observation says where it comes from (FillFrame).
+// A replica made only of table deltas: frames by their places, items by their slots. A frame's
+// observation identifies the frame (FillFrame).
 class FeedCopy {
  public:
   struct Frame {

@@ -1,5 +1,5 @@
-// A replay server behind a real TCP port, and a peer that sends what others sent: experience is
-// taken once, whoever repeats it, and what never ends takes no memory.
+// A replay server at a real TCP port, and a peer that replays the messages of others: experience is
+// inserted once, whichever peer repeats it, and an endless message takes no memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -120,7 +120,7 @@ TEST_F(HostileTcpTest, AppliesReplayedInsertBytesOnce) {
   EXPECT_EQ(Metric("replay/inserts"), 8);
 }
 
-// By one who knows the protocol: with a channel and a sequence of its own.
+// The attacker knows the protocol: it uses its own channel and sequence numbers.
 TEST_F(HostileTcpTest, DeduplicatesReplayedInsertWithNewSequence) {
   for (std::uint64_t channel = 1; channel <= 3; ++channel) {
     const Actor actor = Enter(channel, 1);
@@ -135,7 +135,8 @@ TEST_F(HostileTcpTest, RejectsAndLogsInsertsOfOlderIncarnation) {
   const Actor old = Enter(1, 1);
   const Actor successor = Enter(2, 2);
   ASSERT_FALSE(successor.session.empty());
-  EXPECT_TRUE(RunUntil([&] { return old.Answers(MessageType::kError) >= 1; })) << "it is told";
+  EXPECT_TRUE(RunUntil([&] { return old.Answers(MessageType::kError) >= 1; }))
+      << "the older incarnation receives an error";
   testing::internal::CaptureStderr();
   old.peer->Send(old.Call(Insert(1), 1));
   EXPECT_TRUE(RunUntil([&] { return old.Answers(MessageType::kError) >= 2; }));

@@ -61,7 +61,7 @@ class ItemTable final : public JournalSource {
       : segment_bytes_(segment_bytes), slot_(std::size_t(slots)), generation_(slot_.size(), 0) {
     for (std::uint32_t s = 0; s < slot_.size(); ++s) free_.push_back(s);
   }
-  // As Snapshot says.
+  // Recovers the table by the rules of Snapshot.
   static ItemTable Recover(std::int64_t slots, const JournalContents& contents);
 
   bool full() const { return free_.empty(); }
@@ -250,7 +250,7 @@ inline ItemTable ItemTable::Recover(std::int64_t slots, const JournalContents& c
   for (const auto& [number, record] : written) {
     Item item;
     if (!Lives(record, contents.snapshot, &item)) continue;
-    // Of two in a slot the later one counts: the earlier had left.
+    // If two items share a slot, the later one is valid: the earlier one was evicted.
     if (const std::uint64_t other = table.slot_[item.slot]) {
       if (table.items_.at(other).generation > item.generation) continue;
       table.items_.erase(other);

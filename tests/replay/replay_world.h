@@ -14,7 +14,7 @@
 
 namespace troop {
 
-// What most replay tests share: a small spec, and frames whose content says where they come from.
+// Utilities of most replay tests: a small spec, and frames whose content identifies them.
 inline TrajectorySpec SmallSpec() {
   return {.observation = {DType::kF32, {2}}, .action = {DType::kI32, {}}};
 }
@@ -41,8 +41,8 @@ inline Chunk MakeChunk(StreamId stream, std::uint64_t first_frame, std::uint32_t
           MutableBuffer::Zeros(frames).Freeze()};
 }
 
-// The same with the last frame closing an episode: terminated when `discount` of its last step is
-// 0, truncated when it is 1.
+// A chunk whose last frame closes an episode: terminated if `discount` of its last step is 0,
+// truncated if it is 1.
 inline Chunk MakeEpisodeEnd(StreamId stream, std::uint64_t first_frame, std::uint32_t frames,
                             float last_discount) {
   Chunk chunk = MakeChunk(stream, first_frame, frames);

@@ -142,8 +142,8 @@ TEST(ReplayShardsTest, PrioritiesReachTheirItems) {
   }
   EXPECT_EQ(updates, 50 * 200);
   EXPECT_EQ(stale, 0);
-  // What is drawn now has the chances of the newest priorities; the shares of shards are those of
-  // their last replies, so some batches pass first.
+  // Sampling probabilities now follow the newest priorities; the shares of shards are those of
+  // their last replies, so some batches are skipped first.
   const std::vector<std::size_t> items = {40, 10, 20, 30};
   double sum = 0;
   for (std::size_t s = 0; s < 4; ++s) {
@@ -196,7 +196,7 @@ TEST(ReplayShardsTest, DeadShardHasNoShareUntilItReturns) {
   EXPECT_GT(Sources(&world, sampler.get(), 20)[1], 0);
 }
 
-// Long before anybody's patience ends.
+// Sampling continues long before any timeout.
 TEST(ReplayShardsTest, DoesNotWaitForShardOfExitedProcess) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
@@ -398,7 +398,7 @@ TEST(ReplayShardsTest, SamplesAddedShardByItsTotal) {
   sampler->AddShard(world.Connect(Role::kLearner, 0, 1, 32, 1));
   for (int i = 0; i < 5; ++i) {
     const auto batch = WaitFor(&world, sampler.get());
-    ASSERT_TRUE(Took(batch)) << "one that does not answer keeps nobody waiting";
+    ASSERT_TRUE(Took(batch)) << "a silent shard must not block sampling";
     for (const ItemKey& key : (*batch)->key) EXPECT_EQ(key.shard, 0u);
   }
   world.Hang(1, false);
@@ -407,7 +407,7 @@ TEST(ReplayShardsTest, SamplesAddedShardByItsTotal) {
   for (int i = 0; i < 300; ++i) {
     const auto batch = WaitFor(&world, sampler.get());
     ASSERT_TRUE(Took(batch)) << batch.status().ToString();
-    if (i < 20) continue;  // asked for before its total was heard
+    if (i < 20) continue;  // requested before its total was received
     for (std::size_t row = 0; row < 100; ++row) {
       second += (*batch)->key[row].shard;
       ASSERT_NEAR((*batch)->probability[row], 1.0 / 200, 1e-6);

@@ -12,7 +12,7 @@
 
 namespace troop {
 
-// What the tests of tables share: small specs, and frames whose content says where they come from.
+// Utilities of the table tests: small specs, and frames whose content identifies them.
 inline TrajectorySpec TinySpec() {
   return {.observation = {DType::kF32, {2}}, .action = {DType::kI32, {}}};
 }
@@ -94,7 +94,7 @@ inline std::vector<PlainFrame> PlainFrames(std::uint64_t first, std::uint32_t co
   for (std::uint64_t t = first; t < first + count; ++t) frames.push_back({t, float(t) + 0.5f});
   return frames;
 }
-// The same with the last frame closing the episode.
+// Makes frames of which the last one closes the episode.
 inline std::vector<PlainFrame> EpisodeEnd(std::uint64_t first, std::uint32_t count,
                                           float last_discount) {
   auto frames = PlainFrames(first, count);
@@ -157,7 +157,7 @@ struct Read {
   }
   StreamId stream(std::size_t i) const { return frames[begin[i]].first; }
   std::uint64_t first_frame(std::size_t i) const { return frames[begin[i]].second; }
-  // Of the item's own, its lead not counted.
+  // Returns the first frame of the item itself, after its lead.
   std::uint64_t own_frame(std::size_t i) const {
     return first_frame(i) + std::uint64_t(drawn.lead[i]);
   }

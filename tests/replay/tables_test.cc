@@ -150,7 +150,7 @@ TEST_P(TrainedCodecTest, DropsItemsOfLostDictionaryAndServesTheRest) {
   ExpectPictures(**batch);
 }
 
-// With dictionaries of its own from the start a server trains none.
+// A server that is configured with dictionaries trains none.
 TEST_P(TrainedCodecTest, ServesConfiguredDictionariesFromStart) {
   std::vector<std::byte> frames(200 * 1024);
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i] = Pixel(i / 1024, i % 1024);
@@ -242,7 +242,8 @@ TEST_P(TrainedCodecTest, SurvivesRestartBetweenReplyAndItsDictionary) {
   ExpectPictures(**batch);
 }
 
-// A decoder keeps a bounded number: those of a table that lives long were forgotten for ever.
+// Regression: a decoder keeps a bounded number of dictionaries, and dropped ones were never fetched
+// again.
 TEST_P(TrainedCodecTest, RefetchesDictionaryDroppedByDecoder) {
   ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;

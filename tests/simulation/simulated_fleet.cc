@@ -478,7 +478,7 @@ Time Fleet::NextTime() const {
   return next;
 }
 
-// Steps and updates must grow while there is no fault. A resumed run counts from its checkpoint.
+// Steps and updates must grow in the absence of faults. A resumed run counts from its checkpoint.
 void Fleet::NoteProgress() {
   const RunView view = coordinator_->View();
   if (view.steps < steps_) {

@@ -22,8 +22,8 @@ struct Plan {
 // A small Ape-X fleet on CartPole: two replay shards, two actors, an evaluator. Acknowledged items
 // are on disk or in memory, depending on the seed.
 Plan MakePlan(std::uint64_t seed, double hours);
-// The same fleet with replay in memory, while the numbers of actors, replay shards and learners are
-// changed continually.
+// A fleet like MakePlan's with replay in memory, in which the number of actors, replay shards and
+// learners changes continually.
 Plan MakeScaledPlan(std::uint64_t seed, double hours);
 // A large fleet without faults. Each actor takes about `steps` steps.
 Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learners, double steps);

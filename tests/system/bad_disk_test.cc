@@ -1,5 +1,5 @@
-// What a run's checkpoints survive: a death at each point of their writing, and a disk that is
-// full, read-only or slow.
+// Checkpoints survive a death at each point of their writing, and a disk that is full, read-only or
+// slow.
 
 #include "core/base/failpoint.h"
 #include "core/storage/storage.h"
@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 class BadDiskTest : public SystemTest {
  protected:
-  // Updates of the newest whole checkpoint, whose files are read and checked; -1: there is none.
+  // Updates of the newest complete checkpoint, whose files are read and checked; -1 without one.
   std::int64_t NewestUpdates() const {
     if (!fs::exists(run() + "/checkpoints")) return -1;
     const auto storage = MakeDiskStorage(run());
@@ -50,7 +50,8 @@ class RunFailpointTest : public BadDiskTest, public testing::WithParamInterface<
     const int code = troop->Wait();
     if (code == 0) return false;
     EXPECT_EQ(code, 128 + SIGKILL) << troop->output();
-    // Of one that is whole by its name there is something to go on from; before, nothing to lose.
+    // If a checkpoint is complete by its name, the run can resume from it; before that there is
+    // nothing to lose.
     bool any = false;
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(run() + "/checkpoints", none)) {
@@ -96,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Names, RunFailpointTest, testing::ValuesIn(NamesOnDisk(
                            return name;
                          });
 
-// Each of its lives dies with its second checkpoint; the first one is what the next goes on from.
+// Each learner process dies while writing its second checkpoint; the next one resumes from the
+// first.
 TEST_F(BadDiskTest, SurvivesLearnerKilledWhileWritingCheckpoints) {
   const auto troop = Start(TrainWords({"learner.total_steps=20003", "fleet.backoff_max_s=0.1",
                                        "fleet.restarts_max=200"}),
@@ -110,7 +112,7 @@ TEST_F(BadDiskTest, SurvivesLearnerKilledWhileWritingCheckpoints) {
 class FaultyDiskTest : public BadDiskTest {
  protected:
   std::string fault_file() const { return folder() + "/fault"; }
-  // As the program names it, in one way.
+  // The run folder's path in the program's normalized form.
   std::string faulty_folder() const { return fs::path(run()).lexically_normal().string(); }
   void SetFault(const std::string& fault) const {
     std::ofstream(fault_file() + ".new") << fault;
@@ -136,7 +138,7 @@ class FaultyDiskTest : public BadDiskTest {
   }
 };
 
-// What the disk does, and what is said of it.
+// A disk fault, and the error that is logged for it.
 class DiskFaultTest : public FaultyDiskTest,
                       public testing::WithParamInterface<std::pair<const char*, const char*>> {};
 
@@ -151,11 +153,11 @@ TEST_P(DiskFaultTest, FailedCheckpointKeepsOlderOneAndLaterOnesSucceed) {
   EXPECT_GE(newest, 0);
   EXPECT_NE(LearnerLog().find(reason), std::string::npos) << LearnerLog();
   EXPECT_NE(LearnerLog().find("/checkpoints/"), std::string::npos) << LearnerLog();
-  // Training goes on, and so does the older checkpoint, however often the next one fails.
+  // Training continues, and the older checkpoint stays, however often the next one fails.
   EXPECT_TRUE(Await([&] { return Count(LearnerLog(), failed) >= 4 && Steps() > steps + 100; }))
       << LearnerLog();
   EXPECT_EQ(NewestUpdates(), newest);
-  // What failed does not fill the disk further.
+  // Failed checkpoints do not fill the disk further.
   const auto half_written = [](const auto& e) { return e.path().extension() == ".tmp"; };
   EXPECT_LE(std::ranges::count_if(fs::directory_iterator(run() + "/checkpoints"), half_written), 1);
   SetFault("");

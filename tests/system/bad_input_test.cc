@@ -1,4 +1,4 @@
-// What a user may get wrong, and what the world may do to a run: each has one clear answer.
+// User errors and faults of a run's environment: each one has one clear message.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -204,7 +204,7 @@ TEST_F(BadInputTest, SurvivesGarbageOnEveryPort) {
   EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
 }
 
-// The replay dies, and somebody takes its port before it is back.
+// The replay dies, and another process takes its port before it is restarted.
 TEST_F(BadInputTest, NamesAndRetriesPortInUse) {
   const auto troop = TrainLong({"fleet.transport=tcp", "fleet.backoff_first_s=0.5"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();

@@ -1,5 +1,5 @@
-// Numbers that go bad in a run of real processes: NaN in a reward, an observation, a gradient or a
-// weight, once or for ever.
+// Non-finite values in a run of real processes: NaN in a reward, an observation, a gradient or a
+// weight, once or permanently.
 
 #include "core/storage/storage.h"
 #include "kernels/elementwise/is_finite.h"
@@ -18,7 +18,7 @@ class BadNumbersTest : public SystemTest {
     overrides.push_back("evaluator.enabled=false");
     return Start(TrainWords(overrides), {"TROOP_FAILPOINT=" + failpoint});
   }
-  // Of all checkpoints that are there.
+  // Checks all existing checkpoints.
   void ExpectFiniteCheckpoints() const {
     const auto storage = MakeDiskStorage(run());
     const auto newest = NewestCheckpoint(storage->get());

@@ -1,5 +1,5 @@
-// Roles that are stopped, that hang, that come back too late, and that are killed at random: the
-// run goes on to exactly its steps, and leaves nothing behind.
+// Roles that are stopped, that hang, that return too late, and that are killed at random: the run
+// continues to exactly its steps, and leaves no process or file.
 
 #include <cstdlib>
 #include <map>
@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Roles, StoppedRoleTest, testing::ValuesIn(kRoles),
 
 class ReturningRoleTest : public ChaosTest, public testing::WithParamInterface<const char*> {
  protected:
-  // By whomever it asked first: the coordinator, the replay, the parameter server.
+  // True if the coordinator, the replay or the parameter server, whichever the role called first,
+  // fenced it.
   static bool SaysFenced(const std::string& log) {
     return log.find("was replaced by incarnation") != log.npos ||
            log.find("it was replaced") != log.npos;
@@ -151,7 +152,7 @@ TEST_F(ChaosTest, PausedLauncherDoesNotTakeRolesForHung) {
   EXPECT_EQ(LauncherLog().find("no progress for"), std::string::npos) << LauncherLog();
 }
 
-// The launcher waited for ever for one whose end nobody told it.
+// Regression: the launcher waited permanently for a member whose exit was not reported to it.
 TEST_F(ChaosTest, InterruptDoesNotWaitForRemoteMemberThatDied) {
   const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.drain_s=1"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
@@ -168,7 +169,8 @@ TEST_F(ChaosTest, InterruptDoesNotWaitForRemoteMemberThatDied) {
   ExpectNothingLeft(coordinator);
 }
 
-// At once, in the same folder, again and again: what the dead one left is in nobody's way.
+// Restarts at once in the same folder, repeatedly: leftovers of the killed launcher cause no
+// failure.
 TEST_F(ChaosTest, KilledLauncherLeavesNoProcessAndRestartsAtOnce) {
   const std::function<bool()> moments[] = {
       [&] { return fs::exists(run() + "/config.toml"); },
@@ -189,8 +191,8 @@ TEST_F(ChaosTest, KilledLauncherLeavesNoProcessAndRestartsAtOnce) {
   ExpectDone(resumed.get(), kSteps);
 }
 
-// kill -9 of roles, and of the launcher, at random moments. Runs follow one another until each has
-// died as often as it shall.
+// kill -9 of roles, and of the launcher, at random moments. Runs follow one another until each role
+// has died the requested number of times.
 class RandomKillsTest : public ChaosTest {
  protected:
   using Counts = std::map<std::string, int>;
@@ -270,8 +272,8 @@ class RandomKillsTest : public ChaosTest {
 
 TEST_F(RandomKillsTest, SurvivesKillOfEachRole) { KillEach(1, ""); }
 
-// TROOP_CHAOS_STATE names a file that keeps the count: interrupted, it goes on from there.
-// TROOP_CHAOS_DEATHS: how often each dies (100).
+// TROOP_CHAOS_STATE names a file that keeps the count, so that an interrupted test continues from
+// there. TROOP_CHAOS_DEATHS: number of deaths of each role (100).
 TEST_F(RandomKillsTest, SlowSurvivesHundredKillsOfEachRole) {
   const char* const state = std::getenv("TROOP_CHAOS_STATE");
   const char* const deaths = std::getenv("TROOP_CHAOS_DEATHS");

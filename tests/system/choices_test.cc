@@ -8,7 +8,7 @@ namespace {
 
 using Choice = ConfigChoice;
 
-// A key, or a key and a value, and what it needs beside it.
+// A key, or a key and a value, and the other settings that it needs.
 using Needs = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
@@ -66,7 +66,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
   return none;
 }
 
-// What this machine cannot run: with which words it is refused, or which test runs it.
+// A choice that this machine cannot run: the text of its error, or the test that runs it.
 struct Elsewhere {
   std::string key, value, refused, test;
 };

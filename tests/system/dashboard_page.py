@@ -1,9 +1,9 @@
-"""Looks at a dashboard as a person does, in a headless Chromium.
+"""Uses a dashboard like a person, in a headless Chromium.
 
-dashboard_page.py live URL       of a fleet that learns CartPole, run "run", beside run "past"
+dashboard_page.py live URL       of a fleet that learns CartPole, run "run", next to run "past"
 dashboard_page.py token URL TOKEN
 dashboard_page.py thousand URL   run "run" with 1,000 actors; prints what an update takes
-Pictures go to $TROOP_SHOTS, where that is set. Exit code 77: there is no browser.
+Pictures go to $TROOP_SHOTS, where that is set. Exit code 77: no browser was found.
 """
 
 import os
@@ -37,7 +37,7 @@ def shot(page, name):
         page.screenshot(f"{folder}/{name}.png")
 
 
-# Of a canvas: how many of its pixels have the colour of a style's variable, more or less.
+# The number of a canvas's pixels that have about the color of a CSS variable.
 PIXELS = """((selector, variable) => {
   const canvas = document.querySelector(selector);
   const style = getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
@@ -144,7 +144,7 @@ def look_at_episode(page, url):
     shot(page, "episode")
 
 
-# What is cut off at the right edge, out of reach: outside of any box that scrolls.
+# Elements that are cut off at the right edge and unreachable: outside of any scrolling box.
 CUT_OFF = """(() => {
   const width = document.documentElement.clientWidth;
   const scrolls = (e) => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);

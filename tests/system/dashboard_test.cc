@@ -27,7 +27,7 @@ class DashboardPageTest : public SystemTest {
     })) << output();
     return address;
   }
-  // What tests/system/dashboard_page.py says; its exit code.
+  // Runs tests/system/dashboard_page.py and returns its output and its exit code.
   int Look(const std::vector<std::string>& words, std::string* said) const {
     const std::string script = std::string(TROOP_SOURCE_DIR) + "/tests/system/dashboard_page.py";
     const std::string output = folder() + "/page";

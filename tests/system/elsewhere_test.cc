@@ -35,7 +35,7 @@ TEST_F(ElsewhereTest, ReplacementsTakeSlotsOfDeadExternalRoles) {
   auto learner = JoinAs("learner", "127.0.0.4");
   EXPECT_TRUE(Learns()) << replay->output() << learner->output() << LauncherLog();
   EXPECT_TRUE(RoleProcesses(Address(), "replay").size() == 1);
-  // Nobody says a word there.
+  // A killed role does not deregister.
   replay->Signal(SIGKILL);
   EXPECT_TRUE(Await([&] { return Members("replay") == 0; })) << LauncherLog();
   replay = JoinAs("replay", "127.0.0.5");
@@ -98,7 +98,8 @@ data = {tokens_max = 16, cache = "", reviews = ")"
   EXPECT_EQ(first->Wait(), 0) << first->output();
 }
 
-// Of equal shapes, it played on unnoticed. Where the file lies plays no part: its bytes do.
+// Regression: a different environment with equal shapes was accepted silently. The file's content
+// is compared, not its path.
 TEST_F(ElsewhereTest, RejectsActorWithOtherEnvironmentSource) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const std::string right = FileText(TROOP_SOURCE_DIR "/tests/envs/faulty_env.py");

@@ -8,7 +8,7 @@ namespace {
 
 class EnvFaultsTest : public SystemTest {
  protected:
-  // A library of this test's own: whoever has it in memory belongs to the run.
+  // A copy of the library for this test alone: any process that has it mapped belongs to the run.
   EnvFaultsTest() { std::filesystem::copy_file(TROOP_PLUGIN_FOLDER "/walk.so", plugin()); }
   std::string plugin() const { return folder() + "/walk.so"; }
 
@@ -42,7 +42,7 @@ class EnvFaultsTest : public SystemTest {
       EXPECT_NE(log.find(part, origin), log.npos) << part << "\n" << log;
     }
   }
-  // No role had to be started again for it, and nobody plays on.
+  // No role was restarted for it, and no environment process is left.
   void ExpectOthersUnharmed() const {
     EXPECT_EQ(LauncherLog().find("; restart "), std::string::npos) << LauncherLog();
     EXPECT_EQ(Players(), std::vector<pid_t>());

@@ -23,8 +23,8 @@ class ExactResumeTest : public SystemTest {
     keys.insert(keys.end(), more_.begin(), more_.end());
     return keys;
   }
-  // The final checkpoint, the replay, the restore point: all that a continuation would need. Left
-  // out: locks, and what of a checkpoint tells the run's name.
+  // The final checkpoint, the replay, the restore point: all files that a continuation needs,
+  // except for locks and for the parts of a checkpoint that contain the run's name.
   std::map<std::string, std::string> Bytes(const std::string& name) const {
     std::map<std::string, std::string> bytes;
     for (const auto& entry : fs::recursive_directory_iterator(run(name))) {
@@ -153,7 +153,7 @@ TEST_F(ExactResumeTest, OrderlyStopResumesToSameBytes) {
   ExpectAsUnbroken("stopped");
 }
 
-// Whoever asks for another mode has no use for the bytes of this one.
+// Another mode cannot use the restore point of this one.
 TEST_F(ExactResumeTest, ContinuesAsProcessesFromNewestCheckpoint) {
   auto keys = Keys("run");
   const auto troop = Train(keys);
@@ -183,7 +183,8 @@ TEST_F(ExactResumeTest, FallsBackToCheckpointOnDamagedRestorePoint) {
   const auto troop = Train(Keys("run"));
   ExpectDone(troop.get(), 3001);
   int steps = 3001;
-  // What the replay reads as after a crash, the point's own numbers, and a file that is gone.
+  // Files that are damaged in turn: replay segments, the restore point's own data, and a missing
+  // file.
   for (const std::string damage : {"segments", "point.json", "incarnation"}) {
     std::string damaged;
     for (const auto& entry : fs::recursive_directory_iterator(run() + "/restore")) {

@@ -50,7 +50,8 @@ TEST_F(ExperimentTest, ComparesFourRunsByTimeAndBytes) {
       << again->output();
 }
 
-// What is sent faster than the link allows went another way: by memory, or unshaped.
+// Data that is sent faster than the link allows took another path: shared memory, or an unshaped
+// link.
 TEST_F(ExperimentTest, LearnersOnShapedLinksRespectBandwidth) {
   constexpr double kBits = 16e6;
   const auto troop = Experiment({"--quick", "--link", "16mbit"});

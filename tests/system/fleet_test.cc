@@ -179,7 +179,7 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
   EXPECT_TRUE(CommandLine(learner).empty());
 }
 
-// It named `troop resume`, which then had nothing to go on from.
+// Regression: the message suggested `troop resume`, which then had no checkpoint to resume from.
 TEST_F(FleetTest, InterruptBeforeCheckpointDoesNotSuggestResume) {
   const auto troop = TrainLong({"fleet.drain_s=1000", "checkpoint.every_s=0"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
@@ -328,7 +328,7 @@ TEST_F(FleetTest, EvalAndPlayUseCheckpoint) {
   const auto score = ParseJson(eval->output());
   ASSERT_TRUE(score.ok()) << eval->output();
   EXPECT_EQ(*score->Integer("episodes"), 3);
-  // The same episodes again, from the checkpoint's own folder.
+  // Evaluates the same episodes again, from the checkpoint's own folder.
   const std::string checkpoint = run() + "/" + *Json(run() + "/result.json").String("checkpoint");
   const auto again = Start({"eval", checkpoint + "/", "--episodes", "3", "--json"});
   ASSERT_EQ(again->Wait(), 0) << again->output();
@@ -380,7 +380,7 @@ TEST_F(FleetTest, ResumeOfFinishedRunNeedsLargerBudget) {
   ExpectDone(Start(again).get(), 3001);
 }
 
-// The learner alone found out, and was started again for ever.
+// Regression: only the learner detected the mismatch, and was restarted permanently.
 TEST_F(FleetTest, RejectsResumeWithOtherNetworkOrOptimizer) {
   const auto troop = Train({"learner.total_steps=1000"});
   ExpectDone(troop.get(), 1000);

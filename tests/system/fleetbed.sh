@@ -1,6 +1,6 @@
 #!/bin/bash
-# A Slurm cluster of N nodes (4) on this machine, for tests: each node has a network, a host name
-# and processes of its own, slurmctld and slurmd are the real ones. No root, no munge; nothing is
+# A Slurm cluster of N nodes (4) on this machine, for tests: each node has a separate network, host
+# name and process namespace; slurmctld and slurmd are the real ones. No root, no munge; nothing is
 # left but files in FOLDER, an absolute path.
 #   fleetbed.sh FOLDER     reads "NUMBER COMMAND" a line from standard input and writes what a
 #                          command says to FOLDER/NUMBER.out, then its code to FOLDER/NUMBER.rc

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tests of fleets on more than one machine share.
+// Utilities of the tests of fleets on more than one machine.
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -27,13 +27,13 @@ class JoinFleet : public SystemTest {
                        "security.keys=" + keys(), "learner.total_steps=" + steps,
                        "log.level=debug"});
   }
-  // Of a run without end.
+  // Stops a run without a step limit.
   void Stop(Troop* troop) const {
     troop->Signal(SIGINT);
     EXPECT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
   }
-  // Whether an evaluation behind the first `seen` bytes of them reached a mean return of 100, where
-  // chance gives some 22.
+  // True if an evaluation after the first `seen` bytes of the file reached a mean return of 100; a
+  // random policy reaches about 22.
   bool LearnedBehind(std::size_t seen) const {
     std::istringstream lines(FileText(run() + "/evaluations.jsonl").substr(seen));
     for (std::string line; std::getline(lines, line);) {
@@ -43,7 +43,7 @@ class JoinFleet : public SystemTest {
     }
     return false;
   }
-  // As a person types it: without the coordinator's public key.
+  // The address as a person types it: without the coordinator's public key.
   std::string Address() const {
     EXPECT_TRUE(Await([this] { return !Coordinator().empty(); })) << LauncherLog();
     return Coordinator().substr(0, Coordinator().find('#'));
@@ -55,7 +55,7 @@ class JoinFleet : public SystemTest {
     if (!key_file.empty()) words.insert(words.end(), {"--key", key_file});
     return words;
   }
-  // Members of a role that the coordinator has by now.
+  // Number of the coordinator's current members of a role.
   int Actors(const std::vector<std::string>& starter = {}) const {
     return Members("actor", starter);
   }
@@ -70,7 +70,8 @@ class JoinFleet : public SystemTest {
     }
     return count;
   }
-  // No secret of any key in the run's folder, in what was printed, and in the logs of who joined.
+  // No secret key in the run's folder, in the printed output, or in the logs of the joined
+  // machines.
   void ExpectNoSecretLeft() const {
     std::vector<std::string> secrets;
     for (const auto& file : std::filesystem::directory_iterator(keys())) {

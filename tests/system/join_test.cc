@@ -1,4 +1,5 @@
-// Fleets of more than one machine: actors that join over TCP with keys, and those who may not.
+// Fleets of more than one machine: actors that join over TCP with keys, and peers that are
+// rejected.
 #include "tests/system/join_fleet.h"
 
 namespace troop {
@@ -8,7 +9,7 @@ namespace fs = std::filesystem;
 
 using JoinTest = JoinFleet;
 
-// What is looked through are all files of the run, of both machines, and all that was printed.
+// Searches all files of the run, on both machines, and all printed output.
 TEST_F(JoinTest, ActorsJoinWithKeyAndLeaveNoSecret) {
   const auto troop = Start(ListenWords("127.0.0.2", "150003"));
   const auto join = Start(JoinWords("2", "join", key()));
@@ -22,7 +23,7 @@ TEST_F(JoinTest, ActorsJoinWithKeyAndLeaveNoSecret) {
   ExpectNoSecretLeft();
 }
 
-// As where a machine goes: nobody there says a word.
+// A machine that fails without any notice.
 TEST_F(JoinTest, SurvivesDeathOfJoinedMachine) {
   const auto troop = Start(ListenWords());
   auto first = Start(JoinWords("2", "join-1", key()));
@@ -31,7 +32,7 @@ TEST_F(JoinTest, SurvivesDeathOfJoinedMachine) {
   EXPECT_EQ(RoleProcesses(Address(), "actor").size(), 2u);
   first->Signal(SIGKILL);
   EXPECT_TRUE(Await([&] { return RoleProcesses(Address(), "actor").empty(); }))
-      << "they end with who started them";
+      << "the actors exit with their launcher";
   EXPECT_TRUE(Await([&] { return Actors() == 1; })) << LauncherLog();
   EXPECT_NE(LauncherLog().find("left: its connection ended"), std::string::npos) << LauncherLog();
   const auto second = Start(JoinWords("2", "join-2", key()));
@@ -60,7 +61,7 @@ TEST_F(JoinTest, RejectsBadKeyWithOneLineOnBothSides) {
   const std::string strangers = folder() + "/strangers";
   const auto made = Start({"keygen", strangers});
   ASSERT_EQ(made->Wait(), 0) << made->output();
-  // One that knows whom it talks to, and is not known.
+  // The key file names the right coordinator, but its own key is not in the coordinator's list.
   std::string text = FileText(strangers + "/actor.key");
   const auto coordinator = LoadKeys(key("coordinator"));
   text.erase(text.find("coordinator = "));

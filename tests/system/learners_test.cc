@@ -9,7 +9,7 @@ namespace {
 
 class LearnersTest : public SystemTest {
  protected:
-  // Of index i, once there is one that is not `before`.
+  // Returns the process of learner `index`, once it differs from `before`.
   pid_t AwaitLearner(int index, pid_t before = 0) const {
     pid_t process = 0;
     EXPECT_TRUE(Await([&] {
@@ -96,7 +96,7 @@ TEST_F(LearnersTest, DoNotContinueAloneWithoutCoordinator) {
   const pid_t process = AwaitLearner(2);
   troop->Signal(SIGSTOP);
   SendSignal(process, SIGKILL);
-  // They wait 5 s for each other, of which they can't hear.
+  // They wait 5 s for each other, unaware that one is gone.
   EXPECT_TRUE(Await([&] { return RoleLog("learner-0").find("has ended") != std::string::npos; }));
   std::this_thread::sleep_for(std::chrono::seconds(6));
   EXPECT_EQ(Groups(0, 1) + Groups(1, 1), 0) << Logs();
@@ -151,7 +151,7 @@ TEST_F(LearnersTest, EachMayHaveLocalReplay) {
 
 class ShardedLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
-// One with no more batches is waited for by nobody, or these would not end.
+// A learner without batches is not waited for, or these runs would not end.
 TEST_P(ShardedLearnersTest, TrainInEveryMode) {
   std::istringstream words(GetParam());
   std::vector<std::string> overrides{"learner.sync=paramserver", "fleet.learners=2",
@@ -210,8 +210,8 @@ TEST_P(SpoiltGradientsTest, AreDroppedAsLossOrNormOutliers) {
            norms ? "paramserver.outlier_norm_sigmas=10" : "paramserver.outlier_norm_sigmas=0"}),
       {"TROOP_FAILPOINT=learner.push:20:" + act});
   ExpectDone(troop.get(), 8001);
-  // Of 500 gradients of each of two, 100 are sound for sure: 40 of the others are drawn on average,
-  // with a standard deviation of 6.
+  // Each of two learners pushes 500 gradients, of which 100 are always sound. Of the other 800, one
+  // in 20 is corrupted at random: 40 on average, with a standard deviation of 6.
   const double dropped = Metric("paramserver/pushes_outliers");
   if (act == "wild" || norms) {
     EXPECT_GE(dropped, 15);

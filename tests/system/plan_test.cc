@@ -11,7 +11,7 @@ namespace {
 
 const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
 
-// One that nobody has just now.
+// Returns a port that is currently free.
 std::string FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -69,7 +69,7 @@ TEST_F(PlanTest, PlansForMachineByMeasuredLink) {
   const auto serve = std::make_unique<Troop>(std::vector<std::string>{"plan", "--serve", there},
                                              folder(), std::vector<std::string>{}, machines.On(1));
   ASSERT_TRUE(Await([&] { return serve->output().find("waiting at") != std::string::npos; }));
-  for (int i = 0; i < 2; ++i) {  // it goes on waiting
+  for (int i = 0; i < 2; ++i) {  // it keeps waiting
     const auto plan =
         std::make_unique<Troop>(Plan(there), folder(), std::vector<std::string>{}, machines.On(0));
     ASSERT_EQ(plan->Wait(), 0) << plan->output();
@@ -80,7 +80,7 @@ TEST_F(PlanTest, PlansForMachineByMeasuredLink) {
     EXPECT_NE(plan->output().find("2 machines of"), std::string::npos) << plan->output();
     EXPECT_NE(plan->output().find("| 2 | 2 |"), std::string::npos) << plan->output();
   }
-  // A second one is told that somebody listens there.
+  // A second server fails, since the port is in use.
   const auto second = std::make_unique<Troop>(std::vector<std::string>{"plan", "--serve", there},
                                               folder(), std::vector<std::string>{}, machines.On(1));
   EXPECT_EQ(second->Wait(), 1) << second->output();

@@ -1,5 +1,5 @@
-// What a cluster does to pods: addresses that change behind a name, names that have none yet,
-// SIGTERM and SIGKILL. Real processes, each machine with a network and an /etc/hosts of its own.
+// Effects of a cluster on pods: addresses that change for the same name, names without an address
+// yet, SIGTERM and SIGKILL. Real processes; each machine has a separate network and /etc/hosts.
 #include <cstdlib>
 
 #include "tests/system/troop_process.h"
@@ -23,7 +23,7 @@ class PodsTest : public SystemTest {
     file << "127.0.0.1 localhost\n";
     if (!address.empty()) file << address << " run-coordinator-0.run\n";
   }
-  // As the coordinator's pod has it.
+  // Starts the coordinator as its pod does.
   std::unique_ptr<Troop> Coordinate(const std::string& address, const std::string& steps) const {
     return std::make_unique<Troop>(
         TrainWords({"--continue", "fleet.listen=tcp://" + address + ":7701", "fleet.actors=1",
@@ -31,7 +31,7 @@ class PodsTest : public SystemTest {
                     "learner.total_steps=" + steps}),
         folder(), std::vector<std::string>(), machines_.On(0));
   }
-  // As a pod of actors has it.
+  // Starts actors as their pod does.
   std::unique_ptr<Troop> Join(const std::string& wait_s) const {
     return std::make_unique<Troop>(
         std::vector<std::string>{"join", "tcp://run-coordinator-0.run:7701", "--key",
@@ -39,8 +39,8 @@ class PodsTest : public SystemTest {
                                  folder() + "/join", "--health", health()},
         folder(), std::vector<std::string>(), machines_.On(1, hosts()));
   }
-  // As a pod of another role has it, on machine 0, whose address is the pod's. The other machine's
-  // is the coordinator's then.
+  // Starts a pod of another role on machine 0, whose address is the pod's. The other machine's
+  // address is then the coordinator's.
   std::unique_ptr<Troop> JoinAs(const std::string& role, const std::string& address) const {
     return std::make_unique<Troop>(
         std::vector<std::string>{"join", "tcp://run-coordinator-0.run:7701", "--role", role,
@@ -54,7 +54,7 @@ class PodsTest : public SystemTest {
     words.insert(words.end(), flags.begin(), flags.end());
     return Start(words)->Wait() == 0;
   }
-  // Registered by now, as who asks on the coordinator's machine is told.
+  // Number of registered actors, queried on the coordinator's machine.
   int Actors() const {
     Troop status({"status", run(), "--json"}, folder(), {}, machines_.On(0));
     if (status.Wait() != 0) return -1;
@@ -105,7 +105,7 @@ TEST_F(PodsTest, FindsMovedCoordinatorByName) {
   ASSERT_TRUE(AwaitSteps(2000)) << LauncherLog();
   ASSERT_TRUE(AwaitCheckpoint());
 
-  // Whoever knocks at the old address now hears nothing at all, for minutes.
+  // Calls to the old address now get no answer at all, for minutes.
   ASSERT_TRUE(machines_.Move("10.77.0.1", "10.77.0.3"));
   EXPECT_TRUE(Await([&] { return JoinSays("run:7701: the peer is down"); }));
   troop->Signal(SIGKILL);
@@ -123,7 +123,7 @@ TEST_F(PodsTest, FindsMovedCoordinatorByName) {
   const std::int64_t steps = *Json(run() + "/result.json").Integer("steps");
   EXPECT_TRUE(Await([&] { return JoinSays("can be resumed"); })) << join->output();
   EXPECT_TRUE(join->Running()) << join->output();
-  EXPECT_TRUE(Healthy()) << "who waits for its coordinator is well";
+  EXPECT_TRUE(Healthy()) << "a member that waits for its coordinator is healthy";
 
   ASSERT_TRUE(machines_.Move("10.77.0.3", "10.77.0.4"));
   NameHas("10.77.0.4");

@@ -1,4 +1,4 @@
-// Runs whose environments are Python's, in processes of their own.
+// Runs with Python environments, in separate processes.
 
 #include "tests/core/python.h"
 #include "tests/system/troop_process.h"
@@ -9,7 +9,7 @@ namespace {
 class PythonEnvironmentTest : public SystemTest {
  protected:
   void SetUp() override { TROOP_SKIP_WITHOUT_PYTHON(); }
-  // Of tests/envs/faulty_env.py: an action of 6 pays best, 10 times as much a step.
+  // Trains on tests/envs/faulty_env.py: action 6 has the highest reward, 10 times as much per step.
   std::unique_ptr<Troop> TrainCounter(std::vector<std::string> more) const {
     more.insert(more.begin(), {"env.id=python:faulty_env:Counter", "learner.total_steps=3001",
                                std::string("env.python=") + getenv("TROOP_TEST_PYTHON"),
@@ -59,7 +59,7 @@ TEST_F(PythonEnvironmentTest, ToleratesSlowStart) {
   ExpectNoneLeft();
 }
 
-// The limit that is tried stood beside Gymnasium's own, which is refused in a run.
+// Regression: the limit under test was added to Gymnasium's own, which a run refuses.
 TEST_F(PythonEnvironmentTest, EnvironmentWithOwnStepLimitPassesCheck) {
   const auto check =
       Start({"env", "check", "gymnasium:CartPole-v1", "--quick", "env.options.max_episode_steps=40",

@@ -38,7 +38,7 @@ TEST_F(ReplaySystemTest, ResumedRunRestoresReplay) {
   EXPECT_NE(log.find("after a clean shutdown"), std::string::npos) << log;
 }
 
-// A client of the wire, with a stream of its own.
+// A client of the wire protocol, with its own stream.
 class Client {
  public:
   explicit Client(const std::string& endpoint, std::uint64_t incarnation)

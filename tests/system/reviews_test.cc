@@ -16,7 +16,7 @@ void Append(T value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Of each review its length (u32) and its ids with [CLS] and [SEP] (u16), little-endian.
+// Hashes of each review its length (u32) and its ids with [CLS] and [SEP] (u16), little-endian.
 std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
   const auto tokenizer = OpenTokenizer(DataPath("tokenizers/" + vocabulary));
   std::string bytes;
@@ -30,8 +30,8 @@ std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
   return Sha256Hex(bytes);
 }
 
-// What transformers' slow tokenizer for BERT, and SentencePiece 0.1.97 behind ALBERT's preparation,
-// give for all 50,000.
+// Published ids: transformers' slow tokenizer for BERT, and SentencePiece 0.1.97 after ALBERT's
+// normalization, on all 50,000 reviews.
 TEST(ImdbTest, TokenIdsOfAllReviewsMatchPublishedOnes) {
   const std::string path = DataPath("imdb/aclImdb_labeled.tar.xz");
   TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");

@@ -59,7 +59,7 @@ TEST_F(ScaleTest, ScalesParameterShardsDuringRun) {
   EXPECT_EQ(*view->Find("parameter_shards")->Integer("epoch"), 3);
   const std::int64_t before = Steps();
   ASSERT_TRUE(AwaitSteps(before + 1000)) << LauncherLog();
-  // It goes on where it was stopped, with as many shards.
+  // The run resumes where it was stopped, with the same number of shards.
   troop->Signal(SIGINT);
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
   const std::int64_t last = *Json(run() + "/result.json").Integer("steps") + 5000;
@@ -92,7 +92,7 @@ TEST_F(ScaleTest, ScalesActorsReplayAndLearnersDuringRun) {
   scales("actors=3", "from 1 to 3 actors");
   scales("learners=1", "from 2 to 1 learners");
   scales("replay=1", "removed shards exit");
-  // As many items come to the one that stays as the others hold.
+  // The remaining shard receives as many items as the removed ones hold.
   EXPECT_TRUE(Await([&] { return count("replay") == 1; })) << LauncherLog();
   steps = Steps();
   ASSERT_TRUE(AwaitSteps(steps + 1000)) << LauncherLog();

@@ -122,7 +122,7 @@ class ShardProcessTest : public testing::Test {
     }
     return value;
   }
-  // kill -9 of who serves this shard by now.
+  // Kills the current primary of this shard with kill -9.
   void KillPrimary(std::int32_t shard) {
     const std::int32_t seat = member_->Shard(shard).primary;
     for (const Supervisor::Running& running : supervisor_->running()) {

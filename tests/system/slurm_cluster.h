@@ -45,7 +45,7 @@ class SlurmCluster {
     int code = -1;  // -1: it did not end
     std::string text;
   };
-  // What a command of fleetbed.sh says. One line.
+  // Returns the output of a command of fleetbed.sh. One line.
   Said Run(const std::string& command) {
     const std::string number = std::to_string(++count_);
     fprintf(commands_, "%s %s\n", number.c_str(), command.c_str());

@@ -1,4 +1,5 @@
-// `troop train --engine slurm` on a real cluster of four nodes, each with a network of its own.
+// Tests of `troop train --engine slurm` on a real cluster of four nodes, each with a separate
+// network.
 #include <stdlib.h>
 
 #include <cstdlib>
@@ -33,8 +34,8 @@ class SlurmTest : public SystemTest {
   }
   std::string JobOutput() const { return FileText(run() + ".slurm/1.out"); }
   std::string Everything() const { return JobOutput() + LauncherLog() + "status: " + answer_; }
-  // "actor-3 n4" and so on: who plays where by now, by the coordinator's own word. No answer is
-  // not nobody: a laden machine is asked again.
+  // The coordinator's current members, "actor-3 n4" and so on. A missing answer does not mean an
+  // empty fleet: a loaded machine is queried again.
   std::set<std::string> Members() {
     const std::string line =
         std::string("on ctl ") + TROOP_PROGRAM + " status " + run() + " --json";
@@ -109,7 +110,8 @@ TEST_F(SlurmTest, LearnsCartPoleOnFourNodesInExactSteps) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);
 }
 
-// As on one machine: the job's output names the fault and its place, and no role is restarted.
+// The behavior of one machine: the job's output names the fault and its place, and no role is
+// restarted.
 TEST_F(SlurmTest, BrokenEnvironmentFailsJobAtOnce) {
   Submit({"env.id=Walk-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/walk.so",
           "env.options.fault=throws", "env.options.at_step=1", "env.faults_max=10",

@@ -9,7 +9,8 @@ namespace {
 
 class StrangerTest : public SystemTest {
  protected:
-  // What a call with this origin is answered; kUnavailable: with nothing for half a second.
+  // Returns the answer's code for a call with this origin; kUnavailable without an answer within
+  // 0.5 s.
   Code Say(const std::string& endpoint, const Origin& origin) {
     const SystemClock clock;
     auto channel = network_->Connect(endpoint, {.origin = origin});

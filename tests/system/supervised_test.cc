@@ -104,8 +104,8 @@ TEST_F(SupervisedTest, MeshSurvivesKillAndResumesOnAnotherMesh) {
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "formed a group of 3 of 3"));
 
-  // As if it had been killed between its last checkpoint and its result: no update is left that
-  // would bring the parts together, and the run was "draining" for good.
+  // Simulates a kill between the last checkpoint and the result. Regression: no update was left
+  // that would gather the slices, and the run stayed "draining" permanently.
   std::filesystem::remove(run() + "/result.json");
   std::filesystem::remove_all(run() + "/model");
   const auto again = Start({"resume", run()});
@@ -130,8 +130,8 @@ TEST_F(SupervisedTest, StopOfTensorParallelModelWritesNewestState) {
       *newest);
 }
 
-// Two models in two parts each are two workers of the parameter shards: who dies comes back to its
-// other part, whether it spoke for it or not, and the run ends in order.
+// Two tensor-parallel models of two slices are two workers of the parameter shards: a restarted
+// learner rejoins its other slice, whether it was rank 0 or not, and the run ends in order.
 TEST_F(SupervisedTest, TensorParallelModelsTrainWithParameterShards) {
   const auto troop = Train(
       {"data.reviews=" + kFixtures + "reviews.csv", "data.vocabulary=" + kFixtures + "vocab.txt",
@@ -167,8 +167,9 @@ std::vector<float> TrainedValue(const std::string& run) {
   return {value.begin(), value.end()};
 }
 
-// Whoever steps, and whichever pushes make an update: each epoch has each review once, and what is
-// saved has all updates. Plain SGD at one rate takes the same course by itself and through shards.
+// Whichever learner steps, and whichever pushes make an update: each epoch has each review once,
+// and the saved model has all updates. Plain SGD at one rate gives the same result alone and
+// through shards.
 TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
   const auto train = [&](const std::string& name, std::vector<std::string> more) {
     std::vector<std::string> words{"train",
@@ -198,7 +199,7 @@ TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
     std::string name;
     std::int64_t updates;
     std::vector<std::string> words;
-    bool same = true;  // the course; else who is faster has a larger share of the reviews
+    bool same = true;  // the same result; else a faster learner gets a larger share of the reviews
   };
   const std::vector<Case> cases = {
       {"bsp", 30, {"paramserver.mode=bsp", "mesh.dp=2"}},
@@ -232,8 +233,8 @@ TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
   }
 }
 
-// Each learner reported the mean of its own part of a batch, and the mean of those means was shown:
-// with weights that stay as they are, each mesh had another loss and accuracy of the same reviews.
+// Regression: each learner reported the mean of its part of a batch, and the mean of those means
+// was shown: with constant weights, each mesh had another loss and accuracy on the same reviews.
 TEST_F(SupervisedTest, ReportsSameLossAndAccuracyInEveryMesh) {
   const std::vector<std::vector<std::string>> meshes = {
       {"mesh.dp=1"},

@@ -222,7 +222,7 @@ log.metrics_every_s = 0.1
     const Result<JsonValue> value = ParseJson(FileText(run(name) + "/run.json"));
     return value.ok() && value->String("coordinator").ok() ? *value->String("coordinator") : "";
   }
-  // The newest whole line of metrics.jsonl. Errors: there is none.
+  // Returns the newest complete line of metrics.jsonl. Errors: no complete line.
   Result<JsonValue> LastMetrics(const std::string& name = "run") const {
     std::string text = FileText(run(name) + "/metrics.jsonl");
     text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
@@ -232,7 +232,7 @@ log.metrics_every_s = 0.1
     const Result<JsonValue> line = LastMetrics(name);
     return line.ok() && line->Integer("steps").ok() ? *line->Integer("steps") : 0;
   }
-  // A metric of the whole fleet as the run's last line tells it; 0: it is not there.
+  // Returns a metric of the whole fleet from the run's last line; 0 if it is missing.
   double Metric(const std::string& name) const {
     std::string text = FileText(run() + "/metrics.jsonl");
     while (text.ends_with('\n')) text.pop_back();

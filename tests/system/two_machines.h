@@ -8,7 +8,7 @@
 
 namespace troop {
 
-// Two machines: each a network of its own, with a cable between. Removed with the test.
+// Two machines, each in a network namespace, with a cable between. Removed with the test.
 class TwoMachines {
  public:
   TwoMachines() {
@@ -30,7 +30,7 @@ class TwoMachines {
   std::vector<std::string> On(int machine) const {
     return {"ip", "netns", "exec", names_[machine]};
   }
-  // The same with a file of its own as /etc/hosts, which may change meanwhile.
+  // Also mounts `hosts` as /etc/hosts, which may change meanwhile.
   std::vector<std::string> On(int machine, const std::string& hosts) const {
     std::vector<std::string> words = On(machine);
     const std::string mount = "mount --bind '" + hosts + "' /etc/hosts && exec \"$@\"";

@@ -1,4 +1,4 @@
-// Who watches a fleet: status, metrics, doctor.
+// Tests of the monitoring commands: status, metrics, doctor.
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -71,7 +71,7 @@ print(json.dumps({k: v for k, v in out.items() if v == v and abs(v) != float("in
     EXPECT_EQ(doctor.Wait(), code) << doctor.output();
     return doctor.output();
   }
-  // The line of an item; empty: there is none.
+  // Returns the line of an item, or an empty string.
   static std::string LineOf(const std::string& text, const std::string& item) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
@@ -263,7 +263,7 @@ TEST_F(WatchTest, DoctorReportsInvalidKeys) {
   std::filesystem::permissions(keys + "/actor.key", std::filesystem::perms(0644));
   ExpectFails(Doctor({config(), "security.keys=" + keys}, 1), "keys", "0644");
   std::filesystem::permissions(keys + "/actor.key", std::filesystem::perms(0600));
-  std::ofstream(keys + "/allowed") << "# nobody\n";
+  std::ofstream(keys + "/allowed") << "# empty\n";
   ExpectFails(Doctor({config(), "security.keys=" + keys}, 1), "keys", "key of the role");
   ExpectFails(Doctor({config(), "security.keys=" + folder() + "/none"}, 1), "keys", "no such file");
 }

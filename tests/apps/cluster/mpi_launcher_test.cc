@@ -6,7 +6,7 @@
 namespace troop {
 namespace {
 
-// What a launcher sets, and nothing of others.
+// Each test sets the variables of one launcher; those of the others stay unset.
 class MpiTest : public testing::Test {
  protected:
   void SetUp() override {

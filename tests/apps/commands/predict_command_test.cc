@@ -96,7 +96,7 @@ double NumberAt(const JsonValue& json, const char* key) {
   return found == nullptr ? -1 : found->number;
 }
 
-// What a folder says of Texts() is what transformers said.
+// The predictions of a model folder for Texts() equal those of Hugging Face transformers.
 void ExpectFixtures(const std::string& path, const std::string& family) {
   const JsonValue& expected = SupervisedExpected();
   const std::vector<JsonValue> said = SayJson(path, Texts());
@@ -382,7 +382,7 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   EXPECT_EQ(NumberAt(*said, "judged"), count);
   EXPECT_NEAR(NumberAt(*said, "right_percent"), 100 * right / count, 1e-3);
   EXPECT_NEAR(NumberAt(*said, "cross_entropy"), loss / count, 1e-3);
-  // Of 0 or all of them it was "± 0.00".
+  // Regression: the interval of 0 % or 100 % was printed as "± 0.00".
   const double low = NumberAt(*said, "right_percent_low");
   const double high = NumberAt(*said, "right_percent_high");
   EXPECT_GT(high - low, 1);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
-// What is freed is kept back by the sanitizer, up to 256 MiB: that would look like a leak.
+// The sanitizer quarantines up to 256 MiB of freed memory, which would look like a leak.
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=1"; }
 #endif
 
@@ -35,7 +35,7 @@ std::vector<Verdict> Check(const std::string& id, EnvOptions env = {},
   int told = 0;
   auto verdicts = CheckEnvironment({.id = id, .env = std::move(env), .quick = true},
                                    [&](const Verdict&) { ++told; });
-  EXPECT_EQ(told, int(verdicts.size())) << "each is told at once";
+  EXPECT_EQ(told, int(verdicts.size())) << "each verdict must be reported immediately";
   return verdicts;
 }
 

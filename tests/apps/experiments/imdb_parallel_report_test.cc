@@ -54,8 +54,8 @@ TEST(ParallelResultsTest, TensorParallelRunSendsActivations) {
   EXPECT_DOUBLE_EQ(run->step_s, 0.25);
   EXPECT_DOUBLE_EQ(run->wait_s, 0.05);
   EXPECT_DOUBLE_EQ(run->sent_bytes, 100e3);
-  // Of [100, 32] four of the first layer, one of the last and one of the embeddings; the last
-  // layer's other three are of 12 outputs.
+  // Activations exchanged: of [100, 32], four in the first layer, one in the last layer and one
+  // after the embeddings; the last layer's other three have 12 rows.
   EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (6 * 100 + 3 * 12) * 32);
   EXPECT_LT(run->parameter_bytes, 4 * kParameters);
 }

@@ -25,7 +25,7 @@ using testing::StartsWith;
 
 const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
 
-// What is wrong with a file, or stands in a folder's place.
+// Ways to damage a file, or to replace a folder.
 constexpr const char* kDamages[] = {"missing", "empty", "truncated", "directory", "pointer"};
 
 void Damage(const std::string& path, std::string_view how) {
@@ -50,7 +50,7 @@ class PreflightTest : public testing::Test {
     std::ofstream(path("token")) << "sixteen-letters!\n";
     fs::permissions(path("token"), fs::perms(0600));
   }
-  // Of a run that learns reviews, from copies of the fixtures.
+  // Returns the config of a supervised run on copies of the fixtures.
   Config Reviews() const {
     fs::copy(kFixtures + "masked", path("model"));
     fs::copy(kFixtures + "reviews.csv", path("reviews.csv"));

@@ -7,8 +7,8 @@
 namespace troop {
 namespace {
 
-// It was the process number, which is 1 in every container: two who asked at once took each other's
-// place, and one was turned away. False alarms: 28 pairs of 24 random bits, 1 run in 600,000.
+// Regression: the name was the process id, which is 1 in every container, so of two simultaneous
+// clients one was rejected. False alarms: 28 pairs of 24 random bits, 1 run in 600,000.
 TEST(LiveRunTest, ClientsOfEqualProcessIdHaveDistinctNames) {
   std::set<std::int32_t> names;
   for (int i = 0; i < 8; ++i) names.insert(GuestOrigin(Role::kLearner).index);

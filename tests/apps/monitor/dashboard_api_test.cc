@@ -30,7 +30,7 @@ bool Await(const std::function<bool()>& condition) {
 class DashboardTest : public testing::Test {
  protected:
   DashboardTest() { MakeRun("run"); }
-  // As a run that was killed leaves it; `alive`: its lock is held on.
+  // Writes the files of a run that was killed; with `alive`, its lock stays held.
   void MakeRun(const std::string& name, bool alive = false) {
     Config config;
     config.name = name;
@@ -51,7 +51,8 @@ class DashboardTest : public testing::Test {
     std::ofstream(run(name) + "/" + file) << text;
   }
   void Begin(Dashboard::Options options = {}) {
-    if (!options.ask) options.ask = [](const std::string&) { return Unavailable("nobody"); };
+    if (!options.ask)
+      options.ask = [](const std::string&) { return Unavailable("no coordinator"); };
     auto catalog = RunIndex::Make({run("run")});
     ASSERT_TRUE(catalog.ok()) << catalog.status().ToString();
     dashboard_ = std::make_unique<Dashboard>(std::move(*catalog), std::move(options));
@@ -123,7 +124,7 @@ TEST_F(DashboardTest, ListsAllRunsWithNamedOneFirst) {
   EXPECT_EQ(states, (std::map<std::string, std::string>{
                         {"run", "killed"}, {"other", "ended"}, {"alive", "running"}}));
   EXPECT_EQ(*list.Find("runs")->array[0].String("name"), "run");
-  // Of a live run the table had neither steps nor time nor score.
+  // Regression: the entry of a live run had no steps, time or score.
   for (const JsonValue& entry : list.Find("runs")->array) {
     if (*entry.String("name") != "alive") continue;
     const JsonValue& progress = *entry.Find("progress");
@@ -175,7 +176,7 @@ TEST_F(DashboardTest, ServesOnlyEndOfLog) {
 TEST_F(DashboardTest, RejectsRequestsWithoutToken) {
   Dashboard::Options options;
   options.token = "correct horse battery staple";
-  options.ask = [](const std::string&) { return Unavailable("nobody"); };
+  options.ask = [](const std::string&) { return Unavailable("no coordinator"); };
   Begin(std::move(options));
   for (const char* path : {"/api/v1/runs", kRun, "/api/v1/runs/run/logs/actor-0.log",
                            "/api/v1/runs/none", "/api/v2/runs", "/api/v1/runs/run/episode.gif"}) {
@@ -235,7 +236,7 @@ TEST_F(DashboardTest, PageHasNoInlineCodeOrForeignResources) {
 
 TEST_F(DashboardTest, StartsRecordingOnlyForOwnPage) {
   Dashboard::Options options;
-  options.ask = [](const std::string&) { return Unavailable("nobody"); };
+  options.ask = [](const std::string&) { return Unavailable("no coordinator"); };
   options.player = "/bin/false";
   Begin(std::move(options));
   const std::string path = std::string(kRun) + "/episode";

@@ -42,8 +42,8 @@ TEST(PlanTest, TensorParallelPlanIncludesActivations) {
   ASSERT_TRUE(plan.ok());
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.4);
   EXPECT_DOUBLE_EQ(plan->step_s, 0.02);
-  // Of 96 x 32 numbers four of the first layer, one of the last and one behind the embeddings; the
-  // last layer's other three are of the 12 outputs that the head reads.
+  // Activations exchanged: of 96 x 32 values, four in the first layer, one in the last layer and
+  // one after the embeddings; the last layer's other three have the 12 rows that the head reads.
   const double exchanged = (6 * 96 + 3 * 12) * 32 * 4.0;
   EXPECT_DOUBLE_EQ(plan->bytes, exchanged);
   EXPECT_NEAR(plan->tensor_s, 9 * 1e-3 + exchanged * 1e-6, 1e-9);
@@ -110,7 +110,7 @@ TEST(PlanTest, LearnersAcrossMachinesUseLinkBetween) {
   ASSERT_TRUE(models.ok() && alone.ok());
   EXPECT_GT(models->gradient_s, 1e-1);
   EXPECT_LT(models->tensor_s, alone->tensor_s);  // of half as many tokens
-  // Each machine has its cores: nobody takes turns.
+  // Each machine has its own cores, so ranks do not share them.
   EXPECT_DOUBLE_EQ(models->compute_s, 0.1);
   // One of four parts on two machines: parts meet over the link.
   narrow.cores = 2;
@@ -120,7 +120,7 @@ TEST(PlanTest, LearnersAcrossMachinesUseLinkBetween) {
   EXPECT_EQ(inside->tensor_s, alone->tensor_s);
 }
 
-// What parts exchange in bf16 is half as much.
+// Tensor-parallel ranks exchange half the bytes in bf16.
 TEST(PlanTest, Bf16HalvesExchangedBytes) {
   MeshProfile halves = kProfile;
   halves.element_bytes = 2;

@@ -66,7 +66,7 @@ TEST(LearningReportTest, ReportsParameterShardTraffic) {
   view.metrics["learner/weights_bytes"].value = 200 * 8e6;
   view.metrics["learner/weights_s"].value = 10;
   const std::string report = LearningReport(config, view, {20e9, "one thread"}, nullptr);
-  // Of 12 s that they waited 10 were for weights.
+  // The learners waited 12 s, of which 10 s were for weights.
   EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB | 24.0 | 96 % |\n"));
   EXPECT_THAT(report, HasSubstr("| weights from the parameter shards | 8.0 MB | 5.0 | 0 % |\n"));
 }
@@ -94,7 +94,7 @@ TEST(LearningReportTest, SkipsPlanForFewUpdates) {
   EXPECT_FALSE(IsWorthAPlan(Two(), view));
 }
 
-// What it counted is of its own part of the run, and so is what that is divided by.
+// Counters cover only the part of the run since the resume, and so do the divisors.
 TEST(LearningReportTest, ResumedRunReportsOnlyItsPart) {
   RunView view = View();
   view.metrics["learner/updates"].value = 1100;
@@ -107,7 +107,7 @@ TEST(LearningReportTest, ResumedRunReportsOnlyItsPart) {
   EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
 }
 
-// Each push may be an update of its own.
+// With a parameter server each push may count as an update.
 TEST(LearningReportTest, ReportsBatchTimePerBatchNotPerUpdate) {
   Config config = Two();
   config.learner.sync = "paramserver";

@@ -65,7 +65,7 @@ TEST(SyncOracleTest, SameSeedGivesSameBytesAndOtherSeedOtherOrder) {
   EXPECT_NE(order(*first), order(*other));
 }
 
-// What would pass everything is no oracle.
+// The oracle must reject faulty traces; one that accepts everything would test nothing.
 TEST(SyncOracleTest, DetectsWrongElementLostPushOrReordering) {
   const SyncCase c = Asynchronous();
   const ToyModel problem(c.seed);

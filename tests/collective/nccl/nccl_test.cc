@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What each rank gets; options by rank.
+// Joins all ranks and returns each rank's group or error; options by rank.
 std::vector<Result<std::unique_ptr<Collective>>> MakeAll(
     int size, const std::function<NcclOptions(int)>& options) {
   Ranks hosts = MakeSocketRanks(size, {});
@@ -207,7 +207,7 @@ TEST(NcclTest, RejectsHostTensorsWithoutStarting) {
   for (const Status& status : ReduceOnes(ranks)) EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
-// What the stream still has to do to the tensors is done first.
+// An operation starts after the work that is already queued on its stream.
 TEST(NcclTest, OperationWaitsForItsStream) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
@@ -226,7 +226,7 @@ TEST(NcclTest, OperationWaitsForItsStream) {
   });
 }
 
-// And what the stream does next comes behind it, though nobody has waited.
+// Later work on the stream runs after the operation, even if no rank waited for it.
 TEST(NcclTest, StreamWaitsForOperation) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
@@ -264,7 +264,7 @@ TEST(NcclTest, StreamWaitsForOperation) {
   });
 }
 
-// Who does not come ends what follows, too: nobody is kept.
+// An aborted operation also ends the wait of the stream that follows it.
 TEST(NcclTest, AbortEndsWaitOfFollowingStream) {
   Ranks ranks = MakeRanksOf(2);
   RunRanks(2, [&](int rank) {
@@ -281,7 +281,7 @@ TEST(NcclTest, AbortEndsWaitOfFollowingStream) {
   });
 }
 
-// It may happen to be the hosts' group that hears of it, between two operations.
+// The host group may detect the abort first, between two operations.
 TEST(NcclTest, StartOnEndedGroupNamesRankThatEndedIt) {
   Ranks hosts = MakeSocketRanks(2, {});
   Collective* const host = hosts[0].get();
@@ -295,7 +295,7 @@ TEST(NcclTest, StartOnEndedGroupNamesRankThatEndedIt) {
   const Time begun = SystemClock().Now();
   while (host->Progress().ok() && SystemClock().Now() - begun < Seconds(20))
     std::this_thread::yield();
-  ASSERT_TRUE(ranks[0]->status().ok()) << "nobody looked";
+  ASSERT_TRUE(ranks[0]->status().ok()) << "the group must not have polled yet";
   const auto work = ranks[0]->Start({.kind = OpKind::kBarrier}, {}, {});
   EXPECT_EQ(work.status().code(), Code::kUnavailable) << work.status().ToString();
   EXPECT_THAT(work.status().message(), HasSubstr("rank 1 ended the group"));

@@ -145,7 +145,7 @@ void RunRoot(int listener) {
   close(listener);
 }
 
-// gone: nobody waits for the answer any more.
+// Returns false if no answer arrives in time or gone() becomes true.
 bool AwaitAnswer(int fd, const std::function<bool()>& gone) {
   constexpr int kLookMs = 10;
   for (int ms = 0; ms < 1000 * kFindWithinS && !gone(); ms += kLookMs) {
@@ -178,7 +178,7 @@ struct Comm {
   std::mutex mutex;
   std::condition_variable changed;
   int state = troop::kNcclInProgress;
-  int polls = 0;  // that a launch goes on for
+  int polls = 0;  // number of polls during which a launch is in progress
   bool aborted = false;
   int busy = 0;  // launches that have not ended
   bool connected = false;
@@ -193,7 +193,7 @@ struct Comm {
     const std::lock_guard lock(mutex);
     return aborted;
   }
-  // As a kernel whose peer is silent.
+  // Blocks like a kernel whose peer does not respond.
   void HangUntilAbort() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return aborted; });
@@ -257,7 +257,7 @@ troop::Reduction ReductionOf(int reduction) {
   return reduction == troop::kNcclMin ? troop::Reduction::kMin : troop::Reduction::kSum;
 }
 
-// What a rank sends to itself.
+// Copies the messages that a rank sends to itself.
 void CopyOwn(std::vector<Call>* mine) {
   for (Call& send : *mine) {
     if (send.op.kind != OpKind::kSend || send.op.peer != send.comm->rank) continue;

@@ -1,10 +1,10 @@
 #pragma once
 
 // A library with the symbols that collective/nccl/nccl_library.h takes from NCCL and from CUDA's
-// driver, over the memory of one host: ranks are threads or processes, a stream is a thread. What
-// goes wrong is ordered by name:
-//   connect_delay_ms, connect_hangs      a communicator takes long, or for ever
-//   operation_delay_ms                   each launch waits so long before its bytes move
+// driver, over the memory of one host: ranks are threads or processes, a stream is a thread.
+// Faults are requested by name:
+//   connect_delay_ms, connect_hangs      a communicator takes long, or forever
+//   operation_delay_ms                   each launch waits this long before its bytes move
 //   launch_polls                         how often a launch is still "in progress"
 //   error                                the result that the next launch gives later (0: none)
 //   abort_delay_ms                       how long an abort takes
@@ -15,5 +15,5 @@
 extern "C" void NcclSimOrder(const char* what, int value);
 // Communicators that were made and are not freed yet.
 extern "C" int NcclSimAlive();
-// Work for a stream, behind what it has.
+// Queues a call on a stream.
 extern "C" void NcclSimCall(void* stream, void (*call)(void*), void* argument);

@@ -18,8 +18,8 @@
 namespace troop {
 namespace {
 
-// What becomes of a process that reaches a place `times` times with that order: its exit code, or
-// 128 + the signal that ended it.
+// Returns how a process ends that reaches a failpoint `times` times with this order: its exit code,
+// or 128 + the signal that ended it.
 int EndOf(const std::string& order, int times) {
   const pid_t process = fork();
   if (process == 0) {

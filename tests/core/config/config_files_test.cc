@@ -122,7 +122,7 @@ TEST(ConfigFilesTest, ApexPaperConfigMatchesPaper) {
   EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
 }
 
-// The same paper, section 4.2 and appendix D.
+// Horgan et al. 2018, section 4.2 and appendix D.
 TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
   const auto loaded = LoadConfigFile(TROOP_SOURCE_DIR "/configs/apex_dpg_paper.toml", {});
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();

@@ -44,7 +44,7 @@ int CountInk(const Picture& picture, std::uint8_t r, std::uint8_t g, std::uint8_
   return count;
 }
 
-// TROOP_PLOT_FOLDER=/tmp core_test --gtest_filter=PlotTest.*: for people who want to look.
+// Writes the plots for inspection: TROOP_PLOT_FOLDER=/tmp core_test --gtest_filter=PlotTest.*
 void Keep(const std::string& name, const LinePlot& plot) {
   const char* folder = getenv("TROOP_PLOT_FOLDER");
   if (folder == nullptr) return;

@@ -31,7 +31,7 @@ std::string Hex(const Picture& picture) {
   return text;
 }
 
-// What Pillow says about a file: the lines of decode_picture.py.
+// Returns Pillow's description of a file: the lines that decode_picture.py prints.
 std::vector<std::string> PillowReads(const Buffer& file) {
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());

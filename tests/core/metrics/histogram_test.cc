@@ -133,7 +133,7 @@ TEST(HistogramTest, ComputesDifferenceSinceEarlierState) {
   EXPECT_TRUE(since.max() >= 40 && since.max() < 48) << since.max();
   EXPECT_EQ(now.Since({}), now);
   EXPECT_EQ(now.Since(now), Histogram());
-  EXPECT_EQ(earlier.Since(now), earlier);  // a role that began anew
+  EXPECT_EQ(earlier.Since(now), earlier);  // a role that restarted
 }
 
 TEST(HistogramTest, ToleratesNonFiniteAndHugeValues) {

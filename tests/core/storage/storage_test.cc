@@ -17,7 +17,7 @@
 namespace troop {
 namespace {
 
-// Names of what was synced by fsync or fdatasync, while somebody listens.
+// Names of the files that fsync or fdatasync synced, recorded while `paths` is set.
 struct SyncLog {
   std::mutex mutex;
   std::set<std::string>* paths = nullptr;

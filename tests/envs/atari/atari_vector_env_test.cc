@@ -99,7 +99,7 @@ TEST_F(AtariVectorEnvTest, WholeEpisodesMatchGymnasiumByteForByte) {
       }
     }
     const auto again = fixture.Read<std::uint32_t>();
-    // After a lost life the game goes on here, where Gymnasium begins another.
+    // After a lost life the game continues here, while Gymnasium starts another.
     if (!life_loss) {
       EXPECT_EQ(CrcOf(batch->observation, 0), again) << id;
     }
@@ -107,7 +107,7 @@ TEST_F(AtariVectorEnvTest, WholeEpisodesMatchGymnasiumByteForByte) {
   EXPECT_TRUE(fixture.at_end());
 }
 
-// What 60 random steps give: observations and rewards, of two environments.
+// Returns the observations and rewards of 60 random steps of two environments.
 std::vector<std::uint32_t> Play(VectorEnv* env) {
   std::vector<std::uint32_t> seen;
   const StepBatch* batch = Await(env);

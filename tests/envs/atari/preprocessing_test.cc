@@ -84,7 +84,7 @@ TEST(AtariPreprocessTest, MatchesOpenCvBytesOnEveryPath) {
   }
 }
 
-// Of sizes that the fixture lacks: the paths agree, and no byte is touched that is not theirs.
+// Sizes that the fixture lacks: the paths give equal bytes and write nothing out of bounds.
 TEST(AtariPreprocessTest, PathsGiveEqualBytesForAnySizes) {
   Rng rng({.run_seed = 7});
   const auto between = [&](int low, int high) {

@@ -38,7 +38,7 @@ Fixture Inflated(const std::string& name) {
   return Fixture(std::move(bytes));
 }
 
-// What a game's luck looks like in the recordings.
+// The layout of a game's random state in the recordings.
 template <class Game>
 struct Recorded;
 
@@ -192,7 +192,7 @@ struct Samples {
   std::vector<Bytes> lucks;
 };
 
-// As tools/make_minatar_fixtures.py plays: the favourite action, or any.
+// Plays like tools/make_minatar_fixtures.py: the preferred action, or a random one.
 template <class Game>
 Samples Play(const Policy& policy, std::uint32_t episodes, std::uint32_t longest) {
   Samples samples;
@@ -315,7 +315,8 @@ TYPED_TEST(MinAtarTest, ActionsOutsideMinimalSetDoNothing) {
   }
 }
 
-// The observations of 400 steps of a vector of 16, nobody moving: episodes last some 100 steps.
+// The observations of 400 steps of a vector of 16 with the action "none": episodes last about 100
+// steps.
 Bytes PlayVector(bool ramping) {
   EnvOptions options{.max_episode_steps = 0, .sticky_actions = 0, .difficulty_ramping = ramping};
   auto vector = MakeMinAtarVector<Asterix>(minatar::ActionSet::kFull, options, 16,

@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 std::string Plugin(const std::string& name) { return TROOP_PLUGIN_FOLDER "/" + name + ".so"; }
 
-// What the library of this test does; one thread.
+// The behavior of this test's plug-in; one thread.
 struct Behaviour {
   std::function<void(TroopEnvSpec*)> spec = [](TroopEnvSpec*) {};
   std::int32_t spec_code = 0;
@@ -136,7 +136,7 @@ TEST_F(PluginTest, RejectsOtherMajorVersionNamingBoth) {
   api.abi_major = 7;
   api.abi_minor = 3;
   EXPECT_THAT(Refusal(api), HasSubstr("too new: it has version 7.3"));
-  api.struct_size = 12;  // what a stranger's version has behind these three is nobody's business
+  api.struct_size = 12;  // only these three fields are common to all major versions
   EXPECT_THAT(Refusal(api), HasSubstr("too new"));
   EXPECT_THAT(CheckPluginApi(nullptr, "test.so").message(),
               HasSubstr("does not support version 1"));

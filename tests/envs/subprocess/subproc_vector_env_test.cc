@@ -285,7 +285,7 @@ TEST_F(ProcessVectorEnvTest, RestartStartsNextEpisodeOnlyInThatEnvironment) {
   }
 }
 
-// It was: one that failed in each reset was started for ever, within one Poll.
+// Regression: an environment that failed in each reset was restarted forever within one Poll.
 TEST_F(ProcessVectorEnvTest, FailsWithReasonAfterRepeatedFailedStarts) {
   for (const std::string fault : {"raise", "kill"}) {
     options_.options.clear();
@@ -295,7 +295,7 @@ TEST_F(ProcessVectorEnvTest, FailsWithReasonAfterRepeatedFailedStarts) {
     auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 2, CountingSeeder());
     ASSERT_TRUE(env.ok()) << env.status().ToString();
     (*env)->SubmitReset();
-    if (fault == "raise") {  // what is made anew is good: it isn't the first of its process
+    if (fault == "raise") {  // the second environment of a process has no fault
       EXPECT_NE(Await(env->get()), nullptr);
       ASSERT_THAT((*env)->faults(), SizeIs(1));
       EXPECT_EQ((*env)->faults()[0].step, 0);
@@ -345,7 +345,7 @@ TEST_F(ProcessVectorEnvTest, CrashesLeakNoDescriptorsOrProcesses) {
 }
 
 TEST_F(ProcessVectorEnvTest, MeasuresTimeInsideEnvironments) {
-  EXPECT_FALSE(Open(1)->inside()) << "nobody asked for it";
+  EXPECT_FALSE(Open(1)->inside()) << "it was not requested";
   options_.measure = true;
   options_.processes = 2;
   Option("fault", "nap");  // 10 ms in the first environment of each process

@@ -68,7 +68,7 @@ TEST(WrappedVectorEnvTest, StickyActionsRepeatLastWithGivenProbability) {
   const Tensor action = ActionsFor(*env);
   Tensor before(DType::kF32, {2, 3});
   Rng rng({.run_seed = 1});
-  std::array<float, 2> last{};  // NaN: nobody knows
+  std::array<float, 2> last{};  // NaN if unknown
   std::array<int, 2> step{};
   int stuck = 0, draws = 0;
   const StepBatch* batch = nullptr;
@@ -153,7 +153,7 @@ TEST(RepeatedEnvironmentTest, RepeatsActionAndSumsRewards) {
 
 TEST(RepeatedEnvironmentTest, StepLimitCountsActions) {
   const auto own = MakeEnvironment("MountainCar-v0", {.action_repeat = 3});
-  EXPECT_EQ((*own)->spec().max_episode_steps, 67);  // 200 steps of its own
+  EXPECT_EQ((*own)->spec().max_episode_steps, 67);  // 200 steps without action_repeat
   const auto given = Make("MountainCar-v0", {.max_episode_steps = 5, .action_repeat = 3}, 2);
   EXPECT_EQ(given->spec().max_episode_steps, 5);
   given->SubmitReset();

@@ -70,7 +70,7 @@ TEST(CoordinatorTest, TracksWhetherNewestCheckpointIsFinal) {
       .checkpoint = "checkpoints/7", .checkpoint_updates = 7, .checkpoint_final = true};
   ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, last).ok());
   EXPECT_TRUE(world.coordinator().View().checkpoint_final);
-  learner = world.Join(Role::kLearner);  // goes on from it
+  learner = world.Join(Role::kLearner);  // resumes from it
   const HeartbeatRequest resumed{.checkpoint = "checkpoints/7", .checkpoint_updates = 7};
   ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, resumed).ok());
   EXPECT_FALSE(world.coordinator().View().checkpoint_final);
@@ -254,8 +254,8 @@ TEST(CoordinatorTest, OwnPauseDoesNotCountAsRoleSilence) {
   EXPECT_NEAR(world.coordinator().View().members[0].silent_s, 5, 0.01);
 }
 
-// A role of another machine, or one whose registration came after its death, has nobody to tell of
-// its end: its steps stayed leased, and the run waited for it for ever.
+// Regression: a member on another machine, or one that registered after its process died, has no
+// launcher to report its exit. Its steps stayed leased, and the run waited permanently.
 TEST(CoordinatorTest, RemovesSilentMemberAndRegrantsSteps) {
   Config config = Budget(1000);
   config.fleet.hung_after_s = 5;
@@ -328,7 +328,8 @@ TEST(CoordinatorTest, FinalRatiosCoverAllLearners) {
   EXPECT_EQ(loss(), 0.5);
 }
 
-// What was made again after a death counted twice, and so did what a learner adopted.
+// Regression: updates repeated after a failure counted twice, and so did those that a learner
+// adopted.
 TEST(CoordinatorTest, CountsUpdatesOfNewestWeights) {
   CoordinatorWorld world(Budget(100, 1));
   const auto beat = [&](std::uint64_t learner, double updates) {
@@ -346,7 +347,7 @@ TEST(CoordinatorTest, CountsUpdatesOfNewestWeights) {
   EXPECT_EQ(world.coordinator().View().metrics.at("learner/updates").value, 90);
 }
 
-// Of parameter shards the last pushes are in the weights, and no learner pulls them.
+// The final weights of parameter shards include the last pushes, although no learner pulls them.
 TEST(CoordinatorTest, CountsUpdatesOfFinallyEvaluatedWeights) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);

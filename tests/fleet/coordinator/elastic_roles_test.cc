@@ -1,4 +1,4 @@
-// A coordinator that is told to change how many actors, learners and replay shards there are.
+// A coordinator that is requested to scale actors, learners and replay shards.
 #include <gtest/gtest.h>
 
 #include "net/error.h"

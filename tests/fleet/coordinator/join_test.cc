@@ -1,4 +1,4 @@
-// Actors from elsewhere: who may come, as what, and when one counts as gone.
+// External actors: which ones are admitted, under which index, and when a member counts as lost.
 #include <gmock/gmock.h>
 
 #include <optional>
@@ -39,9 +39,9 @@ TEST(CoordinatorJoinTest, AssignsJoinedActorsIndicesAfterOwnActors) {
   EXPECT_EQ(world.JoinAsActor(11)->index, 3);
   EXPECT_EQ(world.JoinAsActor(12)->index, 4);
   world.coordinator().OnMemberExit(Role::kActor, 3, 11);
-  EXPECT_EQ(world.JoinAsActor(13)->index, 3) << "the place that is free";
+  EXPECT_EQ(world.JoinAsActor(13)->index, 3) << "the free slot";
   EXPECT_EQ(world.JoinAsActor(14)->index, 5);
-  EXPECT_FALSE(world.Register(Role::kActor, 2).ok()) << "nobody names such an index itself";
+  EXPECT_FALSE(world.Register(Role::kActor, 2).ok()) << "an external actor cannot choose its index";
 }
 
 TEST(CoordinatorJoinTest, ExplorationPlacesCoverAllActors) {
@@ -79,7 +79,7 @@ TEST(CoordinatorJoinTest, LostConnectionRemovesMemberAndRegrantsSteps) {
   EXPECT_EQ(world.ActorBeat(0, own, 0, 1000).steps_granted, 200) << "it may be back soon";
   world.Advance(Milliseconds(900));
   EXPECT_EQ(world.ActorBeat(0, own, 0, 1000).steps_granted, 1000);
-  // A network that healed: it hears that it has left.
+  // The network heals after the lease expired: the member is notified that it was removed.
   const auto late = world.Beat(Role::kActor, 1, joined->incarnation);
   EXPECT_EQ(late.status().code(), Code::kAborted);
 }

@@ -1,4 +1,4 @@
-// A coordinator that is told to change how many parameter shards there are, message by message.
+// A coordinator that is requested to reshard the parameters, message by message.
 #include <gtest/gtest.h>
 
 #include "core/base/version.h"
@@ -125,7 +125,7 @@ TEST_F(CoordinatorScaleTest, ReshardsOnceAllParticipantsConfirm) {
   EXPECT_TRUE(Beat(one).stop);
   EXPECT_FALSE(coordinator_->Needs(Role::kParamServer, 1));
   EXPECT_EQ(ReadShardEpochs(run_.get())->size(), 3u);
-  // The next coordinator of the run goes on from there.
+  // The next coordinator of the run continues from there.
   Begin(Shards(1));
   EXPECT_EQ(coordinator_->View().shard_epoch, 3u);
   EXPECT_EQ(coordinator_->parameter_servers(), 1);

@@ -1,4 +1,4 @@
-// What a coordinator tells people of its roles.
+// The human-readable part of a coordinator's status reply.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

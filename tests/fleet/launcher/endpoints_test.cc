@@ -95,8 +95,8 @@ TEST_F(EndpointsTest, RemoteListeningRequiresKeysOrInsecure) {
   }
 }
 
-// A launcher killed before it had locked its new folder, or while it removed another's, left one
-// without an owner: it stayed for ever.
+// Regression: a launcher that was killed before it locked its new folder, or while it removed
+// another one, left a folder without an owner that was never removed.
 TEST_F(EndpointsTest, RemovesFoldersOfKilledLaunchers) {
   const std::string bare = Folder("troop-run-aaaaaa", true);
   const std::string owned = Folder("troop-run-bbbbbb", false);

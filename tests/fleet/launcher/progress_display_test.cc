@@ -12,7 +12,7 @@
 namespace troop {
 namespace {
 
-// As long as the name of the run that tools/quickstart starts.
+// A name with the length of those that tools/quickstart gives its runs.
 constexpr char kName[] = "quickstart-20261121-084548";
 
 std::size_t Columns(std::string_view text) {
@@ -97,7 +97,7 @@ struct Terminal {
     if (out != nullptr) std::fclose(out);
     if (master >= 0) close(master);
   }
-  // What stands on it now.
+  // Returns the screen's current text.
   std::string Text() {
     std::array<char, 4096> bytes{};
     for (ssize_t n = 0; (n = read(master, bytes.data(), bytes.size())) > 0;) {

@@ -29,7 +29,7 @@ TEST(SlurmNodesTest, SeparatesLearnerAndReplayAndGivesActorsTheRest) {
   EXPECT_EQ(nodes.NodeOf(kReplay0), 2);
   EXPECT_EQ(nodes.NodeOf(kWeights), 0);
   EXPECT_EQ(nodes.NodeOf(kEvaluatorRole), 0);
-  // Left: 1 beside the launcher, 1 beside the learner, 1 beside the replay, 2.
+  // Free cores: 1 next to the launcher, 1 next to the learner, 1 next to the replay, and 2.
   for (int node = 0; node < 3; ++node) EXPECT_EQ(nodes.ActorsOn(node), 2) << node;
   EXPECT_EQ(nodes.ActorsOn(3), 4);
 }
@@ -121,9 +121,9 @@ TEST(SlurmNodesTest, DoubtsNodeLongerAfterEachFailure) {
     t += Seconds(1e6);
     nodes.MarkSuspect(1, t);
   }
-  EXPECT_LE(length(t), 300) << "a node that was mended is found";
+  EXPECT_LE(length(t), 300) << "a repaired node must be retried";
   nodes.MarkSuspect(0, t);
-  EXPECT_FALSE(nodes.IsSuspect(0, t)) << "we are there";
+  EXPECT_FALSE(nodes.IsSuspect(0, t)) << "the launcher's own node is never in doubt";
 }
 
 TEST(SlurmNodesTest, ParsesSlurmCpusPerNode) {

@@ -204,7 +204,7 @@ TEST_F(SupervisorTest, EndsRunAtOnceWhenRoleGivesUp) {
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
-// SIGTERM from somebody else made a role end orderly; the run then waited for it for ever.
+// Regression: an external SIGTERM made a role exit orderly, and the run waited permanently for it.
 TEST_F(SupervisorTest, RestartsNeededRoleAfterOrderlyExit) {
   Start("exit 0");
   EXPECT_TRUE(AwaitExit().orderly);

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Of all 5^5 resamples: the means below and above which there are 2.5 %.
+// Exact interval over all 5^5 resamples: the means at 2.5 % and 97.5 %.
 MeanInterval ExactInterval(const std::vector<double>& values) {
   const std::size_t n = values.size();
   std::vector<double> means;

@@ -36,7 +36,7 @@ std::string CurveOf(bool resumed) {
   Evaluate(&view, 10);
   (*recorder)->Record(Time{}, view, {});
   if (resumed) {
-    view = ViewAt(1500);  // judged, but behind the checkpoint that the run goes on from
+    view = ViewAt(1500);  // evaluated, but after the checkpoint that the run resumes from
     Evaluate(&view, -500);
     (*recorder)->Record(Time{}, {.evaluations = {{}, view.evaluations[0]}}, {});
     recorder = MetricsWriter::Make(run.get(), Config());
@@ -50,7 +50,7 @@ std::string CurveOf(bool resumed) {
   return Text(run.get(), "curve.png");
 }
 
-// The curve began anew with every resume.
+// Regression: the curve restarted with every resume.
 TEST(RunRecorderTest, CurveOfResumedRunCoversWholeRun) { EXPECT_EQ(CurveOf(true), CurveOf(false)); }
 
 TEST(RunRecorderTest, ResumesAfterTornLineAndKeepsWallClock) {
@@ -196,7 +196,7 @@ TEST(RunRecorderTest, OmitsUnknownValues) {
   ASSERT_TRUE((*recorder)->Finish(view, {}, Status::Ok()).ok());
   EXPECT_EQ(Text(run.get(), "metrics.jsonl").find("train_return"), std::string::npos);
   EXPECT_EQ(Text(run.get(), "result.json").find("samples_per_insert"), std::string::npos);
-  EXPECT_FALSE(run->Exists("curve.png"));  // there is no point to draw
+  EXPECT_FALSE(run->Exists("curve.png"));  // no points to draw
   const auto names = run->List("");
   ASSERT_TRUE(names.ok());
   for (const std::string& name : *names) {

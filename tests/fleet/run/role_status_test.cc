@@ -18,7 +18,7 @@ TEST(WorkRateTest, AveragesWorkOverLastSeconds) {
   }
   EXPECT_NEAR(rate.PerSecond(now), 100, 1e-6);
   EXPECT_EQ(rate.work(), work);
-  // What went on longer ago than two windows counts no more.
+  // Work older than two windows no longer counts.
   for (int i = 0; i < 40; ++i) {
     now += Milliseconds(250);
     rate.Note(now, work += 5);

@@ -113,7 +113,7 @@ TEST_F(RunFolderTest, OverwriteRemovesExistingRun) {
   EXPECT_FALSE(Has("config.toml"));
 }
 
-// `name=src --overwrite` would have removed somebody's sources.
+// Regression: `name=src --overwrite` would have removed a folder of source files.
 TEST_F(RunFolderTest, OverwriteKeepsFolderWithoutRun) {
   fs::create_directory(temp_.path() + "/run");
   Write("thesis.tex");

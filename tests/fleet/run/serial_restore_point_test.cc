@@ -14,7 +14,7 @@ class RestorePointTest : public testing::Test {
  protected:
   RestorePointTest() { LiveThroughLeg(100, "one"); }
 
-  // Writes what a leg with so many updates at its end would.
+  // Writes the files of a leg that ends after `updates` updates.
   void LiveThroughLeg(std::uint64_t updates, const std::string& text) {
     Write("replay-0/table", "table " + text);
     Write("replay-0/segments/" + text + ".log", "records " + text);

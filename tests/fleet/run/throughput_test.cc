@@ -125,7 +125,7 @@ TEST(RateMeterTest, LagIsFromActorWeightsToLearnerWeights) {
   view.metrics["learner/version"].value = 95124;
   view.metrics["actor/weights_version"].value = 95024;
   EXPECT_EQ(meter.Update(Time(Seconds(2)), view).weights_lag, 100);
-  view.metrics["actor/weights_version"].value = 97403;  // heard later than the learner's
+  view.metrics["actor/weights_version"].value = 97403;  // received after the learner's
   EXPECT_EQ(meter.Update(Time(Seconds(3)), view).weights_lag, 0);
 }
 
@@ -202,7 +202,7 @@ TEST(ProgressTextTest, ShowsThatLearnersReadDataUntilFirstUpdate) {
   EXPECT_EQ(ProgressLine(view, rates).find("bottleneck"), std::string::npos);
 }
 
-// Of reviews: neither replay nor returns, and nothing of learners that have left.
+// Supervised runs show neither replay nor returns, and omit learners that have left.
 TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
   const auto look = [](double reviews, double tokens) {
     RunView view{.supervised = true, .steps = std::int64_t(reviews), .steps_total = 10000};

@@ -39,7 +39,7 @@ void Collect(Storage* run, const std::string& folder, std::map<std::string, std:
   }
 }
 
-// Of the checkpoints the newest: a course that was given up may have pushed an older one out.
+// Compares only the newest checkpoint: an abandoned leg may have evicted an older one.
 std::map<std::string, std::string> FilesOf(Storage* run) {
   std::map<std::string, std::string> files;
   Collect(run, "", &files);
@@ -115,7 +115,7 @@ TEST(SerialRunTest, CompletesAllLegs) {
   EXPECT_EQ(course.view.steps_at_start, 0);
   EXPECT_EQ(course.view.metrics.at("learner/updates").value,
             double(course.view.checkpoint_updates));
-  // What is counted is counted over all legs.
+  // Counters cover all legs.
   EXPECT_GE(course.view.metrics.at("actor/steps").value, 4000);  // some at the end of each leg lost
   // Four samples an insert, sixteen an update.
   EXPECT_NEAR(double(course.view.checkpoint_updates), 4 * (4000.0 - 100) / 16, 100);

@@ -80,7 +80,7 @@ TEST(ConvKernelTest, ManyItemsMatchReference) {
   for (const DType compute : kTypes) CheckConv({9, 9, 16, 12, 3, 1}, 35, compute);
 }
 
-// What serves the processors without products of bf16.
+// The implementation for processors without bf16 dot products.
 TEST(ConvKernelTest, DnnlAloneMatchesReference) {
   CheckConv({10, 10, 4, 16, 3, 1}, 3, DType::kBF16, MakeDnnlConv);
   CheckConv({12, 12, 32, 64, 4, 2}, 2, DType::kBF16, MakeDnnlConv);

@@ -39,7 +39,8 @@ std::uint16_t NearestTo(HalfFormat format, double x) {
   return std::uint16_t(nearest | (std::signbit(x) ? 0x8000 : 0));
 }
 
-// Of any size and sign: random bits, the middles between neighbours and what lies beside them.
+// Floats of any size and sign: random bits, the midpoints of neighboring values, and the floats
+// next to those midpoints.
 std::vector<float> Numbers(HalfFormat format) {
   std::vector<float> x{0.0f,
                        -0.0f,

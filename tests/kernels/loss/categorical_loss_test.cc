@@ -174,8 +174,8 @@ TEST(CategoricalLossTest, NonFiniteInputMakesLossNonFinite) {
   }
 }
 
-// Of several actions: what one alone would give for the action that was taken, and the last
-// observation's action of the largest mean.
+// With several actions, the loss equals that of the taken action alone, bootstrapped from the next
+// observation's action with the largest mean.
 TEST(CategoricalLossTest, OnlineNetworkChoosesActionAndTargetEvaluatesIt) {
   const ValueSupport support{7, -2, 3};
   constexpr std::int64_t kItems = 23, kActions = 4, kAtoms = 7;
@@ -190,7 +190,7 @@ TEST(CategoricalLossTest, OnlineNetworkChoosesActionAndTargetEvaluatesIt) {
       for (std::vector<float>* values : {&b.logits, &b.target, &online})
         values->push_back(float(2 * rng.Normal()));
     }
-    // Of equal ones the first.
+    // Two actions with equal means: the first one must be chosen.
     std::copy_n(online.begin() + 2 * kAtoms, kAtoms, online.begin() + 3 * kAtoms);
     int other = 0;
     for (std::int64_t i = 0; i < kItems; ++i) {

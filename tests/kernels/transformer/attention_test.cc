@@ -45,7 +45,7 @@ struct World {
   }
 };
 
-// softmax, dropout, and their product with V, each a loop of its own.
+// softmax, dropout and the product with V, each in a separate loop.
 struct Reference {
   Doubles out, dqkv;
 
@@ -122,7 +122,8 @@ TEST(AttentionTest, MatchesF64ReferenceForEverySequence) {
   }
 }
 
-// The same world where some tokens ask: keys and values of all, then their queries.
+// Returns the same problem with selected query tokens: keys and values of all tokens, then the
+// queries of the selected ones.
 World OfAsking(const World& all, const std::vector<std::int32_t>& asking) {
   World some = all;
   some.asking = asking;
@@ -157,7 +158,7 @@ TEST(AttentionTest, SelectedQueriesMatchReference) {
       asking.push_back(token);
     World some = OfAsking(all, asking);
     some.Run();
-    // To whoever does not ask nothing comes back.
+    // Tokens without a query receive no gradient.
     const std::size_t n = 15;
     std::size_t next = 0;
     for (std::size_t token = 0; token < all.dout.size() / n; ++token) {
@@ -187,7 +188,7 @@ TEST(AttentionTest, SelectedQueriesMatchReference) {
   }
 }
 
-// What data parallelism rests on: a sample's numbers don't depend on what it is packed with.
+// Data parallelism relies on this: a sample's values do not depend on what it is packed with.
 TEST(AttentionTest, SequencesAreBitExactForAnyPacking) {
   World both({.heads = 2, .width = 8, .rate = 0.1f}, {0, 11, 81}, true);
   both.Run();

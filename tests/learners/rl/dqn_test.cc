@@ -252,7 +252,7 @@ TEST(DqnTest, LearnsExactValuesOfSmallProblem) {
   }
 }
 
-// As means of atoms between which the values lie, and of quantiles.
+// Values are means of atoms whose range contains them, or means of quantiles.
 TEST(DqnTest, LearnsDistributionalValuesOfSmallProblem) {
   for (const char* form : {"categorical", "quantile"}) {
     Config config = SmallConfig();
@@ -327,7 +327,7 @@ TEST(DqnTest, RestoredStateContinuesBitForBit) {
   }
 }
 
-// What decides how observations are seen is counted, not trained, and comes to the target with the
+// Normalization statistics are counted, not trained, and are copied to the target network with the
 // weights.
 TEST(DqnTest, ObservationStatisticsMatchSampledBatches) {
   for (const char* optimizer : {"adam", "rmsprop"}) {

@@ -108,7 +108,7 @@ TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
     EXPECT_NEAR(double(Positives(d.train)), 40 - held / 2.0, 0.5) << share;
     const auto count = Count({&d.train, &d.holdout});
     EXPECT_EQ(count.size(), 80u);
-    EXPECT_EQ(d.test, d.holdout);  // there is none other
+    EXPECT_EQ(d.test, d.holdout);  // without test data, the holdout serves as the test set
     EXPECT_EQ(d.lengths, LengthsOf(d.train));
   }
 }
@@ -161,7 +161,7 @@ TEST(ReviewDataTest, KeepsSentimentWithReview) {
     for (std::int64_t i = 0; i < set->size(); ++i) {
       const Tokens tokens = TokensOf(*set, i);
       ASSERT_EQ(tokens.size(), 10u);
-      // The fourth bit tells the first eight from the others.
+      // Token 4 is bit 3 of the index, which distinguishes the first eight reviews from the others.
       EXPECT_EQ(tokens[4], set->sentiments[std::size_t(i)] == Sentiment::kPositive ? bad : good);
     }
   }
@@ -236,7 +236,7 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
     EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("has \"<x>\": added tokens"));
     EXPECT_THAT(refusal(R"({"sep_token": "</s>"})", "special_tokens_map"), HasSubstr("sep_token"));
   }
-  // What the config may say otherwise.
+  // Tokenizer settings that the config overrides.
   config.data.truncation_side = "left";
   std::ofstream(folder.path() + "/tokenizer_config.json")
       << R"({"truncation_side": "right", "model_max_length": 4})";

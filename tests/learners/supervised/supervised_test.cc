@@ -59,7 +59,7 @@ double Expected(const std::string& family, const char* what, std::size_t update)
   return SupervisedExpected().Find(family)->Find(what)->array[update].number;
 }
 
-// Of learners that make an update together: the loss of the whole batch, and the gradient's norm.
+// The result of a joint update of all learners: the loss of the whole batch, and the gradient norm.
 struct Made {
   double loss = 0, norm = 0;
 };
@@ -80,7 +80,7 @@ Made Sum(std::span<const Part> parts, double norm) {
   return {loss / reviews, norm};
 }
 
-// What `update` makes 50 times is what PyTorch made.
+// Checks 50 calls of `update` against PyTorch.
 template <class Update>
 void ExpectCourse(const std::string& family, double tolerance, const Update& update) {
   for (std::size_t u = 0; u < 50; ++u) {
@@ -110,7 +110,7 @@ TEST(SupervisedTest, InitialTokensAndLogitsMatchTransformers) {
   }
 }
 
-// The progress that it is told is not its own: see Supervised::Progress.
+// The progress passed to an update is not the learner's own count: see Supervised::Progress.
 TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const std::int64_t micro : {0, 5, 1}) {
@@ -207,8 +207,8 @@ void ExpectAllEqual(const std::vector<std::unique_ptr<Algorithm>>& ranks) {
     EXPECT_TRUE(std::ranges::equal(std::as_bytes(one->value()), std::as_bytes(ranks[0]->value())));
 }
 
-// Equal parts of 12 reviews, also where 12 is no multiple and where there are more learners than
-// reviews; and the parts of machines that are not equally fast. The mean is made by plain loops.
+// Equal shares of 12 reviews, also where 12 is not divisible and where there are more learners than
+// reviews; and unequal shares for machines of different speed. Plain loops compute the mean.
 TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
   struct Case {
     int size;
@@ -263,7 +263,8 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
   }
 }
 
-// The same by the rounds that learners of a fleet make, in buckets while backward goes on.
+// Group rounds of a fleet's learners give the same result: buckets are reduced while backward
+// continues.
 TEST(SupervisedTest, GroupRoundsMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const int size : {2, 3, 5}) {
@@ -502,12 +503,13 @@ TEST(SupervisedTest, SkipsAndReportsNonFiniteLoss) {
 }
 
 double Product(double m, double n, double k) { return 2 * m * n * k; }
-// Of a layer behind its attention.
+// FLOPs of the part of a layer after its attention.
 double Behind(double rows) {
   return Product(rows, 32, 32) + Product(rows, 48, 32) + Product(rows, 32, 48);
 }
 
-// Two sequences, of 5 and 7 tokens; one output each, or three places' words. Product by product.
+// Two sequences, of 5 and 7 tokens; one output each, or the logits of three masked tokens. Product
+// by product.
 TEST(SupervisedTest, CountsFlopsOfAllProducts) {
   Config config = SupervisedConfig("bert");
   TextBatch batch{.ids = std::vector<std::int32_t>(12, 1), .starts = {0, 5, 12}, .labels = {0, 1}};

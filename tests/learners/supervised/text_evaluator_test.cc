@@ -63,7 +63,7 @@ EvaluationReport Judge(const Config& config, const std::shared_ptr<const ReviewD
   EXPECT_TRUE(trial.ok()) << trial.status().ToString();
   int made = 1;
   while ((*trial)->Advance(1) != Evaluator::State::kOver) {
-    if (++made > 1000) ADD_FAILURE() << "it goes on for ever";
+    if (++made > 1000) ADD_FAILURE() << "the evaluation does not end";
   }
   EXPECT_TRUE((*trial)->error().ok()) << (*trial)->error().ToString();
   if (slices != nullptr) *slices = made;

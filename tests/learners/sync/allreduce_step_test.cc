@@ -101,7 +101,7 @@ class Learners {
     }
     std::vector<Result<AllReduceStep::Outcome>> out;
     for (auto& end : ends) {
-      EXPECT_TRUE(end.has_value()) << "it waits for ever";
+      EXPECT_TRUE(end.has_value()) << "the round does not end";
       out.push_back(end ? *end : Result<AllReduceStep::Outcome>(Internal("none")));
     }
     return out;
@@ -190,8 +190,8 @@ TEST(GroupRoundTest, StaysSynchronousWithoutBatch) {
   EXPECT_EQ(Copy(two.algorithms[0]->value()), before);
 }
 
-// Each rank reported the means of its own batch, and a mean of those means was shown: another
-// number than that of the same items on one rank.
+// Regression: each rank reported the means of its batch, and the mean of those means was shown,
+// which differs from the mean over all items.
 TEST(GroupRoundTest, EachRankReportsMeansOverAllItems) {
   for (const bool idle : {false, true}) {
     const SampleBatch small = RandomBatch(1, 2), large = RandomBatch(2, 7);
@@ -273,9 +273,9 @@ TEST(GroupRoundTest, AllRanksFailWithoutUpdateWhenRankDies) {
   }
 }
 
-// Of a gradient of many buckets: those behind the one that fails are given up, not tried for ever.
+// A gradient of many buckets: after one bucket fails, the later ones are canceled, not retried.
 TEST(GroupRoundTest, RankDeathAmongManyBucketsEndsRound) {
-  for (const int killed_after : {0, 1}) {  // before the others begin, or behind them
+  for (const int killed_after : {0, 1}) {  // before the others begin, or after
     Learners learners(3, 900);
     ASSERT_GT(learners.algorithms[0]->gradient().size(), 3u << 18);
     const SampleBatch a = RandomBatch(1), b = RandomBatch(2), c = RandomBatch(3);

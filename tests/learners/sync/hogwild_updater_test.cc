@@ -90,7 +90,7 @@ TEST_F(HogwildUpdaterTest, ManyThreadsUseEachBatchOnce) {
   config_.optimizer.learning_rate = 1e-4;
   const auto updater = MakeUpdater(4);
   const std::vector<float> before(algorithm_->value().begin(), algorithm_->value().end());
-  // What the gradients add up to where the weights hardly move.
+  // The sum of the gradients, since the weights hardly change at this learning rate.
   std::vector<double> sum(before.size());
   const auto still = Make(config_);
   for (std::uint64_t seed = 0; seed < 64; ++seed) {

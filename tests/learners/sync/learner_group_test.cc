@@ -10,8 +10,8 @@
 namespace troop {
 namespace {
 
-// One that waits for another asks the coordinator some fifty times a second, and not as often as
-// it gets an answer: a fleet that waits for one who was killed has the processors for who comes.
+// A learner that waits for another sends about fifty heartbeats a second, not one after each reply.
+// A fleet that waits for a restarted learner thus leaves the processors to it.
 TEST(LearnerGroupTest, LimitsHeartbeatRateWhileWaiting) {
   const auto hub = MakeSimHub();
   CoordinatorFake coordinator(hub.get());

@@ -230,7 +230,7 @@ TEST_F(CallChannelTest, PeerStateFollowsReceivedMessages) {
   Welcome();
   channel_.Tick(now_);
   EXPECT_EQ(channel_.peer(), PeerState::kUp);
-  channel_.Tick(now_ += Seconds(60));  // it was us who paused
+  channel_.Tick(now_ += Seconds(60));  // this side paused, not the peer
   EXPECT_EQ(channel_.peer(), PeerState::kUp);
 }
 

@@ -22,7 +22,7 @@ class FakeServer final : public CallServer {
     Envelope envelope;
     Message message;
   };
-  // What left since the last call, without beats.
+  // Returns the messages sent since the last call, without beats.
   std::vector<Out> Take() {
     std::erase_if(out_, [](const Out& o) { return o.envelope.flags == kFlagHeartbeat; });
     return std::exchange(out_, {});

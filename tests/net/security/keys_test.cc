@@ -48,7 +48,7 @@ TEST(KeysTest, CreatesOwnerOnlyKeyPairForEachRole) {
     // Each opens as its role, and nothing in the list is secret.
     const auto entry = ring->allowed->Find(ring->public_key);
     if (key.role == Role::kCoordinator) {
-      EXPECT_FALSE(entry.ok()) << "it calls nobody";
+      EXPECT_FALSE(entry.ok()) << "the coordinator makes no calls";
     } else {
       ASSERT_TRUE(entry.ok()) << entry.status().message();
       EXPECT_EQ(entry->role, key.role);
@@ -97,7 +97,7 @@ TEST(KeysTest, RejectsDamagedFileNamingLine) {
     EXPECT_EQ(ring.status().message().find(KeyText(folder.Load("learner")->secret_key.bytes())),
               std::string::npos);
   }
-  EXPECT_EQ(LoadKeys(folder.path() + "/nobody.key").status().code(), Code::kNotFound);
+  EXPECT_EQ(LoadKeys(folder.path() + "/absent.key").status().code(), Code::kNotFound);
   EXPECT_EQ(LoadKeys(folder.path()).status().code(), Code::kInvalidArgument);
 }
 
@@ -154,10 +154,10 @@ TEST(AllowListTest, AppliesAddedAndRemovedLinesImmediately) {
   const auto gone = list.Find(ring->public_key);
   EXPECT_EQ(gone.status().code(), Code::kNotFound);
   EXPECT_THAT(gone.status().message(), HasSubstr(folder.allowed()));
-  Write(folder.allowed(), text + KeyText(ring->public_key) + " evaluator somebody # new\n");
+  Write(folder.allowed(), text + KeyText(ring->public_key) + " evaluator newcomer # new\n");
   ASSERT_TRUE(list.Find(ring->public_key).ok());
   EXPECT_EQ(list.Find(ring->public_key)->role, Role::kEvaluator);
-  EXPECT_EQ(list.Find(ring->public_key)->name, "somebody");
+  EXPECT_EQ(list.Find(ring->public_key)->name, "newcomer");
 }
 
 TEST(AllowListTest, RejectsAllKeysIfListIsInvalidOrWritableByOthers) {
@@ -199,7 +199,7 @@ TEST(AccessTest, RolesMaySendOnlyTheirMessageTypes) {
   EXPECT_TRUE(may(Role::kLearner, Role::kLearner, MessageType::kShardPush));
   EXPECT_TRUE(may(Role::kLearner, Role::kLearner, MessageType::kSample));
   EXPECT_TRUE(may(Role::kTool, Role::kTool, MessageType::kStatus));
-  // As another role, or what another role says.
+  // A key must not send as another role, nor send another role's messages.
   for (const MessageType type :
        {MessageType::kShardPush, MessageType::kPublish, MessageType::kSample,
         MessageType::kUpdatePriorities, MessageType::kReplayCheckpoint, MessageType::kReconfigure,
@@ -217,8 +217,8 @@ TEST(AccessTest, RolesMaySendOnlyTheirMessageTypes) {
   EXPECT_FALSE(may(Role::kCoordinator, Role::kCoordinator, MessageType::kMemberHeartbeat));
 }
 
-// The newer of two of one name replaces the older: one who asks to be a learner could be kept from
-// it by whoever has an actor's key.
+// A newer client of the same name replaces the older one. Without this check the holder of an
+// actor's key could prevent a learner from registering.
 TEST(AccessTest, RejectsNewcomerIndexOfOtherRole) {
   const auto may = [](Role key, std::int32_t index, MessageType type) {
     return CheckAccess(key, {.type = type, .origin = {.role = Role::kTool, .index = index}}).ok();

@@ -98,7 +98,7 @@ TEST(IpcSocketTest, NamesProcessThatHoldsSocket) {
   EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
   EXPECT_THAT(second.status().message(), HasSubstr("process " + std::to_string(child)));
 
-  // What a killed process leaves behind is stale.
+  // The socket of a killed process is stale.
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(std::filesystem::exists(path));

@@ -55,7 +55,7 @@ TEST(PartMemoryTest, CopiesForeignBytesOnce) {
   SharedBufferPool memory({});
   SharedBufferReader reader;
   const Buffer text = TestBytes(kPart + 5);
-  // Of a part that was made here too, where its bytes lie so that a reader can't take them.
+  // A slice of a part that was made here, misaligned, so that readers need a copy.
   const Buffer made = Made(memory, 3);
   for (const Buffer& part : {text, made.Slice(3, 270'000)}) {
     const Result<Buffer> seen = reader.Open(*memory.Share(part));
@@ -82,7 +82,7 @@ TEST(PartMemoryTest, ReusesBlockAfterAllHoldersReleaseIt) {
   const_cast<Buffer&>(copy) = Buffer();
   EXPECT_NE(Made(memory, 2).data(), first);  // by two readers
   seen.reset();
-  EXPECT_NE(Made(memory, 2).data(), first);  // by one who has not opened it yet
+  EXPECT_NE(Made(memory, 2).data(), first);  // by a reader that has not opened it yet
   EXPECT_TRUE(memory.IsShared(first));
   memory.RevokeHandle(*unopened);
   EXPECT_FALSE(memory.IsShared(first));
@@ -121,8 +121,8 @@ TEST(PartMemoryTest, ReclaimsBlocksOfLostReaders) {
   SharedBufferReader slow;
   std::optional<Buffer> part = Made(memory, 1);
   const Buffer text = Buffer::Copy(part->bytes());
-  const Buffer seen = *slow.Open(*memory.Share(*part));  // one who takes longer
-  ASSERT_TRUE(memory.Share(*part).has_value());          // and one who never comes
+  const Buffer seen = *slow.Open(*memory.Share(*part));  // a slow reader
+  ASSERT_TRUE(memory.Share(*part).has_value());          // a reader that never opens it
   part.reset();
   const std::byte* const first = Made(memory, 2).data();
   EXPECT_EQ(memory.bytes(), 2 * kBlock);
@@ -174,7 +174,7 @@ TEST(PartReaderTest, RejectsForgedTickets) {
   }
 }
 
-// Files that are no blocks; one that could shrink, which ends whoever reads behind its end.
+// Files that are not blocks, and one that could shrink, so that a read past its end would crash.
 TEST(PartReaderTest, RejectsFilesThatAreNotBlocks) {
   SharedBufferPool memory({});
   const Buffer part = Made(memory, 1);
@@ -301,7 +301,7 @@ TEST_F(SharedPartsTest, SendsBytesOverTcp) {
   EXPECT_EQ(SharedBufferPool::Get().bytes(), before);
 }
 
-// What can't be read where it lies comes by the socket, in both directions, and no call is lost.
+// Parts that cannot be mapped are sent over the socket, in both directions, and no call is lost.
 TEST_F(SharedPartsTest, FallsBackToBytesWhenMemoryIsUnreadable) {
   const auto channel = Connect("ipc://" + folder_.path() + "/s");
   ASSERT_TRUE(Call(*channel, TestMessage("hello")).ok());

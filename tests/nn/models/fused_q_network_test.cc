@@ -34,7 +34,7 @@ Activation Parsed(const std::string& name) {
                           : Activation::kNone;
 }
 
-// The same network from the layers that every other network is made of.
+// Builds the same network from the generic layers.
 std::unique_ptr<Module> General(const FusedNetworkSpec& spec) {
   std::vector<SequentialPart> parts;
   parts.push_back({"input", MakeInput(spec.observation_scale)});

@@ -43,7 +43,8 @@ struct LstmBench : test::TokenBench {
       : TokenBench(*MakeLstmClassifier(config), false, precision) {}
 };
 
-// What PyTorch computed: tools/make_lstm_fixtures.py. Sequences of unequal lengths, one of a token.
+// Compares with PyTorch's results (tools/make_lstm_fixtures.py). Sequences of unequal lengths, one
+// of them a single token.
 class LstmFixtureTest : public ::testing::TestWithParam<std::pair<const char*, std::int64_t>> {};
 
 TEST_P(LstmFixtureTest, MatchesPyTorchLogitsLossAndGradients) {
@@ -188,7 +189,8 @@ TEST(LstmClassifierTest, MatchesF64ReferenceWithEveryDropout) {
   }
 }
 
-// Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
+// Data parallelism relies on this: a sample's result depends on neither its rank nor the rest of
+// its batch, except for rounding.
 TEST(LstmClassifierTest, SequencesDoNotDependOnPacking) {
   LstmBench bench(Tiny(2, 0.25f));
   const std::int32_t lengths[] = {5, 20, 7};

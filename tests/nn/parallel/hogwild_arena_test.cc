@@ -68,7 +68,8 @@ TEST(SharedArenaTest, OneThreadMatchesOptimizerBitwise) {
   }
 }
 
-// Groups of their own rates, some without decay, and a gradient in parts; begun by the optimizer.
+// Groups with separate learning rates, some without decay, and a gradient in several spans; the
+// optimizer makes the first step.
 TEST(SharedArenaTest, PartsAndGroupsMatchOptimizerBitwise) {
   for (const char* name : kOptimizers) {
     const Config config = ConfigOf(name);

@@ -77,7 +77,7 @@ TEST_P(AdjointTest, BackwardIsAdjointOfForward) {
     std::vector<float> value = Whole(std::size_t(layout.end()), 10 + std::uint64_t(rank));
     std::fill_n(value.begin() + linear.bias, linear.out, 0.0f);
     const Params params{.value = value.data(), .gradient = nullptr, .tensor = &group};
-    // What all have is drawn alike.
+    // Replicated inputs are drawn from the same seed on all ranks.
     const auto x = Whole(std::size_t(kRows * linear.in), cut_out ? 1 : 20 + std::uint64_t(rank));
     const auto y = Whole(std::size_t(kRows * linear.out), cut_out ? 30 + std::uint64_t(rank) : 2);
     std::vector<float> fx(y.size()), dx = Whole(x.size(), cut_out ? 3 : 40 + std::uint64_t(rank));
@@ -231,7 +231,7 @@ TEST(TensorParallelTest, SlicedCrossEntropyMatchesWholeVocabulary) {
     logits[std::size_t(4 * kWords + i)] += 10'000;
     logits[std::size_t(5 * kWords + i)] -= 10'000;
   }
-  logits[std::size_t(6 * kWords + 1)] = 300;  // the others' exponentials are 0 beside it
+  logits[std::size_t(6 * kWords + 1)] = 300;  // relative to it the other exponentials are 0
   for (const int ranks : {1, 2, 3, 4}) {
     const Ranks groups = SimRanks(ranks);
     RunRanks(ranks, [&](int rank) {
@@ -253,7 +253,7 @@ TEST(TensorParallelTest, SlicedCrossEntropyMatchesWholeVocabulary) {
         for (std::int64_t i = 0; i < kWords; ++i) sum += std::exp(double(x[i]) - x[0]);
         const bool counts = label != kIgnoredLabel;
         const double want = counts ? std::log(sum) + x[0] - x[label] : 0;
-        // One rank's is the kernel of whole rows, whose lse has an ulp of its own.
+        // With one rank, the kernel of whole rows computes it, whose log-sum-exp is less exact.
         const double near = (ranks == 1 ? 2e-3 : 2e-6) * (1 + std::abs(want));
         EXPECT_NEAR(loss[std::size_t(r)], want, near) << ranks << " " << r;
         for (std::int64_t i = 0; i < share.count; ++i) {

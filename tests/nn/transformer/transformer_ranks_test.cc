@@ -51,8 +51,8 @@ class Collected {
   std::vector<float> value;
 };
 
-// What the package transformers computed (tools/make_transformer_fixtures.py), with 40 words and
-// 48 numbers in between shared by 3, and 4 heads by 3.
+// Compares with the results of Hugging Face transformers (tools/make_transformer_fixtures.py); 40
+// tokens, 48 intermediate units and 4 heads are split over 3 ranks.
 class RanksFixtureTest
     : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead, int>> {
 };
@@ -105,8 +105,8 @@ TEST_P(RanksFixtureTest, MatchesHuggingFaceLogitsLossAndGradients) {
     EXPECT_TRUE(mine.group.status().ok());
     gradient.Put(*bench.module, bench.gradient);
   });
-  // Each tensor's within 1e-5 of its norm; a key's bias has none but rounding, so there the
-  // gradient's whole norm is what rounding is small beside.
+  // Each tensor's gradient is within 1e-5 of its norm. The gradient of a key bias is only rounding
+  // error, so there the norm of the whole gradient is the scale.
   const double all = Norm(gradient.value);
   for (const ParamSpec& spec : whole->params()) {
     const auto want = expected.tensors.at(kind + "gradient." + spec.name).as<float>();
@@ -170,7 +170,8 @@ TEST(TransformerRanksTest, RecomputationIsBitExact) {
   }
 }
 
-// The same operands are rounded, but of sums in another order: now and then to the other side.
+// Operands are rounded like on one device, but sums are accumulated in another order, so that some
+// results round to the other side.
 TEST(TransformerRanksTest, BF16ApproximatesOneDevice) {
   const Batch batch({20, 9, 1});
   for (const TransformerConfig::Family family : kFamilies) {
@@ -308,7 +309,7 @@ TEST(TransformerRanksTest, ResumesWithDifferentNumberOfRanks) {
   });
 }
 
-// Of the last layer's, three have only what the head reads.
+// In the last layer, three all-reduces cover only the rows that the head reads.
 TEST(TransformerRanksTest, SendsOnlyFourAllReducesPerLayer) {
   const Batch batch({5, 20});
   constexpr std::uint64_t kTokens = 25, kPlaces = 3, kHidden = 32;

@@ -33,8 +33,8 @@ TEST(TransformerTest, BaseModelsHavePublishedParameterCounts) {
   EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kClassifier), 11'685'122);
 }
 
-// What the package transformers computed: tools/make_transformer_fixtures.py. Every gradient within
-// 1e-4 of the largest of its tensor's, and of 1.
+// Compares with the results of Hugging Face transformers: tools/make_transformer_fixtures.py. Every
+// gradient is within 1e-4 of the largest value of its tensor, and of 1.
 class FixtureTest
     : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead>> {};
 
@@ -115,7 +115,8 @@ TEST(TransformerTest, GradientsWithDropoutMatchFiniteDifferences) {
   }
 }
 
-// Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
+// Data parallelism relies on this: a sample's result depends on neither its rank nor the rest of
+// its batch, except for rounding.
 TEST(TransformerTest, SequencesDoNotDependOnPacking) {
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family, 0.25f)});
@@ -222,7 +223,7 @@ TEST(TransformerTest, AccumulatesOrOverwritesGradients) {
   }
 }
 
-// What is told to be ready is final: it is what the whole backward leaves.
+// A gradient reported as ready is final: it equals the result of the whole backward pass.
 TEST(TransformerTest, ReportsGradientsReadyOnlyWhenFinal) {
   for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});

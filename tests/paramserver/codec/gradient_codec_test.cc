@@ -37,7 +37,7 @@ CodedGradient Encode(GradientEncoder* encoder, std::span<const float> gradient) 
   return *coded;
 }
 
-// As it comes over the wire.
+// Decodes a gradient as it arrives over the wire.
 Result<GradientPayload> Receive(const CodedGradient& coded, std::int64_t elements) {
   auto body = DecodeBody<CodedGradient>(EncodeBody(coded));
   if (!body.ok()) return body.status();
@@ -92,7 +92,7 @@ TEST(GradientCodecTest, EachCodecSendsExpectedValues) {
   EXPECT_EQ(sent({.codec = GradientCodec::kNone}), gradient);
   EXPECT_EQ(sent({.codec = GradientCodec::kFp16}), (Floats{0, -3, 0.25f, 1, -1, 3, 0, 1}));
   EXPECT_EQ(sent({.codec = GradientCodec::kBf16})[1], -3);
-  // Of equal sizes the first.
+  // The first of several equal magnitudes is kept.
   EXPECT_EQ(sent({.codec = GradientCodec::kTopK, .keep = 3.0 / 8}),
             (Floats{0, -3, 0, 1, 0, 3, 0, 0}));
   EXPECT_EQ(sent({.codec = GradientCodec::kTopK, .keep = 1e-6}), (Floats{0, -3, 0, 0, 0, 0, 0, 0}));

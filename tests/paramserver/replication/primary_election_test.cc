@@ -82,7 +82,8 @@ TEST_F(ShardTermsTest, OnlyBackupReplacesSilentPrimary) {
   now_ += Seconds(4);
   Beat(1, 2, term().term);
   EXPECT_EQ(term().primary, 1);
-  // Alone and silent, it may come back with what nobody else has.
+  // A silent primary without backup is not replaced: it may return with state that no other process
+  // has.
   Pair(false);
   const std::uint64_t before = term().term;
   now_ += Seconds(20);
@@ -117,9 +118,9 @@ TEST_F(ShardTermsTest, CoordinatorPauseIsNotCountedAsSilence) {
   EXPECT_EQ(term().term, before);
 }
 
-// Two seats that live, die, fall silent and come back, with messages that are late: whoever is made
-// primary has all that was ever acknowledged, but for what was acknowledged by one that was alone
-// and died.
+// Two slots whose processes start, die, fall silent and return, with delayed messages: each new
+// primary has all acknowledged updates, except those that a primary without backup acknowledged
+// before it died.
 TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
   Rng rng({.run_seed = 5, .purpose = Purpose::kTest});
   int takeovers = 0;
@@ -141,7 +142,7 @@ TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
       const std::uint32_t what = rng.Below(20);
       if (what == 0 && alive(i)) {
         terms_->Ended(i, me.incarnation);
-        // What it alone had acknowledged died with it.
+        // Updates that it acknowledged without a backup are lost with it.
         const bool paired = me.serves && me.backup >= 0 && other.held == me.seen;
         if (me.serves && !paired && !(other.serves && other.seen > me.seen)) acknowledged = 0;
         me = {};
@@ -167,8 +168,8 @@ TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
         me.backup = primary ? now.backup : -1;
         if (primary) me.held = now.term;
       } else if (alive(i) && me.serves) {
-        // An update: with a backup it is acknowledged when this one has it, and none that heard of
-        // a newer term takes it.
+        // An update: with a backup, it is acknowledged once the backup has it, and a backup that
+        // knows a newer term rejects it.
         const std::uint64_t next = me.state + 1;
         if (me.backup < 0) {
           const bool replaced = alive(1 - i) && other.serves && other.seen > me.seen;

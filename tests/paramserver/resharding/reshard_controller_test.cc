@@ -97,7 +97,7 @@ TEST_F(ShardMoverTest, RemovesShardOnceOthersHaveItsShare) {
   EXPECT_TRUE(Update()->ok());
   EXPECT_EQ(mover_.servers(), 1);
   EXPECT_EQ(terms_.terms().size(), 1u);
-  terms_.Beat(now_, 1, Server(1).incarnation, 0);  // not gone yet; nobody's any more
+  terms_.Beat(now_, 1, Server(1).incarnation, 0);  // still running, but not a server any longer
   terms_.Ended(1, Server(1).incarnation);
 }
 
@@ -381,7 +381,8 @@ TEST(ShardMoveTest, KillDuringMoveLeavesOldOrNewMap) {
     EXPECT_EQ(fleet.mover_.shards(), fleet.moved_->ok() ? shards : 2);
     Learn(&fleet, learner, &step, 3);
     ASSERT_TRUE(fleet.Pull(learner)) << round << " " << learner->client->error().ToString();
-    // All was settled, and on the disk, when it died: also alone nobody loses anything.
+    // Everything was settled and on disk when it died, so that even without a backup no update is
+    // lost.
     EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step))) << round << " " << victim;
   }
   EXPECT_GT(old_maps, 5);
@@ -434,10 +435,10 @@ TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
   Learn(&fleet, learner, &step, 3);
   ASSERT_TRUE(fleet.Pull(learner));
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step)));
-  EXPECT_TRUE(fleet.Await([&] { return !fleet.seats_[2].node; }));  // it came for nothing
+  EXPECT_TRUE(fleet.Await([&] { return !fleet.seats_[2].node; }));  // the new shard is not needed
 }
 
-// As one that was stopped, and given up, and goes on.
+// A learner that was stopped and given up resumes.
 TEST(ShardMoveTest, RejectsOpenPushesOfLearnerThatMissedMove) {
   ShardFleet fleet(ShardConfig(2, false, "async"));
   auto* learner = fleet.AddLearner(0);

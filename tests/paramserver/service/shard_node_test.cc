@@ -51,7 +51,7 @@ TEST(ShardNodeTest, BackupTakesOverWithEveryAcknowledgedPush) {
         fleet.Start(victim);
       }
     }
-    ASSERT_TRUE(fleet.Await(in_sync));  // who came back is the new backup
+    ASSERT_TRUE(fleet.Await(in_sync));  // the restarted process is the new backup
   }
   ASSERT_TRUE(fleet.Pull(learner));
   EXPECT_EQ(learner->version, step + 1);
@@ -122,7 +122,7 @@ TEST(ShardNodeTest, AcknowledgesOnlyWhatBackupHas) {
   fleet.Push(learner, 0);
   fleet.Pump(200);
   EXPECT_EQ(learner->client->applied(), 0u);
-  EXPECT_EQ(reader->got.size(), before);  // nobody sees what could be lost
+  EXPECT_EQ(reader->got.size(), before);  // readers get no update that could still be lost
   // Silent for too long, it is left out.
   ASSERT_TRUE(fleet.Await([&] { return learner->client->applied() == 1; }, 8000));
   EXPECT_EQ(fleet.terms_.terms()[0].backup, -1);

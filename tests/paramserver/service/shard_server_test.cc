@@ -170,8 +170,8 @@ TEST_F(ShardServerTest, PullWaitsForOthersAndNothingIsSentTwice) {
   EXPECT_EQ(first->value, before);
 }
 
-// What a report says of a learner's pushes and pulls: bytes of the payload, once each, and how long
-// a push was under way until its last shard's answer.
+// A learner's report counts the payload bytes of pushes and pulls once each, and the time from a
+// push to the answer of its last shard.
 TEST_F(ShardServerTest, CountsTrafficOnceAndTimesSlowestShard) {
   Start(ByMemory(2), OptionsOf({.mode = SyncMode::kAsync}));
   Learner* learner = AddLearner(0);
@@ -234,7 +234,7 @@ TEST_F(ShardServerTest, DoesNotWaitForDepartedLearnerUntilItPulls) {
   Push(stays, 1);
   ASSERT_TRUE(Pull({stays}));
   EXPECT_EQ(stays->version, 3u);
-  // What it pushes without having pulled is refused: nobody knows how old it is.
+  // A push without a previous pull is refused, since its staleness is unknown.
   Push(leaves, 0);
   Pump();
   EXPECT_EQ(leaves->client->applied(), 0u);
@@ -329,7 +329,7 @@ TEST_F(ShardServerTest, RetriesCallsAnsweredUnavailable) {
   places_[0].listener.reset();
 }
 
-// As at the end of a run: what was pushed and pulled waits for another learner still.
+// The end of a run: pushes and pulls still wait for another learner.
 TEST_F(ShardServerTest, EndingServerMakesWaitingLearnersRetry) {
   Start(ByMemory(1), OptionsOf({}));
   Learner* const first = AddLearner(0);
@@ -341,7 +341,7 @@ TEST_F(ShardServerTest, EndingServerMakesWaitingLearnersRetry) {
   ASSERT_EQ(first->client->applied(), 0u);
   ASSERT_TRUE(first->client->pulling());
   places_[0].server.reset();
-  for (int i = 0; i < 3; ++i) {  // before it is time to ask again: nobody is there
+  for (int i = 0; i < 3; ++i) {  // before the retry: the server is gone
     places_[0].network->Pump(now_);
     first->network->Pump(now_);
     first->client->Poll(now_);
@@ -433,8 +433,8 @@ TEST_F(ShardServerTest, RejectsMalformedRequestsAndWrongRoles) {
   EXPECT_EQ(code(Role::kActor, pull(1, 0)), Code::kOk);
 }
 
-// Processes' sockets, a thread each: shards, learners of different speeds, one of whom goes away in
-// the middle. Ends by itself or by a deadline.
+// Sockets of processes, one thread each: shards and learners of different speeds, one of which
+// leaves in the middle. Ends by itself or by a deadline.
 TEST(ShardServerSocketTest, LearnersConvergeOverSocketsWhenOneLeaves) {
   TempFolder folder;
   const ShardMap map = ByMemory(2);
@@ -504,7 +504,7 @@ TEST_F(ShardServerTest, PausedServerChangesAndAnswersNothing) {
   ASSERT_TRUE(Pull({learner}));
   server->SetPaused(true);
   Push(learner, 0);
-  // A reader's call waits; a learner is told to come again, and does.
+  // A reader's call waits; a learner's push is refused with a request to retry, and is retried.
   const auto network = hub_->MakeNetwork();
   const auto channel = *network->Connect(
       NameOf(0), {.origin = {.role = Role::kActor, .index = 0, .incarnation = 1}});

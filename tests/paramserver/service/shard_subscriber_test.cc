@@ -86,7 +86,7 @@ class ShardSubscriberTest : public testing::Test {
 TEST_F(ShardSubscriberTest, SynchronousPullReturnsOneVersionDespiteUpdates) {
   Start(3, true);
   Rng rng({.run_seed = 3, .purpose = Purpose::kTest});
-  // Each answer may come before or after the shard's next update; nobody is two ahead.
+  // Each answer may come before or after the shard's next update; no shard is two updates ahead.
   for (auto& shard : shards_) {
     shard->before = [this, s = shard.get(), &rng] {
       const auto lowest =

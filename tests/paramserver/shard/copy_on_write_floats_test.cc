@@ -34,7 +34,7 @@ TEST(LentFloatsTest, AvoidsCopyOnceAllLoansAreReturned) {
   EXPECT_NE(floats.Mutable().data(), at);
 }
 
-// Who answered with them has long let go; the other process reads where they lie.
+// The sending process has released the buffer; the other process still reads the shared block.
 TEST(LentFloatsTest, ValuesReadByOtherProcessNeverChange) {
   CopyOnWriteFloats floats(100'000);
   std::ranges::fill(floats.Mutable(), 1.0f);

@@ -31,7 +31,7 @@ TEST(ParameterShardStateTest, RestoredShardContinuesBitExactAndKeepsSettledPushe
       auto restored = ParameterShard::Restore(options, std::span(&bytes, 1));
       ASSERT_TRUE(restored.ok()) << restored.status().ToString();
       shard = std::move(*restored);
-      // The learners did not hear: they push again.
+      // The acknowledgements were lost: the learners push again.
       for (std::uint64_t again = t - 5; again <= t; ++again) {
         EXPECT_EQ(push(shard.get(), again), Outcome::kRepeated);
       }
@@ -51,7 +51,7 @@ struct NoNorms {
   }
 };
 
-// As it was before there was a guard of norms: the body ends with what is known of losses.
+// The format before the norm guard: the body ends with the state of the loss guard.
 TEST(ParameterShardStateTest, ReadsSnapshotOfFirstFormat) {
   auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
   options.guards.loss_deviations = 5;
@@ -224,7 +224,7 @@ TEST(ParameterShardStateTest, RejectsSnapshotsThatMismatchOrDoNotCoverModel) {
        PushOf({0, 1, 1}, 1, Floats(std::size_t(group.shards()[1]->size()))));
   Drain(group.shards()[1].get());
   snapshots[1] = group.shards()[1]->Snapshot();
-  // What one of them had settled is settled.
+  // A push that one of the shards had settled stays settled.
   auto joined = *ParameterShard::Restore(options, snapshots);
   joined->Join(0);
   EXPECT_EQ(*joined->Push(PushOf({0, 1, 1}, 1, Floats(kParameters))), Outcome::kRepeated);

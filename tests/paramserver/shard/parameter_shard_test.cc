@@ -54,7 +54,7 @@ TEST(ParameterShardTest, BspMatchesF64ReferenceWithEveryOptimizer) {
   }
 }
 
-// Of a shard that has some ranges alone: gradients of 0 leave the decay.
+// A shard that owns only some ranges; with zero gradients only the decay changes the weights.
 TEST(ParameterShardTest, WeightDecaySkipsUndecayedRanges) {
   ParameterShard::Options options = OptionsOf({}, "adam");
   options.config.optimizer.weight_decay = 0.5;
@@ -190,8 +190,8 @@ TEST(ParameterShardTest, DropsAndCountsStaleGradients) {
   EXPECT_GT(too_old, 0u);
 }
 
-// Also of pushes that waited when the last update was made. So who sees a version beyond the limit
-// has what all others will have.
+// Pushes that waited during the last update have no effect either. Thus all readers of a version
+// beyond the limit get the same weights.
 TEST(ParameterShardTest, NothingChangesAfterLastUpdate) {
   constexpr std::uint64_t kMost = 4;
   struct Case {
@@ -251,7 +251,7 @@ TEST(ParameterShardTest, DropsOutliersWithoutBlockingOthers) {
   EXPECT_EQ(metrics.Get("paramserver/pushes_applied"), 195);
 }
 
-// What is wrong behind the loss. Each of the two guards learns from all pushes.
+// Gradients with a normal loss and an outlying norm. Each of the two guards learns from all pushes.
 TEST(ParameterShardTest, DropsNormOutliersRegardlessOfLoss) {
   for (const bool norms : {false, true}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync});

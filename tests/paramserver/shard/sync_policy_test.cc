@@ -208,7 +208,7 @@ TEST(SyncPolicyTest, RestoredPolicyMakesSameDecisions) {
   }
 }
 
-// Learners that compute for random times; whoever may not pull waits.
+// Learners with random compute times; a learner that may not pull waits.
 class Fleet {
  public:
   Fleet(SyncOptions options, std::function<double(int)> service)
@@ -354,8 +354,8 @@ TEST(SyncPolicyTest, KAsyncTakesOnePushPerLearner) {
   EXPECT_EQ(update->terms[1].staleness, 0u);
 }
 
-// Ho et al. 2013: who starts iteration c is at most s ahead of the slowest. Who has just pushed,
-// and waits, may be s + 1 ahead.
+// Ho et al. 2013: a learner that starts iteration c is at most s ahead of the slowest. A learner
+// that has just pushed and waits may be s + 1 ahead.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kSchedules = 2500;  // sanitizers take ten times as long
 #else

@@ -268,7 +268,7 @@ TEST(BatchDecoderTest, ReusesMemoryOfGivenBatch) {
   EXPECT_EQ(batch.reward.bytes().data(), reward);
   EXPECT_EQ(batch.state.bytes().data(), state);
   ExpectDecoded(batch, made, kWithState, view);
-  // Of another size: other memory, and right.
+  // A batch of another size gets new memory, with correct content.
   made[0] = MakeDrawn(kWithState, view, &coder, 30, 3);
   ASSERT_TRUE(decoder.Decode(made[0].drawn, 0.4, &batch).ok());
   ExpectDecoded(batch, made, kWithState, view);

@@ -34,7 +34,8 @@ class DrawnBlockTest : public testing::TestWithParam<Case> {
     FrameCoder coder(codec_, spec_.observation.bytes());
     return MakeDrawn(spec_, view_, &coder, items, seed);
   }
-  // Of a copy of exactly its size, so that a sanitizer sees every read outside.
+  // Parses a copy of exactly the block's size, so that a sanitizer detects every out-of-bounds
+  // read.
   Status Parse(std::span<const std::byte> block, EncodedBatch* drawn) {
     copy_ = std::make_unique<std::byte[]>(block.size());
     if (!block.empty()) std::memcpy(copy_.get(), block.data(), block.size());

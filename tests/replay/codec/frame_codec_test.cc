@@ -244,7 +244,8 @@ TEST(FrameCoderTest, EncodesWithNewestDictionaryAndKeepsBoundedNumber) {
   EXPECT_TRUE(DecodeCopy(&coder, encoded[2], &frame).ok());
 }
 
-// Small frames and noise do not fit into what they may take: the encoder goes on after that.
+// Small frames and noise are incompressible and are stored as they are; the encoder still works
+// afterwards.
 TEST(FrameCoderTest, AcceptsDictionaryAfterIncompressibleFrame) {
   const auto dictionary = MakeFrameDictionary(Trained(1));
   std::mt19937 random(3);

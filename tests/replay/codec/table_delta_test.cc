@@ -64,7 +64,7 @@ class Play {
   void LoseOldest() {
     while (std::int64_t(expected_.size()) > table_->size()) expected_.pop_front();
   }
-  // Priorities change in the table; who was fed has them from elsewhere.
+  // Changes priorities in the table; the replica gets priorities by another path.
   void Update() {
     EncodedBatch drawn;
     table_->Draw(4, &drawn);
@@ -163,8 +163,8 @@ class FeedTest : public testing::TestWithParam<Variant> {
   Table::Options options() const { return FedOptions(GetParam().codec, GetParam().stack); }
 };
 
-// Items and frames leave and their places are given out again, many times over; the follower is
-// fed little and often, or has lost what left meanwhile, or has begun anew.
+// Items and frames are evicted and their slots reused many times; the replica takes small deltas
+// often, or misses evicted items, or restarts.
 TEST_P(FeedTest, ReplicaOfAllFeedsMatchesTable) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Table table = MakeTable(options());
@@ -206,7 +206,7 @@ TEST_P(FeedTest, FeedsEachFrameOnce) {
   EXPECT_NO_FATAL_FAILURE(ExpectSame(late.copy, play.expected()));
 }
 
-// What comes back from disk is fed as what came; so are the priorities that it has by then.
+// Items restored from disk are sent like new ones, with their latest priorities.
 TEST_P(FeedTest, RestoredTableFeedsItsItems) {
   Table table = MakeTable(options());
   Play play(&table, 9);

@@ -13,14 +13,14 @@ namespace {
 constexpr std::int64_t kSlots = 40;
 constexpr int kSteps = 300;
 
-// What is true of every item that ever was: its priorities, and when it left. Times are steps.
+// History of one item: its priorities, and when it was evicted. Times are steps.
 struct Life {
   std::vector<std::pair<int, float>> priority;  // from then on
   LogPosition end;                              // of its record: durable when the journal is there
   std::optional<int> left;
 };
 
-// A table that lives through several processes, beside what must be true of it.
+// A table that lives through several processes, with the expected state.
 class Model {
  public:
   explicit Model(std::uint64_t seed) : rng_({.index = seed}) { Open(); }
@@ -198,7 +198,7 @@ class Model {
       EXPECT_TRUE(fits) << number << " has an outdated priority";
     }
   }
-  // What was restored is what is true from now on.
+  // Takes the restored state as the expected state from now on.
   void Adopt() {
     ++step_;
     lives_.clear();

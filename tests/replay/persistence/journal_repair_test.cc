@@ -245,7 +245,8 @@ TEST(JournalRepairTest, KeepsFreedFilesUntilSuccessorsAreDurableUnlessDiskFull) 
   }
 }
 
-// What could not be read was taken for lost, its number given out again, and the file cut.
+// Regression: a file that could not be read was treated as lost; its number was reused and the file
+// was truncated.
 TEST(JournalRepairTest, UnreadableFileFailsStartAndStaysIntact) {
   MemoryStorage disk;
   {
@@ -338,7 +339,7 @@ TEST(JournalRepairTest, TruncatesAfterMissingSector) {
   EXPECT_GT(disk.Map(path)->size(), 1024u - 100);
 }
 
-// What is found after a kill lies in the system's memory alone until somebody syncs it.
+// Records found after a kill are only in the page cache until a process syncs them.
 TEST(JournalRepairTest, RecoveredRecordsAreDurable) {
   MemoryStorage disk;
   {
@@ -408,7 +409,7 @@ TEST(JournalRepairTest, RestoresDictionariesByAgeAndSkipsDamaged) {
   }
 }
 
-// A job that waited was run when the folder belonged to somebody else.
+// Regression: a queued job ran when another process already owned the folder.
 TEST(JournalRepairTest, LocksFolderUntilLastJobCompletes) {
   MemoryStorage disk;
   ManualExecutor late;

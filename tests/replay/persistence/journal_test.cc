@@ -97,7 +97,7 @@ TEST(JournalTest, RecordsAreDurableOnlyOnceJobCompletes) {
   const LogPosition before = world.journal->durable();
   world.table.Insert(1);
   world.Poll();
-  EXPECT_EQ(world.executor.waiting(), 0u);  // too little, and nobody waits
+  EXPECT_EQ(world.executor.waiting(), 0u);  // too little data, and no waiter
   world.now += Milliseconds(5);
   world.Poll();
   EXPECT_EQ(world.executor.waiting(), 1u);
@@ -255,7 +255,8 @@ TEST(JournalTest, RemovesFreedSegmentFilesOnceCopiesAreDurable) {
   EXPECT_EQ(world.table.items().size(), 30u);
 }
 
-// What a freed segment held is further on: the place it had must not count before that does.
+// The content of a freed segment was copied to a later one: its old position is durable only once
+// the copies are.
 TEST(JournalTest, UnwrittenFreedSegmentIsDurableOnlyWithItsCopies) {
   Journal::Options options = Often();
   options.job_bytes = 100;

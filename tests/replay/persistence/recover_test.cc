@@ -15,7 +15,7 @@ Table::Options Durable(std::int64_t capacity = 200) {
   return options;
 }
 
-// What would be on disk now.
+// Returns the segments as they would be on disk now.
 std::vector<std::shared_ptr<Segment>> CopySegments(const Table& table) {
   std::vector<std::shared_ptr<Segment>> copies;
   for (const auto& segment : table.segments()) {
@@ -124,13 +124,13 @@ TEST(TableRecoverTest, SamplesContinueIdenticallyAfterRestart) {
       EXPECT_EQ(again.live_bytes(), table.live_bytes());
       EXPECT_EQ(again.total(), table.total());
       ExpectSameDraws(&table, &again);
-      // And both take the same inserts from here on, whoever has to leave for them.
+      // Both tables take the same inserts from here on, with the same evictions.
       Traffic left = traffic, right = traffic;
       for (int round = 0; round < 100; ++round) {
         left.Insert(&table);
         right.Insert(&again);
       }
-      if (remover != Selector::Kind::kPrioritized) {  // slots differ, and so does who leaves
+      if (remover != Selector::Kind::kPrioritized) {  // slots differ, and so do evictions
         ExpectSameDraws(&table, &again, remover == Selector::Kind::kFifo ? 5 : 0);
       }
       EXPECT_EQ(table.size(), again.size());
@@ -257,7 +257,7 @@ TEST(TableRecoverTest, KeepsEpisodeStartAfterGap) {
   Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 5), {});
   Put(&table, TinyChunk(1, 6, 3), {});
-  Put(&table, TinyChunk(2, 9, 3), {});  // and here nobody knows
+  Put(&table, TinyChunk(2, 9, 3), {});  // episode start unknown
   for (int life = 0; life < 2; ++life) {
     table = Restart(table, TakeSnapshot(table));
     EXPECT_EQ(Put(&table, {{}, TinyItems(1, 6, 1, 1, 2)}).inserted, 1);

@@ -454,7 +454,7 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   EXPECT_EQ(items.back(), kFrames - 1);
 }
 
-// Inserts frames for ever and tells of each that is durable, until it is killed.
+// Inserts frames and reports each durable one until the process is killed.
 [[noreturn]] void InsertUntilKilled(const std::string& folder, int acknowledge) {
   auto disk = MakeDiskStorage(folder);
   ThreadExecutor executor(2, [] {});

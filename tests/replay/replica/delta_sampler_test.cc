@@ -31,7 +31,7 @@ std::unique_ptr<ReplaySampler> MirrorOf(ReplayWorld* world, std::uint64_t incarn
                            .codec = table.codec});
 }
 
-// What a batch brings, into a copy.
+// Applies a batch's table delta to a copy.
 void TakeInto(const SampleBatch& batch, FeedCopy* copy) {
   for (const auto& experience : batch.experience) {
     if (experience->anew) copy->Clear();
@@ -145,7 +145,7 @@ TEST(ReplayMirrorTest, SendsNewPrioritiesToReplay) {
   mirror->UpdatePriorities(keys, priorities);
   TakeAll(&world, mirror.get(), &copy);
   EXPECT_EQ(world.Metric("replay/updates"), 20);
-  // Who comes after this learner begins with them.
+  // The next learner starts with these priorities.
   const auto next = MirrorOf(&world, 2);
   FeedCopy again;
   TakeAll(&world, next.get(), &again);
@@ -213,7 +213,7 @@ TEST(ReplayMirrorTest, RecopiesRestartedReplay) {
   }
 }
 
-// Updates that are made there count for the soft capacity of the replay, and what left is told.
+// Updates of the learner count for the replay's soft capacity, and evictions reach the replica.
 TEST(ReplayMirrorTest, LearnerUpdatesTrimReplay) {
   ReplayServer::Options options = Fed();
   options.tables[0].table.capacity_items = 100;
@@ -300,7 +300,7 @@ TEST(ReplayMirrorTest, RejectsInvalidReplies) {
   expect("another type",
          [](TableDeltaReplyBody*, Message* m) { m->type = MessageType::kSampleReply; });
   expect("no part", [](TableDeltaReplyBody*, Message* m) { m->parts.clear(); });
-  expect("a part that is none",
+  expect("an invalid part",
          [](TableDeltaReplyBody*, Message* m) { m->parts[0] = Buffer::Copy("x"); });
   expect("no life", [](TableDeltaReplyBody* b, Message*) { b->life = 0; });
   expect("a start behind", [](TableDeltaReplyBody* b, Message*) { b->start = b->next + 1; });

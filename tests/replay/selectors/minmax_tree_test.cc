@@ -110,8 +110,8 @@ TEST(ExtremeTreeTest, AcceptsZeroAndLargestFloat) {
   }
 }
 
-// Rainbow implementations kept the greatest priority that ever was as the default for new items, so
-// that one outlier ruled for ever.
+// Some Rainbow implementations use the greatest priority ever seen as the default of new items, so
+// that one outlier dominates permanently.
 TEST(ExtremeTreeTest, GreatestExcludesRemovedValues) {
   MinMaxTree tree = MakeTree(Kind::kGreatest, 100);
   tree.Set(std::vector<Slot>{1, 2, 3}, std::vector<float>{5, 900, 6});

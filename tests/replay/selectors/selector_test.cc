@@ -44,7 +44,7 @@ Drawn Draw(Selector* selector, Rng* rng, std::size_t count) {
   return drawn;
 }
 
-// What a selector promises, in the plainest form.
+// A reference implementation of the selectors.
 class Model {
  public:
   explicit Model(const Selector::Options& options) : options_(options) {}
@@ -86,7 +86,7 @@ class Model {
     }
     return std::isinf(least) ? 0 : least / total();
   }
-  // Of the kinds that don't use chance.
+  // Returns the order of the deterministic kinds.
   std::vector<Slot> InOrder() const {
     std::vector<Slot> order = slots();
     std::ranges::sort(order, [this](Slot a, Slot b) { return Before(items_.at(a), items_.at(b)); });

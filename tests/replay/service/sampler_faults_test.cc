@@ -79,7 +79,8 @@ TEST(ReplaySamplerFaultsTest, RowsOfShardThatDiedKeepTheirProbability) {
   for (const double p : (*batch)->probability) EXPECT_NEAR(p, 1.0 / 60, 1e-8);
 }
 
-// The same when the totals are made anew, as nobody of the first plan is left.
+// The probabilities are also correct if all shards of the first plan are gone and the totals are
+// computed again.
 TEST(ReplaySamplerFaultsTest, RowsOfDeadAndReturnedShardsHaveTheirProbabilities) {
   ReplayWorld world(Tiny(), 2);
   ASSERT_NO_FATAL_FAILURE(FillAll(&world, world.Writer().get(), 2));
@@ -112,7 +113,8 @@ TEST(ReplaySamplerFaultsTest, RowsOfDeadAndReturnedShardsHaveTheirProbabilities)
   for (const double p : (*batch)->probability) EXPECT_NEAR(p, 1.0 / 45, 1e-8);
 }
 
-// What shards say of themselves aborted the learner: chances became 0.
+// Regression: unusable totals in the shards' replies aborted the learner, since probabilities
+// became 0.
 TEST(ReplaySamplerFaultsTest, RejectsUnusableTotals) {
   for (const double total : {DBL_MAX, 1e101, -1.0, std::nan(""), HUGE_VAL}) {
     RelayWorld world(Tiny(), 2);

@@ -15,7 +15,7 @@
 namespace troop {
 namespace {
 
-class Lazy final : public Executor {  // runs jobs when it is told to
+class Lazy final : public Executor {  // runs jobs on request
  public:
   Result<Job> Submit(std::string_view, std::function<void()> work) override {
     waiting.push_back(std::move(work));
@@ -141,7 +141,7 @@ TEST_F(ReplayDiskTest, CleanRestartKeepsPrioritiesAndLimiterCounts) {
   EXPECT_EQ(world.Metric("replay/items"), 25);
   EXPECT_EQ(world.Metric("replay/limiter_inserts"), inserts);
   EXPECT_EQ(world.Metric("replay/limiter_samples"), samples);
-  // The server before has told them: whoever adds both up must not count them twice.
+  // The previous server has reported these: a sum over both servers must not count them twice.
   EXPECT_EQ(world.Metric("replay/inserts"), 0);
   EXPECT_EQ(world.Metric("replay/samples"), 0);
   EXPECT_EQ(world.Metric("replay/evicted"), 0);
@@ -189,7 +189,7 @@ TEST_F(ReplayDiskTest, RepliesToCheckpointOnceComplete) {
   EXPECT_GE(world.Metric("replay/snapshots"), 1);
 }
 
-// It waited for ever.
+// Regression: a failed checkpoint was never answered.
 TEST_F(ReplayDiskTest, RepliesToFailedCheckpointWithReason) {
   MemoryStorage disk;
   ReplayServer::Options options = Kept();

@@ -63,9 +63,9 @@ TEST(ReplayEndsTest, ResendsUnacknowledgedInsertsToRestartedServer) {
   EXPECT_EQ(world.Metric("replay/items"), 10);
 }
 
-// What the network says when a server forgot a client: its calls in flight may have been handled or
-// not. Handles the first calls without an answer, and loses what follows, until the first one comes
-// again.
+// A server that evicted a client: the client's calls in flight may have been handled or not. It
+// handles the first calls without an answer, and loses the following ones, until the first one is
+// sent again.
 class ForgetfulServer final : public Service {
  public:
   ForgetfulServer(ReplayServer* server, int handled) : server_(server), handled_(handled) {}
@@ -177,7 +177,7 @@ TEST(ReplayEndsTest, GenerationsOfIncarnationsAreFarApart) {
   EXPECT_LT(first.back(), 1u << 31);
 }
 
-// Dropped experience was counted, and nobody was told.
+// Regression: dropped experience was counted, but not logged.
 TEST(ReplayEndsTest, LogsExpiredItems) {
   ReplayServer::Options options = SmallOptions();
   options.tables[0].table.capacity_items = 100;
@@ -256,7 +256,8 @@ TEST(ReplayEndsTest, ReleasesReservationsOfRestartedLearner) {
   EXPECT_EQ(world.Metric("replay/samples"), 0);
 }
 
-// Each run of a tool has an index of its own: what it left was never released.
+// Regression: each run of a tool has a new index, and the reservations of an exited one were never
+// released.
 TEST(ReplayEndsTest, ReleasesReservationsOfDisconnectedSampler) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();

@@ -34,7 +34,7 @@ void ExpectSameEnd(const Snapshot& a, const Snapshot& b) {
   EXPECT_EQ(a.clean, b.clean);
 }
 
-// A file of rounds beside what each leaves: `ends[r]` is where round r is complete.
+// A file of several rounds, with the state after each; `end` is where a round is complete.
 struct History {
   struct Round {
     std::size_t end = 0;

@@ -1,4 +1,4 @@
-// What a table takes, what it refuses, and who leaves for it.
+// Which inserts a table accepts or refuses, and which items it evicts.
 
 #include <gtest/gtest.h>
 
@@ -116,7 +116,8 @@ TEST(TableInsertTest, StackStopsAtLostFrame) {
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 1);
 }
 
-// Zeros in the middle of an episode: nobody here knows that it began earlier, or when.
+// Padding in the middle of an episode would be wrong: the table does not know when the episode
+// began.
 TEST(TableInsertTest, UnknownLateStreamGetsNoShortStacks) {
   Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
@@ -135,7 +136,7 @@ TEST(TableInsertTest, RejectsItemsBeyondReceivedFrames) {
   for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
                            Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1}}) {
     ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, {item}}, "ends before frame 10");
-    // Of frames of earlier calls the writer may not know that they were lost.
+    // For frames of earlier calls, the writer may not know that they were lost.
     EXPECT_EQ(Put(&table, {{}, {item}}).expired, 1);
   }
   EXPECT_EQ(Put(&table, {{}, TinyItems(9, 0, 1)}).expired, 1);
@@ -360,7 +361,7 @@ TEST(TableInsertTest, RejectsInvalidOptions) {
             Code::kInvalidArgument);
 }
 
-// ---- who leaves ---------------------------------------------------------------------------------
+// ---- evictions ----------------------------------------------------------------------------------
 
 TEST(TableInsertTest, TrimsInsertsBeyondSoftCapacityInBulkFifo) {
   Table::Options options = TinyOptions(80);
@@ -397,7 +398,7 @@ TEST(TableInsertTest, EpisodesOfOneStepStillReachMinItems) {
   EXPECT_EQ(table.size(), 60000);
 }
 
-// Items that share no frame need all of their own: samples never began.
+// Regression: items without shared frames need more frames, and sampling never began.
 TEST(TableInsertTest, SparseItemsStillReachMinItems) {
   Table::Options options = TinyOptions(20000);
   options.min_items = 20000;

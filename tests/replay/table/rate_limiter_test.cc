@@ -172,7 +172,8 @@ TEST(RateLimiterTest, NeverBlocksBothSidesInAnyReachableState) {
   }
 }
 
-// A fleet whose requests have any sizes, on one limiter. Who may go on does, by lot.
+// A fleet with requests of any size on one limiter. If both kinds are allowed, one is chosen at
+// random.
 struct Fleet {
   RateLimiter limiter;
   Rng rng;
@@ -249,8 +250,8 @@ TEST(RateLimiterTest, NeverBlocksBothSidesInRandomWalks) {
   }
 }
 
-// Prefetching must not run ahead of the band, and what nobody took must not count (Reverb counts
-// what its own client has fetched ahead).
+// Prefetching must not leave the error buffer, and samples that were not taken must not count
+// (Reverb counts those that its client has prefetched).
 TEST(RateLimiterTest, SamplesInFlightUseBandAndCountWhenTaken) {
   RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
   limiter.Inserted(100);

@@ -294,7 +294,7 @@ TEST(TableDrawTest, LearnerVersionOverridesItemVersions) {
   EXPECT_EQ(table.newest_policy_version(), 30u);
 }
 
-// What is drawn in place of spent items is a share of a smaller total.
+// Items sampled in place of exhausted ones have probabilities of a smaller total.
 TEST(TableDrawTest, ProbabilitiesOfOneSampleShareItsTotal) {
   Table::Options options = TinyOptions();
   options.max_times_sampled = 1;

@@ -1,4 +1,4 @@
-// What is drawn, against a plain model that keeps whole streams in vectors.
+// Samples of a table, compared with a plain model that keeps whole streams in vectors.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ class PlainStreams {
         frames_(std::size_t(streams)),
         next_(std::size_t(streams)) {}
 
-  // A few chunks of a few streams, and an item for each step that can begin one by now.
+  // Makes a few chunks of a few streams, and an item for each step that can already begin one.
   EncodedInsert MakeCall() {
     EncodedInsert call;
     const std::uint32_t chunks = 1 + rng_.Below(3);
