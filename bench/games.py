@@ -49,7 +49,7 @@ ABLATIONS = {
     "300,000 items": {"replay.capacity_items": 300_000},
     "300,000 items, one step": {"replay.capacity_items": 300_000, "actor.n_step": 1},
 }
-# The same number of updates for each; the data come from this many environments.
+# Updates of each run; the runs differ in the number of environments that produce the data.
 ACTORS_UPDATES = 100_000
 ACTORS = {  # number, and copies of each item in the replay: the same age as with 32
     "1 environment": (1, 1), "2 environments": (2, 1), "4 environments": (4, 1),

@@ -312,7 +312,7 @@ class HarnessTest(unittest.TestCase):
         self.assertIn("| c | m | 21.3 M/s | gym 1 | 2.13 M/s | 10× |", text)
         self.assertIn("100 GFLOP/s", text)
 
-    # Of VGG-16's tenth on 2 and 4 shards: fc6 alone, or equal bytes.
+    # Bytes of the largest of 2 or 4 shards of a tenth of VGG-16: fc6 alone, or equal bytes.
     LARGEST = {("layer", 4): 41105856, ("memory", 4): 27672000,
                ("layer", 8): 41105856, ("memory", 8): 13836032}
 

@@ -175,8 +175,8 @@ void RunMemory(bool quick) {
   MeasureMemory("zstd", Codec::kZstd, true, items);
 }
 
-// Updates keys that were sampled up to kLate samples ago, while so many items arrive that about
-// half of those are evicted: counts the items whose final weight differs from their last update.
+// Updates keys that were sampled up to kLate samples ago, while new items evict about half of
+// them: counts the items whose final weight differs from their last update.
 class Churn {
  public:
   static constexpr std::int64_t kItems = 1 << 13;

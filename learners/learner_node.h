@@ -39,9 +39,9 @@ class LearnerNode final : public Node {
     Executor* executor = nullptr;   // one thread: updates run in submission order
     Storage* run = nullptr;         // the run folder
     std::string resume_checkpoint;  // empty: a new run
-    // Rendezvous of the learners; nullptr: the node makes its own, between processes.
+    // Rendezvous of the learners; nullptr: the node creates one, between processes.
     Rendezvous* rendezvous = nullptr;
-    std::string group_listen = "127.0.0.1:0";  // listen address of its own rendezvous
+    std::string group_listen = "127.0.0.1:0";  // listen address of the rendezvous that it creates
     std::string group_secret;                  // 32 bytes, shared by all learners; empty: no secret
     EventHistory* history = nullptr;
   };

@@ -56,7 +56,7 @@ def relinked(line, name, pages):
 
 
 def page_text(name, pages):
-    """The Markdown of a page, with a blank line before each list (Python-Markdown wants one)."""
+    """The Markdown of a page, with a blank line before each list (Python-Markdown needs one)."""
     lines, in_code, before = [], False, ""
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
         if FENCE.match(line):

@@ -82,8 +82,8 @@ class Check {
   Status Hasten(EnvPlayer* player);
   void CheckFinite(const EnvPlayer& player);
   void CheckEquality();
-  // Compares `other` with the single environment's episodes, byte for byte. `same` describes
-  // equality, `mend` the fix for a difference. Returns true if they are equal.
+  // Compares `other` with the single environment's episodes, byte for byte. Returns true if they
+  // are equal. The last two arguments: the text for equality, and the fix for a difference.
   bool Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
                std::string_view mend);
   Status CheckSeeds();

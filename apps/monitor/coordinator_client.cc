@@ -51,7 +51,7 @@ Result<Message> CallWithRetry(const std::string& endpoint, const Message& questi
                               Duration patience, std::shared_ptr<const KeyRing> keys) {
   const SystemClock clock;
   const Time end = clock.Now() + patience;
-  // Each attempt takes at most 5 s, so that a name that resolves anew is used.
+  // Each attempt takes at most 5 s, so that a changed DNS entry is used.
   for (bool told = false;;) {
     const Duration left = std::max(end - clock.Now(), Duration(Milliseconds(1)));
     const Status found = CheckHostResolves(endpoint);

@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-// Handles are never closed: NCCL and the driver run threads of their own code.
+// Handles are never closed: NCCL and the driver have threads that run code of these libraries.
 Result<void*> Open(const std::string& name) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return Unavailable("cannot load {}: {}", name, dlerror());

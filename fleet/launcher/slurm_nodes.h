@@ -17,7 +17,7 @@ namespace troop {
 // evaluator). Learners, replay and parameter shards go to the node with the most free CPUs, other
 // nodes before node 0; actors share the remaining CPUs of all nodes. A node is suspected when a
 // role there lost its connection or never registered: its roles move, and it receives none for a
-// time that doubles with each suspicion, until a role on it is heard from.
+// time that doubles with each suspicion, until a role on it registers.
 // Pure bookkeeping: no clock, no processes. Owner: one thread.
 class SlurmNodes {
  public:

@@ -45,7 +45,7 @@ class StateExchange {
   Tensor received_;
 };
 
-// One update of synchronous SGD. Each learner contributes the gradient of its own batch, or
+// One update of synchronous SGD. Each learner contributes the gradient of its batch, or
 // nothing; all step with the mean of the contributed gradients and get the same bits. The result is
 // that of one learner with all the batches (importance weights are normalized per batch).
 class AllReduceStep final : public GradientWatch {

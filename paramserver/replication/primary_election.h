@@ -52,7 +52,7 @@ class PrimaryElection {
     std::int32_t seat = -1;
     std::uint64_t incarnation = 0;
   };
-  // Replaces the shards by successors.size() new ones, each in a new term whose `from` is `move`, a
+  // Replaces the shards by one per given process, each in a new term whose `from` is `move`, a
   // number from next_term. Backups are chosen afterwards as usual.
   void ReplaceShards(Time now, const std::vector<Successor>& successors, std::uint64_t move);
   const std::vector<ShardTerm>& terms() const { return terms_; }

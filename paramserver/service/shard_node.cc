@@ -252,7 +252,7 @@ void ShardNode::Hold(std::uint64_t term) {
   context_.member->SendHeartbeatSoon();
 }
 
-// Waiting callers are told to retry at the new primary.
+// Answers waiting callers that they must retry at the new primary.
 void ShardNode::StepDown() {
   if (!server_) return;
   LogInfo("no longer serving shard {}", shard_);

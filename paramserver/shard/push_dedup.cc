@@ -64,8 +64,8 @@ void PushDedup::Settle(const PushId& id) {
   }
 }
 
-// Of different incarnations the newer entry is kept; of equal ones the union, aligned to the newer
-// window.
+// If the incarnations of two entries differ, the newer entry is kept; if they are equal, their
+// union, aligned to the newer window.
 Status PushDedup::Merge(const PushDedup& other) {
   for (const Entry& theirs : other.entries_) {
     if (!HasRoomFor(theirs.learner)) {

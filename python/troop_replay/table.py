@@ -54,7 +54,7 @@ class Table:
         `state` is a recurrent network's, kept with each sequence; None: there is none.
     sequence: False: items are n-step transitions, n = `length`. True: items are sequences of up to
         `length` steps, after up to `burn_in` steps for the recurrent state.
-    capacity: items; beyond it the `remover` chooses who leaves.
+    capacity: items; beyond it the `remover` chooses which to evict.
     min_items: nothing is drawn below.
     sampler, remover: "prioritized", "uniform", "fifo", "lifo", "lowest" or "highest".
     alpha: the exponent of priorities. `remover_alpha`: a prioritized remover's, below 0.

@@ -73,7 +73,7 @@ Result<Codec> ParseCodec(std::string_view name) {
   return InvalidArgument("codec is \"{}\", must be none, lz4 or zstd", name);
 }
 
-// The same bytes serve both codecs: LZ4 uses the content of a zstd dictionary as history.
+// One dictionary for both codecs: LZ4 uses the content of a zstd dictionary as history.
 class FrameDictionary {
  public:
   Buffer bytes;

@@ -164,7 +164,7 @@ Buffer PackTableDelta(const TableDelta& feed, const TrajectorySpec& spec, Codec 
   Put(feed.length, block, at.length);
   Put(feed.lead, block, at.lead);
   Put(feed.window, block, at.window);
-  // Frames are concatenated at the end; with a codec their sizes are a column of their own.
+  // Frames are concatenated at the end; with a codec a separate column holds their sizes.
   std::byte* to = block + at.payload;
   for (std::size_t i = 0; i < feed.observation.size(); ++i) {
     const EncodedBatch::Frame& frame = feed.observation[i];

@@ -19,7 +19,7 @@
 
 namespace troop {
 
-// What a journal needs from a table (Table has a method for each).
+// Data and operations that a journal needs from a table (Table has a method for each).
 class JournalSource {
  public:
   virtual ~JournalSource() = default;

@@ -12,7 +12,7 @@ namespace troop {
 // A decoded table delta for a replica.
 struct DecodedDelta {
   bool anew = false;         // the table was replaced: clear the replica first
-  ReplicaSizes sizes;        // sizes of the table; constant until `anew` is set again
+  ReplicaSizes sizes;        // sizes of the table; constant until the next replacement
   std::uint64_t oldest = 0;  // items with lower numbers were evicted
   TableDelta feed;           // without its observations, which are here:
   Tensor observation;        // [F, ...obs]

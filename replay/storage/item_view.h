@@ -9,7 +9,7 @@
 namespace troop {
 
 // How items of a table map to frames. An item has `length` steps (1 … length_max) and length + 1
-// frames of its own, preceded by up to `lead_max()` lead frames of the same episode for stacked
+// frames, preceded by up to `lead_max()` lead frames of the same episode for stacked
 // observations and a recurrent network's burn-in. At an episode's start there are fewer; missing
 // ones are zeros in a batch. Items never cross an episode's boundary.
 //

@@ -26,7 +26,7 @@ SegmentStore::Index SegmentStore::AddSlot(std::shared_ptr<Segment> segment, std:
   return index;
 }
 
-// A record larger than a segment gets one of its own size.
+// A record larger than a segment gets a separate segment of the record's size.
 std::size_t SegmentStore::Needs(std::size_t record_bytes) const {
   if (open_ != kNone) {
     const Segment& open = *slots_[open_].segment;

@@ -131,7 +131,7 @@ void SnapshotEncoder::Line(std::int64_t line, LogPosition read_at, const SlotLin
   Put(slot);
 }
 
-// A block of its own, so that a torn write invalidates only the trailer.
+// Writes a separate block, so that a torn write invalidates only the trailer.
 void SnapshotEncoder::Trailer(const Snapshot& end) {
   Begin(kTrailer);
   Put(TrailerHead{end.counters, end.end, end.clean});

@@ -38,7 +38,8 @@ COMMENT = re.compile(r"^\s*//[/!]? ?(.*)$|(?<![:\"'])//[/!]? ?(.*)$")
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 PASSED = "tidy: prose"
 SKIPPED = ("bench/results/", "tests/fuzz/corpus/", "tests/fixtures/", "tests/mutants/", "LICENSE",
-           "docs/reference/config.md", "tests/tidy/")
+           "docs/reference/config.md", "docs/benchmarks.md",
+           "docs/style.md", "tests/tidy/")
 
 
 def cpp_texts(text):

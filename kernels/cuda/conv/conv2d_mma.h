@@ -300,7 +300,7 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
     const BF16* tile = tiles + current * (kSizeA + kSizeB);
     multiply(tile, tile + kSizeA);
     current = 1 - current;
-    // Nobody reads that tile any more: all have passed the barrier behind its products.
+    // No thread still reads that tile: all have passed the barrier after its products.
     if (more) put(tiles + current * (kSizeA + kSizeB));
     __syncthreads();
   }
