@@ -69,18 +69,20 @@ ABOUT = {
 HEADLINES = (
     ("env", "breakout-64", "steps_per_s", "MinAtar Breakout, steps/s on one core"),
     ("env", "ale-pong-8", "frames_per_s", "Atari Pong, frames/s on one core"),
-    ("nn", "nature_step_b512_fp32", "time", "DQN network, training step of 512, one core"),
-    ("supervised", "bert2_8x256_bf16", "step", "BERT of two layers, training step in bf16"),
-    ("learn", "CartPole-v1", "wall_s", "CartPole, whole training"),
+    ("nn", "nature_step_b512_fp32", "time",
+     "DQN network, training step with batch size 512, one core"),
+    ("supervised", "bert2_8x256_bf16", "step", "Two-layer BERT, training step in bf16"),
+    ("learn", "CartPole-v1", "wall_s", "CartPole, complete training run"),
     ("games", "speed: Breakout, 1,000,000 steps", "wall_s",
-     "MinAtar Breakout, training of a million steps"),
+     "MinAtar Breakout, training for one million steps"),
     ("games", "long: Asterix, 5,000,000 steps", "return",
      "MinAtar Asterix, return after five million steps"),
-    ("replay", "tree-draw-weighted-2^20-warm", "ns_per_item", "Prioritized sampling, per item"),
+    ("replay", "tree-draw-weighted-2^20-warm", "ns_per_item",
+     "Prioritized sampling, time per item"),
     ("replay", "service-atari-tcp", "inserts_per_s", "Replay server, Atari items inserted/s"),
     ("replay", "memory-atari-lz4", "bytes_per_item", "Replay memory per Atari item"),
     ("collective", "tcp-25M-4", "time", "All-reduce of 25 M floats, 4 ranks over TCP"),
-    ("paramserver", "push-pull-100MB", "time", "Push and pull of 100 MB"),
+    ("paramserver", "push-pull-100MB", "time", "Parameter server, push and pull of 100 MB"),
     ("text", "bert-uncased-imdb", "time", "Tokenizing 50,000 reviews for BERT"),
 )
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
@@ -152,7 +154,7 @@ def numbers_of(results):
 
 def headlines_of(results):
     """README's table. A headline without a result is left out; one without a peer is an error."""
-    lines = ["| what | Troop | peer | ratio |", "|---|--:|---|--:|"]
+    lines = ["| benchmark | Troop | peer | ratio |", "|---|--:|---|--:|"]
     for suite, case, metric, text in HEADLINES:
         for row in brief(read_rows(results / f"{suite}.jsonl")):
             if (row["case"], row["metric"]) == (case, metric):

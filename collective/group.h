@@ -12,11 +12,12 @@
 
 namespace troop {
 
-// Default of Member::host: identifies the machine's boot and the process namespace.
+// Default of Member::host. Equal for processes of one boot of a machine in one PID namespace: only
+// these can share memory.
 std::string HostId();
 
-// Rendezvous of a group: listen, publish the address, receive the list of all, join. Movable.
-//   Listen on each rank; then collect all self(); then Join on each, with the list of all.
+// Rendezvous of a group. Movable. Each rank calls Listen and publishes self(), its address; the
+// caller collects these into a list of all members; then each rank calls Join with that list.
 class GroupEntry {
  public:
   // Opens the listener. Errors: kInvalidArgument: invalid options; kUnavailable: cannot listen on
@@ -29,15 +30,16 @@ class GroupEntry {
   // cannot be reached; kAborted: a rank refused this one (another group, epoch, token or size);
   // kDeadlineExceeded: some rank did not join in time.
   Result<std::unique_ptr<Collective>> Join(std::span<const Member> members) &&;
-  // Like Join, for a process that learns its rank, the size and the epoch only from the list; they
-  // replace those given to Listen.
+  // Like Join, for a process whose rank, size and epoch are not known at Listen: `rank`, `epoch`
+  // and the number of `members` replace the options given to Listen.
   Result<std::unique_ptr<Collective>> JoinAs(int rank, std::uint64_t epoch,
                                              std::span<const Member> members) &&;
 
  private:
   GroupEntry(GroupOptions options, Socket listener, Member self)
       : options_(std::move(options)), listener_(std::move(listener)), self_(std::move(self)) {}
-  // Implements Collective::Split over a new mesh; `count` numbers the splits of this group.
+  // Implements Collective::Split with a new mesh of sockets; this is split number `count` of the
+  // group, counted from 1.
   static Result<std::unique_ptr<Collective>> SplitGroup(GroupOptions options,
                                                         const std::string& host, int count,
                                                         Collective& group, int color, int key);

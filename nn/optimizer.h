@@ -11,13 +11,13 @@
 
 namespace troop {
 
-// Applies gradients to a flat value. Owns its state, [P] per slot, and a step count. One owner
-// thread. Deterministic.
+// Applies gradients to the flat vector of P parameters. Owns its state ([P] per slot) and a step
+// count. Owner: one thread. Deterministic.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One update: value -= f(gradient * gradient_scale), where the scale is the factor of norm
-  // clipping. All [P].
+  // Makes one update of `value`: value -= f(gradient * gradient_scale), where f is the optimizer's
+  // rule and gradient_scale a common factor, such as that of norm clipping. gradient, value: [P].
   void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
             std::span<float> value);
   // A range of consecutive parameters with its own learning rate. REQUIRES: the counts sum to P.
@@ -29,8 +29,8 @@ class Optimizer {
   // Like Step, with one learning rate per group.
   void StepGroups(std::span<const float> gradient, float gradient_scale,
                   std::span<const Group> groups, std::span<float> value);
-  // Like StepGroups, with a gradient in consecutive parts; gives the same bytes. REQUIRES: [P] in
-  // total.
+  // Like StepGroups, with the gradient split into consecutive parts; the result has the same bytes.
+  // REQUIRES: the parts have P elements in total.
   void StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
                  std::span<const Group> groups, std::span<float> value);
   // Optimizer state, [P] each: "m", "v", …
@@ -44,20 +44,23 @@ class Optimizer {
 
  private:
   virtual std::int64_t parameters() const = 0;
-  // Updates a group, or a part of it, beginning at element `first`, within the step that set_steps
-  // has counted.
+  // Updates a group, or a part of it, whose first element is `first` (`value` points to it). Called
+  // several times per step, after set_steps has counted the step.
   virtual void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
                          const Group& group, float* value) = 0;
 };
 
-// Groups of a model's parameters at one learning rate: consecutive ones with weight decay
-// (ParamSpec::decays) and without; padding belongs to the tensor before it.
+// Divides a model's parameters into groups with the same learning rate: alternating runs of
+// consecutive tensors with weight decay (ParamSpec::decays) and without. Padding belongs to the
+// tensor before it.
 std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate);
 
-// Creates the optimizer of config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1;
-// Loshchilov & Hutter 2019), RMSProp, centered or not (Graves 2013, eq. 38-42; ε inside the root as
-// in DQN: sqrt(v - m² + ε)), SGD with or without momentum, or AdaGrad (Duchi et al. 2011); the last
-// two as in PyTorch.
+// Creates the optimizer that config.optimizer.type names:
+//   adam: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019).
+//   rmsprop: RMSProp, centered or not (Graves 2013, eq. 38-42), with ε inside the root as in DQN:
+//   sqrt(v - m² + ε).
+//   sgd: SGD with or without momentum, as in PyTorch.
+//   adagrad: AdaGrad (Duchi et al. 2011), as in PyTorch.
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters);
 
 }  // namespace troop

@@ -10,18 +10,19 @@
 namespace troop {
 
 // A YAML value to be written: a scalar, a list, or a map that keeps insertion order. All strings
-// are quoted, so that none is read as a number, a boolean or another line; Text() is a readable
-// multi-line block.
+// are quoted, so that none is read as a number or a boolean, or spans several lines; only those of
+// Text() are unquoted, as a readable multi-line block.
 class Yaml {
  public:
   Yaml() : kind_(kMap) {}
-  Yaml(std::string_view text);  // NOLINT: values stand in initializer lists
+  Yaml(std::string_view text);  // NOLINT: implicit, so that initializer lists can contain values
   Yaml(const std::string& text) : Yaml(std::string_view(text)) {}
   Yaml(const char* text) : Yaml(std::string_view(text)) {}
   Yaml(bool value);
   Yaml(int value) : Yaml(std::int64_t{value}) {}
   Yaml(std::int64_t value);
-  // A literal block. REQUIRES: ends with a newline; the first line does not begin with a space.
+  // A literal block. REQUIRES: `lines` ends with a newline; its first line is not empty and does
+  // not begin with a space.
   static Yaml Text(std::string lines);
   static Yaml List(std::vector<Yaml> items);
   static Yaml Strings(const std::vector<std::string>& texts);

@@ -1,16 +1,11 @@
 // The `troop` command line: all subcommands and their flags.
 #include "apps/commands/cli.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <filesystem>
 
 #include "apps/cluster/slurm_submit.h"
 #include "apps/commands/command_hint.h"
-#include "apps/commands/doctor_command.h"
 #include "apps/commands/eval_command.h"
 #include "apps/commands/join_command.h"
 #include "apps/commands/keygen_command.h"
@@ -18,29 +13,24 @@
 #include "apps/commands/plot_command.h"
 #include "apps/commands/predict_command.h"
 #include "apps/commands/replay_command.h"
+#include "apps/commands/role_command.h"
 #include "apps/commands/scale_command.h"
 #include "apps/commands/status_command.h"
 #include "apps/commands/tokenize_command.h"
 #include "apps/commands/train_command.h"
+#include "apps/doctor/doctor_command.h"
 #include "apps/envtools/env_command.h"
 #include "apps/experiments/experiment_command.h"
 #include "apps/monitor/dashboard_server.h"
 #include "apps/planner/plan_command.h"
 #include "apps/selfcheck/sync_check.h"
 #include "apps/sweep/sweep_runner.h"
-#include "core/base/log.h"
-#include "core/base/malloc_tuning.h"
-#include "core/base/phase_progress.h"
 #include "core/base/version.h"
 #include "core/config/key_hint.h"
 #include "envs/subprocess/worker_main.h"
-#include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/health_file.h"
-#include "fleet/launcher/resource_estimate.h"
-#include "fleet/roles/node_runner.h"
-#include "fleet/roles/role_node.h"
 #include "fleet/run/run_budget.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/run/run_status.h"
@@ -129,113 +119,6 @@ int RunReplay(const TrainArguments& a) {
   return ServeReplay(*config);
 }
 
-struct RoleArguments {
-  std::string role, coordinator;
-  std::int32_t index = 0;
-  bool any_index = false;
-  bool stay = false;
-  double dead_after_s = 1.5;
-  std::string key;
-  bool insecure = false;
-  std::string reach;
-};
-
-// Opens the run folder. Errors: kNotFound: it is not on the machine of this external role.
-Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
-  const std::string path = RunPath(config);
-  if (a.any_index && !std::filesystem::exists(path)) {
-    return NotFound(
-        "the run folder {} is not on this machine, but the role {} keeps files there; share it "
-        "with the run's machine under the same path",
-        path, a.role);
-  }
-  return MakeDiskStorage(path);
-}
-
-// `troop role`: runs one role until it is done. The exit code shows whether a restart
-// can help (docs/reference/commands.md).
-int RunRole(const RoleArguments& a) {
-  Role role = Role::kNone;
-  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
-                       Role::kEvaluator, Role::kInference}) {
-    if (RoleName(r) == a.role) role = r;
-  }
-  if (role == Role::kNone) {
-    return ReportError(
-        InvalidArgument("unknown role {}; roles: actor, replay, learner, "
-                        "paramserver, evaluator, inference",
-                        a.role));
-  }
-  if (role == Role::kLearner || role == Role::kParamServer) RetainFreedPages();
-  InitLog({.role = PeerName(role, a.index)});
-  std::shared_ptr<const KeyRing> keys;
-  if (!a.key.empty()) {
-    const auto loaded = KeysFromFile(a.key, role);
-    if (!loaded.ok()) {
-      LogError("{}", loaded.status().message());
-      return kExitUsage;
-    }
-    keys = *loaded;
-  }
-  Result<std::unique_ptr<Network>> network =
-      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
-                      .heartbeat_every = Seconds(a.dead_after_s / 3),
-                      .clients_max = 1 << 15,  // every actor pulls from one server
-                      .keys = keys,
-                      .insecure = a.insecure});
-  if (!network.ok()) return ReportError(network.status());
-  // Replay's second thread: training a compression dictionary must not delay disk writes.
-  const int threads = role == Role::kReplay ? 2 : 1;
-  auto executor = std::make_unique<ThreadExecutor>(threads, [n = network->get()] { n->Wake(); });
-  std::unique_ptr<Storage> storage;
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  RoleNode node({.role = role,
-                 .index = a.any_index ? -1 : a.index,
-                 .reach = a.reach,
-                 .coordinator = a.coordinator,
-                 .host = host,
-                 .process = getpid(),
-                 .attempt = std::uint64_t(1e6 * WallSeconds()),
-                 .network = network->get(),
-                 .executor = executor.get(),
-                 .storage = [&storage, &a](const Config& config) -> Result<Storage*> {
-                   TROOP_ASSIGN_OR_RETURN(storage, OpenRunOf(a, config));
-                   return storage.get();
-                 },
-                 .joined =
-                     [role](const Config& config, std::int32_t index) {
-                       InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
-                       SetPhaseSink([](const std::string& line) { LogInfo("{}", line); });
-                       SetProcessName(PeerName(role, index));
-                     }});
-  const SignalWatch signals(network->get(), true);
-  const SystemClock clock;
-  const Status status = RunNode(&node, network->get(), clock, [&](Time) {
-    if (signals.count() > 0) node.Drain();
-  });
-  executor.reset();  // its running jobs use objects of the node
-  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
-    LogInfo("the run was stopped and can be resumed");
-    return kExitInterrupted;
-  }
-  if (status.ok()) return kExitOk;
-  if (a.any_index && !a.stay && node.unanswered()) {
-    LogError("{}: the run has ended, or cannot be reached from here", status.message());
-    return kExitGaveUp;
-  }
-  LogError("{}", status.message());
-  if (status.code() == Code::kCancelled) return kExitGaveUp;
-  // Rejected: keys, versions or environments do not match, and a retry cannot change that.
-  if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
-  // Config and file errors are permanent only before the role runs; but a parameter shard reads
-  // its own files after joining.
-  const int code = ExitCodeFor(status);
-  const bool shard = role == Role::kParamServer;
-  const bool permanent = code == kExitUsage || (code == kExitDamaged && !shard);
-  return permanent && node.playing() ? kExitFailed : code;
-}
-
 struct ConfigArguments {
   std::string key, check;
   bool markdown = false, keys = false;
@@ -315,7 +198,8 @@ struct Arguments {
 
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* sweep = app->add_subcommand(
-      "sweep", "train a config with several seeds and values; write a table and a plot");
+      "sweep",
+      "train a config with all combinations of seeds and values; write a table and a plot");
   SweepArguments& runs = a->sweep.arguments;
   sweep->add_option("config", runs.config, "TOML file")->required();
   sweep->add_option("overrides", runs.overrides,
@@ -323,15 +207,17 @@ void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   sweep->add_option("--seeds", runs.seeds, "seeds per combination (5)")->check(CLI::Range(1, 1000));
   sweep->add_option("--first-seed", runs.first_seed, "first seed (1)")
       ->check(CLI::NonNegativeNumber);
-  sweep->add_option("--jobs", a->sweep.jobs, "concurrent runs (as many as the cores allow)")
+  sweep
+      ->add_option("--jobs", a->sweep.jobs,
+                   "number of concurrent runs (default: as many as the cores allow)")
       ->check(CLI::Range(1, 1000));
   sweep->add_flag("--overwrite", a->sweep.overwrite, "restart all runs");
-  sweep->add_flag("--dry-run", a->sweep.dry_run, "print the runs and their state");
+  sweep->add_flag("--dry-run", a->sweep.dry_run, "print the runs and their state, and start none");
   sweep->callback([a, chosen] { *chosen = [a] { return Sweep(a->sweep); }; });
   CLI::App* plot = app->add_subcommand("plot", "plot learning curves of runs and sweeps");
   plot->add_option("runs", a->plot.paths, "run folders or sweep folders")->required();
   plot->add_option("--out,--png", a->plot.out, "output file, .png or .svg (curves.png)");
-  plot->add_option("--title", a->plot.title, "plot title (the environment)");
+  plot->add_option("--title", a->plot.title, "plot title (default: the environment)");
   plot->add_option("--x", a->plot.axis, "x axis: steps, updates or minutes (steps)");
   plot->callback([a, chosen] { *chosen = [a] { return PlotRuns(a->plot); }; });
 }
@@ -351,7 +237,7 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
                         "episodes or reviews (eval: 100, or all test reviews; play: 1)");
     command->add_option("--epsilon", a->show.epsilon,
                         "probability of a random action (evaluator.epsilon)");
-    command->add_option("--seed", a->show.seed, "seed of the episodes (seed of the run)");
+    command->add_option("--seed", a->show.seed, "seed of the episodes (default: seed of the run)");
   }
   eval->add_flag("--json", a->show.json, "print one line of JSON");
   eval->callback([a, chosen] { *chosen = [a] { return Evaluate(a->show); }; });
@@ -363,11 +249,16 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->add_option("run", a->status.run, "run folder, or tcp://HOST:PORT of its coordinator")
       ->required();
   status->add_flag("--json", a->status.json, "print JSON");
-  status->add_option("--key", a->status.key, "key file of a tool, for tcp:// (troop keygen)");
+  status->add_option("--key", a->status.key,
+                     "key file of the role `tool`, for tcp:// (troop keygen)");
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
-  CLI::App* scale = app->add_subcommand("scale", "scale a role of a running fleet");
+  CLI::App* scale = app->add_subcommand("scale",
+                                        "change the number of actors, replay shards, learners or "
+                                        "parameter shards of a running fleet");
   scale->add_option("run", a->scale.run, "run folder")->required();
-  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, paramserver=K")
+  scale
+      ->add_option("count", a->scale.what,
+                   "new number of one role: actors=N, replay=N, learners=N or paramserver=N")
       ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
@@ -376,7 +267,7 @@ void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* 
   check->add_option("id", env->id, "environment id, or a config file")->required();
   check->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
   check->add_option("--plugin", env->plugin, "shared library that contains the environment");
-  check->add_flag("--quick", env->quick, "take seconds instead of a minute");
+  check->add_flag("--quick", env->quick, "run a quick check: seconds instead of a minute");
   check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
 }
 
@@ -404,7 +295,8 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
   AddEnvCheck(group->add_subcommand("check", what), env, chosen);
   AddEnvCheck(app->add_subcommand("env-check", what + " (alias of env check)"), env, chosen);
-  const std::string speed = "measure an environment's steps/s and its bridge overhead";
+  const std::string speed =
+      "measure an environment's steps/s and the overhead of its separate process";
   AddEnvBench(group->add_subcommand("bench", speed), env, chosen);
   CLI::App* bench = app->add_subcommand("bench", "benchmark parts of a run on this machine");
   bench->require_subcommand(1);
@@ -412,7 +304,8 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
 }
 
 void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) {
-  CLI::App* group = app->add_subcommand("check", "compare components with fp64 reference loops");
+  CLI::App* group =
+      app->add_subcommand("check", "compare components with fp64 reference implementations");
   group->require_subcommand(1);
   CLI::App* sync = group->add_subcommand(
       "sync", "check every gradient-sync mode against an fp64 reference; exit 1 on mismatch");
@@ -425,7 +318,8 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
 
 void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
   CLI::App* tokenize = app->add_subcommand("tokenize", "tokenize text");
-  tokenize->add_option("text", a->texts, "texts (none: one per line of standard input)");
+  tokenize->add_option("text", a->texts,
+                       "texts to tokenize (default: each line of standard input)");
   tokenize
       ->add_option("--vocab", a->vocabulary,
                    "vocab.txt (BERT, one piece per line) or SentencePiece .model (ALBERT)")
@@ -445,7 +339,7 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
                    "run folder (newest checkpoint), checkpoint folder, or a folder of Hugging "
                    "Face files with the vocabulary")
       ->required();
-  predict->add_option("text", a->texts, "texts (none: one per line of standard input)");
+  predict->add_option("text", a->texts, "texts to classify (default: each line of standard input)");
   predict->add_flag("--json", a->json, "print one line of JSON per text");
   predict->callback([a, chosen] {
     UnescapeBrackets(&a->path);
@@ -456,33 +350,39 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
 
 void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
   CLI::App* dashboard = app->add_subcommand("dashboard", "serve a web page that shows runs live");
-  dashboard->add_option("runs", a->runs, "run folders, or folders of runs")->required();
-  dashboard->add_option("--listen", a->address, "HOST:PORT (127.0.0.1:8800); port 0: a free one");
-  dashboard->add_option("--token-file", a->token_file,
-                        "file with the access token, on one line; required beyond this machine");
+  dashboard->add_option("runs", a->runs, "run folders, or folders that contain runs")->required();
+  dashboard->add_option("--listen", a->address,
+                        "HOST:PORT to listen on (127.0.0.1:8800); port 0 selects a free one");
+  dashboard->add_option(
+      "--token-file", a->token_file,
+      "file with the access token, on one line; required to serve other machines");
   dashboard->add_flag("--insecure", a->insecure, "serve without authentication");
   dashboard->callback([a, chosen] { *chosen = [a] { return ServeDashboard(*a); }; });
 }
 
-constexpr char kInsecureHelp[] = "listen beyond this machine without keys";
+constexpr char kInsecureHelp[] = "accept connections from other machines without keys";
 
 void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
-  CLI::App* join = app->add_subcommand("join", "join a remote run with roles of this machine");
-  join->add_option("coordinator", a->join.coordinator, "tcp://HOST:PORT, fleet.listen of the run")
+  CLI::App* join =
+      app->add_subcommand("join", "run roles on this machine for a run on another machine");
+  join->add_option("coordinator", a->join.coordinator,
+                   "address of the coordinator, tcp://HOST:PORT (fleet.listen of the run)")
       ->required();
   join->add_option("--role", a->join.role,
                    "role to run: actor, or an external role of the run (fleet.elsewhere)");
   join->add_option("--listen", a->join.listen, "address at which the fleet reaches this machine");
-  join->add_option("--count", a->join.count, "processes (1)")->check(CLI::Range(1, 10000));
+  join->add_option("--count", a->join.count, "number of processes (1)")
+      ->check(CLI::Range(1, 10000));
   join->add_option("--key", a->join.key, "key file of that role (troop keygen)");
-  join->add_option("--logs", a->join.logs, "log folder (a temporary one)");
+  join->add_option("--logs", a->join.logs, "log folder (default: a temporary one)");
   join->add_option("--wait", a->join.wait_s, "seconds to wait for the coordinator to appear (60)")
       ->check(CLI::Range(0.0, 86400.0));
-  join->add_flag("--stay", a->join.stay, "stay while the run is stopped, until it is done");
+  join->add_flag("--stay", a->join.stay,
+                 "wait while the run is stopped, and rejoin when it is resumed");
   join->add_option("--health", a->join.health, "status file to write, for `troop health`");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
   CLI::App* doctor = app->add_subcommand(
-      "doctor", "check machine, config and coordinator before a run, and suggest fixes");
+      "doctor", "check the machine, a config and a coordinator before a run, and suggest fixes");
   doctor->add_option("config", a->doctor.config, "TOML file (none: check only the machine)");
   doctor->add_option("overrides", a->doctor.overrides,
                      "config overrides, key=value (troop config)");
@@ -490,29 +390,36 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   doctor->add_option("--key", a->doctor.key, "key file for the coordinator (troop keygen)");
   doctor->add_flag("--insecure", a->doctor.insecure, kInsecureHelp);
   doctor->callback([a, chosen] { *chosen = [a] { return Doctor(a->doctor); }; });
-  CLI::App* health = app->add_subcommand("health", "report the health of a local `troop join`");
-  health->add_option("file", a->health.file, "the file of its --health")->required();
-  health->add_flag("--ready", a->health.ready, "also require that all its roles have joined");
+  CLI::App* health =
+      app->add_subcommand("health", "report whether a `troop join` on this machine works");
+  health->add_option("file", a->health.file, "status file that `troop join --health` writes")
+      ->required();
+  health->add_flag("--ready", a->health.ready,
+                   "also require that all of its roles have joined the run");
   health->callback([a, chosen] { *chosen = [a] { return ShowHealth(a->health); }; });
   CLI::App* keygen = app->add_subcommand("keygen", "generate keys, one per role or user");
   keygen->add_option("folder", a->keygen.folder, "output folder")->required();
-  keygen->add_option("--role", a->keygen.role, "generate one key, of this role (all roles)");
-  keygen->add_option("--name", a->keygen.name, "name of the key, such as a user name (the role)");
+  keygen->add_option("--role", a->keygen.role,
+                     "generate one key of this role (default: one key per role)");
+  keygen->add_option("--name", a->keygen.name,
+                     "name of the key, such as a user name (default: the role)");
   keygen->add_flag("--rotate", a->keygen.rotate,
                    "replace existing keys; old ones stay valid until the next rotation");
   keygen->callback([a, chosen] { *chosen = [a] { return Keygen(a->keygen); }; });
 }
 
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
-  CLI::App* train = app->add_subcommand("train", "train a config: start its fleet on this machine");
+  CLI::App* train = app->add_subcommand("train", "train a config: start its fleet");
   train->add_option("config", a->train.config, "TOML file, such as configs/apex_cartpole.toml")
       ->required();
   AddTrainFlags(train, &a->train);
   train->add_flag("--insecure", a->train.insecure, kInsecureHelp);
-  train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
+  train->add_flag("--dry-run", a->train.options.dry_run,
+                  "print topology, endpoints and memory, and start nothing");
   train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
   train->add_flag("--continue", a->train.go_on,
-                  "resume a run of the same name; exit 0 at once if it is done");
+                  "resume the run of the same name, or start it if there is none; exit with 0 at "
+                  "once if it is done");
   train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
   CLI::App* resume = app->add_subcommand("resume", "resume a run from its newest checkpoint");
   resume->add_option("run", a->train.config, "run folder")->required();
@@ -529,7 +436,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddDashboard(app, &a->dashboard, chosen);
   AddPlan(app, &a->plan, chosen);
   AddExperiment(app, &a->parallel, chosen);
-  CLI::App* replay = app->add_subcommand("replay", "serve a standalone replay until SIGTERM");
+  CLI::App* replay =
+      app->add_subcommand("replay", "serve a standalone replay until SIGTERM or Ctrl-C");
   replay->add_option("config", a->train.config, "TOML file: replay.tables, replay.listen")
       ->required();
   replay->add_option("overrides", a->train.overrides, "config overrides, key=value (troop config)");
@@ -540,11 +448,13 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
                    "actor, replay, learner, paramserver, evaluator, inference")
       ->required();
   role->add_option("--index", a->role.index, "index of the role (0)");
-  role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
+  role->add_option("--dead-after", a->role.dead_after_s,
+                   "value of the run's fleet.dead_after_s, in seconds (1.5)")
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "coordinator endpoint")->required();
   role->add_flag("--any-index", a->role.any_index, "let the coordinator assign the index");
-  role->add_flag("--stay", a->role.stay, "exit with 130 if the run was stopped before it was done");
+  role->add_flag("--stay", a->role.stay,
+                 "exit with 130 if the run stops before it is done, so that the role can rejoin");
   role->add_option("--reach", a->role.reach, "address at which the fleet reaches this machine");
   role->add_option("--key", a->role.key, "key file of this role (troop keygen)");
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
@@ -552,7 +462,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* config = app->add_subcommand("config", "describe the config keys");
   config->add_option("key", a->config.key, "describe only this key");
   config->add_option("--check", a->config.check, "parse a file and print the resolved config");
-  config->add_flag("--markdown", a->config.markdown, "print docs/reference/config.md");
+  config->add_flag("--markdown", a->config.markdown,
+                   "print all keys as Markdown (docs/reference/config.md)");
   config->add_flag("--keys", a->config.keys, "print only the key names");
   config->footer(ConfigHelp);
   config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
@@ -575,9 +486,9 @@ int RunCommand(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);
   SetPhaseSink([](const std::string& line) { fmt::print(stderr, "troop: {}\n", line); });
   CLI::App app(
-      "Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
-      "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"
-      "130 interrupted (resumable).");
+      "Troop trains agents with a fleet of actors, a prioritized replay buffer and learners.\n"
+      "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 run folder or port in use,\n"
+      "4 damaged file, 130 interrupted (resumable).");
   app.set_version_flag("--version", kTroopVersion);
   app.require_subcommand(1);
   Arguments arguments;

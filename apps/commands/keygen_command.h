@@ -7,8 +7,8 @@ namespace troop {
 // Options of `troop keygen`.
 struct KeygenOptions {
   std::string folder;
-  std::string role;     // empty: one key for each role
-  std::string name;     // file name, such as a user name; empty: the role
+  std::string role;     // role of the key pair; empty: one pair for each role
+  std::string name;     // name of the key file, for example the user's; needs `role`; empty: `role`
   bool rotate = false;  // replace existing pairs; the old ones stay valid until the next rotation
 };
 // `troop keygen`: writes key pairs and prints how to use them. Returns the exit code.

@@ -6,7 +6,8 @@
 namespace troop {
 
 void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chosen) {
-  CLI::App* group = app->add_subcommand("experiment", "run published experiments on this machine");
+  CLI::App* group =
+      app->add_subcommand("experiment", "reproduce published experiments on this machine");
   group->require_subcommand(1);
   CLI::App* parallel = group->add_subcommand(
       "imdb-parallel", "compare data and tensor parallelism, for BERT and ALBERT");

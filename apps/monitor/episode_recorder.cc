@@ -66,7 +66,7 @@ Status EpisodeRecorder::Start(Time now, const std::string& run) {
                                               {"troop", "play", run, "--gif", File(number, "gif"),
                                                "--fps", "30", "--seed", std::to_string(number)},
                                               File(number, "log"), SIGKILL));
-  // Evict the oldest recording of another run, and replace an older one of this run.
+  // At most kKept runs have a recording, and each only its newest.
   if (!episodes_.contains(run) && episodes_.size() >= kKept) {
     const auto oldest = std::ranges::min_element(
         episodes_, {}, [](const auto& episode) { return episode.second.number; });

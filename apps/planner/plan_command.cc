@@ -25,24 +25,25 @@ int RunPlan(const PlanArguments& a) {
 
 void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
   CLI::App* plan = app->add_subcommand(
-      "plan", "predict the update time of a supervised config on meshes of learners");
+      "plan", "predict the time per update of a supervised config for each mesh of learners");
   CLI::Option* const config =
       plan->add_option("config", a->config, "TOML file, such as configs/imdb_small.toml");
   plan->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
-  plan->add_option("--learners", a->options.learners, "largest number of learners (cores, or GPUs)")
+  plan->add_option("--learners", a->options.learners,
+                   "maximum number of learners (default: number of cores, or of GPUs)")
       ->check(CLI::Range(1, 256));
   CLI::Option* const machine =
       plan->add_option("--machine", a->options.machine,
                        "HOST:PORT of a machine that runs `troop plan --serve`: plan for both "
                        "machines and the link between them");
   plan->add_option("--machines", a->options.machines,
-                   "number of machines of that kind, this one included (2)")
+                   "number of identical machines, including this one (2)")
       ->check(CLI::Range(2, 256))
       ->needs(machine);
   CLI::Option* const serve =
       plan->add_option("--serve", a->serve,
-                       "ADDRESS:PORT of this machine to serve link measurements at, for --machine; "
-                       "any client that reaches it can measure the link");
+                       "ADDRESS:PORT on which this machine answers the link measurements of "
+                       "--machine; any client that reaches it can measure the link");
   serve->excludes(config)->excludes(machine);
   // CLI11 cannot express "config or --serve", so it is checked here.
   plan->callback([a, chosen, config, serve] {

@@ -13,29 +13,29 @@
 
 namespace troop {
 
-// The transports of all-reduce: "sim", "shm", "tcp", "hosts" (shared memory inside two hosts, a
-// socket between them).
+// Names of the transports that can be checked: "sim" (simulated), "shm" (shared memory), "tcp", and
+// "hosts" (two host names: shared memory within each, a socket between them).
 std::vector<std::string> SyncWires();
-// Makes a process group whose ranks are in this process; each must be used by its own thread.
+// Makes a process group of `size` ranks, all in this process; use each rank on a separate thread.
 Result<std::vector<std::unique_ptr<Collective>>> MakeSyncRanks(std::string_view wire, int size);
 
-// Data-parallel learners that average gradients by all-reduce in several buckets, and apply them
-// independently.
+// Data-parallel learners. They average their gradients by all-reduce, in several buckets, and each
+// applies the average to its own copy of the parameters.
 struct RanksCase {
   std::string wire;
   int ranks = 1;
-  Config config;  // the optimizer
+  Config config;  // only its optimizer keys are used
   float learning_rate = 0.05f;
   int steps = 12;
   std::uint64_t seed = 1;
 };
 // Runs a case; returns the parameters of all ranks, [ranks][P]. Errors: those of the group.
 Result<std::vector<std::vector<float>>> RunRanksCase(const RanksCase& ranks_case);
-// The fp64 reference, which every rank must equal, [P].
+// Computes the case in fp64: the parameters [P] that every rank must have, up to rounding.
 Doubles ReplayRanks(const RanksCase& ranks_case, const ToyModel& problem);
 
-// (<F x, y> - <x, F* y>) / (|F x| |y|) over all ranks, in f64, for an operation F and its adjoint
-// F*. Must be 0 up to rounding.
+// Relative error |<F x, y> - <x, F* y>| / (|F x| |y|) of an operation F and its adjoint F*, over
+// all ranks, in f64. It must be 0 up to rounding.
 struct AdjointResult {
   std::string operation;  // "reduce-scatter / all-gather"
   int ranks = 0;

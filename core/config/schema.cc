@@ -1,5 +1,5 @@
 // Declares every config key: name, description, range and member. Keys of acting, replay, cluster
-// engines and supervised mode are in config_schema_*.cc.
+// engines, parameter server and supervised mode are in schema_*.cc.
 #include "core/config/schema.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Keys without a section.
 void VisitTop(Config& c, ConfigVisitor& v) {
   v.Visit({"version",
-           "Version of the config keys; a version newer than this program supports is rejected.",
+           "Version of the config format; a version newer than the program supports is rejected.",
            Between(1, double(kConfigVersion))},
           c.version);
   v.Visit({"name", "Name of the run and of its folder in log.dir."}, c.name);
@@ -40,9 +40,10 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
   v.Visit({"env.difficulty_ramping", "Increase the difficulty of MinAtar games over time."},
           c.difficulty_ramping);
   // Rewards and frames.
-  v.Visit({"env.reward_scale", "Factor that the actor multiplies rewards by."}, c.reward_scale);
+  v.Visit({"env.reward_scale", "Factor by which the actor multiplies rewards."}, c.reward_scale);
   v.Visit({"env.reward_clip",
-           "Bound to which the learner clips rewards, [-x, x]; 0 disables clipping.", AtLeast(0)},
+           "Bound x of the rewards, which the learner clips to [-x, x]; 0 disables clipping.",
+           AtLeast(0)},
           c.reward_clip);
   v.Visit({"env.action_repeat",
            "Environment steps (Atari: frames) per agent step; the action is repeated.",
@@ -54,8 +55,8 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
            Between(1, 64)},
           c.frame_stack);
   v.Visit({"env.noop_max",
-           "Maximum number of no-op frames at the start of an episode, at least 1 (Atari only); 0 "
-           "disables them.",
+           "Atari only: maximum number of no-op frames at the start of an episode, drawn from 1 to "
+           "this number; 0 disables them.",
            Between(0, 10000)},
           c.noop_max);
   // Implementation of the environment.
@@ -64,24 +65,24 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
            "built-in and Python environments."},
           c.plugin);
   v.Visit({"env.options",
-           "Options passed unchanged to the environment: a plug-in's options, or keyword arguments "
-           "in Python, where \"None\" means None."},
+           "Options passed unchanged to the environment: those of a plug-in, or keyword arguments "
+           "in Python, where the string \"None\" is passed as None."},
           c.options);
   v.Visit({"env.wrappers", "Python only: wrappers as \"module:callable\", applied in this order."},
           c.wrappers);
   v.Visit({"env.python",
-           "Interpreter for Python environments; a name is looked up in PATH, a relative path "
-           "starts at the config's folder."},
+           "Interpreter for Python environments; a name is looked up in PATH, and a relative path "
+           "is resolved against the folder of the config."},
           c.python);
   // Isolation: separate processes, their limits, and tolerated faults.
   v.Visit({.name = "env.isolation",
-           .doc = "Process that hosts the environments: a separate one, or the actor's; auto "
-                  "isolates plug-ins and Python.",
+           .doc = "Processes that host the environments. \"process\": separate ones; \"none\": the "
+                  "actor's own; \"auto\": separate ones for plug-ins and Python only.",
            .choices = {"auto", "process", "none"}},
           c.isolation);
   v.Visit({"env.processes",
-           "Processes that share the isolated environments of an actor; a crash ends the episodes "
-           "of one process.",
+           "Number of processes among which the isolated environments of an actor are divided; a "
+           "crash ends only the episodes of its process.",
            Between(1, 2048)},
           c.processes);
   v.Visit({"env.start_timeout_s", "Seconds that an isolated environment may take to start.",
@@ -93,8 +94,8 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
            Between(0.01, 86400)},
           c.step_timeout_s);
   v.Visit({"env.faults_max",
-           "Number of faults and non-finite values of one environment, without a complete episode "
-           "in between, that ends the run.",
+           "Number of consecutive faults or non-finite values of an environment, without a "
+           "complete episode in between, after which the run ends.",
            Between(1, 1e6)},
           c.faults_max);
 }
@@ -116,38 +117,38 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
           c.dueling_units);
   v.Visit({"network.normalize_observations",
            "Normalize each element of an observation by its running mean and standard deviation, "
-           "clipped to [-10, 10]. The statistics come from sampled batches and are published with "
-           "the weights. For vectors only; images are scaled already."},
+           "and clip the result to [-10, 10]. The statistics come from sampled batches and are "
+           "published with the weights. For vectors only; images are already scaled."},
           c.normalize_observations);
   v.Visit({"network.one_hot",
            "Number of classes for one-hot encoding integer observations (out-of-range values "
            "encode as zeros); 0 disables it. For vectors only.",
            Between(0, 1 << 16)},
           c.one_hot);
-  v.Visit({.name = "network.precision",
-           .doc = "Arithmetic of large layers; parameters are always fp32. \"tf32\" uses tensor "
-                  "cores with a 10-bit mantissa on a GPU and is fp32 on the CPU.",
-           .choices = {"fp32", "tf32", "bf16"}},
-          c.precision);
+  v.Visit(
+      {.name = "network.precision",
+       .doc = "Precision of the arithmetic in large layers; parameters are always fp32. \"tf32\" "
+              "uses tensor cores with a 10-bit mantissa on a GPU and is fp32 on the CPU.",
+       .choices = {"fp32", "tf32", "bf16"}},
+      c.precision);
 }
 
 void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "fleet.mode",
            .doc = "\"processes\": one process per role; \"serial\": all roles in one thread, in a "
-                  "fixed order (same seed, same bytes).",
+                  "fixed order, so that runs with the same seed are bit-identical.",
            .choices = {"processes", "serial"}},
           c.mode);
   v.Visit({.name = "fleet.engine",
-           .doc = "Launcher of the processes (`troop train --engine`): this machine's own, a Slurm "
-                  "job, mpirun, or Kubernetes manifests.",
+           .doc = "Launcher of the processes (`troop train --engine`). \"local\": this command; "
+                  "\"slurm\": a Slurm job; \"mpi\": mpirun; \"kubernetes\": manifests to apply.",
            .choices = {"local", "slurm", "mpi", "kubernetes"}},
           c.engine);
-  v.Visit(
-      {.name = "fleet.transport",
-       .doc =
-           "Transport between the processes of this machine: sockets in a private folder, or TCP.",
-       .choices = {"ipc", "tcp"}},
-      c.transport);
+  v.Visit({.name = "fleet.transport",
+           .doc = "Transport between the processes of this machine: Unix-domain sockets in a "
+                  "private folder, or TCP.",
+           .choices = {"ipc", "tcp"}},
+          c.transport);
   v.Visit({"fleet.actors", "Number of actor processes.", Between(1, 100000)}, c.actors);
   v.Visit({"fleet.learners", "Number of learner processes; learner.sync sets how they synchronize.",
            Between(1, 256)},
@@ -159,9 +160,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
   v.Visit({"fleet.hung_after_s", "Seconds without progress after which a live role is restarted.",
            Between(0.1, 86400)},
           c.hung_after_s);
-  v.Visit({"fleet.restarts_max", "Consecutive failures of a role before the run is aborted.",
-           Between(0, 1e6)},
-          c.restarts_max);
+  v.Visit(
+      {"fleet.restarts_max",
+       "Maximum number of consecutive restarts of a failing role; one more failure aborts the run.",
+       Between(0, 1e6)},
+      c.restarts_max);
   v.Visit({"fleet.restart_window_s",
            "Seconds of uptime after which the failure count of a role is reset.", Above(0)},
           c.restart_window_s);
@@ -171,7 +174,8 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
       c.backoff_first_s);
   v.Visit({"fleet.backoff_max_s", "Maximum number of seconds before a restart.", Above(0)},
           c.backoff_max_s);
-  v.Visit({"fleet.drain_s", "Seconds that roles have to shut down cleanly before they are killed.",
+  v.Visit({"fleet.drain_s",
+           "Time limit in seconds for a clean shutdown of the roles, after which they are killed.",
            Between(0, 3600)},
           c.drain_s);
   v.Visit(
@@ -191,13 +195,13 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
-  v.Visit(
-      {"security.keys",
-       "Folder of the keys of all roles (`troop keygen`); encrypts all TCP traffic and admits only "
-       "the keys in the folder's file `allowed`, each in its own role. Empty disables keys."},
-      c.keys);
+  v.Visit({"security.keys",
+           "Folder with the keys of all roles (`troop keygen`). If set, all TCP traffic is "
+           "encrypted, and only keys listed in its file `allowed` are admitted, each only for its "
+           "role. Empty disables keys."},
+          c.keys);
   v.Visit({"security.insecure",
-           "Listen on other than loopback addresses without keys; any client that reaches the "
+           "Allow listening on non-loopback addresses without keys; any client that reaches the "
            "ports can then read and control the run."},
           c.insecure);
 }
@@ -210,8 +214,8 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .choices = {"dqn", "dpg", "classifier", "masked_lm"}},
           c.algorithm);
   v.Visit({.name = "learner.total_steps",
-           .doc = "Agent steps of the run over all actors, an exact budget. Supervised runs count "
-                  "examples and derive it from learner.epochs.",
+           .doc = "Exact number of agent steps of the run, over all actors. Supervised: number of "
+                  "examples, derived from learner.epochs.",
            .range = Between(1, kConfigMany),
            .whole = true},
           c.total_steps);
@@ -237,7 +241,7 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            LeftOpen(0, 1)},
           c.target_tau);
   v.Visit({"learner.max_grad_norm",
-           "Maximum norm of the gradient, which is scaled down to it; 0 disables clipping.",
+           "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
            AtLeast(0)},
           c.max_grad_norm);
   // Value head, and the clipping of DPG's action gradient.
@@ -247,25 +251,31 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
                   "(QR-DQN, Dabney et al. 2018) with the Huber loss.",
            .choices = {"scalar", "categorical", "quantile"}},
           c.critic);
-  v.Visit({"learner.atoms", "Number of atoms or quantiles of a value.", Between(2, 1001)}, c.atoms);
-  v.Visit({"learner.v_min", "Lower end of the value support; smaller returns are clipped to it."},
-          c.v_min);
-  v.Visit({"learner.v_max", "Upper end of the value support; larger returns are clipped to it."},
-          c.v_max);
   v.Visit(
-      {"learner.action_gradient_clip",
-       "dpg: bound of the value gradient in each action dimension, [-x, x]; 0 disables clipping.",
-       AtLeast(0)},
-      c.action_gradient_clip);
+      {"learner.atoms", "Number of atoms (categorical) or quantiles (quantile) per value estimate.",
+       Between(2, 1001)},
+      c.atoms);
+  v.Visit({"learner.v_min",
+           "categorical: lower end of the value support; smaller returns are clipped to it."},
+          c.v_min);
+  v.Visit({"learner.v_max",
+           "categorical: upper end of the value support; larger returns are clipped to it."},
+          c.v_max);
+  v.Visit({"learner.action_gradient_clip",
+           "dpg: bound x to which each component of the gradient of the value with respect to the "
+           "action is clipped, [-x, x]; 0 disables clipping.",
+           AtLeast(0)},
+          c.action_gradient_clip);
   // Flow of batches and weights.
   v.Visit({"learner.prefetch",
-           "Batch requests in flight or queued; update jobs hold up to 32 more batches.",
+           "Maximum number of batch requests that are in flight or not yet consumed; the current "
+           "update job holds up to 32 more batches.",
            Between(1, 1024)},
           c.prefetch);
-  v.Visit(
-      {"learner.batches_per_request",
-       "Batches per request; more cost less per batch but use older priorities.", Between(1, 64)},
-      c.batches_per_request);
+  v.Visit({"learner.batches_per_request",
+           "Batches per request; larger values reduce the cost per batch but use older priorities.",
+           Between(1, 64)},
+          c.batches_per_request);
   v.Visit({"learner.publish_every_updates", "Updates between publications of the weights.",
            Between(1, kConfigMany)},
           c.publish_every_updates);
@@ -280,17 +290,17 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .choices = {"allreduce", "paramserver"}},
           c.sync);
   v.Visit({"learner.nccl",
-           "NCCL library for gradients of learners on GPUs, used where all learners have it; empty "
-           "sends them through host memory."},
+           "NCCL library that sums the gradients of learners on GPUs, used if all learners can "
+           "load it; empty sums them in host memory."},
           c.nccl);
   v.Visit({"learner.agree_timeout_s",
-           "Seconds for one collective operation of the learners; a slower learner is dropped from "
-           "the group.",
+           "Time limit in seconds for a collective operation of the learners; a learner that "
+           "exceeds it is dropped from the group.",
            Between(0.1, 3600)},
           c.agree_timeout_s);
   v.Visit({"learner.hogwild_threads",
            "Threads of a learner that update shared weights without locks (Hogwild!, Recht et al. "
-           "2011); above 1 runs are not reproducible.",
+           "2011); with more than 1, runs are not reproducible.",
            Between(1, 256)},
           c.hogwild_threads);
   v.Visit({.name = "learner.device",
@@ -303,106 +313,9 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
           c.epochs);
   v.Visit({"learner.micro_batch",
            "Supervised: examples per forward and backward pass of a learner (gradient "
-           "accumulation); 0 means all of its share of the batch.",
+           "accumulation); 0 means the learner's whole share of the batch.",
            Between(0, 65536)},
           c.micro_batch);
-}
-
-// Keys of paramserver.* that depend on paramserver.mode.
-void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
-  v.Visit({.name = "paramserver.mode",
-           .doc = "When gradients are applied: bsp, those of all learners together; k_of_n, the "
-                  "first k; ssp, each at once with bounded staleness; async, each at once; "
-                  "local_sgd averages the values of learners that step by plain SGD.",
-           .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}},
-          c.mode);
-  v.Visit({"paramserver.k", "k_of_n: gradients to collect before each update.", Between(1, 100000)},
-          c.k);
-  v.Visit({"paramserver.cancel",
-           "k_of_n: drop gradients of older versions (K-sync of Dutta et al. 2018)."},
-          c.cancel);
-  v.Visit({"paramserver.per_batch",
-           "k_of_n: accept several of the k gradients from one learner (K-batch-sync and "
-           "K-batch-async)."},
-          c.per_batch);
-  v.Visit({"paramserver.staleness",
-           "ssp: pushes that a learner may be ahead of the slowest one (Ho et al. 2013); 0 is "
-           "equivalent to bsp.",
-           Between(0, kConfigMany)},
-          c.staleness);
-  v.Visit({"paramserver.damp_stale",
-           "k_of_n, ssp, async: scale a gradient of staleness t by 1/t (Zhang et al. 2016)."},
-          c.damp_stale);
-  v.Visit({"paramserver.warm_start_updates",
-           "async: version until which only the first learner works (Dean et al. 2012).",
-           Between(0, kConfigMany)},
-          c.warm_start_updates);
-  v.Visit({"paramserver.hogwild_threads",
-           "async: threads of a shard that apply pushes without locks (Hogwild!, Recht et al. "
-           "2011); above 1 runs are not reproducible.",
-           Between(1, 64)},
-          c.hogwild_threads);
-  v.Visit({"paramserver.fetch_every",
-           "Updates of a learner between pulls (n_fetch); 0 means one pass over the examples "
-           "(supervised only).",
-           Between(0, kConfigMany)},
-          c.fetch_every);
-  v.Visit({"paramserver.push_every",
-           "Updates of a learner whose gradients are pushed together (n_push; local_sgd: H); 0 "
-           "means one pass over the examples (supervised only).",
-           Between(0, kConfigMany)},
-          c.push_every);
-}
-
-void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
-  v.Visit({"paramserver.shards",
-           "Processes that share the parameters and their optimizer state, with learner.sync = "
-           "\"paramserver\".",
-           Between(1, 1024)},
-          c.shards);
-  v.Visit({.name = "paramserver.sharding",
-           .doc = "Assignment of parameters to shards: in equal bytes, or by whole layers.",
-           .choices = {"memory", "layer"}},
-          c.sharding);
-  VisitSync(c, v);
-  // Filters of gradients.
-  v.Visit({"paramserver.max_staleness",
-           "Staleness in versions beyond which gradients are dropped (Nair et al. 2015); 0 "
-           "disables it.",
-           Between(0, kConfigMany)},
-          c.max_staleness);
-  v.Visit({"paramserver.outlier_sigmas",
-           "Drop gradients whose loss exceeds the mean by this many standard deviations (Nair et "
-           "al. 2015); 0 disables it.",
-           AtLeast(0)},
-          c.outlier_sigmas);
-  v.Visit({"paramserver.outlier_norm_sigmas",
-           "Drop gradients whose norm exceeds the mean by this many standard deviations, which "
-           "detects faults in the backward pass; 0 disables it.",
-           AtLeast(0)},
-          c.outlier_norm_sigmas);
-  // Compression.
-  v.Visit({.name = "paramserver.codec",
-           .doc = "Compression of pushed gradients; what is not sent is added to the next gradient "
-                  "(error feedback).",
-           .choices = {"none", "fp16", "bf16", "top_k", "strom"}},
-          c.codec);
-  v.Visit(
-      {"paramserver.codec_keep", "top_k: fraction of the elements that is sent.", LeftOpen(0, 1)},
-      c.codec_keep);
-  v.Visit(
-      {"paramserver.codec_threshold",
-       "strom: magnitude from which an element is sent, as plus or minus this value (Strom 2015).",
-       LeftOpen(0, 1e30)},
-      c.codec_threshold);
-  // Failover.
-  v.Visit({"paramserver.backup",
-           "Run a backup process for each shard, which takes over when the primary fails."},
-          c.backup);
-  v.Visit({"paramserver.lease_s",
-           "Seconds that shards wait for a dead or hung learner, after fleet.dead_after_s.",
-           Between(0, 3600)},
-          c.lease_s);
 }
 
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
@@ -418,20 +331,23 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
           c.policy_learning_rate);
   // Schedule of the learning rate.
   v.Visit({"optimizer.final_fraction",
-           "Fraction of the learning rate at the end of the run, reached by linear decay; the last "
-           "update is one decay step above it, so its rate is never 0.",
+           "Learning rate at the end of the linear decay, as a fraction of the initial one; the "
+           "last update is one decay step before it, so its rate is never 0.",
            Between(0, 1)},
           c.final_fraction);
   v.Visit({"optimizer.warmup",
-           "Fraction of the run's updates (W) over which the learning rate rises linearly from 1/W "
-           "of its value, before the decay.",
+           "Fraction of the updates of the run in which the learning rate rises linearly to its "
+           "full value; the decay starts after them.",
            RightOpen(0, 1)},
           c.warmup);
   // Parameters of single optimizers.
   v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", RightOpen(0, 1)}, c.beta1);
   v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", RightOpen(0, 1)},
           c.beta2);
-  v.Visit({"optimizer.decay", "RMSProp: decay rate of both means.", RightOpen(0, 1)}, c.decay);
+  v.Visit({"optimizer.decay",
+           "RMSProp: decay rate of the running means of the gradient and of its square.",
+           RightOpen(0, 1)},
+          c.decay);
   v.Visit({"optimizer.centered",
            "RMSProp: divide by the standard deviation of the gradient instead of its root mean "
            "square."},
@@ -445,8 +361,8 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
        Above(0)},
       c.epsilon);
   v.Visit({"optimizer.weight_decay",
-           "Decoupled weight decay per update, as a fraction of each weight times the learning "
-           "rate (Adam only).",
+           "Adam: coefficient of decoupled weight decay; each update multiplies the weights by 1 - "
+           "learning rate · this value.",
            AtLeast(0)},
           c.weight_decay);
 }
@@ -476,9 +392,9 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
            "limit.",
            Between(1, kConfigMany)},
           c.max_episode_steps);
-  v.Visit(
-      {"evaluator.solved_return", "Mean return of an evaluation that ends the run; 0 disables it."},
-      c.solved_return);
+  v.Visit({"evaluator.solved_return",
+           "Mean return of an evaluation at which the run ends; 0 disables it."},
+          c.solved_return);
 }
 
 // Sections checkpoint and log.
@@ -488,14 +404,14 @@ void VisitOutput(Config& c, ConfigVisitor& v) {
           c.checkpoint.every_s);
   v.Visit({"checkpoint.every_updates",
            "Serial mode: updates between restore points, from which a stopped or killed run "
-           "resumes with identical bytes; the replay is then kept on disk. 0 disables them.",
+           "resumes bit-identically; the replay is then kept on disk. 0 disables restore points.",
            AtLeast(0)},
           c.checkpoint.every_updates);
   v.Visit(
       {"checkpoint.keep", "Number of checkpoints kept; older ones are deleted.", Between(1, 1e6)},
       c.checkpoint.keep);
   v.Visit({"log.dir", "Parent folder of the run folder."}, c.log.dir);
-  v.Visit({"log.metrics_every_s", "Seconds between lines of metrics.", Between(0.01, 86400)},
+  v.Visit({"log.metrics_every_s", "Seconds between lines of metrics.jsonl.", Between(0.01, 86400)},
           c.log.metrics_every_s);
   v.Visit({.name = "log.level",
            .doc = "Lowest level that is logged.",

@@ -66,6 +66,7 @@ void VisitOthers(Config::FleetKeys& c,
 void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
 void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& visitor);
+void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& visitor);
 void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 
 // An invalid combination of values that are valid individually. keys[0] is the key to change.

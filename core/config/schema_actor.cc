@@ -8,8 +8,8 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({"actor.envs", "Environments per actor, which step together.", Between(1, 2048)}, c.envs);
   // Exploration: ε-greedy for dqn, noise for dpg.
   v.Visit({"actor.epsilon_base",
-           "Base of the exploration rate of environment i of N, ε_i = base^(1 + alpha·i/(N-1)) "
-           "(Horgan et al. 2018).",
+           "Base of the exploration rate of environment i of N in the fleet, ε_i = base^(1 + "
+           "alpha·i/(N-1)) (Horgan et al. 2018).",
            Between(0, 1)},
           c.epsilon_base);
   v.Visit({"actor.epsilon_alpha",
@@ -22,14 +22,15 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            .range = Between(0, kConfigMany),
            .whole = true},
           c.epsilon_steps);
-  v.Visit({"actor.epsilon_from", "ε at the first of actor.epsilon_steps.", Between(0, 1)},
+  v.Visit({"actor.epsilon_from", "ε at the start of its annealing (actor.epsilon_steps).",
+           Between(0, 1)},
           c.epsilon_from);
-  v.Visit(
-      {"actor.epsilon_to", "ε at the last of actor.epsilon_steps, and afterwards.", Between(0, 1)},
-      c.epsilon_to);
+  v.Visit({"actor.epsilon_to",
+           "ε at the end of its annealing (actor.epsilon_steps), and afterwards.", Between(0, 1)},
+          c.epsilon_to);
   v.Visit({"actor.noise_sigma",
-           "dpg: base of the exploration noise; environment i of N adds normal noise with "
-           "deviation σ_i = sigma^(1 + alpha·i/(N-1)), in halves of the action range.",
+           "dpg: base of the exploration noise; environment i of N adds Gaussian noise with "
+           "standard deviation σ_i = sigma^(1 + alpha·i/(N-1)), in units of half the action range.",
            Between(0, 1)},
           c.noise_sigma);
   v.Visit({"actor.noise_alpha",
@@ -39,27 +40,32 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
            Between(1, 1024)},
           c.n_step);
-  v.Visit({"actor.refresh_steps", "Agent steps between weight updates, per environment.",
+  v.Visit({"actor.refresh_steps",
+           "Agent steps of an environment between requests of its actor for new weights.",
            Between(1, kConfigMany)},
           c.refresh_steps);
   v.Visit({"actor.push_items", "Items per insert request to the replay.", Between(1, 65536)},
           c.push_items);
-  v.Visit({"actor.push_window", "Insert requests in flight before the actor waits for the replay.",
+  v.Visit({"actor.push_window",
+           "Maximum number of insert requests in flight, at which the actor waits for the replay.",
            Between(1, 1024)},
           c.push_window);
   // Step budget.
   v.Visit({"actor.lease_steps",
-           "Agent steps of the budget granted to an actor at a time; the total stays exact.",
+           "Number of agent steps that the coordinator grants to an actor at a time; the run's "
+           "total remains exact.",
            Between(1, kConfigMany)},
           c.lease_steps);
   v.Visit({.name = "actor.warmup_steps",
-           .doc = "Agent steps of the whole fleet with uniformly random actions at the start.",
+           .doc = "Number of agent steps at the start, over all actors, that take uniformly random "
+                  "actions.",
            .range = Between(0, kConfigMany),
            .whole = true},
           c.warmup_steps);
   v.Visit({"actor.copies",
-           "Copies of each item inserted into the replay; gives the insertion rate of that many "
-           "times the actors without their variety (a control experiment of Horgan et al. 2018).",
+           "Number of times each item is inserted into the replay; N copies give the insertion "
+           "rate of N times as many actors without their diversity (a control experiment of Horgan "
+           "et al. 2018).",
            Between(1, 1024)},
           c.copies);
   v.Visit({.name = "actor.inference",

@@ -13,7 +13,8 @@ void VisitPods(Config::KubernetesKeys& c, ConfigVisitor& v) {
            cores},
           c.coordinator_cpu);
   v.Visit({"kubernetes.coordinator_memory",
-           "Memory of the coordinator (request and limit), a whole number with Ki, Mi, Gi or Ti."},
+           "Memory of the coordinator (request and limit): a whole number with the suffix Ki, Mi, "
+           "Gi or Ti."},
           c.coordinator_memory);
   v.Visit({"kubernetes.replay_cpu", "CPU cores of a replay shard (request and limit).", cores},
           c.replay_cpu);
@@ -77,13 +78,12 @@ void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& v) {
   VisitPods(c, v);
   // Termination, and the kind of workload.
   v.Visit({"kubernetes.grace_s",
-           "Seconds between SIGTERM and SIGKILL of a pod; must suffice for a checkpoint and "
-           "includes fleet.drain_s.",
+           "Seconds between SIGTERM and SIGKILL of a pod; must suffice for a checkpoint. "
+           "fleet.drain_s is set to end before it.",
            Between(1, 86400)},
           c.grace_s);
   v.Visit({"kubernetes.jobset",
-           "Write one JobSet (jobset.x-k8s.io, which the cluster must have installed) instead of "
-           "Jobs."},
+           "Write one JobSet instead of Jobs; requires JobSet (jobset.x-k8s.io) in the cluster."},
           c.jobset);
 }
 

@@ -36,23 +36,25 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            "Constant added to |TD error|, so that every item can be sampled.", AtLeast(0)},
           c.priority_epsilon);
   v.Visit({"replay.trim_every_updates",
-           "Updates between evictions of the items beyond the (soft) capacity; 0 evicts at every "
-           "insert.",
+           "Updates between evictions of the items beyond replay.capacity_items, which may be "
+           "exceeded in between; 0 evicts at every insert.",
            Between(0, kConfigMany)},
           c.trim_every_updates);
   // Rate limiter and memory.
   v.Visit({"replay.samples_per_insert",
-           "Average number of times an item is sampled; the faster side waits. 0 disables the rate "
-           "limiter, and the run ends with its last agent step.",
+           "Target ratio of sampled to inserted items; the side that is ahead waits. 0 disables "
+           "the rate limiter; the learner then stops after the last agent step, or after "
+           "learner.max_updates if that is set.",
            AtLeast(0)},
           c.samples_per_insert);
   v.Visit({"replay.ratio_error",
-           "Error buffer of the rate limiter, as a fraction of samples_per_insert·min_items.",
+           "Tolerance of the rate limiter (its error buffer), as a fraction of "
+           "samples_per_insert·min_items.",
            LeftOpen(0, 1e6)},
           c.ratio_error);
   v.Visit({.name = "replay.memory_bytes_max",
-           .doc = "Memory limit of the full replay in bytes, checked at the start; 0 means three "
-                  "quarters of this machine's memory.",
+           .doc = "Memory limit of a full replay in bytes; a run that needs more is rejected at "
+                  "the start. 0 means three quarters of this machine's memory.",
            .range = Between(0, kConfigMany),
            .whole = true},
           c.memory_bytes_max);
@@ -62,12 +64,12 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            "environment.",
            Between(1, 256)},
           c.shards);
-  v.Visit(
-      {.name = "replay.scope",
-       .doc = "\"global\": every learner samples from all shards. \"local\": learner i samples "
-              "from shard i only, which actors i, i + learners, … fill (the bundles of Gorila).",
-       .choices = {"global", "local"}},
-      c.scope);
+  v.Visit({.name = "replay.scope",
+           .doc = "\"global\": every learner samples from all shards. \"local\": learner i samples "
+                  "from shard i only, which is filled by actors i, i + fleet.learners, … (the "
+                  "bundles of Gorila).",
+           .choices = {"global", "local"}},
+          c.scope);
   v.Visit({.name = "replay.placement",
            .doc = "\"host\": the replay samples batches. \"gpu\": the learner samples from a "
                   "replica of the table in GPU memory (docs/guide/gpu.md).",
@@ -80,7 +82,8 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
           c.codec);
   // Sampling and eviction.
   v.Visit({.name = "replay.sampler",
-           .doc = "Order of sampling: by priority^alpha, uniform, or by age or priority.",
+           .doc = "Sampling distribution or order: in proportion to priority^alpha, uniform, by "
+                  "age (fifo, lifo), or by priority (lowest, highest).",
            .choices = kSamplers},
           c.sampler);
   v.Visit({.name = "replay.remover",
@@ -98,8 +101,8 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            Between(0, 1e9)},
           c.max_times_sampled);
   v.Visit({"replay.max_policy_age",
-           "Age in updates of the weights that produced an item, beyond which it is no longer "
-           "sampled; 0 means no limit.",
+           "Maximum age, in updates, of the weights that produced an item; older items are no "
+           "longer sampled. 0 means no limit.",
            Between(0, 1e9)},
           c.max_policy_age);
   v.Visit({"replay.decode_threads",
@@ -108,12 +111,12 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
           c.decode_threads);
   // Persistence.
   v.Visit({"replay.persist",
-           "Store the replay in the run folder too; a restarted replay and a resumed run continue "
-           "with it."},
+           "Also store the replay in the run folder; a restarted replay process and a resumed run "
+           "then keep its contents."},
           c.persist);
   v.Visit({.name = "replay.ack",
-           .doc = "Durability of an insert at its acknowledgement: in memory, or on disk (requires "
-                  "persist).",
+           .doc = "Durability that an insert has when it is acknowledged: in memory, or on disk "
+                  "(requires persist).",
            .choices = {"memory", "disk"}},
           c.ack);
   v.Visit({"replay.spill", "Spill old frames from memory to disk (requires persist)."}, c.spill);
@@ -121,8 +124,8 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({"replay.listen", "Listen address of `troop replay`."}, c.listen);
   v.Visit({"replay.dir", "Folder for the files of `troop replay` (with persist)."}, c.dir);
   v.Visit({"replay.tables",
-           "Tables of `troop replay`; in a run, tables in addition to its own. Empty means only "
-           "its own."},
+           "Tables that `troop replay` serves; a training run serves them in addition to its own "
+           "table. Empty means only the table that a run of this config has."},
           c.tables);
 }
 
@@ -134,8 +137,8 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
   v.Visit({"state", "Type and shape of the recurrent state stored with an item; empty means none."},
           t.state);
   v.Visit({.name = "view",
-           .doc = "Frames of an item: first and last of n steps (\"transition\"), or every step "
-                  "(\"sequence\").",
+           .doc = "Frames that an item contains: the first and the last of n steps "
+                  "(\"transition\"), or those of every step (\"sequence\").",
            .choices = {"transition", "sequence"}},
           t.view);
   v.Visit({"length", "Maximum number of steps of an item.", Between(1, 1024)}, t.length);
@@ -165,9 +168,11 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
            "Number of times an item is sampled before it is evicted; 0 means no limit.",
            Between(0, 1e9)},
           t.max_times_sampled);
-  v.Visit({"max_policy_age", "Maximum policy age of sampled items in updates; 0 means no limit.",
-           Between(0, 1e9)},
-          t.max_policy_age);
+  v.Visit(
+      {"max_policy_age",
+       "Maximum age of the policy of sampled items; see replay.max_policy_age. 0 means no limit.",
+       Between(0, 1e9)},
+      t.max_policy_age);
   v.Visit({"samples_per_insert",
            "Average number of times an item is sampled; 0 disables the rate limiter.", AtLeast(0)},
           t.samples_per_insert);

@@ -14,14 +14,15 @@ void VisitSlurmPlaces(Config::SlurmKeys& c, ConfigVisitor& v) {
            Between(1, 4096)},
           c.replay_cpus);
   v.Visit({"slurm.learner_node",
-           "Node of learner 0, counted from 0 (the node of the coordinator); further learners use "
-           "the following nodes. -1 selects the node with the most free CPUs, not node 0 if there "
-           "are others.",
+           "Index of the node of learner 0; further learners use the following nodes, and node 0 "
+           "runs the coordinator. -1 selects the node with the most free CPUs, and node 0 only if "
+           "no other one has a free CPU.",
            Between(-1, 9999)},
           c.learner_node);
   v.Visit({"slurm.replay_node",
-           "Node of replay shard 0, counted from 0; further shards use the following nodes. -1 "
-           "selects the node with the most free CPUs, not node 0 if there are others.",
+           "Index of the node of replay shard 0; further shards use the following nodes, and node "
+           "0 runs the coordinator. -1 selects the node with the most free CPUs, and node 0 only "
+           "if no other one has a free CPU.",
            Between(-1, 9999)},
           c.replay_node);
 }
@@ -53,7 +54,8 @@ void VisitSlurm(Config::SlurmKeys& c, ConfigVisitor& v) {
            "run resumes from its latest checkpoint."},
           c.requeue);
   v.Visit({"slurm.options", "Additional sbatch options, such as \"--qos=high\"."}, c.options);
-  v.Visit({"slurm.setup", "Shell commands before the run, such as \"module load openblas\"."},
+  v.Visit({"slurm.setup",
+           "Shell commands to run before Troop starts, such as \"module load openblas\"."},
           c.setup);
 }
 
@@ -71,18 +73,18 @@ void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
   // External roles.
   v.Visit({"fleet.elsewhere",
            "External roles, which this launcher does not start, such as [\"replay\", \"learner\"]; "
-           "they join from other machines (`troop join --role`) in any order. Actors can join any "
-           "run that listens."},
+           "they join from other machines (`troop join --role`) in any order. Actors can always "
+           "join a run that sets fleet.listen."},
           c.elsewhere);
   v.Visit({"fleet.join_wait_s",
-           "Seconds that a slot of fleet.elsewhere may stay empty before the run ends.",
+           "Seconds that an external role (fleet.elsewhere) may be missing before the run ends.",
            Between(0.1, 1e6)},
           c.join_wait_s);
-  v.Visit(
-      {"fleet.actors_min",
-       "Minimum number of actors on all machines; the run ends after fleet.join_wait_s with fewer.",
-       Between(0, 100000)},
-      c.actors_min);
+  v.Visit({"fleet.actors_min",
+           "Minimum number of actors on all machines; the run ends if it has fewer for "
+           "fleet.join_wait_s.",
+           Between(0, 100000)},
+          c.actors_min);
   // Dashboard.
   v.Visit({"fleet.dashboard",
            "HOST:PORT of the web dashboard of the coordinator (docs/guide/dashboard.md), such as "

@@ -33,11 +33,12 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
            "each epoch (Iyyer et al. 2015).",
            RightOpen(0, 1)},
           c.word_dropout);
-  v.Visit({"data.holdout",
-           "Fraction of the training examples that is kept for validation during training, "
-           "stratified by sentiment and chosen by the seed; 0 validates on test examples.",
-           RightOpen(0, 1)},
-          c.holdout);
+  v.Visit(
+      {"data.holdout",
+       "Fraction of the training examples that is kept for validation during training, stratified "
+       "by sentiment and selected with the run's seed; 0 validates on test examples.",
+       RightOpen(0, 1)},
+      c.holdout);
   v.Visit({"data.cache",
            "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
           c.cache);
@@ -58,14 +59,15 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
            "Number of rows of the token embedding; 0 means the size of data.vocabulary.",
            Between(0, 1 << 20)},
           c.vocabulary);
-  v.Visit(
-      {"model.hidden", "Hidden size, a multiple of 16 and of model.heads; lstm: of each direction.",
-       Between(1, 1 << 20)},
-      c.hidden);
+  v.Visit({"model.hidden",
+           "Hidden size, a multiple of 16 and of model.heads; lstm: size per direction.",
+           Between(1, 1 << 20)},
+          c.hidden);
   v.Visit({"model.embedding", "albert, lstm: size of the token embedding; 0 means model.hidden.",
            Between(0, 1 << 20)},
           c.embedding);
-  v.Visit({"model.layers", "Number of layers; albert: applications of its shared layer.",
+  v.Visit({"model.layers",
+           "Number of layers; albert: number of times that the shared layer is applied.",
            Between(1, 1024)},
           c.layers);
   v.Visit({"model.heads", "Number of attention heads.", Between(1, 1024)}, c.heads);
@@ -77,8 +79,8 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
           c.positions);
   v.Visit({.name = "model.position_init",
            .doc = "bert, albert: initial position embeddings: random, or sinusoids of the same "
-                  "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance from the "
-                  "first update. Both are trained.",
+                  "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance even "
+                  "before training. Both are trained.",
            .choices = {"normal", "sinusoids"}},
           c.position_init);
   // Regularization and memory.
@@ -91,7 +93,7 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
       c.classifier_dropout);
   v.Visit({"model.recompute",
            "Store only the input of each layer and recompute its activations in the backward pass "
-           "(Chen et al. 2016); saves memory for a third more computation."},
+           "(Chen et al. 2016); saves memory at the cost of a third more computation."},
           c.recompute);
 }
 

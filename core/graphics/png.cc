@@ -23,7 +23,7 @@ void PutChunk(std::string_view type, std::string_view data, std::string* out) {
   PutBigEndian(std::uint32_t(crc32(0, bytes, uInt(out->size() - begin))), out);
 }
 
-// Compresses with zlib at its default level.
+// Level 6 is zlib's default.
 std::string Deflate(std::string_view bytes) {
   uLongf size = compressBound(uLong(bytes.size()));
   std::string out(size, '\0');

@@ -13,7 +13,8 @@ struct Ink {
   std::uint8_t red = 0, green = 0, blue = 0;
 };
 
-// Fraction of each pixel that a shape covers. Overlapping strokes of one shape do not add up.
+// Fraction of each pixel that a shape covers. Where strokes of one shape overlap, the largest
+// fraction counts, not the sum.
 class Coverage {
  public:
   Coverage(int width, int height) : width_(width), height_(height) {
@@ -21,7 +22,8 @@ class Coverage {
   }
   // Adds a line with round ends; pixel centers are at integer coordinates.
   void Stroke(double x0, double y0, double x1, double y1, double thickness);
-  // Adds the column x from `top` to `bottom`, which may be fractional.
+  // Adds pixel column x between the heights `top` and `bottom`, which may be fractional: here pixel
+  // y spans [y, y + 1).
   void FillColumn(int x, double top, double bottom);
   float At(int x, int y) const { return share_[Index(x, y)]; }
   int width() const { return width_; }
@@ -42,8 +44,9 @@ class Raster {
   void FillBox(int left, int top, int width, int height, Ink ink);
   // Draws a shape; `strength` 1 is opaque. REQUIRES: equal sizes.
   void Blend(const Coverage& coverage, Ink ink, float strength = 1);
-  // Draws text with `scale` pixels per dot. Text starts at its upper left corner; upward text reads
-  // from bottom to top and starts at its lower left corner.
+  // Draws text; a dot of the font is a square of `scale` pixels. (left, top) is the upper left
+  // corner of the text. TextUpward draws it rotated, to be read from bottom to top; (left, bottom)
+  // is its lower left corner.
   void Text(int left, int top, std::string_view text, int scale, Ink ink);
   void TextUpward(int left, int bottom, std::string_view text, int scale, Ink ink);
   // Width of the text in pixels.

@@ -183,13 +183,13 @@ std::optional<std::string> ExpectedSha256(const std::string& path) {
   const Result<std::string> sums =
       ReadFile((file.parent_path() / "SHA256SUMS").string(), std::size_t{1} << 20);
   if (!sums.ok()) return std::nullopt;
-  // Lines of sha256sum: 64 hex digits, a space, a mode character, the name.
+  // Lines of sha256sum: 64 hex digits, a space, a mode character (' ' or '*'), the name.
   const std::string name = file.filename().string();
   for (std::string_view rest = *sums; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    constexpr std::size_t kDigits = 64;  // then a space, and a space or '*'
+    constexpr std::size_t kDigits = 64;
     if (line.size() > kDigits + 2 && line.substr(kDigits + 2) == name) {
       return std::string(line.substr(0, kDigits));
     }

@@ -8,16 +8,18 @@
 
 namespace troop {
 
-// Status of a run without a reachable coordinator, from its files: an ended run, or a serial one.
+// Status of a run whose coordinator cannot be queried, read from the run's files. This is the case
+// for ended runs and serial runs.
 
-// The last complete line of a JSON-lines file; empty if there is none, or it exceeds 64 KiB.
+// The last complete line of a JSON-lines file; empty if there is none, or if that line exceeds 64
+// KiB or is not JSON.
 std::string LastJsonLine(const std::string& path);
-// The state of a run as far as its files have it.
+// The state of a run, as far as its files contain it.
 struct QuietRun {
-  std::string state;      // StateOfRun
+  std::string state;      // as returned by StateOfRun (apps/monitor/run_index.h)
   std::string result;     // text of result.json; empty: not written yet
   std::string last_line;  // last line of metrics.jsonl; empty: none
-  double time_s = 0;      // time of the data, in seconds since 1970
+  double time_s = 0;      // when the file with these data was written, in seconds since 1970
   const Config* config = nullptr;
 };
 // JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.result` is empty or

@@ -4,7 +4,8 @@
 
 namespace troop {
 
-// Inputs of the n-step double-Q loss. B items, A actions, N = the longest item.
+// Inputs of the n-step double-Q loss: B = batch items, A = actions, N = steps, the largest length
+// of an item.
 struct DqnLossInput {
   std::int64_t batch = 0, actions = 0, steps = 0;
   const float* q = nullptr;              // [B, A] of the first observation, online weights
@@ -12,9 +13,9 @@ struct DqnLossInput {
                                          // nullptr: q_next_target selects the action
   const float* q_next_target = nullptr;  // [B, A] of the last observation, target weights
   const std::int32_t* action = nullptr;  // [B]. REQUIRES: in [0, A)
-  const float* reward = nullptr;         // [B, N] raw
-  const float* discount = nullptr;       // [B, N] raw: 0 where the step terminated, else 1
-  const std::int32_t* length = nullptr;  // [B] in [1, N] valid steps; fewer at a truncation
+  const float* reward = nullptr;         // [B, N], not clipped yet
+  const float* discount = nullptr;       // [B, N], without γ: 0 where the step terminated, else 1
+  const std::int32_t* length = nullptr;  // [B]: valid steps, 1 to N; fewer at an episode's end
   const float* weight = nullptr;         // [B] importance weights; nullptr: all 1
   double gamma = 0.99;
   double reward_clip = 0;  // rewards are clipped to ± this value; 0: no clipping
@@ -38,12 +39,12 @@ struct DqnLossSummary {
 // appendix C). With n the item's length and d its discounts:
 //   G = Σ_{k<n} γ^k (Π_{j<k} d_j) r_k  +  γ^n (Π_{j<n} d_j) q_next_target[argmax q_next_online]
 //   td = G - q[action]
-// Ties in the argmax go to the first action. Computed in f64 except for inputs and outputs, one
-// item after the other: the same bits on every machine. If a value that an item uses is not finite,
-// `loss` is not finite. After a discount of 0 the next observation's q is not used and may be
-// anything.
-// O(B (A + N)). There is one version for all instruction sets: even for B = 512 and A = 18 it takes
-// microseconds, of a training step of milliseconds.
+// Ties in the argmax go to the first action. The arrays are f32; everything between them is
+// computed in f64, one item after another, so the result has the same bits on every machine. If a
+// value that an item uses is not finite, `loss` is not finite. If one of an item's discounts is 0,
+// its q_next values are not used and may be anything, even NaN.
+// O(B (A + N)). One version serves all instruction sets: even for B = 512 and A = 18 it takes
+// microseconds, and a training step takes milliseconds.
 DqnLossSummary DqnLoss(const DqnLossInput& in, const DqnLossOutput& out);
 
 }  // namespace troop

@@ -9,16 +9,18 @@
 
 namespace troop {
 
-// Maximum distance between the newest call and the oldest open one; bounds the records a server
-// keeps per client. Calls that stay open much longer than others need a separate channel.
+// Maximum distance, in calls, between the newest call and the oldest open one. It bounds the
+// records that a server keeps per client. Calls that stay open much longer than others need a
+// separate channel.
 inline constexpr std::uint64_t kSequenceSpanMax = 4096;
 
-// The client side of calls without a transport: window, tickets, deadlines, retransmission,
-// heartbeats. A derived class moves the bytes. Owner: the node's thread.
+// The client side of calls, independent of the transport: window, tickets, deadlines,
+// retransmission, heartbeats. A derived class sends and receives the bytes. Owner: the node's
+// thread.
 //
 // Connection states: after the transport calls Connected, Hello is sent until a Welcome names the
-// server's session. Then all open calls are sent in order of their sequence, and new ones
-// immediately. After Disconnected the channel starts over; calls stay open.
+// server's session. Then all open calls are sent, in the order of their sequence numbers; from then
+// on, a new call is sent immediately. After Disconnected the channel starts over; calls stay open.
 class CallChannel : public Channel {
  public:
   CallChannel(std::string endpoint, const ChannelOptions& channel, const NetworkOptions& network,
@@ -39,14 +41,15 @@ class CallChannel : public Channel {
   void Disconnected(Time now);
   void Rename(std::string endpoint) { endpoint_ = std::move(endpoint); }
   void Receive(const Envelope& envelope, Message message, Time now);
-  // Fails the channel permanently: all calls, also later ones, end with `error`.
+  // Fails the channel permanently: all open calls end with `error`, and Send returns it from now
+  // on.
   void Fail(const Status& error);
-  // Sends queued calls and heartbeats, and expires deadlines; called after all Receive of this
+  // Sends queued calls and heartbeats, and ends overdue calls; called after the last Receive of a
   // Pump. Returns true if a call ended or was sent.
   bool Tick(Time now);
-  // Time at which Tick has work even if no message arrives.
+  // Earliest time at which Tick has work if no message arrives before.
   Time next_tick() const;
-  // True if nothing was received for dead_after.
+  // True if the server has answered before, but nothing was received for dead_after.
   bool silent() const { return welcomed_once_ && now_ - last_heard_ > network_.dead_after; }
 
  protected:
@@ -85,12 +88,12 @@ class CallChannel : public Channel {
   const std::uint16_t part_flag_;
 
   SequenceRing<Call> calls_{1};
-  std::uint64_t oldest_open_ = 1;  // all calls below are answered or dropped
-  std::uint64_t next_send_ = 1;    // calls below were sent on this connection, or are closed
+  std::uint64_t oldest_open_ = 1;  // all calls below this number are answered or dropped
+  std::uint64_t next_send_ = 1;    // all calls below were sent on this connection or are not open
   int open_ = 0;                   // number of unanswered calls
   int unpolled_ = 0;               // number of calls that are answered but not yet polled
   std::size_t open_bytes_ = 0;
-  Time first_deadline_ = kForever;  // lower bound of all open deadlines
+  Time first_deadline_ = kForever;  // no open call has an earlier deadline
 
   std::optional<Status> failed_;  // set permanently: fenced, or incompatible wire version
   std::uint64_t session_ = 0;
@@ -103,7 +106,7 @@ class CallChannel : public Channel {
   Time last_heard_{};
   Time last_sent_{};
   Time next_hello_{};
-  std::optional<Time> unlogged_disconnect_since_;  // time of a disconnection that is not logged yet
+  std::optional<Time> unlogged_disconnect_since_;  // nullopt: none, or it is logged already
 };
 
 }  // namespace troop

@@ -9,21 +9,21 @@
 
 namespace troop {
 
-// Checks that the host of a tcp endpoint resolves to an address; other endpoints pass. A name may
-// get an address, or a different one, while a fleet runs (a pod that does not exist yet, a service
-// that moves). A channel resolves it at each connection attempt and retries, so this check serves
-// diagnostics only. Blocks on the name server. Errors: kInvalidArgument: invalid endpoint;
-// kUnavailable: no address.
+// Checks that the host of a tcp endpoint resolves to an address; other endpoints pass. The address
+// of a name may appear or change while a fleet runs (a pod that does not exist yet, a service that
+// moves). A channel resolves the name again at each connection attempt, so this check is only for
+// diagnostics. Blocks on the name server. Errors: kInvalidArgument: invalid endpoint; kUnavailable:
+// no address.
 Status CheckHostResolves(std::string_view endpoint);
 
-// Returns the addresses of the host of a tcp endpoint in endpoint notation ("127.0.0.1", "[::1]"),
-// IPv4 before IPv6; "*" is unchanged. Blocks on the name server. Errors: kUnavailable: no address.
-// REQUIRES: kTcp.
+// Returns the addresses of a tcp endpoint's host, as they are written in endpoints ("127.0.0.1",
+// "[::1]"), IPv4 before IPv6; the host "*" is returned as it is. Blocks on the name server. Errors:
+// kUnavailable: no address. REQUIRES: endpoint.transport is kTcp.
 Result<std::vector<std::string>> ResolveAddresses(const Endpoint& endpoint);
 
-// Returns the endpoint with a host name that has only IPv6 addresses replaced by the first of
-// these, because ZeroMQ resolves names to IPv4 only. Other endpoints are unchanged. Blocks on the
-// name server.
+// If the endpoint's host name has only IPv6 addresses, returns the endpoint with the first of them
+// instead of the name, because ZeroMQ resolves names only to IPv4. Returns other endpoints
+// unchanged. Blocks on the name server.
 std::string ReplaceIpv6OnlyHost(std::string_view endpoint);
 
 }  // namespace troop

@@ -5,16 +5,17 @@
 
 #include "nn/transformer/transformer_parts.h"
 
-// Parts of an LSTM classifier. Immutable; usable on any thread with its own memory.
+// Parts of an LSTM classifier. They are immutable: several threads may use one part at the same
+// time, each with separate memory.
 namespace troop {
 
-// The tokens of a packed batch in time-major order (PyTorch's PackedSequence): all first tokens,
-// then all second ones, and so on, of the sequences that reach the step, the longest first. So one
-// product serves a step, and the sequences that adjacent steps share are their first rows, in
-// either direction of time.
+// The tokens of a packed batch in time-major order (PyTorch's PackedSequence): the first tokens of
+// all sequences, then the second tokens, and so on. Step t contains the sequences with more than t
+// tokens, the longest first. So each step needs only one matrix product, and the sequences that two
+// adjacent steps have in common are the first rows of both, in either direction of time.
 struct TimeSteps {
   std::span<std::int32_t> order;  // [B]: the sequences, longest first; ties in batch order
-  std::span<std::int32_t> first;  // [T + 1]: row where step t begins; `steps` entries, then T
+  std::span<std::int32_t> first;  // [T + 1]: row at which step t < `steps` begins; first[steps] = T
   std::span<std::int32_t> row;    // [T]: row of each token of the batch
   std::int64_t steps = 0;         // of the longest sequence
 
@@ -23,17 +24,18 @@ struct TimeSteps {
   std::int64_t tokens() const { return std::int64_t(row.size()); }
   std::int64_t sequences() const { return std::int64_t(order.size()); }
 };
-// Takes memory for the order of a batch.
+// Takes memory from the arena for the time steps of a batch of these sizes.
 TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes);
-// Computes the order in that memory. O(T + B log B).
+// Fills that memory with the order of `batch`. O(T + B log B).
 void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps);
-// Applies dropout: x [T, width], rows as in `steps`, times the factors of `site`, counted from each
-// sequence's first token.
+// Applies dropout: multiplies x [T, width], whose rows are in the order of `steps`, by the factors
+// of `site`. Elements are counted from each sequence's first token, as in batch order.
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, std::uint32_t site, float rate,
                    std::int64_t width, float* x, float* scratch);
 
 // One bidirectional layer: PyTorch's nn.LSTM(in, hidden, bidirectional=True), with its parameter
-// names. x [T, in] → [T, 2 hidden], forward states and then backward states; rows as in TimeSteps.
+// names. Maps x [T, in] to [T, 2 hidden]: the states of the forward direction, then those of the
+// backward direction. Rows are in the order of TimeSteps.
 class LstmLayer {
  public:
   // prefix: "lstm."; index: from 0.
@@ -83,7 +85,7 @@ class AttentionPool {
 
   struct Kept {
     float* u = nullptr;                         // [T, units]: the tanh
-    float *share = nullptr, *weight = nullptr;  // [T]: the softmax, in batch order and by rows
+    float *share = nullptr, *weight = nullptr;  // [T]: softmax in batch order; in order of rows
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
   struct Scratch {

@@ -168,7 +168,6 @@ void HeadPart::Forward(const Params& params, const TokenBatch& batch, const floa
   ForwardPooled(params, batch, x, kept, out, drop_scratch);
 }
 
-// Pooler, then dropout and the classifier if there is one.
 void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
                              const Kept& kept, float* out, float* drop_scratch) const {
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;

@@ -10,10 +10,12 @@ namespace troop {
 // One encoder layer, post-LN:
 //   hidden = norm(x + drop(linear(attention(linear x))))
 //   y = norm(hidden + drop(linear(gelu(linear hidden))))
-// Immutable; usable on any thread with its own memory. ALBERT applies one layer many times.
+// Immutable: several threads may use one layer at the same time, each with separate memory. ALBERT
+// applies one layer many times.
 class EncoderLayer {
  public:
-  // prefix: "bert.encoder.layer.0."; the names after it depend on the family.
+  // prefix: start of the parameter names, such as "bert.encoder.layer.0."; the rest of the names
+  // depends on the family.
   EncoderLayer(const TransformerOptions& options, const std::string& prefix, ParamLayout& layout);
 
   // Activations that Forward keeps for Backward.
@@ -21,11 +23,11 @@ class EncoderLayer {
     float *qkv = nullptr, *context = nullptr, *lse = nullptr;
     NormPart::Kept sum1, sum2;
     float *hidden = nullptr, *z = nullptr, *g = nullptr, *out = nullptr;
-    float* asked = nullptr;  // [R, hidden], input rows of the R requested tokens; caller's memory
+    float* asked = nullptr;  // [R, hidden], input rows of the R requested tokens; set by the caller
   };
-  // Memory for T tokens, `rows` of them requested: O(T (9 hidden + 2 intermediate)) floats, of
-  // which a rank holds its share of 4 hidden and 2 intermediate; tokens that are not requested need
-  // 2 hidden.
+  // Takes memory for T tokens, of which `rows` are requested. A requested token needs about 8
+  // hidden + 2 intermediate floats; 4 hidden and 2 intermediate of these are divided among the
+  // ranks of a tensor-parallel group. A token that is not requested needs 2 hidden, also divided.
   Kept TakeKept(Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
   // Temporary memory of a step, from the caller.
@@ -35,13 +37,13 @@ class EncoderLayer {
   };
   Scratch TakeScratch(Arena& arena, std::int64_t tokens, std::int64_t longest) const;
 
-  // x [T, hidden] → kept.out, [T, hidden] or the rows of the requested tokens. `use`: index of this
-  // application of the layer, from 0, which selects the dropout masks.
+  // Maps x [T, hidden] to kept.out: [T, hidden], or only the rows of the requested tokens. `use`:
+  // index, from 0, of this application of the layer; it selects the dropout masks.
   void Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
                const AskedTokens& asked, const float* x, const Kept& kept,
                const Scratch& scratch) const;
-  // dy, the gradient of Forward's output, is overwritten; dx: [T, hidden], `dy` itself if all
-  // tokens are requested. x, kept: from the Forward.
+  // dy: gradient of Forward's output; overwritten. dx: [T, hidden]; REQUIRES: dx is `dy` if all
+  // tokens are requested. x, kept: those of the Forward call.
   void Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
                 const AskedTokens& asked, const float* x, const Kept& kept, const Scratch& scratch,
                 float* dy, float* dx) const;
@@ -63,7 +65,8 @@ class EncoderLayer {
   NormPart norm1_, norm2_;
 };
 
-// Numbers of dropout sites: 0 for the embeddings, then three per application of a layer.
+// Number of a dropout site: 0 is that of the embeddings; each application of a layer has three.
+// `which`: 0: attention weights; 1: output of the attention; 2: output of the feed-forward part.
 inline std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {
   return std::uint32_t(1 + 3 * use) + which;
 }

@@ -1,5 +1,5 @@
 // The checks of `troop doctor` on this machine and a config; doctor_link.cc checks a coordinator.
-#include "apps/commands/doctor_command.h"
+#include "apps/doctor/doctor_command.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "apps/commands/doctor_command.h"
+#include "apps/doctor/doctor_command.h"
 #include "apps/monitor/coordinator_client.h"
 #include "core/base/time.h"
 #include "core/base/version.h"

@@ -1,0 +1,126 @@
+// Implements `troop role`: connects to the coordinator, and runs the node of the role.
+#include "apps/commands/role_command.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "core/base/log.h"
+#include "core/base/malloc_tuning.h"
+#include "core/base/phase_progress.h"
+#include "fleet/launcher/endpoints.h"
+#include "fleet/launcher/error_line.h"
+#include "fleet/launcher/exit_code.h"
+#include "fleet/launcher/health_file.h"
+#include "fleet/launcher/resource_estimate.h"
+#include "fleet/roles/node_runner.h"
+#include "fleet/roles/role_node.h"
+#include "fleet/run/run_directory.h"
+
+namespace troop {
+namespace {
+
+int ReportError(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+// Opens the run folder. Errors: kNotFound: it is not on the machine of this external role.
+Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
+  const std::string path = RunPath(config);
+  if (a.any_index && !std::filesystem::exists(path)) {
+    return NotFound(
+        "the run folder {} is not on this machine, but the role {} keeps files there; share it "
+        "with the run's machine under the same path",
+        path, a.role);
+  }
+  return MakeDiskStorage(path);
+}
+
+}  // namespace
+
+int RunRole(const RoleArguments& a) {
+  Role role = Role::kNone;
+  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
+                       Role::kEvaluator, Role::kInference}) {
+    if (RoleName(r) == a.role) role = r;
+  }
+  if (role == Role::kNone) {
+    return ReportError(
+        InvalidArgument("unknown role {}; roles: actor, replay, learner, "
+                        "paramserver, evaluator, inference",
+                        a.role));
+  }
+  if (role == Role::kLearner || role == Role::kParamServer) RetainFreedPages();
+  InitLog({.role = PeerName(role, a.index)});
+  std::shared_ptr<const KeyRing> keys;
+  if (!a.key.empty()) {
+    const auto loaded = KeysFromFile(a.key, role);
+    if (!loaded.ok()) {
+      LogError("{}", loaded.status().message());
+      return kExitUsage;
+    }
+    keys = *loaded;
+  }
+  Result<std::unique_ptr<Network>> network =
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
+                      .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .clients_max = 1 << 15,  // every actor pulls from one server
+                      .keys = keys,
+                      .insecure = a.insecure});
+  if (!network.ok()) return ReportError(network.status());
+  // Replay's second thread: training a compression dictionary must not delay disk writes.
+  const int threads = role == Role::kReplay ? 2 : 1;
+  auto executor = std::make_unique<ThreadExecutor>(threads, [n = network->get()] { n->Wake(); });
+  std::unique_ptr<Storage> storage;
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  RoleNode node({.role = role,
+                 .index = a.any_index ? -1 : a.index,
+                 .reach = a.reach,
+                 .coordinator = a.coordinator,
+                 .host = host,
+                 .process = getpid(),
+                 .attempt = std::uint64_t(1e6 * WallSeconds()),
+                 .network = network->get(),
+                 .executor = executor.get(),
+                 .storage = [&storage, &a](const Config& config) -> Result<Storage*> {
+                   TROOP_ASSIGN_OR_RETURN(storage, OpenRunOf(a, config));
+                   return storage.get();
+                 },
+                 .joined =
+                     [role](const Config& config, std::int32_t index) {
+                       InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
+                       SetPhaseSink([](const std::string& line) { LogInfo("{}", line); });
+                       SetProcessName(PeerName(role, index));
+                     }});
+  const SignalWatch signals(network->get(), true);
+  const SystemClock clock;
+  const Status status = RunNode(&node, network->get(), clock, [&](Time) {
+    if (signals.count() > 0) node.Drain();
+  });
+  executor.reset();  // its running jobs use objects of the node
+  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
+    LogInfo("the run was stopped and can be resumed");
+    return kExitInterrupted;
+  }
+  if (status.ok()) return kExitOk;
+  if (a.any_index && !a.stay && node.unanswered()) {
+    LogError("{}: the run has ended, or cannot be reached from here", status.message());
+    return kExitGaveUp;
+  }
+  LogError("{}", status.message());
+  if (status.code() == Code::kCancelled) return kExitGaveUp;
+  // Rejected: keys, versions or environments do not match, and a retry cannot change that.
+  if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
+  // Config and file errors are permanent only before the role runs; but a parameter shard reads
+  // its own files after joining.
+  const int code = ExitCodeFor(status);
+  const bool shard = role == Role::kParamServer;
+  const bool permanent = code == kExitUsage || (code == kExitDamaged && !shard);
+  return permanent && node.playing() ? kExitFailed : code;
+}
+
+}  // namespace troop

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace troop {
+
+// Arguments of `troop role`, which the launcher starts for each role of a run.
+struct RoleArguments {
+  std::string role, coordinator;
+  std::int32_t index = 0;
+  bool any_index = false;
+  bool stay = false;
+  double dead_after_s = 1.5;
+  std::string key;
+  bool insecure = false;
+  std::string reach;
+};
+
+// `troop role`: runs one role until it is done. The exit code shows whether a restart
+// can help (docs/reference/commands.md).
+int RunRole(const RoleArguments& a);
+
+}  // namespace troop
