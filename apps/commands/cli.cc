@@ -1,6 +1,8 @@
 // The `troop` command line: all subcommands and their flags.
 #include "apps/commands/cli.h"
 
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -25,6 +27,7 @@
 #include "apps/planner/plan_command.h"
 #include "apps/selfcheck/sync_check.h"
 #include "apps/sweep/sweep_runner.h"
+#include "core/base/phase_progress.h"
 #include "core/base/version.h"
 #include "core/config/key_hint.h"
 #include "envs/subprocess/worker_main.h"

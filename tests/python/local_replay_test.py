@@ -200,7 +200,8 @@ class RefusalTest(unittest.TestCase):
         self.refused(errors.InvalidArgument, "next_observation", writer.append, zeros, 0, 0.0, True)
         self.refused(errors.InvalidArgument, "environment", writer.break_episode, 1)
         self.refused(errors.InvalidArgument, "batch_size", replay.sampler, 0)
-        self.refused(ValueError, "key has shape", replay.sampler().update_priorities, [1], [1.0, 2.0])
+        update = replay.sampler().update_priorities
+        self.refused(ValueError, "key has shape", update, [1], [1.0, 2.0])
         self.refused(errors.InvalidArgument, "environments", replay.writer, 1 << 30)
 
     def test_tables_that_cannot_work_are_refused(self):

@@ -5,7 +5,7 @@
 #   fleetbed.sh FOLDER     reads "NUMBER COMMAND" a line from standard input and writes what a
 #                          command says to FOLDER/NUMBER.out, then its code to FOLDER/NUMBER.rc
 # FOLDER/ready tells that all nodes are idle. Commands are of this shell: on NODE CMD... (n1, ctl),
-# kill_node I, start_node I, isolate I, mend I. The end of standard input ends everything.
+# kill_node I, start_node I, isolate I, restore_link I. The end of standard input ends everything.
 # Needs slurmctld, slurmd, slurm-client, iproute2, util-linux, and root or namespaces for users.
 set -u
 export PATH=$PATH:/usr/sbin:/sbin
@@ -97,7 +97,7 @@ start_node() {
 }
 kill_node() { kill -9 "$(cat "$state/n$1.process")"; }
 isolate() { ip -n switch link set "v-n$1" down; }
-mend() { ip -n switch link set "v-n$1" up; }
+restore_link() { ip -n switch link set "v-n$1" up; }
 
 (machine ctl slurmctld -D -i) >>"$state/log/slurmctld.out" 2>&1 &
 for i in $(seq "$nodes"); do start_node "$i"; done

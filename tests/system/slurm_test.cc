@@ -196,7 +196,7 @@ TEST_F(SlurmTest, ReadmitsActorsAfterPartitionHeals) {
   EXPECT_EQ(cluster_->Run("isolate 4").code, 0);
   EXPECT_TRUE(Await([&] { return Actors() == 3; }, 15)) << Everything();
   EXPECT_TRUE(AwaitUpdates(100)) << Everything();
-  EXPECT_EQ(cluster_->Run("mend 4").code, 0);
+  EXPECT_EQ(cluster_->Run("restore_link 4").code, 0);
   EXPECT_TRUE(Await([&] { return Actors() == 4; }, 40)) << Everything();
   Cancel();
 }

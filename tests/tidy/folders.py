@@ -10,7 +10,7 @@ import re
 
 TABLE = re.compile(r"^\| folder \| sub-folders, lowest first \|.*\n((?:\|.*\n)+)", re.M)
 ROW = re.compile(r"^\|\s*`(\w+)/`\s*\|\s*([^|]+?)\s*\|", re.M)
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+INCLUDE = re.compile(r'^[ \t]*#\s*include\s*"([^"]+)"', re.M)
 SOURCES = (".h", ".cc", ".cu")
 FILES_MAX = 30
 # More files are easier to find together than apart:

@@ -9,7 +9,8 @@ import re
 import tokenize
 
 # Fragments at the beginning of a comment: it is a sentence, or a phrase with a noun as its head.
-OPENING = re.compile(r"^(Of|The same|As|Behind|Beside|Who|What|Whether|Whoever|Whose)\b(?! (of|is|are)\?)")
+OPENING = re.compile(
+    r"^(Of|The same|As|Behind|Beside|Who|What|Whether|Whoever|Whose)\b(?! (of|is|are)\?)")
 WORDS = {
     r"(?<!rs )(?<!anyone )(?<!those )(?<!user )(?<!reader )\b[Ww]ho(ever|m|mever)?\b(?! am)":
         "name the component instead of who",
@@ -26,7 +27,8 @@ WORDS = {
     r"\b(is|are) told\b|\btells (it|them|the)\b": "receives, or is notified",
     r"\bhears?\b|\bheard\b": "receives",
     r"\b(wants|forgives|forgiven)\b": "requires, or tolerates",
-    r"(?<![Tt]here )\bis no (?!longer|more|less|such|need|way|reason|other|later|earlier|larger|smaller|member)[a-z]+":
+    r"(?<![Tt]here )\bis no (?!longer|more|less|such|need|way|reason|other|later|earlier|larger|"
+    r"smaller|member)[a-z]+":
         "is not a",
     r"(?<![Tt]here )(?<!if )\bis none\b": "there is none, or is invalid",
     r"\b(heir|heirs)\b": "successor",
@@ -34,7 +36,6 @@ WORDS = {
     r"\btold right\b": "classified correctly",
 }
 PATTERNS = [(re.compile(pattern), instead) for pattern, instead in WORDS.items()]
-COMMENT = re.compile(r"^\s*//[/!]? ?(.*)$|(?<![:\"'])//[/!]? ?(.*)$")
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 PASSED = "tidy: prose"
 SKIPPED = ("bench/results/", "tests/fuzz/corpus/", "tests/fixtures/", "tests/mutants/", "LICENSE",
@@ -123,7 +124,8 @@ def check_prose(root, tracked):
             if number <= len(lines) and PASSED in lines[number - 1]:
                 continue
             if opens and OPENING.search(piece):
-                yield f"{relative}:{number}: begins with {piece.split()[0]}: write a sentence or a noun"
+                yield (f"{relative}:{number}: begins with {piece.split()[0]}: write a sentence or "
+                       "a noun")
             for pattern, instead in PATTERNS:
                 match = pattern.search(piece)
                 if match:

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, folders, headers, includes, types, files, format, readme, docs. Prints one line per
-violation, `path:line: what is wrong and what to do`, and exits 1 if there is any. tidy_test.py,
-includes_test.py, one_definition_test.py and docs_links_test.py plant violations and check that
-each one is found.
+Rules: layers, folders, headers, includes, types, files, format, readme, docs, prose. Prints one
+line per violation, `path:line: what is wrong and what to do`, and exits 1 if there is any. Tests
+beside each rule plant violations and check that each one is found.
 """
 import argparse
 import concurrent.futures
@@ -24,6 +23,7 @@ from docs_links import check_docs
 from folders import check_folders
 from includes import check_includes
 from one_definition import check_types
+from prose import check_prose
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/')
@@ -57,7 +57,8 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 # Another version formats some lines differently. This is Debian 12's.
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
-RULES = ("layers", "folders", "headers", "includes", "types", "files", "format", "readme", "docs")
+RULES = ("layers", "folders", "headers", "includes", "types", "files", "format", "readme", "docs",
+         "prose")
 SKIPPED = 77   # the exit code
 
 
@@ -374,6 +375,8 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_files(root, build))
     if rule == "format":
         return list(check_format(root))
+    if rule == "prose":
+        return list(check_prose(root, tracked(root)))
     if rule == "docs":
         return list(check_docs(root, tracked(root)))
     return list(check_readme(root))

@@ -47,7 +47,7 @@ TEST(TokenizeTest, NamesInvalidVocabularyFile) {
             "invalid_argument: " + kFixtures + " is a folder, not a file");
   EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures + "samples.jsonl"}),
             "invalid_argument: " + kFixtures +
-                "samples.jsonl: there is no line [PAD]: this is no vocabulary of BERT's");
+                "samples.jsonl: it has no line [PAD]; it is not a vocabulary of BERT");
 }
 
 int Command(std::vector<std::string> words) {
