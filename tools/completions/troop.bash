@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment'
+  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment replay'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are always current.
-set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment
+set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment join health keygen replay
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Print help'
@@ -23,6 +23,10 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a predict -d 'Classify texts'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plan -d 'Predict the update time on meshes of learners'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a experiment -d 'Run published experiments'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a join -d 'Run roles for a run on another machine'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a health -d 'Report whether a troop join works'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a keygen -d 'Generate keys, one per role or user'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a replay -d 'Serve a standalone replay'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
 complete -c troop -n '__fish_seen_subcommand_from check' -a sync
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One mode'
