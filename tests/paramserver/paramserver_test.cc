@@ -80,11 +80,11 @@ TEST_F(ParameterServerTest, BertBaseWeightsFitOneMessage) {
   Start(kBertBase);
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   Publish(publisher.get(), MakeSnapshot(1, kBertBase));
-  ASSERT_TRUE(publisher->error().ok()) << publisher->error();
+  ASSERT_TRUE(publisher->error().ok()) << publisher->error().ToString();
   EXPECT_EQ(publisher->acked_version(), 1u);
   const auto subscriber = MakeWeightSubscriber(Connect(Role::kEvaluator));
   const auto pulled = Pull(subscriber.get());
-  ASSERT_TRUE(pulled.has_value()) << subscriber->error();
+  ASSERT_TRUE(pulled.has_value()) << subscriber->error().ToString();
   EXPECT_EQ(pulled->value.size(), std::size_t(kBertBase) * sizeof(float));
 }
 
