@@ -436,7 +436,7 @@ TEST(DqnTest, RejectsBatchWithNonFiniteGradientWithoutChange) {
   EXPECT_EQ(report.status().code(), Code::kDataLoss);
   EXPECT_THAT(report.status().message(), testing::HasSubstr("the gradient of layers.0.weight["));
   EXPECT_THAT(report.status().message(),
-              testing::HasSubstr("largest number that went in is 3e+38, importance weight[0] of "
+              testing::HasSubstr("largest input is 3e+38, importance weight[0] of "
                                  "item 2"));
   EXPECT_EQ(priority, std::vector<float>(6, -1));
   EXPECT_TRUE(SameState(algorithm->State(), twin->State()));
