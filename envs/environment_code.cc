@@ -12,6 +12,7 @@
 
 namespace troop {
 
+// Reads the file in parts of 64 KiB; plug-ins may contain large data.
 Result<std::string> PluginCode(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound("plug-in {}: {}", path, strerror(errno));
@@ -28,6 +29,7 @@ Result<std::string> PluginCode(const std::string& path) {
   return fmt::format("a plug-in of {} bytes, checksum {:08x}", bytes, checksum);
 }
 
+// An empty code means that the environment cannot compute one, so nothing is compared.
 Status CheckSameCode(std::string_view id, const std::string& here, const std::string& there) {
   if (here.empty() || there.empty() || here == there) return Status::Ok();
   return InvalidArgument(

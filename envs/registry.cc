@@ -28,6 +28,7 @@ namespace {
 using MakeOne = std::unique_ptr<Environment> (*)(const EnvOptions&);
 using MakeMany = std::unique_ptr<VectorEnv> (*)(const EnvOptions&, int size, EpisodeSeeder);
 
+// One native environment. The factories get options whose defaults are resolved.
 struct Entry {
   std::string_view id;
   std::int64_t max_episode_steps;  // default, for options with -1
@@ -47,6 +48,7 @@ constexpr Entry Plain(std::string_view id, MakeMany make_many = nullptr) {
   return {id, Env::kMaxEpisodeSteps, -1, &MakePlain<Env>, make_many};
 }
 
+// Adapter to the signature of MakeMany.
 std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size,
                                              EpisodeSeeder seeder) {
   return MakeCartPoleVectorEnv(options.max_episode_steps, size, std::move(seeder));
@@ -77,6 +79,7 @@ constexpr Entry MinimalGame(std::string_view id) {
           &MakeManyGames<Game, minatar::ActionSet::kMinimal>};
 }
 
+// Ids of MinAtar as in its Gymnasium registration: v0 has all 6 actions, v1 the minimal set.
 constexpr Entry kEntries[] = {
     Plain<CartPole>("CartPole-v1", &MakeManyCartPoles),
     Plain<Acrobot>("Acrobot-v1"),
@@ -95,6 +98,7 @@ constexpr Entry kEntries[] = {
     MinimalGame<SpaceInvaders>("MinAtar/SpaceInvaders-v1"),
 };
 
+// Finds a native environment. Errors: kNotFound with a suggestion, kInvalidArgument for Python ids.
 Result<const Entry*> Find(std::string_view id) {
   if (IsPythonEnvironment(id)) {
     return InvalidArgument(
@@ -133,6 +137,7 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   return options;
 }
 
+// Checks the options that all kinds of environments share.
 Status CheckOptions(std::string_view id, const EnvOptions& options) {
   for (const EnvOption& option : options.options) {
     if (!std::holds_alternative<EnvOption::Json>(option.value)) continue;
@@ -142,6 +147,7 @@ Status CheckOptions(std::string_view id, const EnvOptions& options) {
         "number, a string, true or false",
         id, option.name);
   }
+  // Negated, so that NaN is an error too.
   if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1) &&
       options.sticky_actions != -1) {
     return InvalidArgument(
@@ -167,6 +173,7 @@ Result<std::unique_ptr<Environment>> MakePlain(std::string_view id, const EnvOpt
   return entry->make_one(resolved);
 }
 
+// Creates a vector as a loop over single environments.
 Result<std::unique_ptr<VectorEnv>> MakeLoop(std::string_view id, const EnvOptions& options,
                                             int size, EpisodeSeeder seeder) {
   // Plug-ins may return a different spec each time, so all specs are compared.
@@ -189,6 +196,7 @@ Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptio
     return IsAtariEnvironment(id) ? MakeAtariVectorEnv(id, options, size, std::move(seeder))
                                   : MakeSubprocVectorEnv(id, options, size, std::move(seeder));
   }
+  // Batched vectors step once per action, so action repeat needs the loop.
   if (!options.plugin.empty() || options.action_repeat > 1) {
     return MakeLoop(id, options, size, std::move(seeder));
   }
@@ -206,6 +214,7 @@ bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
   return entry != std::end(kEntries) && entry->sticky_actions >= 0;
 }
 
+// Value of env.isolation; the schema permits no other names than these and "auto".
 Isolation IsolationOf(const std::string& name) {
   if (name == "process") return Isolation::kProcess;
   return name == "none" ? Isolation::kNone : Isolation::kAuto;
@@ -219,6 +228,7 @@ std::vector<std::string> EnvironmentIds() {
   return ids;
 }
 
+// Creates a single environment in this process.
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
@@ -230,6 +240,7 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
   return MakeRepeatedEnvironment(std::move(env), options.action_repeat);
 }
 
+// Wrappers are outermost, so that they work the same for worker processes and loops.
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);
@@ -246,6 +257,7 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
 
 namespace {
 
+// Creates an environment for its spec; one in a process needs a worker for it.
 Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
   if (InProcess(id, options)) {
     // The environment is only described, never reset.
@@ -259,6 +271,7 @@ Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
 
 }  // namespace
 
+// Adds the checksum of a plug-in, by which machines with different builds are detected.
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
   TROOP_ASSIGN_OR_RETURN(EnvSpec spec, FindPlainSpec(id, options));
   if (options.plugin.empty()) return spec;
@@ -281,6 +294,7 @@ EnvOptions EnvOptionsFor(const Config& config) {
           .processes = int(config.env.processes),
           .start_timeout = Seconds(config.env.start_timeout_s),
           .step_timeout = Seconds(config.env.step_timeout_s),
+          // A serial run has one thread, which has nothing else to do during a step.
           .wait = config.fleet.mode == "serial"};
 }
 

@@ -10,6 +10,7 @@
 
 namespace troop {
 
+// Aborts if bytes cannot be viewed as elements: wrong size or alignment.
 void CheckBufferView(const void* data, std::size_t size, std::size_t element, std::size_t align) {
   TROOP_CHECK(size % element == 0, "{} bytes are not a multiple of {}-byte elements", size,
               element);
@@ -51,6 +52,7 @@ MutableBuffer MutableBuffer::Zeros(std::size_t size) {
   return buffer;
 }
 
+// Moves the memory: after this no caller can write to it.
 Buffer MutableBuffer::Freeze() && {
   const std::span<const std::byte> bytes(bytes_.get(), size_);
   size_ = 0;

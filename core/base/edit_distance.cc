@@ -24,6 +24,7 @@ int Mistakes(std::string_view word) { return 1 + int(word.size()) / 4; }
 
 }  // namespace
 
+// Optimal string alignment: insertions, deletions, replacements and swaps of neighbors cost 1.
 int EditDistance(std::string_view a, std::string_view b) {
   // Three rows of the distance matrix: i - 2, i - 1 and i.
   std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);

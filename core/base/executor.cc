@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// Runs the job before it returns, so that tests and serial runs are deterministic.
 Result<Executor::Job> InlineExecutor::Submit(std::string_view, std::function<void()> work) {
   work();
   done_.insert(next_);
@@ -16,6 +17,7 @@ ThreadExecutor::ThreadExecutor(int threads, std::function<void()> wake, std::siz
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
+// Finishes queued jobs: they may be writes that the owner relies on.
 ThreadExecutor::~ThreadExecutor() {
   {
     std::lock_guard lock(mutex_);
@@ -25,6 +27,7 @@ ThreadExecutor::~ThreadExecutor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// Errors: kResourceExhausted if queue_max_ jobs wait. Never blocks on a running job.
 Result<Executor::Job> ThreadExecutor::Submit(std::string_view name, std::function<void()> work) {
   Job job;
   {
@@ -40,6 +43,7 @@ Result<Executor::Job> ThreadExecutor::Submit(std::string_view name, std::functio
   return job;
 }
 
+// True once for each finished job.
 bool ThreadExecutor::TakeDone(Job job) {
   std::lock_guard lock(mutex_);
   return done_.erase(job) > 0;
@@ -62,6 +66,7 @@ void ThreadExecutor::Run() {
       std::lock_guard lock(mutex_);
       done_.insert(entry.job);
     }
+    // Outside the lock: the owner that it wakes calls TakeDone at once.
     if (wake_) wake_();
   }
 }

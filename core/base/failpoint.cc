@@ -19,6 +19,7 @@
 namespace troop {
 namespace {
 
+// In the order of Failpoint, whose value is the index.
 constexpr auto kNames = std::to_array<std::string_view>({
     "checkpoint.begin",     "checkpoint.file", "checkpoint.manifest", "checkpoint.aside",
     "checkpoint.installed", "checkpoint.trim", "disk.created",        "disk.half",
@@ -82,6 +83,7 @@ std::deque<Armed>& AllArmed() {
   return armed;
 }
 
+// Null in normal runs: there the list is empty, so a place costs almost nothing.
 Armed* ArmedAt(Failpoint here) {
   for (Armed& armed : AllArmed()) {
     if (armed.order.at == here) return &armed;
@@ -118,6 +120,7 @@ bool IsChosen(Armed* armed) {
 
 std::span<const std::string_view> FailpointNames() { return kNames; }
 
+// Parses <name>[:<n>[+][:<act>[:<file>]]].
 Result<FailpointSpec> ParseFailpoint(std::string_view text) {
   const auto refuse = [text](std::string_view why) {
     return InvalidArgument(
@@ -131,6 +134,7 @@ Result<FailpointSpec> ParseFailpoint(std::string_view text) {
   FailpointSpec order{.at = Failpoint(found - kNames.begin())};
   const ActsOfPlace acts = ActsAt(order.at);
   order.act = acts.first;
+  // Part 2: the number of the hit, or a factor for the learner's pace.
   if (std::string_view n = TakeWord(&rest); !n.empty()) {
     order.on = n.ends_with('+');
     if (order.on) n.remove_suffix(1);
@@ -142,6 +146,7 @@ Result<FailpointSpec> ParseFailpoint(std::string_view text) {
       return refuse("n must be an integer >= 1");
     }
   }
+  // Part 3: an action that this place supports.
   if (const std::string_view what = TakeWord(&rest); !what.empty()) {
     const auto act = std::ranges::find(kActs, what);
     order.act = FailpointSpec::Act(act - kActs.begin());
@@ -154,6 +159,7 @@ Result<FailpointSpec> ParseFailpoint(std::string_view text) {
   return order;
 }
 
+// Does not return if the fault is due: the process is killed, or hangs.
 void HitFailpoint(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   if (armed == nullptr || !IsHit(armed)) return;
@@ -174,11 +180,13 @@ bool ShouldFail(Failpoint here) {
   return armed != nullptr && IsHit(armed);
 }
 
+// 1 for a process that is not chosen; the choice never changes.
 std::int64_t SlowdownFactor(Failpoint here) {
   Armed* const armed = ArmedAt(here);
   return armed != nullptr && IsChosen(armed) ? armed->order.n : 1;
 }
 
+// One of n gradients is corrupted on average; the key makes the choice reproducible.
 GradientCorruption DrawGradientCorruption(Failpoint here, const RngKey& key) {
   Armed* const armed = ArmedAt(here);
   if (armed == nullptr || !IsChosen(armed)) return GradientCorruption::kNone;
@@ -188,6 +196,7 @@ GradientCorruption DrawGradientCorruption(Failpoint here, const RngKey& key) {
              : GradientCorruption::kGradient;
 }
 
+// For tests that change the environment variable. REQUIRES: no other thread is at a failpoint.
 void ReloadFailpoint() { AllArmed() = ReadOrders(); }
 
 }  // namespace troop

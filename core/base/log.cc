@@ -53,6 +53,7 @@ std::shared_ptr<spdlog::logger>& Logger() {
 
 }  // namespace
 
+// Atomic, because other threads may write a line at the same time.
 void InitLog(const LogOptions& options) { std::atomic_store(&Logger(), MakeLogger(options)); }
 
 void LogLine(LogLevel level, std::string_view message) {

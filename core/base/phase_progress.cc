@@ -39,6 +39,7 @@ void PhaseProgress::Show(std::int64_t done) {
   if (now - shown_.value_or(begun_) < kPhaseLineEvery) return;
   shown_ = now;
   const PhaseSink sink = g_phase_sink;
+  // Without a sink, as in most tests, nothing is shown.
   if (sink == nullptr) return;
   const double seconds = ToSeconds(now - begun_);
   std::string line =

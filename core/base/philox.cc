@@ -41,6 +41,7 @@ Rng::Rng(const RngKey& key) {
   stream_ = {std::uint32_t(b), std::uint32_t(b >> 32)};
 }
 
+// The lower half of the counter is the block number, so streams have 2^66 words.
 void Rng::Refill() {
   out_ = internal::Philox4x32(
       {std::uint32_t(block_), std::uint32_t(block_ >> 32), stream_[0], stream_[1]}, key_);
@@ -58,6 +59,7 @@ std::uint64_t Rng::NextU64() {
   return low | std::uint64_t{NextU32()} << 32;
 }
 
+// All values are exact: multiples of 2^-53 or 2^-24, below 1.
 double Rng::Uniform() { return double(NextU64() >> 11) * 0x1p-53; }
 float Rng::UniformF32() { return float(NextU32() >> 8) * 0x1p-24f; }
 double Rng::Uniform(double low, double high) { return low + (high - low) * Uniform(); }

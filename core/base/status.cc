@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// Returns "unknown" for a value that is not an enumerator.
 std::string_view CodeName(Code code) {
   switch (code) {
     case Code::kOk:
@@ -35,11 +36,13 @@ std::string_view CodeName(Code code) {
   return "unknown";
 }
 
+// Format of messages: "code: message".
 std::string Status::ToString() const {
   if (ok()) return "ok";
   return fmt::format("{}: {}", CodeName(code_), message_);
 }
 
+// Keeps the code, so that callers can still distinguish errors.
 Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
   return Status(code_, fmt::format("{}: {}", context, message_));

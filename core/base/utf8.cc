@@ -19,6 +19,7 @@ bool IsCut(std::string_view text) {
 
 }  // namespace
 
+// Length of the first character; 0 if it is invalid (RFC 3629, section 4).
 std::size_t Utf8Length(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char c = at(0);
@@ -36,6 +37,7 @@ std::size_t Utf8Length(std::string_view text) {
   return n;
 }
 
+// Control characters are escaped, so that text of others cannot forge lines or terminal codes.
 std::string EscapedLine(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -51,11 +53,13 @@ std::string EscapedLine(std::string_view text) {
   return out;
 }
 
+// Invalid bytes become '?'; a character that is cut off at the end is dropped.
 std::string PrintableLine(std::string_view text, std::size_t bytes_max) {
   std::string line;
   while (!text.empty() && !IsCut(text)) {
     const std::size_t length = Utf8Length(text);
     const auto c = static_cast<unsigned char>(text[0]);
+    // Control characters become spaces, so that words stay apart.
     const bool control = c < 32 || c == 127;
     const std::string_view next = length == 0 ? "?" : control ? " " : text.substr(0, length);
     if (line.size() + next.size() > bytes_max) break;

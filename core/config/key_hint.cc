@@ -12,6 +12,7 @@ namespace troop {
 namespace {
 
 // Names in lower case with underscores, as LeafOf normalizes them; sorted.
+// Sources: Stable-Baselines3, RLlib, the Trainer of Hugging Face, and others.
 constexpr KeyAlias kOtherNames[] = {
     {"adam_epsilon", "optimizer.epsilon"},
     {"batch_size_per_device", "learner.batch_size"},
@@ -118,6 +119,7 @@ std::string Hint(std::string_view what, std::string_view word,
 
 std::span<const KeyAlias> KeyAliases() { return kOtherNames; }
 
+// Empty for a name that no other library uses.
 std::string_view FindKeyAlias(std::string_view word) {
   const std::string leaf = LeafOf(word);
   const auto* const found = std::ranges::find(kOtherNames, leaf, &KeyAlias::name);
@@ -127,12 +129,14 @@ std::string_view FindKeyAlias(std::string_view word) {
 // A name of another library takes precedence over a near key.
 std::string UnknownKeyHint(std::string_view key, std::span<const std::string> keys) {
   const std::string_view here = FindKeyAlias(key);
+  // `keys` may be those of a layer or table, in which the alias does not apply.
   if (std::ranges::find(keys, here) != keys.end()) {
     return fmt::format("unknown key; its name here is {}", here);
   }
   return Hint("key", key, keys);
 }
 
+// Sections have no aliases.
 std::string UnknownSectionHint(std::string_view section, std::span<const std::string> sections) {
   return Hint("section", section, sections);
 }

@@ -45,6 +45,7 @@ std::string OptionNumber(double value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
+// An option as JSON, for the worker protocol.
 std::string OptionJson(const EnvOption& option) {
   if (const auto* json = std::get_if<EnvOption::Json>(&option.value)) return json->text;
   if (const auto* text = std::get_if<std::string>(&option.value)) return JsonQuote(*text);
@@ -54,6 +55,7 @@ std::string OptionJson(const EnvOption& option) {
   return std::get<bool>(option.value) ? "true" : "false";
 }
 
+// An option as TOML. Only lists and tables need a conversion; other values are equal in both.
 std::string OptionToml(const EnvOption& option) {
   if (const auto* text = std::get_if<std::string>(&option.value)) return TomlString(*text);
   if (!std::holds_alternative<EnvOption::Json>(option.value)) return OptionJson(option);

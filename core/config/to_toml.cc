@@ -7,6 +7,7 @@
 namespace troop {
 namespace {
 
+// A value as TOML; parsing the text gives the same value.
 std::string ValueText(std::int64_t value) { return fmt::format("{}", value); }
 std::string ValueText(double value) { return TomlNumber(value); }
 std::string ValueText(bool value) { return value ? "true" : "false"; }
@@ -44,6 +45,7 @@ class EntryDumper final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, double& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo& key, bool& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo& key, std::string& value) override { Add(key, ValueText(value)); }
+  // Entries of lists contain no lists.
   void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<EnvOption>&) override {}
@@ -52,6 +54,7 @@ class EntryDumper final : public ConfigVisitor {
   std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
 
  private:
+  // Collects a default, or compares with it.
   void Add(const ConfigKeyInfo& key, std::string value) {
     if (collecting_) {
       defaults_.push_back(std::move(value));
@@ -123,11 +126,13 @@ class Dumper final : public TextVisitor {
  private:
   void Add(const ConfigKeyInfo& key, std::string_view, const std::string& value) override {
     const std::size_t dot = key.name.find('.');
+    // Top-level keys come first: TOML would assign later ones to the section before them.
     if (dot == std::string_view::npos) {
       text += fmt::format("{} = {}\n", key.name, value);
       return;
     }
     const std::string_view section = key.name.substr(0, dot);
+    // The schema visits the keys of a section consecutively, so each header is written once.
     if (section != section_) text += fmt::format("\n[{}]\n", section);
     section_ = section;
     text += fmt::format("{} = {}\n", key.name.substr(dot + 1), value);
@@ -148,6 +153,7 @@ class Lister final : public TextVisitor {
                     .default_value = value,
                     .range = key.RangeText(),
                     .doc = std::string(key.doc)});
+    // Keys of entries are named like network.layers[].units.
     Lister inner;
     inner.prefix = fmt::format("{}[].", key.name);
     if (key.name == "network.layers") {
@@ -205,6 +211,7 @@ key or changing its meaning does. A file with a version newer than the program s
 
 }  // namespace
 
+// Visitors take mutable fields, so a copy is visited.
 std::string ToToml(const Config& config) {
   Config copy = config;
   Dumper dumper;
@@ -212,6 +219,7 @@ std::string ToToml(const Config& config) {
   return dumper.text;
 }
 
+// A default-constructed Config has the default of every key.
 std::vector<ConfigKey> ConfigKeys() {
   Config config;
   Lister lister;
@@ -229,6 +237,7 @@ std::string ConfigMarkdown() {
       text += section.empty() ? "\n## The run\n" : fmt::format("\n## [{}]\n", section);
       text += "\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
     }
+    // A key without a default has an empty cell.
     const std::string value =
         key.default_value.empty() ? "" : fmt::format("`{}`", key.default_value);
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, key.type, value, key.range,

@@ -68,6 +68,7 @@ void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_lin
   }
 }
 
+// Checks a list of layers in order; 64 layers are far above any useful network here.
 void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key, Conflicts* out) {
   bool linear = false;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -253,6 +254,7 @@ void CheckListen(const Config& c, Conflicts* out) {
     out->If(!value->empty() && c.fleet.listen.empty(), {key, "fleet.listen"},
             "has no effect without a listen address of the coordinator; set fleet.listen");
   }
+  // Roles that can join from another machine; the coordinator is where they connect.
   constexpr std::string_view kJoin[] = {"actor",   "replay",    "paramserver",
                                         "learner", "evaluator", "inference"};
   for (const std::string& role : c.fleet.elsewhere) {
@@ -261,6 +263,7 @@ void CheckListen(const Config& c, Conflicts* out) {
             "inference",
             TomlString(role));
   }
+  // With Kubernetes the coordinator listens on its pod's address without a key.
   const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
   out->If(!c.fleet.elsewhere.empty() && alone, {"fleet.elsewhere", "fleet.listen"},
           "requires a listen address of the coordinator for external roles; set fleet.listen");
@@ -315,10 +318,12 @@ void CheckRun(const Config& c, Conflicts* out) {
 
 }  // namespace
 
+// Supervised algorithms learn from a data set; they have neither actors nor replay.
 bool IsSupervised(const Config& config) {
   return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
 }
 
+// Negative values mean the default, which depends on the kind of run.
 std::int64_t FinalEpisodes(const Config& config) {
   // kReviews exceeds any data set, so it means all test examples.
   constexpr std::int64_t kEpisodes = 100, kReviews = 1'000'000;
@@ -326,11 +331,14 @@ std::int64_t FinalEpisodes(const Config& config) {
   return IsSupervised(config) ? kReviews : kEpisodes;
 }
 
+// 0 if the actors compute their actions themselves.
 std::int64_t InferenceServersOf(const Config& config) {
   const bool served = config.actor.inference == "server" && !IsSupervised(config);
   return served ? config.inference.servers : 0;
 }
 
+// The order of checks is the order of messages. All rules run, so all conflicts are reported at
+// once.
 std::vector<ConfigConflict> FindConflicts(const Config& config) {
   Conflicts conflicts;
   CheckNames(config, &conflicts);

@@ -74,6 +74,7 @@ void CheckEngine(const Config& c, Conflicts* out) {
           engine);
 }
 
+// Kubernetes names are lower case.
 bool HasCapitals(std::string_view text) {
   return std::ranges::any_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -118,6 +119,7 @@ void CheckKubernetes(const Config& c, Conflicts* out) {
   }
   out->If(!IsWord(k.image, "-._/:@", 512), {"kubernetes.image"},
           "{} is not a valid image name; use [REGISTRY/]NAME[:TAG]", TomlString(k.image));
+  // The rules above concern formats, so they apply to every engine.
   if (c.fleet.engine != "kubernetes") return;
   out->If(!c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
           "the coordinator listens on its pod's address; omit it");

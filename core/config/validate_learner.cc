@@ -36,6 +36,7 @@ void CheckSync(const Config& c, Conflicts* out) {
   out->If(p.damp_stale && (p.mode == "bsp" || local_sgd),
           {"paramserver.damp_stale", "paramserver.mode"},
           "no gradient is stale with {}; set false, or change the mode", mode);
+  // More pushes than learners would never arrive, so no update would happen.
   out->If(k_of_n && !p.per_batch && c.mesh.tp == 1 && c.mesh.dp == 0 && p.k > c.fleet.learners,
           {"paramserver.k", "fleet.learners", "paramserver.per_batch"},
           "{} exceeds fleet.learners = {} with one push each; lower it, or set "
@@ -63,6 +64,7 @@ void CheckSync(const Config& c, Conflicts* out) {
           p.fetch_every, p.push_every, mode);
   out->If(local_sgd && p.codec != "none", {"paramserver.codec", "paramserver.mode"},
           "{} compresses gradients, but {} pushes values; set \"none\"", TomlString(p.codec), mode);
+  // Averaging of values ignores the state of an optimizer, so that state must not exist.
   const bool averages = c.learner.sync == "paramserver" && local_sgd;
   out->If(
       averages && c.optimizer.type != "sgd", {"optimizer.type", "paramserver.mode"},
@@ -132,9 +134,11 @@ void CheckDpg(const Config& c, Conflicts* out) {
   const bool values = dpg || c.learner.algorithm == "dqn";
   out->If(!values && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
           "only \"dqn\" and \"dpg\" learn values; omit it, or change the algorithm");
+  // Quantile regression with the Huber loss: Dabney et al. 2018 (arXiv:1710.10044).
   out->If(c.learner.critic == "quantile" && c.learner.loss != "huber",
           {"learner.critic", "learner.loss"},
           "quantiles require the Huber loss; set learner.loss = \"huber\"");
+  // Range of the atoms of a distributional critic (Bellemare et al. 2017, C51).
   out->If(c.learner.v_min >= c.learner.v_max, {"learner.v_min", "learner.v_max"},
           "{} is not less than learner.v_max = {}; lower it", TomlNumber(c.learner.v_min),
           TomlNumber(c.learner.v_max));
@@ -142,6 +146,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
 
 }  // namespace
 
+// Rules that apply to all kinds of runs.
 void CheckConsistency(const Config& c, Conflicts* out) {
   CheckHogwild(c, out);
   CheckShardThreads(c, out);
@@ -149,6 +154,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckDpg(c, out);
 }
 
+// Rules of runs without an environment.
 void CheckSupervised(const Config& c, Conflicts* out) {
   const std::string algorithm = TomlString(c.learner.algorithm);
   // Data and tokenizer.
@@ -203,6 +209,7 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
           "tensor-parallel learners wait for each other, which one thread can't do; set 1, or "
           "fleet.mode = \"processes\"");
+  // Each learner of a group computes whole attention heads.
   out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
           "{} tensor-parallel learners exceed {} attention heads; lower it", c.mesh.tp,
           c.model.heads);

@@ -29,6 +29,7 @@ Buffer PngStrip(const std::vector<Picture>& frames) {
       .width = (width + kGap) * int(columns), .height = (height + kGap) * int(rows), .rgb = {}};
   strip.rgb.assign(std::size_t(3 * strip.width * strip.height), 255);
   for (std::size_t i = 0; i < count; ++i) {
+    // Evenly spaced frames if there are more than the strip has room for.
     const Picture& frame = frames[i * frames.size() / count];
     for (int y = 0; y < height; ++y) {
       const auto* from = frame.rgb.data() + std::size_t(3 * width * y);
@@ -41,6 +42,8 @@ Buffer PngStrip(const std::vector<Picture>& frames) {
   return EncodePng(strip);
 }
 
+// One character is an upper half block: the foreground is the upper pixel, the background the
+// lower.
 std::string HalfBlocks(const Picture& picture, int columns, int rows) {
   // Picture pixels per terminal pixel; a character is two pixels high.
   const double scale = std::max({1.0, double(picture.width) / std::max(1, columns),

@@ -55,7 +55,9 @@ constexpr Glyph kGlyphs[] = {
     {0x00, 0x00, 0x7F, 0x00, 0x00}, {0x00, 0x41, 0x36, 0x08, 0x00},  // | }
     {0x08, 0x04, 0x08, 0x10, 0x08},                                  // ~
 };
+// Five columns per glyph; bit 0 is the top row.
 static_assert(std::size(kGlyphs) == '~' - ' ' + 1);
+// A box, for all characters outside printable ASCII.
 constexpr Glyph kUnknown = {0x7F, 0x41, 0x41, 0x41, 0x7F};
 
 }  // namespace

@@ -15,11 +15,13 @@ namespace {
 constexpr int kPaletteBits = 8;  // every table has 256 colors: simple, and only 768 bytes
 constexpr std::size_t kPaletteSize = 1 << kPaletteBits;
 
+// GIF stores 16-bit numbers with the low byte first.
 void PutU16(int value, std::string* out) {
   out->push_back(char(value & 0xFF));
   out->push_back(char(value >> 8 & 0xFF));
 }
 
+// Color of a pixel as 0xRRGGBB.
 std::uint32_t ColorAt(const Picture& picture, std::size_t pixel) {
   const std::uint8_t* p = &picture.rgb[pixel * 3];
   return std::uint32_t(p[0]) << 16 | std::uint32_t(p[1]) << 8 | p[2];
@@ -77,12 +79,14 @@ class Palette {
 class CodeStream {
  public:
   explicit CodeStream(std::string* out) : out_(out) {}
+  // At most 12 bits are added to at most 7 pending ones.
   void Put(int code, int bits) {
     pending_ |= std::uint32_t(code) << pending_bits_;
     for (pending_bits_ += bits; pending_bits_ >= 8; pending_bits_ -= 8, pending_ >>= 8) {
       PutByte(char(pending_ & 0xFF));
     }
   }
+  // Writes the remaining bits and an empty block.
   void Finish() {
     if (pending_bits_ > 0) PutByte(char(pending_ & 0xFF));
     Flush();
@@ -90,6 +94,7 @@ class CodeStream {
   }
 
  private:
+  // Blocks have a length byte, so 255 bytes are the maximum.
   void PutByte(char byte) {
     block_.push_back(byte);
     if (block_.size() == 255) Flush();
@@ -142,6 +147,7 @@ void PutLzw(std::span<const std::uint8_t> pixels, std::string* out) {
   stream.Finish();
 }
 
+// A rectangle of pixels; a frame must have at least one.
 struct Box {
   int left = 0, top = 0, width = 1, height = 1;
 };
@@ -187,6 +193,7 @@ void PutFrame(const Picture& frame, const Box& box, const Palette& palette, int 
 
 }  // namespace
 
+// Later frames contain only the changed rectangle, which makes most animations much smaller.
 Buffer EncodeGif(std::span<const Picture> frames, int delay_cs) {
   TROOP_CHECK(!frames.empty(), "an animation without frames");
   const int width = frames[0].width, height = frames[0].height;

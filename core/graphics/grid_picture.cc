@@ -6,6 +6,7 @@
 
 namespace troop {
 
+// Draws each cell as a square of kCellPixels; `colors` is [rows, columns].
 Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors) {
   TROOP_CHECK(int(colors.size()) == rows * columns, "{} colors for {} x {} cells", colors.size(),
               rows, columns);

@@ -36,6 +36,7 @@ constexpr int kGap = 8;                        // pixels between texts and their
 constexpr int kCaptionRow = kGlyphHeight + 5;  // height of a line of text in scale 1
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
 
+// Range of values; empty until the first Add.
 struct Span {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -103,6 +104,7 @@ class Plotter {
                 plot.caption.size());
   }
 
+  // Order: bands below lines, and lines below axes, legend and caption.
   Picture Draw() && {
     DrawGrid();
     for (std::size_t i = 0; i < plot_.series.size(); ++i) DrawBand(i);
@@ -135,6 +137,7 @@ class Plotter {
     }
     return span;
   }
+  // Pixel coordinates of values; y grows downwards.
   double X(double value) const { return left_ + x_.Share(value) * (right_ - left_); }
   double Y(double value) const { return bottom_ - y_.Share(value) * (bottom_ - top_); }
 
@@ -165,6 +168,7 @@ class Plotter {
     for (std::size_t i = 1; i < series.low.size(); ++i) {
       if (!whole(i - 1) || !whole(i)) continue;
       const double from = X(series.xs[i - 1]), to = X(series.xs[i]);
+      // Linear interpolation at pixel column x.
       const auto at = [&](const std::vector<double>& values, double x) {
         const double t = to > from ? std::clamp((x - from) / (to - from), 0.0, 1.0) : 1;
         return Y(values[i - 1] + t * (values[i] - values[i - 1]));
@@ -184,6 +188,7 @@ class Plotter {
     for (std::size_t i = 0; i < series.xs.size(); ++i) {
       if (!Finite(series, i)) continue;
       const double x = X(series.xs[i]), y = Y(series.ys[i]);
+      // A point is joined to its predecessor if both can be drawn.
       const bool joined = i > 0 && Finite(series, i - 1);
       const bool alone = !joined && (i + 1 == series.xs.size() || !Finite(series, i + 1));
       if (joined) coverage.Stroke(X(series.xs[i - 1]), Y(series.ys[i - 1]), x, y, thickness);
@@ -207,6 +212,7 @@ class Plotter {
     raster_.TextUpward(kGap, bottom, plot_.y_label, kScale, kText);
   }
 
+  // Caption lines are in scale 1, below the axis label.
   void DrawCaption() {
     int top = plot_.height - caption_;
     for (const std::string& line : plot_.caption) {
@@ -220,6 +226,7 @@ class Plotter {
   void DrawLegend() {
     if (plot_.series.size() < 2) return;
     constexpr int kSample = 28, kRow = kTextHeight + 4;
+    // Series without a name, such as single seeds, have no row.
     int widest = 0, rows = 0;
     for (const auto& series : plot_.series) {
       widest = std::max(widest, Raster::TextWidth(series.name, kScale));
@@ -257,6 +264,7 @@ class Plotter {
     return best;
   }
 
+  // Number of points of all series in a box. NaN compares false, so such points do not count.
   std::size_t PointsWithin(int left, int top, int width, int height) const {
     std::size_t count = 0;
     for (const auto& series : plot_.series) {
@@ -277,6 +285,7 @@ class Plotter {
 
 }  // namespace
 
+// Ticks at multiples of 1, 2 or 5 times a power of ten.
 std::vector<double> NiceTicks(double low, double high, int count) {
   TROOP_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "ticks within [{}, {}]", low,
               high);
@@ -286,6 +295,7 @@ std::vector<double> NiceTicks(double low, double high, int count) {
   const double lead = rough / power;  // 1 to 10
   const double step = power * (lead <= 1.0 ? 1 : lead <= 2.0 ? 2 : lead <= 5.0 ? 5 : 10);
   std::vector<double> ticks;
+  // Relative to the step: rounding must not drop a tick at either end.
   const double slack = step * 1e-9;
   for (double i = std::ceil((low - slack) / step); i * step <= high + slack; ++i) {
     ticks.push_back(i == 0 ? 0 : i * step);  // no -0
@@ -294,11 +304,13 @@ std::vector<double> NiceTicks(double low, double high, int count) {
   return ticks;
 }
 
+// All ticks of an axis share a unit and a number of decimals, so that they are easy to compare.
 std::string TickText(double value, double step, double largest) {
   struct Unit {
     double size;
     std::string_view name;
   };
+  // Thousands begin at 1e4, so that 1000 to 9999 are written in full.
   constexpr Unit kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}, {0, ""}};
   if (value == 0) return "0";
   // Scientific notation outside the range of the units.
@@ -310,6 +322,7 @@ std::string TickText(double value, double step, double largest) {
   return fmt::format("{:.{}f}{}", value / unit, int(std::clamp(digits, 0.0, 9.0)), found.name);
 }
 
+// Smaller plots leave no room for the texts.
 Picture RenderLinePlot(const LinePlot& plot) {
   TROOP_CHECK(plot.width >= 320 && plot.height >= 200, "a plot of {} x {} pixels is too small",
               plot.width, plot.height);

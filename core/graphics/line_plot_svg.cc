@@ -15,17 +15,20 @@ namespace {
 // The colors of core/graphics/line_plot.cc.
 constexpr std::array<const char*, 8> kSvgColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                    "#e69f00", "#56b4e9", "#a08c00", "#000000"};
+// Margins and row heights in pixels.
 constexpr int kLeft = 80, kRight = 24, kTop = 48, kBelow = 64, kCaptionLine = 16, kLegendLine = 20;
 
 // The range of the values on one axis.
 struct SvgRange {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
+  // Values that cannot be drawn do not affect the range.
   void Add(double value) {
     if (!IsDrawable(value)) return;
     low = std::min(low, value);
     high = std::max(high, value);
   }
+  // Adds a margin; a single value gets a range of its size, no value the range [0, 1].
   void Widen(double share) {
     if (low > high) low = 0, high = 1;
     if (low == high) low -= 0.5 * std::max(std::abs(low), 1.0), high += high - low;
@@ -74,6 +77,7 @@ class SvgPlot {
     y_.Widen(0.05);
   }
 
+  // Elements are drawn in the order of the file, so ticks come first.
   std::string Draw() {
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
@@ -89,14 +93,17 @@ class SvgPlot {
  private:
   double X(double value) const { return kLeft + x_.Share(value) * (plot_.width - kLeft - kRight); }
   double Y(double value) const { return bottom_ - y_.Share(value) * (bottom_ - kTop); }
+  // Negative colors mean that the index of the series decides.
   const char* ColorOf(std::size_t index) const {
     const int color = plot_.series[index].color;
     return kSvgColors[(color < 0 ? index : std::size_t(color)) % kSvgColors.size()];
   }
+  // Paths instead of line elements, like the series.
   void Line(double x0, double y0, double x1, double y1, const char* color) {
     out_ += fmt::format("<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" stroke=\"{}\"/>\n", x0, y0, x1,
                         y1, color);
   }
+  // Coordinates have one decimal, which keeps files small and is finer than a pixel.
   void Text(double x, double y, std::string_view text, std::string_view more) {
     if (text.empty()) return;
     out_ +=
@@ -147,6 +154,7 @@ class SvgPlot {
       return fmt::format("{:.1f} {:.1f} ", X(s.xs[i]), Y(y));
     };
     for (std::size_t i = from; i < to; ++i) line += point(i, s.ys[i]);
+    // A path of length 0 is drawn as a dot.
     if (to == from + 1) line += point(from, s.ys[from]);
     if (!s.low.empty()) {
       // The outline of the band: upper values forward, lower values backward.
@@ -191,6 +199,7 @@ class SvgPlot {
 
 }  // namespace
 
+// Texts are text elements, so that they stay searchable.
 std::string SvgLinePlot(const LinePlot& plot) { return SvgPlot(plot).Draw(); }
 
 }  // namespace troop

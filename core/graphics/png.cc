@@ -10,6 +10,7 @@
 namespace troop {
 namespace {
 
+// All numbers of PNG are big-endian.
 void PutBigEndian(std::uint32_t value, std::string* out) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(char(value >> shift & 0xFF));
 }
@@ -36,6 +37,7 @@ std::string Deflate(std::string_view bytes) {
 
 }  // namespace
 
+// Writes the three chunks that a true-color image must have (PNG specification, section 5.6).
 Buffer EncodePng(const Picture& picture) {
   const std::size_t row = std::size_t(picture.width) * 3;
   TROOP_CHECK(picture.width > 0 && picture.height > 0 &&
@@ -51,6 +53,7 @@ Buffer EncodePng(const Picture& picture) {
   std::string rows;
   rows.reserve((row + 1) * std::size_t(picture.height));
   for (std::size_t begin = 0; begin < picture.rgb.size(); begin += row) {
+    // Filters would help photographs; plots and boards compress well without them.
     rows.push_back(0);  // no filter
     rows.append(reinterpret_cast<const char*>(picture.rgb.data() + begin), row);
   }

@@ -27,6 +27,7 @@ void EachDot(std::string_view text, F dot) {
 
 }  // namespace
 
+// Draws a line with round ends. Overlapping strokes keep the maximum, so joints are not darker.
 void Coverage::Stroke(double x0, double y0, double x1, double y1, double thickness) {
   const double reach = thickness / 2 + 0.5;  // half a pixel of anti-aliased edge
   const double dx = x1 - x0, dy = y1 - y0, length2 = dx * dx + dy * dy;
@@ -59,6 +60,7 @@ void Coverage::FillColumn(int x, double top, double bottom) {
   }
 }
 
+// An image filled with the background color.
 Raster::Raster(int width, int height, Ink background) {
   TROOP_CHECK(width > 0 && height > 0, "an image of {} x {}", width, height);
   picture_ = {.width = width, .height = height};
@@ -66,6 +68,7 @@ Raster::Raster(int width, int height, Ink background) {
   FillBox(0, 0, width, height, background);
 }
 
+// Parts outside the image are clipped.
 void Raster::FillBox(int left, int top, int width, int height, Ink ink) {
   const int right = std::min(left + width, picture_.width);
   const int bottom = std::min(top + height, picture_.height);
@@ -78,6 +81,7 @@ void Raster::FillBox(int left, int top, int width, int height, Ink ink) {
   }
 }
 
+// Linear interpolation in sRGB values, as in most drawing programs.
 void Raster::Blend(const Coverage& coverage, Ink ink, float strength) {
   TROOP_CHECK(coverage.width() == picture_.width && coverage.height() == picture_.height,
               "a coverage of {} x {} on an image of {} x {}", coverage.width(), coverage.height(),
@@ -97,6 +101,7 @@ void Raster::Blend(const Coverage& coverage, Ink ink, float strength) {
   }
 }
 
+// Each dot of a glyph is a square of `scale` pixels.
 void Raster::Text(int left, int top, std::string_view text, int scale, Ink ink) {
   EachDot(text, [&](int column, int row) {
     FillBox(left + column * scale, top + row * scale, scale, scale, ink);
@@ -110,6 +115,7 @@ void Raster::TextUpward(int left, int bottom, std::string_view text, int scale, 
   });
 }
 
+// The last character has no gap after it.
 int Raster::TextWidth(std::string_view text, int scale) {
   return text.empty() ? 0 : (int(text.size()) * kAdvance - 1) * scale;
 }

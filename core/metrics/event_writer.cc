@@ -125,6 +125,7 @@ Result<std::unique_ptr<EventWriter>> EventWriter::Make(std::unique_ptr<AppendFil
   return std::unique_ptr<EventWriter>(new EventWriter(std::move(file)));
 }
 
+// One event for all values of a step; TensorBoard stores scalars as f32.
 Status EventWriter::Scalars(double wall_s, std::int64_t step,
                             const std::vector<std::pair<std::string, double>>& values) {
   std::string summary, value;
@@ -138,6 +139,7 @@ Status EventWriter::Scalars(double wall_s, std::int64_t step,
   return Append(wall_s, step, summary);
 }
 
+// Empty histograms are omitted: their minimum and maximum are undefined.
 Status EventWriter::Histograms(double wall_s, std::int64_t step,
                                const std::vector<std::pair<std::string, Histogram>>& values) {
   std::string summary, value;
@@ -151,6 +153,7 @@ Status EventWriter::Histograms(double wall_s, std::int64_t step,
   return summary.empty() ? Status::Ok() : Append(wall_s, step, summary);
 }
 
+// Marks a restart from a checkpoint at `step`.
 Status EventWriter::Restart(double wall_s, std::int64_t step) {
   std::string session, event = BeginEvent(wall_s);
   // SessionLog::START makes readers discard later points of earlier files.
@@ -162,6 +165,7 @@ Status EventWriter::Restart(double wall_s, std::int64_t step) {
   return file_->Append(Record(event));
 }
 
+// Appends one event with a summary; the caller decides when to sync.
 Status EventWriter::Append(double wall_s, std::int64_t step, std::string_view summary) {
   std::string event = BeginEvent(wall_s);
   PutKey(kEventStep, kVarint, &event);

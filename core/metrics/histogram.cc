@@ -30,12 +30,14 @@ int BucketOf(double value) {
 
 }  // namespace
 
+// Upper limit of a bucket; the first one contains all small and negative values.
 double Histogram::Limit(int bucket) {
   if (bucket < 0) return -kInfinity;
   if (bucket >= kBuckets - 1) return kInfinity;
   return std::bit_cast<double>((std::uint64_t(bucket) + kFirstStep) << kShift);
 }
 
+// Ignores NaN; infinities count as the largest finite values.
 void Histogram::Add(double value, std::uint64_t times) {
   if (std::isnan(value) || times == 0) return;
   value = std::clamp(value, -kLargest, kLargest);
@@ -84,6 +86,7 @@ Histogram Histogram::Since(const Histogram& earlier) const {
   return since;
 }
 
+// NaN for an empty histogram. The error is at most the width of one bucket. O(buckets).
 double Histogram::Quantile(double q) const {
   if (count_ == 0) return std::numeric_limits<double>::quiet_NaN();
   // Finds the bucket that contains the quantile, then interpolates in it.
@@ -122,6 +125,7 @@ std::string Histogram::Json() const {
       .str();
 }
 
+// Empty buckets at both ends are omitted, since most distributions fill few.
 Histogram::Packed Histogram::Pack() const {
   Packed packed{.sum = sum_, .sum_squares = sum_squares_, .min = min_, .max = max_};
   if (count_ == 0) return packed;
@@ -134,6 +138,7 @@ Histogram::Packed Histogram::Pack() const {
   return packed;
 }
 
+// Inverse of Pack; false for input that Pack never produces, and then this histogram is empty.
 bool Histogram::Unpack(const Packed& packed) {
   *this = {};
   for (const double x : {packed.sum, packed.sum_squares, packed.min, packed.max}) {

@@ -12,15 +12,18 @@ void Metrics::Count(std::string_view name, double add) {
   value.value += add;
 }
 
+// The kind decides how values of several roles are merged.
 void Metrics::Gauge(std::string_view name, double value, MetricKind kind) {
   values_[std::string(name)] = {.kind = kind, .value = value};
 }
 
+// Without samples there is no mean, so the metric is omitted.
 void Metrics::Ratio(std::string_view name, double mean, double count) {
   if (!(count > 0)) return;
   values_[std::string(name)] = {.kind = MetricKind::kGaugeRatio, .value = mean, .count = count};
 }
 
+// The mean is the value for displays without histograms.
 void Metrics::Distribution(std::string_view name, const Histogram& histogram) {
   values_[std::string(name)] = {
       .kind = MetricKind::kHistogram, .value = histogram.mean(), .histogram = histogram};
@@ -44,6 +47,7 @@ void AddRatio(const MetricValue& from, MetricValue* to) {
 
 }  // namespace
 
+// Merges the snapshots of several roles. Metrics of the same name but another kind are ignored.
 MetricSnapshot MergeMetrics(const std::vector<MetricSnapshot>& snapshots) {
   MetricSnapshot merged;
   // Number of roles per metric, the divisor of kGaugeMean.

@@ -59,6 +59,7 @@ std::uint32_t Apply(const Shift& shift, std::uint32_t crc) {
          shift[3][crc >> 24];
 }
 
+// memcpy, because the bytes may be unaligned.
 std::uint64_t Load64(const std::byte* p) {
   std::uint64_t word;
   std::memcpy(&word, p, sizeof(word));
@@ -71,6 +72,7 @@ std::uint64_t Load64(const std::byte* p) {
 // throughput of 1 per cycle, so three independent streams saturate it (Gopal et al. 2011).
 constexpr std::size_t kLong = 4096, kShort = 256;
 
+// Register after 3 * `length` bytes. REQUIRES: `length` is a multiple of 8, and `shift` is for it.
 __attribute__((target("sse4.2"))) std::uint64_t ThreeStreams(const std::byte* p, std::size_t length,
                                                              const Shift& shift, std::uint64_t a) {
   std::uint64_t b = 0, c = 0;
@@ -123,6 +125,7 @@ std::uint32_t Crc32cHardware(std::span<const std::byte>, std::uint32_t) {
 }
 #endif
 
+// Slicing by 8, for machines without the instruction and as the reference of tests.
 std::uint32_t Crc32cPlain(std::span<const std::byte> bytes, std::uint32_t seed) {
   const std::byte* p = bytes.data();
   std::size_t left = bytes.size();

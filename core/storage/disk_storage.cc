@@ -51,6 +51,7 @@ class Descriptor {
   int fd_;
 };
 
+// Writes all bytes; write may accept fewer, at most 2 GiB per call.
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
@@ -96,6 +97,7 @@ class FolderSync {
   }
 
  private:
+  // True if this process has made the folder entry durable.
   bool Knows(const fs::path& folder) {
     const std::lock_guard lock(mutex_);
     return durable_.contains(folder);
@@ -161,11 +163,13 @@ class DiskLock final : public StorageLock {
   const Descriptor fd_;  // closing it releases the lock
 };
 
+// Storage under one root folder. The only state that changes is folders_, which is thread safe.
 class DiskStorage final : public Storage {
  public:
   explicit DiskStorage(fs::path root)
       : root_(std::move(root)), folders_(std::make_shared<FolderSync>(root_)) {}
 
+  // After a crash the target has either its old or its new bytes, never a part of them.
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
     // Steps: write a temporary file, sync it, rename it, sync the folder.
@@ -199,6 +203,7 @@ class DiskStorage final : public Storage {
     return folders_->Sync(target.parent_path());
   }
 
+  // The file may be new: its folder entry is durable after the first Sync.
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
     Descriptor fd(open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -207,6 +212,7 @@ class DiskStorage final : public Storage {
         std::make_unique<DiskAppendFile>(std::move(fd), target, folders_));
   }
 
+  // The mapping stays valid after the descriptor is closed and after the file is replaced.
   Result<Buffer> Map(std::string_view path) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
     const Descriptor fd(open(target.c_str(), O_RDONLY | O_CLOEXEC));
@@ -224,6 +230,7 @@ class DiskStorage final : public Storage {
     return Buffer(std::move(mapping), bytes);
   }
 
+  // Refuses to extend a file: the gap would read as zeros.
   Status Truncate(std::string_view path, std::size_t bytes) override {
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     const fs::path target = root_ / path;
@@ -242,6 +249,7 @@ class DiskStorage final : public Storage {
     return folders_->Sync(target.parent_path());
   }
 
+  // Compares the size with the limit before it allocates.
   Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
     const Descriptor fd(open(target.c_str(), O_RDONLY | O_CLOEXEC));
@@ -270,6 +278,7 @@ class DiskStorage final : public Storage {
     return std::move(buffer).Freeze();
   }
 
+  // A missing folder is empty. Sorted, because the order of entries depends on the file system.
   Result<std::vector<std::string>> List(std::string_view folder) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(folder));
     std::vector<std::string> names;
@@ -284,12 +293,14 @@ class DiskStorage final : public Storage {
     return names;
   }
 
+  // False also for invalid paths, which no file can have.
   bool Exists(std::string_view path) override {
     const Result<fs::path> target = Resolve(path);
     std::error_code error;
     return target.ok() && fs::exists(*target, error);
   }
 
+  // Replaces a file, but not a folder: rename(2) would replace an empty one.
   Status Rename(std::string_view from, std::string_view to) override {
     TROOP_RETURN_IF_ERROR(CheckStorageName(from));
     const fs::path source = root_ / from;
@@ -325,6 +336,7 @@ class DiskStorage final : public Storage {
     return folders_->Sync(target.parent_path());
   }
 
+  // Not synced: a removed file may reappear after a power loss.
   Status Remove(std::string_view path) override {
     path = StripTrailingSlash(path);
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
@@ -335,6 +347,7 @@ class DiskStorage final : public Storage {
     return error ? FromErrno(error.value(), "can't remove", target.string()) : Status::Ok();
   }
 
+  // Advisory and without waiting. The file stays after the release; only the flock counts.
   Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
                                             std::string_view holder) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
@@ -347,6 +360,7 @@ class DiskStorage final : public Storage {
       return AlreadyExists("{} is held by {}", target.string(),
                            n > 0 ? std::string(text, std::size_t(n)) : "another process");
     }
+    // The description of a previous holder may be longer.
     if (ftruncate(fd.get(), 0) != 0) return FromErrno(errno, "can't write", target.string());
     TROOP_RETURN_IF_ERROR(WriteAll(fd.get(), std::as_bytes(std::span(holder)), target.string()));
     return std::unique_ptr<StorageLock>(std::make_unique<DiskLock>(std::move(fd)));
@@ -374,10 +388,12 @@ class DiskStorage final : public Storage {
 
 }  // namespace
 
+// Creates the root folder. Errors: those of FromErrno.
 Result<std::unique_ptr<Storage>> MakeDiskStorage(std::string root) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) return FromErrno(error.value(), "can't create", root);
+  // Absolute, so that a later change of the working folder has no effect.
   fs::path absolute = fs::absolute(root, error).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // "root/" becomes "root"
   return std::unique_ptr<Storage>(std::make_unique<DiskStorage>(absolute));

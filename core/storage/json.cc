@@ -28,6 +28,7 @@ void AppendUtf8(std::uint32_t code, std::string* out) {
 
 // Validates a number by RFC 8259, section 6, because from_chars also accepts "01", ".5" and "1.".
 bool IsNumber(std::string_view text) {
+  // Removes leading digits and returns their number.
   const auto digits = [&text] {
     const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
     text.remove_prefix(n);
@@ -54,6 +55,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
+  // Parses one value that fills the whole text.
   Result<JsonValue> Document() {
     JsonValue value;
     bool ok = Value(&value, 0);
@@ -64,10 +66,12 @@ class Parser {
   }
 
  private:
+  // Records the error; always false, so that callers can return it.
   bool Fail(const char* error) {
     error_ = error;
     return false;
   }
+  // Skips the four characters of white space in JSON.
   void Space() {
     while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != text_.npos) ++at_;
   }
@@ -83,6 +87,7 @@ class Parser {
     return Take({&c, 1});
   }
 
+  // Parses any value; the first character decides its kind.
   bool Value(JsonValue* out, int depth) {
     if (depth > kDepthMax) return Fail("nested too deeply");
     Space();
@@ -92,6 +97,7 @@ class Parser {
       out->kind = JsonValue::Kind::kString;
       return String(&out->string);
     }
+    // kNull is the default kind.
     if (Take("null")) return true;
     if (text_.substr(at_).starts_with("true") || text_.substr(at_).starts_with("false")) {
       out->kind = JsonValue::Kind::kBool;
@@ -158,6 +164,7 @@ class Parser {
 
   // Parses an escape sequence; characters beyond U+FFFF are two \u escapes, a surrogate pair.
   bool Escape(std::string* out) {
+    // Escape letters and their bytes, at equal positions.
     static constexpr std::string_view kNames = "\"\\/bfnrt", kBytes = "\"\\/\b\f\n\r\t";
     if (Take("u")) {
       std::uint32_t code = 0, low = 0;
@@ -166,6 +173,7 @@ class Parser {
         if (!Take("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) {
           return Fail("incomplete surrogate pair");
         }
+        // Each half of the pair has 10 bits.
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
       } else if (code >= 0xDC00 && code < 0xE000) {
         return Fail("incomplete surrogate pair");
@@ -206,6 +214,7 @@ class Parser {
 
 }  // namespace
 
+// Invalid bytes become '?', so that the result is always valid JSON.
 std::string JsonQuote(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -226,6 +235,7 @@ std::string JsonQuote(std::string_view text) {
   return out + "\"";
 }
 
+// text_ lacks its closing brace, which str() adds.
 JsonObject& JsonObject::AddRaw(std::string_view key, std::string_view json) {
   if (text_.size() > 1) text_ += ", ";
   text_ += JsonQuote(key);
@@ -234,6 +244,7 @@ JsonObject& JsonObject::AddRaw(std::string_view key, std::string_view json) {
   return *this;
 }
 
+// JSON has no NaN or infinity; both become null. The shortest text that converts back is written.
 JsonObject& JsonObject::Add(std::string_view key, double value) {
   return AddRaw(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
 }
@@ -250,6 +261,7 @@ JsonObject& JsonObject::Add(std::string_view key, std::string_view value) {
   return AddRaw(key, JsonQuote(value));
 }
 
+// Elements are JSON already.
 std::string JsonArray(const std::vector<std::string>& elements) {
   std::string out = "[";
   for (const std::string& element : elements) {
@@ -259,11 +271,13 @@ std::string JsonArray(const std::vector<std::string>& elements) {
   return out + "]";
 }
 
+// Null if the key is missing, or if this is not an object.
 const JsonValue* JsonValue::Find(std::string_view key) const {
   const auto it = object.find(std::string(key));
   return it == object.end() ? nullptr : &it->second;
 }
 
+// Fails for numbers with a fraction and for those that exceed 64 bits.
 Result<std::int64_t> JsonValue::Integer(std::string_view key) const {
   const JsonValue* value = Find(key);
   if (value == nullptr || !value->integer)
@@ -271,6 +285,7 @@ Result<std::int64_t> JsonValue::Integer(std::string_view key) const {
   return *value->integer;
 }
 
+// Errors: kDataLoss if the key is missing or its value is of another kind.
 Result<std::string> JsonValue::String(std::string_view key) const {
   const JsonValue* value = Find(key);
   if (value == nullptr || value->kind != Kind::kString) {

@@ -12,6 +12,7 @@
 namespace troop {
 namespace {
 
+// A file; the difference between `bytes` and `synced` is what a power loss may remove.
 struct Contents {
   std::string bytes;
   std::size_t synced = 0;  // number of bytes that are durable
@@ -72,6 +73,7 @@ class MemoryStorage::File final : public AppendFile {
   File(std::shared_ptr<Disk> disk, std::shared_ptr<Contents> file)
       : disk_(std::move(disk)), file_(std::move(file)) {}
   using AppendFile::Append;
+  // The first injected failure still writes half of the bytes, like a full disk.
   Status Append(std::span<const std::byte> bytes) override {
     std::lock_guard lock(disk_->mutex);
     const Status refused = disk_->Change();
@@ -82,6 +84,7 @@ class MemoryStorage::File final : public AppendFile {
     }
     return refused;
   }
+  // Makes the bytes and, at the first call, the folder entry durable.
   Status Sync() override {
     std::lock_guard lock(disk_->mutex);
     TROOP_RETURN_IF_ERROR(disk_->Change());
@@ -95,6 +98,7 @@ class MemoryStorage::File final : public AppendFile {
   const std::shared_ptr<Contents> file_;
 };
 
+// A lock, released by the destructor. It keeps the disk alive, not the storage.
 class MemoryStorage::Held final : public StorageLock {
  public:
   Held(std::shared_ptr<Disk> disk, std::string path)
@@ -112,11 +116,13 @@ class MemoryStorage::Held final : public StorageLock {
 MemoryStorage::MemoryStorage() : disk_(std::make_shared<Disk>()) {}
 MemoryStorage::~MemoryStorage() = default;
 
+// Number of modifying calls so far, by which a test places its failure.
 std::int64_t MemoryStorage::changes() const {
   std::lock_guard lock(disk_->mutex);
   return disk_->changes;
 }
 
+// Every change from number `change` on fails, until Repair.
 void MemoryStorage::FailFrom(std::int64_t change, Status status) {
   std::lock_guard lock(disk_->mutex);
   disk_->fail_from = change;
@@ -155,6 +161,7 @@ Status MemoryStorage::WriteAtomic(std::string_view path, std::span<const std::by
   return Status::Ok();
 }
 
+// Not counted as a change: a new file is not durable before its first Sync.
 Result<std::unique_ptr<AppendFile>> MemoryStorage::OpenAppend(std::string_view path) {
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
   std::lock_guard lock(disk_->mutex);
@@ -163,6 +170,7 @@ Result<std::unique_ptr<AppendFile>> MemoryStorage::OpenAppend(std::string_view p
   return std::unique_ptr<AppendFile>(std::make_unique<File>(disk_, file));
 }
 
+// Returns a copy, since later appends may move the bytes.
 Result<Buffer> MemoryStorage::Read(std::string_view path, std::size_t bytes_max) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
   std::lock_guard lock(disk_->mutex);
@@ -176,6 +184,7 @@ Result<Buffer> MemoryStorage::Read(std::string_view path, std::size_t bytes_max)
   return Buffer::Copy(std::string_view(bytes));
 }
 
+// Durable at once, like the implementation on disk.
 Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
   std::lock_guard lock(disk_->mutex);
@@ -193,6 +202,7 @@ Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
   return Status::Ok();
 }
 
+// Folders are derived from the paths of files; their names end in a slash.
 Result<std::vector<std::string>> MemoryStorage::List(std::string_view folder) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(folder));
   folder = StripTrailingSlash(folder);
@@ -207,6 +217,7 @@ Result<std::vector<std::string>> MemoryStorage::List(std::string_view folder) {
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+// A folder exists if a file is in it.
 bool MemoryStorage::Exists(std::string_view path) {
   path = StripTrailingSlash(path);
   std::lock_guard lock(disk_->mutex);
@@ -217,6 +228,7 @@ bool MemoryStorage::Exists(std::string_view path) {
   return false;
 }
 
+// Moves a file, or all files of a folder. Errors: kAlreadyExists for an existing target folder.
 Status MemoryStorage::Rename(std::string_view from, std::string_view to) {
   TROOP_RETURN_IF_ERROR(CheckStorageName(from));
   TROOP_RETURN_IF_ERROR(CheckStorageName(to));
@@ -237,6 +249,7 @@ Status MemoryStorage::Rename(std::string_view from, std::string_view to) {
   return Status::Ok();
 }
 
+// Removes a file, or a folder with its contents; neither has to exist.
 Status MemoryStorage::Remove(std::string_view path) {
   path = StripTrailingSlash(path);
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
@@ -250,6 +263,7 @@ Status MemoryStorage::Remove(std::string_view path) {
   return Status::Ok();
 }
 
+// Lock files are not files of this storage, so List does not return them.
 Result<std::unique_ptr<StorageLock>> MemoryStorage::Lock(std::string_view path,
                                                          std::string_view holder) {
   TROOP_RETURN_IF_ERROR(CheckStorageName(path));
@@ -259,6 +273,7 @@ Result<std::unique_ptr<StorageLock>> MemoryStorage::Lock(std::string_view path,
   return std::unique_ptr<StorageLock>(std::make_unique<Held>(disk_, std::string(path)));
 }
 
+// REQUIRES: the caller holds the mutex.
 void MemoryStorage::EraseLocked(std::string_view path) {
   std::erase_if(disk_->files, [path](const auto& entry) {
     return entry.first == path || IsInside(entry.first, path);

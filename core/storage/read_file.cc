@@ -19,6 +19,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20, kReadBytes = 16 * kMiB;
 
 }  // namespace
 
+// Errors: kNotFound, kInvalidArgument for a folder, kResourceExhausted above `bytes_max`.
 Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -46,6 +47,7 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
   PhaseProgress progress("reading " + path, "MiB", std::int64_t(part / kMiB));
   std::string bytes;
   std::size_t size = 0;
+  // Reads in parts, so that progress is shown and the limit ends the reading of endless files.
   while (file) {
     if (size == bytes.size()) bytes.resize(size + part);
     file.read(bytes.data() + size, std::streamsize(std::min(bytes.size() - size, kReadBytes)));

@@ -21,10 +21,12 @@ bool AnyName(std::string_view path, F wrong) {
 
 }  // namespace
 
+// Default for storages without mapping: reads the whole file.
 Result<Buffer> Storage::Map(std::string_view path) {
   return Read(path, std::numeric_limits<std::size_t>::max());
 }
 
+// Default for storages without truncation: rewrites the file.
 Status Storage::Truncate(std::string_view path, std::size_t bytes) {
   TROOP_ASSIGN_OR_RETURN(const Buffer old, Map(path));
   if (old.size() < bytes) {
@@ -33,11 +35,13 @@ Status Storage::Truncate(std::string_view path, std::size_t bytes) {
   return WriteAtomic(path, old.bytes().first(bytes));
 }
 
+// Default for storages without links: a copy.
 Status Storage::Link(std::string_view from, std::string_view to) {
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, Map(from));
   return WriteAtomic(to, bytes.bytes());
 }
 
+// Paths may come from a config or another process; they must not leave the root.
 Status CheckStoragePath(std::string_view path) {
   // A null byte would truncate the path in system calls.
   const auto up = [](std::string_view name) { return name == ".."; };
@@ -49,6 +53,7 @@ Status CheckStoragePath(std::string_view path) {
   return Status::Ok();
 }
 
+// Stricter than CheckStoragePath: writes and removals must not refer to the root itself.
 Status CheckStorageName(std::string_view path) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
   if (AnyName(path, [](std::string_view name) { return name.empty() || name == "."; })) {

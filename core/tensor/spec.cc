@@ -21,6 +21,7 @@ Status CheckAction(const EnvSpec& spec) {
         a.low.size(), a.high.size(), kActionSizeMax);
   }
   for (std::size_t i = 0; i < a.low.size(); ++i) {
+    // Equal bounds are valid: such an action has one value.
     if (std::isfinite(a.low[i]) && std::isfinite(a.high[i]) && a.low[i] <= a.high[i]) continue;
     return InvalidArgument(
         "{}: action[{}] is bounded by [{}, {}]; give finite values, the lower one first", spec.id,
@@ -31,6 +32,7 @@ Status CheckAction(const EnvSpec& spec) {
 
 }  // namespace
 
+// Specs come from plug-ins and other processes, so every field is checked.
 Status CheckEnvSpec(const EnvSpec& spec) {
   if (spec.observation.shape.rank() > kObservationRankMax) {
     return InvalidArgument("{}: an observation of {} has {} dimensions; up to {} are supported",
@@ -38,6 +40,7 @@ Status CheckEnvSpec(const EnvSpec& spec) {
                            kObservationRankMax);
   }
   const auto bytes = std::int64_t(spec.observation.bytes());
+  // One frame of a replay must have a bounded size.
   if (bytes == 0 || bytes > kObservationBytesMax) {
     return InvalidArgument("{}: an observation of {} takes {} bytes; 1 to {} are supported",
                            spec.id, spec.observation.ToString(), bytes, kObservationBytesMax);

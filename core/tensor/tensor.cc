@@ -8,6 +8,7 @@
 
 namespace troop {
 
+// Bytes per element.
 std::size_t DTypeSize(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -23,9 +24,11 @@ std::size_t DTypeSize(DType dtype) {
     case DType::kU8:
       return 1;
   }
+  // Reached only by a value that was cast without a check.
   TROOP_CHECK(false, "dtype {}", int(dtype));
 }
 
+// Names of TensorSpec::ToString, which ParseTensorSpec and the worker protocol read.
 std::string_view DTypeName(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -60,12 +63,14 @@ std::size_t Shape::Axis(int axis) const {
   return std::size_t(axis);
 }
 
+// 1 for a scalar. No overflow check: untrusted dimensions are bounded where they are parsed.
 std::int64_t Shape::elements() const {
   std::int64_t product = 1;
   for (int i = 0; i < rank_; ++i) product *= dims_[std::size_t(i)];
   return product;
 }
 
+// Shape of a batch of such tensors.
 Shape Shape::Prepend(std::int64_t dim) const {
   TROOP_CHECK(rank_ < kMaxRank, "rank {} is the limit", kMaxRank);
   Shape out;
@@ -75,6 +80,7 @@ Shape Shape::Prepend(std::int64_t dim) const {
   return out;
 }
 
+// Shape of one row.
 Shape Shape::DropFirst() const {
   TROOP_CHECK(rank_ > 0, "no first axis");
   return Shape(dims().subspan(1));
@@ -97,9 +103,11 @@ std::string TensorSpec::ToString() const {
   return std::string(DTypeName(dtype)) + shape.ToString();
 }
 
+// Inverse of TensorSpec::ToString. Errors: kInvalidArgument for text that is not a tensor type.
 Result<TensorSpec> ParseTensorSpec(std::string_view text) {
   // Bounds the product of untrusted dimensions, which could overflow otherwise.
   constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
+  // Spaces are optional everywhere.
   std::string plain;
   for (const char c : text) {
     if (c != ' ') plain += c;
@@ -122,6 +130,7 @@ Result<TensorSpec> ParseTensorSpec(std::string_view text) {
   while (at < end) {
     std::int64_t dim = 0;
     const auto [next, error] = std::from_chars(at, end, dim);
+    // Rejects zero, overflow of the product, too many dimensions, and a trailing comma.
     if (error != std::errc{} || dim < 1 || dim > kElementsMax / elements ||
         dims.size() == std::size_t(Shape::kMaxRank) || (next < end && *next != ',') ||
         next + 1 == end) {
@@ -134,10 +143,12 @@ Result<TensorSpec> ParseTensorSpec(std::string_view text) {
   return TensorSpec{DType(dtype), Shape(std::span<const std::int64_t>(dims))};
 }
 
+// Zeroed, in contrast to Uninitialized.
 Tensor::Tensor(DType dtype, const Shape& shape) : Tensor(Uninitialized(dtype, shape)) {
   std::ranges::fill(bytes(), std::byte{0});
 }
 
+// For tensors that are written completely before they are read.
 Tensor Tensor::Uninitialized(DType dtype, const Shape& shape) {
   Tensor t;
   t.spec_ = {dtype, shape};
@@ -148,6 +159,7 @@ Tensor Tensor::Uninitialized(DType dtype, const Shape& shape) {
   return t;
 }
 
+// View of memory that `owner` keeps alive; nothing is copied.
 Tensor Tensor::View(std::shared_ptr<std::byte> owner, std::span<std::byte> bytes,
                     const TensorSpec& spec) {
   TROOP_CHECK(bytes.size() == spec.bytes(), "{} bytes for {}", bytes.size(), spec.ToString());
@@ -159,6 +171,7 @@ Tensor Tensor::View(std::shared_ptr<std::byte> owner, std::span<std::byte> bytes
   return t;
 }
 
+// Shares the bytes: a tensor is always contiguous, so any shape of equal size fits.
 Tensor Tensor::Reshape(const Shape& shape) const {
   TROOP_CHECK(shape.elements() == elements_, "{} to {}", spec_.ToString(), shape.ToString());
   Tensor t = *this;
@@ -174,6 +187,7 @@ Tensor Tensor::Rows(std::int64_t first, std::int64_t count) const {
   return Range(first * row.elements(), row.Prepend(count));
 }
 
+// Consecutive elements from `first` on, which share the bytes of this tensor.
 Tensor Tensor::Range(std::int64_t first, const Shape& shape) const {
   TROOP_CHECK(first >= 0 && first + shape.elements() <= elements_, "{} at {} of {}",
               shape.ToString(), first, spec_.ToString());
@@ -184,14 +198,17 @@ Tensor Tensor::Range(std::int64_t first, const Shape& shape) const {
   return t;
 }
 
+// Shares the bytes; the caller must not write to the tensor afterwards.
 Buffer Tensor::AsBuffer() const { return Buffer(owner_, bytes()); }
 
+// Shares the bytes of the tensor and keeps them alive.
 ConstTensor::ConstTensor(const Tensor& tensor)
     : owner_(tensor.owner_),
       data_(tensor.data_),
       spec_(tensor.spec_),
       elements_(tensor.elements_) {}
 
+// View of a received buffer; aborts if its size or alignment does not fit.
 ConstTensor::ConstTensor(const Buffer& buffer, const TensorSpec& spec) {
   TROOP_CHECK(buffer.size() == spec.bytes(), "{} bytes for {}", buffer.size(), spec.ToString());
   // Received parts may be aligned to 8 bytes only.
@@ -200,6 +217,7 @@ ConstTensor::ConstTensor(const Buffer& buffer, const TensorSpec& spec) {
   owner_ = buffer.owner();
 }
 
+// Has no owner: the bytes must outlive the tensor and its copies.
 ConstTensor ConstTensor::Borrow(std::span<const std::byte> bytes, const TensorSpec& spec) {
   TROOP_CHECK(bytes.size() == spec.bytes(), "{} bytes for {}", bytes.size(), spec.ToString());
   ConstTensor t;

@@ -7,9 +7,11 @@
 namespace troop {
 
 CsvReader::CsvReader(std::string_view text) : rest_(text) {
+  // A byte order mark, which spreadsheet programs write.
   if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
 }
 
+// Consumes a line end of either kind if it comes next, and counts the line.
 bool CsvReader::TakeLineEnd() {
   const std::size_t bytes = rest_.starts_with("\r\n") ? 2 : rest_.starts_with('\n') ? 1 : 0;
   rest_.remove_prefix(bytes);
@@ -34,6 +36,7 @@ Status CsvReader::ReadQuoted(std::string* field) {
   }
 }
 
+// Reads one field, quoted or not (RFC 4180). Stops before the comma or the line end.
 Status CsvReader::ReadField(std::string* field) {
   if (rest_.starts_with('"')) {
     rest_.remove_prefix(1);
@@ -51,6 +54,7 @@ Status CsvReader::ReadField(std::string* field) {
   return {};
 }
 
+// Reads one row; false at the end of the text.
 Result<bool> CsvReader::Next(std::vector<std::string>* fields) {
   fields->clear();
   // Only empty lines are left.

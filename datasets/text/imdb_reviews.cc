@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 // Limits that the published data set is far below; larger input is an error.
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;     // of an archive or a CSV
 constexpr std::size_t kArchiveBytesMax = std::size_t{2} << 30;  // unpacked
+// The longest published review has about 14 KB; this bounds the memory of a wrong file.
 constexpr std::size_t kReviewBytesMax = std::size_t{1} << 24;
 constexpr std::string_view kWhereToGet =
     "download aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, unpack it and "
@@ -42,6 +43,7 @@ struct Place {
   std::uint32_t number = 0;
 };
 
+// Folders of the data set (Maas et al. 2011). Their order is that of the reviews in a set.
 constexpr std::string_view kFolders[] = {"train/pos", "train/neg", "test/pos", "test/neg",
                                          "train/unsup"};
 
@@ -83,6 +85,7 @@ Status CheckSentiments(std::string_view name, std::span<const Review> set) {
 // Collects reviews in any order and sorts them by number.
 class Collector {
  public:
+  // Errors: kDataLoss if the number occurs twice in a folder.
   Status Add(const Place& place, std::string text) {
     // Reported once per data set, not per review.
     if (!IsUtf8(text) && ++damaged_ == 1) {
@@ -93,6 +96,8 @@ class Collector {
     return DataLoss("{} has two reviews with number {}", place.folder, place.number);
   }
 
+  // Builds the sets. The order depends on the numbers only, not on that of the source, so runs
+  // repeat.
   Result<Reviews> Finish() {
     if (folders_.empty()) return InvalidArgument("it has no reviews (train/pos/0_9.txt …)");
     Reviews reviews;
@@ -128,6 +133,7 @@ class Collector {
   }
 
  private:
+  // Reviews by folder and number; the keys view kFolders.
   std::map<std::string_view, std::map<std::uint32_t, std::string>> folders_;
   std::size_t damaged_ = 0;  // not UTF-8
   std::string first_damaged_;
@@ -199,6 +205,7 @@ std::optional<std::string> ExpectedSha256(const std::string& path) {
 
 }  // namespace
 
+// Visits the members in place; only the texts of reviews are copied.
 Result<Reviews> ReadReviewArchive(std::string_view tar) {
   Collector collector;
   TROOP_RETURN_IF_ERROR(VisitTar(tar, [&](const std::string& name, std::string_view bytes) {
@@ -208,10 +215,12 @@ Result<Reviews> ReadReviewArchive(std::string_view tar) {
   return collector.Finish();
 }
 
+// Reads a CSV with the columns review and sentiment, in any order and among others.
 Result<Reviews> ReadReviewCsv(std::string_view csv) {
   CsvReader reader(csv);
   std::vector<std::string> fields;
   TROOP_ASSIGN_OR_RETURN(const bool header, reader.Next(&fields));
+  // Index of a column; equal to the number of columns if it is missing.
   const auto column = [&fields](std::string_view name) {
     return std::size_t(std::find(fields.begin(), fields.end(), name) - fields.begin());
   };
@@ -223,6 +232,7 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   PhaseProgress progress("parsing", "MiB", std::int64_t(csv.size() / kMiB));
   Reviews reviews;
+  // All rows become training reviews: a CSV has no split.
   for (;;) {
     progress.Show(std::int64_t((csv.size() - reader.bytes_left()) / kMiB));
     TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next(&fields));
@@ -249,6 +259,7 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
   return reviews;
 }
 
+// A file without a SHA256SUMS next to it passes: the checksum is optional.
 Status CheckSha256Sums(const std::string& path, std::string_view bytes) {
   const std::optional<std::string> expected = ExpectedSha256(path);
   if (!expected) return {};
@@ -262,12 +273,15 @@ bool IsReviewFile(std::string_view path) {
   return path.ends_with(".tar.xz") || path.ends_with(".csv");
 }
 
+// Answers without reading the reviews: archives have a test set, a CSV has
+// none.
 bool HasTestReviews(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return fs::is_directory(fs::path(path) / "test", error);
   return !path.ends_with(".csv");
 }
 
+// Adds the path, the expected checksum and the place of download to errors.
 Result<Reviews> ReadReviews(const std::string& path) {
   Result<Reviews> reviews = ReadAny(path);
   if (reviews.ok()) return reviews;

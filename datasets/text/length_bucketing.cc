@@ -69,6 +69,7 @@ BucketBatchSampler::BucketBatchSampler(std::span<const std::int32_t> lengths,
   std::vector<std::size_t> fronts;
   for (std::size_t begin = 0; begin < order.size(); begin += batch) fronts.push_back(begin);
   Shuffle(&fronts, &rng);
+  // Only the last batch of `order` can be short; after the shuffle it can be anywhere.
   begins_ = {0};
   samples_.reserve(order.size());
   for (const std::size_t front : fronts) {
@@ -105,6 +106,7 @@ std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> 
   return parts;
 }
 
+// Concatenates the samples without padding; begins[i] is the first token of sample i.
 PackedBatch PackBatch(const TokenizedDataset& set, std::span<const std::int32_t> samples) {
   PackedBatch packed = {.begins = {0}};
   for (const std::int32_t sample : samples) {

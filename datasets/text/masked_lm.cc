@@ -9,17 +9,20 @@
 namespace troop {
 namespace {
 
+// Special tokens are never masked; the unknown token is, as in BERT.
 bool IsSpecial(TokenId id, const SpecialTokens& special) {
   return id == special.pad || id == special.begin || id == special.end || id == special.mask;
 }
 
 }  // namespace
 
+// Masked language modelling (Devlin et al. 2018, sec. 3.1). O(tokens of the batch).
 MaskedBatch MaskTokens(PackedBatch batch, const Tokenizer& tokenizer,
                        const MaskingOptions& options) {
   MaskedBatch out;
   const SpecialTokens& special = tokenizer.special();
   for (std::size_t sample = 0; sample < batch.samples.size(); ++sample) {
+    // One stream per sample and epoch: the mask does not depend on the batch or on the worker.
     Rng rng({.run_seed = options.seed,
              .purpose = Purpose::kMasking,
              .index = std::uint64_t(batch.samples[sample]),

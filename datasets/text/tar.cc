@@ -22,6 +22,7 @@ constexpr FieldAt kName = {0, 100}, kSize = {124, 12}, kChecksum = {148, 8}, kTy
 std::string_view Raw(std::string_view header, FieldAt at) {
   return header.substr(at.offset, at.size);
 }
+// A text field ends at its first zero byte, or fills the whole field.
 std::string_view Text(std::string_view header, FieldAt at) {
   const std::string_view raw = Raw(header, at);
   return raw.substr(0, std::min(raw.find('\0'), raw.size()));
@@ -55,6 +56,8 @@ bool IsHarmless(std::string_view records) {
          records.find(" GNU.sparse") == records.npos;
 }
 
+// Visits a regular file; skips links and folders; rejects entries that would change a later name or
+// size.
 Status VisitEntry(std::string_view header, std::string_view bytes, const TarVisitor& visit) {
   switch (Raw(header, kType)[0]) {
     case '0':
@@ -86,6 +89,7 @@ Status VisitEntry(std::string_view header, std::string_view bytes, const TarVisi
 
 }  // namespace
 
+// Steps per entry: check the checksum, check the size, visit, skip the padding.
 Status VisitTar(std::string_view archive, const TarVisitor& visit) {
   const auto at = [](std::size_t offset) { return fmt::format("tar archive, byte {}", offset); };
   for (std::size_t offset = 0; offset < archive.size();) {

@@ -24,12 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<char, 8> kMagic = {'T', 'r', 'o', 'o', 'p', 'T', 'o', 'k'};
+// Increase it with every change of the format; other versions are tokenized again.
 constexpr std::uint32_t kVersion = 1;
 // Larger caches and sources are not read.
 constexpr std::size_t kBytesMax = std::size_t{8} << 30;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kProgressBytes = 16 * kMiB;
 
+// Sizes of one set: the number of its samples, and of the tokens of all samples.
 struct Counts {
   std::uint64_t samples, tokens;
 };
@@ -43,6 +45,7 @@ struct Header {
   std::uint64_t source;
   std::array<Counts, 3> counts;  // train, test, unlabelled
 };
+// No padding: its bytes would be indeterminate, and the checksum covers the header.
 static_assert(std::has_unique_object_representations_v<Header>);
 
 template <class T>
@@ -58,6 +61,7 @@ void TakeBytes(std::string_view* bytes, std::span<T> values) {
   bytes->remove_prefix(values.size_bytes());
 }
 
+// Encodes the truncation side in the sign, because it changes the tokens as the length does.
 std::int32_t TokensMaxOf(const TokenCacheKey& key) {
   return key.side == TruncationSide::kLeft ? -key.tokens_max : key.tokens_max;
 }
@@ -66,9 +70,11 @@ std::int32_t TokensMaxOf(const TokenCacheKey& key) {
 std::uint64_t BytesOf(const Counts& counts) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint32_t>::max();
   if (counts.samples > kMax || counts.tokens > kMax) return kBytesMax;
+  // A sample takes its length and one byte of sentiment.
   return counts.samples * (sizeof(std::int32_t) + 1) + counts.tokens * sizeof(TokenId);
 }
 
+// Appends lengths, sentiments and ids, in the order in which DecodeSet reads them.
 void EncodeSet(const TokenizedDataset& set, std::string* out) {
   std::vector<std::int32_t> lengths;
   for (std::int64_t i = 0; i < set.size(); ++i) lengths.push_back(set.length(i));
@@ -77,6 +83,7 @@ void EncodeSet(const TokenizedDataset& set, std::string* out) {
   AppendBytes<TokenId>(set.ids, out);
 }
 
+// Checksum in parts, so that progress is shown for caches of gigabytes.
 std::uint32_t ChecksumOf(std::string_view bytes) {
   PhaseProgress progress("verifying cached tokens", "MiB", std::int64_t(bytes.size() / kMiB));
   std::uint32_t crc = 0;
@@ -87,6 +94,8 @@ std::uint32_t ChecksumOf(std::string_view bytes) {
   return crc;
 }
 
+// Reads one set and checks every value: a valid checksum does not exclude a faulty writer.
+// REQUIRES: `bytes` has at least BytesOf(counts) bytes.
 Result<TokenizedDataset> DecodeSet(const Counts& counts, const TokenCacheKey& key,
                                    std::string_view* bytes) {
   TokenizedDataset set;
@@ -124,6 +133,8 @@ std::uint64_t Mix(std::string_view text, std::uint64_t number, std::uint32_t bef
   return Crc32c(std::as_bytes(std::span(&number, 1)), crc);
 }
 
+// Covers names, sizes and times of change; reading 100,000 files would take longer than the cache
+// saves.
 Result<std::uint64_t> FolderFingerprint(const std::string& path) {
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::error_code error;
@@ -137,11 +148,13 @@ Result<std::uint64_t> FolderFingerprint(const std::string& path) {
   std::sort(files.begin(), files.end());
   std::uint64_t mixed = 0;
   for (const auto& [name, state] : files) mixed = Mix(name, state, std::uint32_t(mixed));
+  // High half: checksum. Low half: number of files.
   return mixed << 32 | std::uint32_t(files.size());
 }
 
 }  // namespace
 
+// A single file is read completely, so that a copy with another time keeps its cache.
 Result<std::uint64_t> SourceFingerprint(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return FolderFingerprint(path);
@@ -150,6 +163,7 @@ Result<std::uint64_t> SourceFingerprint(const std::string& path) {
   return std::uint64_t(Crc32c(std::as_bytes(std::span(bytes)))) << 32 | std::uint32_t(bytes.size());
 }
 
+// Layout: header, the three sets, CRC-32C of everything before it.
 std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKey& key) {
   Header header = {.magic = kMagic,
                    .version = kVersion,
@@ -169,6 +183,7 @@ std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKe
   return out;
 }
 
+// Errors: kDataLoss for damage, kFailedPrecondition for a cache of other data.
 Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCacheKey& key) {
   Header header;
   std::uint32_t crc = 0;
@@ -203,6 +218,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
   return reviews;
 }
 
+// Steps: fingerprint the source, try the cache, else tokenize and write the cache.
 Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
                                               const Tokenizer& tokenizer, std::int32_t tokens_max,
                                               Storage* storage, const std::string& cache_path,
@@ -226,6 +242,7 @@ Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
   TROOP_ASSIGN_OR_RETURN(const Reviews reviews, ReadReviews(reviews_path));
   TokenizedReviews made = TokenizeReviews(reviews, tokenizer, tokens_max, side);
   if (storage != nullptr) {
+    // A full disk must not stop a run that needs the cache for speed only.
     const Status written = storage->WriteAtomic(cache_path, EncodeTokenCache(made, key));
     if (!written.ok()) {
       LogWarning("tokens of {}: cannot write the cache {}: {}", reviews_path, cache_path,

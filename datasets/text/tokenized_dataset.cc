@@ -7,6 +7,7 @@
 namespace troop {
 namespace {
 
+// Tokenizes one set. done: reviews of all sets so far, for the shared progress line.
 TokenizedDataset Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
                           std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
                           std::int64_t* done) {
@@ -23,6 +24,7 @@ TokenizedDataset Tokenize(const std::vector<Review>& reviews, const Tokenizer& t
 
 }  // namespace
 
+// Samples are contiguous in `ids`; begins[i + 1] is the end of sample i.
 void TokenizedDataset::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   begins.push_back(std::int64_t(ids.size()));
@@ -37,6 +39,7 @@ TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokeni
   const auto tokenize = [&](const std::vector<Review>& set) {
     return Tokenize(set, tokenizer, tokens_max, side, &progress, &done);
   };
+  // One counter for all sets: the progress line shows the share of all reviews.
   return {.train = tokenize(reviews.train),
           .test = tokenize(reviews.test),
           .unlabelled = tokenize(reviews.unlabelled)};

@@ -12,10 +12,12 @@
 namespace troop {
 namespace {
 
+// Bytes. Above the 65 MiB that `xz -9` needs to decompress; a damaged header could request 4 GiB.
 constexpr std::uint64_t kMemoryMax = std::uint64_t{256} << 20;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kPart = 16 * kMiB;  // about a quarter of a second between progress updates
 
+// Converts a failure of liblzma; every code other than LZMA_OK and LZMA_STREAM_END is one.
 Status StatusOf(lzma_ret code) {
   switch (code) {
     case LZMA_FORMAT_ERROR:
@@ -37,6 +39,7 @@ class Decoder {
   ~Decoder() { lzma_end(&stream_); }
   lzma_ret Begin() { return lzma_stream_decoder(&stream_, kMemoryMax, LZMA_CONCATENATED); }
   lzma_stream* operator->() { return &stream_; }
+  // LZMA_FINISH: the whole input is available, so its end is an error unless the stream ends there.
   lzma_ret Run() { return lzma_code(&stream_, LZMA_FINISH); }
 
  private:
@@ -67,6 +70,7 @@ Result<std::string> DecompressXz(std::string_view bytes, std::size_t bytes_max) 
     size += part - decoder->avail_out;
     progress.Show(std::int64_t((bytes.size() - decoder->avail_in) / kMiB));
   }
+  // The last growth left unused bytes at the end.
   out.resize(size);
   if (code != LZMA_STREAM_END) return StatusOf(code);
   if (out.size() > bytes_max) {

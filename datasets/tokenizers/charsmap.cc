@@ -15,6 +15,7 @@ std::uint32_t OffsetOf(std::uint32_t unit) { return (unit >> 10) << ((unit & 0x2
 
 }  // namespace
 
+// Layout: size of the index (u32), double array (u32 each), replacements that end with a zero byte.
 Result<Charsmap> Charsmap::Make(std::string_view bytes) {
   Charsmap map;
   if (bytes.empty()) return map;
@@ -34,6 +35,7 @@ Result<Charsmap> Charsmap::Make(std::string_view bytes) {
   return map;
 }
 
+// Follows one edge of the trie; false if there is none. Every index is checked against the array.
 bool Charsmap::Next(std::size_t* node, char byte, std::uint32_t* unit) const {
   // Node ids are XORed with the label and with the offset, not added.
   const auto label = static_cast<unsigned char>(byte);

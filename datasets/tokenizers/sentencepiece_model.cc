@@ -56,6 +56,7 @@ class FieldReader {
   }
 
  private:
+  // Reads a LEB128 number of at most 10 bytes. Errors: kDataLoss if it does not end.
   Result<std::uint64_t> Varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
@@ -66,6 +67,8 @@ class FieldReader {
     }
     return DataLoss("a number that is cut off");
   }
+  // Removes the next `size` bytes; the comparison cannot overflow, because `size` is not added to
+  // anything.
   Result<std::string_view> Take(std::uint64_t size) {
     if (size > rest_.size()) {
       return DataLoss("a field of {} bytes where {} are left", size, rest_.size());
@@ -79,10 +82,12 @@ class FieldReader {
 };
 
 using Wire = Field::Wire;
+// True if a field has this number and type; a known number with another type is skipped.
 bool Is(const Field& field, std::uint64_t number, Wire wire) {
   return field.number == number && field.wire == wire;
 }
 
+// SentencePiece message: 1 piece, 2 score, 3 type. Absent fields keep their protobuf defaults.
 Result<SentencePieceModel::Piece> ParsePiece(std::string_view message) {
   SentencePieceModel::Piece piece;
   for (FieldReader reader(message); !reader.done();) {
@@ -104,15 +109,18 @@ Result<SentencePieceModel::Piece> ParsePiece(std::string_view message) {
 Status CheckTrainer(std::string_view message) {
   for (FieldReader reader(message); !reader.done();) {
     TROOP_ASSIGN_OR_RETURN(const Field field, reader.Next());
+    // Field 3 is model_type: 1 unigram, 2 BPE, 3 words, 4 characters.
     if (Is(field, 3, Wire::kVarint) && field.value != 1) {
       const char* const kinds[] = {"BPE", "words", "characters"};
       return InvalidArgument(
           "it is a model of {}; only unigram models are supported",
           field.value >= 2 && field.value <= 4 ? kinds[field.value - 2] : "an unknown kind");
     }
+    // Field 24 is treat_whitespace_as_suffix; the normalizer here only adds a prefix.
     if (Is(field, 24, Wire::kVarint) && field.value != 0) {
       return InvalidArgument("white space as a suffix is not supported");
     }
+    // Field 35 is byte_fallback, which replaces unknown characters by byte pieces.
     if (Is(field, 35, Wire::kVarint) && field.value != 0) {
       return InvalidArgument("byte fallback is not supported");
     }
@@ -124,6 +132,7 @@ Status ParseNormalizer(std::string_view message, SentencePieceModel* model) {
   // NormalizerSpec; unknown fields are skipped.
   for (FieldReader reader(message); !reader.done();) {
     TROOP_ASSIGN_OR_RETURN(const Field field, reader.Next());
+    // Fields: 2 precompiled_charsmap, 3 to 5 the options of white space.
     if (Is(field, 2, Wire::kBytes)) model->charsmap = field.bytes;
     if (Is(field, 3, Wire::kVarint)) model->add_dummy_prefix = field.value != 0;
     if (Is(field, 4, Wire::kVarint)) model->remove_extra_whitespaces = field.value != 0;
@@ -132,6 +141,7 @@ Status ParseNormalizer(std::string_view message, SentencePieceModel* model) {
   return {};
 }
 
+// Parses the whole model. An empty file is a valid message, so the number of pieces is checked.
 Result<SentencePieceModel> Parse(std::string_view bytes) {
   SentencePieceModel model;
   for (FieldReader reader(bytes); !reader.done();) {
@@ -154,6 +164,7 @@ Result<SentencePieceModel> Parse(std::string_view bytes) {
 
 }  // namespace
 
+// Adds context to damage only: messages about unsupported models are complete.
 Result<SentencePieceModel> ParseSentencePieceModel(std::string_view bytes) {
   Result<SentencePieceModel> model = Parse(bytes);
   if (!model.ok() && model.status().code() == Code::kDataLoss) {

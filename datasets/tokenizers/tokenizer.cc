@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;  // real ones: about 1 MiB
 }  // namespace
 
+// Encodes as [CLS] text [SEP]; truncation never removes these two.
 std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::string_view text,
                                              std::size_t tokens_max, TruncationSide side) {
   TROOP_CHECK(tokens_max >= 2, "tokens_max is {}, must be at least 2", tokens_max);
@@ -23,6 +24,7 @@ std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::st
   if (side == TruncationSide::kLeft && ids.size() > tokens_max - 1) {
     ids.erase(ids.begin() + 1, ids.end() - std::ptrdiff_t(tokens_max - 2));
   }
+  // One id is reserved for the end token.
   ids.resize(std::min(ids.size(), tokens_max - 1));
   ids.push_back(tokenizer.special().end);
   return ids;

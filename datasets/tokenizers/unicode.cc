@@ -18,17 +18,20 @@ struct Run {
   char32_t first;
   std::uint8_t value;
 };
+// Replacement of one character by a range of the pool; sorted by `from`.
 struct Mapping {
   char32_t from;
   std::uint32_t offset;  // into the pool
   std::uint32_t length;
 };
 
+// Decodes the embedded tables. The text is part of the program, so invalid digits are not checked.
 std::string DecodeBase64(std::string_view text) {
   std::array<std::uint8_t, 256> digit{};
   constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (std::size_t i = 0; i < kDigits.size(); ++i) {
+    // RFC 4648, section 4: the position of a digit in the alphabet is its value.
     digit[static_cast<unsigned char>(kDigits[i])] = std::uint8_t(i);
   }
   std::string bytes;
@@ -78,6 +81,7 @@ class Tables {
     return value & 1 ? -std::int32_t(value / 2) - 1 : std::int32_t(value / 2);
   }
 
+  // Format: the number of runs, then for each its length and its value.
   void ReadRuns(std::vector<Run>* runs) {
     runs->resize(Next());
     char32_t first = 0;
@@ -88,6 +92,9 @@ class Tables {
     }
   }
 
+  // Format: the number of entries, then for each its distance from the previous entry, its length
+  // and steps.
+  // The lowest bit of the length is set if a repeat count follows the steps.
   void ReadMapping(std::vector<Mapping>* mapping) {
     // An entry may repeat at a fixed distance; targets are stored as steps from the source
     // character.
@@ -116,6 +123,7 @@ const Tables& TheTables() {
   return tables;
 }
 
+// Value of the run that contains `c`. O(log runs).
 std::uint8_t Find(const std::vector<Run>& runs, char32_t c) {
   // Runs cover all code points from 0, so a predecessor always exists.
   const auto after = std::upper_bound(runs.begin(), runs.end(), c,
@@ -141,6 +149,7 @@ bool IsFinalSigma(std::u32string_view text, std::size_t at) {
   const auto cased = [&](std::size_t i) { return CharFlagsOf(text[i]) & kCharCased; };
   std::size_t before = at;
   while (before > 0 && ignorable(before - 1)) --before;
+  // A word that begins with the sigma has no cased letter before it.
   if (before == 0 || !cased(before - 1)) return false;
   std::size_t after = at + 1;
   while (after < text.size() && ignorable(after)) ++after;
@@ -162,12 +171,14 @@ bool DecomposeHangul(char32_t c, std::u32string* out) {
 // Canonical ordering: sorts runs of non-starters by combining class (Unicode 14.0, sec. 3.11).
 void OrderMarks(std::u32string* text) {
   for (std::size_t begin = 0; begin < text->size();) {
+    // Characters below U+0300 are starters; the comparison avoids a lookup for most text.
     if ((*text)[begin] < 0x300 || CombiningClass((*text)[begin]) == 0) {
       ++begin;
       continue;
     }
     std::size_t end = begin + 1;
     while (end < text->size() && CombiningClass((*text)[end]) != 0) ++end;
+    // Stable, because the standard keeps the order of marks with equal classes.
     std::stable_sort(text->begin() + begin, text->begin() + end,
                      [](char32_t a, char32_t b) { return CombiningClass(a) < CombiningClass(b); });
     begin = end;
@@ -180,6 +191,7 @@ std::uint8_t CharFlagsOf(char32_t c) { return Find(TheTables().flags, c); }
 
 std::uint8_t CombiningClass(char32_t c) { return Find(TheTables().combining, c); }
 
+// Full lower-case mapping: one character may become several, and sigma depends on its context.
 std::u32string LowerCase(std::u32string_view text) {
   const Tables& tables = TheTables();
   std::u32string out;
@@ -199,6 +211,7 @@ std::u32string LowerCase(std::u32string_view text) {
   return out;
 }
 
+// Steps: replace each character by its full decomposition, then order the marks.
 std::u32string Decompose(std::u32string_view text, Decomposition form) {
   const Tables& tables = TheTables();
   std::u32string out;
@@ -220,6 +233,7 @@ std::u32string Decompose(std::u32string_view text, Decomposition form) {
   return out;
 }
 
+// Decodes one character, or U+FFFD for an invalid byte (Unicode 14.0, table 3-7).
 char32_t DecodeUtf8(std::string_view text, std::size_t* position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte((*position)++);
@@ -230,6 +244,7 @@ char32_t DecodeUtf8(std::string_view text, std::size_t* position) {
   if (lead < 0xC2 || lead > 0xF4 || text.size() - *position < std::size_t(more)) {
     return kReplacementCharacter;
   }
+  // A lead byte of `more` following bytes has 6 - more payload bits.
   char32_t c = lead & (0x3F >> more);
   for (int i = 0; i < more; ++i) {
     const unsigned char next = byte(*position + i);
@@ -258,6 +273,7 @@ std::u32string ToUtf32(std::string_view text) {
   return out;
 }
 
+// Surrogates and values above U+10FFFF are not characters; they become U+FFFD.
 void AppendUtf8(char32_t c, std::string* out) {
   if ((c >= 0xD800 && c < 0xE000) || c > 0x10FFFF) c = kReplacementCharacter;
   const auto tail = [&](int shift) {

@@ -33,6 +33,7 @@ std::size_t CharacterBytes(char lead) {
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// True if all bytes are below 0x80; such text needs no decomposition.
 bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0; });
 }
@@ -61,9 +62,12 @@ class Normalizer {
     }
   }
 
+  // Maps characters, collapses spaces and adds the dummy prefix, in one pass over `text`.
   std::string operator()(std::string_view text) const {
     std::string out;
+    // A space grows from 1 byte to 3; half of the size more is enough for usual text.
     out.reserve(text.size() + text.size() / 2 + 3);
+    // Initially true, so that spaces at the beginning are dropped.
     bool space_before = single_spaces_;
     while (!text.empty()) {
       const char c = text[0];
@@ -120,6 +124,8 @@ class Normalizer {
   std::array<bool, 0x80> is_simple_;  // unchanged before any other ASCII byte
 };
 
+// Tokenizer of ALBERT (Kudo 2018, arXiv:1804.10959; SentencePiece: arXiv:1808.06226).
+// Immutable after MakeUnigram, so any number of threads may encode at the same time.
 class Unigram final : public Tokenizer {
  public:
   Unigram(SentencePieceModel model, const SpecialTokens& special, Normalizer normalizer,
@@ -134,10 +140,12 @@ class Unigram final : public Tokenizer {
   }
   void set_fingerprint(std::uint32_t fingerprint) { fingerprint_ = fingerprint; }
 
+  // Encodes, then replaces the pieces that end in a digit and a comma, as AlbertTokenizer does.
   void Encode(std::string_view text, std::vector<TokenId>* ids) const override {
     const std::size_t begin = ids->size();
     EncodePrepared(PrepareForAlbert(text, cased_), ids);
     if (cut_again_.empty()) return;
+    // Most texts have few such pieces; a copy is simpler than insertion in place.
     std::vector<TokenId> cut;
     for (std::size_t i = begin; i < ids->size(); ++i) {
       const auto found = std::lower_bound(cut_again_.begin(), cut_again_.end(), (*ids)[i],
@@ -179,6 +187,7 @@ class Unigram final : public Tokenizer {
   std::vector<std::pair<TokenId, std::vector<TokenId>>> cut_again_;
 };
 
+// Finds the range of scores; only normal pieces have trained ones.
 void Unigram::FindScores() {
   for (const auto& piece : model_.pieces) {
     if (piece.type != Type::kNormal) continue;
@@ -187,6 +196,7 @@ void Unigram::FindScores() {
   }
 }
 
+// Id of a piece with exactly this text, else that of the unknown piece.
 TokenId Unigram::Find(std::string_view piece) const {
   std::int32_t node = PieceTrie::kRoot;
   for (const char byte : piece) {
@@ -204,8 +214,10 @@ std::vector<TokenId> Unigram::CutWithoutComma(std::string_view piece) const {
   for (std::size_t at; (at = rest.find(kSpaceSymbol)) != rest.npos;) {
     rest.erase(at, kSpaceSymbol.size());
   }
+  // The symbol is removed everywhere: the encoder adds its own dummy prefix to `rest`.
   std::vector<TokenId> ids;
   EncodePrepared(rest, &ids);
+  // Undo that prefix if the piece stands within a word.
   if (!begins_word && !ids.empty()) {
     const std::string_view first = this->piece(ids[0]);
     if (first == kSpaceSymbol) {
@@ -218,6 +230,7 @@ std::vector<TokenId> Unigram::CutWithoutComma(std::string_view piece) const {
   return ids;
 }
 
+// Computes the replacements once, for all normal pieces that end in a digit and a comma.
 void Unigram::FindPiecesToCutAgain() {
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view text = piece(id);
@@ -237,15 +250,18 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
     std::int32_t begin = -1;  // -1: not reached yet
     TokenId id = 0;
   };
+  // Step 1: normalize. All positions below are bytes of `normal`.
   const std::string normal = normalizer_(text);
   const std::size_t size = normal.size();
   const float unknown_score = score_min_ - kUnknownPenalty;
+  // best[end] is the best segmentation of the first `end` bytes.
   std::vector<Best> best(size + 1);
   const auto offer = [&best](std::size_t begin, std::size_t end, double score, TokenId id) {
     if (best[end].begin < 0 || score > best[end].score) {
       best[end] = {float(score), std::int32_t(begin), id};
     }
   };
+  // Step 2: extend each best path by all pieces that begin at its end. A trie walk finds them.
   for (std::size_t begin = 0; begin < size;) {
     const std::size_t next = std::min(begin + CharacterBytes(normal[begin]), size);
     const float score_here = best[begin].score;
@@ -266,7 +282,7 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
     if (!has_single) offer(begin, next, float(unknown_score + score_here), special_.unknown);
     begin = next;
   }
-  // Follow the best path backwards; a run of unknown characters gives one id.
+  // Step 3: follow the best path backwards; a run of unknown characters gives one id.
   const std::size_t first = ids->size();
   for (std::size_t end = size; end > 0; end = std::size_t(best[end].begin)) {
     const bool in_a_run = ids->size() > first && ids->back() == special_.unknown;
@@ -275,6 +291,7 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
   std::reverse(ids->begin() + std::ptrdiff_t(first), ids->end());
 }
 
+// Finds the special tokens by their text; the unknown piece has its own type instead.
 Result<SpecialTokens> FindSpecial(const SentencePieceModel& model) {
   SpecialTokens special;
   const std::pair<std::string_view, TokenId*> wanted[] = {{"<pad>", &special.pad},
@@ -301,6 +318,7 @@ Result<SpecialTokens> FindSpecial(const SentencePieceModel& model) {
 
 }  // namespace
 
+// Steps of AlbertTokenizer before SentencePiece: white space, quotes, accents, case.
 std::string PrepareForAlbert(std::string_view text, bool cased) {
   std::string bytes;
   std::u32string wide;
@@ -322,6 +340,7 @@ std::string PrepareForAlbert(std::string_view text, bool cased) {
     }
   }
   if (out.ends_with(' ')) out.pop_back();
+  // Accents are removed by decomposition; characters with a combining class are the marks.
   if (cased || IsAscii(out)) return out;
   wide = Decompose(ToUtf32(out), Decomposition::kCompatible);
   std::erase_if(wide, [](char32_t c) { return CombiningClass(c) != 0; });
@@ -334,6 +353,7 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(std::string_view bytes,
   TROOP_ASSIGN_OR_RETURN(SentencePieceModel model, ParseSentencePieceModel(bytes));
   TROOP_ASSIGN_OR_RETURN(const SpecialTokens special, FindSpecial(model));
   TROOP_ASSIGN_OR_RETURN(Charsmap charsmap, Charsmap::Make(model.charsmap));
+  // User-defined pieces are in both tries: the normalizer must keep their text unchanged.
   std::vector<PieceTrie::Entry> pieces, user_defined;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     // Control and unused pieces are not part of the trie: text never yields them.
@@ -351,7 +371,9 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(std::string_view bytes,
   Normalizer normalizer(std::move(charsmap), std::move(user_trie), model);
   auto tokenizer = std::make_unique<Unigram>(std::move(model), special, std::move(normalizer),
                                              std::move(trie), options.cased);
+  // The fingerprint covers the model file and the case setting, which together decide the ids.
   const std::string_view how = options.cased ? "unigram cased" : "unigram";
+  // Set after construction, because the constructor takes only the parsed model.
   tokenizer->set_fingerprint(
       Crc32c(std::as_bytes(std::span(bytes)), Crc32c(std::as_bytes(std::span(how)))));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));

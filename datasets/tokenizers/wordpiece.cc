@@ -19,6 +19,8 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kWordCharactersMax = 100;  // transformers: max_input_chars_per_word
+// Far above any published vocabulary (BERT has about 30,000 pieces); bounds the memory of a bad
+// file.
 constexpr std::size_t kPiecesMax = 1 << 24;
 
 // Effect of a character on the current word: kAlone is a word by itself, kNothing is skipped, kWide
@@ -50,6 +52,8 @@ Kind KindOf(char32_t c) {
   return IsCjk(c) ? Kind::kAlone : Kind::kPart;
 }
 
+// Kinds of single bytes for the fast path. Bytes from 0x80 belong to longer characters and are
+// kWide.
 std::array<Kind, 256> MakeByteKinds() {
   std::array<Kind, 256> kinds;
   kinds.fill(Kind::kWide);
@@ -57,6 +61,8 @@ std::array<Kind, 256> MakeByteKinds() {
   return kinds;
 }
 
+// Implements the basic tokenizer and WordPiece of BERT (Devlin et al. 2018, arXiv:1810.04805).
+// Immutable after MakeTries, so any number of threads may encode at the same time.
 class WordPiece final : public Tokenizer {
  public:
   WordPiece(std::vector<std::string> pieces, const SpecialTokens& special, bool cased)
@@ -69,6 +75,7 @@ class WordPiece final : public Tokenizer {
       fingerprint_ = Crc32c(std::as_bytes(std::span("\n", 1)), fingerprint_);
     }
   }
+  // Builds one trie for the beginnings of words and one for their continuations, stored without ##.
   Status MakeTries() {
     std::vector<PieceTrie::Entry> first, later;
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
@@ -105,12 +112,16 @@ class WordPiece final : public Tokenizer {
   const std::array<Kind, 256> byte_kinds_ = MakeByteKinds();
 };
 
+// Fast path: classifies each byte with a table and encodes a word at its end, without UTF-32
+// copies.
 void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
   std::string word;
   const auto end_word = [&] {
     if (!word.empty()) EncodeWord(word, word.size(), ids);
     word.clear();
   };
+  // A wide character invalidates the ids of the current token, so its start and the id count are
+  // kept.
   std::size_t token = 0;  // start of the text after the last white space
   std::size_t ids_before = ids->size();
   for (std::size_t i = 0; i < text.size();) {
@@ -154,6 +165,7 @@ std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std:
       i = at;
       break;
     }
+    // Control characters do not separate words.
     if (kind == Kind::kNothing) continue;
     if (kind == Kind::kAlone) {
       EncodeCharacters(token, word, ids);
@@ -169,6 +181,7 @@ std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std:
   return i;
 }
 
+// Encodes a token without white space: folds case, removes accents, then splits at punctuation.
 void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
                                  std::vector<TokenId>* ids) const {
   std::u32string plain;
@@ -178,6 +191,7 @@ void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
     std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
     token = plain;
   }
+  // Counted separately from bytes, because the limit of a word's length is in characters.
   std::size_t characters = 0;
   const auto end_word = [&] {
     if (characters > 0) EncodeWord(*word, characters, ids);
@@ -195,12 +209,14 @@ void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
   end_word();
 }
 
+// Appends the pieces of one word. O(bytes of the word times the longest piece).
 void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
                            std::vector<TokenId>* ids) const {
   // Greedy longest match; a word that pieces do not cover becomes one [UNK].
   const std::size_t ids_before = ids->size();
   const PieceTrie* trie = &first_;
   for (std::size_t begin = 0; begin < word.size() && characters <= kWordCharactersMax;) {
+    // The walk continues after a match, because a longer piece may follow; the last match is taken.
     TokenId longest = PieceTrie::kNone;
     std::size_t end = begin;
     std::int32_t node = PieceTrie::kRoot;
@@ -215,12 +231,14 @@ void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
     ids->push_back(longest);
     if (end == word.size()) return;
     begin = end;
+    // Every piece after the first one continues the word.
     trie = &later_;
   }
   ids->resize(ids_before);
   ids->push_back(special_.unknown);
 }
 
+// Splits vocab.txt into lines; the line number from 0 is the id. Accepts \r\n line ends.
 Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
   std::vector<std::string> pieces;
   while (!vocabulary.empty()) {
@@ -242,7 +260,9 @@ Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
 Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
                                                  const TokenizerOptions& options) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> pieces, SplitPieces(vocabulary));
+  // Ids of special tokens differ between vocabularies, so they are found by their text.
   SpecialTokens special;
+  // All five are required: a vocabulary without [MASK] cannot be used for pretraining.
   const std::pair<std::string_view, TokenId*> wanted[] = {{"[PAD]", &special.pad},
                                                           {"[UNK]", &special.unknown},
                                                           {"[CLS]", &special.begin},

@@ -52,6 +52,7 @@ class AtariVectorEnv final : public VectorEnv {
     batch_.final_observation = final_observation_;
     for (int i = 0; i < raw_->size(); ++i) {
       Shrink(raw->observation, i, &observation_);
+      // Final observations are valid only at an end, so the others are not converted.
       const bool ended = raw->terminated.as<std::uint8_t>()[std::size_t(i)] != 0 ||
                          raw->truncated.as<std::uint8_t>()[std::size_t(i)] != 0;
       if (ended) Shrink(raw->final_observation, i, &final_observation_);
@@ -100,6 +101,7 @@ Result<std::int64_t> TakeScreenSize(std::vector<EnvOption>* options) {
 
 bool IsAtariEnvironment(std::string_view id) { return id.starts_with("ALE/"); }
 
+// Errors: kInvalidArgument for screen_size, kInternal for frames of an unexpected shape.
 Result<std::unique_ptr<VectorEnv>> MakeAtariVectorEnv(std::string_view id,
                                                       const EnvOptions& options, int size,
                                                       EpisodeSeeder seeder) {

@@ -23,6 +23,7 @@ void Catch::Reset(std::uint64_t seed, std::span<std::byte> observation) {
   Observe(observation);
 }
 
+// The ball falls one row per step, so an episode has kRows - 1 steps (Osband et al. 2019, bsuite).
 StepResult Catch::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
   TROOP_CHECK(ball_row_ < kRows - 1, "no episode is under way: Reset");
   paddle_ = std::clamp(paddle_ + ReadDiscrete(action, 3) - 1, 0, kColumns - 1);
@@ -35,6 +36,7 @@ StepResult Catch::Step(std::span<const std::byte> action, std::span<std::byte> o
       .reward = ball_column_ == paddle_ ? 1.0f : -1.0f, .terminated = true, .truncated = truncated};
 }
 
+// One-hot board [rows, columns] f32; on the last row ball and paddle may share a cell.
 void Catch::Observe(std::span<std::byte> observation) const {
   std::array<double, kRows * kColumns> cells{};
   cells[ball_row_ * kColumns + ball_column_] = 1;

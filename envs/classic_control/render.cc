@@ -15,6 +15,7 @@ constexpr Color kPaper{250, 250, 245}, kInk{40, 44, 52}, kWood{202, 152, 101}, k
 
 }  // namespace
 
+// The view covers the permitted positions of the cart, [-2.4, 2.4] m.
 Environment::Picture CartPole::Render() const {
   Canvas canvas(kWidth, kHeight, {-2.4, 2.4, -0.9, 2.7}, kPaper);
   const double x = state_[0], theta = state_[2];
@@ -27,6 +28,7 @@ Environment::Picture CartPole::Render() const {
   return canvas.Take();
 }
 
+// Links have length 1. The line is the height that the tip must reach.
 Environment::Picture Acrobot::Render() const {
   Canvas canvas(kWidth, kHeight, {-2.2 * kAspect, 2.2 * kAspect, -2.2, 2.2}, kPaper);
   canvas.Rectangle(-2.2 * kAspect, 2.2 * kAspect, 0.98, 1.02, kGoal);
@@ -41,6 +43,7 @@ Environment::Picture Acrobot::Render() const {
   return canvas.Take();
 }
 
+// Height as in Gymnasium: 0.45 sin(3x) + 0.55; its slope is 1.35 cos(3x).
 Environment::Picture MountainCar::Render() const {
   const auto height = [](double x) { return 0.45 * std::sin(3 * x) + 0.55; };
   Canvas canvas(kWidth, kHeight, {-1.2, 0.6, 0, 1.35}, kPaper);

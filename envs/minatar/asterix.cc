@@ -61,6 +61,7 @@ void Meet(State* s, minatar::Outcome* outcome) {
   ++outcome->reward;
 }
 
+// Moves every being one cell; one that leaves the board frees its lane.
 void MoveBeings(State* s) {
   for (Asterix::Being& lane : s->lanes) {
     if (lane.x == Asterix::kNothing) continue;
@@ -85,6 +86,7 @@ void Ramp(State* s) {
 
 }  // namespace
 
+// A third of the beings is gold. The lane is uniform among the free ones.
 Asterix::Luck Asterix::Draw(const State& state, std::int32_t, Rng* rng) {
   // Takes random numbers only if this step spawns.
   if (state.spawn_timer != 0) return {};
@@ -116,6 +118,7 @@ Asterix::Change Asterix::Advance(State* state, std::int32_t action, const Luck& 
   return change;
 }
 
+// The trail cell shows the direction of a being.
 void Asterix::Write(const State& state, std::uint8_t* cells) {
   const auto cell = [cells](int row, int column, Channel channel) -> std::uint8_t& {
     return cells[(row * kSide + column) * kChannels + channel];

@@ -26,6 +26,7 @@ constexpr std::uint32_t BrickBit(int row, int column) {
   return inside ? 1u << BrickNumber(row, column) : 0;
 }
 
+// Writes the bricks channel of all rows of the wall.
 void WriteBricks(std::uint32_t bricks, std::uint8_t* observation) {
   std::uint8_t* cell = observation + Cell(kFirstBrickRow, 0, Breakout::kBrick);
   for (int i = 0; i < kBrickRows * kSide; ++i) cell[i * kChannels] = (bricks >> i) & 1;
@@ -33,6 +34,7 @@ void WriteBricks(std::uint32_t bricks, std::uint8_t* observation) {
 
 }  // namespace
 
+// The ball starts at a side wall and moves down and inwards.
 Breakout::State Breakout::Start(bool from_the_right) {
   State state;
   state.x = from_the_right ? kSide - 1 : 0;
@@ -46,6 +48,7 @@ Breakout::State Breakout::Start(bool from_the_right) {
   return state;
 }
 
+// Order: paddle, trail, side walls, then ceiling, bricks or paddle row. Draws no random numbers.
 Breakout::Change Breakout::Advance(State* state, std::int32_t action, const Luck&) {
   State& s = *state;
   Change change;
@@ -101,6 +104,7 @@ void Breakout::Write(const State& state, std::uint8_t* cells) {
   cells[Cell(state.trail_y, state.trail_x, kTrail)] = 1;
 }
 
+// Clears all old cells before it sets new ones, because they may coincide.
 void Breakout::Update(const State& before, const State& after, const Change& change,
                       std::uint8_t* cells) {
   cells[Cell(kPaddleRow, before.paddle, kPaddle)] = 0;
@@ -116,6 +120,7 @@ void Breakout::Update(const State& before, const State& after, const Change& cha
 }
 
 Environment::Picture Breakout::Render(const State& state) {
+  // One color per row of bricks; later layers cover earlier ones.
   constexpr Color kBrickColors[kBrickRows] = {{210, 80, 70}, {225, 150, 60}, {110, 180, 90}};
   std::vector<Color> cells(kSide * kSide, Color{24, 26, 32});
   for (int row = kFirstBrickRow; row < kFirstBrickRow + kBrickRows; ++row) {

@@ -55,6 +55,7 @@ void MoveCars(State* s) {
   }
 }
 
+// Observations are [row, column, channel] u8.
 std::uint8_t* CellOf(int row, int column, int channel, std::uint8_t* cells) {
   return &cells[(row * kSide + column) * Freeway::kChannels + channel];
 }
@@ -74,6 +75,7 @@ void PutCar(const State& s, int i, std::uint8_t value, std::uint8_t* cells) {
 
 }  // namespace
 
+// Uniform over 1 to 5 in both directions; a larger magnitude is a slower car.
 Freeway::Speeds Freeway::DrawSpeeds(Rng* rng) {
   Speeds speeds;
   for (std::int8_t& speed : speeds) {
@@ -89,6 +91,7 @@ Freeway::State Freeway::Start(const Speeds& speed) {
   return state;
 }
 
+// Order: chicken, reward and new speeds at the top, cars, timers.
 Freeway::Change Freeway::Advance(State* state, std::int32_t action, const Luck& luck) {
   State& s = *state;
   Change change;
@@ -110,6 +113,7 @@ void Freeway::Write(const State& state, std::uint8_t* cells) {
   for (int i = 0; i < kLanes; ++i) PutCar(state, i, 1, cells);
 }
 
+// Rewrites the chicken and the cars that moved or turned.
 void Freeway::Update(const State& before, const State& after, const Change&, std::uint8_t* cells) {
   *Chicken(before, cells) = 0;
   *Chicken(after, cells) = 1;
@@ -124,6 +128,7 @@ void Freeway::Update(const State& before, const State& after, const Change&, std
 }
 
 Environment::Picture Freeway::Render(const State& state) {
+  // In the order of the channels: chicken, car, then the trails from fast to slow.
   constexpr Color kColors[kChannels] = {{250, 220, 90}, {210, 80, 70}, {150, 60, 55}, {125, 55, 50},
                                         {100, 50, 48},  {80, 46, 46},  {60, 42, 44}};
   std::array<std::uint8_t, kSide * kSide * kChannels> cells;

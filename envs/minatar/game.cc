@@ -12,9 +12,11 @@
 
 namespace troop::minatar {
 
+// limit_ is the probability times 2^32, so that a comparison with a random word decides.
 Chance::Chance(std::uint64_t seed, double sticky_actions)
     : rng_(EpisodeRng(seed)), limit_(std::uint64_t(std::llround(sticky_actions * 0x1p32))) {}
 
+// Spec of a game: [10, 10, channels] u8, and the full or the minimal set of actions.
 EnvSpec Spec(std::string_view name, int channels, std::span<const Action> minimal, ActionSet set,
              std::int64_t max_episode_steps) {
   const bool full = set == ActionSet::kFull;
@@ -25,6 +27,7 @@ EnvSpec Spec(std::string_view name, int channels, std::span<const Action> minima
           .max_episode_steps = max_episode_steps};
 }
 
+// Draws each cell in the color of its last channel that is set.
 Environment::Picture DrawCells(std::span<const std::uint8_t> cells,
                                std::span<const Color> channel_colors) {
   const std::size_t channels = channel_colors.size();

@@ -44,6 +44,7 @@ void SpawnEnemy(State* s, const Seaquest::Newcomer& enemy) {
   kind.Add(Enter(enemy, s->move_interval, Seaquest::kEnemyShotInterval));
 }
 
+// Restarts each timer that has expired, also if its enemy was discarded.
 void Spawn(State* s, const Seaquest::Luck& luck) {
   if (s->spawn_timer == 0) {
     if (luck.enemy.comes) SpawnEnemy(s, luck.enemy);
@@ -55,6 +56,7 @@ void Spawn(State* s, const Seaquest::Luck& luck) {
   }
 }
 
+// Moves or fires. The submarine faces the direction of its last horizontal move.
 void Act(State* s, std::int32_t action) {
   switch (action) {
     case minatar::kFire:
@@ -157,6 +159,7 @@ void MoveSubmarines(State* s, Outcome* outcome) {
   }
 }
 
+// A shot hits the player before or after it moves, so that neither passes through the other.
 void MoveEnemyShots(State* s, Outcome* outcome) {
   for (int i = s->enemy_shots.size() - 1; i >= 0; --i) {
     Swimmer& shot = s->enemy_shots[i];
@@ -167,6 +170,7 @@ void MoveEnemyShots(State* s, Outcome* outcome) {
   }
 }
 
+// Fish have no shots; otherwise they are like submarines.
 void MoveFish(State* s, Outcome* outcome) {
   for (int i = s->fish.size() - 1; i >= 0; --i) {
     if (!MoveEnemy(s, &s->fish[i], outcome)) s->fish.Remove(i);
@@ -177,6 +181,7 @@ void MoveFish(State* s, Outcome* outcome) {
 void Ramp(State* s) {
   if (!s->ramping) return;
   if (s->spawn_interval <= 1 && s->move_interval <= Seaquest::kLastMoveInterval) return;
+  // Every second ramp also speeds up the moves.
   if (s->move_interval > Seaquest::kLastMoveInterval && s->moves_ramp_next) --s->move_interval;
   if (s->spawn_interval > 1) --s->spawn_interval;
   s->moves_ramp_next = !s->moves_ramp_next;
@@ -212,6 +217,7 @@ void Breathe(State* s, Outcome* outcome) {
 
 }  // namespace
 
+// Draws numbers only if a timer has expired; their order decides the result of a seed.
 Seaquest::Luck Seaquest::Draw(const State& state, std::int32_t, Rng* rng) {
   const auto side = [rng] { return (rng->NextU32() & 1) != 0; };
   const auto row = [rng] { return std::int8_t(1 + rng->Below(kLowestRow)); };
@@ -243,6 +249,7 @@ Seaquest::Change Seaquest::Advance(State* state, std::int32_t action, const Luck
   return change;
 }
 
+// The gauge row shows oxygen from the left and divers on board from the right.
 void Seaquest::Write(const State& state, std::uint8_t* cells) {
   const auto set = [cells](int row, int column, Channel channel) {
     cells[(row * kSide + column) * kChannels + channel] = 1;
@@ -268,6 +275,7 @@ void Seaquest::Write(const State& state, std::uint8_t* cells) {
 }
 
 Environment::Picture Seaquest::Render(const State& state) {
+  // In the order of Channel.
   constexpr Color kColors[kChannels] = {
       {70, 140, 220}, {50, 100, 160}, {250, 220, 90},  {50, 60, 80},    {225, 150, 60},
       {110, 180, 90}, {210, 80, 70},  {120, 190, 230}, {230, 230, 230}, {230, 230, 230}};

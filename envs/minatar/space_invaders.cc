@@ -27,16 +27,19 @@ std::uint16_t Columns(const Board& board) {
   return columns;
 }
 
+// Moves all objects one row up; those of the top row leave the board.
 void MoveUp(Board* board) {
   std::memmove(&(*board)[0], &(*board)[1], sizeof(*board) - sizeof((*board)[0]));
   board->back() = 0;
 }
 
+// Moves all objects one row down; those of the lowest row leave the board.
 void MoveDown(Board* board) {
   std::memmove(&(*board)[1], &(*board)[0], sizeof(*board) - sizeof((*board)[0]));
   board->front() = 0;
 }
 
+// A shot starts in the row of the cannon; it moves in the same step.
 void Act(State* s, std::int32_t action) {
   if (action == minatar::kFire && s->shot_timer == 0) {
     s->shots[kCannonRow] |= std::uint16_t(1 << s->x);
@@ -120,6 +123,7 @@ const Board& Going(const State& s, bool to_the_left) {
   return s.to_the_left == to_the_left ? s.aliens : kNone;
 }
 
+// Cell of the cannon in an observation.
 std::uint8_t* Cannon(const State& s, std::uint8_t* cells) {
   return &cells[(kCannonRow * kSide + s.x) * SpaceInvaders::kChannels + SpaceInvaders::kCannon];
 }
@@ -133,6 +137,7 @@ SpaceInvaders::Change SpaceInvaders::Advance(State* state, std::int32_t action, 
   Act(&s, action);
   MoveUp(&s.shots);
   MoveDown(&s.alien_shots);
+  // Checked before and after the aliens move, as in MinAtar.
   change.lost |= Has(s.alien_shots, kCannonRow, s.x);
   change.lost |= Has(s.aliens, kCannonRow, s.x);
   if (s.move_timer == 0) {
@@ -158,6 +163,7 @@ void SpaceInvaders::Write(const State& state, std::uint8_t* cells) {
   Update(nothing, state, {}, cells);
 }
 
+// Toggles only cells that differ between the two states.
 void SpaceInvaders::Update(const State& before, const State& after, const Change&,
                            std::uint8_t* cells) {
   *Cannon(before, cells) = 0;

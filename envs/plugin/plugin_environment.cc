@@ -33,6 +33,7 @@ std::string OneLine(const char* text) {
   return PrintableLine({text, strnlen(text, kMessageBytesMax)}, kMessageBytesMax);
 }
 
+// Ids of the library; reading stops at kIdsMax if the list lacks its NULL.
 std::vector<std::string> IdsOf(const TroopEnvApi* api) {
   std::vector<std::string> ids;
   for (const char* const* id = api->ids; *id != nullptr && ids.size() < kIdsMax; ++id) {
@@ -64,6 +65,7 @@ std::vector<TroopEnvOption> OptionsFor(const std::vector<EnvOption>& options) {
   return out;
 }
 
+// Deleter of a handle. The table outlives all handles, because libraries are never closed.
 struct Destroy {
   const TroopEnvApi* api;
   void operator()(TroopEnv* env) const { api->destroy(env); }
@@ -135,6 +137,7 @@ std::int32_t PluginEnvironment::Into(std::span<std::byte> observation, const Cal
   return code;
 }
 
+// Records a fault; the episode is over and the next call must be Reset.
 void PluginEnvironment::Fail(std::string_view what, std::int32_t code) {
   under_way_ = false;
   fault_ = fmt::format("{} failed ({}): {}", what, code, LastError(api_, handle_.get()));
@@ -150,6 +153,7 @@ void PluginEnvironment::Reset(std::uint64_t seed, std::span<std::byte> observati
   if (code < 0) Fail("reset", code);
 }
 
+// The action is copied to an aligned buffer, since the C interface promises alignment.
 StepResult PluginEnvironment::Step(std::span<const std::byte> action,
                                    std::span<std::byte> observation) {
   TROOP_CHECK(under_way_, "{}: no episode is under way: Reset", spec_.id);
@@ -192,6 +196,8 @@ void PluginEnvironment::CheckActions(std::span<const std::byte> actions) const {
   TROOP_CHECK(largest < limit, "action {} is outside [0, {})", std::int32_t(largest), limit);
 }
 
+// One call for all environments. kCannot leaves everything unchanged, so the caller can step
+// singly.
 Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<Environment>> envs,
                                               const Rows& rows) {
   const auto aligned = [](const void* at, std::size_t to) {
@@ -228,6 +234,7 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
       continue;
     }
     const bool clock = ++env.steps_ == spec_.max_episode_steps;
+    // Normalizes other nonzero values to 1.
     rows.terminated[i] = rows.terminated[i] != 0;
     rows.truncated[i] = rows.truncated[i] != 0 || clock;
     env.under_way_ = rows.terminated[i] == 0 && rows.truncated[i] == 0;
@@ -235,6 +242,7 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
   return all;
 }
 
+// A picture is copied, because the library may reuse its memory at the next call.
 Environment::Picture PluginEnvironment::Render() const {
   if (api_->render == nullptr) return {};
   TroopEnvPicture drawn{.struct_size = sizeof(TroopEnvPicture)};
@@ -245,6 +253,7 @@ Environment::Picture PluginEnvironment::Render() const {
   return {.width = drawn.width, .height = drawn.height, .rgb = {drawn.rgb, drawn.rgb + bytes}};
 }
 
+// Checks the step limit of the options.
 Status CheckLimit(std::string_view id, std::int64_t max_episode_steps) {
   if (max_episode_steps >= -1) return Status::Ok();
   return InvalidArgument(
@@ -252,6 +261,7 @@ Status CheckLimit(std::string_view id, std::int64_t max_episode_steps) {
       id, max_episode_steps);
 }
 
+// Opens a library, finds its table and checks the version.
 Result<const TroopEnvApi*> LoadApi(const std::string& path) {
   // dlopen would search the system's folders for a name without a slash.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
@@ -278,6 +288,7 @@ Result<const TroopEnvApi*> LoadApi(const std::string& path) {
 
 }  // namespace
 
+// The major version changes incompatibly; minor versions only append members to the table.
 Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
   if (api == nullptr) {
     return InvalidArgument("plug-in {}: does not support version {} of the interface; rebuild it",
@@ -327,6 +338,7 @@ Status CheckOptionsAreRead(const TroopEnvApi* api, const std::string& name, std:
 
 }  // namespace
 
+// Steps: check the id and the options, create, read and check the spec.
 Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* api,
                                                            const std::string& name,
                                                            std::string_view id,
@@ -374,6 +386,7 @@ Result<std::unique_ptr<Environment>> LoadPluginEnvironment(const std::string& pa
   return MakePluginEnvironment(api, path, id, options);
 }
 
+// Creates no environment.
 Result<std::vector<std::string>> PluginEnvironmentIds(const std::string& path) {
   TROOP_ASSIGN_OR_RETURN(const TroopEnvApi* api, LoadApi(path));
   return IdsOf(api);

@@ -11,6 +11,7 @@
 namespace troop {
 namespace {
 
+// Element type of an observation by its C constant.
 Result<DType> TypeOf(std::int32_t said) {
   switch (said) {
     case TROOP_ENV_U8:
@@ -25,6 +26,7 @@ Result<DType> TypeOf(std::int32_t said) {
   }
 }
 
+// Checks rank and dimensions; rank 0 is a single number.
 Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
   TROOP_ASSIGN_OR_RETURN(const DType dtype, TypeOf(said.observation_type));
   if (said.observation_rank < 0 || said.observation_rank > kObservationRankMax) {
@@ -48,6 +50,7 @@ Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
   return TensorSpec{dtype, Shape(shape)};
 }
 
+// Copies the bounds, whose memory belongs to the library.
 Result<ActionSpec> ContinuousAction(const TroopEnvSpec& said) {
   if (said.action_size < 1 || said.action_size > kActionSizeMax) {
     return InvalidArgument("action_size is {}; give 1 to {}", said.action_size, kActionSizeMax);
@@ -70,6 +73,7 @@ Result<ActionSpec> ContinuousAction(const TroopEnvSpec& said) {
                     .high = {said.action_high, said.action_high + size}};
 }
 
+// Checks the action space; fields of the other kind are ignored.
 Result<ActionSpec> ActionOf(const TroopEnvSpec& said) {
   if (said.action_kind == TROOP_ENV_CONTINUOUS) return ContinuousAction(said);
   if (said.action_kind != TROOP_ENV_DISCRETE) {
@@ -84,6 +88,7 @@ Result<ActionSpec> ActionOf(const TroopEnvSpec& said) {
 
 }  // namespace
 
+// Converts the C struct. Errors: kInvalidArgument with the field and its permitted values.
 Result<EnvSpec> SpecOfPlugin(std::string_view id, const TroopEnvSpec& said) {
   EnvSpec spec{.id = std::string(id)};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ObservationOf(said));

@@ -15,8 +15,10 @@ namespace {
 
 constexpr std::size_t kLine = 64;  // cache line: arrays of different workers must not share one
 
+// Rounds up to a multiple of a cache line.
 std::size_t Aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
+// Options as one JSON object; the JSON kind of a value carries its type.
 std::string OptionsJson(const std::vector<EnvOption>& options) {
   JsonObject json;
   for (const EnvOption& option : options) {
@@ -25,6 +27,7 @@ std::string OptionsJson(const std::vector<EnvOption>& options) {
   return json.str();
 }
 
+// Inverse of OptionsJson for native environments.
 Result<std::vector<EnvOption>> ParseOptions(const JsonValue* json) {
   std::vector<EnvOption> options;
   if (json == nullptr) return options;
@@ -39,11 +42,13 @@ Result<std::vector<EnvOption>> ParseOptions(const JsonValue* json) {
   return options;
 }
 
+// Value of an optional number.
 double NumberOr(const JsonValue& json, std::string_view key, double otherwise) {
   const JsonValue* value = json.Find(key);
   return value != nullptr && value->kind == JsonValue::Kind::kNumber ? value->number : otherwise;
 }
 
+// Reads a list of bounds; the check is of the f32 value, because a large double becomes infinite.
 Result<std::vector<float>> Floats(const JsonValue& json, std::string_view key) {
   std::vector<float> numbers;
   const JsonValue* list = json.Find(key);
@@ -60,6 +65,7 @@ Result<std::vector<float>> Floats(const JsonValue& json, std::string_view key) {
   return numbers;
 }
 
+// Parses an action spec; CheckEnvSpec checks counts and bounds later.
 Result<ActionSpec> ParseAction(const JsonValue& json) {
   ActionSpec action;
   TROOP_ASSIGN_OR_RETURN(const std::string kind, json.String("kind"));
@@ -76,6 +82,7 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
   return action;
 }
 
+// Parses an observation spec. The worker is another program, so every size is checked here.
 Result<TensorSpec> ParseObservation(const JsonValue& json) {
   TROOP_ASSIGN_OR_RETURN(const std::string dtype, json.String("dtype"));
   TensorSpec spec{DType::kF32, {}};
@@ -106,6 +113,7 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
   return spec;
 }
 
+// Parses a spec. `code` is optional: only environments that can compute it send it.
 Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   const JsonValue* observation = json.Find("observation");
   const JsonValue* action = json.Find("action");
@@ -124,6 +132,7 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   return spec;
 }
 
+// Floats as doubles, so that their shortest text converts back to the same float.
 std::string NumberArray(std::span<const float> numbers) {
   std::vector<std::string> texts;
   for (const float number : numbers) texts.push_back(fmt::format("{}", double(number)));
@@ -132,10 +141,12 @@ std::string NumberArray(std::span<const float> numbers) {
 
 }  // namespace
 
+// Offsets of one worker: its rows are a contiguous part of each array, so batches need no copy.
 Layout MemoryPlan::Of(int worker, int first, int rows) const {
   const auto at = std::size_t(first);
   Layout own = all;
   own.rows = rows;
+  // One line per worker holds both counters; all other arrays have one element per environment.
   own.progress += std::size_t(worker) * kLine;
   own.spent += std::size_t(worker) * kLine;
   own.reset += at;
@@ -149,6 +160,7 @@ Layout MemoryPlan::Of(int worker, int first, int rows) const {
   return own;
 }
 
+// Lays out the arrays one after another. Errors: kResourceExhausted above kMemoryBytesMax.
 Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
   MemoryPlan plan{.action_bytes = spec.action.tensor().bytes(),
                   .observation_bytes = spec.observation.bytes()};
@@ -160,6 +172,7 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
     end = Aligned(end + bytes);
   };
   array(&plan.all.progress, std::size_t(workers) * kLine);
+  // In the line of `progress`: both are written by the same worker.
   plan.all.spent = plan.all.progress + sizeof(std::uint64_t);
   array(&plan.all.reset, n);
   array(&plan.all.seed, n * sizeof(std::uint64_t));
@@ -178,16 +191,19 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
       spec.observation.ToString(), end >> 20, kMemoryBytesMax >> 20);
 }
 
+// Pads a message whose size is a multiple of kPartBytes: only a shorter part ends a message.
 std::string InParts(std::string json) {
   if (json.size() % kPartBytes == 0) json += ' ';
   return json;
 }
 
+// Appends a part; true if the message is complete.
 bool TakePart(std::string_view part, std::string* json) {
   *json += part;
   return part.size() < kPartBytes;
 }
 
+// Offsets are bytes from the start of the shared memory.
 std::string LayoutMessage(const Layout& l) {
   return JsonObject()
       .Add("rows", l.rows)
@@ -206,6 +222,7 @@ std::string LayoutMessage(const Layout& l) {
       .str();
 }
 
+// Parsed by the worker. The owner is trusted, so offsets are not compared with the total.
 Result<Layout> ParseLayout(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
   Layout layout;
@@ -230,6 +247,7 @@ Result<Layout> ParseLayout(std::string_view text) {
   return layout;
 }
 
+// First message of a start. The same request serves the Python worker and the native one.
 std::string WorkerRequest(std::string_view id, const EnvOptions& options, int rows) {
   std::vector<std::string> wrappers;
   for (const std::string& wrapper : options.wrappers) wrappers.push_back(JsonQuote(wrapper));
@@ -249,9 +267,11 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .str();
 }
 
+// Parses the request in the native worker, which has no wrappers and no no-op starts.
 Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t version, json.Integer("version"));
+  // TROOP_PROGRAM may name a program of another version.
   if (version != kVersion) {
     return InvalidArgument("the request has version {}, this worker {}", version, kVersion);
   }
@@ -267,6 +287,7 @@ Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(options.max_episode_steps, json.Integer("max_episode_steps"));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t repeat, json.Integer("action_repeat"));
   options.action_repeat = int(repeat);
+  // Optional fields have the defaults of EnvOptions.
   options.sticky_actions = NumberOr(json, "sticky_actions", -1);
   const JsonValue* ramping = json.Find("difficulty_ramping");
   options.difficulty_ramping = ramping == nullptr || ramping->boolean;
@@ -275,6 +296,7 @@ Result<Request> ParseRequest(std::string_view text) {
   return request;
 }
 
+// Answer to the request; ParseSpecMessage is its inverse.
 std::string SpecMessage(const EnvSpec& spec) {
   std::vector<std::string> dims;
   for (const std::int64_t dim : spec.observation.shape.dims()) dims.push_back(std::to_string(dim));
@@ -294,6 +316,7 @@ std::string SpecMessage(const EnvSpec& spec) {
   return message.AddRaw("spec", whole.str()).str();
 }
 
+// Parses the answer, which is either a spec or an error of the environment's creation.
 Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id) {
   const Result<JsonValue> json = ParseJson(text);
   if (!json.ok()) {

@@ -30,6 +30,8 @@ constexpr Duration kPollEvery = Milliseconds(100);
 // Seconds. With these, a hundred deaths (env.faults_max) end a run within two minutes.
 constexpr double kBackoffFirst = 0.05, kBackoffMax = 1;
 
+// No delay after the first failure, then 50 ms that double up to a second. The exponent is bounded,
+// so that pow stays finite.
 Duration Backoff(int failures) {
   if (failures <= 1) return {};
   return Seconds(std::min(kBackoffMax, kBackoffFirst * std::pow(2, std::min(failures - 2, 20))));
@@ -138,6 +140,7 @@ ProcessVectorEnv::~ProcessVectorEnv() {
   if (memfd_ >= 0) close(memfd_);
 }
 
+// Steps: start all workers in parallel, take their specs, map the memory, wait until all are ready.
 Status ProcessVectorEnv::Open() {
   TROOP_ASSIGN_OR_RETURN(program_,
                          IsPythonEnvironment(id_) ? PythonWorker(options_.python) : TroopWorker());
@@ -189,6 +192,7 @@ Status ProcessVectorEnv::AwaitAll(EnvWorker::Event wanted) {
   return Status::Ok();
 }
 
+// Allocates the shared memory, after the first specs have determined its size.
 Status ProcessVectorEnv::OpenMemory() {
   TROOP_ASSIGN_OR_RETURN(plan_, worker::PlanMemory(spec_, size(), int(workers_.size())));
   const std::size_t bytes = plan_.all.total;
@@ -223,16 +227,19 @@ Status ProcessVectorEnv::OpenMemory() {
   return Status::Ok();
 }
 
+// Marks every row as ended; Poll then requests the seeds and begins the round of resets.
 void ProcessVectorEnv::SubmitReset() {
   TROOP_CHECK(!pending_, "the previous step was not polled");
   for (const Tensor& tensor : {reward_, terminated_, truncated_, fault_}) {
     std::ranges::fill(tensor.bytes(), std::byte{0});
   }
+  // Also drops seeds that were sent ahead: their episodes never begin.
   for (Row& row : rows_) row = {};
   faults_.clear();
   started_ = pending_ = true;
 }
 
+// Copies the actions into shared memory and begins a round of steps in all workers.
 void ProcessVectorEnv::Submit(ConstTensor action) {
   TROOP_CHECK(started_ && !pending_, "Submit must come after a polled SubmitReset or Submit");
   const TensorSpec one = spec_.action.tensor();
@@ -253,6 +260,7 @@ void ProcessVectorEnv::Submit(ConstTensor action) {
   for (Worker& worker : workers_) worker.process.Begin(worker::kStep, now);
 }
 
+// Ends the episodes of the given rows; the other rows keep theirs and do not step.
 void ProcessVectorEnv::SubmitRestart(std::span<const int> indices) {
   TROOP_CHECK(started_ && !pending_,
               "SubmitRestart must come after a polled SubmitReset or Submit");
@@ -277,6 +285,7 @@ const StepBatch* ProcessVectorEnv::Poll() {
     }
     for (Worker& worker : workers_) Advance(&worker, now);
     if (Settled()) continue;
+    // Without `wait` the caller sleeps on fd() and polls again.
     if (!options_.wait) return nullptr;
     Pause(now);
   }
@@ -346,9 +355,11 @@ void ProcessVectorEnv::Advance(Worker* worker, Time now) {
   }
 }
 
+// Starts the process of a worker, from the spare one if there is one, and adds its socket to epoll.
 void ProcessVectorEnv::BeginStart(Worker* worker, Time now) {
   worker->process.Start(now, std::exchange(spare_, WorkerProcess()));
   if (epoll_ < 0 || worker->process.socket() < 0) return;
+  // Closing the socket of the dead process has removed it from epoll.
   epoll_event event{.events = EPOLLIN, .data = {}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, worker->process.socket(), &event);
 }
@@ -367,6 +378,7 @@ void ProcessVectorEnv::KeepSpare() {
   (void)send(spare_.socket(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// Checks the spec of a started worker, then sends it the layout of its rows.
 void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
   // A restarted worker must have the same code and spec as the first one.
   const EnvSpec& spec = *worker->process.spec();
@@ -382,8 +394,9 @@ void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
   worker->process.Map(plan_.Of(index, worker->first, worker->rows), memory_.get(), now);
 }
 
+// Reads the results of a round of steps from shared memory. Distinguishes three cases per row: a
+// fault of the step, a running episode, an ended one.
 void ProcessVectorEnv::TakeSteps(Worker* worker, Time now) {
-  // Reads the results of a round of steps from shared memory.
   std::string bad;
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
     const auto at = std::size_t(i);
@@ -425,6 +438,7 @@ void ProcessVectorEnv::TakeEnd(int index, std::uint8_t flags, std::string* bad) 
   }
 }
 
+// Reads the results of a round of resets. A row whose reset failed stays ended and is reset again.
 void ProcessVectorEnv::TakeResets(Worker* worker, Time now) {
   std::string bad;
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
@@ -456,6 +470,8 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
     status_ = death.final;
     return;
   }
+  // AskSeeds requests a round of resets that was under way again; one that waits for the start
+  // stays requested.
   if (!death.starting) worker->to_reset = false;
   worker->not_before = now + Backoff(++worker->deaths);
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
@@ -478,6 +494,7 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
   if (death.starting || death.resetting) CountBadStart(worker, death.what);
 }
 
+// Ends the vector after kStartsMax failures in a row: a faulty environment would restart forever.
 void ProcessVectorEnv::CountBadStart(Worker* worker, const std::string& why) {
   if (++worker->bad_starts < kStartsMax) return;
   status_ = Cancelled("{}: {} consecutive starts failed; the last: {}", id_, kStartsMax, why);
@@ -502,6 +519,7 @@ void ProcessVectorEnv::Fail(int index, std::int64_t step, std::string what) {
   std::ranges::fill(final_observation_.bytes().subspan(at * bytes, bytes), std::byte{0});
 }
 
+// Copies the reason that a worker wrote for a row.
 std::string ProcessVectorEnv::FaultText(int index) const {
   const char* text = At<char>(plan_.all.text + std::size_t(index) * worker::kTextBytes);
   std::array<char, worker::kTextBytes> copy;  // the worker may change the text while it is read
@@ -511,6 +529,7 @@ std::string ProcessVectorEnv::FaultText(int index) const {
   return clean.empty() ? "failed without a reason" : clean;
 }
 
+// Completes the batch: collects the faults of its rows in the order of their indices.
 const StepBatch* ProcessVectorEnv::Finish() {
   // The seeds of the next episodes go ahead, so that workers can begin them without a second round.
   for (int i = 0; i < size(); ++i) SeedNext(i);
@@ -523,6 +542,7 @@ const StepBatch* ProcessVectorEnv::Finish() {
   return &batch_;
 }
 
+// Sum over all workers, each of which adds to its own counter.
 std::optional<Duration> ProcessVectorEnv::inside() const {
   if (!options_.measure) return std::nullopt;
   std::uint64_t total = 0;

@@ -119,6 +119,7 @@ EnvWorker::Event EnvWorker::Poll(Time now) {
   return silent_ ? Late(now) : Lost();
 }
 
+// Handles one message part according to the state.
 EnvWorker::Event EnvWorker::Take(std::string_view part) {
   // An answer that exceeds the limit is treated as complete, and then fails to parse.
   if (!worker::TakePart(part, &inbox_) && inbox_.size() < worker::kAnswerBytesMax) {
@@ -132,6 +133,7 @@ EnvWorker::Event EnvWorker::Take(std::string_view part) {
   return std::exchange(state_, State::kIdle) == State::kMapping ? Event::kReady : Event::kDone;
 }
 
+// Handles the answer to the request.
 EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
   // The child sends kExec with errno if execve failed (worker_process.cc).
   if (message[0] == worker::kExec) {
@@ -148,6 +150,7 @@ EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
   return Event::kSpec;
 }
 
+// The connection ended; the exit status of the process tells why.
 EnvWorker::Event EnvWorker::Lost() {
   const std::string how = process_.End(kDying);
   return Die(how.empty() ? "closed the connection" : how);
@@ -178,6 +181,7 @@ EnvWorker::Event EnvWorker::Late(Time now) {
                          ToSeconds(options_.step_timeout)));
 }
 
+// Ends the process and records the cause. `final`: an error that a restart cannot fix.
 EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
   const bool busy = state_ == State::kBusy;
   process_.End({});
@@ -195,6 +199,7 @@ EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
   return Event::kDied;
 }
 
+// Receives one message within `patience`; false after a timeout or an error.
 bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
   pollfd ready{process_.socket(), POLLIN, 0};
   const SystemClock clock;
@@ -210,6 +215,7 @@ bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
   return !message->empty();
 }
 
+// Blocks up to step_timeout per message.
 Picture EnvWorker::Render(int row) {
   TROOP_CHECK(idle(), "Render is only allowed between two rounds");
   const auto fail = [this] {

@@ -25,6 +25,8 @@ namespace {
 
 using namespace worker;
 
+// One worker process: environments, socket and shared memory. Single-threaded.
+// Message parts and results are defined in protocol.h.
 class WorkerLoop {
  public:
   int Run();
@@ -48,6 +50,7 @@ class WorkerLoop {
   Status SendJson(std::string json);
   Result<std::string_view> Receive();
   Result<std::string> ReceiveJson();
+  // Publishes the row under way, so that the owner can name it if this process dies or hangs.
   void Enter(std::size_t row, bool resetting) {
     std::atomic_ref(*At<std::uint32_t>(layout_.progress)).store(Progress(row, resetting));
   }
@@ -55,6 +58,7 @@ class WorkerLoop {
   T* At(std::size_t offset) const {
     return reinterpret_cast<T*>(memory_ + offset);
   }
+  // Row of an array at offset `array` with `bytes` per row.
   std::span<std::byte> Row(std::size_t array, std::size_t bytes, std::size_t row) const {
     return {memory_ + array + row * bytes, bytes};
   }
@@ -75,6 +79,7 @@ Status WorkerLoop::Send(std::string_view message) {
   return Status::Ok();
 }
 
+// Sends a message in parts, since a SOCK_SEQPACKET message has a limited size.
 Status WorkerLoop::SendJson(std::string json) {
   json = InParts(std::move(json));
   for (std::size_t at = 0; at < json.size(); at += kPartBytes) {
@@ -83,6 +88,7 @@ Status WorkerLoop::SendJson(std::string json) {
   return Status::Ok();
 }
 
+// Receives one message; valid until the next call.
 Result<std::string_view> WorkerLoop::Receive() {
   for (;;) {
     const ssize_t got = recv(kSocket, buffer_.data(), buffer_.size(), 0);
@@ -101,14 +107,18 @@ Result<std::string> WorkerLoop::ReceiveJson() {
   return json;
 }
 
+// Creates the environment of one row.
 Status WorkerLoop::Make(std::size_t row) {
   TROOP_ASSIGN_OR_RETURN(envs_[row], MakeEnvironment(request_.id, request_.options));
   return Status::Ok();
 }
 
+// Steps: receive the request, create environments, send the spec, receive the layout, map, send
+// done.
 Status WorkerLoop::Prepare() {
   TROOP_ASSIGN_OR_RETURN(const std::string text, ReceiveJson());
   TROOP_ASSIGN_OR_RETURN(request_, ParseRequest(text));
+  // At least one environment, because its spec is the answer.
   envs_.resize(std::size_t(std::max(request_.rows, 1)));
   // Environments are created before the answer, so that their errors reach the owner.
   Status made;
@@ -127,6 +137,7 @@ Status WorkerLoop::Prepare() {
   return Send(std::string(1, kDone));
 }
 
+// Never unmapped: the mapping lives as long as the process.
 Status WorkerLoop::MapMemory() {
   void* mapped = mmap(nullptr, layout_.total, PROT_READ | PROT_WRITE, MAP_SHARED, kMemory, 0);
   if (mapped == MAP_FAILED)
@@ -135,6 +146,7 @@ Status WorkerLoop::MapMemory() {
   return Status::Ok();
 }
 
+// Reports a fault to the owner through the row's text and flags.
 void WorkerLoop::Fault(std::size_t row, std::string_view why) {
   // The text is truncated; the last byte stays 0.
   const auto text = Row(layout_.text, kTextBytes, row);
@@ -160,6 +172,7 @@ void WorkerLoop::Measure(const Call& call) {
   *At<std::uint64_t>(layout_.spent) += std::uint64_t(took.count());
 }
 
+// A fault ends the episode of that row only; the other rows still step.
 void WorkerLoop::StepAll() {
   for (std::size_t i = 0; i < envs_.size(); ++i) {
     Enter(i, false);
@@ -171,6 +184,7 @@ void WorkerLoop::StepAll() {
   }
 }
 
+// Steps one row and writes its result.
 void WorkerLoop::Step(std::size_t row) {
   StepResult result;
   Measure([&] {
@@ -221,6 +235,7 @@ void WorkerLoop::ResetMarked() {
   }
 }
 
+// Resets one row with the seed from shared memory.
 void WorkerLoop::Reset(std::size_t row) {
   Measure([&] {
     envs_[row]->Reset(At<std::uint64_t>(layout_.seed)[row],
@@ -229,6 +244,7 @@ void WorkerLoop::Reset(std::size_t row) {
   if (const std::string_view why = envs_[row]->fault(); !why.empty()) Fault(row, why);
 }
 
+// Reply: a JSON message with the size, then the RGB bytes in parts; or a JSON error.
 void WorkerLoop::Render(std::string_view row) {
   std::size_t index = 0;
   std::from_chars(row.data(), row.data() + row.size(), index);
@@ -246,6 +262,7 @@ void WorkerLoop::Render(std::string_view row) {
   }
 }
 
+// Exit codes: 0 normal end, 1 failed start, 2 unknown message.
 int WorkerLoop::Run() {
   if (const Status ready = Prepare(); !ready.ok()) {
     fmt::print(stderr, "troop env-worker: {}\n", ready.message());

@@ -47,11 +47,13 @@ class Descriptor {
   int number_;
 };
 
+// Path of this program; it ends in " (deleted)" if the file was replaced by an update.
 fs::path Self() {
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error);
 }
 
+// Value of an environment variable; "" if it is not set.
 std::string Variable(const char* name) {
   const char* value = getenv(name);
   return value == nullptr ? "" : value;
@@ -68,12 +70,14 @@ void Set(std::vector<std::string>* environment, const std::string& name, const s
     *at = name + "=" + value;
 }
 
+// A copy, since another thread may call setenv later.
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> lines;
   for (char** line = environ; line != nullptr && *line != nullptr; ++line) lines.push_back(*line);
   return lines;
 }
 
+// True for an executable regular file; access alone is also true for folders.
 bool Runs(const std::string& path) {
   std::error_code error;
   return fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
@@ -112,6 +116,7 @@ Result<std::string> PackageFolder() {
       places.front().lexically_normal().string());
 }
 
+// NULL-terminated list for execve. It points into `texts`, which must outlive it.
 std::vector<char*> Pointers(std::vector<std::string>* texts) {
   std::vector<char*> pointers;
   for (std::string& text : *texts) pointers.push_back(text.data());
@@ -161,6 +166,7 @@ struct Child {
   }
 };
 
+// Describes a wait status for messages about a dead worker.
 std::string DescribeEnd(int status) {
   if (WIFSIGNALED(status)) {
     return fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -170,6 +176,8 @@ std::string DescribeEnd(int status) {
 
 }  // namespace
 
+// The package is added to PYTHONPATH before the user's entries, so that it is the one that is
+// loaded.
 Result<WorkerProgram> PythonWorker(const std::string& python) {
   const std::string path = FindProgram(python);
   if (path.empty()) {
@@ -187,6 +195,7 @@ Result<WorkerProgram> PythonWorker(const std::string& python) {
   return program;
 }
 
+// /proc/self/exe still is the running program after its file was replaced or removed.
 Result<WorkerProgram> TroopWorker() {
   // A program other than troop (a test, a benchmark) names it by TROOP_PROGRAM.
   std::string path = Variable("TROOP_PROGRAM");
@@ -211,12 +220,14 @@ WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
   return *this;
 }
 
+// Steps: socket pair, duplicates of the child's descriptors, argument lists, fork.
 Result<WorkerProcess> WorkerProcess::Start(const WorkerProgram& program, int memory) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return ResourceExhausted("cannot create a socket for a worker process: {}", strerror(errno));
   }
   Descriptor ours(ends[0]), theirs(ends[1]);
+  // The originals may have the numbers kSocket or kMemory, which dup2 would then overwrite.
   Descriptor socket_aside(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kAside));
   Descriptor memory_aside(fcntl(memory, F_DUPFD_CLOEXEC, kAside));
   if (socket_aside.get() < 0 || memory_aside.get() < 0) {
@@ -255,10 +266,12 @@ bool WorkerProcess::ended() const {
          info.si_pid != 0;
 }
 
+// A worker exits when its socket reaches the end of file.
 void WorkerProcess::Hang() {
   if (socket_ >= 0) close(std::exchange(socket_, -1));
 }
 
+// Waits up to `patience` for an exit, then kills the process group. Returns how it ended by itself.
 std::string WorkerProcess::End(Duration patience) {
   Hang();
   if (process_ <= 0) return "";

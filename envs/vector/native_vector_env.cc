@@ -19,6 +19,7 @@ Tensor PaddedRows(const TensorSpec& element, int size) {
 
 }  // namespace
 
+// All tensors are allocated once and reused by every batch.
 NativeVectorEnv::NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder)
     : spec_(std::move(spec)),
       size_(size),
@@ -49,6 +50,7 @@ void NativeVectorEnv::SubmitReset() {
   started_ = pending_ = true;
 }
 
+// Steps at once; Poll only returns the batch.
 void NativeVectorEnv::Submit(ConstTensor action) {
   TROOP_CHECK(started_ && !pending_, "Submit must come after a polled SubmitReset or Submit");
   const TensorSpec one = spec_.action.tensor();
@@ -77,6 +79,7 @@ void NativeVectorEnv::SubmitRestart(std::span<const int> indices) {
   pending_ = true;
 }
 
+// Saves the last observation, then starts the next episode in the same row.
 void NativeVectorEnv::EndEpisode(int index) {
   const std::span<std::byte> row = ObservationRow(index);
   std::memcpy(final_observation_.bytes().data() + index * row_bytes_, row.data(), row_bytes_);
@@ -92,6 +95,7 @@ void NativeVectorEnv::Fail(EnvFault fault) {
   faults_.push_back(std::move(fault));
 }
 
+// Clears only the rows that failed, since faults are rare and vectors may be large.
 void NativeVectorEnv::ForgetFaults() {
   for (const EnvFault& fault : faults_) fault_.data<std::uint8_t>()[std::size_t(fault.index)] = 0;
   faults_.clear();

@@ -72,6 +72,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
                                                 .reward = reward_.data<float>(),
                                                 .terminated = terminated_.data<std::uint8_t>(),
                                                 .truncated = truncated_.data<std::uint8_t>()});
+    // Every environment has stepped; handle the ends of episodes and the faults.
     if (all == Many::kCannot) return false;
     for (int i = 0; i < size_; ++i) {
       ++episodes_[i].step;
@@ -90,6 +91,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     StartOne(i, NextSeed(i));
   }
 
+  // Steps one environment, or reports and restarts one that is down.
   void StepOne(int i, std::span<const std::byte> action) {
     Episode& episode = episodes_[i];
     if (episode.down) {

@@ -17,6 +17,7 @@ class WrappedVectorEnv final : public VectorEnv {
   WrappedVectorEnv(const VectorWrappers& wrappers, int size, EpisodeSeeder seeder)
       : wrappers_(wrappers), seeder_(std::move(seeder)), episodes_(std::size_t(size)) {}
 
+  // Creates the inner vector with a seeder that records each seed before it returns it.
   Status Wrap(const MakeInnerVectorEnv& make) {
     TROOP_ASSIGN_OR_RETURN(inner_, make([this](int i) {
                              Episode& episode = episodes_[std::size_t(i)];
@@ -38,6 +39,7 @@ class WrappedVectorEnv final : public VectorEnv {
     if (wrappers_.sticky_actions > 0) action = Stick(action);
     inner_->Submit(action);
   }
+  // Scales a copy, because the rewards belong to the inner vector.
   const StepBatch* Poll() override {
     const StepBatch* batch = inner_->Poll();
     if (batch == nullptr || wrappers_.reward_scale == 1) return batch;
@@ -80,6 +82,7 @@ class WrappedVectorEnv final : public VectorEnv {
       rng.Seek(2 * episode.steps);
       const bool sticks = episode.steps > 0 && rng.Uniform() < wrappers_.sticky_actions;
       ++episode.steps;
+      // action_ still has the action of the previous step.
       if (sticks) continue;
       std::memcpy(action_.bytes().data() + i * bytes, wanted.bytes().data() + i * bytes, bytes);
     }
