@@ -25,6 +25,7 @@ constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner
 // How long pods wait for a missing coordinator: its image may have to be pulled, and its volume to
 // be provisioned.
 constexpr std::int64_t kJoinPatienceS = 600;
+// Folder of the manifests inside the run folder.
 constexpr char kFolder[] = "kubernetes";
 
 // Resources of one process of a role.
@@ -57,6 +58,7 @@ ResourceShare ResourceShareOf(const Config& config, Role role) {
 std::int64_t MemoryMib(const std::string& quantity) {
   std::int64_t number = 0;
   std::from_chars(quantity.data(), quantity.data() + quantity.size(), number);
+  // The letter before the "i" of Ki, Mi, Gi or Ti; Ki is rounded up.
   switch (quantity[quantity.size() - 2]) {
     case 'K':
       return (number + 1023) / 1024;
@@ -84,6 +86,7 @@ std::int64_t CountOf(Config config, Role role) {
   return std::ranges::count(roles, role, &FleetRole::role);
 }
 
+// Without keys the fleet's connections are neither encrypted nor authenticated.
 bool HasKeys(const Config& config) { return !config.security.keys.empty(); }
 
 // The run's name as a DNS label. Pod names "<run>-paramserver-<index>" are limited to 63
@@ -106,6 +109,7 @@ Result<std::string> RunName(const Config& config) {
 
 // The roles that run in separate pods.
 Result<std::vector<Role>> RolesElsewhere(const Config& config) {
+  // By default the actors run elsewhere: their number grows most, and they need no volume.
   if (config.fleet.elsewhere.empty()) {
     return IsSupervised(config) ? std::vector<Role>() : std::vector{Role::kActor};
   }
@@ -130,6 +134,7 @@ PodGroup CoordinatorGroup(const Config& config, const std::string& run,
                  .serves = true,
                  .writes = true,
                  .start_patience_s = kJoinPatienceS};
+  // The tool's key is for `troop status`, which the probes run.
   if (HasKeys(config)) group.keys = {Role::kCoordinator, Role::kTool};
   Grant(config, Role::kCoordinator, 1, &group);
   for (const Role role : kPodRoles) {
@@ -142,6 +147,7 @@ PodGroup CoordinatorGroup(const Config& config, const std::string& run,
   group.command = {"train", "/config/config.toml", "--plain", "--continue",
                    fmt::format("fleet.listen=tcp://$(POD_IP):{}", config.kubernetes.port)};
   if (!HasKeys(config)) group.command.push_back("--insecure");
+  // A coordinator that answers is started, ready and alive.
   group.started = group.ready = group.alive = {"troop", "status", folder};
   return group;
 }
@@ -149,6 +155,7 @@ PodGroup CoordinatorGroup(const Config& config, const std::string& run,
 // The pods of one external role: `troop join`, with readiness and liveness by `troop health`.
 PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
   const bool actors = role == Role::kActor;
+  // Only actors share a pod; any other role has one pod per process.
   const std::int64_t processes = actors ? config.kubernetes.actors_per_pod : 1;
   PodGroup group{.run = run,
                  .name = std::string(RoleName(role)),
@@ -199,6 +206,7 @@ Yaml Object(const Config& config, const char* api, const char* kind, const std::
                                             {"labels", std::move(labels)}})}});
 }
 
+// The config as a ConfigMap, mounted at /config.
 Yaml ConfigObject(const Config& config, const std::string& run,
                   const std::vector<Role>& elsewhere) {
   Yaml data = Yaml::Map({{"config.toml", Yaml::Text(ToToml(ConfigInPod(config, elsewhere)))}});
@@ -226,6 +234,7 @@ Yaml NetworkPolicyObject(const Config& config, const std::string& run) {
   };
   Yaml fleet =
       Yaml::List({Yaml::Map({{"podSelector", Yaml::Map({{"matchLabels", RunLabels(run)}})}})});
+  // Roles listen on ports that the system chooses, hence the whole unprivileged range.
   Yaml ports = Yaml::List({port("TCP", 1024).Add("endPort", 65535)});
   Yaml system = Yaml::List({Yaml::Map(
       {{"namespaceSelector", Yaml::Map({{"matchLabels", Yaml::Map({{"kubernetes.io/metadata.name",
@@ -281,6 +290,7 @@ Yaml JobSetObject(const Config& config, const std::string& run,
                               {"replicatedJobs", jobs}}));
 }
 
+// Single quotes protect all characters but the single quote itself.
 std::string ShellQuote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
@@ -328,6 +338,7 @@ Status CheckKeys(const Config& config, const std::vector<PodGroup>& groups) {
   }
   for (const PodGroup& group : groups) {
     for (const Role role : group.keys) {
+      // Loaded only to find missing or unsafe files now, not in a pod.
       TROOP_ASSIGN_OR_RETURN(const auto ring, LoadKeys(KeyFileOf(config.security.keys, role)));
     }
   }

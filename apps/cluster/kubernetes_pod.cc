@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kUser = 10001;  // created by the Containerfile
 constexpr char kContainer[] = "troop", kSecretsAt[] = "/secrets";
+// A pod is killed after a minute without an answer: 6 probes, one each 10 s.
 constexpr int kProbeEveryS = 10, kProbePatienceS = 10, kProbesMissed = 6;
 
 Yaml Quantity(double cores) { return fmt::format("{}m", std::llround(std::ceil(1000 * cores))); }
@@ -190,6 +191,7 @@ Yaml FailurePolicy(bool each_index) {
 
 }  // namespace
 
+// Names of the objects, all with the run's name first: several runs can share a namespace.
 std::string ObjectName(const PodGroup& group) { return group.run + "-" + group.name; }
 std::string KeySecretName(const PodGroup& group) { return ObjectName(group) + "-keys"; }
 std::string ConfigMapName(const std::string& run) { return run + "-config"; }

@@ -72,6 +72,7 @@ std::string OwnAddress() {
 Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
   Config config = asked;
   TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
+  // 1 is the default, so it is taken as unset.
   if (config.fleet.learners == 1) config.fleet.learners = place.size;
   if (config.fleet.learners != place.size) {
     return InvalidArgument(
@@ -79,6 +80,7 @@ Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
         "equal",
         place.size, config.fleet.learners);
   }
+  // Fewer ranks here than in total: some run on other machines.
   if (config.fleet.listen.empty() && place.here != place.size) {
     const std::string address = OwnAddress();
     if (address.empty()) {
@@ -95,9 +97,11 @@ Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
 std::optional<std::string> CoordinatorOf(const Config& config, const MpiPlace& place) {
   std::ostringstream text;
   text << std::ifstream(RunPath(config) + "/run.json").rdbuf();
+  // A missing file is an empty text, which does not parse.
   const Result<JsonValue> run = ParseJson(text.str());
   if (!run.ok()) return std::nullopt;
   const Result<std::string> launch = run->String("launch"), endpoint = run->String("coordinator");
+  // A run.json of an earlier launch names a coordinator that no longer exists.
   if (!launch.ok() || !endpoint.ok() || *launch != place.launch) return std::nullopt;
   return *endpoint;
 }
@@ -152,6 +156,7 @@ Result<int> Play(const Config& asked, TrainOptions options) {
   TROOP_ASSIGN_OR_RETURN(const MpiPlace place, FindMpiPlace());
   TROOP_ASSIGN_OR_RETURN(Config config, ConfigFor(asked, place));
   if (!config.fleet.listen.empty() && config.security.keys.empty() && !config.security.insecure) {
+    // Outside the run folder, which rank 0 opens only later and may replace.
     const std::string folder = RunPath(config) + ".mpi/keys";
     if (place.rank == 0) TROOP_RETURN_IF_ERROR(GiveKeys(&config, folder));
     config.security.keys = folder;
@@ -189,6 +194,7 @@ Result<MpiPlace> FindMpiPlace() {
   if (place.rank >= place.size) {
     return InvalidArgument("rank {} of {} ranks", place.rank, place.size);
   }
+  // An id that all ranks of one mpirun have and that a later mpirun does not have.
   place.launch = FirstOf({"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid",
                           "PMI_JOBID", "HYDI_CONTROL_FD", "SLURM_JOB_ID"});
   return place;

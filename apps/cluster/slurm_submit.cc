@@ -52,6 +52,7 @@ std::string Directives(const Config& config, const std::string& folder) {
   add("--job-name=" + config.name);
   add(fmt::format("--nodes={}", s.nodes));
   add("--ntasks-per-node=1");
+  // Without a number of cores the job takes whole nodes.
   add(s.cpus > 0 ? fmt::format("--cpus-per-task={}", s.cpus) : "--exclusive");
   if (!s.memory.empty()) add("--mem=" + s.memory);
   if (s.gpus > 0) add(fmt::format("--gpus-per-node={}", s.gpus));
@@ -63,6 +64,7 @@ std::string Directives(const Config& config, const std::string& folder) {
   add("--no-kill");  // the launcher replaces what a lost node played
   add("--open-mode=append");
   add(fmt::format("--output=\"{}/%j.out\"", Escaped(folder)));
+  // Last, so that options of the user replace those above.
   for (const std::string& option : s.options) add(option);
   return out;
 }
@@ -109,6 +111,7 @@ Result<std::string> Submit(const SlurmSubmission& submission) {
 Status SubmitRun(const Config& config, const TrainOptions& options) {
   TROOP_RETURN_IF_ERROR(EstimateResources(config).status());  // checks environment and network
   std::error_code error;
+  // The path of this program must be valid on the first node too.
   const std::string program = fs::read_symlink("/proc/self/exe", error).string();
   const SlurmSubmission submission = MakeSubmission(config, program, options);
   if (options.dry_run) {
@@ -185,6 +188,7 @@ Result<int> RunJob(const SlurmJobOptions& given) {
   options.slurm = &job;
   options.requeue_requested = &more;
   const int code = Train(config, options);
+  // Only after the drain: the requeued job must find the final checkpoint.
   if (more && config.slurm.requeue && code == kExitInterrupted) QueueAgain(job.job);
   return code;
 }
@@ -200,6 +204,7 @@ SlurmSubmission MakeSubmission(const Config& config, const std::string& program,
   submission.config = ToToml(there);
   submission.script = "#!/bin/bash\n" + Directives(config, submission.folder);
   for (const std::string& line : config.slurm.setup) submission.script += line + "\n";
+  // exec: Slurm's signals to the batch shell must reach the launcher.
   submission.script += fmt::format("exec {} slurm-job {}{}\n", Quoted(program),
                                    Quoted(submission.folder + "/" + kConfig),
                                    options.resume      ? " --resume"

@@ -40,6 +40,7 @@ Yaml Yaml::Text(std::string lines) {
   return text;
 }
 
+// Items may be of any kind, also mixed.
 Yaml Yaml::List(std::vector<Yaml> items) {
   Yaml list;
   list.kind_ = kList;
@@ -51,12 +52,14 @@ Yaml Yaml::Strings(const std::vector<std::string>& texts) {
   return List(std::vector<Yaml>(texts.begin(), texts.end()));
 }
 
+// Keys keep the order in which they are given, so that equal inputs give equal files.
 Yaml Yaml::Map(std::initializer_list<std::pair<std::string, Yaml>> entries) {
   Yaml map;
   map.entries_ = entries;
   return map;
 }
 
+// Keys are not checked for duplicates.
 Yaml& Yaml::Add(std::string key, Yaml value) {
   TROOP_CHECK(kind_ == kMap, "key {} added to a value that is not a map", key);
   entries_.emplace_back(std::move(key), std::move(value));
@@ -81,6 +84,7 @@ void Yaml::Write(int indent, bool in_list, std::string* out) const {
     *out += " |\n";
     for (std::size_t at = 0; at < scalar_.size();) {
       const std::size_t end = scalar_.find('\n', at) + 1;
+      // Empty lines get no margin, which would be trailing space.
       *out += (end - at > 1 ? margin : "") + scalar_.substr(at, end - at);
       at = end;
     }

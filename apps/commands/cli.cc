@@ -41,11 +41,13 @@
 namespace troop {
 namespace {
 
+// Exit code of a status, after its message was printed.
 int ReportError(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
 }
 
+// Flags of train, resume and replay, whose first argument is a config file or a run folder.
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
@@ -82,11 +84,14 @@ int ContinueRun(TrainArguments a, const Config& config) {
   if (*standing == RunStatus::kNew) return TrainOnEngine(config, a.options);
   const Result<Config> was = ReadRunConfig(path, {});
   if (!was.ok()) return ReportError(was.status());
+  // A raised step, update or epoch budget extends the run; other changes of the config file do not
+  // apply to a resumed run.
   for (std::string& key : LargerBudget(config, *was)) a.overrides.push_back(std::move(key));
   a.config = path;
   return RunResume(a);
 }
 
+// --continue takes effect only for the local engine.
 int RunTrain(const TrainArguments& a) {
   Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
   if (!config.ok()) {
@@ -102,6 +107,7 @@ int RunResume(TrainArguments a) {
   Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
   if (!config.ok()) return ReportError(config.status());
   ApplyFlags(a, &*config);
+  // Checked before the folder is opened for writing, so a finished run stays as it is.
   const Result<bool> spent = IsSpent(a.config, *config);
   if (!spent.ok()) return ReportError(spent.status());
   if (*spent) {
@@ -112,6 +118,7 @@ int RunResume(TrainArguments a) {
   return TrainOnEngine(*config, a.options);
 }
 
+// `troop replay`: a standalone server needs the config's tables, but no run folder.
 int RunReplay(const TrainArguments& a) {
   Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
@@ -122,6 +129,7 @@ int RunReplay(const TrainArguments& a) {
   return ServeReplay(*config);
 }
 
+// Flags of `troop config`. Precedence: --markdown, --check, then the list of keys.
 struct ConfigArguments {
   std::string key, check;
   bool markdown = false, keys = false;
@@ -138,10 +146,12 @@ int RunConfig(const ConfigArguments& a) {
       PrintError(config.status());
       return kExitUsage;
     }
+    // The defaults are filled in, so the output shows every value that a run would use.
     fmt::print("{}", ToToml(*config));
     return kExitOk;
   }
   std::vector<std::string> names;
+  // Without a key all are printed; an unknown key gets the nearest name as a hint.
   bool found = a.key.empty();
   for (const ConfigKey& key : ConfigKeys()) {
     names.emplace_back(key.name);
@@ -159,6 +169,7 @@ int RunConfig(const ConfigArguments& a) {
   return kExitUsage;
 }
 
+// The footer of `troop config --help`. CLI11 calls it only when the help is printed.
 std::string ConfigHelp() {
   std::string out = "All config keys with default, type, range and meaning:\n";
   for (const ConfigKey& key : ConfigKeys()) {
@@ -168,6 +179,7 @@ std::string ConfigHelp() {
   return out;
 }
 
+// The flags that train and resume share.
 void AddTrainFlags(CLI::App* command, TrainArguments* a) {
   command->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
   command->add_flag("--plain", a->options.plain, "print plain lines instead of a live display");
@@ -199,6 +211,7 @@ struct Arguments {
   DashboardCommand dashboard;
 };
 
+// sweep and plot: plot reads the folders that sweep writes.
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* sweep = app->add_subcommand(
       "sweep",
@@ -225,12 +238,14 @@ void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   plot->callback([a, chosen] { *chosen = [a] { return PlotRuns(a->plot); }; });
 }
 
+// Commands on an existing run or checkpoint: eval, play, status, scale.
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* eval =
       app->add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
   CLI::App* play = app->add_subcommand("play",
                                        "render episodes of a checkpoint, in the terminal or to "
                                        "a file");
+  // The flags that eval and play have in common; both fill one options struct.
   for (CLI::App* command : {eval, play}) {
     command
         ->add_option("checkpoint", a->show.path,
@@ -266,6 +281,7 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 
+// Called for `env check` and for its alias `env-check`.
 void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* chosen) {
   check->add_option("id", env->id, "environment id, or a config file")->required();
   check->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
@@ -274,6 +290,7 @@ void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* 
   check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
 }
 
+// Called for `env bench` and for `bench env`.
 void AddEnvBench(CLI::App* bench, EnvCommandOptions* env, std::function<int()>* chosen) {
   bench->add_option("id", env->id, "environment id, or a config file")->required();
   bench->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
@@ -285,6 +302,7 @@ void AddEnvBench(CLI::App* bench, EnvCommandOptions* env, std::function<int()>* 
   bench->callback([env, chosen] { *chosen = [env] { return BenchEnvironment(*env); }; });
 }
 
+// The env group, and its commands under other names at the top level.
 void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>* chosen) {
   const std::string what = "check an environment and suggest fixes";
   CLI::App* group = app->add_subcommand("env", "list, create, check and benchmark environments");
@@ -306,6 +324,7 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
 }
 
+// `troop check sync`; the group leaves room for checks of other components.
 void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) {
   CLI::App* group =
       app->add_subcommand("check", "compare components with fp64 reference implementations");
@@ -319,6 +338,7 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
   sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
 }
 
+// Texts may begin with a bracket, which CLI11 would split into a list (literal_arguments.h).
 void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
   CLI::App* tokenize = app->add_subcommand("tokenize", "tokenize text");
   tokenize->add_option("text", a->texts,
@@ -335,6 +355,7 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
   });
 }
 
+// Paths and texts may contain brackets, as for tokenize.
 void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) {
   CLI::App* predict = app->add_subcommand("predict", "classify texts with a trained model");
   predict
@@ -351,6 +372,7 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   });
 }
 
+// A dashboard of several runs; a single run can also serve its own (fleet.dashboard).
 void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
   CLI::App* dashboard = app->add_subcommand("dashboard", "serve a web page that shows runs live");
   dashboard->add_option("runs", a->runs, "run folders, or folders that contain runs")->required();
@@ -363,8 +385,10 @@ void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chos
   dashboard->callback([a, chosen] { *chosen = [a] { return ServeDashboard(*a); }; });
 }
 
+// One text for all commands with --insecure.
 constexpr char kInsecureHelp[] = "accept connections from other machines without keys";
 
+// Commands for fleets on several machines: join, doctor, health, keygen.
 void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* join =
       app->add_subcommand("join", "run roles on this machine for a run on another machine");
@@ -411,6 +435,7 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   keygen->callback([a, chosen] { *chosen = [a] { return Keygen(a->keygen); }; });
 }
 
+// All subcommands. A new visible command also needs its group in GroupCommands.
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "train a config: start its fleet");
   train->add_option("config", a->train.config, "TOML file, such as configs/apex_cartpole.toml")
@@ -484,9 +509,12 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
 
 }  // namespace
 
+// Parses the command line, then runs the command. The command runs outside the try block, so that
+// only parse errors are explained as such.
 int RunCommand(int argc, char** argv) {
   // Exceeding the file size limit (ulimit -f) must fail the write, as a full disk does.
   signal(SIGXFSZ, SIG_IGN);
+  // Progress of long phases goes to standard error, since standard output holds results.
   SetPhaseSink([](const std::string& line) { fmt::print(stderr, "troop: {}\n", line); });
   CLI::App app(
       "Troop trains agents with a fleet of actors, a prioritized replay buffer and learners.\n"
@@ -500,6 +528,7 @@ int RunCommand(int argc, char** argv) {
   GroupCommands(&app);
   const std::vector<std::string> words = EscapeBrackets(argc, argv);
   try {
+    // CLI11 takes argv only; `words` owns the strings while it parses.
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());
     app.parse(argc, pointers.data());

@@ -18,12 +18,14 @@ std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
 }
 
+// Exact names only; null if the command does not exist or is hidden.
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
   const auto commands = CommandsOf(app);
   const auto found = std::ranges::find(commands, name, &CLI::App::get_name);
   return found == commands.end() ? nullptr : *found;
 }
 
+// Long flags with their dashes, as the user types them.
 std::vector<std::string> FlagsOf(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options()) {
@@ -43,6 +45,7 @@ std::string KeyOfFlag(std::string flag) {
   return std::string(FindKeyAlias(flag));
 }
 
+// True if the command accepts config overrides (key=value).
 bool TakesKeys(const CLI::App& command) {
   return command.get_option_no_throw("overrides") != nullptr;
 }
@@ -99,6 +102,7 @@ std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string
   const CLI::App* command = &app;
   std::size_t at = 1;
   while (at < words.size() && !CommandsOf(*command).empty()) {
+    // An unknown word after a group is the mistake, unless it is a flag.
     const CLI::App* const next = FindCommand(*command, words[at]);
     if (next == nullptr) {
       if (words[at].starts_with('-')) break;
@@ -115,11 +119,13 @@ std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string
     const bool more = at + 1 < words.size() && !words[at + 1].starts_with('-');
     return ExplainFlag(*command, words[at], more ? words[at + 1] : "");
   }
+  // CLI11's own message, as one line.
   while (what.ends_with('\n')) what.pop_back();
   const std::string name = command == &app ? "" : " " + command->get_name();
   return fmt::format("{}; see troop{} --help", what, name);
 }
 
+// The headings of `troop --help`, in the order in which they are printed.
 void GroupCommands(CLI::App* app) {
   constexpr std::pair<const char*, const char*> kGroups[] = {
       {"train", "Train"},          {"resume", "Train"},

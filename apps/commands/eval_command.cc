@@ -44,6 +44,7 @@ Result<Loaded> Load(const EvalOptions& options) {
     return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
                     path.string());
   }
+  // A trailing slash leaves an empty last part, which is not the checkpoint's name.
   const fs::path folder = is_checkpoint && !path.has_filename() ? path.parent_path() : path;
   const fs::path root = is_checkpoint ? folder.parent_path() : folder;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root.string()));
@@ -57,6 +58,7 @@ Result<Loaded> Load(const EvalOptions& options) {
   loaded.path = (root / name).string();
   // The checkpoint holds its own config; options of the command line override it.
   TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
+  // A damaged or foreign checkpoint must not reach weights(), which assumes this tensor.
   const auto value = loaded.state.state.tensors.find("value");
   if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
     return DataLoss("{} holds no weights", loaded.path);
@@ -104,6 +106,7 @@ Status CheckOptions(const EvalOptions& options) {
 
 // Writes the GIF and the PNG strip, each atomically.
 int WritePictures(const EvalOptions& options, const std::vector<Environment::Picture>& frames) {
+  // Both may be requested: they show the same frames.
   for (const auto& [file, gif] : {std::pair{options.gif, true}, std::pair{options.png, false}}) {
     if (file.empty()) continue;
     const fs::path path = fs::absolute(file);
@@ -204,6 +207,8 @@ int Evaluate(const EvalOptions& options) {
   return kExitOk;
 }
 
+// Renders episodes of one environment, to the terminal or to files; with neither it prints only
+// the result.
 int Play(const EvalOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
   Result<Loaded> loaded = Load(options);
@@ -235,6 +240,7 @@ int Play(const EvalOptions& options) {
       continue;
     }
     Environment::Picture picture = (*evaluation)->envs().Render(0);
+    // Found at the first frame, before anything is drawn.
     if (picture.rgb.empty()) {
       return ReportError(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
     }

@@ -158,6 +158,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   fmt::print("joined {} at {}: {} of role {}, {} already there; logs: {}\n", config.name,
              options.coordinator, options.count, options.role, reply.present, logs);
   std::fflush(stdout);
+  // Has no connections: signals interrupt its wait in Crew::Run.
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   // The role processes get absolute paths and a resolved address.
   JoinOptions absolute = options;
@@ -180,6 +181,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
 
 }  // namespace
 
+// Blocks until the run no longer needs this machine, or a signal makes it leave.
 int Join(const JoinOptions& options) {
   int permanent_code = 0;
   const Status status = JoinRun(options, &permanent_code);

@@ -19,6 +19,7 @@ Status MakeWanted(const KeygenOptions& options) {
     return InvalidArgument("--name {:?} needs --role: give the role of that key", options.name);
   }
   if (!options.role.empty()) {
+    // Keys of roles are named after them, so a name selects a role.
     std::string roles;
     for (const NewKey& key : wanted) roles += (roles.empty() ? "" : ", ") + key.name;
     std::erase_if(wanted, [&](const NewKey& key) { return key.name != options.role; });
@@ -27,6 +28,7 @@ Status MakeWanted(const KeygenOptions& options) {
     }
     if (!options.name.empty()) wanted[0].name = options.name;
   }
+  // Existing keys are replaced only with --rotate.
   TROOP_RETURN_IF_ERROR(MakeKeys(options.folder, wanted, options.rotate));
   for (const NewKey& key : wanted) {
     fmt::print("{}/{}.key: joins as {}\n", options.folder, key.name, RoleName(key.role));

@@ -8,6 +8,7 @@ constexpr char kGuard = '\x02';  // the prefix: a control character that no text
 
 }  // namespace
 
+// Only for the two commands whose arguments are texts: elsewhere brackets are lists.
 std::vector<std::string> EscapeBrackets(int argc, char** argv) {
   std::vector<std::string> words(argv, argv + argc);
   if (argc < 2 || (words[1] != "tokenize" && words[1] != "predict")) return words;

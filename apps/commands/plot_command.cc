@@ -44,6 +44,7 @@ Result<std::vector<CurveGroup>> ReadAll(const PlotOptions& options, CurveAxis ax
   for (const std::string& path : options.paths) {
     if (fs::exists(fs::path(path) / "config.toml")) {
       TROOP_ASSIGN_OR_RETURN(RunCurve curve, ReadRunCurve(path, axis));
+      // A single run is a group of one curve.
       std::string label = curve.name;
       groups.push_back({std::move(label), {}});
       groups.back().runs.push_back(std::move(curve));
@@ -96,6 +97,7 @@ Status Draw(const PlotOptions& options) {
 
 }  // namespace
 
+// Replaces an existing output file.
 int PlotRuns(const PlotOptions& options) {
   const Status drawn = Draw(options);
   if (drawn.ok()) return kExitOk;

@@ -40,6 +40,7 @@ std::string Line(const TextAnswer& answer, bool masked) {
   if (!masked) {
     return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes), Remarks(answer));
   }
+  // A masked model answers only for [MASK], so a text without one has no answer.
   if (answer.masks.empty()) {
     return fmt::format(
         "no answer: this is a masked language model; mark the word to predict with [MASK]; {}\n",
@@ -71,6 +72,7 @@ std::string JsonLine(std::string_view text, const TextAnswer& answer, bool maske
     for (const auto& words : answer.masks) masks.push_back(WordsJson(words));
     json.AddRaw("masks", JsonArray(masks));
   } else if (answer.classes.empty()) {
+    // Null instead of missing members: all lines of a classifier have one form.
     json.AddNull("label").AddNull("probabilities");
   } else {
     JsonObject probabilities;
@@ -122,6 +124,7 @@ Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostrea
   return {};
 }
 
+// Errors of a text end the command; answers that were written before stay valid.
 int Predict(const PredictOptions& options) {
   const Status status = PredictTexts(options, std::cin, std::cout);
   if (status.ok()) return kExitOk;

@@ -24,6 +24,7 @@ class ReplayNode final : public Node {
  public:
   explicit ReplayNode(ReplayServer* server) : server_(server) {}
   StepStatus Step(Time now) override {
+    // Drained means that all tables are on disk, or that they are not persistent.
     const Time next = server_->Tick(now);
     return draining_ && server_->drained() ? StepStatus::Done() : StepStatus::Idle(next);
   }
@@ -40,6 +41,7 @@ class ReplayNode final : public Node {
 // Tables of the config, checked against the memory limit.
 Result<ReplayServer::Options> OptionsFor(const Config& config) {
   ReplayServer::Options options;
+  // Without own tables the server has the one that a run of this config would use.
   if (config.replay.tables.empty()) {
     TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
     TROOP_ASSIGN_OR_RETURN(options,
@@ -107,6 +109,7 @@ Status Serve(const Config& config) {
 
 }  // namespace
 
+// Blocks until a signal; a drained server is a success.
 int ServeReplay(const Config& config) {
   InitLog({.role = "replay", .level = LogLevelOf(config)});
   const Status status = Serve(config);

@@ -30,6 +30,7 @@ int ReportError(const Status& status) {
 // Opens the run folder. Errors: kNotFound: it is not on the machine of this external role.
 Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
   const std::string path = RunPath(config);
+  // Creating the folder here would hide that the machines do not share it.
   if (a.any_index && !std::filesystem::exists(path)) {
     return NotFound(
         "the run folder {} is not on this machine, but the role {} keeps files there; share it "
@@ -41,6 +42,8 @@ Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config&
 
 }  // namespace
 
+// Steps: role and keys, network, node, event loop, then the exit code. The launcher restarts the
+// role or ends the run by that code.
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
   for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
@@ -53,7 +56,9 @@ int RunRole(const RoleArguments& a) {
                         "paramserver, evaluator, inference",
                         a.role));
   }
+  // Both allocate and free buffers as large as the parameters for each gradient.
   if (role == Role::kLearner || role == Role::kParamServer) RetainFreedPages();
+  // The level and the final index are known only after joining, from the run's config.
   InitLog({.role = PeerName(role, a.index)});
   std::shared_ptr<const KeyRing> keys;
   if (!a.key.empty()) {
@@ -96,17 +101,20 @@ int RunRole(const RoleArguments& a) {
                        SetPhaseSink([](const std::string& line) { LogInfo("{}", line); });
                        SetProcessName(PeerName(role, index));
                      }});
+  // Roles ignore SIGINT: the terminal sends it to the whole group, and the launcher drains them.
   const SignalWatch signals(network->get(), true);
   const SystemClock clock;
   const Status status = RunNode(&node, network->get(), clock, [&](Time) {
     if (signals.count() > 0) node.Drain();
   });
   executor.reset();  // its running jobs use objects of the node
+  // The parent `troop join --stay` starts the role again when the run is resumed.
   if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
     LogInfo("the run was stopped and can be resumed");
     return kExitInterrupted;
   }
   if (status.ok()) return kExitOk;
+  // An external role cannot tell an ended run from an unreachable one, so it does not retry.
   if (a.any_index && !a.stay && node.unanswered()) {
     LogError("{}: the run has ended, or cannot be reached from here", status.message());
     return kExitGaveUp;

@@ -57,6 +57,7 @@ Result<ScaleReply> Ask(const ScaleOptions& options) {
 
 }  // namespace
 
+// Blocks until the coordinator has changed the fleet or refused.
 int Scale(const ScaleOptions& options) {
   const Result<ScaleReply> reply = Ask(options);
   if (!reply.ok()) {
@@ -67,6 +68,7 @@ int Scale(const ScaleOptions& options) {
   const Role role =
       ScaledRole(options.what.substr(0, options.what.find('='))).value_or(Role::kNone);
   if (role != Role::kNone) {
+    // Their items stay available to the learner until newer ones have replaced them.
     const bool shards_leave = role == Role::kReplay && reply->after < reply->before;
     fmt::print("from {} to {} {} in {:.1f} s{}\n", reply->before, reply->after,
                role == Role::kActor    ? "actors"

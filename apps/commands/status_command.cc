@@ -98,6 +98,7 @@ void PrintRoles(const std::vector<JsonValue>& roles) {
 // Groups the unhealthy roles by state; long lists are cut.
 std::string Troubles(const std::vector<JsonValue>& roles) {
   std::string out;
+  // In the order of severity.
   for (const char* state : {"dead", "missing", "awaited", "silent"}) {
     std::vector<std::string> names;
     for (const JsonValue& r : roles) {
@@ -167,6 +168,7 @@ int ShowSerial(const StatusOptions& options, const std::string& root, const RunO
     return kExitOk;
   }
   const Result<JsonValue> line = ParseJson(text);
+  // Before the first metrics line all numbers are 0 and the phase is "starting".
   const JsonValue none;
   const JsonValue& last = line.ok() ? *line : none;
   fmt::print("{}: {:.0f} of {:.0f} {}\n  all roles in process {} (fleet.mode = serial)\n",
@@ -237,6 +239,7 @@ int ShowStatus(const StatusOptions& options) {
   }
   const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
   if (!storage.ok()) return ReportError(storage.status());
+  // A run with a result is not live: BeginRun removes the file.
   if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
     return ShowResult(options, root, storage->get(), result->text());
   }

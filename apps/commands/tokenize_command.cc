@@ -69,6 +69,7 @@ Status CheckSettings(const TokenizeOptions& options) {
 
 }  // namespace
 
+// The vocabulary is loaded before any input is read, so that its errors come first.
 Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                          MakeTokenizer(options.vocabulary, {.cased = options.cased}));
@@ -77,6 +78,7 @@ Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostr
     TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, text, options.json, out));
   }
   if (!options.texts.empty()) return {};
+  // One line is one text. Lines are answered as they arrive, so that a pipe works.
   for (std::string line; std::getline(in, line);) {
     TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, line, options.json, out));
   }

@@ -7,6 +7,8 @@
 
 namespace troop {
 
+// Kubernetes returns after writing the manifests, Slurm after the submission; mpi and local when
+// the run has ended.
 int TrainOnEngine(const Config& config, const TrainOptions& options) {
   const std::string& engine = config.fleet.engine;
   if (engine == "kubernetes") return WriteForKubernetes(config, options);

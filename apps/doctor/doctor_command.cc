@@ -91,6 +91,7 @@ Status TryBind(const Endpoint& endpoint) {
     return NotFound("{}; use an address, or fix /etc/hosts or the name server",
                     hosts.status().message());
   }
+  // The last error decides, except that a port in use ends the search.
   int why = 0;
   for (const std::string& host : *hosts) {
     why = TryAddress(host, endpoint.port);
@@ -176,6 +177,8 @@ MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& members
 void ExamineMemory(const Config& config, const Told& told) {
   const Result<ResourceEstimate> needs = EstimateResources(config);
   if (!needs.ok()) return;  // ExamineConfig reports it
+  // `all` is compared with the free memory of the machine, `largest` with the limit of one
+  // process.
   double all = 0, largest = 0;
   for (const FleetRole& role : RolesOf(config)) {
     const double bytes = kProgramBytes + BytesOfRole(*needs, role.role, config.replay.shards);
@@ -401,6 +404,7 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
 }
 
 // Verdicts are printed as they come, since some checks take seconds.
+// A note does not fail: it concerns speed or clarity, not the start of a run.
 int Doctor(const DoctorOptions& options) {
   const auto verdicts = Examine(options, [](const Verdict& verdict) {
     constexpr std::string_view kNames[] = {"ok", "note", "FAIL"};

@@ -70,6 +70,7 @@ class Line {
     for (int i = 0; i < count; ++i) {
       const auto before = clock_.Now();
       const Code code = Ask(load_bytes).status().code();
+      // A rejection is an answer too, and its time counts.
       if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) break;
       seconds.push_back(ToSeconds(clock_.Now() - before));
     }
@@ -136,6 +137,7 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
                  fmt::format("\"{}\" is not tcp://HOST:PORT", options.coordinator)});
   }
   const std::string host = endpoint->address.substr(0, endpoint->address.rfind(':'));
+  // getaddrinfo takes IPv6 addresses without brackets.
   const bool brackets = host.starts_with('[') && host.ends_with(']');
   const std::string name = brackets ? host.substr(1, host.size() - 2) : host;
   const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -145,10 +147,12 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
                  fmt::format("{}: {}; use an address, or fix /etc/hosts or the name server", name,
                              gai_strerror(error))});
   }
+  // Only the fact that the name resolves is needed; the network resolves it again.
   freeaddrinfo(found);
   told({Kind::kOk, "names", name + " resolves"});
   Result<std::unique_ptr<Line>> line = Line::Open(options);
   if (!line.ok()) return told({Kind::kFail, "coordinator", line.status().message()});
+  // The middle of the two readings is compared with the coordinator's clock.
   const double before = WallSeconds();
   const Result<Message> answer = (*line)->Ask(0);
   const double after = WallSeconds();

@@ -21,6 +21,7 @@ Result<std::int64_t> PlayUntil(EnvPlayer* player, const Clock& clock, Time end) 
 
 }  // namespace
 
+// Warm-up of a tenth of the time, then kEnvSpeedParts measured parts.
 Result<EnvSpeed> MeasureEnvironment(const std::string& id, const EnvOptions& options, int size,
                                     Duration how_long) {
   EnvOptions measured = options;
@@ -44,6 +45,7 @@ Result<EnvSpeed> MeasureEnvironment(const std::string& id, const EnvOptions& opt
   }
   std::ranges::sort(speed.steps_per_s);
   speed.a_step = ToSeconds(clock.Now() - begin) / double(steps);
+  // Time inside the environment itself; the rest of a step is the overhead of its process.
   if (inside) {
     speed.inside = ToSeconds(*player->env().inside() - *inside) / double(steps);
   }

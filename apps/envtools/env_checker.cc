@@ -34,6 +34,7 @@ std::string Describe(const EnvSpec& spec) {
 // The first difference between two recordings of one seed; empty if they are equal.
 std::string Difference(const RecordedEpisode& a, const RecordedEpisode& b) {
   if (a.first != b.first) return "their initial observations";
+  // The first difference is named, since later ones usually follow from it.
   const std::size_t both = std::min(a.steps.size(), b.steps.size());
   for (std::size_t t = 0; t < both; ++t) {
     const RecordedStep &x = a.steps[t], &y = b.steps[t];
@@ -318,6 +319,7 @@ Status Check::CheckUnlimited() {
 Status Check::CheckLimit() {
   constexpr std::size_t kLimit = 3;
   EnvPlayer::Options options = Options(1);
+  // Shorter than most natural episodes, so that the limit decides.
   options.env.max_episode_steps = kLimit;
   // Gymnasium has an option of the same name, and both together are rejected.
   if (options.id.starts_with("gymnasium") || options.id.starts_with("envpool:")) {
@@ -414,6 +416,7 @@ Status Check::CheckActions() {
   for (const Tensor& action : actions) {
     TROOP_RETURN_IF_ERROR(player->Restart());
     const ConstTensor chosen = action;
+    // A few steps, since an effect may appear only in the next step.
     for (int t = 0; t < 3; ++t) TROOP_RETURN_IF_ERROR(player->Step(&chosen));
     if (!player->fault() && player->bad_number().empty()) continue;
     const std::string why = player->fault() ? player->fault()->what : player->bad_number();
@@ -446,6 +449,7 @@ Status Check::CheckEffect() {
     Note("effect", "there is only one action");
     return Status::Ok();
   }
+  // Another stream gives other random actions for the same seeds.
   TROOP_ASSIGN_OR_RETURN(const Episodes other, PlayNew(1, seeds_, 1));
   for (const RecordedEpisode& a : alone_) {
     for (const RecordedEpisode& b : other) {
@@ -511,6 +515,7 @@ Status Check::CheckSpeed() {
     TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(size)));
     TROOP_RETURN_IF_ERROR(player->Restart());
     const Time begin = clock_.Now();
+    // Measured time per speed; only orders of magnitude matter here.
     const Duration wanted = Seconds(options_.quick ? 0.2 : 1);
     std::int64_t steps = 0;
     while (clock_.Now() - begin < wanted) {

@@ -102,6 +102,7 @@ Status EnvPlayer::Restart() {
   return Status::Ok();
 }
 
+// Null: random actions, from a stream that each episode's seed determines.
 Status EnvPlayer::Step(const ConstTensor* action) {
   if (action == nullptr) ChooseActions();
   env_->Submit(action == nullptr ? ConstTensor(action_) : *action);
@@ -120,6 +121,7 @@ void EnvPlayer::ChooseActions() {
     const std::size_t width = spec.low.size();
     for (std::size_t k = 0; k < width; ++k) {
       const double chosen = rng.Uniform(spec.low[k], spec.high[k]);
+      // The conversion to f32 can round beyond a bound.
       action_.data<float>()[i * width + k] = std::clamp(float(chosen), spec.low[k], spec.high[k]);
     }
   }
@@ -157,6 +159,7 @@ void EnvPlayer::Record(int index, std::vector<RecordedEpisode>* done) {
   const auto at = std::size_t(index);
   Row& row = rows_[at];
   ++row.steps;
+  // The episode of a faulty environment ends without this step.
   if (batch_->fault.as<std::uint8_t>()[at] != 0) {
     Finish(index, false, done);
     return Begin(index);

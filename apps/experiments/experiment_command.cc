@@ -5,6 +5,7 @@
 
 namespace troop {
 
+// A group, so that further experiments can follow as subcommands.
 void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chosen) {
   CLI::App* group =
       app->add_subcommand("experiment", "reproduce published experiments on this machine");
@@ -24,6 +25,7 @@ void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chos
   parallel->add_option("--out", a->out, "folder of runs and results (runs/imdb_parallel)");
   parallel->add_flag("--quick", a->quick, "test run: a tiny model and a few updates");
   parallel->add_flag("--overwrite", a->overwrite, "replace an existing experiment");
+  // Started after parsing, like all commands (cli.cc).
   parallel->callback([a, chosen] { *chosen = [a] { return ParallelExperiment(*a); }; });
 }
 

@@ -86,11 +86,13 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
   config.checkpoint.every_s = 0;
   config.data.tokens_max = options.quick ? 16 : 256;
   config.model.hidden = options.quick ? 32 : 128;
+  // Tensor parallelism splits the heads, so there must be at least one per learner.
   config.model.heads = std::max<std::int64_t>(4, options.learners);
   config.fleet.learners = options.learners;
   config.mesh.dp = options.learners;
   TROOP_ASSIGN_OR_RETURN(
       config, ParseConfig(ToToml(config), "troop experiment imdb-parallel", options.overrides));
+  // Absolute, so that the working directory of a run does not matter.
   for (std::string* path : {&config.data.reviews, &config.data.vocabulary}) {
     *path = fs::absolute(*path).lexically_normal().string();
   }
@@ -196,6 +198,7 @@ Status ParallelRunner::Start(const Config& config) {
                          StartChild(program, words, LogOf(config.name), SIGTERM));
   children_.push_back(launcher);
   for (int i = 0; links_ && i < options_.learners; ++i) {
+    // The command prefix that enters the network namespace of learner i.
     std::vector<std::string> join = links_->On(i);
     join.insert(join.end(), {program, "join", config.fleet.listen, "--role", "learner", "--listen",
                              links_->AddressOf(i), "--logs",
@@ -212,6 +215,7 @@ Status ParallelRunner::Start(const Config& config) {
 // second one kills it.
 Status ParallelRunner::Await(const std::string& name) {
   const SystemClock clock;
+  // Twenty times the wanted duration, since the plan's time per update is only an estimate.
   const Time end = clock.Now() + Seconds(kPatienceS + 20 * options_.seconds);
   int status = 0, told = 0;
   while (waitpid(children_[0], &status, WNOHANG) != children_[0]) {
@@ -226,6 +230,7 @@ Status ParallelRunner::Await(const std::string& name) {
     }
     poll(nullptr, 0, kLookEveryMs);
   }
+  // The launcher is reaped already; its process id may belong to another process now.
   children_.erase(children_.begin());
   KillAll();
   if (told > 0) return Cancelled("interrupted during {}", name);
@@ -250,6 +255,7 @@ Result<ParallelRun> ParallelRunner::Train(const Config& config) {
                          folder_->Read(config.name + "/metrics.jsonl", kMetricsBytesMax));
   std::string_view text = metrics.text();
   while (text.ends_with('\n')) text.remove_suffix(1);
+  // The last line has the totals of the run.
   return ReadParallelRun(ran, text.substr(text.rfind('\n') + 1));
 }
 

@@ -51,6 +51,7 @@ std::string Range(const ParallelCell& cell) {
   return fmt::format("{:.1f} to {:.1f}", 1e3 * cell.Fastest(), 1e3 * cell.Slowest());
 }
 
+// Median over the repeats, which a single disturbed run does not move.
 double Step(const ParallelCell& cell) { return cell.Median(&ParallelRun::step_s); }
 
 // One row of the table of figures.
@@ -115,6 +116,7 @@ Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metri
   ParallelRun run{.updates = value("updates")};
   const std::int64_t learners = config.mesh.dp * config.mesh.tp;
   const double made = run.updates * double(learners);  // updates of all learners
+  // A run that was stopped early has a line, but nothing to divide by.
   if (made <= 0 || value("tokens") <= 0) {
     return DataLoss("the last line of metrics.jsonl has no updates");
   }
@@ -203,6 +205,7 @@ std::string ParallelReport(const ParallelSetting& setting, std::span<const Paral
   return text;
 }
 
+// results.json: the figures of each cell, then one verdict per model.
 std::string ParallelJson(const ParallelSetting& setting, std::span<const ParallelModel> models) {
   std::vector<std::string> cells, verdicts;
   for (const ParallelModel& model : models) {

@@ -39,6 +39,7 @@ void PassOn(int number) {
 // Runs one command. Errors: kFailedPrecondition, with the first line of its output.
 Status Call(const std::string& line) {
   std::istringstream text(line);
+  // Split at spaces: no argument here contains one.
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
   TROOP_ASSIGN_OR_RETURN(const ProgramResult ended, RunProgram(words, kPatience));
   if (ended.code == 0) return Status::Ok();
@@ -66,11 +67,13 @@ Status Settle() {
   if (!settled.ok()) fmt::print(stderr, "troop: {}\n", settled.message());
   const int code = settled.ok() ? work() : int(kExitFailed);
   std::fflush(nullptr);
+  // No destructors: the parent's objects belong to the parent.
   _exit(code);
 }
 
 }  // namespace
 
+// Units are those of tc, in powers of 1000. NaN fails the range check.
 Result<double> ParseLinkRate(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -57,10 +57,12 @@ Status CheckKeys(const Config& config) {
   return failures.status();
 }
 
+// Reads the token file as the server will; an empty path means no token.
 Status CheckToken(const char* key, const std::string& file) {
   return file.empty() ? Status::Ok() : ReadToken(file).status().WithContext(key);
 }
 
+// The folder itself may be missing: a run creates it, so only permissions are checked.
 Status CheckRunsFolder(const Config& config) {
   // The nearest existing ancestor decides.
   std::error_code error;
@@ -106,6 +108,7 @@ void CheckData(const Config& config, Failures* failures) {
   for (const auto& [key, path] : {std::pair("data.reviews", &data.reviews),
                                   {"data.unlabelled", &data.unlabelled},
                                   {"data.vocabulary", &data.vocabulary}}) {
+    // A path that an earlier message names is not reported twice.
     if (path->empty() || fs::exists(*path, error) || failures->Names(*path)) continue;
     failures->Add(NotFound("{}: {} does not exist", key, *path));
   }
@@ -128,6 +131,7 @@ Status WithPlaces(const Config& config, const Status& status) {
   std::string text;
   std::istringstream lines(status.message());
   for (std::string line; std::getline(lines, line);) {
+    // Messages begin with the key that they concern.
     const std::string key = line.substr(0, line.find_first_of(" :,="));
     const auto given = config.places.of.find(key);
     if (!text.empty()) text += '\n';
@@ -148,6 +152,7 @@ Status CheckResolvable(Config* config, bool dry_run) {
   const std::string cache = config->data.cache;
   if (dry_run) config->data.cache.clear();
   const Status resolved = ResolveSupervised(config);
+  // The caller's config must keep the path, which the run uses later.
   config->data.cache = cache;
   Failures failures;
   failures.Add(resolved);

@@ -86,6 +86,7 @@ struct Session {
     next_look =
         now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
+    // While no bottleneck is measured, the phase text names what the fleet waits for.
     if (phase && rates.bottleneck.starts_with(kNoneYet)) rates.bottleneck += phase();
     recorder->Record(now, view, rates);
     notices.SayBlocked(view, progress.get());
@@ -110,6 +111,8 @@ Result<RestorePoint> FindRestorePoint(Session* session) {
   return point;
 }
 
+// The newest checkpoint as a start, for a run without a restore point. Errors: kNotFound, with
+// a hint for the user.
 Result<RestorePoint> NewestAsPoint(Session* session) {
   Storage* const run = session->folder.storage.get();
   Result<std::string> newest = NewestCheckpoint(run);
@@ -124,6 +127,8 @@ Result<RestorePoint> NewestAsPoint(Session* session) {
   return RestorePoint{.checkpoint = path, .steps = state.steps, .updates = state.updates};
 }
 
+// Selects the start of a resumed run: its restore point if it has an intact one, else its newest
+// checkpoint. A damaged restore point is reported, since the resume is then not exact.
 Status FindCheckpoint(Session* session) {
   Storage* const run = session->folder.storage.get();
   Result<RestorePoint> point = FindRestorePoint(session);
@@ -141,6 +146,8 @@ Status FindCheckpoint(Session* session) {
   return CheckResume(session->folder.config, state, session->folder.path + "/" + path);
 }
 
+// Opens and locks the folder, finds the start, binds the dashboard. Begins nothing yet, so
+// that a failure can be undone.
 Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOptions& options) {
   auto session = std::make_unique<Session>();
   const FolderUse use = options.resume      ? FolderUse::kResume
@@ -210,6 +217,9 @@ void ReportLearning(const RunFolder& folder, const RunView& view) {
   fmt::print("\n{}", report);
 }
 
+// Ends both modes. Steps: the final view, the step count of the last checkpoint, the result of the
+// run, then messages and the exit code. A run that skipped too many updates fails even if all
+// processes ended well.
 int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bool interrupted) {
   session->view = std::move(view_at_end);
   session->rates = session->meter.Update(now, session->view);
@@ -263,6 +273,7 @@ int TrainSerial(Session* session, const TrainOptions& options) {
   SignalWatch signals(nullptr, false);
   const SystemClock clock;
   bool told = false;
+  // The first signal drains the fleet; a second one ends the run without a final checkpoint.
   while (run.Round()) {
     if (signals.count() > 1) break;
     if (signals.count() > 0 && !std::exchange(told, true)) {
@@ -315,6 +326,8 @@ class ProcessFleet {
   Status outcome_;
 };
 
+// Steps: keys, network, coordinator and its listener, claim of the folder, run.json, supervisor.
+// Network and listener come before the claim, as they fail for reasons outside the run.
 Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
   for (const FleetRole& role : RolesOf(config)) {  // fails early when a key is missing
@@ -350,6 +363,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
     LogWarning("INSECURE: any client that can reach {} can read and control this run",
                listener_->endpoint());
   }
+  // Restore points of an earlier serial part would no longer fit the state of this run.
   TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->folder.storage.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
       "run.json",
@@ -373,6 +387,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   return Status::Ok();
 }
 
+// The roles run this program's own file, even if it was replaced on disk meanwhile.
 Supervisor::Options ProcessFleet::SupervisorOptions() const {
   Supervisor::Options options{.executable = "/proc/self/exe",
                               .coordinator = listener_->endpoint(),
@@ -387,6 +402,8 @@ Supervisor::Options ProcessFleet::SupervisorOptions() const {
   return options;
 }
 
+// True if the supervisor should keep a process for the role. False for all after a failure or a
+// signal, so that a drain starts no processes.
 bool ProcessFleet::Needs(FleetRole role) const {
   if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
   if (!outcome_.ok() || signals_->count() > 0) return false;
@@ -397,6 +414,7 @@ bool ProcessFleet::Needs(FleetRole role) const {
   return coordinator_->Needs(role.role, role.index);
 }
 
+// Ends the run with an error: the roles have fleet.drain_s to stop.
 void ProcessFleet::Fail(const Status& why, Time now) {
   outcome_ = why;
   coordinator_->Drain();
@@ -446,6 +464,8 @@ void ProcessFleet::Turn(Time now) {
   session_->Look(now, *coordinator_);
 }
 
+// An external role has no child process here, except under Slurm, where the supervisor starts
+// every role.
 void ProcessFleet::AddSeat(FleetRole role) {
   if (slurm_ || !IsExternal(session_->folder.config, role.role)) supervisor_->Add(role);
 }
@@ -494,6 +514,7 @@ void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
                      exit.reason, supervisor_->LogTail(exit.role));
 }
 
+// The first signal begins a drain with a deadline. A second signal or the deadline kills.
 void ProcessFleet::HandleSignals(Time now) {
   if (signals_->count() == 0 && !kill_at_) return;
   if (!kill_at_) {
@@ -526,6 +547,7 @@ void ProcessFleet::WatchMembers(Time now) {
     return;
   }
   const double limit = session_->folder.config.fleet.hung_after_s;
+  // The process id distinguishes a restarted role from its predecessor, whose entry may remain.
   std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
   for (const MemberView& m : coordinator_->members()) {
     silent[{m.role, m.index, m.process}] = m.silent_s;

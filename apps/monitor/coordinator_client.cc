@@ -23,6 +23,7 @@
 
 namespace troop {
 
+// A random identity, as several tools may call one coordinator at the same time.
 Origin GuestOrigin(Role role) {
   // Not the process id: the first process of every container has id 1.
   const auto name = std::int32_t(std::random_device()() & 0xFFFFFF);
@@ -47,6 +48,7 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
   }
 }
 
+// Retries only while nothing answers; a rejection is returned at once.
 Result<Message> CallWithRetry(const std::string& endpoint, const Message& question,
                               Duration patience, std::shared_ptr<const KeyRing> keys) {
   const SystemClock clock;
@@ -67,6 +69,7 @@ Result<Message> CallWithRetry(const std::string& endpoint, const Message& questi
       fmt::print(stderr, "troop: {}: {}; trying again for {:g} s (--wait)\n", endpoint,
                  found.ok() ? "no answer yet" : found.message(), ToSeconds(patience));
     }
+    // An unresolved name fails at once, so that a pause is needed; a request waits by itself.
     if (!found.ok()) usleep(200'000);
   }
 }

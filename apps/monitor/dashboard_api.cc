@@ -14,6 +14,7 @@ constexpr Duration kRunsEvery = Seconds(3);
 constexpr std::size_t kPathBytesMax = 1024, kValueBytesMax = 2048;
 constexpr char kApi[] = "/api/v1/";
 
+// Responses of the API are JSON, errors included: {"error": "…"}.
 HttpResponse JsonReply(std::string body) {
   return {.type = "application/json", .body = std::move(body), .shared = {}, .headers = {}};
 }
@@ -38,6 +39,7 @@ int HttpStatusOf(const Status& status) {
   }
 }
 
+// The value as a response, or the error with its HTTP status.
 HttpResponse ReplyOf(Result<std::string> json) {
   if (json.ok()) return JsonReply(std::move(*json));
   return ErrorReply(HttpStatusOf(json.status()), json.status().message());
@@ -72,6 +74,7 @@ bool TooLong(const HttpRequest& request) {
   const auto long_value = [](const auto& pair) {
     return pair.first.size() + pair.second.size() > kValueBytesMax;
   };
+  // 16 parameters are more than any request of the page has.
   return request.path.size() > kPathBytesMax || request.query.size() > 16 ||
          std::ranges::any_of(request.query, long_value);
 }
@@ -111,6 +114,7 @@ HttpResponse Dashboard::Handle(Time now, const HttpRequest& request) {
     const std::string_view path =
         request.path == "/" ? std::string_view("/index.html") : std::string_view(request.path);
     const auto files = DashboardFiles();
+    // Files are compiled in and found by exact name, so no path can leave their set.
     const auto file = std::ranges::find(files, path, &DashboardFile::path);
     if (file == files.end()) {
       reply = ErrorReply(404, "no such page");
@@ -145,6 +149,7 @@ HttpResponse Dashboard::Api(Time now, const HttpRequest& request) {
   }
   const std::vector<std::string> parts =
       Split(std::string_view(request.path).substr(sizeof kApi - 1), '/');
+  // There is no timer: each API request advances the recorder.
   recorder_.Poll(now);
   if (parts.empty() || parts[0] != "runs") return ErrorReply(404, "no such thing");
   if (request.method == "POST" && (parts.size() != 3 || parts[2] != "episode")) {
@@ -191,6 +196,7 @@ RunDetails& Dashboard::WatchOf(const std::string& path) {
 HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::string& path,
                               std::span<const std::string> rest) {
   const std::string what = rest.empty() ? "" : rest[0];
+  // Only logs have a second level: the name of a log file.
   if (rest.size() > 2 || (rest.size() == 2 && what != "logs")) {
     return ErrorReply(404, "no such thing");
   }
@@ -198,6 +204,7 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
   if (what == "episode" || what == "episode.gif") return Episode(now, request, path);
   RunDetails& watch = WatchOf(path);
   watch.Refresh();
+  // Only these two show the coordinator's status; the others do not cause requests to it.
   if (watch.asks() && (what.empty() || what == "members")) watch.SetStatus(poller_.Latest(path));
   if (what.empty()) return JsonReply(watch.OverviewJson());
   if (what == "config") return JsonReply(watch.ConfigJson());
@@ -207,6 +214,7 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
     return ReplyOf(watch.CurvesJson(Split(request.Query("names"), ','), *points));
   }
   if (what == "members") {
+    // Pages keep the response small for fleets of thousands of members.
     const Result<std::size_t> offset = SizeOf(request, "offset", 0);
     const Result<std::size_t> limit = SizeOf(request, "limit", 50);
     if (!offset.ok() || !limit.ok()) return ReplyOf(offset.ok() ? limit.status() : offset.status());

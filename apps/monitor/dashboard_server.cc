@@ -9,6 +9,7 @@
 
 namespace troop {
 
+// Steps: token, address check, dashboard, HTTP server with one route for all paths.
 Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunIndex catalog,
                                                                const Options& options) {
   std::unique_ptr<DashboardServer> made(new DashboardServer());
@@ -37,6 +38,7 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunIndex catalog,
   return made;
 }
 
+// The dashboard of a single run; null without fleet.dashboard.
 Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(const Config& config,
                                                                const std::string& run) {
   if (config.fleet.dashboard.empty()) return std::unique_ptr<DashboardServer>();
@@ -47,6 +49,7 @@ Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(const Config& con
                .keys = {.address = "fleet.dashboard", .token = "fleet.dashboard_token"}});
 }
 
+// The token is passed in the fragment of the URL, which a browser does not send.
 std::string DashboardServer::Greeting() const {
   return fmt::format("dashboard: http://{}/{}", server_->address(),
                      token_ ? "  (append #token= and the token)" : "");

@@ -42,6 +42,7 @@ EpisodeRecorder::~EpisodeRecorder() {
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
+// The number separates the files of recordings, also of a run that is recorded again.
 std::string EpisodeRecorder::File(std::int64_t number, const char* suffix) const {
   return fmt::format("{}/{}.{}", folder_, number, suffix);
 }
@@ -83,6 +84,7 @@ Status EpisodeRecorder::Start(Time now, const std::string& run) {
   return Status::Ok();
 }
 
+// Reaps the player without blocking and settles the state of its episode.
 void EpisodeRecorder::Poll(Time now) {
   if (process_ == 0) return;
   int wait_status = 0;
@@ -107,6 +109,7 @@ void EpisodeRecorder::Poll(Time now) {
   End(false, fmt::format("the GIF is larger than {} MiB", kGifBytesMax >> 20));
 }
 
+// The log is not needed any more: its useful line is in `text`.
 void EpisodeRecorder::End(bool done, std::string text) {
   process_ = 0;
   Episode& episode = episodes_[run_];
@@ -116,6 +119,7 @@ void EpisodeRecorder::End(bool done, std::string text) {
   fs::remove(File(number_, "log"), ignored);
 }
 
+// States: none, recording, ready, failed. The number lets the page notice a new recording.
 std::string EpisodeRecorder::Json(const std::string& run) const {
   const auto found = episodes_.find(run);
   if (found == episodes_.end()) {

@@ -25,6 +25,7 @@ bool HasControls(std::string_view text) {
                              [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; });
 }
 
+// Optional white space of RFC 9110, section 5.6.3: spaces and tabs.
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -37,6 +38,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
+// Value of a hexadecimal digit, or -1.
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -61,6 +63,7 @@ Result<std::string> Decode(std::string_view text, bool query) {
     }
     out.push_back(c);
   }
+  // Checked after decoding, since %0A is a line feed.
   if (HasControls(out)) return InvalidArgument("a control character in the target");
   return out;
 }
@@ -80,6 +83,7 @@ bool IsPlainPath(std::string_view path) {
 
 // Splits the target into path and query, then decodes both.
 Status ParseTarget(std::string_view target, HttpRequest* request) {
+  // Split before decoding: an encoded "?" or "&" is part of the text.
   const std::size_t mark = target.find('?');
   TROOP_ASSIGN_OR_RETURN(request->path, Decode(target.substr(0, mark), false));
   if (!IsPlainPath(request->path)) return InvalidArgument("invalid path");
@@ -92,6 +96,7 @@ Status ParseTarget(std::string_view target, HttpRequest* request) {
     TROOP_ASSIGN_OR_RETURN(
         std::string value,
         Decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1), true));
+    // The first of several equal names counts.
     request->query.emplace(std::move(name), std::move(value));
   }
   return Status::Ok();
@@ -108,6 +113,7 @@ Status ParseRequestLine(std::string_view line, HttpRequest* request) {
   if (!IsToken(request->method) || !version.starts_with("HTTP/")) {
     return InvalidArgument("invalid request line");
   }
+  // A well-formed line of another version gets 505 instead of 400.
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     return OutOfRange("only HTTP/1.1 and HTTP/1.0 are supported");
   }
@@ -129,6 +135,7 @@ Status AddHeader(std::string_view line, HttpRequest* request) {
   if (twice && (name == "host" || name == "authorization" || name == "content-length")) {
     return InvalidArgument("duplicate header {}", name);
   }
+  // No route takes a body, and the server reads none.
   if (name == "transfer-encoding" || (name == "content-length" && value != "0")) {
     return FailedPrecondition("requests must not have a body");
   }
@@ -169,6 +176,7 @@ const char* ReasonOf(int status) {
   }
 }
 
+// A missing entry is an empty string; the reference stays valid with the map.
 const std::string& Find(const std::map<std::string, std::string>& in, const std::string& name) {
   static const std::string kNone;
   const auto it = in.find(name);
@@ -195,6 +203,7 @@ Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& li
     return ResourceExhausted("a head must have at most {} bytes", limits.head_bytes);
   }
   if (HttpHeadEnd(head) != head.size()) return InvalidArgument("incomplete head");
+  // Keeps the CRLF of the last header, so that each line has one.
   head.remove_suffix(2);
   HttpRequest request;
   std::size_t lines = 0;
@@ -253,6 +262,7 @@ std::string HttpHead(const HttpResponse& response) {
   };
   add("Content-Type", response.type);
   add("Content-Length", std::to_string(response.content().size()));
+  // One request per connection keeps the server's states simple.
   add("Connection", "close");
   add("X-Content-Type-Options", "nosniff");
   add("X-Frame-Options", "DENY");
@@ -262,6 +272,7 @@ std::string HttpHead(const HttpResponse& response) {
     cached = cached || Lower(name) == "cache-control";
     add(name, value);
   }
+  // Data of a live run must not come from a cache.
   if (!cached) add("Cache-Control", "no-store");
   return head + "\r\n";
 }
@@ -269,6 +280,7 @@ std::string HttpHead(const HttpResponse& response) {
 // Addresses can't be rebound by DNS, so they are never foreign.
 bool IsForeignHost(std::string_view host, std::string_view listened) {
   if (host.empty()) return false;
+  // An IPv6 address in brackets; the part after them is the port.
   if (host[0] == '[') {
     const std::size_t end = host.find(']');
     in6_addr ignored{};

@@ -193,6 +193,7 @@ class HttpServer::Loop {
 // accepts new ones last.
 void HttpServer::Loop::Turn() {
   const Time now = clock_.Now();
+  // An upper limit for poll(); any value would do without connections.
   Time until = now + Seconds(60);
   if (accept_at_ > now) until = accept_at_;
   polled_.clear();
@@ -288,6 +289,7 @@ void HttpServer::Loop::Respond(Connection* c, Time now) {
           : ParseHttpRequest(std::string_view(c->in).substr(0, end), options_.limits);
   c->response = request.ok() ? Answer(*request) : HttpFailure(request.status());
   if (!request.ok()) ++refused_;
+  // Frees the memory, which clear() would keep.
   std::string().swap(c->in);
   // A response to HEAD has the Content-Length of the body, but no body.
   const bool head_only = request.ok() && request->method == "HEAD";
@@ -319,6 +321,7 @@ void HttpServer::Loop::Write(Connection* c, Time now) {
   }
   answer_bytes_ -= c->total;
   c->response = {};
+  // The client sees the end of the response and closes; until then input is discarded.
   shutdown(c->fd.get(), SHUT_WR);
   c->state = State::kClosing;
   c->deadline = now + kLinger;
@@ -359,6 +362,7 @@ const HttpServer::Handler* HttpServer::Loop::FindRoute(const std::string& path) 
   std::string prefix = path;
   for (;;) {
     if (const auto it = routes.find(prefix); it != routes.end()) return &it->second;
+    // Each round removes one path component and keeps the slash before it.
     while (!prefix.empty() && prefix.back() == '/') prefix.pop_back();
     const std::size_t slash = prefix.rfind('/');
     if (slash == std::string::npos) return nullptr;
@@ -400,6 +404,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Make(Options options) {
 
 HttpServer::~HttpServer() { Stop(); }
 
+// Blocks until the thread has finished its present turn. May be called twice.
 void HttpServer::Stop() {
   if (!thread_.joinable()) return;
   loop_->Stop();

@@ -13,6 +13,7 @@ constexpr Duration kEvery = Seconds(1);  // between copies of the state
 
 }  // namespace
 
+// Null without fleet.metrics. The address is checked first, so that errors name the config keys.
 Result<std::unique_ptr<PrometheusEndpoint>> PrometheusEndpoint::Make(const Config& config) {
   const auto& fleet = config.fleet;
   if (fleet.metrics.empty()) return std::unique_ptr<PrometheusEndpoint>();
@@ -54,6 +55,7 @@ HttpResponse PrometheusEndpoint::Answer() {
     const std::lock_guard lock(mutex_);
     state = state_;
   }
+  // The port is open before the first state: a scraper retries.
   if (!state) return {.status = 503, .body = "the run has not started yet; retry\n"};
   if (state != told_) {
     text_ = std::make_shared<const std::string>(PrometheusText(*state));

@@ -10,6 +10,7 @@
 namespace troop {
 namespace {
 
+// Pairs of name and value, in the order in which they are written.
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
 // Non-finite values have their own spelling in the format.
@@ -74,6 +75,7 @@ class Text {
 void WriteRun(const PrometheusState& s, Text* out) {
   const RunView& v = s.view;
   out->Begin("troop_run_info", "gauge", "Name, problem and version of the run; always 1.");
+  // Constant 1, with the text in labels: the usual form of an info metric.
   out->Sample({{"name", s.name}, {"problem", s.problem}, {"version", s.version}}, 1);
   out->Begin("troop_run_phase", "gauge", "1 for the current phase, else 0.");
   for (const Phase phase : {Phase::kRunning, Phase::kDraining, Phase::kEvaluating, Phase::kDone}) {
@@ -86,6 +88,7 @@ void WriteRun(const PrometheusState& s, Text* out) {
   out->Gauge("troop_run_steps_per_second", "Step rate over the last seconds.", s.rates.steps_per_s);
   out->Gauge("troop_run_updates_per_second", "Update rate over the last seconds.",
              s.rates.updates_per_s);
+  // Unknown values have no sample; 0 would be read as a measured value.
   if (s.rates.left_s) {
     out->Gauge("troop_run_left_seconds", "Estimated time until the step budget is spent.",
                *s.rates.left_s);
@@ -118,10 +121,12 @@ void WriteRun(const PrometheusState& s, Text* out) {
 
 // Roles by kind and state, and restarts by kind.
 void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
+  // All states, in the order of the output.
   using State = RoleView::State;
   constexpr State kStates[] = {State::kAlive,   State::kSilent,    State::kDead,
                                State::kMissing, State::kFinished,  State::kAwaited,
                                State::kBlocked, State::kRestarting};
+  // Ordered maps, so that two scrapes list the series in the same order.
   std::map<std::string, std::map<State, int>> counts;
   std::map<std::string, std::int64_t> restarts;
   for (const RoleView& r : roles) {
@@ -142,6 +147,7 @@ void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
 
 // Series per role, for the first kRoleSeriesMax roles.
 void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
+  // A large fleet would make each scrape large, so later roles are only counted.
   const std::span<const RoleView> told(roles.data(), std::min(roles.size(), kRoleSeriesMax));
   const auto labels = [](const RoleView& r) {
     return Labels{{"role", std::string(RoleName(r.role))}, {"index", std::to_string(r.index)}};
@@ -154,6 +160,7 @@ void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
   }
   out->Begin("troop_role_heartbeat_age_seconds", "gauge", "Time since a role's last heartbeat.");
   for (const RoleView& r : told) {
+    // Incarnation 0: the role has never joined.
     if (r.incarnation != 0) out->Sample(labels(r), r.silent_s);
   }
   out->Begin("troop_role_incarnation", "gauge", "Grows with each start of a role.");
@@ -191,6 +198,7 @@ Family FamilyOf(const std::string& metric, MetricKind kind) {
     family.table = path.substr(first + 1, last - first - 1);
     path.erase(first, last - first);
   }
+  // Names may only have letters, digits and underscores.
   for (char& c : path) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
@@ -264,6 +272,7 @@ void WriteHistogram(const Histogram& h, const Labels& labels, Text* out) {
   std::uint64_t below = 0;
   for (int b = 0; b < Histogram::kBuckets - 1; ++b) {
     below += h.bucket(b);
+    // Only the limits that are powers of two: the full resolution has several buckets per octave.
     if (b % Histogram::kStepsPerOctave != 0) continue;
     out->Sample(with(Number(std::nextafter(Histogram::Limit(b), 0.0))), double(below), "_bucket");
   }

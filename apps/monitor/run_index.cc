@@ -81,6 +81,7 @@ Result<RunIndex> RunIndex::Make(const std::vector<std::string>& paths) {
   RunIndex catalog;
   for (const std::string& given : paths) {
     fs::path path = fs::absolute(given).lexically_normal();
+    // A trailing slash leaves an empty last part.
     if (!path.has_filename()) path = path.parent_path();
     std::error_code error;
     if (!fs::is_directory(path, error)) return NotFound("{}: no such folder", given);
@@ -91,6 +92,7 @@ Result<RunIndex> RunIndex::Make(const std::vector<std::string>& paths) {
       catalog.folders_.push_back(folder);
     }
     if (run) continue;
+    // A folder without runs is most likely a mistake on the command line.
     std::size_t runs = 0;
     for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
       runs += IsRun(it->path()) ? 1 : 0;
@@ -125,6 +127,7 @@ void RunIndex::Refresh() {
       if (!IsRun(it->path()) || std::ranges::find(named_, path) != named_.end()) continue;
       const std::int64_t changed =
           std::max(ChangedAt(path + "/metrics.jsonl"), ChangedAt(path + "/config.toml"));
+      // Negative time, so that sorting puts the newest run first.
       others.emplace_back(-changed, path);
     }
   }
@@ -142,11 +145,14 @@ void RunIndex::Refresh() {
   };
   for (const std::string& path : named_) add(path);
   for (const auto& [age, path] : others) add(path);
+  // Summaries of removed runs would stay in memory otherwise.
   std::erase_if(known_, [this](const auto& known) {
     return std::ranges::none_of(paths_, [&](const auto& p) { return p.second == known.first; });
   });
 }
 
+// Path of a run by its unique name; empty for an unknown name. Clients pass names only, never
+// paths.
 std::string RunIndex::Find(std::string_view name) const {
   const auto found = paths_.find(name);
   return found == paths_.end() ? "" : found->second;

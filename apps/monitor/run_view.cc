@@ -40,6 +40,7 @@ std::string Text(const JsonValue& value, std::string_view key) {
 
 // A JSON array; non-finite values become null.
 std::string NumbersJson(const std::vector<double>& values) {
+  // Seven digits suffice for a plot and keep the response small.
   std::string text = "[";
   for (const double value : values) {
     if (text.size() > 1) text += ",";
@@ -81,6 +82,7 @@ std::string HistogramJson(const JsonValue& value) {
   std::vector<std::string> octaves;
   if (const JsonValue* all = value.Find("octaves"); all != nullptr) {
     for (const JsonValue& octave : all->array) {
+      // Entries are pairs of an octave's lower limit and its count; others are damaged.
       if (octave.array.size() != 2 || octaves.size() >= 100) continue;
       octaves.push_back(NumbersJson({octave.array[0].number, octave.array[1].number}));
     }
@@ -121,6 +123,7 @@ void RunDetails::Refresh() {
   (void)metrics_.Update().ok();
   (void)evaluations_.Update().ok();
   state_ = StateOfRun(path_);
+  // Retried until it can be read: the folder of a new run has none yet.
   if (!config_) {
     if (Result<Config> config = ReadRunConfig(path_, {}); config.ok()) config_ = std::move(*config);
   }
@@ -146,6 +149,7 @@ void RunDetails::SetStatus(std::shared_ptr<const StatusPoller::Answer> answer) {
 
 // Per role: expected and present members, restarts, errors, longest silence and hosts.
 std::string RunDetails::RolesJson() const {
+  // One row of the table, summed over the members of a role.
   struct Role {
     std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
     double silent_max_s = 0;
@@ -154,6 +158,7 @@ std::string RunDetails::RolesJson() const {
   std::map<std::string, Role> roles;
   if (config_) {
     Config all = *config_;
+    // External roles are expected as well, so the list of them is ignored here.
     all.fleet.elsewhere.clear();
     for (const FleetRole& role : RolesOf(all)) ++roles[std::string(RoleName(role.role))].expected;
   }
@@ -209,6 +214,7 @@ std::string RunDetails::OverviewJson() const {
   JsonObject levels, histograms, evaluated;
   std::size_t count = 0;
   for (const auto& [name, value] : last.object) {
+    // Names come from the file, so their number is limited like those of the reader.
     if (++count > MetricsReader::kNamesMax) break;
     if (value.kind == JsonValue::Kind::kNumber) levels.Add(name, value.number);
   }
@@ -263,6 +269,7 @@ Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
   std::vector<const Member*> found;
   for (const Member& m : members_) {
     if (!query.role.empty() && m.role != query.role) continue;
+    // A text matches the role's name or its host.
     const bool has = m.name.find(query.text) != std::string::npos ||
                      m.host.find(query.text) != std::string::npos;
     if (query.text.empty() || has) found.push_back(&m);
@@ -316,6 +323,7 @@ std::vector<std::string> RunDetails::LogNames() const {
   std::error_code error;
   for (fs::directory_iterator it(path_ + "/logs", error), end;
        !error && it != end && names.size() < kLogFilesMax; it.increment(error)) {
+    // A symbolic link could lead out of the run folder, so only regular files count.
     std::error_code gone;
     const bool file = it->symlink_status(gone).type() == fs::file_type::regular;
     if (file && it->path().extension() == ".log") names.push_back(it->path().filename().string());
@@ -364,6 +372,7 @@ Result<std::string> RunDetails::LogJson(std::string_view name, std::size_t bytes
     if (file >= 0) close(file);
     return NotFound("the run has no such log");
   }
+  // Only the end of the file: a log can be larger than memory.
   const auto size = std::size_t(info.st_size);
   const std::size_t from = size > bytes ? size - bytes : 0;
   std::string text(std::min(size, bytes), '\0');
@@ -379,6 +388,7 @@ Result<std::string> RunDetails::LogJson(std::string_view name, std::size_t bytes
       .str();
 }
 
+// The resolved config, which holds paths of key files but no secrets.
 std::string RunDetails::ConfigJson() const {
   return JsonObject().Add("text", config_ ? ToToml(*config_) : "").str();
 }

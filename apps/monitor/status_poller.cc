@@ -27,6 +27,7 @@ StatusPoller::StatusPoller(AskStatus ask) : ask_(std::move(ask)) {
   thread_ = std::thread([this] { Loop(); });
 }
 
+// Blocks until a query in progress has ended, at most about a second later.
 StatusPoller::~StatusPoller() {
   {
     const std::lock_guard lock(mutex_);
@@ -36,6 +37,7 @@ StatusPoller::~StatusPoller() {
   thread_.join();
 }
 
+// Never blocks on the network: returns the newest answer, null before the first one.
 std::shared_ptr<const StatusPoller::Answer> StatusPoller::Latest(const std::string& root) {
   const std::lock_guard lock(mutex_);
   // Evict the run that was requested least recently.

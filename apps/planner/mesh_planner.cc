@@ -42,6 +42,7 @@ Result<LinkSpeed> MeasureGpuLink(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kFew, kFewTries));
   TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kMany, kManyTries));
   const double sent = SentShare(2) * double(kMany * std::int64_t(sizeof(float)));
+  // The small message gives the latency, the large one the time per byte.
   return LinkOf({small}, {large}, sent);
 }
 
@@ -112,6 +113,7 @@ void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpee
     plan->tensor_s += 2 * (profile.link.latency_s + parts * profile.link.s_per_byte);
     plan->bytes += parts;
   }
+  // The shards make the optimizer's steps, which gradient_s includes.
   plan->step_s = 0;
 }
 
@@ -262,6 +264,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
       return complain(far.status().WithContext(
           fmt::format("--machine {0}: first run `troop plan --serve {0}` there", options.machine)));
     }
+    // All machines are assumed to be alike, with one kind of link between them.
     profile->far = *far;
     profile->machines = int(options.machines);
   }

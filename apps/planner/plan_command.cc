@@ -23,6 +23,7 @@ int RunPlan(const PlanArguments& a) {
 
 }  // namespace
 
+// Two forms: plan a config, or answer the link measurements of another machine (--serve).
 void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
   CLI::App* plan = app->add_subcommand(
       "plan", "predict the time per update of a supervised config for each mesh of learners");
@@ -44,6 +45,7 @@ void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
       plan->add_option("--serve", a->serve,
                        "ADDRESS:PORT on which this machine answers the link measurements of "
                        "--machine; any client that reaches it can measure the link");
+  // The serving side only answers, so it takes neither a config nor a peer.
   serve->excludes(config)->excludes(machine);
   // CLI11 cannot express "config or --serve", so it is checked here.
   plan->callback([a, chosen, config, serve] {

@@ -16,6 +16,7 @@
 namespace troop {
 namespace {
 
+// Small enough for the caches; the best of several tries is the least disturbed one.
 constexpr std::int64_t kPeakSize = 512;
 constexpr int kPeakTries = 12;
 constexpr double kUpdatesPlanned = 8;  // least updates of a run; planning itself makes four
@@ -81,6 +82,7 @@ Peak MeasurePeak(const Config& config) {
     if (reached.ok()) return {*reached, *gpu};
   }
   const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;
+  // All values are equal and normal, so that the time does not depend on them.
   const std::vector<float> a(std::size_t(kPeakSize * kPeakSize), 0.5f);
   std::vector<float> c(a.size(), 0.0f);
   const MatMulShape shape{.m = kPeakSize, .n = kPeakSize, .k = kPeakSize};
@@ -105,6 +107,7 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
                            const MeshPlan* plan) {
   const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
   const double batches = BatchesOf(config, view), before = double(view.updates_at_start);
+  // A resumed run with a spent budget has made no batches in this part.
   if (tokens == 0 || batches == 0) return "";
   struct Phase {
     const char* name;
@@ -129,6 +132,7 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
       before > 0 ? fmt::format(" after {:.0f} before the resume", before) : "",
       config.fleet.learners, config.mesh.dp, config.mesh.tp, plan != nullptr ? " planned |" : "",
       plan != nullptr ? "---:|" : "");
+  // The plan is per update, the other columns are per run.
   const auto planned = [&](double seconds) {
     return plan != nullptr ? fmt::format(" {:.1f} |", seconds * batches) : std::string();
   };

@@ -62,6 +62,7 @@ Result<Ranks> JoinRanks(std::string_view wire, int size) {
 // All-reduces the gradient in buckets; starts all before it waits for any, like a learner during
 // backward.
 Status Average(Collective& group, const Tensor& gradient) {
+  // Three buckets, the last one at most as long, so that operations overlap.
   const std::int64_t bucket = (gradient.elements() + 2) / 3;
   std::vector<Work> works;
   for (std::int64_t at = 0; at < gradient.elements(); at += bucket) {
@@ -87,6 +88,7 @@ Result<std::vector<float>> TrainRank(const RanksCase& c, Collective& group) {
   return value;
 }
 
+// An operation and its adjoint (transpose), as pairs of collectives.
 struct Adjoint {
   OpKind kind, adjoint;
   const char* name;
@@ -138,9 +140,12 @@ Status Shift(Collective& group, int by, const Tensor& in, const Tensor& out) {
 Result<Products> Multiply(Collective& group, const Adjoint& a, std::int64_t piece,
                           std::uint64_t seed) {
   const int size = group.size(), root = size - 1;
+  // Shapes: reduce-scatter and all-to-all read `piece` elements per rank, all-gather and
+  // all-to-all write as many.
   const bool wide_in = a.kind == OpKind::kReduceScatter || a.kind == OpKind::kAllToAll;
   const bool wide_out = a.kind == OpKind::kAllGather || a.kind == OpKind::kAllToAll;
   const std::int64_t in = wide_in ? piece * size : piece, out = wide_out ? piece * size : piece;
+  // Streams from 100 upward keep y independent of x.
   const Tensor x = DrawNormal(in, seed, group.rank());
   const Tensor y = DrawNormal(out, seed, 100 + group.rank());
   const Tensor fx(DType::kF64, {out}), fy(DType::kF64, {in});
@@ -224,6 +229,8 @@ Result<std::vector<AdjointResult>> CheckAdjoints(std::string_view wire, std::uin
           sum.Add(products);
           return Status::Ok();
         }));
+        // Relative to |Fx| |y|, the bound of Cauchy and Schwarz, which does not depend on the
+        // size.
         const double error = std::abs(sum.left - sum.right) / std::sqrt(sum.fx * sum.y);
         results.push_back({fmt::format("{}, {} elements", adjoint.name, piece), size, error});
       }

@@ -20,6 +20,7 @@ constexpr Duration kApplyWithin = Seconds(30);
 Status WaitForRoom(ParameterShard* shard, std::size_t open_max) {
   const SystemClock clock;
   const Time deadline = clock.Now() + kApplyWithin;
+  // This thread applies held pushes too, so that progress does not depend on the executor.
   while (shard->held() + shard->applying() > open_max) {
     if (shard->ApplyNext()) continue;
     if (clock.Now() >= deadline)
@@ -47,6 +48,7 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
     // One thread: each push is applied before the next gradient; else up to 16 are in flight.
     TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), c.threads == 1 ? 0 : 16));
     TROOP_ASSIGN_OR_RETURN(const WeightSnapshot now, shard->Pull());
+    // At the initial parameters a gradient does not depend on the order of the other threads.
     problem.Gradient(c.threads == 1 ? now.value.as<float>() : std::span<const float>(first),
                      std::uint64_t(t), gradient);
     ShardPush push{.id = {.learner = 0, .incarnation = 1, .sequence = std::uint64_t(t) + 1},
@@ -77,6 +79,7 @@ Result<std::vector<float>> RunLearners(const HogwildCase& c) {
   for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<ToyModel>(c.seed));
   RunHogwild(c.threads, c.steps, [&](int thread, std::int64_t step) {
     std::vector<float> value = first, gradient(first.size());
+    // Like a shard, only a single thread takes its gradient at the present parameters.
     if (c.threads == 1) arena->Read(value);
     problems[std::size_t(thread)]->Gradient(value, std::uint64_t(step), gradient);
     const std::span<const float> whole(gradient);

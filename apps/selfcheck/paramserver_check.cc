@@ -42,6 +42,7 @@ class ArrivalTap final : public Service {
     if (message.type == MessageType::kShardPush) {
       arrival.push = true;
       auto body = DecodeBody<ShardPushBody>(message.body);
+      // An undecodable push is logged without parts: the reference then reports it.
       if (body.ok()) {
         arrival.sequence = body->sequence;
         arrival.parts = std::move(body->parts);
@@ -51,6 +52,7 @@ class ArrivalTap final : public Service {
       }
     }
     {
+      // Logged before the server acts, so that the order is that in which the shard sees messages.
       const std::lock_guard lock(log_->mutex);
       log_->arrivals.push_back(std::move(arrival));
     }
@@ -95,6 +97,7 @@ class Backup final : public Service {
     return shard_->Follow(body.update);
   }
 
+  // Like the primary's options: a backup must compute the same bits from the same sums.
   const ParameterShard::Options options_;
   std::unique_ptr<ParameterShard> shard_;
 };
@@ -108,6 +111,8 @@ struct Server {
   std::unique_ptr<Backup> backup;  // with sync_case.backup; has its own network
   std::unique_ptr<Network> backup_network;
   std::unique_ptr<Listener> backup_listener;
+  // One turn of the primary. The backup pumps first, so that its acknowledgements arrive in this
+  // turn.
   void Turn(Time now) {
     if (backup) backup_network->Pump(now);
     network->Pump(now);
@@ -140,12 +145,14 @@ class Learner {
     if (const auto pulled = client_.TakePull()) replica_.Pulled(pulled->version, pulled->value);
     if (!client_.error().ok() || client_.pulling()) return client_.error();
     if (replica_.WantsPush()) {
+      // Too many pushes are unanswered: try again in a later turn.
       if (!client_.CanPush()) return Status::Ok();
       TROOP_RETURN_IF_ERROR(client_.Push(now, replica_.Payload(), case_.learning_rate, loss_));
       replica_.Pushed();
       return Status::Ok();
     }
     if (replica_.WantsPull()) return client_.RequestPull(now);
+    // Batches of the learners interleave, so no two learners use the same samples.
     const auto batch = std::uint64_t(replica_.steps()) * std::uint64_t(case_.sync.learners) +
                        std::uint64_t(index_);
     loss_ = problem_.Gradient(replica_.value(), batch, gradient_);
@@ -153,6 +160,7 @@ class Learner {
     return Status::Ok();
   }
   Network& network() { return *network_; }
+  // True if only a message can make progress, so that a thread may sleep on the network.
   bool waiting() const { return client_.pulling() || !client_.CanPush(); }
 
  private:
@@ -166,12 +174,14 @@ class Learner {
   float loss_ = 0;
 };
 
+// The log outlives the servers and learners that write to it.
 struct Fleet {
   ArrivalLog log;
   std::vector<Server> servers;
   std::vector<std::unique_ptr<Learner>> learners;
 };
 
+// Simulated, or over sockets; each participant has its own network.
 using MakeANetwork = std::function<Result<std::unique_ptr<Network>>()>;
 
 // Adds a backup with its own network; it takes its turns together with the primary.
@@ -240,6 +250,7 @@ Status AddLearners(const SyncCase& sync_case, const ShardMap& map, const MakeANe
 }
 
 // True if the shard has made its updates and its backup has them all.
+// Version 1 is the initial state, so `updates` updates give version `updates` + 1.
 bool Finished(const SyncCase& sync_case, const Server& server) {
   const bool told = !server.backup || server.server->backup()->has_all();
   return told && server.version() > sync_case.updates;
@@ -255,6 +266,7 @@ Status PlaySimulated(const SyncCase& sync_case, Fleet* fleet) {
     const bool done = std::ranges::all_of(
         fleet->servers, [&](const Server& server) { return Finished(sync_case, server); });
     if (done) return Status::Ok();
+    // Virtual time advances with each turn; the steps are too short for any deadline.
     now += std::chrono::microseconds(1);
     const std::size_t who = rng.Below(everybody);
     if (who < servers) {
@@ -276,10 +288,12 @@ Status PlayThreads(const SyncCase& sync_case, Fleet* fleet) {
   std::atomic<bool> stop = false;
   std::mutex mutex;
   Status failure;
+  // Servers continue to serve when they are finished: others may still need answers.
   const auto goes_on = [&] { return !stop.load() && clock.Now() < deadline; };
   const auto serve = [&](Server* server) {
     for (bool counted = false; goes_on();) {
       server->Turn(clock.Now());
+      // Each server is counted once; the last one stops all threads.
       if (!counted && Finished(sync_case, *server)) {
         counted = true;
         if (++finished == int(fleet->servers.size())) stop = true;
@@ -303,6 +317,7 @@ Status PlayThreads(const SyncCase& sync_case, Fleet* fleet) {
   for (const auto& learner : fleet->learners) threads.emplace_back(learn, learner.get());
   for (std::thread& thread : threads) thread.join();
   TROOP_RETURN_IF_ERROR(failure);
+  // Neither a failure nor all servers: the deadline passed.
   if (finished == int(fleet->servers.size())) return Status::Ok();
   return DeadlineExceeded("after {} s: shard 0 is at version {}", ToSeconds(kRunWithin),
                           fleet->servers[0].version());
@@ -363,6 +378,7 @@ std::vector<float> RunOneDevice(const SyncCase& sync_case, const ToyModel& probl
   ToyModel device(sync_case.seed);
   std::vector<float> value = problem.FirstValue();
   std::vector<float> sum(value.size()), gradient(value.size());
+  // Update t uses the batches t * learners to t * learners + learners - 1, one per learner.
   const int learners = sync_case.sync.learners;
   const std::vector<Optimizer::Group> groups = problem.Groups(sync_case.learning_rate);
   for (std::uint64_t t = 0; t < updates; ++t) {

@@ -30,6 +30,7 @@ std::vector<Layer> LayersOf(const ToyModel& problem) {
 // backward through the layers.
 double AddSample(const std::vector<Layer>& layers, const Doubles& value,
                  const ToyModel::Sample& sample, Doubles* gradient) {
+  // Forward: y holds the input and the output of each layer, which the backward pass needs.
   std::vector<Doubles> y{{sample.in.begin(), sample.in.end()}};
   for (const Layer& layer : layers) {
     Doubles next;
@@ -81,6 +82,7 @@ double BitsOf(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   return (bits >> (exponent_bits + fraction_bits) & 1u) != 0 ? -magnitude : magnitude;
 }
 
+// memcpy, since a received payload may have any alignment.
 template <class T>
 T At(const Buffer& payload, std::size_t i) {
   T value;
@@ -131,6 +133,7 @@ Result<Sparse> ReadSparse(const CodedGradient& coded, std::size_t elements) {
   Sparse sparse;
   std::uint64_t next = 0;
   for (std::int64_t i = 0; i < coded.entries; ++i) {
+    // A gap counts the elements skipped since the previous entry, so indices always increase.
     next += bits.Gap(coded.rice);
     sparse.negative.push_back(!values && bits.Bit() == 1);
     if (bits.failed() || next >= elements) return DataLoss("entry {} is beyond the end", i);
@@ -223,6 +226,7 @@ Doubles ReferenceGradient(const ToyModel& problem, const Doubles& value, std::ui
   return gradient;
 }
 
+// Like the product, without decay for biases.
 ReferenceOptimizer::ReferenceOptimizer(const Config& config, const ToyModel& problem)
     : keys_(config.optimizer) {
   m_.resize(std::size_t(problem.parameters()));
@@ -244,8 +248,10 @@ bool ReferenceGuard::Judge(double number) {
   for (const Seen& seen : seen_) variance += seen.weight * std::pow(seen.size - mean, 2);
   const double limit = mean + deviations_ * std::sqrt(variance);
   double size = std::abs(number);
+  // The first values are never outliers: their mean is not reliable yet.
   const bool outlier = std::int64_t(seen_.size()) >= options_.first && size > limit;
   if (outlier) size = limit;
+  // The weights are those of a running mean until `window` values have been seen.
   const double share =
       1 / double(std::min<std::int64_t>(std::int64_t(seen_.size()) + 1, options_.window));
   for (Seen& seen : seen_) seen.weight *= 1 - share;

@@ -62,6 +62,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
       break;
     case SyncMode::kKOfN:
       add([](SyncCase* c) { c->sync.k = 2; });
+      // k = 3 equals BSP; with per_batch, k may exceed the number of learners.
       add([](SyncCase* c) { c->sync.k = c->sync.per_batch ? 5 : 3; });
       add([](SyncCase* c) { c->sync.k = 1, c->sync.damp_stale = true; });
       add([](SyncCase* c) { c->sync.k = 2, c->sync.damp_stale = true; });
@@ -71,6 +72,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
       add([](SyncCase* c) { c->sync.k = 2, c->guards = kOutliers, c->guards.staleness_max = 1; });
       break;
     case SyncMode::kSsp:
+      // A staleness of 0 equals BSP.
       add([](SyncCase* c) { c->sync.staleness = 0; });
       add([](SyncCase* c) { c->sync.staleness = 1; });
       add([](SyncCase* c) { c->sync.staleness = 3, c->sync.damp_stale = true; });
@@ -82,11 +84,13 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
     case SyncMode::kAsync:
       add([](SyncCase*) {});
       add([&](SyncCase* c) { c->replica = every(2, 3); });
+      // The warm start holds back all learners but the first until version 5.
       add([](SyncCase* c) { c->sync.warm_start_updates = 5, c->guards.staleness_max = 2; });
       add([](SyncCase* c) { c->sync.damp_stale = true; });
       add([](SyncCase* c) { c->guards = kOutliers; });
       break;
     case SyncMode::kLocalSgd:
+      // H local steps between two averages; H = 1 averages after each step.
       for (const int h : {1, 4}) {
         add([h](SyncCase* c) {
           c->replica = {.fetch_every = h, .push_every = h, .push_value = true};
@@ -98,6 +102,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
   return cases;
 }
 
+// No codec, then each codec with a setting at which it loses information.
 std::vector<CodecOptions> CodecsFor(SyncMode mode) {
   // Local SGD averages parameters, not gradients; lossy codecs do not apply to those.
   if (mode == SyncMode::kLocalSgd) return {{}};
@@ -123,6 +128,7 @@ void AddDegenerate(const SyncCase& base, std::vector<SyncCase>* cases) {
       c.replica.push_value = base.sync.mode == SyncMode::kLocalSgd;
       SetOptimizer(&c, optimizer);
       cases->push_back(c);
+      // One optimizer is enough to show that a sparse payload of all elements is lossless.
       if (optimizer != "adam") continue;
       c.codec = {.codec = GradientCodec::kTopK, .keep = 1};  // sends every element
       cases->push_back(c);
@@ -135,13 +141,16 @@ void AddProduct(const SyncCase& general, std::vector<SyncCase>* cases) {
   for (const CodecOptions& codec : CodecsFor(general.sync.mode)) {
     for (int shards = 1; shards <= 3; ++shards) {
       for (const Sharding sharding : {Sharding::kMemory, Sharding::kLayer}) {
+        // One shard holds everything in either sharding.
         if (shards == 1 && sharding == Sharding::kLayer) continue;
         for (const std::string_view optimizer : OptimizersFor(general.sync.mode)) {
           SyncCase c = general;
           c.shards = shards, c.sharding = sharding, c.codec = codec;
+          // Each case has other values and another message order.
           c.seed = general.seed + cases->size();
           c.backup = cases->size() % 2 == 1;
           SetOptimizer(&c, optimizer);
+          // Each push is an update here: more updates give each learner about as many pushes.
           if (c.sync.mode == SyncMode::kAsync) c.updates = 30;
           cases->push_back(c);
         }
@@ -169,6 +178,7 @@ Config SyncOptimizer(std::string_view name) {
   return config;
 }
 
+// The inverse of SyncOptimizer, from the keys that it sets.
 std::string SyncOptimizerText(const Config& config) {
   const auto& keys = config.optimizer;
   if (keys.type == "sgd" && keys.momentum > 0) return "momentum";
@@ -210,6 +220,7 @@ std::string SyncCaseText(const SyncCase& c) {
 std::vector<SyncCase> SyncCasesOf(std::string_view mode, std::uint64_t seed) {
   const auto found = std::ranges::find(ShardModes(), mode, &ShardMode::name);
   if (found == ShardModes().end()) return {};
+  // Order: one learner, the product for three learners, then sockets.
   SyncCase base{.sync = found->sync, .seed = seed};
   std::vector<SyncCase> cases;
   AddDegenerate(base, &cases);

@@ -21,10 +21,12 @@
 namespace troop {
 namespace {
 
+// Values are f64: rounding errors are far below this limit, and a wrong element is far above it.
 constexpr double kAdjointLimit = 1e-12;
 
 // |want - got| / |want| in the Euclidean norm over one tensor; 1e30 if it is not finite.
 double RelativeError(const Doubles& want, std::span<const float> got, const ParamSpec& spec) {
+  // A tensor of zeros has no relative error; the absolute one is taken instead.
   double difference = 0, norm = 0;
   for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i) {
     const double w = want[std::size_t(i)], d = double(got[std::size_t(i)]) - w;
@@ -34,6 +36,7 @@ double RelativeError(const Doubles& want, std::span<const float> got, const Para
   return std::isfinite(error) ? error : 1e30;
 }
 
+// One error per tensor: a wrong small layer would vanish in the norm over all parameters.
 std::vector<std::pair<std::string, double>> ErrorsOf(const ToyModel& problem, const Doubles& want,
                                                      std::span<const float> got) {
   std::vector<std::pair<std::string, double>> errors;
@@ -47,6 +50,7 @@ bool SameBits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
+// A case that could not run, with the reason; it has no errors and so is never ok.
 SyncVerdict Failed(std::string_view mode, std::string what, const Status& status) {
   return {.mode = std::string(mode), .what = std::move(what), .why = status.ToString()};
 }
@@ -56,6 +60,7 @@ std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
                                      std::size_t stride) {
   std::vector<SyncVerdict> verdicts;
   const std::vector<SyncCase> cases = SyncCasesOf(mode, seed);
+  // Modes with few cases are not thinned out.
   const std::size_t step = cases.size() < 10 * stride ? 1 : stride;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const SyncCase& c = cases[i];
@@ -76,6 +81,7 @@ SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   const auto values = RunRanksCase(c);
   if (!values.ok()) return Failed(mode, verdict.what, values.status());
   verdict.errors = ErrorsOf(problem, ReplayRanks(c, problem), (*values)[0]);
+  // Different bits on two ranks would let their parameters drift apart in a long run.
   for (const auto& value : *values) {
     if (!SameBits(value, (*values)[0])) verdict.why = "two ranks differ in bits";
   }
@@ -132,6 +138,7 @@ std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed)
       continue;
     }
     verdict.errors = ErrorsOf(problem, ReplayHogwild(c, problem), *value);
+    // More threads add in any order, so that only the single thread can be bit-equal.
     if (c.threads == 1) {
       const SyncCase plain{.config = c.config, .learning_rate = c.learning_rate, .seed = seed};
       verdict.same_bits = SameBits(*value, RunOneDevice(plain, problem, std::uint64_t(c.steps)));
@@ -168,6 +175,7 @@ SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const ToyModel& 
   if (!expected.ok()) return Failed(mode, verdict.what, expected.status());
   verdict.errors = ErrorsOf(problem, expected->value, trace.value);
   for (std::size_t s = 0; s < trace.versions.size(); ++s) {
+    // Version 1 is the initial state, hence one less in the message.
     if (trace.versions[s] == expected->versions[s]) continue;
     verdict.why = fmt::format("shard {} made {} updates, not {}", s, trace.versions[s] - 1,
                               expected->versions[s] - 1);
@@ -180,6 +188,7 @@ SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const ToyModel& 
   verdict.same_bits = true;
   for (std::size_t s = 0; s < trace.versions.size(); ++s) {
     const std::vector<float> one = RunOneDevice(c, problem, trace.versions[s] - 1);
+    // Shards may have stopped at different versions, so each is compared with its own replay.
     for (const ParamRange& range : map->RangesOf(map->shards()[s])) {
       const auto begin = std::size_t(range.begin), size = std::size_t(range.size());
       const std::span<const float> got(trace.value), want(one);
@@ -199,6 +208,7 @@ bool SyncVerdict::ok() const {
   return why.empty() && same_bits.value_or(true) && !errors.empty() && worst() <= limit;
 }
 
+// Parameter shards first, then lock-free updates, all-reduce and adjoint tests per transport.
 std::vector<std::string> SyncCheckModes() {
   std::vector<std::string> modes;
   for (const std::string_view mode : SyncShardModes()) modes.emplace_back(mode);
@@ -224,6 +234,7 @@ Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint6
 
 namespace {
 
+// Empty for a case that is not compared with one device.
 std::string BitsText(const SyncVerdict& v) {
   return !v.same_bits ? "" : *v.same_bits ? ", equals one device" : ", DIFFERS from one device";
 }
@@ -271,6 +282,7 @@ int RunCheckSync(const CheckSyncCommand& command) {
     return kExitOk;
   }
   if (!command.mode.empty()) modes = {command.mode};
+  // The exit code covers all modes: a failed case does not stop the later ones.
   bool ok = true;
   for (const std::string& mode : modes) {
     const auto verdicts = CheckSyncMode(mode, command.seed);

@@ -25,6 +25,7 @@ std::unique_ptr<Module> MakeThreeLayers() {
 
 }  // namespace
 
+// Cache and workspace are allocated once, for the fixed batch size.
 ToyModel::ToyModel(std::uint64_t seed)
     : seed_(seed),
       module_(MakeThreeLayers()),
@@ -39,12 +40,14 @@ ToyModel::ToyModel(std::uint64_t seed)
   workspace_ = MutableBuffer::Zeros(plan->workspace_bytes);
 }
 
+// The product's initialization; the reference starts from the same f32 values.
 std::vector<float> ToyModel::FirstValue() const {
   std::vector<float> value(static_cast<std::size_t>(parameters_));
   InitParameters(*module_, seed_, value);
   return value;
 }
 
+// Biases are the tensors of rank 1. Optimizers do not decay them.
 std::vector<ParamRange> ToyModel::Biases() const {
   std::vector<ParamRange> ranges;
   for (const ParamSpec& spec : params()) {
@@ -78,6 +81,8 @@ ToyModel::Sample ToyModel::Draw(std::uint64_t sample) const {
   return drawn;
 }
 
+// Loss: half the squared error, averaged over the batch. The backward pass starts from its
+// derivative by the outputs.
 float ToyModel::Gradient(std::span<const float> value, std::uint64_t batch,
                          std::span<float> gradient) {
   std::array<Sample, kBatch> samples;

@@ -136,6 +136,7 @@ class Replay {
   void Answer(int place, std::int32_t who) {
     Learner& learner = learners_[std::size_t(who)];
     const Shard& shard = shards_[std::size_t(place)];
+    // Shards answer at different times, so a pull may mix parameters of several versions.
     for (const std::size_t i : shard.elements) learner.pulled[i] = value_[i];
     learner.versions[std::size_t(place)] = shard.version;
     learner.answered.insert(place);
@@ -146,6 +147,7 @@ class Replay {
   void ContinueRun(Learner* l, std::int32_t who) {
     l->answered.clear();
     l->value = l->pulled;
+    // Local movement that is not pushed yet is kept on top of the pulled parameters.
     if (l->steps > l->pushed_at && case_.replica.push_every > 1) {
       for (std::size_t i = 0; i < l->value.size(); ++i) l->value[i] += l->moved[i];
     }
@@ -209,6 +211,7 @@ class Replay {
                             .Judge(std::sqrt(squares));
       dropped = loss || norm;
     }
+    // Judged nevertheless: the guards' statistics cover ignored gradients too.
     if (fresh_only() && clock < shard.version) return Status::Ok();
     if (dropped && immediate()) {
       ++shard.clocks[arrival.learner];
@@ -236,6 +239,7 @@ class Replay {
   // pull must include that update.
   void Settle(int place) {
     Shard& shard = shards_[std::size_t(place)];
+    // With a backup, the next update waits until the backup has the previous one.
     while (shard.backed_up && Due(shard)) {
       std::vector<Shard::Held> taken = std::exchange(shard.held, {});
       if (immediate() && taken.size() > 1) {
@@ -268,9 +272,11 @@ class Replay {
     }
     ++shard->version;
     if (terms == 0) return;
+    // SSP scales by the number of learners, so that one push has its share of an update.
     const bool share = mode() == SyncMode::kSsp && immediate();
     const double scale = 1 / double(share ? shard->clocks.size() : terms);
     if (mode() == SyncMode::kLocalSgd) {
+      // Local SGD replaces the parameters by the mean of the learners' values.
       for (std::size_t i = 0; i < sum.size(); ++i) value_[shard->elements[i]] = scale * sum[i];
       return;
     }

@@ -34,6 +34,7 @@ Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
     if (equals != std::string::npos) {
       values = SplitValues(std::string_view(override).substr(equals + 1));
     }
+    // A single value forms no axis: it applies to all runs.
     if (values.size() < 2) {
       fixed->push_back(override);
       continue;
@@ -44,6 +45,7 @@ Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
     if (std::ranges::count(axes, key, &Axis::key) > 0) {
       return InvalidArgument("{} is given twice with several values", key);
     }
+    // Equal values would train the same run twice in different folders.
     const std::set<std::string> distinct(values.begin(), values.end());
     if (distinct.size() < values.size()) return InvalidArgument("{}: duplicate value", override);
     axes.push_back({key, std::move(values)});
@@ -56,6 +58,7 @@ Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
   std::vector<SweepPoint> points{{}};
   for (const Axis& axis : axes) {
     std::vector<SweepPoint> longer;
+    // Checked before the product grows, so that memory stays bounded.
     if (points.size() * axis.values.size() > kSweepRunsMax) {
       return InvalidArgument("more than {} combinations; give fewer values", kSweepRunsMax);
     }
@@ -155,6 +158,7 @@ Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
   plan.name = configs[0].name;
   plan.path = RunPath(configs[0]);
   std::set<std::string> taken;
+  // Seeds are the outer loop: a sweep that is stopped early has all points for its first seeds.
   for (std::int64_t i = 0; i < arguments.seeds; ++i) {
     plan.seeds.push_back(arguments.first_seed + i);
     for (std::size_t point = 0; point < plan.points.size(); ++point) {

@@ -34,6 +34,7 @@ std::string FirstDifference(const Config& there, const Config& wanted) {
   const std::string a = ToToml(there), b = ToToml(wanted);
   std::size_t at = 0;
   while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  // The whole line around the first different byte, which shows the key.
   const auto line = [at](const std::string& text) {
     const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
     return text.substr(begin, text.find('\n', at) - begin);
@@ -55,6 +56,7 @@ class SweepRunner {
   int Run(int jobs);
 
  private:
+  // A running process and the index of its run in the plan.
   struct Child {
     std::size_t run = 0;
     pid_t process = 0;
@@ -89,6 +91,7 @@ class SweepRunner {
   int signalled_ = 0;                 // signals passed on to the children
 };
 
+// Name for messages: the point's label, if there is one, and the seed.
 std::string SweepRunner::TitleOf(std::size_t run) const {
   const std::string& label = plan_.points[plan_.runs[run].point].label;
   return fmt::format("{}{}seed {}", label, label.empty() ? "" : " ", plan_.runs[run].seed);
@@ -115,6 +118,7 @@ Result<RunStatus> SweepRunner::GetRunStatus(std::size_t run) const {
   return CanResume(storage.get()) ? RunStatus::kResumable : RunStatus::kNew;
 }
 
+// With `overwrite` the folders are not read: all runs count as new.
 Status SweepRunner::Look(bool overwrite) {
   for (std::size_t run = 0; run < plan_.runs.size(); ++run) {
     if (!overwrite) {
@@ -178,6 +182,7 @@ void SweepRunner::Reap() {
   });
 }
 
+// The interval doubles, since it is the time since the start, up to its limit.
 void SweepRunner::ShowProgress() {
   const Time now = clock_.Now();
   if (now < show_) return;
@@ -235,6 +240,7 @@ int SweepRunner::Run(int jobs) {
   return code == kExitOk && !trouble.ok() ? kExitFailed : code;
 }
 
+// Scores are read again from the folders, which also hold those of earlier calls.
 int SweepRunner::Conclude(bool interrupted) {
   SweepScores scores;
   for (std::size_t run = 0; run < plan_.runs.size(); ++run) scores.push_back(ScoreOf(run));
@@ -256,6 +262,7 @@ int SweepRunner::Conclude(bool interrupted) {
 // Plans the sweep, locks its folder and runs it. A dry run creates nothing.
 Result<int> TrySweep(const SweepOptions& options) {
   TROOP_ASSIGN_OR_RETURN(SweepPlan plan, PlanSweep(options.arguments));
+  // A sweep and a run of one name would mix their files.
   if (fs::exists(fs::path(plan.path) / "config.toml")) {
     return AlreadyExists("{} holds a run; choose another folder for the sweep: name=...",
                          plan.path);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr char kFile[] = "sweep.json";
 constexpr std::size_t kFileBytesMax = 64 << 20;  // above sweep.json of kSweepRunsMax runs
+// The number of characters that fit below the plot.
 constexpr std::size_t kCaptionColumns = 150;
 
 // A number member, or 0.
@@ -71,6 +72,7 @@ std::string RowOf(const SweepPlan& plan, const SweepRun& run,
       .Add("seed", run.seed)
       .Add("epsilon", run.config.evaluator.epsilon)
       .Add("finished", score.has_value());
+  // An unfinished run has no score members, so that readers can tell it from a score of 0.
   if (!score) return row.str();
   return row.Add("return_mean", score->mean)
       .Add("return_std", score->std)
@@ -150,6 +152,7 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
   for (std::size_t point = 0; point < plan.points.size(); ++point) {
     table += fmt::format("| {} |", LabelOf(plan.points[point].label, plan.name));
     for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+      // Runs are ordered by seed, so the cells follow the columns.
       if (plan.runs[i].point != point) continue;
       table += scores[i] ? fmt::format(" {:.2f} |", scores[i]->mean) : " – |";
     }
@@ -169,6 +172,7 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
   return table;
 }
 
+// Three lines: what was run, how it was scored, how the intervals were computed.
 std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& scores) {
   // Runs may have been finished by other versions: the caption names them all.
   std::set<std::string> versions{kTroopVersion};
@@ -216,6 +220,8 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
   return folder->WriteAtomic("sweep.png", DrawLinePlot(plot).bytes());
 }
 
+// One group per point, with the curves of its seeds. Unfinished runs are included up to their
+// newest evaluation.
 Result<std::vector<CurveGroup>> ReadSweepCurves(const std::string& path, CurveAxis axis) {
   if (!std::filesystem::exists(std::filesystem::path(path) / kFile)) {
     return NotFound("{}: not a run (no config.toml) or a sweep (no {})", path, kFile);
