@@ -22,6 +22,7 @@ struct ErrorBody {
 
 }  // namespace
 
+// Names are part of key files, command lines and file names of a run; they must not change.
 std::string_view RoleName(Role role) {
   switch (role) {
     case Role::kNone:
@@ -46,6 +47,7 @@ std::string_view RoleName(Role role) {
   return "unknown";
 }
 
+// Error reply: code and text of the status, in the body of a kError message.
 Message MakeErrorMessage(const Status& status) {
   TROOP_CHECK(!status.ok(), "an ok Status is not an error");
   const ErrorBody body{static_cast<std::int32_t>(status.code()), status.message()};
@@ -55,12 +57,14 @@ Message MakeErrorMessage(const Status& status) {
 Status ErrorOf(const Message& message) {
   const Result<ErrorBody> body = DecodeBody<ErrorBody>(message.body);
   if (!body.ok()) return body.status().WithContext("an error reply");
+  // The code comes from the peer: its range is checked before the cast, and kOk is not an error.
   if (body->code <= 0 || body->code > static_cast<std::int32_t>(Code::kInternal)) {
     return DataLoss("an error reply has an invalid code {}: {}", body->code, body->text);
   }
   return Status(static_cast<Code>(body->code), body->text);
 }
 
+// A pending call fails before it is overwritten, so that its caller does not wait in vain.
 Reply& Reply::operator=(Reply&& other) noexcept {
   if (this != &other) {
     if (sink_) Fail(Internal("the service dropped the call without an answer"));
@@ -69,6 +73,7 @@ Reply& Reply::operator=(Reply&& other) noexcept {
   return *this;
 }
 
+// Answers for a service that lost the call, for example by an early return.
 Reply::~Reply() {
   if (sink_) Fail(Internal("the service dropped the call without an answer"));
 }

@@ -120,6 +120,7 @@ void Coordinator::ChangeReplay(std::int32_t count) {
       slots_.replay() - count, held);
 }
 
+// 0 for a shard that is absent or has not reported the metric.
 double Coordinator::ReplayMetric(std::int32_t shard, const char* name) const {
   const auto member = members_.find(PeerName(Role::kReplay, shard));
   if (member == members_.end() || !member->second.present) return 0;
@@ -228,6 +229,7 @@ void Coordinator::TellFleet(const Member& member, HeartbeatReply* body) const {
   };
   body->place = member.joined ? std::int32_t(own.size()) + rank(joined_) : rank(own);
   body->places = std::int32_t(own.size() + joined_.size());
+  // In small fleets the member's own interval is longer and applies.
   body->heartbeat_every_ms = std::uint32_t(1000 * std::int64_t{body->places} / kBeatsPerSecond);
 }
 

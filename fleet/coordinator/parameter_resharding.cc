@@ -16,6 +16,7 @@ Status Coordinator::BeginShards() {
   TROOP_ASSIGN_OR_RETURN(std::vector<ShardEpoch> epochs, ReadShardEpochs(options_.run));
   const auto first = std::int32_t(config.paramserver.shards);
   if (epochs.empty()) epochs.push_back({.shards = first});
+  // Later maps derive from the first one, so its number of shards must stay.
   if (epochs[0].shards != first) {
     return InvalidArgument(
         "paramserver.shards is {}, but this run began with {} and has {} now; restore the value, "
@@ -94,6 +95,7 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
       scale_.parameters_moved += move.range.size();
     }
   }
+  // No number is used twice, so states of an aborted reshard never count for this one.
   TROOP_ASSIGN_OR_RETURN(const std::uint64_t number, TakeNumber());
   TROOP_RETURN_IF_ERROR(mover_->Begin(now_, count, number));
   scale_began_ = now_;

@@ -75,6 +75,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   const std::string name = PeerName(role, index);
   if (const auto it = records_.find(name); it != records_.end()) {
     v.last_error = it->second.last_error;
+    // The first registration is not a restart.
     v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
     if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
   }
@@ -100,6 +101,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
     const bool heard = !m.down_since && v.silent_s < options_.config.fleet.dead_after_s;
     v.state = heard ? State::kAlive : State::kSilent;
     v.work_per_s = m.work.PerSecond(now_);
+    // Age of the actor's weights, in updates.
     if (role == Role::kActor && m.metrics.contains("actor/weights_version")) {
       v.lag_updates = std::max(0.0, newest - ValueOf(m.metrics, "actor/weights_version"));
     }

@@ -144,6 +144,7 @@ Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   return endpoints;
 }
 
+// The lock is a member, so it is released after the folder is gone.
 Endpoints::~Endpoints() {
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
@@ -151,6 +152,7 @@ Endpoints::~Endpoints() {
 
 std::string Endpoints::For(Role role, std::int32_t index) const {
   if (!config_.fleet.listen.empty()) return ListenFor(config_, role, index);
+  // With fleet.transport = "tcp" the system chooses a loopback port.
   return folder_.empty() ? "tcp://127.0.0.1:0" : SocketIn(folder_, role, index);
 }
 
@@ -163,6 +165,7 @@ std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t 
   return SocketIn(folder.string(), role, index);
 }
 
+// The role of a key determines its permissions: with another key the first call would fail.
 Result<std::shared_ptr<const KeyRing>> KeysFromFile(const std::string& file, Role role) {
   TROOP_ASSIGN_OR_RETURN(auto keys, LoadKeys(file));
   if (keys->role == role) return keys;

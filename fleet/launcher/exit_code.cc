@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// Grouped by remedy: the command line, a running process, a damaged file. kExitFailed is the rest.
 int ExitCodeFor(const Status& status) {
   switch (status.code()) {
     case Code::kOk:

@@ -56,8 +56,10 @@ void HealthFile::Note(Time now, std::int64_t wanted, const Supervisor& superviso
   static_cast<void>(folder_->WriteAtomic(name_, text + "\n"));
 }
 
+// The kernel keeps 15 bytes; Plays compares only the start.
 void SetProcessName(const std::string& name) { prctl(PR_SET_NAME, name.c_str()); }
 
+// Checks the JSON, the age of the last update, and (if `ready`) the number of joined roles.
 Status CheckHealth(std::string_view text, bool ready, Time now) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue value, ParseJson(text));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t wanted, value.Integer("wanted"));

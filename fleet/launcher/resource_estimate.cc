@@ -94,6 +94,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
     TROOP_ASSIGN_OR_RETURN(const Plan batched, plan(config.inference.batch_max));
     bytes.inference = weights + value + double(batched.workspace_bytes) +
                       2.0 * observation * double(config.inference.batch_max);
+    // With inference servers, actors evaluate no network.
     bytes.actor = 2.0 * observation * double(config.actor.envs);
   }
   // Online and target weights, gradient, optimizer and the published snapshot; activations for
@@ -152,6 +153,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   return bytes;
 }
 
+// The affinity mask may allow fewer cores than the machine has (containers, taskset).
 int CoresHere() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
@@ -182,6 +184,7 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
   return needs;
 }
 
+// An estimate: 64 for the program, and 6 per role for its connections and its log.
 std::int64_t OpenFilesOf(std::int64_t roles) { return 64 + 6 * roles; }
 
 Status RaiseOpenFiles(const Config& config) {
@@ -208,6 +211,7 @@ namespace {
 // Checks the file size limit (ulimit -f) against the least size of a checkpoint.
 Status CheckFileSize(const ResourceEstimate& needs) {
   constexpr double kConfigBytes = 16 * 1024;
+  // Config and f32 weights; optimizer states come in addition.
   const double least = kConfigBytes + 4.0 * double(needs.parameters);
   rlimit limit{};
   getrlimit(RLIMIT_FSIZE, &limit);
@@ -301,6 +305,7 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
 double BytesOfRole(const ResourceEstimate& needs, Role role, std::int64_t shards) {
   switch (role) {
     case Role::kReplay:
+      // Shards hold equal parts of the items.
       return needs.replay_bytes / double(shards);
     case Role::kLearner:
       return needs.processes.learner;
@@ -322,6 +327,7 @@ namespace {
 // The line with the condition that ends the run.
 std::string DescribeEnd(const Config& config) {
   const std::int64_t updates = config.learner.max_updates;
+  // With a replay ratio, the updates follow from the steps.
   std::string out;
   if (config.replay.samples_per_insert > 0) {
     out = fmt::format("after {:.0f} steps and the updates that the replay ratio allows",

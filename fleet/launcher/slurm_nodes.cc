@@ -33,6 +33,7 @@ std::int64_t SlurmNodes::CpusOf(FleetRole role) const {
   return role.role == Role::kParamServer && config_.learner.sync == "paramserver" ? 1 : 0;
 }
 
+// CPUs that are still free; negative if the roles need more than the node has.
 double SlurmNodes::LeftOn(int node) const {
   double left = double(nodes_[std::size_t(node)].cpus) - (node == 0 ? 1 : 0);  // 1: launcher
   for (const auto& [role, place] : places_) {
@@ -90,6 +91,7 @@ void SlurmNodes::ShareActors() {
     dealt += actors_[i];
     rests.emplace_back(actors_[i] - exact, i);
   }
+  // Entries are negative remainders: the largest remainder comes first, and equal ones by node.
   std::ranges::sort(rests);
   for (std::size_t i = 0; dealt < actors; ++i, ++dealt) ++actors_[rests[i % rests.size()].second];
 }
@@ -102,6 +104,7 @@ void SlurmNodes::MarkSuspect(int node, Time now) {
   mark.until = now + kDoubtFirst * (1 << doublings);
 }
 
+// The count is erased too, so the next suspicion is short again.
 void SlurmNodes::ClearSuspect(int node) { doubts_.erase(node); }
 
 bool SlurmNodes::IsSuspect(int node, Time now) const {
@@ -117,12 +120,14 @@ int SlurmNodes::Move(FleetRole role, Time now) {
   return places_[{role.role, role.index}] = to < 0 ? from : to;
 }
 
+// Form of Slurm's variable: "4,2(x3)" is four CPUs, then three nodes with two CPUs each.
 Result<std::vector<std::int64_t>> ParseCpusPerNode(const std::string& text, std::size_t nodes) {
   std::vector<std::int64_t> cpus;
   const char* at = text.data();
   const char* const end = at + text.size();
   // Each entry is COUNT or COUNT(xTIMES), separated by commas.
   bool good = at != end;
+  // Both limits on the size end the loops early for huge numbers of entries or repetitions.
   while (good && at != end && cpus.size() <= nodes) {
     std::int64_t count = 0, times = 1;
     auto [stop, error] = std::from_chars(at, end, count);

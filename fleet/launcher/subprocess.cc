@@ -21,9 +21,11 @@ namespace {
 // Runs between fork and exec: async-signal-safe calls only.
 [[noreturn]] void Become(const char* program, char* const* argv, const char* log, pid_t parent,
                          int signal_at_end) {
+  // The kernel sends this signal when the parent dies, so a killed supervisor leaves no role.
   prctl(PR_SET_PDEATHSIG, signal_at_end);
   if (getppid() != parent) _exit(1);  // the parent died before the line above
   setpgid(0, 0);
+  // Without a log file the role still runs, with the output of its parent.
   const int file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file >= 0) {
     dup2(file, STDOUT_FILENO);
@@ -31,6 +33,7 @@ namespace {
   }
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
+  // 127: the shell's code for a program that can't be executed.
   execv(program, argv);
   _exit(127);
 }
@@ -65,6 +68,7 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
+// Steps: prepare the arguments, fork, read until the end or the deadline, kill, reap.
 Result<ProgramResult> RunProgram(const std::vector<std::string>& words, Duration patience) {
   const std::string program = FindProgram(words[0]);
   if (program.empty()) return NotFound("{} is not in PATH", words[0]);
@@ -85,6 +89,7 @@ Result<ProgramResult> RunProgram(const std::vector<std::string>& words, Duration
     execv(program.c_str(), argv.data());
     _exit(127);
   }
+  // The child must have the only write end: otherwise the read below never reaches end of file.
   close(pipe_ends[1]);
   ProgramResult ended;
   const SystemClock clock;
@@ -110,6 +115,7 @@ Result<ProgramResult> RunProgram(const std::vector<std::string>& words, Duration
   if (open) {
     return DeadlineExceeded("{} did not end within {:g} s", words[0], ToSeconds(patience));
   }
+  // 128 + signal, as shells report it.
   ended.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return ended;
 }

@@ -25,6 +25,7 @@ bool IsPermanent(int code) {
 
 }  // namespace
 
+// Longer silence is tolerated in a large fleet: in proportion from 250 actors on, at most fourfold.
 double ActorsDeadAfter(const Config& config, std::int64_t actors) {
   return config.fleet.dead_after_s * std::clamp(double(actors) / 250, 1.0, 4.0);
 }
@@ -34,6 +35,7 @@ Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
   for (const FleetRole& role : roles) children_.push_back({.role = role});
 }
 
+// A slot that exists already keeps its history of failures.
 void Supervisor::Add(FleetRole role) {
   if (std::ranges::find(children_, role, &Child::role) == children_.end()) {
     children_.push_back({.role = role});
@@ -82,6 +84,7 @@ void Supervisor::Start(Child* child, Time now) {
   }
   if (options_.stay) words.push_back("--stay");
   const auto& security = options_.config.security;
+  // The given key file, else the one of the role in security.keys.
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)
                               : options_.key_file;
@@ -199,6 +202,7 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
   LogWarning("{} ended ({}); last log line: {}; {}", name, reason, last, exit->restart);
 }
 
+// Errors are ignored: a child may have ended, and the next Tick reaps it.
 void Supervisor::Signal(int number) {
   for (const Child& child : children_) {
     if (child.process > 0) kill(child.process, number);

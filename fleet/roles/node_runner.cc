@@ -63,6 +63,7 @@ SignalWatch::SignalWatch(Network* network, bool ignore_interrupt)
 
 SignalWatch::~SignalWatch() {
   signal_network = nullptr;
+  // A role process exits next, so it keeps its handlers.
   if (is_role_) return;
   Install(SIGTERM, SIG_DFL);
   Install(SIGINT, SIG_DFL);

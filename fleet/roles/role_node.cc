@@ -155,11 +155,13 @@ Status RoleNode::Ask(Time now) {
   std::optional<Result<Message>> answer = registration_->Poll(ticket_);
   if (!answer) return Status::Ok();
   if (!answer->ok()) {
+    // A silent coordinator may be restarting; a refusal is final.
     unanswered_ = answer->status().code() == Code::kDeadlineExceeded;
     return answer->status().WithContext(
         fmt::format("registration at the coordinator {} failed", options_.coordinator));
   }
   TROOP_ASSIGN_OR_RETURN(const RegisterReply reply, DecodeBody<RegisterReply>((*answer)->body));
+  // The member uses a separate channel, with the assigned origin.
   registration_.reset();
   return Join(reply);
 }
@@ -167,6 +169,7 @@ Status RoleNode::Ask(Time now) {
 // Adopts config, index and incarnation from the reply, and makes the role's node.
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
+  // Facts of the coordinator's files, which the text of the config does not contain.
   config_.data_identity = reply.data_identity;
   config_.env_code = reply.env.code;
   index_ = reply.index;

@@ -28,11 +28,13 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
 // service reports that it is drained.
 StepStatus ServiceNode::Step(Time now) {
   const Time next = duty_.tick ? duty_.tick(now) : kForever;
+  // Metrics are collected only for heartbeats, which alone send them.
   if (now >= member_->next_heartbeat()) {
     duty_.report(&metrics_);
     if (duty_.blocked) member_->report().blocked = duty_.blocked();
   }
   member_->Poll(now, metrics_);
+  // A lost membership takes precedence over a failure of the service.
   result_ = member_->lost();
   if (result_.ok() && duty_.status) result_ = duty_.status();
   const bool over = draining_ || member_->stop() || member_->phase() == Phase::kDone;
@@ -51,6 +53,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   options.incarnation = duty.incarnation;
   options.executor = duty.executor;
   options.journal.folder = PeerName(Role::kReplay, duty.index);
+  // Without storage a restarted shard begins empty.
   if (config.replay.persist) options.storage = duty.run;
   for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
   auto issued = std::make_shared<IssuedIncarnations>(duty.member);

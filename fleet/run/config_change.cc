@@ -35,6 +35,7 @@ std::map<std::string, std::string> ValuesOf(const Config& config) {
 std::vector<std::string> ConfigChanges(std::string_view before_toml, const Config& now) {
   Result<Config> before = ParseConfig(before_toml, "a checkpoint", {});
   if (!before.ok()) return {};
+  // A moved or renamed folder is not a change.
   before->name = now.name;
   before->log.dir = now.log.dir;
   // Serial runs set replay.persist themselves (SerialRun), whatever the file contains.

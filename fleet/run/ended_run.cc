@@ -46,6 +46,7 @@ std::string ScoreLine(const JsonValue& result, const Config& config) {
 // Reads only the end of the file. A partial last line, which a running writer may leave, is
 // skipped; a line that begins before the part that was read is too long.
 std::string LastJsonLine(const std::string& path) {
+  // Twice the longest line, so that one complete line of any length fits.
   constexpr std::streamoff kTail = std::streamoff(MetricsReader::kLineBytesMax) * 2;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -82,6 +83,7 @@ std::string QuietRunJson(const QuietRun& run) {
   } else if (line.ok() && line->Find("evaluator/return_mean") != nullptr) {
     out.Add("return_mean", NumberOf(*line, "evaluator/return_mean"));
   }
+  // No coordinator answers for a quiet run, so the lists of its roles are empty.
   return out.AddRaw("members", "[]")
       .AddRaw("roles", "[]")
       .AddRaw("metrics", line.ok() ? run.last_line : "{}")
@@ -89,6 +91,7 @@ std::string QuietRunJson(const QuietRun& run) {
       .str();
 }
 
+// Text of `troop status` for an ended run. The reason appears only after a failure.
 std::string EndedText(const JsonValue& result, const Config& config) {
   const std::string status = OneLine(result, "status");
   std::string out = status == "ok"            ? "the run has ended: "

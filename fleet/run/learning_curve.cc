@@ -42,6 +42,7 @@ std::optional<double> ReturnOf(const JsonValue& line, bool evaluated) {
 }
 
 // Linear interpolation. REQUIRES: `x` is within the curve.
+// Runs have their points at different positions, hence the interpolation.
 double At(const RunCurve& curve, double x) {
   const auto after = std::ranges::lower_bound(curve.xs, x);
   const auto i = std::size_t(after - curve.xs.begin());
@@ -109,6 +110,7 @@ Result<RunCurve> ReadRunCurve(const std::string& path, CurveAxis axis) {
 }
 
 // Draws resamples with replacement and takes the 2.5 % and 97.5 % quantiles of their means.
+// Percentile interval: Efron and Tibshirani 1993, ch. 13.
 MeanInterval BootstrapMean(std::span<const double> values) {
   TROOP_CHECK(!values.empty(), "the mean of no values");
   const auto mean_of = [&](auto&& next) {

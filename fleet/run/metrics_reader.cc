@@ -68,6 +68,7 @@ std::optional<Line> LineFrom(int file, std::uint64_t at) {
     const std::size_t end = chunk.find('\n', from);
     text.append(chunk, from, end == std::string::npos ? end : end - from);
     if (end != std::string::npos) return Line{*begin, std::move(text)};
+    // A file without newlines must not fill the memory.
     if (text.size() > MetricsReader::kLineBytesMax) return Line{*begin, ""};
     read += chunk.size();
   }
@@ -200,6 +201,7 @@ std::vector<double> MetricsReader::Values(std::string_view name, std::size_t poi
   return values;
 }
 
+// 0 for counters that went back, for example after the restart of a role.
 double MetricsReader::Rate(std::string_view name) const {
   const double seconds = NumberOf(last_, "wall_s") - NumberOf(before_, "wall_s");
   if (!(seconds > 0)) return 0;

@@ -19,6 +19,7 @@ namespace troop {
 
 namespace {
 
+// A longer file of an earlier part is ignored, with a warning.
 constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
 constexpr int kTrainingCurveEvery = 60;  // metric lines per drawing
 
@@ -157,6 +158,7 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::Make(Storage* run, const C
   files->run = run;
   files->config = config;
   files->started = files->clock->Now();
+  // Before the files are opened for appending, because this step may replace them.
   TROOP_RETURN_IF_ERROR(files->ReadBack(options.steps));
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
@@ -209,6 +211,7 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
   }
   // Counters go to metrics.jsonl as totals, and to TensorBoard as rates since the last line.
   const double now_s = files_->wall_s();
+  // The first line of a resumed part has no predecessor; AddCounter ignores first values.
   const double seconds = now_s - std::exchange(files_->last_line_s, now_s);
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
@@ -288,6 +291,7 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
   }
   plot.series = {std::move(mean)};
   if (evaluated) plot.series.insert(plot.series.end(), {std::move(low), std::move(high)});
+  // A viewer never reads a partial picture.
   return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
 }
 
@@ -308,6 +312,7 @@ Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
   WriteEvaluations(view, rates);
   NoteLevels(view);
   WriteMetrics(view, rates, true);
+  // Draws the points since the last drawing, which kTrainingCurveEvery may have skipped.
   if (!files_->training.empty()) files_->Check("curve.png", DrawCurve(view));
   JsonObject result;
   const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";

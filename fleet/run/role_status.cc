@@ -15,6 +15,7 @@ constexpr Duration kBeat = Seconds(1);
 
 }  // namespace
 
+// Names are part of the JSON status.
 const char* StateName(RoleView::State state) {
   switch (state) {
     case RoleView::State::kAlive:

@@ -28,6 +28,7 @@ bool HasSameBudget(const Config& a, const Config& b) {
 
 }  // namespace
 
+// Returns the requested limits that exceed those of the run, as overrides; empty if none does.
 std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
   const Config::LearnerKeys &a = asked.learner, &b = was.learner;
   std::vector<std::string> overrides;

@@ -104,6 +104,7 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
                          folder.path, lock.status().message());
   }
   folder.lock = std::move(*lock);
+  // Checked under the lock, so that the answer stays valid.
   const bool holds_run = folder.storage->Exists(kConfigFile);
   if (use == FolderUse::kFresh && holds_run) {
     const std::string resume = CanResume(folder.storage.get())
@@ -128,6 +129,7 @@ void RemoveUnbegun(const RunFolder& folder) {
   }
 }
 
+// The old result goes first, because a crash must not leave it next to the new config.
 Status BeginRun(const RunFolder& folder) {
   TROOP_RETURN_IF_ERROR(folder.storage->Remove("result.json"));
   TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic(kConfigFile, ToToml(folder.config)));

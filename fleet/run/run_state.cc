@@ -10,6 +10,7 @@
 
 namespace troop {
 
+// Names are part of metrics.jsonl and of the JSON status.
 const char* PhaseName(Phase phase) {
   switch (phase) {
     case Phase::kRunning:
@@ -48,12 +49,14 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   }
   JsonObject out;
   out.Add("state", "running").Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
+  // Time of this answer, from which a reader computes its age.
   out.Add("time_s", WallSeconds());
   out.Add("supervised", view.supervised)
       .Add("steps_total", view.steps_total)
       .Add("updates", view.updates)
       .Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
+  // Only runs with parameter shards have this key.
   if (view.shards > 0) {
     out.AddRaw("parameter_shards", JsonObject()
                                        .Add("count", std::int64_t(view.shards))

@@ -37,6 +37,7 @@ ScoreLabels GetScoreLabels(const Config& config) {
   return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
 }
 
+// Reports of supervised runs have their confidence interval in return_min and return_max.
 std::string SpreadText(bool supervised, const EvaluationReport& report) {
   if (!supervised) return " ± " + ScoreText(report.return_std);
   return fmt::format(" (95 % interval {:.2f} to {:.2f})", report.return_min, report.return_max);

@@ -12,6 +12,7 @@ namespace {
 // The name of a counter's rate; nullopt for sums, which have no meaningful rate.
 std::optional<std::string> RateName(std::string_view counter) {
   if (counter.ends_with("_sum")) return std::nullopt;
+  // Seconds per second are a share of the time, without a unit.
   const bool clock = counter.ends_with("_s");
   if (clock) counter.remove_suffix(2);
   return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
@@ -22,10 +23,12 @@ std::optional<std::string> RateName(std::string_view counter) {
 Result<std::unique_ptr<TensorboardLog>> TensorboardLog::Make(
     Storage* run, std::optional<std::int64_t> resumed_at) {
   TROOP_ASSIGN_OR_RETURN(auto events, EventWriter::Make(run, ""));
+  // Later points belong to updates that the resume undoes.
   if (resumed_at) TROOP_RETURN_IF_ERROR(events->Restart(WallSeconds(), *resumed_at + 1));
   return std::unique_ptr<TensorboardLog>(new TensorboardLog(std::move(events)));
 }
 
+// Adds the rate since the previous value; a first value has none.
 void TensorboardLog::AddCounter(const std::string& name, double value, double seconds) {
   const auto [before, fresh] = counters_.try_emplace(name, value);
   const double grown = value - std::exchange(before->second, value);
@@ -33,6 +36,7 @@ void TensorboardLog::AddCounter(const std::string& name, double value, double se
   if (const auto rate = RateName(name)) AddScalar(*rate, grown / seconds);
 }
 
+// Adds the values since the previous call, because `all` covers the whole run.
 const Histogram& TensorboardLog::AddHistogram(const std::string& name, const Histogram& all) {
   Histogram& before = histograms_[name];
   new_parts_.emplace_back(name, all.Since(before));
@@ -41,6 +45,7 @@ const Histogram& TensorboardLog::AddHistogram(const std::string& name, const His
 }
 
 Status TensorboardLog::Write(std::int64_t steps) {
+  // Cleared even if the write fails: the next line has its own values.
   const auto scalars = std::exchange(scalars_, {});
   const auto histograms = std::exchange(new_parts_, {});
   const double now = WallSeconds();

@@ -98,6 +98,7 @@ std::string DescribeConditions(const std::vector<RoleCondition>& conditions) {
 
 }  // namespace
 
+// A duration in its two largest units.
 std::string Span(double s) {
   const auto t = std::int64_t(std::lround(s));
   if (t < 60) return fmt::format("{} s", t);

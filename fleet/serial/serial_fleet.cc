@@ -10,6 +10,7 @@ namespace troop {
 namespace {
 
 constexpr char kCoordinatorEndpoint[] = "inproc://coordinator";
+// Virtual time that one round adds.
 constexpr Duration kRound = Milliseconds(1);
 // Virtual time. A round may take as long as 32 updates, so heartbeats are frequent enough that a
 // stop request takes effect soon.
@@ -24,6 +25,7 @@ std::vector<FleetRole> RolesOf(const Config& config) {
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
   // Services first: others connect to them. The order is also that of the steps in serial mode.
   std::vector<FleetRole> roles;
+  // Supervised runs have neither replay nor actors.
   const bool plays = !IsSupervised(config);
   for (std::int32_t k = 0; plays && k < std::int32_t(config.replay.shards); ++k) {
     roles.push_back({Role::kReplay, k});
@@ -99,6 +101,7 @@ bool SerialFleet::Round() {
     slot.network->Pump(now);
     if (slot.node->Step(now).what != StepStatus::kDone) continue;
     slot.done = true;
+    // Exit code 0: the status below reports a failure.
     coordinator_->OnMemberExit(slot.role.role, slot.role.index, 0);
     const Status status = slot.node->result();
     if (!status.ok()) {

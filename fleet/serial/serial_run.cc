@@ -9,6 +9,7 @@
 namespace troop {
 namespace {
 
+// Each check builds a view of all metrics, so it is not made in every round.
 constexpr int kLookEvery = 16;  // rounds
 
 }  // namespace
@@ -90,6 +91,7 @@ bool SerialRun::NextLeg() {
   return result_.ok();
 }
 
+// No further leg begins after this.
 void SerialRun::Drain() {
   draining_ = true;
   fleet_->Drain();

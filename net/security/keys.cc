@@ -48,10 +48,13 @@ bool IsKeyName(std::string_view name) {
 // Replaces a file atomically; the new file never has wider access rights.
 Status WriteOwnFile(const std::string& path, const std::string& text, mode_t mode) {
   const std::string aside = path + ".new";
+  // A file left by a killed process would make O_EXCL fail.
   unlink(aside.c_str());
   const int fd = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  // fchmod undoes the umask. fsync before rename: a crash leaves the old file or the new one.
   bool good = fd >= 0 && fchmod(fd, mode) == 0 &&
               write(fd, text.data(), text.size()) == ssize_t(text.size()) && fsync(fd) == 0;
+  // Saved here, because close may change it.
   const int error = errno;
   if (fd >= 0) close(fd);
   if (good && rename(aside.c_str(), path.c_str()) == 0) return Status::Ok();
@@ -64,6 +67,7 @@ Status WriteOwnFile(const std::string& path, const std::string& text, mode_t mod
 struct Line {
   std::string name, value;
 };
+// Returns nullopt if the line is malformed.
 std::optional<Line> ParseLine(std::string_view text) {
   const auto trim = [](std::string_view t) {
     while (!t.empty() && (t.front() == ' ' || t.front() == '\t')) t.remove_prefix(1);
@@ -97,6 +101,7 @@ std::string KeyFileText(const KeyRing& ring) {
 
 // Returns a ZAP domain that is unique in this process.
 std::string NextDomain() {
+  // The ZAP handler finds the list of allowed keys by the domain of a socket.
   static std::atomic<std::uint64_t> count{0};
   return fmt::format("troop-{}", ++count);
 }
@@ -109,6 +114,7 @@ std::string KeyText(const PublicKey& key) {
   return text;
 }
 
+// Accepts lower-case digits only, so that a key has exactly one text.
 std::optional<PublicKey> ParseKeyText(std::string_view text) {
   PublicKey key{};
   if (text.size() != 2 * key.size()) return std::nullopt;
@@ -127,8 +133,10 @@ std::optional<PublicKey> ParseKeyText(std::string_view text) {
   return key;
 }
 
+// explicit_bzero is not optimized away, unlike memset.
 SecretKey::~SecretKey() { explicit_bzero(bytes_.data(), bytes_.size()); }
 
+// Reads the file again when its stamp has changed: a removed key is rejected without a restart.
 Result<AllowList::Entry> AllowList::Find(const PublicKey& key) {
   const std::lock_guard lock(mutex_);
   struct stat info {};
@@ -142,6 +150,7 @@ Result<AllowList::Entry> AllowList::Find(const PublicKey& key) {
   if (!(stamp == stamp_)) {
     stamp_ = stamp;
     entries_.clear();
+    // An error is kept until the file changes, so that it is not read again for each handshake.
     status_ = ReadAgain();
   }
   TROOP_RETURN_IF_ERROR(status_);
@@ -152,6 +161,7 @@ Result<AllowList::Entry> AllowList::Find(const PublicKey& key) {
 
 Status AllowList::ReadAgain() {
   struct stat info {};
+  // 022: other users may read public keys, but not add one.
   TROOP_ASSIGN_OR_RETURN(const std::string text,
                          ReadPrivateFile(path_, 022, "chmod go-w", kAllowedBytesMax, &info));
   std::istringstream lines(text);
@@ -176,6 +186,7 @@ Status AllowList::ReadAgain() {
   return Status::Ok();
 }
 
+// Steps: read the private file, parse its lines, wipe the text, check that both keys match.
 Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   auto ring = std::make_shared<KeyRing>();
   struct stat info {};
@@ -201,6 +212,7 @@ Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
     if (!line) return bad();
     if (line->name.empty()) continue;
     const std::optional<PublicKey> key = ParseKeyText(line->value);
+    // Two lines during a rotation: the current key and the previous one. Other names are unique.
     if (line->name == "coordinator" && key) {
       ring->coordinators.push_back(*key);
       continue;
@@ -270,6 +282,7 @@ Status Allow(const std::string& folder, const NewKey& key, const PublicKey& publ
   }
   text.clear();
   for (const std::string& line : lines) text += line;
+  // The new line is the last one: lines of a name are ordered by age.
   return WriteOwnFile(path, text + KeyText(public_key) + end, 0600);
 }
 
@@ -302,6 +315,7 @@ Status MakeKey(const std::string& folder, const NewKey& key, std::vector<PublicK
     return WriteOwnFile(ring.file, KeyFileText(ring), 0600);
   }
   ring.coordinators.insert(ring.coordinators.begin(), ring.public_key);
+  // The previous key stays valid until the next rotation, which drops it here.
   if (ring.coordinators.size() > 2) ring.coordinators.resize(2);
   TROOP_RETURN_IF_ERROR(WriteOwnFile(ring.file, KeyFileText(ring), 0600));
   return TellCoordinators(folder, ring.coordinators);
@@ -331,6 +345,7 @@ Status MakeKeys(const std::string& folder, const std::vector<NewKey>& keys, bool
     return InvalidArgument("can't create {}: {}", folder, strerror(errno));
   }
   for (const NewKey& key : keys) {
+    // Loaded for each key, because an earlier one of `keys` may be the coordinator's.
     std::vector<PublicKey> coordinators;
     const auto ring = LoadKeys(KeyFileOf(folder, Role::kCoordinator));
     if (ring.ok()) {

@@ -9,6 +9,7 @@
 
 namespace troop {
 
+// All checks use the open descriptor, so the file can't be exchanged between check and read.
 Result<std::string> ReadPrivateFile(const std::string& path, mode_t forbidden, const char* remedy,
                                     std::size_t bytes_max, struct stat* info) {
   struct stat own {};
@@ -24,6 +25,7 @@ Result<std::string> ReadPrivateFile(const std::string& path, mode_t forbidden, c
     if (fstat(fd, info) != 0 || !S_ISREG(info->st_mode)) {
       return InvalidArgument("{} is not a regular file", path);
     }
+    // Files of root are accepted: root could replace any file.
     if (info->st_uid != geteuid() && info->st_uid != 0) {
       return InvalidArgument("{} is owned by another user ({}); use a copy that you own", path,
                              info->st_uid);

@@ -17,6 +17,7 @@
 namespace troop {
 namespace {
 
+// Fixed by ZeroMQ RFC 27 (ZAP).
 constexpr char kAddress[] = "inproc://zeromq.zap.01";
 constexpr std::size_t kKeyDigits = 40;  // length of a key in Z85, the notation of ZeroMQ
 constexpr std::size_t kFramesMax = 16;  // per request; the protocol uses 7
@@ -38,6 +39,7 @@ std::vector<std::string> Receive(void* socket) {
       if (again) continue;
       return {};
     }
+    // Surplus frames are received but not kept.
     if (frames.size() < kFramesMax) {
       frames.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
     }
@@ -82,6 +84,7 @@ Result<std::unique_ptr<ZapHandler>> ZapHandler::Start(void* context) {
   if (socket == nullptr) {
     return ResourceExhausted("can't create a socket: {}", zmq_strerror(zmq_errno()));
   }
+  // Unsent answers must not delay the end of the context.
   const int linger = 0;
   zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
   if (zmq_bind(socket, kAddress) != 0) {
@@ -118,6 +121,7 @@ void ZapHandler::Run() {
     if (whole) {
       user = Admit(request[2], request[3], request[5], request.size() > 6 ? request[6] : "");
     }
+    // Frames of an answer: version, id, status code, status text, user id, metadata.
     const std::string answer[] = {"1.0",
                                   request.size() > 1 ? request[1] : "",
                                   user ? "200" : "400",
@@ -132,12 +136,14 @@ void ZapHandler::Run() {
   zmq_close(socket_);
 }
 
+// Returns the user id, "<role> <name>", or nullopt if the key is rejected.
 std::optional<std::string> ZapHandler::Admit(const std::string& domain, const std::string& address,
                                              const std::string& mechanism, const std::string& key) {
   // Sockets without keys have no restrictions here; tcp:// without keys is restricted by
   // CheckMayListen.
   if (mechanism != "CURVE") return std::string();
   std::shared_ptr<AllowList> list;
+  // The list is used outside the lock, because it may read its file.
   {
     const std::lock_guard lock(mutex_);
     const auto found = lists_.find(domain);

@@ -53,11 +53,14 @@ std::uint64_t ListeningInode(const char* table, std::uint16_t port) {
   constexpr int kListen = 10;  // TCP_LISTEN
   std::ifstream file(table);
   std::string line;
+  // The first line is a header.
   std::getline(file, line);
   while (std::getline(file, line)) {
     unsigned local_port = 0;
     unsigned state = 0;
     unsigned long long inode = 0;
+    // Fields: number, local address:port, remote address, state, …, inode. Ports and states are
+    // hexadecimal.
     if (std::sscanf(line.c_str(), "%*d: %*[0-9A-Fa-f]:%x %*s %x %*s %*s %*s %*u %*d %llu",
                     &local_port, &state, &inode) == 3 &&
         local_port == port && state == kListen) {
@@ -70,6 +73,7 @@ std::uint64_t ListeningInode(const char* table, std::uint16_t port) {
 // True if a descriptor in /proc/<pid>/fd refers to the socket.
 bool HoldsSocket(const std::string& fd_folder, const std::string& socket) {
   DIR* const folder = opendir(fd_folder.c_str());
+  // The folders of other users' processes can't be read; they are skipped.
   if (folder == nullptr) return false;
   bool found = false;
   while (const dirent* entry = readdir(folder)) {
@@ -150,6 +154,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   if (scheme != "ipc") {
     return InvalidArgument("endpoint '{}': unknown transport; use ipc, tcp or inproc", text);
   }
+  // To ZeroMQ, @ is an abstract socket and * a temporary one; neither has a file to lock.
   if (address[0] == '@' || address[0] == '*') {
     return InvalidArgument("endpoint '{}': ipc requires the path of a file", text);
   }

@@ -10,9 +10,11 @@
 
 namespace troop {
 
+// Blocks while the system resolves the name. Reverse lookups are not made (NI_NUMERICHOST).
 Result<std::vector<std::string>> ResolveAddresses(const Endpoint& endpoint) {
   std::string host = endpoint.address.substr(0, endpoint.address.rfind(':'));
   std::vector<std::string> addresses;
+  // The wildcard stands for all interfaces and is not a name.
   if (host == "*") return std::vector<std::string>{host};
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const addrinfo wanted{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -47,6 +49,7 @@ Status CheckHostResolves(std::string_view endpoint) {
   return ResolveAddresses(parsed).status();
 }
 
+// A name with an IPv4 address stays as it is.
 std::string ReplaceIpv6OnlyHost(std::string_view endpoint) {
   const Result<Endpoint> parsed = ParseEndpoint(endpoint);
   if (!parsed.ok() || parsed->transport != Endpoint::kTcp) return std::string(endpoint);

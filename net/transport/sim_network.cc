@@ -38,6 +38,7 @@ class SimServer;
 struct Members {
   StableList<SimChannel> channels;
   StableList<SimServer> servers;
+  // A changed value means work for Pump: messages arrived, or a connection changed.
   std::uint64_t news = 0;
 };
 
@@ -53,6 +54,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
         limits_{network.message_bytes_max, network.parts_max} {
     hub_->channels[id()] = this;
     hub_->links[id()] = {.client = std::move(place), .dead_after = network.dead_after};
+    // The link starts closed; the hub connects it when both ends may.
     hub_->down.insert(id());
     members_->channels.Add(this);
   }
@@ -77,6 +79,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
       const SimFrames frames = std::move(inbox_.front());
       inbox_.pop_front();
       busy = true;
+      // The hub loses messages but never damages them: an invalid one is a bug of the encoder.
       const Result<WireHeader> header = CheckFirstFrame(frames.first.bytes(), limits_);
       TROOP_CHECK(header.ok(), "{}", header.status().message());
       Result<Message> message = DecodeMessage(*header, frames.first.bytes(), frames.big);
@@ -94,6 +97,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
   }
   void NoteNews() override { ++members_->news; }
   const std::string& served_by() const override { return endpoint(); }
+  // A changed connection is news too, because Attach must report it.
   bool has_news() const { return !inbox_.empty() || attached_ != Connection(); }
 
  protected:
@@ -104,6 +108,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
  private:
   // Returns the number of the current connection; 0 if not connected.
   std::uint64_t Connection() const {
+    // Without a model a connection exists exactly as long as its server.
     if (hub_->network_model == nullptr) return hub_->servers.contains(endpoint()) ? 1 : 0;
     const SimLink& link = hub_->links.at(id());
     return link.up ? link.epoch : 0;
@@ -112,6 +117,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
   void Attach(Time now) {
     const std::uint64_t connection = Connection();
     if (connection == attached_) return;
+    // A link that closed and opened again in between reports both changes.
     if (attached_ != 0) Disconnected(now);
     if (connection != 0) Connected(now);
     attached_ = connection;
@@ -153,6 +159,7 @@ class SimServer final : public CallServer, public SimServerEnd {
 
   bool Pump(Time now) {
     bool busy = false;
+    // A handler may close the server, whose other messages are then not read.
     for (std::size_t n = inbox_.size(); n > 0 && !closed(); --n) {
       auto [channel, frames] = std::move(inbox_.front());
       inbox_.pop_front();
@@ -162,11 +169,13 @@ class SimServer final : public CallServer, public SimServerEnd {
       TROOP_CHECK(header.ok(), "{}", header.status().message());
       Result<Message> message = DecodeMessage(*header, frames.first.bytes(), std::move(frames.big));
       const Status received = Receive(header->envelope, std::move(message).value(), now);
+      // The hub has no foreign clients, so a violation of the call protocol is a bug.
       TROOP_CHECK(received.ok(), "{}", received.message());
     }
     return Tick(now) || busy;
   }
 
+  // Limit per channel, like the high-water mark of a ZeroMQ connection.
   bool Full(std::uint64_t channel) const override {
     const auto found = waiting_.find(channel);
     return found != waiting_.end() && found->second >= kSimQueueMax;
@@ -257,6 +266,7 @@ class SimNetworkImpl final : public SimNetwork {
     return busy;
   }
 
+  // Time{} means at once: messages are unread, or a connection has changed.
   Time next_pump() const override {
     Time next = kForever;
     members_->servers.ForEach([&](const SimServer& server) {
@@ -270,6 +280,7 @@ class SimNetworkImpl final : public SimNetwork {
 
   std::uint64_t news() const override { return members_->news; }
 
+  // Time is virtual: the owner of the hub advances it and pumps, so nothing blocks.
   void Wait(Time /*now*/, Time /*until*/) override {}
   void Wake() override {}
 
@@ -292,6 +303,7 @@ class Simulation final : public SimHub {
   }
   void Advance(Time now) override { hub_->Advance(now); }
   Time next_event() const override { return hub_->next_event(); }
+  // A block has a direction. Its messages are held until the block or the connection ends.
   void Block(std::string_view from, std::string_view to, bool blocked) override {
     std::erase_if(hub_->blocks,
                   [&](const SimPartition& b) { return b.from == from && b.to == to; });
@@ -324,6 +336,7 @@ class Simulation final : public SimHub {
     }
   }
   std::uint64_t delivered() const override { return hub_->delivered; }
+  // Messages that are not handled yet: in flight, in an inbox, or held by a block.
   std::size_t waiting() const override {
     std::size_t all = hub_->flights.size();
     for (const auto& [id, channel] : hub_->channels) all += channel->waiting();

@@ -163,6 +163,7 @@ Status ZmqChannel::Open(Time now) {
   return Status::Ok();
 }
 
+// Order: changes of the connection, messages, timers.
 bool ZmqChannel::Pump(Time now) {
   bool busy = false;
   if (socket_.TakeEventsPending()) {
@@ -175,6 +176,7 @@ bool ZmqChannel::Pump(Time now) {
       }
       if (e.kind == SocketEvent::kEnded) Disconnected(now);
       if (e.kind == SocketEvent::kRefused) Refused(e.refusal, now);
+      // Refused may have closed the socket, and its events with it.
       if (!socket_.is_open()) break;
     }
   }
@@ -230,6 +232,8 @@ void ZmqChannel::Refused(SocketEvent::Refusal refusal, Time now) {
   }
 }
 
+// Errors by code: kFailedPrecondition ends the channel, kUnavailable turns shared memory off, and
+// others drop the message.
 bool ZmqChannel::Read(Time now) {
   std::size_t bytes = 0;
   for (int n = 0; n < kMessagesPerPump && bytes < kBytesPerPump; ++n) {
@@ -254,6 +258,7 @@ bool ZmqChannel::Read(Time now) {
       LogWarning("{}: dropped: {}", endpoint(), incoming.status.message());
     }
   }
+  // The limit was reached. ZeroMQ's descriptor is edge-triggered and does not report the rest.
   socket_.ReadAgain();
   return true;
 }
@@ -335,6 +340,7 @@ Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoin
   const std::string name = std::string(kSchemes[transport_]) + endpoint.address;
   int error = 0;
   if (transport_ == Endpoint::kIpc) {
+    // Bound here under a lock file, because ZeroMQ would replace the socket of a running server.
     TROOP_ASSIGN_OR_RETURN(ipc_, IpcSocket::Bind(endpoint.address));
     error = socket_.BindTo(ipc_.ReleaseFd(), name);
   } else if (transport_ == Endpoint::kTcp) {
@@ -368,6 +374,7 @@ bool ZmqServer::Pump(Time now) {
     for (SocketEvent e = socket_.NextEvent(); e.kind != SocketEvent::kNone;
          e = socket_.NextEvent()) {
       busy = true;
+      // Each event may mean that a descriptor was reused, so entries of ways_ become invalid.
       ++changes_;
       if (transport_ == Endpoint::kTcp && e.kind == SocketEvent::kAccepted) {
         guard_.Accepted(e.connection, now);
@@ -459,6 +466,7 @@ void ZmqServer::Reject(const Status& why, Time now) {
   if (why.code() == Code::kFailedPrecondition) {
     socket_.Send(socket_.sender(), {.flags = kFlagHeartbeat}, {.type = MessageType::kHeartbeat});
   } else if (connection >= 0) {
+    // ZeroMQ can't close a single peer; it detects the shutdown and removes the connection.
     shutdown(connection, SHUT_RDWR);
     guard_.NoteCut(connection);
   }
@@ -564,6 +572,7 @@ class ZmqNetwork final : public Network {
   std::vector<pollfd> polls_;
 };
 
+// Rejects configurations whose handshake could never succeed.
 Result<std::unique_ptr<Channel>> ZmqNetwork::Connect(std::string_view endpoint,
                                                      const ChannelOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
@@ -586,6 +595,7 @@ Result<std::unique_ptr<Channel>> ZmqNetwork::Connect(std::string_view endpoint,
   return std::unique_ptr<Channel>(std::move(channel));
 }
 
+// Compares names without keys. A channel keeps its id; only its socket is replaced.
 Status ZmqNetwork::Redirect(std::string_view from, std::string_view to) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(to));
   const std::string before = NameOf(from), after = NameOf(to);
@@ -609,6 +619,7 @@ bool ZmqNetwork::Pump(Time now) {
   Poll(Duration::zero());
   bool busy = false;
   members_->servers.ForEach([&](ZmqServer& server) {
+    // A handler may destroy its listener.
     const auto alive = server.shared_from_this();
     busy |= server.Pump(now);
   });
@@ -616,6 +627,7 @@ bool ZmqNetwork::Pump(Time now) {
   return busy;
 }
 
+// Messages that are already queued cause no new event of a descriptor, so they are checked first.
 void ZmqNetwork::Wait(Time now, Time until) {
   bool ready = false;
   members_->servers.ForEach([&](ZmqServer& server) {
@@ -639,11 +651,13 @@ void ZmqNetwork::Poll(Duration limit) {
   const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
   if (ppoll(polls_.data(), polls_.size(), &timeout, nullptr) <= 0) return;
   const pollfd* results = polls_.data();
+  // The read resets the counter, so several Wakes count as one.
   if ((results++)->revents != 0) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = read(wake_fd_, &count, sizeof count);
   }
   ++results;  // the watched descriptor is read by its owner
+  // In the order of AddPolls above.
   members_->servers.ForEach([&](ZmqServer& server) { server.socket().TakePolls(results); });
   members_->channels.ForEach([&](ZmqChannel& channel) { channel.socket().TakePolls(results); });
 }

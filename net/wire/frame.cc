@@ -20,6 +20,7 @@ constexpr std::uint16_t kKindFlags =
     kFlagCall | kFlagReply | kFlagHello | kFlagWelcome | kFlagHeartbeat | kFlagGoodbye;
 constexpr std::uint8_t kRoleMax = static_cast<std::uint8_t>(Role::kTool);
 
+// Fields are copied with memcpy, because frames need not be aligned.
 template <class T>
 void Put(std::byte* frame, std::size_t offset, T value) {
   std::memcpy(frame + offset, &value, sizeof value);
@@ -48,6 +49,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
                     WireHeader& header) {
   const auto parts = Get<std::uint32_t>(frame, 20);
   const auto body = Get<std::uint64_t>(frame, 72);
+  // The table of parts must lie within the frame before one of its entries is read.
   if (parts > static_cast<std::uint32_t>(limits.parts_max) ||
       parts > (frame.size() - kHeaderBytes) / kPartEntryBytes) {
     return DataLoss("a message claims {} parts in {} bytes (limit {})", parts, frame.size(),
@@ -60,6 +62,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
   header.parts = static_cast<int>(parts);
   header.body_bytes = body;
   const bool checked = (header.envelope.flags & kFlagPartsChecked) != 0;
+  // `total` counts the payload of all frames, `here` the bytes that this frame must have.
   std::size_t total = body;
   std::size_t here = kHeaderBytes + kPartEntryBytes * parts + body;
   for (int i = 0; i < header.parts; ++i) {
@@ -80,6 +83,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
       return DataLoss("a message has an invalid part entry");
     }
   }
+  // Surplus bytes are an error too, because no field would account for them.
   if (here != frame.size()) {
     return DataLoss("a message of {} bytes claims {}", frame.size(), here);
   }
@@ -94,6 +98,8 @@ std::size_t PayloadBytes(const Message& message) {
   return bytes;
 }
 
+// Checks at the sender, where an oversized message is the caller's error. A receiver would close
+// the connection.
 Status CheckSendable(const Message& message, const WireLimits& limits) {
   if (message.body.size() > kBodyBytesMax) {
     return InvalidArgument("a body of {} bytes exceeds the limit of {}; send large data as parts",
@@ -121,6 +127,7 @@ std::size_t FirstFrameBytes(const Message& message) {
   return bytes;
 }
 
+// Order in the frame: header, entries of the parts, body, small parts.
 void EncodeFirstFrame(const Envelope& envelope, const Message& message, std::span<std::byte> out) {
   std::byte* const frame = out.data();
   const Origin& origin = message.origin;
@@ -149,6 +156,7 @@ void EncodeFirstFrame(const Envelope& envelope, const Message& message, std::spa
     Put(frame, entry + 12, std::uint32_t{0});
     entry += kPartEntryBytes;
   }
+  // Big parts follow as separate frames.
   std::byte* end = std::copy_n(reinterpret_cast<const std::byte*>(message.body.data()),
                                message.body.size(), frame + entry);
   for (const Buffer& part : message.parts) {
@@ -172,6 +180,8 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
   if (Get<std::uint32_t>(frame, 4) != Crc32c(frame.subspan(kCrcEnd))) {
     return DataLoss("a message of {} bytes has a wrong checksum", frame.size());
   }
+  // Not kDataLoss: the transport replies to a peer with another version instead of closing the
+  // connection.
   if (const auto version = Get<std::uint16_t>(frame, 8); version != kWireVersion) {
     return FailedPrecondition(
         "the peer uses wire version {}, this program version {}: run the same release of troop on "
@@ -198,6 +208,7 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
   return header;
 }
 
+// Small parts are copied out of the frame; big frames become parts without a copy.
 Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byte> frame,
                               std::vector<Buffer> big_frames) {
   if (big_frames.size() != static_cast<std::size_t>(header.big_parts)) {

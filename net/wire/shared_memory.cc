@@ -25,6 +25,7 @@ constexpr std::size_t kHeaderBytesOfBlock =
     4096;                                  // one page, which keeps the following data aligned
 constexpr std::size_t kPartAlignment = 8;  // guaranteed for big parts by net/message.h
 constexpr std::size_t kMappingsMax = 256;  // per reader; least recently used are unmapped
+// The size is fixed, and F_SEAL_SEAL forbids further seals, such as one against writing.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // Header at the start of a block.
@@ -33,6 +34,7 @@ struct BlockHeader {
   std::uint64_t id;
   std::atomic<std::uint32_t> readers;  // tickets that are not released yet
 };
+// Only lock-free atomics work across processes.
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 // A memory mapping, unmapped by the destructor.
@@ -157,10 +159,12 @@ SharedBufferPool::Block* SharedBufferPool::Create(std::size_t capacity) {
                        fcntl(fd, F_ADD_SEALS, kSeals) == 0
                    ? std::make_unique<Block>(fd, capacity)
                    : nullptr;
+  // From its construction on, the block owns the descriptor.
   if (block == nullptr) {
     close(fd);
     return nullptr;
   }
+  // Descriptor numbers are reused; readers recognize a block by its random id.
   std::uint64_t id = 0;
   if (!block->pages || !block->Reserve(1) || getrandom(&id, sizeof id, 0) != sizeof id)
     return nullptr;
@@ -208,6 +212,7 @@ void SharedBufferPool::Release(Block* block) {
   block->left = Now();
 }
 
+// The block returns to the pool when the last slice of the part is released.
 std::optional<MutableBuffer> SharedBufferPool::Make(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   Block* const block = Take(bytes);
@@ -217,6 +222,7 @@ std::optional<MutableBuffer> SharedBufferPool::Make(std::size_t bytes) {
       bytes);
 }
 
+// A part in a block of this pool is shared without a copy; others are copied into a block.
 std::optional<BufferHandle> SharedBufferPool::Share(const Buffer& part) {
   const std::lock_guard lock(mutex_);
   std::size_t offset = 0;
@@ -226,6 +232,7 @@ std::optional<BufferHandle> SharedBufferPool::Share(const Buffer& part) {
     block = Take(part.size());
     if (block == nullptr) return std::nullopt;
     std::memcpy(block->data(), part.data(), part.size());
+    // The reader's count keeps the copy from now on.
     block->held = false;
     block->left = Now();
   }
@@ -263,6 +270,7 @@ void SharedBufferPool::RevokeHandle(const BufferHandle& ticket) {
   }
 }
 
+// Small parts, and parts that exceed the pool's limits, are in private memory.
 MutableBuffer MakeSharedBuffer(std::size_t bytes) {
   if (IsBigPart(bytes)) {
     if (auto part = SharedBufferPool::Get().Make(bytes)) return std::move(*part);
@@ -297,6 +305,8 @@ std::optional<BufferHandle> SharedBufferReader::ParseHandle(std::span<const std:
   return ticket;
 }
 
+// Steps: find or create the mapping, check the range of the ticket, return a Buffer that releases
+// the ticket.
 Result<Buffer> SharedBufferReader::Open(const BufferHandle& ticket) {
   auto found = std::ranges::find_if(mappings_, [&](const auto& m) {
     return m->id == ticket.id && m->process == ticket.process && m->descriptor == ticket.descriptor;
@@ -304,6 +314,7 @@ Result<Buffer> SharedBufferReader::Open(const BufferHandle& ticket) {
   if (found != mappings_.end()) {
     mappings_.splice(mappings_.begin(), mappings_, found);
   } else {
+    // The kernel permits this only for processes of the same user.
     const std::string path = fmt::format("/proc/{}/fd/{}", ticket.process, ticket.descriptor);
     const File file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (file.get() < 0) {
@@ -332,9 +343,11 @@ Result<Buffer> SharedBufferReader::Open(const BufferHandle& ticket) {
       return Unavailable("{} no longer contains the sent data", path);
     }
     mappings_.push_front(std::move(mapping));
+    // Buffers in use keep their mapping until they are released.
     if (mappings_.size() > kMappingsMax) mappings_.pop_back();
   }
   const std::shared_ptr<Mapping>& mapping = mappings_.front();
+  // Without a sum, which could overflow.
   if (ticket.offset > mapping->capacity || ticket.bytes > mapping->capacity - ticket.offset ||
       ticket.offset % kPartAlignment != 0) {
     return DataLoss("{} bytes at offset {} are outside a block of {} bytes", ticket.bytes,

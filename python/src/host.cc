@@ -18,6 +18,7 @@ Result<std::shared_ptr<Host>> Host::Make(const std::string& key, bool insecure) 
   return std::shared_ptr<Host>(new Host(std::move(network), std::move(keys)));
 }
 
+// The thread is the last member, so that it starts after all others exist.
 Host::Host(std::unique_ptr<Network> network, std::shared_ptr<const KeyRing> keys)
     : network_(std::move(network)), keys_(std::move(keys)), thread_([this] { Loop(); }) {}
 
@@ -26,6 +27,7 @@ Host::~Host() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  // The loop may be waiting for the rest of its turn.
   network_->Wake();
   thread_.join();
 }
@@ -39,6 +41,7 @@ void Host::Run(const std::function<void(Network*)>& work) {
   done_.wait(lock, [&done] { return done; });
 }
 
+// Changes are made on the thread itself, between two steps: steps_ needs no lock.
 std::uint64_t Host::Add(Step step) {
   std::uint64_t id = 0;
   Run([&](Network*) {
@@ -61,6 +64,7 @@ void Host::Loop() {
     bool busy = network_->Pump(clock.Now());
     busy |= RunTasks();
     for (auto& [id, step] : steps_) busy |= step(clock.Now());
+    // Checked after a turn, so that work posted before the end has been done.
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
@@ -81,6 +85,7 @@ bool Host::RunTasks() {
   }
   for (const Task& task : tasks) {
     (*task.work)(network_.get());
+    // From here on the caller may return and destroy its `work`.
     const std::lock_guard lock(mutex_);
     *task.done = true;
     done_.notify_all();

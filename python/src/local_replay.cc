@@ -14,9 +14,11 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
   EncodedChunk encoded{chunk.stream,     chunk.first_frame, chunk.frames, chunk.action,
                        chunk.reward,     chunk.discount,    chunk.final,  {},
                        chunk.observation};
+  // Without a codec all frames have the same size, so no sizes are stored.
   if (coder->codec() == Codec::kNone) return encoded;
   // Encoded sizes and frames, as the table stores them.
   std::vector<std::uint32_t> bytes(chunk.frames);
+  // Memory for the largest encoding; only the used part is copied.
   std::vector<std::byte> out(chunk.frames * coder->encoded_bytes_max());
   std::size_t end = 0;
   for (std::uint32_t i = 0; i < chunk.frames; ++i) {
@@ -38,6 +40,7 @@ struct LocalReplay::Shared {
   Table table;
 };
 
+// Writer. Each has its own coder, because encoding happens outside the lock.
 class LocalReplay::Sink final : public ExperienceSink {
  public:
   explicit Sink(std::shared_ptr<Shared> shared)
@@ -53,6 +56,7 @@ class LocalReplay::Sink final : public ExperienceSink {
     const std::lock_guard lock(shared_->mutex);
     return shared_->table.Insert(call).status();
   }
+  // An insert is complete when Push returns.
   Status Flush(Time) override { return Status::Ok(); }
 
  private:
@@ -60,6 +64,7 @@ class LocalReplay::Sink final : public ExperienceSink {
   FrameCoder coder_;
 };
 
+// Sampler. It never waits for items, so deadlines are not used.
 class LocalReplay::Source final : public BatchSource {
  public:
   Source(std::shared_ptr<Shared> shared, const SamplerOptions& options)
@@ -75,6 +80,7 @@ class LocalReplay::Source final : public BatchSource {
     BatchSlot batch = pool_.Get();
     const std::lock_guard lock(shared_->mutex);
     const Table& table = shared_->table;
+    // The caller may be the only thread, so waiting for an insert could last forever.
     if (!table.can_draw() || table.size() < table.options().min_items) {
       return FailedPrecondition("table {} has {} items; sampling needs at least {} (min_items)",
                                 table.options().name, table.size(), table.options().min_items);
@@ -91,6 +97,7 @@ class LocalReplay::Source final : public BatchSource {
                              priority.size());
     }
     const std::lock_guard lock(shared_->mutex);
+    // With one shard the keys equal the table's own (KeyCode).
     shared_->table.Update(key, priority);
     return Status::Ok();
   }

@@ -31,6 +31,7 @@ struct StatusError : std::exception {
   Status status;
 };
 
+// Errors below this file are Status values; here they become exceptions for pybind11.
 void Ensure(const Status& status) {
   if (!status.ok()) throw StatusError(status);
 }
@@ -44,6 +45,7 @@ void RaiseStatus(const Status& status) {
   // The exception classes are defined in Python.
   const py::object make = py::module_::import("troop_replay.errors").attr("from_code");
   const py::object error = make(std::string(CodeName(status.code())), status.message());
+  // An exception translator sets Python's error indicator instead of throwing.
   PyErr_SetObject(py::type::of(error).ptr(), error.ptr());
 }
 
@@ -51,8 +53,10 @@ void RaiseStatus(const Status& status) {
 template <class Attempt>
 auto Wait(double timeout_s, Attempt attempt) {
   const SystemClock clock;
+  // 1e9 s keeps the deadline within the range of Time.
   const Time deadline = clock.Now() + Seconds(std::clamp(timeout_s, 0.0, 1e9));
   while (true) {
+    // A slice of 100 ms bounds the delay of Ctrl-C, and the cost of taking the GIL is negligible.
     const Time until = std::min(deadline, clock.Now() + Milliseconds(100));
     auto result = [&] {
       const py::gil_scoped_release release;
@@ -64,6 +68,7 @@ auto Wait(double timeout_s, Attempt attempt) {
     } else {
       status = result.status();
     }
+    // The end of a slice is not the caller's deadline. Sinks and sources allow a repeated attempt.
     if (status.code() != Code::kDeadlineExceeded || clock.Now() >= deadline) return result;
     // Ctrl-C raises KeyboardInterrupt between two slices.
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -76,7 +81,9 @@ auto Wait(double timeout_s, Attempt attempt) {
 class Input {
  public:
   explicit Input(const py::handle& array) {
+    // None is an argument that was not given; its bytes are empty.
     if (array.is_none()) return;
+    // An array with gaps fails here; the package makes arrays contiguous first.
     if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_C_CONTIGUOUS) != 0) {
       throw py::error_already_set();
     }
@@ -114,6 +121,7 @@ struct Array {
   std::vector<py::ssize_t> shape;
 };
 
+// Format characters of Python's struct module. There is none for bf16, whose bits become uint16.
 const char* FormatOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -136,6 +144,7 @@ const char* FormatOf(DType dtype) {
   return "B";
 }
 
+// Views of a column without a copy. While one exists, the batch does not return to its pool.
 template <class T>
 py::object ArrayOf(const BatchSlot& batch, std::vector<T>* column) {
   return py::cast(Array{batch,
@@ -145,6 +154,7 @@ py::object ArrayOf(const BatchSlot& batch, std::vector<T>* column) {
                         {py::ssize_t(column->size())}});
 }
 py::object ArrayOf(const BatchSlot& batch, const Tensor& tensor) {
+  // A column that this table does not have (state, for example) is None.
   if (tensor.empty()) return py::none();
   const auto dims = tensor.shape().dims();
   return py::cast(Array{batch,
@@ -154,6 +164,7 @@ py::object ArrayOf(const BatchSlot& batch, const Tensor& tensor) {
                         {dims.begin(), dims.end()}});
 }
 
+// Description for the buffer protocol: row-major, without padding between rows.
 py::buffer_info BufferOf(Array& array) {
   return py::buffer_info(array.data, array.item_bytes, array.format,
                          py::ssize_t(array.shape.size()), array.shape,
@@ -162,6 +173,7 @@ py::buffer_info BufferOf(Array& array) {
 
 // ---- Options ----------------------------------------------------------------------------------
 
+// Element types that Python may declare; bf16 is missing, because NumPy has no such type.
 DType DTypeOfFormat(const std::string& name) {
   for (const DType dtype :
        {DType::kF32, DType::kF64, DType::kU8, DType::kI32, DType::kI64, DType::kU64, DType::kU32}) {
@@ -171,6 +183,7 @@ DType DTypeOfFormat(const std::string& name) {
       InvalidArgument("element type is {}, must be f32, f64, u8, u32, i32, i64 or u64", name));
 }
 
+// Observation, action or state as Python passes it: (element type, sizes of one row).
 TensorSpec SpecOf(const py::handle& pair) {
   const auto [name, dims] = pair.cast<std::pair<std::string, std::vector<std::int64_t>>>();
   if (dims.size() > std::size_t(Shape::kMaxRank) ||
@@ -181,6 +194,8 @@ TensorSpec SpecOf(const py::handle& pair) {
   return {DTypeOfFormat(name), Shape(std::span<const std::int64_t>(dims))};
 }
 
+// Absent keys keep the defaults of Table::Options. Keys without a default are always set by the
+// package; without them the lookup raises KeyError.
 Table::Options TableOptions(const py::dict& fields) {
   Table::Options options;
   const auto take = [&fields](const char* name, auto* value) {
@@ -223,6 +238,7 @@ struct Writer {
               const py::object& next_observation, const py::object& state,
               const py::object& priority, const py::object& skip, std::uint64_t policy_version,
               double timeout_s) {
+    // The buffers are held until the writer has copied the step, over all slices of Wait.
     const Input in_observation(observation), in_action(action), in_reward(reward),
         in_terminated(terminated), in_truncated(truncated), in_next(next_observation),
         in_state(state), in_priority(priority), in_skip(skip);
@@ -236,6 +252,8 @@ struct Writer {
                                         .truncated = in_truncated.as<std::uint8_t>(),
                                         .skip = in_skip.as<std::uint8_t>(),
                                         .policy_version = policy_version};
+    // The mutex is taken without the GIL, so that a thread that waits for room does not stop
+    // Python.
     Ensure(Wait(timeout_s, [&](Time until) {
       const std::lock_guard lock(mutex);
       return writer.Append(steps, until);
@@ -258,6 +276,8 @@ struct Writer {
   }
 };
 
+// Sampler of a local or a remote table. `mutex` protects the source, which one thread at a time may
+// use.
 struct Sampler {
   std::mutex mutex;
   std::unique_ptr<BatchSource> source;
@@ -269,6 +289,7 @@ struct Sampler {
     }));
   }
   void Update(const py::object& key, const py::object& priority) {
+    // Declared before `release`, so that the buffers are returned with the GIL held.
     const Input in_key(key), in_priority(priority);
     const auto keys = in_key.as<std::uint64_t>();
     const auto priorities = in_priority.as<float>();
@@ -278,9 +299,11 @@ struct Sampler {
   }
 };
 
+// Checks the numbers from Python, for which StepWriter and TrajectoryCutter would abort.
 std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& view,
                                    int environments, int period, std::uint64_t first_stream,
                                    int steps_per_push, std::unique_ptr<ExperienceSink> sink) {
+  // Environment numbers take the low 16 bits of a stream id (NewStreams).
   constexpr int kMost = 1 << 16;
   if (environments < 1 || environments > kMost || period < 1 || period > kMost ||
       steps_per_push < 1 || steps_per_push > kMost) {
@@ -336,6 +359,7 @@ void BindEnds(py::module_& module) {
 void BindLocalReplay(py::module_& module) {
   py::class_<LocalReplay>(module, "LocalReplay")
       .def(py::init([](const py::dict& table) {
+        // Python objects are read before the GIL is released.
         const Table::Options options = TableOptions(table);
         const py::gil_scoped_release release;
         return Ensure(LocalReplay::Make(options));
@@ -363,16 +387,19 @@ void BindLocalReplay(py::module_& module) {
       });
 }
 
+// Deadline of a call that is not cut into slices: Ctrl-C takes effect only after its end.
 Time After(double timeout_s) {
   return SystemClock().Now() + Seconds(std::clamp(timeout_s, 0.0, 1e9));
 }
 
+// Inverse of SpecOf.
 py::object ToPython(const TensorSpec& spec) {
   const auto dims = spec.shape.dims();
   return py::make_tuple(std::string(DTypeName(spec.dtype)),
                         std::vector<std::int64_t>(dims.begin(), dims.end()));
 }
 
+// Table as its server describes it. Keys are those of TableOptions where both have them.
 py::dict ToPython(const TableInfo& info) {
   const TableDescription table = Ensure(ParseTableInfo(info));
   py::dict out;
@@ -396,11 +423,14 @@ py::dict ToPython(const TableInfo& info) {
 // Stream ids, unique over all writers of all clients: 48 random bits above the environment's
 // number.
 std::uint64_t NewStreams() {
+  // Birthday bound: among 1,000 writers two ids are equal with a probability of 2e-9.
   std::random_device random;
   return std::uint64_t{random()} << 32 | std::uint64_t{random() & 0xFFFFu} << 16;
 }
 
 void BindService(py::module_& module) {
+  // For bodies that touch no Python object: the GIL is free while they wait for the network.
+  // Arguments and results are converted outside this guard.
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<ServiceClient>(module, "Client")
       .def(py::init(
@@ -428,6 +458,7 @@ void BindService(py::module_& module) {
           "reconfigure",
           [](ServiceClient& client, const std::string& table, double samples_per_insert,
              double ratio_error, std::int64_t min_items, double timeout_s) {
+            // A table has the same number on every shard (ServiceClient::Refresh).
             const std::uint32_t number = Ensure(client.Find(table)).number;
             Ensure(client.Reconfigure({number, samples_per_insert, ratio_error, min_items},
                                       After(timeout_s)));
@@ -463,6 +494,7 @@ void BindService(py::module_& module) {
                                        .insecure = insecure};
         for (const py::handle& table : tables) {
           const auto fields = table.cast<py::dict>();
+          // The rate limiter has its own keys, which tables of a LocalReplay lack.
           options.tables.push_back({TableOptions(fields),
                                     fields["samples_per_insert"].cast<double>(),
                                     fields["ratio_error"].cast<double>()});
@@ -480,6 +512,7 @@ PYBIND11_MODULE(_native, module) {
   // Warnings and errors only: reconnects are not for a user's terminal.
   troop::InitLog({.role = "troop_replay", .level = troop::LogLevel::kWarning});
   module.attr("version") = std::string(troop::kTroopVersion);
+  // Exceptions of other types keep the translation of pybind11.
   py::register_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);

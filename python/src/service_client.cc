@@ -18,11 +18,13 @@ namespace {
 // A unique origin per writer or sampler, so that none replaces another at the server.
 Origin NewOrigin(const KeyRing* keys) {
   std::random_device random;
+  // The index is 31 random bits; the clock in microseconds makes the incarnation grow.
   return {.role = keys == nullptr ? Role::kTool : keys->role,
           .index = std::int32_t(random() & 0x7FFFFFFFu),
           .incarnation = std::uint64_t(WallSeconds() * 1e6)};
 }
 
+// Properties that shards of one replay must share. Sizes and numbers of items may differ.
 bool SameTable(const TableInfo& a, const TableInfo& b) {
   const auto x = ParseTableInfo(a), y = ParseTableInfo(b);
   return x.ok() && y.ok() && x->name == y->name && x->trajectory == y->trajectory &&
@@ -38,12 +40,15 @@ class ServiceClient::Sink final : public ExperienceSink {
       : host_(std::move(host)), writer_(std::move(writer)) {
     id_ = host_->Add([this](Time now) { return Turn(now); });
   }
+  // Turns end first; then the writer is destroyed on the thread that owns its channels.
   ~Sink() override {
     host_->Remove(id_);
     host_->Run([this](Network*) { writer_.reset(); });
   }
 
   Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time deadline) override {
+    // The lock is free between this wait and the store below: a sink has one owner at a time, so no
+    // other push can come between.
     TROOP_RETURN_IF_ERROR(WaitFor(deadline, [this] { return !waiting_; }));
     // The host's thread takes the push in its next turn.
     const std::lock_guard lock(mutex_);
@@ -54,11 +59,13 @@ class ServiceClient::Sink final : public ExperienceSink {
     host_->Wake();
     return Status::Ok();
   }
+  // Waits for acknowledgements: idle_ is false while a push waits or is unacknowledged.
   Status Flush(Time deadline) override {
     return WaitFor(deadline, [this] { return idle_; });
   }
 
  private:
+  // An error of the writer is final and ends every wait.
   template <class Condition>
   Status WaitFor(Time deadline, Condition holds) {
     const SystemClock clock;
@@ -88,11 +95,13 @@ class ServiceClient::Sink final : public ExperienceSink {
     const Status status =
         pushes ? writer_->Push(std::move(chunks), std::move(items)) : writer_->error();
     const std::lock_guard lock(mutex_);
+    // The first error is kept; later ones are its consequences.
     if (error_.ok()) error_ = status;
     unacked_ = writer_->unacked_pushes();
     const bool idle = !waiting_ && unacked_ == 0;
     if (idle != idle_ || !error_.ok()) changed_.notify_all();
     idle_ = idle;
+    // After a push the writer may have room for another one at once.
     return pushes;
   }
 
@@ -135,10 +144,12 @@ class ServiceClient::Source final : public BatchSource {
     if (!ready_.empty()) {
       BatchSlot batch = std::move(ready_.front());
       ready_.pop_front();
+      // There is room for another batch, which the host's thread decodes while Python computes.
       host_->Wake();
       return batch;
     }
     if (!error_.ok()) return error_;
+    // Causes of a timeout with different remedies: dead shards, or a table that may not be sampled.
     if (alive_ == 0) {
       return DeadlineExceeded("table {}: no batch in time: no shard of the replay answers", table_);
     }
@@ -173,12 +184,14 @@ class ServiceClient::Source final : public BatchSource {
     {
       const std::lock_guard lock(mutex_);
       if (!error_.ok()) return false;
+      // Updates are passed on even if no batch is needed.
       if (!key_.empty()) sampler_->UpdatePriorities(key_, priority_);
       key_.clear();
       priority_.clear();
       wants = ready_.size() < kAhead;
     }
     sampler_->Poll(now);
+    // Further replies stay encoded in the sampler, so kAhead bounds the memory of decoded batches.
     if (!wants) return false;
     auto next = sampler_->Next();
     BatchSlot batch;
@@ -203,9 +216,11 @@ class ServiceClient::Source final : public BatchSource {
   const std::shared_ptr<Host> host_;
   const std::string table_;
   const KeyCode keys_;
+  // Kept for reuse: the batches ahead, the caller's, and the one being decoded.
   BatchPool pool_{kAhead + 2};
   std::unique_ptr<ReplaySampler> sampler_;  // the host's thread's
   std::uint64_t id_ = 0;
+  // Protects the members below.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<BatchSlot> ready_;
@@ -221,10 +236,12 @@ Result<std::unique_ptr<ServiceClient>> ServiceClient::Make(std::vector<std::stri
     return InvalidArgument("no endpoints given; name at least one replay shard");
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make(key));
   std::unique_ptr<ServiceClient> client(new ServiceClient(std::move(host), std::move(endpoints)));
+  // A client with an endpoint that does not answer is never returned.
   TROOP_RETURN_IF_ERROR(client->Refresh(deadline));
   return client;
 }
 
+// Queries all shards at once. The tables are replaced only if all shards agree on them.
 Status ServiceClient::Refresh(Time deadline) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<Message> answers,
                          CallAll({.type = MessageType::kDescribe}, deadline));
@@ -254,6 +271,7 @@ std::vector<TableInfo> ServiceClient::tables() const {
   return tables_;
 }
 
+// The number of a table is its position in the description, which is equal on all shards.
 Result<ServiceClient::Described> ServiceClient::Find(const std::string& table) const {
   const std::lock_guard lock(mutex_);
   std::string known;
@@ -272,6 +290,7 @@ Result<std::vector<std::unique_ptr<Channel>>> ServiceClient::Connect(int window)
   const ChannelOptions options{.origin = NewOrigin(host_->keys()), .window = window};
   std::vector<std::unique_ptr<Channel>> channels;
   Status status;
+  // Channels belong to the host's thread. After one invalid endpoint none stays open.
   host_->Run([&](Network* network) {
     for (const std::string& endpoint : endpoints_) {
       auto channel = network->Connect(endpoint, options);
@@ -328,6 +347,7 @@ Result<std::unique_ptr<BatchSource>> ServiceClient::MakeSource(const Described& 
       std::make_unique<Source>(host_, std::move(sampler), table.description.name, keys));
 }
 
+// Steps: connect, send on the host's thread, poll there in each turn, wait here, close.
 Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time deadline) {
   TROOP_ASSIGN_OR_RETURN(auto channels, Connect(2));
   std::vector<std::optional<Result<Message>>> answers(channels.size());
@@ -337,6 +357,7 @@ Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time
       Message copy = message;
       const auto ticket = channels[k]->Send(copy, deadline);
       if (ticket.ok()) tickets[k] = *ticket;
+      // A call that could not be sent has its answer already; otherwise the wait would not end.
       if (!ticket.ok()) answers[k] = ticket.status();
     }
   });
@@ -356,16 +377,19 @@ Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time
     std::unique_lock lock(mutex);
     all.wait(lock, complete);  // the channels enforce the deadline
   }
+  // After Remove no turn refers to the local variables of this call.
   host_->Remove(id);
   host_->Run([&](Network*) { channels.clear(); });
   std::vector<Message> messages;
   for (std::size_t k = 0; k < answers.size(); ++k) {
+    // One failed shard fails the call; its endpoint is named.
     if (!answers[k]->ok()) return answers[k]->status().WithContext(endpoints_[k]);
     messages.push_back(std::move(**answers[k]));
   }
   return messages;
 }
 
+// Names of shard 0 have no prefix, so a service with one shard has plain names.
 Result<std::vector<std::pair<std::string, double>>> ServiceClient::Stats(Time deadline) {
   TROOP_ASSIGN_OR_RETURN(const auto answers,
                          CallAll({.type = MessageType::kReplayStats}, deadline));
@@ -379,6 +403,7 @@ Result<std::vector<std::pair<std::string, double>>> ServiceClient::Stats(Time de
   return stats;
 }
 
+// Not atomic: after an error, some shards may have the new limits.
 Status ServiceClient::Reconfigure(const ReconfigureBody& body, Time deadline) {
   return CallAll({.type = MessageType::kReconfigure, .body = EncodeBody(body)}, deadline).status();
 }

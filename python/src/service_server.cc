@@ -17,6 +17,7 @@ Result<std::unique_ptr<ServiceServer>> ServiceServer::Make(const Options& option
   Status status;
   host->Run([&](Network* network) { status = self->Start(options, network); });
   TROOP_RETURN_IF_ERROR(status);
+  // After a failed Start id_ is 0, so the destructor neither drains nor removes a step.
   self->id_ = host->Add([server = self->server_.get()](Time now) {
     server->Tick(now);
     return false;
@@ -46,12 +47,14 @@ ServiceServer::~ServiceServer() {
     host_->Remove(id_);
   }
   host_->Run([this](Network*) {
+    // Order: the listener calls the server, and the server posts work to the executor.
     listener_.reset();
     server_.reset();
     executor_.reset();
   });
 }
 
+// Blocks without a deadline: the duration depends on the storage and the size of the tables.
 void ServiceServer::WaitUntilDrained() {
   std::mutex mutex;
   std::condition_variable changed;

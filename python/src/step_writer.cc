@@ -14,6 +14,7 @@ StepWriter::StepWriter(const TrajectoryCutter::Options& options, int steps_per_p
 }
 
 Status StepWriter::Append(const TrajectoryCutter::Steps& steps, Time deadline) {
+  // A push that timed out goes first, so that buffered data stay bounded.
   if (!chunks_.empty()) TROOP_RETURN_IF_ERROR(Push(deadline));
   TROOP_RETURN_IF_ERROR(cutter_.Append(steps));
   if (++steps_ < due_) return Status::Ok();
@@ -36,6 +37,7 @@ Status StepWriter::Push(Time deadline) {
   return status;
 }
 
+// Two pushes: one that timed out earlier, then the frames that are still in the cutter.
 Status StepWriter::Flush(Time deadline) {
   if (!chunks_.empty()) TROOP_RETURN_IF_ERROR(Push(deadline));
   TROOP_RETURN_IF_ERROR(Push(deadline));

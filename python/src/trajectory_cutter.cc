@@ -8,10 +8,12 @@
 namespace troop {
 namespace {
 
+// Row of one environment in an array of E rows.
 std::span<const std::byte> Row(std::span<const std::byte> rows, int row, std::size_t bytes) {
   return rows.subspan(std::size_t(row) * bytes, bytes);
 }
 
+// Copies a column and empties it; the vector keeps its memory for the next chunk.
 template <class T>
 Buffer TakeBytes(std::vector<T>* column) {
   const Buffer bytes = Buffer::Copy(std::as_bytes(std::span<const T>(*column)));
@@ -41,6 +43,7 @@ Status TrajectoryCutter::Check(const Steps& steps) const {
     return InvalidArgument("{}: {} bytes or values, expected {} for {} environments", what, have,
                            rows * row, rows);
   };
+  // Without a state in the spec, the argument must be empty.
   const std::size_t state = options_.spec.state ? options_.spec.state->bytes() : 0;
   TROOP_RETURN_IF_ERROR(
       check("observation", steps.observation.size(), options_.spec.observation.bytes()));
@@ -54,9 +57,11 @@ Status TrajectoryCutter::Check(const Steps& steps) const {
   // next_observation is required only if an episode ends.
   bool ends = false;
   for (int e = 0; e < options_.environments; ++e) {
+    // Values of skipped environments are not read, so they need not be valid.
     if (Set(steps.skip, e)) continue;
     ends = ends || Set(steps.terminated, e) || Set(steps.truncated, e);
     const float reward = steps.reward[std::size_t(e)], priority = steps.priority[std::size_t(e)];
+    // One NaN would spread, through the sampler's sums or the learner's targets.
     if (!std::isfinite(reward)) {
       return InvalidArgument("environment {}: reward is {}, must be finite", e, reward);
     }
@@ -81,6 +86,7 @@ Status TrajectoryCutter::Append(const Steps& steps) {
   return Status::Ok();
 }
 
+// Order: frame, start of an item, finished items; then the last frame of an episode that ends.
 void TrajectoryCutter::AppendStep(const Steps& steps, int environment) {
   Stream& stream = streams_[std::size_t(environment)];
   const std::size_t observation_bytes = options_.spec.observation.bytes();
@@ -88,6 +94,7 @@ void TrajectoryCutter::AppendStep(const Steps& steps, int environment) {
   const auto action = Row(steps.action, environment, options_.spec.action.bytes());
   stream.action.insert(stream.action.end(), action.begin(), action.end());
   stream.reward.push_back(steps.reward[std::size_t(environment)]);
+  // Discount 0 stops the bootstrap at a termination. After a truncation the value still counts.
   const bool terminated = Set(steps.terminated, environment);
   stream.discount.push_back(terminated ? 0.0f : 1.0f);
   stream.final.push_back(0);
@@ -120,12 +127,14 @@ void TrajectoryCutter::StartItem(const Steps& steps, int environment) {
     stream.states.push_back(
         Buffer::Copy(Row(steps.state, environment, options_.spec.state->bytes())));
   }
+  // Counted from the first frame of the episode, so that an item starts there.
   const std::uint64_t frame = stream.next_frame - 1;
   if ((frame - stream.episode_first) % std::uint64_t(options_.period) != 0) return;
   stream.pending.push_back({frame, steps.priority[std::size_t(environment)], steps.policy_version,
                             options_.spec.state ? stream.states.front() : Buffer()});
 }
 
+// Emits the complete items. At the end of an episode, shorter items are complete too.
 void TrajectoryCutter::FinishItems(int environment, bool ended) {
   Stream& stream = streams_[std::size_t(environment)];
   const std::uint64_t newest = stream.next_frame - 1;  // items may bootstrap from it
@@ -163,6 +172,8 @@ void TrajectoryCutter::Break(int environment) {
   stream.episode_first = ++stream.next_frame;
 }
 
+// Frames since the last chunk of this stream. Pending items refer to frames by number, so they may
+// begin in an earlier chunk.
 Chunk TrajectoryCutter::TakeChunk(int environment) {
   Stream& stream = streams_[std::size_t(environment)];
   Chunk chunk{.stream = options_.first_stream + std::uint64_t(environment),
@@ -178,6 +189,7 @@ Chunk TrajectoryCutter::TakeChunk(int environment) {
 }
 
 void TrajectoryCutter::Take(std::vector<Chunk>* chunks, std::vector<Item>* items) {
+  // Chunks of broken episodes come first: their frames precede the current ones of the same stream.
   *chunks = std::move(broken_);
   broken_.clear();
   for (int e = 0; e < options_.environments; ++e) {
