@@ -376,7 +376,7 @@ TEST(InferenceServerTest, UsesNewWeightsAndIgnoresNonFiniteOnes) {
     const CapturedLog log;
     world.weights()[4] = std::numeric_limits<float>::infinity();
     world.Publish(3);
-    EXPECT_NE(log.text().find("number 4 of them is inf"), std::string::npos) << log.text();
+    EXPECT_NE(log.text().find("value 4 is inf"), std::string::npos) << log.text();
   }
   EXPECT_EQ(version(), 2u);
   EXPECT_EQ(world.Metric("inference/bad_weights"), 1);

@@ -51,7 +51,7 @@ def wrong(library):
     code, states = run(library, "spoil=1")
     assert code == 1, states
     failed = {line["case"]: line["detail"] for line in states["failed"]}
-    assert "has another byte" in failed["OneRank.OperationsGiveWhatLoopsGive"], failed
+    assert "has a different byte" in failed["OneRank.OperationsGiveWhatLoopsGive"], failed
     assert "sum of buckets" in failed["OneRank.BucketsAreSummedWhileTheStreamGoesOn"], failed
     assert "sums of steps" in failed["TwoRanksOnAGpu.AStreamGoesOnBehindASum"], failed
     assert "TwoRanksOnAGpu.ADeathEndsAWaitAndTheOthersGoOn" in failed, failed
@@ -62,7 +62,7 @@ def hangs(library):
     part = "OneRank.AnAbort"
     code, states = run(library, "abort_delay_ms=12000", part)
     assert code == 1, states
-    assert "has not ended within 10 s" in states["failed"][0]["detail"], states
+    assert "did not end within 10 s" in states["failed"][0]["detail"], states
 
 
 def absent(library):

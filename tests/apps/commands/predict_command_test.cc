@@ -251,7 +251,7 @@ TEST(PredictTest, AppliesTokenizerConfig) {
     EXPECT_THAT(refusal(settings), HasSubstr("supported")) << settings;
   }
   EXPECT_EQ(tokens(R"({"tokenize_chinese_chars": true, "never_split": null})"), " 10 tokens\n");
-  EXPECT_THAT(refusal(R"({"model_max_length": 2})"), HasSubstr("takes 2 tokens"));
+  EXPECT_THAT(refusal(R"({"model_max_length": 2})"), HasSubstr("limit is 2 tokens"));
   EXPECT_THAT(refusal("{"), HasSubstr("tokenizer_config.json"));
 }
 
@@ -505,7 +505,7 @@ TEST(PredictTest, RejectsInvalidModelFoldersInOneLine) {
   EXPECT_THAT(without("vocab.txt"), HasSubstr("neither vocab.txt nor spiece.model exists"));
   EXPECT_THAT(replaced("{", "{{"), HasSubstr("config.json"));
   EXPECT_THAT(replaced("\"bert\"", "\"gpt2\""), HasSubstr("only bert and albert"));
-  EXPECT_THAT(replaced("BertForSequenceClassification", "BertModel"), HasSubstr("neither that of"));
+  EXPECT_THAT(replaced("BertForSequenceClassification", "BertModel"), HasSubstr("is neither for"));
   EXPECT_THAT(replaced("BertForSequenceClassification", "BertForMaskedLM"),
               HasSubstr("has no cls.predictions"));
   EXPECT_THAT(

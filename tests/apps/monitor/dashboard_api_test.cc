@@ -258,7 +258,7 @@ TEST_F(DashboardTest, RejectsOutOfRangeNumbersNamingLimit) {
        std::vector<std::tuple<std::string, std::map<std::string, std::string>, std::string>>{
            {"/curves", {{"points", "1"}}, "from 2 to 1024"},
            {"/curves", {{"points", "1000000000000"}}, "must be a non-negative integer"},
-           {"/curves", {{"names", many}}, "16 at most"},
+           {"/curves", {{"names", many}}, "at most 16"},
            {"/members", {{"limit", "0"}}, "from 1 to 200"},
            {"/members", {{"limit", "-5"}}, "must be a non-negative integer"},
            {"/members", {{"limit", "201"}}, "from 1 to 200"},

@@ -74,7 +74,7 @@ TEST_F(SweepTest, MakesFolderNamesUnique) {
 TEST_F(SweepTest, RejectsIncomparableRuns) {
   ExpectRefused({"seed=1,2"}, "--seeds");
   ExpectRefused({"name=a,b"}, "one folder");
-  ExpectRefused({"actor.n_step=1,1"}, "twice");
+  ExpectRefused({"actor.n_step=1,1"}, "duplicate value");
   ExpectRefused({"actor.n_step=1,2", "actor.n_step=3,4"}, "is given twice with several values");
   ExpectRefused({"evaluator.final_episodes=0"}, "final_episodes");
   ExpectRefused({"actor.n_stp=1,2"}, "actor.n_step");
