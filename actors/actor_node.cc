@@ -75,7 +75,7 @@ Status ActorNode::Build() {
                                                       .n_step = int(config_.actor.n_step),
                                                       .gamma = config_.learner.gamma,
                                                       .reward_clip = config_.env.reward_clip,
-                                                      .copies = int(config_.actor.copies)},
+                                                      .copies = int(config_.actor.insert_copies)},
                            incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
@@ -138,7 +138,7 @@ Status ActorNode::ConnectReplay(const Origin& origin) {
 
 Result<std::unique_ptr<Channel>> ActorNode::ConnectShard(const Origin& origin,
                                                          std::int32_t shard) const {
-  const int window = int(config_.actor.push_window) + 1;
+  const int window = int(config_.actor.max_inflight_inserts) + 1;
   return network_->Connect(member_->Endpoint(Role::kReplay, shard),
                            {.origin = origin, .window = window});
 }
@@ -251,7 +251,7 @@ StepStatus ActorNode::Step(Time now) {
   network_->Watch(runner_->fd());
   if (!result_.ok()) return StepStatus::Done();
   if (busy) return StepStatus::Busy();
-  // The last buffer may be smaller than push_items.
+  // The last buffer may be smaller than insert_batch_size.
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
   return StepStatus::Idle(have_weights_ ? member_->next_heartbeat()
                                         : std::min(member_->next_heartbeat(), next_pull_));
@@ -277,7 +277,7 @@ bool ActorNode::MayStep() {
   if (!PushLast()) return false;
   std::size_t items = 0;
   for (const TrajectoryBuilder& b : builders_) items += b.items();
-  return items < std::size_t(config_.actor.push_items) || Push();
+  return items < std::size_t(config_.actor.insert_batch_size) || Push();
 }
 
 // Takes finished steps, and acts if the environments are idle. Returns false if there is nothing to
@@ -353,8 +353,8 @@ void ActorNode::Record() {
     if (one.good && !one.ended()) continue;
     if (one.good) {
       metrics_.Count("actor/episodes");
-      metrics_.Count("actor/return_sum", env.episode_return);
-      metrics_.Count("actor/length_sum", double(env.episode_length));
+      metrics_.Count("actor/episode_return_sum", env.episode_return);
+      metrics_.Count("actor/episode_len_sum", double(env.episode_length));
     }
     env.episode_return = 0;
     env.episode_length = 0;
@@ -382,7 +382,7 @@ void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
   const std::span<const float> value = snapshot.value.as<float>();
   // Counted, because the run may look healthy otherwise.
   if (!AllFinite(value)) {
-    metrics_.Count("actor/bad_weights");
+    metrics_.Count("actor/nonfinite_weights");
     LogWarning("rejected the weights of update {}: value {} is {}", UpdatesOf(snapshot.version),
                FirstNonFinite(value), value[FirstNonFinite(value)]);
     return;
@@ -399,7 +399,7 @@ void ActorNode::PullWeights(Time now) {
   if (!weights_) return;
   if (const std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) UseWeights(*snapshot);
   if (result_.ok()) result_ = weights_->error();
-  const bool due = !have_weights_ || since_refresh_ >= config_.actor.refresh_steps;
+  const bool due = !have_weights_ || since_refresh_ >= config_.actor.weight_sync_steps;
   if (!due || weights_->requesting() || now < next_pull_) return;
   next_pull_ = now + kPullEvery;
   since_refresh_ = 0;
@@ -427,11 +427,12 @@ void ActorNode::Report() {
   report.finished = finished;
   report.blocked = runner_->blocked();
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
-  metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
-  metrics_.Gauge("actor/bad_numbers", double(runner_->bad_numbers()), MetricKind::kCounter);
-  metrics_.Gauge("actor/suspect_numbers", double(runner_->suspect_numbers()), MetricKind::kCounter);
+  metrics_.Gauge("actor/inflight_inserts", writer_->unacked_pushes(), MetricKind::kGaugeSum);
+  metrics_.Gauge("actor/nonfinite_values", double(runner_->nonfinite_values()),
+                 MetricKind::kCounter);
+  metrics_.Gauge("actor/suspect_values", double(runner_->suspect_values()), MetricKind::kCounter);
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
-  metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
+  metrics_.Gauge("actor/insert_blocked", writer_->CanPush() ? 0 : 1);
   ReportEpsilon();
   if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
   if (remote_ == nullptr) return;

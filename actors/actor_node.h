@@ -23,11 +23,10 @@ namespace troop {
 // An annealed ε follows the fleet's steps in the replay, as last reported by the coordinator: one
 // heartbeat (0.25 s) late, also in a restarted actor. With actor.inference = "server" the actor has
 // no weights, and requests each step's actions from an inference server.
-// Invariants: at most n_step + 2·push_items items are buffered; agent steps never exceed those
-// leased; an episode number is never reused (incarnation << 32 | count).
-// When the number of replay shards changes, a stream that moves restarts at its new shard before a
-// step; its items so far bootstrap from that step's observation, as at a truncation. Owner: the
-// node's thread.
+// Invariants: at most n_step + 2·insert_batch_size items are buffered; agent steps never exceed
+// those leased; an episode number is never reused (incarnation << 32 | count). When the number of
+// replay shards changes, a stream that moves restarts at its new shard before a step; its items so
+// far bootstrap from that step's observation, as at a truncation. Owner: the node's thread.
 class ActorNode final : public Node {
  public:
   // `network` and `member` must outlive the node. Errors: the environment or network cannot be

@@ -216,14 +216,14 @@ void EnvRunner::NoteSuspect(std::size_t i) {
     suspect = FindSuspectNumber("observation", observation_, i);
   }
   // Logged at powers of two.
-  if (!suspect || !std::has_single_bit(std::uint64_t(++suspect_numbers_))) return;
+  if (!suspect || !std::has_single_bit(std::uint64_t(++suspect_values_))) return;
   LogWarning(
       "{}; a value this large can make an update fail, and its item is then excluded from later "
       "batches ({} such steps so far)",
       OriginOf(i, {.what = ToString(*suspect),
                    .episode = episode(i) - (ended ? 1 : 0),
                    .step = envs_state_[i].step}),
-      suspect_numbers_);
+      suspect_values_);
 }
 
 // Includes the episode's seed, which reproduces it.
@@ -266,9 +266,9 @@ void EnvRunner::CheckStart(std::size_t i) {
 // Counts a fault, updates the `blocked` message, and ends the run after env.faults_max in a row.
 void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
   EnvState& env = envs_state_[i];
-  ++(trouble.fault ? faults_ : bad_numbers_);
+  ++(trouble.fault ? faults_ : nonfinite_values_);
   ++env.troubles_in_a_row;
-  const auto so_far = std::uint64_t(faults_ + bad_numbers_);
+  const auto so_far = std::uint64_t(faults_ + nonfinite_values_);
   const bool last = env.troubles_in_a_row >= faults_max_;
   // The very first fault is shown at once: it is often a mistake in the set-up.
   const bool blocks = so_far == 1 || env.troubles_in_a_row >= kBlockedAfter;

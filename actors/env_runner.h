@@ -87,10 +87,10 @@ class EnvRunner {
   std::span<const std::byte> acted_on(std::size_t i) const;
   std::span<const std::byte> final_observation(std::size_t i) const;
 
-  std::int64_t bad_numbers() const { return bad_numbers_; }  // total
+  std::int64_t nonfinite_values() const { return nonfinite_values_; }  // total
   std::int64_t faults() const { return faults_; }
   // Steps with a value of magnitude kSuspiciousMagnitude or more.
-  std::int64_t suspect_numbers() const { return suspect_numbers_; }
+  std::int64_t suspect_values() const { return suspect_values_; }
 
  private:
   enum class Waiting : std::uint8_t { kNothing, kFirst, kActions, kStep, kRestart };
@@ -141,7 +141,7 @@ class EnvRunner {
   std::vector<One> ones_;
   std::vector<int> starting_;  // environments with a new first observation
   std::vector<int> to_restart_;
-  std::int64_t bad_numbers_ = 0, faults_ = 0, suspect_numbers_ = 0;
+  std::int64_t nonfinite_values_ = 0, faults_ = 0, suspect_values_ = 0;
   std::string blocked_;
   std::size_t blocked_by_ = 0;  // the environment of that message
   Status status_;

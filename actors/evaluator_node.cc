@@ -67,7 +67,7 @@ Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
   if (before && before->error().ok() && std::int64_t(before->runner_->size()) == size) {
     e->runner_ = std::move(before->runner_);
     e->runner_->Restart(seed);
-    e->bad_numbers_before_ = e->runner_->bad_numbers();
+    e->bad_numbers_before_ = e->runner_->nonfinite_values();
     e->faults_before_ = e->runner_->faults();
   } else {
     before.reset();  // frees the old environment processes first
@@ -212,9 +212,10 @@ StepStatus EvaluatorNode::Step(Time now) {
     return StepStatus::Idle(waits ? member_->next_heartbeat()
                                   : std::min(member_->next_heartbeat(), next_));
   }
-  const std::int64_t bad_numbers = running_->bad_numbers(), faults = running_->faults();
+  const std::int64_t nonfinite_values = running_->nonfinite_values(), faults = running_->faults();
   const Evaluator::State state = running_->Advance(kStepsPerTurn);
-  metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
+  metrics_.Count("evaluator/nonfinite_values",
+                 double(running_->nonfinite_values() - nonfinite_values));
   metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
   member_->report().blocked = running_->blocked();
   network_->Watch(running_->fd());  // -1 after the end
@@ -225,7 +226,7 @@ StepStatus EvaluatorNode::Step(Time now) {
   // weights have no successor.
   if (result_.code() == Code::kDataLoss && !running_final_) {
     LogWarning("evaluation failed: {}", result_.message());
-    metrics_.Count("evaluator/bad_weights", 1);
+    metrics_.Count("evaluator/nonfinite_weights", 1);
     result_ = Status::Ok();
     last_ = std::move(running_);
     return StepStatus::Busy();
@@ -235,7 +236,7 @@ StepStatus EvaluatorNode::Step(Time now) {
   EvaluationReport report = running_->Report();
   report.final = running_final_;
   report.steps = running_steps_;
-  metrics_.Ratio("evaluator/return_mean", report.return_mean, double(report.episodes));
+  metrics_.Ratio("evaluator/episode_return_mean", report.return_mean, double(report.episodes));
   metrics_.Count("evaluator/episodes", double(report.episodes));
   member_->report().evaluations.push_back(report);
   member_->report().finished = running_final_;

@@ -36,7 +36,9 @@ class EpisodeEvaluator final : public Evaluator {
   int fd() const override { return runner_->fd(); }
   const Status& error() const override { return runner_->status(); }
   EvaluationReport Report() const override;
-  std::int64_t bad_numbers() const override { return runner_->bad_numbers() - bad_numbers_before_; }
+  std::int64_t nonfinite_values() const override {
+    return runner_->nonfinite_values() - bad_numbers_before_;
+  }
   std::int64_t faults() const override { return runner_->faults() - faults_before_; }
   std::string blocked() const override { return runner_->blocked(); }
   std::span<const double> returns() const { return returns_; }

@@ -15,7 +15,8 @@ double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::u
 double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done) {
   const double steps = double(steps_done) - keys.warmup_steps;
   if (steps < 0) return 1;
-  return std::lerp(keys.epsilon_from, keys.epsilon_to, std::min(1.0, steps / keys.epsilon_steps));
+  return std::lerp(keys.epsilon_initial, keys.epsilon_final,
+                   std::min(1.0, steps / keys.epsilon_steps));
 }
 
 }  // namespace troop

@@ -11,8 +11,8 @@ namespace troop {
 // D).
 double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::uint64_t count);
 // ε of Gorila (Nair et al. 2015, sec. 5) after that many of the fleet's steps: 1 during warmup,
-// then linear from actor.epsilon_from to actor.epsilon_to over actor.epsilon_steps, then constant.
-// REQUIRES: epsilon_steps > 0.
+// then linear from actor.epsilon_initial to actor.epsilon_final over actor.epsilon_steps, then
+// constant. REQUIRES: epsilon_steps > 0.
 double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done);
 
 }  // namespace troop

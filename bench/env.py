@@ -101,7 +101,7 @@ def steps_per_second(build, env_id, every, seconds):
     # A learner that samples little, so that it does not limit the actor.
     keys = {"env.id": f'"{env_id}"', "env.options.every": every, "fleet.actors": 1,
             "replay.samples_per_insert": 0.05, "evaluator.enabled": "false",
-            "replay.persist": "false", "replay.ack": '"memory"',   # nor must the disk
+            "replay.persist": "false", "replay.durability": '"memory"',   # nor must the disk
             "env.python": f'"{harness.peers_python() or sys.executable}"'}
     if not env_id.startswith("python:"):
         keys["env.plugin"] = f'"{build / "bench/env_plugin.so"}"'

@@ -93,14 +93,14 @@ class Client {
         FleetMember::Options{
             .role = Role::kActor, .index = reply.index, .incarnation = reply.incarnation});
     // Same metrics as ActorNode.
-    for (const char* name : {"actor/steps", "actor/bad_numbers", "actor/env_faults"}) {
+    for (const char* name : {"actor/steps", "actor/nonfinite_values", "actor/env_faults"}) {
       metrics_.Gauge(name, 0, MetricKind::kCounter);
     }
-    metrics_.Gauge("actor/unacked_pushes", 1, MetricKind::kGaugeSum);
-    metrics_.Gauge("actor/blocked", 0);
+    metrics_.Gauge("actor/inflight_inserts", 1, MetricKind::kGaugeSum);
+    metrics_.Gauge("actor/insert_blocked", 0);
     metrics_.Gauge("actor/weights_version", 1);
     metrics_.Count("actor/episodes");
-    metrics_.Count("actor/return_sum");
+    metrics_.Count("actor/episode_return_sum");
     return Status::Ok();
   }
 
@@ -120,9 +120,9 @@ void Tell(int pipe, const News& news) {
 
 // Runs the clients of one process until SIGTERM.
 [[noreturn]] void Play(const std::string& coordinator, int first, int count, int pipe,
-                       double dead_after_s) {
-  auto network = MakeZmqNetwork(
-      {.dead_after = Seconds(dead_after_s), .heartbeat_every = Seconds(dead_after_s / 3)});
+                       double heartbeat_timeout_s) {
+  auto network = MakeZmqNetwork({.dead_after = Seconds(heartbeat_timeout_s),
+                                 .heartbeat_every = Seconds(heartbeat_timeout_s / 3)});
   TROOP_CHECK(network.ok(), "{}", network.status().ToString());
   const SignalWatch signals(network->get(), true);
   std::vector<std::unique_ptr<Client>> clients;
@@ -169,12 +169,13 @@ int Main(const std::string& coordinator, int clients) {
   counts.push_back(1);  // the actor to be killed
   std::vector<Process> processes;
   int first = kFirstName;
-  const double dead_after_s = ActorsDeadAfter({}, clients);  // same value as a launcher passes
+  const double heartbeat_timeout_s =
+      ActorsDeadAfter({}, clients);  // same value as a launcher passes
   for (const int count : counts) {
     int ends[2];
     if (pipe(ends) != 0) return 1;
     const pid_t id = fork();
-    if (id == 0) Play(coordinator, first, count, ends[1], dead_after_s);
+    if (id == 0) Play(coordinator, first, count, ends[1], heartbeat_timeout_s);
     if (id < 0) return 1;
     close(ends[1]);
     processes.push_back({id, ends[0]});

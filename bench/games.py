@@ -23,19 +23,19 @@ CORES = 2
 MILLION = 1_000_000
 GAMES = {"Breakout": 9.2, "Asterix": 6.9, "Freeway": 47.6, "SpaceInvaders": 32.8, "Seaquest": 1.1}
 PUBLISHED = "DQN (Young and Tian 2019)"
-SCORE_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": MILLION}
+SCORE_KEYS = {"evaluator.epsilon": 0.1, "run.total_steps": MILLION}
 SCORE_SEEDS = range(3001, 3006)   # not used to choose settings
 OTHER_SEEDS = {"Breakout": range(3002, 3007)}  # 3001 was used to choose the learning rate's decay
 LONG = {"Breakout": 10.1, "Asterix": 16.8}   # published results at the same number of steps
 LONG_STEPS = 5 * MILLION
-ABLATION_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": 300_000}
+ABLATION_KEYS = {"evaluator.epsilon": 0.1, "run.total_steps": 300_000}
 ABLATION_SEEDS = range(3101, 3104)
 ABLATIONS = {
     "as it is": {},
     "one step": {"actor.n_step": 1},
     "five steps": {"actor.n_step": 5},
     "drawn uniformly": {"replay.alpha": 0},
-    "constant learning rate": {"optimizer.final_fraction": 1},
+    "constant learning rate": {"optimizer.final_lr_fraction": 1},
     "Adam": {"optimizer.type": "'adam'", "optimizer.epsilon": 3e-4},
     "no double Q": {"learner.double_q": "false"},
     "dueling": {"network.dueling": "true"},
@@ -58,7 +58,7 @@ ACTORS = {  # number, and copies of each item in the replay: the same age as wit
 }
 ACTORS_SEEDS = range(3201, 3204)
 # A fleet alone on the machine, and the peer; evaluations have the same number of episodes.
-SPEED_KEYS = {"evaluator.epsilon": 0.1, "evaluator.episodes": 100, "learner.total_steps": MILLION}
+SPEED_KEYS = {"evaluator.epsilon": 0.1, "evaluator.episodes": 100, "run.total_steps": MILLION}
 SPEED_SEEDS = range(3301, 3304)
 PEER, PEER_VERSION = "stable-baselines3", "2.9.2"
 
@@ -87,8 +87,8 @@ def case(part, name, game, keys, seeds):
 
 def actors_keys(envs, copies):
     """Every environment steps once per eight updates while there are updates."""
-    return {"evaluator.epsilon": 0.1, "actor.envs": envs, "actor.copies": copies,
-            "learner.total_steps": ACTORS_UPDATES * envs // 8,
+    return {"evaluator.epsilon": 0.1, "actor.envs": envs, "actor.insert_copies": copies,
+            "run.total_steps": ACTORS_UPDATES * envs // 8,
             "replay.samples_per_insert": 32 * 8 / envs / copies, "actor.warmup_steps": 1000,
             "replay.min_items": 1000}
 
@@ -96,7 +96,7 @@ def actors_keys(envs, copies):
 CASES = {
     "scores": [case("scores", game, game, SCORE_KEYS, OTHER_SEEDS.get(game, SCORE_SEEDS))
                for game in GAMES],
-    "long": [case("long", game, game, {**SCORE_KEYS, "learner.total_steps": LONG_STEPS},
+    "long": [case("long", game, game, {**SCORE_KEYS, "run.total_steps": LONG_STEPS},
                   OTHER_SEEDS.get(game, SCORE_SEEDS)[:1]) for game in LONG],
     "ablations": [case("ablations", name, "Breakout", {**ABLATION_KEYS, **keys}, ABLATION_SEEDS)
                   for name, keys in ABLATIONS.items()],

@@ -17,14 +17,14 @@ DROPPED = ("too_old", "outliers")
 
 # Changes to the files in configs/, (file, keys): equal frames for all variants of a task, and
 # evaluations for the curves.
-CARTPOLE = {"learner.total_steps": 200_000, "evaluator.every_s": 1}
-BREAKOUT = {"learner.total_steps": 60_000, "evaluator.every_s": 10}
-QUICK = {"learner.total_steps": 10_000}
+CARTPOLE = {"run.total_steps": 200_000, "evaluator.every_s": 1}
+BREAKOUT = {"run.total_steps": 60_000, "evaluator.every_s": 10}
+QUICK = {"run.total_steps": 10_000}
 CARTPOLE_WAYS = {
     APEX: ("configs/apex_cartpole.toml", {}),
     # Ape-X with Gorila's exploration isolates the effect of exploration.
     ANNEALED: ("configs/apex_cartpole.toml",
-               {"actor.epsilon_steps": 100_000, "actor.epsilon_to": 0.05}),
+               {"actor.epsilon_steps": 100_000, "actor.epsilon_final": 0.05}),
     GORILA: ("configs/gorila_cartpole.toml", {}),
 }
 BREAKOUT_WAYS = {
@@ -106,7 +106,7 @@ def add_beside(case, ways, peer, runs, ours, peers):
 
 def cartpole(build, quick, root, ours, peers):
     keys = {**CARTPOLE, **(QUICK if quick else {})}
-    steps = keys["learner.total_steps"]
+    steps = keys["run.total_steps"]
     config, more = CARTPOLE_WAYS[GORILA]
     faulty = {way: (config, {**more, **FAULT_KEYS, **guards}, act)
               for way, (act, guards) in FAULTY.items()}
@@ -129,7 +129,7 @@ def breakout(build, root, ours, peers):
     faulty = {way: (config, {**more, **FAULT_KEYS, **keys}, act)
               for way, (act, keys) in FAULTY.items() if "alone" not in way}
     runs = train_all(build, root, BREAKOUT, {**BREAKOUT_WAYS, **faulty}, SEEDS)
-    case = f"MinAtar Breakout, {BREAKOUT['learner.total_steps']:,} steps"
+    case = f"MinAtar Breakout, {BREAKOUT['run.total_steps']:,} steps"
     add_beside(case, (GORILA,), APEX, runs, ours, peers)
     add_beside("MinAtar Breakout, Gorila with faults", faulty, GORILA, runs, ours, peers)
 

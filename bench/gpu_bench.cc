@@ -167,7 +167,7 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
   options.rule.max_grad_norm = 40;
   options.rule.kind = OptimizerConfig::Kind::kRmsProp;
   options.rule.epsilon = 1.5e-7;
-  options.target_update_steps = 2500;
+  options.target_update_every_updates = 2500;
   options.graph = graph;
   DqnStep step(bench.device(), options);
   std::vector<float> value(std::size_t(options.network.parameters), 0);

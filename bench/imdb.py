@@ -78,7 +78,7 @@ def masked(build, keys, ours):
     of each stage is kept in build/bench_imdb and reused while its configs are unchanged."""
     data = pathlib.Path(keys["data.reviews"].strip('"')).parent.parent
     folder, told, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
-    more = {**keys, "data.unlabelled": f'"{data / UNLABELLED}"', "seed": SEED}
+    more = {**keys, "data.unlabeled": f'"{data / UNLABELLED}"', "seed": SEED}
     for config in MASKED:
         told.update(((ROOT / config).read_text() + repr(sorted(more.items()))).encode())
         name = f"{pathlib.Path(config).stem}-{told.hexdigest()[:12]}"
@@ -100,7 +100,7 @@ def masked(build, keys, ours):
 def mesh(build, quick, keys, ours):
     """Tokens per second of meshes of two learners relative to twice those of one, one thread each.
     """
-    keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
+    keys = {**keys, "run.max_updates": UPDATES // 3 if quick else UPDATES,
             "evaluator.enabled": "false", "seed": SEED}
     rates = {shape: [] for shape in MESHES}
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
@@ -128,14 +128,14 @@ def megabytes(report):
 def parallel(build, quick, keys, ours):
     """Two learners, BERT and ALBERT of one size, data-parallel (DP) or tensor-parallel (TP): which
     is faster, and whether it is the one that moves fewer bytes."""
-    keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
+    keys = {**keys, "run.max_updates": UPDATES // 3 if quick else UPDATES,
             "evaluator.enabled": "false", "seed": SEED}
     rates, moved = {}, {}
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
         for _ in range(2 if quick else 3):
             for family in ("bert", "albert"):
                 for way, shape in (("DP", (2, 1)), ("TP", (1, 2))):
-                    report = train(build, folder, **keys, **{"model.family": f'"{family}"',
+                    report = train(build, folder, **keys, **{"model.architecture": f'"{family}"',
                                    "mesh.dp": shape[0], "mesh.tp": shape[1]})["report"]
                     rate = float(re.search(r"(\d+) tokens/s", report).group(1))
                     rates.setdefault((family, way), []).append(rate)

@@ -22,7 +22,7 @@ def run(build, quick, machine):
             rates = []
             for more in ({}, {"security.keys": f'"{keys}"'}):
                 result = runs.train(build, runs.E2E_CONFIG, 1001 + turn,
-                                    **{"learner.total_steps": steps, "fleet.transport": '"tcp"',
+                                    **{"run.total_steps": steps, "fleet.transport": '"tcp"',
                                        **more})
                 if result["steps"] != steps:
                     raise BenchError(f"{result['steps']} steps, not {steps}")

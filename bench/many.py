@@ -43,7 +43,7 @@ def start(build, quick, ours):
     for turn in range(2 if quick else harness.ROUNDS):
         begin = time.time()
         with Fleet(build, CONFIG, **{"fleet.actors": ACTORS, "replay.persist": "false",
-                                     "replay.ack": '"memory"'}) as run:
+                                     "replay.durability": '"memory"'}) as run:
             last = None
             while last is None:
                 if time.time() - begin > fleet.PATIENCE_S or run.process.poll() is not None:
@@ -73,7 +73,8 @@ def coordinator(build, quick, ours):
     members = QUICK_MEMBERS if quick else MEMBERS
     case = f"{members} members"
     with Fleet(build, CONFIG, **{"fleet.actors": 1, "fleet.listen": '"tcp://127.0.0.1:0"',
-                                 "replay.persist": "false", "replay.ack": '"memory"'}) as run:
+                                 "replay.persist": "false",
+                                 "replay.durability": '"memory"'}) as run:
         run.await_steps(2000)
         process = run.process.pid
         alone = cpu_share(process, 5)

@@ -317,7 +317,7 @@ class Step {
         priority_(std::size_t(c.batch)),
         learning_rate_(c.network.config.optimizer.learning_rate) {
     Config config = c.network.config;
-    config.learner.target_update_steps = 1'000'000'000;
+    config.learner.target_update_every_updates = 1'000'000'000;
     auto algorithm = MakeAlgorithm(config, c.network.env);
     const auto module = MakeNetwork(config, c.network.env);
     TROOP_CHECK(algorithm.ok() && module.ok(), "{} {}", algorithm.status().ToString(),

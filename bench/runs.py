@@ -145,7 +145,7 @@ def end_to_end(build, quick, machine):
     start = time.monotonic()
     for turn in range(harness.ROUNDS):
         begin = time.monotonic()
-        result = train(build, E2E_CONFIG, 1001 + turn, **{"learner.total_steps": steps})
+        result = train(build, E2E_CONFIG, 1001 + turn, **{"run.total_steps": steps})
         updates = round(result["updates"] / result["steps"], 1)
         parameters = result["parameters"]
         add(ours, "MinAtar Breakout", "agent_steps_per_s", "1/s",

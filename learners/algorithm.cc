@@ -17,8 +17,8 @@ namespace troop {
 
 // The all-reduce's wait and travel times, and the weights pulled with it.
 void UpdateCost::Count(const AllReduceStats& stats) {
-  agree_s += stats.wait_s;
-  travel_s += stats.travel_s;
+  allreduce_wait_s += stats.wait_s;
+  allreduce_s += stats.allreduce_s;
   gradient_bytes += stats.bytes;
   weights_s += stats.weights_s;
   weights_bytes += stats.weights_bytes;
@@ -29,8 +29,8 @@ UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   data_s += other.data_s;
   compute_s += other.compute_s;
   tensor_s += other.tensor_s;
-  agree_s += other.agree_s;
-  travel_s += other.travel_s;
+  allreduce_wait_s += other.allreduce_wait_s;
+  allreduce_s += other.allreduce_s;
   step_s += other.step_s;
   flops += other.flops;
   gradient_bytes += other.gradient_bytes;

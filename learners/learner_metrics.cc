@@ -34,7 +34,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   if (job.batches.empty()) return;
   metrics_.Gauge("learner/learning_rate", algorithm_->LearningRate(job.progress));
   metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);
-  if (job.last.rows > 0) metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
+  if (job.last.rows > 0) metrics_.Gauge("learner/grad_norm", job.last.gradient_norm);
   if (supervised()) {
     metrics_.Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
     const std::pair<const char*, double> costs[] = {{"gradients", job.cost.gradients},
@@ -43,8 +43,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
                                                     {"data_s", job.cost.data_s},
                                                     {"compute_s", job.cost.compute_s},
                                                     {"tensor_s", job.cost.tensor_s},
-                                                    {"agree_s", job.cost.agree_s},
-                                                    {"travel_s", job.cost.travel_s},
+                                                    {"allreduce_wait_s", job.cost.allreduce_wait_s},
+                                                    {"allreduce_s", job.cost.allreduce_s},
                                                     {"step_s", job.cost.step_s},
                                                     {"flops", job.cost.flops},
                                                     {"gradient_bytes", job.cost.gradient_bytes},
@@ -57,8 +57,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
     return;
   }
   if (!job.batches.back().key.empty()) metrics_.Gauge("learner/beta", job.batches.back().beta);
-  metrics_.Ratio("learner/td_error", job.last.td_error_mean, job.last.rows);
-  metrics_.Ratio("learner/q", job.last.q_mean, job.last.rows);
+  metrics_.Ratio("learner/td_error_mean", job.last.td_error_mean, job.last.rows);
+  metrics_.Ratio("learner/q_mean", job.last.q_mean, job.last.rows);
   // Batches ready at the sampler or waiting in jobs: 0 means that the learner waits for data.
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);

@@ -131,7 +131,7 @@ Status LearnerNode::MakeUpdater() {
                                         .secret = SecretOf(context_.group_secret),
                                         .listen = context_.group_listen,
                                         .learners_max = kLearnersMax,
-                                        .timeout = Seconds(c.learner.agree_timeout_s)});
+                                        .timeout = Seconds(c.learner.allreduce_timeout_s)});
     context_.rendezvous = rendezvous_.get();
   }
   if (replicated()) {
@@ -144,7 +144,7 @@ Status LearnerNode::MakeUpdater() {
     return Status::Ok();
   }
   updater_ = MakeAllReduceUpdater({.learners = int(learners_),
-                                   .max_updates = std::uint64_t(c.learner.max_updates),
+                                   .max_updates = std::uint64_t(c.run.max_updates),
                                    .all_have_batches = supervised(),
                                    .parts = tensor_.ranks,
                                    .nccl = Nccl(),
@@ -159,10 +159,10 @@ Status LearnerNode::MakeUpdater() {
 // Options for all-reduce between GPUs; nullopt: through host memory.
 std::optional<NcclOptions> LearnerNode::Nccl() const {
   const Config::LearnerKeys& learner = context_.config.learner;
-  if (learner.nccl.empty()) return std::nullopt;
+  if (learner.nccl_library.empty()) return std::nullopt;
   NcclOptions options;
-  options.library = learner.nccl;
-  options.timeout = Seconds(learner.agree_timeout_s);
+  options.library = learner.nccl_library;
+  options.timeout = Seconds(learner.allreduce_timeout_s);
   return options;
 }
 
@@ -338,25 +338,25 @@ double LearnerNode::Progress(std::uint64_t updates) const {
   const double expected = UpdatesExpected(c, updater_->learners());
   const double share =
       expected > 0 ? double(updates) / expected
-                   : double(context_.member->steps_total_done()) / double(c.learner.total_steps);
+                   : double(context_.member->steps_total_done()) / double(c.run.total_steps);
   return std::min(share, 1.0);
 }
 
 std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
   const Config& c = context_.config;
   if (!supervised()) return context_.member->steps_total_done();
-  const double share = double(updates) / double(std::max<std::int64_t>(1, c.learner.max_updates));
-  return std::llround(std::min(1.0, share) * c.learner.total_steps);
+  const double share = double(updates) / double(std::max<std::int64_t>(1, c.run.max_updates));
+  return std::llround(std::min(1.0, share) * c.run.total_steps);
 }
 
 // True if only the agent steps limit the run: neither a replay ratio nor max_updates does.
 bool LearnerNode::EndsWithTheSteps() const {
   const Config& c = context_.config;
-  return !supervised() && c.replay.samples_per_insert <= 0 && c.learner.max_updates == 0;
+  return !supervised() && c.replay.samples_per_insert <= 0 && c.run.max_updates == 0;
 }
 
 void LearnerNode::SubmitUpdates() {
-  const std::int64_t max_updates = context_.config.learner.max_updates;
+  const std::int64_t max_updates = context_.config.run.max_updates;
   if (EndsWithTheSteps() && context_.member->phase() >= Phase::kDraining) {
     exhausted_ = true;
     return;

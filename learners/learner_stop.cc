@@ -18,7 +18,7 @@ bool LearnerNode::AwaitsState(Time now) {
   state_wanted_ = updater_->is_leader() && !state_since_stop_;
   const bool in_step = updater_->CanTake() || updater_->busy();
   return in_step && !state_since_stop_ &&
-         now - *stopped_ < Seconds(context_.config.fleet.drain_s / 2);
+         now - *stopped_ < Seconds(context_.config.fleet.shutdown_grace_s / 2);
 }
 
 }  // namespace troop

@@ -4,8 +4,8 @@
 
 namespace troop {
 
-// Expected number of updates of each of `learners` learners in a run: learner.max_updates, or the
-// number that the replay ratio allows for all items (actor.copies per step) after the first
+// Expected number of updates of each of `learners` learners in a run: run.max_updates, or the
+// number that the replay ratio allows for all items (actor.insert_copies per step) after the first
 // replay.min_items, which are not sampled; at least 1. 0: the config sets no limit.
 double UpdatesExpected(const Config& config, int learners);
 
@@ -13,10 +13,10 @@ double UpdatesExpected(const Config& config, int learners);
 // number of updates is unknown.
 double ShareOfAnUpdate(const Config& config);
 
-// Learning-rate schedule of a run of N updates, with W = optimizer.warmup * N. Update u, counted
-// from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full rate, the
-// fraction falls linearly and would reach optimizer.final_fraction at update N, so even the last
-// update learns if that is 0.
+// Learning-rate schedule of a run of N updates, with W = optimizer.warmup_ratio * N. Update u,
+// counted from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full
+// rate, the fraction falls linearly and would reach optimizer.final_lr_fraction at update N, so
+// even the last update learns if that is 0.
 class LearningRateSchedule {
  public:
   explicit LearningRateSchedule(const Config& config);

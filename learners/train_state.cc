@@ -121,14 +121,14 @@ void TrainState::Step(double progress, double norm, const ConstTensor& observati
   network_->Pack(value_, packed_value_.get());
   ++updates_;
   if (target_.empty()) return;
-  if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
+  if (updates_ % std::uint64_t(config_.learner.target_update_every_updates) == 0) MoveTarget();
 }
 
-// The target moves if the adopted count passes a multiple of target_update_steps.
+// The target moves if the adopted count passes a multiple of target_update_every_updates.
 void TrainState::Adopt(std::uint64_t updates, std::span<const float> value) {
   std::ranges::copy(value, value_.begin());
   network_->Pack(value_, packed_value_.get());
-  const auto every = std::uint64_t(config_.learner.target_update_steps);
+  const auto every = std::uint64_t(config_.learner.target_update_every_updates);
   const bool moves = !target_.empty() && updates / every > updates_ / every;
   updates_ = updates;
   if (moves) MoveTarget();

@@ -47,7 +47,7 @@ class TrainState {
   void Begin(std::span<const float> value);
   // One step with gradient(), whose norm is `norm`: clipped to learner.max_grad_norm, at the
   // groups' learning rates times the schedule's fraction at `progress` (LearningRateSchedule). Then
-  // updates the observation statistics, and every learner.target_update_steps the target.
+  // updates the observation statistics, and every learner.target_update_every_updates the target.
   void Step(double progress, double norm, const ConstTensor& observation);
   // Takes weights that other roles have stepped; the target follows as after own steps.
   void Adopt(std::uint64_t updates, std::span<const float> value);

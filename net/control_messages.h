@@ -279,7 +279,7 @@ class FleetMember {
     Role role = Role::kNone;
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
-    Duration hung_after = Seconds(30);  // the coordinator's limit (fleet.hung_after_s)
+    Duration hung_after = Seconds(30);  // the coordinator's limit (fleet.stall_timeout_s)
     Duration heartbeat_every = std::min<Duration>(Milliseconds(250), hung_after / 3);
     Duration deadline = Seconds(10);   // deadline of one heartbeat
     Duration alone_max = Seconds(60);  // lost() after this time without an answer

@@ -24,7 +24,7 @@ constexpr Duration kSoon = Milliseconds(5);
 
 InferenceServer::InferenceServer(Options options)
     : options_{.observation = options.observation,
-               .batch_max = options.batch_max,
+               .max_batch_size = options.max_batch_size,
                .wait = options.wait,
                .refresh = options.refresh,
                .policy = nullptr,
@@ -32,8 +32,8 @@ InferenceServer::InferenceServer(Options options)
                .connect = std::move(options.connect)},
       policy_(std::move(options.policy)),
       observation_(options_.observation.dtype,
-                   options_.observation.shape.Prepend(options_.batch_max)) {
-  keys_.reserve(std::size_t(options_.batch_max));
+                   options_.observation.shape.Prepend(options_.max_batch_size)) {
+  keys_.reserve(std::size_t(options_.max_batch_size));
 }
 
 // A rejected request gets an error at once; an accepted one waits for a batch.
@@ -62,13 +62,13 @@ Status InferenceServer::Take(Message message, Reply* reply) {
         message.parts.size(), message.parts.empty() ? 0 : message.parts[0].size(),
         message.parts.size() < 2 ? 0 : message.parts[1].size(), row, sizeof(ExploreKey));
   }
-  if (std::int64_t(rows) > options_.batch_max) {
+  if (std::int64_t(rows) > options_.max_batch_size) {
     return InvalidArgument(
-        "inference: {} observations in one request, must be at most {} (inference.batch_max)", rows,
-        options_.batch_max);
+        "inference: {} observations in one request, must be at most {} (inference.max_batch_size)",
+        rows, options_.max_batch_size);
   }
   // A temporary error: the actor retries.
-  if (rows_waiting_ + std::int64_t(rows) > kBatchesWaitingMax * options_.batch_max) {
+  if (rows_waiting_ + std::int64_t(rows) > kBatchesWaitingMax * options_.max_batch_size) {
     return ResourceExhausted("inference: the queue is full with {} observations", rows_waiting_);
   }
   // From now on batches wait for this caller, too.
@@ -121,7 +121,7 @@ void InferenceServer::PullWeights(Time now) {
 
 // True if waiting cannot improve the batch: it is full, or has all active callers.
 bool InferenceServer::Full() const {
-  return rows_waiting_ >= options_.batch_max || waiting_.size() >= asking_.size();
+  return rows_waiting_ >= options_.max_batch_size || waiting_.size() >= asking_.size();
 }
 
 // Order: finish the batch, update weights, start batches.
@@ -151,7 +151,7 @@ Time InferenceServer::Tick(Time now) {
 void InferenceServer::Launch(Time now) {
   const bool late = now - *waiting_.front().since >= options_.wait && !Full();
   std::int64_t rows = 0;
-  while (!waiting_.empty() && rows + waiting_.front().rows <= options_.batch_max) {
+  while (!waiting_.empty() && rows + waiting_.front().rows <= options_.max_batch_size) {
     rows += waiting_.front().rows;
     batch_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -231,9 +231,9 @@ void InferenceServer::Report(Metrics* metrics) const {
   };
   count("inference/actions", actions_);
   count("inference/batches", batches_);
-  count("inference/refused", refused_);
-  count("inference/bad_weights", bad_weights_);
-  metrics->Gauge("inference/waiting", double(rows_waiting_), MetricKind::kGaugeSum);
+  count("inference/rejected_requests", refused_);
+  count("inference/nonfinite_weights", bad_weights_);
+  metrics->Gauge("inference/waiting_requests", double(rows_waiting_), MetricKind::kGaugeSum);
   metrics->Gauge("inference/weights_version", double(UpdatesOf(version_)));
 }
 
@@ -241,14 +241,14 @@ Result<std::unique_ptr<InferenceServer>> MakeInferenceServer(
     const Config& config, const EnvSpec& env, Executor* executor,
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect) {
   InferenceServer::Options options{.observation = NetworkInput(config, env),
-                                   .batch_max = config.inference.batch_max,
-                                   .wait = Seconds(config.inference.wait_s),
-                                   .refresh = Seconds(config.inference.refresh_s),
+                                   .max_batch_size = config.inference.max_batch_size,
+                                   .wait = Seconds(config.inference.batch_timeout_s),
+                                   .refresh = Seconds(config.inference.weight_sync_s),
                                    .policy = nullptr,
                                    .executor = executor,
                                    .connect = std::move(connect)};
   TROOP_ASSIGN_OR_RETURN(options.policy,
-                         MakeServerPolicy(config, env, int(config.inference.batch_max)));
+                         MakeServerPolicy(config, env, int(config.inference.max_batch_size)));
   return std::make_unique<InferenceServer>(std::move(options));
 }
 

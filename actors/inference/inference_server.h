@@ -26,10 +26,10 @@ class InferenceServer final : public Service {
  public:
   struct Options {
     TensorSpec observation;  // one environment's observation, as the network receives it
-    std::int64_t batch_max = 256;
+    std::int64_t max_batch_size = 256;
     Duration wait = Milliseconds(2);
     Duration refresh = Milliseconds(100);  // between weight pulls
-    std::unique_ptr<Policy> policy;        // for up to batch_max observations
+    std::unique_ptr<Policy> policy;        // for up to max_batch_size observations
     Executor* executor = nullptr;          // must be valid while the server is called
     // Connects to the source of weights; returns null while its address is unknown.
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect;
@@ -80,7 +80,7 @@ class InferenceServer final : public Service {
   std::vector<Request> batch_;
   WeightSnapshot batch_weights_;  // given to the policy before the batch; version 0: none
   Status batch_status_;
-  Tensor observation_;  // [batch_max, ...]
+  Tensor observation_;  // [max_batch_size, ...]
   std::vector<ExploreKey> keys_;
   const PolicyOutput* output_ = nullptr;
   Executor::Job job_ = 0;

@@ -81,7 +81,7 @@ void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* gr
 
 // Number of processes of a role, local and external.
 std::int64_t CountOf(Config config, Role role) {
-  config.fleet.elsewhere.clear();
+  config.fleet.external_roles.clear();
   const auto roles = RolesOf(config);
   return std::ranges::count(roles, role, &FleetRole::role);
 }
@@ -110,15 +110,16 @@ Result<std::string> RunName(const Config& config) {
 // The roles that run in separate pods.
 Result<std::vector<Role>> RolesElsewhere(const Config& config) {
   // By default the actors run elsewhere: their number grows most, and they need no volume.
-  if (config.fleet.elsewhere.empty()) {
+  if (config.fleet.external_roles.empty()) {
     return IsSupervised(config) ? std::vector<Role>() : std::vector{Role::kActor};
   }
   std::vector<Role> roles;
-  for (const std::string& name : config.fleet.elsewhere) {
+  for (const std::string& name : config.fleet.external_roles) {
     const auto* const role =
         std::ranges::find_if(kPodRoles, [&](Role r) { return RoleName(r) == name; });
     if (role == kPodRoles.end()) {
-      return InvalidArgument("fleet.elsewhere: {} is not a role that can join", TomlString(name));
+      return InvalidArgument("fleet.external_roles: {} is not a role that can join",
+                             TomlString(name));
     }
     if (CountOf(config, *role) > 0 && std::ranges::count(roles, *role) == 0) roles.push_back(*role);
   }
@@ -170,13 +171,13 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
       "join",    fmt::format("tcp://{}:{}", CoordinatorHost(config, run), config.kubernetes.port),
       "--role",  group.name,
       "--count", std::to_string(processes)};
-  if (group.serves) group.command.insert(group.command.end(), {"--listen", "$(POD_IP)"});
+  if (group.serves) group.command.insert(group.command.end(), {"--advertise-host", "$(POD_IP)"});
   if (HasKeys(config)) {
     group.keys = {role};
     group.command.insert(group.command.end(),
                          {"--key", fmt::format("{}/{}.key", kKeysAt, group.name)});
   }
-  group.command.insert(group.command.end(), {"--wait", std::to_string(kJoinPatienceS), "--stay",
+  group.command.insert(group.command.end(), {"--wait", std::to_string(kJoinPatienceS), "--rejoin",
                                              "--logs", "/tmp/logs", "--health", kHealthAt});
   group.started = group.alive = {"troop", "health", kHealthAt};
   group.ready = {"troop", "health", kHealthAt, "--ready"};
@@ -187,10 +188,11 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
 Config ConfigInPod(const Config& config, const std::vector<Role>& elsewhere) {
   Config pod = config;
   pod.fleet.engine = "local";
-  pod.fleet.elsewhere.clear();
-  for (const Role role : elsewhere) pod.fleet.elsewhere.emplace_back(RoleName(role));
+  pod.fleet.external_roles.clear();
+  for (const Role role : elsewhere) pod.fleet.external_roles.emplace_back(RoleName(role));
   // The drain must end before the kubelet sends SIGKILL after grace_s.
-  pod.fleet.drain_s = std::max(config.kubernetes.grace_s / 2, config.kubernetes.grace_s - 10);
+  pod.fleet.shutdown_grace_s = std::max(config.kubernetes.termination_grace_s / 2,
+                                        config.kubernetes.termination_grace_s - 10);
   pod.log.dir = kRunsAt;
   if (HasKeys(config)) pod.security.keys = kKeysAt;
   return pod;

@@ -16,7 +16,8 @@ struct Manifest {
 };
 
 // The manifests of a run:
-// - a Job for the coordinator, which also runs all roles that fleet.elsewhere does not name (if it
+// - a Job for the coordinator, which also runs all roles that fleet.external_roles does not name
+// (if it
 //   is empty: all but actors);
 // - an Indexed Job for each role that it names, whose pods join like `troop join`;
 // - a headless Service, which gives the coordinator a DNS name;

@@ -160,14 +160,14 @@ Yaml NameLookup() {
 
 // The pod itself never restarts: the Job replaces failed pods by its policy.
 Yaml PodSpec(const Config& config, const PodGroup& group) {
-  Yaml pod = Yaml::Map(
-      {{"subdomain", group.run},
-       {"restartPolicy", "Never"},
-       {"terminationGracePeriodSeconds", std::int64_t(std::ceil(config.kubernetes.grace_s))},
-       {"automountServiceAccountToken", false},
-       {"enableServiceLinks", false},
-       {"securityContext", PodRights()},
-       {"dnsConfig", NameLookup()}});
+  Yaml pod = Yaml::Map({{"subdomain", group.run},
+                        {"restartPolicy", "Never"},
+                        {"terminationGracePeriodSeconds",
+                         std::int64_t(std::ceil(config.kubernetes.termination_grace_s))},
+                        {"automountServiceAccountToken", false},
+                        {"enableServiceLinks", false},
+                        {"securityContext", PodRights()},
+                        {"dnsConfig", NameLookup()}});
   if (!group.keys.empty()) pod.Add("initContainers", Yaml::List({KeyCopier(config, group)}));
   pod.Add("containers", Yaml::List({Container(config, group)}));
   pod.Add("volumes", Volumes(config, group));

@@ -89,7 +89,7 @@ Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
     }
     config.fleet.listen = fmt::format("tcp://{}:0", address);
   }
-  if (!config.fleet.listen.empty()) config.fleet.elsewhere = {"learner"};
+  if (!config.fleet.listen.empty()) config.fleet.external_roles = {"learner"};
   return ParseConfig(ToToml(config), "the config for mpirun", {});  // checks it as a whole
 }
 
@@ -115,11 +115,11 @@ Status BecomeLearner(const Config& config, const MpiPlace& place, const std::str
                                  std::to_string(place.rank),
                                  "--coordinator",
                                  coordinator,
-                                 "--dead-after",
-                                 fmt::format("{}", config.fleet.dead_after_s)};
+                                 "--heartbeat-timeout",
+                                 fmt::format("{}", config.fleet.heartbeat_timeout_s)};
   if (!config.fleet.listen.empty()) {
     TROOP_ASSIGN_OR_RETURN(const std::string reach, LocalAddressTo(coordinator));
-    words.insert(words.end(), {"--reach", reach});
+    words.insert(words.end(), {"--advertise-host", reach});
   }
   const std::string keys = config.security.keys;
   if (!keys.empty()) words.insert(words.end(), {"--key", KeyFileOf(keys, Role::kLearner)});

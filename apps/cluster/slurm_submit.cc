@@ -179,7 +179,7 @@ Result<int> RunJob(const SlurmJobOptions& given) {
   config.fleet.listen = fmt::format("tcp://{}:{}", job.addresses[0], port);
   config.fleet.listen_replay = config.fleet.listen_paramserver = "";
   // Actors get free indices from the coordinator; learners form groups over the network.
-  config.fleet.elsewhere = {"actor", "learner"};
+  config.fleet.external_roles = {"actor", "learner"};
   // A job has no terminal, so progress is printed as plain lines.
   TrainOptions options = given.train;
   options.plain = true;

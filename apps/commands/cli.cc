@@ -8,6 +8,7 @@
 
 #include "apps/cluster/slurm_submit.h"
 #include "apps/commands/command_hint.h"
+#include "apps/commands/config_command.h"
 #include "apps/commands/eval_command.h"
 #include "apps/commands/join_command.h"
 #include "apps/commands/keygen_command.h"
@@ -129,56 +130,6 @@ int RunReplay(const TrainArguments& a) {
   return ServeReplay(*config);
 }
 
-// Flags of `troop config`. Precedence: --markdown, --check, then the list of keys.
-struct ConfigArguments {
-  std::string key, check;
-  bool markdown = false, keys = false;
-};
-
-int RunConfig(const ConfigArguments& a) {
-  if (a.markdown) {
-    fmt::print("{}", ConfigMarkdown());
-    return kExitOk;
-  }
-  if (!a.check.empty()) {
-    const Result<Config> config = LoadConfigFile(a.check, {});
-    if (!config.ok()) {
-      PrintError(config.status());
-      return kExitUsage;
-    }
-    // The defaults are filled in, so the output shows every value that a run would use.
-    fmt::print("{}", ToToml(*config));
-    return kExitOk;
-  }
-  std::vector<std::string> names;
-  // Without a key all are printed; an unknown key gets the nearest name as a hint.
-  bool found = a.key.empty();
-  for (const ConfigKey& key : ConfigKeys()) {
-    names.emplace_back(key.name);
-    if (!a.key.empty() && key.name != a.key) continue;
-    found = true;
-    if (a.keys) {
-      fmt::print("{}\n", key.name);
-    } else {
-      fmt::print("{} = {}\n    {}{}{}. {}\n", key.name, key.default_value, key.type,
-                 key.range.empty() ? "" : ", ", key.range, key.doc);
-    }
-  }
-  if (found) return kExitOk;
-  fmt::print(stderr, "troop: {}: {}\n", a.key, UnknownKeyHint(a.key, names));
-  return kExitUsage;
-}
-
-// The footer of `troop config --help`. CLI11 calls it only when the help is printed.
-std::string ConfigHelp() {
-  std::string out = "All config keys with default, type, range and meaning:\n";
-  for (const ConfigKey& key : ConfigKeys()) {
-    out += fmt::format("  {} = {}\n      {}{}{}. {}\n", key.name, key.default_value, key.type,
-                       key.range.empty() ? "" : ", ", key.range, key.doc);
-  }
-  return out;
-}
-
 // The flags that train and resume share.
 void AddTrainFlags(CLI::App* command, TrainArguments* a) {
   command->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
@@ -192,6 +143,7 @@ struct Arguments {
   TrainArguments train;
   RoleArguments role;
   ConfigArguments config;
+  MigrateArguments migrate;
   EvalOptions show;
   StatusOptions status;
   EnvCommandOptions env;
@@ -281,7 +233,6 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 
-// Called for `env check` and for its alias `env-check`.
 void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* chosen) {
   check->add_option("id", env->id, "environment id, or a config file")->required();
   check->add_option("overrides", env->overrides, "config overrides, key=value (troop config)");
@@ -315,7 +266,6 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   make->add_option("--language", env->language, "language: c, c++ (default) or python");
   make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
   AddEnvCheck(group->add_subcommand("check", what), env, chosen);
-  AddEnvCheck(app->add_subcommand("env-check", what + " (alias of env check)"), env, chosen);
   const std::string speed =
       "measure an environment's steps/s and the overhead of its separate process";
   AddEnvBench(group->add_subcommand("bench", speed), env, chosen);
@@ -324,10 +274,10 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
 }
 
-// `troop check sync`; the group leaves room for checks of other components.
+// `troop selftest sync`; the group leaves room for checks of other components.
 void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) {
   CLI::App* group =
-      app->add_subcommand("check", "compare components with fp64 reference implementations");
+      app->add_subcommand("selftest", "compare components with fp64 reference implementations");
   group->require_subcommand(1);
   CLI::App* sync = group->add_subcommand(
       "sync", "check every gradient-sync mode against an fp64 reference; exit 1 on mismatch");
@@ -396,15 +346,16 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
                    "address of the coordinator, tcp://HOST:PORT (fleet.listen of the run)")
       ->required();
   join->add_option("--role", a->join.role,
-                   "role to run: actor, or an external role of the run (fleet.elsewhere)");
-  join->add_option("--listen", a->join.listen, "address at which the fleet reaches this machine");
+                   "role to run: actor, or an external role of the run (fleet.external_roles)");
+  join->add_option("--advertise-host", a->join.advertise_host,
+                   "address at which the fleet reaches this machine");
   join->add_option("--count", a->join.count, "number of processes (1)")
       ->check(CLI::Range(1, 10000));
   join->add_option("--key", a->join.key, "key file of that role (troop keygen)");
   join->add_option("--logs", a->join.logs, "log folder (default: a temporary one)");
   join->add_option("--wait", a->join.wait_s, "seconds to wait for the coordinator to appear (60)")
       ->check(CLI::Range(0.0, 86400.0));
-  join->add_flag("--stay", a->join.stay,
+  join->add_flag("--rejoin", a->join.rejoin,
                  "wait while the run is stopped, and rejoin when it is resumed");
   join->add_option("--health", a->join.health, "status file to write, for `troop health`");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
@@ -476,14 +427,15 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
                    "actor, replay, learner, paramserver, evaluator, inference")
       ->required();
   role->add_option("--index", a->role.index, "index of the role (0)");
-  role->add_option("--dead-after", a->role.dead_after_s,
-                   "value of the run's fleet.dead_after_s, in seconds (1.5)")
+  role->add_option("--heartbeat-timeout", a->role.heartbeat_timeout_s,
+                   "value of the run's fleet.heartbeat_timeout_s, in seconds (1.5)")
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "coordinator endpoint")->required();
-  role->add_flag("--any-index", a->role.any_index, "let the coordinator assign the index");
-  role->add_flag("--stay", a->role.stay,
+  role->add_flag("--auto-index", a->role.auto_index, "let the coordinator assign the index");
+  role->add_flag("--rejoin", a->role.rejoin,
                  "exit with 130 if the run stops before it is done, so that the role can rejoin");
-  role->add_option("--reach", a->role.reach, "address at which the fleet reaches this machine");
+  role->add_option("--advertise-host", a->role.advertise_host,
+                   "address at which the fleet reaches this machine");
   role->add_option("--key", a->role.key, "key file of this role (troop keygen)");
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
@@ -494,7 +446,14 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
                    "print all keys as Markdown (docs/reference/config.md)");
   config->add_flag("--keys", a->config.keys, "print only the key names");
   config->footer(ConfigHelp);
-  config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
+  config->callback([a, chosen] {
+    if (!*chosen) *chosen = [a] { return RunConfig(a->config); };
+  });
+  CLI::App* migrate = config->add_subcommand(
+      "migrate", "rewrite a config file of an older version for this one, in place");
+  migrate->add_option("file", a->migrate.file, "TOML file")->required();
+  migrate->add_flag("--dry-run", a->migrate.dry_run, "print the changes, write nothing");
+  migrate->callback([a, chosen] { *chosen = [a] { return RunMigrate(a->migrate); }; });
   // Internal commands: an empty group hides them from --help.
   CLI::App* job = app->add_subcommand("slurm-job", "run the launcher inside a Slurm job");
   job->group("");

@@ -50,6 +50,18 @@ bool TakesKeys(const CLI::App& command) {
   return command.get_option_no_throw("overrides") != nullptr;
 }
 
+// The name that replaces a flag or a command of version 0.1, or an empty string. Flags are named
+// with the command that had them.
+std::string ReplacementOf(std::string_view name) {
+  constexpr std::pair<std::string_view, const char*> kRenamed[] = {
+      {"join --listen", "--advertise-host"}, {"join --stay", "--rejoin"},
+      {"role --reach", "--advertise-host"},  {"role --stay", "--rejoin"},
+      {"role --any-index", "--auto-index"},  {"role --dead-after", "--heartbeat-timeout"},
+      {"check", "troop selftest"},           {"env-check", "troop env check"}};
+  const auto* const found = std::ranges::find(kRenamed, name, [](auto& r) { return r.first; });
+  return found == std::end(kRenamed) ? "" : found->second;
+}
+
 // `value`: the argument after the flag; empty if there is none.
 // Handles "--flag=value" and "--flag value".
 std::string ExplainFlag(const CLI::App& command, std::string flag, std::string value) {
@@ -57,6 +69,8 @@ std::string ExplainFlag(const CLI::App& command, std::string flag, std::string v
     value = flag.substr(equals + 1);
     flag.resize(equals);
   }
+  const std::string renamed = ReplacementOf(fmt::format("{} {}", command.get_name(), flag));
+  if (!renamed.empty()) return fmt::format("{} was renamed; use {}", flag, renamed);
   const std::string key = TakesKeys(command) ? KeyOfFlag(flag) : "";
   if (!key.empty()) {
     return fmt::format("{} is not a flag of {}; set config keys without dashes: {}={}", flag,
@@ -86,6 +100,10 @@ std::string ExplainCommand(const CLI::App& app, const std::string& word) {
   if (const std::string here = CommandOfOtherName(word);
       app.get_parent() == nullptr && !here.empty()) {
     return fmt::format("there is no command {}; use troop {}", word, here);
+  }
+  if (const std::string renamed = ReplacementOf(word);
+      app.get_parent() == nullptr && !renamed.empty()) {
+    return fmt::format("{} was renamed; use {}", word, renamed);
   }
   const std::string nearest = Nearest(word, names);
   const std::string path = app.get_parent() == nullptr ? "troop" : "troop " + app.get_name();
@@ -128,17 +146,13 @@ std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string
 // The headings of `troop --help`, in the order in which they are printed.
 void GroupCommands(CLI::App* app) {
   constexpr std::pair<const char*, const char*> kGroups[] = {
-      {"train", "Train"},          {"resume", "Train"},
-      {"sweep", "Train"},          {"experiment", "Train"},
-      {"plan", "Train"},           {"status", "Watch"},
-      {"dashboard", "Watch"},      {"plot", "Watch"},
-      {"eval", "Use a model"},     {"play", "Use a model"},
-      {"predict", "Use a model"},  {"tokenize", "Use a model"},
-      {"join", "Fleets"},          {"scale", "Fleets"},
-      {"role", "Fleets"},          {"replay", "Fleets"},
-      {"keygen", "Fleets"},        {"health", "Fleets"},
-      {"env", "Try and check"},    {"env-check", "Try and check"},
-      {"bench", "Try and check"},  {"check", "Try and check"},
+      {"train", "Train"},          {"resume", "Train"},        {"sweep", "Train"},
+      {"experiment", "Train"},     {"plan", "Train"},          {"status", "Watch"},
+      {"dashboard", "Watch"},      {"plot", "Watch"},          {"eval", "Use a model"},
+      {"play", "Use a model"},     {"predict", "Use a model"}, {"tokenize", "Use a model"},
+      {"join", "Fleets"},          {"scale", "Fleets"},        {"role", "Fleets"},
+      {"replay", "Fleets"},        {"keygen", "Fleets"},       {"health", "Fleets"},
+      {"env", "Try and check"},    {"bench", "Try and check"}, {"selftest", "Try and check"},
       {"doctor", "Try and check"}, {"config", "Try and check"}};
   for (const auto& [name, group] : kGroups) app->get_subcommand(name)->group(group);
 }

@@ -12,6 +12,7 @@
 #include "actors/evaluator_node.h"
 #include "core/base/counted.h"
 #include "core/base/phase_progress.h"
+#include "core/config/config_migration.h"
 #include "core/graphics/animation.h"
 #include "core/storage/json.h"
 #include "fleet/launcher/exit_code.h"
@@ -63,8 +64,8 @@ Result<Loaded> Load(const EvalOptions& options) {
   if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
     return DataLoss("{} holds no weights", loaded.path);
   }
-  TROOP_ASSIGN_OR_RETURN(loaded.config,
-                         ParseConfig(loaded.state.config_toml, loaded.path + "/state.json", {}));
+  TROOP_ASSIGN_OR_RETURN(
+      loaded.config, ParseSavedConfig(loaded.state.config_toml, loaded.path + "/state.json", {}));
   if (options.epsilon) loaded.config.evaluator.epsilon = *options.epsilon;
   if (options.seed) loaded.config.seed = *options.seed;
   return loaded;
@@ -129,7 +130,7 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
     return ReportError(
-        InvalidArgument("data.reviews: {} has no test reviews, and data.holdout kept none",
+        InvalidArgument("data.reviews: {} has no test reviews, and data.validation_split kept none",
                         loaded.config.data.reviews));
   }
   // `final` chooses the test reviews instead of the held-out ones.
@@ -150,11 +151,11 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
     fmt::print("{}\n", JsonObject()
                            .Add("checkpoint", std::string_view(loaded.path))
                            .Add("reviews", std::string_view(loaded.config.data.reviews))
-                           .Add("judged", r.episodes)
-                           .Add("right_percent", r.return_mean)
-                           .Add("right_percent_error", r.return_std)
-                           .Add("right_percent_low", r.return_min)
-                           .Add("right_percent_high", r.return_max)
+                           .Add("evaluated", r.episodes)
+                           .Add("accuracy_percent", r.return_mean)
+                           .Add("accuracy_percent_error", r.return_std)
+                           .Add("accuracy_percent_low", r.return_min)
+                           .Add("accuracy_percent_high", r.return_max)
                            .Add("cross_entropy", r.loss)
                            .str());
     return kExitOk;

@@ -72,7 +72,7 @@ class Crew {
        Network* network, HealthFile health)
       : health_(std::move(health)),
         wanted_(options.count),
-        drain_(Seconds(config.fleet.drain_s)),
+        drain_(Seconds(config.fleet.shutdown_grace_s)),
         network_(network),
         signals_(network, false),
         supervisor_({.executable = "/proc/self/exe",
@@ -81,8 +81,8 @@ class Crew {
                      .config = WithoutKeys(config),
                      .key_file = options.key,
                      .index_is_given = false,
-                     .reach = options.listen,
-                     .stay = options.stay},
+                     .advertise_host = options.advertise_host,
+                     .rejoin = options.rejoin},
                     Slots(role, options.count)) {}
 
   // Blocks until all roles have exited. Ok: the run is over, or a signal asked this command to
@@ -109,7 +109,7 @@ class Crew {
         supervisor_.Signal(SIGTERM);
       }
       if (end && supervisor_.alive() == 0) return supervisor_.status();
-      // A second signal, or the end of fleet.drain_s, kills at once.
+      // A second signal, or the end of fleet.shutdown_grace_s, kills at once.
       if (end && (now > *end || signals_.count() > 1)) supervisor_.Signal(SIGKILL);
       network_->Wait(now, now + Milliseconds(50));
     }
@@ -164,8 +164,8 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   JoinOptions absolute = options;
   absolute.coordinator = ReplaceIpv6OnlyHost(options.coordinator);
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
-  if (absolute.listen.empty()) {
-    TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));
+  if (absolute.advertise_host.empty()) {
+    TROOP_ASSIGN_OR_RETURN(absolute.advertise_host, LocalAddressTo(options.coordinator));
   }
   Crew crew(config, role, absolute, logs, network.get(), std::move(health));
   const Status run = crew.Run();

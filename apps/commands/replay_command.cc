@@ -80,8 +80,8 @@ Status Serve(const Config& config) {
                           [n = network.get()] { n->Wake(); });
   TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options, OptionsFor(config));
   options.executor = &executor;
-  options.journal = {.folder = "tables", .spill = config.replay.spill};
-  options.ack_on_disk = config.replay.ack == "disk";
+  options.journal = {.folder = "tables", .spill = config.replay.spill_to_disk};
+  options.ack_on_disk = config.replay.durability == "disk";
   if (config.replay.persist) {
     TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(config.replay.dir));
     options.storage = storage.get();

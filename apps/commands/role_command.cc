@@ -31,7 +31,7 @@ int ReportError(const Status& status) {
 Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
   const std::string path = RunPath(config);
   // Creating the folder here would hide that the machines do not share it.
-  if (a.any_index && !std::filesystem::exists(path)) {
+  if (a.auto_index && !std::filesystem::exists(path)) {
     return NotFound(
         "the run folder {} is not on this machine, but the role {} keeps files there; share it "
         "with the run's machine under the same path",
@@ -70,8 +70,8 @@ int RunRole(const RoleArguments& a) {
     keys = *loaded;
   }
   Result<std::unique_ptr<Network>> network =
-      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
-                      .heartbeat_every = Seconds(a.dead_after_s / 3),
+      MakeZmqNetwork({.dead_after = Seconds(a.heartbeat_timeout_s),
+                      .heartbeat_every = Seconds(a.heartbeat_timeout_s / 3),
                       .clients_max = 1 << 15,  // every actor pulls from one server
                       .keys = keys,
                       .insecure = a.insecure});
@@ -83,8 +83,8 @@ int RunRole(const RoleArguments& a) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   RoleNode node({.role = role,
-                 .index = a.any_index ? -1 : a.index,
-                 .reach = a.reach,
+                 .index = a.auto_index ? -1 : a.index,
+                 .advertise_host = a.advertise_host,
                  .coordinator = a.coordinator,
                  .host = host,
                  .process = getpid(),
@@ -108,14 +108,14 @@ int RunRole(const RoleArguments& a) {
     if (signals.count() > 0) node.Drain();
   });
   executor.reset();  // its running jobs use objects of the node
-  // The parent `troop join --stay` starts the role again when the run is resumed.
-  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
+  // The parent `troop join --rejoin` starts the role again when the run is resumed.
+  if (status.ok() && a.rejoin && node.sent_away() && signals.count() == 0) {
     LogInfo("the run was stopped and can be resumed");
     return kExitInterrupted;
   }
   if (status.ok()) return kExitOk;
   // An external role cannot tell an ended run from an unreachable one, so it does not retry.
-  if (a.any_index && !a.stay && node.unanswered()) {
+  if (a.auto_index && !a.rejoin && node.unanswered()) {
     LogError("{}: the run has ended, or cannot be reached from here", status.message());
     return kExitGaveUp;
   }

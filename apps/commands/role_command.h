@@ -9,12 +9,12 @@ namespace troop {
 struct RoleArguments {
   std::string role, coordinator;
   std::int32_t index = 0;
-  bool any_index = false;
-  bool stay = false;
-  double dead_after_s = 1.5;
+  bool auto_index = false;
+  bool rejoin = false;
+  double heartbeat_timeout_s = 1.5;
   std::string key;
   bool insecure = false;
-  std::string reach;
+  std::string advertise_host;
 };
 
 // `troop role`: runs one role until it is done. The exit code shows whether a restart

@@ -73,7 +73,7 @@ std::vector<std::string> RowOf(const JsonValue& r) {
           came ? fmt::format("{:.0f}", Number(r, "process")) : "-",
           there ? fmt::format("{} {}/s", Count(Number(r, "work_per_s")), Word(r, "unit")) : "-",
           lag == nullptr ? "-" : Count(std::round(lag->number)) + " updates",
-          came ? fmt::format("{:.1f} s ago", Number(r, "silent_s")) : "never",
+          came ? fmt::format("{:.1f} s ago", Number(r, "heartbeat_age_s")) : "never",
           Count(Number(r, "restarts")),
           Word(r, "last_error")};
 }
@@ -128,7 +128,7 @@ void PrintStatus(const JsonValue& view) {
   }
   fmt::print("\n");
   if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
-    const double count = Number(*shards, "count"), wanted = Number(*shards, "wanted");
+    const double count = Number(*shards, "count"), wanted = Number(*shards, "desired");
     fmt::print("  {:.0f} parameter shards, shard map epoch {:.0f}{}\n", count,
                Number(*shards, "epoch"),
                wanted == count ? "" : fmt::format("; resharding to {:.0f}", wanted));
@@ -173,7 +173,7 @@ int ShowSerial(const StatusOptions& options, const std::string& root, const RunO
   const JsonValue& last = line.ok() ? *line : none;
   fmt::print("{}: {:.0f} of {:.0f} {}\n  all roles in process {} (fleet.mode = serial)\n",
              line.ok() ? Word(last, "phase") : "starting", Number(last, "steps"),
-             double(config.learner.total_steps), StepsName(config), holder.process);
+             double(config.run.total_steps), StepsName(config), holder.process);
   return kExitOk;
 }
 

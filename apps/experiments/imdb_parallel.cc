@@ -40,10 +40,17 @@ constexpr int kLookEveryMs = 20;
 constexpr double kPatienceS = 900;
 
 // Key prefixes that the experiment sets itself, so that overrides may not.
-constexpr const char* kOwn[] = {
-    "name",           "model.family",      "model.embedding", "mesh",
-    "fleet.",         "learner.algorithm", "log.dir",         "learner.max_updates",
-    "learner.epochs", "evaluator.",        "learner.sync"};
+constexpr const char* kOwn[] = {"name",
+                                "model.architecture",
+                                "model.embedding_size",
+                                "mesh",
+                                "fleet.",
+                                "learner.algorithm",
+                                "log.dir",
+                                "run.max_updates",
+                                "run.epochs",
+                                "evaluator.",
+                                "learner.sync"};
 
 // Errors: kInvalidArgument: a required key is missing, or an override is reserved.
 Status CheckOverrides(const std::vector<std::string>& overrides) {
@@ -75,19 +82,19 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
   config.log.metrics_every_s = 0.5;
   config.learner.algorithm = "classifier";
   config.learner.batch_size = options.quick ? 6 : 32;
-  config.learner.max_updates = kUpdatesMin;
-  config.learner.epochs = 1e6;  // max_updates ends the run
+  config.run.max_updates = kUpdatesMin;
+  config.run.epochs = 1e6;  // max_updates ends the run
   config.learner.max_grad_norm = 1;
   config.learner.publish_every_updates =
       1'000'000;  // only at the end: keeps the links free for learners
-  config.learner.agree_timeout_s = 60;
+  config.learner.allreduce_timeout_s = 60;
   config.optimizer.learning_rate = 1e-3;
   config.evaluator.enabled = false;
   config.checkpoint.every_s = 0;
-  config.data.tokens_max = options.quick ? 16 : 256;
-  config.model.hidden = options.quick ? 32 : 128;
+  config.data.max_length = options.quick ? 16 : 256;
+  config.model.hidden_size = options.quick ? 32 : 128;
   // Tensor parallelism splits the heads, so there must be at least one per learner.
-  config.model.heads = std::max<std::int64_t>(4, options.learners);
+  config.model.num_attention_heads = std::max<std::int64_t>(4, options.learners);
   config.fleet.learners = options.learners;
   config.mesh.dp = options.learners;
   TROOP_ASSIGN_OR_RETURN(
@@ -104,8 +111,8 @@ Config RunConfigOf(const Config& base, const std::string& family, bool tensor,
                    const std::string& name) {
   Config config = base;
   config.name = name;
-  config.model.family = family;
-  config.model.embedding = family == "albert" ? config.model.hidden / 2 : 0;
+  config.model.architecture = family;
+  config.model.embedding_size = family == "albert" ? config.model.hidden_size / 2 : 0;
   if (tensor) std::swap(config.mesh.dp, config.mesh.tp);
   return config;
 }
@@ -137,8 +144,8 @@ class ParallelRunner {
         signals_(nullptr, false),
         setting_{.learners = options.learners,
                  .link_bits_per_s = bits_per_s,
-                 .layers = base_.model.layers,
-                 .hidden = base_.model.hidden,
+                 .layers = base_.model.num_hidden_layers,
+                 .hidden = base_.model.hidden_size,
                  .batch = base_.learner.batch_size,
                  .machine = MachineName(),
                  .load = Load(),
@@ -179,7 +186,7 @@ Status ParallelRunner::ChooseUpdates() {
   // The plan measured links within this machine: add the time that the shaped links take.
   double seconds = plan.seconds();
   if (links_) seconds += 8 * plan.bytes / setting_.link_bits_per_s;
-  base_.learner.max_updates =
+  base_.run.max_updates =
       std::clamp(std::int64_t(options_.seconds / seconds), kUpdatesMin, kUpdatesMax);
   return Status::Ok();
 }
@@ -200,8 +207,8 @@ Status ParallelRunner::Start(const Config& config) {
   for (int i = 0; links_ && i < options_.learners; ++i) {
     // The command prefix that enters the network namespace of learner i.
     std::vector<std::string> join = links_->On(i);
-    join.insert(join.end(), {program, "join", config.fleet.listen, "--role", "learner", "--listen",
-                             links_->AddressOf(i), "--logs",
+    join.insert(join.end(), {program, "join", config.fleet.listen, "--role", "learner",
+                             "--advertise-host", links_->AddressOf(i), "--logs",
                              fmt::format("{}/logs/{}-learner{}", base_.log.dir, config.name, i)});
     TROOP_ASSIGN_OR_RETURN(const pid_t learner,
                            StartChild(FindProgram(join[0]), join,
@@ -264,19 +271,19 @@ Status ParallelRunner::Run() {
   TROOP_RETURN_IF_ERROR(ChooseUpdates());
   const std::int64_t repeats = options_.quick ? 1 : options_.repeats;
   const std::size_t all = std::size_t(repeats) * 4;
-  fmt::print("{}: {} runs of {} updates\n", base_.log.dir, all, base_.learner.max_updates);
+  fmt::print("{}: {} runs of {} updates\n", base_.log.dir, all, base_.run.max_updates);
   std::vector<ParallelModel> models;
-  for (const char* const family : kFamilies) models.push_back({.family = family});
+  for (const char* const family : kFamilies) models.push_back({.architecture = family});
   // Interleave the combinations, so that other load on the machine affects all of them alike.
   for (std::int64_t repeat = 1; repeat <= repeats; ++repeat) {
     for (ParallelModel& model : models) {
       for (const bool tensor : {false, true}) {
-        Config config =
-            RunConfigOf(base_, model.family, tensor,
-                        fmt::format("{}-{}-{}", model.family, tensor ? "tensor" : "data", repeat));
+        Config config = RunConfigOf(
+            base_, model.architecture, tensor,
+            fmt::format("{}-{}-{}", model.architecture, tensor ? "tensor" : "data", repeat));
         if (links_) {
-          config.fleet.elsewhere = {"learner"};
-          config.fleet.join_wait_s = 60;
+          config.fleet.external_roles = {"learner"};
+          config.fleet.join_timeout_s = 60;
           config.fleet.listen =
               fmt::format("tcp://{}:{}", NetworkSandbox::kOurAddress, kPort + runs_);
         }

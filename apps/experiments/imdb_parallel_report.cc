@@ -75,7 +75,7 @@ std::string Sentence(const ParallelModel& model) {
       "{}: an update of {:.0f} tokens moves {:.3f} MB per learner with data parallelism "
       "(gradients) and {:.3f} MB with tensor parallelism (activations); they are equal at {:.0f} "
       "tokens. By the bytes {} should win; ",
-      PublishedOf(model.family).name, model.tensor.Median(&ParallelRun::tokens), data / 1e6,
+      PublishedOf(model.architecture).name, model.tensor.Median(&ParallelRun::tokens), data / 1e6,
       tensor / 1e6, verdict.even_tokens, NameOf(verdict.expected));
   const std::string times = fmt::format("{} ms against {} ms for tensor parallel",
                                         Range(model.data), Range(model.tensor));
@@ -90,7 +90,7 @@ std::string CellJson(const ParallelModel& model, const char* way, const Parallel
   std::vector<std::string> steps;
   for (const ParallelRun& run : cell.runs) steps.push_back(fmt::format("{}", run.step_s));
   return JsonObject()
-      .Add("model", std::string_view(model.family))
+      .Add("model", std::string_view(model.architecture))
       .Add("parallel", way)
       .AddRaw("step_s", JsonArray(steps))
       .Add("step_s_median", Step(cell))
@@ -123,7 +123,7 @@ Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metri
   // Times and bytes are sums over all learners and updates.
   run.tokens = value("tokens") / run.updates;
   // A learner's update is waiting, plus compute, optimizer and data.
-  run.wait_s = (value("tensor_s") + value("agree_s")) / made;
+  run.wait_s = (value("tensor_s") + value("allreduce_wait_s")) / made;
   run.step_s = run.wait_s + (value("compute_s") + value("step_s") + value("data_s")) / made;
   run.sent_bytes = (value("gradient_bytes") + value("tensor_bytes")) / made * SentShare(learners);
   // Tensor-parallel traffic depends on tokens and sequences, which are whole numbers only for all
@@ -184,7 +184,7 @@ std::string ParallelReport(const ParallelSetting& setting, std::span<const Paral
       "| ms/update | data parallel | tensor parallel | tensor / data | published, six GPUs |\n"
       "|---|---:|---:|---:|---:|\n";
   for (const ParallelModel& model : models) {
-    const Published& published = PublishedOf(model.family);
+    const Published& published = PublishedOf(model.architecture);
     text += fmt::format("| {} | {:.1f} | {:.1f} | {:.2f} | {:.0f} s, {:.0f} s: {:.2f} |\n",
                         published.name, 1e3 * Step(model.data), 1e3 * Step(model.tensor),
                         Step(model.tensor) / Step(model.data), published.data_s, published.tensor_s,
@@ -194,8 +194,8 @@ std::string ParallelReport(const ParallelSetting& setting, std::span<const Paral
       "\n| model | parallel | ms/update (repeats) | tokens/s | MB sent | predicted | waiting "
       "| MB of parameters |\n|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const ParallelModel& model : models) {
-    text += FiguresRow(PublishedOf(model.family).name, "data", model.data);
-    text += FiguresRow(PublishedOf(model.family).name, "tensor", model.tensor);
+    text += FiguresRow(PublishedOf(model.architecture).name, "data", model.data);
+    text += FiguresRow(PublishedOf(model.architecture).name, "tensor", model.tensor);
   }
   text +=
       "\nMB are per learner: sent per update, and of its parameters. Gradients: 2 (N - 1) / N of "
@@ -213,7 +213,7 @@ std::string ParallelJson(const ParallelSetting& setting, std::span<const Paralle
     cells.push_back(CellJson(model, "tensor", model.tensor));
     const ParallelVerdict verdict = JudgeParallel(model);
     verdicts.push_back(JsonObject()
-                           .Add("model", std::string_view(model.family))
+                           .Add("model", std::string_view(model.architecture))
                            .Add("expected", NameOf(verdict.expected))
                            .Add("measured", NameOf(verdict.measured))
                            .Add("held", verdict.held())

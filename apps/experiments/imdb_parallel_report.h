@@ -34,7 +34,7 @@ struct ParallelCell {
 };
 // Both ways of training one model.
 struct ParallelModel {
-  std::string family;  // "bert", "albert"
+  std::string architecture;  // "bert", "albert"
   ParallelCell data, tensor;
 };
 

@@ -106,7 +106,7 @@ void CheckData(const Config& config, Failures* failures) {
   const Config::DataKeys& data = config.data;
   std::error_code error;
   for (const auto& [key, path] : {std::pair("data.reviews", &data.reviews),
-                                  {"data.unlabelled", &data.unlabelled},
+                                  {"data.unlabeled", &data.unlabeled},
                                   {"data.vocabulary", &data.vocabulary}}) {
     // A path that an earlier message names is not reported twice.
     if (path->empty() || fs::exists(*path, error) || failures->Names(*path)) continue;

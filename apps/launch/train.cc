@@ -245,7 +245,7 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
     ReportLearning(session->folder, view);
     if (session->folder.storage->Exists(kModelFolder)) {
       fmt::print("model: {}/{}\n", path, kModelFolder);
-    } else if (session->folder.config.model.family == "lstm") {
+    } else if (session->folder.config.model.architecture == "lstm") {
       fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
                  path, view.checkpoint);
     }
@@ -334,7 +334,8 @@ Status ProcessFleet::Start(const TrainOptions& options) {
     TROOP_RETURN_IF_ERROR(KeysFor(config, role.role).status());
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
-  TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s),
+  const double timeout_s = config.fleet.heartbeat_timeout_s;
+  TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(timeout_s),
                                                    .clients_max = kMembersMax,
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
@@ -414,11 +415,11 @@ bool ProcessFleet::Needs(FleetRole role) const {
   return coordinator_->Needs(role.role, role.index);
 }
 
-// Ends the run with an error: the roles have fleet.drain_s to stop.
+// Ends the run with an error: the roles have fleet.shutdown_grace_s to stop.
 void ProcessFleet::Fail(const Status& why, Time now) {
   outcome_ = why;
   coordinator_->Drain();
-  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
+  kill_at_ = now + Seconds(session_->folder.config.fleet.shutdown_grace_s);
 }
 
 int ProcessFleet::Run() {
@@ -426,7 +427,7 @@ int ProcessFleet::Run() {
       RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
   if (outcome_.ok()) outcome_ = run;
   // All members have the final phase; the processes get a bounded time to exit.
-  const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
+  const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.shutdown_grace_s);
   const Time end = std::min(soon, kill_at_.value_or(soon));
   // External actors may not have received it: their heartbeats are answered until they leave.
   while ((supervisor_->alive() > 0 || coordinator_->external_members() > 0) && clock_.Now() < end &&
@@ -470,7 +471,7 @@ void ProcessFleet::AddSeat(FleetRole role) {
   if (slurm_ || !IsExternal(session_->folder.config, role.role)) supervisor_->Add(role);
 }
 
-// Reports external roles (fleet.elsewhere) that are missing; fails after fleet.join_wait_s.
+// Reports external roles (fleet.external_roles) that are missing; fails after fleet.join_timeout_s.
 void ProcessFleet::WatchSlots(Time now) {
   const std::vector<std::string> empty = coordinator_->EmptySlots();
   if (empty.empty() || !outcome_.ok()) {
@@ -478,20 +479,19 @@ void ProcessFleet::WatchSlots(Time now) {
     return empty_since_.reset();
   }
   const std::string who = fmt::format("{}", fmt::join(empty, ", "));
-  const double limit = session_->folder.config.fleet.join_wait_s;
   if (!empty_since_) empty_since_ = now;
   if (who != awaited_) {
     awaited_ = who;
-    const std::string text = fmt::format("waiting for {} to join {}", who, listener_->endpoint());
-    session_->progress->Say(text);
-    LogInfo("{}", text);
+    LogInfo("waiting for {} to join {}", who, listener_->endpoint());
+    session_->progress->Say(fmt::format("waiting for {} to join {}", who, listener_->endpoint()));
   }
+  const double limit = session_->folder.config.fleet.join_timeout_s;
   if (now - *empty_since_ < Seconds(limit)) return;
   outcome_ = DeadlineExceeded(
-      "{} did not join within {:g} s (fleet.join_wait_s); start with: troop join {} --role ROLE",
+      "{} did not join within {:g} s (fleet.join_timeout_s); start with: troop join {} --role ROLE",
       who, limit, listener_->endpoint());
   coordinator_->Drain();
-  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
+  kill_at_ = now + Seconds(session_->folder.config.fleet.shutdown_grace_s);
 }
 
 // Records the exit. A learner that fails during a drain fails the run: its last checkpoint is lost.
@@ -525,8 +525,9 @@ void ProcessFleet::HandleSignals(Time now) {
     const bool more = signals_->requeue_requested();
     if (wants_more_ != nullptr) *wants_more_ = more;
     kill_at_ =
-        now + Seconds(0.8 * (more ? std::max(config.fleet.drain_s, 1.0 * config.slurm.signal_s)
-                                  : config.fleet.drain_s));
+        now +
+        Seconds(0.8 * (more ? std::max(config.fleet.shutdown_grace_s, 1.0 * config.slurm.signal_s)
+                            : config.fleet.shutdown_grace_s));
   }
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
@@ -537,7 +538,7 @@ void ProcessFleet::HandleSignals(Time now) {
   }
 }
 
-// Kills a role whose node has sent no heartbeat for fleet.hung_after_s, also one that never
+// Kills a role whose node has sent no heartbeat for fleet.stall_timeout_s, also one that never
 // joined; the supervisor then restarts it like any failed role.
 void ProcessFleet::WatchMembers(Time now) {
   if (slurm_) {
@@ -546,20 +547,21 @@ void ProcessFleet::WatchMembers(Time now) {
     if (outcome_.ok() && !hope.ok()) Fail(hope, now);
     return;
   }
-  const double limit = session_->folder.config.fleet.hung_after_s;
+  const double limit = session_->folder.config.fleet.stall_timeout_s;
   // The process id distinguishes a restarted role from its predecessor, whose entry may remain.
   std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
   for (const MemberView& m : coordinator_->members()) {
-    silent[{m.role, m.index, m.process}] = m.silent_s;
+    silent[{m.role, m.index, m.process}] = m.heartbeat_age_s;
   }
   next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(silent), 250, 2000));
   for (const Supervisor::Running& running : supervisor_->running()) {
     const auto member = silent.find({running.role.role, running.role.index, running.process});
-    const double silent_s =
+    const double heartbeat_age_s =
         member == silent.end() ? ToSeconds(now - running.since) : member->second;
-    if (silent_s < limit) continue;
-    supervisor_->Kill(running.role, running.process,
-                      fmt::format("no progress for {:.1f} s (fleet.hung_after_s)", silent_s));
+    if (heartbeat_age_s < limit) continue;
+    supervisor_->Kill(
+        running.role, running.process,
+        fmt::format("no progress for {:.1f} s (fleet.stall_timeout_s)", heartbeat_age_s));
   }
 }
 

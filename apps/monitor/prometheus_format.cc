@@ -90,16 +90,16 @@ void WriteRun(const PrometheusState& s, Text* out) {
              s.rates.updates_per_s);
   // Unknown values have no sample; 0 would be read as a measured value.
   if (s.rates.left_s) {
-    out->Gauge("troop_run_left_seconds", "Estimated time until the step budget is spent.",
+    out->Gauge("troop_run_eta_seconds", "Estimated time until the step budget is spent.",
                *s.rates.left_s);
   }
   if (s.rates.weights_lag) {
     out->Gauge("troop_run_weights_lag_updates",
                "Updates between the actors' and learner's weights.", *s.rates.weights_lag);
   }
-  if (s.rates.train_return) {
-    out->Gauge("troop_run_train_return", "Mean return of the actors' recent episodes.",
-               *s.rates.train_return);
+  if (s.rates.episode_return_mean) {
+    out->Gauge("troop_run_episode_return_mean", "Mean return of the actors' recent episodes.",
+               *s.rates.episode_return_mean);
   }
   if (!v.evaluations.empty()) {
     out->Gauge("troop_run_evaluation_return", "Mean return of the newest evaluation.",
@@ -161,7 +161,7 @@ void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
   out->Begin("troop_role_heartbeat_age_seconds", "gauge", "Time since a role's last heartbeat.");
   for (const RoleView& r : told) {
     // Incarnation 0: the role has never joined.
-    if (r.incarnation != 0) out->Sample(labels(r), r.silent_s);
+    if (r.incarnation != 0) out->Sample(labels(r), r.heartbeat_age_s);
   }
   out->Begin("troop_role_incarnation", "gauge", "Grows with each start of a role.");
   for (const RoleView& r : told) {
@@ -177,7 +177,8 @@ void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
   for (const RoleView& r : told) {
     if (r.lag_updates) out->Sample(labels(r), *r.lag_updates);
   }
-  out->Gauge("troop_roles_untold", "Roles without their own series, because there are too many.",
+  out->Gauge("troop_roles_not_exported",
+             "Roles without their own series, because there are too many.",
              double(roles.size() - told.size()));
 }
 
@@ -204,7 +205,8 @@ Family FamilyOf(const std::string& metric, MetricKind kind) {
   }
   if (path.ends_with("_s")) path += "econds";
   family.name = "troop_" + path;
-  const bool falls = metric == "actor/return_sum";  // may decrease, so it can't be a counter
+  const bool falls =
+      metric == "actor/episode_return_sum";  // may decrease, so it can't be a counter
   if (falls) family.name = "troop_actor_returns";
   const bool counts = kind == MetricKind::kCounter && !falls;
   if (counts) family.name += "_total";
@@ -217,12 +219,12 @@ std::string_view HelpOf(std::string_view metric) {
   constexpr std::pair<std::string_view, std::string_view> kHelp[] = {
       {"actor/steps", "Agent steps of all actors, acknowledged or not."},
       {"actor/episodes", "Episodes that ended in actors."},
-      {"actor/return_sum", "Sum of the returns of the actors' episodes."},
-      {"actor/blocked", "Share of the actors that wait for the replay."},
-      {"actor/unacked_pushes", "Pushes to the replay that are not acknowledged yet."},
+      {"actor/episode_return_sum", "Sum of the returns of the actors' episodes."},
+      {"actor/insert_blocked", "Share of the actors that wait for the replay."},
+      {"actor/inflight_inserts", "Pushes to the replay that are not acknowledged yet."},
       {"actor/env_faults", "Faults of environments."},
-      {"actor/bad_numbers", "Observations, rewards and values that were not finite."},
-      {"actor/suspect_numbers", "Steps with a value of 1e9 or more."},
+      {"actor/nonfinite_values", "Observations, rewards and values that were not finite."},
+      {"actor/suspect_values", "Steps with a value of 1e9 or more."},
       {"actor/weights_version", "Updates in the actors' weights, on average."},
       {"replay/items", "Items in the replay."},
       {"replay/bytes", "Bytes of the items in the replay."},
@@ -240,7 +242,7 @@ std::string_view HelpOf(std::string_view metric) {
       {"learner/busy_s", "Time within updates; the rest is spent waiting for batches."},
       {"learner/loss", "Mean loss over the last batch of all learners."},
       {"learner/accuracy", "Accuracy on the last batch of all learners."},
-      {"learner/gradient_norm",
+      {"learner/grad_norm",
        "Gradient norm before clipping; with parameter shards the mean over learners."},
       {"learner/ready_batches", "Batches ready for the learners."},
       {"learner/sample_age", "Updates since the weights that acted in the last batch."},

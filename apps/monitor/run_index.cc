@@ -172,7 +172,7 @@ std::string RunIndex::Summary(const std::string& name) {
       known.mode = config->fleet.mode;
       known.supervised = IsSupervised(*config);
       known.seed = double(config->seed);
-      known.steps_total = double(config->learner.total_steps);
+      known.steps_total = double(config->run.total_steps);
     }
   }
   const std::int64_t result_changed = ChangedAt(path + "/result.json");

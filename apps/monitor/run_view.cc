@@ -106,7 +106,7 @@ RunDetails::Member RunDetails::MemberOf(const JsonValue& value) {
                 .state = Text(value, "state"),
                 .process = std::int64_t(NumberOf(value, "process")),
                 .incarnation = std::int64_t(NumberOf(value, "incarnation")),
-                .silent_s = NumberOf(value, "silent_s"),
+                .heartbeat_age_s = NumberOf(value, "heartbeat_age_s"),
                 .rate = Optional(value, "work_per_s"),
                 .lag = Optional(value, "lag_updates"),
                 .restarts = Optional(value, "restarts"),
@@ -152,14 +152,14 @@ std::string RunDetails::RolesJson() const {
   // One row of the table, summed over the members of a role.
   struct Role {
     std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
-    double silent_max_s = 0;
+    double heartbeat_age_max_s = 0;
     std::set<std::string> hosts;
   };
   std::map<std::string, Role> roles;
   if (config_) {
     Config all = *config_;
     // External roles are expected as well, so the list of them is ignored here.
-    all.fleet.elsewhere.clear();
+    all.fleet.external_roles.clear();
     for (const FleetRole& role : RolesOf(all)) ++roles[std::string(RoleName(role.role))].expected;
   }
   for (const Member& m : members_) {
@@ -167,7 +167,7 @@ std::string RunDetails::RolesJson() const {
     role.present += m.state == "alive" || m.state == "silent" || m.state == "blocked";
     role.restarts += std::int64_t(m.restarts.value_or(0));
     role.errors += m.error.empty() ? 0 : 1;
-    role.silent_max_s = std::max(role.silent_max_s, m.silent_s);
+    role.heartbeat_age_max_s = std::max(role.heartbeat_age_max_s, m.heartbeat_age_s);
     if (!m.host.empty()) role.hosts.insert(m.host);
   }
   std::vector<std::string> out;
@@ -178,7 +178,7 @@ std::string RunDetails::RolesJson() const {
                       .Add("present", role.present)
                       .Add("restarts", role.restarts)
                       .Add("errors", role.errors)
-                      .Add("silent_max_s", role.silent_max_s)
+                      .Add("heartbeat_age_max_s", role.heartbeat_age_max_s)
                       .Add("hosts", std::int64_t(role.hosts.size()))
                       .str());
   }
@@ -198,7 +198,7 @@ std::string RunDetails::OverviewJson() const {
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
     out.Add("serial", config_->fleet.mode == "serial");
     out.Add("sync", std::string_view(config_->learner.sync));
-    out.Add("steps_total", double(config_->learner.total_steps));
+    out.Add("steps_total", double(config_->run.total_steps));
     out.Add("replay_capacity", double(config_->replay.capacity_items));
   }
   // Phase and steps come from the coordinator, or else from the last metrics line.
@@ -285,8 +285,8 @@ Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
     by(named);
   } else if (query.sort == "host") {
     by([&](const Member& m) { return std::pair(std::string_view(m.host), named(m)); });
-  } else if (query.sort == "silent_s") {
-    by([](const Member& m) { return m.silent_s; });
+  } else if (query.sort == "heartbeat_age_s") {
+    by([](const Member& m) { return m.heartbeat_age_s; });
   } else if (query.sort == "rate") {
     by([](const Member& m) { return m.rate.value_or(-1); });
   } else if (query.sort == "lag") {
@@ -294,7 +294,7 @@ Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
   } else if (query.sort == "restarts") {
     by([](const Member& m) { return m.restarts.value_or(-1); });
   } else {
-    return InvalidArgument("sort is {}, must be role, host, silent_s, rate, lag or restarts",
+    return InvalidArgument("sort is {}, must be role, host, heartbeat_age_s, rate, lag or restarts",
                            query.sort.substr(0, 20));
   }
   std::vector<std::string> page;
@@ -302,7 +302,9 @@ Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
     const Member& m = *found[i];
     JsonObject out;
     out.Add("name", std::string_view(m.name)).Add("host", std::string_view(m.host));
-    out.Add("process", m.process).Add("incarnation", m.incarnation).Add("silent_s", m.silent_s);
+    out.Add("process", m.process)
+        .Add("incarnation", m.incarnation)
+        .Add("heartbeat_age_s", m.heartbeat_age_s);
     if (m.rate) out.Add("rate", *m.rate).Add("rate_unit", std::string_view(m.rate_unit));
     if (m.lag) out.Add("lag", *m.lag);
     if (!m.state.empty()) out.Add("state", std::string_view(m.state));

@@ -59,7 +59,7 @@ class RunDetails {
   struct Member {
     std::string name, role, host, error, state;
     std::int64_t index = 0, process = 0, incarnation = 0;
-    double silent_s = 0;
+    double heartbeat_age_s = 0;
     std::optional<double> rate, lag, restarts;
     std::string rate_unit;
   };

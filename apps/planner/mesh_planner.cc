@@ -38,7 +38,7 @@ double EmbeddingShare(const Module& module) {
 
 // Measures all-reduces between two GPUs by NCCL.
 Result<LinkSpeed> MeasureGpuLink(const Config& config) {
-  const NcclOptions nccl{.library = config.learner.nccl};
+  const NcclOptions nccl{.library = config.learner.nccl_library};
   TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kFew, kFewTries));
   TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kMany, kManyTries));
   const double sent = SentShare(2) * double(kMany * std::int64_t(sizeof(float)));
@@ -48,7 +48,7 @@ Result<LinkSpeed> MeasureGpuLink(const Config& config) {
 
 // Measures the link that learners of this machine would use: NCCL, or sockets between threads.
 Result<LinkSpeed> MeasureLink(const Config& config, const std::string& gpu) {
-  if (!gpu.empty() && GpusHere() > 1 && !config.learner.nccl.empty()) {
+  if (!gpu.empty() && GpusHere() > 1 && !config.learner.nccl_library.empty()) {
     Result<LinkSpeed> link = MeasureGpuLink(config);
     if (link.ok()) return link;
     fmt::print(stderr, "troop: {}; planning with all-reduces through host memory\n",
@@ -60,8 +60,9 @@ Result<LinkSpeed> MeasureLink(const Config& config, const std::string& gpu) {
 // GPU memory of a learner, for the batch sizes of PredictSupervised.
 Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) {
   std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
-  if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
-  const double tokens = double(reviews * config.data.tokens_max);
+  if (config.learner.micro_batch_size > 0)
+    reviews = std::min(reviews, config.learner.micro_batch_size);
+  const double tokens = double(reviews * config.data.max_length);
   return PredictGpuBytes(config, {.rank = 0, .ranks = int(tp)}, tokens,
                          LabelsOf(config, tokens, double(reviews)));
 }
@@ -89,7 +90,7 @@ void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpee
                 double value, MeshPlan* plan) {
   const double workers = double(plan->dp), shards = double(config.paramserver.shards);
   const double pushes = 1 / double(std::max<std::int64_t>(1, config.paramserver.push_every));
-  const double pulls = 1 / double(std::max<std::int64_t>(1, config.paramserver.fetch_every));
+  const double pulls = 1 / double(std::max<std::int64_t>(1, config.paramserver.pull_every));
   // Only pushes are compressed; pulled weights are f32.
   const double coded = value * CodedShare(config);
   const double spread = std::max(1.0, workers / shards);  // bytes of a shard per byte of a worker
@@ -136,9 +137,9 @@ double LabelsOf(const Config& config, double tokens, double sequences) {
 // Steps: place the learners on machines, then compute, tensor-parallel traffic, gradients, memory.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {
-  if (tp > 1 && config.model.family == "lstm")
+  if (tp > 1 && config.model.architecture == "lstm")
     return InvalidArgument(
-        "mesh.tp is above 1, but model.family = \"lstm\" cannot be tensor-parallel");
+        "mesh.tp is above 1, but model.architecture = \"lstm\" cannot be tensor-parallel");
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(tp)}));
   MeshPlan plan{.dp = dp, .tp = tp};
   // Use only as many machines as the learners' cores need.

@@ -50,11 +50,12 @@ std::string Collectives(const Config& config, const RunView& view) {
   const double learners = double(config.fleet.learners), tensor_s = Value(view, "tensor_s");
   const bool shards = config.learner.sync == "paramserver";
   // After a push a learner waits for the shards to accept it, then for the weights.
-  const double agree_s = Value(view, "agree_s"), weights_s = Value(view, "weights_s");
-  const double pull_s = std::min(agree_s, weights_s);
+  const double allreduce_wait_s = Value(view, "allreduce_wait_s"),
+               weights_s = Value(view, "weights_s");
+  const double pull_s = std::min(allreduce_wait_s, weights_s);
   const Collective all[] = {
       {shards ? "gradients to the parameter shards" : "all-reduce of gradients",
-       Value(view, "gradient_bytes"), Value(view, "travel_s"), agree_s - pull_s},
+       Value(view, "gradient_bytes"), Value(view, "allreduce_s"), allreduce_wait_s - pull_s},
       {"weights from the parameter shards", Value(view, "weights_bytes"), weights_s, pull_s},
       {"all-reduces of tensor parallelism", Value(view, "tensor_bytes"), tensor_s, tensor_s}};
   std::string rows;
@@ -119,7 +120,7 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   const Phase phases[] = {
       {"compute: forward, loss, backward", Value(view, "compute_s"), p.compute_s},
       {"wait for tensor-parallel ranks", Value(view, "tensor_s"), p.tensor_s},
-      {"wait for gradient sync", Value(view, "agree_s"), p.gradient_s},
+      {"wait for gradient sync", Value(view, "allreduce_wait_s"), p.gradient_s},
       {"clip and optimizer", Value(view, "step_s"), p.step_s},
       {"data: sample, mask, pack", Value(view, "data_s"), 0}};
   double all = 0;

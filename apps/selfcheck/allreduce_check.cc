@@ -1,4 +1,4 @@
-// All-reduce cases and adjoint tests of `troop check sync`.
+// All-reduce cases and adjoint tests of `troop selftest sync`.
 #include "apps/selfcheck/allreduce_check.h"
 
 #include <fmt/format.h>

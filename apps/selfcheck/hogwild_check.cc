@@ -1,4 +1,4 @@
-// Hogwild cases of `troop check sync`.
+// Hogwild cases of `troop selftest sync`.
 #include "apps/selfcheck/hogwild_check.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Runs the product's parameter shards for `troop check sync`, and records the arrival order that
+// Runs the product's parameter shards for `troop selftest sync`, and records the arrival order that
 // the reference replays.
 #include "apps/selfcheck/paramserver_check.h"
 
@@ -397,7 +397,7 @@ std::vector<float> RunOneDevice(const SyncCase& sync_case, const ToyModel& probl
 bool IsInStep(const SyncCase& c) {
   const bool exact = c.codec.codec == GradientCodec::kNone ||
                      (c.codec.codec == GradientCodec::kTopK && c.codec.keep == 1);
-  if (!exact || c.replica.fetch_every != 1 || c.replica.push_every != 1) return false;
+  if (!exact || c.replica.pull_every != 1 || c.replica.push_every != 1) return false;
   if (c.guards.loss_deviations > 0 || c.guards.norm_deviations > 0) return false;
   if (c.sync.learners == 1) return c.sync.mode != SyncMode::kKOfN || c.sync.k == 1;
   switch (c.sync.mode) {

@@ -11,8 +11,8 @@
 #include "paramserver/shard/gradient_filter.h"
 #include "paramserver/shard/shard_map.h"
 
-// The fp64 reference of `troop check sync`: plain loops written for this check. It runs no code of
-// kernels/, nn/ or paramserver/ and uses only their option types.
+// The fp64 reference of `troop selftest sync`: plain loops written for this check. It runs no code
+// of kernels/, nn/ or paramserver/ and uses only their option types.
 namespace troop {
 
 using Doubles = std::vector<double>;

@@ -1,4 +1,4 @@
-// The cases of `troop check sync`: modes, their settings, and the product with codecs, shardings
+// The cases of `troop selftest sync`: modes, their settings, and the product with codecs, shardings
 // and optimizers.
 #include "apps/selfcheck/sync_cases.h"
 
@@ -52,7 +52,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
     cases.push_back(c);
   };
   const auto every = [](int fetch, int push) {
-    return ReplicaOptions{.fetch_every = fetch, .push_every = push};
+    return ReplicaOptions{.pull_every = fetch, .push_every = push};
   };
   switch (base.sync.mode) {
     case SyncMode::kBsp:
@@ -64,8 +64,8 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
       add([](SyncCase* c) { c->sync.k = 2; });
       // k = 3 equals BSP; with per_batch, k may exceed the number of learners.
       add([](SyncCase* c) { c->sync.k = c->sync.per_batch ? 5 : 3; });
-      add([](SyncCase* c) { c->sync.k = 1, c->sync.damp_stale = true; });
-      add([](SyncCase* c) { c->sync.k = 2, c->sync.damp_stale = true; });
+      add([](SyncCase* c) { c->sync.k = 1, c->sync.staleness_discount = true; });
+      add([](SyncCase* c) { c->sync.k = 2, c->sync.staleness_discount = true; });
       add([&](SyncCase* c) {
         c->sync.k = 2, c->replica = c->sync.per_batch ? every(2, 3) : every(2, 2);
       });
@@ -75,7 +75,7 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
       // A staleness of 0 equals BSP.
       add([](SyncCase* c) { c->sync.staleness = 0; });
       add([](SyncCase* c) { c->sync.staleness = 1; });
-      add([](SyncCase* c) { c->sync.staleness = 3, c->sync.damp_stale = true; });
+      add([](SyncCase* c) { c->sync.staleness = 3, c->sync.staleness_discount = true; });
       add([&](SyncCase* c) { c->sync.staleness = 2, c->replica = every(2, 3); });
       add([](SyncCase* c) {
         c->sync.staleness = 2, c->guards = kOutliers, c->guards.staleness_max = 2;
@@ -86,14 +86,14 @@ std::vector<SyncCase> GeneralCases(const SyncCase& base) {
       add([&](SyncCase* c) { c->replica = every(2, 3); });
       // The warm start holds back all learners but the first until version 5.
       add([](SyncCase* c) { c->sync.warm_start_updates = 5, c->guards.staleness_max = 2; });
-      add([](SyncCase* c) { c->sync.damp_stale = true; });
+      add([](SyncCase* c) { c->sync.staleness_discount = true; });
       add([](SyncCase* c) { c->guards = kOutliers; });
       break;
     case SyncMode::kLocalSgd:
       // H local steps between two averages; H = 1 averages after each step.
       for (const int h : {1, 4}) {
         add([h](SyncCase* c) {
-          c->replica = {.fetch_every = h, .push_every = h, .push_value = true};
+          c->replica = {.pull_every = h, .push_every = h, .push_value = true};
         });
       }
       add([](SyncCase* c) { c->replica.push_value = true, c->guards = kOutliers; });
@@ -204,12 +204,12 @@ std::string SyncCaseText(const SyncCase& c) {
   text += ", " + SyncOptimizerText(c.config);
   if (c.sync.mode == SyncMode::kKOfN) text += fmt::format(", k = {}", c.sync.k);
   if (c.sync.mode == SyncMode::kSsp) text += fmt::format(", s = {}", c.sync.staleness);
-  if (c.replica.push_every > 1 || c.replica.fetch_every > 1) {
+  if (c.replica.push_every > 1 || c.replica.pull_every > 1) {
     text +=
-        fmt::format(", pull every {}, push every {}", c.replica.fetch_every, c.replica.push_every);
+        fmt::format(", pull every {}, push every {}", c.replica.pull_every, c.replica.push_every);
   }
   if (c.sync.warm_start_updates > 0) text += ", warm start";
-  if (c.sync.damp_stale) text += ", stale pushes damped";
+  if (c.sync.staleness_discount) text += ", stale pushes damped";
   if (c.guards.staleness_max >= 0) text += ", stale pushes dropped";
   if (c.guards.loss_deviations > 0) text += ", outliers dropped";
   if (c.backup) text += ", backups";

@@ -8,7 +8,7 @@
 
 #include "apps/selfcheck/sync_case.h"
 
-// The cases of `troop check sync`.
+// The cases of `troop selftest sync`.
 namespace troop {
 
 // Names of the optimizers: "sgd", "momentum", "centered", "adamw", …

@@ -1,5 +1,5 @@
-// `troop check sync`: runs the product's gradient synchronization and compares the parameters after
-// some updates with an independent fp64 reference.
+// `troop selftest sync`: runs the product's gradient synchronization and compares the parameters
+// after some updates with an independent fp64 reference.
 #include "apps/selfcheck/sync_check.h"
 
 #include <fmt/format.h>

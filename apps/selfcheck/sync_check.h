@@ -36,7 +36,7 @@ Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint6
 SyncVerdict JudgeSync(std::string_view mode, const SyncCase& sync_case, const ToyModel& problem,
                       const SyncTrace& trace);
 
-// `troop check sync`; returns the exit code.
+// `troop selftest sync`; returns the exit code.
 struct CheckSyncCommand {
   std::string mode;  // empty: all
   bool list = false, json = false;

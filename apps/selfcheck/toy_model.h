@@ -14,7 +14,7 @@
 
 namespace troop {
 
-// The training problem of `troop check sync`: a network of three small layers. A sample depends
+// The training problem of `troop selftest sync`: a network of three small layers. A sample depends
 // only on its index, so every learner computes the same gradient for a batch. Owner: one thread.
 class ToyModel {
  public:

@@ -153,7 +153,7 @@ class Replay {
     }
     l->pulled_at = l->steps;
     // Between pulls the learner continues on its local parameters.
-    while (l->steps - l->pulled_at < case_.replica.fetch_every) {
+    while (l->steps - l->pulled_at < case_.replica.pull_every) {
       const auto batch = std::uint64_t(l->steps) * std::uint64_t(case_.sync.learners);
       double loss = 0;
       const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(who), &loss);
@@ -267,7 +267,7 @@ class Replay {
       ++terms;
       // Damping divides a stale gradient by its age in updates.
       const auto age = double(shard->version - held.clock);
-      const double weight = case_.sync.damp_stale && age > 1 ? 1 / age : 1;
+      const double weight = case_.sync.staleness_discount && age > 1 ? 1 / age : 1;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * held.gradient[i];
     }
     ++shard->version;

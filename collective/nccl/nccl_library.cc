@@ -120,7 +120,7 @@ Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const s
 Status CudaStatus(int result, const std::string& what) {
   if (result == kCudaSuccess) return Status::Ok();
   return Internal(
-      "{}: CUDA error {}; check the GPU with nvidia-smi, or set learner.nccl = \"\" "
+      "{}: CUDA error {}; check the GPU with nvidia-smi, or set learner.nccl_library = \"\" "
       "to run without NCCL",
       what, result);
 }

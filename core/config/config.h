@@ -35,7 +35,7 @@ struct ReplayTableConfig {
   std::int64_t length = 1;
   std::int64_t stack = 1;
   std::int64_t burn_in = 0;
-  std::string codec = "auto";
+  std::string compression = "auto";
   std::int64_t capacity_items = 100000;
   std::int64_t min_items = 1;
   std::string sampler = "prioritized";
@@ -46,7 +46,7 @@ struct ReplayTableConfig {
   std::int64_t max_times_sampled = 0;
   std::int64_t max_policy_age = 0;
   double samples_per_insert = 0;
-  double ratio_error = 0.1;
+  double samples_per_insert_tolerance_rate = 0.1;
   bool operator==(const ReplayTableConfig&) const = default;
 };
 
@@ -69,6 +69,14 @@ struct Config {
   std::int64_t version = kConfigVersion;
   std::string name = "run";
   std::int64_t seed = 1;
+
+  // The budget of the run; it ends at the first limit that is reached.
+  struct RunKeys {
+    double total_steps = 50000;    // agent steps over all actors
+    std::int64_t max_updates = 0;  // 0: no limit
+    double epochs = 3;             // supervised: passes over the training examples
+    bool operator==(const RunKeys&) const = default;
+  } run;
 
   struct EnvKeys {
     std::string id = "CartPole-v1";
@@ -109,21 +117,21 @@ struct Config {
     std::string transport = "ipc";   // "ipc" | "tcp"
     std::int64_t actors = 1;
     std::int64_t learners = 1;
-    double dead_after_s = 1.5;
-    double hung_after_s = 30;
+    double heartbeat_timeout_s = 1.5;
+    double stall_timeout_s = 30;
     std::int64_t restarts_max = 20;  // consecutive, per role
     double restart_window_s = 60;
-    double backoff_first_s = 0.1;
+    double backoff_initial_s = 0.1;
     double backoff_max_s = 10;
-    double drain_s = 5;
-    std::string listen;                  // tcp://host:port of the coordinator; empty: local only
-    std::string listen_replay;           // empty: host of listen, free ports
-    std::string listen_paramserver;      // the same
-    std::string metrics;                 // host:port of the metrics endpoint; empty: none
-    std::string metrics_token;           // file with its token; empty: none
-    std::vector<std::string> elsewhere;  // external roles, which join
-    double join_wait_s = 600;            // how long their slots may be empty
-    std::int64_t actors_min = 0;  // minimum number of actors, or the run ends after join_wait_s
+    double shutdown_grace_s = 5;
+    std::string listen;              // tcp://host:port of the coordinator; empty: local only
+    std::string listen_replay;       // empty: host of listen, free ports
+    std::string listen_paramserver;  // the same
+    std::string metrics;             // host:port of the metrics endpoint; empty: none
+    std::string metrics_token;       // file with its token; empty: none
+    std::vector<std::string> external_roles;  // join from other machines
+    double join_timeout_s = 600;              // how long their slots may be empty
+    std::int64_t actors_min = 0;  // minimum number of actors, or the run ends after join_timeout_s
     std::string dashboard;        // host:port of the web dashboard; empty: none
     std::string dashboard_token;  // file with its token; empty: no token
     bool operator==(const FleetKeys&) const = default;
@@ -170,7 +178,7 @@ struct Config {
     std::string inference_memory = "2Gi";
     std::int64_t learner_gpus = 0;
     std::string shared_memory = "256Mi";  // size of /dev/shm per pod
-    double grace_s = 120;                 // from SIGTERM to SIGKILL; must suffice for a checkpoint
+    double termination_grace_s = 120;     // from SIGTERM to SIGKILL; must suffice for a checkpoint
     bool jobset = false;                  // a JobSet instead of Jobs and a Service
     bool operator==(const KubernetesKeys&) const = default;
   } kubernetes;
@@ -180,27 +188,27 @@ struct Config {
     double epsilon_base = 0.4;
     double epsilon_alpha = 7;
     double epsilon_steps = 0;  // agent steps (fleet) of annealing; 0: ε_i per environment
-    double epsilon_from = 1;
-    double epsilon_to = 0.1;
+    double epsilon_initial = 1;
+    double epsilon_final = 0.1;
     double noise_sigma = 0.3;  // dpg: in halves of the action range
     double noise_alpha = 0;    // dpg; 0: same noise for all environments
     std::int64_t n_step = 3;
-    std::int64_t refresh_steps = 100;  // agent steps per environment between weight updates
-    std::int64_t push_items = 50;
-    std::int64_t push_window = 4;
+    std::int64_t weight_sync_steps = 100;  // agent steps per environment between weight updates
+    std::int64_t insert_batch_size = 50;
+    std::int64_t max_inflight_inserts = 4;
     std::int64_t lease_steps = 1000;  // agent steps granted at a time
     double warmup_steps = 0;          // agent steps (fleet) of uniform random actions at the start
-    std::int64_t copies = 1;          // copies of each item in the replay
+    std::int64_t insert_copies = 1;   // copies of each item in the replay
     std::string inference = "local";  // "local" | "server"
     bool operator==(const ActorKeys&) const = default;
   } actor;
 
   struct InferenceKeys {
     std::int64_t servers = 1;
-    std::int64_t batch_max = 256;  // observations per batch
-    double wait_s = 0.002;         // wait for an incomplete batch
-    double refresh_s = 0.1;        // between weight updates
-    std::string device = "auto";   // "auto" | "cpu" | "cuda"
+    std::int64_t max_batch_size = 256;  // observations per batch
+    double batch_timeout_s = 0.002;     // wait for an incomplete batch
+    double weight_sync_s = 0.1;         // between weight updates
+    std::string device = "auto";        // "auto" | "cpu" | "cuda"
     bool operator==(const InferenceKeys&) const = default;
   } inference;
 
@@ -212,13 +220,14 @@ struct Config {
     double final_beta = 0;           // value at the last update, reached linearly; 0: constant
     double priority_epsilon = 1e-6;  // added to |TD|
     std::int64_t trim_every_updates = 100;
-    double samples_per_insert = 8;   // 0: no limit
-    double ratio_error = 0.1;        // error buffer as a fraction of samples_per_insert * min_items
+    double samples_per_insert = 8;  // 0: no limit
+    double samples_per_insert_tolerance_rate =
+        0.1;                         // error buffer as a fraction of samples_per_insert * min_items
     double memory_bytes_max = 0;     // 0: three quarters of this machine's memory
     std::int64_t shards = 1;         // replay processes
     std::string scope = "global";    // "global" | "local"
     std::string placement = "host";  // "host" | "gpu"
-    std::string codec = "auto";      // "auto" | "none" | "lz4" | "zstd"
+    std::string compression = "auto";  // "auto" | "none" | "lz4" | "zstd"
     std::string sampler = "prioritized";
     std::string remover = "fifo";
     double evict_alpha = -0.4;                    // remover = "prioritized": its exponent
@@ -226,8 +235,8 @@ struct Config {
     std::int64_t max_policy_age = 0;              // updates; 0: no limit
     std::int64_t decode_threads = 0;              // additional threads of the learner
     bool persist = false;                         // store the replay on disk
-    std::string ack = "memory";                   // "memory" | "disk"
-    bool spill = false;                           // free the memory of old segments
+    std::string durability = "memory";            // "memory" | "disk"
+    bool spill_to_disk = false;                   // free the memory of old segments
     std::string listen = "tcp://127.0.0.1:7700";  // listen address of a stand-alone replay
     std::string dir = "replay";                   // folder of a stand-alone replay
     std::vector<ReplayTableConfig> tables;
@@ -236,65 +245,62 @@ struct Config {
 
   struct LearnerKeys {
     std::string algorithm = "dqn";  // "dqn" | "dpg" | "classifier" | "masked_lm"
-    double total_steps = 50000;     // agent steps over all actors
     std::int64_t batch_size = 64;
     double gamma = 0.99;
     bool double_q = true;
-    std::string loss = "huber";              // "huber" | "mse"
-    std::int64_t target_update_steps = 500;  // updates between target copies
-    double target_tau = 1;                   // 1: copy
-    double max_grad_norm = 10;               // 0: no clip
-    std::string critic = "scalar";           // "scalar" | "categorical" | "quantile"
-    std::int64_t atoms = 51;                 // number of atoms or quantiles
-    double v_min = -150, v_max = 150;        // categorical
-    double action_gradient_clip = 1;         // dpg; 0: no clip
-    std::int64_t prefetch = 4;               // sample requests in flight
+    std::string loss = "huber";                      // "huber" | "mse"
+    std::int64_t target_update_every_updates = 500;  // updates between target copies
+    double target_tau = 1;                           // 1: copy
+    double max_grad_norm = 10;                       // 0: no clip
+    std::string critic = "scalar";                   // "scalar" | "categorical" | "quantile"
+    std::int64_t atoms = 51;                         // number of atoms or quantiles
+    double v_min = -150, v_max = 150;                // categorical
+    double action_gradient_clip = 1;                 // dpg; 0: no clip
+    std::int64_t prefetch = 4;                       // sample requests in flight
     std::int64_t batches_per_request = 1;
     std::int64_t publish_every_updates = 20;
-    std::int64_t max_updates = 0;       // 0: limited by the rate limiter only
-    std::string sync = "allreduce";     // "allreduce" | "paramserver"
-    std::string nccl = "libnccl.so.2";  // "": reduce gradients through host memory
-    double agree_timeout_s = 10;        // per collective operation
+    std::string sync = "allreduce";             // "allreduce" | "paramserver"
+    std::string nccl_library = "libnccl.so.2";  // "": reduce gradients through host memory
+    double allreduce_timeout_s = 10;            // per collective operation
     std::int64_t hogwild_threads = 1;
     std::string device = "auto";
-    double epochs = 3;             // supervised: passes over the training examples
-    std::int64_t micro_batch = 0;  // supervised: examples per pass; 0: all of a batch
+    std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
     bool operator==(const LearnerKeys&) const = default;
   } learner;
 
   struct DataKeys {
     std::string reviews;     // aclImdb as a folder or archive, or a CSV
-    std::string unlabelled;  // additional examples for masked_lm; empty: none
+    std::string unlabeled;   // additional examples for masked_lm; empty: none
     std::string vocabulary;  // WordPiece file, or a SentencePiece .model
     bool cased = false;
-    std::int64_t tokens_max = 256;          // maximum tokens per example
+    std::int64_t max_length = 256;          // maximum tokens per example
     std::string truncation_side = "right";  // side of truncation: "right" | "left"
     double word_dropout = 0;                // classifier: fraction of tokens masked in training
-    double holdout = 0;                     // fraction of the training examples kept for validation
+    double validation_split = 0;            // fraction of the training examples kept for validation
     std::string cache = ".tokens";          // folder of tokenized data in log.dir; empty: none
     bool operator==(const DataKeys&) const = default;
   } data;
 
   struct ModelKeys {
-    std::string family = "bert";  // "bert" | "albert" | "lstm"
-    std::string pretrained;       // folder with initial weights; empty: random
-    std::int64_t vocabulary = 0;  // 0: size of data.vocabulary
-    std::int64_t hidden = 128;
-    std::int64_t embedding = 0;  // albert, lstm; 0: same as hidden
-    std::int64_t layers = 2;
-    std::int64_t heads = 2;
-    std::int64_t intermediate = 0;  // 0: 4 * hidden
-    std::int64_t positions = 512;
+    std::string architecture = "bert";  // "bert" | "albert" | "lstm"
+    std::string pretrained;             // folder with initial weights; empty: random
+    std::int64_t vocab_size = 0;        // 0: size of data.vocabulary
+    std::int64_t hidden_size = 128;
+    std::int64_t embedding_size = 0;  // albert, lstm; 0: same as hidden
+    std::int64_t num_hidden_layers = 2;
+    std::int64_t num_attention_heads = 2;
+    std::int64_t intermediate_size = 0;  // 0: 4 * hidden
+    std::int64_t max_position_embeddings = 512;
     std::string position_init = "normal";  // "normal" | "sinusoids"
     double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
-    bool recompute = false;
+    bool gradient_checkpointing = false;
     bool operator==(const ModelKeys&) const = default;
   } model;
 
   struct MeshKeys {
     std::int64_t dp = 0;  // 0: fleet.learners / tp
     std::int64_t tp = 1;
-    std::vector<double> shares;  // relative batch shares of the workers; empty: equal
+    std::vector<double> batch_shares;  // relative batch shares of the workers; empty: equal
     bool operator==(const MeshKeys&) const = default;
   } mesh;
 
@@ -306,19 +312,19 @@ struct Config {
     bool cancel = false;              // k_of_n
     bool per_batch = false;           // k_of_n
     std::int64_t staleness = 0;       // ssp
-    bool damp_stale = false;
+    bool staleness_discount = false;
     std::int64_t warm_start_updates = 0;  // async
     std::int64_t hogwild_threads = 1;     // async: threads of a shard
-    std::int64_t fetch_every = 1;         // updates between pulls
+    std::int64_t pull_every = 1;          // updates between pulls
     std::int64_t push_every = 1;
-    std::int64_t max_staleness = 0;  // drops older gradients; 0: off
-    double outlier_sigmas = 0;       // drops gradients with outlying loss; 0: off
-    double outlier_norm_sigmas = 0;  // drops gradients with outlying norm; 0: off
-    std::string codec = "none";      // "none" | "fp16" | "bf16" | "top_k" | "strom"
-    double codec_keep = 0.01;        // top_k
-    double codec_threshold = 1;      // strom
-    bool backup = false;             // a backup process per shard
-    double lease_s = 2;              // in addition to fleet.dead_after_s
+    std::int64_t max_staleness = 0;    // drops older gradients; 0: off
+    double outlier_sigmas = 0;         // drops gradients with outlying loss; 0: off
+    double outlier_norm_sigmas = 0;    // drops gradients with outlying norm; 0: off
+    std::string compression = "none";  // "none" | "fp16" | "bf16" | "top_k" | "strom"
+    double topk_ratio = 0.01;          // top_k
+    double strom_threshold = 1;        // strom
+    bool backup = false;               // a backup process per shard
+    double lease_s = 2;                // in addition to fleet.heartbeat_timeout_s
     bool operator==(const ParamServerKeys&) const = default;
   } paramserver;
 
@@ -326,8 +332,8 @@ struct Config {
     std::string type = "adam";  // "adam" | "rmsprop" | "sgd" | "adagrad"
     double learning_rate = 1e-3;
     double policy_learning_rate = 0;  // dpg; 0: same as learning_rate
-    double final_fraction = 1;        // final fraction of the learning rate, reached linearly
-    double warmup = 0;                // fraction of the run in which the learning rate rises
+    double final_lr_fraction = 1;     // final fraction of the learning rate, reached linearly
+    double warmup_ratio = 0;          // fraction of the run in which the learning rate rises
     double beta1 = 0.9, beta2 = 0.999;
     double decay = 0.95;   // rmsprop
     bool centered = true;  // rmsprop
@@ -345,7 +351,7 @@ struct Config {
     double epsilon = 0;
     std::int64_t envs = 10;
     std::int64_t max_episode_steps = 108000;  // if the environment has no limit
-    double solved_return = 0;                 // mean return that ends the run; 0: off
+    double stop_at_return = 0;                // mean return that ends the run; 0: off
     bool operator==(const EvaluatorKeys&) const = default;
   } evaluator;
 

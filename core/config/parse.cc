@@ -1,4 +1,4 @@
-// Implements ParseConfig and LoadConfigFile. Only this file includes toml++ (header-only, no
+// Implements ParseConfig. Only this file includes toml++ (header-only, no
 // exceptions), with workarounds for undefined behavior of version 3.3 on malformed input: it
 // asserts (with NDEBUG: assumes) that a table header begins with a letter before it reports `[?]`
 // as an error; and it marks a reachable branch about U+00A1 to U+0499 as unreachable.
@@ -19,18 +19,15 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "core/base/utf8.h"
-#include "core/config/config_paths.h"
+#include "core/config/config_migration.h"
 #include "core/config/config_problems.h"
 #include "core/config/key_hint.h"
 #include "core/config/option_value.h"
@@ -40,7 +37,6 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kFileBytesMax = 1 << 20;
 constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after the lines of any file
 
 using Place = ConfigLocation;
@@ -263,7 +259,8 @@ bool Reader::ReadEntry(const toml::node& node, const ListKind& kind, const V& vi
     if (std::ranges::count(names.keys, text) > 0) {
       entries[text] = {&value, list};
     } else {
-      problems_->Add(list, fmt::format("{}.{}", name, text), UnknownKeyHint(text, names.keys));
+      const std::string full = fmt::format("{}.{}", name, text), renamed = RenamedKeyHint(full);
+      problems_->Add(list, full, renamed.empty() ? UnknownKeyHint(text, names.keys) : renamed);
       ok = false;
     }
   }
@@ -441,7 +438,9 @@ class Source {
 
  private:
   void AddUnknown(const std::string& path, bool is_table, const Place& place) {
-    if (names_.sections.contains(path)) {
+    if (const std::string renamed = RenamedKeyHint(path); !renamed.empty()) {
+      problems_->Add(place, path, renamed);
+    } else if (names_.sections.contains(path)) {
       problems_->Add(place, path, fmt::format("is a section; write [{}] and then its keys", path));
     } else if (is_table && path.find('.') == std::string::npos) {
       const std::vector<std::string> sections(names_.sections.begin(), names_.sections.end());
@@ -512,6 +511,7 @@ class Parser {
   Result<Config> Finish() {
     for (const ConfigConflict& conflict : FindConflicts(config_)) Report(conflict);
     if (!problems_.empty()) return problems_.ToStatus();
+    config_.version = kConfigVersion;  // a file of version 1 without renamed keys means the same
     for (const auto& [key, place] : places_) config_.places.of[key] = place.text;
     return std::move(config_);
   }
@@ -575,26 +575,6 @@ Result<Config> ParseConfig(std::string_view toml_text, std::string_view file_nam
   TROOP_RETURN_IF_ERROR(parser.ReadFile(toml_text));
   for (const std::string& text : overrides) parser.ReadOverride(text);
   return parser.Finish();
-}
-
-Result<Config> LoadConfigFile(const std::string& path, std::span<const std::string> overrides) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error)) {
-    return NotFound(
-        "{}: can't be read ({}); name a TOML file, for example configs/apex_cartpole.toml", path,
-        file ? "it is a folder" : std::strerror(errno));
-  }
-  std::string text(kFileBytesMax + 1, '\0');
-  file.read(text.data(), std::streamsize(text.size()));
-  text.resize(std::size_t(file.gcount()));
-  if (text.size() > kFileBytesMax) {
-    return InvalidArgument("{}: larger than {} bytes, the limit for a configuration file", path,
-                           kFileBytesMax);
-  }
-  TROOP_ASSIGN_OR_RETURN(Config config, ParseConfig(text, path, overrides));
-  MakePathsAbsolute(path, overrides, &config);
-  return config;
 }
 
 }  // namespace troop

@@ -23,6 +23,20 @@ void VisitTop(Config& c, ConfigVisitor& v) {
           c.seed);
 }
 
+void VisitRun(Config::RunKeys& c, ConfigVisitor& v) {
+  v.Visit({.name = "run.total_steps",
+           .doc = "Exact number of agent steps of the run, over all actors. Supervised: number of "
+                  "examples, derived from run.epochs.",
+           .range = Between(1, kConfigMany),
+           .whole = true},
+          c.total_steps);
+  v.Visit({"run.max_updates", "Updates after which learning stops; 0 means no limit.",
+           Between(0, kConfigMany)},
+          c.max_updates);
+  v.Visit({"run.epochs", "Supervised: passes over the training examples.", LeftOpen(0, 1e6)},
+          c.epochs);
+}
+
 void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
   v.Visit({"env.id",
            "Name of the environment; an unknown name is reported with the list of known ones."},
@@ -154,12 +168,12 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            Between(1, 256)},
           c.learners);
   // Failure detection and restarts.
-  v.Visit({"fleet.dead_after_s", "Seconds without a heartbeat after which a role counts as dead.",
-           Between(0.1, 3600)},
-          c.dead_after_s);
-  v.Visit({"fleet.hung_after_s", "Seconds without progress after which a live role is restarted.",
-           Between(0.1, 86400)},
-          c.hung_after_s);
+  v.Visit({"fleet.heartbeat_timeout_s",
+           "Seconds without a heartbeat after which a role counts as dead.", Between(0.1, 3600)},
+          c.heartbeat_timeout_s);
+  v.Visit({"fleet.stall_timeout_s",
+           "Seconds without progress after which a live role is restarted.", Between(0.1, 86400)},
+          c.stall_timeout_s);
   v.Visit(
       {"fleet.restarts_max",
        "Maximum number of consecutive restarts of a failing role; one more failure aborts the run.",
@@ -169,15 +183,15 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "Seconds of uptime after which the failure count of a role is reset.", Above(0)},
           c.restart_window_s);
   v.Visit(
-      {"fleet.backoff_first_s",
+      {"fleet.backoff_initial_s",
        "Seconds before the first restart of a role; the wait doubles with each restart.", Above(0)},
-      c.backoff_first_s);
+      c.backoff_initial_s);
   v.Visit({"fleet.backoff_max_s", "Maximum number of seconds before a restart.", Above(0)},
           c.backoff_max_s);
-  v.Visit({"fleet.drain_s",
+  v.Visit({"fleet.shutdown_grace_s",
            "Time limit in seconds for a clean shutdown of the roles, after which they are killed.",
            Between(0, 3600)},
-          c.drain_s);
+          c.shutdown_grace_s);
   v.Visit(
       {"fleet.listen",
        "Listen address of the coordinator for roles on other machines (`troop join`): "
@@ -213,12 +227,6 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
                   "masked-LM pre-training (Devlin et al. 2019).",
            .choices = {"dqn", "dpg", "classifier", "masked_lm"}},
           c.algorithm);
-  v.Visit({.name = "learner.total_steps",
-           .doc = "Exact number of agent steps of the run, over all actors. Supervised: number of "
-                  "examples, derived from learner.epochs.",
-           .range = Between(1, kConfigMany),
-           .whole = true},
-          c.total_steps);
   v.Visit(
       {"learner.batch_size",
        "Items per update; supervised: examples per update, over all learners.", Between(1, 65536)},
@@ -232,9 +240,9 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .doc = "Loss of the TD error: Huber (linear beyond 1), or half the squared error.",
            .choices = {"huber", "mse"}},
           c.loss);
-  v.Visit({"learner.target_update_steps", "Updates between changes of the target network.",
+  v.Visit({"learner.target_update_every_updates", "Updates between changes of the target network.",
            Between(1, kConfigMany)},
-          c.target_update_steps);
+          c.target_update_every_updates);
   v.Visit({"learner.target_tau",
            "Fraction by which the target network moves toward the online network at each change; 1 "
            "copies it.",
@@ -279,9 +287,6 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({"learner.publish_every_updates", "Updates between publications of the weights.",
            Between(1, kConfigMany)},
           c.publish_every_updates);
-  v.Visit({"learner.max_updates", "Updates after which learning stops; 0 means no limit.",
-           Between(0, kConfigMany)},
-          c.max_updates);
   // Several learners or threads, and the device.
   v.Visit({.name = "learner.sync",
            .doc = "Synchronization of several learners. \"allreduce\": each update uses the mean "
@@ -289,15 +294,15 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
                   "(paramserver.mode).",
            .choices = {"allreduce", "paramserver"}},
           c.sync);
-  v.Visit({"learner.nccl",
+  v.Visit({"learner.nccl_library",
            "NCCL library that sums the gradients of learners on GPUs, used if all learners can "
            "load it; empty sums them in host memory."},
-          c.nccl);
-  v.Visit({"learner.agree_timeout_s",
+          c.nccl_library);
+  v.Visit({"learner.allreduce_timeout_s",
            "Time limit in seconds for a collective operation of the learners; a learner that "
            "exceeds it is dropped from the group.",
            Between(0.1, 3600)},
-          c.agree_timeout_s);
+          c.allreduce_timeout_s);
   v.Visit({"learner.hogwild_threads",
            "Threads of a learner that update shared weights without locks (Hogwild!, Recht et al. "
            "2011); with more than 1, runs are not reproducible.",
@@ -309,13 +314,11 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .choices = {"auto", "cpu", "cuda"}},
           c.device);
   // Supervised mode.
-  v.Visit({"learner.epochs", "Supervised: passes over the training examples.", LeftOpen(0, 1e6)},
-          c.epochs);
-  v.Visit({"learner.micro_batch",
+  v.Visit({"learner.micro_batch_size",
            "Supervised: examples per forward and backward pass of a learner (gradient "
            "accumulation); 0 means the learner's whole share of the batch.",
            Between(0, 65536)},
-          c.micro_batch);
+          c.micro_batch_size);
 }
 
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
@@ -330,16 +333,16 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
            AtLeast(0)},
           c.policy_learning_rate);
   // Schedule of the learning rate.
-  v.Visit({"optimizer.final_fraction",
+  v.Visit({"optimizer.final_lr_fraction",
            "Learning rate at the end of the linear decay, as a fraction of the initial one; the "
            "last update is one decay step before it, so its rate is never 0.",
            Between(0, 1)},
-          c.final_fraction);
-  v.Visit({"optimizer.warmup",
+          c.final_lr_fraction);
+  v.Visit({"optimizer.warmup_ratio",
            "Fraction of the updates of the run in which the learning rate rises linearly to its "
            "full value; the decay starts after them.",
            RightOpen(0, 1)},
-          c.warmup);
+          c.warmup_ratio);
   // Parameters of single optimizers.
   v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", RightOpen(0, 1)}, c.beta1);
   v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", RightOpen(0, 1)},
@@ -392,9 +395,9 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
            "limit.",
            Between(1, kConfigMany)},
           c.max_episode_steps);
-  v.Visit({"evaluator.solved_return",
+  v.Visit({"evaluator.stop_at_return",
            "Mean return of an evaluation at which the run ends; 0 disables it."},
-          c.solved_return);
+          c.stop_at_return);
 }
 
 // Sections checkpoint and log.
@@ -423,6 +426,7 @@ void VisitOutput(Config& c, ConfigVisitor& v) {
 
 void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitTop(config, visitor);
+  VisitRun(config.run, visitor);
   VisitEnv(config.env, visitor);
   VisitNetwork(config.network, visitor);
   VisitFleet(config.fleet, visitor);

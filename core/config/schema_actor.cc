@@ -15,19 +15,21 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({"actor.epsilon_alpha",
            "Exponent alpha of ε_i; larger values give lower exploration rates.", AtLeast(0)},
           c.epsilon_alpha);
-  v.Visit({.name = "actor.epsilon_steps",
-           .doc = "Agent steps of the whole fleet, after actor.warmup_steps, over which ε of all "
-                  "environments anneals from epsilon_from to epsilon_to (Nair et al. 2015); 0 uses "
-                  "ε_i instead.",
-           .range = Between(0, kConfigMany),
-           .whole = true},
-          c.epsilon_steps);
-  v.Visit({"actor.epsilon_from", "ε at the start of its annealing (actor.epsilon_steps).",
+  v.Visit(
+      {.name = "actor.epsilon_steps",
+       .doc =
+           "Agent steps of the whole fleet, after actor.warmup_steps, over which ε of all "
+           "environments anneals from epsilon_initial to epsilon_final (Nair et al. 2015); 0 uses "
+           "ε_i instead.",
+       .range = Between(0, kConfigMany),
+       .whole = true},
+      c.epsilon_steps);
+  v.Visit({"actor.epsilon_initial", "ε at the start of its annealing (actor.epsilon_steps).",
            Between(0, 1)},
-          c.epsilon_from);
-  v.Visit({"actor.epsilon_to",
+          c.epsilon_initial);
+  v.Visit({"actor.epsilon_final",
            "ε at the end of its annealing (actor.epsilon_steps), and afterwards.", Between(0, 1)},
-          c.epsilon_to);
+          c.epsilon_final);
   v.Visit({"actor.noise_sigma",
            "dpg: base of the exploration noise; environment i of N adds Gaussian noise with "
            "standard deviation σ_i = sigma^(1 + alpha·i/(N-1)), in units of half the action range.",
@@ -40,16 +42,16 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
            Between(1, 1024)},
           c.n_step);
-  v.Visit({"actor.refresh_steps",
+  v.Visit({"actor.weight_sync_steps",
            "Agent steps of an environment between requests of its actor for new weights.",
            Between(1, kConfigMany)},
-          c.refresh_steps);
-  v.Visit({"actor.push_items", "Items per insert request to the replay.", Between(1, 65536)},
-          c.push_items);
-  v.Visit({"actor.push_window",
+          c.weight_sync_steps);
+  v.Visit({"actor.insert_batch_size", "Items per insert request to the replay.", Between(1, 65536)},
+          c.insert_batch_size);
+  v.Visit({"actor.max_inflight_inserts",
            "Maximum number of insert requests in flight, at which the actor waits for the replay.",
            Between(1, 1024)},
-          c.push_window);
+          c.max_inflight_inserts);
   // Step budget.
   v.Visit({"actor.lease_steps",
            "Number of agent steps that the coordinator grants to an actor at a time; the run's "
@@ -62,12 +64,12 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            .range = Between(0, kConfigMany),
            .whole = true},
           c.warmup_steps);
-  v.Visit({"actor.copies",
+  v.Visit({"actor.insert_copies",
            "Number of times each item is inserted into the replay; N copies give the insertion "
            "rate of N times as many actors without their diversity (a control experiment of Horgan "
            "et al. 2018).",
            Between(1, 1024)},
-          c.copies);
+          c.insert_copies);
   v.Visit({.name = "actor.inference",
            .doc = "Location of the policy: in each actor, or on inference servers that batch the "
                   "requests of all actors (docs/design/scaling.md).",
@@ -81,15 +83,17 @@ void VisitInference(Config::InferenceKeys& c, ConfigVisitor& v) {
            "modulo this number.",
            Between(1, 1024)},
           c.servers);
-  v.Visit({"inference.batch_max", "Maximum number of observations per batch.", Between(1, 65536)},
-          c.batch_max);
-  v.Visit({"inference.wait_s",
+  v.Visit(
+      {"inference.max_batch_size", "Maximum number of observations per batch.", Between(1, 65536)},
+      c.max_batch_size);
+  v.Visit({"inference.batch_timeout_s",
            "Seconds that an incomplete batch waits for more requests, unless every client has sent "
            "one.",
            Between(0, 1)},
-          c.wait_s);
-  v.Visit({"inference.refresh_s", "Seconds between checks for newer weights.", Between(0, 3600)},
-          c.refresh_s);
+          c.batch_timeout_s);
+  v.Visit(
+      {"inference.weight_sync_s", "Seconds between checks for newer weights.", Between(0, 3600)},
+      c.weight_sync_s);
   v.Visit({.name = "inference.device",
            .doc = "Device of the policy; auto uses a GPU if there is one.",
            .choices = {"auto", "cpu", "cuda"}},

@@ -68,7 +68,7 @@ void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& v) {
   v.Visit({"kubernetes.storage_class",
            "Storage class of the created claim; empty means the cluster's default. Must support "
            "writes from several nodes if roles that write to the run folder have separate pods "
-           "(fleet.elsewhere)."},
+           "(fleet.external_roles)."},
           c.storage_class);
   v.Visit({"kubernetes.data_claim",
            "PersistentVolumeClaim with data, mounted read-only at /data in every pod; empty mounts "
@@ -77,11 +77,11 @@ void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& v) {
   v.Visit({"kubernetes.port", "Port of the coordinator in its pod.", Between(1024, 65535)}, c.port);
   VisitPods(c, v);
   // Termination, and the kind of workload.
-  v.Visit({"kubernetes.grace_s",
+  v.Visit({"kubernetes.termination_grace_s",
            "Seconds between SIGTERM and SIGKILL of a pod; must suffice for a checkpoint. "
-           "fleet.drain_s is set to end before it.",
+           "fleet.shutdown_grace_s is set to end before it.",
            Between(1, 86400)},
-          c.grace_s);
+          c.termination_grace_s);
   v.Visit({"kubernetes.jobset",
            "Write one JobSet instead of Jobs; requires JobSet (jobset.x-k8s.io) in the cluster."},
           c.jobset);

@@ -33,9 +33,9 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
            "et al. 2013); 0 is equivalent to bsp.",
            Between(0, kConfigMany)},
           c.staleness);
-  v.Visit({"paramserver.damp_stale",
+  v.Visit({"paramserver.staleness_discount",
            "k_of_n, ssp, async: scale a gradient of staleness t by 1/t (Zhang et al. 2016)."},
-          c.damp_stale);
+          c.staleness_discount);
   v.Visit({"paramserver.warm_start_updates",
            "async: number of updates at the start in which only the first learner takes part (Dean "
            "et al. 2012).",
@@ -46,11 +46,11 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
            "2011); with more than 1, runs are not reproducible.",
            Between(1, 64)},
           c.hogwild_threads);
-  v.Visit({"paramserver.fetch_every",
+  v.Visit({"paramserver.pull_every",
            "Updates of a learner between pulls (n_fetch); 0 means one pass over the examples "
            "(supervised only).",
            Between(0, kConfigMany)},
-          c.fetch_every);
+          c.pull_every);
   v.Visit({"paramserver.push_every",
            "Number of updates of a learner whose gradients are summed into one push (n_push; H in "
            "local_sgd); 0 means one pass over the examples (supervised only).",
@@ -90,28 +90,29 @@ void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
            AtLeast(0)},
           c.outlier_norm_sigmas);
   // Compression.
-  v.Visit({.name = "paramserver.codec",
+  v.Visit({.name = "paramserver.compression",
            .doc = "Compression of pushed gradients; what is not sent is added to the next gradient "
                   "(error feedback).",
            .choices = {"none", "fp16", "bf16", "top_k", "strom"}},
-          c.codec);
+          c.compression);
   v.Visit(
-      {"paramserver.codec_keep", "top_k: fraction of the elements that is sent.", LeftOpen(0, 1)},
-      c.codec_keep);
-  v.Visit({"paramserver.codec_threshold",
+      {"paramserver.topk_ratio", "top_k: fraction of the elements that is sent.", LeftOpen(0, 1)},
+      c.topk_ratio);
+  v.Visit({"paramserver.strom_threshold",
            "strom: elements of at least this magnitude are sent, as plus or minus this value "
            "(Strom 2015).",
            LeftOpen(0, 1e30)},
-          c.codec_threshold);
+          c.strom_threshold);
   // Failover.
   v.Visit({"paramserver.backup",
            "Run a backup process for each shard, which takes over when the primary fails."},
           c.backup);
-  v.Visit({"paramserver.lease_s",
-           "Seconds after fleet.dead_after_s until the shards no longer wait for a dead or hung "
-           "learner.",
-           Between(0, 3600)},
-          c.lease_s);
+  v.Visit(
+      {"paramserver.lease_s",
+       "Seconds after fleet.heartbeat_timeout_s until the shards no longer wait for a dead or hung "
+       "learner.",
+       Between(0, 3600)},
+      c.lease_s);
 }
 
 }  // namespace troop

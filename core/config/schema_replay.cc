@@ -44,14 +44,14 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({"replay.samples_per_insert",
            "Target ratio of sampled to inserted items; the side that is ahead waits. 0 disables "
            "the rate limiter; the learner then stops after the last agent step, or after "
-           "learner.max_updates if that is set.",
+           "run.max_updates if that is set.",
            AtLeast(0)},
           c.samples_per_insert);
-  v.Visit({"replay.ratio_error",
+  v.Visit({"replay.samples_per_insert_tolerance_rate",
            "Tolerance of the rate limiter (its error buffer), as a fraction of "
            "samples_per_insert·min_items.",
            LeftOpen(0, 1e6)},
-          c.ratio_error);
+          c.samples_per_insert_tolerance_rate);
   v.Visit({.name = "replay.memory_bytes_max",
            .doc = "Memory limit of a full replay in bytes; a run that needs more is rejected at "
                   "the start. 0 means three quarters of this machine's memory.",
@@ -75,11 +75,11 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
                   "replica of the table in GPU memory (docs/guide/gpu.md).",
            .choices = {"host", "gpu"}},
           c.placement);
-  v.Visit({.name = "replay.codec",
+  v.Visit({.name = "replay.compression",
            .doc = "Compression of stored and sent observations; auto uses lz4 for images of at "
                   "least 1 KiB.",
            .choices = kCodecs},
-          c.codec);
+          c.compression);
   // Sampling and eviction.
   v.Visit({.name = "replay.sampler",
            .doc = "Sampling distribution or order: in proportion to priority^alpha, uniform, by "
@@ -114,12 +114,13 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            "Also store the replay in the run folder; a restarted replay process and a resumed run "
            "then keep its contents."},
           c.persist);
-  v.Visit({.name = "replay.ack",
+  v.Visit({.name = "replay.durability",
            .doc = "Durability that an insert has when it is acknowledged: in memory, or on disk "
                   "(requires persist).",
            .choices = {"memory", "disk"}},
-          c.ack);
-  v.Visit({"replay.spill", "Spill old frames from memory to disk (requires persist)."}, c.spill);
+          c.durability);
+  v.Visit({"replay.spill_to_disk", "Spill old frames from memory to disk (requires persist)."},
+          c.spill_to_disk);
   // Stand-alone replay, and tables.
   v.Visit({"replay.listen", "Listen address of `troop replay`."}, c.listen);
   v.Visit({"replay.dir", "Folder for the files of `troop replay` (with persist)."}, c.dir);
@@ -146,7 +147,9 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
   v.Visit({"burn_in", "Steps before a sequence that only warm up the recurrent state.",
            Between(0, 1024)},
           t.burn_in);
-  v.Visit({.name = "codec", .doc = "Compression; see replay.codec.", .choices = kCodecs}, t.codec);
+  v.Visit(
+      {.name = "compression", .doc = "Compression; see replay.compression.", .choices = kCodecs},
+      t.compression);
   v.Visit({"capacity_items", "Maximum number of items.", Between(1, 1 << 30)}, t.capacity_items);
   v.Visit({"min_items", "Number of items required before the first batch is sampled.",
            Between(1, 1 << 30)},
@@ -176,9 +179,10 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
   v.Visit({"samples_per_insert",
            "Average number of times an item is sampled; 0 disables the rate limiter.", AtLeast(0)},
           t.samples_per_insert);
-  v.Visit({"ratio_error", "Error buffer of the rate limiter; see replay.ratio_error.",
+  v.Visit({"samples_per_insert_tolerance_rate",
+           "Error buffer of the rate limiter; see replay.samples_per_insert_tolerance_rate.",
            LeftOpen(0, 1e6)},
-          t.ratio_error);
+          t.samples_per_insert_tolerance_rate);
 }
 
 }  // namespace troop

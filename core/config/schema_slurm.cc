@@ -71,18 +71,19 @@ void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
            "File whose single line is the bearer token of the metrics endpoint."},
           c.metrics_token);
   // External roles.
-  v.Visit({"fleet.elsewhere",
+  v.Visit({"fleet.external_roles",
            "External roles, which this launcher does not start, such as [\"replay\", \"learner\"]; "
            "they join from other machines (`troop join --role`) in any order. Actors can always "
            "join a run that sets fleet.listen."},
-          c.elsewhere);
-  v.Visit({"fleet.join_wait_s",
-           "Seconds that an external role (fleet.elsewhere) may be missing before the run ends.",
-           Between(0.1, 1e6)},
-          c.join_wait_s);
+          c.external_roles);
+  v.Visit(
+      {"fleet.join_timeout_s",
+       "Seconds that an external role (fleet.external_roles) may be missing before the run ends.",
+       Between(0.1, 1e6)},
+      c.join_timeout_s);
   v.Visit({"fleet.actors_min",
            "Minimum number of actors on all machines; the run ends if it has fewer for "
-           "fleet.join_wait_s.",
+           "fleet.join_timeout_s.",
            Between(0, 100000)},
           c.actors_min);
   // Dashboard.

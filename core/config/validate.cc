@@ -102,22 +102,25 @@ void CheckNetwork(const Config& c, Conflicts* out) {
 // Checks that the rate limiter can count the samples, and that its error buffer is useful.
 void CheckRatio(const Config& c, Conflicts* out) {
   constexpr double kSamplesMax = 9007199254740992;  // 2^53: the rate limiter counts in doubles
-  const double ratio = c.replay.samples_per_insert, error = c.replay.ratio_error;
+  const double ratio = c.replay.samples_per_insert,
+               error = c.replay.samples_per_insert_tolerance_rate;
   const auto items = double(c.replay.min_items);
   const double samples = ratio * items * (1 + error);
   out->If(samples > kSamplesMax, {"replay.samples_per_insert", "replay.min_items"},
-          "{} x replay.min_items = {} x (1 + replay.ratio_error = {}) exceeds 2^53 samples; lower "
+          "{} x replay.min_items = {} x (1 + replay.samples_per_insert_tolerance_rate = {}) "
+          "exceeds 2^53 samples; lower "
           "one of them",
           TomlNumber(ratio), c.replay.min_items, TomlNumber(error));
   // At the end of a run the learner makes all updates that the error buffer permits. A buffer
   // larger than the run would let it ignore the ratio.
-  const bool endless = ratio > 0 && c.learner.max_updates == 0 &&
-                       error * items > c.learner.total_steps && samples <= kSamplesMax;
-  out->If(endless, {"replay.ratio_error", "replay.min_items", "learner.total_steps"},
+  const bool endless = ratio > 0 && c.run.max_updates == 0 && error * items > c.run.total_steps &&
+                       samples <= kSamplesMax;
+  out->If(endless,
+          {"replay.samples_per_insert_tolerance_rate", "replay.min_items", "run.total_steps"},
           "{} x replay.min_items = {} is an error buffer of more items than the run has steps "
-          "(learner.total_steps = {}), so the ratio would have no effect; lower it, or set "
+          "(run.total_steps = {}), so the ratio would have no effect; lower it, or set "
           "replay.samples_per_insert = 0 to disable the rate limiter",
-          TomlNumber(error), c.replay.min_items, TomlNumber(c.learner.total_steps));
+          TomlNumber(error), c.replay.min_items, TomlNumber(c.run.total_steps));
 }
 
 // Checks sizes: of batches, of the table, and of the inserts of an actor.
@@ -135,35 +138,35 @@ void CheckReplay(const Config& c, Conflicts* out) {
           {"replay.min_items", "learner.batch_size"},
           "{} is less than learner.batch_size = {}; raise it to at least {}", c.replay.min_items,
           batch, batch);
-  out->If(c.replay.min_items > c.learner.total_steps, {"replay.min_items", "learner.total_steps"},
-          "{} exceeds learner.total_steps = {}, so no batch would ever be sampled; lower it",
-          c.replay.min_items, TomlNumber(c.learner.total_steps));
+  out->If(c.replay.min_items > c.run.total_steps, {"replay.min_items", "run.total_steps"},
+          "{} exceeds run.total_steps = {}, so no batch would ever be sampled; lower it",
+          c.replay.min_items, TomlNumber(c.run.total_steps));
   // At the end of an episode each environment adds up to n_step items at once.
   const std::int64_t ends = c.actor.envs * c.actor.n_step;
-  const std::int64_t pushed = c.actor.push_items + ends;
-  out->If(c.actor.push_items + ends * c.actor.copies > capacity,
-          {"replay.capacity_items", "actor.push_items", "actor.envs"},
-          "{} is less than the largest insert of an actor: actor.push_items + actor.envs x "
-          "actor.n_step x actor.copies = {}; raise it, or lower those",
-          capacity, c.actor.push_items + ends * c.actor.copies);
+  const std::int64_t pushed = c.actor.insert_batch_size + ends;
+  out->If(c.actor.insert_batch_size + ends * c.actor.insert_copies > capacity,
+          {"replay.capacity_items", "actor.insert_batch_size", "actor.envs"},
+          "{} is less than the largest insert of an actor: actor.insert_batch_size + actor.envs x "
+          "actor.n_step x actor.insert_copies = {}; raise it, or lower those",
+          capacity, c.actor.insert_batch_size + ends * c.actor.insert_copies);
   // The frame log holds at least 4096 frames and accepts at most half of its capacity in one
   // insert.
   const std::int64_t frames = pushed + ends;
   const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
   out->If(pushed <= capacity && frames > frames_max,
-          {"actor.push_items", "replay.capacity_items", "actor.envs"},
+          {"actor.insert_batch_size", "replay.capacity_items", "actor.envs"},
           "{} leads to inserts of up to {} frames, but the replay accepts {}; raise "
           "replay.capacity_items to {}, or lower this",
-          c.actor.push_items, frames, frames_max, 2 * frames);
+          c.actor.insert_batch_size, frames, frames_max, 2 * frames);
 }
 
 // Checks the inference servers against the requests of the actors.
 void CheckInference(const Config& c, Conflicts* out) {
-  out->If(InferenceServersOf(c) > 0 && c.actor.envs > c.inference.batch_max,
-          {"inference.batch_max", "actor.envs"},
+  out->If(InferenceServersOf(c) > 0 && c.actor.envs > c.inference.max_batch_size,
+          {"inference.max_batch_size", "actor.envs"},
           "{} is less than actor.envs = {}, the number of observations per request of an actor; "
           "raise it to {}",
-          c.inference.batch_max, c.actor.envs, c.actor.envs);
+          c.inference.max_batch_size, c.actor.envs, c.actor.envs);
   out->If(c.inference.device == "cuda" && c.learner.algorithm == "dpg",
           {"inference.device", "learner.algorithm"},
           "the policy of learner.algorithm = \"dpg\" runs on the CPU only; set \"auto\"");
@@ -221,9 +224,10 @@ void CheckShards(const Config& c, Conflicts* out) {
           "the sampler",
           TomlString(c.replay.sampler));
   // Persistence.
-  out->If(c.replay.ack == "disk" && !c.replay.persist, {"replay.ack", "replay.persist"},
+  out->If(c.replay.durability == "disk" && !c.replay.persist,
+          {"replay.durability", "replay.persist"},
           "\"disk\" requires replay.persist = true; set that, or \"memory\" here");
-  out->If(c.replay.spill && !c.replay.persist, {"replay.spill", "replay.persist"},
+  out->If(c.replay.spill_to_disk && !c.replay.persist, {"replay.spill_to_disk", "replay.persist"},
           "requires files to spill to; set replay.persist = true");
   for (std::size_t i = 0; i < c.replay.tables.size(); ++i) {
     const ReplayTableConfig& table = c.replay.tables[i];
@@ -257,15 +261,15 @@ void CheckListen(const Config& c, Conflicts* out) {
   // Roles that can join from another machine; the coordinator is where they connect.
   constexpr std::string_view kJoin[] = {"actor",   "replay",    "paramserver",
                                         "learner", "evaluator", "inference"};
-  for (const std::string& role : c.fleet.elsewhere) {
-    out->If(std::ranges::find(kJoin, role) == std::end(kJoin), {"fleet.elsewhere"},
+  for (const std::string& role : c.fleet.external_roles) {
+    out->If(std::ranges::find(kJoin, role) == std::end(kJoin), {"fleet.external_roles"},
             "{} is not an external role; use actor, replay, paramserver, learner, evaluator or "
             "inference",
             TomlString(role));
   }
   // With Kubernetes the coordinator listens on its pod's address without a key.
   const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
-  out->If(!c.fleet.elsewhere.empty() && alone, {"fleet.elsewhere", "fleet.listen"},
+  out->If(!c.fleet.external_roles.empty() && alone, {"fleet.external_roles", "fleet.listen"},
           "requires a listen address of the coordinator for external roles; set fleet.listen");
   for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
                                    {"fleet.listen_replay", &c.fleet.listen_replay},
@@ -285,27 +289,28 @@ void CheckListen(const Config& c, Conflicts* out) {
 
 // Checks the remaining rules: budgets, optimizer, evaluator, timeouts and modes.
 void CheckRun(const Config& c, Conflicts* out) {
-  out->If(!IsSupervised(c) && c.actor.warmup_steps > c.learner.total_steps,
-          {"actor.warmup_steps", "learner.total_steps"},
-          "{} exceeds learner.total_steps = {}, so all actions would be random; lower it",
-          TomlNumber(c.actor.warmup_steps), TomlNumber(c.learner.total_steps));
+  out->If(!IsSupervised(c) && c.actor.warmup_steps > c.run.total_steps,
+          {"actor.warmup_steps", "run.total_steps"},
+          "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
+          TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
   out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
           {"optimizer.weight_decay", "optimizer.type"},
           "is supported by optimizer.type = \"adam\" only; set 0, or change the type");
   out->If(c.optimizer.momentum > 0 && c.optimizer.type != "sgd",
           {"optimizer.momentum", "optimizer.type"},
           "is supported by optimizer.type = \"sgd\" only; set 0, or change the type");
-  out->If(c.evaluator.solved_return != 0 && !c.evaluator.enabled,
-          {"evaluator.solved_return", "evaluator.enabled"},
+  out->If(c.evaluator.stop_at_return != 0 && !c.evaluator.enabled,
+          {"evaluator.stop_at_return", "evaluator.enabled"},
           "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
-          TomlNumber(c.evaluator.solved_return));
-  out->If(c.fleet.backoff_first_s > c.fleet.backoff_max_s,
-          {"fleet.backoff_first_s", "fleet.backoff_max_s"},
-          "{} exceeds fleet.backoff_max_s = {}; lower it", TomlNumber(c.fleet.backoff_first_s),
+          TomlNumber(c.evaluator.stop_at_return));
+  out->If(c.fleet.backoff_initial_s > c.fleet.backoff_max_s,
+          {"fleet.backoff_initial_s", "fleet.backoff_max_s"},
+          "{} exceeds fleet.backoff_max_s = {}; lower it", TomlNumber(c.fleet.backoff_initial_s),
           TomlNumber(c.fleet.backoff_max_s));
-  out->If(c.fleet.hung_after_s < c.fleet.dead_after_s, {"fleet.hung_after_s", "fleet.dead_after_s"},
-          "{} is less than fleet.dead_after_s = {}; raise it", TomlNumber(c.fleet.hung_after_s),
-          TomlNumber(c.fleet.dead_after_s));
+  out->If(c.fleet.stall_timeout_s < c.fleet.heartbeat_timeout_s,
+          {"fleet.stall_timeout_s", "fleet.heartbeat_timeout_s"},
+          "{} is less than fleet.heartbeat_timeout_s = {}; raise it",
+          TomlNumber(c.fleet.stall_timeout_s), TomlNumber(c.fleet.heartbeat_timeout_s));
   out->If(c.fleet.learners > 1 && c.network.normalize_observations,
           {"fleet.learners", "network.normalize_observations"},
           "{} learners would each have separate statistics; use one learner, or set it to false "
@@ -355,7 +360,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     const Config::MeshKeys& mesh = config.mesh;
     conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
                  "is supported in supervised runs only; omit it, and see fleet.learners");
-    conflicts.If(!mesh.shares.empty(), {"mesh.shares"},
+    conflicts.If(!mesh.batch_shares.empty(), {"mesh.batch_shares"},
                  "is supported in supervised runs only; omit it");
   }
   CheckConsistency(config, &conflicts);

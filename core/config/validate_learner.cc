@@ -33,8 +33,8 @@ void CheckSync(const Config& c, Conflicts* out) {
           "is supported by paramserver.mode = \"async\" only, not by {}; set 0, or change the mode",
           mode);
   // In synchronous modes no gradient is stale.
-  out->If(p.damp_stale && (p.mode == "bsp" || local_sgd),
-          {"paramserver.damp_stale", "paramserver.mode"},
+  out->If(p.staleness_discount && (p.mode == "bsp" || local_sgd),
+          {"paramserver.staleness_discount", "paramserver.mode"},
           "no gradient is stale with {}; set false, or change the mode", mode);
   // More pushes than learners would never arrive, so no update would happen.
   out->If(k_of_n && !p.per_batch && c.mesh.tp == 1 && c.mesh.dp == 0 && p.k > c.fleet.learners,
@@ -51,19 +51,20 @@ void CheckSync(const Config& c, Conflicts* out) {
       {"paramserver.k", "mesh.dp", "paramserver.per_batch"},
       "{} exceeds the {} workers with one push each; lower it, or set paramserver.per_batch = true",
       p.k, workers);
-  out->If(!IsSupervised(c) && (p.push_every == 0 || p.fetch_every == 0),
-          {"paramserver.push_every", "paramserver.fetch_every", "learner.algorithm"},
+  out->If(!IsSupervised(c) && (p.push_every == 0 || p.pull_every == 0),
+          {"paramserver.push_every", "paramserver.pull_every", "learner.algorithm"},
           "0 means one pass over the examples, but the run is not supervised; set at least 1");
   // In modes that wait for a push, the next gradient is computed at the version after it. A learner
   // that is too far ahead waits for its pull, and a push without a pull would be rejected and lost.
   const bool waits = p.mode == "bsp" || p.mode == "ssp" || local_sgd || (k_of_n && !p.per_batch);
-  out->If(waits && p.fetch_every != p.push_every && (local_sgd || p.fetch_every > p.push_every),
-          {"paramserver.fetch_every", "paramserver.push_every", "paramserver.mode"},
+  out->If(waits && p.pull_every != p.push_every && (local_sgd || p.pull_every > p.push_every),
+          {"paramserver.pull_every", "paramserver.push_every", "paramserver.mode"},
           "{} differs from paramserver.push_every = {}, but in {} a pull follows each push; set "
           "them equal",
-          p.fetch_every, p.push_every, mode);
-  out->If(local_sgd && p.codec != "none", {"paramserver.codec", "paramserver.mode"},
-          "{} compresses gradients, but {} pushes values; set \"none\"", TomlString(p.codec), mode);
+          p.pull_every, p.push_every, mode);
+  out->If(local_sgd && p.compression != "none", {"paramserver.compression", "paramserver.mode"},
+          "{} compresses gradients, but {} pushes values; set \"none\"", TomlString(p.compression),
+          mode);
   // Averaging of values ignores the state of an optimizer, so that state must not exist.
   const bool averages = c.learner.sync == "paramserver" && local_sgd;
   out->If(
@@ -164,29 +165,34 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           algorithm);
   out->If(c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs a vocabulary; name its file", algorithm);
-  out->If(c.data.tokens_max > c.model.positions, {"data.tokens_max", "model.positions"},
-          "{} exceeds model.positions = {}; lower it, or raise that", c.data.tokens_max,
-          c.model.positions);
+  out->If(c.data.max_length > c.model.max_position_embeddings,
+          {"data.max_length", "model.max_position_embeddings"},
+          "{} exceeds model.max_position_embeddings = {}; lower it, or raise that",
+          c.data.max_length, c.model.max_position_embeddings);
   // Sizes of the model; kernels process 16 values at a time.
-  out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is not a multiple of 16; round it up",
-          c.model.hidden);
-  out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
-          "{} does not divide model.hidden = {}; use a divisor", c.model.heads, c.model.hidden);
+  out->If(c.model.hidden_size % 16 != 0, {"model.hidden_size"},
+          "{} is not a multiple of 16; round it up", c.model.hidden_size);
+  out->If(c.model.hidden_size % c.model.num_attention_heads != 0,
+          {"model.num_attention_heads", "model.hidden_size"},
+          "{} does not divide model.hidden_size = {}; use a divisor", c.model.num_attention_heads,
+          c.model.hidden_size);
   out->If(c.data.word_dropout > 0 && c.learner.algorithm != "classifier",
           {"data.word_dropout", "learner.algorithm"},
           "is supported by the classifier only (learner.algorithm is {}); set 0", algorithm);
   // The LSTM baseline has no tensor parallelism, masked LM or pre-trained weights.
-  const bool lstm = c.model.family == "lstm";
-  out->If(lstm && c.learner.algorithm != "classifier", {"model.family", "learner.algorithm"},
+  const bool lstm = c.model.architecture == "lstm";
+  out->If(lstm && c.learner.algorithm != "classifier", {"model.architecture", "learner.algorithm"},
           "\"lstm\" does not support learner.algorithm = {}; use \"classifier\", or another family",
           algorithm);
-  out->If(lstm && c.mesh.tp > 1, {"mesh.tp", "model.family"},
+  out->If(lstm && c.mesh.tp > 1, {"mesh.tp", "model.architecture"},
           "\"lstm\" does not support tensor parallelism; set 1, or use another family");
-  out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.family"},
+  out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.architecture"},
           "\"lstm\" has no pre-trained format; omit it");
-  out->If(c.model.family == "bert" && c.model.embedding != 0 && c.model.embedding != c.model.hidden,
-          {"model.embedding", "model.family"},
-          "\"bert\" requires an embedding of size model.hidden = {}; set 0", c.model.hidden);
+  out->If(c.model.architecture == "bert" && c.model.embedding_size != 0 &&
+              c.model.embedding_size != c.model.hidden_size,
+          {"model.embedding_size", "model.architecture"},
+          "\"bert\" requires an embedding of size model.hidden_size = {}; set 0",
+          c.model.hidden_size);
   // The mesh: dp x tp learners.
   out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
           {"mesh.dp", "mesh.tp", "fleet.learners"},
@@ -200,9 +206,9 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           c.mesh.tp);
   const std::int64_t workers =
       c.mesh.dp > 0 ? c.mesh.dp : std::max<std::int64_t>(1, c.fleet.learners / c.mesh.tp);
-  out->If(!c.mesh.shares.empty() && std::int64_t(c.mesh.shares.size()) != workers,
-          {"mesh.shares", "mesh.dp"}, "{} shares for {} workers; give one per worker",
-          c.mesh.shares.size(), workers);
+  out->If(!c.mesh.batch_shares.empty() && std::int64_t(c.mesh.batch_shares.size()) != workers,
+          {"mesh.batch_shares", "mesh.dp"}, "{} shares for {} workers; give one per worker",
+          c.mesh.batch_shares.size(), workers);
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "Hogwild threads are not supported by learner.algorithm = {}; set 1, and see mesh.dp",
           algorithm);
@@ -210,9 +216,9 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "tensor-parallel learners wait for each other, which one thread can't do; set 1, or "
           "fleet.mode = \"processes\"");
   // Each learner of a group computes whole attention heads.
-  out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
+  out->If(c.mesh.tp > c.model.num_attention_heads, {"mesh.tp", "model.num_attention_heads"},
           "{} tensor-parallel learners exceed {} attention heads; lower it", c.mesh.tp,
-          c.model.heads);
+          c.model.num_attention_heads);
 }
 
 }  // namespace troop

@@ -107,7 +107,7 @@ class Collector {
       const Sentiment sentiment = folder.ends_with("pos")   ? Sentiment::kPositive
                                   : folder.ends_with("neg") ? Sentiment::kNegative
                                                             : Sentiment::kNone;
-      std::vector<Review>& set = sentiment == Sentiment::kNone ? reviews.unlabelled
+      std::vector<Review>& set = sentiment == Sentiment::kNone ? reviews.unlabeled
                                  : folder.starts_with("train") ? reviews.train
                                                                : reviews.test;
       // Numbers must be contiguous from 0: a gap is a missing file.

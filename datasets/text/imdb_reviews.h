@@ -20,7 +20,7 @@ struct Review {
 // The Large Movie Review Dataset (Maas et al. 2011), or a part of it. Reviews are in order of the
 // files' numbers, positive before negative: every reader gives a review the same index.
 struct Reviews {
-  std::vector<Review> train, test, unlabelled;
+  std::vector<Review> train, test, unlabeled;
 };
 
 // Reads the reviews at `path`:
@@ -37,7 +37,7 @@ Result<Reviews> ReadReviews(const std::string& path);
 bool IsReviewFile(std::string_view path);
 
 // True if `path` has separate test reviews, judged by its name and folders alone. A .csv and a
-// folder without test/ have none; then a holdout of the training reviews is used.
+// folder without test/ have none; then a validation_split of the training reviews is used.
 bool HasTestReviews(const std::string& path);
 
 // Parsers of bytes in memory, for tests and fuzzing; their errors give no download address.

@@ -41,9 +41,9 @@ struct Header {
   std::uint32_t version;
   std::uint32_t tokenizer;
   std::int32_t vocabulary;
-  std::int32_t tokens_max;  // negative: texts were cut on the left
+  std::int32_t max_length;  // negative: texts were cut on the left
   std::uint64_t source;
-  std::array<Counts, 3> counts;  // train, test, unlabelled
+  std::array<Counts, 3> counts;  // train, test, unlabeled
 };
 // No padding: its bytes would be indeterminate, and the checksum covers the header.
 static_assert(std::has_unique_object_representations_v<Header>);
@@ -63,7 +63,7 @@ void TakeBytes(std::string_view* bytes, std::span<T> values) {
 
 // Encodes the truncation side in the sign, because it changes the tokens as the length does.
 std::int32_t TokensMaxOf(const TokenCacheKey& key) {
-  return key.side == TruncationSide::kLeft ? -key.tokens_max : key.tokens_max;
+  return key.side == TruncationSide::kLeft ? -key.max_length : key.max_length;
 }
 
 // Size of an encoded set, or kBytesMax if its counts are out of range, so that no sum overflows.
@@ -106,8 +106,8 @@ Result<TokenizedDataset> DecodeSet(const Counts& counts, const TokenCacheKey& ke
   set.ids.resize(counts.tokens);
   TakeBytes<TokenId>(bytes, set.ids);
   for (const std::int32_t length : lengths) {
-    if (length < 0 || length > key.tokens_max)
-      return DataLoss("a sample has {} tokens, must have at most {}", length, key.tokens_max);
+    if (length < 0 || length > key.max_length)
+      return DataLoss("a sample has {} tokens, must have at most {}", length, key.max_length);
     // Lengths are stored instead of begins: half the size, and always increasing.
     set.begins.push_back(set.begins.back() + length);
   }
@@ -169,9 +169,9 @@ std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKe
                    .version = kVersion,
                    .tokenizer = key.tokenizer,
                    .vocabulary = key.vocabulary,
-                   .tokens_max = TokensMaxOf(key),
+                   .max_length = TokensMaxOf(key),
                    .source = key.source};
-  const TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  const TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabeled};
   for (int i = 0; i < 3; ++i) {
     header.counts[i] = {std::uint64_t(sets[i]->size()), sets[i]->ids.size()};
   }
@@ -197,7 +197,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
     return FailedPrecondition("it has version {}, expected {}", header.version, kVersion);
   }
   if (header.tokenizer != key.tokenizer || header.vocabulary != key.vocabulary ||
-      header.tokens_max != TokensMaxOf(key) || header.source != key.source) {
+      header.max_length != TokensMaxOf(key) || header.source != key.source) {
     return FailedPrecondition(
         "it was made from other reviews, another vocabulary or sequence length");
   }
@@ -211,7 +211,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
     return DataLoss("its checksum does not match");
   }
   TokenizedReviews reviews;
-  TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  TokenizedDataset* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabeled};
   for (int i = 0; i < 3; ++i) {
     TROOP_ASSIGN_OR_RETURN(*sets[i], DecodeSet(header.counts[i], key, &rest));
   }
@@ -220,12 +220,12 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
 
 // Steps: fingerprint the source, try the cache, else tokenize and write the cache.
 Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
-                                              const Tokenizer& tokenizer, std::int32_t tokens_max,
+                                              const Tokenizer& tokenizer, std::int32_t max_length,
                                               Storage* storage, const std::string& cache_path,
                                               TruncationSide side) {
   TokenCacheKey key = {.tokenizer = tokenizer.fingerprint(),
                        .vocabulary = tokenizer.size(),
-                       .tokens_max = tokens_max,
+                       .max_length = max_length,
                        .side = side};
   const Result<std::uint64_t> source = SourceFingerprint(reviews_path);
   if (source.ok() && storage != nullptr) {  // otherwise ReadReviews reports the error in detail
@@ -240,7 +240,7 @@ Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
     }
   }
   TROOP_ASSIGN_OR_RETURN(const Reviews reviews, ReadReviews(reviews_path));
-  TokenizedReviews made = TokenizeReviews(reviews, tokenizer, tokens_max, side);
+  TokenizedReviews made = TokenizeReviews(reviews, tokenizer, max_length, side);
   if (storage != nullptr) {
     // A full disk must not stop a run that needs the cache for speed only.
     const Status written = storage->WriteAtomic(cache_path, EncodeTokenCache(made, key));

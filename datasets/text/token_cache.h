@@ -14,7 +14,7 @@ namespace troop {
 struct TokenCacheKey {
   std::uint32_t tokenizer = 0;  // Tokenizer::fingerprint
   std::int32_t vocabulary = 0;  // Tokenizer::size: ids must be below it
-  std::int32_t tokens_max = 0;
+  std::int32_t max_length = 0;
   TruncationSide side = TruncationSide::kRight;
   std::uint64_t source = 0;  // SourceFingerprint
   bool operator==(const TokenCacheKey&) const = default;
@@ -36,7 +36,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
 // time and a log line, but is not an error. storage: nullptr: no cache. Blocks on the disk. Errors:
 // those of ReadReviews.
 Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
-                                              const Tokenizer& tokenizer, std::int32_t tokens_max,
+                                              const Tokenizer& tokenizer, std::int32_t max_length,
                                               Storage* storage, const std::string& cache_path,
                                               TruncationSide side = TruncationSide::kRight);
 

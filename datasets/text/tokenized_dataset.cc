@@ -9,13 +9,13 @@ namespace {
 
 // Tokenizes one set. done: reviews of all sets so far, for the shared progress line.
 TokenizedDataset Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
-                          std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
+                          std::int32_t max_length, TruncationSide side, PhaseProgress* progress,
                           std::int64_t* done) {
   TokenizedDataset set;
   set.begins.reserve(reviews.size() + 1);
   set.sentiments.reserve(reviews.size());
   for (const Review& review : reviews) {
-    set.Add(EncodeWithSpecialTokens(tokenizer, review.text, std::size_t(tokens_max), side),
+    set.Add(EncodeWithSpecialTokens(tokenizer, review.text, std::size_t(max_length), side),
             review.sentiment);
     progress->Show(++*done);
   }
@@ -32,17 +32,17 @@ void TokenizedDataset::Add(std::span<const TokenId> tokens, Sentiment sentiment)
 }
 
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
-                                 std::int32_t tokens_max, TruncationSide side) {
-  const std::size_t total = reviews.train.size() + reviews.test.size() + reviews.unlabelled.size();
+                                 std::int32_t max_length, TruncationSide side) {
+  const std::size_t total = reviews.train.size() + reviews.test.size() + reviews.unlabeled.size();
   PhaseProgress progress("tokenizing", "reviews", std::int64_t(total));
   std::int64_t done = 0;
   const auto tokenize = [&](const std::vector<Review>& set) {
-    return Tokenize(set, tokenizer, tokens_max, side, &progress, &done);
+    return Tokenize(set, tokenizer, max_length, side, &progress, &done);
   };
   // One counter for all sets: the progress line shows the share of all reviews.
   return {.train = tokenize(reviews.train),
           .test = tokenize(reviews.test),
-          .unlabelled = tokenize(reviews.unlabelled)};
+          .unlabeled = tokenize(reviews.unlabeled)};
 }
 
 }  // namespace troop

@@ -28,14 +28,14 @@ struct TokenizedDataset {
 
 // The three sets of the data set as tokens.
 struct TokenizedReviews {
-  TokenizedDataset train, test, unlabelled;
+  TokenizedDataset train, test, unlabeled;
   bool operator==(const TokenizedReviews&) const = default;
 };
 
-// Tokenizes each review as [CLS] text [SEP] with at most `tokens_max` tokens. REQUIRES: tokens_max
+// Tokenizes each review as [CLS] text [SEP] with at most `max_length` tokens. REQUIRES: max_length
 // >= 2.
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
-                                 std::int32_t tokens_max,
+                                 std::int32_t max_length,
                                  TruncationSide side = TruncationSide::kRight);
 
 }  // namespace troop

@@ -16,16 +16,16 @@ constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;  // real one
 
 // Encodes as [CLS] text [SEP]; truncation never removes these two.
 std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::string_view text,
-                                             std::size_t tokens_max, TruncationSide side) {
-  TROOP_CHECK(tokens_max >= 2, "tokens_max is {}, must be at least 2", tokens_max);
+                                             std::size_t max_length, TruncationSide side) {
+  TROOP_CHECK(max_length >= 2, "max_length is {}, must be at least 2", max_length);
   std::vector<TokenId> ids = {tokenizer.special().begin};
   tokenizer.Encode(text, &ids);
-  // ids[0] is [CLS]: drop the ids after it until tokens_max - 2 are left.
-  if (side == TruncationSide::kLeft && ids.size() > tokens_max - 1) {
-    ids.erase(ids.begin() + 1, ids.end() - std::ptrdiff_t(tokens_max - 2));
+  // ids[0] is [CLS]: drop the ids after it until max_length - 2 are left.
+  if (side == TruncationSide::kLeft && ids.size() > max_length - 1) {
+    ids.erase(ids.begin() + 1, ids.end() - std::ptrdiff_t(max_length - 2));
   }
   // One id is reserved for the end token.
-  ids.resize(std::min(ids.size(), tokens_max - 1));
+  ids.resize(std::min(ids.size(), max_length - 1));
   ids.push_back(tokenizer.special().end);
   return ids;
 }

@@ -40,10 +40,10 @@ class Tokenizer {
 // Side on which a text that is too long is cut; truncation_side in Hugging Face transformers.
 enum class TruncationSide : std::uint8_t { kRight, kLeft };
 
-// Encodes [CLS] text [SEP] with at most `tokens_max` ids: the text keeps its first or last
-// tokens_max - 2 ids. REQUIRES: tokens_max >= 2.
+// Encodes [CLS] text [SEP] with at most `max_length` ids: the text keeps its first or last
+// max_length - 2 ids. REQUIRES: max_length >= 2.
 std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::string_view text,
-                                             std::size_t tokens_max,
+                                             std::size_t max_length,
                                              TruncationSide side = TruncationSide::kRight);
 
 struct TokenizerOptions {

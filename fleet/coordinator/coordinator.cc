@@ -121,7 +121,7 @@ StepStatus Coordinator::Step(Time now) {
 void Coordinator::GiveUpSilent() {
   if (now_ < next_silence_look_) return;
   next_silence_look_ = now_ + kLookEvery;
-  const Duration limit = Seconds(options_.config.fleet.hung_after_s) + kPause;
+  const Duration limit = Seconds(options_.config.fleet.stall_timeout_s) + kPause;
   for (auto& [name, member] : members_) {
     if (!member.present) continue;
     if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
@@ -132,10 +132,10 @@ void Coordinator::GiveUpSilent() {
       continue;
     }
     if (now_ - member.last_beat <= limit) continue;
-    LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.hung_after_s)", name,
+    LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.stall_timeout_s)", name,
                member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
     RecordFailure(member.view.role, member.view.index,
-                  fmt::format("silent for {:.1f} s, removed (fleet.hung_after_s)",
+                  fmt::format("silent for {:.1f} s, removed (fleet.stall_timeout_s)",
                               ToSeconds(now_ - member.last_beat)));
     OnMemberExit(member.view.role, member.view.index, member.view.process);
   }
@@ -152,9 +152,9 @@ void Coordinator::AdvancePhase() {
   // Draining starts when the budget is done or the run is solved; evaluating when the learner has
   // written its last checkpoint; done after the final evaluation.
   const Config& c = options_.config;
-  const bool solved = c.evaluator.solved_return != 0 && !evaluations_.empty() &&
-                      evaluations_.back().return_mean >= c.evaluator.solved_return;
-  if (StepsDone() >= std::int64_t(c.learner.total_steps) || solved) advance(Phase::kDraining);
+  const bool solved = c.evaluator.stop_at_return != 0 && !evaluations_.empty() &&
+                      evaluations_.back().return_mean >= c.evaluator.stop_at_return;
+  if (StepsDone() >= std::int64_t(c.run.total_steps) || solved) advance(Phase::kDraining);
   const Member* learner = Find(Role::kLearner);
   if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
   if (phase_ == Phase::kEvaluating) {
@@ -365,7 +365,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
   if (message.origin.role == Role::kLearner) NoteUpdates();
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
-    const auto total = std::int64_t(options_.config.learner.total_steps);
+    const auto total = std::int64_t(options_.config.run.total_steps);
     reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
   }
   member.view.finished = beat->finished;
@@ -424,7 +424,7 @@ void Coordinator::NoteUpdates() {
 
 // Leases up to `wanted` steps in total to the member, as far as the budget lasts.
 HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
-  const auto total = std::int64_t(options_.config.learner.total_steps);
+  const auto total = std::int64_t(options_.config.run.total_steps);
   // Invariant: the sum of leased and done steps never exceeds the budget.
   if (phase_ == Phase::kRunning) {
     const std::int64_t left = total - StepsLeased();
@@ -511,7 +511,7 @@ RunView Coordinator::View() const {
   RunView view{.phase = phase_,
                .supervised = IsSupervised(options_.config),
                .steps = StepsDone(),
-               .steps_total = std::int64_t(options_.config.learner.total_steps),
+               .steps_total = std::int64_t(options_.config.run.total_steps),
                .steps_at_start = options_.resume_steps,
                .updates_at_start = options_.resume_updates,
                .updates = updates_,
@@ -553,7 +553,7 @@ std::vector<MemberView> Coordinator::members() const {
   for (const auto& [name, member] : members_) {
     if (!member.present) continue;
     views.push_back(member.view);
-    views.back().silent_s = ToSeconds(now_ - member.last_beat);
+    views.back().heartbeat_age_s = ToSeconds(now_ - member.last_beat);
     if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
   }
   return views;

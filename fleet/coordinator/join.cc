@@ -39,12 +39,13 @@ std::int64_t Coordinator::SlotCount(Role role) const {
   }
 }
 
-// Actors may always join; other roles only if fleet.elsewhere names them.
+// Actors may always join; other roles only if fleet.external_roles names them.
 Status Coordinator::MayJoin(Role role) const {
   if (role == Role::kActor) return Status::Ok();
   if (SlotCount(role) > 0 && IsExternal(options_.config, role)) return Status::Ok();
   return InvalidArgument(
-      "the role {} of this run is local; add it to fleet.elsewhere so that it can join remotely",
+      "the role {} of this run is local; add it to fleet.external_roles so that it can join "
+      "remotely",
       RoleName(role));
 }
 

@@ -95,10 +95,11 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   v.process = m.view.process;
   v.host = m.view.host;
   v.joined = m.joined;
-  v.silent_s = ToSeconds(now_ - m.last_beat);
+  v.heartbeat_age_s = ToSeconds(now_ - m.last_beat);
   v.work = m.work.work();
   if (m.present) {
-    const bool heard = !m.down_since && v.silent_s < options_.config.fleet.dead_after_s;
+    const bool heard =
+        !m.down_since && v.heartbeat_age_s < options_.config.fleet.heartbeat_timeout_s;
     v.state = heard ? State::kAlive : State::kSilent;
     v.work_per_s = m.work.PerSecond(now_);
     // Age of the actor's weights, in updates.

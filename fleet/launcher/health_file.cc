@@ -49,8 +49,8 @@ void HealthFile::Note(Time now, std::int64_t wanted, const Supervisor& superviso
   const auto running = supervisor.running();
   const std::string text = JsonObject()
                                .Add("clock_s", ToSeconds(now.time_since_epoch()))
-                               .Add("wanted", wanted)
-                               .Add("playing", std::int64_t(std::ranges::count_if(running, Plays)))
+                               .Add("desired", wanted)
+                               .Add("running", std::int64_t(std::ranges::count_if(running, Plays)))
                                .str();
   // If the write fails, the file becomes old, and the check reports that.
   static_cast<void>(folder_->WriteAtomic(name_, text + "\n"));
@@ -62,8 +62,8 @@ void SetProcessName(const std::string& name) { prctl(PR_SET_NAME, name.c_str());
 // Checks the JSON, the age of the last update, and (if `ready`) the number of joined roles.
 Status CheckHealth(std::string_view text, bool ready, Time now) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue value, ParseJson(text));
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t wanted, value.Integer("wanted"));
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t playing, value.Integer("playing"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t wanted, value.Integer("desired"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t playing, value.Integer("running"));
   const JsonValue* const clock = value.Find("clock_s");
   if (clock == nullptr || clock->kind != JsonValue::Kind::kNumber) {
     return DataLoss("it has no numeric clock_s");

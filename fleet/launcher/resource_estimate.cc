@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/base/failures.h"
+#include "core/config/config_migration.h"
 #include "envs/environment.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/roles/service_node.h"
@@ -55,7 +56,8 @@ Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
   // This version may not read the config of another one; then only the sizes are checked.
-  const Result<Config> saved = ParseConfig(checkpoint.config_toml, "the checkpoint's config", {});
+  const Result<Config> saved =
+      ParseSavedConfig(checkpoint.config_toml, "the checkpoint's config", {});
   return saved.ok() ? CheckLayout(config, env, *saved) : Status::Ok();
 }
 
@@ -91,9 +93,9 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   bytes.evaluator = weights + value + double(judging.workspace_bytes) +
                     2.0 * observation * double(config.evaluator.envs);
   if (InferenceServersOf(config) > 0) {
-    TROOP_ASSIGN_OR_RETURN(const Plan batched, plan(config.inference.batch_max));
+    TROOP_ASSIGN_OR_RETURN(const Plan batched, plan(config.inference.max_batch_size));
     bytes.inference = weights + value + double(batched.workspace_bytes) +
-                      2.0 * observation * double(config.inference.batch_max);
+                      2.0 * observation * double(config.inference.max_batch_size);
     // With inference servers, actors evaluate no network.
     bytes.actor = 2.0 * observation * double(config.actor.envs);
   }
@@ -125,16 +127,17 @@ double ReplayBytesMax(const Config& config) {
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
   const std::int64_t dp = std::max<std::int64_t>(1, config.mesh.dp);
   std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
-  if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
-  const std::int64_t tokens = reviews * config.data.tokens_max;
+  if (config.learner.micro_batch_size > 0)
+    reviews = std::min(reviews, config.learner.micro_batch_size);
+  const std::int64_t tokens = reviews * config.data.max_length;
   const auto ints = [](std::int64_t n) { return TensorSpec{DType::kI32, {n}}; };
-  // The largest batch: all sequences at data.tokens_max. A masked LM needs logits for 15 % of the
+  // The largest batch: all sequences at data.max_length. A masked LM needs logits for 15 % of the
   // tokens.
   std::vector<TensorSpec> in = {ints(tokens), ints(reviews + 1), {}, {}};
   double logits = 0;
   if (config.learner.algorithm == "masked_lm") {
     in.push_back(ints(tokens * 15 / 100 + 1));
-    logits = 4.0 * double(in.back().shape[0]) * double(config.model.vocabulary);
+    logits = 4.0 * double(in.back().shape[0]) * double(config.model.vocab_size);
   }
   TROOP_ASSIGN_OR_RETURN(const Plan plan, module.MakePlan(in));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
@@ -229,8 +232,8 @@ Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const ResourceEstimate needs, EstimateResources(config));
   // GPU checks apply only to roles that this machine will start. Failures are collected, so that
   // all are reported at once.
-  const bool learners_here =
-      config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;
+  const bool learners_here = config.fleet.engine == "local" &&
+                             std::ranges::count(config.fleet.external_roles, "learner") == 0;
   Failures failures;
   failures.Add(CheckFileSize(needs));
   if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
@@ -245,7 +248,7 @@ Status CheckMachine(const Config& config) {
         "\"host\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   const bool infers_here = config.actor.inference == "server" && config.fleet.engine == "local" &&
-                           std::ranges::count(config.fleet.elsewhere, "inference") == 0;
+                           std::ranges::count(config.fleet.external_roles, "inference") == 0;
   if (config.inference.device == "cuda" && infers_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
         "inference.device is \"cuda\", but this program finds no GPU (see troop doctor); set "
@@ -267,7 +270,7 @@ Status CheckProcesses(const Config& config) {
     return InvalidArgument(
         "memory: {} roles are processes of at least 12 MiB, {:.1f} GiB in total; this machine has "
         "{:.1f} GiB; lower fleet.actors and raise actor.envs, or use more machines "
-        "(fleet.elsewhere)",
+        "(fleet.external_roles)",
         roles, double(roles) * kProcessBytesMin / kGiB, memory / kGiB);
   }
   std::int64_t most = 0;
@@ -326,22 +329,21 @@ namespace {
 
 // The line with the condition that ends the run.
 std::string DescribeEnd(const Config& config) {
-  const std::int64_t updates = config.learner.max_updates;
+  const std::int64_t updates = config.run.max_updates;
   // With a replay ratio, the updates follow from the steps.
   std::string out;
   if (config.replay.samples_per_insert > 0) {
     out = fmt::format("after {:.0f} steps and the updates that the replay ratio allows",
-                      config.learner.total_steps);
+                      config.run.total_steps);
     if (updates > 0) out += fmt::format(", or after {} updates", updates);
   } else if (updates > 0) {
     out = fmt::format("after {} updates; the actors stop at {:.0f} steps", updates,
-                      config.learner.total_steps);
+                      config.run.total_steps);
   } else {
-    out = fmt::format("after {:.0f} steps, however many updates were made",
-                      config.learner.total_steps);
+    out = fmt::format("after {:.0f} steps, however many updates were made", config.run.total_steps);
   }
-  if (config.evaluator.solved_return != 0) {
-    out += fmt::format(", or when an evaluation reaches {:g}", config.evaluator.solved_return);
+  if (config.evaluator.stop_at_return != 0) {
+    out += fmt::format(", or when an evaluation reaches {:g}", config.evaluator.stop_at_return);
   }
   return fmt::format("ends         {}\n", out);
 }
@@ -369,8 +371,8 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
         "{}, "
         "over {} x {} learners (mesh.dp x mesh.tp)\n",
         config.name, config.fleet.mode, DescribeAlgorithm(config), config.data.reviews, network,
-        config.learner.total_steps, config.learner.max_updates, config.learner.batch_size,
-        config.mesh.dp, config.mesh.tp);
+        config.run.total_steps, config.run.max_updates, config.learner.batch_size, config.mesh.dp,
+        config.mesh.tp);
   }
   const std::string actions = needs.env.action.discrete()
                                   ? fmt::format("{} actions", needs.env.action.count)
@@ -379,8 +381,8 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
                                 config.name, config.fleet.mode, DescribeAlgorithm(config),
                                 config.env.id, needs.env.observation.ToString(), actions);
   out += network;
-  out += fmt::format("steps        {:.0f} agent steps, {} environments\n",
-                     config.learner.total_steps, config.fleet.actors * config.actor.envs);
+  out += fmt::format("steps        {:.0f} agent steps, {} environments\n", config.run.total_steps,
+                     config.fleet.actors * config.actor.envs);
   out += DescribeEnd(config);
   return out + fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
                            config.replay.capacity_items, needs.replay_bytes / kGiB,

@@ -22,8 +22,8 @@ namespace troop {
 namespace {
 
 // Time without a connection after which a node counts as lost. srun reports an exited process
-// earlier, and a restarting switch may recover in between. With fleet.dead_after_s the detection
-// takes about 3 s.
+// earlier, and a restarting switch may recover in between. With fleet.heartbeat_timeout_s the
+// detection takes about 3 s.
 constexpr Duration kLost = Milliseconds(1500);
 // Time limit from srun to registration: a slow file system and a Python start take a while.
 constexpr Duration kStart = Seconds(20);
@@ -93,9 +93,9 @@ Result<std::vector<std::string>> NodeNames() {
   return Unavailable("scontrol show hostnames {}: {}", list, said.output);
 }
 
-// fleet.elsewhere concerns the coordinator only: here all roles are started by this process.
+// fleet.external_roles concerns the coordinator only: here all roles are started by this process.
 Config WithAllRoles(Config config) {
-  config.fleet.elsewhere.clear();
+  config.fleet.external_roles.clear();
   return config;
 }
 
@@ -172,14 +172,14 @@ std::vector<std::string> SlurmLauncher::StepWords(int node, const std::string& n
           "--job-name=" + name};
 }
 
-// Core roles bind at their node's address (--reach); an actor slot becomes `troop join` with all
-// actors of the node. On other nodes srun starts the program.
+// Core roles bind at their node's address (--advertise-host); an actor slot becomes `troop join`
+// with all actors of the node. On other nodes srun starts the program.
 void SlurmLauncher::Wrap(FleetRole slot, const std::string& coordinator, std::string* program,
                          std::vector<std::string>* words) {
   const int node = NodeOf(slot);
   starts_[{slot.role, slot.index}] = {.incarnation = newest_[{slot.role, slot.index}]};
   if (IsCore(slot)) {
-    words->insert(words->end(), {"--reach", options_.addresses[std::size_t(node)]});
+    words->insert(words->end(), {"--advertise-host", options_.addresses[std::size_t(node)]});
   } else {
     *words = {"troop",
               "join",
@@ -258,8 +258,9 @@ Status SlurmLauncher::Watch(Time now, Coordinator* coordinator, Supervisor* supe
         why = fmt::format("silent for {:.0f} s since its start", alone_s);
     } else if (member->down_s > ToSeconds(kLost)) {
       why = fmt::format("its connection ended {:.1f} s ago", member->down_s);
-    } else if (member->silent_s > config_.fleet.hung_after_s) {
-      why = fmt::format("no progress for {:.1f} s (fleet.hung_after_s)", member->silent_s);
+    } else if (member->heartbeat_age_s > config_.fleet.stall_timeout_s) {
+      why =
+          fmt::format("no progress for {:.1f} s (fleet.stall_timeout_s)", member->heartbeat_age_s);
     } else if (!std::exchange(start.heard, true)) {
       nodes_.ClearSuspect(node);
     }

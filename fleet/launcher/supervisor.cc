@@ -27,7 +27,7 @@ bool IsPermanent(int code) {
 
 // Longer silence is tolerated in a large fleet: in proportion from 250 actors on, at most fourfold.
 double ActorsDeadAfter(const Config& config, std::int64_t actors) {
-  return config.fleet.dead_after_s * std::clamp(double(actors) / 250, 1.0, 4.0);
+  return config.fleet.heartbeat_timeout_s * std::clamp(double(actors) / 250, 1.0, 4.0);
 }
 
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
@@ -68,7 +68,7 @@ void Supervisor::Start(Child* child, Time now) {
       child->role.role == Role::kActor
           ? ActorsDeadAfter(options_.config,
                             std::max<std::int64_t>(actors, options_.config.fleet.actors))
-          : options_.config.fleet.dead_after_s;
+          : options_.config.fleet.heartbeat_timeout_s;
   std::vector<std::string> words{"troop",
                                  "role",
                                  std::string(RoleName(child->role.role)),
@@ -76,13 +76,13 @@ void Supervisor::Start(Child* child, Time now) {
                                  std::to_string(child->role.index),
                                  "--coordinator",
                                  options_.coordinator,
-                                 "--dead-after",
+                                 "--heartbeat-timeout",
                                  fmt::format("{}", dead_after)};
   // External: the coordinator chooses the index, and the role binds at this machine's address.
   if (!options_.index_is_given) {
-    words.insert(words.end(), {"--any-index", "--reach", options_.reach});
+    words.insert(words.end(), {"--auto-index", "--advertise-host", options_.advertise_host});
   }
-  if (options_.stay) words.push_back("--stay");
+  if (options_.rejoin) words.push_back("--rejoin");
   const auto& security = options_.config.security;
   // The given key file, else the one of the role in security.keys.
   const std::string key = options_.key_file.empty() && !security.keys.empty()
@@ -170,12 +170,12 @@ void Supervisor::GiveUp(Child* child, int code, const std::string& reason) {
 // ran for restart_window_s resets the count; time spent hanging does not count as running.
 void Supervisor::CountFailure(Child* child, Time now, bool hung) {
   const auto& fleet = options_.config.fleet;
-  const double worked_s = ToSeconds(now - child->started) - (hung ? fleet.hung_after_s : 0);
+  const double worked_s = ToSeconds(now - child->started) - (hung ? fleet.stall_timeout_s : 0);
   if (worked_s >= fleet.restart_window_s) child->failures = 0;
   ++child->failures;
 }
 
-// Waits backoff_first_s * 2^(failures - 1), at most backoff_max_s. Too many failures end the run,
+// Waits backoff_initial_s * 2^(failures - 1), at most backoff_max_s. Too many failures end the run,
 // except for optional slots.
 void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason, Exit* exit) {
   const std::string name = NameOf(child->role);
@@ -192,8 +192,9 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
     return;
   }
   constexpr double kWaitMax = 1e9;  // seconds; keeps now + wait within the range of Time
-  const double wait = std::min({fleet.backoff_max_s, kWaitMax,
-                                fleet.backoff_first_s * std::pow(2, double(child->failures - 1))});
+  const double wait =
+      std::min({fleet.backoff_max_s, kWaitMax,
+                fleet.backoff_initial_s * std::pow(2, double(child->failures - 1))});
   child->start_at = now + Seconds(wait);
   ++restarts_;
   exit->failures = child->failures;

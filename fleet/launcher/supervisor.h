@@ -14,9 +14,9 @@
 
 namespace troop {
 
-// Seconds of silence after which one of `actors` actors declares a peer dead: fleet.dead_after_s,
-// scaled up to four times between 250 and 1,000 actors, so that the coordinator's heartbeat load
-// stays that of 250.
+// Seconds of silence after which one of `actors` actors declares a peer dead:
+// fleet.heartbeat_timeout_s, scaled up to four times between 250 and 1,000 actors, so that the
+// coordinator's heartbeat load stays that of 250.
 double ActorsDeadAfter(const Config& config, std::int64_t actors);
 
 // Keeps the role processes of one machine running: starts, reaps, restarts and kills them.
@@ -42,8 +42,9 @@ class Supervisor {
     // the run, unless all optional slots have failed permanently.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
-    std::string reach;  // with index_is_given false: address of this machine for other machines
-    bool stay = false;  // passes --stay: roles rejoin after the run was stopped and resumed
+    std::string
+        advertise_host;   // with index_is_given false: address of this machine for other machines
+    bool rejoin = false;  // passes --rejoin: roles rejoin after the run was stopped and resumed
   };
   struct Exit {
     FleetRole role;

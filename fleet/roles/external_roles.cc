@@ -17,7 +17,8 @@
 namespace troop {
 
 bool IsExternal(const Config& config, Role role) {
-  return std::ranges::find(config.fleet.elsewhere, RoleName(role)) != config.fleet.elsewhere.end();
+  return std::ranges::find(config.fleet.external_roles, RoleName(role)) !=
+         config.fleet.external_roles.end();
 }
 
 // The result is numeric, as other machines may not resolve this one's name.

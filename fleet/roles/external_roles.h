@@ -9,7 +9,7 @@
 
 namespace troop {
 
-// True if the role is external: the launcher does not start it (fleet.elsewhere).
+// True if the role is external: the launcher does not start it (fleet.external_roles).
 bool IsExternal(const Config& config, Role role);
 
 // Local address of the route to a TCP endpoint, in the form of an endpoint ("10.0.0.7",

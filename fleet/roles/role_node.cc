@@ -149,7 +149,7 @@ Status RoleNode::Ask(Time now) {
                                                        .version = kTroopVersion,
                                                        .process = options_.process,
                                                        .host = options_.host,
-                                                       .reach = options_.reach})};
+                                                       .reach = options_.advertise_host})};
     TROOP_ASSIGN_OR_RETURN(ticket_, registration_->Send(request, *give_up_));
   }
   std::optional<Result<Message>> answer = registration_->Poll(ticket_);
@@ -180,7 +180,7 @@ Status RoleNode::Join(const RegisterReply& reply) {
   FleetMember::Options options{.role = options_.role,
                                .index = index_,
                                .incarnation = reply.incarnation,
-                               .hung_after = Seconds(config_.fleet.hung_after_s)};
+                               .hung_after = Seconds(config_.fleet.stall_timeout_s)};
   if (options_.heartbeat_every > Duration(0)) options.heartbeat_every = options_.heartbeat_every;
   member_ = std::make_unique<FleetMember>(std::move(channel), options);
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));

@@ -25,10 +25,10 @@ class RoleNode final : public Node {
  public:
   struct Options {
     Role role = Role::kNone;
-    std::int32_t index = 0;   // -1: external, the coordinator assigns the index
-    std::string reach;        // external: address of this machine for other machines
-    std::string coordinator;  // endpoint
-    std::string host;         // for status
+    std::int32_t index = 0;      // -1: external, the coordinator assigns the index
+    std::string advertise_host;  // external: address of this machine for other machines
+    std::string coordinator;     // endpoint
+    std::string host;            // for status
     std::int64_t process = 0;
     std::uint64_t attempt = 1;        // larger in each restarted process of this role
     Duration join_max = Seconds(30);  // time limit for the coordinator's reply

@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/config/config_migration.h"
 #include "fleet/run/run_directory.h"
 #include "learners/checkpoint.h"
 
@@ -33,7 +34,7 @@ std::map<std::string, std::string> ValuesOf(const Config& config) {
 
 // Keys that only one of the configs has (another version) are not reported.
 std::vector<std::string> ConfigChanges(std::string_view before_toml, const Config& now) {
-  Result<Config> before = ParseConfig(before_toml, "a checkpoint", {});
+  Result<Config> before = ParseSavedConfig(before_toml, "a checkpoint", {});
   if (!before.ok()) return {};
   // A moved or renamed folder is not a change.
   before->name = now.name;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "fleet/run/metric_names.h"
 #include "fleet/run/metrics_reader.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/throughput.h"
@@ -66,7 +67,7 @@ std::string LastJsonLine(const std::string& path) {
 
 // Values come from result.json of an ended run, else from the last line of metrics.
 std::string QuietRunJson(const QuietRun& run) {
-  const Result<JsonValue> result = ParseJson(run.result), line = ParseJson(run.last_line);
+  const Result<JsonValue> result = ParseJson(run.result), line = ParseMetricsLine(run.last_line);
   const JsonValue none;
   const JsonValue& told = result.ok() ? *result : line.ok() ? *line : none;
   const Result<std::string> phase = told.String("phase"), checkpoint = told.String("checkpoint");
@@ -75,18 +76,18 @@ std::string QuietRunJson(const QuietRun& run) {
       .Add("phase", phase.ok() ? std::string_view(*phase) : "starting");
   out.Add("steps", std::int64_t(NumberOf(told, "steps"))).Add("time_s", run.time_s);
   out.Add("supervised", IsSupervised(*run.config));
-  out.Add("steps_total", std::int64_t(run.config->learner.total_steps));
+  out.Add("steps_total", std::int64_t(run.config->run.total_steps));
   out.Add("updates", std::int64_t(NumberOf(told, "updates")));
   out.Add("checkpoint", checkpoint.ok() ? std::string_view(*checkpoint) : "");
   if (told.Find("final_return_mean") != nullptr) {
     out.Add("return_mean", NumberOf(told, "final_return_mean"));
-  } else if (line.ok() && line->Find("evaluator/return_mean") != nullptr) {
-    out.Add("return_mean", NumberOf(*line, "evaluator/return_mean"));
+  } else if (line.ok() && line->Find("evaluator/episode_return_mean") != nullptr) {
+    out.Add("return_mean", NumberOf(*line, "evaluator/episode_return_mean"));
   }
   // No coordinator answers for a quiet run, so the lists of its roles are empty.
   return out.AddRaw("members", "[]")
       .AddRaw("roles", "[]")
-      .AddRaw("metrics", line.ok() ? run.last_line : "{}")
+      .AddRaw("metrics", line.ok() ? CurrentMetricsLine(run.last_line) : "{}")
       .AddRaw("result", result.ok() ? run.result : "null")
       .str();
 }
@@ -98,7 +99,7 @@ std::string EndedText(const JsonValue& result, const Config& config) {
                     : status == "interrupted" ? "the run was interrupted: "
                                               : "the run has failed: ";
   out += fmt::format("{:.0f} of {:.0f} {}\n", NumberOf(result, "steps"),
-                     double(config.learner.total_steps), StepsName(config));
+                     double(config.run.total_steps), StepsName(config));
   if (status != "ok" && status != "interrupted") out += ItemLine("reason", status);
   if (result.Find("final_return_mean") != nullptr) out += ScoreLine(result, config);
   out += ItemLine("updates", fmt::format("{:.0f}", NumberOf(result, "updates")));

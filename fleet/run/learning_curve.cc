@@ -10,6 +10,7 @@
 #include "core/base/philox.h"
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
+#include "fleet/run/metric_names.h"
 #include "fleet/run/run_directory.h"
 
 namespace troop {
@@ -36,7 +37,7 @@ std::optional<double> ReturnOf(const JsonValue& line, bool evaluated) {
     const JsonValue* const episodes = line.Find("actor/episodes");
     if (episodes == nullptr || episodes->number == 0) return std::nullopt;
   }
-  const JsonValue* const value = line.Find(evaluated ? "return_mean" : "train_return");
+  const JsonValue* const value = line.Find(evaluated ? "return_mean" : "episode_return_mean");
   if (value == nullptr || value->kind != JsonValue::Kind::kNumber) return std::nullopt;
   return value->number;
 }
@@ -93,7 +94,7 @@ Result<RunCurve> ReadRunCurve(const std::string& path, CurveAxis axis) {
   std::string_view text = bytes.text();
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    const Result<JsonValue> line = ParseJson(text.substr(0, end));
+    const Result<JsonValue> line = ParseMetricsLine(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (!line.ok()) continue;  // incomplete line of a killed writer
     const std::optional<double> x = PositionOf(*line, axis), y = ReturnOf(*line, curve.evaluated);

@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 
+#include "fleet/run/metric_names.h"
+
 namespace troop {
 namespace {
 
@@ -112,7 +114,7 @@ Status MetricsReader::Update() {
   while (next_ < size) {
     const std::optional<Line> line = LineFrom(opened.file, next_);
     if (!line) break;  // not complete yet
-    const Result<JsonValue> value = ParseJson(line->text);
+    const Result<JsonValue> value = ParseMetricsLine(line->text);
     if (value.ok()) Keep(next_, *value);
     // Continue at the first multiple after this line's start; earlier ones would find it again.
     next_ = std::max(next_ + stride_, (line->begin + stride_) / stride_ * stride_);
@@ -156,7 +158,7 @@ void MetricsReader::ReadTail(int file, std::uint64_t size) {
   for (int i = 0; i < kTailLinesMax && !rest.empty(); ++i) {
     const std::size_t end = rest.rfind('\n');
     if (end == std::string_view::npos && from > 0) break;  // its start was not read
-    Result<JsonValue> line = ParseJson(rest.substr(end + 1));
+    Result<JsonValue> line = ParseMetricsLine(rest.substr(end + 1));
     rest = end == std::string_view::npos ? "" : rest.substr(0, end);
     if (!line.ok()) continue;
     if (!found) {

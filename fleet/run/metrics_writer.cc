@@ -12,6 +12,7 @@
 #include "core/graphics/line_plot.h"
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
+#include "fleet/run/metric_names.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/tensorboard_log.h"
 
@@ -134,9 +135,9 @@ Status MetricsWriter::Files::ReadBack(std::optional<std::int64_t> steps) {
   const Past& source = evaluated ? old_evaluations : old_metrics;
   std::size_t at = 0;
   for (std::string_view text = source.Next(&at); !text.empty(); text = source.Next(&at)) {
-    const Result<JsonValue> line = ParseJson(text);
+    const Result<JsonValue> line = ParseMetricsLine(text);
     if (!line.ok()) continue;  // a partial line that an earlier resume completed
-    const char* const key = evaluated ? "return_mean" : "train_return";
+    const char* const key = evaluated ? "return_mean" : "episode_return_mean";
     if (line->Find(key) == nullptr) continue;                          // no episode had ended yet
     if (!evaluated && Number(*line, "actor/episodes") == 0) continue;  // likewise, older format
     const double mean = Number(*line, key);
@@ -195,13 +196,13 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
   TensorboardLog& board = *files_->tensorboard;
   board.AddScalar("run/steps_per_s", rates.steps_per_s);
   board.AddScalar("run/updates_per_s", rates.updates_per_s);
-  if (rates.train_return) {
-    line.Add("train_return", *rates.train_return);
-    board.AddScalar("run/train_return", *rates.train_return);
+  if (rates.episode_return_mean) {
+    line.Add("episode_return_mean", *rates.episode_return_mean);
+    board.AddScalar("run/episode_return_mean", *rates.episode_return_mean);
   }
-  if (rates.train_length) {
-    line.Add("train_length", *rates.train_length);
-    board.AddScalar("run/train_length", *rates.train_length);
+  if (rates.episode_len_mean) {
+    line.Add("episode_len_mean", *rates.episode_len_mean);
+    board.AddScalar("run/episode_len_mean", *rates.episode_len_mean);
   }
   board.AddScalar("run/updates", double(view.updates));
   line.Add("bottleneck", std::string_view(rates.bottleneck));
@@ -233,8 +234,8 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
   files_->Check("TensorBoard events", board.Write(view.steps));
-  if (files_->config.evaluator.enabled || !rates.train_return) return;
-  files_->training.push_back({.steps = double(view.steps), .mean = *rates.train_return});
+  if (files_->config.evaluator.enabled || !rates.episode_return_mean) return;
+  files_->training.push_back({.steps = double(view.steps), .mean = *rates.episode_return_mean});
   if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
 }
 

@@ -45,7 +45,7 @@ std::string RoleJson(const RoleView& r) {
   out.Add("role", std::string_view(PeerName(r.role, r.index))).Add("state", StateName(r.state));
   out.Add("host", std::string_view(r.host)).Add("process", r.process);
   out.Add("incarnation", r.incarnation).Add("joined", r.joined).Add("restarts", r.restarts);
-  out.Add("silent_s", r.silent_s).Add("work", r.work);
+  out.Add("heartbeat_age_s", r.heartbeat_age_s).Add("work", r.work);
   out.Add("unit", work.unit == nullptr ? "" : work.unit).Add("work_per_s", r.work_per_s);
   if (r.lag_updates) out.Add("lag_updates", *r.lag_updates);
   if (!r.last_error.empty()) out.Add("last_error", std::string_view(r.last_error));

@@ -15,11 +15,11 @@ namespace troop {
 struct RoleView {
   enum class State : std::uint8_t {
     kAlive = 0,
-    kSilent = 1,      // no heartbeat for fleet.dead_after_s, or disconnected
+    kSilent = 1,      // no heartbeat for fleet.heartbeat_timeout_s, or disconnected
     kDead = 2,        // it exited, and the run needs it
     kMissing = 3,     // in the config, but never registered
     kFinished = 4,    // exited or never registered, and no longer needed
-    kAwaited = 5,     // external (fleet.elsewhere), and has not joined
+    kAwaited = 5,     // external (fleet.external_roles), and has not joined
     kBlocked = 6,     // alive without progress; see `reason`
     kRestarting = 7,  // failed and will be restarted, or in a restart loop
   };
@@ -31,7 +31,7 @@ struct RoleView {
   std::string host;
   bool joined = false;                // external, in addition to the roles of the config
   std::int64_t restarts = 0;          // earlier incarnations of this role
-  double silent_s = 0;                // since its last heartbeat
+  double heartbeat_age_s = 0;         // since its last heartbeat
   double work = 0;                    // of this incarnation, in WorkOf's unit
   double work_per_s = 0;              // over the last seconds
   std::optional<double> lag_updates;  // actors: age of their weights, in updates
@@ -40,7 +40,7 @@ struct RoleView {
 };
 const char* StateName(RoleView::State state);  // "alive"
 
-// JSON of a role: role, state, host, process, incarnation, restarts, silent_s, work, unit,
+// JSON of a role: role, state, host, process, incarnation, restarts, heartbeat_age_s, work, unit,
 // work_per_s; lag_updates, last_error and reason if present.
 std::string RoleJson(const RoleView& role);
 

@@ -21,29 +21,28 @@ bool IsLooser(std::int64_t asked, std::int64_t was) {
 
 // Everything that ends a run.
 bool HasSameBudget(const Config& a, const Config& b) {
-  return a.learner.total_steps == b.learner.total_steps &&
-         a.learner.max_updates == b.learner.max_updates && a.learner.epochs == b.learner.epochs &&
-         a.evaluator.solved_return == b.evaluator.solved_return;
+  return a.run.total_steps == b.run.total_steps && a.run.max_updates == b.run.max_updates &&
+         a.run.epochs == b.run.epochs && a.evaluator.stop_at_return == b.evaluator.stop_at_return;
 }
 
 }  // namespace
 
 // Returns the requested limits that exceed those of the run, as overrides; empty if none does.
 std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
-  const Config::LearnerKeys &a = asked.learner, &b = was.learner;
+  const Config::RunKeys &a = asked.run, &b = was.run;
   std::vector<std::string> overrides;
   if (IsSupervised(asked)) {
     // config.toml in the folder has max_updates resolved from the epochs, so a requested 0 (derive
     // from epochs) is not a larger budget.
     if (a.epochs <= b.epochs && a.max_updates <= b.max_updates) return overrides;
-    return {fmt::format("learner.epochs={}", TomlNumber(a.epochs)),
-            fmt::format("learner.max_updates={}", a.max_updates)};
+    return {fmt::format("run.epochs={}", TomlNumber(a.epochs)),
+            fmt::format("run.max_updates={}", a.max_updates)};
   }
   if (a.total_steps > b.total_steps) {
-    overrides.push_back("learner.total_steps=" + TomlNumber(a.total_steps));
+    overrides.push_back("run.total_steps=" + TomlNumber(a.total_steps));
   }
   if (IsLooser(a.max_updates, b.max_updates)) {
-    overrides.push_back(fmt::format("learner.max_updates={}", a.max_updates));
+    overrides.push_back(fmt::format("run.max_updates={}", a.max_updates));
   }
   return overrides;
 }
@@ -63,13 +62,13 @@ Result<bool> IsSpent(const std::string& path, const Config& config) {
     const JsonValue* const value = result.Find(key);
     return value == nullptr ? 0 : value->number;
   };
-  const double updates_max = double(asked.learner.max_updates);
-  return number("steps") >= asked.learner.total_steps ||
+  const double updates_max = double(asked.run.max_updates);
+  return number("steps") >= asked.run.total_steps ||
          (updates_max > 0 && number("updates") >= updates_max);
 }
 
 std::string SpentNotice(const Config& config) {
-  const char* const key = IsSupervised(config) ? "learner.epochs" : "learner.total_steps";
+  const char* const key = IsSupervised(config) ? "run.epochs" : "run.total_steps";
   return fmt::format("{} is finished and was not changed; raise {} to continue it", RunPath(config),
                      key);
 }

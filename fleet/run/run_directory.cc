@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/config/config_migration.h"
 #include "fleet/run/run_status.h"
 
 namespace troop {
@@ -147,14 +148,14 @@ Result<Config> ReadRunConfig(const std::string& path, std::span<const std::strin
   };
   // The stored fleet.learners was derived from the stored mesh; a new mesh must derive it again.
   if ((given("mesh.dp=") || given("mesh.tp=")) && !given("fleet.learners=")) {
-    TROOP_ASSIGN_OR_RETURN(const Config was, LoadConfigFile(file, {}));
+    TROOP_ASSIGN_OR_RETURN(const Config was, LoadSavedConfigFile(file, {}));
     if (was.mesh.dp > 0) keys.emplace_back("fleet.learners=1");
   }
   // Likewise max_updates was derived from the epochs.
-  if (given("learner.epochs=") && !given("learner.max_updates=")) {
-    keys.emplace_back("learner.max_updates=0");
+  if (given("run.epochs=") && !given("run.max_updates=")) {
+    keys.emplace_back("run.max_updates=0");
   }
-  TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(file, keys));
+  TROOP_ASSIGN_OR_RETURN(Config config, LoadSavedConfigFile(file, keys));
   // The folder may have been moved since: the config takes its present place.
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path trimmed = absolute.has_filename() ? absolute : absolute.parent_path();

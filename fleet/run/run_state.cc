@@ -35,7 +35,7 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
                           .Add("incarnation", m.incarnation)
                           .Add("process", m.process)
                           .Add("host", std::string_view(m.host))
-                          .Add("silent_s", m.silent_s)
+                          .Add("heartbeat_age_s", m.heartbeat_age_s)
                           .str());
   }
   for (const RoleView& r : all) roles.push_back(RoleJson(r));
@@ -60,7 +60,7 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   if (view.shards > 0) {
     out.AddRaw("parameter_shards", JsonObject()
                                        .Add("count", std::int64_t(view.shards))
-                                       .Add("wanted", std::int64_t(view.shards_wanted))
+                                       .Add("desired", std::int64_t(view.shards_wanted))
                                        .Add("epoch", view.shard_epoch)
                                        .str());
   }

@@ -17,8 +17,8 @@ struct MemberView {
   std::uint64_t incarnation = 0;
   std::int64_t process = 0;
   std::string host;
-  double silent_s = 0;  // since its last heartbeat
-  double down_s = 0;    // since its connection ended; 0: connected
+  double heartbeat_age_s = 0;  // since its last heartbeat
+  double down_s = 0;           // since its connection ended; 0: connected
   bool finished = false;
 };
 

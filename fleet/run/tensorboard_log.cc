@@ -15,7 +15,7 @@ std::optional<std::string> RateName(std::string_view counter) {
   // Seconds per second are a share of the time, without a unit.
   const bool clock = counter.ends_with("_s");
   if (clock) counter.remove_suffix(2);
-  return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
+  return fmt::format("{}{}", counter, clock ? "_fraction" : "_per_s");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace troop {
 
 // The TensorBoard events of a run. Scalars and histograms are collected by Add and written as one
 // event per Write. Counters are shown as rates, clocks as shares of time ("learner/busy_s" is
-// "learner/busy_share"), histograms as the part since the event before. Owner: one thread; Write
+// "learner/busy_fraction"), histograms as the part since the event before. Owner: one thread; Write
 // blocks on the disk.
 class TensorboardLog {
  public:

@@ -79,8 +79,8 @@ double LagSkew(const RunView& view) {
   double actors_s = 0, actors = 0, learner_s = 0, learners = 0;
   for (const MemberView& m : view.members) {
     if (m.process == 0) continue;
-    if (m.role == Role::kActor) actors_s += m.silent_s, ++actors;
-    if (m.role == Role::kLearner) learner_s += m.silent_s, ++learners;
+    if (m.role == Role::kActor) actors_s += m.heartbeat_age_s, ++actors;
+    if (m.role == Role::kLearner) learner_s += m.heartbeat_age_s, ++learners;
   }
   return actors > 0 && learners > 0 ? learner_s / learners - actors_s / actors : 0;
 }
@@ -114,12 +114,12 @@ ThroughputMeter::Point ThroughputMeter::PointOf(Time now, const RunView& view) {
               .updates = double(view.updates),
               .tokens = Value(m, "learner/tokens"),
               .episodes = Value(m, "actor/episodes"),
-              .return_sum = Value(m, "actor/return_sum"),
-              .length_sum = Value(m, "actor/length_sum"),
+              .return_sum = Value(m, "actor/episode_return_sum"),
+              .length_sum = Value(m, "actor/episode_len_sum"),
               .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
               .sample_blocked_s = Value(m, "replay/sample_blocked_s"),
               .ready_batches = Value(m, "learner/ready_batches"),
-              .actors_blocked = Value(m, "actor/blocked"),
+              .actors_blocked = Value(m, "actor/insert_blocked"),
               .lag = {}};
   if (m.contains("learner/version") && m.contains("actor/weights_version")) {
     point.lag = Value(m, "learner/version") - Value(m, "actor/weights_version");
@@ -156,13 +156,13 @@ RunThroughput ThroughputMeter::Update(Time now, const RunView& view) {
   r.replay_fill = replay_fill_;
   r.weights_lag = WeightsLag(r.updates_per_s);
   if (b.episodes > a.episodes) {
-    train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
-    if (view.metrics.contains("actor/length_sum")) {
-      train_length_ = (b.length_sum - a.length_sum) / (b.episodes - a.episodes);
+    episode_return_mean_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
+    if (view.metrics.contains("actor/episode_len_sum")) {
+      episode_len_mean_ = (b.length_sum - a.length_sum) / (b.episodes - a.episodes);
     }
   }
-  r.train_return = train_return_;
-  r.train_length = train_length_;
+  r.episode_return_mean = episode_return_mean_;
+  r.episode_len_mean = episode_len_mean_;
   if (!view.evaluations.empty()) r.evaluation_return = view.evaluations.back().return_mean;
   if (r.steps_per_s > 0) r.left_s = double(view.steps_total - view.steps) / r.steps_per_s;
   r.bottleneck = Bottleneck(view);
@@ -274,7 +274,7 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
   if (r.weights_lag) replay.push_back(fmt::format("lag {} updates", Count(*r.weights_lag)));
   out += Fit(replay, columns) + "\n";
   std::vector<std::string> returns{
-      fmt::format("  return {} training", Known(r.train_return, 1, 8))};
+      fmt::format("  return {} training", Known(r.episode_return_mean, 1, 8))};
   if (r.evaluation_return) {
     returns.push_back(fmt::format("{:>8.1f} evaluated", *r.evaluation_return));
   }
@@ -302,7 +302,7 @@ std::string ProgressLine(const RunView& view, const RunThroughput& r) {
       Count(r.steps_per_s), Count(double(view.updates)), Count(r.updates_per_s),
       Known(r.samples_per_insert, 2), 100 * r.replay_fill);
   if (r.weights_lag) out += fmt::format("  lag {:.0f}", *r.weights_lag);
-  out += "  return " + Known(r.train_return, 1);
+  out += "  return " + Known(r.episode_return_mean, 1);
   if (r.evaluation_return) out += fmt::format("  evaluated {:.1f}", *r.evaluation_return);
   if (r.left_s && view.phase == Phase::kRunning) out += fmt::format("  left {}", Span(*r.left_s));
   return out + "  bottleneck: " + r.bottleneck;

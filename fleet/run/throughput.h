@@ -21,8 +21,8 @@ struct RunThroughput {
   double replay_fill = 0;                    // share of the capacity; > 1 with a soft capacity
   std::optional<double> weights_lag;         // updates from the actors' weights to the learner's
   // Mean over the actors' recent episodes (with exploration); nullopt: none has ended yet.
-  std::optional<double> train_return;
-  std::optional<double> train_length;  // agent steps of the same episodes
+  std::optional<double> episode_return_mean;
+  std::optional<double> episode_len_mean;  // agent steps of the same episodes
   std::optional<double> evaluation_return;
   double tokens_per_s = 0;       // supervised
   std::optional<double> left_s;  // seconds until the step budget is spent
@@ -53,7 +53,7 @@ class ThroughputMeter {
   std::optional<Time> start_;
   std::deque<Point> points_;
   // These keep their last values when the reporting roles have left.
-  std::optional<double> train_return_, train_length_;
+  std::optional<double> episode_return_mean_, episode_len_mean_;
   double replay_fill_ = 0;
   // Last RunView::updates, and the number of updates made, which counts repeated ones.
   double updates_ = 0, made_ = 0;

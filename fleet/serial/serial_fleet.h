@@ -17,8 +17,8 @@ struct FleetRole {
   std::int32_t index = 0;
   bool operator==(const FleetRole&) const = default;
 };
-// The roles that a launcher starts (all but fleet.elsewhere), services first: replay, paramserver,
-// learner, inference, actors, evaluator.
+// The roles that a launcher starts (all but fleet.external_roles), services first: replay,
+// paramserver, learner, inference, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);
 // Likewise with an explicit number of parameter servers, for a run that was resharded.
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers);

@@ -180,9 +180,9 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
     return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"", l.loss);
   }
   TROOP_RETURN_IF_ERROR(CheckValueHead(config));
-  if (l.target_update_steps < 1) {
-    return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
-                           l.target_update_steps);
+  if (l.target_update_every_updates < 1) {
+    return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
+                           l.target_update_every_updates);
   }
   return Status::Ok();
 }

@@ -172,9 +172,9 @@ Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network)
     return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"",
                            config.learner.loss);
   }
-  if (config.learner.target_update_steps < 1) {
-    return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
-                           config.learner.target_update_steps);
+  if (config.learner.target_update_every_updates < 1) {
+    return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
+                           config.learner.target_update_every_updates);
   }
   TROOP_RETURN_IF_ERROR(CheckValueHead(config));
   // A plan for one item shows the output's shape.

@@ -13,9 +13,9 @@ namespace troop {
 // property of the network.
 //
 // One update: q of the first and of the last observations, loss, gradient, global-norm clip,
-// optimizer step at learning_rate * (1 + (final_fraction - 1) * progress). Every
-// learner.target_update_steps updates: target += target_tau * (value - target), a copy at tau 1.
-// Both networks start at InitParameters(config.seed).
+// optimizer step at learning_rate * (1 + (final_lr_fraction - 1) * progress). Every
+// learner.target_update_every_updates updates: target += target_tau * (value - target), a copy at
+// tau 1. Both networks start at InitParameters(config.seed).
 //
 // Update: in addition to the errors of Algorithm, kInvalidArgument if the batch's shapes, dtypes,
 // actions or lengths do not fit the environment; nothing was changed then. After the first update

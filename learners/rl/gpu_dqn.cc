@@ -63,7 +63,7 @@ DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, cuda::Preci
   o.v_min = form.low;
   o.v_max = form.high;
   o.rule = MakeOptimizerConfig(config);
-  o.target_update_steps = config.learner.target_update_steps;
+  o.target_update_every_updates = config.learner.target_update_every_updates;
   o.target_tau = config.learner.target_tau;
   return o;
 }

@@ -3,6 +3,7 @@
 #include "learners/supervised/dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -52,7 +53,7 @@ std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_
   return out;
 }
 
-// Reported before the holdout is taken, because the cause is the file.
+// Reported before the validation_split is taken, because the cause is the file.
 Status CheckBothSentiments(const Config& config, const TokenizedDataset& train) {
   const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
   if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
@@ -73,8 +74,8 @@ Result<TokenizedReviews> Load(const Config& config, const std::string& path,
   const bool left = config.data.truncation_side == "left";
   const std::string name =
       fmt::format("{}-{:08x}-{}{}.tokens", fs::path(path).filename().string(),
-                  tokenizer.fingerprint(), config.data.tokens_max, left ? "-left" : "");
-  return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.tokens_max), storage.get(),
+                  tokenizer.fingerprint(), config.data.max_length, left ? "-left" : "");
+  return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.max_length), storage.get(),
                               name, left ? TruncationSide::kLeft : TruncationSide::kRight);
 }
 
@@ -102,7 +103,7 @@ Status CheckIdentity(const Config& config, const ReviewData& data) {
   if (here == config.data_identity) return Status::Ok();
   return InvalidArgument(
       "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, "
-      "data.unlabelled and data.vocabulary from the machine where the run started",
+      "data.unlabeled and data.vocabulary from the machine where the run started",
       config.data.reviews, here, config.data_identity);
 }
 
@@ -117,7 +118,7 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
 std::string ReviewData::Identity() const {
   std::uint32_t checksum = tokenizer->fingerprint();
   std::size_t tokens = 0;
-  for (const TokenizedDataset* set : {&train, &holdout, &test}) {
+  for (const TokenizedDataset* set : {&train, &validation_split, &test}) {
     checksum = Checksum(set->begins, checksum);
     checksum = Checksum(set->ids, checksum);
     checksum = Checksum(set->sentiments, checksum);
@@ -127,11 +128,11 @@ std::string ReviewData::Identity() const {
   return fmt::format(
       "{} reviews to learn ({} positive), {} held out, {} to test, {} tokens, "
       "checksum {:08x}",
-      train.size(), std::ranges::count(train.sentiments, Sentiment::kPositive), holdout.size(),
-      test.size(), tokens, checksum);
+      train.size(), std::ranges::count(train.sentiments, Sentiment::kPositive),
+      validation_split.size(), test.size(), tokens, checksum);
 }
 
-// Steps: tokenizer, labeled reviews, holdout, unlabeled reviews, checks.
+// Steps: tokenizer, labeled reviews, validation_split, unlabeled reviews, checks.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   auto data = std::make_shared<ReviewData>();
   TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config));
@@ -146,37 +147,38 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   if (config.learner.algorithm == "classifier") {
     TROOP_RETURN_IF_ERROR(CheckBothSentiments(config, reviews.train));
   }
-  // The holdout is a part of the training reviews; the test set stays complete.
+  // The validation_split is a part of the training reviews; the test set stays complete.
   const std::vector<bool> held_out =
-      HeldOut(reviews.train, config.data.holdout, std::uint64_t(config.seed));
+      HeldOut(reviews.train, config.data.validation_split, std::uint64_t(config.seed));
   for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
-    TokenizedDataset* const to = held_out[std::size_t(i)] ? &data->holdout : &data->train;
+    TokenizedDataset* const to = held_out[std::size_t(i)] ? &data->validation_split : &data->train;
     to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
   }
   data->test = std::move(reviews.test);
   if (config.learner.algorithm == "masked_lm") {
-    Append(reviews.unlabelled, &data->train);
-    if (!config.data.unlabelled.empty()) {
+    Append(reviews.unlabeled, &data->train);
+    if (!config.data.unlabeled.empty()) {
       TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,
-                             Load(config, config.data.unlabelled, *data->tokenizer));
-      for (const TokenizedDataset* set : {&more.train, &more.unlabelled})
-        Append(*set, &data->train);
+                             Load(config, config.data.unlabeled, *data->tokenizer));
+      for (const TokenizedDataset* set : {&more.train, &more.unlabeled}) Append(*set, &data->train);
     }
   }
   if (data->train.size() == 0) {
-    return InvalidArgument("data.reviews: {} has no training reviews{}", config.data.reviews,
-                           data->holdout.size() > 0 ? "; lower data.holdout" : "");
-  }
-  if (config.evaluator.enabled && data->test.size() + data->holdout.size() == 0) {
     return InvalidArgument(
-        "data.reviews: {} has no test reviews; set data.holdout to a share of the training reviews "
+        "data.reviews: {} has no training reviews{}", config.data.reviews,
+        data->validation_split.size() > 0 ? "; lower data.validation_split" : "");
+  }
+  if (config.evaluator.enabled && data->test.size() + data->validation_split.size() == 0) {
+    return InvalidArgument(
+        "data.reviews: {} has no test reviews; set data.validation_split to a share of the "
+        "training reviews "
         "to "
         "evaluate on, or evaluator.enabled = false",
         config.data.reviews);
   }
   // Each of the two sets stands in for the other, so that both evaluations work.
-  if (data->test.size() == 0) data->test = data->holdout;
-  if (data->holdout.size() == 0) data->holdout = data->test;
+  if (data->test.size() == 0) data->test = data->validation_split;
+  if (data->validation_split.size() == 0) data->validation_split = data->test;
   data->lengths = LengthsOf(data->train);
   TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const ReviewData>(std::move(data));
@@ -228,7 +230,7 @@ Status ResolveSupervised(Config* config) {
   config->fleet.learners = mesh.dp * mesh.tp;
   // Step 2: absolute paths.
   for (std::string* path :
-       {&config->data.reviews, &config->data.unlabelled, &config->data.vocabulary,
+       {&config->data.reviews, &config->data.unlabeled, &config->data.vocabulary,
         &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
@@ -238,11 +240,11 @@ Status ResolveSupervised(Config* config) {
   config->data_identity = data->Identity();
   // Step 3: the vocabulary size. More rows than pieces are padding.
   const std::int64_t pieces = data->tokenizer->size();
-  std::int64_t& rows = config->model.vocabulary;
+  std::int64_t& rows = config->model.vocab_size;
   if (rows == 0) rows = pieces;
   if (rows < pieces) {
     return InvalidArgument(
-        "model.vocabulary is {}, must be 0 or at least the size of data.vocabulary ({})", rows,
+        "model.vocab_size is {}, must be 0 or at least the size of data.vocabulary ({})", rows,
         pieces);
   }
   TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config->data.vocabulary, pieces, rows));
@@ -255,18 +257,18 @@ Status ResolveSupervised(Config* config) {
   }
   // Step 4: the length of the run in updates and reviews.
   const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(*config, samples);
-  for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.fetch_every}) {
+  for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.pull_every}) {
     if (*every == 0) *every = epoch;
   }
-  // learner.epochs may be fractional; max_updates is an additional limit.
+  // run.epochs may be fractional; max_updates is an additional limit.
   const std::uint64_t asked = UpdatesOfBatches(
-      *config, std::uint64_t(std::max(1.0, std::ceil(config->learner.epochs * double(epoch)))));
-  std::int64_t& most = config->learner.max_updates;
+      *config, std::uint64_t(std::max(1.0, std::ceil(config->run.epochs * double(epoch)))));
+  std::int64_t& most = config->run.max_updates;
   most = most > 0 ? std::min(most, std::int64_t(asked)) : std::int64_t(asked);
   // The last batch of an epoch may be smaller.
   const auto batches = std::int64_t(BatchesOfUpdates(*config, std::uint64_t(most)));
-  config->learner.total_steps = double(
-      batches / epoch * samples + std::min(samples, batches % epoch * config->learner.batch_size));
+  config->run.total_steps = double(batches / epoch * samples +
+                                   std::min(samples, batches % epoch * config->learner.batch_size));
   return Status::Ok();
 }
 

@@ -15,10 +15,10 @@ namespace troop {
 // computes it.
 struct ReviewData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenizedDataset train;             // without the holdout; masked_lm: includes unlabeled reviews
+  TokenizedDataset train;  // without the validation_split; masked_lm: includes unlabeled reviews
   std::vector<std::int32_t> lengths;  // of the sequences in train
-  TokenizedDataset holdout;           // evaluated during training; if empty: `test`
-  TokenizedDataset test;              // evaluated at the end; if empty: `holdout`
+  TokenizedDataset validation_split;  // evaluated during training; if empty: `test`
+  TokenizedDataset test;              // evaluated at the end; if empty: `validation_split`
 
   // Human-readable fingerprint: the sizes, and a checksum of all tokens and labels in order and of
   // the tokenizer. Learners may share batches if it is equal. O(tokens).
@@ -31,9 +31,9 @@ struct ReviewData {
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
 
 // Fills in the settings of a supervised config that depend on data and mesh, before the run starts:
-// absolute paths, model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners,
+// absolute paths, model.vocab_size, run.total_steps (reviews) and max_updates, fleet.learners,
 // data_identity. Also fills the cache, so that no role has to. Other configs are left unchanged.
-// Errors: as LoadReviewData; kInvalidArgument: the vocabulary's size differs from model.vocabulary.
+// Errors: as LoadReviewData; kInvalidArgument: the vocabulary's size differs from model.vocab_size.
 Status ResolveSupervised(Config* config);
 // Checks that the folder model.pretrained exists, if it is set. Errors: kNotFound.
 Status CheckPretrained(const Config& config);

@@ -42,7 +42,8 @@ Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Pr
   spec.classes = options.head == TransformerHead::kMaskedLm ? 0 : options.classes;
   const std::string refused = cuda::Transformer::CheckForm(spec, precision);
   if (!refused.empty())
-    return InvalidArgument("model.heads makes {}; or set learner.device = \"cpu\"", refused);
+    return InvalidArgument("model.num_attention_heads makes {}; or set learner.device = \"cpu\"",
+                           refused);
   cuda::LayOut(&spec);
   return spec;
 }
@@ -59,7 +60,7 @@ Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank
   opened.device = cuda::Device::Open(opened.ordinal, &error);
   if (opened.device == nullptr) return Unavailable("{}", error);
   // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
-  if (config.model.family == "lstm") return OnlyOnCpu("model.family = \"lstm\"");
+  if (config.model.architecture == "lstm") return OnlyOnCpu("model.architecture = \"lstm\"");
   if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
   TROOP_ASSIGN_OR_RETURN(opened.step.precision, DevicePrecisionOf(config, opened.device->info()));

@@ -238,8 +238,8 @@ BatchSchedule::Batch BatchSchedule::BatchOf(std::uint64_t number) {
 // pair of tokens and hidden unit; backward costs twice as much as forward.
 double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer) {
   const Config::ModelKeys& m = config.model;
-  const double hidden = double(m.hidden), layers = double(m.layers);
-  const double embedding = m.embedding > 0 ? double(m.embedding) : hidden;
+  const double hidden = double(m.hidden_size), layers = double(m.num_hidden_layers);
+  const double embedding = m.embedding_size > 0 ? double(m.embedding_size) : hidden;
   const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
   const bool masked = config.learner.algorithm == "masked_lm";
   // Pairs of tokens that attend to each other, in one layer.
@@ -253,14 +253,14 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
     last_pairs += length * (masked ? double(place - before) : 1);
   }
   double forward = 0;
-  if (m.family == "lstm") {
+  if (m.architecture == "lstm") {
     // Four gates in two directions; a layer above the first reads both directions.
-    for (std::int64_t i = 0; i < m.layers; ++i) {
+    for (std::int64_t i = 0; i < m.num_hidden_layers; ++i) {
       forward += 2 * tokens * 8 * hidden * ((i == 0 ? embedding : 2 * hidden) + hidden);
     }
     forward += 2 * tokens * 2 * hidden * hidden;
   } else {
-    const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
+    const double inner = m.intermediate_size > 0 ? double(m.intermediate_size) : 4 * hidden;
     const double third = 2 * hidden * hidden;  // queries, keys or values, or the attention's output
     // Dense part after the attention: output projection and feed-forward layers.
     const double behind = third + 2 * 2 * hidden * inner;
@@ -269,10 +269,10 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
                             ? tokens * 3 * third + 4 * pairs * hidden
                             : (tokens * 2 + rows) * third + 4 * last_pairs * hidden;
     forward = (layers - 1) * layer + last + rows * behind;
-    if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
+    if (m.architecture == "albert") forward += 2 * tokens * embedding * hidden;
     // The head: transform and vocabulary of a masked LM, or the pooler of a classifier.
     const double words =
-        masked ? hidden * embedding + embedding * double(m.vocabulary) : hidden * hidden;
+        masked ? hidden * embedding + embedding * double(m.vocab_size) : hidden * hidden;
     forward += 2 * rows * words;
   }
   // Forward once; backward twice, for the inputs and for the weights.
@@ -282,7 +282,7 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
 TextCollator::TextCollator(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
     : masked_(config.learner.algorithm == "masked_lm"),
       word_dropout_(config.data.word_dropout),
-      words_(config.model.vocabulary),
+      words_(config.model.vocab_size),
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
 
@@ -348,7 +348,7 @@ void DistributedSampler::SetRank(int rank, int ranks) {
 // A course is set with parameter shards; otherwise max_updates is the length of the run.
 double DistributedSampler::Progress(std::uint64_t updates) const {
   if (training_progress_) return training_progress_->progress;
-  return double(updates) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
+  return double(updates) / double(std::max<std::int64_t>(1, config_.run.max_updates));
 }
 
 // Uses the pieces made ahead, if they are for this update and rank.
@@ -363,7 +363,7 @@ DistributedSampler::Pieces DistributedSampler::Begin(std::uint64_t number) {
   pieces.batch = order_.BatchOf(number);
   // Unequal shares apply only while all learners are present: which ones are missing is unknown
   // here.
-  const std::vector<double>& given = config_.mesh.shares;
+  const std::vector<double>& given = config_.mesh.batch_shares;
   const auto shares =
       given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
   pieces.samples = SplitBatch(pieces.batch.samples, data_->lengths, shares)[std::size_t(rank_)];
@@ -375,7 +375,7 @@ DistributedSampler::Pieces DistributedSampler::Begin(std::uint64_t number) {
 }
 
 std::size_t DistributedSampler::micro(const Pieces& pieces) const {
-  const std::int64_t asked = config_.learner.micro_batch;
+  const std::int64_t asked = config_.learner.micro_batch_size;
   return std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : pieces.samples.size());
 }
 
@@ -469,7 +469,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 // Writes the files that transformers needs to load model and tokenizer.
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value) {
-  if (config.model.family == "lstm") return Status::Ok();  // transformers has no LSTM
+  if (config.model.architecture == "lstm") return Status::Ok();  // transformers has no LSTM
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
@@ -482,7 +482,7 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
       JsonObject()
           .Add("tokenizer_class", std::string_view(unigram ? "AlbertTokenizer" : "BertTokenizer"))
           .Add("do_lower_case", !config.data.cased)
-          .Add("model_max_length", config.data.tokens_max)
+          .Add("model_max_length", config.data.max_length)
           .Add("truncation_side", config.data.truncation_side)
           .str();
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");

@@ -62,7 +62,7 @@ class TextCollator {
 };
 
 // One learner's share of the updates that all learners make: its part of each batch (SplitBatch),
-// processed as micro-batches of learner.micro_batch reviews. One owner thread.
+// processed as micro-batches of learner.micro_batch_size reviews. One owner thread.
 class DistributedSampler {
  public:
   DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data);
@@ -124,10 +124,10 @@ Status BeginPretrained(const Config& config, const ModelShard& model, TrainState
 
 // Trains on reviews: their sentiment, or masked tokens. An update uses one batch of
 // learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),
-// and processes it in micro-batches of learner.micro_batch. The batch follows from updates() alone;
-// the SampleBatch argument is only a permission to update, and its single priority has no meaning.
-// The learning rate follows updates() / learner.max_updates. Deterministic: the same updates at the
-// same ranks give the same bytes.
+// and processes it in micro-batches of learner.micro_batch_size. The batch follows from updates()
+// alone; the SampleBatch argument is only a permission to update, and its single priority has no
+// meaning. The learning rate follows updates() / run.max_updates. Deterministic: the same updates
+// at the same ranks give the same bytes.
 //
 // tensor: the part of the model to train, together with the ranks that hold the others
 // (SetTensorGroup); value(), gradient() and State() are the part's. SetState accepts the state of a
@@ -148,7 +148,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 // (nn/cuda/transformer.h).
 enum class LastLayer : std::uint8_t { kFromQueriesOn, kBehindAttention };
 // FLOP of a training step's matrix products, for the whole model, forward and backward, without
-// recomputation (model.recompute).
+// recomputation (model.gradient_checkpointing).
 double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer);
 
 // Exports the trained model for other programs and `troop predict`: model/ in the run folder, with

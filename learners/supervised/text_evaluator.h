@@ -11,8 +11,8 @@
 namespace troop {
 
 // Evaluates weights on reviews, by sentiment or by masked tokens, and counts correct predictions:
-// on the holdout, on the test set at the end, or on an evenly spread subset. A slice is one batch
-// of a few thousand tokens. Runs on a GPU if the config's updates do.
+// on the validation_split, on the test set at the end, or on an evenly spread subset. A slice is
+// one batch of a few thousand tokens. Runs on a GPU if the config's updates do.
 class SentimentEvaluator final : public Evaluator {
  public:
   // Errors: as MakeTextModel; kInvalidArgument: weights of another size.
@@ -29,7 +29,9 @@ class SentimentEvaluator final : public Evaluator {
   SentimentEvaluator(const Config& config, std::shared_ptr<const ReviewData> data,
                      const EvaluationRequest& options, std::unique_ptr<Module> module);
   // The examples under evaluation; only the final trial uses the test set.
-  const TokenizedDataset& set() const { return options_.final ? data_->test : data_->holdout; }
+  const TokenizedDataset& set() const {
+    return options_.final ? data_->test : data_->validation_split;
+  }
 
   const std::shared_ptr<const ReviewData> data_;
   const EvaluationRequest options_;

@@ -10,6 +10,7 @@
 
 #include "core/base/log.h"
 #include "core/config/config.h"
+#include "core/config/config_migration.h"
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
 #include "learners/checkpoint.h"
@@ -96,7 +97,7 @@ struct TextPredictor::Parts {
   std::vector<std::string> names;
   bool masked = false;
   std::int64_t rows = 0;  // of the word embedding table
-  std::int64_t tokens_max = 0;
+  std::int64_t max_length = 0;
   TruncationSide side = TruncationSide::kRight;
 
   // Loads all parameters of the module from `file`.
@@ -140,10 +141,10 @@ Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased)
     LogWarning("{} has {} pieces, but the model has {}: it may belong to another model", path,
                tokenizer->size(), rows);
   }
-  if (tokens_max >= 3) return Status::Ok();
+  if (max_length >= 3) return Status::Ok();
   return InvalidArgument(
       "the model's limit is {} tokens, must be at least 3 (one token and two special ones)",
-      tokens_max);
+      max_length);
 }
 
 // Order: head and problem type, vocabulary, tokenizer settings, weights.
@@ -176,7 +177,7 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   const TokenizerSettings settings = read.value_or(TokenizerSettings());
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
-              .tokens_max = std::min(options.config.positions, settings.tokens_max),
+              .max_length = std::min(options.config.positions, settings.max_length),
               .side = settings.side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTransformer(options));
   TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
@@ -197,7 +198,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   }
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(storage.get(), path));
   TROOP_ASSIGN_OR_RETURN(const Config config,
-                         ParseConfig(state.config_toml, path + "/state.json", {}));
+                         ParseSavedConfig(state.config_toml, path + "/state.json", {}));
   if (!IsSupervised(config)) {
     return InvalidArgument(
         "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
@@ -205,8 +206,8 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
         path, config.learner.algorithm, config.env.id);
   }
   Parts parts{.masked = config.learner.algorithm == "masked_lm",
-              .rows = config.model.vocabulary,
-              .tokens_max = std::min(config.model.positions, config.data.tokens_max),
+              .rows = config.model.vocab_size,
+              .max_length = std::min(config.model.max_position_embeddings, config.data.max_length),
               .side = SideOf(config.data.truncation_side)};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(config));
   const std::string weights = path + "/weights.safetensors";
@@ -256,7 +257,7 @@ TextPredictor::TextPredictor(Parts parts)
       packed_(module_->MakePacked(Precision::kF32)),
       names_(std::move(parts.names)),
       masked_(parts.masked),
-      tokens_max_(parts.tokens_max),
+      tokens_max_(parts.max_length),
       side_(parts.side),
       step_(module_.get(), masked_ ? parts.rows : 0) {
   module_->Pack(value_, packed_.get());

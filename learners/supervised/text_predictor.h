@@ -45,12 +45,12 @@ class TextPredictor {
   // the model.
   static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path);
 
-  // Predicts classes or masked tokens. A text of more than tokens_max() tokens is truncated on the
+  // Predicts classes or masked tokens. A text of more than max_length() tokens is truncated on the
   // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
   // Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or infinite.
   Result<TextAnswer> Predict(std::string_view text);
   bool masked() const { return masked_; }
-  std::int64_t tokens_max() const { return tokens_max_; }
+  std::int64_t max_length() const { return tokens_max_; }
 
  private:
   struct Parts;

@@ -130,7 +130,7 @@ Result<TokenizerSettings> ParseSettings(const JsonValue& json) {
   }
   // transformers writes 10^30 for "no limit", which is not an integer here.
   const JsonValue* const most = json.Find("model_max_length");
-  if (most != nullptr && most->integer) settings.tokens_max = *most->integer;
+  if (most != nullptr && most->integer) settings.max_length = *most->integer;
   const JsonValue* const side = json.Find("truncation_side");
   if (!IsGiven(side)) return settings;
   if (side->string != "left" && side->string != "right") {
@@ -170,9 +170,9 @@ Status CheckAgainst(const Config& config, const TokenizerSettings& settings,
         "data.cased is {}, but \"do_lower_case\" is {} in {}; set data.cased = {}", data.cased,
         !settings.cased, path, settings.cased);
   }
-  if (data.tokens_max > settings.tokens_max) {
-    LogWarning("data.tokens_max is {}, more than \"model_max_length\" ({}) in {}", data.tokens_max,
-               settings.tokens_max, path);
+  if (data.max_length > settings.max_length) {
+    LogWarning("data.max_length is {}, more than \"model_max_length\" ({}) in {}", data.max_length,
+               settings.max_length, path);
   }
   if (settings.side == TruncationSide::kLeft && data.truncation_side != "left") {
     return InvalidArgument(

@@ -14,7 +14,7 @@ namespace troop {
 // Tokenizer settings in Hugging Face's files that change tokens here.
 struct TokenizerSettings {
   bool cased = false;
-  std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_length = std::numeric_limits<std::int64_t>::max();
   TruncationSide side = TruncationSide::kRight;
 };
 
@@ -26,7 +26,7 @@ Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string
 
 // Compares the settings next to data.vocabulary and in model.pretrained with data.cased and
 // data.truncation_side: a difference would produce other tokens than the model was trained on.
-// data.tokens_max overrides model_max_length; a larger value is a warning. Errors: as
+// data.max_length overrides model_max_length; a larger value is a warning. Errors: as
 // ReadTokenizerSettings; kInvalidArgument names both values.
 Status CheckTokenizerSettings(const Config& config);
 

@@ -217,7 +217,7 @@ Result<AllReduceStep::Outcome> AllReduceStep::Finish() {
   const bool agrees = gradients_->size() > 1;
   const Time now = clock_.Now();
   algorithm_->CountAllReduce({.wait_s = ToSeconds(now - waits_since_),
-                              .travel_s = agrees ? ToSeconds(now - travels_since_) : 0,
+                              .allreduce_s = agrees ? ToSeconds(now - travels_since_) : 0,
                               .bytes = agrees ? double(Gradient().size_bytes()) : 0});
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // The tensor-parallel ranks of one model count as one contribution.

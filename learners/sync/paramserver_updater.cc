@@ -264,7 +264,7 @@ bool ParamserverUpdater::TakePull(Time now) {
   const std::optional<Time> since = std::exchange(waits_since_, std::nullopt);
   const ShardClient::Traffic traffic = client_->TakeTraffic();
   options_.algorithm->CountAllReduce({.wait_s = since ? ToSeconds(now - *since) : 0,
-                                      .travel_s = traffic.push_s,
+                                      .allreduce_s = traffic.push_s,
                                       .bytes = traffic.pushed_bytes,
                                       .weights_s = ToSeconds(now - pull_since_),
                                       .weights_bytes = traffic.pulled_bytes});
@@ -272,7 +272,7 @@ bool ParamserverUpdater::TakePull(Time now) {
   at_ = At::kRest;
   unseen_ = false;
   FollowCourse(pulled->version);
-  const std::int64_t max_updates = options_.config->learner.max_updates;
+  const std::int64_t max_updates = options_.config->run.max_updates;
   // Version v follows v - 1 updates, so version max_updates + 1 ends the run.
   enough_ = max_updates > 0 && pulled->version > std::uint64_t(max_updates);
   if (enough_) Abandon();
@@ -286,7 +286,7 @@ bool ParamserverUpdater::TakePull(Time now) {
 
 bool ParamserverUpdater::BatchesFollow(const Config& config) {
   return IsSynchronous(SyncOptionsFor(config)) &&
-         config.paramserver.fetch_every == config.paramserver.push_every;
+         config.paramserver.pull_every == config.paramserver.push_every;
 }
 
 // Aligns the batch count with the version after a join, in synchronous modes, or after a rollback
@@ -301,7 +301,7 @@ void ParamserverUpdater::FollowCourse(std::uint64_t version) {
 
 // Between pulls the progress grows with the local steps.
 Algorithm::TrainingProgress ParamserverUpdater::NextTrainingProgress(const UpdateJob& job) const {
-  const std::int64_t max_updates = options_.config->learner.max_updates;
+  const std::int64_t max_updates = options_.config->run.max_updates;
   const double pushes = double(steps_since_) / double(options_.config->paramserver.push_every);
   const double over = (double(version_ - 1) + pushes) / double(max_updates);
   return {.batches = *batches_, .progress = max_updates > 0 ? over : job.ProgressAt(next_)};
@@ -309,7 +309,7 @@ Algorithm::TrainingProgress ParamserverUpdater::NextTrainingProgress(const Updat
 
 // Stores the final weights in the algorithm for the last checkpoint, without an update.
 void ParamserverUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
-  const auto most = std::uint64_t(options_.config->learner.max_updates);
+  const auto most = std::uint64_t(options_.config->run.max_updates);
   const std::uint64_t updates = enough_ ? std::min(pulled.version - 1, most) : pulled.version - 1;
   Result<Executor::Job> id = options_.executor->Submit(
       "adopt",

@@ -9,19 +9,19 @@ namespace {
 
 // The vocabulary size is counted from data.vocabulary before the model is created.
 Status CheckVocabulary(const Config& config) {
-  if (config.model.vocabulary > 0) return Status::Ok();
-  return InvalidArgument("model.vocabulary is 0, must be the number of rows of data.vocabulary");
+  if (config.model.vocab_size > 0) return Status::Ok();
+  return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
-// Attention has the size of hidden, as has the embedding unless model.embedding is set.
+// Attention has the size of hidden, as has the embedding unless model.embedding_size is set.
 Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
   const Config::ModelKeys& m = config.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
-  return MakeLstmClassifier({.vocabulary = m.vocabulary,
-                             .embedding = m.embedding > 0 ? m.embedding : m.hidden,
-                             .hidden = m.hidden,
-                             .layers = m.layers,
-                             .attention = m.hidden,
+  return MakeLstmClassifier({.vocabulary = m.vocab_size,
+                             .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
+                             .hidden = m.hidden_size,
+                             .layers = m.num_hidden_layers,
+                             .attention = m.hidden_size,
                              .embedding_dropout = float(m.dropout),
                              .layer_dropout = float(m.dropout),
                              .classifier_dropout = float(m.classifier_dropout)});
@@ -33,17 +33,17 @@ Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
 Result<TransformerOptions> TextModelOptions(const Config& config) {
   const Config::ModelKeys& m = config.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
-  const bool bert = m.family == "bert";
+  const bool bert = m.architecture == "bert";
   TransformerOptions options;
   options.config = {
       .family = bert ? TransformerConfig::Family::kBert : TransformerConfig::Family::kAlbert,
-      .vocabulary = m.vocabulary,
-      .hidden = m.hidden,
-      .embedding = m.embedding > 0 ? m.embedding : m.hidden,
-      .layers = m.layers,
-      .heads = m.heads,
-      .intermediate = m.intermediate > 0 ? m.intermediate : 4 * m.hidden,
-      .positions = m.positions,
+      .vocabulary = m.vocab_size,
+      .hidden = m.hidden_size,
+      .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
+      .layers = m.num_hidden_layers,
+      .heads = m.num_attention_heads,
+      .intermediate = m.intermediate_size > 0 ? m.intermediate_size : 4 * m.hidden_size,
+      .positions = m.max_position_embeddings,
       .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
       .hidden_dropout = float(m.dropout),
       .attention_dropout = float(m.attention_dropout),
@@ -51,7 +51,7 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
       .sinusoids = m.position_init == "sinusoids"};
   options.head = config.learner.algorithm == "masked_lm" ? TransformerHead::kMaskedLm
                                                          : TransformerHead::kClassifier;
-  options.recompute = m.recompute;
+  options.recompute = m.gradient_checkpointing;
   const Status fits = CheckTransformer(options.config);
   if (!fits.ok()) return fits.WithContext("[model]");
   return options;
@@ -60,7 +60,7 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
 // The LSTM is not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
                                               const TensorParallelRank& tensor) {
-  if (config.model.family == "lstm") return MakeLstm(config);
+  if (config.model.architecture == "lstm") return MakeLstm(config);
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
   options.tensor = tensor;
   return MakeTransformer(options);
@@ -70,7 +70,7 @@ Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
 EnvSpec ReviewSpec(const Config& config) {
   EnvSpec spec;
   spec.id = "reviews";
-  spec.observation = {DType::kI32, {config.data.tokens_max}};
+  spec.observation = {DType::kI32, {config.data.max_length}};
   spec.action.count = 2;
   return spec;
 }

@@ -10,7 +10,7 @@
 namespace troop {
 
 // Options of the transformer in a supervised config (IsSupervised): config.model, with the head of
-// learner.algorithm. Errors: kInvalidArgument with the key; model.vocabulary must be set already.
+// learner.algorithm. Errors: kInvalidArgument with the key; model.vocab_size must be set already.
 Result<TransformerOptions> TextModelOptions(const Config& config);
 // Creates the model of a supervised config. tensor: the rank's place in a tensor-parallel group.
 Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,

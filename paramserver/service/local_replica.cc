@@ -10,14 +10,14 @@ namespace troop {
 
 // Local SGD averages at every push, so both intervals must be equal.
 Status CheckReplicaOptions(const ReplicaOptions& options) {
-  if (options.fetch_every < 1 || options.push_every < 1) {
+  if (options.pull_every < 1 || options.push_every < 1) {
     return InvalidArgument("a learner pulls every {} steps and pushes every {}, must be at least 1",
-                           options.fetch_every, options.push_every);
+                           options.pull_every, options.push_every);
   }
-  if (options.push_value && options.fetch_every != options.push_every) {
+  if (options.push_value && options.pull_every != options.push_every) {
     return InvalidArgument(
         "values are averaged every {} steps and pulled every {}; set both to the same",
-        options.push_every, options.fetch_every);
+        options.push_every, options.pull_every);
   }
   return Status::Ok();
 }

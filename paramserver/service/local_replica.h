@@ -11,10 +11,10 @@ namespace troop {
 // Intervals at which a learner pulls and pushes: n_fetch and n_push of Downpour (Dean et al. 2012,
 // algorithm 7.1), or H of local SGD.
 struct ReplicaOptions {
-  std::int64_t fetch_every = 1;  // steps between pulls
-  std::int64_t push_every = 1;   // steps whose gradients are summed before a push
+  std::int64_t pull_every = 1;  // steps between pulls
+  std::int64_t push_every = 1;  // steps whose gradients are summed before a push
   // True if the shards average values (SyncMode::kLocalSgd): then the value is pushed instead of
-  // the gradient, and each push is followed by a pull. REQUIRES: fetch_every equals push_every.
+  // the gradient, and each push is followed by a pull. REQUIRES: pull_every equals push_every.
   bool push_value = false;
 };
 // Errors: kInvalidArgument, naming the option and its limit.
@@ -34,11 +34,11 @@ class LocalReplica {
   // REQUIRES: CheckReplicaOptions is ok.
   LocalReplica(const ReplicaOptions& options, std::int64_t parameters);
 
-  // Check it before each step. True fetch_every steps after the last pull, before the first pull,
+  // Check it before each step. True pull_every steps after the last pull, before the first pull,
   // and after a push of the value, because the shards' average must be pulled.
   bool WantsPull() const {
     const bool averaged = options_.push_value && pushed_at_ > pulled_at_;
-    return steps_ - pulled_at_ >= options_.fetch_every || version_ == 0 || averaged;
+    return steps_ - pulled_at_ >= options_.pull_every || version_ == 0 || averaged;
   }
   // Adopts the value [P] that was pulled from all shards. The shards must receive the pull after
   // the replica's pushes, so that the value includes these.

@@ -93,7 +93,7 @@ SyncOptions SyncOptionsFor(const Config& config) {
           .cancel = p.cancel,
           .per_batch = p.per_batch,
           .staleness = std::uint64_t(p.staleness),
-          .damp_stale = p.damp_stale,
+          .staleness_discount = p.staleness_discount,
           .warm_start_updates = std::uint64_t(p.warm_start_updates)};
 }
 
@@ -116,15 +116,15 @@ GradientFilterOptions GradientFilterOptionsFor(const Config& config) {
 }
 
 ReplicaOptions ReplicaOptionsFor(const Config& config) {
-  return {.fetch_every = config.paramserver.fetch_every,
+  return {.pull_every = config.paramserver.pull_every,
           .push_every = config.paramserver.push_every,
           .push_value = config.paramserver.mode == "local_sgd"};
 }
 
 CodecOptions CodecOptionsFor(const Config& config) {
-  return {.codec = Must(ParseGradientCodec(config.paramserver.codec)),
-          .keep = config.paramserver.codec_keep,
-          .threshold = float(config.paramserver.codec_threshold)};
+  return {.codec = Must(ParseGradientCodec(config.paramserver.compression)),
+          .keep = config.paramserver.topk_ratio,
+          .threshold = float(config.paramserver.strom_threshold)};
 }
 
 ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Module& network,
@@ -136,7 +136,7 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Mod
                                   .sync = SyncOptionsFor(config),
                                   .guards = GradientFilterOptionsFor(config),
                                   .keep_sums = config.paramserver.backup};
-  options.updates_max = std::uint64_t(config.learner.max_updates);
+  options.updates_max = std::uint64_t(config.run.max_updates);
   // Readers of several synchronous shards may have to request the version before the newest.
   const bool named = IsSynchronous(options.sync) && map.shards().size() > 1;
   options.versions_kept = named ? 2 : 1;
@@ -161,14 +161,14 @@ std::int32_t ServersPerShard(const Config& config) { return config.paramserver.b
 // A primary must stop answering before PrimaryElection replaces it, hence one second less than
 // alone_max.
 Duration PrimaryContactTimeoutFor(const Config& config) {
-  return Seconds(config.fleet.hung_after_s);
+  return Seconds(config.fleet.stall_timeout_s);
 }
 
 // silent_max is twice the heartbeat timeout: one missed heartbeat must not cause a failover.
 PrimaryElection::Options PrimaryElectionOptionsFor(const Config& config) {
   return {.shards = int(config.paramserver.shards),
           .backup = config.paramserver.backup,
-          .silent_max = Seconds(2 * config.fleet.dead_after_s),
+          .silent_max = Seconds(2 * config.fleet.heartbeat_timeout_s),
           .alone_max = PrimaryContactTimeoutFor(config) + Seconds(1),
           .next_term = {}};
 }

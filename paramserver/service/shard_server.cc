@@ -318,8 +318,8 @@ Time ShardServer::next_tick() const {
 
 void ShardServer::Report(Metrics* metrics) const {
   shard_->Report(metrics);
-  metrics->Gauge("paramserver/leases_ended", double(leases_ended_), MetricKind::kCounter);
-  metrics->Gauge("paramserver/refused", double(refused_), MetricKind::kCounter);
+  metrics->Gauge("paramserver/leases_expired", double(leases_ended_), MetricKind::kCounter);
+  metrics->Gauge("paramserver/rejected_requests", double(refused_), MetricKind::kCounter);
   metrics->Gauge("paramserver/version", double(shard_->version()), MetricKind::kGaugeMax);
   metrics->Gauge("paramserver/backups", backup_ && backup_->has_all() ? 1 : 0,
                  MetricKind::kGaugeSum);

@@ -464,10 +464,10 @@ void ParameterShard::Report(Metrics* metrics) const {
   };
   count("paramserver/updates", counters_.updates);
   count("paramserver/pushes_applied", counters_.applied);
-  count("paramserver/pushes_repeated", counters_.repeated);
-  count("paramserver/pushes_late", counters_.late);
-  count("paramserver/pushes_too_old", counters_.too_old);
-  count("paramserver/pushes_outliers", counters_.outliers);
+  count("paramserver/pushes_duplicate", counters_.repeated);
+  count("paramserver/pushes_rejected_late", counters_.late);
+  count("paramserver/pushes_rejected_stale", counters_.too_old);
+  count("paramserver/pushes_rejected_outlier", counters_.outliers);
   metrics->Gauge("paramserver/pushes_held", double(held_.size() + applying_.size()),
                  MetricKind::kGaugeSum);
   metrics->Distribution("paramserver/staleness", staleness_);

@@ -51,7 +51,7 @@ Status CheckSyncOptions(const SyncOptions& options) {
     return InvalidArgument("sync: a warm start needs mode \"async\", not \"{}\"", name);
   }
   const bool all_fresh = options.mode == SyncMode::kBsp || options.mode == SyncMode::kLocalSgd;
-  if (all_fresh && options.damp_stale) {
+  if (all_fresh && options.staleness_discount) {
     return InvalidArgument("sync: mode \"{}\" has no stale gradients; disable damping", name);
   }
   return Status::Ok();
@@ -198,7 +198,7 @@ std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
     ++Find(arrival.learner)->clock;
     if (arrival.dropped) continue;
     const std::uint64_t staleness = version_ - arrival.clock;
-    const bool damped = options_.damp_stale && staleness > 1;
+    const bool damped = options_.staleness_discount && staleness > 1;
     update.terms.push_back({.learner = arrival.learner,
                             .id = arrival.id,
                             .staleness = staleness,

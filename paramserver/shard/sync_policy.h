@@ -37,7 +37,7 @@ struct SyncOptions {
   // kSsp: the staleness bound s. 0 equals kBsp, bit for bit.
   std::uint64_t staleness = 0;
   // Weight a gradient of staleness τ >= 1 by 1/τ (Zhang et al. 2016). kKOfN, kSsp, kAsync.
-  bool damp_stale = false;
+  bool staleness_discount = false;
   // kAsync: until this version only the first learner gets parameters (warm start of Downpour).
   std::uint64_t warm_start_updates = 0;
 };

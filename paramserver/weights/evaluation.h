@@ -29,7 +29,7 @@ class Evaluator {
   virtual const Status& error() const = 0;
   virtual EvaluationReport Report() const = 0;  // REQUIRES: over, and no error
   // Results excluded from this trial: non-finite rewards or observations, and environment faults.
-  virtual std::int64_t bad_numbers() const { return 0; }
+  virtual std::int64_t nonfinite_values() const { return 0; }
   virtual std::int64_t faults() const { return 0; }
   // Reason for a lack of progress, as in EnvRunner::blocked; empty if there is none.
   virtual std::string blocked() const { return {}; }

@@ -36,10 +36,10 @@ class PublishOnlyServer final : public WeightsServer {
       metrics->Gauge(name, double(value), MetricKind::kCounter);
     };
     count("paramserver/publishes", publishes_);
-    count("paramserver/old_publishes", old_publishes_);
+    count("paramserver/publishes_rejected_old", old_publishes_);
     count("paramserver/pulls", pulls_);
     count("paramserver/snapshots_sent", sent_);
-    count("paramserver/refused", refused_);
+    count("paramserver/rejected_requests", refused_);
     metrics->Gauge("paramserver/version", double(UpdatesOf(version())), MetricKind::kGaugeMax);
   }
 

@@ -457,11 +457,12 @@ void BindService(py::module_& module) {
       .def(
           "reconfigure",
           [](ServiceClient& client, const std::string& table, double samples_per_insert,
-             double ratio_error, std::int64_t min_items, double timeout_s) {
+             double samples_per_insert_tolerance_rate, std::int64_t min_items, double timeout_s) {
             // A table has the same number on every shard (ServiceClient::Refresh).
             const std::uint32_t number = Ensure(client.Find(table)).number;
-            Ensure(client.Reconfigure({number, samples_per_insert, ratio_error, min_items},
-                                      After(timeout_s)));
+            Ensure(client.Reconfigure(
+                {number, samples_per_insert, samples_per_insert_tolerance_rate, min_items},
+                After(timeout_s)));
           },
           Release())
       .def(
@@ -497,7 +498,7 @@ void BindService(py::module_& module) {
           // The rate limiter has its own keys, which tables of a LocalReplay lack.
           options.tables.push_back({TableOptions(fields),
                                     fields["samples_per_insert"].cast<double>(),
-                                    fields["ratio_error"].cast<double>()});
+                                    fields["samples_per_insert_tolerance_rate"].cast<double>()});
         }
         const py::gil_scoped_release release;
         return Ensure(ServiceServer::Make(options));

@@ -121,11 +121,12 @@ class Client:
         """Queries metrics of the servers, such as "replay/items" and "replay/insert_blocked_s"."""
         return dict(self._native.stats(self._wait(timeout_s)))
 
-    def reconfigure(self, table: str, *, samples_per_insert: float, ratio_error: float = 0.1,
-                    min_items: int, timeout_s: Optional[float] = None) -> None:
+    def reconfigure(self, table: str, *, samples_per_insert: float,
+                    samples_per_insert_tolerance_rate: float = 0.1, min_items: int,
+                    timeout_s: Optional[float] = None) -> None:
         """Changes the rate limiter of a running table, on every shard."""
-        self._native.reconfigure(table, samples_per_insert, ratio_error, min_items,
-                                 self._wait(timeout_s))
+        self._native.reconfigure(table, samples_per_insert, samples_per_insert_tolerance_rate,
+                                 min_items, self._wait(timeout_s))
 
     def writer(self, table: str, environments: Optional[int] = None, *, period: int = 1,
                steps_per_push: int = 16, window: int = 4) -> Writer:

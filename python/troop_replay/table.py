@@ -59,8 +59,8 @@ class Table:
     sampler, remover: "prioritized", "uniform", "fifo", "lifo", "lowest" or "highest".
     alpha: the exponent of priorities. `remover_alpha`: a prioritized remover's, below 0.
     codec: how frames are kept: "none", "lz4", "zstd"; "auto": lz4 from 512 bytes on.
-    samples_per_insert, ratio_error (servers only): the limiter's target and its error band, as a
-        share of samples_per_insert * min_items. 0: no limit.
+    samples_per_insert, samples_per_insert_tolerance_rate (servers only): the limiter's target and
+        its error band, as a fraction of samples_per_insert * min_items. 0: no limit.
     max_times_sampled: an item leaves with its last draw. max_policy_age: in updates. 0: no limit.
     bytes_max: of compressed frames; the oldest items leave beyond it. 0: no limit.
     """
@@ -83,7 +83,7 @@ class Table:
     codec: str = "auto"
     priority_epsilon: float = 1e-6
     samples_per_insert: float = 0.0
-    ratio_error: float = 0.1
+    samples_per_insert_tolerance_rate: float = 0.1
     max_times_sampled: int = 0
     max_policy_age: int = 0
     bytes_max: int = 0

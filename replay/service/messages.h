@@ -213,11 +213,11 @@ struct DictionaryBody {
 // kReconfigure: changes the rate limiter of a running table.
 struct ReconfigureBody {
   std::uint32_t table = 0;
-  double samples_per_insert = 0, ratio_error = 0;
+  double samples_per_insert = 0, samples_per_insert_tolerance_rate = 0;
   std::int64_t min_items = 0;
   template <class A>
   void serialize(A& a) {
-    a(table, samples_per_insert, ratio_error, min_items);
+    a(table, samples_per_insert, samples_per_insert_tolerance_rate, min_items);
   }
 };
 

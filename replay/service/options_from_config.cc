@@ -65,7 +65,7 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
                          .length_max = int(t.length),
                          .stack = int(t.stack),
                          .burn_in = int(t.burn_in)},
-                .codec = CodecFor(t.codec, trajectory.observation),
+                .codec = CodecFor(t.compression, trajectory.observation),
                 .capacity_items = Share(t.capacity_items, shards),
                 .min_items = Share(t.min_items, shards),
                 .sampler = {.kind = KindOf(t.sampler), .alpha = t.alpha},
@@ -76,7 +76,7 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
                 .max_policy_age = std::uint64_t(t.max_policy_age),
                 .seed = std::uint64_t(seed)},
       .samples_per_insert = t.samples_per_insert,
-      .ratio_error = t.ratio_error};
+      .samples_per_insert_tolerance_rate = t.samples_per_insert_tolerance_rate};
 }
 
 Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
@@ -90,7 +90,7 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
   options.tables.push_back(
       {.table = {.trajectory = trajectory,
                  .view = ViewFor(config),
-                 .codec = CodecFor(r.codec, trajectory.observation),
+                 .codec = CodecFor(r.compression, trajectory.observation),
                  .capacity_items = Share(r.capacity_items, r.shards),
                  .min_items = Share(r.min_items, r.shards),
                  .sampler = {.kind = KindOf(r.sampler), .alpha = r.alpha},
@@ -103,9 +103,9 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                  .feed = r.placement == "gpu",
                  .seed = std::uint64_t(config.seed)},
        .samples_per_insert = r.samples_per_insert,
-       .ratio_error = r.ratio_error});
-  options.journal.spill = r.spill;
-  options.ack_on_disk = r.ack == "disk";
+       .samples_per_insert_tolerance_rate = r.samples_per_insert_tolerance_rate});
+  options.journal.spill = r.spill_to_disk;
+  options.ack_on_disk = r.durability == "disk";
   for (const ReplayTableConfig& table : r.tables) {
     TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, r.shards));
     options.tables.push_back(std::move(made));
@@ -124,8 +124,8 @@ std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t ind
 
 // Both sides derive the codec from the same keys.
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
-  return {.window = int(config.actor.push_window),
-          .codec = CodecFor(config.replay.codec, trajectory.observation)};
+  return {.window = int(config.actor.max_inflight_inserts),
+          .codec = CodecFor(config.replay.compression, trajectory.observation)};
 }
 
 // Serial mode decodes on the calling thread, to be deterministic and single-threaded.
@@ -136,7 +136,7 @@ ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectoryS
           .batches_per_request = int(config.learner.batches_per_request),
           .beta = config.replay.beta,
           .view = ViewFor(config),
-          .codec = CodecFor(config.replay.codec, trajectory.observation),
+          .codec = CodecFor(config.replay.compression, trajectory.observation),
           .decode_threads = serial ? 0 : int(config.replay.decode_threads),
           .seed = std::uint64_t(config.seed)};
 }

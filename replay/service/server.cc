@@ -204,7 +204,7 @@ void ReplayServerImpl::Report(Metrics* metrics) const {
     tables_[i]->Report(prefix, metrics);
     refused += tables_[i]->refused();
   }
-  metrics->Gauge("replay/refused_requests", double(refused), MetricKind::kCounter);
+  metrics->Gauge("replay/rejected_requests", double(refused), MetricKind::kCounter);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ namespace troop {
 struct ReplayTableOptions {
   Table::Options table;
   double samples_per_insert = 8;  // in items, after the first table.min_items; 0: no limit
-  double ratio_error = 0.1;       // error buffer: ± this share of samples_per_insert * min_items
+  double samples_per_insert_tolerance_rate =
+      0.1;  // error buffer: ± this share of samples_per_insert * min_items
   // Initial dictionaries; if there are any, none is trained. Frames may need any of them, and are
   // best encoded with the last.
   std::vector<Buffer> dictionaries{};

@@ -45,7 +45,8 @@ Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions&
                                                        const ReplayServer::Options& server) {
   TROOP_ASSIGN_OR_RETURN(RateLimiter limiter,
                          RateLimiter::Make({.samples_per_insert = options.samples_per_insert,
-                                            .ratio_error = options.ratio_error,
+                                            .samples_per_insert_tolerance_rate =
+                                                options.samples_per_insert_tolerance_rate,
                                             .min_items = options.table.min_items}));
   if (server.storage == nullptr) {
     TROOP_ASSIGN_OR_RETURN(Table table, Table::Make(options.table));
@@ -234,12 +235,13 @@ Status TableServer::HandleReconfigure(const ReconfigureBody& body, Reply* reply)
     return InvalidArgument("replay: min_items is {}, must be at most capacity_items ({})",
                            body.min_items, options_.table.capacity_items);
   }
-  TROOP_RETURN_IF_ERROR(limiter_.Reconfigure({.samples_per_insert = body.samples_per_insert,
-                                              .ratio_error = body.ratio_error,
-                                              .min_items = body.min_items},
-                                             table_.size()));
+  TROOP_RETURN_IF_ERROR(limiter_.Reconfigure(
+      {.samples_per_insert = body.samples_per_insert,
+       .samples_per_insert_tolerance_rate = body.samples_per_insert_tolerance_rate,
+       .min_items = body.min_items},
+      table_.size()));
   options_.samples_per_insert = body.samples_per_insert;
-  options_.ratio_error = body.ratio_error;
+  options_.samples_per_insert_tolerance_rate = body.samples_per_insert_tolerance_rate;
   options_.table.min_items = body.min_items;
   reply->Send({.type = MessageType::kReconfigureReply});
   return Status::Ok();

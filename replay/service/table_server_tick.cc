@@ -120,8 +120,8 @@ std::string TableServer::Blocked() const {
                        journal_->lag_bytes() >> 20, error.empty() ? "" : ": ", error);
   }
   if (error.empty() || unacked_.empty()) return {};
-  return fmt::format("table {}: {} inserts wait for the disk (replay.ack = \"disk\"): {}", name(),
-                     unacked_.size(), error);
+  return fmt::format("table {}: {} inserts wait for the disk (replay.durability = \"disk\"): {}",
+                     name(), unacked_.size(), error);
 }
 
 void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
@@ -150,8 +150,8 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   level("bytes", double(table_.bytes()));
   level("log_bytes", double(table_.used_bytes()));
   level("log_live_bytes", double(table_.live_bytes()));
-  level("parked_inserts", double(inserts_.size()));
-  level("parked_samples", double(samples_.size()));
+  level("waiting_inserts", double(inserts_.size()));
+  level("waiting_samples", double(samples_.size()));
   level("limiter_inserts", inserts);  // including earlier processes of the table
   level("limiter_samples", samples);
   count("inserts", inserts - double(before_.inserts));
@@ -159,11 +159,11 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   level("samples_in_flight", double(limiter_.reserved()));
   count("evicted", double(table_.evicted() - before_.evicted));
   count("expired", double(expired_));
-  count("repeated", double(repeated_));
-  count("rejected", double(rejected_));
+  count("duplicate_requests", double(repeated_));
+  count("rejected_items", double(rejected_));
   count("updates", double(updates_.applied));
   count("stale_updates", double(updates_.stale));
-  count("refused_priorities", double(updates_.refused));
+  count("rejected_priorities", double(updates_.refused));
   const double capacity = double(options_.table.capacity_items);
   ratio("fill", double(table_.size()) / capacity, capacity);
   ratio("samples_per_insert", samples / inserts, inserts);

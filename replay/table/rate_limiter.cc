@@ -26,18 +26,21 @@ Status Check(const RateLimiter::Options& options) {
         "replay: samples_per_insert is {}, must be finite and >= 0 (0: no limit)",
         options.samples_per_insert);
   }
-  if (!(std::isfinite(options.ratio_error) && options.ratio_error >= 0)) {
-    return InvalidArgument("replay: ratio_error is {}, must be finite and >= 0",
-                           options.ratio_error);
+  if (!(std::isfinite(options.samples_per_insert_tolerance_rate) &&
+        options.samples_per_insert_tolerance_rate >= 0)) {
+    return InvalidArgument(
+        "replay: samples_per_insert_tolerance_rate is {}, must be finite and >= 0",
+        options.samples_per_insert_tolerance_rate);
   }
   if (options.min_items < 1) {
     return InvalidArgument("replay: min_items is {}, must be at least 1", options.min_items);
   }
-  if (!(Middle(options) * (1 + options.ratio_error) <= kLeadMax)) {
+  if (!(Middle(options) * (1 + options.samples_per_insert_tolerance_rate) <= kLeadMax)) {
     return InvalidArgument(
-        "replay: samples_per_insert ({}) x min_items ({}) x (1 + ratio_error ({})) exceeds 2^53 "
+        "replay: samples_per_insert ({}) x min_items ({}) x (1 + samples_per_insert_tolerance_rate "
+        "({})) exceeds 2^53 "
         "samples; lower one of them",
-        options.samples_per_insert, options.min_items, options.ratio_error);
+        options.samples_per_insert, options.min_items, options.samples_per_insert_tolerance_rate);
   }
   return Status::Ok();
 }
@@ -70,7 +73,7 @@ RateLimiter::RateLimiter(const Options& options) { Begin(options, 0, 0); }
 // charge: their inserts will not count.
 void RateLimiter::Begin(const Options& options, double beside_middle, std::int64_t size) {
   options_ = options;
-  const double middle = Middle(options), half = middle * options.ratio_error;
+  const double middle = Middle(options), half = middle * options.samples_per_insert_tolerance_rate;
   lower_ = middle - half;
   upper_ = middle + half;
   // The missing items are subtracted in advance, so that inserting them leads to the offset.

@@ -19,7 +19,7 @@ namespace troop {
 // that inserts have allowed and that were not taken yet. The first min_items are free of charge:
 // the middle of the band is samples_per_insert * min_items, so that the first fill causes no burst
 // of samples (as in Reverb's SampleToInsertRatio). Band (Reverb's error buffer): middle ±
-// ratio_error * middle.
+// samples_per_insert_tolerance_rate * middle.
 //   inserts proceed if: size < min_items, or L <= the upper end
 //   samples proceed if: size >= min_items, and L >= the lower end
 // Each check admits one whole request of any size, so L leaves the band by at most one request.
@@ -36,11 +36,12 @@ class RateLimiter {
  public:
   struct Options {
     double samples_per_insert = 8;  // 0: no ratio, only min_items
-    double ratio_error = 0.1;       // half the band's width, relative to its middle
+    double samples_per_insert_tolerance_rate =
+        0.1;  // half the band's width, relative to its middle
     std::int64_t min_items = 1;
   };
   // Errors: kInvalidArgument, also if single samples would be lost to rounding because the upper
-  // end samples_per_insert * min_items * (1 + ratio_error) exceeds 2^53.
+  // end samples_per_insert * min_items * (1 + samples_per_insert_tolerance_rate) exceeds 2^53.
   static Result<RateLimiter> Make(const Options& options);
 
   bool CanInsert(std::int64_t size) const {

@@ -59,7 +59,7 @@ TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
     EXPECT_TRUE(world.coordinator().told.finished);
     seen.emplace_back();
     for (const char* name :
-         {"actor/episodes", "actor/return_sum", "actor/steps", "actor/weights_version"}) {
+         {"actor/episodes", "actor/episode_return_sum", "actor/steps", "actor/weights_version"}) {
       seen.back()[name] = world.Told(name);
     }
     for (const char* name : {"replay/inserts", "replay/items"}) {
@@ -68,7 +68,7 @@ TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   }
   EXPECT_EQ(seen[0], seen[1]);
   EXPECT_EQ(seen[1]["actor/weights_version"], 1);
-  EXPECT_NE(seen[1]["actor/return_sum"], 0);
+  EXPECT_NE(seen[1]["actor/episode_return_sum"], 0);
 }
 
 // The q-values of a drawn batch's observations, with the weights that acted.
@@ -193,7 +193,7 @@ TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
   world.PublishWeights(1);
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(3000));
-  EXPECT_GT(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 0);
+  EXPECT_GT(world.coordinator().told.metrics.at("actor/inflight_inserts").value, 0);
   EXPECT_GT(world.coordinator().told.steps_done, 0);
   EXPECT_LE(world.coordinator().told.steps_done,
             std::int64_t(world.Metric("replay/inserts")) + 4 * 3);
@@ -202,14 +202,14 @@ TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
 // The channel's own window ended it at 16.
 TEST(ActorNodeTest, KeepsFullWindowOfPushesInFlight) {
   Config config = Catch();
-  config.actor.push_items = 1;
-  config.actor.push_window = 40;
+  config.actor.insert_batch_size = 1;
+  config.actor.max_inflight_inserts = 40;
   config.replay.min_items = 20;
   ActorWorld world(config, 3, 8);  // no sampler: pushes wait
   world.PublishWeights(1);
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(3000));
-  EXPECT_EQ(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 40);
+  EXPECT_EQ(world.coordinator().told.metrics.at("actor/inflight_inserts").value, 40);
 }
 
 TEST(ActorNodeTest, EndsOnDrainOrStop) {
@@ -240,7 +240,7 @@ TEST(ActorNodeTest, WaitsBetweenPullsFromEmptyParameterServer) {
 
 TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
   Config config = Catch();
-  config.actor.refresh_steps = 50;
+  config.actor.weight_sync_steps = 50;
   ActorWorld world(config);
   world.GrantUpTo(1000000);
   for (const std::uint64_t version : {1, 2, 3}) {
@@ -293,8 +293,8 @@ TEST(ActorNodeTest, AnnealsByStepsOfRun) {
   const auto share_of_random = [](std::int64_t steps_done) {
     Config config = Catch();
     config.actor.epsilon_steps = 4000;
-    config.actor.epsilon_from = 0.9;
-    config.actor.epsilon_to = 0;
+    config.actor.epsilon_initial = 0.9;
+    config.actor.epsilon_final = 0;
     config.replay.alpha = 0;
     config.replay.min_items = 1000;
     ActorWorld world(config);
@@ -328,7 +328,7 @@ TEST(ActorNodeTest, RestartedActorPlaysOtherEpisodes) {
     world.GrantUpTo(4000);
     EXPECT_TRUE(world.Rounds(2000));
     EXPECT_EQ(world.coordinator().told.steps_done, 4000);
-    return world.coordinator().told.metrics.at("actor/return_sum").value;
+    return world.coordinator().told.metrics.at("actor/episode_return_sum").value;
   };
   EXPECT_EQ(returns_of(3), returns_of(3));
   EXPECT_NE(returns_of(3), returns_of(4));
@@ -374,9 +374,9 @@ TEST(ActorNodeTest, DropsNonFiniteRewardAndReportsOrigin) {
     world.PublishWeights(1);
     world.GrantUpTo(360);
     ASSERT_TRUE(world.Rounds(3000));
-    EXPECT_EQ(world.Told("actor/bad_numbers"), 1);
+    EXPECT_EQ(world.Told("actor/nonfinite_values"), 1);
     EXPECT_EQ(world.coordinator().told.steps_done, 360);  // another step was taken in its place
-    EXPECT_TRUE(std::isfinite(world.Told("actor/return_sum")));
+    EXPECT_TRUE(std::isfinite(world.Told("actor/episode_return_sum")));
     // The steps before it are items as those before any end; only the last ones of all wait.
     EXPECT_GE(world.Metric("replay/inserts"), 360 - 4 * 3);
     const std::string log = armed.Log();
@@ -397,8 +397,8 @@ TEST(ActorNodeTest, ReportsOriginOfSuspiciousFiniteValues) {
   world.PublishWeights(1);
   world.GrantUpTo(180);
   ASSERT_TRUE(world.Rounds(3000));
-  EXPECT_EQ(world.Told("actor/suspect_numbers"), 20) << "of as many episodes";
-  EXPECT_EQ(world.Told("actor/bad_numbers"), 0);
+  EXPECT_EQ(world.Told("actor/suspect_values"), 20) << "of as many episodes";
+  EXPECT_EQ(world.Told("actor/nonfinite_values"), 0);
   const std::string origin =
       fmt::format("at step 9 of episode 0 of environment 0 (seed {},", SeedOf(config, 3, 0));
   EXPECT_NE(log.text().find("Catch-v0: reward is "), std::string::npos) << log.text();
@@ -413,7 +413,7 @@ TEST(ActorNodeTest, DropsNonFiniteObservationAndAbandonsEpisode) {
   world.PublishWeights(1);
   world.GrantUpTo(400);
   ASSERT_TRUE(world.Rounds(3000));
-  EXPECT_EQ(world.Told("actor/bad_numbers"), 1);
+  EXPECT_EQ(world.Told("actor/nonfinite_values"), 1);
   EXPECT_EQ(world.coordinator().told.steps_done, 400);
   const std::string origin = fmt::format(
       "CartPole-v1: observation[0] is inf at step 4 of episode 0 of environment 0 (seed {},",
@@ -449,30 +449,30 @@ TEST(ActorNodeTest, CompleteEpisodesResetNonFiniteCount) {
     const Armed armed("actor.reward:1");
     world.GrantUpTo(granted += 20);
     ASSERT_TRUE(world.Rounds(600)) << i << world.node().result().ToString();
-    ASSERT_EQ(world.Told("actor/bad_numbers"), i + 1);
+    ASSERT_EQ(world.Told("actor/nonfinite_values"), i + 1);
   }
 }
 
 TEST(ActorNodeTest, IgnoresNonFiniteWeights) {
   Config config = Catch();
-  config.actor.refresh_steps = 10;
+  config.actor.weight_sync_steps = 10;
   ActorWorld world(config);
   world.GrantUpTo(100000);
   world.PublishWeights(1);
   ASSERT_TRUE(world.Rounds(200));
   world.PublishFilled(2, std::numeric_limits<float>::quiet_NaN());
   ASSERT_TRUE(world.Rounds(2000));
-  EXPECT_EQ(world.Told("actor/bad_weights"), 1);
-  EXPECT_EQ(world.Told("actor/bad_numbers"), 0);  // it went on with those before
+  EXPECT_EQ(world.Told("actor/nonfinite_weights"), 1);
+  EXPECT_EQ(world.Told("actor/nonfinite_values"), 0);  // it went on with those before
   world.PublishFilled(3, 0);
   ASSERT_TRUE(world.Rounds(2000));
-  EXPECT_EQ(world.Told("actor/bad_weights"), 1);
+  EXPECT_EQ(world.Told("actor/nonfinite_weights"), 1);
 }
 
 // The replay refused the priority, and the actor died of it.
 TEST(ActorNodeTest, NonFiniteQValuesNeverReachReplay) {
   Config config = Catch();
-  config.actor.refresh_steps = 10;
+  config.actor.weight_sync_steps = 10;
   ActorWorld world(config);
   world.GrantUpTo(100000);
   world.PublishWeights(1);

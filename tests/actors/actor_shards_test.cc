@@ -30,7 +30,7 @@ TEST(ActorShardsTest, MovesStreamsBetweenShardsWithoutLosingItems) {
   // Catch's episodes end together, and with them the budget: each step has its item.
   EXPECT_EQ(world.coordinator().told.steps_done, 72000);
   EXPECT_EQ(world.Metric("replay/inserts") + left, 72000);
-  EXPECT_EQ(world.Metric("replay/rejected") + world.SecondMetric("replay/rejected"), 0);
+  EXPECT_EQ(world.Metric("replay/rejected_items") + world.SecondMetric("replay/rejected_items"), 0);
 }
 
 }  // namespace

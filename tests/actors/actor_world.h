@@ -186,7 +186,7 @@ inline Config Catch() {
   Config config;
   config.env.id = "Catch-v0";
   config.actor.envs = 4;
-  config.actor.push_items = 20;
+  config.actor.insert_batch_size = 20;
   config.replay.capacity_items = 10000;
   return config;
 }

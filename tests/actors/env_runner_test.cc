@@ -89,7 +89,7 @@ TEST_P(IsolationTest, FaultyStepIsNotCountedAndEndsOnlyItsEpisode) {
   }
   EXPECT_GT(faults, 50);
   EXPECT_EQ(runner_->faults(), faults);
-  EXPECT_EQ(runner_->bad_numbers(), 0);
+  EXPECT_EQ(runner_->nonfinite_values(), 0);
 }
 
 TEST_F(EnvRunnerTest, NamesFaultsAndFailsAfterTooMany) {

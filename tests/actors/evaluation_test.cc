@@ -81,7 +81,7 @@ TEST(EvaluationTest, ReplacesEpisodeWithNonFiniteReward) {
     const Armed armed("evaluator.reward:" + std::to_string(n));
     const auto evaluation = Played(CartPole(), 8, 0, 64);
     EXPECT_TRUE(evaluation->error().ok());
-    EXPECT_EQ(evaluation->bad_numbers(), 1);
+    EXPECT_EQ(evaluation->nonfinite_values(), 1);
     EXPECT_EQ(evaluation->Report().episodes, 8);
     EXPECT_TRUE(std::isfinite(evaluation->Report().return_mean));
     EXPECT_FALSE(std::ranges::equal(evaluation->returns(), good->returns()));
@@ -92,7 +92,7 @@ TEST(EvaluationTest, FailsWithOriginWhenRewardsAreAlwaysNonFinite) {
   const Armed armed("evaluator.reward:3+:inf");
   Config config = CartPole();
   const auto evaluation = Played(config, 1000000, 7, 64);
-  EXPECT_EQ(evaluation->bad_numbers(), 100);
+  EXPECT_EQ(evaluation->nonfinite_values(), 100);
   const std::uint64_t seed = DeriveSeed({.run_seed = std::uint64_t(config.seed),
                                          .purpose = Purpose::kEvaluation,
                                          .index = 0,

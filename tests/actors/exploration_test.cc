@@ -22,7 +22,7 @@ TEST(ExplorationEpsilonTest, MatchesApexPaper) {
 
 TEST(AnnealedEpsilonTest, DecaysLinearlyAfterWarmup) {
   const Config::ActorKeys keys{
-      .epsilon_steps = 1000, .epsilon_from = 0.9, .epsilon_to = 0.1, .warmup_steps = 50};
+      .epsilon_steps = 1000, .epsilon_initial = 0.9, .epsilon_final = 0.1, .warmup_steps = 50};
   const std::vector<std::pair<std::int64_t, double>> points = {
       {0, 1},     {49, 1},     {50, 0.9},   {51, 0.9 - 0.8 / 1000}, {300, 0.7},
       {550, 0.5}, {1050, 0.1}, {1051, 0.1}, {1000000000000, 0.1}};

@@ -40,9 +40,9 @@ EnvSpec ContinuousEnv() {
 Config ServedConfig() {
   Config config;
   config.actor.inference = "server";
-  config.inference.batch_max = 8;
-  config.inference.wait_s = 0.005;
-  config.inference.refresh_s = 0.02;
+  config.inference.max_batch_size = 8;
+  config.inference.batch_timeout_s = 0.005;
+  config.inference.weight_sync_s = 0.02;
   config.inference.device = "cpu";
   return config;
 }
@@ -279,7 +279,7 @@ TEST(InferenceServerTest, BatchWaitsOnlyForActiveClients) {
   const int quick = *std::ranges::max_element(all);
   EXPECT_LE(quick, 3);
   const std::vector<int> two = rounds(10, 2);
-  EXPECT_GE(two[0], 5);  // inference.wait_s
+  EXPECT_GE(two[0], 5);  // inference.batch_timeout_s
   EXPECT_LE(two[0], 5 + quick + 1);
   for (std::size_t i = 1; i < two.size(); ++i) EXPECT_LE(two[i], quick) << i;
   EXPECT_EQ(world.Metric("inference/batches") - before, 20);
@@ -331,7 +331,7 @@ TEST(InferenceServerTest, RejectsInvalidRequests) {
                                        Buffer::Copy(std::as_bytes(std::span(large.keys)))}),
             Code::kInvalidArgument);
   EXPECT_EQ(code(MessageType::kInfer, {observation, keys}), Code::kOk);
-  EXPECT_EQ(world.Metric("inference/refused"), 11);
+  EXPECT_EQ(world.Metric("inference/rejected_requests"), 11);
 }
 
 TEST(InferenceServerTest, LimitsQueuedRequests) {
@@ -348,7 +348,7 @@ TEST(InferenceServerTest, LimitsQueuedRequests) {
     EXPECT_EQ(answer->status().code(), Code::kResourceExhausted);
   }
   EXPECT_EQ(turned_away, 6);
-  EXPECT_EQ(world.Metric("inference/waiting"), 64 * 8);
+  EXPECT_EQ(world.Metric("inference/waiting_requests"), 64 * 8);
 }
 
 TEST(InferenceServerTest, UsesNewWeightsAndIgnoresNonFiniteOnes) {
@@ -379,7 +379,7 @@ TEST(InferenceServerTest, UsesNewWeightsAndIgnoresNonFiniteOnes) {
     EXPECT_NE(log.text().find("value 4 is inf"), std::string::npos) << log.text();
   }
   EXPECT_EQ(version(), 2u);
-  EXPECT_EQ(world.Metric("inference/bad_weights"), 1);
+  EXPECT_EQ(world.Metric("inference/nonfinite_weights"), 1);
 }
 
 TEST(RemotePolicyTest, MatchesLocalPolicyAcrossServerReplacement) {

@@ -8,7 +8,7 @@
 namespace troop {
 
 struct ConfigChoice {
-  std::string key, value;  // "replay.codec", "lz4"; of lists "network.layers.type", …
+  std::string key, value;  // "replay.compression", "lz4"; of lists "network.layers.type", …
 };
 
 class ConfigChoiceVisitor final : public ConfigVisitor {

@@ -104,17 +104,17 @@ class Randomizer final : public ConfigVisitor {
 
 inline void RepairSupervised(Config* c) {
   Config::ModelKeys& m = c->model;
-  m.heads = c->mesh.tp;
-  m.hidden = 16 * m.heads;
-  m.embedding = m.family == "bert" ? 0 : m.embedding;
-  m.positions = std::max(m.positions, c->data.tokens_max);
+  m.num_attention_heads = c->mesh.tp;
+  m.hidden_size = 16 * m.num_attention_heads;
+  m.embedding_size = m.architecture == "bert" ? 0 : m.embedding_size;
+  m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length);
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
-  if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.shares.clear();
-  c->mesh.shares.resize(std::min<std::size_t>(1, c->mesh.shares.size()));
+  if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
+  c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
   if (!IsSupervised(*c)) return;
   c->fleet.learners = c->mesh.tp;
   if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
-  if (m.family == "lstm") m.family = "albert";
+  if (m.architecture == "lstm") m.architecture = "albert";
 }
 
 // Replaces random values of the engine keys by valid ones.
@@ -129,7 +129,7 @@ inline void RepairEngines(Config* c) {
   const std::int64_t port = c->kubernetes.port;
   c->kubernetes = fresh;
   c->kubernetes.port = port, c->kubernetes.name_space = "team-7";
-  c->fleet.elsewhere.clear(), c->fleet.engine = "local";
+  c->fleet.external_roles.clear(), c->fleet.engine = "local";
 }
 
 // One learner that draws from one shard by itself, or none.
@@ -152,20 +152,20 @@ inline void Repair(Config* c) {
   c->env.difficulty_ramping = true;
   if (!c->env.plugin.empty()) c->env.wrappers.clear();
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
-  c->actor.copies = 1 + c->actor.copies % 8;
-  c->inference.batch_max = std::max(c->inference.batch_max, c->actor.envs);
+  c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
+  c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
   if (c->learner.algorithm == "dpg") c->inference.device = "auto";
   c->replay.capacity_items = std::max(
       {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
-  c->replay.ratio_error = 1e6;
+  c->replay.samples_per_insert_tolerance_rate = 1e6;
   c->replay.samples_per_insert =
       std::min(c->replay.samples_per_insert, 1e9 / double(c->replay.min_items));
-  c->learner.max_updates = std::max<std::int64_t>(1, c->learner.max_updates);
-  c->actor.push_items = 1;
+  c->run.max_updates = std::max<std::int64_t>(1, c->run.max_updates);
+  c->actor.insert_batch_size = 1;
   c->learner.batches_per_request = 1;
-  c->learner.total_steps =
-      std::max({c->learner.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
+  c->run.total_steps =
+      std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
   if (c->optimizer.type != "adam" || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
@@ -185,9 +185,9 @@ inline void Repair(Config* c) {
   if (c->learner.critic == "quantile") c->learner.loss = "huber";
   if (c->learner.algorithm != "dpg" && c->learner.algorithm != "dqn") c->learner.critic = "scalar";
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
-  if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
-  c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
-  c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
+  if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
+  c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_initial_s);
+  c->fleet.stall_timeout_s = std::max(c->fleet.stall_timeout_s, c->fleet.heartbeat_timeout_s);
   c->fleet.mode = "processes", c->fleet.metrics_token = c->fleet.dashboard_token = "";
   c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
   c->replay.persist = true;
@@ -203,16 +203,16 @@ inline void Repair(Config* c) {
   Config::ParamServerKeys& p = c->paramserver;
   if (!IsSupervised(*c)) {
     p.push_every = std::max<std::int64_t>(1, p.push_every);
-    p.fetch_every = std::max<std::int64_t>(1, p.fetch_every);
+    p.pull_every = std::max<std::int64_t>(1, p.pull_every);
   }
   if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
   if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
   if (p.mode != "ssp") p.staleness = 0;
-  if (p.mode != "async") p.warm_start_updates = 0, p.fetch_every = p.push_every;
+  if (p.mode != "async") p.warm_start_updates = 0, p.pull_every = p.push_every;
   if (p.mode != "async" || p.backup) p.hogwild_threads = 1;
-  if (p.mode == "bsp" || p.mode == "local_sgd") p.damp_stale = false;
+  if (p.mode == "bsp" || p.mode == "local_sgd") p.staleness_discount = false;
   if (p.mode == "local_sgd") {
-    p.codec = "none";
+    p.compression = "none";
     c->optimizer.type = "sgd";
     c->optimizer.momentum = c->optimizer.weight_decay = 0;
   }

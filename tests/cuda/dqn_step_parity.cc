@@ -268,7 +268,7 @@ class Reference {
         value[i] -= rate * m_[i];
       }
     }
-    if (steps_ % o_.target_update_steps != 0) return;
+    if (steps_ % o_.target_update_every_updates != 0) return;
     for (std::size_t i = 0; i < value.size(); ++i)
       target[i] += o_.target_tau * (value[i] - target[i]);
   }
@@ -330,7 +330,7 @@ DqnStepOptions OptionsOf(bool pictures, Head head, OptimizerConfig::Kind rule,
   o.rule.epsilon =
       1e-2;  // larger than the gradients, so that rounding of small ones does not matter
   o.rule.momentum = 0.5;
-  o.target_update_steps = 2;
+  o.target_update_every_updates = 2;
   o.target_tau = 0.5;
   return o;
 }

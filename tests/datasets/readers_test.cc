@@ -129,8 +129,8 @@ TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
     EXPECT_EQ(reviews->train[2].sentiment, Sentiment::kNegative);
     ASSERT_EQ(reviews->test.size(), 1);
     EXPECT_EQ(reviews->test[0].text, "caf\u00E9");
-    ASSERT_EQ(reviews->unlabelled.size(), 1);
-    EXPECT_EQ(reviews->unlabelled[0].sentiment, Sentiment::kNone);
+    ASSERT_EQ(reviews->unlabeled.size(), 1);
+    EXPECT_EQ(reviews->unlabeled[0].sentiment, Sentiment::kNone);
   }
 }
 

@@ -24,7 +24,7 @@ Problem MakeProblem(bool pictures) {
   p.env.observation = {DType::kF32, {4}};
   p.config.network.layers = {LayerConfig{.type = "linear", .units = 10}};
   p.config.learner.device = "cuda";
-  p.config.learner.target_update_steps = 4;
+  p.config.learner.target_update_every_updates = 4;
   p.config.optimizer.learning_rate = 1e-3;
   if (!pictures) return p;
   LayerConfig conv;

@@ -143,16 +143,16 @@ TEST(DeviceMeshTest, MeshesMatchCpu) {
     Config config = SupervisedConfig(family);
     config.model.pretrained = "";
     config.learner.algorithm = "masked_lm";
-    config.learner.micro_batch = 4;
-    config.model.recompute = true;
+    config.learner.micro_batch_size = 4;
+    config.model.gradient_checkpointing = true;
     config.model.dropout = config.model.attention_dropout = 0.2;
     Mesh mesh{.dp = 2, .tp = 2};
     if (family == "albert") {  // parts of 32, 32 and 16 numbers
       mesh = {.dp = 1, .tp = 3};
-      config.model.hidden = 80;
-      config.model.heads = 5;
+      config.model.hidden_size = 80;
+      config.model.num_attention_heads = 5;
     }
-    for (int i = 0; i < mesh.dp; ++i) config.mesh.shares.push_back(i + 1);
+    for (int i = 0; i < mesh.dp; ++i) config.mesh.batch_shares.push_back(i + 1);
     const Course here = Play(config, mesh, Way::kCpu, 2);
     for (const Way way : {Way::kHosts, Way::kNccl}) {
       SCOPED_TRACE(family + (way == Way::kNccl ? " over NCCL" : " through hosts"));

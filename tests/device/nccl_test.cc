@@ -23,7 +23,7 @@ Config TheConfig(int which) {
   Config config;
   config.learner.device = "cuda";
   config.learner.batch_size = kBatch;
-  config.learner.target_update_steps = 3;
+  config.learner.target_update_every_updates = 3;
   config.actor.n_step = 2;
   config.optimizer.learning_rate = 1e-3;
   config.network.layers = {LayerConfig{.type = "linear", .units = 40},

@@ -33,7 +33,7 @@ TEST(DeviceProfileTest, NamesGpuThatLearnersWouldUse) {
   config.learner.device = "cpu";
   EXPECT_EQ(GpuOf(config).status().code(), Code::kUnavailable);
   config = OnGpu(config);
-  config.model.family = "lstm";
+  config.model.architecture = "lstm";
   EXPECT_EQ(GpuOf(config).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(MeasureGpuPeak(config).ok());
 }
@@ -61,11 +61,11 @@ TEST(DeviceProfileTest, PredictsMemory) {
     Config config = OnGpu(SupervisedConfig(c.family));
     config.model.pretrained = "";
     config.learner.algorithm = c.algorithm;
-    config.model.hidden = 128;
-    config.model.heads = 2;
-    config.model.layers = 3;
-    config.model.intermediate = 256;
-    config.model.recompute = c.recompute;
+    config.model.hidden_size = 128;
+    config.model.num_attention_heads = 2;
+    config.model.num_hidden_layers = 3;
+    config.model.intermediate_size = 256;
+    config.model.gradient_checkpointing = c.recompute;
     if (c.halves) config.network.precision = "bf16";
     const double before = BytesInUse();
     auto algorithm = *MakeSupervised(config, TensorParallelRank(), 0);

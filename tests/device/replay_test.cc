@@ -48,7 +48,7 @@ Problem MakeProblem(int which) {
   p.config.replay.capacity_items = 50;
   p.config.learner.device = "cuda";
   p.config.learner.batch_size = kBatch;
-  p.config.learner.target_update_steps = 7;
+  p.config.learner.target_update_every_updates = 7;
   p.config.optimizer.learning_rate = 1e-3;
   p.config.actor.n_step = 3;
   return p;

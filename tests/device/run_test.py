@@ -56,7 +56,7 @@ def check(run, steps):
 
 def serial(program, config, folder):
     """Equal seeds give equal bytes; so does a run that was killed and resumed."""
-    keys = ["fleet.mode=serial", "learner.total_steps=4000", "checkpoint.every_updates=300"]
+    keys = ["fleet.mode=serial", "run.total_steps=4000", "checkpoint.every_updates=300"]
     for name in ("one", "two", "killed"):
         run = folder / "runs" / name
         process = start(program, config, name, *keys)
@@ -89,7 +89,7 @@ def killed(program, config, folder):
     """Learner and replay die by kill -9: the copy is rebuilt each time, and the run completes."""
     run = folder / "runs" / "dies"
     log = run / "logs" / "learner-0.log"
-    process = start(program, config, "dies", "learner.total_steps=9000", "checkpoint.every_s=0.5")
+    process = start(program, config, "dies", "run.total_steps=9000", "checkpoint.every_s=0.5")
 
     def copies():
         text = log.read_text() if log.exists() else ""
@@ -109,7 +109,7 @@ def lost(program, config, folder):
     """A GPU that fails ends its role, not the run: a new learner resumes from a checkpoint."""
     run = folder / "runs" / "lost"
     os.environ["TROOP_FAILPOINT"] = f"learner.device:300:fail:{folder / 'hit'}"
-    process = start(program, config, "lost", "learner.total_steps=9000", "checkpoint.every_s=0.2")
+    process = start(program, config, "lost", "run.total_steps=9000", "checkpoint.every_s=0.2")
     wait(process)
     assert (folder / "hit").exists(), "the GPU never failed"
     log = (run / "logs" / "learner-0.log").read_text()
@@ -135,7 +135,7 @@ def learners(program, config, folder):
     use_nccl(folder)
     run = folder / "runs" / "two"
     process = start(program, config, "two", "replay.placement=host", "fleet.learners=2",
-                    "learner.total_steps=20000", "checkpoint.every_s=0.5")
+                    "run.total_steps=20000", "checkpoint.every_s=0.5")
 
     def meetings():
         log = run / "logs" / "learner-0.log"
@@ -153,9 +153,14 @@ def learners(program, config, folder):
 
 REVIEWS = """
 version = 1
-learner = {algorithm = "classifier", batch_size = 5, max_updates = 25, epochs = 1e6}
-data = {tokens_max = 16, cache = ""}
-model = {hidden = 32, layers = 2, heads = 4, positions = 24, dropout = 0.2}
+learner = {algorithm = "classifier", batch_size = 5}
+run = {max_updates = 25, epochs = 1e6}
+data = {max_length = 16, cache = ""}
+model.hidden_size = 32
+model.num_hidden_layers = 2
+model.num_attention_heads = 4
+model.max_position_embeddings = 24
+model.dropout = 0.2
 optimizer = {learning_rate = 1e-3}
 evaluator = {enabled = false}
 """
@@ -217,11 +222,12 @@ def parts(program, config, folder):
     wait(train_reviews(program, config, folder, "cpu", "learner.device=cpu"))
     course = left_by(folder, "cpu")
     gpu = ["learner.device=cuda", "mesh.tp=2"]
-    wait(train_reviews(program, config, folder, "mesh", *gpu, "mesh.dp=2", "model.recompute=true"))
+    wait(train_reviews(program, config, folder, "mesh", *gpu, "mesh.dp=2",
+                       "model.gradient_checkpointing=true"))
     assert "formed a group of 4 of 4 learners over NCCL" in log_of(folder, "mesh")
     check_course(left_by(folder, "mesh"), "two models of two parts", course)
 
-    longer = "learner.max_updates=40"
+    longer = "run.max_updates=40"
     wait(train_reviews(program, config, folder, "longer", "learner.device=cpu", longer))
     process = train_reviews(program, config, folder, "killed", *gpu, longer,
                             "checkpoint.every_s=1")

@@ -44,7 +44,7 @@ double Distance(std::span<const float> a, std::span<const float> b) {
 TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     Config config = SupervisedConfig(family);
-    config.learner.micro_batch = family == "bert" ? 5 : 0;
+    config.learner.micro_batch_size = family == "bert" ? 5 : 0;
     const auto there = Make(On(config, "cuda"));
     const JsonValue& expected = *test::SupervisedExpected().Find(family);
     std::vector<float> priority(1);
@@ -65,7 +65,7 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
       Config config = SupervisedConfig(family);
       config.learner.algorithm = algorithm;
       config.learner.batch_size = 5;
-      config.learner.micro_batch = 3;
+      config.learner.micro_batch_size = 3;
       config.model.pretrained = "";
       config.model.dropout = 0.2;
       config.model.attention_dropout = 0.3;
@@ -93,7 +93,7 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
 // those that the head reads; in pieces of a batch, too.
 TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   Config config = SupervisedConfig("bert");
-  config.learner.micro_batch = 5;
+  config.learner.micro_batch_size = 5;
   const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok()) << data.status().ToString();
@@ -113,7 +113,7 @@ TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
 TEST(DeviceSupervisedTest, ResumesBitForBit) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 3;
-  config.model.layers = 1;
+  config.model.num_hidden_layers = 1;
   config.model.pretrained = "";
   config.model.dropout = config.model.attention_dropout = config.model.classifier_dropout = 0.2;
   std::vector<float> priority(1);
@@ -162,19 +162,21 @@ TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
   refused(config,
-          "model.heads makes a tensor-parallel rank with 1 heads of 8 elements; on a GPU the total "
+          "model.num_attention_heads makes a tensor-parallel rank with 1 heads of 8 elements; on a "
+          "GPU the total "
           "must be a multiple of 16; or set learner.device = \"cpu\"",
           {.rank = 0, .ranks = 3});
   Config other = config;
-  other.model.family = "lstm";
-  refused(other, "model.family = \"lstm\" only runs on the CPU");
+  other.model.architecture = "lstm";
+  refused(other, "model.architecture = \"lstm\" only runs on the CPU");
   other = config;
   other.optimizer.type = "adagrad";
   refused(other, "optimizer.type = \"adagrad\" only runs on the CPU");
   other = config;
   other.network.precision = "bf16";
   refused(other,
-          "model.heads makes heads of 8 elements; on a GPU, attention in bf16 needs heads of "
+          "model.num_attention_heads makes heads of 8 elements; on a GPU, attention in bf16 needs "
+          "heads of "
           "64; or set learner.device = \"cpu\"");
 }
 
@@ -182,10 +184,10 @@ TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
 TEST(DeviceSupervisedTest, Bf16StaysNearCpu) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
-  config.model.hidden = 128;
-  config.model.heads = 2;
+  config.model.hidden_size = 128;
+  config.model.num_attention_heads = 2;
   config.network.precision = "bf16";
-  config.learner.max_updates = 5;
+  config.run.max_updates = 5;
   const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
   std::vector<float> priority(1);
   for (int update = 0; update < 5; ++update) {

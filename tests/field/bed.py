@@ -21,18 +21,23 @@ GAME = """
 name = "run"
 env.id = "CartPole-v1"
 network.layers = [{type = "linear", units = 16}]
-fleet = {actors = 1, backoff_first_s = 0.05}
-actor = {envs = 2, lease_steps = 100, refresh_steps = 20}
+fleet = {actors = 1, backoff_initial_s = 0.05}
+actor = {envs = 2, lease_steps = 100, weight_sync_steps = 20}
 replay = {capacity_items = 5000, min_items = 100, samples_per_insert = 4}
-learner = {total_steps = 1000, batch_size = 16}
+learner = {batch_size = 16}
+run = {total_steps = 1000}
 evaluator = {every_s = 0.5, episodes = 2, final_episodes = 4}
 checkpoint.every_s = 0.3
 log.metrics_every_s = 0.05
 """
 TEXT = """
 name = "run"
-learner = {algorithm = "classifier", batch_size = 8, epochs = 4}
-model = {hidden = 32, layers = 1, heads = 2, positions = 16}
+learner = {algorithm = "classifier", batch_size = 8}
+run = {epochs = 4}
+model.hidden_size = 32
+model.num_hidden_layers = 1
+model.num_attention_heads = 2
+model.max_position_embeddings = 16
 evaluator = {every_s = 1, episodes = 12}
 optimizer.learning_rate = 3e-3
 log.metrics_every_s = 0.05
@@ -40,8 +45,8 @@ log.metrics_every_s = 0.05
 [data]
 reviews = "reviews.csv"
 vocabulary = "vocab.txt"
-tokens_max = 16
-holdout = 0.2
+max_length = 16
+validation_split = 0.2
 cache = ""
 """
 GOOD, BAD = "good great fine lovely".split(), "bad awful dull poor".split()

@@ -27,7 +27,7 @@ PYTHON = os.environ.get("TROOP_TEST_PYTHON", sys.executable)
 WALK = "env.id=python:field_envs:Walk"
 FROZEN = (
     "model.dropout=0 model.attention_dropout=0 model.classifier_dropout=0"
-    " learner.max_updates=1 optimizer.learning_rate=1e-9"
+    " run.max_updates=1 optimizer.learning_rate=1e-9"
 ).split()
 
 
@@ -60,7 +60,7 @@ class WrongAnswers(bed.Bed):
         """They reach the owner of the weights, in each mode."""
         # ray-project/ray#32751, #41508, #9253, #41290: restored weights are not those that play.
         self.reviews()
-        self.read("learner.epochs=12", "optimizer.learning_rate=1e-2", "model.dropout=0")
+        self.read("run.epochs=12", "optimizer.learning_rate=1e-2", "model.dropout=0")
         texts = ("a good film", "an awful plot", "lovely", "dull")
         said = self.troop("predict", self.run / "model", *texts)
         self.assertIn("positive", said)
@@ -111,10 +111,10 @@ class WrongAnswers(bed.Bed):
             [],
             ["mesh.dp=2"],
             ["mesh.dp=3"],
-            ["mesh.dp=2", "mesh.shares=[3,1]"],
+            ["mesh.dp=2", "mesh.batch_shares=[3,1]"],
             ["mesh.tp=2"],
-            ["learner.micro_batch=2"],
-            ["mesh.dp=2", "learner.micro_batch=1"],
+            ["learner.micro_batch_size=2"],
+            ["mesh.dp=2", "learner.micro_batch_size=1"],
         ):
             self.read("--overwrite", *FROZEN, *mesh)
             line = self.lines()[-1]
@@ -126,7 +126,7 @@ class WrongAnswers(bed.Bed):
         # keras-team/keras#796, #597, #8346, #6422: the last rows of a sorted file.
         for order in (lambda i: i < 30, lambda i: i >= 30, lambda i: i % 2 == 0, lambda i: i % 5):
             self.reviews(order=order)
-            output = self.read("--overwrite", "learner.max_updates=1", "data.holdout=0.2")
+            output = self.read("--overwrite", "run.max_updates=1", "data.validation_split=0.2")
             self.assertIn("of 12 held-out reviews", output)
             self.assertNotRegex(output, r" (0|100)\.00 ")
         self.reviews(order=lambda i: True)
@@ -144,7 +144,7 @@ class WrongAnswers(bed.Bed):
         ):
             self.reviews()
             shutil.rmtree(self.run, ignore_errors=True)
-            run = self.start("train", "text.toml", 'fleet.elsewhere=["learner"]',
+            run = self.start("train", "text.toml", 'fleet.external_roles=["learner"]',
                              "fleet.listen=tcp://127.0.0.1:0", "evaluator.enabled=false")
             self.wait((self.run / "run.json").exists, "no run.json")
             address = json.loads((self.run / "run.json").read_text())["coordinator"]
@@ -157,7 +157,7 @@ class WrongAnswers(bed.Bed):
         # ray-project/ray#10416, #3030, #21246, #40954, #7319; Unity-Technologies/ml-agents#2899.
         output = self.play(WALK, "env.options.length=0", "evaluator.enabled=false", has="return –")
         self.assertNotRegex(output.lower(), r"\bnan\b")
-        self.assertNotIn("train_return", self.lines()[-1])
+        self.assertNotIn("episode_return_mean", self.lines()[-1])
         self.assertNotIn("final_return_mean", self.result())
         self.assertNotRegex(self.troop("status", self.run).lower(), r"\bnan\b")
         before = (self.run / "result.json").read_bytes()
@@ -169,9 +169,9 @@ class WrongAnswers(bed.Bed):
         # DLR-RM/stable-baselines3#518, Stable-Baselines-Team/stable-baselines3-contrib#161: all
         # steps over the seconds of this part. NVIDIA-NeMo/Speech#4541, tensorflow/tensorboard#3732,
         # facebookresearch/ParlAI#2106: steps begin at 0, or run backwards.
-        self.play("learner.total_steps=6000")
+        self.play("run.total_steps=6000")
         before = len(self.lines())
-        self.troop("resume", self.run, "learner.total_steps=6300")
+        self.troop("resume", self.run, "run.total_steps=6300")
         lines = self.lines()
         for a, b in zip(lines, lines[1:]):
             self.assertLessEqual((a["steps"], a["wall_s"]), (b["steps"], b["wall_s"]))
@@ -186,8 +186,8 @@ class WrongAnswers(bed.Bed):
         # first; the last one likewise.
         self.reviews()
         for updates in (1, 2, 6):
-            self.read("--overwrite", "optimizer.final_fraction=0", "optimizer.warmup=0.5",
-                      f"learner.max_updates={updates}")
+            self.read("--overwrite", "optimizer.final_lr_fraction=0", "optimizer.warmup_ratio=0.5",
+                      f"run.max_updates={updates}")
             rates = [line.get("learner/learning_rate") for line in self.lines()]
             self.assertGreater(min(rate for rate in rates if rate is not None), 0)
 
@@ -253,15 +253,15 @@ class LateFaults(bed.Bed):
     def test_closed_terminals(self):
         """SIGHUP drains a run, and `nohup` keeps it."""
         # open-mmlab/mmsegmentation#1998, hiyouga/LlamaFactory#3036, blue-oil/blueoil#315.
-        run = self.start("train", "game.toml", "learner.total_steps=1000000")
+        run = self.start("train", "game.toml", "run.total_steps=1000000")
         self.wait(lambda: self.lines() and self.lines()[-1]["steps"] > 300, "no steps")
         self.stop(run, signal.SIGHUP, has="resume with: troop resume")
         self.assertEqual(self.result()["status"], "interrupted")
         steps = self.result()["steps"] + 200
-        self.troop("resume", self.run, f"learner.total_steps={steps}", has="final score")
+        self.troop("resume", self.run, f"run.total_steps={steps}", has="final score")
         shutil.rmtree(self.run)
         run = self.start("nohup", bed.PROGRAM, "train", "game.toml",
-                         "learner.total_steps=1000000", bare=True)
+                         "run.total_steps=1000000", bare=True)
         self.wait(lambda: self.lines() and self.lines()[-1]["steps"] > 300, "no steps")
         run.send_signal(signal.SIGHUP)
         steps = self.lines()[-1]["steps"]
@@ -335,7 +335,7 @@ class Interfaces(bed.Bed):
         # zeromq/libzmq#4774 (localhost), zeromq/libzmq#207 (localhost:localhost).
         for address in ("tcp://localhost:0", "tcp://[::1]:0", "tcp://127.0.0.1:0"):
             http = f"fleet.metrics={address.removeprefix('tcp://')}"
-            self.play("--overwrite", f"fleet.listen={address}", http, "learner.total_steps=200")
+            self.play("--overwrite", f"fleet.listen={address}", http, "run.total_steps=200")
         for address, has in (
             ("tcp://::1:0", "requires brackets"),
             ("tcp://localhost:localhost", "is not a port"),
@@ -410,8 +410,8 @@ class Attacks(bed.Bed):
         for codec in ("none", "lz4", "zstd"):
             for words in (["env.id=Catch-v0"], [WALK], [WALK, "env.options.shape=[4000]"]):
                 for mode in ("processes", "serial"):
-                    self.play("--overwrite", f"replay.codec={codec}", f"fleet.mode={mode}",
-                              "learner.total_steps=400", *words)
+                    self.play("--overwrite", f"replay.compression={codec}", f"fleet.mode={mode}",
+                              "run.total_steps=400", *words)
 
     def test_ends_of_runs(self):
         """A run ends without a replay ratio; one that can never learn does not start."""
@@ -431,7 +431,7 @@ class Attacks(bed.Bed):
         """They are named; an older one, or the weights of the checkpoint, takes their place."""
         # allenai/allennlp#2129, facebookresearch/metaseq#53 (files of 0 bytes),
         # bghira/SimpleTuner#2613, huggingface/transformers#40790.
-        self.play("learner.total_steps=3000", "learner.sync=paramserver", "paramserver.shards=2")
+        self.play("run.total_steps=3000", "learner.sync=paramserver", "paramserver.shards=2")
         newest = self.checkpoints()[-1]
         only = len(self.checkpoints()) == 1
         files = [newest / name for name in ("weights.safetensors", "state.json", "manifest.json")]
@@ -444,7 +444,7 @@ class Attacks(bed.Bed):
                 shutil.copytree(self.run, again)
                 (again / path.relative_to(self.run)).write_bytes(data)
                 code = 4 if only and path in files else 0
-                self.troop("resume", again, "learner.total_steps=3100", code=code, has=(
+                self.troop("resume", again, "run.total_steps=3100", code=code, has=(
                     ["damaged checkpoint"] if path in files else []))
                 shutil.rmtree(again)
 
@@ -454,7 +454,7 @@ class Attacks(bed.Bed):
         # nnaisense/MAX#1.
         for words in (["learner.loss=huber"], ["learner.loss=mse"], ["learner.sync=paramserver"]):
             self.play("--overwrite", WALK, "env.options.fault=huge reward", "env.options.at=250",
-                      "learner.total_steps=2000", *words, has="final score: 10.00")
+                      "run.total_steps=2000", *words, has="final score: 10.00")
             self.assertEqual(self.result()["status"], "ok")
 
     def test_full_disks(self):
@@ -465,8 +465,8 @@ class Attacks(bed.Bed):
         mount = ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=3m", "none", str(disk)]
         if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
             self.skipTest("may not mount a small disk")
-        words = f"train game.toml log.dir={disk} replay.persist=true replay.ack=disk"
-        more = "learner.total_steps=200000 replay.capacity_items=100000 env.id=Catch-v0"
+        words = f"train game.toml log.dir={disk} replay.persist=true replay.durability=disk"
+        more = "run.total_steps=200000 replay.capacity_items=100000 env.id=Catch-v0"
         mounted = f"mount -t tmpfs -o size=3m none {disk}; exec {bed.PROGRAM} {words} {more}"
         run = self.start("unshare", "-m", "sh", "-c", mounted, bare=True)
         end, said = time.monotonic() + bed.SECONDS, ""
@@ -478,7 +478,7 @@ class Attacks(bed.Bed):
     def test_strangers(self):
         """Their bytes end no run."""
         # zeromq/libzmq#209, #147, #769, #868 (telnet, nmap); ray-project/ray#336 (an old node).
-        run = self.start("train", "game.toml", "learner.total_steps=1000000",
+        run = self.start("train", "game.toml", "run.total_steps=1000000",
                          "fleet.listen=tcp://127.0.0.1:0", "fleet.metrics=127.0.0.1:0")
         self.wait(lambda: self.lines() and self.lines()[-1]["steps"] > 300, "no steps")
         told = json.loads((self.run / "run.json").read_text())

@@ -116,7 +116,7 @@ class CoordinatorWorld {
 
 inline Config Budget(double steps, std::int64_t actors = 2) {
   Config config;
-  config.learner.total_steps = steps;
+  config.run.total_steps = steps;
   config.fleet.actors = actors;
   return config;
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/config/config.h"
+#include "core/config/config_migration.h"
 #include "core/config/schema.h"
 #include "replay/service/options_from_config.h"
 #include "tests/fuzz/fuzz.h"
@@ -68,10 +69,10 @@ void VisitSeeds(const SeedWriter& write) {
         "[replay]\nalpha = 0.5\n---\nreplay.alpha=0.7\nenv.id=Breakout\nactor.envs=1e1\n"
         "network.layers=[{type=\"linear\",units=8}]\n");
   write("unknown", "[replay]\nalfa = 1\n[repaly]\nbeta = 2\n---\nnonsense\nx=\n=x\na.b.c=1\n");
-  write(
-      "wrong",
-      "version = 2\nname = 7\n[replay]\nalpha = \"x\"\nbeta = nan\ncapacity_items = 1.5\n"
-      "min_items = -1\ncodec = \"zip\"\n[network]\nlayers = [1, {units = 4}, {type = \"rnn\"}]\n");
+  write("wrong",
+        "version = 2\nname = 7\n[replay]\nalpha = \"x\"\nbeta = nan\ncapacity_items = 1.5\n"
+        "min_items = -1\ncompression = \"zip\"\n[network]\nlayers = [1, {units = 4}, {type = "
+        "\"rnn\"}]\n");
   write("lines_in_keys", "\"a\\nb\" = 1\n[\"replay\\u001b[2J\"]\nx = 1\n---\nc\td=1\n");
   write("odd", "a.b = 1979-05-27T07:32:00Z\nc = '''x\ny'''\nd = \"\\u00e9\\n\"\n[e.f]\n[[g]]\n");
 }
@@ -87,6 +88,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::string> overrides;
   if (dashes != text.npos) {
     overrides = Lines(std::string_view(text).substr(dashes + kDashes.size()));
+  }
+  // A migrated text has nothing left to migrate.
+  if (const auto migrated = MigrateConfig(file, "fuzz.toml"); migrated.ok()) {
+    const auto again = MigrateConfig(migrated->text, "fuzz.toml");
+    TROOP_CHECK(again.ok() && again->text == migrated->text, "{}", migrated->text);
   }
   const Result<Config> config = ParseConfig(file, "fuzz.toml", overrides);
   if (config.ok()) {

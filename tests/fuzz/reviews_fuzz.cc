@@ -15,7 +15,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kUnpackedMax = 1 << 20;
-const TokenCacheKey kKey = {.tokenizer = 1, .vocabulary = 50, .tokens_max = 6, .source = 2};
+const TokenCacheKey kKey = {.tokenizer = 1, .vocabulary = 50, .max_length = 6, .source = 2};
 
 void CheckReviews(const Result<Reviews>& reviews) {
   if (!reviews.ok()) {
@@ -56,7 +56,7 @@ void CheckCache(std::string_view bytes) {
 TokenizedReviews SmallSet() {
   TokenizedReviews reviews;
   reviews.train.Add(std::vector<TokenId>{2, 49, 3}, Sentiment::kPositive);
-  reviews.unlabelled.Add(std::vector<TokenId>{2, 3}, Sentiment::kNone);
+  reviews.unlabeled.Add(std::vector<TokenId>{2, 3}, Sentiment::kNone);
   return reviews;
 }
 

@@ -41,7 +41,7 @@ void CheckLines(bool evaluated, const std::string& past) {
   TROOP_CHECK(recorder.ok(), "{}", recorder.status().ToString());
   RunView view = ViewAt(2000);
   if (evaluated) view.evaluations.push_back({.steps = 2000, .return_mean = 3});
-  const RunThroughput rates{.elapsed_s = 2, .train_return = 3};
+  const RunThroughput rates{.elapsed_s = 2, .episode_return_mean = 3};
   TROOP_CHECK((*recorder)->Finish(view, rates, Status::Ok()).ok(), "not finished");
   const std::string text = TextOfFile(&run, name);
   TROOP_CHECK(text.starts_with(past) && text.size() > past.size() + 1, "the past is not kept");
@@ -91,8 +91,9 @@ void VisitSeeds(const SeedWriter& write) {
     if (evaluated) {
       view.evaluations.push_back({.steps = 1000, .episodes = 10, .return_mean = 2.5});
     }
-    TROOP_CHECK(recorder->Finish(view, {.elapsed_s = 2, .train_return = 3}, Status::Ok()).ok(),
-                "not finished");
+    TROOP_CHECK(
+        recorder->Finish(view, {.elapsed_s = 2, .episode_return_mean = 3}, Status::Ok()).ok(),
+        "not finished");
     const std::string text = TextOfFile(&run, kFiles[evaluated ? 1 : 0]);
     write(kFiles[evaluated ? 1 : 0], std::string(1, evaluated ? 1 : 0) + text);
     write(evaluated ? "evaluations_read" : "metrics_read",

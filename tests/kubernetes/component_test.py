@@ -20,9 +20,13 @@ SOURCE = pathlib.Path(os.environ["TROOP_SOURCE_DIR"])
 COMPONENT = SOURCE / "examples" / "kubeflow" / "imdb_component.yaml"
 FIXTURES = SOURCE / "tests" / "fixtures" / "supervised"
 CONFIG = """
-learner = {algorithm = "classifier", batch_size = 5, epochs = 1e6, max_updates = 60}
-data = {tokens_max = 16, cache = "", holdout = 0.4}
-model = {hidden = 32, layers = 1, heads = 4, positions = 24}
+learner = {algorithm = "classifier", batch_size = 5}
+run = {epochs = 1e6, max_updates = 60}
+data = {max_length = 16, cache = "", validation_split = 0.4}
+model.hidden_size = 32
+model.num_hidden_layers = 1
+model.num_attention_heads = 4
+model.max_position_embeddings = 24
 evaluator = {final_episodes = 4}
 """
 # kubeflow/pipelines, sdk/python/kfp/dsl/types: what an artifact or a parameter may be.
@@ -80,7 +84,7 @@ class ComponentTest(unittest.TestCase):
             self.assertEqual(result["status"], "ok")
             self.assertEqual(result["updates"], 60)
             for name, key in [("wall_s", "wall_s"), ("updates", "updates"),
-                              ("right_percent", "final_return_mean")]:
+                              ("accuracy_percent", "final_return_mean")]:
                 self.assertEqual(float(left[name].read_text()), result[key])
             self.assertGreater(float(left["wall_s"].read_text()), 0)
             self.assertTrue((left["model"] / "model.safetensors").exists())

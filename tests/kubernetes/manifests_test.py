@@ -36,7 +36,7 @@ CASES = {
                # 1 + 1 + 1 + 2 + 1 cores; 2 + 4 + 2 + 4 + 1 GiB.
                {"coordinator": (6, 13 * 1024), "actor": (3, 3 * 1024)}),
     "all": ("apex_cartpole.toml",
-            ["fleet.elsewhere=['learner', 'replay', 'paramserver', 'evaluator', 'actor']",
+            ["fleet.external_roles=['learner', 'replay', 'paramserver', 'evaluator', 'actor']",
              "fleet.actors=3", "replay.shards=2", "kubernetes.learner_gpus=1",
              "kubernetes.learner_memory=96Gi", "kubernetes.actor_cpu=0.25",
              "kubernetes.namespace=rl", "kubernetes.storage_class=fast.rwx"],
@@ -253,7 +253,7 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(words[0], "join")
                 self.assertEqual(words[1], f"tcp://{pod}.{subdomain}:{port['containerPort']}")
                 self.assertEqual(words[words.index("--role") + 1], group)
-                self.assertEqual("--listen" in words, group in SERVERS)
+                self.assertEqual("--advertise-host" in words, group in SERVERS)
                 variables = {e["name"] for e in made.container(group)["env"]}
                 self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", " ".join(words))), variables)
 
@@ -319,7 +319,7 @@ class ManifestsTest(unittest.TestCase):
                 restarts = made.config()["fleet"]["restarts_max"]
                 limit = "backoffLimit" if group == "coordinator" else "backoffLimitPerIndex"
                 self.assertEqual(spec[limit], restarts)
-            self.assertLess(made.config()["fleet"]["drain_s"], 120)
+            self.assertLess(made.config()["fleet"]["shutdown_grace_s"], 120)
             self.assertIn("--continue", made.container("coordinator")["args"])
 
     def test_probes_ask_what_answers(self):
@@ -410,7 +410,7 @@ class ManifestsTest(unittest.TestCase):
                 ("kubernetes.image=a b", "not a valid image name"),
                 ("kubernetes.storage_class=a_b", "not a valid Kubernetes name"),
                 ("fleet.listen=tcp://10.0.0.1:7701", "omit it"),
-                ("fleet.elsewhere=['actr']", "is not an external role"),
+                ("fleet.external_roles=['actr']", "is not an external role"),
                 ("name=" + 50 * "x", "valid Service name")]:
             config, overrides = CASES["actors"][:2]
             done = run([PROGRAM, "train", str(CONFIGS / config), "--engine", "kubernetes",

@@ -185,14 +185,14 @@ class DpgReference {
       const double g = norm > limit && limit > 0 ? gradient[i] * limit / norm : gradient[i];
       const bool of_policy = i < critic_offset_ && o.policy_learning_rate > 0;
       const double rate = (of_policy ? o.policy_learning_rate : o.learning_rate) *
-                          (1 + (o.final_fraction - 1) * progress);
+                          (1 + (o.final_lr_fraction - 1) * progress);
       m_[i] = o.beta1 * m_[i] + (1 - o.beta1) * g;
       v_[i] = o.beta2 * v_[i] + (1 - o.beta2) * g * g;
       const double m = m_[i] / (1 - std::pow(o.beta1, updates_));
       const double v = v_[i] / (1 - std::pow(o.beta2, updates_));
       value[i] -= rate * m / (std::sqrt(v) + o.epsilon);
     }
-    if (updates_ % config_.learner.target_update_steps != 0) return;
+    if (updates_ % config_.learner.target_update_every_updates != 0) return;
     for (std::size_t i = 0; i < value.size(); ++i) {
       target[i] += config_.learner.target_tau * (value[i] - target[i]);
     }

@@ -33,7 +33,7 @@ inline Config SmallConfig() {
   config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
   config.optimizer.learning_rate = 0.01;
   config.learner.gamma = 0.9;
-  config.learner.target_update_steps = 2;
+  config.learner.target_update_every_updates = 2;
   return config;
 }
 

@@ -30,7 +30,7 @@ Config SmallConfig() {
   layer.units = 8;
   config.network.layers = {layer};
   config.learner.batch_size = kBatch;
-  config.learner.total_steps = 200;
+  config.run.total_steps = 200;
   config.learner.publish_every_updates = 5;
   config.replay.min_items = 50;
   config.replay.samples_per_insert = kBatch;  // an update a step
@@ -322,7 +322,7 @@ TEST(LearnerNodeTest, EndsWithoutCoordinator) {
 
 TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
   Config config = SmallConfig();
-  config.learner.max_updates = 37;
+  config.run.max_updates = 37;
   LearnerWorld world(config);
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(1000));
@@ -334,7 +334,7 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
 // Importance weights: Schaul et al. 2016, from β0 at the first update to 1 at the last one.
 TEST(LearnerNodeTest, BetaRisesOverRunAndContinuesAfterResume) {
   Config config = SmallConfig();
-  config.learner.max_updates = 101;
+  config.run.max_updates = 101;
   config.learner.prefetch = 1;
   config.learner.batches_per_request = 1;
   config.replay.beta = 0.4;
@@ -368,12 +368,12 @@ TEST(LearnerNodeTest, BetaRisesOverRunAndContinuesAfterResume) {
 // has few updates.
 TEST(LearnerNodeTest, SingleUpdateUsesFullLearningRate) {
   Config config = SmallConfig();
-  config.learner.max_updates = 1;
+  config.run.max_updates = 1;
   config.learner.max_grad_norm = 1e-3;  // less than the gradient's: a step is that times the rate
   config.optimizer.type = "sgd";
   config.optimizer.momentum = 0;
   config.optimizer.learning_rate = 0.5;
-  config.optimizer.final_fraction = 0;
+  config.optimizer.final_lr_fraction = 0;
   LearnerWorld world(config);
   const WeightSnapshot first = (world.Rounds(10), world.Published());
   world.Insert(200);
@@ -466,7 +466,7 @@ TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
 TEST(LearnerNodeTest, DropsItemWithHugeValueWithoutRollback) {
   Config config = SmallConfig();
   config.learner.loss = "mse";
-  config.learner.max_updates = 150;
+  config.run.max_updates = 150;
   LearnerWorld world(config);
   world.Insert(100);
   world.InsertLoud();
@@ -495,7 +495,7 @@ class Armed {
 TEST(LearnerNodeTest, SkipsOneUpdateAfterOneBadGradient) {
   const Armed armed("learner.gradient:20");
   Config config = SmallConfig();
-  config.learner.max_updates = 60;
+  config.run.max_updates = 60;
   LearnerWorld world(config);
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(1000));
@@ -523,7 +523,7 @@ TEST(LearnerNodeTest, RollsBackBadWeightWithoutPublishingIt) {
     for (const bool checkpoints : {false, true}) {
       const Armed armed(fmt::format("learner.weight:{}", at));
       Config config = SmallConfig();
-      config.learner.max_updates = 60;
+      config.run.max_updates = 60;
       if (checkpoints) config.checkpoint.every_s = 0.001;
       LearnerWorld world(config, 4, std::make_unique<LateExecutor>());
       std::uint64_t version = 0;
@@ -575,7 +575,7 @@ TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
 TEST(LearnerNodeTest, PublishesRollbackAsNewerVersion) {
   const Armed armed("learner.weight:6");  // right after the publication of five
   Config config = SmallConfig();
-  config.learner.max_updates = 6;
+  config.run.max_updates = 6;
   LearnerWorld world(config);
   const WeightSnapshot first = (world.Rounds(10), world.Published());
   world.Insert(200);

@@ -10,16 +10,16 @@
 namespace troop {
 namespace {
 
-Config ConfigOf(std::int64_t updates, double warmup, double final_fraction) {
+Config ConfigOf(std::int64_t updates, double warmup, double final_lr_fraction) {
   Config config;
-  config.learner.max_updates = updates;
-  config.optimizer.warmup = warmup;
-  config.optimizer.final_fraction = final_fraction;
+  config.run.max_updates = updates;
+  config.optimizer.warmup_ratio = warmup;
+  config.optimizer.final_lr_fraction = final_lr_fraction;
   return config;
 }
 
 std::vector<double> Rates(const Config& config) {
-  const auto updates = double(config.learner.max_updates);
+  const auto updates = double(config.run.max_updates);
   std::vector<double> rates;
   for (double u = 0; u < updates; ++u) {
     rates.push_back(LearningRateSchedule(config).Fraction(u / updates));
@@ -33,7 +33,7 @@ void ExpectRates(const Config& config, const std::vector<double>& want) {
   for (std::size_t u = 0; u < got.size(); ++u) EXPECT_NEAR(got[u], want[u], 1e-12) << u;
 }
 
-// The schedule was one update ahead: with final_fraction = 0 the last update had no rate at all,
+// The schedule was one update ahead: with final_lr_fraction = 0 the last update had no rate at all,
 // and a run of one update changed nothing.
 TEST(RateScheduleTest, SetsRatesOfFirstAndLastUpdate) {
   ExpectRates(ConfigOf(1, 0, 0), {1});
@@ -49,8 +49,8 @@ TEST(RateScheduleTest, SetsRatesOfFirstAndLastUpdate) {
 TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
   for (const std::int64_t updates : {1, 2, 3, 7, 100, 1001}) {
     for (const double warmup : {0.0, 0.01, 0.1, 0.5, 0.999}) {
-      for (const double final_fraction : {0.0, 0.1, 1.0}) {
-        const std::vector<double> rates = Rates(ConfigOf(updates, warmup, final_fraction));
+      for (const double final_lr_fraction : {0.0, 0.1, 1.0}) {
+        const std::vector<double> rates = Rates(ConfigOf(updates, warmup, final_lr_fraction));
         EXPECT_LE(rates[0], 1);
         bool falls = false;
         for (std::size_t u = 0; u < rates.size(); ++u) {
@@ -68,20 +68,20 @@ TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
 // RateLimiter: of I items, samples_per_insert * (I - min_items) are drawn, within its band.
 TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
   Config config = ConfigOf(0, 0, 0);
-  config.learner.total_steps = 1000;
+  config.run.total_steps = 1000;
   config.learner.batch_size = 32;
   config.replay.samples_per_insert = 8;
   config.replay.min_items = 200;
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), 800 * 8 / 32.0);
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 2), 800 * 8 / 32.0 / 2);
-  config.actor.copies = 3;
+  config.actor.insert_copies = 3;
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), (3000 - 200) * 8 / 32.0);
-  config.actor.copies = 1;
+  config.actor.insert_copies = 1;
   config.replay.min_items = 1000;
   EXPECT_EQ(UpdatesExpected(config, 1), 1) << "only the band allows some";
   config.replay.samples_per_insert = 0;
   EXPECT_EQ(UpdatesExpected(config, 1), 0);
-  config.learner.max_updates = 17;
+  config.run.max_updates = 17;
   EXPECT_EQ(UpdatesExpected(config, 3), 17);
 }
 
@@ -89,7 +89,7 @@ TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
 TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
   for (const double ratio : {0.0, 8.0}) {
     Config config = ConfigOf(0, 0.1, 0);
-    config.learner.total_steps = 1000;
+    config.run.total_steps = 1000;
     config.replay.samples_per_insert = ratio;
     const LearningRateSchedule schedule(config);
     EXPECT_GT(schedule.Fraction(1), 0);

@@ -118,7 +118,7 @@ TEST(MeshTest, EveryMeshMatchesPyTorch) {
 // Memory-saving options, uneven shares and half precision, tested in each kind of mesh.
 struct Way {
   const char* name;
-  std::int64_t micro_batch = 0;
+  std::int64_t micro_batch_size = 0;
   bool recompute = false, halves = false, uneven = false;
 };
 
@@ -130,10 +130,10 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     SCOPED_TRACE(family);
     Config config = SupervisedConfig(family);
-    config.learner.micro_batch = way.micro_batch;
-    config.model.recompute = way.recompute;
+    config.learner.micro_batch_size = way.micro_batch_size;
+    config.model.gradient_checkpointing = way.recompute;
     if (way.halves) config.network.precision = "bf16";
-    for (int i = 0; way.uneven && i < mesh.dp; ++i) config.mesh.shares.push_back(i + 1);
+    for (int i = 0; way.uneven && i < mesh.dp; ++i) config.mesh.batch_shares.push_back(i + 1);
     const Ranks ranks = SimRanks(mesh.size());
     std::vector<std::vector<float>> values(ranks.size());
     RunRanks(mesh.size(), [&](int rank) {
@@ -168,12 +168,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(
         ::testing::Values(Mesh{1, 1}, Mesh{2, 1}, Mesh{3, 1}, Mesh{1, 2}, Mesh{2, 2}, Mesh{3, 2}),
         ::testing::Values(
-            Way{.name = "micro_batches", .micro_batch = 2},
+            Way{.name = "micro_batches", .micro_batch_size = 2},
             Way{.name = "recomputed", .recompute = true}, Way{.name = "uneven", .uneven = true},
             Way{.name = "halves", .halves = true},
-            Way{.name = "all_whole", .micro_batch = 1, .recompute = true, .uneven = true},
+            Way{.name = "all_whole", .micro_batch_size = 1, .recompute = true, .uneven = true},
             Way{.name = "all_in_halves",
-                .micro_batch = 2,
+                .micro_batch_size = 2,
                 .recompute = true,
                 .halves = true,
                 .uneven = true})),

@@ -112,7 +112,7 @@ TEST_F(ParameterServerTest, AcknowledgesAndIgnoresOlderPublish) {
   EXPECT_EQ(second->acked_version(), 8u);
   EXPECT_TRUE(second->error().ok());
   EXPECT_EQ(server_->version(), 9u);
-  EXPECT_EQ(Metric("paramserver/old_publishes"), 1);
+  EXPECT_EQ(Metric("paramserver/publishes_rejected_old"), 1);
 }
 
 // One publish of version 2^64 - 1 kept out all weights that followed, for good.
@@ -155,7 +155,7 @@ TEST_F(ParameterServerTest, RejectsPublishOfWrongSizeWithBothSizes) {
   EXPECT_NE(publisher->error().message().find("3996 bytes"), std::string::npos);
   EXPECT_NE(publisher->error().message().find("1000 parameters = 4000 bytes"), std::string::npos);
   EXPECT_EQ(server_->version(), 0u);
-  EXPECT_EQ(Metric("paramserver/refused"), 1);
+  EXPECT_EQ(Metric("paramserver/rejected_requests"), 1);
 }
 
 TEST_F(ParameterServerTest, QueuesOnlyNewestPublishWhileOneIsInFlight) {
@@ -307,7 +307,7 @@ TEST_F(ParameterServerTest, RejectsMalformedRequests) {
   Message zero{.type = MessageType::kPublish, .body = EncodeBody(PublishBody{0})};
   zero.parts.push_back(MakeSnapshot(1).value);
   EXPECT_EQ(code(std::move(zero)), Code::kInvalidArgument);
-  EXPECT_EQ(Metric("paramserver/refused"), 5);
+  EXPECT_EQ(Metric("paramserver/rejected_requests"), 5);
 }
 
 }  // namespace

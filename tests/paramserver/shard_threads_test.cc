@@ -47,7 +47,7 @@ TEST(ShardThreadsTest, OneThreadMatchesUnthreadedShardBitwise) {
       InlineExecutor here;
       ThreadExecutor one(1, nullptr);
       auto options = ThreadOptions(threads ? static_cast<Executor*>(&one) : &here, optimizer);
-      options.sync.damp_stale = true;
+      options.sync.staleness_discount = true;
       options.undecayed = {{100, 300}, {600, 610}};
       const bool decays = options.config.optimizer.type == "adam";
       if (decays) options.config.optimizer.weight_decay = 0.1;

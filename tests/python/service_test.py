@@ -114,7 +114,7 @@ class ServiceTest(unittest.TestCase):
 
     def test_a_limiter_holds_the_writer_until_samples_are_drawn(self):
         _, client = self.serve(table(length=1, min_items=100, samples_per_insert=1.0,
-                                     ratio_error=0.5))
+                                     samples_per_insert_tolerance_rate=0.5))
         writer, zeros = client.writer("experience", steps_per_push=10), np.zeros(FRAME)
         taken = 0
         while taken < 10_000:

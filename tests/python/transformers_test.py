@@ -12,9 +12,14 @@ FIXTURES = HERE.parent / "fixtures/supervised"
 TROOP = pathlib.Path(sys.path[0]).parent / "troop"   # behind the package's folder in the build
 CONFIG = """
 version = 1
-learner = {batch_size = 5, max_updates = 25, epochs = 1e6}
-data = {tokens_max = 16, cache = ""}
-model = {hidden = 32, layers = 2, heads = 4, positions = 24, dropout = 0}
+learner = {batch_size = 5}
+run = {max_updates = 25, epochs = 1e6}
+data = {max_length = 16, cache = ""}
+model.hidden_size = 32
+model.num_hidden_layers = 2
+model.num_attention_heads = 4
+model.max_position_embeddings = 24
+model.dropout = 0
 optimizer = {learning_rate = 1e-3}
 evaluator = {enabled = false}
 """
@@ -35,7 +40,8 @@ class TransformersTest(unittest.TestCase):
         (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
         troop("train", folder / "config.toml", "--plain", "name=run", f"log.dir={folder}",
               f"data.reviews={FIXTURES}/reviews.csv", f"data.vocabulary={FIXTURES}/vocab.txt",
-              f"model.family={family}", f"model.embedding={16 if family == 'albert' else 0}",
+              f"model.architecture={family}",
+              f"model.embedding_size={16 if family == 'albert' else 0}",
               f"learner.algorithm={algorithm}", "fleet.mode=serial")
         return folder / "run/model"
 

@@ -128,7 +128,7 @@ TEST_F(HostileTcpTest, DeduplicatesReplayedInsertWithNewSequence) {
     EXPECT_TRUE(RunUntil([&] { return actor.Answers(MessageType::kInsertReply) == 2; }));
   }
   EXPECT_EQ(Metric("replay/items"), 8);
-  EXPECT_EQ(Metric("replay/repeated"), 40);
+  EXPECT_EQ(Metric("replay/duplicate_requests"), 40);
 }
 
 TEST_F(HostileTcpTest, RejectsAndLogsInsertsOfOlderIncarnation) {
@@ -166,7 +166,7 @@ TEST_F(HostileTcpTest, RejectsOversizedInsertClaimWithoutAllocating) {
   }
   EXPECT_TRUE(RunUntil([&] { return actor.Answers(MessageType::kError) == 100; }));
   EXPECT_LT(resident(), before + (64 << 20));
-  EXPECT_EQ(Metric("replay/refused_requests"), 100);
+  EXPECT_EQ(Metric("replay/rejected_requests"), 100);
   actor.peer->Send(actor.Call(Insert(1), 101));
   EXPECT_TRUE(RunUntil([&] { return actor.Answers(MessageType::kInsertReply) == 1; }));
 }

@@ -55,7 +55,7 @@ void ExpectRefused(const Message& message, std::string_view says,
       << answer.status().message() << "\n  should say: " << says;
   EXPECT_EQ(answer.status().message().find('\n'), std::string::npos);
   EXPECT_EQ(world.Metric("replay/items"), 0);
-  EXPECT_EQ(world.Metric("replay/refused_requests"), 1);
+  EXPECT_EQ(world.Metric("replay/rejected_requests"), 1);
 }
 
 TEST(HostileReplayTest, AcceptsValidInsert) {

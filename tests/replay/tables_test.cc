@@ -374,10 +374,16 @@ TEST(ReplayTablesTest, ReconfiguresRunningLimiter) {
   const auto call = [&](const ReconfigureBody& body) {
     return world.Call(channel.get(), {.type = MessageType::kReconfigure, .body = EncodeBody(body)});
   };
-  EXPECT_FALSE(call({.samples_per_insert = -1, .ratio_error = 0.1, .min_items = 10}).ok());
-  EXPECT_FALSE(call({.samples_per_insert = 2, .ratio_error = 0.1, .min_items = 10000}).ok());
-  EXPECT_EQ(world.Metric("replay/parked_inserts"), 1);
-  EXPECT_TRUE(call({.samples_per_insert = 0, .ratio_error = 0.1, .min_items = 10}).ok());
+  EXPECT_FALSE(
+      call({.samples_per_insert = -1, .samples_per_insert_tolerance_rate = 0.1, .min_items = 10})
+          .ok());
+  EXPECT_FALSE(
+      call({.samples_per_insert = 2, .samples_per_insert_tolerance_rate = 0.1, .min_items = 10000})
+          .ok());
+  EXPECT_EQ(world.Metric("replay/waiting_inserts"), 1);
+  EXPECT_TRUE(
+      call({.samples_per_insert = 0, .samples_per_insert_tolerance_rate = 0.1, .min_items = 10})
+          .ok());
   writer->Poll(world.now());
   EXPECT_EQ(writer->unacked_pushes(), 0);
 }

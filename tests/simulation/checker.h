@@ -16,8 +16,8 @@ namespace troop::simulation {
 // Checks all histories against a model of the guarantees (docs/design/guarantees.md):
 //   - an item is inserted at most once per life of a shard's log, and only if an actor sent it;
 //   - only a few items of a stream are dropped, when their frames were lost with a shard's memory;
-//   - acknowledged items are present; with replay.ack = "disk", also after every restart of the
-//   shard;
+//   - acknowledged items are present; with replay.durability = "disk", also after every restart of
+//   the shard;
 //   - the weights that an actor receives, and the checkpoints of a learner process, never get
 //   older;
 //   - a learner resumes from the newest checkpoint that its predecessor wrote, or a later one,

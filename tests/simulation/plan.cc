@@ -18,7 +18,7 @@ void ShardParameters(std::uint64_t seed, Config* c) {
   c->paramserver.backup = seed / 6 % 2 == 0;
   if (c->paramserver.mode == "ssp") c->paramserver.staleness = 2;
   if (c->paramserver.mode == "local_sgd") {
-    c->paramserver.push_every = c->paramserver.fetch_every = 4;
+    c->paramserver.push_every = c->paramserver.pull_every = 4;
     c->optimizer.type = "sgd";
   }
 }
@@ -39,22 +39,22 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.fleet.learners = seed % 3 == 0 ? 2 : 1;
   if (seed % 6 == 3) ShardParameters(seed, &c);
   if (seed % 5 == 4) c.actor.inference = "server";
-  c.fleet.hung_after_s = 6;
+  c.fleet.stall_timeout_s = 6;
   c.actor.envs = 2;
-  c.actor.push_items = 6;
+  c.actor.insert_batch_size = 6;
   c.actor.lease_steps = 200;
-  c.actor.refresh_steps = 20;
+  c.actor.weight_sync_steps = 20;
   c.replay.shards = 2;
   c.replay.min_items = 64;
   c.replay.samples_per_insert = 2;
   c.replay.persist = seed % 2 == 0;
-  c.replay.ack = c.replay.persist ? "disk" : "memory";
+  c.replay.durability = c.replay.persist ? "disk" : "memory";
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
   // Enough steps to fill the time: two learners are faster.
   const double two = c.actor.inference == "server" ? 50000 : 180000;  // replies have latency
-  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : two) * hours);
-  c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
+  c.run.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : two) * hours);
+  c.replay.capacity_items = 4 * std::int64_t(c.run.total_steps) + 10000;
   c.checkpoint.every_s = 60;
   c.evaluator.every_s = 120;
   c.evaluator.episodes = 2;
@@ -74,8 +74,8 @@ Plan MakeScaledPlan(std::uint64_t seed, double hours) {
   // Odd seeds keep replay in memory; other than multiples of 3 have one learner.
   Plan plan = MakePlan(6 * seed + 1, hours);
   plan.shards_max = 4;
-  plan.config.learner.total_steps = std::floor(60000 * hours);
-  plan.config.replay.capacity_items = 4 * std::int64_t(plan.config.learner.total_steps) + 10000;
+  plan.config.run.total_steps = std::floor(60000 * hours);
+  plan.config.replay.capacity_items = 4 * std::int64_t(plan.config.run.total_steps) + 10000;
   for (Fault& scale : MakeFleetScales(seed, plan.length, int(40 * hours) + 4)) {
     plan.faults.push_back(std::move(scale));
   }
@@ -91,16 +91,16 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   c.replay.decode_threads = 0;
   c.fleet.actors = actors;
   c.fleet.learners = learners;
-  c.fleet.hung_after_s = 30;
+  c.fleet.stall_timeout_s = 30;
   c.actor.envs = 1;
-  c.actor.push_items = 4;
+  c.actor.insert_batch_size = 4;
   c.actor.lease_steps = 8;
   c.replay.shards = shards;
   c.replay.persist = false;
-  c.replay.ack = "memory";
+  c.replay.durability = "memory";
   c.replay.min_items = 100 * shards;
-  c.learner.total_steps = steps * double(actors);
-  c.replay.capacity_items = 2 * std::int64_t(c.learner.total_steps);
+  c.run.total_steps = steps * double(actors);
+  c.replay.capacity_items = 2 * std::int64_t(c.run.total_steps);
   // Few updates, since they are slow with 64 ranks that only poll.
   c.learner.batch_size = 256;
   c.learner.prefetch = 2;

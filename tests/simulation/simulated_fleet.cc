@@ -108,13 +108,14 @@ Fleet::Fleet(const Plan& plan)
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
       checker_(int(std::max<std::int64_t>(plan.config.replay.shards, plan.shards_max)),
-               plan.config.replay.ack == "disk", plan.config.learner.sync == "paramserver") {}
+               plan.config.replay.durability == "disk", plan.config.learner.sync == "paramserver") {
+}
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();
   hub_->SetNetworkModel(&weather_);
   hub_->Advance(now_);
-  const NetworkOptions options{.dead_after = Seconds(plan_.config.fleet.dead_after_s)};
+  const NetworkOptions options{.dead_after = Seconds(plan_.config.fleet.heartbeat_timeout_s)};
   NetworkOptions many = options;
   many.clients_max = 1 << 15;  // as in the launcher
   network_ = hub_->MakeNetwork(many, "coordinator");
@@ -213,9 +214,10 @@ void Fleet::StartDue() {
     process->id = next_id_++;
     process->place = fmt::format("{}#{}", PeerName(slot.role.role, slot.role.index), process->id);
     process->began = process->wakes_at = now_;
-    process->network = hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s),
-                                          .clients_max = 1 << 15},  // as in `troop role`
-                                         process->place);
+    process->network =
+        hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.heartbeat_timeout_s),
+                           .clients_max = 1 << 15},  // as in `troop role`
+                          process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
     if (slot.role.role == Role::kLearner) process->rendezvous = rendezvous_factory_.Make();
@@ -300,9 +302,9 @@ void Fleet::Kill(Process* process, bool tear) {
 // Kills processes without progress for too long, as `troop train` does.
 void Fleet::Watch() {
   next_watch_ = now_ + Seconds(1);
-  const double limit = plan_.config.fleet.hung_after_s;
+  const double limit = plan_.config.fleet.stall_timeout_s;
   std::unordered_map<std::int64_t, double> silent;  // by process
-  for (const MemberView& m : coordinator_->members()) silent[m.process] = m.silent_s;
+  for (const MemberView& m : coordinator_->members()) silent[m.process] = m.heartbeat_age_s;
   std::vector<Process*> hung;
   for (const auto& process : processes_) {
     if (process->replaced) continue;
@@ -499,8 +501,8 @@ void Fleet::NoteProgress() {
   if (now_ - progress_at_ > kPatience) {
     std::string members;
     for (const MemberView& m : view.members) {
-      members +=
-          fmt::format(" {}@{}({:.1f} s)", PeerName(m.role, m.index), m.incarnation, m.silent_s);
+      members += fmt::format(" {}@{}({:.1f} s)", PeerName(m.role, m.index), m.incarnation,
+                             m.heartbeat_age_s);
     }
     checker_.Breach(fmt::format("no progress for {:.0f} s: {} steps, {} updates, phase {};{}",
                                 ToSeconds(kPatience), steps_, updates_, PhaseName(view.phase),

@@ -133,7 +133,7 @@ TEST(SimulationTest, RunWithoutFaultsAcknowledgesAllItems) {
   EXPECT_EQ(outcome.breach, "");
   EXPECT_EQ(outcome.restarts, 0);
   EXPECT_EQ(outcome.items, outcome.acknowledged);
-  EXPECT_EQ(outcome.steps, std::int64_t(plan.config.learner.total_steps));
+  EXPECT_EQ(outcome.steps, std::int64_t(plan.config.run.total_steps));
 }
 
 // ---- The checker detects violations ------------------------------------------------------------

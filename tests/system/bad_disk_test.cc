@@ -34,7 +34,7 @@ class RunFailpointTest : public BadDiskTest, public testing::WithParamInterface<
  protected:
   static std::vector<std::string> Keys(int keep) {
     return {"fleet.mode=serial",
-            "learner.total_steps=1001",
+            "run.total_steps=1001",
             "evaluator.enabled=false",
             "checkpoint.every_s=0.02",
             "checkpoint.every_updates=0",
@@ -100,9 +100,9 @@ INSTANTIATE_TEST_SUITE_P(Names, RunFailpointTest, testing::ValuesIn(NamesOnDisk(
 // Each learner process dies while writing its second checkpoint; the next one resumes from the
 // first.
 TEST_F(BadDiskTest, SurvivesLearnerKilledWhileWritingCheckpoints) {
-  const auto troop = Start(TrainWords({"learner.total_steps=20003", "fleet.backoff_max_s=0.1",
-                                       "fleet.restarts_max=200"}),
-                           {"TROOP_FAILPOINT=checkpoint.manifest:2"});
+  const auto troop = Start(
+      TrainWords({"run.total_steps=20003", "fleet.backoff_max_s=0.1", "fleet.restarts_max=200"}),
+      {"TROOP_FAILPOINT=checkpoint.manifest:2"});
   ExpectDone(troop.get(), 20003);
   EXPECT_NE(LauncherLog().find("learner-0 ended (killed by signal 9"), std::string::npos)
       << LauncherLog();
@@ -121,7 +121,7 @@ class FaultyDiskTest : public BadDiskTest {
   // A run without an end, whose disk does what SetFault says.
   std::unique_ptr<Troop> TrainOnFaultyDisk(const std::string& below,
                                            std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"learner.total_steps=100000000", "checkpoint.every_s=0.1",
+    more.insert(more.end(), {"run.total_steps=100000000", "checkpoint.every_s=0.1",
                              "replay.samples_per_insert=2"});
     return Start(TrainWords(more),
                  {"LD_PRELOAD=" TROOP_DISK_FAULT, "TROOP_DISK_FAULT_FILE=" + fault_file(),
@@ -132,8 +132,7 @@ class FaultyDiskTest : public BadDiskTest {
     troop->Signal(SIGINT);
     ASSERT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
     const std::int64_t steps = *Json(run() + "/result.json").Integer("steps");
-    const auto resumed =
-        Start({"resume", run(), "learner.total_steps=" + std::to_string(steps + 500)});
+    const auto resumed = Start({"resume", run(), "run.total_steps=" + std::to_string(steps + 500)});
     ExpectDone(resumed.get(), steps + 500);
   }
 };
@@ -198,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Faults, DiskFaultTest,
 
 // The terminal said "bottleneck: actors", and status "alive".
 TEST_F(FaultyDiskTest, ReportsReplayBlockedByFullDisk) {
-  const auto troop = TrainOnFaultyDisk("/replay-0", {"replay.persist=true", "replay.ack=disk"});
+  const auto troop =
+      TrainOnFaultyDisk("/replay-0", {"replay.persist=true", "replay.durability=disk"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SetFault("full");
   std::string said;

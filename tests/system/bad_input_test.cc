@@ -32,7 +32,7 @@ class BadInputTest : public SystemTest {
   }
   // A run of one checkpoint, ended.
   void TrainOnce() {
-    const auto troop = Train({"learner.total_steps=1000", "checkpoint.keep=1"});
+    const auto troop = Train({"run.total_steps=1000", "checkpoint.keep=1"});
     ASSERT_EQ(troop->Wait(), 0) << troop->output();
   }
 };
@@ -70,7 +70,7 @@ TEST_F(BadInputTest, RejectsLowFileSizeLimitBeforeStart) {
 // SIGXFSZ ended it without a word.
 TEST_F(BadInputTest, TreatsFileSizeLimitAsFullDisk) {
   const auto troop =
-      StartLimited("ulimit -f 48", {"learner.total_steps=3000", "evaluator.enabled=false"});
+      StartLimited("ulimit -f 48", {"run.total_steps=3000", "evaluator.enabled=false"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   EXPECT_NE(troop->output().find("File too large (ulimit -f)"), std::string::npos)
       << troop->output() << LauncherLog();
@@ -151,7 +151,7 @@ TEST_F(BadInputTest, RejectsSecondRunInFolderDuringAndAfterFirst) {
   const auto third = Train();
   EXPECT_EQ(third->Wait(), 3);
   EXPECT_NE(third->output().find("troop resume"), std::string::npos) << third->output();
-  const auto replaced = Train({"--overwrite", "learner.total_steps=1000"});
+  const auto replaced = Train({"--overwrite", "run.total_steps=1000"});
   ExpectDone(replaced.get(), 1000);
 }
 
@@ -169,7 +169,7 @@ TEST_F(BadInputTest, ResumeAndEvalRejectDamagedCheckpoint) {
   for (const char* command : {"resume", "eval", "play"}) {
     std::vector<std::string> words{command, run()};
     // A finished run is left as it is without a larger budget.
-    if (words[0] == "resume") words.emplace_back("learner.total_steps=2000");
+    if (words[0] == "resume") words.emplace_back("run.total_steps=2000");
     const auto troop = Start(words);
     EXPECT_EQ(troop->Wait(), 4) << command << troop->output();
     EXPECT_NE(troop->output().find("state.safetensors is damaged"), std::string::npos)
@@ -206,7 +206,7 @@ TEST_F(BadInputTest, SurvivesGarbageOnEveryPort) {
 
 // The replay dies, and another process takes its port before it is restarted.
 TEST_F(BadInputTest, NamesAndRetriesPortInUse) {
-  const auto troop = TrainLong({"fleet.transport=tcp", "fleet.backoff_first_s=0.5"});
+  const auto troop = TrainLong({"fleet.transport=tcp", "fleet.backoff_initial_s=0.5"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const pid_t replay = AwaitRole("replay");
   const std::set<int> ports = ListeningPorts(replay);
@@ -236,7 +236,7 @@ TEST_F(BadInputTest, TooLongSocketPathLeavesNoRun) {
   const auto refused = std::make_unique<Troop>(TrainWords(), deep);
   EXPECT_EQ(refused->Wait(), 2) << refused->output();
   EXPECT_FALSE(fs::exists(run() + "/config.toml"));
-  const auto troop = Train({"learner.total_steps=1000"});
+  const auto troop = Train({"run.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
 }
 

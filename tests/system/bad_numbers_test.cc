@@ -36,8 +36,8 @@ class BadNumbersTest : public SystemTest {
   void ExpectLearnerUnharmed() const {
     EXPECT_EQ(Metric("learner/skipped_updates"), 0);
     EXPECT_GT(Metric("replay/inserts"), 0);
-    EXPECT_EQ(Metric("replay/refused_requests"), 0);
-    EXPECT_EQ(Metric("replay/refused_priorities"), 0);
+    EXPECT_EQ(Metric("replay/rejected_requests"), 0);
+    EXPECT_EQ(Metric("replay/rejected_priorities"), 0);
     EXPECT_EQ(LauncherLog().find("; restart "), std::string::npos) << LauncherLog();
     ExpectFiniteCheckpoints();
   }
@@ -50,7 +50,7 @@ TEST_P(BadActorNumberTest, IsDroppedCountedAndLoggedWithOrigin) {
   const std::string what = GetParam(), hit = folder() + "/hit";
   const auto troop = TrainWith("actor." + what + ":200:nan:" + hit);
   ExpectDone(troop.get(), kSteps);
-  EXPECT_EQ(Metric("actor/bad_numbers"), 1);
+  EXPECT_EQ(Metric("actor/nonfinite_values"), 1);
   const std::string log = ActorLogs();
   const auto origin = log.find("CartPole-v1: " + what);
   ASSERT_NE(origin, log.npos) << log;
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Numbers, BadActorNumberTest, testing::Values("reward", 
 TEST_F(BadNumbersTest, NonFiniteRewardCostsOneEvaluationEpisode) {
   const auto troop = Start(TrainWords(), {"TROOP_FAILPOINT=evaluator.reward:5"});
   ExpectDone(troop.get(), kSteps);
-  EXPECT_EQ(Metric("evaluator/bad_numbers"), 1);
+  EXPECT_EQ(Metric("evaluator/nonfinite_values"), 1);
   EXPECT_NE(RoleLog("evaluator-0").find("CartPole-v1: reward is nan at step "), std::string::npos)
       << RoleLog("evaluator-0");
   EXPECT_NE(troop->output().find("final score: "), std::string::npos) << troop->output();
@@ -88,7 +88,7 @@ TEST_F(BadNumbersTest, RollsBackNonFiniteWeightAndFinishes) {
   const auto troop = TrainWith("learner.weight:300");
   ExpectDone(troop.get(), kSteps);
   EXPECT_EQ(Metric("learner/rollbacks"), 1);
-  EXPECT_EQ(Metric("actor/bad_weights"), 0);
+  EXPECT_EQ(Metric("actor/nonfinite_weights"), 0);
   const std::string log = RoleLog("learner-0");
   const auto back = log.find("rolled back to ");
   ASSERT_NE(back, log.npos) << log;
@@ -99,7 +99,7 @@ TEST_F(BadNumbersTest, RollsBackNonFiniteWeightAndFinishes) {
 
 // Too few in a row for a roll-back: the run ended with status "ok", and the model had not learned.
 TEST_F(BadNumbersTest, FailsWhenMostUpdatesAreSkipped) {
-  const auto troop = TrainWith("learner.gradient:5+", {"learner.max_updates=48"});
+  const auto troop = TrainWith("learner.gradient:5+", {"run.max_updates=48"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   for (const char* part : {"updates were skipped and 4 made", "lower optimizer.learning_rate"}) {
     EXPECT_NE(troop->output().find(part), std::string::npos) << part << "\n" << troop->output();

@@ -23,7 +23,7 @@ class ChaosTest : public SystemTest {
 
   std::unique_ptr<Troop> TrainSteps(std::vector<std::string> overrides,
                                     const std::vector<std::string>& environment = {}) const {
-    overrides.push_back("learner.total_steps=" + std::to_string(kSteps));
+    overrides.push_back("run.total_steps=" + std::to_string(kSteps));
     overrides.push_back("fleet.restarts_max=1000");
     overrides.push_back("fleet.backoff_max_s=0.2");
     return Start(TrainWords(overrides), environment);
@@ -58,7 +58,7 @@ class StoppedRoleTest : public ChaosTest, public testing::WithParamInterface<con
 
 TEST_P(StoppedRoleTest, IsDetectedReplacedAndRunTakesExactSteps) {
   const std::string role = GetParam();
-  const auto troop = TrainSteps({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"});
+  const auto troop = TrainSteps({"fleet.stall_timeout_s=2", "fleet.heartbeat_timeout_s=0.5"});
   const pid_t process = AwaitFirst(role);
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SendSignal(process, SIGSTOP);
@@ -92,7 +92,7 @@ class ReturningRoleTest : public ChaosTest, public testing::WithParamInterface<c
 // and then the first one comes back.
 TEST_P(ReturningRoleTest, IsFencedByIncarnationAndEndsWithMessage) {
   const std::string role = GetParam();
-  const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.dead_after_s=0.5"});
+  const auto troop = TrainSteps({"fleet.stall_timeout_s=300", "fleet.heartbeat_timeout_s=0.5"});
   const pid_t process = AwaitFirst(role);
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const std::string coordinator = Coordinator();
@@ -128,7 +128,7 @@ class HungEnvironmentTest : public ChaosTest, public testing::WithParamInterface
 // Its process lives and answers; only its node does not go on.
 TEST_P(HungEnvironmentTest, IsDetectedAndItsProcessReplaced) {
   const std::string role = GetParam(), hit = folder() + "/hit";
-  const auto troop = TrainSteps({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"},
+  const auto troop = TrainSteps({"fleet.stall_timeout_s=2", "fleet.heartbeat_timeout_s=0.5"},
                                 {"TROOP_FAILPOINT=" + role + ".step:50:hang:" + hit});
   ExpectDone(troop.get(), kSteps);
   EXPECT_TRUE(fs::exists(hit));
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Roles, HungEnvironmentTest, testing::Values("actor", "e
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(ChaosTest, PausedLauncherDoesNotTakeRolesForHung) {
-  const auto troop = TrainSteps({"fleet.hung_after_s=1", "fleet.dead_after_s=0.5"});
+  const auto troop = TrainSteps({"fleet.stall_timeout_s=1", "fleet.heartbeat_timeout_s=0.5"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SendSignal(troop->process(), SIGSTOP);
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
@@ -154,7 +154,7 @@ TEST_F(ChaosTest, PausedLauncherDoesNotTakeRolesForHung) {
 
 // Regression: the launcher waited permanently for a member whose exit was not reported to it.
 TEST_F(ChaosTest, InterruptDoesNotWaitForRemoteMemberThatDied) {
-  const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.drain_s=1"});
+  const auto troop = TrainSteps({"fleet.stall_timeout_s=300", "fleet.shutdown_grace_s=1"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const std::string coordinator = Coordinator();
   SendSignal(AwaitFirst("actor"), SIGSTOP);
@@ -181,13 +181,13 @@ TEST_F(ChaosTest, KilledLauncherLeavesNoProcessAndRestartsAtOnce) {
       [&] { return AwaitCheckpoint(); },
   };
   for (const auto& moment : moments) {
-    const auto troop = Train({"learner.total_steps=100000000", "--overwrite"});
+    const auto troop = Train({"run.total_steps=100000000", "--overwrite"});
     ASSERT_TRUE(Await(moment)) << troop->output();
     troop->Signal(SIGKILL);
     ASSERT_EQ(troop->Wait(), 128 + SIGKILL) << troop->output();
     EXPECT_TRUE(Await([&] { return RoleProcesses(Coordinator()).empty(); }, 5));
   }
-  const auto resumed = Start({"resume", run(), "learner.total_steps=" + std::to_string(kSteps)});
+  const auto resumed = Start({"resume", run(), "run.total_steps=" + std::to_string(kSteps)});
   ExpectDone(resumed.get(), kSteps);
 }
 

@@ -17,15 +17,15 @@ const std::vector<std::string>& Reviews() {
   static const std::vector<std::string> words{"data.reviews=" + kFixtures + "reviews.csv",
                                               "data.vocabulary=" + kFixtures + "vocab.txt",
                                               "data.cache=",
-                                              "data.holdout=0.3",
-                                              "data.tokens_max=16",
-                                              "model.vocabulary=47",
-                                              "model.hidden=16",
-                                              "model.layers=1",
-                                              "model.heads=2",
-                                              "model.intermediate=16",
-                                              "model.positions=24",
-                                              "learner.epochs=1",
+                                              "data.validation_split=0.3",
+                                              "data.max_length=16",
+                                              "model.vocab_size=47",
+                                              "model.hidden_size=16",
+                                              "model.num_hidden_layers=1",
+                                              "model.num_attention_heads=2",
+                                              "model.intermediate_size=16",
+                                              "model.max_position_embeddings=24",
+                                              "run.epochs=1",
                                               "learner.batch_size=12"};
   return words;
 }
@@ -45,19 +45,19 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"actor.inference=server", {"inference.servers=1"}},
       {"inference.device", {"actor.inference=server"}},
       {"replay.scope=local", {"learner.sync=paramserver", "replay.shards=1"}},
-      {"replay.ack", {"replay.persist=true"}},
+      {"replay.durability", {"replay.persist=true"}},
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},
       {"data.truncation_side", classifier},
-      {"model.family=albert", With(classifier, {"model.embedding=8"})},
-      {"model.family", classifier},
+      {"model.architecture=albert", With(classifier, {"model.embedding_size=8"})},
+      {"model.architecture", classifier},
       {"model.position_init", classifier},
       {"paramserver.mode=k_of_n", With(shards, {"paramserver.k=1"})},
       {"paramserver.mode=local_sgd", With(shards, {"optimizer.type=sgd"})},
       {"paramserver.sharding", shards},
       {"paramserver.mode", shards},
-      {"paramserver.codec", shards},
+      {"paramserver.compression", shards},
   };
   static const std::vector<std::string> none;
   for (const auto& [what, words] : needs) {
@@ -108,7 +108,7 @@ class ChoicesTest : public SystemTest {
 env.id = "{}"
 network.layers = [{}]
 fleet = {{mode = "serial", actors = 1}}
-actor = {{envs = 2, lease_steps = 100, push_items = 20, refresh_steps = 10}}
+actor = {{envs = 2, lease_steps = 100, insert_batch_size = 20, weight_sync_steps = 10}}
 learner = {{total_steps = 300, batch_size = 8}}
 evaluator = {{episodes = 1, final_episodes = 1}}
 [replay]
@@ -121,7 +121,7 @@ samples_per_insert = 2
   }
   // Which of several environments a codec is to be given.
   std::vector<std::string> Environments(const Choice& choice) const {
-    if (choice.key != "replay.codec") return {""};
+    if (choice.key != "replay.compression") return {""};
     // Some bytes that do not shrink, many that do, and many of both.
     return {"CartPole-v1", "Catch-v0", "MinAtar/Seaquest-v0", "Acrobot-v1"};
   }
@@ -152,7 +152,7 @@ samples_per_insert = 2
   int runs_ = 0;
 };
 
-// replay.codec = "zstd" ended actors, and the serial run, with a failed check on small
+// replay.compression = "zstd" ended actors, and the serial run, with a failed check on small
 // observations.
 TEST_F(ChoicesTest, EveryChoiceOfEveryKeyRuns) {
   const std::vector<Choice> all = ConfigChoices();

@@ -11,7 +11,7 @@ class ContinuousTest : public SystemTest {
   static std::vector<std::string> Dpg(std::vector<std::string> more) {
     const std::vector<std::string> keys{"learner.algorithm=dpg",
                                         "learner.loss=mse",
-                                        "learner.target_update_steps=50",
+                                        "learner.target_update_every_updates=50",
                                         "actor.warmup_steps=500",
                                         "replay.samples_per_insert=64",
                                         "evaluator.final_episodes=40",
@@ -29,7 +29,7 @@ TEST_F(ContinuousTest, LearnsContinuousActionsOfPlugin) {
   const auto troop =
       Train(Dpg({"env.id=TwoTanks-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/two_tanks.so",
                  "learner.critic=categorical", "learner.v_min=-10", "learner.v_max=0",
-                 "learner.gamma=0.9", "learner.total_steps=6001"}));
+                 "learner.gamma=0.9", "run.total_steps=6001"}));
   ExpectDone(troop.get(), 6001);
   EXPECT_GT(FinalReturn(), -12) << troop->output();
 }
@@ -37,7 +37,7 @@ TEST_F(ContinuousTest, LearnsContinuousActionsOfPlugin) {
 TEST_F(ContinuousTest, LearnsGymnasiumPendulum) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const auto troop = Train(
-      Dpg({"env.id=gymnasium:Pendulum-v1", "learner.total_steps=2001", "evaluator.final_episodes=4",
+      Dpg({"env.id=gymnasium:Pendulum-v1", "run.total_steps=2001", "evaluator.final_episodes=4",
            std::string("env.python=") + getenv("TROOP_TEST_PYTHON")}));
   ExpectDone(troop.get(), 2001);
   EXPECT_GT(Json(run() + "/result.json").Find("updates")->number, 500);

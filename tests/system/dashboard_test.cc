@@ -52,9 +52,9 @@ class DashboardPageTest : public SystemTest {
 };
 
 TEST_F(DashboardPageTest, ShowsFleetLearningCartPole) {
-  const auto past = Train({"name=past", "learner.total_steps=3000"});
+  const auto past = Train({"name=past", "run.total_steps=3000"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
-  const auto fleet = Train({"learner.total_steps=1e9", "fleet.dashboard=127.0.0.1:0"});
+  const auto fleet = Train({"run.total_steps=1e9", "fleet.dashboard=127.0.0.1:0"});
   ASSERT_TRUE(AwaitCheckpoint()) << fleet->output();
   const std::string address = AddressIn([&] { return fleet->output(); });
   ExpectLook({"live", address});
@@ -64,7 +64,7 @@ TEST_F(DashboardPageTest, ShowsFleetLearningCartPole) {
 
 TEST_F(DashboardPageTest, ShowsInferenceServer) {
   const auto fleet =
-      Train({"learner.total_steps=1e9", "actor.inference=server", "fleet.dashboard=127.0.0.1:0"});
+      Train({"run.total_steps=1e9", "actor.inference=server", "fleet.dashboard=127.0.0.1:0"});
   ASSERT_TRUE(AwaitCheckpoint()) << fleet->output();
   ExpectLook({"asked", AddressIn([&] { return fleet->output(); })});
   fleet->Signal(SIGINT);
@@ -72,7 +72,7 @@ TEST_F(DashboardPageTest, ShowsInferenceServer) {
 }
 
 TEST_F(DashboardPageTest, RequiresTokenFromFile) {
-  const auto past = Train({"learner.total_steps=2000", "evaluator.final_episodes=1"});
+  const auto past = Train({"run.total_steps=2000", "evaluator.final_episodes=1"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
   const std::string file = folder() + "/token", token = "0123456789abcdef-secret";
   std::ofstream(file) << token << "\n";
@@ -88,7 +88,7 @@ TEST_F(DashboardPageTest, ReportsErrorsInOneLine) {
   const auto none = Start({"dashboard", folder() + "/none"});
   EXPECT_EQ(none->Wait(), 2);
   EXPECT_NE(none->output().find("no such folder"), std::string::npos) << none->output();
-  const auto past = Train({"learner.total_steps=2000", "evaluator.final_episodes=1"});
+  const auto past = Train({"run.total_steps=2000", "evaluator.final_episodes=1"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
   const auto open = Start({"dashboard", run(), "--listen", "0.0.0.0:0"});
   EXPECT_EQ(open->Wait(), 2);
@@ -116,12 +116,13 @@ TEST_F(DashboardPageTest, IsFastWithThousandActors) {
   ASSERT_TRUE(made.ok() && BeginRun(*made).ok());
   std::ofstream lines(run() + "/metrics.jsonl");
   for (int i = 0; i < 20000; ++i) {
-    lines << fmt::format(R"({{"wall_s": {}, "phase": "running", "steps": {}, "steps_per_s": {}, )"
-                         R"("train_return": {}, "learner/loss": {}, "bottleneck": "learner", )"
-                         R"("replay/inserts": {}, "replay/age": {{"count": 9, "p50": 3, "p90": 5, )"
-                         R"("p99": 7, "max": 9, "octaves": [[1, 2], [2, 4], [4, 3]]}}}})"
-                         "\n",
-                         i, 100 * i, 100 + i % 7, i % 200, 1.0 / (1 + i), 100 * i);
+    lines << fmt::format(
+        R"({{"wall_s": {}, "phase": "running", "steps": {}, "steps_per_s": {}, )"
+        R"("episode_return_mean": {}, "learner/loss": {}, "bottleneck": "learner", )"
+        R"("replay/inserts": {}, "replay/age": {{"count": 9, "p50": 3, "p90": 5, )"
+        R"("p99": 7, "max": 9, "octaves": [[1, 2], [2, 4], [4, 3]]}}}})"
+        "\n",
+        i, 100 * i, 100 + i % 7, i % 200, 1.0 / (1 + i), 100 * i);
   }
   lines.close();
   auto catalog = RunIndex::Make({run()});
@@ -138,7 +139,7 @@ TEST_F(DashboardPageTest, IsFastWithThousandActors) {
                        .incarnation = 7,
                        .process = 1000 + i,
                        .host = fmt::format("node-{}", i % 50),
-                       .silent_s = 0.001 * ((i * 37 + asked) % 250),
+                       .heartbeat_age_s = 0.001 * ((i * 37 + asked) % 250),
                        .work_per_s = 100.0 + i});
     }
     roles.push_back({.role = Role::kLearner, .state = RoleView::State::kAlive, .host = "node-0"});

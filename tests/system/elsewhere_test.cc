@@ -1,4 +1,4 @@
-// Roles other than actors on other machines: fleet.elsewhere.
+// Roles other than actors on other machines: fleet.external_roles.
 #include "tests/core/python.h"
 #include "tests/system/join_fleet.h"
 
@@ -11,14 +11,14 @@ class ElsewhereTest : public JoinFleet {
   std::vector<std::string> RunWords(const std::string& elsewhere,
                                     std::vector<std::string> more = {}) const {
     std::vector<std::string> words = ListenWords();
-    more.push_back("fleet.elsewhere=[" + elsewhere + "]");
+    more.push_back("fleet.external_roles=[" + elsewhere + "]");
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
   std::unique_ptr<Troop> JoinAs(const std::string& role, const std::string& host,
                                 const std::string& count = "1") const {
     std::vector<std::string> words = JoinWords(count, role + "-" + host, key(role));
-    words.insert(words.end(), {"--role", role, "--listen", host});
+    words.insert(words.end(), {"--role", role, "--advertise-host", host});
     return Start(words);
   }
   bool Learns() const {
@@ -73,16 +73,20 @@ TEST_F(ElsewhereTest, RejectsLearnerWithOtherDataNamingBoth) {
   std::ofstream(reviews) << right;
   std::ofstream(config()) << R"(
 name = "run"
-learner = {algorithm = "classifier", batch_size = 5, epochs = 1e6}
-model = {hidden = 32, layers = 2, heads = 4, positions = 24}
+learner = {algorithm = "classifier", batch_size = 5}
+run = {epochs = 1e6}
+model.hidden_size = 32
+model.num_hidden_layers = 2
+model.num_attention_heads = 4
+model.max_position_embeddings = 24
 mesh.dp = 2
 evaluator.enabled = false
 log.metrics_every_s = 0.1
-data = {tokens_max = 16, cache = "", reviews = ")"
+data = {max_length = 16, cache = "", reviews = ")"
                           << reviews << "\", vocabulary = \"" << fixtures << "vocab.txt\"}\n";
-  const auto troop =
-      Start({"train", config(), "fleet.listen=tcp://127.0.0.2:0", "fleet.elsewhere=[\"learner\"]",
-             "security.keys=" + keys(), "log.dir=" + folder()});
+  const auto troop = Start({"train", config(), "fleet.listen=tcp://127.0.0.2:0",
+                            "fleet.external_roles=[\"learner\"]", "security.keys=" + keys(),
+                            "log.dir=" + folder()});
   const auto first = JoinAs("learner", "127.0.0.3");
   const std::string log = folder() + "/learner-127.0.0.3/learner-0.log";
   ASSERT_TRUE(Await([&] { return FileHas(log, "joined as learner-"); }))
@@ -114,7 +118,7 @@ TEST_F(ElsewhereTest, RejectsActorWithOtherEnvironmentSource) {
             {folder_with("run-source", right)});
   const auto join = [&](const std::string& host, const std::string& environment) {
     std::vector<std::string> words = JoinWords("1", host, key("actor"));
-    words.insert(words.end(), {"--role", "actor", "--listen", host});
+    words.insert(words.end(), {"--role", "actor", "--advertise-host", host});
     return Start(words, {environment});
   };
   const auto wrong = join("127.0.0.3", folder_with("other-source", right + "# another\n"));
@@ -130,15 +134,15 @@ TEST_F(ElsewhereTest, RejectsActorWithOtherEnvironmentSource) {
 }
 
 TEST_F(ElsewhereTest, EndsNamingExternalRoleThatDidNotJoin) {
-  const auto troop = Start(RunWords("\"replay\"", {"fleet.join_wait_s=1"}));
+  const auto troop = Start(RunWords("\"replay\"", {"fleet.join_timeout_s=1"}));
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
-  EXPECT_NE(troop->output().find("replay-0 did not join within 1 s (fleet.join_wait_s)"),
+  EXPECT_NE(troop->output().find("replay-0 did not join within 1 s (fleet.join_timeout_s)"),
             std::string::npos)
       << troop->output();
 }
 
 TEST_F(ElsewhereTest, EndsWithFewerActorsThanMinimum) {
-  const auto troop = Start(RunWords("\"actor\"", {"fleet.actors_min=2", "fleet.join_wait_s=2"}));
+  const auto troop = Start(RunWords("\"actor\"", {"fleet.actors_min=2", "fleet.join_timeout_s=2"}));
   const auto actor = JoinAs("actor", "127.0.0.3");
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   EXPECT_NE(troop->output().find("1 of 2 actors did not join"), std::string::npos)
@@ -149,7 +153,7 @@ TEST_F(ElsewhereTest, RejectsJoinForLocalRole) {
   const auto troop = Start(ListenWords());
   const auto replay = JoinAs("replay", "127.0.0.3");
   EXPECT_EQ(replay->Wait(), 2) << replay->output();
-  EXPECT_NE(replay->output().find("add it to fleet.elsewhere"), std::string::npos)
+  EXPECT_NE(replay->output().find("add it to fleet.external_roles"), std::string::npos)
       << replay->output();
   Stop(troop.get());
 }

@@ -50,7 +50,7 @@ class EnvFaultsTest : public SystemTest {
 };
 
 TEST_F(EnvFaultsTest, SegmentationFaultCostsOnlyEpisodes) {
-  const auto troop = Start(Words("segfault", 35, {"learner.total_steps=3000"}));
+  const auto troop = Start(Words("segfault", 35, {"run.total_steps=3000"}));
   ExpectDone(troop.get(), 3000);
   EXPECT_GT(Metric("actor/env_faults"), 0);
   ExpectTold("ended by signal 11 (Segmentation fault)");
@@ -58,8 +58,7 @@ TEST_F(EnvFaultsTest, SegmentationFaultCostsOnlyEpisodes) {
 }
 
 TEST_F(EnvFaultsTest, EndsHungStepAtDeadline) {
-  const auto troop =
-      Start(Words("hangs", 38, {"learner.total_steps=1500", "env.step_timeout_s=0.2"}));
+  const auto troop = Start(Words("hangs", 38, {"run.total_steps=1500", "env.step_timeout_s=0.2"}));
   ExpectDone(troop.get(), 1500);
   EXPECT_GT(Metric("actor/env_faults"), 0);
   ExpectTold("env.step_timeout_s = 0.2");
@@ -79,7 +78,7 @@ TEST_F(EnvFaultsTest, FailsAtOnceWhenEnvironmentAlwaysFails) {
 }
 
 TEST_F(EnvFaultsTest, SurvivesErrorInActorProcess) {
-  const auto troop = Start(Words("throws", 35, {"learner.total_steps=3000", "env.isolation=none"}));
+  const auto troop = Start(Words("throws", 35, {"run.total_steps=3000", "env.isolation=none"}));
   ExpectDone(troop.get(), 3000);
   EXPECT_GT(Metric("actor/env_faults"), 0);
   ExpectTold("planted: step 5");
@@ -87,7 +86,7 @@ TEST_F(EnvFaultsTest, SurvivesErrorInActorProcess) {
 }
 
 TEST_F(EnvFaultsTest, EnvironmentProcessesEndWithActor) {
-  const auto troop = Start(Words("", 0, {"learner.total_steps=10000000"}));
+  const auto troop = Start(Words("", 0, {"run.total_steps=10000000"}));
   const pid_t actor = AwaitFirst("actor");
   pid_t player = 0;
   ASSERT_TRUE(Await([&] {

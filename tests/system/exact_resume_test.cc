@@ -15,7 +15,7 @@ class ExactResumeTest : public SystemTest {
   std::vector<std::string> Keys(const std::string& name) const {
     std::vector<std::string> keys{"name=" + name,
                                   "fleet.mode=serial",
-                                  "learner.total_steps=3001",
+                                  "run.total_steps=3001",
                                   "checkpoint.every_s=0.1",
                                   "checkpoint.every_updates=60",
                                   "checkpoint.keep=1",
@@ -158,7 +158,7 @@ TEST_F(ExactResumeTest, ContinuesAsProcessesFromNewestCheckpoint) {
   auto keys = Keys("run");
   const auto troop = Train(keys);
   ExpectDone(troop.get(), 3001);
-  const auto resumed = Start({"resume", run(), "fleet.mode=processes", "learner.total_steps=4001"});
+  const auto resumed = Start({"resume", run(), "fleet.mode=processes", "run.total_steps=4001"});
   ExpectDone(resumed.get(), 4001);
   EXPECT_EQ(resumed->output().find("exactly"), std::string::npos) << resumed->output();
   EXPECT_FALSE(fs::exists(run() + "/restore"));
@@ -172,7 +172,7 @@ TEST_F(ExactResumeTest, NamesChangedConfigKey) {
   ASSERT_NE(gamma, config.npos) << config;
   config.replace(gamma, 12, "gamma = 0.89");
   std::ofstream(run() + "/config.toml") << config;
-  const auto resumed = Start({"resume", run(), "learner.total_steps=3501"});
+  const auto resumed = Start({"resume", run(), "run.total_steps=3501"});
   ExpectDone(resumed.get(), 3501);
   EXPECT_NE(resumed->output().find("learner.gamma = 0.89 (it was 0.99)"), std::string::npos)
       << resumed->output();
@@ -199,7 +199,7 @@ TEST_F(ExactResumeTest, FallsBackToCheckpointOnDamagedRestorePoint) {
     bytes[bytes.size() / 2] ^= 4;
     if (damage != "incarnation") std::ofstream(damaged, std::ios::binary) << bytes;
     steps += 500;
-    const auto resumed = Start({"resume", run(), "learner.total_steps=" + std::to_string(steps)});
+    const auto resumed = Start({"resume", run(), "run.total_steps=" + std::to_string(steps)});
     ExpectDone(resumed.get(), steps);
     EXPECT_NE(resumed->output().find("not resumed exactly"), std::string::npos)
         << resumed->output();

@@ -36,7 +36,7 @@ TEST_F(FleetTest, WritesAllFilesAndTakesExactSteps) {
     return entry.path().filename().string().starts_with("events.out.tfevents.");
   }));
   const std::string metrics = FileText(run() + "/metrics.jsonl");
-  for (const char* name : {"learner/learning_rate", "actor/epsilon", "train_length"}) {
+  for (const char* name : {"learner/learning_rate", "actor/epsilon", "episode_len_mean"}) {
     EXPECT_NE(metrics.find(name), std::string::npos) << name;
   }
   EXPECT_GT(Metric("learner/loss"), 0);  // of the last line
@@ -48,7 +48,7 @@ TEST_F(FleetTest, WritesAllFilesAndTakesExactSteps) {
 
 TEST_F(FleetTest, WeightsAndEventsAreReadableByOtherPrograms) {
   TROOP_SKIP_WITHOUT_PYTHON();
-  const auto troop = Train({"learner.total_steps=1000"});
+  const auto troop = Train({"run.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   const std::string weights =
       run() + "/" + *Json(run() + "/result.json").String("checkpoint") + "/weights.safetensors";
@@ -138,7 +138,7 @@ TEST_F(FleetTest, CtrlCDrainsAndRunResumesToExactSteps) {
   const auto start = std::chrono::steady_clock::now();
   troop->Signal(SIGINT);
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
-  // fleet.drain_s is 5; the rest is for a busy machine.
+  // fleet.shutdown_grace_s is 5; the rest is for a busy machine.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   EXPECT_NE(troop->output().find("troop resume"), std::string::npos) << troop->output();
   const JsonValue stopped = Json(run() + "/result.json");
@@ -163,7 +163,7 @@ TEST_F(FleetTest, CtrlCDuringStartEndsRun) {
 
 TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
   // The learner can't drain: only the second signal ends this soon.
-  const auto troop = TrainLong({"fleet.drain_s=1000"});
+  const auto troop = TrainLong({"fleet.shutdown_grace_s=1000"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const pid_t learner = AwaitRole("learner");
   SendSignal(learner, SIGSTOP);
@@ -181,7 +181,7 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
 
 // Regression: the message suggested `troop resume`, which then had no checkpoint to resume from.
 TEST_F(FleetTest, InterruptBeforeCheckpointDoesNotSuggestResume) {
-  const auto troop = TrainLong({"fleet.drain_s=1000", "checkpoint.every_s=0"});
+  const auto troop = TrainLong({"fleet.shutdown_grace_s=1000", "checkpoint.every_s=0"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   SendSignal(AwaitRole("learner"), SIGSTOP);
   EXPECT_TRUE(Await([&] {
@@ -206,12 +206,12 @@ TEST_F(FleetTest, FinalCheckpointHasStepsOfResult) {
     EXPECT_GT(*result.Integer("steps"), 0);
     EXPECT_EQ(*Json(path + "/state.json").Integer("steps"), *result.Integer("steps"));
   };
-  const auto shortest = Train({"learner.max_updates=20"});
+  const auto shortest = Train({"run.max_updates=20"});
   EXPECT_EQ(shortest->Wait(), 0) << shortest->output();
   holds("run");
   for (const std::string mode : {"serial", "processes"}) {
     const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "checkpoint.every_s=0",
-                              "learner.total_steps=100000000"});
+                              "run.total_steps=100000000"});
     ASSERT_TRUE(AwaitSteps(1500, mode)) << troop->output();
     // A closed terminal, or Ctrl-C.
     troop->Signal(mode == "serial" ? SIGHUP : SIGINT);
@@ -224,7 +224,7 @@ TEST_F(FleetTest, FinalCheckpointHasStepsOfResult) {
 TEST_F(FleetTest, FailsWithoutFinalCheckpoint) {
   fs::create_directories(run());
   std::ofstream(run() + "/checkpoints") << "a file in the way";
-  const auto troop = Train({"learner.total_steps=2000"});
+  const auto troop = Train({"run.total_steps=2000"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   EXPECT_NE(troop->output().find("final checkpoint could not be written"), std::string::npos)
       << troop->output();
@@ -243,7 +243,7 @@ TEST_F(FleetTest, RolesIgnoreSignalToProcessGroup) {
 TEST_F(FleetTest, EndsAfterStepsWithoutReplayRatio) {
   for (const std::string mode : {"serial", "processes"}) {
     const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "replay.samples_per_insert=0",
-                              "learner.total_steps=3000"});
+                              "run.total_steps=3000"});
     EXPECT_EQ(troop->Wait(), 0) << troop->output();
     const JsonValue result = Json(run(mode) + "/result.json");
     EXPECT_EQ(*result.String("status"), "ok");
@@ -252,7 +252,7 @@ TEST_F(FleetTest, EndsAfterStepsWithoutReplayRatio) {
 }
 
 TEST_F(FleetTest, ConcurrentRunsAreIndependent) {
-  const auto one = Train({"name=one"}), two = Train({"name=two", "learner.total_steps=7003"});
+  const auto one = Train({"name=one"}), two = Train({"name=two", "run.total_steps=7003"});
   ExpectDone(one.get(), 8001, "one");
   ExpectDone(two.get(), 7003, "two");
 }
@@ -260,7 +260,7 @@ TEST_F(FleetTest, ConcurrentRunsAreIndependent) {
 TEST_F(FleetTest, SerialModeReproducesWeights) {
   for (const char* name : {"one", "two"}) {
     const auto troop =
-        Train({"fleet.mode=serial", std::string("name=") + name, "learner.total_steps=3001"});
+        Train({"fleet.mode=serial", std::string("name=") + name, "run.total_steps=3001"});
     ExpectDone(troop.get(), 3001, name);
   }
   const auto weights = [&](const char* name) {
@@ -321,7 +321,7 @@ TEST_F(FleetTest, StatusShowsLiveAndEndedRun) {
 }
 
 TEST_F(FleetTest, EvalAndPlayUseCheckpoint) {
-  const auto troop = Train({"learner.total_steps=1000"});
+  const auto troop = Train({"run.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   const auto eval = Start({"eval", run(), "--episodes", "3", "--json"});
   ASSERT_EQ(eval->Wait(), 0) << eval->output();
@@ -354,7 +354,7 @@ TEST_F(FleetTest, EvalAndPlayUseCheckpoint) {
 
 // It started the fleet again and replaced the result, in part with zeros.
 TEST_F(FleetTest, ResumeOfFinishedRunNeedsLargerBudget) {
-  const std::vector<std::string> keys{"fleet.mode=serial", "learner.total_steps=2000"};
+  const std::vector<std::string> keys{"fleet.mode=serial", "run.total_steps=2000"};
   ExpectDone(Train(keys).get(), 2000);
   const auto bytes = [this] {
     std::map<std::string, std::string> all;
@@ -371,23 +371,23 @@ TEST_F(FleetTest, ResumeOfFinishedRunNeedsLargerBudget) {
     const auto resumed = Start(words);
     EXPECT_EQ(resumed->Wait(), 0) << resumed->output();
     EXPECT_NE(resumed->output().find("/run is finished and was not changed; raise "
-                                     "learner.total_steps to continue it\n"),
+                                     "run.total_steps to continue it\n"),
               std::string::npos)
         << resumed->output();
     EXPECT_TRUE(bytes() == before) << words[0];
   }
-  again[4] = "learner.total_steps=3001";
+  again[4] = "run.total_steps=3001";
   ExpectDone(Start(again).get(), 3001);
 }
 
 // Regression: only the learner detected the mismatch, and was restarted permanently.
 TEST_F(FleetTest, RejectsResumeWithOtherNetworkOrOptimizer) {
-  const auto troop = Train({"learner.total_steps=1000"});
+  const auto troop = Train({"run.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   const std::string result = FileText(run() + "/result.json");
   for (const char* change : {"optimizer.type=rmsprop", "network.dueling=false",
                              "network.layers=[{type = \"linear\", units = 32}]"}) {
-    const auto resumed = Start({"resume", run(), "learner.total_steps=2000", change});
+    const auto resumed = Start({"resume", run(), "run.total_steps=2000", change});
     EXPECT_EQ(resumed->Wait(), 2) << change << resumed->output();
     EXPECT_NE(resumed->output().find("does not fit this config"), std::string::npos)
         << resumed->output();
@@ -396,9 +396,9 @@ TEST_F(FleetTest, RejectsResumeWithOtherNetworkOrOptimizer) {
 }
 
 TEST_F(FleetTest, ResumeWithMoreStepsContinues) {
-  const auto troop = Train({"learner.total_steps=2000"});
+  const auto troop = Train({"run.total_steps=2000"});
   ExpectDone(troop.get(), 2000);
-  const auto resumed = Start({"resume", run(), "learner.total_steps=3001"});
+  const auto resumed = Start({"resume", run(), "run.total_steps=3001"});
   ExpectDone(resumed.get(), 3001);
 }
 

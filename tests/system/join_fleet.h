@@ -24,8 +24,7 @@ class JoinFleet : public SystemTest {
   std::vector<std::string> ListenWords(const std::string& host = "127.0.0.2",
                                        const std::string& steps = "1e9") const {
     return TrainWords({"fleet.listen=tcp://" + host + ":0", "fleet.actors=1",
-                       "security.keys=" + keys(), "learner.total_steps=" + steps,
-                       "log.level=debug"});
+                       "security.keys=" + keys(), "run.total_steps=" + steps, "log.level=debug"});
   }
   // Stops a run without a step limit.
   void Stop(Troop* troop) const {

@@ -78,7 +78,7 @@ TEST_F(LearnersTest, HogwildThreadsTakeExactSteps) {
 
 TEST_F(LearnersTest, GroupDropsFrozenLearnerAndReadmitsIt) {
   const auto troop =
-      Train({"fleet.learners=3", "learner.agree_timeout_s=0.5", "learner.total_steps=100000000"});
+      Train({"fleet.learners=3", "learner.allreduce_timeout_s=0.5", "run.total_steps=100000000"});
   ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
   ASSERT_TRUE(AwaitSteps(1000)) << Logs();
   const pid_t process = AwaitLearner(2);
@@ -91,7 +91,7 @@ TEST_F(LearnersTest, GroupDropsFrozenLearnerAndReadmitsIt) {
 }
 
 TEST_F(LearnersTest, DoNotContinueAloneWithoutCoordinator) {
-  const auto troop = Train({"fleet.learners=3", "learner.total_steps=1e9"});
+  const auto troop = Train({"fleet.learners=3", "run.total_steps=1e9"});
   ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
   const pid_t process = AwaitLearner(2);
   troop->Signal(SIGSTOP);
@@ -111,7 +111,7 @@ class SerialLearnersTest : public LearnersTest, public testing::WithParamInterfa
 
 TEST_P(SerialLearnersTest, TwoGiveSameBytes) {
   std::vector<std::string> overrides{"fleet.learners=2", "fleet.mode=serial",
-                                     "learner.total_steps=4001"};
+                                     "run.total_steps=4001"};
   std::istringstream words(GetParam());
   for (std::string word; words >> word;) overrides.push_back(word);
   std::string weights[2];
@@ -157,7 +157,7 @@ TEST_P(ShardedLearnersTest, TrainInEveryMode) {
   std::vector<std::string> overrides{"learner.sync=paramserver", "fleet.learners=2",
                                      "paramserver.shards=2"};
   for (std::string word; words >> word;) overrides.push_back("paramserver." + word);
-  if (overrides.back() == "paramserver.fetch_every=4") {  // local_sgd
+  if (overrides.back() == "paramserver.pull_every=4") {  // local_sgd
     overrides.insert(overrides.end(), {"optimizer.type=sgd", "optimizer.learning_rate=0.01"});
   }
   const auto troop = Train(overrides);
@@ -168,9 +168,9 @@ TEST_P(ShardedLearnersTest, TrainInEveryMode) {
 INSTANTIATE_TEST_SUITE_P(Modes, ShardedLearnersTest,
                          testing::Values("mode=bsp", "mode=k_of_n k=1 cancel=true",
                                          "mode=ssp staleness=2 codec=bf16",
-                                         "mode=async push_every=2 codec=top_k codec_keep=0.1",
+                                         "mode=async push_every=2 codec=top_k topk_ratio=0.1",
                                          "mode=async hogwild_threads=3",
-                                         "mode=local_sgd push_every=4 fetch_every=4"),
+                                         "mode=local_sgd push_every=4 pull_every=4"),
                          [](const auto& info) {
                            const std::string text = info.param;
                            const std::string mode = text.substr(5, text.find_first_of(" ", 5) - 5);
@@ -212,7 +212,7 @@ TEST_P(SpoiltGradientsTest, AreDroppedAsLossOrNormOutliers) {
   ExpectDone(troop.get(), 8001);
   // Each of two learners pushes 500 gradients, of which 100 are always sound. Of the other 800, one
   // in 20 is corrupted at random: 40 on average, with a standard deviation of 6.
-  const double dropped = Metric("paramserver/pushes_outliers");
+  const double dropped = Metric("paramserver/pushes_rejected_outlier");
   if (act == "wild" || norms) {
     EXPECT_GE(dropped, 15);
     EXPECT_LE(dropped, 80);
@@ -226,12 +226,12 @@ INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(LearnersTest, DropsStaleGradientsOfSlowLearner) {
-  const auto troop = Start(TrainWords({"fleet.learners=2", "replay.shards=2", "replay.scope=local",
-                                       "learner.sync=paramserver", "paramserver.mode=async",
-                                       "paramserver.max_staleness=10", "actor.lease_steps=50",
-                                       "learner.total_steps=1e9"}),
-                           {"TROOP_FAILPOINT=learner.pace:40:slow:" + folder() + "/slow"});
-  EXPECT_TRUE(Await([&] { return Metric("paramserver/pushes_too_old") >= 5; })) << Logs();
+  const auto troop = Start(
+      TrainWords({"fleet.learners=2", "replay.shards=2", "replay.scope=local",
+                  "learner.sync=paramserver", "paramserver.mode=async",
+                  "paramserver.max_staleness=10", "actor.lease_steps=50", "run.total_steps=1e9"}),
+      {"TROOP_FAILPOINT=learner.pace:40:slow:" + folder() + "/slow"});
+  EXPECT_TRUE(Await([&] { return Metric("paramserver/pushes_rejected_stale") >= 5; })) << Logs();
   troop->Signal(SIGINT);
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
 }

@@ -15,7 +15,7 @@ class MpiRunTest : public SystemTest {
 };
 
 TEST_F(MpiRunTest, ThreeLearnersTrainAndAllRanksEnd) {
-  std::vector<std::string> words = TrainWords({"learner.total_steps=6003"});
+  std::vector<std::string> words = TrainWords({"run.total_steps=6003"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(3));
   ExpectDone(&mpirun, 6003);
@@ -28,7 +28,7 @@ TEST_F(MpiRunTest, ThreeLearnersTrainAndAllRanksEnd) {
 }
 
 TEST_F(MpiRunTest, InterruptedRunResumesInNewLaunch) {
-  std::vector<std::string> words = TrainWords({"learner.total_steps=1e9"});
+  std::vector<std::string> words = TrainWords({"run.total_steps=1e9"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(2));
   ASSERT_TRUE(AwaitCheckpoint()) << mpirun.output() << LauncherLog();
@@ -38,7 +38,7 @@ TEST_F(MpiRunTest, InterruptedRunResumesInNewLaunch) {
   EXPECT_TRUE(Await([&] { return RoleProcesses(Coordinator()).empty(); }, 10));
   const std::int64_t total = Steps() + 20003;
   // run.json of the first launch is still there: the ranks of the second wait for its own.
-  Troop again({"resume", run(), "learner.total_steps=" + std::to_string(total)}, folder(), {},
+  Troop again({"resume", run(), "run.total_steps=" + std::to_string(total)}, folder(), {},
               MpiRun(2));
   ExpectDone(&again, total);
   EXPECT_NE(again.output().find("resuming"), std::string::npos) << again.output();

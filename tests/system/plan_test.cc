@@ -30,8 +30,9 @@ class PlanTest : public SystemTest {
     SystemTest::SetUp();
     std::ofstream(config()) << "version = 1\n"
                                "learner = {algorithm = \"classifier\", batch_size = 4}\n"
-                               "data = {tokens_max = 16, cache = \"\"}\n"
-                               "model = {hidden = 32, layers = 2, heads = 4, positions = 24}\n"
+                               "data = {max_length = 16, cache = \"\"}\n"
+                               "model = {hidden_size = 32, num_hidden_layers = 2, "
+                               "num_attention_heads = 4, max_position_embeddings = 24}\n"
                                "evaluator = {enabled = false}\n";
   }
   std::string config() const { return folder() + "/reviews.toml"; }

@@ -27,16 +27,16 @@ class PodsTest : public SystemTest {
   std::unique_ptr<Troop> Coordinate(const std::string& address, const std::string& steps) const {
     return std::make_unique<Troop>(
         TrainWords({"--continue", "fleet.listen=tcp://" + address + ":7701", "fleet.actors=1",
-                    "fleet.elsewhere=[\"actor\"]", "security.keys=" + folder() + "/keys",
-                    "learner.total_steps=" + steps}),
+                    "fleet.external_roles=[\"actor\"]", "security.keys=" + folder() + "/keys",
+                    "run.total_steps=" + steps}),
         folder(), std::vector<std::string>(), machines_.On(0));
   }
   // Starts actors as their pod does.
   std::unique_ptr<Troop> Join(const std::string& wait_s) const {
     return std::make_unique<Troop>(
         std::vector<std::string>{"join", "tcp://run-coordinator-0.run:7701", "--key",
-                                 folder() + "/keys/actor.key", "--wait", wait_s, "--stay", "--logs",
-                                 folder() + "/join", "--health", health()},
+                                 folder() + "/keys/actor.key", "--wait", wait_s, "--rejoin",
+                                 "--logs", folder() + "/join", "--health", health()},
         folder(), std::vector<std::string>(), machines_.On(1, hosts()));
   }
   // Starts a pod of another role on machine 0, whose address is the pod's. The other machine's
@@ -45,7 +45,7 @@ class PodsTest : public SystemTest {
     return std::make_unique<Troop>(
         std::vector<std::string>{"join", "tcp://run-coordinator-0.run:7701", "--role", role,
                                  "--key", folder() + "/keys/" + role + ".key", "--wait", "60",
-                                 "--listen", address, "--logs", folder() + "/" + role},
+                                 "--advertise-host", address, "--logs", folder() + "/" + role},
         folder(), std::vector<std::string>(), machines_.On(0, hosts()));
   }
   std::string health() const { return folder() + "/health"; }
@@ -143,9 +143,9 @@ TEST_F(PodsTest, FindsMovedCoordinatorByName) {
 TEST_F(PodsTest, MovedLearnerAndReplayContinue) {
   NameHas("10.77.0.2");
   const Troop troop(TrainWords({"fleet.listen=tcp://10.77.0.2:7701", "fleet.actors=2",
-                                "fleet.elsewhere=[\"learner\", \"replay\"]",
+                                "fleet.external_roles=[\"learner\", \"replay\"]",
                                 "security.keys=" + folder() + "/keys", "checkpoint.every_s=1000",
-                                "learner.total_steps=1e9"}),
+                                "run.total_steps=1e9"}),
                     folder(), {}, machines_.On(1));
   auto learner = JoinAs("learner", "10.77.0.1"), replay = JoinAs("replay", "10.77.0.1");
   ASSERT_TRUE(AwaitSteps(2000)) << learner->output() << replay->output() << LauncherLog();

@@ -11,7 +11,7 @@ class PythonEnvironmentTest : public SystemTest {
   void SetUp() override { TROOP_SKIP_WITHOUT_PYTHON(); }
   // Trains on tests/envs/faulty_env.py: action 6 has the highest reward, 10 times as much per step.
   std::unique_ptr<Troop> TrainCounter(std::vector<std::string> more) const {
-    more.insert(more.begin(), {"env.id=python:faulty_env:Counter", "learner.total_steps=3001",
+    more.insert(more.begin(), {"env.id=python:faulty_env:Counter", "run.total_steps=3001",
                                std::string("env.python=") + getenv("TROOP_TEST_PYTHON"),
                                "env.options.pids=" + folder() + "/pids"});
     return Start(TrainWords(more), {"PYTHONPATH=" TROOP_SOURCE_DIR "/tests/envs"});
@@ -51,8 +51,8 @@ TEST_F(PythonEnvironmentTest, SurvivesCrash) {
 }
 
 TEST_F(PythonEnvironmentTest, ToleratesSlowStart) {
-  const auto troop = TrainCounter(
-      {"fleet.actors=1", "env.options.fault=doze", "env.options.at=-1", "fleet.hung_after_s=1.5"});
+  const auto troop = TrainCounter({"fleet.actors=1", "env.options.fault=doze", "env.options.at=-1",
+                                   "fleet.stall_timeout_s=1.5"});
   ExpectDone(troop.get(), 3001);
   EXPECT_FALSE(FileHas(run() + "/logs/launcher.log", "restart 1"))
       << FileText(run() + "/logs/launcher.log");

@@ -11,7 +11,8 @@ namespace {
 class ReplaySystemTest : public SystemTest {};
 
 TEST_F(ReplaySystemTest, KilledShardRestoresItemsAndRunTakesExactSteps) {
-  const auto troop = TrainLong({"replay.shards=2", "replay.persist=true", "replay.ack=disk"});
+  const auto troop =
+      TrainLong({"replay.shards=2", "replay.persist=true", "replay.durability=disk"});
   ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
   const pid_t process = AwaitRole("replay");
   SendSignal(process, SIGKILL);
@@ -27,7 +28,7 @@ TEST_F(ReplaySystemTest, KilledShardRestoresItemsAndRunTakesExactSteps) {
 
 TEST_F(ReplaySystemTest, ResumedRunRestoresReplay) {
   const std::vector<std::string> keys = {"replay.persist=true",
-                                         "learner.total_steps=" + std::to_string(kLongSteps)};
+                                         "run.total_steps=" + std::to_string(kLongSteps)};
   const auto troop = Train(keys);
   ASSERT_TRUE(AwaitSteps(3000) && AwaitCheckpoint()) << troop->output();
   troop->Signal(SIGINT);

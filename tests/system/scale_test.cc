@@ -9,7 +9,7 @@ class ScaleTest : public SystemTest {
  protected:
   // A run that ends only by a signal: however fast the machine, it is there to be scaled.
   std::unique_ptr<Troop> TrainOn(std::vector<std::string> overrides) const {
-    overrides.push_back("learner.total_steps=1e9");
+    overrides.push_back("run.total_steps=1e9");
     return Train(overrides);
   }
   // Exit code and output.
@@ -63,7 +63,7 @@ TEST_F(ScaleTest, ScalesParameterShardsDuringRun) {
   troop->Signal(SIGINT);
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
   const std::int64_t last = *Json(run() + "/result.json").Integer("steps") + 5000;
-  const auto again = Start({"resume", run(), "learner.total_steps=" + std::to_string(last)});
+  const auto again = Start({"resume", run(), "run.total_steps=" + std::to_string(last)});
   ExpectDone(again.get(), int(last));
   EXPECT_NE(RoleLog("paramserver-0").find("resuming from paramserver/move-"), std::string::npos);
   EXPECT_GT(Metric("learner/updates"), 100);

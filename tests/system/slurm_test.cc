@@ -24,7 +24,7 @@ class SlurmTest : public SystemTest {
   void Submit(const std::vector<std::string>& more = {}) {
     std::string line = std::string("on n1 ") + TROOP_PROGRAM;
     std::vector<std::string> words = TrainWords(
-        {"slurm.nodes=4", "fleet.actors=4", "learner.total_steps=1e9", "fleet.drain_s=4"});
+        {"slurm.nodes=4", "fleet.actors=4", "run.total_steps=1e9", "fleet.shutdown_grace_s=4"});
     words.insert(words.end(), more.begin(), more.end());
     words.insert(words.end(), {"--engine", "slurm"});
     for (const std::string& word : words) line += " '" + word + "'";
@@ -82,7 +82,7 @@ class SlurmTest : public SystemTest {
 };
 
 TEST_F(SlurmTest, LearnsCartPoleOnFourNodesInExactSteps) {
-  Submit({"learner.total_steps=60003", "evaluator.final_episodes=20"});
+  Submit({"run.total_steps=60003", "evaluator.final_episodes=20"});
   EXPECT_TRUE(Await([&] { return Actors() == 4; })) << Everything();
   const std::set<std::string> members = Members();
   for (const char* member : {"learner-0 n2", "replay-0 n3", "paramserver-0 n1", "evaluator-0 n1"}) {
@@ -152,7 +152,7 @@ TEST_F(SlurmTest, MovesReplayAfterDeathOfItsNode) {
 }
 
 TEST_F(SlurmTest, LearnersOfTwoNodesSurviveDeathOfOne) {
-  Submit({"fleet.learners=2", "learner.agree_timeout_s=2"});
+  Submit({"fleet.learners=2", "learner.allreduce_timeout_s=2"});
   const auto agree = [&](int groups) {
     const std::string log = RoleLog("learner-0");
     int found = 0;

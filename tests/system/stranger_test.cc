@@ -33,7 +33,7 @@ class StrangerTest : public SystemTest {
 // One hello with the largest incarnation there is kept the true role out, however often it was
 // started again, until the run gave up.
 TEST_F(StrangerTest, UnissuedIncarnationFencesNoRole) {
-  const auto troop = Train({"learner.total_steps=1e9"});
+  const auto troop = Train({"run.total_steps=1e9"});
   ASSERT_TRUE(AwaitSteps(2000)) << troop->output();
   const std::string coordinator = Coordinator();
   const std::string folder = coordinator.substr(0, coordinator.rfind('/') + 1);

@@ -14,10 +14,14 @@ class SupervisedTest : public SystemTest {
   SupervisedTest() {
     std::ofstream(config()) << R"(
 name = "run"
-fleet = {backoff_first_s = 0.05}
-learner = {algorithm = "classifier", batch_size = 5, epochs = 1e6, publish_every_updates = 20}
-data = {tokens_max = 16, cache = ""}
-model = {hidden = 32, layers = 2, heads = 4, positions = 24}
+fleet = {backoff_initial_s = 0.05}
+learner = {algorithm = "classifier", batch_size = 5, publish_every_updates = 20}
+run = {epochs = 1e6}
+data = {max_length = 16, cache = ""}
+model.hidden_size = 32
+model.num_hidden_layers = 2
+model.num_attention_heads = 4
+model.max_position_embeddings = 24
 mesh.dp = 2
 optimizer = {learning_rate = 2e-3}
 evaluator = {enabled = false}
@@ -43,7 +47,7 @@ TEST_F(SupervisedTest, SlowBaselineReachesTestAccuracy) {
 TEST_F(SupervisedTest, DryRunLeavesNothing) {
   const std::string cache = folder() + "/cache";
   const auto troop =
-      Train({"data.reviews=" + kFixtures + "reviews.csv", "learner.epochs=1",
+      Train({"data.reviews=" + kFixtures + "reviews.csv", "run.epochs=1",
              "data.vocabulary=" + kFixtures + "vocab.txt", "data.cache=" + cache, "--dry-run"});
   ASSERT_EQ(troop->Wait(), 0) << troop->output();
   EXPECT_NE(troop->output().find("12 reviews in 3 updates"), std::string::npos) << troop->output();
@@ -68,7 +72,7 @@ TEST_F(SupervisedTest, SurvivesKillAndStopAndLearnsEachReview) {
   EXPECT_GT(updates, 100);
 
   const std::int64_t wanted = updates + 31;  // three an epoch, of 5, 5 and 2 reviews in some order
-  const auto resumed = Start({"resume", run(), "learner.max_updates=" + std::to_string(wanted)});
+  const auto resumed = Start({"resume", run(), "run.max_updates=" + std::to_string(wanted)});
   ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   for (const char* const model : {"", "/model"}) {
@@ -99,7 +103,7 @@ TEST_F(SupervisedTest, MeshSurvivesKillAndResumesOnAnotherMesh) {
   const std::int64_t updates = *Json(run() + "/result.json").Integer("updates");
   const std::int64_t wanted = updates + 31;
   const auto resumed = Start(
-      {"resume", run(), "mesh.dp=1", "mesh.tp=3", "learner.max_updates=" + std::to_string(wanted)});
+      {"resume", run(), "mesh.dp=1", "mesh.tp=3", "run.max_updates=" + std::to_string(wanted)});
   ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "formed a group of 3 of 3"));
@@ -150,7 +154,7 @@ TEST_F(SupervisedTest, TensorParallelModelsTrainWithParameterShards) {
   ASSERT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
 
   const std::int64_t wanted = *Json(run() + "/result.json").Integer("updates") + 40;
-  const auto resumed = Start({"resume", run(), "learner.max_updates=" + std::to_string(wanted)});
+  const auto resumed = Start({"resume", run(), "run.max_updates=" + std::to_string(wanted)});
   ASSERT_EQ(resumed->Wait(), 0) << resumed->output() << LauncherLog();
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   const auto said = Start({"predict", run(), "A great film, and a wonderful plot!", "Bad."});
@@ -178,13 +182,13 @@ TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
                                    "log.dir=" + folder(),
                                    "data.reviews=" + kFixtures + "reviews.csv",
                                    "data.vocabulary=" + kFixtures + "vocab.txt",
-                                   "learner.epochs=10",
+                                   "run.epochs=10",
                                    "mesh.dp=1",
                                    "learner.max_grad_norm=0",
                                    "optimizer.type=sgd",
                                    "optimizer.learning_rate=0.1",
-                                   "optimizer.warmup=0",
-                                   "optimizer.final_fraction=1"};
+                                   "optimizer.warmup_ratio=0",
+                                   "optimizer.final_lr_fraction=1"};
     words.insert(words.end(), more.begin(), more.end());
     const auto troop = Start(words);
     EXPECT_EQ(troop->Wait(), 0) << troop->output();
@@ -206,11 +210,11 @@ TEST_F(SupervisedTest, ParameterShardsMatchSingleLearner) {
       {"async", 30, {"paramserver.mode=async"}},
       {"local_sgd",
        10,
-       {"paramserver.mode=local_sgd", "paramserver.push_every=0", "paramserver.fetch_every=0"}},
+       {"paramserver.mode=local_sgd", "paramserver.push_every=0", "paramserver.pull_every=0"}},
       {"parts",
        6,
        {"paramserver.mode=async", "mesh.tp=2", "paramserver.push_every=5",
-        "paramserver.fetch_every=5"}},
+        "paramserver.pull_every=5"}},
       {"two_async", 60, {"paramserver.mode=async", "mesh.dp=2"}, false},
       {"first_of_two", 60, {"paramserver.mode=k_of_n", "mesh.dp=2"}, false}};
   for (const Case& c : cases) {
@@ -239,8 +243,9 @@ TEST_F(SupervisedTest, ReportsSameLossAndAccuracyInEveryMesh) {
   const std::vector<std::vector<std::string>> meshes = {
       {"mesh.dp=1"},
       {"mesh.dp=2"},
-      {"mesh.dp=3", "mesh.shares=[1,2,3]"},
-      {"mesh.dp=3", "mesh.shares=[3,1,2]", "learner.sync=paramserver", "paramserver.mode=bsp"}};
+      {"mesh.dp=3", "mesh.batch_shares=[1,2,3]"},
+      {"mesh.dp=3", "mesh.batch_shares=[3,1,2]", "learner.sync=paramserver",
+       "paramserver.mode=bsp"}};
   double loss = 0, accuracy = 0;
   for (std::size_t i = 0; i < meshes.size(); ++i) {
     const std::string name = "mesh" + std::to_string(i);
@@ -281,16 +286,16 @@ TEST_F(SupervisedTest, AllModesStartFromPretrainedWeights) {
                                       "log.dir=" + folder(),
                                       "name=" + name,
                                       "mesh.dp=1",
-                                      "learner.epochs=1",
-                                      "model.heads=4",
-                                      "model.hidden=32",
+                                      "run.epochs=1",
+                                      "model.num_attention_heads=4",
+                                      "model.hidden_size=32",
                                       "optimizer.learning_rate=1e-30",
-                                      "model.layers=2",
+                                      "model.num_hidden_layers=2",
                                       "optimizer.type=adam",
                                       "learner.algorithm=masked_lm",
-                                      "model.vocabulary=47",
-                                      "model.intermediate=48",
-                                      "model.family=bert",
+                                      "model.vocab_size=47",
+                                      "model.intermediate_size=48",
+                                      "model.architecture=bert",
                                       "data.reviews=" + kFixtures + "reviews.csv",
                                       "data.vocabulary=" + kFixtures + "vocab.txt"};
     words.insert(words.end(), more.begin(), more.end());

@@ -12,7 +12,7 @@ class SweepSystemTest : public SystemTest {
   std::unique_ptr<Troop> Sweep(const std::vector<std::string>& more,
                                const std::vector<std::string>& environment = {}) const {
     std::vector<std::string> words =
-        TrainWords({"name=trial", "fleet.mode=serial", "learner.total_steps=2001",
+        TrainWords({"name=trial", "fleet.mode=serial", "run.total_steps=2001",
                     "checkpoint.every_updates=60", "actor.n_step=1,3", "--seeds", "2"});
     words[0] = "sweep";
     words.insert(words.end(), more.begin(), more.end());
@@ -85,7 +85,7 @@ TEST_F(SweepSystemTest, KilledRunFailsAloneAndResumesNextTime) {
 }
 
 TEST_F(SweepSystemTest, StoppedSweepDrainsRuns) {
-  const auto sweep = Sweep({"--jobs", "1", "learner.total_steps=4e6"});
+  const auto sweep = Sweep({"--jobs", "1", "run.total_steps=4e6"});
   const std::string first = trial() + "/actor.n_step-1-seed-1";
   ASSERT_TRUE(Await([&] { return HasCheckpoint(first); })) << sweep->output();
   ASSERT_TRUE(Await([&] {
@@ -99,7 +99,7 @@ TEST_F(SweepSystemTest, StoppedSweepDrainsRuns) {
   EXPECT_NE(sweep->output().find("repeat the command to resume"), std::string::npos);
   EXPECT_EQ(*Json(first + "/result.json").String("status"), "interrupted");
   EXPECT_FALSE(fs::exists(trial() + "/actor.n_step-3-seed-1/config.toml")) << "no new one began";
-  const auto look = Sweep({"--dry-run", "learner.total_steps=4e6"});
+  const auto look = Sweep({"--dry-run", "run.total_steps=4e6"});
   EXPECT_EQ(look->Wait(), 0) << look->output();
   EXPECT_EQ(Lines(look->output(), "  starts:"), 3) << look->output();
 }

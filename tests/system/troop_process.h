@@ -181,10 +181,11 @@ class SystemTest : public testing::Test {
 name = "run"
 env.id = "CartPole-v1"
 network.layers = [{type = "linear", units = 64}, {type = "linear", units = 64}]
-fleet = {actors = 2, backoff_first_s = 0.05}
-actor = {envs = 4, lease_steps = 300, refresh_steps = 20}
+fleet = {actors = 2, backoff_initial_s = 0.05}
+actor = {envs = 4, lease_steps = 300, weight_sync_steps = 20}
 replay = {capacity_items = 20000, min_items = 500, samples_per_insert = 8}
-learner = {total_steps = 8001, batch_size = 64}
+learner = {batch_size = 64}
+run = {total_steps = 8001}
 evaluator = {every_s = 0.5, episodes = 2, final_episodes = 4}
 checkpoint = {every_s = 0.3}
 log.metrics_every_s = 0.1
@@ -208,7 +209,7 @@ log.metrics_every_s = 0.1
   }
   // Enough steps that the run is surely under way when something is done to it.
   std::unique_ptr<Troop> TrainLong(std::vector<std::string> overrides = {}) const {
-    overrides.push_back("learner.total_steps=" + std::to_string(kLongSteps));
+    overrides.push_back("run.total_steps=" + std::to_string(kLongSteps));
     return Train(overrides);
   }
   static constexpr int kLongSteps = 40003;

@@ -88,7 +88,7 @@ print(json.dumps({k: v for k, v in out.items() if v == v and abs(v) != float("in
 };
 
 TEST_F(WatchTest, ShowsKilledRoleWithRestartAndReason) {
-  const auto troop = Train({"learner.total_steps=1e9"});
+  const auto troop = Train({"run.total_steps=1e9"});
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   const auto before = RoleOf("actor-1");
   ASSERT_EQ(*before.String("state"), "alive");
@@ -118,7 +118,7 @@ TEST_F(WatchTest, ShowsKilledRoleWithRestartAndReason) {
 
 // It suggested a resume, which found no checkpoint; and an interrupted run was "running".
 TEST_F(WatchTest, StatusNamesCommandToContinueRun) {
-  const auto killed = Train({"learner.total_steps=1e9", "checkpoint.every_s=86400"});
+  const auto killed = Train({"run.total_steps=1e9", "checkpoint.every_s=86400"});
   ASSERT_TRUE(AwaitSteps(200)) << killed->output();
   killed->Signal(SIGKILL);
   EXPECT_EQ(killed->Wait(), 128 + SIGKILL);
@@ -144,7 +144,7 @@ TEST_F(WatchTest, StatusNamesCommandToContinueRun) {
 
 TEST_F(WatchTest, PrometheusMatchesStatus) {
   TROOP_SKIP_WITHOUT_PYTHON();
-  const auto troop = Train({"learner.total_steps=1e9", "fleet.metrics=127.0.0.1:0"});
+  const auto troop = Train({"run.total_steps=1e9", "fleet.metrics=127.0.0.1:0"});
   const std::string address = MetricsAddress();
   ASSERT_TRUE(AwaitSteps(2000)) << troop->output();
   const double steps_before = double(Steps());
@@ -182,7 +182,7 @@ TEST_F(WatchTest, StatusAndDoctorReachRemoteRunWithToolKey) {
   const std::string keys = folder() + "/keys";
   ASSERT_EQ(Start({"keygen", keys})->Wait(), 0);
   const auto troop =
-      Train({"learner.total_steps=1e9", "fleet.listen=tcp://127.0.0.2:0", "security.keys=" + keys});
+      Train({"run.total_steps=1e9", "fleet.listen=tcp://127.0.0.2:0", "security.keys=" + keys});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const std::string address = Coordinator().substr(0, Coordinator().find('#'));
   const auto status = Start({"status", address, "--key", keys + "/tool.key"});

@@ -20,18 +20,18 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment replay'
+  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment replay'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
   [[ $previous == '=' || $word == '=' ]] && return
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
-      --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
+      --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # skip its value
+        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file) ((++i)) ;;  # skip its value
       -*) ;;
-      sync) [[ $command == check ]] && command=check-sync ;;
+      sync) [[ $command == selftest ]] && command=selftest-sync ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
       env)
         if [[ $command == bench ]]; then
@@ -48,7 +48,7 @@ _troop() {
     --check) _troop_paths _troop_configs "$word"; return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
-    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
+    --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
       --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link) return ;;
     --role)
       mapfile -t COMPREPLY < <(
@@ -59,14 +59,14 @@ _troop() {
     env) flags='list new check bench --help' ;;
     bench) flags='env --help' ;;
     *env-bench) flags='--plugin --envs --seconds --help' ;;
-    check) flags='sync --help' ;;
-    check-sync) flags='--mode --seed --list --json --help' ;;
+    selftest) flags='sync --help' ;;
+    selftest-sync) flags='--mode --seed --list --json --help' ;;
     *env-list) flags='--plugin --help' ;;
     *env-new) flags='--language --help' ;;
     *env-check) flags='--plugin --quick --help' ;;
     '') flags="$commands --help --version" ;;
     train) flags='--continue --dry-run --engine --overwrite --plain --insecure --help' ;;
-    join) flags='--count --health --key --role --logs --stay --wait --help' ;;
+    join) flags='--advertise-host --count --health --key --role --logs --rejoin --wait --help' ;;
     health) flags='--ready --help' ;;
     keygen) flags='--role --name --rotate --help' ;;
     sweep) flags='--seeds --first-seed --jobs --dry-run --overwrite --help' ;;
@@ -78,13 +78,13 @@ _troop() {
     doctor) flags='--coordinator --key --insecure --help' ;;
     eval) flags='--episodes --epsilon --seed --json --help' ;;
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
-    role) flags='--index --any-index --coordinator --dead-after --key --insecure --help' ;;
+    role) flags='--index --auto-index --coordinator --heartbeat-timeout --key --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--json --help' ;;
     plan) flags='--learners --help' ;;
     experiment) flags='imdb-parallel --help' ;;
     imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;
-    config) flags='--check --keys --markdown --help' ;;
+    config) flags='migrate --check --keys --markdown --help' ;;
     *) return ;;
   esac
   case $word:$command:$arguments in

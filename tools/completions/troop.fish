@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are always current.
-set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment join health keygen replay
+set -l commands train doctor sweep eval play plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment join health keygen replay
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Print help'
@@ -16,9 +16,8 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'C
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Run a single role of a fleet'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'Describe the config keys'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'List, create, check and benchmark environments'
-complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env-check -d 'Check an environment'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a bench -d 'Benchmark parts of a run'
-complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Compare components with fp64 reference loops'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a selftest -d 'Compare components with fp64 reference loops'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 'Tokenize text'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a predict -d 'Classify texts'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plan -d 'Predict the update time on meshes of learners'
@@ -28,16 +27,17 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a health -d 'R
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a keygen -d 'Generate keys, one per role or user'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a replay -d 'Serve a standalone replay'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
-complete -c troop -n '__fish_seen_subcommand_from check' -a sync
+complete -c troop -n '__fish_seen_subcommand_from selftest' -a sync
+complete -c troop -n '__fish_seen_subcommand_from config' -a migrate -d 'Rewrite a config of an older version'
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One mode'
 complete -c troop -n '__fish_seen_subcommand_from sync' -l list -d 'Print only the names'
 complete -c troop -n '__fish_seen_subcommand_from bench' -a env
 complete -c troop -n '__fish_seen_subcommand_from bench' -l envs -x -d 'Environments stepped together'
 complete -c troop -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'Seconds to run'
 complete -c troop -n '__fish_seen_subcommand_from env' -l language -xa 'c c++ python' -d 'Language'
-complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -d 'Shared library'
-complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Take seconds'
-complete -c troop -n '__fish_seen_subcommand_from train plan sweep env env-check' -F
+complete -c troop -n '__fish_seen_subcommand_from env' -l plugin -rF -d 'Shared library'
+complete -c troop -n '__fish_seen_subcommand_from env' -l quick -d 'Take seconds'
+complete -c troop -n '__fish_seen_subcommand_from train plan sweep env' -F
 # A key of a list (layers[].units) cannot be overridden.
 complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume imdb-parallel' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"

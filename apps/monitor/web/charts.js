@@ -125,7 +125,7 @@ export function updateHistograms(view) {
 
 // The cards of curves: metric names and their labels.
 const CARDS = [
-  {key: "return", title: "Return", names: {"train_return": "training"}, evaluated: true},
+  {key: "return", title: "Return", names: {"episode_return_mean": "training"}, evaluated: true},
   {key: "loss", title: "Loss", names: {"learner/loss": "loss"}},
   {key: "speed", title: "Speed", names: {"steps_per_s": "steps/s", "updates_per_s": "updates/s"}},
   {key: "lag", title: "Lag of the actors' weights", names: {"run/weights_lag": "updates"}},
@@ -177,7 +177,7 @@ export function updateCurves(curves, view, axis) {
       }
     }
     for (const [name, label] of Object.entries(card.names)) {
-      if (view.supervised && name === "train_return") continue;
+      if (view.supervised && name === "episode_return_mean") continue;
       const y = curves.series[name];
       if (y) lines.push({label, x, y, color: card.evaluated ? color("c2") : undefined});
     }

@@ -58,7 +58,7 @@ function tiles(view) {
     {key: "steps", k: view.supervised ? "Reviews" : "Agent steps", v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
     view.supervised
       ? {key: "loss", k: "Loss", v: m["learner/loss"] === undefined ? "–" : m["learner/loss"].toFixed(4), s: "training"}
-      : {key: "return", k: "Return", v: score(m.train_return), s: "training, with exploration"},
+      : {key: "return", k: "Return", v: score(m.episode_return_mean), s: "training, with exploration"},
     {key: "evaluated", k: view.supervised ? "Accuracy" : "Evaluated return",
      v: e.return_mean === undefined ? "–" : score(e.return_mean) + (view.supervised ? " %" : ""),
      s: e.return_mean === undefined ? "none yet" : view.supervised ? "held-out reviews"
@@ -161,7 +161,7 @@ async function showRuns() {
   if (page.compare === null) page.compare = page.runs.slice(0, 4).map((r) => r.name);
   const names = page.compare.filter((name) => page.runs.some((r) => r.name === name));
   const all = await Promise.all(names.map((name) =>
-    api.get(api.run(name, "curves?points=300&names=train_return"))));
+    api.get(api.run(name, "curves?points=300&names=episode_return_mean"))));
   return () => {
     const colors = names.map((_, i) => series(i));
     tables.updateRuns(page.runs, names, colors);
@@ -169,7 +169,7 @@ async function showRuns() {
       const evaluated = all[i].evaluations.return_mean;
       return {label: name, color: colors[i], dots: true,
               x: evaluated ? all[i].evaluations.steps : all[i].steps,
-              y: evaluated || all[i].series.train_return || []};
+              y: evaluated || all[i].series.episode_return_mean || []};
     });
     charts.plotLines($("compare"), lines, "steps", "steps");
   };

@@ -71,8 +71,8 @@ function what(view) {
     edges.observations = [null, "observations"];
     edges.actions = [rates.actions, "actions", "/s"];
     nodes.inference = [rates.batches > 0 ? `${count(rates.actions / rates.batches)} per batch` : "",
-      metrics["inference/waiting"] === undefined ? ""
-        : `${count(metrics["inference/waiting"])} waiting`];
+      metrics["inference/waiting_requests"] === undefined ? ""
+        : `${count(metrics["inference/waiting_requests"])} waiting`];
   }
   return {edges, nodes};
 }

@@ -15,7 +15,7 @@ export function updateRoles(view) {
   keyed($("roles").tBodies[0], view.roles, (role) => role.role, row(["h", "n", "n", "n", "n"]),
     (tr, role) => cells(tr, [role.role, view.serial || view.state !== "running" ? "–" : count(role.present),
       count(role.expected), role.hosts ? count(role.hosts) : "–",
-      role.present ? span(role.silent_max_s) : "–"]));
+      role.present ? span(role.heartbeat_age_max_s) : "–"]));
   const names = view.roles.map((role) => role.role);
   options($("member-role"), ["", ...names], ["all", ...names]);
 }
@@ -27,7 +27,7 @@ export function updateQueues(view) {
     ["Replay fill level", m["replay/fill"], "share"],
     ["Actors blocked by the rate limiter", r.insert_blocked, "share"],
     ["Learner blocked by the rate limiter", r.sample_blocked, "share"],
-    ["Actors waiting now", m["actor/blocked"], "share"],
+    ["Actors waiting now", m["actor/insert_blocked"], "share"],
     ["Batches ready for the learner", m["learner/ready_batches"], "number"],
     ["Items in the replay", m["replay/items"], "number"],
     ["Samples per insert", m["replay/inserts"] ? m["replay/samples"] / m["replay/inserts"] : undefined, "number"],
@@ -83,7 +83,7 @@ export function updateMembers(page, view) {
     const rate = m.rate === undefined ? "–" : `${count(m.rate)} ${m.rate_unit || ""}/s`;
     const rest = [m.host, String(m.process), rate,
       m.lag === undefined ? "–" : count(m.lag), m.restarts === undefined ? "–" : count(m.restarts),
-      span(m.silent_s) + (m.state && m.state !== "alive" ? ` · ${m.state}` : ""), m.last_error || ""];
+      span(m.heartbeat_age_s) + (m.state && m.state !== "alive" ? ` · ${m.state}` : ""), m.last_error || ""];
     for (const [i, value] of rest.entries()) text(tr.children[i + 1], value);
   });
   const none = page.total > 0 ? (page.matching ? "" : "No member matches this role and name.")

@@ -28,17 +28,17 @@ struct StepState {
 };
 
 // Counts the update, computes the optimizer's coefficients, and decides about the target.
-TROOP_DEVICE void PrepareStep(const OptimizerConfig& rule, std::int64_t target_update_steps,
+TROOP_DEVICE void PrepareStep(const OptimizerConfig& rule, std::int64_t target_update_every_updates,
                               StepState* s) {
   const bool go = s->rule.go != 0;
   if (go) ++s->report.updates;
   NextStep(rule, s->report.gradient_norm, &s->rule);
   // Decided on the device, so that one graph serves all updates.
-  s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
+  s->move_target = go && s->report.updates % target_update_every_updates == 0 ? 1 : 0;
 }
-TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, std::int64_t target_update_steps,
+TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, std::int64_t target_update_every_updates,
                                 StepState* s) {
-  PrepareStep(rule, target_update_steps, s);
+  PrepareStep(rule, target_update_every_updates, s);
 }
 
 // Summarizes a gradient and decides whether it may be applied; with kPrepares it also prepares the
@@ -52,8 +52,8 @@ struct Judged {
 // One block, since the partial sums are few.
 constexpr int kJudgeThreads = 256;
 template <bool kPrepares>
-TROOP_KERNEL void JudgeKernel(Judged in, OptimizerConfig rule, std::int64_t target_update_steps,
-                              StepState* s) {
+TROOP_KERNEL void JudgeKernel(Judged in, OptimizerConfig rule,
+                              std::int64_t target_update_every_updates, StepState* s) {
   TROOP_SHARED(int, bad, 1);
   if (threadIdx.x == 0) *bad = 0;
   __syncthreads();
@@ -70,7 +70,7 @@ TROOP_KERNEL void JudgeKernel(Judged in, OptimizerConfig rule, std::int64_t targ
   s->report.q_mean = s->summary.q_mean;
   s->report.gradient_norm = norm;
   s->report.finite = s->rule.go;
-  if constexpr (kPrepares) PrepareStep(rule, target_update_steps, s);
+  if constexpr (kPrepares) PrepareStep(rule, target_update_every_updates, s);
 }
 
 StepState FreshState() { return {}; }
@@ -236,7 +236,7 @@ struct DqnStep::Impl {
     const Judged in{options.batch, parts, agreed, batch.priority, partial.data()};
     Launch(stream, "Judge", {dim3(1), dim3(kJudgeThreads)},
            prepares ? JudgeKernel<true> : JudgeKernel<false>, in, options.rule,
-           options.target_update_steps, state.data());
+           options.target_update_every_updates, state.data());
   }
 
   // Step 3: optimizer step and target update; both do nothing if the batch was rejected.
@@ -244,7 +244,7 @@ struct DqnStep::Impl {
     StepState* s = state.data();
     if (!prepared) {
       Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, options.rule,
-             options.target_update_steps, s);
+             options.target_update_every_updates, s);
     }
     ApplyOptimizer(stream, options.rule, &s->rule,
                    {.n = options.network.parameters,

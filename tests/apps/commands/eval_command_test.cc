@@ -25,7 +25,7 @@ Config RunConfig(const TempFolder& folder, const char* mode) {
   config.name = "run";
   config.log.dir = folder.path();
   config.fleet.mode = mode;
-  config.learner.total_steps = 10000;
+  config.run.total_steps = 10000;
   return config;
 }
 

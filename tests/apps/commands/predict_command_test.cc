@@ -293,7 +293,7 @@ TEST(PredictTest, UsesSentencePieceModelAsVocabulary) {
   const TempFolder temp;
   const std::string vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/unigram.model";
   Config config = SupervisedConfig("albert");
-  config.model.vocabulary = 2000;
+  config.model.vocab_size = 2000;
   const auto module = MakeTextModel(config);
   ASSERT_TRUE(module.ok());
   std::vector<float> value(std::size_t(ParameterCount(**module)));
@@ -320,7 +320,7 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     const std::string vocabulary = temp.path() + "/vocab.txt";
     fs::copy(SupervisedFixture("vocab.txt"), vocabulary);
     Config config = SupervisedConfig(family);
-    config.data.tokens_max = config.model.positions;
+    config.data.max_length = config.model.max_position_embeddings;
     config.data.vocabulary = vocabulary;
     const auto algorithm = MakeSupervised(config);
     ASSERT_TRUE(algorithm.ok()) << algorithm.status().message();
@@ -364,7 +364,7 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   }
   Config config = SupervisedConfig("bert");
   config.data.reviews = temp.path() + "/aclImdb";
-  config.data.tokens_max = config.model.positions;
+  config.data.max_length = config.model.max_position_embeddings;
   config.evaluator.enabled = true;
   const auto algorithm = MakeSupervised(config);
   const auto module = MakeTextModel(config);
@@ -379,12 +379,12 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   const auto said = ParseJson(::testing::internal::GetCapturedStdout());
   ASSERT_EQ(code, kExitOk);
   ASSERT_TRUE(said.ok()) << said.status().ToString();
-  EXPECT_EQ(NumberAt(*said, "judged"), count);
-  EXPECT_NEAR(NumberAt(*said, "right_percent"), 100 * right / count, 1e-3);
+  EXPECT_EQ(NumberAt(*said, "evaluated"), count);
+  EXPECT_NEAR(NumberAt(*said, "accuracy_percent"), 100 * right / count, 1e-3);
   EXPECT_NEAR(NumberAt(*said, "cross_entropy"), loss / count, 1e-3);
   // Regression: the interval of 0 % or 100 % was printed as "± 0.00".
-  const double low = NumberAt(*said, "right_percent_low");
-  const double high = NumberAt(*said, "right_percent_high");
+  const double low = NumberAt(*said, "accuracy_percent_low");
+  const double high = NumberAt(*said, "accuracy_percent_high");
   EXPECT_GT(high - low, 1);
   const std::string interval =
       fmt::format("% accuracy (95 % interval {:.2f} to {:.2f})", low, high);

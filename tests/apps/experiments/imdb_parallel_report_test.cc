@@ -36,7 +36,7 @@ std::string Line(const std::string& more) {
 
 TEST(ParallelResultsTest, DataParallelRunSendsGradients) {
   const auto run = ReadParallelRun(
-      Meshed(2, 1), Line(R"(, "learner/agree_s": 2, "learner/gradient_bytes": 2.8e6)"));
+      Meshed(2, 1), Line(R"(, "learner/allreduce_wait_s": 2, "learner/gradient_bytes": 2.8e6)"));
   ASSERT_TRUE(run.ok()) << run.status().ToString();
   EXPECT_EQ(run->updates, 20);
   EXPECT_EQ(run->tokens, 100);
@@ -73,7 +73,7 @@ TEST(ParallelResultsTest, AccountsForUpdatesOfDifferentLengths) {
 
 TEST(ParallelResultsTest, AccountsForRingTrafficOfManyLearners) {
   const auto run = ReadParallelRun(
-      Meshed(4, 1), Line(R"(, "learner/agree_s": 2, "learner/gradient_bytes": 2.8e6)"));
+      Meshed(4, 1), Line(R"(, "learner/allreduce_wait_s": 2, "learner/gradient_bytes": 2.8e6)"));
   ASSERT_TRUE(run.ok());
   EXPECT_DOUBLE_EQ(run->sent_bytes, 1.5 * 35e3);
   EXPECT_DOUBLE_EQ(run->expected_bytes, 1.5 * 4 * kParameters);

@@ -56,8 +56,8 @@ class PreflightTest : public testing::Test {
     fs::copy(kFixtures + "reviews.csv", path("reviews.csv"));
     fs::copy(kFixtures + "vocab.txt", path("vocab.txt"));
     const auto config = ParseConfig(
-        "learner = {algorithm = \"masked_lm\", batch_size = 5, epochs = 1}\n"
-        "data = {tokens_max = 16, cache = \"\"}\nevaluator.enabled = false\n"
+        "learner = {algorithm = \"masked_lm\", batch_size = 5}\n\nrun = {epochs = 1}"
+        "data = {max_length = 16, cache = \"\"}\nevaluator.enabled = false\n"
         "model = {hidden = 32, layers = 2, heads = 4, positions = 24, vocabulary = 47, "
         "intermediate = 48}\n",
         "run.toml",
@@ -176,7 +176,7 @@ TEST_F(PreflightTest, ChecksDashboardAndMetricsAddresses) {
 TEST_F(PreflightTest, DamagedDataDoesNotHideOtherErrors) {
   Config config = Reviews();
   config.fleet.metrics_token = path("none");
-  config.data.unlabelled = path("no-texts");
+  config.data.unlabeled = path("no-texts");
   config.fleet.actors = 100'000;
   for (const char* const file : {"reviews.csv", "vocab.txt", "model/model.safetensors"}) {
     fs::remove(path(file));
@@ -236,7 +236,8 @@ TEST_F(PreflightTest, LegalExtremesStartOrAreRejectedWithReason) {
     EXPECT_GT(found.message().size(), 20u) << word;
   }
   for (const auto& [word, why] :
-       {std::pair("replay.ratio_error=1e6", "an error buffer of more items than the run has steps"),
+       {std::pair("replay.samples_per_insert_tolerance_rate=1e6",
+                  "an error buffer of more items than the run has steps"),
         std::pair("fleet.actors=100000", "memory: 100004 roles are processes of at least")}) {
     const auto config = ParseConfig("", "run.toml", std::vector<std::string>{word});
     EXPECT_THAT((config.ok() ? Check(*config) : config.status()).message(), HasSubstr(why));

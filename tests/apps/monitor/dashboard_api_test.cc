@@ -284,7 +284,7 @@ std::string StatusOf(int actors) {
                      .incarnation = std::uint64_t(i + 7),
                      .process = 1000 + i,
                      .host = fmt::format("node-{}", i % 50),
-                     .silent_s = i == 321 ? 2.5 : 0.1});
+                     .heartbeat_age_s = i == 321 ? 2.5 : 0.1});
   }
   roles.push_back({.role = Role::kLearner, .state = RoleView::State::kAlive, .host = "node-0"});
   return ViewJson(view, roles);
@@ -305,9 +305,9 @@ TEST_F(DashboardTest, PaginatesThousandActors) {
   ASSERT_NE(actors, roles.end());
   EXPECT_EQ(NumberOf(*actors, "present"), 1000);
   EXPECT_EQ(NumberOf(*actors, "hosts"), 50);
-  EXPECT_EQ(NumberOf(*actors, "silent_max_s"), 2.5);
+  EXPECT_EQ(NumberOf(*actors, "heartbeat_age_max_s"), 2.5);
   const JsonValue silent =
-      GetJson(path + "/members", {{"sort", "silent_s"}, {"order", "desc"}, {"limit", "3"}});
+      GetJson(path + "/members", {{"sort", "heartbeat_age_s"}, {"order", "desc"}, {"limit", "3"}});
   ASSERT_EQ(silent.Find("members")->array.size(), 3u);
   EXPECT_EQ(*silent.Find("members")->array[0].String("name"), "actor-321");
   const JsonValue page = GetJson(path + "/members", {{"role", "actor"}, {"offset", "10"}});

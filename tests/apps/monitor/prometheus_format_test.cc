@@ -23,7 +23,7 @@ PrometheusState SomeState() {
               .state = RoleView::State::kAlive,
               .incarnation = 7,
               .restarts = 2,
-              .silent_s = 0.25,
+              .heartbeat_age_s = 0.25,
               .work = 99,
               .lag_updates = 12},
              {.role = Role::kActor, .index = 1, .restarts = 1}};
@@ -37,7 +37,7 @@ TEST(PrometheusTest, WritesNamesTypesAndLabels) {
   s.view.metrics["replay/insert_blocked_s"] = Value(MetricKind::kCounter, 1.5);
   s.view.metrics["replay/items"] = Value(MetricKind::kGaugeSum, 10);
   s.view.metrics["replay/expert/items"] = Value(MetricKind::kGaugeSum, 4);
-  s.view.metrics["actor/return_sum"] = Value(MetricKind::kCounter, -21);
+  s.view.metrics["actor/episode_return_sum"] = Value(MetricKind::kCounter, -21);
   s.view.metrics["learner/loss"] =
       Value(MetricKind::kGaugeMean, std::numeric_limits<double>::quiet_NaN());
   const std::string text = PrometheusText(s);
@@ -117,7 +117,7 @@ TEST(PrometheusTest, BoundsPageOfLargeFleet) {
   s.roles.assign(5000, {.role = Role::kActor, .incarnation = 1});
   for (std::size_t i = 0; i < s.roles.size(); ++i) s.roles[i].index = std::int32_t(i);
   const std::string text = PrometheusText(s);
-  EXPECT_THAT(text, HasSubstr("troop_roles_untold 3000\n"));
+  EXPECT_THAT(text, HasSubstr("troop_roles_not_exported 3000\n"));
   EXPECT_THAT(text, HasSubstr("index=\"1999\""));
   EXPECT_THAT(text, Not(HasSubstr("index=\"2000\"")));
   EXPECT_THAT(text, HasSubstr("troop_roles{role=\"actor\",state=\"missing\"} 5000\n"));

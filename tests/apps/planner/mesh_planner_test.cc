@@ -70,9 +70,9 @@ TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 0.04 / 2, 1e-9);
   config.paramserver.mode = "async";  // a step for each
   EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 4 * 0.04 / 2, 1e-9);
-  config.paramserver.codec = "bf16";
+  config.paramserver.compression = "bf16";
   config.paramserver.push_every = 4;
-  config.paramserver.fetch_every = 2;
+  config.paramserver.pull_every = 2;
   const double travel = (1e-3 + value / 2 * 1e-6) / 4 + (1e-3 + value * 1e-6) / 2;
   EXPECT_NEAR(plan(1, 1).gradient_s, travel + 0.04 / 2 / 4, 1e-9);
   EXPECT_DOUBLE_EQ(plan(1, 1).bytes, value / 2 / 4);
@@ -172,16 +172,16 @@ TEST(PlanTest, RejectsMissingGpuBeforeStart) {
   const Status status = CheckMachine(config);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("learner.device is \"cuda\""), std::string::npos);
-  config.fleet.elsewhere = {"learner"};
+  config.fleet.external_roles = {"learner"};
   EXPECT_TRUE(CheckMachine(config).ok());
-  config.fleet.elsewhere.clear();
+  config.fleet.external_roles.clear();
   config.fleet.engine = "slurm";
   EXPECT_TRUE(CheckMachine(config).ok());
 }
 
 TEST(PlanTest, LstmIsNeverTensorParallel) {
   Config config = Small();
-  config.model.family = "lstm";
+  config.model.architecture = "lstm";
   config.model.pretrained = "";
   const auto plans = PlanMeshes(config, kProfile, 4);
   ASSERT_TRUE(plans.ok()) << plans.status().ToString();

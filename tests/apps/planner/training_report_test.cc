@@ -27,8 +27,8 @@ RunView View() {
   put("tokens", 50000);
   put("sequences", 800);
   put("compute_s", 80);
-  put("agree_s", 12);
-  put("travel_s", 48);
+  put("allreduce_wait_s", 12);
+  put("allreduce_s", 48);
   put("step_s", 4);
   put("data_s", 4);
   put("flops", 8e11);

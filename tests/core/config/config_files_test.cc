@@ -68,7 +68,7 @@ TEST(ConfigFilesTest, MinAtarConfigsDifferOnlyInGameAndTunedKeys) {
     expected.actor.n_step = config->actor.n_step;
     expected.replay.alpha = config->replay.alpha;
     expected.optimizer.learning_rate = config->optimizer.learning_rate;
-    expected.optimizer.final_fraction = config->optimizer.final_fraction;
+    expected.optimizer.final_lr_fraction = config->optimizer.final_lr_fraction;
     EXPECT_EQ(*config, expected) << game;
   }
 }
@@ -96,21 +96,21 @@ TEST(ConfigFilesTest, ApexPaperConfigMatchesPaper) {
                     .epsilon_base = 0.4,
                     .epsilon_alpha = 7,
                     .n_step = 3,
-                    .refresh_steps = 400 / 4,
-                    .push_items = 50,
-                    .push_window = 100 / 50};
+                    .weight_sync_steps = 400 / 4,
+                    .insert_batch_size = 50,
+                    .max_inflight_inserts = 100 / 50};
   expected.replay = {.capacity_items = 2000000,
                      .min_items = 50000,
                      .alpha = 0.6,
                      .beta = 0.4,
                      .trim_every_updates = 100,
                      .samples_per_insert = 0};
-  expected.learner = {.total_steps = 22.8e9 / 4,
-                      .batch_size = 512,
+  expected.run.total_steps = 22.8e9 / 4;
+  expected.learner = {.batch_size = 512,
                       .gamma = 0.99,
                       .double_q = true,
                       .loss = "mse",
-                      .target_update_steps = 2500,
+                      .target_update_every_updates = 2500,
                       .max_grad_norm = 40,
                       .prefetch = 16,
                       .publish_every_updates = 10};
@@ -138,9 +138,9 @@ TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
   expected.actor = {.envs = 1,
                     .noise_sigma = 0.3,
                     .n_step = 5,
-                    .refresh_steps = 100,
-                    .push_items = 50,
-                    .push_window = 100 / 50};
+                    .weight_sync_steps = 100,
+                    .insert_batch_size = 50,
+                    .max_inflight_inserts = 100 / 50};
   expected.replay = {.capacity_items = 1000000,
                      .min_items = 50000,
                      .alpha = 0.6,
@@ -149,12 +149,12 @@ TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
                      .samples_per_insert = 0,
                      .remover = "prioritized",
                      .evict_alpha = -0.4};
+  expected.run.total_steps = 1.2e9;
   expected.learner = {.algorithm = "dpg",
-                      .total_steps = 1.2e9,
                       .batch_size = 256,
                       .gamma = 0.99,
                       .loss = "mse",
-                      .target_update_steps = 100,
+                      .target_update_every_updates = 100,
                       .max_grad_norm = 0,
                       .action_gradient_clip = 1,
                       .prefetch = 16,

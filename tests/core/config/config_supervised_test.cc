@@ -23,15 +23,18 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
   EXPECT_GE(FinalEpisodes(*Parse(begin + data)), 25000) << "all test reviews";
   EXPECT_EQ(FinalEpisodes(*Parse(begin + data + "[evaluator]\nfinal_episodes = 0\n")), 0);
   const std::pair<const char*, const char*> wrong[] = {
-      {"[model]\nhidden = 24\nheads = 3\n", "24 is not a multiple of 16"},
-      {"[model]\nheads = 3\n", "3 does not divide model.hidden = 128"},
-      {"[model]\npositions = 100\n", "256 exceeds model.positions = 100"},
-      {"[model]\nembedding = 64\n", "\"bert\" requires an embedding of size model.hidden"},
+      {"[model]\nhidden_size = 24\nnum_attention_heads = 3\n", "24 is not a multiple of 16"},
+      {"[model]\nnum_attention_heads = 3\n", "3 does not divide model.hidden_size = 128"},
+      {"[model]\nmax_position_embeddings = 100\n",
+       "256 exceeds model.max_position_embeddings = 100"},
+      {"[model]\nembedding_size = 64\n",
+       "\"bert\" requires an embedding of size model.hidden_size"},
       {"[mesh]\ntp = 4\n", "4 tensor-parallel learners exceed 2 attention heads"},
       {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "omit fleet.learners"},
-      {"[mesh]\nshares = [1, 1]\n", "2 shares for 1 workers"},
+      {"[mesh]\nbatch_shares = [1, 1]\n", "2 shares for 1 workers"},
       {"[mesh]\ntp = 2\n[fleet]\nmode = \"serial\"\n", "which one thread can't do"},
-      {"[mesh]\ntp = 2\n[model]\nfamily = \"lstm\"\n", "does not support tensor parallelism"}};
+      {"[mesh]\ntp = 2\n[model]\narchitecture = \"lstm\"\n",
+       "does not support tensor parallelism"}};
   for (const auto& [keys, says] : wrong) {
     EXPECT_THAT(Parse(begin + data + keys).status().message(), HasSubstr(says)) << keys;
   }

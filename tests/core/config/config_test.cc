@@ -89,10 +89,10 @@ TEST(ConfigTest, ReadsLayersAsArrayOfTables) {
 }
 
 TEST(ConfigTest, AcceptsWholeFloatsAsIntegers) {
-  const Result<Config> config =
-      Parse("[learner]\ntotal_steps = 1e6\nbatch_size = 1.28e2\n[replay]\ncapacity_items = 2e6");
+  const Result<Config> config = Parse(
+      "[run]\ntotal_steps = 1e6\n[learner]\nbatch_size = 1.28e2\n[replay]\ncapacity_items = 2e6");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
-  EXPECT_EQ(config->learner.total_steps, 1e6);
+  EXPECT_EQ(config->run.total_steps, 1e6);
   EXPECT_EQ(config->learner.batch_size, 128);
   EXPECT_EQ(config->replay.capacity_items, 2000000);
 }
@@ -100,8 +100,8 @@ TEST(ConfigTest, AcceptsWholeFloatsAsIntegers) {
 TEST(ConfigTest, RejectsFractionWhereIntegerIsExpected) {
   EXPECT_EQ(OneError("[learner]\nbatch_size = 2.5"),
             "run.toml:2: learner.batch_size: 2.5 is not an integer; give an integer in [1, 65536]");
-  EXPECT_EQ(OneError("[learner]\ntotal_steps = 5000.5"),
-            "run.toml:2: learner.total_steps: 5000.5 is not an integer; give an integer >= 1");
+  EXPECT_EQ(OneError("[run]\ntotal_steps = 5000.5"),
+            "run.toml:2: run.total_steps: 5000.5 is not an integer; give an integer >= 1");
 }
 
 TEST(ConfigTest, UnknownKeyErrorNamesFileLineAndNearestKey) {
@@ -183,9 +183,9 @@ TEST(ConfigTest, OutOfRangeErrorNamesRange) {
 }
 
 TEST(ConfigTest, RejectsNonFiniteNumbers) {
-  EXPECT_THAT(OneError("[evaluator]\nsolved_return = nan"), HasSubstr("not finite"));
+  EXPECT_THAT(OneError("[evaluator]\nstop_at_return = nan"), HasSubstr("not finite"));
   EXPECT_THAT(OneError("[learner]\nmax_grad_norm = inf"), HasSubstr("not finite"));
-  EXPECT_THAT(OneError("[actor]\npush_items = inf"), HasSubstr("not an integer"));
+  EXPECT_THAT(OneError("[actor]\ninsert_batch_size = inf"), HasSubstr("not an integer"));
 }
 
 TEST(ConfigTest, ReportsAllErrorsInLineOrder) {
@@ -247,8 +247,8 @@ TEST(ConfigTest, RejectsGarbageWithoutCrashing) {
 
 TEST(ConfigTest, RejectsNewerVersionNamingBothVersions) {
   EXPECT_EQ(
-      OneError("version = 2\n[brand_new]\nx = 1"),
-      "run.toml:1: version: the file has version 2, but this program supports up to version 1; "
+      OneError("version = 3\n[brand_new]\nx = 1"),
+      "run.toml:1: version: the file has version 3, but this program supports up to version 2; "
       "use a newer troop");
   EXPECT_THAT(OneError("version = 0"), HasSubstr("0 is out of range"));
 }
@@ -257,7 +257,7 @@ TEST(ConfigTest, OverridesWinOverFileAndLastOverrideWins) {
   const Result<Config> config =
       Parse("seed = 1\n[replay]\nalpha = 0.1",
             {"replay.alpha=0.2", "seed = 9", "replay.alpha=0.3", "name=try-2", "env.id=Acrobot-v1",
-             "learner.double_q=false", "learner.total_steps=1e6", "log.dir=", "log.dir=\"a b\"",
+             "learner.double_q=false", "run.total_steps=1e6", "log.dir=", "log.dir=\"a b\"",
              "network.layers=[{type=\"linear\", units=8}]"});
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(config->replay.alpha, 0.3);
@@ -265,7 +265,7 @@ TEST(ConfigTest, OverridesWinOverFileAndLastOverrideWins) {
   EXPECT_EQ(config->name, "try-2");
   EXPECT_EQ(config->env.id, "Acrobot-v1");
   EXPECT_FALSE(config->learner.double_q);
-  EXPECT_EQ(config->learner.total_steps, 1e6);
+  EXPECT_EQ(config->run.total_steps, 1e6);
   EXPECT_EQ(config->log.dir, "a b");
   ASSERT_EQ(config->network.layers.size(), 1u);
 }
@@ -324,23 +324,25 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"replay.capacity_items=500"}, "replay.min_items: 1000 exceeds replay.capacity_items = 500"},
       {{"learner.batch_size=1024"},
        "replay.min_items: 1000 is less than learner.batch_size = 1024"},
-      {{"learner.total_steps=900"}, "replay.min_items: 1000 exceeds learner.total_steps = 900"},
+      {{"run.total_steps=900"}, "replay.min_items: 1000 exceeds run.total_steps = 900"},
       {{"replay.capacity_items=100", "replay.min_items=64", "actor.envs=64"},
        "replay.capacity_items=100: 100 is less than the largest insert of an actor: "
-       "actor.push_items + "
-       "actor.envs x actor.n_step x actor.copies = 242"},
-      {{"actor.push_items=65536", "replay.capacity_items=100000"},
-       "actor.push_items=65536: 65536 leads to inserts of up to 65584 frames, but the replay "
+       "actor.insert_batch_size + "
+       "actor.envs x actor.n_step x actor.insert_copies = 242"},
+      {{"actor.insert_batch_size=65536", "replay.capacity_items=100000"},
+       "actor.insert_batch_size=65536: 65536 leads to inserts of up to 65584 frames, but the "
+       "replay "
        "accepts 50000; raise replay.capacity_items to 131168"},
-      {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 exceeds learner.total_steps"},
+      {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 exceeds run.total_steps"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions use noise for exploration"},
       {{"replay.samples_per_insert=1e300"},
        "replay.samples_per_insert=1e300: 1e+300 x replay.min_items = 1000 x (1 + "},
-      {{"replay.ratio_error=1e6"},
-       "replay.ratio_error=1e6: 1000000 x replay.min_items = 1000 is an error buffer of more items "
+      {{"replay.samples_per_insert_tolerance_rate=1e6"},
+       "replay.samples_per_insert_tolerance_rate=1e6: 1000000 x replay.min_items = 1000 is an "
+       "error buffer of more items "
        "than "
-       "the run has steps (learner.total_steps = 50000)"},
+       "the run has steps (run.total_steps = 50000)"},
       {{"replay.final_beta=0.3"},
        "replay.final_beta=0.3: 0.3 is less than replay.beta = 0.4, the start of the linear rise"},
       {{"replay.final_beta=1", "replay.sampler=uniform"},
@@ -359,9 +361,9 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"optimizer.type=rmsprop", "optimizer.momentum=0.9"},
        "is supported by optimizer.type = \"sgd\" only"},
       {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false disables"},
-      {{"evaluator.enabled=false", "evaluator.solved_return=475"}, "can't be reached"},
-      {{"fleet.backoff_first_s=20"}, "exceeds fleet.backoff_max_s = 10"},
-      {{"fleet.hung_after_s=1"}, "is less than fleet.dead_after_s = 1.5"},
+      {{"evaluator.enabled=false", "evaluator.stop_at_return=475"}, "can't be reached"},
+      {{"fleet.backoff_initial_s=20"}, "exceeds fleet.backoff_max_s = 10"},
+      {{"fleet.stall_timeout_s=1"}, "is less than fleet.heartbeat_timeout_s = 1.5"},
       {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors exceed the limit"},
       {{"learner.hogwild_threads=2", "fleet.learners=3"},
        "2 threads per learner are not supported with 3 learners"},
@@ -387,15 +389,15 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"paramserver.staleness=3"},
        "is supported by paramserver.mode = \"ssp\" only, not by \"bsp\"; set 0"},
       {{"paramserver.warm_start_updates=3"}, "is supported by paramserver.mode = \"async\" only"},
-      {{"paramserver.damp_stale=true"}, "no gradient is stale with \"bsp\""},
-      {{"paramserver.fetch_every=4", "paramserver.push_every=2"},
-       "paramserver.fetch_every=4: 4 differs from paramserver.push_every = 2, but in \"bsp\" a "
+      {{"paramserver.staleness_discount=true"}, "no gradient is stale with \"bsp\""},
+      {{"paramserver.pull_every=4", "paramserver.push_every=2"},
+       "paramserver.pull_every=4: 4 differs from paramserver.push_every = 2, but in \"bsp\" a "
        "pull follows"},
       {{"paramserver.mode=local_sgd", "paramserver.push_every=2"},
-       "paramserver.fetch_every: 1 differs from paramserver.push_every = 2, but in \"local_sgd\""},
-      {{"paramserver.mode=local_sgd", "paramserver.codec=bf16"},
-       "paramserver.codec=bf16: \"bf16\" compresses gradients"},
-      {{"paramserver.push_every=0", "paramserver.fetch_every=0"},
+       "paramserver.pull_every: 1 differs from paramserver.push_every = 2, but in \"local_sgd\""},
+      {{"paramserver.mode=local_sgd", "paramserver.compression=bf16"},
+       "paramserver.compression=bf16: \"bf16\" compresses gradients"},
+      {{"paramserver.push_every=0", "paramserver.pull_every=0"},
        "paramserver.push_every=0: 0 means one pass over the examples"},
       {{"paramserver.mode=local_sgd", "learner.sync=paramserver"},
        "\"local_sgd\" requires plain SGD for the steps of a learner"},
@@ -464,6 +466,7 @@ TEST(ConfigTest, DumpedConfigRoundTrips) {
     Config config;
     Randomizer randomizer(seed);
     VisitConfig(config, randomizer);
+    config.version = kConfigVersion;
     Repair(&config);
     const Result<Config> again = Parse(ToToml(config));
     ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << ToToml(config);
@@ -518,16 +521,16 @@ TEST(ConfigTest, ReadsNumberListAndChecksRangeOfEach) {
   const std::string review =
       "[learner]\nalgorithm = \"classifier\"\n[data]\nreviews = \"r\"\n"
       "vocabulary = \"v\"\n[mesh]\ndp = 3\n";
-  const Result<Config> config = Parse(review + "shares = [2, 0.5, 1]");
+  const Result<Config> config = Parse(review + "batch_shares = [2, 0.5, 1]");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
-  EXPECT_EQ(config->mesh.shares, (std::vector<double>{2, 0.5, 1}));
-  EXPECT_EQ(OneError(review + "shares = 2"),
-            "run.toml:8: mesh.shares: 2 is not a list; write [2, 1]");
-  EXPECT_EQ(OneError(review + "shares = [2, \"x\", 1]"),
-            "run.toml:8: mesh.shares: \"x\" is not a number; give a list of numbers");
-  EXPECT_EQ(OneError(review + "shares = [2, 0, 1]"),
-            "run.toml:8: mesh.shares: 0 is out of range; give a number in (0, 1000000]");
-  EXPECT_THAT(OneError(review + "shares = [2, 1]"),
+  EXPECT_EQ(config->mesh.batch_shares, (std::vector<double>{2, 0.5, 1}));
+  EXPECT_EQ(OneError(review + "batch_shares = 2"),
+            "run.toml:8: mesh.batch_shares: 2 is not a list; write [2, 1]");
+  EXPECT_EQ(OneError(review + "batch_shares = [2, \"x\", 1]"),
+            "run.toml:8: mesh.batch_shares: \"x\" is not a number; give a list of numbers");
+  EXPECT_EQ(OneError(review + "batch_shares = [2, 0, 1]"),
+            "run.toml:8: mesh.batch_shares: 0 is out of range; give a number in (0, 1000000]");
+  EXPECT_THAT(OneError(review + "batch_shares = [2, 1]"),
               HasSubstr("2 shares for 3 workers; give one per worker"));
 }
 
@@ -563,7 +566,7 @@ TEST(ConfigTest, DocumentsEveryKeyOnce) {
     EXPECT_GT(key.doc.size(), 10u) << key.name;
     EXPECT_EQ(key.doc.back(), '.') << key.name;
   }
-  EXPECT_TRUE(names.contains("learner.total_steps"));
+  EXPECT_TRUE(names.contains("run.total_steps"));
   EXPECT_TRUE(names.contains("network.layers[].units"));
 }
 

@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::int32_t kTokensMax = 8;
 const TokenCacheKey kKey = {
-    .tokenizer = 7, .vocabulary = 100, .tokens_max = kTokensMax, .source = 9};
+    .tokenizer = 7, .vocabulary = 100, .max_length = kTokensMax, .source = 9};
 
 TokenizedReviews Sample() {
   TokenizedReviews reviews;
   reviews.train.Add(std::vector<TokenId>{2, 50, 99, 3}, Sentiment::kPositive);
   reviews.train.Add(std::vector<TokenId>{2, 3}, Sentiment::kNegative);
-  reviews.unlabelled.Add(std::vector<TokenId>{2, 5, 6, 7, 8, 9, 10, 3}, Sentiment::kNone);
+  reviews.unlabeled.Add(std::vector<TokenId>{2, 5, 6, 7, 8, 9, 10, 3}, Sentiment::kNone);
   return reviews;
 }
 
@@ -49,7 +49,7 @@ TEST(TokenCacheTest, RejectsOtherKeyAsStale) {
     TokenCacheKey key = kKey;
     if (field == 0) ++key.tokenizer;
     if (field == 1) ++key.vocabulary;
-    if (field == 2) ++key.tokens_max;
+    if (field == 2) ++key.max_length;
     if (field == 3) ++key.source;
     if (field == 4) key.side = TruncationSide::kLeft;
     EXPECT_EQ(DecodeTokenCache(bytes, key).status().code(), Code::kFailedPrecondition) << field;
@@ -76,9 +76,9 @@ TEST(TokenCacheTest, RejectsTokensBeyondBoundsOfKey) {
 class LoadTokenizedReviewsTest : public testing::Test {
  protected:
   void Put(const std::string& rows) { std::ofstream(path_) << "review,sentiment\n" + rows; }
-  TokenizedReviews Load(std::int32_t tokens_max = kTokensMax) {
+  TokenizedReviews Load(std::int32_t max_length = kTokensMax) {
     const auto loaded =
-        LoadTokenizedReviews(path_, *tokenizer_, tokens_max, &storage_, "tokens.bin");
+        LoadTokenizedReviews(path_, *tokenizer_, max_length, &storage_, "tokens.bin");
     EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
     return loaded.ok() ? *loaded : TokenizedReviews();
   }

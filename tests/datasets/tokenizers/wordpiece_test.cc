@@ -104,8 +104,8 @@ TEST(TokenizerTest, TruncatesLongTextBeforeEndToken) {
 
 TEST(TokenizerTest, LeftTruncationKeepsStartToken) {
   const auto tokenizer = Make("a\nb\nc\n");
-  const auto encode = [&](std::size_t tokens_max) {
-    return EncodeWithSpecialTokens(*tokenizer, "a b c", tokens_max, TruncationSide::kLeft);
+  const auto encode = [&](std::size_t max_length) {
+    return EncodeWithSpecialTokens(*tokenizer, "a b c", max_length, TruncationSide::kLeft);
   };
   EXPECT_EQ(encode(6), (Ids{2, 5, 6, 7, 3}));
   EXPECT_EQ(encode(5), (Ids{2, 5, 6, 7, 3}));

@@ -249,16 +249,16 @@ TEST(CoordinatorTest, OwnPauseDoesNotCountAsRoleSilence) {
   world.Join(Role::kActor);
   world.Advance(Milliseconds(100));
   world.Advance(Seconds(60));
-  EXPECT_LT(world.coordinator().View().members[0].silent_s, 1);
+  EXPECT_LT(world.coordinator().View().members[0].heartbeat_age_s, 1);
   for (int i = 0; i < 50; ++i) world.Advance(Milliseconds(100));
-  EXPECT_NEAR(world.coordinator().View().members[0].silent_s, 5, 0.01);
+  EXPECT_NEAR(world.coordinator().View().members[0].heartbeat_age_s, 5, 0.01);
 }
 
 // Regression: a member on another machine, or one that registered after its process died, has no
 // launcher to report its exit. Its steps stayed leased, and the run waited permanently.
 TEST(CoordinatorTest, RemovesSilentMemberAndRegrantsSteps) {
   Config config = Budget(1000);
-  config.fleet.hung_after_s = 5;
+  config.fleet.stall_timeout_s = 5;
   CoordinatorWorld world(config);
   const std::uint64_t gone = world.Join(Role::kActor, 0), here = world.Join(Role::kActor, 1);
   EXPECT_EQ(world.ActorBeat(0, gone, 0, 700).steps_granted, 700);
@@ -295,7 +295,7 @@ TEST(CoordinatorTest, KeepsCountersAndDropsGaugesOfDeadRole) {
   CoordinatorWorld world(Budget(100, 1));
   Metrics metrics;
   metrics.Count("actor/episodes", 5);
-  metrics.Gauge("actor/unacked_pushes", 3, MetricKind::kGaugeSum);
+  metrics.Gauge("actor/inflight_inserts", 3, MetricKind::kGaugeSum);
   std::uint64_t actor = world.Join(Role::kActor);
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
   actor = world.Join(Role::kActor);
@@ -303,7 +303,7 @@ TEST(CoordinatorTest, KeepsCountersAndDropsGaugesOfDeadRole) {
   world.coordinator().OnMemberExit(Role::kActor, 0, kProcess);
   const RunView view = world.coordinator().View();
   EXPECT_EQ(view.metrics.at("actor/episodes").value, 10);
-  EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));
+  EXPECT_FALSE(view.metrics.contains("actor/inflight_inserts"));
 }
 
 // Learners that have each a part of a batch leave one by one: the last line's loss was that of a
@@ -372,7 +372,7 @@ TEST(CoordinatorTest, CountsOneUpdateLessThanShardVersion) {
 
 TEST(CoordinatorTest, EndsRunEarlyWhenSolved) {
   Config config = Budget(1000, 1);
-  config.evaluator.solved_return = 0.5;
+  config.evaluator.stop_at_return = 0.5;
   CoordinatorWorld world(config);
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);
   const EvaluationReport report{.episodes = 3, .return_mean = 0.6};

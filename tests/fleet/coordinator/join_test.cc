@@ -127,7 +127,7 @@ TEST(CoordinatorJoinTest, KeyRegistersOnlyItsRole) {
 
 Config LeftToOthers(const std::vector<std::string>& roles) {
   Config config = Budget(1000, 2);
-  config.fleet.elsewhere = roles;
+  config.fleet.external_roles = roles;
   config.replay.shards = 2;
   return config;
 }

@@ -13,8 +13,8 @@ using State = RoleView::State;
 Config TwoActors() {
   Config config;
   config.fleet.actors = 2;
-  config.fleet.dead_after_s = 1.5;
-  config.fleet.hung_after_s = 30;
+  config.fleet.heartbeat_timeout_s = 1.5;
+  config.fleet.stall_timeout_s = 30;
   return config;
 }
 
@@ -50,7 +50,7 @@ TEST(CoordinatorRolesTest, ListsAllSlotsIncludingEmptyOnes) {
 
 TEST(CoordinatorRolesTest, ReportsEmptyExternalSlotsAsAwaited) {
   Config config = TwoActors();
-  config.fleet.elsewhere = {"learner"};
+  config.fleet.external_roles = {"learner"};
   CoordinatorWorld world(config);
   EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAwaited);
   EXPECT_EQ(Find(world, Role::kReplay, 0).state, State::kMissing);
@@ -97,7 +97,7 @@ TEST(CoordinatorRolesTest, ReportsSilentAndDeadRoles) {
   for (int i = 0; i < 40; ++i) world.Advance(Milliseconds(900));
   const RoleView given_up = Find(world, Role::kActor, 0);
   EXPECT_EQ(given_up.state, State::kDead);
-  EXPECT_THAT(given_up.last_error, testing::HasSubstr("fleet.hung_after_s"));
+  EXPECT_THAT(given_up.last_error, testing::HasSubstr("fleet.stall_timeout_s"));
   EXPECT_EQ(given_up.work_per_s, 0);
 }
 

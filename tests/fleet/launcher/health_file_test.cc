@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-constexpr char kWell[] = R"({"clock_s": 100.5, "wanted": 3, "playing": 2})";
+constexpr char kWell[] = R"({"clock_s": 100.5, "desired": 3, "running": 2})";
 
 TEST(HealthTest, HealthExpiresAfterTenSeconds) {
   EXPECT_TRUE(CheckHealth(kWell, false, Time(Seconds(100.5))).ok());
@@ -20,13 +20,13 @@ TEST(HealthTest, HealthyIsNotNecessarilyReady) {
   EXPECT_EQ(ready.code(), Code::kUnavailable);
   EXPECT_EQ(ready.message(), "2 of its 3 roles have joined");
   EXPECT_TRUE(
-      CheckHealth(R"({"clock_s": 1, "wanted": 3, "playing": 3})", true, Time(Seconds(1))).ok());
+      CheckHealth(R"({"clock_s": 1, "desired": 3, "running": 3})", true, Time(Seconds(1))).ok());
 }
 
 TEST(HealthTest, MalformedHealthFileIsUnhealthy) {
   for (const char* const text :
-       {"", "{", "{}", "[]", R"({"clock_s": "1", "wanted": 1, "playing": 1})",
-        R"({"clock_s": null, "wanted": 1, "playing": 1})", R"({"clock_s": 1, "wanted": 1})"}) {
+       {"", "{", "{}", "[]", R"({"clock_s": "1", "desired": 1, "running": 1})",
+        R"({"clock_s": null, "desired": 1, "running": 1})", R"({"clock_s": 1, "desired": 1})"}) {
     EXPECT_FALSE(CheckHealth(text, false, Time(Seconds(1))).ok()) << text;
   }
 }

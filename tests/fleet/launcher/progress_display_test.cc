@@ -33,7 +33,7 @@ RunThroughput LateRates() {
           .samples_per_insert = 512.25,
           .replay_fill = 1.02,
           .weights_lag = 48'313,
-          .train_return = -12345.6,
+          .episode_return_mean = -12345.6,
           .evaluation_return = -12345.6,
           .left_s = 83,
           .bottleneck = "learner (actors wait for the replay ratio, and so does the replay)"};

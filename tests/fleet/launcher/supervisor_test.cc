@@ -23,7 +23,7 @@ constexpr FleetRole kRole{Role::kActor, 0};
 class SupervisorTest : public testing::Test {
  protected:
   SupervisorTest() {
-    config_.fleet.backoff_first_s = 1;
+    config_.fleet.backoff_initial_s = 1;
     config_.fleet.backoff_max_s = 4;
     config_.fleet.restarts_max = 4;
     config_.fleet.restart_window_s = 1000;
@@ -88,7 +88,7 @@ TEST_F(SupervisorTest, PassesRoleArgumentsAndKeepsLog) {
   Start("echo \"$@\"");
   const Supervisor::Exit exit = AwaitExit();
   EXPECT_EQ(exit.role, kRole);
-  EXPECT_EQ(Log(), "role actor --index 0 --coordinator ipc:///nowhere --dead-after 1.5\n");
+  EXPECT_EQ(Log(), "role actor --index 0 --coordinator ipc:///nowhere --heartbeat-timeout 1.5\n");
 }
 
 TEST_F(SupervisorTest, RestartsWithBackoffUpToLimitAndReportsReason) {
@@ -146,7 +146,7 @@ TEST_F(SupervisorTest, GivesUpDespiteLongBackoff) {
 TEST_F(SupervisorTest, HungTimeDoesNotCountAsWork) {
   config_.fleet.restarts_max = 2;
   config_.fleet.restart_window_s = 60;
-  config_.fleet.hung_after_s = 100;
+  config_.fleet.stall_timeout_s = 100;
   config_.fleet.backoff_max_s = 1;
   Start("exec sleep 100");
   for (int i = 0; i < 3; ++i) {

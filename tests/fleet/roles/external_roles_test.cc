@@ -9,7 +9,7 @@ namespace {
 
 TEST(ElsewhereRolesTest, LauncherStartsAllButExternalRoles) {
   Config config;
-  config.fleet.elsewhere = {"replay", "actor"};
+  config.fleet.external_roles = {"replay", "actor"};
   EXPECT_TRUE(IsExternal(config, Role::kReplay));
   EXPECT_FALSE(IsExternal(config, Role::kLearner));
   for (const FleetRole& role : RolesOf(config)) {

@@ -78,8 +78,8 @@ TEST_F(RunCurveTest, ReadsMinutesFromWallClock) {
 TEST_F(RunCurveTest, UsesTrainingReturnWithoutEvaluator) {
   Write("config.toml", "evaluator.enabled = false\n");
   Write("metrics.jsonl",
-        "{\"steps\": 10, \"train_return\": 0, \"actor/episodes\": 0}\n"
-        "{\"steps\": 20, \"train_return\": 9, \"actor/episodes\": 2}\n");
+        "{\"steps\": 10, \"episode_return_mean\": 0, \"actor/episodes\": 0}\n"
+        "{\"steps\": 20, \"episode_return_mean\": 9, \"actor/episodes\": 2}\n");
   const auto curve = ReadRunCurve(temp_.path(), CurveAxis::kSteps);
   ASSERT_TRUE(curve.ok()) << curve.status().ToString();
   EXPECT_FALSE(curve->evaluated);

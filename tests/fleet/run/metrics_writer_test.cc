@@ -152,18 +152,18 @@ TEST(RunRecorderTest, WritesCountersAsRatesToTensorBoard) {
   ASSERT_TRUE(recorder.ok());
   RunView view = ViewAt(1000);
   view.metrics["learner/busy_s"].value = 1;
-  view.metrics["actor/return_sum"].value = 1;
+  view.metrics["actor/episode_return_sum"].value = 1;
   (*recorder)->Record(clock.Now(), view, {});
   clock.Advance(Seconds(100));
-  (*recorder)->Record(clock.Now(), view, {.train_return = 7, .train_length = 9});
+  (*recorder)->Record(clock.Now(), view, {.episode_return_mean = 7, .episode_len_mean = 9});
   std::string events;
   const auto names = run->List("");
   ASSERT_TRUE(names.ok());
   for (const std::string& name : *names) {
     if (name.starts_with("events.")) events += Text(run.get(), name);
   }
-  for (const char* tag : {"actor/episodes_per_s", "learner/busy_share", "run/train_return",
-                          "run/train_length", "run/updates"}) {
+  for (const char* tag : {"actor/episodes_per_s", "learner/busy_fraction",
+                          "run/episode_return_mean", "run/episode_len_mean", "run/updates"}) {
     EXPECT_NE(events.find(tag), std::string::npos) << tag;
   }
   EXPECT_EQ(events.find("return_sum"), std::string::npos);
@@ -175,12 +175,12 @@ TEST(RunRecorderTest, PlotsTrainingReturnWithoutEvaluator) {
   const auto run = MakeMemoryStorage();
   auto recorder = MetricsWriter::Make(run.get(), config);
   ASSERT_TRUE(recorder.ok());
-  ASSERT_TRUE((*recorder)->Finish(ViewAt(100), {.train_return = 3}, Status::Ok()).ok());
+  ASSERT_TRUE((*recorder)->Finish(ViewAt(100), {.episode_return_mean = 3}, Status::Ok()).ok());
   const std::string first = Text(run.get(), "curve.png");
   recorder = MetricsWriter::Make(run.get(), config);
   ASSERT_TRUE(recorder.ok());
   const RunView view = ViewAt(200, 100);
-  ASSERT_TRUE((*recorder)->Finish(view, {.train_return = 4}, Status::Ok()).ok());
+  ASSERT_TRUE((*recorder)->Finish(view, {.episode_return_mean = 4}, Status::Ok()).ok());
   EXPECT_NE(Text(run.get(), "curve.png"), first);
 }
 
@@ -194,13 +194,13 @@ TEST(RunRecorderTest, OmitsUnknownValues) {
   const RunView view{.steps = 10, .steps_total = 10000};
   (*recorder)->Record(Time{}, view, {});
   ASSERT_TRUE((*recorder)->Finish(view, {}, Status::Ok()).ok());
-  EXPECT_EQ(Text(run.get(), "metrics.jsonl").find("train_return"), std::string::npos);
+  EXPECT_EQ(Text(run.get(), "metrics.jsonl").find("episode_return_mean"), std::string::npos);
   EXPECT_EQ(Text(run.get(), "result.json").find("samples_per_insert"), std::string::npos);
   EXPECT_FALSE(run->Exists("curve.png"));  // no points to draw
   const auto names = run->List("");
   ASSERT_TRUE(names.ok());
   for (const std::string& name : *names) {
-    EXPECT_EQ(Text(run.get(), name).find("train_return"), std::string::npos) << name;
+    EXPECT_EQ(Text(run.get(), name).find("episode_return_mean"), std::string::npos) << name;
   }
 }
 

@@ -19,7 +19,7 @@ class RunBudgetTest : public testing::Test {
   RunBudgetTest() {
     config_.log.dir = temp_.path();
     config_.name = "run";
-    config_.learner.total_steps = 2000;
+    config_.run.total_steps = 2000;
   }
   void End(const std::string& result) {
     std::filesystem::create_directories(Path());
@@ -42,18 +42,18 @@ class RunBudgetTest : public testing::Test {
 TEST_F(RunBudgetTest, FinishedRunIsSpentUntilBudgetGrows) {
   End(R"({"status": "ok", "steps": 2000, "updates": 250})");
   EXPECT_TRUE(Spent());
-  EXPECT_TRUE(Spent({"learner.total_steps=1000"}));
+  EXPECT_TRUE(Spent({"run.total_steps=1000"}));
   EXPECT_TRUE(Spent({"optimizer.learning_rate=1e-4"}));
-  EXPECT_TRUE(Spent({"learner.max_updates=250", "learner.total_steps=3000"}));
-  EXPECT_FALSE(Spent({"learner.total_steps=2001"}));
-  EXPECT_FALSE(Spent({"learner.max_updates=251", "learner.total_steps=3000"}));
+  EXPECT_TRUE(Spent({"run.max_updates=250", "run.total_steps=3000"}));
+  EXPECT_FALSE(Spent({"run.total_steps=2001"}));
+  EXPECT_FALSE(Spent({"run.max_updates=251", "run.total_steps=3000"}));
 }
 
 TEST_F(RunBudgetTest, SolvedRunContinuesToHigherReturn) {
-  config_.evaluator.solved_return = 100;
+  config_.evaluator.stop_at_return = 100;
   End(R"({"status": "ok", "steps": 700, "updates": 90})");
   EXPECT_TRUE(Spent());
-  EXPECT_FALSE(Spent({"evaluator.solved_return=200"}));
+  EXPECT_FALSE(Spent({"evaluator.stop_at_return=200"}));
 }
 
 TEST_F(RunBudgetTest, InterruptedRunIsNotSpent) {
@@ -64,34 +64,33 @@ TEST_F(RunBudgetTest, InterruptedRunIsNotSpent) {
 TEST_F(RunBudgetTest, ReplacesBudgetOnlyByLargerOne) {
   Config was = config_, asked = config_;
   EXPECT_THAT(LargerBudget(asked, was), ElementsAre());
-  asked.learner.total_steps = 1000;
+  asked.run.total_steps = 1000;
   EXPECT_THAT(LargerBudget(asked, was), ElementsAre());
-  asked.learner.total_steps = 5000;
-  was.learner.max_updates = 10;
-  EXPECT_THAT(LargerBudget(asked, was),
-              ElementsAre("learner.total_steps=5000", "learner.max_updates=0"));
+  asked.run.total_steps = 5000;
+  was.run.max_updates = 10;
+  EXPECT_THAT(LargerBudget(asked, was), ElementsAre("run.total_steps=5000", "run.max_updates=0"));
 }
 
 // The folder of a supervised run has max_updates = 40, the updates of its two epochs.
 TEST_F(RunBudgetTest, SupervisedBudgetIsEpochs) {
   Config was = config_, asked = config_;
   was.learner.algorithm = asked.learner.algorithm = "classifier";
-  was.learner.epochs = asked.learner.epochs = 2;
-  was.learner.max_updates = 40;
+  was.run.epochs = asked.run.epochs = 2;
+  was.run.max_updates = 40;
   EXPECT_THAT(LargerBudget(asked, was), ElementsAre());
-  asked.learner.epochs = 2.5;
-  EXPECT_THAT(LargerBudget(asked, was), ElementsAre("learner.epochs=2.5", "learner.max_updates=0"));
+  asked.run.epochs = 2.5;
+  EXPECT_THAT(LargerBudget(asked, was), ElementsAre("run.epochs=2.5", "run.max_updates=0"));
 }
 
-// `resume RUN learner.epochs=3` stayed at the updates of the epochs before.
+// `resume RUN run.epochs=3` stayed at the updates of the epochs before.
 TEST_F(RunBudgetTest, ChangedEpochsResetMaxUpdates) {
-  config_.learner.max_updates = 40;
+  config_.run.max_updates = 40;
   End("{}");
   const Result<Config> same = ReadRunConfig(Path(), {}),
-                       more = ReadRunConfig(Path(), std::vector<std::string>{"learner.epochs=5"});
+                       more = ReadRunConfig(Path(), std::vector<std::string>{"run.epochs=5"});
   ASSERT_TRUE(same.ok() && more.ok());
-  EXPECT_EQ(same->learner.max_updates, 40);
-  EXPECT_EQ(more->learner.max_updates, 0);
+  EXPECT_EQ(same->run.max_updates, 40);
+  EXPECT_EQ(more->run.max_updates, 0);
 }
 
 }  // namespace

@@ -181,12 +181,12 @@ TEST_F(RunFolderTest, ReadsConfigWithOverridesAfterMove) {
   config_.seed = 17;
   MakeRun();
   fs::rename(temp_.path() + "/run", temp_.path() + "/moved");
-  const std::vector<std::string> overrides{"learner.total_steps=99000"};
+  const std::vector<std::string> overrides{"run.total_steps=99000"};
   for (const char* end : {"", "/"}) {
     const auto config = ReadRunConfig(temp_.path() + "/moved" + end, overrides);
     ASSERT_TRUE(config.ok()) << config.status().ToString();
     EXPECT_EQ(config->seed, 17);
-    EXPECT_EQ(config->learner.total_steps, 99000);
+    EXPECT_EQ(config->run.total_steps, 99000);
     EXPECT_TRUE(fs::equivalent(RunPath(*config), temp_.path() + "/moved"));
   }
 }

@@ -46,14 +46,14 @@ TEST(RateMeterTest, AveragesRecentReturnsAndKeepsLast) {
   ThroughputMeter meter;
   RunView view = View(0, 1);
   const RunThroughput before = meter.Update(Time(Seconds(1)), view);
-  EXPECT_FALSE(before.train_return.has_value());  // it was 0, which other runs truly have
+  EXPECT_FALSE(before.episode_return_mean.has_value());  // it was 0, which other runs truly have
   view.metrics["actor/episodes"].value = 4;
-  view.metrics["actor/return_sum"].value = 10;
-  view.metrics["actor/length_sum"].value = 20;
-  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_return, 2.5);
-  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_length, 5);
+  view.metrics["actor/episode_return_sum"].value = 10;
+  view.metrics["actor/episode_len_sum"].value = 20;
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).episode_return_mean, 2.5);
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).episode_len_mean, 5);
   for (int i = 3; i < 30; ++i) meter.Update(Time(Seconds(i)), view);
-  EXPECT_EQ(meter.Update(Time(Seconds(30)), view).train_return, 2.5);
+  EXPECT_EQ(meter.Update(Time(Seconds(30)), view).episode_return_mean, 2.5);
 }
 
 struct Bottleneck {
@@ -79,7 +79,7 @@ TEST(RateMeterTest, IdentifiesBottleneck) {
     meter.Update(Time(Seconds(1)), view);
     view.metrics["replay/insert_blocked_s"].value = b.inserts_blocked;
     view.metrics["replay/sample_blocked_s"].value = b.samples_blocked;
-    view.metrics["actor/blocked"].value = b.actors_blocked;
+    view.metrics["actor/insert_blocked"].value = b.actors_blocked;
     EXPECT_TRUE(meter.Update(Time(Seconds(2)), view).bottleneck.starts_with(b.said)) << b.said;
   }
 }
@@ -135,8 +135,8 @@ TEST(RateMeterTest, LagCompensatesForReportTimes) {
   std::optional<double> lag;
   for (int i = 0; i < 20; ++i) {
     RunView view = View(0, 1 + 250 * i);
-    view.members = {{.role = Role::kLearner, .process = 1, .silent_s = 0.2},
-                    {.role = Role::kActor, .process = 2, .silent_s = 0.075}};
+    view.members = {{.role = Role::kLearner, .process = 1, .heartbeat_age_s = 0.2},
+                    {.role = Role::kActor, .process = 2, .heartbeat_age_s = 0.075}};
     view.metrics["learner/version"].value = 10000 + 250 * i - 200;
     view.metrics["actor/weights_version"].value = 10000 + 250 * i - 75 - 40;
     lag = meter.Update(Time(Milliseconds(250 * i)), view).weights_lag;

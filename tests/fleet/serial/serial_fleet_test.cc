@@ -48,8 +48,8 @@ TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndMetrics) {
   EXPECT_EQ(a.hash, b.hash);
   EXPECT_EQ(a.checkpoint.updates, b.checkpoint.updates);
   EXPECT_EQ(a.view.evaluations, b.view.evaluations);
-  EXPECT_EQ(a.view.metrics.at("actor/return_sum").value,
-            b.view.metrics.at("actor/return_sum").value);
+  EXPECT_EQ(a.view.metrics.at("actor/episode_return_sum").value,
+            b.view.metrics.at("actor/episode_return_sum").value);
 }
 
 TEST(SerialFleetTest, OtherSeedGivesOtherRun) {
@@ -60,7 +60,7 @@ TEST(SerialFleetTest, OtherSeedGivesOtherRun) {
 
 TEST(SerialFleetTest, MaxUpdatesGivesSameHash) {
   Config config = SmallSerial();
-  config.learner.max_updates = 123;
+  config.run.max_updates = 123;
   const Outcome a = Train(config), b = Train(config);
   EXPECT_EQ(a.checkpoint.updates, 123u);
   EXPECT_EQ(a.hash, b.hash);
@@ -69,7 +69,7 @@ TEST(SerialFleetTest, MaxUpdatesGivesSameHash) {
 TEST(SerialFleetTest, TakesExactlyBudgetedSteps) {
   for (const double total : {1000.0, 1001.0, 1007.0}) {  // 8 environments
     Config config = SmallSerial();
-    config.learner.total_steps = total;
+    config.run.total_steps = total;
     const Outcome outcome = Train(config);
     EXPECT_EQ(outcome.view.steps, std::int64_t(total));
     EXPECT_EQ(outcome.view.metrics.at("actor/steps").value, total);
@@ -79,7 +79,7 @@ TEST(SerialFleetTest, TakesExactlyBudgetedSteps) {
 
 TEST(SerialFleetTest, StoppedRunContinuesToSameBudget) {
   Config config = SmallSerial();
-  config.learner.total_steps = 8000;
+  config.run.total_steps = 8000;
   const auto run = MakeMemoryStorage();
   auto first = SerialFleet::Make(config, run.get(), "", 0, 0);
   ASSERT_TRUE(first.ok());
@@ -117,8 +117,8 @@ TEST(SerialFleetTest, LearnsCatch) {
   config.replay.min_items = 500;
   config.replay.samples_per_insert = 8;
   config.learner.batch_size = 32;
-  config.learner.total_steps = 20000;
-  config.learner.target_update_steps = 100;
+  config.run.total_steps = 20000;
+  config.learner.target_update_every_updates = 100;
   const Outcome outcome = Train(config);
   ASSERT_FALSE(outcome.view.evaluations.empty());
   EXPECT_TRUE(outcome.view.evaluations.back().final);

@@ -16,8 +16,8 @@ namespace {
 Config SmallConfig() {
   Config config = SmallSerial();
   config.replay.capacity_items = 1000;
-  config.learner.total_steps = 4000;
-  config.learner.target_update_steps = 30;
+  config.run.total_steps = 4000;
+  config.learner.target_update_every_updates = 30;
   config.evaluator.final_episodes = 4;
   config.checkpoint.every_updates = 150;
   return config;
@@ -133,13 +133,13 @@ TEST(SerialRunTest, LeavingLearnerEndsRoundsOfOthers) {
   Config config;
   config.learner.algorithm = "classifier";
   config.learner.batch_size = 12;
-  config.learner.epochs = 50;
+  config.run.epochs = 50;
   config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/supervised/reviews.csv";
   config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/supervised/vocab.txt";
-  config.data.tokens_max = 16;
-  config.model.hidden = 16;
-  config.model.layers = 1;
-  config.model.positions = 24;
+  config.data.max_length = 16;
+  config.model.hidden_size = 16;
+  config.model.num_hidden_layers = 1;
+  config.model.max_position_embeddings = 24;
   config.evaluator.enabled = false;
   config.fleet.mode = "serial";
   config.fleet.learners = 2;

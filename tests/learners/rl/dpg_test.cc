@@ -43,7 +43,7 @@ Config SmallConfig() {
   config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
   config.optimizer.learning_rate = 0.01;
   config.learner.gamma = 0.9;
-  config.learner.target_update_steps = 2;
+  config.learner.target_update_every_updates = 2;
   config.learner.atoms = 7;
   config.learner.v_min = -3;
   config.learner.v_max = 4;
@@ -108,7 +108,7 @@ TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
     config.learner.max_grad_norm = variant & 8 ? 0.05 : 0;
     config.learner.target_tau = variant & 16 ? 0.25 : 1;
     config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
-    config.optimizer.final_fraction = 0.5;
+    config.optimizer.final_lr_fraction = 0.5;
     const auto dpg = Make(config);
     DpgReference reference(config, Env());
     for (std::uint64_t step = 0; step < 6; ++step) {
@@ -150,7 +150,7 @@ TEST(DpgTest, FindsBestActionOfEachState) {
     config.optimizer.epsilon = 1e-8;
     config.optimizer.learning_rate = 3e-3;
     config.optimizer.policy_learning_rate = 1e-3;
-    config.optimizer.final_fraction = 0.01;
+    config.optimizer.final_lr_fraction = 0.01;
     EnvSpec env = Env();
     env.observation = {DType::kF32, {1}};
     env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1}, .high = {1}};

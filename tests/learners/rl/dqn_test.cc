@@ -101,7 +101,7 @@ class Reference {
     for (double g : gradient) sum += g * g;
     norm = std::sqrt(sum);
     const auto& o = config_.optimizer;
-    const double rate = o.learning_rate * (1 + (o.final_fraction - 1) * progress);
+    const double rate = o.learning_rate * (1 + (o.final_lr_fraction - 1) * progress);
     ++updates_;
     for (std::size_t i = 0; i < value.size(); ++i) {
       const double limit = config_.learner.max_grad_norm;
@@ -118,7 +118,7 @@ class Reference {
         value[i] -= rate * g / std::sqrt(v_[i] - m_[i] * m_[i] + o.epsilon);
       }
     }
-    if (updates_ % config_.learner.target_update_steps != 0) return;
+    if (updates_ % config_.learner.target_update_every_updates != 0) return;
     for (std::size_t i = 0; i < value.size(); ++i) {
       target[i] += config_.learner.target_tau * (value[i] - target[i]);
     }
@@ -145,7 +145,7 @@ TEST(DqnTest, UpdatesMatchF64ReferenceInEveryVariant) {
     config.optimizer.type = variant & 8 ? "adam" : "rmsprop";
     config.learner.max_grad_norm = variant & 16 ? 0.05 : 10;
     config.learner.target_tau = variant & 32 ? 0.25 : 1;
-    config.optimizer.final_fraction = 0.5;
+    config.optimizer.final_lr_fraction = 0.5;
     const auto algorithm = Make(config);
     Reference reference(config);
     for (std::uint64_t step = 0; step < 6; ++step) {
@@ -230,9 +230,9 @@ std::vector<float> QValues(const Config& config, std::span<const float> value,
 
 void ExpectLearned(Config config, int updates, double tolerance) {
   config.network.layers[0].units = 32;
-  config.learner.target_update_steps = 20;
+  config.learner.target_update_every_updates = 20;
   config.optimizer.epsilon = 1e-8;
-  config.optimizer.final_fraction = 0.01;
+  config.optimizer.final_lr_fraction = 0.01;
   const auto algorithm = Make(config);
   const SampleBatch batch = Mdp::Everything();
   for (int i = 0; i < updates; ++i) UpdateOnce(algorithm.get(), batch, double(i) / updates);
@@ -522,10 +522,10 @@ TEST(DqnTest, RejectsMismatchedBatchWithoutChange) {
 // A run of one update whose learning rate falls to 0 changed nothing.
 TEST(DqnTest, SingleUpdateChangesWeights) {
   Config config = SmallConfig();
-  config.learner.max_updates = 1;
-  config.optimizer.final_fraction = 0;
+  config.run.max_updates = 1;
+  config.optimizer.final_lr_fraction = 0;
   const auto algorithm = Make(config), constant = Make([&] {
-                                         config.optimizer.final_fraction = 1;
+                                         config.optimizer.final_lr_fraction = 1;
                                          return config;
                                        }());
   UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1), 1.0);

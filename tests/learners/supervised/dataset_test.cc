@@ -84,7 +84,7 @@ TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
   }
   write(table, words);
   Config cut = config;
-  cut.data.tokens_max = 15;
+  cut.data.max_length = 15;
   EXPECT_EQ(LoadReviewData(cut).status().code(), Code::kInvalidArgument);
   cut.data_identity.clear();  // what no run says
   EXPECT_TRUE(LoadReviewData(cut).ok());
@@ -98,17 +98,19 @@ TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
   config.evaluator.enabled = true;
   config.data.reviews = Table(folder, 40);
   for (const auto& [share, held] : {std::pair{0.25, 20}, {0.1, 8}, {0.04, 3}, {0.99, 79}}) {
-    config.data.holdout = share;
+    config.data.validation_split = share;
     const auto data = LoadReviewData(config);
     ASSERT_TRUE(data.ok()) << data.status().message();
     const ReviewData& d = **data;
-    EXPECT_EQ(d.holdout.size(), held);
+    EXPECT_EQ(d.validation_split.size(), held);
     EXPECT_EQ(d.train.size(), 80 - held);
-    EXPECT_NEAR(double(Positives(d.holdout)), held / 2.0, 0.5) << share;
+    EXPECT_NEAR(double(Positives(d.validation_split)), held / 2.0, 0.5) << share;
     EXPECT_NEAR(double(Positives(d.train)), 40 - held / 2.0, 0.5) << share;
-    const auto count = Count({&d.train, &d.holdout});
+    const auto count = Count({&d.train, &d.validation_split});
     EXPECT_EQ(count.size(), 80u);
-    EXPECT_EQ(d.test, d.holdout);  // without test data, the holdout serves as the test set
+    EXPECT_EQ(
+        d.test,
+        d.validation_split);  // without test data, the validation_split serves as the test set
     EXPECT_EQ(d.lengths, LengthsOf(d.train));
   }
 }
@@ -117,7 +119,7 @@ TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
 TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
-  config.data.holdout = 0.25;
+  config.data.validation_split = 0.25;
   config.data.reviews = folder.path() + "/reviews.csv";
   std::ofstream out(config.data.reviews);
   out << "review,sentiment\n";
@@ -130,11 +132,11 @@ TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
   config.seed = 2;
   const auto other = LoadReviewData(config);
   ASSERT_TRUE(first.ok() && again.ok() && other.ok()) << first.status().ToString();
-  EXPECT_EQ((*first)->holdout.size(), 20);
-  EXPECT_EQ(Positives((*first)->holdout), 10);
-  EXPECT_EQ((*again)->holdout, (*first)->holdout);
-  EXPECT_NE((*other)->holdout, (*first)->holdout);
-  EXPECT_EQ(Positives((*other)->holdout), 10);
+  EXPECT_EQ((*first)->validation_split.size(), 20);
+  EXPECT_EQ(Positives((*first)->validation_split), 10);
+  EXPECT_EQ((*again)->validation_split, (*first)->validation_split);
+  EXPECT_NE((*other)->validation_split, (*first)->validation_split);
+  EXPECT_EQ(Positives((*other)->validation_split), 10);
 }
 
 TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
@@ -153,11 +155,11 @@ TEST(ReviewDataTest, KeepsSentimentWithReview) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
   config.data.reviews = Table(folder, 8);
-  config.data.holdout = 0.25;
+  config.data.validation_split = 0.25;
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok());
   const TokenId good = 20, bad = 22;
-  for (const TokenizedDataset* set : {&(*data)->train, &(*data)->holdout}) {
+  for (const TokenizedDataset* set : {&(*data)->train, &(*data)->validation_split}) {
     for (std::int64_t i = 0; i < set->size(); ++i) {
       const Tokens tokens = TokensOf(*set, i);
       ASSERT_EQ(tokens.size(), 10u);
@@ -173,9 +175,10 @@ TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
   config.evaluator.enabled = true;
   const auto none = LoadReviewData(config);
   EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(none.status().message(),
-              HasSubstr("has no test reviews; set data.holdout to a share of the training reviews "
-                        "to evaluate on, or evaluator.enabled = false"));
+  EXPECT_THAT(
+      none.status().message(),
+      HasSubstr("has no test reviews; set data.validation_split to a share of the training reviews "
+                "to evaluate on, or evaluator.enabled = false"));
   config.evaluator.enabled = false;
   EXPECT_TRUE(LoadReviewData(config).ok());
   std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
@@ -243,7 +246,7 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
   EXPECT_TRUE(LoadReviewData(config).ok());
 }
 
-// The archive has train, test and unlabelled reviews.
+// The archive has train, test and unlabeled reviews.
 TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
   Config config = SupervisedConfig("bert");
   config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/text/small_imdb.tar.xz";
@@ -254,19 +257,19 @@ TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
   ASSERT_TRUE(tokenizer.ok() && reviews.ok());
   const TokenizedReviews there = TokenizeReviews(*reviews, **tokenizer, 16);
   ASSERT_GT(there.test.size(), 0);
-  ASSERT_GT(there.unlabelled.size(), 0);
+  ASSERT_GT(there.unlabeled.size(), 0);
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok()) << data.status().message();
   EXPECT_EQ((*data)->train, there.train);
   EXPECT_EQ((*data)->test, there.test);
-  EXPECT_EQ((*data)->holdout, there.test);
+  EXPECT_EQ((*data)->validation_split, there.test);
   config.learner.algorithm = "masked_lm";
   const auto masked = LoadReviewData(config);
   ASSERT_TRUE(masked.ok());
-  EXPECT_EQ((*masked)->train.size(), there.train.size() + there.unlabelled.size());
-  EXPECT_EQ(Count({&(*masked)->train}), Count({&there.train, &there.unlabelled}));
-  // A second source: its labelled and unlabelled reviews, not those that judge.
-  config.data.unlabelled = SupervisedFixture("reviews.csv");
+  EXPECT_EQ((*masked)->train.size(), there.train.size() + there.unlabeled.size());
+  EXPECT_EQ(Count({&(*masked)->train}), Count({&there.train, &there.unlabeled}));
+  // A second source: its labelled and unlabeled reviews, not those that judge.
+  config.data.unlabeled = SupervisedFixture("reviews.csv");
   const auto more = LoadReviewData(config);
   ASSERT_TRUE(more.ok());
   EXPECT_EQ((*more)->train.size(), (*masked)->train.size() + 12);
@@ -282,7 +285,7 @@ TEST(ReviewDataTest, CachedDataMatchesFreshData) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_FALSE(std::filesystem::is_empty(folder.path() + "/cache"));
   EXPECT_EQ((*first)->train, (*second)->train);
-  config.data.tokens_max = 5;  // another file
+  config.data.max_length = 5;  // another file
   const auto shorter = LoadReviewData(config);
   ASSERT_TRUE(shorter.ok());
   EXPECT_EQ(std::ranges::max((*shorter)->lengths), 5);
@@ -304,27 +307,27 @@ TEST(ReviewDataTest, CachedDataMatchesFreshData) {
 TEST(ReviewDataTest, DerivesUpdateCountFromReviews) {
   Config config = SupervisedConfig("bert");
   config.model.pretrained = "";
-  config.model.vocabulary = 0;
+  config.model.vocab_size = 0;
   config.learner.batch_size = 5;
-  config.learner.max_updates = 0;
-  config.learner.epochs = 2.5;
+  config.run.max_updates = 0;
+  config.run.epochs = 2.5;
   config.mesh.dp = 3;
   config.data.reviews = std::filesystem::relative(config.data.reviews).string();
   ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.model.vocabulary, 47);
+  EXPECT_EQ(config.model.vocab_size, 47);
   EXPECT_EQ(config.fleet.learners, 3);
   EXPECT_EQ(config.data.reviews,
             std::filesystem::path(SupervisedFixture("reviews.csv")).lexically_normal().string());
   // An epoch of 12 is 5 + 5 + 2; the half one begins with two batches, of 5 at most.
-  EXPECT_EQ(config.learner.max_updates, 8);
-  EXPECT_EQ(config.learner.total_steps, 24 + 10);
+  EXPECT_EQ(config.run.max_updates, 8);
+  EXPECT_EQ(config.run.total_steps, 24 + 10);
   const Config resolved = config;
   ASSERT_TRUE(ResolveSupervised(&config).ok());
   EXPECT_EQ(config, resolved);  // as a resumed run's is
-  config.learner.max_updates = 3;
+  config.run.max_updates = 3;
   ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.learner.max_updates, 3);
-  EXPECT_EQ(config.learner.total_steps, 12);
+  EXPECT_EQ(config.run.max_updates, 3);
+  EXPECT_EQ(config.run.total_steps, 12);
 }
 
 // 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
@@ -348,19 +351,19 @@ TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
     SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
     Config config = SupervisedConfig("bert");
     config.learner.batch_size = 5;
-    config.learner.max_updates = 0;
-    config.learner.epochs = 2;
+    config.run.max_updates = 0;
+    config.run.epochs = 2;
     config.learner.sync = "paramserver";
     config.paramserver.mode = c.mode;
     config.paramserver.staleness = c.staleness;
     config.paramserver.k = c.k;
-    config.paramserver.push_every = config.paramserver.fetch_every = c.push_every;
+    config.paramserver.push_every = config.paramserver.pull_every = c.push_every;
     config.mesh.tp = c.parts;
     config.fleet.learners = c.workers * c.parts;
     ASSERT_TRUE(ResolveSupervised(&config).ok());
     EXPECT_EQ(config.mesh.dp, c.workers);
-    EXPECT_EQ(config.learner.max_updates, c.updates);
-    EXPECT_EQ(config.learner.total_steps, c.reviews);
+    EXPECT_EQ(config.run.max_updates, c.updates);
+    EXPECT_EQ(config.run.total_steps, c.reviews);
   }
 }
 
@@ -368,14 +371,14 @@ TEST(ReviewDataTest, DefaultsPushIntervalToOneEpoch) {
   Config config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
   config.learner.sync = "paramserver";
-  config.paramserver.push_every = config.paramserver.fetch_every = 0;
+  config.paramserver.push_every = config.paramserver.pull_every = 0;
   config.fleet.learners = 3;
   for (const char* const mode : {"local_sgd", "async"}) {
     Config resolved = config;
     resolved.paramserver.mode = mode;
     ASSERT_TRUE(ResolveSupervised(&resolved).ok());
     EXPECT_EQ(resolved.paramserver.push_every, 3) << mode;  // 5 + 5 + 2
-    EXPECT_EQ(resolved.paramserver.fetch_every, 3) << mode;
+    EXPECT_EQ(resolved.paramserver.pull_every, 3) << mode;
   }
 }
 
@@ -393,15 +396,15 @@ TEST(ReviewDataTest, RejectsMissingPretrainedModelBeforeReadingData) {
 
 TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
   Config config = SupervisedConfig("bert");
-  config.model.vocabulary = 64;
+  config.model.vocab_size = 64;
   ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.model.vocabulary, 64);
-  config.model.vocabulary = 46;
+  EXPECT_EQ(config.model.vocab_size, 64);
+  config.model.vocab_size = 46;
   const Status refused = ResolveSupervised(&config);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(
       refused.message(),
-      HasSubstr("model.vocabulary is 46, must be 0 or at least the size of data.vocabulary (47)"));
+      HasSubstr("model.vocab_size is 46, must be 0 or at least the size of data.vocabulary (47)"));
 }
 
 TEST(ReviewDataTest, LeavesReinforcementLearningConfigUnchanged) {

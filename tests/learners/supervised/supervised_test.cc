@@ -115,7 +115,7 @@ TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const std::int64_t micro : {0, 5, 1}) {
       Config config = SupervisedConfig(family);
-      config.learner.micro_batch = micro;
+      config.learner.micro_batch_size = micro;
       const auto algorithm = Make(config);
       std::vector<float> priority(1, 7.0f);
       ExpectCourse(family, kTolerance, [&] {
@@ -152,7 +152,7 @@ TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
   for (const std::int64_t micro : {0, 5}) {
     Config config = SupervisedConfig("bert");
     config.learner.algorithm = "masked_lm";
-    config.learner.micro_batch = micro;
+    config.learner.micro_batch_size = micro;
     config.model.pretrained = test::SupervisedFixture("masked");
     const std::string hidden = HiddenWords(config);
     if (const char* path = std::getenv("TROOP_WRITE_HIDDEN")) std::ofstream(path) << hidden;
@@ -170,7 +170,7 @@ TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
 TEST(SupervisedTest, RecomputedLayersMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     Config config = SupervisedConfig(family);
-    config.model.recompute = true;
+    config.model.gradient_checkpointing = true;
     const auto algorithm = Make(config);
     std::vector<float> priority(1);
     ExpectCourse(family, kTolerance, [&] {
@@ -228,8 +228,8 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
       const std::vector<std::int64_t>& reviews = c.reviews;
       if (size == 13 && family == "bert") continue;
       Config config = SupervisedConfig(family);
-      config.learner.micro_batch = size == 2 ? 5 : 0;
-      config.mesh.shares = c.shares;
+      config.learner.micro_batch_size = size == 2 ? 5 : 0;
+      config.mesh.batch_shares = c.shares;
       const auto ranks = MakeRanks(config, size);
       for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetRank(rank, size);
       ExpectCourse(family, kTolerance, [&] {
@@ -269,7 +269,7 @@ TEST(SupervisedTest, GroupRoundsMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const int size : {2, 3, 5}) {
       Config config = SupervisedConfig(family);
-      config.learner.micro_batch = size == 3 ? 3 : 0;
+      config.learner.micro_batch_size = size == 3 ? 3 : 0;
       const auto algorithms = MakeRanks(config, size);
       SimGroup group({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)});
       std::vector<std::unique_ptr<Collective>> ends;
@@ -343,7 +343,7 @@ TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   Config config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
   config.learner.batch_size = 5;
-  config.learner.micro_batch = 2;
+  config.learner.micro_batch_size = 2;
   const auto data = Load(config);
   DistributedSampler plain(config, data), ahead(config, data);
   struct Piece {
@@ -394,7 +394,7 @@ TEST(SupervisedTest, ResumesBitForBit) {
     Config config = SupervisedConfig("bert");
     config.learner.algorithm = algorithm;
     config.learner.batch_size = 5;
-    config.learner.max_updates = 12;
+    config.run.max_updates = 12;
     config.model.pretrained = "";
     config.model.dropout = config.model.attention_dropout = config.model.classifier_dropout = 0.2;
     std::vector<float> priority(1);
@@ -535,7 +535,7 @@ TEST(SupervisedTest, CountsFlopsOfAllProducts) {
 
 TEST(SupervisedTest, RejectsPretrainedWeightsOfAnotherSize) {
   Config config = SupervisedConfig("bert");
-  config.model.layers = 3;
+  config.model.num_hidden_layers = 3;
   const auto refused = MakeSupervised(config);
   ASSERT_EQ(refused.status().code(), Code::kInvalidArgument);
   EXPECT_NE(refused.status().message().find(

@@ -19,13 +19,13 @@ std::shared_ptr<const ReviewData> Judging(const Config& config, int copies,
   auto loaded = LoadReviewData(config);
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
   auto data = std::make_shared<ReviewData>(**loaded);
-  data->test = data->holdout = TokenizedDataset();
+  data->test = data->validation_split = TokenizedDataset();
   const auto add = [&](std::int64_t i, TokenizedDataset* to) {
     to->Add(data->train.tokens(i), data->train.sentiments[std::size_t(i)]);
   };
   for (int copy = 0; copy < copies; ++copy)
     for (std::int64_t i = 0; i < data->train.size(); ++i) add(i, &data->test);
-  for (const std::int64_t i : held_out) add(i, &data->holdout);
+  for (const std::int64_t i : held_out) add(i, &data->validation_split);
   return data;
 }
 

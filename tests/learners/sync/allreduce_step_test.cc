@@ -22,7 +22,7 @@ Config SmallConfig(std::int64_t units) {
   config.learner.max_grad_norm = 0;
   config.optimizer.type = "sgd";
   config.optimizer.learning_rate = 0.5;
-  config.optimizer.final_fraction = 0.5;
+  config.optimizer.final_lr_fraction = 0.5;
   return config;
 }
 

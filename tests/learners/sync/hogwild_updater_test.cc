@@ -54,8 +54,8 @@ TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     config_.optimizer.type = type;
     config_.optimizer.momentum = config_.optimizer.type == "sgd" ? 0.9 : 0;
-    config_.optimizer.final_fraction = 0.1;
-    config_.learner.target_update_steps = 3;
+    config_.optimizer.final_lr_fraction = 0.1;
+    config_.learner.target_update_every_updates = 3;
     config_.learner.max_grad_norm = 0.5;
     const auto alone = Make(config_);
     const auto updater = MakeUpdater(1);

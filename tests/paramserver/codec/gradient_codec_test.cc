@@ -54,7 +54,7 @@ std::vector<float> Decode(const CodedGradient& coded) {
 }
 
 TEST(GradientCodecTest, CoversEveryCodecOfConfig) {
-  for (const ConfigChoice& choice : ConfigChoices("paramserver.codec")) {
+  for (const ConfigChoice& choice : ConfigChoices("paramserver.compression")) {
     EXPECT_TRUE(std::ranges::any_of(AllCodecs(), [&](const CodecOptions& options) {
       return GradientCodecName(options.codec) == choice.value;
     })) << choice.value;

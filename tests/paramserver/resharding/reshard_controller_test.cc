@@ -329,7 +329,7 @@ TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
 TEST(ShardMoveTest, CodecResidualMovesWithItsElements) {
   for (const bool moves : {false, true}) {
     Config config = ShardConfig(2, false);
-    config.paramserver.codec = "bf16";
+    config.paramserver.compression = "bf16";
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
     static Floats without;

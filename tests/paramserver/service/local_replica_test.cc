@@ -50,7 +50,7 @@ TEST(LocalReplicaTest, PushesAndPullsFollowSchedule) {
   for (const std::int64_t fetch : {1, 3, 10}) {
     for (const std::int64_t push : {1, 2, 7}) {
       auto shard = MakeWhole(OptionsOf({.mode = SyncMode::kAsync}));
-      LocalReplica replica({.fetch_every = fetch, .push_every = push}, kParameters);
+      LocalReplica replica({.pull_every = fetch, .push_every = push}, kParameters);
       Schedule run;
       run.Go(shard.get(), &replica, 100);
       EXPECT_EQ(run.pushes, std::uint64_t((100 + push - 1) / push));
@@ -61,7 +61,7 @@ TEST(LocalReplicaTest, PushesAndPullsFollowSchedule) {
 }
 
 TEST(LocalReplicaTest, PullKeepsUnpushedUpdates) {
-  LocalReplica replica({.fetch_every = 1, .push_every = 3}, 2);
+  LocalReplica replica({.pull_every = 1, .push_every = 3}, 2);
   replica.Pulled(1, Floats{1, 2});
   replica.Step(Floats{10, 20}, 0.1f);
   EXPECT_FLOAT_EQ(replica.value()[0], 0);
@@ -84,7 +84,7 @@ TEST(LocalReplicaTest, PullKeepsUnpushedUpdates) {
 // Local SGD: two replicas, H = 4; against loops in f64.
 TEST(LocalReplicaTest, AveragesValuesEveryHSteps) {
   auto shard = MakeWhole(OptionsOf({.mode = SyncMode::kLocalSgd, .learners = 2}));
-  const ReplicaOptions options{.fetch_every = 4, .push_every = 4, .push_value = true};
+  const ReplicaOptions options{.pull_every = 4, .push_every = 4, .push_value = true};
   std::vector<LocalReplica> replicas(2, LocalReplica(options, kParameters));
   const Floats first = FirstValue();
   std::vector<std::vector<double>> want(2, std::vector<double>(first.begin(), first.end()));
@@ -118,7 +118,7 @@ TEST(LocalReplicaTest, AveragesValuesEveryHSteps) {
 
 // A learner that pauses pushes what it has, and H counts from the pull behind that.
 TEST(LocalReplicaTest, PullsBeforeNextStepAfterEarlyValuePush) {
-  LocalReplica replica({.fetch_every = 4, .push_every = 4, .push_value = true}, kParameters);
+  LocalReplica replica({.pull_every = 4, .push_every = 4, .push_value = true}, kParameters);
   const Floats value = FirstValue();
   replica.Pulled(1, value);
   for (int i = 0; i < 2; ++i) replica.Step(GradientAt(replica.value(), 0, 0), 0.01f);
@@ -136,9 +136,9 @@ TEST(LocalReplicaTest, PullsBeforeNextStepAfterEarlyValuePush) {
 }
 
 TEST(LocalReplicaTest, RejectsOptionsOutOfRange) {
-  EXPECT_FALSE(CheckReplicaOptions({.fetch_every = 0}).ok());
+  EXPECT_FALSE(CheckReplicaOptions({.pull_every = 0}).ok());
   EXPECT_FALSE(CheckReplicaOptions({.push_every = 0}).ok());
-  EXPECT_FALSE(CheckReplicaOptions({.fetch_every = 2, .push_every = 3, .push_value = true}).ok());
+  EXPECT_FALSE(CheckReplicaOptions({.pull_every = 2, .push_every = 3, .push_value = true}).ok());
 }
 
 }  // namespace

@@ -11,26 +11,27 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   Config config = ShardConfig(3, true, "k_of_n");
   config.fleet.learners = 5;
   config.paramserver.k = 4;
-  config.paramserver.cancel = config.paramserver.per_batch = config.paramserver.damp_stale = true;
-  config.paramserver.fetch_every = 7;
+  config.paramserver.cancel = config.paramserver.per_batch = config.paramserver.staleness_discount =
+      true;
+  config.paramserver.pull_every = 7;
   config.paramserver.push_every = 6;
   config.paramserver.max_staleness = 9;
   config.paramserver.outlier_sigmas = 2.5;
   config.paramserver.outlier_norm_sigmas = 3.5;
-  config.paramserver.codec = "strom";
-  config.paramserver.codec_threshold = 0.25;
+  config.paramserver.compression = "strom";
+  config.paramserver.strom_threshold = 0.25;
   config.paramserver.lease_s = 11;
   const SyncOptions sync = SyncOptionsFor(config);
   EXPECT_EQ(sync.mode, SyncMode::kKOfN);
   EXPECT_EQ(sync.learners, 5);
   EXPECT_EQ(sync.k, 4);
-  EXPECT_TRUE(sync.cancel && sync.per_batch && sync.damp_stale);
+  EXPECT_TRUE(sync.cancel && sync.per_batch && sync.staleness_discount);
   EXPECT_TRUE(CheckSyncOptions(sync).ok());
   EXPECT_EQ(GradientFilterOptionsFor(config).staleness_max, 9);
   EXPECT_EQ(GradientFilterOptionsFor(config).loss_deviations, 2.5);
   EXPECT_EQ(GradientFilterOptionsFor(config).norm_deviations, 3.5);
   EXPECT_EQ(GradientFilterOptionsFor(Config{}).staleness_max, -1);
-  EXPECT_EQ(ReplicaOptionsFor(config).fetch_every, 7);
+  EXPECT_EQ(ReplicaOptionsFor(config).pull_every, 7);
   EXPECT_EQ(ReplicaOptionsFor(config).push_every, 6);
   EXPECT_FALSE(ReplicaOptionsFor(config).push_value);
   EXPECT_EQ(CodecOptionsFor(config).codec, GradientCodec::kStrom);
@@ -43,7 +44,7 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
 
 TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
   Config config = ShardConfig(1, false, "local_sgd");
-  config.paramserver.fetch_every = config.paramserver.push_every = 16;
+  config.paramserver.pull_every = config.paramserver.push_every = 16;
   EXPECT_TRUE(ReplicaOptionsFor(config).push_value);
   EXPECT_TRUE(CheckReplicaOptions(ReplicaOptionsFor(config)).ok());
   EXPECT_TRUE(IsSynchronous(SyncOptionsFor(config)));

@@ -86,7 +86,7 @@ TEST(ParameterShardTest, OneLearnerMatchesLocalOptimizerBitwiseInEveryMode) {
          {SyncOptions{.mode = SyncMode::kBsp}, SyncOptions{.mode = SyncMode::kKOfN},
           SyncOptions{.mode = SyncMode::kKOfN, .cancel = true, .per_batch = true},
           SyncOptions{.mode = SyncMode::kSsp}, SyncOptions{.mode = SyncMode::kSsp, .staleness = 3},
-          SyncOptions{.mode = SyncMode::kAsync, .damp_stale = true}}) {
+          SyncOptions{.mode = SyncMode::kAsync, .staleness_discount = true}}) {
       auto shard = MakeWhole(OptionsOf(sync, name));
       for (std::uint64_t t = 0; t < 500; ++t) {
         EXPECT_TRUE(shard->MayPull(0));
@@ -183,7 +183,7 @@ TEST(ParameterShardTest, DropsAndCountsStaleGradients) {
   }
   Metrics metrics;
   shard->Report(&metrics);
-  EXPECT_EQ(metrics.Get("paramserver/pushes_too_old"), double(too_old));
+  EXPECT_EQ(metrics.Get("paramserver/pushes_rejected_stale"), double(too_old));
   EXPECT_EQ(metrics.Get("paramserver/pushes_applied"), double(applied));
   EXPECT_EQ(shard->staleness().count(), applied);
   EXPECT_LE(shard->staleness().max(), 3);
@@ -247,7 +247,7 @@ TEST(ParameterShardTest, DropsOutliersWithoutBlockingOthers) {
   }
   Metrics metrics;
   shard->Report(&metrics);
-  EXPECT_EQ(metrics.Get("paramserver/pushes_outliers"), 5);
+  EXPECT_EQ(metrics.Get("paramserver/pushes_rejected_outlier"), 5);
   EXPECT_EQ(metrics.Get("paramserver/pushes_applied"), 195);
 }
 

@@ -149,7 +149,7 @@ TEST(SyncPolicyTest, RejectsOptionsOfOtherModes) {
         SyncOptions{.mode = SyncMode::kKOfN, .learners = 3, .k = 4}, SyncOptions{.cancel = true},
         SyncOptions{.mode = SyncMode::kAsync, .per_batch = true}, SyncOptions{.staleness = 1},
         SyncOptions{.mode = SyncMode::kSsp, .warm_start_updates = 1},
-        SyncOptions{.mode = SyncMode::kLocalSgd, .damp_stale = true}}) {
+        SyncOptions{.mode = SyncMode::kLocalSgd, .staleness_discount = true}}) {
     EXPECT_EQ(CheckSyncOptions(bad).code(), Code::kInvalidArgument);
   }
   for (int mode = 0; mode < 5; ++mode) {
@@ -159,7 +159,8 @@ TEST(SyncPolicyTest, RejectsOptionsOfOtherModes) {
 }
 
 TEST(SyncPolicyTest, DampsStaleGradientsWhenConfigured) {
-  SyncPolicy policy = MakePolicy({.mode = SyncMode::kAsync, .learners = 2, .damp_stale = true});
+  SyncPolicy policy =
+      MakePolicy({.mode = SyncMode::kAsync, .learners = 2, .staleness_discount = true});
   const std::vector<float> want{1, 1, 0.5f, 1 / 3.0f, 0.25f};
   for (std::uint64_t i = 0; i < want.size(); ++i) {
     Take(&policy, 0, i, 0);

@@ -317,7 +317,7 @@ TEST(CodecTest, RoundTripsNames) {
 TEST(FrameCodecTest, EveryCodecRoundTripsMixedFramesInAnyOrder) {
   const auto dictionary = MakeFrameDictionary(Trained(3));
   std::mt19937 random(7);
-  for (const ConfigChoice& choice : ConfigChoices("replay.codec")) {
+  for (const ConfigChoice& choice : ConfigChoices("replay.compression")) {
     for (const std::size_t size : {std::size_t{1}, std::size_t{16}, kFrame, std::size_t{200'000}}) {
       SCOPED_TRACE(fmt::format("{} {}", choice.value, size));
       FrameCoder coder(CodecFor(choice.value, {DType::kU8, {std::int64_t(size)}}), size);

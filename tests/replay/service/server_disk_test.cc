@@ -111,7 +111,7 @@ TEST_F(ReplayDiskTest, AcknowledgesRepeatOnlyOnceOriginalIsOnDisk) {
   ASSERT_NO_FATAL_FAILURE(Push(&world, again.get(), 1, 0, 20));
   world.Advance(Milliseconds(100));
   again->Poll(world.now());
-  EXPECT_EQ(world.Metric("replay/repeated"), 20);
+  EXPECT_EQ(world.Metric("replay/duplicate_requests"), 20);
   EXPECT_EQ(again->acked_items(), 0u);
   for (int i = 0; i < 10; ++i) {
     lazy.Run();
@@ -230,7 +230,7 @@ TEST_F(ReplayDiskTest, InsertsWaitWhileDiskLags) {
     world.Advance(Milliseconds(1));
     writer->Poll(world.now());
   }
-  const double waiting = world.Metric("replay/parked_inserts");
+  const double waiting = world.Metric("replay/waiting_inserts");
   EXPECT_GT(waiting, 5);
   EXPECT_GT(world.Metric("replay/unwritten_bytes"), 4000);
   EXPECT_LT(world.Metric("replay/unwritten_bytes"), 6000);
@@ -263,7 +263,8 @@ TEST_F(ReplayDiskTest, ReportsAcknowledgementsBlockedByFullDisk) {
   ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 20));
   for (int i = 0; i < 20; ++i) world.Advance(Milliseconds(10));
   const std::string why = world.server().Blocked();
-  EXPECT_NE(why.find("1 inserts wait for the disk (replay.ack = \"disk\")"), why.npos) << why;
+  EXPECT_NE(why.find("1 inserts wait for the disk (replay.durability = \"disk\")"), why.npos)
+      << why;
   EXPECT_NE(why.find("no space left"), why.npos) << why;
   disk.Repair();
   for (int i = 0; i < 500 && !world.server().Blocked().empty(); ++i) {

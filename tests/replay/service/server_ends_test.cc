@@ -26,10 +26,10 @@ TEST(ReplayEndsTest, DrainEndsParkedRequests) {
   ReplayWorld world(SmallOptions());
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 3});
   EXPECT_FALSE(Took(Take(&world, sampler.get())));
-  EXPECT_EQ(world.Metric("replay/parked_samples"), 3);
+  EXPECT_EQ(world.Metric("replay/waiting_samples"), 3);
   sampler->Drain();
   EXPECT_EQ(Take(&world, sampler.get()).status().code(), Code::kOutOfRange);
-  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+  EXPECT_EQ(world.Metric("replay/waiting_samples"), 0);
 }
 
 TEST(ReplayEndsTest, DrainAcceptsLastInsertsWithoutWaiting) {
@@ -268,17 +268,17 @@ TEST(ReplayEndsTest, ReleasesReservationsOfDisconnectedSampler) {
     world.Pump();
   }
   EXPECT_GT(world.Metric("replay/samples_in_flight"), 0);
-  EXPECT_GT(world.Metric("replay/parked_samples"), 0);
+  EXPECT_GT(world.Metric("replay/waiting_samples"), 0);
   for (int i = 0; i < 90; ++i) {  // it waits, and is there
     world.Advance(Seconds(1));
     sampler->Poll(world.now());
   }
   EXPECT_GT(world.Metric("replay/samples_in_flight"), 0);
-  EXPECT_GT(world.Metric("replay/parked_samples"), 0);
+  EXPECT_GT(world.Metric("replay/waiting_samples"), 0);
   sampler.reset();
   for (int i = 0; i < 90; ++i) world.Advance(Seconds(1));
   EXPECT_EQ(world.Metric("replay/samples_in_flight"), 0);
-  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+  EXPECT_EQ(world.Metric("replay/waiting_samples"), 0);
   EXPECT_EQ(world.Metric("replay/samples"), 0);
 }
 

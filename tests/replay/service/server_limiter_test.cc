@@ -12,13 +12,13 @@ TEST(ReplayLimiterTest, SamplesWaitForMinItemsAndAreAnsweredInOrder) {
   const auto second = world.Sampler({.batch_size = 4, .prefetch = 1}, 1);
   EXPECT_FALSE(Took(Take(&world, first.get())));
   EXPECT_FALSE(Took(Take(&world, second.get())));
-  EXPECT_EQ(world.Metric("replay/parked_samples"), 2);
+  EXPECT_EQ(world.Metric("replay/waiting_samples"), 2);
   Push(&world, writer.get(), 1, 0, 9);
   EXPECT_FALSE(Took(Take(&world, first.get())));
   Push(&world, writer.get(), 1, 10, 1);
   const auto a = Take(&world, first.get()), b = Take(&world, second.get());
   ASSERT_TRUE(Took(a) && Took(b));
-  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+  EXPECT_EQ(world.Metric("replay/waiting_samples"), 0);
 }
 
 TEST(ReplayLimiterTest, ParksInsertsUntilLearnerSamples) {
@@ -29,12 +29,12 @@ TEST(ReplayLimiterTest, ParksInsertsUntilLearnerSamples) {
   Push(&world, writer.get(), 1, 14, 1);
   EXPECT_EQ(writer->acked_items(), 12u);
   EXPECT_EQ(writer->unacked_pushes(), 1);
-  EXPECT_EQ(world.Metric("replay/parked_inserts"), 1);
+  EXPECT_EQ(world.Metric("replay/waiting_inserts"), 1);
   const auto sampler = world.Sampler({.batch_size = 3, .prefetch = 1});
   ASSERT_TRUE(Took(Take(&world, sampler.get())));
   writer->Poll(world.now());
   EXPECT_EQ(writer->acked_items(), 13u);
-  EXPECT_EQ(world.Metric("replay/parked_inserts"), 0);
+  EXPECT_EQ(world.Metric("replay/waiting_inserts"), 0);
 }
 
 TEST(ReplayLimiterTest, WindowAppliesBackpressureToWriter) {

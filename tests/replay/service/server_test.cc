@@ -185,7 +185,7 @@ TEST(ReplayServerTest, CountsLateAndInvalidPriorities) {
   sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[1]}, std::vector<float>{1});
   sampler->Poll(world.now());
   world.Pump();
-  EXPECT_EQ(world.Metric("replay/refused_priorities"), 1);
+  EXPECT_EQ(world.Metric("replay/rejected_priorities"), 1);
   EXPECT_EQ(world.Metric("replay/stale_updates"), 1);
   EXPECT_EQ(world.Metric("replay/updates"), 0);
 }

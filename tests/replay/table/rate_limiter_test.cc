@@ -40,7 +40,8 @@ TEST(RateLimiterTest, RatioZeroEnforcesOnlyMinItems) {
 
 // sheeprl 280: a controller that owes samples for the filling phase bursts when it is over.
 TEST(RateLimiterTest, FillingUpCausesNoBurstOfSamples) {
-  RateLimiter limiter = Make({.samples_per_insert = 4, .ratio_error = 0.1, .min_items = 1000});
+  RateLimiter limiter =
+      Make({.samples_per_insert = 4, .samples_per_insert_tolerance_rate = 0.1, .min_items = 1000});
   limiter.Inserted(1000);
   std::int64_t samples = 0;
   for (; limiter.CanSample(1000); ++samples) limiter.Sampled(1);
@@ -49,7 +50,8 @@ TEST(RateLimiterTest, FillingUpCausesNoBurstOfSamples) {
 
 // A table whose items became too old: 1000 that refilled it owed 8000 samples.
 TEST(RateLimiterTest, RefillingShrunkTableCausesNoBurst) {
-  RateLimiter limiter = Make({.samples_per_insert = 8, .ratio_error = 0.1, .min_items = 1000});
+  RateLimiter limiter =
+      Make({.samples_per_insert = 8, .samples_per_insert_tolerance_rate = 0.1, .min_items = 1000});
   limiter.Inserted(1000);
   limiter.Note(Time{}, false, false, 1000);
   for (std::int64_t size = 0; size < 1000; size += 10) {
@@ -66,7 +68,7 @@ TEST(RateLimiterTest, RefillingShrunkTableCausesNoBurst) {
 TEST(RateLimiterTest, BandWidthMatchesRatioError) {
   // Middle 800, half of the band 100; each side ends with the request that leaves it.
   const RateLimiter::Options options{
-      .samples_per_insert = 8, .ratio_error = 0.125, .min_items = 100};
+      .samples_per_insert = 8, .samples_per_insert_tolerance_rate = 0.125, .min_items = 100};
   RateLimiter inserts = Make(options), samples = Make(options);
   inserts.Inserted(100);
   samples.Inserted(100);
@@ -197,7 +199,7 @@ Rng TestRng(std::uint64_t index) { return Rng({.run_seed = 31, .index = index});
 RateLimiter::Options RandomOptions(Rng* rng) {
   const double kind = rng->Uniform();
   return {.samples_per_insert = kind < 0.1 ? 0 : std::exp(rng->Uniform(-5, 5)),
-          .ratio_error = kind > 0.8 ? 0 : rng->Uniform(0, 1.5),
+          .samples_per_insert_tolerance_rate = kind > 0.8 ? 0 : rng->Uniform(0, 1.5),
           .min_items = 1 + rng->Below(300)};
 }
 
@@ -253,7 +255,8 @@ TEST(RateLimiterTest, NeverBlocksBothSidesInRandomWalks) {
 // Prefetching must not leave the error buffer, and samples that were not taken must not count
 // (Reverb counts those that its client has prefetched).
 TEST(RateLimiterTest, SamplesInFlightUseBandAndCountWhenTaken) {
-  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
+  RateLimiter limiter =
+      Make({.samples_per_insert = 1, .samples_per_insert_tolerance_rate = 0.1, .min_items = 100});
   limiter.Inserted(100);
   for (; limiter.CanSample(100); limiter.Reserve(1)) {
   }
@@ -301,16 +304,23 @@ TEST(RateLimiterTest, NewRatioAppliesWithoutBurstOrStall) {
 }
 
 TEST(RateLimiterTest, ReconfigureKeepsLeadWithinNewBand) {
-  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.5, .min_items = 100});
+  RateLimiter limiter =
+      Make({.samples_per_insert = 1, .samples_per_insert_tolerance_rate = 0.5, .min_items = 100});
   limiter.Inserted(100);
   limiter.Sampled(10);  // 10 ahead of the middle
   ASSERT_TRUE(
-      limiter.Reconfigure({.samples_per_insert = 2, .ratio_error = 0.1, .min_items = 100}, 100)
+      limiter
+          .Reconfigure(
+              {.samples_per_insert = 2, .samples_per_insert_tolerance_rate = 0.1, .min_items = 100},
+              100)
           .ok());
   EXPECT_EQ(limiter.lead(), 190);
-  ASSERT_TRUE(
-      limiter.Reconfigure({.samples_per_insert = 2, .ratio_error = 0.01, .min_items = 100}, 100)
-          .ok());
+  ASSERT_TRUE(limiter
+                  .Reconfigure({.samples_per_insert = 2,
+                                .samples_per_insert_tolerance_rate = 0.01,
+                                .min_items = 100},
+                               100)
+                  .ok());
   EXPECT_EQ(limiter.lead(), 198);  // as far as the band reaches
 }
 
@@ -356,7 +366,8 @@ TEST(RateLimiterTest, RestoredLimiterContinuesWithoutBurst) {
 TEST(RateLimiterTest, CountsBlockedTimeByReason) {
   using Reason = RateLimiter::Reason;
   const auto at = [](std::int64_t ms) { return Time{} + Milliseconds(ms); };
-  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
+  RateLimiter limiter =
+      Make({.samples_per_insert = 1, .samples_per_insert_tolerance_rate = 0.1, .min_items = 100});
   limiter.Note(at(1000), false, true, 0);
   EXPECT_EQ(limiter.sample_blocked().reason, Reason::kBelowMinItems);
   EXPECT_EQ(limiter.Explain(at(1500), 0), "samples wait for 0.5 s: 0 of min_items 100 items");
@@ -396,11 +407,11 @@ TEST(RateLimiterTest, RejectsInvalidOptions) {
        {RateLimiter::Options{.samples_per_insert = -1},
         {.samples_per_insert = kNan},
         {.samples_per_insert = std::numeric_limits<double>::infinity()},
-        {.ratio_error = -0.1},
-        {.ratio_error = kNan},
-        {.ratio_error = std::numeric_limits<double>::infinity()},
+        {.samples_per_insert_tolerance_rate = -0.1},
+        {.samples_per_insert_tolerance_rate = kNan},
+        {.samples_per_insert_tolerance_rate = std::numeric_limits<double>::infinity()},
         {.samples_per_insert = 1e300, .min_items = 1 << 20},
-        {.samples_per_insert = 1e12, .ratio_error = 1, .min_items = 10000},
+        {.samples_per_insert = 1e12, .samples_per_insert_tolerance_rate = 1, .min_items = 10000},
         {.min_items = 0}}) {
     EXPECT_EQ(RateLimiter::Make(options).status().code(), Code::kInvalidArgument);
   }

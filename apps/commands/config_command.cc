@@ -1,0 +1,107 @@
+// Implements `troop config` and `troop config migrate`.
+#include "apps/commands/config_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/config/config_migration.h"
+#include "core/config/key_hint.h"
+#include "core/storage/read_file.h"
+#include "core/storage/storage.h"
+#include "fleet/launcher/error_line.h"
+#include "fleet/launcher/exit_code.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+// Replaces the content of a file atomically. A symbolic link stays one, permissions are kept.
+Status Replace(const std::string& path, std::string_view text) {
+  std::error_code error;
+  const fs::path file = fs::canonical(path, error);
+  const fs::perms permissions = error ? fs::perms::none : fs::status(file, error).permissions();
+  if (error) return NotFound("{}: {}", path, error.message());
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(file.parent_path().string()));
+  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(file.filename().string(), text));
+  fs::permissions(file, permissions, error);
+  return Status::Ok();
+}
+
+}  // namespace
+
+int RunConfig(const ConfigArguments& a) {
+  if (a.markdown) {
+    fmt::print("{}", ConfigMarkdown());
+    return kExitOk;
+  }
+  if (!a.check.empty()) {
+    const Result<Config> config = LoadConfigFile(a.check, {});
+    if (!config.ok()) {
+      PrintError(config.status());
+      return kExitUsage;
+    }
+    // The defaults are filled in, so the output shows every value that a run would use.
+    fmt::print("{}", ToToml(*config));
+    return kExitOk;
+  }
+  std::vector<std::string> names;
+  // Without a key all are printed; an unknown key gets the nearest name as a hint.
+  bool found = a.key.empty();
+  for (const ConfigKey& key : ConfigKeys()) {
+    names.emplace_back(key.name);
+    if (!a.key.empty() && key.name != a.key) continue;
+    found = true;
+    if (a.keys) {
+      fmt::print("{}\n", key.name);
+    } else {
+      fmt::print("{} = {}\n    {}{}{}. {}\n", key.name, key.default_value, key.type,
+                 key.range.empty() ? "" : ", ", key.range, key.doc);
+    }
+  }
+  if (found) return kExitOk;
+  fmt::print(stderr, "troop: {}: {}\n", a.key, UnknownKeyHint(a.key, names));
+  return kExitUsage;
+}
+
+// CLI11 calls it only when the help is printed.
+std::string ConfigHelp() {
+  std::string out = "All config keys with default, type, range and meaning:\n";
+  for (const ConfigKey& key : ConfigKeys()) {
+    out += fmt::format("  {} = {}\n      {}{}{}. {}\n", key.name, key.default_value, key.type,
+                       key.range.empty() ? "" : ", ", key.range, key.doc);
+  }
+  return out;
+}
+
+// The new text is checked by the parser before the file is replaced.
+int RunMigrate(const MigrateArguments& a) {
+  const Result<std::string> text = ReadFile(a.file, kConfigBytesMax);
+  if (!text.ok()) return PrintError(text.status());
+  const Result<MigratedConfig> migrated = MigrateConfig(*text, a.file);
+  if (!migrated.ok()) return PrintError(migrated.status());
+  if (migrated->text == *text) {
+    fmt::print("{}: has no keys of an older version; unchanged\n", a.file);
+    return kExitOk;
+  }
+  if (const Result<Config> config = ParseConfig(migrated->text, a.file, {}); !config.ok()) {
+    PrintError(config.status());
+    PrintError(
+        fmt::format("{}: unchanged, because of the errors above (after the renaming)", a.file));
+    return kExitUsage;
+  }
+  for (const RenamedKey& key : migrated->renamed) fmt::print("{} -> {}\n", key.before, key.after);
+  if (a.dry_run) return kExitOk;
+  const Status written = Replace(a.file, migrated->text);
+  return written.ok() ? kExitOk : PrintError(written);
+}
+
+}  // namespace troop
