@@ -88,6 +88,7 @@ if(TROOP_PCH AND NOT TROOP_GPU_ONLY)
 endif()
 
 include(TroopSourceFlags)
+include(TroopIsa)
 
 # troop_join(VARIABLE name files...): returns unity files, each of which includes several of the
 # given files (unity_groups.py).
@@ -110,7 +111,7 @@ function(troop_join_sources variable name)
   set(result ${ARGN})
   if(TROOP_UNITY)
     set(sources ${ARGN})
-    set(apart "_(plain|scalar|avx2|avx512|avx512bf16)\\.cc$"
+    set(apart "_(plain|avx2|avx512|avx512bf16)\\.cc$"
       "|/(gpu_[a-z_]*|batch_uploader|tensor_parallel_comm)\\.cc$")
     string(CONCAT apart ${apart})
     list(FILTER sources EXCLUDE REGEX ${apart})
@@ -145,13 +146,15 @@ function(troop_join_sources variable name)
 endfunction()
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
-# troop::<folder>, of all <folder>/*.cc. A folder without sources gives an interface library. COLD:
-# name prefixes of files that no training step runs often, or ALL. They are compiled at -O1 (with
-# ALL under sanitizers at -O0): higher levels take a third longer to compile without a benefit.
+# troop::<folder>, of all <folder>/*.cc and the sources that troop_isa generated for the folder. A
+# folder without sources gives an interface library. COLD: name prefixes of files that no training
+# step runs often, or ALL. They are compiled at -O1 (with ALL under sanitizers at -O0): higher
+# levels take a third longer to compile without a benefit.
 function(troop_library name)
   cmake_parse_arguments(ARG "" "" "LINK;COLD" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$|/cuda/")
+  list(APPEND sources ${troop_isa_${name}})
   set(scope PUBLIC)
   if(sources)
     troop_source_flags(${sources})

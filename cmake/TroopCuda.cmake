@@ -20,13 +20,11 @@ set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/ops/optimizer_step.cu)
 # missing dependencies are detected.
 foreach(source core/base/buffer core/base/check core/base/philox core/base/status core/base/time
     core/storage/crc32c core/tensor/tensor kernels/simd/cpu_features kernels/elementwise/reduce
-    kernels/elementwise/reduce_plain kernels/elementwise/reduce_avx2
-    kernels/elementwise/reduce_avx512 collective/collective collective/op_header
-    collective/transfer_plan collective/engine/engine collective/nccl/nccl
-    collective/nccl/nccl_comm collective/nccl/nccl_library collective/shared_memory/slab
-    collective/shared_memory/slab_task collective/sim/sim_group collective/socket/control_word
-    collective/socket/socket tests/cuda/plain/log)
-  list(APPEND troop_plain_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
+    collective/collective collective/op_header collective/transfer_plan collective/engine/engine
+    collective/nccl/nccl collective/nccl/nccl_comm collective/nccl/nccl_library
+    collective/shared_memory/slab collective/shared_memory/slab_task collective/sim/sim_group
+    collective/socket/control_word collective/socket/socket tests/cuda/plain/log)
+  list(APPEND troop_plain_sources ${CMAKE_SOURCE_DIR}/${source}.cc ${troop_isa_${source}})
 endforeach()
 file(GLOB troop_gpu_nccl_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_nccl*.cc)
 function(troop_plain_library)
@@ -63,13 +61,9 @@ if(CMAKE_CUDA_COMPILER)
 
   # The oracles, without the libraries that the rest of kernels/ needs.
   foreach(oracle conv/conv2d_reference linear/linear_reference loss/dqn_loss loss/categorical_loss
-      loss/quantile_loss simd/cpu_features transformer/dropout transformer/dropout_plain
-      transformer/dropout_avx2 transformer/dropout_avx512 lstm/lstm_cell lstm/lstm_cell_plain
-      lstm/lstm_cell_avx2 lstm/lstm_cell_avx512 optim/optimizer_step optim/optimizer_step_plain
-      optim/optimizer_step_avx2 optim/optimizer_step_avx512 transformer/layer_norm_gelu
-      transformer/layer_norm_gelu_plain transformer/layer_norm_gelu_avx2
-      transformer/layer_norm_gelu_avx512)
-    list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
+      loss/quantile_loss simd/cpu_features transformer/dropout lstm/lstm_cell optim/optimizer_step
+      transformer/layer_norm_gelu)
+    list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc ${troop_isa_kernels/${oracle}})
   endforeach()
   # Their dependencies in core/, without fmt: no library of the build machine is needed.
   list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/base/check.cc

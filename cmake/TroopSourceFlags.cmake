@@ -10,7 +10,7 @@ function(troop_source_flags)
         COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
     endif()
     # These files and their plain variants use GCC's pragmas (`#pragma GCC ivdep`) and warnings.
-    if(source MATCHES "_(plain|scalar|avx2|avx512|avx512bf16)\\.cc$" AND
+    if(source MATCHES "_(plain|avx2|avx512|avx512bf16)\\.cc$" AND
        CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-pass-failed)

@@ -22,8 +22,8 @@ void CheckFloating(DType dtype) {
 }  // namespace
 
 const ConvertKernels& ConvertKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return convert_avx512::kKernels;
-  return level == CpuLevel::kAvx2 ? convert_avx2::kKernels : convert_plain::kKernels;
+  if (level >= CpuLevel::kAvx512) return avx512::kConvertKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kConvertKernels : plain::kConvertKernels;
 }
 
 void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,

@@ -1,11 +1,14 @@
 #pragma once
 
+#if defined(__AVX2__)
+#pragma GCC optimize("O3")
+#endif
 #include "kernels/elementwise/cast_table.h"
 
-// Loops of convert.h, compiled once per instruction set. TROOP_CONVERT_NAMESPACE names the copy:
+// Loops of convert.h, compiled once per instruction set. TROOP_ISA names the copy:
 // otherwise the linker could use an inline function of the AVX-512 copy on a machine without
 // AVX-512. For the same reason the conversions of convert.h are repeated here.
-namespace troop::TROOP_CONVERT_NAMESPACE {
+namespace troop::TROOP_ISA {
 namespace {
 
 // Element access as f32; Store rounds to the element type as ToBF16 does.
@@ -100,6 +103,6 @@ void ActivationBackward(Activation activation, std::int64_t n, const void* y, co
 }  // namespace
 
 // tanh forward is not here: it uses the C library (convert.cc).
-const ConvertKernels kKernels = {ConvertScaled, ReluForward, ActivationBackward};
+const ConvertKernels kConvertKernels = {ConvertScaled, ReluForward, ActivationBackward};
 
-}  // namespace troop::TROOP_CONVERT_NAMESPACE
+}  // namespace troop::TROOP_ISA

@@ -12,14 +12,14 @@ struct ConvertKernels {
   void (*activation_backward)(Activation, std::int64_t, const void*, const void*, DType, void*,
                               DType);
 };
-namespace convert_plain {
-extern const ConvertKernels kKernels;
+namespace plain {
+extern const ConvertKernels kConvertKernels;
 }
-namespace convert_avx2 {
-extern const ConvertKernels kKernels;
+namespace avx2 {
+extern const ConvertKernels kConvertKernels;
 }
-namespace convert_avx512 {
-extern const ConvertKernels kKernels;
+namespace avx512 {
+extern const ConvertKernels kConvertKernels;
 }
 
 // The table of a level; tests compare the levels.

@@ -3,19 +3,19 @@
 
 namespace troop {
 
-namespace halves_plain {
-extern const HalfKernels kKernels;
+namespace plain {
+extern const HalfKernels kHalfKernels;
 }
-namespace halves_avx2 {
-extern const HalfKernels kKernels;
+namespace avx2 {
+extern const HalfKernels kHalfKernels;
 }
-namespace halves_avx512 {
-extern const HalfKernels kKernels;
+namespace avx512 {
+extern const HalfKernels kHalfKernels;
 }
 
 const HalfKernels& HalfKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return halves_avx512::kKernels;
-  return level == CpuLevel::kAvx2 ? halves_avx2::kKernels : halves_plain::kKernels;
+  if (level >= CpuLevel::kAvx512) return avx512::kHalfKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kHalfKernels : plain::kHalfKernels;
 }
 
 }  // namespace troop

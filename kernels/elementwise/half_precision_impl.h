@@ -1,11 +1,12 @@
 #pragma once
 
+#pragma GCC optimize("O3")
 #include "kernels/elementwise/half_precision.h"
 
-// Loops of halves.h, compiled once per instruction set; TROOP_HALVES_NAMESPACE names the copy. Loop
+// Loops of halves.h, compiled once per instruction set; TROOP_ISA names the copy. Loop
 // bodies have no branches, so that the compiler vectorizes them.
-namespace troop::TROOP_HALVES_NAMESPACE {
-extern const HalfKernels kKernels;
+namespace troop::TROOP_ISA {
+extern const HalfKernels kHalfKernels;
 namespace {
 
 // Bit patterns of f32.
@@ -113,6 +114,6 @@ std::int64_t FirstNonFinite(HalfFormat format, std::int64_t n, const std::uint16
 
 }  // namespace
 
-const HalfKernels kKernels = {Encode, Sum<false>, Sum<true>, FirstNonFinite};
+const HalfKernels kHalfKernels = {Encode, Sum<false>, Sum<true>, FirstNonFinite};
 
-}  // namespace troop::TROOP_HALVES_NAMESPACE
+}  // namespace troop::TROOP_ISA

@@ -3,13 +3,13 @@
 
 namespace troop {
 
-namespace reduce_plain {
+namespace plain {
 void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
 }
-namespace reduce_avx2 {
+namespace avx2 {
 void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
 }
-namespace reduce_avx512 {
+namespace avx512 {
 void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
 }
 
@@ -26,8 +26,8 @@ std::string_view ReductionName(Reduction reduction) {
 }
 
 ReduceFunction ReduceFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return reduce_avx512::Reduce;
-  return level == CpuLevel::kAvx2 ? reduce_avx2::Reduce : reduce_plain::Reduce;
+  if (level >= CpuLevel::kAvx512) return avx512::Reduce;
+  return level == CpuLevel::kAvx2 ? avx2::Reduce : plain::Reduce;
 }
 
 void Reduce(Reduction reduction, DType dtype, std::int64_t n, const void* a, const void* b,

@@ -1,11 +1,12 @@
 #pragma once
 
+#pragma GCC optimize("O3")
 #include "kernels/elementwise/reduce.h"
 
-// Loops of reduce.h, compiled once per instruction set. TROOP_REDUCE_NAMESPACE names the copy:
+// Loops of reduce.h, compiled once per instruction set. TROOP_ISA names the copy:
 // otherwise the linker could use an inline function of the AVX-512 copy on a machine without
 // AVX-512.
-namespace troop::TROOP_REDUCE_NAMESPACE {
+namespace troop::TROOP_ISA {
 namespace {
 
 // Exact. Narrow rounds to nearest even and keeps NaN, as ToBF16.
@@ -106,4 +107,4 @@ void Reduce(Reduction reduction, DType dtype, std::int64_t n, const void* a, con
   }
 }
 
-}  // namespace troop::TROOP_REDUCE_NAMESPACE
+}  // namespace troop::TROOP_ISA

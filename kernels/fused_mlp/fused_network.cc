@@ -5,11 +5,19 @@
 
 namespace troop {
 
-extern const FusedNetKernels kSmallNetPlain, kSmallNetAvx2, kSmallNetAvx512;
+namespace plain {
+extern const FusedNetKernels kFusedNetKernels;
+}
+namespace avx2 {
+extern const FusedNetKernels kFusedNetKernels;
+}
+namespace avx512 {
+extern const FusedNetKernels kFusedNetKernels;
+}
 
 const FusedNetKernels& SmallNetKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kSmallNetAvx512;
-  return level == CpuLevel::kAvx2 ? kSmallNetAvx2 : kSmallNetPlain;
+  if (level >= CpuLevel::kAvx512) return avx512::kFusedNetKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kFusedNetKernels : plain::kFusedNetKernels;
 }
 
 std::int64_t SmallNetActivations(const FusedNet& net, std::int64_t batch) {

@@ -221,4 +221,10 @@ inline void Backward(const FusedNet& net, const FusedNetBackward& call) {
 }
 
 }  // namespace
+
+namespace TROOP_ISA {
+extern const FusedNetKernels kFusedNetKernels;
+const FusedNetKernels kFusedNetKernels = {TransposeWeights, Forward, Backward};
+}  // namespace TROOP_ISA
+
 }  // namespace troop

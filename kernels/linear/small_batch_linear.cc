@@ -6,12 +6,12 @@
 namespace troop {
 
 const NarrowKernels<float>& NarrowKernelsF32For(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return narrow_avx512::kKernels;
-  return level == CpuLevel::kAvx2 ? narrow_avx2::kKernels : narrow_plain::kKernels;
+  if (level >= CpuLevel::kAvx512) return avx512::kNarrowKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kNarrowKernels : plain::kNarrowKernels;
 }
 
 const NarrowKernels<BF16>* NarrowKernelsBF16For(CpuLevel level) {
-  return level == CpuLevel::kAvx512Bf16 ? &narrow_avx512bf16::kKernels : nullptr;
+  return level == CpuLevel::kAvx512Bf16 ? &avx512bf16::kNarrowKernels : nullptr;
 }
 
 }  // namespace troop

@@ -352,8 +352,8 @@ void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x,
 
 }  // namespace
 
-namespace narrow_avx512bf16 {
-const NarrowKernels<BF16> kKernels = {Forward, BackwardData, BackwardWeight};
-}  // namespace narrow_avx512bf16
+namespace avx512bf16 {
+const NarrowKernels<BF16> kNarrowKernels = {Forward, BackwardData, BackwardWeight};
+}  // namespace avx512bf16
 
 }  // namespace troop

@@ -311,8 +311,9 @@ void NarrowBackwardWeight(const LinearShape& shape, std::int64_t batch, const fl
 
 }  // namespace
 
-namespace TROOP_NARROW_NAMESPACE {
-const NarrowKernels<float> kKernels = {NarrowForward, NarrowBackwardData, NarrowBackwardWeight};
-}  // namespace TROOP_NARROW_NAMESPACE
+namespace TROOP_ISA {
+const NarrowKernels<float> kNarrowKernels = {NarrowForward, NarrowBackwardData,
+                                             NarrowBackwardWeight};
+}  // namespace TROOP_ISA
 
 }  // namespace troop

@@ -2,21 +2,21 @@
 
 #include "kernels/linear/small_batch_linear.h"
 
-// Function tables of gemm_narrow.h, one per instruction set. gemm_narrow.cc selects one;
-// gemm_narrow_*.cc define them.
+// Function tables of small_batch_linear.h, one per instruction set. small_batch_linear.cc selects
+// one; small_batch_linear_impl.h and small_batch_linear_avx512bf16.cc define them.
 namespace troop {
 
-namespace narrow_plain {
-extern const NarrowKernels<float> kKernels;
+namespace plain {
+extern const NarrowKernels<float> kNarrowKernels;
 }
-namespace narrow_avx2 {
-extern const NarrowKernels<float> kKernels;
+namespace avx2 {
+extern const NarrowKernels<float> kNarrowKernels;
 }
-namespace narrow_avx512 {
-extern const NarrowKernels<float> kKernels;
+namespace avx512 {
+extern const NarrowKernels<float> kNarrowKernels;
 }
-namespace narrow_avx512bf16 {
-extern const NarrowKernels<BF16> kKernels;
+namespace avx512bf16 {
+extern const NarrowKernels<BF16> kNarrowKernels;
 }
 
 }  // namespace troop

@@ -3,11 +3,19 @@
 
 namespace troop {
 
-extern const LstmKernels kLstmPlain, kLstmAvx2, kLstmAvx512;
+namespace plain {
+extern const LstmKernels kLstmKernels;
+}
+namespace avx2 {
+extern const LstmKernels kLstmKernels;
+}
+namespace avx512 {
+extern const LstmKernels kLstmKernels;
+}
 
 const LstmKernels& LstmKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kLstmAvx512;
-  return level == CpuLevel::kAvx2 ? kLstmAvx2 : kLstmPlain;
+  if (level >= CpuLevel::kAvx512) return avx512::kLstmKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kLstmKernels : plain::kLstmKernels;
 }
 
 }  // namespace troop

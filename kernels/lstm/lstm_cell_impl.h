@@ -88,4 +88,10 @@ inline void WeighBackward(std::int64_t rows, std::int64_t n, const float* weight
 }
 
 }  // namespace
+
+namespace TROOP_ISA {
+extern const LstmKernels kLstmKernels;
+const LstmKernels kLstmKernels = {Forward, Backward, WeighBackward};
+}  // namespace TROOP_ISA
+
 }  // namespace troop

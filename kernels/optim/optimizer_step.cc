@@ -3,11 +3,19 @@
 
 namespace troop {
 
-extern const OptimizerKernels kOptimizerPlain, kOptimizerAvx2, kOptimizerAvx512;
+namespace plain {
+extern const OptimizerKernels kOptimizerKernels;
+}
+namespace avx2 {
+extern const OptimizerKernels kOptimizerKernels;
+}
+namespace avx512 {
+extern const OptimizerKernels kOptimizerKernels;
+}
 
 const OptimizerKernels& OptimizerKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kOptimizerAvx512;
-  return level == CpuLevel::kAvx2 ? kOptimizerAvx2 : kOptimizerPlain;
+  if (level >= CpuLevel::kAvx512) return avx512::kOptimizerKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kOptimizerKernels : plain::kOptimizerKernels;
 }
 
 }  // namespace troop

@@ -218,4 +218,10 @@ inline double SumSquares(std::int64_t n, const float* x) {
 }
 
 }  // namespace
+
+namespace TROOP_ISA {
+extern const OptimizerKernels kOptimizerKernels;
+const OptimizerKernels kOptimizerKernels = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
+}  // namespace TROOP_ISA
+
 }  // namespace troop

@@ -12,10 +12,12 @@
 #endif
 
 // One SIMD register of f32 (Vec) and one of f64 (VecD), for the instruction set that the including
-// file is compiled for. A kernel is written once, in a *_impl.h, and compiled in *_plain.cc,
-// *_avx2.cc and *_avx512.cc. Everything is in an unnamed namespace, so that each of these files has
-// its own copy: a function shared between them could execute AVX-512 instructions on machines
-// without them. For the same reason *_impl.h files use no inline functions of the standard library.
+// file is compiled for. A kernel is written once, in x_impl.h, and compiled in x_plain.cc,
+// x_avx2.cc and x_avx512.cc, which the build generates (cmake/TroopIsa.cmake). They define
+// TROOP_ISA as plain, avx2 or avx512: the namespace of the function table, which the dispatch
+// selects. Everything else is in an unnamed namespace, so that each of these files has its own
+// copy: a function shared between them could execute AVX-512 instructions on machines without them.
+// For the same reason *_impl.h files use no inline functions of the standard library.
 //
 // +, -, *, /, Sqrt, Max, Min and SelectGreater round as IEEE 754 specifies and give equal bits at
 // all levels. MulAdd rounds once if the processor has a fused multiply-add (AVX2, AVX-512), else

@@ -6,14 +6,14 @@
 
 namespace troop {
 
-namespace dropout_plain {
-void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+namespace plain {
+void SiteFactors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
 }
-namespace dropout_avx2 {
-void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+namespace avx2 {
+void SiteFactors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
 }
-namespace dropout_avx512 {
-void Factors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
+namespace avx512 {
+void SiteFactors(const DropoutSite&, std::uint32_t, std::int64_t, std::int64_t, float*);
 }
 
 DropoutKey MakeDropoutKey(std::uint64_t seed, std::uint64_t sample, std::uint64_t step) {
@@ -22,8 +22,8 @@ DropoutKey MakeDropoutKey(std::uint64_t seed, std::uint64_t sample, std::uint64_
 }
 
 DropoutFunction DropoutFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return dropout_avx512::Factors;
-  return level == CpuLevel::kAvx2 ? dropout_avx2::Factors : dropout_plain::Factors;
+  if (level >= CpuLevel::kAvx512) return avx512::SiteFactors;
+  return level == CpuLevel::kAvx2 ? avx2::SiteFactors : plain::SiteFactors;
 }
 
 void DropoutFactors(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n,

@@ -1,13 +1,14 @@
 #pragma once
 
+#pragma GCC optimize("O3")
 #include "kernels/simd/vec.h"
 #include "kernels/transformer/dropout.h"
 
-// Loops of dropout.h, compiled once per instruction set; TROOP_DROPOUT_NAMESPACE names the copy. 16
-// Philox blocks are computed together. Element e of a site is the 16-bit half h of word w of block
+// Loops of dropout.h, compiled once per instruction set; TROOP_ISA names the copy. 16 Philox blocks
+// are computed together. Element e of a site is the 16-bit half h of word w of block
 // 16 (e / 128) + e % 16, where 2 w + h = e % 128 / 16. So 16 consecutive elements use the same half
 // word of 16 blocks, one per lane.
-namespace troop::TROOP_DROPOUT_NAMESPACE {
+namespace troop::TROOP_ISA {
 namespace {
 
 constexpr int kBlocks = 16;              // Philox blocks computed together
@@ -119,8 +120,8 @@ inline void GroupFactors(const DropoutSite& site, std::uint32_t kept, std::int64
 }  // namespace
 
 // Whole groups are written in place; a partial group at either end goes through a buffer.
-void Factors(const DropoutSite& site, std::uint32_t kept, std::int64_t first, std::int64_t n,
-             float* factor) {
+void SiteFactors(const DropoutSite& site, std::uint32_t kept, std::int64_t first, std::int64_t n,
+                 float* factor) {
   const std::int64_t end = first + n;
   for (std::int64_t group = first / kGroup; group * kGroup < end; ++group) {
     const std::int64_t from = group * kGroup;
@@ -136,4 +137,4 @@ void Factors(const DropoutSite& site, std::uint32_t kept, std::int64_t first, st
   }
 }
 
-}  // namespace troop::TROOP_DROPOUT_NAMESPACE
+}  // namespace troop::TROOP_ISA

@@ -7,11 +7,19 @@
 
 namespace troop {
 
-extern const TransformerKernels kTransformerPlain, kTransformerAvx2, kTransformerAvx512;
+namespace plain {
+extern const TransformerKernels kTransformerKernels;
+}
+namespace avx2 {
+extern const TransformerKernels kTransformerKernels;
+}
+namespace avx512 {
+extern const TransformerKernels kTransformerKernels;
+}
 
 const TransformerKernels& TransformerKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kTransformerAvx512;
-  return level == CpuLevel::kAvx2 ? kTransformerAvx2 : kTransformerPlain;
+  if (level >= CpuLevel::kAvx512) return avx512::kTransformerKernels;
+  return level == CpuLevel::kAvx2 ? avx2::kTransformerKernels : plain::kTransformerKernels;
 }
 
 // A weight of 1 adds x itself, without rounding a product.

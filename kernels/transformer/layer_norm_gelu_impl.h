@@ -219,4 +219,13 @@ inline void CrossEntropy(std::int64_t rows, std::int64_t n, const float* x,
 }
 
 }  // namespace
+
+namespace TROOP_ISA {
+extern const TransformerKernels kTransformerKernels;
+const TransformerKernels kTransformerKernels = {
+    Gelu,    GeluBackward, Multiply,        LayerNorm,    LayerNormBackward,
+    Softmax, SoftmaxAgain, SoftmaxBackward, CrossEntropy,
+};
+}  // namespace TROOP_ISA
+
 }  // namespace troop

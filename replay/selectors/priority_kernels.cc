@@ -17,9 +17,9 @@ constexpr double kExponentMax = 16;
 }
 
 const PriorityKernels& PriorityKernelsFor(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return kPriorityKernelsAvx512;
-  if (level >= CpuLevel::kAvx2) return kPriorityKernelsAvx2;
-  return kPriorityKernelsPlain;
+  if (level >= CpuLevel::kAvx512) return avx512::kPriorityKernels;
+  if (level >= CpuLevel::kAvx2) return avx2::kPriorityKernels;
+  return plain::kPriorityKernels;
 }
 
 const PriorityKernels& BestPriorityKernels() { return PriorityKernelsFor(BestCpuLevel()); }

@@ -14,19 +14,22 @@
 #pragma GCC diagnostic pop
 #endif
 
-// Loops of priority_math_kernels.h, compiled once per instruction set by the files that include
-// this. No inline functions of the standard library here: the linker might use this file's copy,
-// compiled for a newer processor, everywhere. Only + - * / of f64 lanes and integer operations are
-// used, which IEEE 754 defines, so that all sets give identical bits.
+// Loops of priority_math_kernels.h, compiled once per instruction set under the name
+// TROOP_ISA. No inline functions of the standard library here: the linker might use this file's
+// copy, compiled for a newer processor, everywhere. Only + - * / of f64 lanes and integer
+// operations are used, which IEEE 754 defines, so that all sets give identical bits.
 namespace troop {
 namespace {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 8;
+constexpr const char* kIsa = "avx512";
 #elif defined(__AVX2__)
 constexpr int kLanes = 4;
+constexpr const char* kIsa = "avx2";
 #else
 constexpr int kLanes = 2;
+constexpr const char* kIsa = "plain";
 #endif
 typedef double Doubles __attribute__((vector_size(8 * kLanes)));
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
@@ -216,4 +219,9 @@ void Masses(const std::uint32_t* key, const std::uint32_t* stream, std::uint64_t
 }
 
 }  // namespace
+
+namespace TROOP_ISA {
+const PriorityKernels kPriorityKernels = {kIsa, Powers, Weights, Masses};
+}  // namespace TROOP_ISA
+
 }  // namespace troop

@@ -27,6 +27,14 @@ struct PriorityKernels {
 const PriorityKernels& PriorityKernelsFor(CpuLevel level);
 const PriorityKernels& BestPriorityKernels();
 
-extern const PriorityKernels kPriorityKernelsPlain, kPriorityKernelsAvx2, kPriorityKernelsAvx512;
+namespace plain {
+extern const PriorityKernels kPriorityKernels;
+}
+namespace avx2 {
+extern const PriorityKernels kPriorityKernels;
+}
+namespace avx512 {
+extern const PriorityKernels kPriorityKernels;
+}
 
 }  // namespace troop

@@ -1,4 +1,0 @@
-// kernels/elementwise/half_precision.h compiled for AVX2; the build system sets the compiler flags.
-#define TROOP_HALVES_NAMESPACE halves_avx2
-#pragma GCC optimize("O3")
-#include "kernels/elementwise/half_precision_impl.h"

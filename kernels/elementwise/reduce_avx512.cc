@@ -1,4 +1,0 @@
-// kernels/elementwise/reduce.h compiled for AVX-512; the build system sets the compiler flags.
-#define TROOP_REDUCE_NAMESPACE reduce_avx512
-#pragma GCC optimize("O3")
-#include "kernels/elementwise/reduce_impl.h"
