@@ -1,215 +1,157 @@
-// Implements JsonObject and a strict recursive-descent JSON parser.
+// Implements the JSON writer, and the parser with the library nlohmann/json.
 #include "core/storage/json.h"
 
-#include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/utf8.h"
 
 namespace troop {
 namespace {
 
-// Bounds the recursion on untrusted input.
+using Library = nlohmann::json;
+
+// Bounds the depth of the values, which are destroyed recursively.
 constexpr int kDepthMax = 64;
 
-// Appends a code point as UTF-8, 1 to 4 bytes.
-void AppendUtf8(std::uint32_t code, std::string* out) {
-  if (code < 0x80) {
-    *out += char(code);
-  } else if (code < 0x800) {
-    *out += {char(0xC0 | code >> 6), char(0x80 | (code & 63))};
-  } else if (code < 0x10000) {
-    *out += {char(0xE0 | code >> 12), char(0x80 | (code >> 6 & 63)), char(0x80 | (code & 63))};
-  } else {
-    *out += {char(0xF0 | code >> 18), char(0x80 | (code >> 12 & 63)), char(0x80 | (code >> 6 & 63)),
-             char(0x80 | (code & 63))};
+// Iterator over the text that counts the characters read: errors of TreeBuilder need a position.
+struct CountingIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  reference operator*() const { return *at; }
+  CountingIterator& operator++() {
+    ++at;
+    ++*count;
+    return *this;
   }
+  bool operator==(const CountingIterator& other) const { return at == other.at; }
+
+  const char* at = nullptr;
+  std::size_t* count = nullptr;
+};
+
+// Returns the library's error without its number, line and last token. The token comes from the
+// text, which may be long and contain any bytes.
+std::string PlainError(std::string_view error) {
+  if (const std::size_t at = error.find(": "); at != error.npos) error.remove_prefix(at + 2);
+  return std::string(error.substr(0, error.find("; last read: '")));
 }
 
-// Validates a number by RFC 8259, section 6, because from_chars also accepts "01", ".5" and "1.".
-bool IsNumber(std::string_view text) {
-  // Removes leading digits and returns their number.
-  const auto digits = [&text] {
-    const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
-    text.remove_prefix(n);
-    return n;
-  };
-  if (text.starts_with('-')) text.remove_prefix(1);
-  const bool zero = text.starts_with('0');
-  const std::size_t whole = digits();
-  if (whole == 0 || (zero && whole > 1)) return false;
-  if (text.starts_with('.')) {
-    text.remove_prefix(1);
-    if (digits() == 0) return false;
-  }
-  if (text.starts_with('e') || text.starts_with('E')) {
-    text.remove_prefix(1);
-    if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
-    if (digits() == 0) return false;
-  }
-  return text.empty();
-}
-
-// Recursive-descent parser of RFC 8259. Stops at the first error.
-class Parser {
+// Builds a JsonValue from the events of the library's parser (its SAX interface, which neither
+// recurses nor throws). A handler that returns false ends the parse; error() is set then.
+class TreeBuilder {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  // `count`: number of characters read so far; borrowed.
+  explicit TreeBuilder(const std::size_t* count) : count_(count) {}
 
-  // Parses one value that fills the whole text.
-  Result<JsonValue> Document() {
-    JsonValue value;
-    bool ok = Value(&value, 0);
-    Space();
-    ok = ok && (at_ == text_.size() || Fail("trailing characters after the value"));
-    if (!ok) return DataLoss("JSON at byte {}: {}", at_, error_);
-    return value;
+  // Handlers of scalar values, by the names of the library.
+  bool null() { return Place(Kind::kNull) != nullptr; }
+  bool boolean(bool value) {
+    JsonValue* const out = Place(Kind::kBool);
+    if (out != nullptr) out->boolean = value;
+    return out != nullptr;
+  }
+  // Called for numbers with a minus sign. -0 is not representable as an integer.
+  bool number_integer(std::int64_t value) {
+    return value == 0 ? Number(-0.0, std::nullopt) : Number(double(value), value);
+  }
+  bool number_unsigned(std::uint64_t value) {
+    const bool fits = std::in_range<std::int64_t>(value);
+    return Number(double(value), fits ? std::optional(std::int64_t(value)) : std::nullopt);
+  }
+  // The library reports numbers that are too large, but rounds those that are too small to zero.
+  bool number_float(double value, const std::string& text) {
+    const std::string_view digits = std::string_view(text).substr(0, text.find_first_of("eE"));
+    const bool zero = digits.find_first_of("123456789") == digits.npos;
+    if (value == 0 && !zero) return Fail(kOutOfRange);
+    return Number(value, std::nullopt);
+  }
+  bool string(std::string& value) {
+    JsonValue* const out = Place(Kind::kString);
+    if (out != nullptr) out->string = std::move(value);
+    return out != nullptr;
+  }
+  bool binary(Library::binary_t&) { return Fail("a binary value"); }  // only in other formats
+
+  // Handlers of containers. The size is unknown in JSON.
+  bool start_object(std::size_t) { return Open(Kind::kObject); }
+  bool start_array(std::size_t) { return Open(Kind::kArray); }
+  bool end_object() { return Close(); }
+  bool end_array() { return Close(); }
+  bool key(std::string& name) {
+    const auto [entry, fresh] = open_.back()->object.try_emplace(std::move(name));
+    entry_ = &entry->second;
+    return fresh || Fail("duplicate key");
   }
 
- private:
-  // Records the error; always false, so that callers can return it.
-  bool Fail(const char* error) {
-    error_ = error;
+  // Handler of the parser's own errors. `position`: number of characters read.
+  bool parse_error(std::size_t position, const std::string&, const Library::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    (void)Fail(error.id == kNumberOverflow ? kOutOfRange : PlainError(error.what()));
+    at_ = position;
     return false;
   }
-  // Skips the four characters of white space in JSON.
-  void Space() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != text_.npos) ++at_;
+
+  // Zero-based offset of the last character read before the error.
+  std::size_t at() const { return at_ == 0 ? 0 : at_ - 1; }
+  const std::string& error() const { return error_; }
+  JsonValue Take() { return std::move(root_); }
+
+ private:
+  using Kind = JsonValue::Kind;
+  static constexpr char kOutOfRange[] = "a number is too large or too small";
+
+  // Records the error; always false, so that handlers can return it.
+  bool Fail(std::string error) {
+    error_ = std::move(error);
+    at_ = *count_;
+    return false;
   }
-  // Consumes `word` if it comes next.
-  bool Take(std::string_view word) {
-    if (!text_.substr(at_).starts_with(word)) return false;
-    at_ += word.size();
+  // Returns the place of the next value, or nullptr if it is nested too deeply.
+  JsonValue* Place(Kind kind) {
+    if (open_.size() > kDepthMax) {
+      Fail("nested too deeply");
+      return nullptr;
+    }
+    JsonValue* value = &root_;
+    if (!open_.empty()) {
+      JsonValue* const parent = open_.back();
+      value = parent->kind == Kind::kArray ? &parent->array.emplace_back() : entry_;
+    }
+    value->kind = kind;
+    return value;
+  }
+  bool Number(double value, std::optional<std::int64_t> integer) {
+    JsonValue* const out = Place(Kind::kNumber);
+    if (out == nullptr) return false;
+    out->number = value;
+    out->integer = integer;
     return true;
   }
-  // Consumes the character `c` after whitespace if it comes next.
-  bool Next(char c) {
-    Space();
-    return Take({&c, 1});
+  bool Open(Kind kind) {
+    JsonValue* const value = Place(kind);
+    if (value == nullptr) return false;
+    open_.push_back(value);
+    return true;
   }
-
-  // Parses any value; the first character decides its kind.
-  bool Value(JsonValue* out, int depth) {
-    if (depth > kDepthMax) return Fail("nested too deeply");
-    Space();
-    if (Take("{")) return Object(out, depth);
-    if (Take("[")) return Array(out, depth);
-    if (Take("\"")) {
-      out->kind = JsonValue::Kind::kString;
-      return String(&out->string);
-    }
-    // kNull is the default kind.
-    if (Take("null")) return true;
-    if (text_.substr(at_).starts_with("true") || text_.substr(at_).starts_with("false")) {
-      out->kind = JsonValue::Kind::kBool;
-      out->boolean = Take("true") || !Take("false");
-      return true;
-    }
-    return Number(out);
-  }
-
-  // Parses the rest of an object after its opening brace; rejects duplicate keys.
-  bool Object(JsonValue* out, int depth) {
-    out->kind = JsonValue::Kind::kObject;
-    if (Next('}')) return true;
-    do {
-      std::string key;
-      if (!Next('"')) return Fail("expected a key in quotes");
-      if (!String(&key)) return false;
-      if (!Next(':')) return Fail("expected a colon");
-      const auto [entry, fresh] = out->object.try_emplace(std::move(key));
-      if (!fresh) return Fail("duplicate key");
-      if (!Value(&entry->second, depth + 1)) return false;
-    } while (Next(','));
-    return Next('}') || Fail("expected a comma or a closing brace");
-  }
-
-  // Parses the rest of an array after its opening bracket.
-  bool Array(JsonValue* out, int depth) {
-    out->kind = JsonValue::Kind::kArray;
-    if (Next(']')) return true;
-    do {
-      if (!Value(&out->array.emplace_back(), depth + 1)) return false;
-    } while (Next(','));
-    return Next(']') || Fail("expected a comma or a closing bracket");
-  }
-
-  // Parses a number as a double, and also as an integer if it is one and fits.
-  bool Number(JsonValue* out) {
-    const std::size_t end = std::min(text_.find_first_not_of("+-.eE0123456789", at_), text_.size());
-    const char* first = text_.data() + at_;
-    const char* last = text_.data() + end;
-    if (!IsNumber({first, last})) return Fail("invalid or missing value");
-    if (std::from_chars(first, last, out->number).ec != std::errc()) {
-      return Fail("a number is too large or too small");
-    }
-    std::int64_t integer = 0;
-    const auto whole = std::from_chars(first, last, integer);
-    const bool negative_zero = integer == 0 && *first == '-';  // not representable as an integer
-    if (whole.ec == std::errc() && whole.ptr == last && !negative_zero) out->integer = integer;
-    out->kind = JsonValue::Kind::kNumber;
-    at_ = end;
+  bool Close() {
+    open_.pop_back();
     return true;
   }
 
-  // Parses the four digits after \u.
-  bool Hex(std::uint32_t* code) {
-    const std::string_view digits = text_.substr(at_, 4);
-    const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), *code, 16);
-    if (digits.size() < 4 || r.ec != std::errc() || r.ptr != digits.data() + 4) {
-      return Fail("\\u needs four hexadecimal digits");
-    }
-    at_ += 4;
-    return true;
-  }
-
-  // Parses an escape sequence; characters beyond U+FFFF are two \u escapes, a surrogate pair.
-  bool Escape(std::string* out) {
-    // Escape letters and their bytes, at equal positions.
-    static constexpr std::string_view kNames = "\"\\/bfnrt", kBytes = "\"\\/\b\f\n\r\t";
-    if (Take("u")) {
-      std::uint32_t code = 0, low = 0;
-      if (!Hex(&code)) return false;
-      if (code >= 0xD800 && code < 0xDC00) {
-        if (!Take("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) {
-          return Fail("incomplete surrogate pair");
-        }
-        // Each half of the pair has 10 bits.
-        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-      } else if (code >= 0xDC00 && code < 0xE000) {
-        return Fail("incomplete surrogate pair");
-      }
-      AppendUtf8(code, out);
-      return true;
-    }
-    const std::size_t i = at_ < text_.size() ? kNames.find(text_[at_]) : kNames.npos;
-    if (i == kNames.npos) return Fail("unknown escape sequence");
-    *out += kBytes[i];
-    ++at_;
-    return true;
-  }
-
-  // Parses the rest of a string after its opening quote. Rejects control characters and invalid
-  // UTF-8.
-  bool String(std::string* out) {
-    while (at_ < text_.size()) {
-      if (Take("\"")) return true;
-      if (Take("\\")) {
-        if (!Escape(out)) return false;
-        continue;
-      }
-      if (static_cast<unsigned char>(text_[at_]) < 0x20)
-        return Fail("control character in a string");
-      const std::size_t n = Utf8Length(text_.substr(at_));
-      if (n == 0) return Fail("a string is not UTF-8");
-      out->append(text_.substr(at_, n));
-      at_ += n;
-    }
-    return Fail("unterminated string");
-  }
-
-  const std::string_view text_;
+  const std::size_t* const count_;
+  JsonValue root_;
+  std::vector<JsonValue*> open_;  // containers around the next value, outermost first
+  JsonValue* entry_ = nullptr;    // value of the last key
+  std::string error_;
   std::size_t at_ = 0;
-  const char* error_ = "";
 };
 
 }  // namespace
@@ -294,6 +236,20 @@ Result<std::string> JsonValue::String(std::string_view key) const {
   return value->string;
 }
 
-Result<JsonValue> ParseJson(std::string_view text) { return Parser(text).Document(); }
+// The library skips a byte order mark and ends at a NUL; RFC 8259 allows neither.
+Result<JsonValue> ParseJson(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) return DataLoss("JSON at byte 0: a byte order mark");
+  std::size_t count = 0;
+  TreeBuilder builder(&count);
+  const char* const end = text.data() + text.size();
+  if (!Library::sax_parse(CountingIterator{text.data(), &count}, CountingIterator{end, &count},
+                          &builder)) {
+    return DataLoss("JSON at byte {}: {}", builder.at(), builder.error());
+  }
+  if (const std::size_t nul = text.find('\0'); nul != text.npos) {
+    return DataLoss("JSON at byte {}: a NUL character", nul);
+  }
+  return builder.Take();
+}
 
 }  // namespace troop

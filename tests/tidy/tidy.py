@@ -36,6 +36,7 @@ WRAPPED = {
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
     "lzma": ("datasets",), "sodium": ("core", "collective"),
+    "nlohmann/": ("core",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),

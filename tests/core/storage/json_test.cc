@@ -132,6 +132,22 @@ TEST(JsonTest, RejectsInvalidJsonWithPosition) {
   EXPECT_THAT(ParseJson("[1, x]").status().message(), HasSubstr("byte 4"));
 }
 
+// The library ends at a NUL and rounds small numbers to zero; neither may change a document.
+TEST(JsonTest, RejectsNulAndNumbersThatAreTooSmall) {
+  for (const std::string_view text : {std::string_view("1\0", 2), std::string_view("{}\0{}", 5)}) {
+    EXPECT_THAT(ParseJson(text).status().message(), HasSubstr("NUL")) << text.size();
+  }
+  EXPECT_THAT(ParseJson("[1, 1e-999]").status().message(), HasSubstr("too small"));
+  EXPECT_EQ(ParseJson("[0e-999]")->array[0].number, 0);
+  EXPECT_EQ(ParseJson("5e-324")->number, std::numeric_limits<double>::denorm_min());
+}
+
+TEST(JsonTest, ErrorsDoNotQuoteText) {
+  const std::string message = ParseJson("{\"secret\": \"secret\xff").status().message();
+  EXPECT_THAT(message, HasSubstr("ill-formed UTF-8"));
+  EXPECT_THAT(message, testing::Not(HasSubstr("secret")));
+}
+
 TEST(JsonTest, RejectsDeepNesting) {
   EXPECT_TRUE(ParseJson(std::string(60, '[') + std::string(60, ']')).ok());
   EXPECT_THAT(ParseJson(std::string(1000000, '[')).status().message(), HasSubstr("nested"));
