@@ -2,7 +2,7 @@
 # both find the same targets.
 
 include(CMakeFindDependencyMacro)
-foreach(package Threads PkgConfig ZLIB fmt spdlog nlohmann_json tomlplusplus cereal)
+foreach(package Threads PkgConfig ZLIB GIF fmt spdlog nlohmann_json tomlplusplus cereal)
   if(CMAKE_FIND_PACKAGE_NAME STREQUAL "troop")
     find_dependency(${package})
   else()

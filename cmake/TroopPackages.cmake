@@ -19,7 +19,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # environments in Python
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtroop-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libcereal-dev, libdnnl-dev, libfmt-dev, \
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libcereal-dev, libdnnl-dev, libfmt-dev, libgif-dev, \
 liblz4-dev, liblzma-dev, libsodium-dev, libspdlog-dev, libtomlplusplus-dev, libzmq3-dev, \
 libzstd-dev, nlohmann-json3-dev, zlib1g-dev")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program `troop`, its configs and completions")

@@ -44,7 +44,7 @@ finish_background() {
 }
 
 build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev
-  libfmt-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev libspdlog-dev
+  libfmt-dev libgif-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev libspdlog-dev
   libtomlplusplus-dev libzmq3-dev libzstd-dev ninja-build nlohmann-json3-dev pkg-config zlib1g-dev)
 test_packages=(clang-format codespell git libbenchmark-dev libgmock-dev libgtest-dev lld python3
   python3-dev python3-venv)

@@ -1,10 +1,13 @@
-// Implements EncodeGif: palette, changed rectangles, LZW compression and the GIF89a container.
+// Implements EncodeGif: palette and changed rectangles; giflib compresses and writes the format.
 #include "core/graphics/gif.h"
 
+#include <gif_lib.h>
+
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -12,14 +15,7 @@
 namespace troop {
 namespace {
 
-constexpr int kPaletteBits = 8;  // every table has 256 colors: simple, and only 768 bytes
-constexpr std::size_t kPaletteSize = 1 << kPaletteBits;
-
-// GIF stores 16-bit numbers with the low byte first.
-void PutU16(int value, std::string* out) {
-  out->push_back(char(value & 0xFF));
-  out->push_back(char(value >> 8 & 0xFF));
-}
+constexpr int kPaletteSize = 256;  // the same for every animation: simple, and only 768 bytes
 
 // Color of a pixel as 0xRRGGBB.
 std::uint32_t ColorAt(const Picture& picture, std::size_t pixel) {
@@ -52,19 +48,18 @@ class Palette {
     return std::uint8_t((level(color >> 16, kRed) * kGreen + level(color >> 8, kGreen)) * kBlue +
                         level(color, kBlue));
   }
-  // Returns the color table: 256 entries of red, green and blue.
-  std::string Table() const {
-    std::string table(kPaletteSize * 3, '\0');
-    const auto set = [&](std::size_t index, std::uint32_t color) {
-      for (std::size_t c = 0; c < 3; ++c) table[index * 3 + c] = char(color >> (16 - 8 * c) & 0xFF);
-    };
-    for (const auto& [color, index] : exact_) set(index, color);
+  // Returns the color table; unused entries are black.
+  std::vector<GifColorType> Table() const {
+    std::vector<GifColorType> table(kPaletteSize);
+    for (const auto& [color, index] : exact_) {
+      table[index] = {GifByteType(color >> 16), GifByteType(color >> 8), GifByteType(color)};
+    }
     for (std::uint32_t i = 0; exact_.empty() && i < kRed * kGreen * kBlue; ++i) {
       const auto channel = [](std::uint32_t level, std::uint32_t levels) {
-        return level * 255 / (levels - 1);
+        return GifByteType(level * 255 / (levels - 1));
       };
-      set(i, channel(i / (kGreen * kBlue), kRed) << 16 | channel(i / kBlue % kGreen, kGreen) << 8 |
-                 channel(i % kBlue, kBlue));
+      table[i] = {channel(i / (kGreen * kBlue), kRed), channel(i / kBlue % kGreen, kGreen),
+                  channel(i % kBlue, kBlue)};
     }
     return table;
   }
@@ -74,78 +69,6 @@ class Palette {
                                  kBlue = 6;  // levels; human vision resolves green best
   std::unordered_map<std::uint32_t, std::uint8_t> exact_;  // empty if the cube is used
 };
-
-// Writes codes of varying width, lowest bit first, in blocks of at most 255 bytes.
-class CodeStream {
- public:
-  explicit CodeStream(std::string* out) : out_(out) {}
-  // At most 12 bits are added to at most 7 pending ones.
-  void Put(int code, int bits) {
-    pending_ |= std::uint32_t(code) << pending_bits_;
-    for (pending_bits_ += bits; pending_bits_ >= 8; pending_bits_ -= 8, pending_ >>= 8) {
-      PutByte(char(pending_ & 0xFF));
-    }
-  }
-  // Writes the remaining bits and an empty block.
-  void Finish() {
-    if (pending_bits_ > 0) PutByte(char(pending_ & 0xFF));
-    Flush();
-    out_->push_back(0);  // end of the blocks
-  }
-
- private:
-  // Blocks have a length byte, so 255 bytes are the maximum.
-  void PutByte(char byte) {
-    block_.push_back(byte);
-    if (block_.size() == 255) Flush();
-  }
-  void Flush() {
-    if (block_.empty()) return;
-    out_->push_back(char(block_.size()));
-    out_->append(block_);
-    block_.clear();
-  }
-  std::string* const out_;
-  std::string block_;
-  std::uint32_t pending_ = 0;
-  int pending_bits_ = 0;
-};
-
-// LZW as used by GIF (Welch 1984): codes grow from 9 to 12 bits, and a full table is cleared.
-void PutLzw(std::span<const std::uint8_t> pixels, std::string* out) {
-  constexpr int kClear = kPaletteSize, kEnd = kClear + 1, kFirst = kClear + 2, kCodesMax = 4096;
-  out->push_back(char(kPaletteBits));
-  CodeStream stream(out);
-  // next[code][color]: the code of that string extended by that color; 0: none yet.
-  std::vector<std::array<std::uint16_t, kPaletteSize>> next(kCodesMax);
-  int codes = kFirst, bits = kPaletteBits + 1;
-  stream.Put(kClear, bits);
-  // `text` is the code of the longest known string that ends at the current pixel.
-  int text = pixels[0];
-  for (const std::uint8_t color : pixels.subspan(1)) {
-    std::uint16_t& longer = next[std::size_t(text)][color];
-    if (longer != 0) {
-      text = longer;
-      continue;
-    }
-    stream.Put(text, bits);
-    // Extends the table, or clears it when it is full.
-    if (codes < kCodesMax) {
-      if (codes == 1 << bits) ++bits;  // the decoder's table is one entry behind
-      longer = std::uint16_t(codes++);
-    } else {
-      stream.Put(kClear, bits);
-      std::ranges::fill(next, std::array<std::uint16_t, kPaletteSize>{});
-      codes = kFirst;
-      bits = kPaletteBits + 1;
-    }
-    text = color;
-  }
-  stream.Put(text, bits);
-  if (codes < kCodesMax && codes == 1 << bits) ++bits;
-  stream.Put(kEnd, bits);
-  stream.Finish();
-}
 
 // A rectangle of pixels; a frame must have at least one.
 struct Box {
@@ -169,27 +92,71 @@ Box Changed(const Picture& before, const Picture& now) {
   return {left, top, right - left + 1, bottom - top + 1};
 }
 
-// Writes one frame: graphic control extension, image descriptor, and compressed pixels of the box.
-void PutFrame(const Picture& frame, const Box& box, const Palette& palette, int delay_cs,
-              std::string* out) {
-  out->append("\x21\xF9\x04\x04",
-              4);  // graphic control extension: keep this frame under the next one
-  PutU16(delay_cs, out);
-  out->append("\0\0", 2);  // no transparent color; end
-  out->push_back(',');
-  // Image descriptor: position and size of the box.
-  for (const int value : {box.left, box.top, box.width, box.height}) PutU16(value, out);
-  out->push_back(0);  // common palette, not interlaced
-  std::vector<std::uint8_t> pixels;
-  pixels.reserve(std::size_t(box.width) * std::size_t(box.height));
-  for (int y = box.top; y < box.top + box.height; ++y) {
-    for (int x = box.left; x < box.left + box.width; ++x) {
-      const std::size_t pixel = std::size_t(y) * std::size_t(frame.width) + std::size_t(x);
-      pixels.push_back(palette.Index(ColorAt(frame, pixel)));
+// Writes a GIF89a with one palette into a string. Writing to memory cannot fail, so an error of the
+// library is a broken invariant.
+class GifWriter {
+ public:
+  GifWriter(int width, int height, const std::vector<GifColorType>& table) {
+    int error = 0;
+    gif_ = EGifOpen(this, &GifWriter::Append, &error);
+    TROOP_CHECK(gif_ != nullptr, "giflib: error {}", error);
+    EGifSetGifVersion(gif_, true);  // GIF89a, for delays and repetition
+    const std::unique_ptr<ColorMapObject, decltype(&GifFreeMapObject)> map(
+        GifMakeMapObject(kPaletteSize, table.data()), &GifFreeMapObject);
+    constexpr int kColorBits = 8, kBackground = 0;
+    Check(EGifPutScreenDesc(gif_, width, height, kColorBits, kBackground, map.get()));
+    RepeatForever();
+  }
+  GifWriter(const GifWriter&) = delete;
+  GifWriter& operator=(const GifWriter&) = delete;
+  ~GifWriter() { TROOP_CHECK(gif_ == nullptr, "an unfinished animation"); }
+
+  // Writes the box of a frame. The pixels around it stay those of the frame before.
+  void PutFrame(const Picture& frame, const Box& box, const Palette& palette, int delay_cs) {
+    const GraphicsControlBlock control{.DisposalMode = DISPOSE_DO_NOT,
+                                       .UserInputFlag = false,
+                                       .DelayTime = delay_cs,
+                                       .TransparentColor = NO_TRANSPARENT_COLOR};
+    GifByteType packed[4];
+    const auto size = int(EGifGCBToExtension(&control, packed));
+    Check(EGifPutExtension(gif_, GRAPHICS_EXT_FUNC_CODE, size, packed));
+    constexpr bool kInterlaced = false;
+    ColorMapObject* const common = nullptr;  // the palette of the whole animation
+    Check(EGifPutImageDesc(gif_, box.left, box.top, box.width, box.height, kInterlaced, common));
+    std::vector<GifPixelType> row(std::size_t(box.width));
+    for (int y = box.top; y < box.top + box.height; ++y) {
+      std::size_t pixel = std::size_t(y) * std::size_t(frame.width) + std::size_t(box.left);
+      for (GifPixelType& index : row) index = palette.Index(ColorAt(frame, pixel++));
+      Check(EGifPutLine(gif_, row.data(), box.width));
     }
   }
-  PutLzw(pixels, out);
-}
+  // Ends the file and returns its bytes. Called once, after the last frame.
+  std::string Finish() {
+    int error = 0;
+    const int closed = EGifCloseFile(std::exchange(gif_, nullptr), &error);
+    TROOP_CHECK(closed == GIF_OK, "giflib: error {}", error);
+    return std::move(out_);
+  }
+
+ private:
+  // Callback of the library for written bytes.
+  static int Append(GifFileType* gif, const GifByteType* bytes, int size) {
+    auto* const writer = static_cast<GifWriter*>(gif->UserData);
+    writer->out_.append(reinterpret_cast<const char*>(bytes), std::size_t(size));
+    return size;
+  }
+  void Check(int status) const { TROOP_CHECK(status == GIF_OK, "giflib: error {}", gif_->Error); }
+  // Writes the application extension NETSCAPE2.0 with zero repetitions, which means endless ones.
+  void RepeatForever() {
+    Check(EGifPutExtensionLeader(gif_, APPLICATION_EXT_FUNC_CODE));
+    Check(EGifPutExtensionBlock(gif_, 11, "NETSCAPE2.0"));
+    Check(EGifPutExtensionBlock(gif_, 3, "\x01\0\0"));
+    Check(EGifPutExtensionTrailer(gif_));
+  }
+
+  std::string out_;
+  GifFileType* gif_ = nullptr;  // the library's state; nullptr after Finish
+};
 
 }  // namespace
 
@@ -205,21 +172,14 @@ Buffer EncodeGif(std::span<const Picture> frames, int delay_cs) {
                 "a frame of {} x {} with {} bytes after one of {} x {}", frame.width, frame.height,
                 frame.rgb.size(), width, height);
   }
-  // Header, common palette, loop extension, frames, trailer.
   const Palette palette(frames);
-  std::string out = "GIF89a";
-  PutU16(width, &out);
-  PutU16(height, &out);
-  out.append("\xF7\0\0", 3);  // common palette of 256 colors; background 0; square pixels
-  out += palette.Table();
-  out.append("\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0", 19);  // repeat forever
+  GifWriter writer(width, height, palette.Table());
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const Box whole{0, 0, width, height};
-    PutFrame(frames[i], i == 0 ? whole : Changed(frames[i - 1], frames[i]), palette,
-             std::clamp(delay_cs, 0, 65535), &out);
+    writer.PutFrame(frames[i], i == 0 ? whole : Changed(frames[i - 1], frames[i]), palette,
+                    std::clamp(delay_cs, 0, 65535));
   }
-  out.push_back(';');
-  return Buffer::Copy(out);
+  return Buffer::Copy(writer.Finish());
 }
 
 }  // namespace troop

@@ -36,7 +36,7 @@ WRAPPED = {
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
     "lzma": ("datasets",), "sodium": ("core", "collective"),
-    "nlohmann/": ("core",),
+    "nlohmann/": ("core",), "gif_lib": ("core",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),
