@@ -20,8 +20,8 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
-#include "core/graphics/line_plot.h"
 #include "paramserver/codec/gradient_codec.h"
+#include "plot/line_plot.h"
 #include "tests/paramserver/digits.h"
 
 namespace troop {
@@ -168,6 +168,10 @@ int Main(const std::vector<std::string>& words) {
     std::fputs("codec_bench DIGITS STEPS PLOT, at least 1000 steps: see its first lines\n", stderr);
     return 2;
   }
+  if (const Status plots = CheckPlots(); !plots.ok()) {  // before minutes of training
+    std::fprintf(stderr, "%s\n", plots.message().c_str());
+    return 1;
+  }
   const Digits digits(words[0]);
   LinePlot plot{
       .title = "Loss on digit images", .x_label = "steps", .y_label = "mean of 100 steps"};
@@ -187,9 +191,13 @@ int Main(const std::vector<std::string>& words) {
     }
     plot.series.push_back(std::move(series));
   }
-  const Buffer png = DrawLinePlot(plot);
+  const Result<Buffer> png = DrawLinePlot(plot);
+  if (!png.ok()) {
+    std::fprintf(stderr, "%s\n", png.status().message().c_str());
+    return 1;
+  }
   std::ofstream file(words[2], std::ios::binary);
-  file.write(reinterpret_cast<const char*>(png.data()), std::streamsize(png.size()));
+  file.write(reinterpret_cast<const char*>(png->data()), std::streamsize(png->size()));
   file.close();
   TROOP_CHECK(file.good(), "cannot write {}", words[2]);
   return 0;

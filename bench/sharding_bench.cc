@@ -25,8 +25,8 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
-#include "core/graphics/line_plot.h"
 #include "core/storage/crc32c.h"
+#include "plot/line_plot.h"
 #include "tests/paramserver/bsp_run.h"
 #include "tests/paramserver/digits.h"
 #include "tests/paramserver/vgg16.h"
@@ -164,9 +164,13 @@ int Plot(const std::vector<std::string>& words) {
     }
     plot.series.push_back(std::move(series));
   }
-  const Buffer png = DrawLinePlot(plot);
+  const Result<Buffer> png = DrawLinePlot(plot);
+  if (!png.ok()) {
+    std::fprintf(stderr, "%s\n", png.status().message().c_str());
+    return 1;
+  }
   std::ofstream file(words[1], std::ios::binary);
-  file.write(reinterpret_cast<const char*>(png.data()), std::streamsize(png.size()));
+  file.write(reinterpret_cast<const char*>(png->data()), std::streamsize(png->size()));
   file.close();
   TROOP_CHECK(file.good(), "cannot write {}", words[1]);
   return 0;

@@ -10,6 +10,7 @@ option(TROOP_UNITY "Compile several library files at a time, which saves a third
 option(TROOP_TEST_UNITY "Compile several test files at a time" ${TROOP_UNITY})
 option(TROOP_CUDA_UNITY "Compile several GPU files at a time, which may leave CPUs idle" OFF)
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
+option(TROOP_PLOTS "Build plots if Cairo is found" ON)
 option(TROOP_CUDA "Build GPU support if the CUDA toolkit is found" OFF)
 option(TROOP_GPU_ONLY "Build only GPU code with its tests and benchmarks" OFF)
 set(TROOP_SANITIZE "" CACHE STRING "Value of -fsanitize=: address,undefined or thread")
@@ -149,12 +150,16 @@ endfunction()
 # troop::<folder>, of all <folder>/*.cc and the sources that troop_isa generated for the folder. A
 # folder without sources gives an interface library. COLD: name prefixes of files that no training
 # step runs often, or ALL. They are compiled at -O1 (with ALL under sanitizers at -O0): higher
-# levels take a third longer to compile without a benefit.
+# levels take a third longer to compile without a benefit. EXCLUDE: a regular expression of files
+# that this build does not have.
 function(troop_library name)
-  cmake_parse_arguments(ARG "" "" "LINK;COLD" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "LINK;COLD" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$|/cuda/")
   list(APPEND sources ${troop_isa_${name}})
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   set(scope PUBLIC)
   if(sources)
     troop_source_flags(${sources})

@@ -22,6 +22,15 @@ troop_pkg_target(lz4 liblz4)
 troop_pkg_target(lzma liblzma)
 troop_pkg_target(zstd libzstd)
 
+# Only plots need Cairo: without it, or with TROOP_PLOTS=OFF, everything else is built. An installed
+# Troop needs it for programs that link troop::plot, troop::fleet or troop::apps.
+if(TROOP_PLOTS AND NOT TARGET PkgConfig::cairo)
+  pkg_check_modules(cairo QUIET IMPORTED_TARGET GLOBAL cairo>=1.16 cairo-svg>=1.16)
+  if(NOT cairo_FOUND AND NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "troop")
+    message(STATUS "Cairo not found: building without plots")
+  endif()
+endif()
+
 # Debian's dnnl-config.cmake requires OpenCL headers that only its GPU part needs.
 if(NOT TARGET DNNL::dnnl)
   find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)

@@ -29,6 +29,10 @@ install(FILES envs/plugin/troop/environment.hpp DESTINATION ${CMAKE_INSTALL_INCL
 install(EXPORT troopPluginTargets NAMESPACE troop:: DESTINATION ${package_dir})
 # Plug-ins can also be built against a build folder.
 export(TARGETS troop_plugin NAMESPACE troop:: FILE ${CMAKE_BINARY_DIR}/troopPluginTargets.cmake)
+set(troop_has_plots OFF)
+if(TARGET PkgConfig::cairo)
+  set(troop_has_plots ON)
+endif()
 configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 # Before 1.0 minor versions may be incompatible: SameMinorVersion (docs/reference/versions.md).

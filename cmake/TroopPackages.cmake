@@ -17,6 +17,11 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME troop)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # environments in Python
+if(troop_has_plots)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS fonts-dejavu-core)  # Cairo finds fonts at run time
+  # Only programs that link troop::fleet or troop::apps need it.
+  set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS libcairo2-dev)
+endif()
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtroop-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libcereal-dev, libdnnl-dev, libfmt-dev, libgif-dev, \

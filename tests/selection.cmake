@@ -36,6 +36,9 @@ set(troop_tsan_left_out
 function(troop_select_tests folder out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS
     ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
+  if(NOT TARGET PkgConfig::cairo)
+    list(FILTER sources EXCLUDE REGEX "/plot/cairo/")
+  endif()
   if(NOT TROOP_EVERY_TEST AND NOT folder STREQUAL "system")
     set(selected "")
     if(TROOP_SANITIZE STREQUAL "thread")

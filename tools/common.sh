@@ -43,11 +43,12 @@ finish_background() {
   unset "background_pid[$1]"
 }
 
-build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev
-  libfmt-dev libgif-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev libspdlog-dev
-  libtomlplusplus-dev libzmq3-dev libzstd-dev ninja-build nlohmann-json3-dev pkg-config zlib1g-dev)
-test_packages=(clang-format codespell git libbenchmark-dev libgmock-dev libgtest-dev lld python3
-  python3-dev python3-venv)
+build_packages=(ca-certificates cmake cppzmq-dev g++ libcairo2-dev libcereal-dev libcli11-dev
+  libdnnl-dev libfmt-dev libgif-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev
+  libspdlog-dev libtomlplusplus-dev libzmq3-dev libzstd-dev ninja-build nlohmann-json3-dev
+  pkg-config zlib1g-dev)
+test_packages=(clang-format codespell fonts-dejavu-core git libbenchmark-dev libgmock-dev
+  libgtest-dev lld python3 python3-dev python3-venv)
 # Packages that only running tests need.
 run_packages=(chromium dpkg-dev file iproute2 openmpi-bin slurm-client slurmctld slurmd)
 

@@ -13,6 +13,7 @@
 #include "core/storage/storage.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/run/learning_curve.h"
+#include "plot/line_plot.h"
 
 namespace troop {
 namespace {
@@ -62,7 +63,7 @@ Result<Buffer> DrawAs(const fs::path& file, const LinePlot& plot) {
   const std::string format = file.extension().string();
   if (format == ".png") return DrawLinePlot(plot);
   if (format == ".svg") {
-    const std::string text = SvgLinePlot(plot);
+    TROOP_ASSIGN_OR_RETURN(const std::string text, SvgLinePlot(plot));
     return Buffer::Copy(std::as_bytes(std::span(text)));
   }
   return InvalidArgument("--out is {}, must end in .png or .svg", file.string());

@@ -20,6 +20,7 @@
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/throughput.h"
+#include "plot/line_plot.h"
 
 namespace troop {
 namespace {
@@ -251,7 +252,8 @@ int SweepRunner::Conclude(bool interrupted) {
     fmt::print(stderr, "troop: {}\n", written.message());
     return kExitFailed;
   }
-  fmt::print("wrote {0}/sweep.md, sweep.png, sweep.json\n", plan_.path);
+  fmt::print("wrote {}/sweep.md, {}sweep.json\n", plan_.path, HasPlots() ? "sweep.png, " : "");
+  if (!HasPlots()) fmt::print("no sweep.png: {}\n", CheckPlots().message());
   if (interrupted) {
     fmt::print("stopped; repeat the command to resume\n");
     return kExitInterrupted;

@@ -10,6 +10,7 @@
 #include "core/base/version.h"
 #include "core/storage/json.h"
 #include "fleet/run/task_info.h"
+#include "plot/line_plot.h"
 
 namespace troop {
 namespace {
@@ -208,6 +209,7 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
   const std::vector<std::string> caption = SweepCaption(plan, scores);
   TROOP_RETURN_IF_ERROR(folder->WriteAtomic(
       "sweep.md", SweepTable(plan, scores) + fmt::format("\n{}\n", fmt::join(caption, "\n"))));
+  if (!HasPlots()) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const std::vector<CurveGroup> groups,
                          ReadSweepCurves(plan.path, CurveAxis::kSteps));
   LinePlot plot = PlotCurves(groups, CurveAxis::kSteps);
@@ -217,7 +219,8 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
     plot.y_label = "accuracy in %";
   }
   plot.caption = caption;
-  return folder->WriteAtomic("sweep.png", DrawLinePlot(plot).bytes());
+  TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawLinePlot(plot));
+  return folder->WriteAtomic("sweep.png", picture.bytes());
 }
 
 // One group per point, with the curves of its seeds. Unfinished runs are included up to their

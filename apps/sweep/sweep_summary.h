@@ -30,8 +30,8 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores);
 // Caption below the table and the plot: problem, budget and evaluation. ASCII; lines of at most 150
 // characters.
 std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& scores);
-// Writes sweep.json (from which `troop plot` reads the groups of runs), sweep.md and sweep.png to
-// the sweep folder.
+// Writes sweep.json (from which `troop plot` reads the groups of runs), sweep.md and, in a
+// build with plots, sweep.png to the sweep folder.
 Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& scores);
 
 // Reads the curves of all started runs in sweep.json, grouped by point. Errors: kNotFound: not a

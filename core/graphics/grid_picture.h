@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graphics/world_canvas.h"
+#include "core/graphics/color.h"
+#include "core/graphics/picture.h"
 
 namespace troop {
 

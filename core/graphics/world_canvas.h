@@ -2,14 +2,10 @@
 
 #include <cstdint>
 
+#include "core/graphics/color.h"
 #include "core/graphics/picture.h"
 
 namespace troop {
-
-// RGB color, 8 bits per channel.
-struct Color {
-  std::uint8_t red = 0, green = 0, blue = 0;
-};
 
 // Draws simple shapes into a picture. World coordinates: x to the right, y up. The window is the
 // visible part of the world; everything outside is clipped. A pixel is painted if its center is

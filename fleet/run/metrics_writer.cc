@@ -9,12 +9,12 @@
 #include "core/base/log.h"
 #include "core/base/time.h"
 #include "core/base/version.h"
-#include "core/graphics/line_plot.h"
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
 #include "fleet/run/metric_names.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/tensorboard_log.h"
+#include "plot/line_plot.h"
 
 namespace troop {
 
@@ -265,8 +265,15 @@ void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) 
   files_->Check("curve.png", DrawCurve(view));
 }
 
-// Draws curve.png from the points of earlier parts and of this one.
+// Draws curve.png from the points of earlier parts and of this one. A build without plots says so
+// once.
 Status MetricsWriter::DrawCurve(const RunView& view) {
+  if (!HasPlots()) {
+    if (files_->complained.insert("curve.png").second) {
+      LogInfo("no curve.png: {}", CheckPlots().message());
+    }
+    return Status::Ok();
+  }
   const bool evaluated = files_->config.evaluator.enabled;
   LinePlot plot{.title = files_->config.name + ": " + TaskName(files_->config),
                 .x_label = StepsName(files_->config),
@@ -293,7 +300,8 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
   plot.series = {std::move(mean)};
   if (evaluated) plot.series.insert(plot.series.end(), {std::move(low), std::move(high)});
   // A viewer never reads a partial picture.
-  return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
+  TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawLinePlot(plot));
+  return files_->run->WriteAtomic("curve.png", picture.bytes());
 }
 
 // `learner/updates` counts from the start of the run; updates_at_start excludes earlier parts.

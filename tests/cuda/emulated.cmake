@@ -114,6 +114,11 @@ target_link_libraries(gpu_bench_emulated PRIVATE troop_cuda_emulated)
 add_dependencies(unit_tests gpu_bench_emulated)
 
 if(TARGET troop)
+  # Without plots, as in tools/gpu-bundle: this file replaces the one that needs Cairo, and the
+  # linker leaves out libraries that nothing needs.
+  if(TARGET PkgConfig::cairo)
+    list(APPEND device_sources ${CMAKE_SOURCE_DIR}/plot/no_cairo.cc)
+  endif()
   add_executable(troop_emulated ${CMAKE_SOURCE_DIR}/apps/main.cc ${device_sources})
   target_compile_definitions(troop_emulated PRIVATE TROOP_HAS_CUDA)
   target_include_directories(troop_emulated PRIVATE ${CMAKE_SOURCE_DIR})
@@ -123,7 +128,7 @@ if(TARGET troop)
   # RPATH as in tools/gpu-bundle: the program finds the libraries next to it, and their
   # dependencies.
   set_target_properties(troop_emulated PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
-  target_link_options(troop_emulated PRIVATE -Wl,--disable-new-dtags)
+  target_link_options(troop_emulated PRIVATE -Wl,--disable-new-dtags -Wl,--as-needed)
   foreach(what serial killed lost learners reviews parts)
     add_test(NAME device.run_${what}
       COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/device/run_test.py

@@ -9,7 +9,7 @@ import pathlib
 import re
 
 PRODUCT = ("python", "core", "net", "collective", "replay", "nn", "kernels", "envs", "datasets",
-           "actors", "learners", "paramserver", "fleet", "apps")
+           "plot", "actors", "learners", "paramserver", "fleet", "apps")
 CHANGED_LINES_MAX = 4   # added and removed together: a mutant is one fault
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "plot/line_plot.h"
 #include "tests/core/python.h"
 #include "tests/system/troop_process.h"
 
@@ -18,12 +19,13 @@ TEST_F(FleetTest, WritesAllFilesAndTakesExactSteps) {
   const auto troop = Train();
   ExpectDone(troop.get(), 8001);
   for (const char* name :
-       {"config.toml", "run.json", "result.json", "metrics.jsonl", "evaluations.jsonl", "curve.png",
+       {"config.toml", "run.json", "result.json", "metrics.jsonl", "evaluations.jsonl",
         "incarnation", "lock", "logs/launcher.log", "logs/actor-0.log", "logs/actor-1.log",
         "logs/replay-0.log", "logs/learner-0.log", "logs/paramserver-0.log",
         "logs/evaluator-0.log"}) {
     EXPECT_TRUE(fs::exists(run() + "/" + name)) << name;
   }
+  EXPECT_EQ(fs::exists(run() + "/curve.png"), HasPlots());
   const JsonValue result = Json(run() + "/result.json");
   const std::string checkpoint = run() + "/" + *result.String("checkpoint");
   for (const char* name :

@@ -35,7 +35,7 @@ WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
-    "lzma": ("datasets",), "sodium": ("core", "collective"),
+    "cairo": ("plot",), "lzma": ("datasets",), "sodium": ("core", "collective"),
     "nlohmann/": ("core",), "gif_lib": ("core",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),

@@ -7,6 +7,7 @@
 #include "apps/sweep/sweep_grid.h"
 #include "apps/sweep/sweep_summary.h"
 #include "core/storage/json.h"
+#include "plot/line_plot.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -164,7 +165,7 @@ TEST_F(SweepTest, FolderRecordsGroupsOfRuns) {
   }
   const SweepScores scores(plan->runs.size());
   ASSERT_TRUE(WriteSweep(folder->get(), *plan, scores).ok());
-  EXPECT_TRUE((*folder)->Exists("sweep.png"));
+  EXPECT_EQ((*folder)->Exists("sweep.png"), HasPlots());
   EXPECT_TRUE((*folder)->Exists("sweep.md"));
   const auto groups = ReadSweepCurves(plan->path, CurveAxis::kSteps);
   ASSERT_TRUE(groups.ok()) << groups.status().ToString();
