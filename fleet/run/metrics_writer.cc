@@ -280,7 +280,8 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
                 .y_label = view.supervised ? "accuracy in %"
                            : evaluated     ? "evaluated return"
                                            : "training return"};
-  // Evaluations have a band of minimum and maximum; training returns are a single line.
+  // Evaluations have a band, which is an interval in supervised mode (fleet/run/task_info.h);
+  // training returns are a single line.
   std::vector<CurvePoint> points;
   for (const CurvePoint& p : files_->past) {
     // Later points belong to updates that were lost at the resume.
@@ -290,15 +291,16 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
     points.push_back({double(e.steps), e.return_mean, e.return_min, e.return_max});
   }
   if (!evaluated) points.insert(points.end(), files_->training.begin(), files_->training.end());
-  LinePlot::Series mean{.name = "mean"}, low{.name = "min"}, high{.name = "max"};
+  LinePlot::Series series{.name = view.supervised ? "accuracy" : "mean",
+                          .band_name = view.supervised ? "95 % interval" : "minimum to maximum"};
   for (const CurvePoint& p : points) {
-    for (LinePlot::Series* s : {&mean, &low, &high}) s->xs.push_back(p.steps);
-    mean.ys.push_back(p.mean);
-    low.ys.push_back(p.low);
-    high.ys.push_back(p.high);
+    series.xs.push_back(p.steps);
+    series.ys.push_back(p.mean);
+    if (!evaluated) continue;
+    series.low.push_back(p.low);
+    series.high.push_back(p.high);
   }
-  plot.series = {std::move(mean)};
-  if (evaluated) plot.series.insert(plot.series.end(), {std::move(low), std::move(high)});
+  plot.series = {std::move(series)};
   // A viewer never reads a partial picture.
   TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawLinePlot(plot));
   return files_->run->WriteAtomic("curve.png", picture.bytes());
