@@ -263,10 +263,13 @@ class Plotter {
     const auto middle = PlotText::Anchor::kMiddle;
     const PlotBox& axes = layout_.axes();
     const double x = (axes.left + axes.right) / 2, y = (axes.top + axes.bottom) / 2;
-    canvas_->DrawText({x, axes.top - 2 * L::kGap}, plot_.title,
-                      {.size = FittingSize(plot_.title, L::kTitleSize, axes.width()),
-                       .anchor = middle,
-                       .color = kText});
+    // A title that is wider than the axes is in the middle of the whole plot.
+    const bool wide = canvas_->TextWidth(plot_.title, L::kTitleSize) > axes.width();
+    canvas_->DrawText(
+        {wide ? plot_.width / 2.0 : x, axes.top - 2 * L::kGap}, plot_.title,
+        {.size = FittingSize(plot_.title, L::kTitleSize, plot_.width - 2 * L::kMargin),
+         .anchor = middle,
+         .color = kText});
     canvas_->DrawText({x, layout_.caption_top() - L::kGap}, plot_.x_label,
                       {.size = FittingSize(plot_.x_label, L::kLabelSize, axes.width()),
                        .anchor = middle,

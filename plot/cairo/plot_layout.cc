@@ -9,6 +9,7 @@ namespace troop {
 namespace {
 
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
+constexpr int kTicksMin = 5;  // requested; NiceTicks makes at least 2 of them
 constexpr double kXMargin = 0.015, kYMargin = 0.05;  // free shares of an axis at its ends
 
 double WidestOf(const ValueAxis& axis, PlotCanvas* canvas) {
@@ -21,7 +22,7 @@ double WidestOf(const ValueAxis& axis, PlotCanvas* canvas) {
 
 // Takes fewer ticks until labels of one row have a gap between them.
 ValueAxis AxisOfWidth(const ValueSpan& span, double width, PlotCanvas* canvas) {
-  int count = std::max(2, int(width / kPixelsPerXTick));
+  int count = std::max(kTicksMin, int(width / kPixelsPerXTick));
   ValueAxis axis(span, count);
   const auto overlaps = [&] {
     const double distance = axis.step() / (span.high - span.low) * width;
@@ -82,7 +83,7 @@ PlotLayout::PlotLayout(const LinePlot& plot, double right, PlotCanvas* canvas)
   TROOP_CHECK(axes_.bottom > axes_.top, "a caption of {} lines leaves no room for the plot",
               plot.caption.size());
   y_ = ValueAxis(SpanOfYs(plot).Widened(kYMargin),
-                 std::max(2, int(axes_.height() / kPixelsPerYTick)));
+                 std::max(kTicksMin, int(axes_.height() / kPixelsPerYTick)));
   y_texts_ = WidestOf(y_, canvas);
   axes_.left =
       kMargin + (plot.y_label.empty() ? 0 : kLabelSize + kGap) + y_texts_ + kGap + kTickLength;
