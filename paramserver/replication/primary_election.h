@@ -20,7 +20,7 @@ namespace troop {
 // have. So the only successor without data loss is that backup, if it has this term's whole state;
 // no other process is made primary while it may be alive. A primary without a backup is succeeded
 // only when its process has ended, or was replaced and silent for `alone_max`, which is longer than
-// it answers without contact to the coordinator (ShardNode). So two primaries never both
+// it answers without contact to the coordinator (ShardPrimary). So two primaries never both
 // acknowledge.
 // Owner: the coordinator's thread. Uses no clock and no files.
 class PrimaryElection {
