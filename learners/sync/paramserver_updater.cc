@@ -159,6 +159,8 @@ bool ParamserverUpdater::Advance(Time now) {
 
 // Performs the action that the cycle has chosen. A request that fails is repeated by a later Poll.
 bool ParamserverUpdater::Begin(Time now) {
+  // The client has one request at a time: the reply to an abandoned pull is discarded first.
+  if (client_->pulling() && !client_->TakePull()) return false;
   const PullPushCycle::Situation situation = SituationNow();
   const Action action = cycle_.Next(now, situation);
   if (situation.has_batch && !situation.pause_requested) began_ = now;

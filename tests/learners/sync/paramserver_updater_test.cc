@@ -71,5 +71,28 @@ TEST_P(ShardUpdaterTest, LeavesWithoutFinalPull) {
   EXPECT_EQ(algorithm_->updates(), 0u);
 }
 
+// A learner that ended while its pull was open left for a resharding with a second pull, which
+// aborted the process.
+TEST_P(ShardUpdaterTest, LeavesForReshardingAfterAbandonedPull) {
+  ASSERT_TRUE(fleet_.Await([&] {
+    EXPECT_TRUE(updater_->Poll(fleet_.now_).ok());
+    return updater_->CanTake();
+  }));
+  auto job = std::make_unique<UpdateJob>();
+  job->batches.emplace_back();
+  updater_->Take(std::move(job));
+  ASSERT_TRUE(updater_->Poll(fleet_.now_).ok());  // requests the pull
+  updater_->Deregister();
+  ASSERT_TRUE(updater_->Poll(fleet_.now_).ok());
+  ASSERT_NE(updater_->Collect(), nullptr);
+  lead_->stays = true;  // the updater leaves, not the fleet's own client
+  ASSERT_TRUE(fleet_.BeginMove(3).ok());
+  ASSERT_TRUE(fleet_.Await([&] {
+    EXPECT_TRUE(updater_->Poll(fleet_.now_).ok());
+    return fleet_.moved_.has_value();
+  }));
+  EXPECT_TRUE(fleet_.moved_->ok()) << fleet_.moved_->ToString();
+}
+
 }  // namespace
 }  // namespace troop
