@@ -175,7 +175,8 @@ Result<std::unique_ptr<Slab>> Slab::Make(std::span<const int> local, int self,
 }
 
 // The phase is stored before `sleepers` is read, and a sleeper increments `sleepers` before it
-// reads the phases, so one of the two sees the other.
+// reads the phases, so one of the two sees the other. All four accesses must be sequentially
+// consistent: an acquire of the phases may be ordered before the increment (AArch64 with LDAPR).
 void Slab::Post(std::uint32_t phase) {
   row(self_).phase.store(phase, std::memory_order_seq_cst);
   if (control().sleepers.load(std::memory_order_seq_cst) == 0) return;
@@ -183,11 +184,11 @@ void Slab::Post(std::uint32_t phase) {
   Futex(&control().bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-// Acquire: the data of a posted phase is visible.
-int Slab::FirstUnposted(std::uint32_t phase) const {
+// `order`: at least acquire, so that the data of a posted phase is visible.
+int Slab::FirstUnposted(std::uint32_t phase, std::memory_order order) const {
   for (int place = 0; place < count_; ++place) {
     // Phases wrap around; the difference of two ranks is small.
-    const std::uint32_t posted = row(place).phase.load(std::memory_order_acquire);
+    const std::uint32_t posted = row(place).phase.load(order);
     if (std::int32_t(posted - phase) < 0) return place;
   }
   return -1;
@@ -215,7 +216,7 @@ bool Slab::Idle(std::uint32_t phase, Duration most) {
   }
   control().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t bell = control().bell.load(std::memory_order_seq_cst);
-  if (FirstUnposted(phase) >= 0) {
+  if (FirstUnposted(phase, std::memory_order_seq_cst) >= 0) {
     const timespec timeout{.tv_sec = most.count() / 1'000'000'000,
                            .tv_nsec = most.count() % 1'000'000'000};
     Futex(&control().bell, FUTEX_WAIT, bell, &timeout);

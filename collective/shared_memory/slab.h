@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,7 +48,9 @@ class Slab {
   // Publishes that this rank has written the data of `phase`, and wakes sleeping ranks.
   void Post(std::uint32_t phase);
   // Returns the first rank that has not posted `phase`; -1 if all have.
-  int FirstUnposted(std::uint32_t phase) const;
+  int FirstUnposted(std::uint32_t phase) const {
+    return FirstUnposted(phase, std::memory_order_acquire);
+  }
   // Blocks until all have posted `phase` (returns true), or for about `most`: spins if each rank
   // may have a core, yields, then sleeps.
   bool Idle(std::uint32_t phase, Duration most);
@@ -57,6 +60,7 @@ class Slab {
   struct Row;
   Slab(std::byte* bytes, std::size_t size, int count, int self)
       : bytes_(bytes), size_(size), count_(count), self_(self), spins_(SpinsFor(count)) {}
+  int FirstUnposted(std::uint32_t phase, std::memory_order order) const;
   static int SpinsFor(int count);
   static std::size_t SizeFor(int count);
   static Result<std::unique_ptr<Slab>> Map(int fd, std::size_t size, int count, int self);
