@@ -200,14 +200,12 @@ Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
   for (const auto& [name, bytes] : files) {
     TROOP_RETURN_IF_ERROR(run->WriteAtomic(temporary + "/" + name, bytes.bytes()));
     HitFailpoint(Failpoint::kCheckpointFile);
-    list.AddRaw(name, JsonObject()
-                          .Add("bytes", std::uint64_t(bytes.size()))
-                          .Add("crc32c", std::uint64_t(Crc32c(bytes.bytes())))
-                          .str());
+    list.Add(name, JsonObject()
+                       .Add("bytes", std::uint64_t(bytes.size()))
+                       .Add("crc32c", std::uint64_t(Crc32c(bytes.bytes()))));
   }
-  return run->WriteAtomic(
-      temporary + "/" + kManifest,
-      JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str());
+  return run->WriteAtomic(temporary + "/" + kManifest,
+                          JsonObject().Add("version", kCheckpointVersion).Add("files", list).str());
 }
 
 // Writes files and manifest under a temporary name, then renames them. A failed write is removed,

@@ -149,8 +149,8 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   const ScoreLabels words = GetScoreLabels(loaded.config);
   if (options.json) {
     fmt::print("{}\n", JsonObject()
-                           .Add("checkpoint", std::string_view(loaded.path))
-                           .Add("reviews", std::string_view(loaded.config.data.reviews))
+                           .Add("checkpoint", loaded.path)
+                           .Add("reviews", loaded.config.data.reviews)
                            .Add("evaluated", r.episodes)
                            .Add("accuracy_percent", r.return_mean)
                            .Add("accuracy_percent_error", r.return_std)
@@ -189,8 +189,8 @@ int Evaluate(const EvalOptions& options) {
   const EvaluationReport r = (*evaluation)->Report();
   if (options.json) {
     fmt::print("{}\n", JsonObject()
-                           .Add("checkpoint", std::string_view(loaded->path))
-                           .Add("env", std::string_view(loaded->config.env.id))
+                           .Add("checkpoint", loaded->path)
+                           .Add("env", loaded->config.env.id)
                            .Add("episodes", r.episodes)
                            .Add("epsilon", loaded->config.evaluator.epsilon)
                            .Add("return_mean", r.return_mean)

@@ -52,15 +52,12 @@ std::string Line(const TextAnswer& answer, bool masked) {
 }
 
 // The candidates for one [MASK].
-std::string WordsJson(const std::vector<Likely>& words) {
-  std::vector<std::string> out;
+JsonArray WordsJson(const std::vector<Likely>& words) {
+  JsonArray out;
   for (const Likely& one : words) {
-    out.push_back(JsonObject()
-                      .Add("word", std::string_view(one.name))
-                      .Add("probability", one.probability)
-                      .str());
+    out.Add(JsonObject().Add("word", one.name).Add("probability", one.probability));
   }
-  return JsonArray(out);
+  return out;
 }
 
 // One text as an object: classes of a classifier, words for each [MASK] of a masked model.
@@ -68,17 +65,16 @@ std::string JsonLine(std::string_view text, const TextAnswer& answer, bool maske
   JsonObject json;
   json.Add("text", text);
   if (masked) {
-    std::vector<std::string> masks;
-    for (const auto& words : answer.masks) masks.push_back(WordsJson(words));
-    json.AddRaw("masks", JsonArray(masks));
+    JsonArray masks;
+    for (const auto& words : answer.masks) masks.Add(WordsJson(words));
+    json.Add("masks", masks);
   } else if (answer.classes.empty()) {
     // Null instead of missing members: all lines of a classifier have one form.
-    json.AddNull("label").AddNull("probabilities");
+    json.Add("label", nullptr).Add("probabilities", nullptr);
   } else {
     JsonObject probabilities;
     for (const Likely& one : answer.classes) probabilities.Add(one.name, one.probability);
-    json.Add("label", std::string_view(answer.best().name))
-        .AddRaw("probabilities", probabilities.str());
+    json.Add("label", answer.best().name).Add("probabilities", probabilities);
   }
   return json.Add("tokens", answer.tokens)
              .Add("unknown", answer.unknown)

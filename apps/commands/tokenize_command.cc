@@ -32,16 +32,9 @@ std::string PiecesLine(const Tokenizer& tokenizer, const std::vector<TokenId>& i
 // One object: text, pieces and ids.
 std::string JsonLine(const Tokenizer& tokenizer, std::string_view text,
                      const std::vector<TokenId>& ids) {
-  std::vector<std::string> pieces, numbers;
-  for (const TokenId id : ids) {
-    pieces.push_back(JsonQuote(tokenizer.piece(id)));
-    numbers.push_back(fmt::format("{}", id));
-  }
-  return JsonObject()
-             .Add("text", text)
-             .AddRaw("pieces", JsonArray(pieces))
-             .AddRaw("ids", JsonArray(numbers))
-             .str() +
+  JsonArray pieces;
+  for (const TokenId id : ids) pieces.Add(tokenizer.piece(id));
+  return JsonObject().Add("text", text).Add("pieces", pieces).Add("ids", JsonArray::Of(ids)).str() +
          "\n";
 }
 

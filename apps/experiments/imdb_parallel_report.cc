@@ -86,13 +86,13 @@ std::string Sentence(const ParallelModel& model) {
 }
 
 // One model and kind as an object of results.json, with the step times of all repeats.
-std::string CellJson(const ParallelModel& model, const char* way, const ParallelCell& cell) {
-  std::vector<std::string> steps;
-  for (const ParallelRun& run : cell.runs) steps.push_back(fmt::format("{}", run.step_s));
+JsonObject CellJson(const ParallelModel& model, const char* way, const ParallelCell& cell) {
+  JsonArray steps;
+  for (const ParallelRun& run : cell.runs) steps.Add(run.step_s);
   return JsonObject()
-      .Add("model", std::string_view(model.architecture))
+      .Add("model", model.architecture)
       .Add("parallel", way)
-      .AddRaw("step_s", JsonArray(steps))
+      .Add("step_s", steps)
       .Add("step_s_median", Step(cell))
       .Add("tokens_per_update", cell.Median(&ParallelRun::tokens))
       .Add("tokens_per_s", cell.Median(&ParallelRun::tokens) / Step(cell))
@@ -100,8 +100,7 @@ std::string CellJson(const ParallelModel& model, const char* way, const Parallel
       .Add("sent_bytes", cell.Median(&ParallelRun::sent_bytes))
       .Add("expected_bytes", cell.Median(&ParallelRun::expected_bytes))
       .Add("parameter_bytes", cell.Median(&ParallelRun::parameter_bytes))
-      .Add("updates", cell.Median(&ParallelRun::updates))
-      .str();
+      .Add("updates", cell.Median(&ParallelRun::updates));
 }
 
 }  // namespace
@@ -207,29 +206,28 @@ std::string ParallelReport(const ParallelSetting& setting, std::span<const Paral
 
 // results.json: the figures of each cell, then one verdict per model.
 std::string ParallelJson(const ParallelSetting& setting, std::span<const ParallelModel> models) {
-  std::vector<std::string> cells, verdicts;
+  JsonArray cells, verdicts;
   for (const ParallelModel& model : models) {
-    cells.push_back(CellJson(model, "data", model.data));
-    cells.push_back(CellJson(model, "tensor", model.tensor));
+    cells.Add(CellJson(model, "data", model.data));
+    cells.Add(CellJson(model, "tensor", model.tensor));
     const ParallelVerdict verdict = JudgeParallel(model);
-    verdicts.push_back(JsonObject()
-                           .Add("model", std::string_view(model.architecture))
-                           .Add("expected", NameOf(verdict.expected))
-                           .Add("measured", NameOf(verdict.measured))
-                           .Add("held", verdict.held())
-                           .Add("even_tokens", verdict.even_tokens)
-                           .str());
+    verdicts.Add(JsonObject()
+                     .Add("model", model.architecture)
+                     .Add("expected", NameOf(verdict.expected))
+                     .Add("measured", NameOf(verdict.measured))
+                     .Add("held", verdict.held())
+                     .Add("even_tokens", verdict.even_tokens));
   }
   return JsonObject()
              .Add("experiment", "imdb-parallel")
              .Add("version", kTroopVersion)
-             .Add("machine", std::string_view(setting.machine))
+             .Add("machine", setting.machine)
              .Add("cores", setting.cores)
              .Add("load", setting.load)
              .Add("learners", setting.learners)
              .Add("link_bits_per_s", setting.link_bits_per_s)
-             .AddRaw("cells", JsonArray(cells))
-             .AddRaw("verdicts", JsonArray(verdicts))
+             .Add("cells", cells)
+             .Add("verdicts", verdicts)
              .str() +
          "\n";
 }

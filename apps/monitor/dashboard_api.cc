@@ -170,9 +170,9 @@ HttpResponse Dashboard::Api(Time now, const HttpRequest& request) {
 HttpResponse Dashboard::Runs(Time now) {
   if (now >= runs_until_) {
     catalog_.Refresh();
-    std::vector<std::string> runs;
-    for (const std::string& name : catalog_.names()) runs.push_back(catalog_.Summary(name));
-    runs_json_ = JsonObject().AddRaw("runs", JsonArray(runs)).str();
+    JsonArray runs;
+    for (const std::string& name : catalog_.names()) runs.Add(catalog_.Summary(name));
+    runs_json_ = JsonObject().Add("runs", runs).str();
     runs_until_ = now + kRunsEvery;
   }
   return JsonReply(runs_json_);

@@ -126,9 +126,9 @@ std::string EpisodeRecorder::Json(const std::string& run) const {
     return JsonObject().Add("state", "none").Add("number", 0).Add("text", "").str();
   }
   return JsonObject()
-      .Add("state", std::string_view(found->second.state))
+      .Add("state", found->second.state)
       .Add("number", found->second.number)
-      .Add("text", std::string_view(found->second.text))
+      .Add("text", found->second.text)
       .str();
 }
 

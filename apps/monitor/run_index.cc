@@ -47,7 +47,7 @@ std::optional<JsonValue> ReadJson(const std::string& root, std::string_view file
 }
 
 // Progress from the last lines of the metrics and the evaluations.
-std::string ProgressJson(const std::string& path) {
+JsonObject ProgressJson(const std::string& path) {
   JsonObject progress;
   if (const auto line = ParseJson(LastJsonLine(path + "/metrics.jsonl")); line.ok()) {
     for (const char* key : {"steps", "updates", "wall_s"}) {
@@ -58,7 +58,7 @@ std::string ProgressJson(const std::string& path) {
   if (line.ok() && line->Find("return_mean") != nullptr) {
     progress.Add("return_mean", NumberOf(*line, "return_mean"));
   }
-  return progress.str();
+  return progress;
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ std::string RunIndex::Find(std::string_view name) const {
 }
 
 // Each of the three files is read again only when its modification time changed.
-std::string RunIndex::Summary(const std::string& name) {
+JsonObject RunIndex::Summary(const std::string& name) {
   const std::string path = Find(name);
   Known& known = known_[path];
   const std::int64_t config_changed = ChangedAt(path + "/config.toml");
@@ -187,32 +187,31 @@ std::string RunIndex::Summary(const std::string& name) {
         if (value->Find(key) != nullptr) result.Add(key, NumberOf(*value, key));
       }
       if (const auto status = value->String("status"); status.ok()) {
-        result.Add("status", std::string_view(*status));
+        result.Add("status", *status);
       }
     }
-    known.result_json = result.str();
+    known.result = std::move(result);
   }
   const std::int64_t metrics_changed = ChangedAt(path + "/metrics.jsonl");
   // Metrics and evaluations: only their last lines.
   if (metrics_changed != known.metrics_changed) {
     known.metrics_changed = metrics_changed;
-    known.progress_json = ProgressJson(path);
+    known.progress = ProgressJson(path);
   }
   const std::int64_t changed = std::max(metrics_changed, config_changed);
   return JsonObject()
-      .Add("name", std::string_view(name))
+      .Add("name", name)
       .Add("named", std::ranges::find(named_, path) != named_.end())
-      .Add("env", std::string_view(known.env))
-      .Add("algorithm", std::string_view(known.algorithm))
-      .Add("mode", std::string_view(known.mode))
+      .Add("env", known.env)
+      .Add("algorithm", known.algorithm)
+      .Add("mode", known.mode)
       .Add("seed", known.seed)
       .Add("steps_total", known.steps_total)
-      .Add("state", std::string_view(StateOfRun(path)))
+      .Add("state", StateOfRun(path))
       .Add("changed_s", double(changed) / 1e9)
       .Add("supervised", known.supervised)
-      .AddRaw("progress", known.progress_json)
-      .AddRaw("result", known.result_json)
-      .str();
+      .Add("progress", known.progress)
+      .Add("result", known.result);
 }
 
 }  // namespace troop

@@ -31,12 +31,13 @@ class RunIndex {
   const std::vector<std::string>& names() const { return names_; }
   // One JSON object of a run for lists: name, environment, state, steps, score and so on. Files are
   // read again only if they changed. REQUIRES: `name` is one of names().
-  std::string Summary(const std::string& name);
+  JsonObject Summary(const std::string& name);
 
  private:
   struct Known {  // cached data of one run, with the times of its files
     std::int64_t config_changed = -1, result_changed = -1, metrics_changed = -1;
-    std::string env, algorithm, mode, result_json = "{}", progress_json = "{}";
+    std::string env, algorithm, mode;
+    JsonObject result, progress;
     double seed = 0, steps_total = 0;
     bool supervised = false;
   };

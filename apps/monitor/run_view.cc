@@ -39,18 +39,13 @@ std::string Text(const JsonValue& value, std::string_view key) {
 }
 
 // A JSON array; non-finite values become null.
-std::string NumbersJson(const std::vector<double>& values) {
+JsonArray NumbersJson(const std::vector<double>& values) {
   // Seven digits suffice for a plot and keep the response small.
-  std::string text = "[";
-  for (const double value : values) {
-    if (text.size() > 1) text += ",";
-    text += std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
-  }
-  return text + "]";
+  return JsonArray::Rounded(values, 7, JsonStyle::kCompact);
 }
 
 // Rates per second of the counters that the run has.
-std::string RatesJson(const MetricsReader& metrics) {
+JsonObject RatesJson(const MetricsReader& metrics) {
   JsonObject rates;
   for (const auto& [key, counter] : {std::pair("steps", "steps"),
                                      {"updates", "learner/updates"},
@@ -70,24 +65,24 @@ std::string RatesJson(const MetricsReader& metrics) {
                                    {"sample_blocked", "replay/sample_blocked_s"}}) {
     if (metrics.last().Find(clock) != nullptr) rates.Add(key, std::min(1.0, metrics.Rate(clock)));
   }
-  return rates.str();
+  return rates;
 }
 
 // Count, quantiles and at most 100 octaves of a histogram.
-std::string HistogramJson(const JsonValue& value) {
+JsonObject HistogramJson(const JsonValue& value) {
   JsonObject out;
   for (const char* key : {"count", "p50", "p90", "p99", "max"}) {
     out.Add(key, NumberOf(value, key, std::nan("")));
   }
-  std::vector<std::string> octaves;
+  JsonArray octaves;
   if (const JsonValue* all = value.Find("octaves"); all != nullptr) {
     for (const JsonValue& octave : all->array) {
       // Entries are pairs of an octave's lower limit and its count; others are damaged.
       if (octave.array.size() != 2 || octaves.size() >= 100) continue;
-      octaves.push_back(NumbersJson({octave.array[0].number, octave.array[1].number}));
+      octaves.Add(NumbersJson({octave.array[0].number, octave.array[1].number}));
     }
   }
-  return out.AddRaw("octaves", JsonArray(octaves)).str();
+  return out.Add("octaves", octaves);
 }
 
 }  // namespace
@@ -148,7 +143,7 @@ void RunDetails::SetStatus(std::shared_ptr<const StatusPoller::Answer> answer) {
 }
 
 // Per role: expected and present members, restarts, errors, longest silence and hosts.
-std::string RunDetails::RolesJson() const {
+JsonArray RunDetails::RolesJson() const {
   // One row of the table, summed over the members of a role.
   struct Role {
     std::int64_t expected = 0, present = 0, restarts = 0, errors = 0;
@@ -170,19 +165,18 @@ std::string RunDetails::RolesJson() const {
     role.heartbeat_age_max_s = std::max(role.heartbeat_age_max_s, m.heartbeat_age_s);
     if (!m.host.empty()) role.hosts.insert(m.host);
   }
-  std::vector<std::string> out;
+  JsonArray out;
   for (const auto& [name, role] : roles) {
-    out.push_back(JsonObject()
-                      .Add("role", std::string_view(name))
-                      .Add("expected", role.expected)
-                      .Add("present", role.present)
-                      .Add("restarts", role.restarts)
-                      .Add("errors", role.errors)
-                      .Add("heartbeat_age_max_s", role.heartbeat_age_max_s)
-                      .Add("hosts", std::int64_t(role.hosts.size()))
-                      .str());
+    out.Add(JsonObject()
+                .Add("role", name)
+                .Add("expected", role.expected)
+                .Add("present", role.present)
+                .Add("restarts", role.restarts)
+                .Add("errors", role.errors)
+                .Add("heartbeat_age_max_s", role.heartbeat_age_max_s)
+                .Add("hosts", std::int64_t(role.hosts.size())));
   }
-  return JsonArray(out);
+  return out;
 }
 
 // In order: config, progress, rates and roles, latest metrics, histograms, evaluations, curve
@@ -190,27 +184,27 @@ std::string RunDetails::RolesJson() const {
 std::string RunDetails::OverviewJson() const {
   const JsonValue& last = metrics_.last();
   JsonObject out;
-  out.Add("state", std::string_view(state_)).Add("path", std::string_view(path_));
+  out.Add("state", state_).Add("path", path_);
   if (config_) {
-    out.Add("name", std::string_view(config_->name));
-    out.Add("problem", std::string_view(TaskName(*config_)));
-    out.Add("algorithm", std::string_view(config_->learner.algorithm));
+    out.Add("name", config_->name);
+    out.Add("problem", TaskName(*config_));
+    out.Add("algorithm", config_->learner.algorithm);
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
     out.Add("serial", config_->fleet.mode == "serial");
-    out.Add("sync", std::string_view(config_->learner.sync));
+    out.Add("sync", config_->learner.sync);
     out.Add("steps_total", double(config_->run.total_steps));
     out.Add("replay_capacity", double(config_->replay.capacity_items));
   }
   // Phase and steps come from the coordinator, or else from the last metrics line.
   const bool told = answer_ != nullptr && answer_->view.Find("phase") != nullptr;
   const JsonValue& newest = told ? answer_->view : last;
-  out.Add("phase", std::string_view(Text(newest, "phase")));
+  out.Add("phase", Text(newest, "phase"));
   out.Add("steps", NumberOf(newest, "steps")).Add("wall_s", NumberOf(last, "wall_s"));
-  out.Add("checkpoint", std::string_view(Text(newest, "checkpoint")));
-  out.Add("bottleneck", std::string_view(Text(last, "bottleneck")));
+  out.Add("checkpoint", Text(newest, "checkpoint"));
+  out.Add("bottleneck", Text(last, "bottleneck"));
   const std::string_view error = answer_ == nullptr ? "" : std::string_view(answer_->error);
   out.Add("status_error", error.substr(0, kTextMax));
-  out.AddRaw("rates", RatesJson(metrics_)).AddRaw("roles", RolesJson());
+  out.Add("rates", RatesJson(metrics_)).Add("roles", RolesJson());
   JsonObject levels, histograms, evaluated;
   std::size_t count = 0;
   for (const auto& [name, value] : last.object) {
@@ -219,17 +213,15 @@ std::string RunDetails::OverviewJson() const {
     if (value.kind == JsonValue::Kind::kNumber) levels.Add(name, value.number);
   }
   for (const auto& [name, value] : metrics_.histograms()) {
-    histograms.AddRaw(name, HistogramJson(value));
+    histograms.Add(name, HistogramJson(value));
   }
   for (const auto& [name, value] : evaluations_.last().object) {
     if (value.kind == JsonValue::Kind::kNumber) evaluated.Add(name, value.number);
   }
-  std::vector<std::string> names;
-  for (const std::string& name : metrics_.names()) names.push_back(JsonQuote(name));
-  return out.AddRaw("metrics", levels.str())
-      .AddRaw("histograms", histograms.str())
-      .AddRaw("evaluated", evaluated.str())
-      .AddRaw("curves", JsonArray(names))
+  return out.Add("metrics", levels)
+      .Add("histograms", histograms)
+      .Add("evaluated", evaluated)
+      .Add("curves", JsonArray::Of(metrics_.names()))
       .str();
 }
 
@@ -247,18 +239,18 @@ Result<std::string> RunDetails::CurvesJson(std::span<const std::string> names,
     return NumbersJson(curve.Values(name, points));
   };
   JsonObject out, series, evaluations;
-  out.AddRaw("steps", values(metrics_, "steps")).AddRaw("wall_s", values(metrics_, "wall_s"));
+  out.Add("steps", values(metrics_, "steps")).Add("wall_s", values(metrics_, "wall_s"));
   // Older versions wrote only the counter.
   const char* const updates = metrics_.Has("updates") ? "updates" : "learner/updates";
-  out.AddRaw("updates", values(metrics_, updates));
+  out.Add("updates", values(metrics_, updates));
   for (const std::string& name : names) {
-    if (metrics_.Has(name)) series.AddRaw(name, values(metrics_, name));
+    if (metrics_.Has(name)) series.Add(name, values(metrics_, name));
   }
   for (const char* name :
        {"steps", "wall_s", "updates", "return_mean", "return_min", "return_max", "loss"}) {
-    if (evaluations_.Has(name)) evaluations.AddRaw(name, values(evaluations_, name));
+    if (evaluations_.Has(name)) evaluations.Add(name, values(evaluations_, name));
   }
-  return out.AddRaw("series", series.str()).AddRaw("evaluations", evaluations.str()).str();
+  return out.Add("series", series).Add("evaluations", evaluations).str();
 }
 
 // Steps: filter, sort, cut out the page.
@@ -297,25 +289,25 @@ Result<std::string> RunDetails::MembersJson(const MemberQuery& query) const {
     return InvalidArgument("sort is {}, must be role, host, heartbeat_age_s, rate, lag or restarts",
                            query.sort.substr(0, 20));
   }
-  std::vector<std::string> page;
+  JsonArray page;
   for (std::size_t i = query.offset; i < found.size() && page.size() < query.limit; ++i) {
     const Member& m = *found[i];
     JsonObject out;
-    out.Add("name", std::string_view(m.name)).Add("host", std::string_view(m.host));
+    out.Add("name", m.name).Add("host", m.host);
     out.Add("process", m.process)
         .Add("incarnation", m.incarnation)
         .Add("heartbeat_age_s", m.heartbeat_age_s);
-    if (m.rate) out.Add("rate", *m.rate).Add("rate_unit", std::string_view(m.rate_unit));
+    if (m.rate) out.Add("rate", *m.rate).Add("rate_unit", m.rate_unit);
     if (m.lag) out.Add("lag", *m.lag);
-    if (!m.state.empty()) out.Add("state", std::string_view(m.state));
+    if (!m.state.empty()) out.Add("state", m.state);
     if (m.restarts) out.Add("restarts", *m.restarts);
-    if (!m.error.empty()) out.Add("last_error", std::string_view(m.error));
-    page.push_back(out.str());
+    if (!m.error.empty()) out.Add("last_error", m.error);
+    page.Add(out);
   }
   return JsonObject()
       .Add("total", std::int64_t(members_.size()))
       .Add("matching", std::int64_t(found.size()))
-      .AddRaw("members", JsonArray(page))
+      .Add("members", page)
       .str();
 }
 
@@ -342,19 +334,16 @@ std::vector<std::string> RunDetails::LogNames() const {
 
 // `total` counts all matching logs; the list ends at kLogsMax.
 std::string RunDetails::LogsJson(std::string_view text) const {
-  std::vector<std::string> logs;
+  JsonArray logs;
   std::int64_t total = 0;
   for (const std::string& name : LogNames()) {
     if (name.find(text) == std::string::npos) continue;
     if (std::size_t(total++) >= kLogsMax) continue;
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(path_ + "/logs/" + name, error);
-    logs.push_back(JsonObject()
-                       .Add("name", std::string_view(name))
-                       .Add("bytes", std::uint64_t(error ? 0 : bytes))
-                       .str());
+    logs.Add(JsonObject().Add("name", name).Add("bytes", std::uint64_t(error ? 0 : bytes)));
   }
-  return JsonObject().Add("total", total).AddRaw("logs", JsonArray(logs)).str();
+  return JsonObject().Add("total", total).Add("logs", logs).str();
 }
 
 // Reads only the end of the file; `cut` is true if there is more.
@@ -383,10 +372,10 @@ Result<std::string> RunDetails::LogJson(std::string_view name, std::size_t bytes
   text.resize(got > 0 ? std::size_t(got) : 0);
   if (from > 0) text.erase(0, text.find('\n') + 1);  // a partial first line
   return JsonObject()
-      .Add("name", std::string_view(*found))
+      .Add("name", *found)
       .Add("bytes", std::uint64_t(size))
       .Add("cut", from > 0)
-      .Add("text", std::string_view(text))
+      .Add("text", text)
       .str();
 }
 

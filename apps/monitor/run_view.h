@@ -64,7 +64,7 @@ class RunDetails {
     std::string rate_unit;
   };
   static Member MemberOf(const JsonValue& value);
-  std::string RolesJson() const;
+  JsonArray RolesJson() const;
   std::vector<std::string> LogNames() const;
 
   const std::string path_;

@@ -266,7 +266,7 @@ std::string ToJson(const SyncVerdict& v) {
   for (const auto& [name, error] : v.errors) errors.Add(name, error);
   JsonObject object;
   object.Add("mode", v.mode).Add("case", v.what).Add("ok", v.ok()).Add("limit", v.limit);
-  object.AddRaw("errors", errors.str());
+  object.Add("errors", errors);
   if (v.same_bits) object.Add("same_bits", *v.same_bits);
   if (!v.why.empty()) object.Add("why", v.why);
   return object.str();

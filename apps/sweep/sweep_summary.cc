@@ -65,16 +65,16 @@ std::string Values(const SweepPlan& plan, F value) {
 }
 
 // One run as a JSON object of sweep.json.
-std::string RowOf(const SweepPlan& plan, const SweepRun& run,
-                  const std::optional<SweepScore>& score) {
+JsonObject RowOf(const SweepPlan& plan, const SweepRun& run,
+                 const std::optional<SweepScore>& score) {
   JsonObject row;
-  row.Add("run", std::string_view(run.config.name))
-      .Add("point", std::string_view(plan.points[run.point].label))
+  row.Add("run", run.config.name)
+      .Add("point", plan.points[run.point].label)
       .Add("seed", run.seed)
       .Add("epsilon", run.config.evaluator.epsilon)
       .Add("finished", score.has_value());
   // An unfinished run has no score members, so that readers can tell it from a score of 0.
-  if (!score) return row.str();
+  if (!score) return row;
   return row.Add("return_mean", score->mean)
       .Add("return_std", score->std)
       .Add("return_min", score->low)
@@ -83,19 +83,18 @@ std::string RowOf(const SweepPlan& plan, const SweepRun& run,
       .Add("steps", score->steps)
       .Add("updates", score->updates)
       .Add("wall_s", score->wall_s)
-      .Add("version", std::string_view(score->version))
-      .str();
+      .Add("version", score->version);
 }
 
 // sweep.json: the points with their intervals, and the runs.
 std::string Json(const SweepPlan& plan, const SweepScores& scores) {
-  std::vector<std::string> rows, points;
+  JsonArray rows, points;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
-    rows.push_back(RowOf(plan, plan.runs[i], scores[i]));
+    rows.Add(RowOf(plan, plan.runs[i], scores[i]));
   }
   for (std::size_t i = 0; i < plan.points.size(); ++i) {
     JsonObject point;
-    point.Add("point", std::string_view(plan.points[i].label));
+    point.Add("point", plan.points[i].label);
     if (const std::vector<double> means = FinishedMeans(plan, scores, i); !means.empty()) {
       const MeanInterval interval = BootstrapMean(means);
       point.Add("seeds", std::int64_t(means.size()))
@@ -103,14 +102,9 @@ std::string Json(const SweepPlan& plan, const SweepScores& scores) {
           .Add("low", interval.low)
           .Add("high", interval.high);
     }
-    points.push_back(point.str());
+    points.Add(point);
   }
-  return JsonObject()
-             .Add("name", std::string_view(plan.name))
-             .AddRaw("points", JsonArray(points))
-             .AddRaw("runs", JsonArray(rows))
-             .str() +
-         "\n";
+  return JsonObject().Add("name", plan.name).Add("points", points).Add("runs", rows).str() + "\n";
 }
 
 // A sweep without varying keys has one point with an empty label; it gets the sweep's name.

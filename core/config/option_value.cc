@@ -7,7 +7,6 @@
 
 #include "core/base/check.h"
 #include "core/config/schema.h"
-#include "core/storage/json.h"
 
 namespace troop {
 namespace {
@@ -46,20 +45,23 @@ std::string OptionNumber(double value) {
 }
 
 // An option as JSON, for the worker protocol.
-std::string OptionJson(const EnvOption& option) {
-  if (const auto* json = std::get_if<EnvOption::Json>(&option.value)) return json->text;
-  if (const auto* text = std::get_if<std::string>(&option.value)) return JsonQuote(*text);
-  if (const auto* number = std::get_if<double>(&option.value)) return OptionNumber(*number);
-  if (const auto* whole = std::get_if<std::int64_t>(&option.value))
-    return fmt::format("{}", *whole);
-  return std::get<bool>(option.value) ? "true" : "false";
+JsonText OptionJson(const EnvOption& option) {
+  if (const auto* json = std::get_if<EnvOption::Json>(&option.value)) {
+    return JsonText::Raw(json->text);
+  }
+  if (const auto* text = std::get_if<std::string>(&option.value)) return *text;
+  if (const auto* number = std::get_if<double>(&option.value)) {
+    return JsonText::Raw(OptionNumber(*number));
+  }
+  if (const auto* whole = std::get_if<std::int64_t>(&option.value)) return *whole;
+  return std::get<bool>(option.value);
 }
 
 // An option as TOML. Only lists and tables need a conversion; other values are equal in both.
 std::string OptionToml(const EnvOption& option) {
   if (const auto* text = std::get_if<std::string>(&option.value)) return TomlString(*text);
-  if (!std::holds_alternative<EnvOption::Json>(option.value)) return OptionJson(option);
-  const Result<JsonValue> json = ParseJson(OptionJson(option));
+  if (!std::holds_alternative<EnvOption::Json>(option.value)) return OptionJson(option).str();
+  const Result<JsonValue> json = ParseJson(OptionJson(option).str());
   TROOP_CHECK(json.ok(), "an option is not JSON: {}", json.status().message());
   return TomlOf(*json);
 }

@@ -300,41 +300,41 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
 }
 
 // Returns nullopt for dates, non-finite numbers, and more than 32 levels of nesting.
-std::optional<std::string> JsonOf(const toml::node& node, int depth = 0) {
-  std::vector<std::string> parts;
+std::optional<JsonText> JsonOf(const toml::node& node, int depth = 0) {
   if (depth > 32) return std::nullopt;
-  if (const auto* v = node.as_boolean()) return v->get() ? "true" : "false";
-  if (const auto* v = node.as_integer()) return fmt::format("{}", v->get());
-  if (const auto* v = node.as_string()) return JsonQuote(v->get());
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
   if (const auto* v = node.as_floating_point(); v != nullptr && std::isfinite(v->get())) {
-    return OptionNumber(v->get());
+    return JsonText::Raw(OptionNumber(v->get()));
   }
   if (const auto* list = node.as_array()) {
+    JsonArray array;
     for (const toml::node& one : *list) {
       const auto json = JsonOf(one, depth + 1);
       if (!json) return std::nullopt;
-      parts.push_back(*json);
+      array.Add(*json);
     }
-    return JsonArray(parts);
+    return array;
   }
   if (node.as_table() == nullptr) return std::nullopt;
   JsonObject object;
   for (const auto& [name, one] : *node.as_table()) {
     const auto json = JsonOf(one, depth + 1);
     if (!json) return std::nullopt;
-    object.AddRaw(name.str(), *json);
+    object.Add(name.str(), *json);
   }
-  return object.str();
+  return object;
 }
 
 std::optional<decltype(EnvOption::value)> OptionValue(const toml::node& node) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_string()) return v->get();
-  const std::optional<std::string> json = JsonOf(node);
+  const std::optional<JsonText> json = JsonOf(node);
   if (!json) return std::nullopt;
   if (const auto* v = node.as_floating_point()) return v->get();
-  return EnvOption::Json{*json};
+  return EnvOption::Json{json->str()};
 }
 
 void Reader::ReadOption(const std::string& key, const std::string& name, const toml::node& node,

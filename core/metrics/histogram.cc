@@ -106,14 +106,14 @@ double Histogram::Quantile(double q) const {
 }
 
 // Four buckets are combined into one octave.
-std::string Histogram::Json() const {
+JsonObject Histogram::Json() const {
   const double none = std::numeric_limits<double>::quiet_NaN();
-  std::vector<std::string> octaves;
+  JsonArray octaves;
   for (int b = 0; b < kBuckets && count_ > 0; b += b == 0 ? 1 : kStepsPerOctave) {
     const int end = b == 0 ? 1 : std::min(b + kStepsPerOctave, kBuckets);
     std::uint64_t values = 0;
     for (int i = b; i < end; ++i) values += bucket(i);
-    if (values > 0) octaves.push_back(fmt::format("[{}, {}]", b == 0 ? 0 : Limit(b - 1), values));
+    if (values > 0) octaves.Add(JsonArray().Add(b == 0 ? 0 : Limit(b - 1)).Add(values));
   }
   return JsonObject()
       .Add("count", count_)
@@ -121,8 +121,7 @@ std::string Histogram::Json() const {
       .Add("p90", Quantile(0.9))
       .Add("p99", Quantile(0.99))
       .Add("max", count_ == 0 ? none : max_)
-      .AddRaw("octaves", JsonArray(octaves))
-      .str();
+      .Add("octaves", octaves);
 }
 
 // Empty buckets at both ends are omitted, since most distributions fill few.

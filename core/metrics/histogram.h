@@ -6,6 +6,8 @@
 
 namespace troop {
 
+class JsonObject;
+
 // Distribution of non-negative values in fixed buckets: four per power of two from 2^-20 to 2^44,
 // one below and one above. Because the buckets are fixed, histograms of different roles can be
 // added, and those of different times subtracted. One owner thread. Add takes a few ns; 2 KiB.
@@ -34,7 +36,7 @@ class Histogram {
   // Returns {count, p50, p90, p99, max, octaves}. octaves: [[low, number of values in [low, 2
   // low)], ...] of non-empty octaves, with low a power of two, or 0 for values below
   // 2^kExponentMin.
-  std::string Json() const;
+  JsonObject Json() const;
 
   // Bucket b holds [Limit(b - 1), Limit(b)); the first and the last are unbounded.
   static double Limit(int bucket);

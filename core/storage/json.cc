@@ -177,40 +177,48 @@ std::string JsonQuote(std::string_view text) {
   return out + "\"";
 }
 
+// JSON has no NaN or infinity; both become null.
+JsonText::JsonText(double value)
+    : text_(std::isfinite(value) ? fmt::format("{}", value) : "null") {}
+JsonText::JsonText(std::string_view text) : text_(JsonQuote(text)) {}
+JsonText::JsonText(const JsonObject& object) : text_(object.str()) {}
+JsonText::JsonText(const JsonArray& array) : text_(array.str()) {}
+
+JsonText JsonText::Rounded(double value, int digits) {
+  return Raw(std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null");
+}
+
+JsonText JsonText::Fixed(double value, int decimals) {
+  return Raw(std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "null");
+}
+
+JsonText JsonText::Raw(std::string json) {
+  JsonText value;
+  value.text_ = std::move(json);
+  return value;
+}
+
 // text_ lacks its closing brace, which str() adds.
-JsonObject& JsonObject::AddRaw(std::string_view key, std::string_view json) {
-  if (text_.size() > 1) text_ += ", ";
+JsonObject& JsonObject::Add(std::string_view key, const JsonText& value) {
+  const bool spaced = style_ == JsonStyle::kSpaced;
+  if (text_.size() > 1) text_ += spaced ? ", " : ",";
   text_ += JsonQuote(key);
-  text_ += ": ";
-  text_ += json;
+  text_ += spaced ? ": " : ":";
+  text_ += value.str();
   return *this;
 }
 
-// JSON has no NaN or infinity; both become null. The shortest text that converts back is written.
-JsonObject& JsonObject::Add(std::string_view key, double value) {
-  return AddRaw(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
-}
-JsonObject& JsonObject::Add(std::string_view key, std::int64_t value) {
-  return AddRaw(key, std::to_string(value));
-}
-JsonObject& JsonObject::Add(std::string_view key, std::uint64_t value) {
-  return AddRaw(key, std::to_string(value));
-}
-JsonObject& JsonObject::Add(std::string_view key, bool value) {
-  return AddRaw(key, value ? "true" : "false");
-}
-JsonObject& JsonObject::Add(std::string_view key, std::string_view value) {
-  return AddRaw(key, JsonQuote(value));
+JsonArray JsonArray::Rounded(std::span<const double> values, int digits, JsonStyle style) {
+  JsonArray array(style);
+  for (const double value : values) array.Add(JsonText::Rounded(value, digits));
+  return array;
 }
 
-// Elements are JSON already.
-std::string JsonArray(const std::vector<std::string>& elements) {
-  std::string out = "[";
-  for (const std::string& element : elements) {
-    if (out.size() > 1) out += ", ";
-    out += element;
-  }
-  return out + "]";
+// text_ lacks its closing bracket, which str() adds.
+JsonArray& JsonArray::Add(const JsonText& value) {
+  if (size_++ > 0) text_ += style_ == JsonStyle::kSpaced ? ", " : ",";
+  text_ += value.str();
+  return *this;
 }
 
 // Null if the key is missing, or if this is not an object.

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,28 +14,78 @@
 
 namespace troop {
 
-// Writes one JSON object, with keys in the order of the calls. Non-finite values become null.
-//   JsonObject().Add("steps", 12).AddRaw("peers", "[]").str()
+class JsonArray;
+class JsonObject;
+
+// The text of one JSON value: the argument of JsonObject::Add and JsonArray::Add. Numbers, bool,
+// nullptr (null), strings, objects and arrays convert implicitly.
+class JsonText {
+ public:
+  JsonText(std::nullptr_t) : text_("null") {}
+  JsonText(std::same_as<bool> auto value) : text_(value ? "true" : "false") {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) JsonText(T value) : text_(std::to_string(value)) {}
+  // The shortest text that converts back. Non-finite values become null.
+  JsonText(double value);
+  // Bytes that are not UTF-8 become ?.
+  JsonText(std::string_view text);
+  JsonText(const std::string& text) : JsonText(std::string_view(text)) {}
+  JsonText(const char* text) : JsonText(std::string_view(text)) {}
+  JsonText(const JsonObject& object);
+  JsonText(const JsonArray& array);
+  // A number with at most `digits` significant digits, or with `decimals` digits after the point.
+  // Non-finite values become null.
+  static JsonText Rounded(double value, int digits);
+  static JsonText Fixed(double value, int decimals);
+  // A value that is text already, such as a line of a file. REQUIRES: ParseJson accepts it.
+  static JsonText Raw(std::string json);
+
+  const std::string& str() const { return text_; }
+
+ private:
+  JsonText() = default;
+  std::string text_;
+};
+std::string JsonQuote(std::string_view text);  // adds quotes; bytes that are not UTF-8 become ?
+
+// Spaces after commas and colons. Files that other programs write are compact.
+enum class JsonStyle : std::uint8_t { kSpaced, kCompact };
+
+// Writes one JSON object, with keys in the order of the calls.
+//   JsonObject().Add("steps", 12).Add("peers", JsonArray().Add("a")).str()
 class JsonObject {
  public:
-  JsonObject& Add(std::string_view key, double value);
-  JsonObject& Add(std::string_view key, std::int64_t value);
-  JsonObject& Add(std::string_view key, std::uint64_t value);
-  JsonObject& Add(std::string_view key, int value) { return Add(key, std::int64_t{value}); }
-  JsonObject& Add(std::string_view key, bool value);
-  JsonObject& Add(std::string_view key, std::string_view value);
-  JsonObject& Add(std::string_view key, const char* value) {
-    return Add(key, std::string_view(value));
-  }
-  JsonObject& AddNull(std::string_view key) { return AddRaw(key, "null"); }
-  JsonObject& AddRaw(std::string_view key, std::string_view json);  // REQUIRES: `json` is JSON
+  explicit JsonObject(JsonStyle style = JsonStyle::kSpaced) : style_(style) {}
+  JsonObject& Add(std::string_view key, const JsonText& value);
   std::string str() const { return text_ + "}"; }
 
  private:
+  JsonStyle style_;
   std::string text_ = "{";
 };
-std::string JsonArray(const std::vector<std::string>& elements);  // elements are JSON texts
-std::string JsonQuote(std::string_view text);  // adds quotes; bytes that are not UTF-8 become ?
+
+// Writes one JSON array.
+class JsonArray {
+ public:
+  explicit JsonArray(JsonStyle style = JsonStyle::kSpaced) : style_(style) {}
+  // An array of all elements of a range.
+  static JsonArray Of(const auto& range) {
+    JsonArray array;
+    for (const auto& value : range) array.Add(value);
+    return array;
+  }
+  // Numbers with at most `digits` significant digits.
+  static JsonArray Rounded(std::span<const double> values, int digits,
+                           JsonStyle style = JsonStyle::kSpaced);
+  JsonArray& Add(const JsonText& value);
+  std::size_t size() const { return size_; }
+  std::string str() const { return text_ + "]"; }
+
+ private:
+  JsonStyle style_;
+  std::size_t size_ = 0;
+  std::string text_ = "[";
+};
 
 // A parsed JSON value. Duplicate keys of an object are rejected.
 struct JsonValue {

@@ -19,12 +19,12 @@ constexpr std::size_t kLine = 64;  // cache line: arrays of different workers mu
 std::size_t Aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 // Options as one JSON object; the JSON kind of a value carries its type.
-std::string OptionsJson(const std::vector<EnvOption>& options) {
+JsonObject OptionsJson(const std::vector<EnvOption>& options) {
   JsonObject json;
   for (const EnvOption& option : options) {
-    json.AddRaw(option.name, OptionJson(option));
+    json.Add(option.name, OptionJson(option));
   }
-  return json.str();
+  return json;
 }
 
 // Inverse of OptionsJson for native environments.
@@ -133,10 +133,10 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
 }
 
 // Floats as doubles, so that their shortest text converts back to the same float.
-std::string NumberArray(std::span<const float> numbers) {
-  std::vector<std::string> texts;
-  for (const float number : numbers) texts.push_back(fmt::format("{}", double(number)));
-  return JsonArray(texts);
+JsonArray NumberArray(std::span<const float> numbers) {
+  JsonArray array;
+  for (const float number : numbers) array.Add(double(number));
+  return array;
 }
 
 }  // namespace
@@ -249,14 +249,12 @@ Result<Layout> ParseLayout(std::string_view text) {
 
 // First message of a start. The same request serves the Python worker and the native one.
 std::string WorkerRequest(std::string_view id, const EnvOptions& options, int rows) {
-  std::vector<std::string> wrappers;
-  for (const std::string& wrapper : options.wrappers) wrappers.push_back(JsonQuote(wrapper));
   return JsonObject()
       .Add("version", kVersion)
       .Add("id", id)
       .Add("rows", rows)
-      .AddRaw("options", OptionsJson(options.options))
-      .AddRaw("wrappers", JsonArray(wrappers))
+      .Add("options", OptionsJson(options.options))
+      .Add("wrappers", JsonArray::Of(options.wrappers))
       .Add("plugin", options.plugin)
       .Add("max_episode_steps", options.max_episode_steps)
       .Add("sticky_actions", options.sticky_actions)
@@ -298,22 +296,21 @@ Result<Request> ParseRequest(std::string_view text) {
 
 // Answer to the request; ParseSpecMessage is its inverse.
 std::string SpecMessage(const EnvSpec& spec) {
-  std::vector<std::string> dims;
-  for (const std::int64_t dim : spec.observation.shape.dims()) dims.push_back(std::to_string(dim));
   JsonObject observation, action, whole, message;
-  observation.Add("dtype", DTypeName(spec.observation.dtype)).AddRaw("shape", JsonArray(dims));
+  observation.Add("dtype", DTypeName(spec.observation.dtype))
+      .Add("shape", JsonArray::Of(spec.observation.shape.dims()));
   if (spec.action.discrete()) {
     action.Add("kind", "discrete").Add("count", spec.action.count);
   } else {
     action.Add("kind", "continuous")
-        .AddRaw("low", NumberArray(spec.action.low))
-        .AddRaw("high", NumberArray(spec.action.high));
+        .Add("low", NumberArray(spec.action.low))
+        .Add("high", NumberArray(spec.action.high));
   }
-  whole.AddRaw("observation", observation.str())
+  whole.Add("observation", observation)
       .Add("observation_scale", double(spec.observation_scale))
-      .AddRaw("action", action.str())
+      .Add("action", action)
       .Add("max_episode_steps", spec.max_episode_steps);
-  return message.AddRaw("spec", whole.str()).str();
+  return message.Add("spec", whole).str();
 }
 
 // Parses the answer, which is either a spec or an error of the environment's creation.

@@ -72,8 +72,7 @@ std::string QuietRunJson(const QuietRun& run) {
   const JsonValue& told = result.ok() ? *result : line.ok() ? *line : none;
   const Result<std::string> phase = told.String("phase"), checkpoint = told.String("checkpoint");
   JsonObject out;
-  out.Add("state", std::string_view(run.state))
-      .Add("phase", phase.ok() ? std::string_view(*phase) : "starting");
+  out.Add("state", run.state).Add("phase", phase.ok() ? std::string_view(*phase) : "starting");
   out.Add("steps", std::int64_t(NumberOf(told, "steps"))).Add("time_s", run.time_s);
   out.Add("supervised", IsSupervised(*run.config));
   out.Add("steps_total", std::int64_t(run.config->run.total_steps));
@@ -85,10 +84,10 @@ std::string QuietRunJson(const QuietRun& run) {
     out.Add("return_mean", NumberOf(*line, "evaluator/episode_return_mean"));
   }
   // No coordinator answers for a quiet run, so the lists of its roles are empty.
-  return out.AddRaw("members", "[]")
-      .AddRaw("roles", "[]")
-      .AddRaw("metrics", line.ok() ? CurrentMetricsLine(run.last_line) : "{}")
-      .AddRaw("result", result.ok() ? run.result : "null")
+  return out.Add("members", JsonArray())
+      .Add("roles", JsonArray())
+      .Add("metrics", line.ok() ? JsonText::Raw(CurrentMetricsLine(run.last_line)) : JsonObject())
+      .Add("result", result.ok() ? JsonText::Raw(run.result) : nullptr)
       .str();
 }
 

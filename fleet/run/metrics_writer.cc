@@ -205,7 +205,7 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
     board.AddScalar("run/episode_len_mean", *rates.episode_len_mean);
   }
   board.AddScalar("run/updates", double(view.updates));
-  line.Add("bottleneck", std::string_view(rates.bottleneck));
+  line.Add("bottleneck", rates.bottleneck);
   if (rates.weights_lag) {
     line.Add("run/weights_lag", *rates.weights_lag);
     board.AddScalar("run/weights_lag", *rates.weights_lag);
@@ -216,7 +216,7 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
   const double seconds = now_s - std::exchange(files_->last_line_s, now_s);
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
-      line.AddRaw(name, board.AddHistogram(name, value.histogram).Json());
+      line.Add(name, board.AddHistogram(name, value.histogram).Json());
       continue;
     }
     line.Add(name, value.value);
@@ -335,7 +335,7 @@ Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
       .Add("updates", view.updates)
       .Add("wall_s", files_->before_s + rates.elapsed_s);
   if (rates.samples_per_insert) result.Add("samples_per_insert", *rates.samples_per_insert);
-  result.Add("checkpoint", std::string_view(view.checkpoint)).Add("version", kTroopVersion);
+  result.Add("checkpoint", view.checkpoint).Add("version", kTroopVersion);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     result.Add("final_return_mean", e.return_mean)

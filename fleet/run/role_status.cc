@@ -39,18 +39,18 @@ const char* StateName(RoleView::State state) {
 }
 
 // Optional keys are omitted rather than null.
-std::string RoleJson(const RoleView& r) {
+JsonObject RoleJson(const RoleView& r) {
   const RoleWork work = WorkOf(r.role);
   JsonObject out;
-  out.Add("role", std::string_view(PeerName(r.role, r.index))).Add("state", StateName(r.state));
-  out.Add("host", std::string_view(r.host)).Add("process", r.process);
+  out.Add("role", PeerName(r.role, r.index)).Add("state", StateName(r.state));
+  out.Add("host", r.host).Add("process", r.process);
   out.Add("incarnation", r.incarnation).Add("joined", r.joined).Add("restarts", r.restarts);
   out.Add("heartbeat_age_s", r.heartbeat_age_s).Add("work", r.work);
   out.Add("unit", work.unit == nullptr ? "" : work.unit).Add("work_per_s", r.work_per_s);
   if (r.lag_updates) out.Add("lag_updates", *r.lag_updates);
-  if (!r.last_error.empty()) out.Add("last_error", std::string_view(r.last_error));
-  if (!r.reason.empty()) out.Add("reason", std::string_view(r.reason));
-  return out.str();
+  if (!r.last_error.empty()) out.Add("last_error", r.last_error);
+  if (!r.reason.empty()) out.Add("reason", r.reason);
+  return out;
 }
 
 // Metric names are those that the roles report (docs/guide/watching.md).

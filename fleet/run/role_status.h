@@ -11,6 +11,8 @@
 
 namespace troop {
 
+class JsonObject;
+
 // The human-readable state of one role, as the coordinator has it. Supervision does not use it.
 struct RoleView {
   enum class State : std::uint8_t {
@@ -42,7 +44,7 @@ const char* StateName(RoleView::State state);  // "alive"
 
 // JSON of a role: role, state, host, process, incarnation, restarts, heartbeat_age_s, work, unit,
 // work_per_s; lag_updates, last_error and reason if present.
-std::string RoleJson(const RoleView& role);
+JsonObject RoleJson(const RoleView& role);
 
 // The metric that measures a role's speed, and its unit; null for roles without one.
 struct RoleWork {

@@ -28,21 +28,20 @@ const char* PhaseName(Phase phase) {
 // Keys are part of the interface of `troop status --json`; fleet/run/ended_run.cc writes the same
 // ones.
 std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
-  std::vector<std::string> members, roles;
+  JsonArray members, roles;
   for (const MemberView& m : view.members) {
-    members.push_back(JsonObject()
-                          .Add("role", std::string_view(PeerName(m.role, m.index)))
-                          .Add("incarnation", m.incarnation)
-                          .Add("process", m.process)
-                          .Add("host", std::string_view(m.host))
-                          .Add("heartbeat_age_s", m.heartbeat_age_s)
-                          .str());
+    members.Add(JsonObject()
+                    .Add("role", PeerName(m.role, m.index))
+                    .Add("incarnation", m.incarnation)
+                    .Add("process", m.process)
+                    .Add("host", m.host)
+                    .Add("heartbeat_age_s", m.heartbeat_age_s));
   }
-  for (const RoleView& r : all) roles.push_back(RoleJson(r));
+  for (const RoleView& r : all) roles.Add(RoleJson(r));
   JsonObject metrics;
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
-      metrics.AddRaw(name, value.histogram.Json());
+      metrics.Add(name, value.histogram.Json());
     } else {
       metrics.Add(name, value.value);
     }
@@ -54,20 +53,19 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   out.Add("supervised", view.supervised)
       .Add("steps_total", view.steps_total)
       .Add("updates", view.updates)
-      .Add("checkpoint", std::string_view(view.checkpoint));
+      .Add("checkpoint", view.checkpoint);
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
   // Only runs with parameter shards have this key.
   if (view.shards > 0) {
-    out.AddRaw("parameter_shards", JsonObject()
-                                       .Add("count", std::int64_t(view.shards))
-                                       .Add("desired", std::int64_t(view.shards_wanted))
-                                       .Add("epoch", view.shard_epoch)
-                                       .str());
+    out.Add("parameter_shards", JsonObject()
+                                    .Add("count", std::int64_t(view.shards))
+                                    .Add("desired", std::int64_t(view.shards_wanted))
+                                    .Add("epoch", view.shard_epoch));
   }
-  return out.AddRaw("members", JsonArray(members))
-      .AddRaw("roles", JsonArray(roles))
-      .AddRaw("metrics", metrics.str())
-      .AddNull("result")
+  return out.Add("members", members)
+      .Add("roles", roles)
+      .Add("metrics", metrics)
+      .Add("result", nullptr)
       .str();
 }
 

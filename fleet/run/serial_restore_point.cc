@@ -79,16 +79,14 @@ Result<std::vector<std::string>> LinkAll(Storage* run, const RestorePoint& point
 std::string EncodePoint(const RestorePoint& point) {
   JsonObject files;
   for (const auto& [name, file] : point.files) {
-    files.AddRaw(
-        name,
-        JsonObject().Add("bytes", file.bytes).Add("crc32c", std::uint64_t(file.crc32c)).str());
+    files.Add(name, JsonObject().Add("bytes", file.bytes).Add("crc32c", file.crc32c));
   }
   JsonObject text;
   text.Add("checkpoint", point.checkpoint)
       .Add("leg", point.leg)
       .Add("steps", point.steps)
       .Add("updates", std::int64_t(point.updates))
-      .AddRaw("files", files.str());
+      .Add("files", files);
   const std::string summed = text.str();
   const std::uint32_t crc = Crc32c(std::as_bytes(std::span(summed)));
   return text.Add("crc32c", std::uint64_t(crc)).str() + "\n";

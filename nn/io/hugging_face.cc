@@ -210,7 +210,7 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
     labels.Add(std::to_string(i), label);
     numbers.Add(label, i);
   }
-  json.AddRaw("architectures", JsonArray({JsonQuote(family + kinds[int(options.head)])}))
+  json.Add("architectures", JsonArray().Add(family + kinds[int(options.head)]))
       .Add("model_type", NameOf(config.family))
       .Add("vocab_size", config.vocabulary)
       .Add("hidden_size", config.hidden)
@@ -226,8 +226,8 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
            double(config.classifier_dropout))
       .Add("layer_norm_eps", double(config.epsilon))
       .Add("initializer_range", double(config.deviation))
-      .AddRaw("id2label", labels.str())
-      .AddRaw("label2id", numbers.str());
+      .Add("id2label", labels)
+      .Add("label2id", numbers);
   if (!bert) json.Add("embedding_size", config.embedding).Add("num_hidden_groups", std::int64_t{1});
   return json.str();
 }

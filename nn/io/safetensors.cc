@@ -58,25 +58,25 @@ std::vector<std::pair<std::string, ConstTensor>> Ordered(const TensorFile& file)
 // Writes the JSON header, padded with spaces so that the data is aligned.
 std::string MakeHeader(const TensorFile& file,
                        const std::vector<std::pair<std::string, ConstTensor>>& tensors) {
-  std::string out = "{";
+  constexpr JsonStyle kCompact = JsonStyle::kCompact;
+  JsonObject header(kCompact);
   if (!file.metadata.empty()) {
-    out += "\"__metadata__\":{";
-    for (const auto& [key, text] : file.metadata)
-      out += fmt::format("{}:{},", JsonQuote(key), JsonQuote(text));
-    out.back() = '}';
-    out += ",";
+    JsonObject metadata(kCompact);
+    for (const auto& [key, text] : file.metadata) metadata.Add(key, text);
+    header.Add("__metadata__", metadata);
   }
   std::size_t at = 0;
   for (const auto& [name, tensor] : tensors) {
-    out +=
-        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", JsonQuote(name), NameOf(tensor.dtype()));
-    for (int i = 0; i < tensor.shape().rank(); ++i)
-      out += fmt::format("{}{}", i > 0 ? "," : "", tensor.dim(i));
-    out += fmt::format("],\"data_offsets\":[{},{}]}},", at, at + tensor.bytes().size());
+    JsonArray shape(kCompact), offsets(kCompact);
+    for (int i = 0; i < tensor.shape().rank(); ++i) shape.Add(tensor.dim(i));
+    offsets.Add(at).Add(at + tensor.bytes().size());
+    header.Add(name, JsonObject(kCompact)
+                         .Add("dtype", NameOf(tensor.dtype()))
+                         .Add("shape", shape)
+                         .Add("data_offsets", offsets));
     at += tensor.bytes().size();
   }
-  if (out.size() > 1) out.pop_back();
-  out += "}";
+  std::string out = header.str();
   // The format allows trailing spaces.
   while ((kLengthBytes + out.size()) % kAlignment != 0) out += ' ';
   return out;

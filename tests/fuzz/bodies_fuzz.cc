@@ -37,7 +37,8 @@ void CheckMetrics(const MetricSnapshot& metrics) {
   for (const auto& [name, value] : metrics) CheckHistogram(value.histogram);
   for (const auto& [name, value] : merged) {
     CheckHistogram(value.histogram);
-    TROOP_CHECK(ParseJson(value.histogram.Json()).ok(), "no JSON: {}", value.histogram.Json());
+    const std::string json = value.histogram.Json().str();
+    TROOP_CHECK(ParseJson(json).ok(), "no JSON: {}", json);
     small = small && value.histogram.count() <= std::uint64_t{1} << 50;
   }
   const std::string bytes = EncodeBody(ReplayStatsBody{merged});

@@ -58,12 +58,11 @@ std::string ManifestOf(const std::map<std::string, std::string>& files) {
   JsonObject list;
   for (const auto& [name, bytes] : files) {
     if (name == kFiles[0]) continue;
-    list.AddRaw(name, JsonObject()
-                          .Add("bytes", std::uint64_t(bytes.size()))
-                          .Add("crc32c", std::uint64_t(Crc32c(std::as_bytes(std::span(bytes)))))
-                          .str());
+    list.Add(name, JsonObject()
+                       .Add("bytes", std::uint64_t(bytes.size()))
+                       .Add("crc32c", std::uint64_t(Crc32c(std::as_bytes(std::span(bytes))))));
   }
-  return JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str();
+  return JsonObject().Add("version", kCheckpointVersion).Add("files", list).str();
 }
 
 bool Same(const TensorFile& a, const TensorFile& b) {
@@ -111,30 +110,30 @@ void CheckCheckpoint(int place, const std::string& bytes) {
 }
 
 // A value written by JsonObject and JsonArray.
-std::string JsonOf(const JsonValue& value) {
+JsonText JsonOf(const JsonValue& value) {
   using Kind = JsonValue::Kind;
-  if (value.kind == Kind::kNull) return "null";
-  if (value.kind == Kind::kBool) return value.boolean ? "true" : "false";
-  if (value.kind == Kind::kNumber) {
-    return value.integer ? std::to_string(*value.integer) : fmt::format("{}", value.number);
-  }
-  if (value.kind == Kind::kString) return JsonQuote(value.string);
+  if (value.kind == Kind::kNull) return nullptr;
+  if (value.kind == Kind::kBool) return value.boolean;
+  if (value.kind == Kind::kNumber && value.integer) return *value.integer;
+  if (value.kind == Kind::kNumber) return value.number;
+  if (value.kind == Kind::kString) return value.string;
   if (value.kind == Kind::kArray) {
-    std::vector<std::string> elements;
-    for (const JsonValue& element : value.array) elements.push_back(JsonOf(element));
-    return JsonArray(elements);
+    JsonArray elements;
+    for (const JsonValue& element : value.array) elements.Add(JsonOf(element));
+    return elements;
   }
   JsonObject object;
-  for (const auto& [key, entry] : value.object) object.AddRaw(key, JsonOf(entry));
-  return object.str();
+  for (const auto& [key, entry] : value.object) object.Add(key, JsonOf(entry));
+  return object;
 }
 
 void CheckJson(std::string_view text) {
   const Result<JsonValue> value = ParseJson(text);
   if (!value.ok()) return;
-  const std::string written = JsonOf(*value);
+  const std::string written = JsonOf(*value).str();
   const Result<JsonValue> again = ParseJson(written);
-  TROOP_CHECK(again.ok() && JsonOf(*again) == written, "another document came back: {}", written);
+  TROOP_CHECK(again.ok() && JsonOf(*again).str() == written, "another document came back: {}",
+              written);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_F(SweepTest, LimitsConcurrentRunsByCores) {
 
 std::string ResultJson(double mean, const std::string& status = "ok") {
   return JsonObject()
-      .Add("status", std::string_view(status))
+      .Add("status", status)
       .Add("steps", 1000)
       .Add("updates", 50)
       .Add("wall_s", 60.0)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/storage/json.h"
 
 namespace troop {
 namespace {
@@ -168,16 +169,16 @@ TEST(HistogramTest, QuantilesOfHugeValuesStayWithinRange) {
 TEST(HistogramTest, JsonHasCountQuantilesMaxAndOctaves) {
   Histogram histogram;
   histogram.Add(2, 10);
-  EXPECT_EQ(histogram.Json(),
+  EXPECT_EQ(histogram.Json().str(),
             R"({"count": 10, "p50": 2, "p90": 2, "p99": 2, "max": 2, "octaves": [[2, 10]]})");
-  EXPECT_EQ(Histogram().Json(),
+  EXPECT_EQ(Histogram().Json().str(),
             R"({"count": 0, "p50": null, "p90": null, "p99": null, "max": null, "octaves": []})");
 }
 
 TEST(HistogramTest, JsonCountsEachValueInItsOctave) {
   Histogram histogram;
   for (const double value : {0.0, 0.5, 0.99, 1.0, 1.9, 3.99, 4.0, 1e30}) histogram.Add(value);
-  const std::string json = histogram.Json();
+  const std::string json = histogram.Json().str();
   EXPECT_NE(json.find(R"("octaves": [[0, 1], [0.5, 2], [1, 2], [2, 1], [4, 1], [1759)"),
             std::string::npos)
       << json;

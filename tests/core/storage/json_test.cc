@@ -20,8 +20,8 @@ TEST(JsonTest, ObjectKeepsInsertionOrder) {
                 .Add("a", 2.5)
                 .Add("text", "x\"y")
                 .Add("yes", true)
-                .AddNull("none")
-                .AddRaw("list", JsonArray({"1", "[]"}))
+                .Add("none", nullptr)
+                .Add("list", JsonArray().Add(1).Add(JsonArray()))
                 .Add("big", std::numeric_limits<std::uint64_t>::max())
                 .Add("low", std::numeric_limits<std::int64_t>::min())
                 .str(),
@@ -32,6 +32,27 @@ TEST(JsonTest, ObjectKeepsInsertionOrder) {
 TEST(JsonTest, WritesNonFiniteNumbersAsNull) {
   EXPECT_EQ(JsonObject().Add("a", std::nan("")).Add("b", -INFINITY).str(),
             "{\"a\": null, \"b\": null}");
+}
+
+TEST(JsonTest, ArrayTakesRangesAndNestedValues) {
+  const std::vector<std::string> words = {"a", "\"b\""};
+  EXPECT_EQ(JsonArray().str(), "[]");
+  EXPECT_EQ(JsonArray::Of(words).Add(nullptr).Add(JsonObject().Add("x", false)).str(),
+            "[\"a\", \"\\\"b\\\"\", null, {\"x\": false}]");
+  EXPECT_EQ(JsonArray().Add(JsonText::Raw("1.0")).Add("").str(), "[1.0, \"\"]");
+}
+
+TEST(JsonTest, RoundsNumbersOnRequest) {
+  EXPECT_EQ(JsonArray::Rounded(std::vector<double>{2.0 / 3, 1e20, NAN}, 3).str(),
+            "[0.667, 1e+20, null]");
+  EXPECT_EQ(JsonText::Fixed(2.0 / 3, 4).str(), "0.6667");
+  EXPECT_EQ(JsonText::Fixed(-INFINITY, 4).str(), "null");
+}
+
+TEST(JsonTest, CompactStyleHasNoSpaces) {
+  constexpr JsonStyle kCompact = JsonStyle::kCompact;
+  EXPECT_EQ(JsonObject(kCompact).Add("a", JsonArray(kCompact).Add(1).Add(2)).Add("b", 3).str(),
+            "{\"a\":[1,2],\"b\":3}");
 }
 
 TEST(JsonTest, QuoteKeepsTextAndReplacesInvalidUtf8) {
@@ -180,7 +201,7 @@ TEST(JsonTest, RoundTrips) {
 
 TEST(JsonTest, DamagedTextDoesNotCrash) {
   const std::string good =
-      JsonObject().Add("a", 1.5).AddRaw("b", "[1, {\"c\": \"\\u00e9\"}]").str();
+      JsonObject().Add("a", 1.5).Add("b", JsonText::Raw("[1, {\"c\": \"\\u00e9\"}]")).str();
   Rng rng({.run_seed = 2, .purpose = Purpose::kTest});
   for (int i = 0; i < 2000; ++i) {
     std::string text = good.substr(0, rng.Below(std::uint32_t(good.size() + 1)));
