@@ -22,6 +22,7 @@
 #include "collective/group.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
+#include "core/storage/json.h"
 
 namespace troop {
 namespace {
@@ -152,15 +153,13 @@ class Processes {
 };
 
 void Print(const std::string& name, const Measured& measured, bool checked) {
-  std::string values, check;
-  for (int i = 0; i < measured.count; ++i) {
-    values += fmt::format("{}{:.5g}", i == 0 ? "" : ", ", measured.values[i]);
-  }
-  for (int i = 0; checked && i < kChecked; ++i) {
-    check += fmt::format("{}{:.9g}", i == 0 ? ", \"check\": [" : ", ", measured.check[i]);
-  }
-  std::printf("{\"case\": \"%s\", \"metric\": \"time\", \"unit\": \"ms\", \"values\": [%s]%s%s}\n",
-              name.c_str(), values.c_str(), check.c_str(), checked ? "]" : "");
+  JsonArray values, check;
+  for (int i = 0; i < measured.count; ++i) values.Add(JsonText::Rounded(measured.values[i], 5));
+  for (int i = 0; i < kChecked; ++i) check.Add(JsonText::Rounded(measured.check[i], 9));
+  JsonObject row;
+  row.Add("case", name).Add("metric", "time").Add("unit", "ms").Add("values", values);
+  if (checked) row.Add("check", check);
+  std::printf("%s\n", row.str().c_str());
   std::fflush(stdout);
 }
 

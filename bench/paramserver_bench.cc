@@ -24,6 +24,7 @@
 #include "core/base/check.h"
 #include "core/base/malloc_tuning.h"
 #include "core/base/time.h"
+#include "core/storage/json.h"
 #include "paramserver/service/shard_client.h"
 #include "paramserver/service/shard_server.h"
 
@@ -126,22 +127,22 @@ void RunCase(const Case& c, int repeats) {
   char endpoint[64] = {};
   TROOP_CHECK(recv(ends[0], endpoint, sizeof endpoint, 0) == sizeof endpoint, "no server");
   Learner learner(c, endpoint);
-  std::string check, values;
+  JsonArray check, values;
   for (int i = 1; i < kCheckedPushes; ++i) learner.PushAndPull();
   const auto value = learner.PushAndPull();
   for (int i = 0; i < kChecked; ++i) {
-    check += fmt::format("{}{:.9g}", i == 0 ? "" : ", ", -value[std::size_t(i)]);
+    check.Add(JsonText::Rounded(-value[std::size_t(i)], 9));
   }
   for (int repeat = 0; repeat < repeats; ++repeat) {
     const Time begin = Now();
     for (int round = 0; round < c.rounds; ++round) learner.PushAndPull();
     const double ms = ToSeconds(Now() - begin) * 1e3 / c.rounds;
-    values += fmt::format("{}{:.5g}", repeat == 0 ? "" : ", ", ms);
+    values.Add(JsonText::Rounded(ms, 5));
   }
-  std::printf(
-      "{\"case\": \"%s\", \"metric\": \"time\", \"unit\": \"ms\", \"values\": [%s], \"check\": "
-      "[%s]}\n",
-      c.name, values.c_str(), check.c_str());
+  JsonObject row;
+  row.Add("case", c.name).Add("metric", "time").Add("unit", "ms");
+  row.Add("values", values).Add("check", check);
+  std::printf("%s\n", row.str().c_str());
   std::fflush(stdout);
   kill(server, SIGKILL);
   waitpid(server, nullptr, 0);

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "core/storage/json.h"
+
 namespace {
 
 constexpr int kRepeats = 5;
@@ -113,9 +115,11 @@ double FsyncPerS() {
 
 void Print(const char* name, const char* unit, double (*measure)()) {
   measure();  // warms up caches, pages and the core's clock
-  std::printf(R"({"case": "%s", "metric": "probe", "unit": "%s", "values": [)", name, unit);
-  for (int i = 0; i < kRepeats; ++i) std::printf("%s%.4g", i == 0 ? "" : ", ", measure());
-  std::printf("]}\n");
+  troop::JsonArray values;
+  for (int i = 0; i < kRepeats; ++i) values.Add(troop::JsonText::Rounded(measure(), 4));
+  troop::JsonObject row;
+  row.Add("case", name).Add("metric", "probe").Add("unit", unit).Add("values", values);
+  std::printf("%s\n", row.str().c_str());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/storage/json.h"
 
 namespace troop::bench {
 namespace {
@@ -191,38 +192,16 @@ std::vector<double> Means::values() const {
   return means;
 }
 
-namespace {
-
-void PrintNumbers(const char* key, const std::vector<double>& values) {
-  std::printf(", \"%s\": [", key);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::printf("%s%.9g", i == 0 ? "" : ", ", values[i]);
-  }
-  std::printf("]");
-}
-
-}  // namespace
-
 void Print(const Line& line) {
-  const auto text = [](std::string_view key, std::string_view value) {
-    std::printf("\"%s\": \"%s\"", std::string(key).c_str(), std::string(value).c_str());
-  };
-  std::printf("{");
-  text("case", line.name);
-  std::printf(", ");
-  text("metric", line.metric);
-  std::printf(", ");
-  text("unit", line.unit);
-  PrintNumbers("values", line.values);
-  if (!line.better.empty()) {
-    std::printf(", ");
-    text("better", line.better);
-  }
+  JsonObject row;
+  row.Add("case", line.name).Add("metric", line.metric).Add("unit", line.unit);
+  row.Add("values", JsonArray::Rounded(line.values, 9));
+  if (!line.better.empty()) row.Add("better", line.better);
   if (!line.play.empty()) {
-    PrintNumbers("play", line.play);
-    std::printf(", \"play_tolerance\": %g", line.play_tolerance);
+    row.Add("play", JsonArray::Rounded(line.play, 9));
+    row.Add("play_tolerance", JsonText::Rounded(line.play_tolerance, 6));
   }
-  std::printf("}\n");
+  std::printf("%s\n", row.str().c_str());
   std::fflush(stdout);
 }
 
