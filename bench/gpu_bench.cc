@@ -326,17 +326,33 @@ void Convolutions(Bench& bench) {
     const double flop = 2e-12 * double(out) * double(shape.kernel * shape.kernel * shape.channels);
     const std::string base = name;
     bench.Rate(base + "_forward", "speed", "TFLOP/s", flop, [&] {
-      ConvForward(bench.stream(), Precision::kBF16, shape, Activation::kRelu, kBatch, from,
-                  w.data(), bias.data(), y.data());
+      ConvForward(bench.stream(), {.precision = Precision::kBF16,
+                                   .shape = shape,
+                                   .activation = Activation::kRelu,
+                                   .batch = kBatch,
+                                   .input = from,
+                                   .weight = w.data(),
+                                   .bias = bias.data(),
+                                   .y = y.data()});
     });
     bench.Rate(base + "_backward_weight", "speed", "TFLOP/s", flop, [&] {
-      ConvBackwardWeight(bench.stream(), Precision::kBF16, shape, kBatch, from, dz.data(),
-                         dw.data(), db.data(), scratch.data());
+      ConvBackwardWeight(bench.stream(), {.precision = Precision::kBF16,
+                                          .shape = shape,
+                                          .batch = kBatch,
+                                          .input = from,
+                                          .dz = dz.data(),
+                                          .dweight = dw.data(),
+                                          .dbias = db.data(),
+                                          .scratch = scratch.data()});
     });
     if (input == DType::kU8) continue;  // the first layer's input has no gradient
     bench.Rate(base + "_backward_data", "speed", "TFLOP/s", flop, [&] {
-      ConvBackwardData(bench.stream(), Precision::kBF16, shape, kBatch, w.data(), dz.data(),
-                       nullptr, dx.data());
+      ConvBackwardData(bench.stream(), {.precision = Precision::kBF16,
+                                        .shape = shape,
+                                        .batch = kBatch,
+                                        .weight = w.data(),
+                                        .dz = dz.data(),
+                                        .dx = dx.data()});
     });
   }
 }

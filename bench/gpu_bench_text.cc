@@ -84,12 +84,27 @@ void Transformers(Bench& bench) {
     const double bytes = 1e-12 * double(kRows * n) * (dtype == DType::kBF16 ? 2 : 4);
     const std::string base = name;
     bench.Rate(base + "_forward", "bandwidth", "TB/s", 2 * bytes, [&] {
-      LayerNorm(bench.stream(), shape, dtype, x, gamma.data(), beta.data(), y, mean.data(),
-                rstd.data());
+      LayerNorm(bench.stream(), {.shape = shape,
+                                 .dtype = dtype,
+                                 .x = x,
+                                 .gamma = gamma.data(),
+                                 .beta = beta.data(),
+                                 .y = y,
+                                 .mean = mean.data(),
+                                 .rstd = rstd.data()});
     });
     bench.Rate(base + "_backward", "bandwidth", "TB/s", 3 * bytes, [&] {
-      LayerNormBackward(bench.stream(), shape, dtype, x, gamma.data(), mean.data(), rstd.data(), dy,
-                        y, dgamma.data(), dbeta.data(), workspace.data());
+      LayerNormBackward(bench.stream(), {.shape = shape,
+                                         .dtype = dtype,
+                                         .x = x,
+                                         .gamma = gamma.data(),
+                                         .mean = mean.data(),
+                                         .rstd = rstd.data(),
+                                         .dy = dy,
+                                         .dx = y,
+                                         .dgamma = dgamma.data(),
+                                         .dbeta = dbeta.data(),
+                                         .workspace = workspace.data()});
     });
   };
   {

@@ -63,18 +63,30 @@ const void* QNetwork::Weight(const QWeights& weights, const QLayer& layer) const
 // One fused call per layer: product, bias and activation.
 void QNetwork::ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer,
                             std::int64_t rows, const ConvInput& input, void* y, DType y_dtype) {
-  // Biases are f32, except in linear layers with bf16 output.
   const float* const bias = weights.value + layer.bias;
   if (layer.convolution) {
-    ConvForward(stream, precision_, layer.conv, layer.activation, rows, input,
-                Weight(weights, layer), bias, y);
-  } else if (y_dtype == DType::kBF16) {
-    LinearForward(stream, plans_, precision_, layer.linear, layer.activation, rows, input.x,
-                  Weight(weights, layer), weights.bf16 + layer.bias, y, y_dtype);
-  } else {
-    LinearForward(stream, plans_, precision_, layer.linear, layer.activation, rows, input.x,
-                  Weight(weights, layer), bias, y, y_dtype);
+    ConvForward(stream, {.precision = precision_,
+                         .shape = layer.conv,
+                         .activation = layer.activation,
+                         .batch = rows,
+                         .input = input,
+                         .weight = Weight(weights, layer),
+                         .bias = bias,
+                         .y = y});
+    return;
   }
+  // Biases are f32, except in linear layers with bf16 output.
+  const bool bf16 = y_dtype == DType::kBF16;
+  LinearForward(stream, plans_,
+                {.precision = precision_,
+                 .shape = layer.linear,
+                 .activation = layer.activation,
+                 .batch = rows,
+                 .x = input.x,
+                 .weight = Weight(weights, layer),
+                 .bias = bf16 ? static_cast<const void*>(weights.bf16 + layer.bias) : bias,
+                 .y = y,
+                 .y_dtype = y_dtype});
 }
 
 ConvInput QNetwork::InputOf(const Kept& kept, const void* observation) const {
@@ -142,10 +154,23 @@ void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer,
   float* dbias = gradient + layer.bias;
   Beside(stream, beside, [&](Stream& on, MatMulPlans& plans) {
     if (layer.convolution) {
-      ConvBackwardWeight(on, precision_, layer.conv, rows, input, dz, dweight, dbias,
-                         scratch_.data());
+      ConvBackwardWeight(on, {.precision = precision_,
+                              .shape = layer.conv,
+                              .batch = rows,
+                              .input = input,
+                              .dz = dz,
+                              .dweight = dweight,
+                              .dbias = dbias,
+                              .scratch = scratch_.data()});
     } else {
-      LinearBackwardWeight(on, plans, precision_, layer.linear, rows, input.x, dz, dweight, dbias);
+      LinearBackwardWeight(on, plans,
+                           {.precision = precision_,
+                            .shape = layer.linear,
+                            .batch = rows,
+                            .x = input.x,
+                            .dz = dz,
+                            .dweight = dweight,
+                            .dbias = dbias});
     }
   });
 }
@@ -156,10 +181,22 @@ void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLaye
                             const void* below_out, void* dx) {
   const void* relu_of = below.activation == Activation::kRelu ? below_out : nullptr;
   if (layer.convolution) {
-    ConvBackwardData(stream, precision_, layer.conv, rows, Weight(weights, layer), dz, relu_of, dx);
+    ConvBackwardData(stream, {.precision = precision_,
+                              .shape = layer.conv,
+                              .batch = rows,
+                              .weight = Weight(weights, layer),
+                              .dz = dz,
+                              .relu_of = relu_of,
+                              .dx = dx});
   } else {
-    LinearBackwardData(stream, plans_, precision_, layer.linear, rows, Weight(weights, layer), dz,
-                       relu_of, dx);
+    LinearBackwardData(stream, plans_,
+                       {.precision = precision_,
+                        .shape = layer.linear,
+                        .batch = rows,
+                        .weight = Weight(weights, layer),
+                        .dz = dz,
+                        .relu_of = relu_of,
+                        .dx = dx});
   }
   // relu is fused into the kernels, tanh is a separate one.
   if (below.activation == Activation::kTanh) {

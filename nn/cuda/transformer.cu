@@ -348,16 +348,29 @@ void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear
 // Layer norm with the statistics kept.
 void Transformer::Norm(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
                        const KeptNorm& kept, void* y) {
-  LayerNorm(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
-            step.weights.value + norm.gamma, step.weights.value + norm.beta, y, kept.mean.data(),
-            kept.rstd.data());
+  LayerNorm(step.stream, {.shape = {rows, norm.n, spec_.epsilon},
+                          .dtype = element_,
+                          .x = kept.x.data(),
+                          .gamma = step.weights.value + norm.gamma,
+                          .beta = step.weights.value + norm.beta,
+                          .y = y,
+                          .mean = kept.mean.data(),
+                          .rstd = kept.rstd.data()});
 }
 // Its gradients accumulate in f32.
 void Transformer::NormBackward(const Step& step, const TransformerSpec::Norm& norm,
                                std::int64_t rows, const KeptNorm& kept, const void* dy, void* dx) {
-  LayerNormBackward(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
-                    step.weights.value + norm.gamma, kept.mean.data(), kept.rstd.data(), dy, dx,
-                    step.gradient + norm.gamma, step.gradient + norm.beta, norm_workspace_.data());
+  LayerNormBackward(step.stream, {.shape = {rows, norm.n, spec_.epsilon},
+                                  .dtype = element_,
+                                  .x = kept.x.data(),
+                                  .gamma = step.weights.value + norm.gamma,
+                                  .mean = kept.mean.data(),
+                                  .rstd = kept.rstd.data(),
+                                  .dy = dy,
+                                  .dx = dx,
+                                  .dgamma = step.gradient + norm.gamma,
+                                  .dbeta = step.gradient + norm.beta,
+                                  .workspace = norm_workspace_.data()});
 }
 
 // Embeddings, summed over the ranks, then the layers and the head.
@@ -380,8 +393,12 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
   SumOverParts(step, embedding_sum_.x.data(), step.tokens() * spec_.embedding);
   Norm(step, spec_.embedding_norm, step.tokens(), embedding_sum_, embedded_.data());
   const Dropout dropout = DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout);
-  DropAdd(stream, batch.sequences, dropout, spec_.embedding, element_, embedded_.data(), nullptr,
-          embedded_.data());
+  DropAdd(stream, {.batch = batch.sequences,
+                   .dropout = dropout,
+                   .width = spec_.embedding,
+                   .dtype = element_,
+                   .x = embedded_.data(),
+                   .y = embedded_.data()});
   if (spec_.albert)
     Linear(step, spec_.map, step.tokens(), embedded_.data(), mapped_.data(), element_);
   for (std::int64_t use = 0; use < spec_.layers; ++use) ForwardLayer(step, use, InOf(use));
@@ -394,10 +411,23 @@ void Transformer::DropAddOf(const Step& step, std::int64_t use, std::uint32_t wh
   const DeviceTokens& batch = step.batch;
   const Dropout dropout = DropoutAt(batch, SiteOf(use, which), rate);
   if (IsLast(use)) {
-    DropAddRows(step.stream, batch.sequences, dropout, batch.rows, batch.chosen, spec_.hidden,
-                element_, x, add, y);
+    DropAddRows(step.stream, {.batch = batch.sequences,
+                              .dropout = dropout,
+                              .rows = batch.rows,
+                              .token = batch.chosen,
+                              .width = spec_.hidden,
+                              .dtype = element_,
+                              .x = x,
+                              .add = add,
+                              .y = y});
   } else {
-    DropAdd(step.stream, batch.sequences, dropout, spec_.hidden, element_, x, add, y);
+    DropAdd(step.stream, {.batch = batch.sequences,
+                          .dropout = dropout,
+                          .width = spec_.hidden,
+                          .dtype = element_,
+                          .x = x,
+                          .add = add,
+                          .y = y});
   }
 }
 
@@ -458,12 +488,22 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
                    .bias = Bias(step.weights, spec_.word_bias, element_)});
   }
   // tanh is fused into the pooler.
-  LinearForward(step.stream, plans_, precision_, {spec_.first.in, spec_.first.out},
-                Activation::kTanh, rows, x, Weight(step.weights, spec_.first.weight),
-                Bias(step.weights, spec_.first.bias, element_), head_mid_.data(), element_);
-  DropAdd(step.stream, EachRow(rows),
-          DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout), spec_.hidden, element_,
-          head_mid_.data(), nullptr, head_top_.data());
+  LinearForward(step.stream, plans_,
+                {.precision = precision_,
+                 .shape = {spec_.first.in, spec_.first.out},
+                 .activation = Activation::kTanh,
+                 .batch = rows,
+                 .x = x,
+                 .weight = Weight(step.weights, spec_.first.weight),
+                 .bias = Bias(step.weights, spec_.first.bias, element_),
+                 .y = head_mid_.data(),
+                 .y_dtype = element_});
+  DropAdd(step.stream, {.batch = EachRow(rows),
+                        .dropout = DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
+                        .width = spec_.hidden,
+                        .dtype = element_,
+                        .x = head_mid_.data(),
+                        .y = head_top_.data()});
   Linear(step, spec_.classifier, rows, head_top_.data(), out, DType::kF32);
 }
 
@@ -514,8 +554,12 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
     // The loss gives f32 gradients of logits.
     ConvertScaled(stream, rows * spec_.classes, dout, DType::kF32, 1, dout_.data(), element_);
     LinearBackward(step, spec_.classifier, rows, head_top_.data(), dout_.data(), 0, dmid);
-    DropAdd(stream, EachRow(rows), DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
-            spec_.hidden, element_, dmid, nullptr, dmid);
+    DropAdd(stream, {.batch = EachRow(rows),
+                     .dropout = DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
+                     .width = spec_.hidden,
+                     .dtype = element_,
+                     .x = dmid,
+                     .y = dmid});
     ActivationBackward(stream, Activation::kTanh, element_, rows * spec_.hidden, head_mid_.data(),
                        dmid, dmid);
   }
@@ -572,8 +616,12 @@ void Transformer::BackwardEmbedding(const Step& step) {
     dsum = dsum_.data();
   }
   const DeviceTokens& batch = step.batch;
-  DropAdd(step.stream, batch.sequences, DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout),
-          spec_.embedding, element_, dsum, nullptr, dsum);
+  DropAdd(step.stream, {.batch = batch.sequences,
+                        .dropout = DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout),
+                        .width = spec_.embedding,
+                        .dtype = element_,
+                        .x = dsum,
+                        .y = dsum});
   NormBackward(step, spec_.embedding_norm, step.tokens(), embedding_sum_, dsum, dsum);
   EmbedTokensBackward(step.stream, batch.sequences, spec_.embedding, batch.words, element_, dsum,
                       {step.gradient + spec_.word_table, step.gradient + spec_.position_table,

@@ -133,8 +133,14 @@ void Forward(Parity& parity) {
                                               : Activation::kNone;
       const std::int64_t out = batch * s.out_height() * s.out_width() * s.filters;
       const Result y(parity, kPrecision, out);
-      ConvForward(parity.stream(), kPrecision, s, activation, batch, x.input, w.data(),
-                  on_bias.data(), y.data());
+      ConvForward(parity.stream(), {.precision = kPrecision,
+                                    .shape = s,
+                                    .activation = activation,
+                                    .batch = batch,
+                                    .input = x.input,
+                                    .weight = w.data(),
+                                    .bias = on_bias.data(),
+                                    .y = y.data()});
       std::vector<double> want(std::size_t(out), 0);
       ConvForwardReference(s, activation, batch, w.exact.data(), Doubles(bias).data(),
                            x.exact.data(), want.data());
@@ -155,8 +161,13 @@ void BackwardData(Parity& parity) {
     ConvBackwardDataReference(s, batch, w.exact.data(), dz.exact.data(), want.data());
     for (const bool masked : {false, true}) {
       const Result dx(parity, kPrecision, in);
-      ConvBackwardData(parity.stream(), kPrecision, s, batch, w.data(), dz.data(),
-                       masked ? y.data() : nullptr, dx.data());
+      ConvBackwardData(parity.stream(), {.precision = kPrecision,
+                                         .shape = s,
+                                         .batch = batch,
+                                         .weight = w.data(),
+                                         .dz = dz.data(),
+                                         .relu_of = masked ? y.data() : nullptr,
+                                         .dx = dx.data()});
       for (std::size_t i = 0; masked && i < want.size(); ++i)
         if (!(y.exact[i] > 0)) want[i] = 0;
       parity.Close("dx", dx.Get(parity), want, ToleranceOf(kPrecision));
@@ -176,8 +187,14 @@ void BackwardWeight(Parity& parity) {
       ConvBackwardWeightReference(s, batch, x.exact.data(), dz.exact.data(), dw.data(), db.data());
       const auto got_dw = parity.Output<float>(weights), got_db = parity.Output<float>(s.filters);
       const auto scratch = parity.Output<std::byte>(ConvBackwardWeightScratch(s, batch));
-      ConvBackwardWeight(parity.stream(), kPrecision, s, batch, x.input, dz.data(), got_dw.data(),
-                         got_db.data(), scratch.data());
+      ConvBackwardWeight(parity.stream(), {.precision = kPrecision,
+                                           .shape = s,
+                                           .batch = batch,
+                                           .input = x.input,
+                                           .dz = dz.data(),
+                                           .dweight = got_dw.data(),
+                                           .dbias = got_db.data(),
+                                           .scratch = scratch.data()});
       parity.Close("dweight", parity.Download(got_dw), dw, ToleranceOf(kPrecision));
       parity.Close("dbias", parity.Download(got_db), db, 1e-5);
       parity.Download(scratch);  // checks the guard after its end
@@ -190,8 +207,14 @@ void ABatchBeyondItsLimitIsRefused(Parity& parity) {
   const auto device = Device::Open(0, &error);
   if (device == nullptr || !device->info().emulated) return;  // a failed device stays unusable
   Stream stream(*device);
-  ConvForward(stream, Precision::kF32, {84, 84, 4, 32, 8, 4}, Activation::kRelu, 1 << 20, {},
-              nullptr, nullptr, nullptr);
+  ConvForward(stream, {.precision = Precision::kF32,
+                       .shape = {84, 84, 4, 32, 8, 4},
+                       .activation = Activation::kRelu,
+                       .batch = 1 << 20,
+                       .input = {},
+                       .weight = nullptr,
+                       .bias = nullptr,
+                       .y = nullptr});
   parity.True("the message says what to do",
               device->error() ==
                   "a convolution over 1048576 images of 84 x 84 has more than 2^30 "

@@ -82,7 +82,13 @@ void Sequences(Parity& parity, const Packed& p, std::int64_t longest) {
   const PackedSequences batch{starts.data(), p.sequences(), p.tokens(), longest};
   const auto with = [&](const Dropout& dropout) {
     return [&parity, &p, batch, dropout](DType dtype, const void* x, const void* add, void* y) {
-      DropAdd(parity.stream(), batch, dropout, p.width, dtype, x, add, y);
+      DropAdd(parity.stream(), {.batch = batch,
+                                .dropout = dropout,
+                                .width = p.width,
+                                .dtype = dtype,
+                                .x = x,
+                                .add = add,
+                                .y = y});
     };
   };
   Compare<T>(parity, p.factor, with({keys.data(), kSite, kRate}));
@@ -115,8 +121,15 @@ void RowsDropWhatTheirSequencesDrop(Parity& parity) {
     const auto keys = parity.Upload(p.keys);
     const PackedSequences batch{starts.data(), p.sequences(), p.tokens(), 40};
     const auto run = [&](DType dtype, const void* x, const void* add, void* y) {
-      DropAddRows(parity.stream(), batch, {keys.data(), kSite, kRate}, std::int64_t(token.size()),
-                  tokens.data(), width, dtype, x, add, y);
+      DropAddRows(parity.stream(), {.batch = batch,
+                                    .dropout = {keys.data(), kSite, kRate},
+                                    .rows = std::int64_t(token.size()),
+                                    .token = tokens.data(),
+                                    .width = width,
+                                    .dtype = dtype,
+                                    .x = x,
+                                    .add = add,
+                                    .y = y});
     };
     Compare<float>(parity, factor, run);
     Compare<BF16>(parity, factor, run);
@@ -129,8 +142,13 @@ void EachRowHasItsOwnKey(Parity& parity) {
     const Packed p = Pack(width, std::vector<std::int64_t>(9, 1));
     const auto keys = parity.Upload(p.keys);
     Compare<float>(parity, p.factor, [&](DType dtype, const void* x, const void* add, void* y) {
-      DropAdd(parity.stream(), EachRow(p.tokens()), {keys.data(), kSite, kRate}, width, dtype, x,
-              add, y);
+      DropAdd(parity.stream(), {.batch = EachRow(p.tokens()),
+                                .dropout = {keys.data(), kSite, kRate},
+                                .width = width,
+                                .dtype = dtype,
+                                .x = x,
+                                .add = add,
+                                .y = y});
     });
   }
 }

@@ -190,8 +190,16 @@ void LinearLayers(Parity& parity) {
   MatMulPlans plans(parity.device());
   for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kTanh}) {
     const auto y = parity.Output<float>(batch * shape.out);
-    LinearForward(parity.stream(), plans, kPrecision, shape, activation, batch, x.data(), w.data(),
-                  on_bias.data(), y.data(), DType::kF32);
+    LinearForward(parity.stream(), plans,
+                  {.precision = kPrecision,
+                   .shape = shape,
+                   .activation = activation,
+                   .batch = batch,
+                   .x = x.data(),
+                   .weight = w.data(),
+                   .bias = on_bias.data(),
+                   .y = y.data(),
+                   .y_dtype = DType::kF32});
     std::vector<double> want(std::size_t(batch * shape.out), 0);
     LinearForwardReference(shape, activation, batch, w.exact.data(), b.data(), x.exact.data(),
                            want.data());
@@ -204,13 +212,25 @@ void LinearLayers(Parity& parity) {
     std::vector<float> dx;
     if (kPrecision == Precision::kBF16) {
       const auto out = parity.Output<BF16>(batch * shape.in);
-      LinearBackwardData(parity.stream(), plans, kPrecision, shape, batch, w.data(), dz.data(),
-                         relu_of, out.data());
+      LinearBackwardData(parity.stream(), plans,
+                         {.precision = kPrecision,
+                          .shape = shape,
+                          .batch = batch,
+                          .weight = w.data(),
+                          .dz = dz.data(),
+                          .relu_of = relu_of,
+                          .dx = out.data()});
       dx = FromBF16s(parity.Download(out));
     } else {
       const auto out = parity.Output<float>(batch * shape.in);
-      LinearBackwardData(parity.stream(), plans, kPrecision, shape, batch, w.data(), dz.data(),
-                         relu_of, out.data());
+      LinearBackwardData(parity.stream(), plans,
+                         {.precision = kPrecision,
+                          .shape = shape,
+                          .batch = batch,
+                          .weight = w.data(),
+                          .dz = dz.data(),
+                          .relu_of = relu_of,
+                          .dx = out.data()});
       dx = parity.Download(out);
     }
     if (masked) {
@@ -224,8 +244,14 @@ void LinearLayers(Parity& parity) {
                                 db.data());
   const auto got_dw = parity.Output<float>(shape.out * shape.in),
              got_db = parity.Output<float>(shape.out);
-  LinearBackwardWeight(parity.stream(), plans, kPrecision, shape, batch, x.data(), dz.data(),
-                       got_dw.data(), got_db.data());
+  LinearBackwardWeight(parity.stream(), plans,
+                       {.precision = kPrecision,
+                        .shape = shape,
+                        .batch = batch,
+                        .x = x.data(),
+                        .dz = dz.data(),
+                        .dweight = got_dw.data(),
+                        .dbias = got_db.data()});
   parity.Close("dweight", parity.Download(got_dw), dw, tolerance);
   parity.Close("dbias", parity.Download(got_db), db, 1e-5);
 }

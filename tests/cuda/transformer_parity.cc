@@ -86,11 +86,25 @@ void CheckNorm(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n, b
   const auto mean_there = parity.Output<float>(rows), rstd_there = parity.Output<float>(rows);
   const auto workspace = parity.Output<float>(LayerNormWorkspace(n));
   Array& dx_to = in_place ? dy_there : dx_there;
-  LayerNorm(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(), beta_there.data(),
-            y_there.data(), mean_there.data(), rstd_there.data());
-  LayerNormBackward(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(),
-                    mean_there.data(), rstd_there.data(), dy_there.data(), dx_to.data(),
-                    dgamma_there.data(), dbeta_there.data(), workspace.data());
+  LayerNorm(parity.stream(), {.shape = shape,
+                              .dtype = dtype,
+                              .x = x_there.data(),
+                              .gamma = gamma_there.data(),
+                              .beta = beta_there.data(),
+                              .y = y_there.data(),
+                              .mean = mean_there.data(),
+                              .rstd = rstd_there.data()});
+  LayerNormBackward(parity.stream(), {.shape = shape,
+                                      .dtype = dtype,
+                                      .x = x_there.data(),
+                                      .gamma = gamma_there.data(),
+                                      .mean = mean_there.data(),
+                                      .rstd = rstd_there.data(),
+                                      .dy = dy_there.data(),
+                                      .dx = dx_to.data(),
+                                      .dgamma = dgamma_there.data(),
+                                      .dbeta = dbeta_there.data(),
+                                      .workspace = workspace.data()});
   const double near = Tolerance(dtype);
   parity.Close("y", Doubles(y_there.values()), y, near);
   parity.Close("mean", Doubles(parity.Download(mean_there)), mean, 1e-5);
@@ -99,8 +113,14 @@ void CheckNorm(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n, b
   parity.Close("dgamma", Doubles(parity.Download(dgamma_there)), dgamma, 1e-5);
   parity.Close("dbeta", Doubles(parity.Download(dbeta_there)), dbeta, 1e-5);
   if (!in_place) return;
-  LayerNorm(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(), beta_there.data(),
-            x_there.data(), mean_there.data(), rstd_there.data());
+  LayerNorm(parity.stream(), {.shape = shape,
+                              .dtype = dtype,
+                              .x = x_there.data(),
+                              .gamma = gamma_there.data(),
+                              .beta = beta_there.data(),
+                              .y = x_there.data(),
+                              .mean = mean_there.data(),
+                              .rstd = rstd_there.data()});
   parity.Close("y over x", Doubles(x_there.values()), y, near);
 }
 

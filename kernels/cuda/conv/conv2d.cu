@@ -81,32 +81,31 @@ bool Fits(Stream& stream, const ConvShape& s, std::int64_t batch) {
 // --- Forward
 
 template <class X, class Element>
-void Forward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
-             std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
-             void* y) {
+void Forward(Stream& stream, const ConvForwardArgs& args) {
+  const ConvShape& shape = args.shape;
   const ConvSizes s(shape);
   const ForwardOp<X, Element> op{s,
-                                 int(batch * s.out_height * s.out_width),
+                                 int(args.batch * s.out_height * s.out_width),
                                  s.filters,
                                  s.taps(),
-                                 static_cast<const X*>(input.x),
-                                 static_cast<const Element*>(weight),
-                                 bias,
-                                 static_cast<Element*>(y),
-                                 input.dtype == DType::kU8 ? input.scale : 1.0f,
-                                 activation};
-  Start(stream, "ConvForward", WayOf(precision, RunsOfEight(shape), shape.filters), op, 1,
+                                 static_cast<const X*>(args.input.x),
+                                 static_cast<const Element*>(args.weight),
+                                 args.bias,
+                                 static_cast<Element*>(args.y),
+                                 args.input.dtype == DType::kU8 ? args.input.scale : 1.0f,
+                                 args.activation};
+  Start(stream, "ConvForward", WayOf(args.precision, RunsOfEight(shape), shape.filters), op, 1,
         op.k_size);
 }
 
 // --- Gradient of the input: one product per phase (conv_ops.h).
 
 template <class Element>
-void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, std::int64_t batch,
-                  const void* weight, const void* dz, const void* relu_of, void* dx) {
+void BackwardData(Stream& stream, const ConvBackwardDataArgs& args) {
+  const ConvShape& shape = args.shape;
   const ConvSizes s(shape);
   const Way way =
-      WayOf(precision, shape.filters % 8 == 0 && shape.channels % 8 == 0, shape.channels);
+      WayOf(args.precision, shape.filters % 8 == 0 && shape.channels % 8 == 0, shape.channels);
   // Each element of dx belongs to one phase and is written once.
   for (int phase = 0; phase < s.stride * s.stride; ++phase) {
     const int h = phase / s.stride, w = phase % s.stride;
@@ -117,7 +116,7 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
     const int taps_h = behind(s.kernel, h), taps_w = behind(s.kernel, w);
     const int rows = behind(s.height, h), columns = behind(s.width, w);
     const DataOp<Element> op{s,
-                             int(batch) * rows * columns,
+                             int(args.batch) * rows * columns,
                              s.channels,
                              taps_h * taps_w * s.filters,  // 0: no tap reaches the phase, dx = 0
                              h,
@@ -125,10 +124,10 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
                              Divisor(std::max(1, rows)),
                              Divisor(std::max(1, columns)),
                              Divisor(std::max(1, taps_w)),
-                             static_cast<const Element*>(weight),
-                             static_cast<const Element*>(dz),
-                             static_cast<const Element*>(relu_of),
-                             static_cast<Element*>(dx)};
+                             static_cast<const Element*>(args.weight),
+                             static_cast<const Element*>(args.dz),
+                             static_cast<const Element*>(args.relu_of),
+                             static_cast<Element*>(args.dx)};
     Start(stream, "ConvBackwardData", way, op, 1, op.k_size);
   }
 }
@@ -189,49 +188,33 @@ void SumParts(Stream& stream, int n, int parts, float scale, const float* partia
 }
 
 template <class X, class Element>
-void BackwardWeight(Stream& stream, Precision precision, const ConvShape& shape, std::int64_t batch,
-                    const ConvInput& input, const void* dz, float* dweight, float* dbias,
-                    float* scratch) {
+void BackwardWeight(Stream& stream, const ConvBackwardWeightArgs& args) {
+  const ConvShape& shape = args.shape;
+  const Element* const dz = static_cast<const Element*>(args.dz);
+  float* const scratch = static_cast<float*>(args.scratch);
   const ConvSizes s(shape);
-  const Parts parts = PartsOf(shape, batch);
-  const int positions = int(batch * s.out_height * s.out_width), weights = s.taps() * s.filters;
-  const WeightOp<X, Element> op{s,
-                                s.taps(),
-                                s.filters,
-                                positions,
-                                static_cast<const X*>(input.x),
-                                static_cast<const Element*>(dz),
-                                scratch,
-                                0};
+  const Parts parts = PartsOf(shape, args.batch);
+  const int positions = int(args.batch * s.out_height * s.out_width),
+            weights = s.taps() * s.filters;
+  const WeightOp<X, Element> op{
+      s, s.taps(), s.filters, positions, static_cast<const X*>(args.input.x), dz, scratch, 0};
   // Runs of eight along the filters too.
   const bool runs = RunsOfEight(shape) && shape.filters % 8 == 0;
-  Start(stream, "ConvBackwardWeight", WayOf(precision, runs, shape.filters), op, parts.count,
+  Start(stream, "ConvBackwardWeight", WayOf(args.precision, runs, shape.filters), op, parts.count,
         parts.each);
-  const float scale = input.dtype == DType::kU8 ? input.scale : 1.0f;
-  SumParts(stream, weights, parts.count, scale, scratch, dweight);
+  const float scale = args.input.dtype == DType::kU8 ? args.input.scale : 1.0f;
+  SumParts(stream, weights, parts.count, scale, scratch, args.dweight);
   // scratch: partial weight gradients, then partial bias gradients.
   float* const bias_parts = scratch + std::int64_t(parts.count) * weights;
   Launch(stream, "ConvBiasParts",
          {dim3(unsigned(CeilDivide(s.filters, 32)), unsigned(parts.count)), dim3(256)},
-         BiasPartsKernel<Element>, s.filters, positions, parts.each,
-         static_cast<const Element*>(dz), bias_parts);
-  SumParts(stream, s.filters, parts.count, 1, bias_parts, dbias);
+         BiasPartsKernel<Element>, s.filters, positions, parts.each, dz, bias_parts);
+  SumParts(stream, s.filters, parts.count, 1, bias_parts, args.dbias);
 }
 
-}  // namespace
-
-void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
-                 std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
-                 void* y) {
-  if (!Fits(stream, shape, batch)) return;
-  if (precision == Precision::kBF16 &&
-      ForwardByImages(stream, shape, activation, batch, input, weight, bias, y)) {
-    return;
-  }
-  // Dispatch on the types of input and elements.
-  const auto start = [&]<class X, class Element>(X, Element) {
-    Forward<X, Element>(stream, precision, shape, activation, batch, input, weight, bias, y);
-  };
+// Calls start(type of the input, type of the elements).
+template <class Start>
+void WithTypes(Precision precision, const ConvInput& input, const Start& start) {
   const bool bf16 = precision == Precision::kBF16, bytes = input.dtype == DType::kU8;
   if (bf16 && bytes) return start(std::uint8_t(), BF16());
   if (bf16) return start(BF16(), BF16());
@@ -239,15 +222,22 @@ void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Ac
   start(float(), float());
 }
 
-void ConvBackwardData(Stream& stream, Precision precision, const ConvShape& shape,
-                      std::int64_t batch, const void* weight, const void* dz, const void* relu_of,
-                      void* dx) {
-  if (!Fits(stream, shape, batch)) return;
-  if (precision == Precision::kBF16) {
-    if (BackwardDataByImages(stream, shape, batch, weight, dz, relu_of, dx)) return;
-    BackwardData<BF16>(stream, precision, shape, batch, weight, dz, relu_of, dx);
+}  // namespace
+
+void ConvForward(Stream& stream, const ConvForwardArgs& args) {
+  if (!Fits(stream, args.shape, args.batch)) return;
+  if (args.precision == Precision::kBF16 && ForwardByImages(stream, args)) return;
+  WithTypes(args.precision, args.input,
+            [&]<class X, class Element>(X, Element) { Forward<X, Element>(stream, args); });
+}
+
+void ConvBackwardData(Stream& stream, const ConvBackwardDataArgs& args) {
+  if (!Fits(stream, args.shape, args.batch)) return;
+  if (args.precision == Precision::kBF16) {
+    if (BackwardDataByImages(stream, args)) return;
+    BackwardData<BF16>(stream, args);
   } else {
-    BackwardData<float>(stream, precision, shape, batch, weight, dz, relu_of, dx);
+    BackwardData<float>(stream, args);
   }
 }
 
@@ -258,25 +248,11 @@ std::int64_t ConvBackwardWeightScratch(const ConvShape& shape, std::int64_t batc
   return std::max(tiles, BackwardWeightByImagesScratch(shape, batch));
 }
 
-void ConvBackwardWeight(Stream& stream, Precision precision, const ConvShape& shape,
-                        std::int64_t batch, const ConvInput& input, const void* dz, float* dweight,
-                        float* dbias, void* scratch) {
-  if (!Fits(stream, shape, batch)) return;
-  if (precision == Precision::kBF16 &&
-      BackwardWeightByImages(stream, shape, batch, input, dz, dweight, dbias,
-                             static_cast<float*>(scratch))) {
-    return;
-  }
-  // Dispatch on the types of input and elements.
-  const auto start = [&]<class X, class Element>(X, Element) {
-    BackwardWeight<X, Element>(stream, precision, shape, batch, input, dz, dweight, dbias,
-                               static_cast<float*>(scratch));
-  };
-  const bool bf16 = precision == Precision::kBF16, bytes = input.dtype == DType::kU8;
-  if (bf16 && bytes) return start(std::uint8_t(), BF16());
-  if (bf16) return start(BF16(), BF16());
-  if (bytes) return start(std::uint8_t(), float());
-  start(float(), float());
+void ConvBackwardWeight(Stream& stream, const ConvBackwardWeightArgs& args) {
+  if (!Fits(stream, args.shape, args.batch)) return;
+  if (args.precision == Precision::kBF16 && BackwardWeightByImages(stream, args)) return;
+  WithTypes(args.precision, args.input,
+            [&]<class X, class Element>(X, Element) { BackwardWeight<X, Element>(stream, args); });
 }
 
 }  // namespace troop::cuda

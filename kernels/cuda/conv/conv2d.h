@@ -21,23 +21,49 @@ struct ConvInput {
   float scale = 1;            // only for kU8
 };
 
-// y = activation(w * x + bias). bias: [filters] f32.
-void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Activation activation,
-                 std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
-                 void* y);
+// Arguments of ConvForward.
+struct ConvForwardArgs {
+  Precision precision = Precision::kF32;
+  ConvShape shape;
+  Activation activation = Activation::kNone;
+  std::int64_t batch = 0;
+  ConvInput input;               // x
+  const void* weight = nullptr;  // w
+  const float* bias = nullptr;   // [filters]
+  void* y = nullptr;             // overwritten
+};
+// y = activation(w * x + bias).
+void ConvForward(Stream& stream, const ConvForwardArgs& args);
 
-// dx = the gradient of x, overwritten. dz: the gradient before the activation. relu_of: nullptr, or
-// the x [batch, height, width, channels] that is the result of a ReLU: then dx is the gradient
-// before that ReLU (0 where x <= 0), which saves a separate pass.
-void ConvBackwardData(Stream& stream, Precision precision, const ConvShape& shape,
-                      std::int64_t batch, const void* weight, const void* dz, const void* relu_of,
-                      void* dx);
+// Arguments of ConvBackwardData.
+struct ConvBackwardDataArgs {
+  Precision precision = Precision::kF32;
+  ConvShape shape;
+  std::int64_t batch = 0;
+  const void* weight = nullptr;   // w
+  const void* dz = nullptr;       // layout of y: the gradient before the activation
+  const void* relu_of = nullptr;  // the x that is the result of a ReLU, or nullptr
+  void* dx = nullptr;             // layout of x, overwritten
+};
+// dx = the gradient of x. With relu_of it is the gradient before that ReLU (0 where x <= 0), which
+// saves a separate pass.
+void ConvBackwardData(Stream& stream, const ConvBackwardDataArgs& args);
 
-// Overwrites dweight (f32, layout of w) and dbias [filters] f32. scratch: ConvBackwardWeightScratch
-// bytes. The order of sums depends only on the sizes: the same bytes each time.
+// Arguments of ConvBackwardWeight.
+struct ConvBackwardWeightArgs {
+  Precision precision = Precision::kF32;
+  ConvShape shape;
+  std::int64_t batch = 0;
+  ConvInput input;           // x
+  const void* dz = nullptr;  // layout of y: the gradient before the activation
+  float* dweight = nullptr;  // layout of w, f32, overwritten
+  float* dbias = nullptr;    // [filters], overwritten
+  void* scratch = nullptr;   // ConvBackwardWeightScratch bytes, overwritten
+};
+// Bytes of the scratch of ConvBackwardWeight.
 std::int64_t ConvBackwardWeightScratch(const ConvShape& shape, std::int64_t batch);
-void ConvBackwardWeight(Stream& stream, Precision precision, const ConvShape& shape,
-                        std::int64_t batch, const ConvInput& input, const void* dz, float* dweight,
-                        float* dbias, void* scratch);
+// Gradients of the parameters. The order of sums depends only on the sizes: the same bytes each
+// time.
+void ConvBackwardWeight(Stream& stream, const ConvBackwardWeightArgs& args);
 
 }  // namespace troop::cuda

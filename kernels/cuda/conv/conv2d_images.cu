@@ -92,16 +92,17 @@ TROOP_KERNEL void __launch_bounds__(kWide ? kProductThreads : 256, kWide ? 1 : 2
 }
 
 template <class X>
-bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std::int64_t batch,
-             const ConvInput& input, const void* weight, const float* bias, void* y) {
+bool Forward(Stream& stream, const ConvForwardArgs& args) {
+  const ConvShape& shape = args.shape;
+  const std::int64_t batch = args.batch;
   ForwardOfImages<X> op{.s = ConvSizes(shape),
                         .batch = int(batch),
-                        .x = static_cast<const X*>(input.x),
-                        .weight = static_cast<const BF16*>(weight),
-                        .bias = bias,
-                        .y = static_cast<BF16*>(y),
-                        .scale = input.dtype == DType::kU8 ? input.scale : 1.0f,
-                        .activation = activation};
+                        .x = static_cast<const X*>(args.input.x),
+                        .weight = static_cast<const BF16*>(args.weight),
+                        .bias = args.bias,
+                        .y = static_cast<BF16*>(args.y),
+                        .scale = args.input.dtype == DType::kU8 ? args.input.scale : 1.0f,
+                        .activation = args.activation};
   const bool wide = shape.filters > 32;
   const int columns = wide ? 64 : 32;
   // Also excludes sizes whose offsets would overflow 32 bits.
@@ -135,13 +136,10 @@ bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std:
 
 }  // namespace
 
-bool ForwardByImages(Stream& stream, const ConvShape& shape, Activation activation,
-                     std::int64_t batch, const ConvInput& input, const void* weight,
-                     const float* bias, void* y) {
-  if (batch == 0 || !RunsOfEightTaps(shape) || shape.filters % 2 != 0) return false;
-  if (input.dtype == DType::kU8)
-    return Forward<std::uint8_t>(stream, shape, activation, batch, input, weight, bias, y);
-  return Forward<BF16>(stream, shape, activation, batch, input, weight, bias, y);
+bool ForwardByImages(Stream& stream, const ConvForwardArgs& args) {
+  if (args.batch == 0 || !RunsOfEightTaps(args.shape) || args.shape.filters % 2 != 0) return false;
+  if (args.input.dtype == DType::kU8) return Forward<std::uint8_t>(stream, args);
+  return Forward<BF16>(stream, args);
 }
 
 }  // namespace troop::cuda

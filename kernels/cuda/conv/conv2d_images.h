@@ -9,16 +9,12 @@
 namespace troop::cuda {
 
 // These functions return false, without any effect, if they do not support the sizes or if blocks
-// of this GPU have too little shared memory. Arguments as in conv.h.
-bool ForwardByImages(Stream& stream, const ConvShape& shape, Activation activation,
-                     std::int64_t batch, const ConvInput& input, const void* weight,
-                     const float* bias, void* y);
-bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
-                          const void* weight, const void* dz, const void* relu_of, void* dx);
+// of this GPU have too little shared memory. Arguments as in conv2d.h;
+// precision is kBF16.
+bool ForwardByImages(Stream& stream, const ConvForwardArgs& args);
+bool BackwardDataByImages(Stream& stream, const ConvBackwardDataArgs& args);
 // Bytes of scratch; 0 if the sizes are not supported. Depends only on the sizes.
 std::int64_t BackwardWeightByImagesScratch(const ConvShape& shape, std::int64_t batch);
-bool BackwardWeightByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
-                            const ConvInput& input, const void* dz, float* dweight, float* dbias,
-                            float* scratch);
+bool BackwardWeightByImages(Stream& stream, const ConvBackwardWeightArgs& args);
 
 }  // namespace troop::cuda

@@ -150,8 +150,9 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
 
 }  // namespace
 
-bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
-                          const void* weight, const void* dz, const void* relu_of, void* dx) {
+bool BackwardDataByImages(Stream& stream, const ConvBackwardDataArgs& args) {
+  const ConvShape& shape = args.shape;
+  const std::int64_t batch = args.batch;
   if (batch == 0 || shape.filters % 16 != 0 || shape.channels % kRun != 0) return false;
   if (!WeightsFit(shape.filters, shape)) return false;
   const auto behind = [&](std::int64_t size) { return CeilDivide(size, shape.stride); };
@@ -180,10 +181,10 @@ bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t b
                   .by_padded_h = Divisor(int(padded_h)),
                   .by_rows = {less(shape.height), more(shape.height)},
                   .by_columns = {less(shape.width), more(shape.width)},
-                  .weight = static_cast<const BF16*>(weight),
-                  .dz = static_cast<const BF16*>(dz),
-                  .relu_of = static_cast<const BF16*>(relu_of),
-                  .dx = static_cast<BF16*>(dx)};
+                  .weight = static_cast<const BF16*>(args.weight),
+                  .dz = static_cast<const BF16*>(args.dz),
+                  .relu_of = static_cast<const BF16*>(args.relu_of),
+                  .dx = static_cast<BF16*>(args.dx)};
   // Columns beyond the channels in the last group are read and not stored.
   op.images_at = int(RoundUp(shape.filters * op.pitch + columns * bf16, kLine));
   const std::int64_t each = padded_h * padded_w * shape.filters * bf16;

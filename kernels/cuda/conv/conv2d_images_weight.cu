@@ -244,14 +244,15 @@ WeightParts PartsOf(const ConvShape& s, std::int64_t batch, bool bytes) {
 }
 
 template <class X>
-void Weight(Stream& stream, const ConvShape& shape, const WeightParts& p, std::int64_t batch,
-            const ConvInput& input, const void* dz, float* dweight, float* dbias, float* scratch) {
+void Weight(Stream& stream, const WeightParts& p, const ConvBackwardWeightArgs& args) {
+  const ConvShape& shape = args.shape;
+  float* const scratch = static_cast<float*>(args.scratch);
   WeightOfImages<X> op{.s = ConvSizes(shape),
-                       .batch = int(batch),
+                       .batch = int(args.batch),
                        .block_images = int(p.block_images),
                        .images = int(p.images),
-                       .x = static_cast<const X*>(input.x),
-                       .dz = static_cast<const BF16*>(dz),
+                       .x = static_cast<const X*>(args.input.x),
+                       .dz = static_cast<const BF16*>(args.dz),
                        .partial = scratch};
   const std::int64_t bf16 = sizeof(BF16);
   const std::int64_t positions = RoundUp(p.images * shape.out_height() * shape.out_width(), kDepth);
@@ -273,8 +274,9 @@ void Weight(Stream& stream, const ConvShape& shape, const WeightParts& p, std::i
   const int weights = op.s.taps() * op.s.filters, n = weights + op.s.filters;
   Launch(stream, "ConvSumParts of images",
          {dim3(unsigned(CeilDivide(n, kSumColumns))), dim3(kSumColumns * kSumRows)},
-         SumImagesKernel, n, weights, int(p.parts), input.dtype == DType::kU8 ? input.scale : 1.0f,
-         scratch, dweight, dbias);
+         SumImagesKernel, n, weights, int(p.parts),
+         args.input.dtype == DType::kU8 ? args.input.scale : 1.0f, scratch, args.dweight,
+         args.dbias);
 }
 
 }  // namespace
@@ -286,16 +288,15 @@ std::int64_t BackwardWeightByImagesScratch(const ConvShape& shape, std::int64_t 
   return parts * shape.filters * (taps + 1) * std::int64_t(sizeof(float));
 }
 
-bool BackwardWeightByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
-                            const ConvInput& input, const void* dz, float* dweight, float* dbias,
-                            float* scratch) {
-  const WeightParts parts = PartsOf(shape, batch, input.dtype == DType::kU8);
+bool BackwardWeightByImages(Stream& stream, const ConvBackwardWeightArgs& args) {
+  const bool bytes = args.input.dtype == DType::kU8;
+  const WeightParts parts = PartsOf(args.shape, args.batch, bytes);
   // The plan assumes the shared memory of compute capability 9.0.
   if (parts.parts == 0 || SharedOf(stream) < kMostShared) return false;
-  if (input.dtype == DType::kU8) {
-    Weight<std::uint8_t>(stream, shape, parts, batch, input, dz, dweight, dbias, scratch);
+  if (bytes) {
+    Weight<std::uint8_t>(stream, parts, args);
   } else {
-    Weight<BF16>(stream, shape, parts, batch, input, dz, dweight, dbias, scratch);
+    Weight<BF16>(stream, parts, args);
   }
   return true;
 }

@@ -123,9 +123,10 @@ void AddWhole(Stream& stream, std::int64_t n, const T* x, const T* add, T* y) {
 }
 
 template <class T>
-void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, std::int64_t width,
-         const T* x, const T* add, T* y) {
-  if (dropout.drops()) {
+void Run(Stream& stream, const DropAddArgs& args, const T* x, const T* add, T* y) {
+  const PackedSequences& batch = args.batch;
+  const std::int64_t width = args.width;
+  if (args.dropout.drops()) {
     // Threads for the longest sequence; those of shorter ones exit early.
     const std::int64_t blocks = CeilDivide(batch.longest * width, kDropoutGroup) * kDropoutLanes;
     const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
@@ -134,50 +135,43 @@ void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, s
     Launch(
         stream, "DropAdd",
         {dim3(unsigned(CeilDivide(blocks, kThreads)), unsigned(batch.sequences)), dim3(kThreads)},
-        eights ? DropAddEightsKernel<T> : DropAddKernel<T>, batch.starts, ArgsOf(dropout), width, x,
-        add, y);
+        eights ? DropAddEightsKernel<T> : DropAddKernel<T>, batch.starts, ArgsOf(args.dropout),
+        width, x, add, y);
   } else {
     AddWhole(stream, batch.tokens * width, x, add, y);
   }
 }
 
 template <class T>
-void RunRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
-             std::int64_t rows, const std::int32_t* token, std::int64_t width, const T* x,
-             const T* add, T* y) {
-  if (dropout.drops()) {
-    Launch(stream, "DropAddRows", {dim3(unsigned(rows)), dim3(kThreads)}, DropAddRowsKernel<T>,
-           batch.starts, batch.sequences, ArgsOf(dropout), token, width, x, add, y);
+void RunRows(Stream& stream, const DropAddRowsArgs& args, const T* x, const T* add, T* y) {
+  if (args.dropout.drops()) {
+    Launch(stream, "DropAddRows", {dim3(unsigned(args.rows)), dim3(kThreads)}, DropAddRowsKernel<T>,
+           args.batch.starts, args.batch.sequences, ArgsOf(args.dropout), args.token, args.width, x,
+           add, y);
   } else {
-    AddWhole(stream, rows * width, x, add, y);
+    AddWhole(stream, args.rows * args.width, x, add, y);
   }
 }
 
 // Calls call(x, add, y) with typed pointers.
-template <class Call>
-void WithType(DType dtype, const void* x, const void* add, void* y, const Call& call) {
+template <class Args, class Call>
+void WithType(const Args& args, const Call& call) {
   const auto typed = [&]<class T>(T) {
-    call(static_cast<const T*>(x), static_cast<const T*>(add), static_cast<T*>(y));
+    call(static_cast<const T*>(args.x), static_cast<const T*>(args.add), static_cast<T*>(args.y));
   };
-  if (dtype == DType::kBF16) return typed(BF16());
+  if (args.dtype == DType::kBF16) return typed(BF16());
   typed(float());
 }
 
 }  // namespace
 
-void DropAdd(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
-             std::int64_t width, DType dtype, const void* x, const void* add, void* y) {
-  WithType(dtype, x, add, y, [&](const auto* from, const auto* plus, auto* to) {
-    Run(stream, batch, dropout, width, from, plus, to);
-  });
+void DropAdd(Stream& stream, const DropAddArgs& args) {
+  WithType(args, [&](const auto* x, const auto* add, auto* y) { Run(stream, args, x, add, y); });
 }
 
-void DropAddRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
-                 std::int64_t rows, const std::int32_t* token, std::int64_t width, DType dtype,
-                 const void* x, const void* add, void* y) {
-  WithType(dtype, x, add, y, [&](const auto* from, const auto* plus, auto* to) {
-    RunRows(stream, batch, dropout, rows, token, width, from, plus, to);
-  });
+void DropAddRows(Stream& stream, const DropAddRowsArgs& args) {
+  WithType(args,
+           [&](const auto* x, const auto* add, auto* y) { RunRows(stream, args, x, add, y); });
 }
 
 }  // namespace troop::cuda

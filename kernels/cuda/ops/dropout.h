@@ -26,16 +26,33 @@ struct Dropout {
   bool drops() const { return keys != nullptr && rate > 0; }
 };
 
-// y = factor x + add, where the elements of each sequence are numbered from its first token. x,
-// add, y: [T, width], dense, all kF32 or all kBF16; add may be nullptr; y may be x or add. O(T
-// width), one pass.
-void DropAdd(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
-             std::int64_t width, DType dtype, const void* x, const void* add, void* y);
+// Arguments of DropAdd. Arrays are dense.
+struct DropAddArgs {
+  PackedSequences batch;  // T tokens
+  Dropout dropout;
+  std::int64_t width = 0;
+  DType dtype = DType::kF32;  // of x, add and y: kF32 or kBF16
+  const void* x = nullptr;    // [T, width]
+  const void* add = nullptr;  // [T, width]; nullptr: nothing is added
+  void* y = nullptr;          // [T, width], overwritten; may be x or add
+};
+// y = factor x + add, where the elements of each sequence are numbered from its first token.
+// O(T width), one pass.
+void DropAdd(Stream& stream, const DropAddArgs& args);
 
-// DropAdd for some tokens: x, add, y [rows, width] are the rows of token[0] …, which is device
-// memory. Each row gets the mask that DropAdd would apply to it.
-void DropAddRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
-                 std::int64_t rows, const std::int32_t* token, std::int64_t width, DType dtype,
-                 const void* x, const void* add, void* y);
+// Arguments of DropAddRows. Arrays are dense.
+struct DropAddRowsArgs {
+  PackedSequences batch;
+  Dropout dropout;
+  std::int64_t rows = 0;
+  const std::int32_t* token = nullptr;  // [rows], device memory: the token of each row
+  std::int64_t width = 0;
+  DType dtype = DType::kF32;  // of x, add and y: kF32 or kBF16
+  const void* x = nullptr;    // [rows, width]
+  const void* add = nullptr;  // [rows, width]; nullptr: nothing is added
+  void* y = nullptr;          // [rows, width], overwritten; may be x or add
+};
+// DropAdd for some tokens. Each row gets the mask that DropAdd would apply to its token.
+void DropAddRows(Stream& stream, const DropAddRowsArgs& args);
 
 }  // namespace troop::cuda

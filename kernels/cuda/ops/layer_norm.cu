@@ -256,25 +256,29 @@ void WithParts(int parts, const Run& run) {
 }
 
 template <class T>
-void Forward(Stream& stream, const LayerNormShape& shape, const T* x, const float* gamma,
-             const float* beta, T* y, float* mean, float* rstd) {
+void Forward(Stream& stream, const LayerNormArgs& args) {
+  const LayerNormShape& shape = args.shape;
+  const T* const x = static_cast<const T*>(args.x);
+  T* const y = static_cast<T*>(args.y);
   // In registers if possible, else the kernel for any size.
-  const int parts = PartsOf<T>(shape.n, {x, gamma, beta, y});
+  const int parts = PartsOf<T>(shape.n, {x, args.gamma, args.beta, y});
   const LaunchShape rows{dim3(unsigned(CeilDivide(shape.rows, kWarps))), dim3(kThreads)};
   WithParts<T>(parts, [&](auto constant) {
-    Launch(stream, "LayerNorm", rows, NormKernel<T, decltype(constant)::value>, shape, x, gamma,
-           beta, y, mean, rstd);
+    Launch(stream, "LayerNorm", rows, NormKernel<T, decltype(constant)::value>, shape, x,
+           args.gamma, args.beta, y, args.mean, args.rstd);
   });
   if (parts > 0) return;
   Launch(stream, "LayerNorm", {dim3(unsigned(shape.rows)), dim3(kWideThreads)}, WideNormKernel<T>,
-         shape, x, gamma, beta, y, mean, rstd);
+         shape, x, args.gamma, args.beta, y, args.mean, args.rstd);
 }
 
 template <class T>
-void Backward(Stream& stream, const LayerNormShape& shape, const T* x, const float* gamma,
-              const float* mean, const float* rstd, const T* dy, T* dx, float* dgamma, float* dbeta,
-              float* workspace) {
-  const int parts = PartsOf<T>(shape.n, {x, gamma, dy, dx});
+void Backward(Stream& stream, const LayerNormBackwardArgs& args) {
+  const LayerNormShape& shape = args.shape;
+  const T* const x = static_cast<const T*>(args.x);
+  const T* const dy = static_cast<const T*>(args.dy);
+  T* const dx = static_cast<T*>(args.dx);
+  const int parts = PartsOf<T>(shape.n, {x, args.gamma, dy, dx});
   // No more blocks than have rows to work on.
   const std::int64_t blocks =
       std::min<std::int64_t>(kBlocks, parts > 0 ? CeilDivide(shape.rows, kWarps) : shape.rows);
@@ -282,42 +286,30 @@ void Backward(Stream& stream, const LayerNormShape& shape, const T* x, const flo
                          std::size_t(2 * shape.n) * sizeof(float)};
   WithParts<T>(parts, [&](auto constant) {
     Launch(stream, "LayerNormBackward", some, NormBackwardKernel<T, decltype(constant)::value>,
-           shape, x, gamma, mean, rstd, dy, dx, workspace);
+           shape, x, args.gamma, args.mean, args.rstd, dy, dx, args.workspace);
   });
   if (parts == 0) {
     Launch(stream, "LayerNormBackward", {dim3(unsigned(blocks)), dim3(kWideThreads)},
-           WideNormBackwardKernel<T>, shape, x, gamma, mean, rstd, dy, dx, workspace);
+           WideNormBackwardKernel<T>, shape, x, args.gamma, args.mean, args.rstd, dy, dx,
+           args.workspace);
   }
   Launch(stream, "LayerNormBackward's sums",
          {dim3(unsigned(CeilDivide(2 * shape.n, 32))), dim3(256)}, AddPartsKernel, blocks, shape.n,
-         workspace, dgamma, dbeta);
+         args.workspace, args.dgamma, args.dbeta);
 }
 
 }  // namespace
 
-void LayerNorm(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
-               const float* gamma, const float* beta, void* y, float* mean, float* rstd) {
-  if (dtype == DType::kBF16) {
-    Forward(stream, shape, static_cast<const BF16*>(x), gamma, beta, static_cast<BF16*>(y), mean,
-            rstd);
-  } else {
-    Forward(stream, shape, static_cast<const float*>(x), gamma, beta, static_cast<float*>(y), mean,
-            rstd);
-  }
+void LayerNorm(Stream& stream, const LayerNormArgs& args) {
+  if (args.dtype == DType::kBF16) return Forward<BF16>(stream, args);
+  Forward<float>(stream, args);
 }
 
 std::int64_t LayerNormWorkspace(std::int64_t n) { return 2 * n * kBlocks; }
 
-void LayerNormBackward(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
-                       const float* gamma, const float* mean, const float* rstd, const void* dy,
-                       void* dx, float* dgamma, float* dbeta, float* workspace) {
-  if (dtype == DType::kBF16) {
-    Backward(stream, shape, static_cast<const BF16*>(x), gamma, mean, rstd,
-             static_cast<const BF16*>(dy), static_cast<BF16*>(dx), dgamma, dbeta, workspace);
-  } else {
-    Backward(stream, shape, static_cast<const float*>(x), gamma, mean, rstd,
-             static_cast<const float*>(dy), static_cast<float*>(dx), dgamma, dbeta, workspace);
-  }
+void LayerNormBackward(Stream& stream, const LayerNormBackwardArgs& args) {
+  if (args.dtype == DType::kBF16) return Backward<BF16>(stream, args);
+  Backward<float>(stream, args);
 }
 
 }  // namespace troop::cuda

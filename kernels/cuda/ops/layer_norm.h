@@ -13,17 +13,38 @@
 // rows are read several times.
 namespace troop::cuda {
 
-// y = gamma (x - mean) rstd + beta; also writes mean [rows] and rstd [rows]. y may be x.
-void LayerNorm(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
-               const float* gamma, const float* beta, void* y, float* mean, float* rstd);
+// Arguments of LayerNorm.
+struct LayerNormArgs {
+  LayerNormShape shape;
+  DType dtype = DType::kF32;     // of x and y
+  const void* x = nullptr;       // [rows, n]
+  const float* gamma = nullptr;  // [n]
+  const float* beta = nullptr;   // [n]
+  void* y = nullptr;             // [rows, n], overwritten; may be x
+  float* mean = nullptr;         // [rows], overwritten
+  float* rstd = nullptr;         // [rows], overwritten: 1 / standard deviation
+};
+// y = gamma (x - mean) rstd + beta.
+void LayerNorm(Stream& stream, const LayerNormArgs& args);
 
 // Number of floats of the workspace of LayerNormBackward.
 std::int64_t LayerNormWorkspace(std::int64_t n);
 
-// Overwrites dx, which may be dy, and adds to dgamma and dbeta [n]. workspace:
-// LayerNormWorkspace(n) floats, overwritten.
-void LayerNormBackward(Stream& stream, const LayerNormShape& shape, DType dtype, const void* x,
-                       const float* gamma, const float* mean, const float* rstd, const void* dy,
-                       void* dx, float* dgamma, float* dbeta, float* workspace);
+// Arguments of LayerNormBackward.
+struct LayerNormBackwardArgs {
+  LayerNormShape shape;
+  DType dtype = DType::kF32;     // of x, dy and dx
+  const void* x = nullptr;       // [rows, n], input of LayerNorm
+  const float* gamma = nullptr;  // [n]
+  const float* mean = nullptr;   // [rows], from LayerNorm
+  const float* rstd = nullptr;   // [rows], from LayerNorm
+  const void* dy = nullptr;      // [rows, n]
+  void* dx = nullptr;            // [rows, n], overwritten; may be dy
+  float* dgamma = nullptr;       // [n], added to
+  float* dbeta = nullptr;        // [n], added to
+  float* workspace = nullptr;    // LayerNormWorkspace(n) floats, overwritten
+};
+// Gradients of LayerNorm.
+void LayerNormBackward(Stream& stream, const LayerNormBackwardArgs& args);
 
 }  // namespace troop::cuda

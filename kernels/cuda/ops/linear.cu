@@ -29,53 +29,52 @@ void Tanh(Stream& stream, std::int64_t n, void* y, DType dtype) {
 
 }  // namespace
 
-void LinearForward(Stream& stream, MatMulPlans& plans, Precision precision,
-                   const LinearShape& shape, Activation activation, std::int64_t batch,
-                   const void* x, const void* weight, const void* bias, void* y, DType y_dtype) {
-  MatMulArgs args;
+void LinearForward(Stream& stream, MatMulPlans& plans, const LinearForwardArgs& args) {
+  const LinearShape& shape = args.shape;
   // y = x wᵀ.
-  args.shape = {.m = batch, .n = shape.out, .k = shape.in, .transpose_b = true};
-  args.precision = precision;
-  args.a = x;
-  args.b = weight;
-  args.c = y;
-  args.c_dtype = y_dtype;
-  args.epilogue = activation == Activation::kRelu ? Epilogue::kBiasRelu : Epilogue::kBias;
-  args.bias = bias;
-  MatMul(stream, plans, args);
-  if (activation == Activation::kTanh) Tanh(stream, batch * shape.out, y, y_dtype);
+  MatMul(stream, plans,
+         {.shape = {.m = args.batch, .n = shape.out, .k = shape.in, .transpose_b = true},
+          .precision = args.precision,
+          .a = args.x,
+          .b = args.weight,
+          .c = args.y,
+          .c_dtype = args.y_dtype,
+          .epilogue = args.activation == Activation::kRelu ? Epilogue::kBiasRelu : Epilogue::kBias,
+          .bias = args.bias});
+  if (args.activation == Activation::kTanh)
+    Tanh(stream, args.batch * shape.out, args.y, args.y_dtype);
 }
 
-void LinearBackwardData(Stream& stream, MatMulPlans& plans, Precision precision,
-                        const LinearShape& shape, std::int64_t batch, const void* weight,
-                        const void* dz, const void* relu_of, void* dx) {
-  MatMulArgs args;
+void LinearBackwardData(Stream& stream, MatMulPlans& plans, const LinearBackwardDataArgs& args) {
+  const DType element = ElementType(args.precision);
   // dx = dz w.
-  args.shape = {.m = batch, .n = shape.in, .k = shape.out};
-  args.precision = precision;
-  args.a = dz;
-  args.b = weight;
-  args.c = dx;
-  args.c_dtype = ElementType(precision);
-  MatMul(stream, plans, args);
-  if (relu_of == nullptr) return;
-  ActivationBackward(stream, Activation::kRelu, ElementType(precision), batch * shape.in, relu_of,
-                     dx, dx);
+  MatMul(stream, plans,
+         {.shape = {.m = args.batch, .n = args.shape.in, .k = args.shape.out},
+          .precision = args.precision,
+          .a = args.dz,
+          .b = args.weight,
+          .c = args.dx,
+          .c_dtype = element});
+  if (args.relu_of == nullptr) return;
+  ActivationBackward(stream, Activation::kRelu, element, args.batch * args.shape.in, args.relu_of,
+                     args.dx, args.dx);
 }
 
-void LinearBackwardWeight(Stream& stream, MatMulPlans& plans, Precision precision,
-                          const LinearShape& shape, std::int64_t batch, const void* x,
-                          const void* dz, float* dweight, float* dbias) {
-  MatMulArgs args;
+void LinearBackwardWeight(Stream& stream, MatMulPlans& plans,
+                          const LinearBackwardWeightArgs& args) {
+  const LinearShape& shape = args.shape;
   // dw = dzᵀ x; it stays f32.
-  args.shape = {.m = shape.out, .n = shape.in, .k = batch, .transpose_a = true};
-  args.precision = precision;
-  args.a = dz;
-  args.b = x;
-  args.c = dweight;
-  MatMul(stream, plans, args);
-  SumRows(stream,
-          {.rows = batch, .n = shape.out, .x = dz, .dtype = ElementType(precision), .sum = dbias});
+  MatMul(stream, plans,
+         {.shape = {.m = shape.out, .n = shape.in, .k = args.batch, .transpose_a = true},
+          .precision = args.precision,
+          .a = args.dz,
+          .b = args.x,
+          .c = args.dweight});
+  SumRows(stream, {.rows = args.batch,
+                   .n = shape.out,
+                   .x = args.dz,
+                   .dtype = ElementType(args.precision),
+                   .sum = args.dbias});
 }
 
 }  // namespace troop::cuda
