@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, folders, headers, includes, types, files, format, readme, docs, prose. Prints one
-line per violation, `path:line: what is wrong and what to do`, and exits 1 if there is any. Tests
-beside each rule plant violations and check that each one is found.
+Rules: layers, folders, headers, includes, types, parameters, files, format, readme, docs, prose.
+Prints one line per violation, `path:line: what is wrong and what to do`, and exits 1 if there is
+any. Tests beside each rule plant violations and check that each one is found.
 """
 import argparse
 import concurrent.futures
@@ -23,6 +23,7 @@ from docs_links import check_docs
 from folders import check_folders
 from includes import check_includes
 from one_definition import check_types
+from parameters import check_parameters
 from prose import check_prose
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -58,8 +59,8 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 # Another version formats some lines differently. This is Debian 12's.
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
-RULES = ("layers", "folders", "headers", "includes", "types", "files", "format", "readme", "docs",
-         "prose")
+RULES = ("layers", "folders", "headers", "includes", "types", "parameters", "files", "format",
+         "readme", "docs", "prose")
 SKIPPED = 77   # the exit code
 
 
@@ -372,6 +373,8 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_folders(root, tracked(root)))
     if rule == "types":
         return list(check_types(root, tracked(root)))
+    if rule == "parameters":
+        return list(check_parameters(root, tracked(root)))
     if rule == "files":
         return list(check_files(root, build))
     if rule == "format":
