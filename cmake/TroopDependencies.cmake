@@ -19,7 +19,6 @@ endfunction()
 troop_pkg_target(zmq libzmq)
 troop_pkg_target(sodium libsodium)
 troop_pkg_target(lz4 liblz4)
-troop_pkg_target(lzma liblzma)
 troop_pkg_target(zstd libzstd)
 
 # Only plots need Cairo: without it, or with TROOP_PLOTS=OFF, everything else is built. An installed
@@ -28,6 +27,23 @@ if(TROOP_PLOTS AND NOT TARGET PkgConfig::cairo)
   pkg_check_modules(cairo QUIET IMPORTED_TARGET GLOBAL cairo>=1.16 cairo-svg>=1.16)
   if(NOT cairo_FOUND AND NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "troop")
     message(STATUS "Cairo not found: building without plots")
+  endif()
+endif()
+
+# Only the tar reader and its decompression. The shared library would load libxml2 and 31 MB of ICU
+# data for formats that Troop does not read (docs/decisions/0022-archives-yaml-and-http.md).
+if(NOT TARGET LibArchive::tar_xz)
+  add_library(LibArchive::tar_xz INTERFACE IMPORTED GLOBAL)
+  find_library(ARCHIVE_STATIC_LIBRARY libarchive.a)
+  find_library(ARCHIVE_BZ2_LIBRARY bz2)
+  mark_as_advanced(ARCHIVE_STATIC_LIBRARY ARCHIVE_BZ2_LIBRARY)
+  if(ARCHIVE_STATIC_LIBRARY AND ARCHIVE_BZ2_LIBRARY)
+    troop_pkg_target(lzma liblzma)
+    target_link_libraries(LibArchive::tar_xz INTERFACE ${ARCHIVE_STATIC_LIBRARY} PkgConfig::lzma
+      PkgConfig::lz4 PkgConfig::zstd ZLIB::ZLIB ${ARCHIVE_BZ2_LIBRARY})
+  else()
+    troop_pkg_target(archive libarchive)
+    target_link_libraries(LibArchive::tar_xz INTERFACE PkgConfig::archive)
   endif()
 endif()
 

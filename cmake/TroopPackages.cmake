@@ -24,9 +24,9 @@ if(troop_has_plots)
 endif()
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtroop-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libcereal-dev, libdnnl-dev, libfmt-dev, libgif-dev, \
-liblz4-dev, liblzma-dev, libsodium-dev, libspdlog-dev, libtomlplusplus-dev, libzmq3-dev, \
-libzstd-dev, nlohmann-json3-dev, zlib1g-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libarchive-dev, libbz2-dev, libcereal-dev, libdnnl-dev, \
+libfmt-dev, libgif-dev, liblz4-dev, liblzma-dev, libsodium-dev, libspdlog-dev, \
+libtomlplusplus-dev, libzmq3-dev, libzstd-dev, nlohmann-json3-dev, zlib1g-dev")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program `troop`, its configs and completions")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Libraries and headers of Troop, for find_package(troop)")
 include(CPack)

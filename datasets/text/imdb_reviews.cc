@@ -18,9 +18,8 @@
 #include "core/base/phase_progress.h"
 #include "core/storage/read_file.h"
 #include "core/storage/sha256.h"
+#include "datasets/text/archive_reader.h"
 #include "datasets/text/csv.h"
-#include "datasets/text/tar.h"
-#include "datasets/text/xz.h"
 #include "datasets/tokenizers/unicode.h"
 
 namespace troop {
@@ -170,17 +169,15 @@ Result<Reviews> ReadAny(const std::string& path) {
   TROOP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kFileBytesMax));
   TROOP_RETURN_IF_ERROR(CheckSha256Sums(path, bytes));
   if (csv) return ReadReviewCsv(bytes);
-  const Result<std::string> unpacked = DecompressXz(bytes, kArchiveBytesMax);
-  if (!unpacked.ok()) {
-    return Status(unpacked.status().code(),
+  Result<Reviews> reviews = ReadReviewArchive(bytes, Compression::kXz);
+  const Status& status = reviews.status();
+  if (status.code() == Code::kDataLoss || status.code() == Code::kResourceExhausted) {
+    return Status(status.code(),
                   fmt::format("{}; expected a complete .tar.xz of train/pos/0_9.txt and so on, "
                               "got {} bytes",
-                              unpacked.status().message(), bytes.size()));
+                              status.message(), bytes.size()));
   }
-  const std::string& tar = *unpacked;
-  // Frees the compressed bytes before the reviews are copied out.
-  bytes = {};
-  return ReadReviewArchive(tar);
+  return reviews;
 }
 
 // Finds the checksum in a SHA256SUMS file ("73a3…  aclImdb_labeled.tar.xz"); nullopt: none.
@@ -205,14 +202,24 @@ std::optional<std::string> ExpectedSha256(const std::string& path) {
 
 }  // namespace
 
-// Visits the members in place; only the texts of reviews are copied.
-Result<Reviews> ReadReviewArchive(std::string_view tar) {
+// Only the texts of reviews are read; other files are skipped.
+Result<Reviews> ReadReviewArchive(std::string_view bytes, Compression compression) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  TROOP_ASSIGN_OR_RETURN(ArchiveReader reader,
+                         ArchiveReader::Make(bytes, {.xz = compression == Compression::kXz,
+                                                     .bytes_max = kArchiveBytesMax,
+                                                     .file_bytes_max = kReviewBytesMax}));
+  PhaseProgress progress("unpacking", "MiB", std::int64_t(bytes.size() / kMiB));
   Collector collector;
-  TROOP_RETURN_IF_ERROR(VisitTar(tar, [&](const std::string& name, std::string_view bytes) {
-    const std::optional<Place> place = PlaceOf(name);
-    return place ? collector.Add(*place, std::string(bytes)) : Status::Ok();
-  }));
-  return collector.Finish();
+  for (;;) {
+    TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next());
+    if (!more) return collector.Finish();
+    progress.Show(std::int64_t(reader.position() / kMiB));
+    const std::optional<Place> place = PlaceOf(reader.name());
+    if (!place) continue;
+    TROOP_ASSIGN_OR_RETURN(std::string text, reader.Read());
+    TROOP_RETURN_IF_ERROR(collector.Add(*place, std::move(text)));
+  }
 }
 
 // Reads a CSV with the columns review and sentiment, in any order and among others.

@@ -28,7 +28,7 @@ struct Reviews {
 //   *.tar.xz      an archive of that folder
 //   *.csv         columns `review` and `sentiment` (positive, negative, 1 or 0): all in `train`
 // If a file SHA256SUMS in the same folder lists the file, its checksum is verified first. Blocks on
-// the disk; an archive of 50,000 reviews takes about 2 s and temporarily 0.2 GB. Errors are one
+// the disk; an archive of 50,000 reviews takes about 2 s. Errors are one
 // line with the file, the expected content and the download address: kNotFound; kDataLoss;
 // kInvalidArgument for other content.
 Result<Reviews> ReadReviews(const std::string& path);
@@ -41,7 +41,8 @@ bool IsReviewFile(std::string_view path);
 bool HasTestReviews(const std::string& path);
 
 // Parsers of bytes in memory, for tests and fuzzing; their errors give no download address.
-Result<Reviews> ReadReviewArchive(std::string_view tar);
+enum class Compression : std::uint8_t { kNone, kXz };
+Result<Reviews> ReadReviewArchive(std::string_view bytes, Compression compression);
 Result<Reviews> ReadReviewCsv(std::string_view csv);
 
 // Verifies the checksum in SHA256SUMS of the file's folder. Ok if there is none, or none for this

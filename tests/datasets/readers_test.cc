@@ -7,8 +7,6 @@
 #include "core/storage/sha256.h"
 #include "datasets/text/csv.h"
 #include "datasets/text/imdb_reviews.h"
-#include "datasets/text/tar.h"
-#include "datasets/text/xz.h"
 #include "tests/core/temp_folder.h"
 #include "tests/datasets/data.h"
 #include "tests/datasets/tar_file.h"
@@ -17,11 +15,6 @@ namespace troop {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
-
-std::string Unpacked(const std::string& bytes, std::size_t bytes_max = 1 << 20) {
-  const auto text = DecompressXz(bytes, bytes_max);
-  return text.ok() ? *text : text.status().ToString();
-}
 
 Result<Rows> ReadRows(std::string_view text) {
   CsvReader reader(text);
@@ -49,60 +42,6 @@ TEST(CsvTest, RejectsInvalidCsvNamingLine) {
   EXPECT_EQ(ReadRows("\"a\nb\"\n\"c\"d").status().message(),
             "line 3: text after a closing quote; expected a comma");
   EXPECT_EQ(ReadRows("a\"b\"").status().message(), "line 1: quote inside an unquoted field");
-}
-
-TEST(XzTest, RejectsDamagedData) {
-  const std::string sound = ReadAll(TextFixture("small_imdb.tar.xz"));
-  EXPECT_EQ(Unpacked(sound).size(), 20480);
-  EXPECT_EQ(Unpacked(sound + sound).size(), 40960);  // two streams
-  EXPECT_EQ(Unpacked(sound, 20479), "resource_exhausted: its content is larger than 20479 bytes");
-  EXPECT_EQ(Unpacked("abc" + sound), "data_loss: it is not an .xz file");
-  EXPECT_EQ(Unpacked(""), "data_loss: its end is missing");
-  for (std::size_t i = 0; i < sound.size(); i += 29) {
-    std::string bytes = sound;
-    bytes[i] = char(bytes[i] ^ 0x10);
-    EXPECT_FALSE(DecompressXz(bytes, 1 << 20).ok()) << i;
-    EXPECT_FALSE(DecompressXz(sound.substr(0, i), 1 << 20).ok()) << i;
-  }
-}
-
-TEST(TarTest, VisitsFilesInOrderAndSkipsOtherEntries) {
-  std::string seen;
-  const std::string archive = TarFile("a/b.txt", "one") + TarFile("a/", "", '5') +
-                              TarFile("link", "", '2') + TarFile("pax", "9 mtime=1\n", 'x') +
-                              TarFile("c.txt", std::string(512, 'x')) + TarFile("d", "", '\0');
-  const auto visit = [&](const std::string& name, std::string_view bytes) {
-    seen += fmt::format("{}:{} ", name, bytes.size());
-    return Status::Ok();
-  };
-  EXPECT_TRUE(VisitTar(archive + kTarEnd, visit).ok());
-  EXPECT_EQ(seen, "a/b.txt:3 c.txt:512 d:0 ");
-  seen = {};
-  EXPECT_TRUE(VisitTar(TarFile("b.txt", "", '0', "long/path") + kTarEnd, visit).ok());
-  EXPECT_EQ(seen, "long/path/b.txt:0 ");
-}
-
-TEST(TarTest, RejectsHostileHeaders) {
-  const auto message = [](const std::string& archive) {
-    return VisitTar(archive, [](const auto&, auto) { return Status::Ok(); }).message();
-  };
-  const std::string file = TarFile("a", "one");
-  EXPECT_EQ(message(file), "tar archive: its end is missing");
-  EXPECT_EQ(message(file + "x"), "tar archive, byte 1024: its end is missing");
-  EXPECT_EQ(message(file.substr(0, 600)), "tar archive: its end is missing");
-  EXPECT_EQ(message(file.substr(0, 514)),
-            "tar archive, byte 0: a file of 3 bytes where 2 are left");
-  std::string bad = file + kTarEnd;
-  bad[0] = 'b';
-  EXPECT_EQ(message(bad), "tar archive, byte 0: not a file header, or a damaged one");
-  EXPECT_EQ(message(TarFile("a", "", '0', "", "77777777777")),
-            "tar archive, byte 0: a file of 8589934591 bytes where 0 are left");
-  EXPECT_EQ(message(TarFile("a", "", '0', "", std::string("\x80\0\0\0\0\0\0\0\0\0\0", 11))),
-            "tar archive, byte 0: the size is not an octal number");
-  EXPECT_EQ(message(TarFile("a", "x", 'L')),
-            "tar archive, byte 0: an entry of type \"L\" is not supported");
-  EXPECT_EQ(message(TarFile("a", "16 path=b.txt\n", 'x')),
-            "tar archive, byte 0: a name or size that needs pax attributes is not supported");
 }
 
 TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
@@ -170,12 +109,12 @@ TEST(ReviewsTest, ReadsTable) {
 
 TEST(ReviewsTest, NamesMissingOrDuplicateReviews) {
   const auto message = [](const std::string& files) {
-    return ReadReviewArchive(files + kTarEnd).status().message();
+    return ReadReviewArchive(files + kTarEnd, Compression::kNone).status().message();
   };
   EXPECT_EQ(message(TarFile("x/train/pos/0_9.txt", "") + TarFile("x/train/pos/2_9.txt", "")),
             "train/pos/1_*.txt is missing; expected numbers 0 to 2");
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/0_8.txt", "")),
-            "tar archive, byte 512: train/pos has two reviews with number 0");
+            "train/pos has two reviews with number 0");
   EXPECT_EQ(message(TarFile("train/positive/0_9.txt", "") + TarFile("atrain/pos/0_9.txt", "")),
             "it has no reviews (train/pos/0_9.txt …)");
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "")),
@@ -217,8 +156,8 @@ TEST(ReviewsTest, MissingOrDamagedFileErrorNamesExpectedSource) {
   std::ofstream(folder.path() + "/a.tar.xz") << "no archive";
   const std::string damaged = ReadReviews(folder.path() + "/a.tar.xz").status().message();
   for (const char* part :
-       {"/a.tar.xz: its end is missing", "a complete .tar.xz of train/pos/0_9.txt", " 10 bytes",
-        "; download aclImdb_v1.tar.gz"}) {
+       {"/a.tar.xz: archive, byte 0: Unrecognized archive format",
+        "a complete .tar.xz of train/pos/0_9.txt", " 10 bytes", "; download aclImdb_v1.tar.gz"}) {
     EXPECT_NE(damaged.find(part), damaged.npos) << part << ": " << damaged;
   }
   std::ofstream(folder.path() + "/a.zip") << "x";

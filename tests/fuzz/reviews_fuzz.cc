@@ -4,17 +4,17 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "datasets/text/archive_reader.h"
 #include "datasets/text/csv.h"
 #include "datasets/text/imdb_reviews.h"
 #include "datasets/text/token_cache.h"
-#include "datasets/text/xz.h"
 #include "tests/datasets/tar_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {
 namespace {
 
-constexpr std::size_t kUnpackedMax = 1 << 20;
+constexpr std::size_t kUnpackedMax = 1 << 20, kFileMax = 1 << 16;
 const TokenCacheKey kKey = {.tokenizer = 1, .vocabulary = 50, .max_length = 6, .source = 2};
 
 void CheckReviews(const Result<Reviews>& reviews) {
@@ -26,6 +26,21 @@ void CheckReviews(const Result<Reviews>& reviews) {
     for (const Review& review : *set) {
       TROOP_CHECK(review.sentiment != Sentiment::kNone, "a labelled review without a label");
     }
+  }
+}
+
+// Files are within the limits, and the archive ends.
+void CheckArchive(std::string_view bytes, bool xz) {
+  Result<ArchiveReader> reader =
+      ArchiveReader::Make(bytes, {.xz = xz, .bytes_max = kUnpackedMax, .file_bytes_max = kFileMax});
+  while (reader.ok()) {
+    const Result<bool> more = reader->Next();
+    if (!more.ok()) TROOP_CHECK(!more.status().message().empty(), "no reason is given");
+    if (!more.ok() || !*more) return;
+    TROOP_CHECK(!reader->name().empty(), "a file without a name");
+    const Result<std::string> content = reader->Read();
+    if (!content.ok()) return;
+    TROOP_CHECK(content->size() <= kFileMax, "{} bytes", content->size());
   }
 }
 
@@ -84,12 +99,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes = TextOf(rest);
   switch (kind % 4) {
     case 0:
-      CheckReviews(ReadReviewArchive(bytes));
+      CheckReviews(ReadReviewArchive(bytes, Compression::kNone));
+      CheckArchive(bytes, false);
       break;
     case 1:
-      if (const auto text = DecompressXz(bytes, kUnpackedMax); text.ok()) {
-        TROOP_CHECK(text->size() <= kUnpackedMax, "{} bytes", text->size());
-      }
+      CheckArchive(bytes, true);
       break;
     case 2:
       CheckReviews(ReadReviewCsv(bytes));
