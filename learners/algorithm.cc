@@ -2,7 +2,6 @@
 
 #include "learners/algorithm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/base/log.h"
@@ -42,31 +41,31 @@ UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   return *this;
 }
 
-// These three work on the host's gradient; device algorithms override them.
+// Works on the host's gradient; algorithms on a device override it.
 double Algorithm::GradientNorm() {
   static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   const std::span<const float> g = gradient();
   return std::sqrt(kernels.sum_squares(std::int64_t(g.size()), g.data()));
 }
 
-void Algorithm::ClearGradient(std::int64_t count) {
-  std::ranges::fill(gradient().first(std::size_t(count)), 0.0f);
-}
-
-void Algorithm::DivideGradient(float given) {
-  for (float& g : gradient()) g /= given;
-}
-
 Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
                                      std::span<float> priority) {
+  if (FusedUpdate* const fused = fused_update(); fused != nullptr) {
+    return fused->RunUpdate(batch, progress, priority);
+  }
   TROOP_ASSIGN_OR_RETURN(const LossReport report, ComputeGradient(batch, priority));
   ApplyGradient(progress, report.gradient_norm);
   return report;
 }
 
-// Only the GPU's DQN samples its own batches.
-Status Algorithm::ApplyTableDelta(const SampleBatch&) {
-  return InvalidArgument("the CPU cannot sample batches itself; set replay.placement = \"host\"");
+std::span<const float> WholeValueOf(Algorithm& algorithm) {
+  TensorParallelMember* const part = algorithm.tensor_parallel();
+  return part != nullptr ? part->WholeValue() : algorithm.value();
+}
+
+TensorFile WholeStateOf(Algorithm& algorithm) {
+  TensorParallelMember* const part = algorithm.tensor_parallel();
+  return part != nullptr ? part->WholeState() : algorithm.State();
 }
 
 // Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.

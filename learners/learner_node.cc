@@ -58,8 +58,10 @@ Status LearnerNode::Build() {
                                                    context_.member->options().index));
   if (replicated()) TROOP_RETURN_IF_ERROR(MakeReplica());
   if (sharded()) {
-    algorithm_->SetRank(context_.member->options().index / tensor_.ranks,
-                        int(context_.config.fleet.learners) / tensor_.ranks);
+    if (BatchPartition* const partition = algorithm_->batch_partition(); partition != nullptr) {
+      partition->SetRank(context_.member->options().index / tensor_.ranks,
+                         int(context_.config.fleet.learners) / tensor_.ranks);
+    }
   }
   TROOP_RETURN_IF_ERROR(MakeUpdater());
   // The previous process may have written its last checkpoint without reporting it.
@@ -90,8 +92,10 @@ Status LearnerNode::Build() {
 Status LearnerNode::MakeReplica() {
   TROOP_ASSIGN_OR_RETURN(part_, MakeTextModel(context_.config, tensor_));
   if (tensor_.rank > 0) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(algorithm_, TensorParallelReplica::Make(context_.config, tensor_.ranks,
-                                                                 std::move(algorithm_)));
+  TROOP_ASSIGN_OR_RETURN(auto replica, TensorParallelReplica::Make(context_.config, tensor_.ranks,
+                                                                   std::move(algorithm_)));
+  replica_ = replica.get();
+  algorithm_ = std::move(replica);
   return Status::Ok();
 }
 
@@ -137,6 +141,7 @@ Status LearnerNode::MakeUpdater() {
   if (replicated()) {
     TROOP_ASSIGN_OR_RETURN(updater_,
                            MakeTensorParallelUpdater({.shards = shards,
+                                                      .replica = replica_,
                                                       .place = tensor_,
                                                       .part = part_.get(),
                                                       .nccl = Nccl(),
@@ -297,7 +302,7 @@ StepStatus LearnerNode::Finish(Time now) {
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (ends) updater_->Deregister();
   if (updater_->busy() || checkpoint_ || rollback_) return Idle();
-  const bool apart = tensor_.ranks > 1 && algorithm_->WholeState().tensors.empty();
+  const bool apart = tensor_.ranks > 1 && WholeStateOf(*algorithm_).tensors.empty();
   if (!final_checkpoint_ && updater_->is_leader() && apart) {
     LogWarning("stopped before the tensor-parallel state was gathered: no checkpoint is written");
     final_checkpoint_ = true;
@@ -347,12 +352,6 @@ std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
   if (!supervised()) return context_.member->steps_total_done();
   const double share = double(updates) / double(std::max<std::int64_t>(1, c.run.max_updates));
   return std::llround(std::min(1.0, share) * c.run.total_steps);
-}
-
-// True if only the agent steps limit the run: neither a replay ratio nor max_updates does.
-bool LearnerNode::EndsWithTheSteps() const {
-  const Config& c = context_.config;
-  return !supervised() && c.replay.samples_per_insert <= 0 && c.run.max_updates == 0;
 }
 
 void LearnerNode::SubmitUpdates() {
@@ -420,10 +419,10 @@ void LearnerNode::PublishAgain() {
 
 // REQUIRES: no update is in progress.
 void LearnerNode::PublishNow() {
-  if (rollback_) return;                         // CollectRollback publishes
-  if (algorithm_->WholeValue().empty()) return;  // not gathered yet; the next update does it
+  if (rollback_) return;                          // CollectRollback publishes
+  if (WholeValueOf(*algorithm_).empty()) return;  // not gathered yet; the next update does it
   if (AllFinite(algorithm_->value())) {
-    Publish(CopyToSharedBuffer(std::as_bytes(algorithm_->WholeValue())));
+    Publish(CopyToSharedBuffer(std::as_bytes(WholeValueOf(*algorithm_))));
   } else {
     StartRollback(algorithm_->CheckFinite());
   }
@@ -551,7 +550,7 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
         work->updates = algorithm->updates();
         work->weights = algorithm->CheckFinite();
         if (!work->weights.ok()) return;
-        state.state = algorithm->WholeState();
+        state.state = WholeStateOf(*algorithm);
         if (state.state.tensors.empty()) {
           work->path = NotFound("the tensor-parallel state has not been gathered yet");
           return;
@@ -563,7 +562,7 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
         if (node->supervised()) state.steps = node->StepsAt(work->updates);
         work->path = WriteCheckpoint(run, *module, state, config.checkpoint.keep);
         if (!work->final || !node->supervised() || !work->path.ok()) return;
-        const Status model = WriteModel(config, run, *module, algorithm->WholeValue());
+        const Status model = WriteModel(config, run, *module, WholeValueOf(*algorithm));
         if (!model.ok()) work->path = model;
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());

@@ -122,6 +122,7 @@ class LearnerNode final : public Node {
   std::unique_ptr<Module> module_;  // the whole model
   std::unique_ptr<Module> part_;    // if replicated()
   std::unique_ptr<Algorithm> algorithm_;
+  TensorParallelReplica* replica_ = nullptr;  // algorithm_, on rank 0 if replicated()
   std::unique_ptr<ReplaySampler> sampler_;
   std::int32_t shards_ = 0;    // replay shards that the sampler uses
   std::int64_t learners_ = 1;  // of the run; a group is formed if it was ever above 1

@@ -4,6 +4,12 @@
 
 namespace troop {
 
+// True if only the agent steps limit the run: neither a replay ratio nor max_updates does.
+bool LearnerNode::EndsWithTheSteps() const {
+  const Config& c = context_.config;
+  return !supervised() && c.replay.samples_per_insert <= 0 && c.run.max_updates == 0;
+}
+
 bool LearnerNode::Finishing(Time now) {
   const FleetMember& member = *context_.member;
   if (updater_->Finished(exhausted_) || member.phase() == Phase::kDone) return true;

@@ -210,6 +210,8 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
 // Runs real updates with one learner. The first one includes allocation and is not counted.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorParallelRank(), 0));
+  CostReporting* const costs = algorithm->cost_reporting();
+  TROOP_CHECK(costs != nullptr, "supervised algorithms report their cost");
   MeshProfile profile{.cores = CoresHere()};
   // On GPUs, a "core" of the profile is a GPU.
   if (algorithm->device_ordinal() >= 0) {
@@ -224,7 +226,7 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   for (int i = 0; i < updates; ++i) {
     TROOP_RETURN_IF_ERROR(algorithm->Update(batch, 0, priority).status());
     progress.Show(i + 1);
-    const UpdateCost once = algorithm->TakeCost();
+    const UpdateCost once = costs->TakeCost();
     if (i > 0 || updates == 1) cost += once;
   }
   const double made = std::max(1, updates - 1);

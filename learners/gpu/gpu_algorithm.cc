@@ -63,18 +63,16 @@ double GpuAlgorithm::GradientNorm() {
 }
 
 // Another learner may start an all-reduce before the first batch arrives here.
-std::span<float> GpuAlgorithm::device_gradient() {
+std::span<float> GpuAlgorithm::device_values() {
   if (!MakeReady().ok()) return {};
   return {trained_->gradient(), std::size_t(parameters())};
 }
 
-void GpuAlgorithm::ClearGradient(std::int64_t count) {
-  if (!on_device_) return Algorithm::ClearGradient(count);
+void GpuAlgorithm::ClearOnDevice(std::int64_t count) {
   if (count > 0) stream_.Fill(trained_->gradient(), 0, std::size_t(count) * sizeof(float));
 }
 
-void GpuAlgorithm::DivideGradient(float given) {
-  if (!on_device_) return Algorithm::DivideGradient(given);
+void GpuAlgorithm::DivideOnDevice(float given) {
   cuda::ConvertScaled(stream_, parameters(), trained_->gradient(), DType::kF32, 1 / given,
                       trained_->gradient(), DType::kF32);
 }

@@ -15,17 +15,19 @@ namespace troop {
 
 // Base of the algorithms that compute on a GPU. Weights, gradient and optimizer state live in
 // device memory; value(), gradient() and State() copy them to the host on demand.
-class GpuAlgorithm : public Algorithm {
+class GpuAlgorithm : public Algorithm, public DeviceGradient, public ExternalOptimizer {
  public:
   std::span<float> gradient() override;
   double GradientNorm() override;
-  std::span<float> device_gradient() override;
+  void ApplyGradient(double progress, double norm) override;
+  int device_ordinal() const override { return ordinal_; }
+  DeviceGradient* device_gradient() override { return this; }
+  std::span<float> device_values() override;
   void ReduceOnDevice(bool there) override { on_device_ = there; }
   void* gradient_stream() override { return stream_.Share(); }
-  int device_ordinal() const override { return ordinal_; }
-  void ClearGradient(std::int64_t count) override;
-  void DivideGradient(float given) override;
-  void ApplyGradient(double progress, double norm) override;
+  void ClearOnDevice(std::int64_t count) override;
+  void DivideOnDevice(float given) override;
+  ExternalOptimizer* external_optimizer() override { return this; }
   void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override;
   Optimizer& optimizer() override;
   double ClipScale(double norm) const override { return host_->ClipScale(norm); }

@@ -152,7 +152,7 @@ Status GpuReplay::Append(const DecodedDelta& experience, cuda::Stream& stream) {
 
 // A slot that was reassigned during this update is resolved to the item that was sampled.
 void GpuReplay::DrawnItems(std::span<const std::int32_t> slots,
-                           std::vector<Algorithm::SampledItem>* out) const {
+                           std::vector<GpuReplayConsumer::SampledItem>* out) const {
   out->clear();
   for (const std::int32_t slot : slots) {
     const auto before = replaced_.find(slot);

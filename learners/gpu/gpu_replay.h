@@ -42,7 +42,7 @@ class GpuReplay {
   void BeginUpdate() { replaced_.clear(); }
   // Appends the items of slots sampled since BeginUpdate.
   void DrawnItems(std::span<const std::int32_t> slots,
-                  std::vector<Algorithm::SampledItem>* out) const;
+                  std::vector<GpuReplayConsumer::SampledItem>* out) const;
 
  private:
   struct Held {

@@ -27,7 +27,7 @@ struct BatchBuffers {
 };
 
 // Network passes and losses; weights and optimizer state are in TrainState.
-class Dpg final : public Algorithm {
+class Dpg final : public Algorithm, public ExternalOptimizer {
  public:
   Dpg(const Config& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
       std::unique_ptr<TrainState> trained)
@@ -46,6 +46,7 @@ class Dpg final : public Algorithm {
   void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  ExternalOptimizer* external_optimizer() override { return this; }
   // These forward to TrainState.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }

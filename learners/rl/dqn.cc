@@ -24,7 +24,7 @@ struct BatchBuffers {
 };
 
 // Network passes and loss; weights and optimizer state are in TrainState.
-class Dqn final : public Algorithm {
+class Dqn final : public Algorithm, public ExternalOptimizer {
  public:
   Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
       std::unique_ptr<TrainState> trained)
@@ -43,6 +43,7 @@ class Dqn final : public Algorithm {
   void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  ExternalOptimizer* external_optimizer() override { return this; }
   // These forward to TrainState.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }

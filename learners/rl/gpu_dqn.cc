@@ -77,7 +77,7 @@ LossReport ReportOf(const cuda::DqnStepReport& report, std::size_t items) {
 }
 
 // One DqnStep at a time, made for the current batch size and replay table.
-class GpuDqn final : public GpuAlgorithm {
+class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayConsumer {
  public:
   GpuDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
          std::unique_ptr<TrainState> host, std::unique_ptr<cuda::Device> device, QNetworkSpec spec,
@@ -122,11 +122,14 @@ class GpuDqn final : public GpuAlgorithm {
     return ReportOf(report, priority.size());
   }
 
+  FusedUpdate* fused_update() override { return this; }
+  GpuReplayConsumer* gpu_replay() override { return replay_ != nullptr ? this : nullptr; }
+
   void ExpectNext(const SampleBatch* batch) override { next_ = batch; }
 
   // The whole update as one CUDA graph. The next batch is copied meanwhile.
-  Result<LossReport> Update(const SampleBatch& batch, double progress,
-                            std::span<float> priority) override {
+  Result<LossReport> RunUpdate(const SampleBatch& batch, double progress,
+                               std::span<float> priority) override {
     const SampleBatch* const next = std::exchange(next_, nullptr);
     if (replay_ != nullptr) return UpdateOfDrawn(batch, progress, priority);
     TROOP_RETURN_IF_ERROR(Take(batch, priority.size()));
@@ -182,15 +185,14 @@ class GpuDqn final : public GpuAlgorithm {
   }
 
   // The first error is kept, and returned by every later update.
+  // REQUIRES: replay_ exists, as for gpu_replay().
   Status ApplyTableDelta(const SampleBatch& batch) override {
-    if (replay_ == nullptr) return Algorithm::ApplyTableDelta(batch);
     // After an error the replica is invalid until a batch replaces it.
     if (GpuReplay::Anew(batch)) experience_ = Status::Ok();
     if (!experience_.ok()) return experience_;
     experience_ = replay_->Take(batch, updates(), stream());
     return experience_;
   }
-  // Valid until the next update.
   std::span<const SampledItem> sampled() const override { return sampled_; }
 
  private:

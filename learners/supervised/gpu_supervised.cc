@@ -65,7 +65,10 @@ TextOutcome SizesOf(const TextBatch& batch) {
 }
 
 // The device counterpart of Supervised: the host packs batches, the device does the rest.
-class GpuSupervised final : public GpuAlgorithm {
+class GpuSupervised final : public GpuAlgorithm,
+                            public TensorParallelMember,
+                            public BatchPartition,
+                            public CostReporting {
  public:
   GpuSupervised(const Config& config, std::shared_ptr<const ReviewData> data, TextDevice opened,
                 ModelShard model, std::unique_ptr<TrainState> trained)
@@ -77,6 +80,10 @@ class GpuSupervised final : public GpuAlgorithm {
         share_(config, std::move(data)),
         step_begin_(device()),
         step_end_(device()) {}
+
+  TensorParallelMember* tensor_parallel() override { return this; }
+  BatchPartition* batch_partition() override { return this; }
+  CostReporting* cost_reporting() override { return this; }
 
   void SetRank(int rank, int ranks) override { share_.SetRank(rank, ranks); }
   void SetTrainingProgress(const TrainingProgress& training_progress) override {

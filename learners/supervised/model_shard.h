@@ -11,7 +11,7 @@
 namespace troop {
 
 // The text model of a config, or one tensor-parallel part of it, with the whole model as of the
-// last Algorithm::Gather. Used by the CPU and the GPU algorithm.
+// last TensorParallelMember::Gather. Used by the CPU and the GPU algorithm.
 class ModelShard {
  public:
   // Errors: as MakeTextModel.
@@ -30,8 +30,8 @@ class ModelShard {
   // ‖gradient‖ over all parts, from this part's gradient. group: nullptr: over this part alone. An
   // error ends the group, and is reported by it.
   double Norm(TensorGroup* group, std::span<const float> gradient) const;
-  // Algorithm::Gather for `part`'s value and state. Errors: group is nullptr, or the one that ended
-  // it.
+  // TensorParallelMember::Gather for `part`'s value and state. Errors: group is nullptr, or the one
+  // that ended it.
   Status Gather(Collective* group, const Algorithm& part, bool state);
   // The whole value and state, as gathered last or passed to Begin.
   std::span<const float> value() const { return value_; }

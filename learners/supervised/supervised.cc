@@ -30,7 +30,11 @@ constexpr std::size_t kVocabularyBytesMax = std::size_t{64}
                                             << 20;  // bounds the read of a damaged file
 
 // The gradient is the sum over micro-batches; TrainState makes the step.
-class Supervised final : public Algorithm {
+class Supervised final : public Algorithm,
+                         public ExternalOptimizer,
+                         public TensorParallelMember,
+                         public BatchPartition,
+                         public CostReporting {
  public:
   // Made by the factory, so that the constructor cannot fail.
   struct Parts {
@@ -43,6 +47,11 @@ class Supervised final : public Algorithm {
         parts_(std::move(parts)),
         share_(config, parts_.data),
         step_(&model_.module(), share_.batches().words()) {}
+
+  ExternalOptimizer* external_optimizer() override { return this; }
+  TensorParallelMember* tensor_parallel() override { return this; }
+  BatchPartition* batch_partition() override { return this; }
+  CostReporting* cost_reporting() override { return this; }
 
   void SetRank(int rank, int ranks) override { share_.SetRank(rank, ranks); }
   void SetTrainingProgress(const TrainingProgress& course) override {

@@ -67,7 +67,7 @@ class DistributedSampler {
  public:
   DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data);
   void SetRank(int rank, int ranks);
-  void SetTrainingProgress(const Algorithm::TrainingProgress& training_progress) {
+  void SetTrainingProgress(const TrainingProgress& training_progress) {
     training_progress_ = training_progress;
   }
   // Progress of the run before the next update, after `updates` updates.
@@ -104,7 +104,7 @@ class DistributedSampler {
   BatchSchedule order_;
   const TextCollator batches_;
   int rank_ = 0, ranks_ = 1;
-  std::optional<Algorithm::TrainingProgress> training_progress_;  // nullopt: update n uses batch n
+  std::optional<TrainingProgress> training_progress_;  // nullopt: update n uses batch n
   std::optional<Pieces> ahead_;
 };
 

@@ -98,7 +98,7 @@ void AllReduceStep::StartBucket(std::int64_t from) {
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
   // The first bucket is the end of the gradient: backward runs from the last layer to the first.
   if (end == std::int64_t(Gradient().size())) travels_since_ = clock_.Now();
-  const Stream stream{options_.devices != nullptr ? algorithm_->gradient_stream() : nullptr};
+  const Stream stream{device_ != nullptr ? device_->gradient_stream() : nullptr};
   Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor, stream);
   if (work.ok()) {
     works_.push_back({gradients_, *work});
@@ -121,6 +121,16 @@ void AllReduceStep::GradientReady(std::int64_t from) {
     works_.erase(works_.begin());
     failed_ = *ended;
   }
+}
+
+void AllReduceStep::ClearGradient(std::int64_t count) {
+  if (device_ != nullptr) return device_->ClearOnDevice(count);
+  std::ranges::fill(algorithm_->gradient().first(std::size_t(count)), 0.0f);
+}
+
+void AllReduceStep::DivideGradient(float given) {
+  if (device_ != nullptr) return device_->DivideOnDevice(given);
+  for (float& g : algorithm_->gradient()) g /= given;
 }
 
 // The scalars of the round, all-reduced after the gradient: counts, requests, and loss sums.
@@ -153,7 +163,9 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
   outcome_ = {};
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
-  algorithm_->SetRank(gradients_->rank(), gradients_->size());
+  if (BatchPartition* const partition = algorithm_->batch_partition(); partition != nullptr) {
+    partition->SetRank(gradients_->rank(), gradients_->size());
+  }
   given_from_ = std::int64_t(Gradient().size());
   if (batch != nullptr) {
     Result<LossReport> report = algorithm_->ComputeGradient(*batch, priority, this);
@@ -164,14 +176,14 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
       outcome_.update = report.status();
     }
     // Other ranks may block in an operation of this tensor-parallel group; abort to release them.
-    if (Status parts = algorithm_->tensor_status(); !parts.ok()) {
+    if (Status parts = tensor_status(); !parts.ok()) {
       failed_ = std::move(parts);
       group_->Abort(failed_);
     }
     if (!failed_.ok()) return Failure();  // during backward
   }
   // Buckets already sent count as contributed; a rank without a gradient contributes zeros.
-  if (outcome_.given == 0) algorithm_->ClearGradient(given_from_);
+  if (outcome_.given == 0) ClearGradient(given_from_);
   GradientReady(0);
   StartWords(exhausted, progress);
   waits_since_ = clock_.Now();
@@ -216,16 +228,18 @@ Result<AllReduceStep::Outcome> AllReduceStep::Finish() {
   const auto ranks = float(group_->size());
   const bool agrees = gradients_->size() > 1;
   const Time now = clock_.Now();
-  algorithm_->CountAllReduce({.wait_s = ToSeconds(now - waits_since_),
-                              .allreduce_s = agrees ? ToSeconds(now - travels_since_) : 0,
-                              .bytes = agrees ? double(Gradient().size_bytes()) : 0});
+  if (CostReporting* const costs = algorithm_->cost_reporting(); costs != nullptr) {
+    costs->CountAllReduce({.wait_s = ToSeconds(now - waits_since_),
+                           .allreduce_s = agrees ? ToSeconds(now - travels_since_) : 0,
+                           .bytes = agrees ? double(Gradient().size_bytes()) : 0});
+  }
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // The tensor-parallel ranks of one model count as one contribution.
   const float given = words_[kGiven] * float(gradients_->size()) / ranks;
   if (given == 0) return outcome_;
-  if (given != 1) algorithm_->DivideGradient(given);
+  if (given != 1) DivideGradient(given);
   const double norm = algorithm_->GradientNorm();
-  failed_ = algorithm_->tensor_status();
+  failed_ = tensor_status();
   if (!failed_.ok()) {
     group_->Abort(failed_);
     return Failure();
@@ -254,7 +268,7 @@ Status AllReduceStep::Gather() {
   const bool last = options_.last > 0 && algorithm_->updates() >= options_.last;
   outcome_.gathered = last || words_[kWantState] > 0;
   if (!outcome_.gathered && words_[kWantValue] == 0) return Status::Ok();
-  return algorithm_->Gather(outcome_.gathered);
+  return member_ != nullptr ? member_->Gather(outcome_.gathered) : Status::Ok();
 }
 
 }  // namespace troop

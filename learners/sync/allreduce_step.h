@@ -66,8 +66,8 @@ class AllReduceStep final : public GradientWatch {
     // Device group of these ranks, if all have a device: the gradient is all-reduced there
     // (ReduceOnDevice).
     Collective* devices = nullptr;
-    // With tensor parallelism (Algorithm::Gather): this rank requests the whole value, or the whole
-    // state, after this update. After update `last` all ranks get the state.
+    // With tensor parallelism (TensorParallelMember::Gather): this rank requests the whole value,
+    // or the whole state, after this update. After update `last` all ranks get the state.
     bool want_value = false, want_state = false;
     std::uint64_t last = 0;  // 0: no limit
   };
@@ -79,6 +79,8 @@ class AllReduceStep final : public GradientWatch {
                    : options.gradients != nullptr ? options.gradients
                                                   : group),
         algorithm_(algorithm),
+        device_(options.devices != nullptr ? algorithm->device_gradient() : nullptr),
+        member_(algorithm->tensor_parallel()),
         options_(options) {}
 
   // Computes the gradient and starts its all-reduce, bucket by bucket during backward. batch:
@@ -117,7 +119,13 @@ class AllReduceStep final : public GradientWatch {
   void StartWords(bool exhausted, double progress);
   // The buffer that is all-reduced, with the latest gradient.
   std::span<float> Gradient() const {
-    return options_.devices != nullptr ? algorithm_->device_gradient() : algorithm_->gradient();
+    return device_ != nullptr ? device_->device_values() : algorithm_->gradient();
+  }
+  // These two change it where it is all-reduced.
+  void ClearGradient(std::int64_t count);
+  void DivideGradient(float given);
+  Status tensor_status() const {
+    return member_ != nullptr ? member_->tensor_status() : Status::Ok();
   }
   Status Failure() const { return failed_.ok() ? group_->status() : failed_; }
   Result<Outcome> Finish();
@@ -131,13 +139,16 @@ class AllReduceStep final : public GradientWatch {
   Collective* const group_;
   Collective* const gradients_;
   Algorithm* const algorithm_;
+  // Interfaces of algorithm_. device_: nullptr if the gradient is all-reduced on the host.
+  DeviceGradient* const device_;
+  TensorParallelMember* const member_;
   const Options options_;
   std::array<float, kWords> words_{};
   std::int64_t given_from_ = 0;  // gradient[given_from_, P) has been submitted
   std::vector<Open> works_;      // pending, in submission order
   Status failed_;
   Outcome outcome_;
-  const SystemClock clock_;  // only for Algorithm::CountAllReduce
+  const SystemClock clock_;  // only for CostReporting::CountAllReduce
   Time waits_since_{}, travels_since_{};
 };
 

@@ -60,8 +60,9 @@ class HogwildUpdater final : public Updater {
 void HogwildUpdater::Begin() {
   Algorithm& algorithm = *options_.algorithm;
   value_.assign(algorithm.value().begin(), algorithm.value().end());
-  arena_ = *HogwildArena::Make(*options_.config, value_,
-                               &algorithm.optimizer());  // cannot fail for these options
+  arena_ = *HogwildArena::Make(
+      *options_.config, value_,
+      &algorithm.external_optimizer()->optimizer());  // cannot fail for these options
   updates_before_ = algorithm.updates() - arena_->steps();
   const TensorFile state = algorithm.State();
   for (const auto& replica : replicas_) {
@@ -80,7 +81,7 @@ void HogwildUpdater::Run(UpdateJob* job) {
                Algorithm* own = thread == 0 ? &algorithm : replicas_[std::size_t(thread) - 1].get();
                Update(own, job, std::size_t(batch));
              });
-  algorithm.ReplaceWeights(updates_before_ + arena_->steps(), value_);
+  algorithm.external_optimizer()->ReplaceWeights(updates_before_ + arena_->steps(), value_);
   arena_->CountSteps();
 }
 
@@ -90,10 +91,11 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   std::vector<float> value(std::size_t(arena_->size()));
   const std::uint64_t updates = updates_before_ + arena_->steps();
   arena_->Read(value);
-  own->ReplaceWeights(updates, value);
+  ExternalOptimizer& weights = *own->external_optimizer();
+  weights.ReplaceWeights(updates, value);
   const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
   if (report.ok()) {
-    arena_->Step(own->gradient(), float(own->ClipScale(report->gradient_norm)),
+    arena_->Step(own->gradient(), float(weights.ClipScale(report->gradient_norm)),
                  own->LearningRate(job->ProgressAt(batch)));
   } else {
     job->priority[batch].clear();
@@ -109,6 +111,10 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
 }  // namespace
 
 Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options) {
+  if (options.algorithm->external_optimizer() == nullptr) {
+    return InvalidArgument("learner.algorithm = \"{}\" does not support learner.hogwild_threads",
+                           options.config->learner.algorithm);
+  }
   // Thread 0 uses the caller's algorithm.
   std::vector<std::unique_ptr<Algorithm>> replicas;
   for (std::int64_t i = 1; i < options.config->learner.hogwild_threads; ++i) {

@@ -38,6 +38,19 @@ Tensor NumbersOf(std::span<std::uint64_t> numbers) {
 
 }  // namespace
 
+LearnerGroup::LearnerGroup(const Options& options)
+    : options_(options),
+      device_gradient_(options.algorithm->device_gradient()),
+      member_(options.algorithm->tensor_parallel()) {
+  TROOP_CHECK(options.parts == 1 || member_ != nullptr,
+              "the algorithm does not support tensor parallelism");
+}
+
+// Selects where the gradient is all-reduced; without one on a device it is the host.
+void LearnerGroup::ReduceOnDevice(bool there) const {
+  if (device_gradient_ != nullptr) device_gradient_->ReduceOnDevice(there);
+}
+
 // Publishes a new address with the next heartbeat; an address serves one attempt.
 void LearnerGroup::Open(Time now) {
   if (now < retry_) return;
@@ -185,12 +198,13 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   // Step 1: every rank announces its capability.
   enum Has : std::uint64_t { kNoDevice = 0, kDevice = 1, kNccl = 2 };
   const bool reaches =
-      options_.nccl && (options_.model >= 0 || !algorithm.device_gradient().empty());
+      options_.nccl && (options_.model >= 0 || (device_gradient_ != nullptr &&
+                                                !device_gradient_->device_values().empty()));
   std::uint64_t mine = algorithm.device_ordinal() < 0 ? kNoDevice : reaches ? kNccl : kDevice;
   std::vector<std::uint64_t> wants(std::size_t(all.size()));
   TROOP_RETURN_IF_ERROR(
       RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(wants)));
-  algorithm.ReduceOnDevice(false);
+  ReduceOnDevice(false);
   if (parts != nullptr && std::ranges::count(wants, std::uint64_t{kNoDevice}) % all.size() != 0) {
     job->hopeless = true;
     return FailedPrecondition(
@@ -215,9 +229,9 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
       axes.devices.reset();
       axes.model_devices.reset();
     }
-    algorithm.ReduceOnDevice(axes.devices != nullptr);
+    ReduceOnDevice(axes.devices != nullptr);
   }
-  if (parts != nullptr) algorithm.SetTensorGroup(parts, axes.model_devices.get());
+  if (parts != nullptr) member_->SetTensorGroup(parts, axes.model_devices.get());
   return Status::Ok();
 }
 
@@ -264,8 +278,8 @@ void LearnerGroup::Enter(Status status) {
 // Drops the group; the next Poll opens a new address.
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
-  options_.algorithm->SetTensorGroup(nullptr, nullptr);
-  options_.algorithm->ReduceOnDevice(false);
+  if (member_ != nullptr) member_->SetTensorGroup(nullptr, nullptr);
+  ReduceOnDevice(false);
   for (std::unique_ptr<Collective>* const over : {&axes_.devices, &axes_.model_devices}) {
     if (*over == nullptr) continue;
     // Destroyed in a job, because NCCL may take long to close.

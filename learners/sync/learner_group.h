@@ -40,9 +40,9 @@ class LearnerGroup {
     Rendezvous* rendezvous = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;
-    Algorithm* algorithm = nullptr;
+    Algorithm* algorithm = nullptr;  // with parts > 1: a TensorParallelMember
   };
-  explicit LearnerGroup(const Options& options) : options_(options) {}
+  explicit LearnerGroup(const Options& options);
 
   // Advances the state machine. REQUIRES: no job uses the group, or the group is formed.
   void Poll(Time now);
@@ -105,10 +105,14 @@ class LearnerGroup {
   Status JoinDevices(JoinJob* job) const;
   Status MakeDeviceGroup(Collective* from, std::unique_ptr<Collective>* made) const;
   bool has_parts() const { return options_.parts > 1 && options_.model < 0; }
+  void ReduceOnDevice(bool there) const;
   void CollectJoin(Time now);
   void Enter(Status status);
 
   const Options options_;
+  // Interfaces of options_.algorithm; nullptr: not supported.
+  DeviceGradient* const device_gradient_;
+  TensorParallelMember* const member_;
   State state_ = State::kApart;
   std::string address_;             // this learner's
   std::set<std::string> used_up_;   // addresses of groups that were tried

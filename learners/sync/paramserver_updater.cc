@@ -25,6 +25,8 @@ class ParamserverUpdater final : public Updater {
  public:
   ParamserverUpdater(const ParamserverUpdaterOptions& options, const ShardMap& map)
       : options_(options),
+        weights_(*options.algorithm->external_optimizer()),
+        costs_(options.algorithm->cost_reporting()),
         resolver_(options.network, options.member, map,
                   {.role = Role::kLearner,
                    .index = options.member->options().index,
@@ -104,6 +106,9 @@ class ParamserverUpdater final : public Updater {
   void Abandon();
 
   const ParamserverUpdaterOptions options_;
+  // Interfaces of options_.algorithm.
+  ExternalOptimizer& weights_;
+  CostReporting* const costs_;  // nullptr: not supported
   ShardResolver resolver_;
   LocalReplica replica_;
   std::unique_ptr<ShardClient> client_;  // null: the shards' endpoints are not known yet
@@ -238,11 +243,12 @@ bool ParamserverUpdater::TakePull(Time now) {
 void ParamserverUpdater::CountTraffic(Time now) {
   const std::optional<Time> since = std::exchange(waits_since_, std::nullopt);
   const ShardClient::Traffic traffic = client_->TakeTraffic();
-  options_.algorithm->CountAllReduce({.wait_s = since ? ToSeconds(now - *since) : 0,
-                                      .allreduce_s = traffic.push_s,
-                                      .bytes = traffic.pushed_bytes,
-                                      .weights_s = ToSeconds(now - pull_since_),
-                                      .weights_bytes = traffic.pulled_bytes});
+  if (costs_ == nullptr) return;
+  costs_->CountAllReduce({.wait_s = since ? ToSeconds(now - *since) : 0,
+                          .allreduce_s = traffic.push_s,
+                          .bytes = traffic.pushed_bytes,
+                          .weights_s = ToSeconds(now - pull_since_),
+                          .weights_bytes = traffic.pulled_bytes});
 }
 
 // Stores the final weights in the algorithm for the last checkpoint, without an update.
@@ -250,7 +256,7 @@ void ParamserverUpdater::AdoptFinal(const ShardClient::Pulled& pulled) {
   Result<Executor::Job> id = options_.executor->Submit(
       "adopt", [this, updates = progress_.updates(),
                 value = std::vector<float>(pulled.value.begin(), pulled.value.end())] {
-        options_.algorithm->ReplaceWeights(updates, value);
+        weights_.ReplaceWeights(updates, value);
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
   adopting_ = *id;
@@ -311,6 +317,10 @@ void ParamserverUpdater::Abandon() {
 }  // namespace
 
 Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdaterOptions& options) {
+  if (options.algorithm->external_optimizer() == nullptr) {
+    return InvalidArgument("learner.algorithm = \"{}\" does not support parameter shards",
+                           options.config->learner.algorithm);
+  }
   TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(*options.config, *options.module));
   return std::unique_ptr<Updater>(std::make_unique<ParamserverUpdater>(options, map));
 }

@@ -18,8 +18,7 @@ constexpr std::int64_t kSoundFirst = 100;
 
 }  // namespace
 
-void ReplicaStep::Start(UpdateJob* job, std::size_t batch,
-                        const Algorithm::TrainingProgress& progress) {
+void ReplicaStep::Start(UpdateJob* job, std::size_t batch, const TrainingProgress& progress) {
   // Only the first job reports a base version; the others continue from it. Version 1 is the
   // initial weights.
   if (!std::exchange(has_started_, true)) job->before = context_.replica->clock() - 1;
@@ -30,17 +29,16 @@ void ReplicaStep::Start(UpdateJob* job, std::size_t batch,
 }
 
 // Runs in the job.
-void ReplicaStep::Compute(UpdateJob* job, std::size_t batch,
-                          const Algorithm::TrainingProgress& progress) {
+void ReplicaStep::Compute(UpdateJob* job, std::size_t batch, const TrainingProgress& progress) {
   Algorithm& algorithm = *context_.algorithm;
   LocalReplica& replica = *context_.replica;
-  algorithm.ReplaceWeights(replica.clock() - 1, replica.value());
-  algorithm.SetTrainingProgress(progress);
+  weights_.ReplaceWeights(replica.clock() - 1, replica.value());
+  if (partition_ != nullptr) partition_->SetTrainingProgress(progress);
   const SampleBatch& samples = job->batches[batch];
   std::vector<float>& priority = job->priority.emplace_back(samples.key.size());
   report_ = algorithm.ComputeGradient(samples, priority);
   if (!report_.ok()) return;
-  const auto scale = float(algorithm.ClipScale(report_->gradient_norm));
+  const auto scale = float(weights_.ClipScale(report_->gradient_norm));
   if (scale != 1) {
     for (float& g : algorithm.gradient()) g *= scale;
   }

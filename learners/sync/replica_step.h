@@ -26,11 +26,15 @@ class ReplicaStep {
     Algorithm* algorithm = nullptr;
     LocalReplica* replica = nullptr;
   };
-  explicit ReplicaStep(const Context& context) : context_(context) {}
+  // REQUIRES: the algorithm has an external_optimizer().
+  explicit ReplicaStep(const Context& context)
+      : context_(context),
+        weights_(*context.algorithm->external_optimizer()),
+        partition_(context.algorithm->batch_partition()) {}
 
   // Starts a job for one batch of `job`; adds its priorities. REQUIRES: no job is running; the
   // replica has pulled, and does not want to push.
-  void Start(UpdateJob* job, std::size_t batch, const Algorithm::TrainingProgress& progress);
+  void Start(UpdateJob* job, std::size_t batch, const TrainingProgress& progress);
   // Returns true once after the job has ended.
   bool TakeDone() { return context_.executor->TakeDone(running_); }
   // Result of the last step. If it failed, the replica was not stepped.
@@ -38,10 +42,12 @@ class ReplicaStep {
   float learning_rate() const { return learning_rate_; }
 
  private:
-  void Compute(UpdateJob* job, std::size_t batch, const Algorithm::TrainingProgress& progress);
+  void Compute(UpdateJob* job, std::size_t batch, const TrainingProgress& progress);
   void CorruptIfDrawn();
 
   const Context context_;
+  ExternalOptimizer& weights_;
+  BatchPartition* const partition_;  // nullptr: not supported
   Executor::Job running_ = 0;
   Result<LossReport> report_ = LossReport{};
   float learning_rate_ = 0;

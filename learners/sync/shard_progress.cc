@@ -28,7 +28,7 @@ void ShardProgress::Pulled(std::uint64_t version) {
 }
 
 // Between pulls the progress grows with the local steps.
-Algorithm::TrainingProgress ShardProgress::Next(double job_progress) const {
+TrainingProgress ShardProgress::Next(double job_progress) const {
   const double pushes = double(gradients_) / double(config_->paramserver.push_every);
   const double over = (double(version_ - 1) + pushes) / double(updates_max_);
   return {.batches = *batches_, .progress = updates_max_ > 0 ? over : job_progress};

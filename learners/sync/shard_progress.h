@@ -26,7 +26,7 @@ class ShardProgress {
   }
   // Progress of the next gradient. `job_progress`: the share that applies if the run has no limit
   // of updates. REQUIRES: Pulled was called.
-  Algorithm::TrainingProgress Next(double job_progress) const;
+  TrainingProgress Next(double job_progress) const;
   // True if the pulled version follows all updates of the run.
   bool complete() const { return updates_max_ > 0 && version_ > std::uint64_t(updates_max_); }
   // Number of updates that the pulled version follows, at most run.max_updates.

@@ -40,10 +40,11 @@ class FirstOfReplica final : public Updater {
  public:
   FirstOfReplica(const TensorParallelUpdaterOptions& options, std::unique_ptr<Updater> shards)
       : options_(options),
-        replica_(dynamic_cast<TensorParallelReplica*>(options.shards.algorithm)),
+        replica_(options.replica),
         shards_(std::move(shards)),
         group_(GroupOptionsOf(options)) {
-    TROOP_CHECK(replica_ != nullptr, "rank 0 needs a TensorParallelReplica");
+    TROOP_CHECK(replica_ != nullptr && replica_ == options.shards.algorithm,
+                "rank 0 needs a TensorParallelReplica");
   }
 
   Status Poll(Time now) override {

@@ -52,6 +52,10 @@ class Replica final : public TensorParallelReplica {
       : whole_(std::move(whole)),
         modules_(std::move(modules)),
         part_(std::move(part)),
+        weights_(*part_->external_optimizer()),
+        member_(*part_->tensor_parallel()),
+        batches_(*part_->batch_partition()),
+        costs_(*part_->cost_reporting()),
         gradient_(std::size_t(ParameterCount(*whole_))) {
     for (const auto& module : modules_) parts_.emplace_back(std::size_t(ParameterCount(*module)));
     for (const auto& module : modules_) slices_.emplace_back(SlicesOf(*module));
@@ -68,31 +72,35 @@ class Replica final : public TensorParallelReplica {
     value_.assign(value.begin(), value.end());
     updates_ = updates;
     TakeSlice(*whole_, *modules_[0], value_, parts_[0]);
-    part_->ReplaceWeights(updates, parts_[0]);
+    weights_.ReplaceWeights(updates, parts_[0]);
   }
   void SetTrainingProgress(const TrainingProgress& training_progress) override {
     training_progress_ = training_progress;
-    part_->SetTrainingProgress(training_progress);
+    batches_.SetTrainingProgress(training_progress);
   }
   int device_ordinal() const override { return part_->device_ordinal(); }
-  void SetRank(int rank, int ranks) override { part_->SetRank(rank, ranks); }
+  void SetRank(int rank, int ranks) override { batches_.SetRank(rank, ranks); }
   void SetTensorGroup(Collective* group, Collective* devices) override {
     group_ = group;
-    part_->SetTensorGroup(group, devices);
+    member_.SetTensorGroup(group, devices);
     status_ = Status::Ok();
     broken_ = false;
   }
   Status tensor_status() const override { return status_; }
+  // Rank 0 holds the whole value already.
+  Status Gather(bool) override { return Status::Ok(); }
+  std::span<const float> WholeValue() const override { return value_; }
+  TensorFile WholeState() const override { return State(); }
   // The part's own cost plus the traffic of values and slices.
   UpdateCost TakeCost() override {
-    UpdateCost cost = part_->TakeCost();
+    UpdateCost cost = costs_.TakeCost();
     cost += std::exchange(cost_, {});
     return cost;
   }
   // These are the part's: all ranks have the same schedules.
-  void CountAllReduce(const AllReduceStats& stats) override { part_->CountAllReduce(stats); }
-  Optimizer& optimizer() override { return part_->optimizer(); }
-  double ClipScale(double norm) const override { return part_->ClipScale(norm); }
+  void CountAllReduce(const AllReduceStats& stats) override { costs_.CountAllReduce(stats); }
+  Optimizer& optimizer() override { return weights_.optimizer(); }
+  double ClipScale(double norm) const override { return weights_.ClipScale(norm); }
   float LearningRate(double progress) const override { return part_->LearningRate(progress); }
   std::uint64_t updates() const override { return part_->updates(); }
   std::span<const float> value() const override { return value_; }
@@ -115,6 +123,11 @@ class Replica final : public TensorParallelReplica {
   const std::unique_ptr<Module> whole_;
   const std::vector<std::unique_ptr<Module>> modules_;  // by rank
   const std::unique_ptr<Algorithm> part_;
+  // Interfaces of part_.
+  ExternalOptimizer& weights_;
+  TensorParallelMember& member_;
+  BatchPartition& batches_;
+  CostReporting& costs_;
   Collective* group_ = nullptr;
   Status status_;
   std::atomic<bool> broken_ = false;
@@ -194,7 +207,7 @@ Result<LossReport> Replica::ComputeGradient(const SampleBatch& batch, std::span<
   TROOP_RETURN_IF_ERROR(Ended(GiveOrder(kCompute)));
   TROOP_RETURN_IF_ERROR(Ended(GiveParts()));
   Result<LossReport> report = part_->ComputeGradient(batch, priority);
-  TROOP_RETURN_IF_ERROR(Ended(part_->tensor_status()));
+  TROOP_RETURN_IF_ERROR(Ended(member_.tensor_status()));
   TROOP_RETURN_IF_ERROR(Ended(TakeSlices()));
   if (!report.ok()) return report;
   report->gradient_norm = GradientNorm();
@@ -238,6 +251,10 @@ Status Replica::SetState(const TensorFile& state) {
 
 Result<std::unique_ptr<TensorParallelReplica>> TensorParallelReplica::Make(
     const Config& config, int ranks, std::unique_ptr<Algorithm> part) {
+  if (!CanBePart(*part)) {
+    return InvalidArgument("learner.algorithm = \"{}\" does not support tensor parallelism",
+                           config.learner.algorithm);
+  }
   TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(config));
   // The modules of the other ranks serve only for their parameter layouts.
   std::vector<std::unique_ptr<Module>> modules;
@@ -247,6 +264,20 @@ Result<std::unique_ptr<TensorParallelReplica>> TensorParallelReplica::Make(
   }
   return std::unique_ptr<TensorParallelReplica>(
       std::make_unique<Replica>(std::move(whole), std::move(modules), std::move(part)));
+}
+
+bool CanBePart(Algorithm& algorithm) {
+  return algorithm.external_optimizer() != nullptr && algorithm.tensor_parallel() != nullptr &&
+         algorithm.batch_partition() != nullptr && algorithm.cost_reporting() != nullptr;
+}
+
+TensorParallelWorker::TensorParallelWorker(Algorithm* part, const Module* module)
+    : part_(part),
+      weights_(part->external_optimizer()),
+      batches_(part->batch_partition()),
+      member_(part->tensor_parallel()),
+      module_(module) {
+  TROOP_CHECK(CanBePart(*part), "the algorithm does not support tensor parallelism");
 }
 
 // The other ranks' side of Replica::ComputeGradient.
@@ -262,11 +293,11 @@ Result<TensorParallelWorker::Outcome> TensorParallelWorker::Follow(Collective& g
   value_.resize(std::size_t(ParameterCount(*module_)));
   TROOP_RETURN_IF_ERROR(
       RunOp(group, {.kind = OpKind::kReceive, .peer = 0}, ConstTensor(), BytesOf(value_)));
-  part_->ReplaceWeights(order[1], value_);
-  part_->SetTrainingProgress({.batches = order[2]});  // rank 0 decides the learning rate
+  weights_->ReplaceWeights(order[1], value_);
+  batches_->SetTrainingProgress({.batches = order[2]});  // rank 0 decides the learning rate
   Outcome outcome{.did = Did::kGradient, .report = part_->ComputeGradient(batch, priority)};
   // An error of the group is not the batch's fault, so it is not reported as a skipped update.
-  if (Status ended = part_->tensor_status(); !ended.ok()) {
+  if (Status ended = member_->tensor_status(); !ended.ok()) {
     group.Abort(ended);
     return ended;
   }

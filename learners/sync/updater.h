@@ -14,13 +14,15 @@
 
 namespace troop {
 
+class TensorParallelReplica;
+
 // A job of one or more consecutive updates: inputs and results.
 struct UpdateJob {
   std::vector<SampleBatch> batches;
   double progress = 0;       // completed share of the run before the first update
   double progress_step = 0;  // added by each update
   bool publish = false;      // return a copy of the weights
-  bool want_state = false;   // tensor parallelism: gather Algorithm::WholeState
+  bool want_state = false;   // tensor parallelism: gather TensorParallelMember::WholeState
   std::size_t taken = 0;     // number of batches submitted; batches of a failed group are dropped
 
   // [batches][B]; empty: that update was skipped, or the batch only carried experience.
@@ -94,9 +96,9 @@ struct HogwildUpdaterOptions {
   const EnvSpec* env = nullptr;
   std::uint64_t incarnation = 0;
   Executor* executor = nullptr;
-  Algorithm* algorithm = nullptr;
+  Algorithm* algorithm = nullptr;  // with an ExternalOptimizer
 };
-// Makes such an updater. Errors: as MakeAlgorithm.
+// Makes such an updater. Errors: as MakeAlgorithm; kInvalidArgument: another kind of algorithm.
 Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options);
 
 // Synchronous SGD by all-reduce with all learners present (LearnerGroup, AllReduceStep). If a
@@ -126,9 +128,9 @@ struct ParamserverUpdaterOptions {
   Network* network = nullptr;
   FleetMember* member = nullptr;
   Executor* executor = nullptr;
-  Algorithm* algorithm = nullptr;
+  Algorithm* algorithm = nullptr;  // with an ExternalOptimizer
 };
-// Makes such an updater. Errors: as ShardMapFor.
+// Makes such an updater. Errors: as ShardMapFor; kInvalidArgument: another kind of algorithm.
 Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdaterOptions& options);
 
 // Updates through parameter shards with a tensor-parallel model as one worker
@@ -136,8 +138,9 @@ Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdater
 // If a rank dies, the current update is lost and all ranks rejoin; meanwhile the shards treat the
 // worker like a learner without batches.
 struct TensorParallelUpdaterOptions {
-  ParamserverUpdaterOptions shards;  // algorithm: a TensorParallelReplica on rank 0
-  TensorParallelRank place;          // this learner's part
+  ParamserverUpdaterOptions shards;          // algorithm: `replica` on rank 0, otherwise the part
+  TensorParallelReplica* replica = nullptr;  // on rank 0
+  TensorParallelRank place;                  // this learner's part
   const Module* part = nullptr;
   std::optional<NcclOptions> nccl;   // LearnerGroup::Options
   Rendezvous* rendezvous = nullptr;  // must outlive the updater

@@ -86,7 +86,7 @@ std::vector<float> Play(const Problem& p, Said said) {
     if (said == Said::kAnother) next = &other;
     if (said == Said::kOneOfAnotherSize) next = &large;
     if (said == Said::kABadOne) next = &bad;
-    algorithm.ExpectNext(next);
+    algorithm.fused_update()->ExpectNext(next);
     std::vector<float> priority(kBatch);
     EXPECT_TRUE(algorithm.Update(batches[i], 0.5, priority).ok());
     out.insert(out.end(), priority.begin(), priority.end());
@@ -114,7 +114,7 @@ TEST(DeviceBatchesTest, DoesNotConfuseBatchWithPrefetchedOne) {
   auto two = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
   SampleBatch first = RandomBatch(p, 1), second = RandomBatch(p, 2), third = RandomBatch(p, 3);
   std::vector<float> a(kBatch), b(kBatch);
-  one->ExpectNext(&second);
+  one->fused_update()->ExpectNext(&second);
   ASSERT_TRUE(one->Update(first, 0, a).ok() && two->Update(first, 0, b).ok());
   ASSERT_TRUE(one->Update(third, 0, a).ok() && two->Update(third, 0, b).ok());
   ASSERT_TRUE(one->Update(second, 0, a).ok() && two->Update(second, 0, b).ok());

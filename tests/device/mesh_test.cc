@@ -51,12 +51,12 @@ class Learner {
     if (way == Way::kNccl) {
       parts_ = OverNccl(*same_model_, algorithm_->device_ordinal());
       devices_ = OverNccl(*same_part_, algorithm_->device_ordinal());
-      EXPECT_FALSE(algorithm_->device_gradient().empty());
-      algorithm_->ReduceOnDevice(true);
+      EXPECT_FALSE(algorithm_->device_gradient()->device_values().empty());
+      algorithm_->device_gradient()->ReduceOnDevice(true);
     }
-    algorithm_->SetTensorGroup(same_model_.get(), parts_.get());
+    algorithm_->tensor_parallel()->SetTensorGroup(same_model_.get(), parts_.get());
   }
-  ~Learner() { algorithm_->SetTensorGroup(nullptr, nullptr); }
+  ~Learner() { algorithm_->tensor_parallel()->SetTensorGroup(nullptr, nullptr); }
   Result<AllReduceStep::Outcome> Round(std::uint64_t last) {
     AllReduceStep round(all_, algorithm_.get(),
                         {.gradients = same_part_.get(), .devices = devices_.get(), .last = last});
@@ -101,10 +101,10 @@ Course Play(const Config& config, const Mesh& mesh, Way way, int updates,
       course.losses.push_back(round->report.loss);
       course.norms.push_back(round->report.gradient_norm);
     }
-    const auto value = algorithm.WholeValue();
+    const auto value = algorithm.tensor_parallel()->WholeValue();
     course.value.assign(value.begin(), value.end());
-    course.state = algorithm.WholeState();
-    course.cost = algorithm.TakeCost();
+    course.state = algorithm.tensor_parallel()->WholeState();
+    course.cost = algorithm.cost_reporting()->TakeCost();
   });
   for (const Course& course : courses) EXPECT_EQ(course.value, courses[0].value);
   return courses[0];
@@ -196,13 +196,13 @@ TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
       Collective& group = *ranks[std::size_t(rank)];
       const auto nccl = way == Way::kNccl ? OverNccl(group, 0) : nullptr;
       if (rank > 0) {
-        part->SetTensorGroup(&group, nccl.get());
+        part->tensor_parallel()->SetTensorGroup(&group, nccl.get());
         const auto module = *MakeTextModel(there, {.rank = rank, .ranks = 2});
         std::vector<float> nothing(1);
         const auto outcome =
             TensorParallelWorker(part.get(), module.get()).Follow(group, SampleBatch(), nothing);
         ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
-        part->SetTensorGroup(nullptr, nullptr);
+        part->tensor_parallel()->SetTensorGroup(nullptr, nullptr);
         return;
       }
       auto replica = *TensorParallelReplica::Make(there, 2, std::move(part));

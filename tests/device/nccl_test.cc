@@ -92,13 +92,13 @@ Course Play(int size, const Config& config, Way way) {
     Algorithm& algorithm = **made;
     std::unique_ptr<Collective> devices;
     if (way == Way::kNccl) {
-      ASSERT_FALSE(algorithm.device_gradient().empty());
+      ASSERT_FALSE(algorithm.device_gradient()->device_values().empty());
       NcclOptions nccl = SimulatedNccl();
       nccl.device = algorithm.device_ordinal();
       auto group = MakeNcclGroup(std::move(seconds[r]), nccl);
       ASSERT_TRUE(group.ok()) << group.status().ToString();
       devices = std::move(*group);
-      algorithm.ReduceOnDevice(true);
+      algorithm.device_gradient()->ReduceOnDevice(true);
     }
     for (int round = 0; round < kRounds; ++round) {
       SampleBatch batch = RandomBatch(std::uint64_t(100 * round + rank));
@@ -118,7 +118,7 @@ Course Play(int size, const Config& config, Way way) {
     const auto value = algorithm.value();
     course.value[r].assign(value.begin(), value.end());
     course.updates[r] = algorithm.updates();
-    algorithm.ReduceOnDevice(false);
+    if (devices != nullptr) algorithm.device_gradient()->ReduceOnDevice(false);
   });
   return course;
 }

@@ -72,7 +72,7 @@ TEST(DeviceProfileTest, PredictsMemory) {
     std::vector<float> priority(1);
     ASSERT_TRUE(algorithm->Update(SampleBatch(), 0, priority).ok());
     const double used = BytesInUse() - before;
-    const UpdateCost cost = algorithm->TakeCost();
+    const UpdateCost cost = algorithm->cost_reporting()->TakeCost();
     const bool masked = config.learner.algorithm == "masked_lm";
     const double outputs = masked ? 0.15 * cost.tokens : cost.sequences;
     const auto foreseen = PredictGpuBytes(config, {}, cost.tokens, outputs);

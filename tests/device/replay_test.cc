@@ -128,20 +128,20 @@ class World {
       oldest = oldest_;
       NoteKeys(**batch);
       if (!(*batch)->key.empty()) break;
-      ASSERT_TRUE(device_->ApplyTableDelta(**batch).ok());
+      ASSERT_TRUE(device_->gpu_replay()->ApplyTableDelta(**batch).ok());
     }
     EXPECT_EQ((*batch)->beta, beta_);
     std::vector<float> found(kBatch), want(kBatch);
     const auto report = device_->Update(**batch, 0.25, found);
     ASSERT_TRUE(report.ok()) << report.status().ToString();
-    ASSERT_EQ(device_->sampled().size(), std::size_t(kBatch));
+    ASSERT_EQ(device_->gpu_replay()->sampled().size(), std::size_t(kBatch));
     const auto theirs = cpu_->Update(Assemble(), 0.25, want);
     ASSERT_TRUE(theirs.ok()) << theirs.status().ToString();
     EXPECT_NEAR(report->loss, theirs->loss, 1e-5 * std::abs(theirs->loss) + 1e-6);
     EXPECT_NEAR(report->gradient_norm, theirs->gradient_norm, 1e-4 * theirs->gradient_norm);
     std::vector<ItemKey> keys;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const Algorithm::SampledItem& item = device_->sampled()[i];
+      const GpuReplayConsumer::SampledItem& item = device_->gpu_replay()->sampled()[i];
       EXPECT_NEAR(found[i], want[i], 1e-4 * want[i] + 1e-5) << i;
       ASSERT_EQ(id_of_.at(KeyOf(item.key)), item.policy_version) << "the key is another item's";
       EXPECT_GE(number_of_.at(KeyOf(item.key)), std::min(oldest, oldest_)) << "it had left";
@@ -269,10 +269,10 @@ class World {
     batch.reward = zeros(DType::kF32, {kBatch, 3});
     batch.discount = zeros(DType::kF32, {kBatch, 3});
     double least = INFINITY;
-    for (const Algorithm::SampledItem& sampled : device_->sampled())
+    for (const GpuReplayConsumer::SampledItem& sampled : device_->gpu_replay()->sampled())
       least = std::min(least, known_[sampled.policy_version].priority);
     for (std::size_t i = 0; i < std::size_t(kBatch); ++i) {
-      const Algorithm::SampledItem& sampled = device_->sampled()[i];
+      const GpuReplayConsumer::SampledItem& sampled = device_->gpu_replay()->sampled()[i];
       EXPECT_GE(sampled.policy_version, first_of_life_);
       const Known& item = known_[sampled.policy_version];
       const auto& frames = streams_.at(item.stream).frames;
@@ -382,8 +382,8 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   batch.experience = {good};
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(world.device().Update(batch, 0, priority).ok());
-    ASSERT_EQ(world.device().sampled().size(), std::size_t(kBatch));
-    for (const Algorithm::SampledItem& item : world.device().sampled()) {
+    ASSERT_EQ(world.device().gpu_replay()->sampled().size(), std::size_t(kBatch));
+    for (const GpuReplayConsumer::SampledItem& item : world.device().gpu_replay()->sampled()) {
       EXPECT_EQ(item.key.slot, 3u);
       EXPECT_EQ(item.policy_version, 11u);
     }

@@ -71,7 +71,7 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
       config.model.attention_dropout = 0.3;
       config.model.classifier_dropout = 0.4;
       const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
-      EXPECT_FALSE(there->device_gradient().empty());
+      EXPECT_FALSE(there->device_gradient()->device_values().empty());
       std::vector<float> priority(1);
       for (int update = 0; update < 3; ++update) {
         const auto got = there->Update(SampleBatch(), 0, priority);
@@ -83,7 +83,8 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
         EXPECT_EQ(got->sequences, want->sequences);
       }
       EXPECT_LT(Distance(there->value(), here->value()), 1e-4);
-      EXPECT_LT(Distance(there->optimizer().slots()[0].values, here->optimizer().slots()[0].values),
+      EXPECT_LT(Distance(there->external_optimizer()->optimizer().slots()[0].values,
+                         here->external_optimizer()->optimizer().slots()[0].values),
                 1e-3);
     }
   }
@@ -105,8 +106,10 @@ TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   std::vector<float> priority(1);
   for (Algorithm* const one : {there.get(), here.get()})
     ASSERT_TRUE(one->Update(SampleBatch(), 0, priority).ok());
-  EXPECT_EQ(there->TakeCost().flops, TrainingFlops(config, batch, LastLayer::kBehindAttention));
-  EXPECT_EQ(here->TakeCost().flops, TrainingFlops(config, batch, LastLayer::kFromQueriesOn));
+  EXPECT_EQ(there->cost_reporting()->TakeCost().flops,
+            TrainingFlops(config, batch, LastLayer::kBehindAttention));
+  EXPECT_EQ(here->cost_reporting()->TakeCost().flops,
+            TrainingFlops(config, batch, LastLayer::kFromQueriesOn));
 }
 
 // Resumes after a stop within an epoch, with every kind of dropout.

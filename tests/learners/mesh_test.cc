@@ -36,7 +36,7 @@ struct Learner {
     if (mesh.tp == 1) return;
     same_part = *group->Split(part, model);
     same_model = *group->Split(model, part);
-    algorithm->SetTensorGroup(same_model.get(), nullptr);
+    algorithm->tensor_parallel()->SetTensorGroup(same_model.get(), nullptr);
   }
   Result<AllReduceStep::Outcome> Round(AllReduceStep::Options options) {
     options.gradients = same_part.get();
@@ -104,7 +104,7 @@ TEST(MeshTest, EveryMeshMatchesPyTorch) {
           ExpectWholeBatch(round->report, family, u, 1e-4);
           EXPECT_EQ(round->gathered, mesh.tp > 1 && u + 1 == kUpdates);
         }
-        const std::span<const float> whole = learner.algorithm->WholeValue();
+        const std::span<const float> whole = learner.algorithm->tensor_parallel()->WholeValue();
         values[std::size_t(rank)].assign(whole.begin(), whole.end());
       });
       SCOPED_TRACE(fmt::format("{} {} x {}", family, mesh.dp, mesh.tp));
@@ -138,7 +138,7 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
     std::vector<std::vector<float>> values(ranks.size());
     RunRanks(mesh.size(), [&](int rank) {
       Learner learner(config, mesh, ranks[std::size_t(rank)].get());
-      learner.algorithm->SetRank(rank / mesh.tp, mesh.dp);
+      learner.algorithm->batch_partition()->SetRank(rank / mesh.tp, mesh.dp);
       double apart = 0, all = 0;
       for (std::size_t u = 0; u < kUpdates; ++u) {
         const auto round = learner.Round({.last = kUpdates});
@@ -154,7 +154,7 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
       }
       // Halves: one learner alone is 0.12 apart (SupervisedTest.Bf16StaysNearPyTorch).
       EXPECT_LT(apart, (way.halves ? 0.15 : 1e-4) * all);
-      const std::span<const float> whole = learner.algorithm->WholeValue();
+      const std::span<const float> whole = learner.algorithm->tensor_parallel()->WholeValue();
       values[std::size_t(rank)].assign(whole.begin(), whole.end());
     });
     for (const auto& value : values) EXPECT_EQ(value, values[0]);
@@ -205,13 +205,13 @@ TEST(MeshTest, ParameterShardsMatchPyTorch) {
       shards.push_back(Make(ParameterShardOptionsFor(config, **network, map, s), cut(value, s)));
       shards.back()->Join(0);
     }
+    ExternalOptimizer& weights = *algorithm->external_optimizer();
     for (std::uint64_t u = 1; u <= 50; ++u) {
       std::vector<float> priority(1);
-      algorithm->ReplaceWeights(u - 1, value);
+      weights.ReplaceWeights(u - 1, value);
       const auto report = algorithm->ComputeGradient({}, priority, nullptr);
       ASSERT_TRUE(report.ok()) << report.status().ToString();
-      for (float& g : algorithm->gradient())
-        g *= float(algorithm->ClipScale(report->gradient_norm));
+      for (float& g : algorithm->gradient()) g *= float(weights.ClipScale(report->gradient_norm));
       for (const std::int32_t s : map.shards()) {
         ParameterShard* const shard = shards[std::size_t(s)].get();
         ShardPush push = PushOf({0, 1, u}, u, cut(algorithm->gradient(), s));
@@ -279,8 +279,8 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
       for (const auto& [algorithm, rank] :
            {std::pair<Algorithm*, std::size_t>{replicas.back().get(), 0},
             {others.back().get(), 1}}) {
-        algorithm->SetRank(w, workers);
-        algorithm->SetTensorGroup(pair[rank].get(), nullptr);
+        algorithm->batch_partition()->SetRank(w, workers);
+        algorithm->tensor_parallel()->SetTensorGroup(pair[rank].get(), nullptr);
       }
     }
     const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
@@ -350,7 +350,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
       std::vector<float> priority(1);
       Collective& group = *ranks[std::size_t(rank)];
       if (rank == 1) {
-        algorithm->SetTensorGroup(&group, nullptr);
+        algorithm->tensor_parallel()->SetTensorGroup(&group, nullptr);
         const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
         TensorParallelWorker other(algorithm.get(), part.get());
         if (dies == 1) {
@@ -392,7 +392,7 @@ TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
     std::vector<float> priority(1);
     Collective& group = *ranks[std::size_t(rank)];
     if (rank == 1) {
-      algorithm->SetTensorGroup(&group, nullptr);
+      algorithm->tensor_parallel()->SetTensorGroup(&group, nullptr);
       const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
       TensorParallelWorker other(algorithm.get(), part.get());
       for (int i = 0; i < 2; ++i) ASSERT_TRUE(other.Follow(group, {}, priority).ok());
@@ -430,9 +430,9 @@ TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
       if (done > 0) {
         ASSERT_TRUE(learner.algorithm->SetState(state).ok());
         // Also where no update comes that would bring it together.
-        const auto whole = learner.algorithm->WholeValue();
+        const auto whole = learner.algorithm->tensor_parallel()->WholeValue();
         EXPECT_EQ(std::vector<float>(whole.begin(), whole.end()), value);
-        EXPECT_EQ(*UpdatesOfState(learner.algorithm->WholeState()), done);
+        EXPECT_EQ(*UpdatesOfState(learner.algorithm->tensor_parallel()->WholeState()), done);
       }
       ASSERT_EQ(learner.algorithm->updates(), done);
       while (learner.algorithm->updates() < until) {
@@ -440,8 +440,8 @@ TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
         ASSERT_TRUE(learner.Round({.want_state = last && rank == mesh.size() - 1}).ok());
       }
       if (rank != 0) return;
-      next = learner.algorithm->WholeState();
-      const auto whole = learner.algorithm->WholeValue();
+      next = learner.algorithm->tensor_parallel()->WholeState();
+      const auto whole = learner.algorithm->tensor_parallel()->WholeValue();
       next_value.assign(whole.begin(), whole.end());
     });
     state = next;
@@ -460,13 +460,13 @@ TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
   RunRanks(mesh.size(), [&](int rank) {
     Learner learner(config, mesh, ranks[std::size_t(rank)].get());
     ASSERT_TRUE(learner.Round({}).ok());
-    EXPECT_TRUE(learner.algorithm->WholeValue().empty());
+    EXPECT_TRUE(learner.algorithm->tensor_parallel()->WholeValue().empty());
     const auto round = learner.Round({.want_value = rank == 0});
     ASSERT_TRUE(round.ok());
     EXPECT_FALSE(round->gathered);
-    EXPECT_EQ(std::int64_t(learner.algorithm->WholeValue().size()),
+    EXPECT_EQ(std::int64_t(learner.algorithm->tensor_parallel()->WholeValue().size()),
               ParameterCount(**MakeTextModel(config)));
-    EXPECT_TRUE(learner.algorithm->WholeState().tensors.empty());
+    EXPECT_TRUE(learner.algorithm->tensor_parallel()->WholeState().tensors.empty());
   });
 }
 

@@ -68,7 +68,7 @@ struct Part {
   double loss = 0, reviews = 0;
 };
 Part PartOf(const LossReport& report, Algorithm* learner) {
-  return {report.loss, learner->TakeCost().sequences};
+  return {report.loss, learner->cost_reporting()->TakeCost().sequences};
 }
 Made Sum(std::span<const Part> parts, double norm) {
   double loss = 0, reviews = 0;
@@ -231,7 +231,8 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
       config.learner.micro_batch_size = size == 2 ? 5 : 0;
       config.mesh.batch_shares = c.shares;
       const auto ranks = MakeRanks(config, size);
-      for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetRank(rank, size);
+      for (int rank = 0; rank < size; ++rank)
+        ranks[std::size_t(rank)]->batch_partition()->SetRank(rank, size);
       ExpectCourse(family, kTolerance, [&] {
         std::vector<Part> parts;
         std::vector<float> priority(1);
@@ -491,7 +492,7 @@ TEST(SupervisedTest, SkipsAndReportsNonFiniteLoss) {
   for (const ParamSpec& spec : (*module)->params())
     if (spec.name.ends_with("pooler.dense.bias"))
       value[std::size_t(spec.offset)] = std::numeric_limits<float>::quiet_NaN();
-  algorithm->ReplaceWeights(3, value);
+  algorithm->external_optimizer()->ReplaceWeights(3, value);
   std::vector<float> priority(1);
   const auto report = algorithm->Update(SampleBatch(), 0, priority);
   ASSERT_EQ(report.status().code(), Code::kDataLoss);

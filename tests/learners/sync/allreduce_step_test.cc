@@ -141,7 +141,7 @@ TEST(GroupRoundTest, AllRanksApplyMeanGradient) {
         const double rate = 0.5 * (1 - 0.5 * 0.125 * (size - 1));
         std::vector<double> want(single->value().size());
         std::ranges::copy(learners.algorithms[0]->value(), want.begin());
-        single->ReplaceWeights(0, learners.algorithms[0]->value());
+        single->external_optimizer()->ReplaceWeights(0, learners.algorithms[0]->value());
         for (const SampleBatch& batch : batches) {
           given.push_back(&batch);
           std::vector<float> priority(kBatch);

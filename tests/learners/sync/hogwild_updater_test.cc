@@ -98,7 +98,7 @@ TEST_F(HogwildUpdaterTest, ManyThreadsUseEachBatchOnce) {
     const SampleBatch batch = RandomBatch(kItems, kSteps, seed);
     const auto report = still->ComputeGradient(batch, priority);
     ASSERT_TRUE(report.ok());
-    const double scale = still->ClipScale(report->gradient_norm);
+    const double scale = still->external_optimizer()->ClipScale(report->gradient_norm);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * double(still->gradient()[i]);
   }
   for (int round = 0; round < 2; ++round) {

@@ -5,6 +5,7 @@
 #include "core/base/executor.h"
 #include "core/metrics/metrics.h"
 #include "net/transport/sim_network.h"
+#include "tests/learners/dqn_testing.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {
@@ -21,11 +22,13 @@ TEST(LearnerGroupTest, LimitsHeartbeatRateWhileWaiting) {
   SimRendezvousFactory lobbies;
   const auto rendezvous = lobbies.Make();
   InlineExecutor executor;
+  const auto algorithm = Make(SmallConfig());
   LearnerGroup group({.learners = 2,
                       .wait = Seconds(60),
                       .rendezvous = rendezvous.get(),
                       .member = member.get(),
-                      .executor = &executor});
+                      .executor = &executor,
+                      .algorithm = algorithm.get()});
   Metrics metrics;
   Time now{};
   for (int ms = 0; ms < 4000; ++ms) {  // four steps a millisecond, as messages come

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "nn/optimizer.h"
+
+namespace troop {
+
+// Updates that the caller applies itself, in place of Algorithm::ApplyGradient (parameter shards,
+// Hogwild): an optional interface of an Algorithm (Algorithm::external_optimizer). Owner thread:
+// the algorithm's.
+class ExternalOptimizer {
+ public:
+  virtual ~ExternalOptimizer() = default;
+  // Takes [P] as the weights after `updates` updates. The target network follows every
+  // learner.target_update_every_updates of them.
+  virtual void ReplaceWeights(std::uint64_t updates, std::span<const float> value) = 0;
+  // The optimizer with the state that goes with value().
+  virtual Optimizer& optimizer() = 0;
+  // Factor that the clip applies to a gradient of that norm.
+  virtual double ClipScale(double norm) const = 0;
+};
+
+}  // namespace troop

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+namespace troop {
+
+// Statistics of one update's batch. Reports of several learners are combined as the mean weighted
+// by rows.
+struct LossReport {
+  double loss = 0;           // importance-weighted mean over the batch
+  double td_error_mean = 0;  // mean |TD error|
+  double q_mean = 0;         // mean q of the chosen actions
+  double gradient_norm = 0;  // before the clip
+  double rows = 0;           // items (or labels) that the means are taken over
+  // Supervised algorithms only.
+  double accuracy = 0;         // share of labels classified correctly
+  std::int64_t sequences = 0;  // in this learner's part of the batch
+};
+
+}  // namespace troop
