@@ -311,4 +311,23 @@ Result<FoundCheckpoint> NewestFiniteCheckpoint(Storage* run) {
   return NotFound("no complete checkpoint");
 }
 
+// The previous process may have written its last checkpoint without reporting it.
+Result<FoundCheckpoint> FindResumeCheckpoint(Storage* run, const std::string& reported) {
+  FoundCheckpoint found{.path = reported};
+  const Result<std::string> unreported = NewestCheckpoint(run);
+  if (unreported.ok() && *unreported > found.path) found.path = *unreported;
+  if (found.path.empty()) return found;
+  Result<CheckpointState> read = ReadCheckpoint(run, found.path);
+  if (!read.ok()) {  // damaged since it was written: fall back to an older one
+    const Result<std::string> newest = NewestCheckpoint(run);
+    if (!newest.ok()) return read.status();
+    LogWarning("resuming from {} instead: {}", *newest, read.status().message());
+    found.path = *newest;
+    read = ReadCheckpoint(run, found.path);
+  }
+  if (!read.ok()) return read.status();
+  found.checkpoint = std::move(*read);
+  return found;
+}
+
 }  // namespace troop

@@ -45,5 +45,9 @@ struct FoundCheckpoint {
   CheckpointState checkpoint;
 };
 Result<FoundCheckpoint> NewestFiniteCheckpoint(Storage* run);
+// The checkpoint that a restarted learner resumes from: the newest one, or the one that the last
+// process reported if that is newer; an older one if it is damaged. reported: empty: none. The
+// result's path is empty for a new run. Errors: those of reading the only one.
+Result<FoundCheckpoint> FindResumeCheckpoint(Storage* run, const std::string& reported);
 
 }  // namespace troop

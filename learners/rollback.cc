@@ -22,4 +22,13 @@ Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& c
   return std::string("the weights of a new run");
 }
 
+Status LoadNewestState(Algorithm* algorithm, Storage* run, const Config& config, const EnvSpec& env,
+                       const TensorParallelRank& tensor) {
+  const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);
+  if (found.ok()) return algorithm->SetState(found->checkpoint.state);
+  if (found.status().code() != Code::kNotFound) return found.status();
+  TROOP_ASSIGN_OR_RETURN(const auto fresh, MakeAlgorithm(config, env, tensor));
+  return algorithm->SetState(fresh->State());
+}
+
 }  // namespace troop

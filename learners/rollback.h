@@ -42,4 +42,10 @@ class RollbackRule {
 Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& config,
                              const EnvSpec& env);
 
+// Loads the newest complete checkpoint with finite values, or the state of a new run if there is
+// none: one common state of all tensor-parallel ranks, each of which trains part `tensor`. Blocks
+// on the disk.
+Status LoadNewestState(Algorithm* algorithm, Storage* run, const Config& config, const EnvSpec& env,
+                       const TensorParallelRank& tensor);
+
 }  // namespace troop

@@ -1,0 +1,80 @@
+// Implements batches from a data set, in supervised mode.
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "learners/node/batch_source.h"
+#include "learners/supervised/index_sampler.h"
+#include "learners/supervised/supervised.h"
+
+namespace troop {
+namespace {
+
+class DatasetBatchSource final : public BatchSource {
+ public:
+  explicit DatasetBatchSource(const Config& config) : config_(config) {}
+
+  Status Connect(ChannelOptions) override {
+    if (!sampler_) sampler_ = MakeIndexSampler();
+    return Status::Ok();
+  }
+  ReplaySampler* sampler() override { return sampler_.get(); }
+  bool all_have_batches() const override { return true; }
+  bool ends_with_steps() const override { return false; }
+  // An update of a text model may take seconds: one per job, so that a stop request takes effect
+  // soon.
+  std::size_t batches_max(std::size_t) const override { return 1; }
+  // There are no agent steps; run.total_steps is spread over the updates.
+  std::int64_t StepsAt(std::uint64_t updates, std::int64_t) const override {
+    const double share =
+        double(updates) / double(std::max<std::int64_t>(1, config_.run.max_updates));
+    return std::llround(std::min(1.0, share) * config_.run.total_steps);
+  }
+  void ReportSteps(std::uint64_t updates, HeartbeatRequest* report) const override {
+    report->steps_done = StepsAt(updates, 0);
+  }
+  void ReportBatches(const UpdateJob& job, const Queue& queue, Metrics* metrics) override;
+  Status WriteFinalModel(Storage* run, const Module& module,
+                         std::span<const float> value) const override {
+    return WriteModel(config_, run, module, value);
+  }
+
+ private:
+  const Config& config_;
+  std::unique_ptr<ReplaySampler> sampler_;
+};
+
+// Accuracy is weighted by rows when roles are combined; costs are sums.
+void DatasetBatchSource::ReportBatches(const UpdateJob& job, const Queue&, Metrics* metrics) {
+  metrics->Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
+  const std::pair<const char*, double> costs[] = {{"gradients", job.cost.gradients},
+                                                  {"tokens", job.cost.tokens},
+                                                  {"sequences", job.cost.sequences},
+                                                  {"data_s", job.cost.data_s},
+                                                  {"compute_s", job.cost.compute_s},
+                                                  {"tensor_s", job.cost.tensor_s},
+                                                  {"allreduce_wait_s", job.cost.allreduce_wait_s},
+                                                  {"allreduce_s", job.cost.allreduce_s},
+                                                  {"step_s", job.cost.step_s},
+                                                  {"flops", job.cost.flops},
+                                                  {"gradient_bytes", job.cost.gradient_bytes},
+                                                  {"weights_s", job.cost.weights_s},
+                                                  {"weights_bytes", job.cost.weights_bytes},
+                                                  {"tensor_bytes", job.cost.tensor_bytes}};
+  for (const auto& [name, value] : costs) metrics->Count(std::string("learner/") + name, value);
+}
+
+}  // namespace
+
+std::unique_ptr<BatchSource> MakeDatasetBatchSource(const Config& config) {
+  return std::make_unique<DatasetBatchSource>(config);
+}
+
+std::unique_ptr<BatchSource> MakeBatchSource(const BatchSourceOptions& options) {
+  if (IsSupervised(*options.config)) return MakeDatasetBatchSource(*options.config);
+  return MakeReplayBatchSource(options);
+}
+
+}  // namespace troop

@@ -1,0 +1,112 @@
+// Implements batches from the replay's shards.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "learners/node/batch_source.h"
+#include "replay/replica/delta_sampler.h"
+#include "replay/service/options_from_config.h"
+
+namespace troop {
+namespace {
+
+class ReplayBatchSource final : public BatchSource {
+ public:
+  explicit ReplayBatchSource(const BatchSourceOptions& options)
+      : config_(*options.config),
+        env_(*options.env),
+        network_(options.network),
+        member_(*options.member) {}
+
+  Status Connect(ChannelOptions options) override;
+  ReplaySampler* sampler() override { return sampler_.get(); }
+  bool all_have_batches() const override { return false; }
+  bool ends_with_steps() const override {
+    return config_.replay.samples_per_insert <= 0 && config_.run.max_updates == 0;
+  }
+  std::size_t batches_max(std::size_t updater_max) const override { return updater_max; }
+  std::int64_t StepsAt(std::uint64_t, std::int64_t agent_steps) const override {
+    return agent_steps;
+  }
+  void ReportSteps(std::uint64_t, HeartbeatRequest*) const override {}  // actors report them
+  void ReportBatches(const UpdateJob& job, const Queue& queue, Metrics* metrics) override;
+  Status WriteFinalModel(Storage*, const Module&, std::span<const float>) const override {
+    return Status::Ok();  // the checkpoint's weights are enough
+  }
+
+ private:
+  Status AddShards(const ChannelOptions& options);
+
+  const Config& config_;
+  const EnvSpec& env_;
+  Network* const network_;
+  const FleetMember& member_;
+  std::unique_ptr<ReplaySampler> sampler_;
+  std::int32_t shards_ = 0;  // replay shards that the sampler uses
+};
+
+// Waits until the endpoints of all initial shards are known.
+Status ReplayBatchSource::Connect(ChannelOptions options) {
+  // Room for priorities, totals and dictionaries in addition to requests for samples.
+  options.window = int(config_.learner.prefetch) + 12;
+  if (sampler_) return AddShards(options);
+  const std::vector<std::int32_t> shards =
+      ReplayShardsFor(config_, member_.options().index, member_.fleet().replay);
+  for (const std::int32_t k : shards) {
+    if (member_.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
+  }
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (const std::int32_t k : shards) {
+    TROOP_ASSIGN_OR_RETURN(auto channel,
+                           network_->Connect(member_.Endpoint(Role::kReplay, k), options));
+    channels.push_back(std::move(channel));
+  }
+  const TrajectorySpec trajectory{env_.observation, env_.action.tensor()};
+  shards_ = std::int32_t(channels.size());
+  const ReplaySampler::Options drawing = SamplerOptionsFor(config_, trajectory);
+  sampler_ = config_.replay.placement == "gpu"
+                 ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
+                 : MakeReplaySampler(std::move(channels), trajectory, drawing);
+  return Status::Ok();
+}
+
+// Connects to new shards, and to leaving ones, which are sampled while they exist.
+Status ReplayBatchSource::AddShards(const ChannelOptions& options) {
+  if (config_.replay.scope == "local") return Status::Ok();
+  while (shards_ < member_.fleet().replay + member_.fleet().replay_leaving) {
+    const std::string endpoint = member_.Endpoint(Role::kReplay, shards_);
+    if (endpoint.empty()) return Status::Ok();
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(endpoint, options));
+    sampler_->AddShard(std::move(channel));
+    ++shards_;
+  }
+  return Status::Ok();
+}
+
+void ReplayBatchSource::ReportBatches(const UpdateJob& job, const Queue& queue, Metrics* metrics) {
+  if (!job.batches.back().key.empty()) metrics->Gauge("learner/beta", job.batches.back().beta);
+  metrics->Ratio("learner/td_error_mean", job.last.td_error_mean, job.last.rows);
+  metrics->Ratio("learner/q_mean", job.last.q_mean, job.last.rows);
+  // Batches ready at the sampler or waiting in jobs: 0 means that the learner waits for data.
+  const std::size_t ready = std::size_t(sampler_->ready_batches()) + queue.batches_waiting;
+  metrics->Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
+  // Age of the experience: updates since the weights that acted in it.
+  double age = 0, items = 0;
+  for (const SampleBatch& batch : job.batches) {
+    for (const std::uint64_t version : batch.policy_version) {
+      age += double(queue.updates) - double(UpdatesOf(version));
+      ++items;
+    }
+  }
+  metrics->Ratio("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0, items);
+}
+
+}  // namespace
+
+std::unique_ptr<BatchSource> MakeReplayBatchSource(const BatchSourceOptions& options) {
+  return std::make_unique<ReplayBatchSource>(options);
+}
+
+}  // namespace troop

@@ -1,0 +1,165 @@
+// Tests of a learner's checkpoints, and of a learner that resumes from them.
+
+#include <gtest/gtest.h>
+
+#include "learners/checkpoint.h"
+#include "learners/learner_node.h"
+#include "tests/learners/learner_world.h"
+
+namespace troop {
+namespace {
+
+// 0 wrote one after the other, and a huge number overflowed into the past.
+TEST(LearnerNodeTest, WritesOnlyFinalCheckpointWithoutInterval) {
+  for (const double every_s : {0.0, 1e12}) {
+    Config config = LearnerConfig();
+    config.checkpoint.every_s = every_s;
+    LearnerWorld world(config);
+    world.Insert(200);
+    ASSERT_TRUE(world.Rounds(1000));
+    EXPECT_GT(world.Updates(), 0);
+    EXPECT_EQ(world.coordinator().told.checkpoint, "");
+    world.coordinator().reply.stop = true;
+    EXPECT_FALSE(world.Rounds(1000));
+    EXPECT_EQ(double(world.coordinator().told.checkpoint_updates), world.Updates());
+    EXPECT_TRUE(world.coordinator().told.checkpoint_final);
+  }
+}
+
+TEST(LearnerNodeTest, RetriesFinalCheckpoint) {
+  LearnerWorld world(LearnerConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.run()->refusals = 1;
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+  EXPECT_TRUE(world.coordinator().told.checkpoint_final);
+  EXPECT_TRUE(NewestCheckpoint(world.run()).ok());
+}
+
+// It counted as written.
+TEST(LearnerNodeTest, FailsOrderlyWithoutFinalCheckpoint) {
+  LearnerWorld world(LearnerConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.run()->refusals = 1000;
+  world.coordinator().reply.phase = Phase::kDraining;
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_TRUE(world.coordinator().told.finished);  // the last weights are there to be judged
+  EXPECT_EQ(double(UpdatesOf(world.published())), world.Updates());
+  world.coordinator().reply.phase = Phase::kDone;
+  EXPECT_FALSE(world.Rounds(1000));
+  const std::string why = world.node().result().message();
+  for (const char* part : {"final checkpoint", "the disk is full"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+  EXPECT_EQ(world.coordinator().told.checkpoint, "");
+  EXPECT_FALSE(world.coordinator().told.checkpoint_final);
+}
+
+// It waited for a replay and a parameter server that were gone already, till it was killed.
+TEST(LearnerNodeTest, CheckpointsOnEarlyStopWithoutPeers) {
+  LearnerWorld world(LearnerConfig());
+  world.coordinator().reply.peers.clear();
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+  EXPECT_TRUE(NewestCheckpoint(world.run()).ok());
+}
+
+// Its versions began below those that were published, and were ignored.
+TEST(LearnerNodeTest, RestartPublishesNewerVersionDespiteFewerUpdates) {
+  Config config = LearnerConfig();
+  config.checkpoint.every_s = 0.05;
+  LearnerWorld world(config);
+  world.Insert(60);
+  ASSERT_TRUE(world.Rounds(1000));
+  const std::string early = world.coordinator().told.checkpoint;
+  ASSERT_FALSE(early.empty());
+  const std::uint64_t early_updates = world.coordinator().told.checkpoint_updates;
+  world.Insert(100);
+  ASSERT_TRUE(world.Rounds(20));
+  const std::uint64_t before = world.published();
+  world.StartLearner(9, early);
+  ASSERT_TRUE(world.Rounds(20));
+  EXPECT_GT(world.published(), before);
+  EXPECT_GE(UpdatesOf(world.published()), early_updates);
+}
+
+TEST(LearnerNodeTest, ContinuesFromCheckpoint) {
+  LearnerWorld world(LearnerConfig());
+  world.Insert(150);
+  ASSERT_TRUE(world.Rounds(500));
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(500));
+  const auto path = NewestCheckpoint(world.run());
+  const auto checkpoint = ReadCheckpoint(world.run(), *path);
+  ASSERT_GT(checkpoint->updates, 0u);
+  world.coordinator().reply.stop = false;
+  world.StartLearner(7, *path);
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.published() >> 32, 7u);
+  EXPECT_GE(UpdatesOf(world.published()), checkpoint->updates);
+}
+
+TEST(LearnerNodeTest, NamesDamagedCheckpoint) {
+  LearnerWorld world(LearnerConfig());
+  ASSERT_TRUE(world.run()->WriteAtomic("checkpoints/000000000001/manifest.json", "{}").ok());
+  const auto hub = MakeSimHub();
+  const auto network = hub->MakeNetwork();
+  CoordinatorFake coordinator(hub.get());
+  const auto member = coordinator.Member(network.get(), Role::kLearner, 1);
+  InlineExecutor executor;
+  const auto node = LearnerNode::Make({.config = LearnerConfig(),
+                                       .env = LearnerEnv(),
+                                       .network = network.get(),
+                                       .member = member.get(),
+                                       .executor = &executor,
+                                       .run = world.run(),
+                                       .resume_checkpoint = "checkpoints/000000000001"});
+  EXPECT_EQ(node.status().code(), Code::kDataLoss);
+  EXPECT_NE(node.status().message().find("000000000001/manifest.json"), std::string::npos);
+}
+
+// It failed again and again, till the run was given up.
+TEST(LearnerNodeTest, FallsBackToOlderCheckpoint) {
+  Config config = LearnerConfig();
+  config.checkpoint.every_s = 0.05;
+  LearnerWorld world(config);
+  world.Insert(100);
+  ASSERT_TRUE(world.Rounds(400));
+  const std::string first = world.coordinator().told.checkpoint;
+  world.Insert(50);
+  ASSERT_TRUE(world.Rounds(400));
+  const std::string newer = world.coordinator().told.checkpoint;
+  ASSERT_NE(first, newer);
+  ASSERT_TRUE(world.run()->WriteAtomic(newer + "/state.safetensors", "x").ok());
+  const std::string older = *NewestCheckpoint(world.run());
+  ASSERT_NE(older, newer);
+  world.StartLearner(9, newer);
+  ASSERT_TRUE(world.Rounds(2));
+  EXPECT_EQ(world.coordinator().told.checkpoint, older);
+}
+
+// The previous learner died, or was disconnected, before it reported its last checkpoint.
+TEST(LearnerNodeTest, ResumesFromNewerCheckpointThanReported) {
+  Config config = LearnerConfig();
+  config.checkpoint.every_s = 0.05;
+  for (const bool known : {false, true}) {
+    LearnerWorld world(config);
+    world.Insert(100);
+    ASSERT_TRUE(world.Rounds(400));
+    const std::string first = world.coordinator().told.checkpoint;
+    world.Insert(50);
+    ASSERT_TRUE(world.Rounds(400));
+    const std::string newest = *NewestCheckpoint(world.run());
+    ASSERT_LT(first, newest);
+    world.StartLearner(9, known ? first : "");
+    ASSERT_TRUE(world.Rounds(2));
+    EXPECT_EQ(world.coordinator().told.checkpoint, newest);
+  }
+}
+
+}  // namespace
+}  // namespace troop
