@@ -8,7 +8,7 @@
 #include "core/base/node.h"
 #include "core/config/config.h"
 #include "net/control_messages.h"
-#include "paramserver/weights/evaluation.h"
+#include "paramserver/weights/evaluator.h"
 #include "paramserver/weights/weights_client.h"
 
 namespace troop {

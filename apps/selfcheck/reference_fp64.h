@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "paramserver/codec/gradient_codec.h"
-#include "paramserver/shard/gradient_filter.h"
+#include "paramserver/shard/outlier_filter.h"
 #include "paramserver/shard/shard_map.h"
 
 // The fp64 reference of `troop selftest sync`: plain loops written for this check. It runs no code

@@ -7,7 +7,7 @@
 #include "core/config/config.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "paramserver/service/local_replica.h"
-#include "paramserver/shard/gradient_filter.h"
+#include "paramserver/shard/outlier_filter.h"
 #include "paramserver/shard/shard_map.h"
 #include "paramserver/shard/sync_policy.h"
 

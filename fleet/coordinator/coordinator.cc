@@ -396,7 +396,8 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   }
   // Step 2: renew the lease of a shard, then handle a final heartbeat.
   if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
-    shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
+    shards_->RecordHeartbeat(now_, message.origin.index, message.origin.incarnation,
+                             beat->shard_term);
   }
   if (!beat->ended.empty()) {
     RecordFailure(member.view.role, member.view.index, OneLineOf(beat->ended),
@@ -463,7 +464,7 @@ void Coordinator::OnMemberExit(Role role, std::int32_t index, std::int64_t proce
   if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
   Forget(&it->second);  // a heartbeat that is still in flight gets no lease
   if (shards_ && role == Role::kParamServer) {
-    shards_->Ended(index, it->second.view.incarnation);
+    shards_->RecordExit(index, it->second.view.incarnation);
     shards_->Update(now_);
   }
 }

@@ -107,7 +107,7 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
 void Coordinator::UpdateMove() {
   if (!mover_ || mover_->move().number == 0) return;
   if (stop_ || phase_ != Phase::kRunning) {
-    mover_->GiveUp();
+    mover_->Cancel();
     return EndMove(Aborted("the run ended first"));
   }
   // A server counts once it is bound; a learner counts as soon as it is registered.

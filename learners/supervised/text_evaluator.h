@@ -6,7 +6,7 @@
 
 #include "learners/supervised/gpu_supervised.h"
 #include "learners/supervised/supervised.h"
-#include "paramserver/weights/evaluation.h"
+#include "paramserver/weights/evaluator.h"
 
 namespace troop {
 

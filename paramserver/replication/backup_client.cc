@@ -87,18 +87,19 @@ Result<std::optional<Buffer>> StateAssembler::Add(const ShardStateBody& head, co
   if (head.offset == 0) {
     head_ = head;
     bytes_ = MutableBuffer(head.total);
-    have_ = 0;
+    received_ = 0;
   }
   // A piece must continue the same transfer at the same position.
-  const bool goes_on = bytes_.size() > 0 && head.term == head_.term && head.total == head_.total &&
-                       head.offset == have_ && piece.size() <= head.total - have_;
-  if (!goes_on || piece.empty()) {
+  const bool continues = bytes_.size() > 0 && head.term == head_.term &&
+                         head.total == head_.total && head.offset == received_ &&
+                         piece.size() <= head.total - received_;
+  if (!continues || piece.empty()) {
     Clear();
     return FailedPrecondition("a piece of a shard state does not continue the previous piece");
   }
-  std::memcpy(bytes_.data() + have_, piece.data(), piece.size());
-  have_ += piece.size();
-  if (have_ < head.total) return std::optional<Buffer>();
+  std::memcpy(bytes_.data() + received_, piece.data(), piece.size());
+  received_ += piece.size();
+  if (received_ < head.total) return std::optional<Buffer>();
   std::optional<Buffer> whole = std::move(bytes_).Freeze();
   Clear();
   return whole;

@@ -60,13 +60,13 @@ class StateAssembler {
   // Errors: kDataLoss: larger than `bytes_max`; kFailedPrecondition: it does not continue the
   // previous piece.
   Result<std::optional<Buffer>> Add(const ShardStateBody& head, const Buffer& piece);
-  void Clear() { bytes_ = {}, have_ = 0, head_ = {}; }
+  void Clear() { bytes_ = {}, received_ = 0, head_ = {}; }
 
  private:
   std::size_t bytes_max_;
   ShardStateBody head_;
   MutableBuffer bytes_;
-  std::size_t have_ = 0;
+  std::size_t received_ = 0;
 };
 
 }  // namespace troop

@@ -11,7 +11,7 @@ PrimaryElection::PrimaryElection(Options options)
       terms_(std::size_t(options_.shards)),
       primaries_(terms_.size()),
       backups_(terms_.size()),
-      seats_(std::size_t(seats())) {}
+      slots_(std::size_t(slots())) {}
 
 // Commits a resharding: each new primary begins a term that refers to it.
 void PrimaryElection::ReplaceShards(Time now, const std::vector<Successor>& successors,
@@ -19,53 +19,52 @@ void PrimaryElection::ReplaceShards(Time now, const std::vector<Successor>& succ
   terms_.resize(successors.size());
   primaries_.assign(successors.size(), {.last_beat = now});
   backups_.assign(successors.size(), {});
-  seats_.resize(std::size_t(seats()));
+  slots_.resize(std::size_t(slots()));
   for (std::size_t k = 0; k < successors.size(); ++k) {
     const Successor& successor = successors[k];
-    Seat& seat = seats_[std::size_t(successor.seat)];
-    seat = {.incarnation = successor.incarnation, .last_beat = now};
+    slots_[std::size_t(successor.slot)] = {.incarnation = successor.incarnation, .last_beat = now};
     const ShardTerm term{
-        .from = move, .primary = successor.seat, .primary_incarnation = successor.incarnation};
+        .from = move, .primary = successor.slot, .primary_incarnation = successor.incarnation};
     if (!Begin(k, term)) terms_[k] = {};  // a later Update chooses a primary, which loads from disk
   }
 }
 
 // A new incarnation replaces the slot's process and loses what the old one held.
-void PrimaryElection::Beat(Time now, std::int32_t seat, std::uint64_t incarnation,
-                           std::uint64_t held) {
-  if (seat >= seats()) return;
-  Seat& player = seats_[std::size_t(seat)];
-  if (player.incarnation != incarnation) player = {.incarnation = incarnation};
-  player.held = held;
-  player.last_beat = now;
-  ++player.beats_alone;
-  const std::size_t k = std::size_t(seat / seats_per_shard());
+void PrimaryElection::RecordHeartbeat(Time now, std::int32_t slot, std::uint64_t incarnation,
+                                      std::uint64_t held) {
+  if (slot >= slots()) return;
+  Slot& state = slots_[std::size_t(slot)];
+  if (state.incarnation != incarnation) state = {.incarnation = incarnation};
+  state.held = held;
+  state.last_beat = now;
+  ++state.heartbeats_alone;
+  const std::size_t k = std::size_t(slot / slots_per_shard());
   const ShardTerm& term = terms_[k];
-  if (term.primary == seat && term.primary_incarnation == incarnation) {
+  if (term.primary == slot && term.primary_incarnation == incarnation) {
     primaries_[k].last_beat = now;
   }
-  if (term.backup == seat && term.backup_incarnation == incarnation) backups_[k].last_beat = now;
+  if (term.backup == slot && term.backup_incarnation == incarnation) backups_[k].last_beat = now;
   Update(now);
 }
 
 // A known exit needs no timeout: the successor is chosen at the next Update.
-void PrimaryElection::Ended(std::int32_t seat, std::uint64_t incarnation) {
-  if (seat >= seats()) return;
-  Seat& player = seats_[std::size_t(seat)];
-  if (player.incarnation == incarnation) player = {};
-  const std::size_t k = std::size_t(seat / seats_per_shard());
+void PrimaryElection::RecordExit(std::int32_t slot, std::uint64_t incarnation) {
+  if (slot >= slots()) return;
+  Slot& state = slots_[std::size_t(slot)];
+  if (state.incarnation == incarnation) state = {};
+  const std::size_t k = std::size_t(slot / slots_per_shard());
   const ShardTerm& term = terms_[k];
-  if (term.backup == seat && term.backup_incarnation == incarnation) backups_[k].ended = true;
-  if (term.primary == seat && term.primary_incarnation == incarnation) {
+  if (term.backup == slot && term.backup_incarnation == incarnation) backups_[k].ended = true;
+  if (term.primary == slot && term.primary_incarnation == incarnation) {
     primaries_[k].ended = true;
     // Earlier heartbeats may predate the backup's complete state: count from here.
-    for (Seat& other : seats_) other.beats_alone = 0;
+    for (Slot& other : slots_) other.heartbeats_alone = 0;
   }
 }
 
 // A restarted or suspended coordinator must not mistake its own pause for failures.
 void PrimaryElection::ExtendLeases(Duration pause) {
-  for (Seat& seat : seats_) seat.last_beat += pause;
+  for (Slot& slot : slots_) slot.last_beat += pause;
   for (Holder& holder : primaries_) holder.last_beat += pause;
   for (Holder& holder : backups_) holder.last_beat += pause;
 }
@@ -84,20 +83,20 @@ bool PrimaryElection::IsGone(const Holder& holder, Time now, Duration silence) c
 bool PrimaryElection::PrimaryIsGone(std::size_t k, Time now) const {
   const ShardTerm& term = terms_[k];
   if (term.primary < 0 || primaries_[k].ended) return true;
-  if (term.backup >= 0 && seats_[std::size_t(term.backup)].held == term.term) {
+  if (term.backup >= 0 && slots_[std::size_t(term.backup)].held == term.term) {
     return IsGone(primaries_[k], now, options_.silent_max);
   }
-  const bool replaced = seats_[std::size_t(term.primary)].incarnation > term.primary_incarnation;
+  const bool replaced = slots_[std::size_t(term.primary)].incarnation > term.primary_incarnation;
   return replaced && IsGone(primaries_[k], now, options_.alone_max);
 }
 
 // The first slot with a recent heartbeat.
-std::int32_t PrimaryElection::Ready(std::size_t k, Time now, std::int32_t not_seat) const {
-  const auto own = std::size_t(seats_per_shard());
-  for (std::size_t seat = k * own; seat < (k + 1) * own; ++seat) {
-    const Seat& player = seats_[seat];
-    const bool there = player.incarnation != 0 && now - player.last_beat <= options_.silent_max;
-    if (there && std::int32_t(seat) != not_seat) return std::int32_t(seat);
+std::int32_t PrimaryElection::Ready(std::size_t k, Time now, std::int32_t excluded_slot) const {
+  const auto own = std::size_t(slots_per_shard());
+  for (std::size_t slot = k * own; slot < (k + 1) * own; ++slot) {
+    const Slot& state = slots_[slot];
+    const bool is_live = state.incarnation != 0 && now - state.last_beat <= options_.silent_max;
+    if (is_live && std::int32_t(slot) != excluded_slot) return std::int32_t(slot);
   }
   return -1;
 }
@@ -110,8 +109,8 @@ void PrimaryElection::UpdateShard(std::size_t k, Time now) {
   if (!PrimaryIsGone(k, now)) {
     if (has_backup) return;
     if (term.backup >= 0) return ReplaceBackup(k, -1);
-    const bool took_up = seats_[std::size_t(term.primary)].held == term.term;
-    const std::int32_t other = took_up ? Ready(k, now, term.primary) : -1;
+    const bool has_state = slots_[std::size_t(term.primary)].held == term.term;
+    const std::int32_t other = has_state ? Ready(k, now, term.primary) : -1;
     if (other >= 0) ReplaceBackup(k, other);
     return;
   }
@@ -120,31 +119,31 @@ void PrimaryElection::UpdateShard(std::size_t k, Time now) {
     if (next >= 0) AssignPrimary(k, next);
     return;
   }
-  const Seat& backup = seats_[std::size_t(term.backup)];
+  const Slot& backup = slots_[std::size_t(term.backup)];
   // The second heartbeat since the loss was sent when no more data from that primary could arrive.
   // A backup without the state by then never had it, and nothing was acknowledged in this term.
-  if (backup.held == term.term || backup.beats_alone >= 2) AssignPrimary(k, term.backup);
+  if (backup.held == term.term || backup.heartbeats_alone >= 2) AssignPrimary(k, term.backup);
 }
 
 // Begins a term with the same primary, even if its slot has a new process, and another backup.
 void PrimaryElection::ReplaceBackup(std::size_t k, std::int32_t backup) {
   ShardTerm term = terms_[k];
   term.backup = backup;
-  term.backup_incarnation = backup < 0 ? 0 : seats_[std::size_t(backup)].incarnation;
+  term.backup_incarnation = backup < 0 ? 0 : slots_[std::size_t(backup)].incarnation;
   if (!Begin(k, term)) return;
   backups_[k] = {};
-  if (backup >= 0) backups_[k].last_beat = seats_[std::size_t(backup)].last_beat;
+  if (backup >= 0) backups_[k].last_beat = slots_[std::size_t(backup)].last_beat;
 }
 
 // Begins a term with a new primary. `from` is set only if that process has the whole state.
-void PrimaryElection::AssignPrimary(std::size_t k, std::int32_t seat) {
-  const Seat& player = seats_[std::size_t(seat)];
+void PrimaryElection::AssignPrimary(std::size_t k, std::int32_t slot) {
+  const Slot& state = slots_[std::size_t(slot)];
   const ShardTerm& before = terms_[k];
-  const bool has_all = before.backup == seat && player.held == before.term;
-  ShardTerm term{.from = has_all ? before.term : 0, .primary = seat};
-  term.primary_incarnation = player.incarnation;
+  const bool has_all = before.backup == slot && state.held == before.term;
+  ShardTerm term{.from = has_all ? before.term : 0, .primary = slot};
+  term.primary_incarnation = state.incarnation;
   if (!Begin(k, term)) return;
-  primaries_[k] = {.last_beat = player.last_beat};
+  primaries_[k] = {.last_beat = state.last_beat};
   backups_[k] = {};
 }
 
@@ -155,7 +154,7 @@ bool PrimaryElection::Begin(std::size_t k, ShardTerm term) {
   TROOP_CHECK(term.term > terms_[k].term, "term {} after {}", term.term, terms_[k].term);
   if (term.since == 0) term.since = term.term;
   terms_[k] = term;
-  const auto name = [](std::int32_t seat) { return PeerName(Role::kParamServer, seat); };
+  const auto name = [](std::int32_t slot) { return PeerName(Role::kParamServer, slot); };
   LogInfo("parameter shard {}, term {}: primary {}, {}", k, term.term, name(term.primary),
           term.backup < 0 ? "no backup" : name(term.backup) + " is the backup");
   return true;

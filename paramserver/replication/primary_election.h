@@ -35,21 +35,21 @@ class PrimaryElection {
     std::function<std::uint64_t()> next_term;
   };
   explicit PrimaryElection(Options options);
-  int seats_per_shard() const { return options_.backup ? 2 : 1; }
-  int seats() const { return int(terms_.size()) * seats_per_shard(); }
+  int slots_per_shard() const { return options_.backup ? 2 : 1; }
+  int slots() const { return int(terms_.size()) * slots_per_shard(); }
 
-  // Handles a heartbeat. `held`: the newest term whose whole state the process has. REQUIRES: seat
-  // >= 0. A slot beyond seats() belongs to a shard that is being added or removed; it is ignored.
-  void Beat(Time now, std::int32_t seat, std::uint64_t incarnation, std::uint64_t held);
+  // Handles a heartbeat. `held`: the newest term whose whole state the process has. REQUIRES: slot
+  // >= 0. A slot beyond slots() belongs to a shard that is being added or removed; it is ignored.
+  void RecordHeartbeat(Time now, std::int32_t slot, std::uint64_t incarnation, std::uint64_t held);
   // Records that the process is known to have exited.
-  void Ended(std::int32_t seat, std::uint64_t incarnation);
+  void RecordExit(std::int32_t slot, std::uint64_t incarnation);
   // Extends all leases by a pause of the coordinator, which received no heartbeats then.
   void ExtendLeases(Duration pause);
   // Begins the terms that are due.
   void Update(Time now);
   // A process that has the state of a shard of the next map and will serve it.
   struct Successor {
-    std::int32_t seat = -1;
+    std::int32_t slot = -1;
     std::uint64_t incarnation = 0;
   };
   // Replaces the shards by one per given process, each in a new term whose `from` is `move`, a
@@ -58,11 +58,11 @@ class PrimaryElection {
   const std::vector<ShardTerm>& terms() const { return terms_; }
 
  private:
-  struct Seat {
+  struct Slot {
     std::uint64_t incarnation = 0;  // 0: the slot is empty
     std::uint64_t held = 0;
     Time last_beat{};
-    int beats_alone = 0;  // heartbeats since the primary was lost
+    int heartbeats_alone = 0;  // heartbeats since the primary was lost
   };
   // Liveness of the primary or backup of a term.
   struct Holder {
@@ -72,16 +72,16 @@ class PrimaryElection {
   void UpdateShard(std::size_t k, Time now);
   bool IsGone(const Holder& holder, Time now, Duration silence) const;
   bool PrimaryIsGone(std::size_t k, Time now) const;
-  // Slot of the shard, other than `not_seat`, with a live process; -1: none.
-  std::int32_t Ready(std::size_t k, Time now, std::int32_t not_seat) const;
+  // Slot of the shard, other than `excluded_slot`, with a live process; -1: none.
+  std::int32_t Ready(std::size_t k, Time now, std::int32_t excluded_slot) const;
   void ReplaceBackup(std::size_t k, std::int32_t backup);
-  void AssignPrimary(std::size_t k, std::int32_t seat);
+  void AssignPrimary(std::size_t k, std::int32_t slot);
   bool Begin(std::size_t k, ShardTerm term);
 
   const Options options_;
   std::vector<ShardTerm> terms_;
   std::vector<Holder> primaries_, backups_;  // in the order of terms_
-  std::vector<Seat> seats_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace troop

@@ -25,10 +25,10 @@ std::string FolderOf(std::uint64_t move) {
 
 // Parses the number at the front and the character after it; false if they are not there.
 template <class T>
-bool TakeNumber(std::string_view* text, char behind, T* number) {
+bool TakeNumber(std::string_view* text, char delimiter, T* number) {
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, *number);
-  if (error != std::errc() || stop == end || *stop != behind) return false;
+  if (error != std::errc() || stop == end || *stop != delimiter) return false;
   text->remove_prefix(std::size_t(stop + 1 - text->data()));
   return true;
 }

@@ -8,7 +8,7 @@
 namespace troop {
 
 std::int32_t ReshardController::servers() const {
-  return std::max(shards(), move_.number == 0 ? 0 : move_.shards) * terms_->seats_per_shard();
+  return std::max(shards(), move_.number == 0 ? 0 : move_.shards) * terms_->slots_per_shard();
 }
 
 // Stage 1 begins; nothing is paused yet.
@@ -38,7 +38,7 @@ const ReshardController::LiveProcess* ReshardController::Find(const LiveProcesse
 // Slot of the process that will serve this shard of the next map.
 std::int32_t ReshardController::TargetOf(std::int32_t shard) const {
   return shard < shards() ? terms_->terms()[std::size_t(shard)].primary
-                          : shard * terms_->seats_per_shard();
+                          : shard * terms_->slots_per_shard();
 }
 
 // Checks that the primaries are still those of the time when learners left: a new primary may have
@@ -67,14 +67,14 @@ std::string ReshardController::DescribePending(const LiveProcesses& present) con
     return {};
   }
   // Stage 1: all processes must run. Stage 3: all must have prepared their shard.
-  const bool gathers = move_.stage == ShardMoveStage::kGathering;
-  const std::int32_t count = gathers ? std::max(shards(), move_.shards) : move_.shards;
+  const bool is_gathering = move_.stage == ShardMoveStage::kGathering;
+  const std::int32_t count = is_gathering ? std::max(shards(), move_.shards) : move_.shards;
   for (std::int32_t k = 0; k < count; ++k) {
     const std::int32_t target = TargetOf(k);
-    const LiveProcess* player = Find(present, target);
+    const LiveProcess* server = Find(present, target);
     if (target < 0) return fmt::format("parameter shard {} has no primary", k);
-    if (player == nullptr) return PeerName(Role::kParamServer, target) + " is not running";
-    if (!gathers && player->move != move_.number) {
+    if (server == nullptr) return PeerName(Role::kParamServer, target) + " is not running";
+    if (!is_gathering && server->move != move_.number) {
       return PeerName(Role::kParamServer, target) + " has not received its ranges";
     }
   }
@@ -94,7 +94,7 @@ std::optional<Status> ReshardController::Update(Time now, const LiveProcesses& p
     }
     if (!over.ok() || move_.stage == ShardMoveStage::kHandingOver) {
       if (over.ok()) over = Commit(now, present);
-      GiveUp();
+      Cancel();
       return over;
     }
     // Entering the pause: its deadline, and the terms that must not change.

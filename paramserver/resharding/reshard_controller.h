@@ -53,7 +53,7 @@ class ReshardController {
   // Advances the resharding as far as it can. Returns its outcome, once.
   std::optional<Status> Update(Time now, const LiveProcesses& present);
   // Cancels the resharding; the old map stays. REQUIRES: one is under way.
-  void GiveUp() { move_ = {}; }
+  void Cancel() { move_ = {}; }
 
   const std::vector<ShardEpoch>& epochs() const { return epochs_; }
   const ShardMove& move() const { return move_; }  // number 0: none

@@ -28,12 +28,12 @@ ReshardReceiver::ReshardReceiver(std::uint64_t move, std::int32_t shard,
                                  std::size_t bytes_max)
     : move_(move), shard_(shard) {
   for (auto& channel : channels) {
-    sources_.push_back({.channel = std::move(channel), .arriving = StateAssembler(bytes_max)});
+    sources_.push_back({.channel = std::move(channel), .assembler = StateAssembler(bytes_max)});
   }
 }
 
 // A failed send is repeated by the next Poll.
-void ReshardReceiver::Ask(Source* source) {
+void ReshardReceiver::RequestPiece(Source* source) {
   Message message{.type = MessageType::kShardFetch,
                   .body = EncodeBody(ShardFetchBody{move_, shard_, source->offset})};
   const auto ticket = source->channel->Send(message, kForever);
@@ -49,27 +49,27 @@ void ReshardReceiver::Poll(Time now) {
       const auto answer = source.channel->Poll(source.ticket);
       if (!answer) continue;
       source.ticket = 0;
-      const Status status = answer->ok() ? Take(&source, **answer) : answer->status();
+      const Status status = answer->ok() ? TakePiece(&source, **answer) : answer->status();
       if (!status.ok()) {
         LogDebug("repeating the request for the ranges that move to shard {}: {}", shard_,
                  status.message());
-        source.arriving.Clear();
+        source.assembler.Clear();
         source.offset = 0;
-        source.ask_after = now + kTryAgain;
+        source.retry_after = now + kTryAgain;
       }
     }
-    if (source.state.empty() && now >= source.ask_after) Ask(&source);
+    if (source.state.empty() && now >= source.retry_after) RequestPiece(&source);
   }
 }
 
 // Adds a piece after checking that it is the requested one.
-Status ReshardReceiver::Take(Source* source, const Message& message) {
+Status ReshardReceiver::TakePiece(Source* source, const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const auto head, DecodeBody<ShardStateBody>(message.body));
   if (head.term != move_ || head.offset != source->offset || message.parts.size() != 1) {
     return DataLoss("got the piece at {} of resharding {}, requested was the piece at {} of {}",
                     head.offset, head.term, source->offset, move_);
   }
-  TROOP_ASSIGN_OR_RETURN(auto whole, source->arriving.Add(head, message.parts[0]));
+  TROOP_ASSIGN_OR_RETURN(auto whole, source->assembler.Add(head, message.parts[0]));
   source->offset += message.parts[0].size();
   if (!whole) return Status::Ok();
   source->state = std::move(*whole);
@@ -89,11 +89,11 @@ std::size_t ReshardReceiver::bytes() const {
 
 // The newest lineage of all sources is used for the joined shard.
 Result<std::unique_ptr<ParameterShard>> ReshardReceiver::Finish(
-    const ParameterShard::Options& options, const Buffer& stays, std::uint64_t lineage) {
+    const ParameterShard::Options& options, const Buffer& kept, std::uint64_t lineage) {
   TROOP_CHECK(complete(), "some ranges have not arrived");
   std::vector<Buffer> states;
-  if (!stays.empty()) {
-    states.push_back(stays);
+  if (!kept.empty()) {
+    states.push_back(kept);
     lineage_ = std::max(lineage_, lineage);
   }
   for (const Source& source : sources_) states.push_back(source.state);

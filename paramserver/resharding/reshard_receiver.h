@@ -27,24 +27,24 @@ class ReshardReceiver {
   // Processes replies and requests the next pieces.
   void Poll(Time now);
   bool complete() const;  // all ranges have arrived
-  // Builds the shard. `stays`: a snapshot of the ranges that the process keeps, and its lineage;
+  // Builds the shard. `kept`: a snapshot of the ranges that the process keeps, and its lineage;
   // may be empty. REQUIRES: complete. Errors: as in ParameterShard::Restore.
   Result<std::unique_ptr<ParameterShard>> Finish(const ParameterShard::Options& options,
-                                                 const Buffer& stays, std::uint64_t lineage);
+                                                 const Buffer& kept, std::uint64_t lineage);
   std::uint64_t lineage() const { return lineage_; }  // newest of all sources
   std::size_t bytes() const;                          // received
 
  private:
   struct Source {
     std::unique_ptr<Channel> channel;
-    StateAssembler arriving;
+    StateAssembler assembler;
     Buffer state;
     std::uint64_t offset = 0;
     Ticket ticket = 0;
-    Time ask_after{};
+    Time retry_after{};
   };
-  void Ask(Source* source);
-  Status Take(Source* source, const Message& message);
+  void RequestPiece(Source* source);
+  Status TakePiece(Source* source, const Message& message);
 
   const std::uint64_t move_;
   const std::int32_t shard_;

@@ -28,11 +28,12 @@ Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, c
   if (member->Shard(0).term == 0) return weights;
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
   TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config, *module));
-  auto finder = std::make_unique<ShardResolver>(network, member, std::move(map), origin);
-  TROOP_ASSIGN_OR_RETURN(auto channels, finder->Connect());
+  auto resolver = std::make_unique<ShardResolver>(network, member, std::move(map), origin);
+  TROOP_ASSIGN_OR_RETURN(auto channels, resolver->Connect());
   if (channels.empty()) return weights;
-  weights = std::make_unique<ShardSubscriber>(
-      finder->map(), std::move(channels), IsSynchronous(SyncOptionsFor(config)), std::move(finder));
+  weights =
+      std::make_unique<ShardSubscriber>(resolver->map(), std::move(channels),
+                                        IsSynchronous(SyncOptionsFor(config)), std::move(resolver));
   return weights;
 }
 

@@ -59,9 +59,9 @@ Status ShardPrimary::ConnectBackup() {
 }
 
 void ShardPrimary::Tick(Time now) {
-  const bool heard =
+  const bool in_contact =
       now - context_.member->last_known() <= PrimaryContactTimeoutFor(*context_.config);
-  server_.SetPrimaryConfirmed(heard || server_.backup() != nullptr);
+  server_.SetPrimaryConfirmed(in_contact || server_.backup() != nullptr);
   server_.Tick(now);
   if (!context_.saver->IsDue(now) || server_.is_paused() || !server_.PauseUpdates()) return;
   context_.saver->BeginInterval(now);

@@ -39,10 +39,10 @@ Result<std::vector<std::unique_ptr<Channel>>> ShardResolver::Connect() {
     const std::size_t bytes = std::size_t(map_.LoadOf(shard)) * sizeof(float);
     options_.window_bytes = std::max(options_.window_bytes, 3 * bytes);
   }
-  given_.resize(count);
+  endpoints_.resize(count);
   for (std::size_t k = 0; k < count; ++k) {
-    given_[k] = EndpointOf(k);
-    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(given_[k], options_));
+    endpoints_[k] = EndpointOf(k);
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(endpoints_[k], options_));
     channels.push_back(std::move(channel));
   }
   return channels;
@@ -51,8 +51,8 @@ Result<std::vector<std::unique_ptr<Channel>>> ShardResolver::Connect() {
 // The endpoint identifies the process.
 Result<std::unique_ptr<Channel>> ShardResolver::ReconnectIfMoved(std::size_t k) {
   const std::string endpoint = EndpointOf(k);
-  if (endpoint.empty() || endpoint == given_[k]) return std::unique_ptr<Channel>();
-  given_[k] = endpoint;
+  if (endpoint.empty() || endpoint == endpoints_[k]) return std::unique_ptr<Channel>();
+  endpoints_[k] = endpoint;
   return network_->Connect(endpoint, options_);
 }
 

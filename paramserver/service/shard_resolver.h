@@ -31,7 +31,7 @@ class ShardResolver {
       if (!channels.empty()) client->Remap(map_, std::move(channels));
       return Status::Ok();
     }
-    for (std::size_t k = 0; k < given_.size(); ++k) {
+    for (std::size_t k = 0; k < endpoints_.size(); ++k) {
       TROOP_ASSIGN_OR_RETURN(auto channel, ReconnectIfMoved(k));
       if (channel) client->Replace(k, std::move(channel));
     }
@@ -50,7 +50,7 @@ class ShardResolver {
   ShardMap map_;
   std::size_t epochs_ = 0;  // number of epochs map_ is based on; 0: not connected yet
   ChannelOptions options_;
-  std::vector<std::string> given_;  // current endpoints
+  std::vector<std::string> endpoints_;  // current endpoints
 };
 
 }  // namespace troop

@@ -12,7 +12,7 @@ namespace troop {
 namespace {
 
 // Extra lease of a reconnected learner after a takeover: it may be computing a gradient.
-constexpr Duration kHeardFor = Seconds(60);
+constexpr Duration kReconnectedLease = Seconds(60);
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void ShardServer::Note(HistoryEvent::What what, const PushId& id, std::uint64_t 
 }
 
 // Renews a learner's lease.
-void ShardServer::Present(const Origin& learner) {
+void ShardServer::RenewLease(const Origin& learner) {
   incarnations_[learner.index] = learner.incarnation;
   absent_.erase(learner.index);
 }
@@ -81,7 +81,7 @@ Status ShardServer::Push(Message message, Reply* reply) {
     shard_->Join(id.learner);
   }
   TROOP_ASSIGN_OR_RETURN(const auto outcome, shard_->Push(std::move(push)));
-  Present(origin);
+  RenewLease(origin);
   if (outcome == ParameterShard::Outcome::kHeld) {
     pushes_.insert_or_assign(id, std::move(*reply));  // of duplicates, the last one is answered
   } else {
@@ -117,7 +117,7 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     return ResourceExhausted("learner {}: too many learners are members", learner);
   }
   shard_->Join(learner);
-  Present(message.origin);
+  RenewLease(message.origin);
   Parked& parked = pulls_[learner];
   // Only one pull per learner waits; the older one was resent or abandoned.
   if (parked.reply) parked.reply.Fail(Cancelled("learner {} pulled again", learner));
@@ -206,14 +206,14 @@ void ShardServer::SetBackup(std::unique_ptr<BackupClient> backup) {
   Settle();
 }
 
-void ShardServer::SetPrimaryConfirmed(bool sure) {
-  if (sure == std::exchange(primary_confirmed_, sure)) return;
-  if (sure) Settle();
+void ShardServer::SetPrimaryConfirmed(bool confirmed) {
+  if (confirmed == std::exchange(primary_confirmed_, confirmed)) return;
+  if (confirmed) Settle();
 }
 
-void ShardServer::SetPaused(bool still) {
-  if (still == std::exchange(paused_, still)) return;
-  if (!still) Settle();
+void ShardServer::SetPaused(bool paused) {
+  if (paused == std::exchange(paused_, paused)) return;
+  if (!paused) Settle();
 }
 
 // Threads finish what they have begun.
@@ -250,12 +250,12 @@ void ShardServer::PeerChanged(const Origin& peer, PeerState state) {
   if (state == PeerState::kDown || state == PeerState::kHung) {
     Absence& absence =
         absent_.try_emplace(peer.index, Absence{.incarnation = peer.incarnation}).first->second;
-    if (absence.heard) absence = {.incarnation = peer.incarnation};
+    if (absence.reconnected) absence = {.incarnation = peer.incarnation};
   } else if (state == PeerState::kUp && life->second == 0) {
     life->second = peer.incarnation;
-    absent_[peer.index] = {.incarnation = peer.incarnation, .heard = true};
+    absent_[peer.index] = {.incarnation = peer.incarnation, .reconnected = true};
   } else if (state == PeerState::kUp) {
-    Present(peer);
+    RenewLease(peer);
   }
 }
 
@@ -289,7 +289,8 @@ void ShardServer::Tick(Time now) {
     // A new incarnation has its own lease.
     const bool replaced = life == incarnations_.end() || life->second != it->second.incarnation;
     if (it->second.until == kForever) {
-      it->second.until = now + options_.lease + (it->second.heard ? kHeardFor : Duration(0));
+      it->second.until =
+          now + options_.lease + (it->second.reconnected ? kReconnectedLease : Duration(0));
     }
     if (!replaced && now < it->second.until) {
       ++it;

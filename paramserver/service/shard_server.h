@@ -53,10 +53,10 @@ class ShardServer final : public Service {
   void SetBackup(std::unique_ptr<BackupClient> backup);
   const BackupClient* backup() const { return backup_.get(); }
   // False suspends all answers while another process may have become the primary.
-  void SetPrimaryConfirmed(bool sure);
+  void SetPrimaryConfirmed(bool confirmed);
   // Pauses the shard for resharding: nothing changes, nothing is answered, and learners are asked
   // to retry later. Updates in flight on threads are completed first.
-  void SetPaused(bool still);
+  void SetPaused(bool paused);
   bool is_paused() const { return paused_ && shard_->applying() == 0; }
   // Begins no update until ResumeUpdates. Returns true if none is in flight, so that Snapshot is
   // possible.
@@ -84,11 +84,11 @@ class ShardServer final : public Service {
   };
   struct Absence {
     std::uint64_t incarnation = 0;
-    Time until = kForever;  // kForever: not seen by Tick yet
-    bool heard = false;     // connected, but neither pushed nor pulled yet
+    Time until = kForever;     // kForever: not seen by Tick yet
+    bool reconnected = false;  // connected, but neither pushed nor pulled yet
   };
 
-  void Present(const Origin& learner);
+  void RenewLease(const Origin& learner);
   Status Push(Message message, Reply* reply);
   Status Pull(const Message& message, Reply* reply);
   void AnswerPush(Reply* reply, ParameterShard::Outcome outcome) const;

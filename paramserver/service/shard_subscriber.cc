@@ -30,8 +30,8 @@ bool MayTryAgain(Code code) {
 }  // namespace
 
 ShardSubscriber::ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels,
-                                 bool in_step, std::unique_ptr<ShardResolver> finder)
-    : map_(std::move(map)), synchronous_(in_step), resolver_(std::move(finder)) {
+                                 bool synchronous, std::unique_ptr<ShardResolver> resolver)
+    : map_(std::move(map)), synchronous_(synchronous), resolver_(std::move(resolver)) {
   Remap(map_, std::move(channels));
 }
 
@@ -46,7 +46,7 @@ void ShardSubscriber::Remap(const ShardMap& map, std::vector<std::unique_ptr<Cha
     shards_.push_back({.channel = std::move(channels[i]),
                        .ranges = map_.RangesOf(id),
                        .bytes = std::size_t(map_.LoadOf(id)) * sizeof(float)});
-    if (requesting_) Ask(&shards_.back(), 0);
+    if (requesting_) RequestFrom(&shards_.back(), 0);
   }
   rounds_ = 0;
 }
@@ -56,19 +56,19 @@ void ShardSubscriber::Replace(std::size_t shard, std::unique_ptr<Channel> channe
   Shard& place = shards_[shard];
   const bool asked = std::exchange(place.ticket, 0) != 0;
   place.channel = std::move(channel);
-  if (asked) Ask(&place, 0);
+  if (asked) RequestFrom(&place, 0);
 }
 
 void ShardSubscriber::Request(Time) {
   if (requesting_ || !error_.ok()) return;
   requesting_ = true;
-  gave_up_ = false;
+  request_failed_ = false;
   rounds_ = 0;
-  for (Shard& shard : shards_) Ask(&shard, 0);
+  for (Shard& shard : shards_) RequestFrom(&shard, 0);
 }
 
 // A failed send counts as a failed reply.
-void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
+void ShardSubscriber::RequestFrom(Shard* shard, std::uint64_t exact) {
   Message message{
       .type = MessageType::kShardPull,
       .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, exact, shard->lineage})};
@@ -76,7 +76,7 @@ void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
   if (ticket.ok()) {
     shard->ticket = *ticket;
   } else {
-    Take(shard, ticket.status());
+    TakeReply(shard, ticket.status());
   }
 }
 
@@ -93,7 +93,7 @@ std::optional<WeightSnapshot> ShardSubscriber::Poll(Time now) {
     const auto answer = shard.channel->Poll(shard.ticket);
     if (answer) {
       shard.ticket = 0;
-      Take(&shard, *answer);
+      TakeReply(&shard, *answer);
     }
     open = open || shard.ticket != 0;
   }
@@ -101,11 +101,11 @@ std::optional<WeightSnapshot> ShardSubscriber::Poll(Time now) {
 }
 
 // kNotFound is not an error: the requested version was overwritten, and the next round asks again.
-void ShardSubscriber::Take(Shard* shard, const Result<Message>& answer) {
+void ShardSubscriber::TakeReply(Shard* shard, const Result<Message>& answer) {
   Status status = answer.status();
   if (status.ok()) status = TakeParts(shard, *answer);
   if (status.ok() || status.code() == Code::kNotFound) return;  // that version was overwritten
-  gave_up_ = true;
+  request_failed_ = true;
   if (!MayTryAgain(status.code()) && error_.ok()) error_ = status.WithContext("pull weights");
 }
 
@@ -129,18 +129,18 @@ Status ShardSubscriber::TakeParts(Shard* shard, const Message& message) {
 // Returns true if all shards have one version. Otherwise it pulls again: in even rounds the lowest
 // version from the shards that are ahead, which keep it until the update after next; in odd rounds
 // the newest version from all.
-bool ShardSubscriber::Agree() {
+bool ShardSubscriber::ReconcileVersions() {
   const auto lowest = std::ranges::min_element(shards_, {}, &Shard::version)->version;
-  bool agree = true;
+  bool equal = true;
   for (Shard& shard : shards_) {
     if (shard.version == lowest) continue;
-    agree = false;
-    if (rounds_ < kRoundsMax) Ask(&shard, rounds_ % 2 == 0 ? lowest : 0);
+    equal = false;
+    if (rounds_ < kRoundsMax) RequestFrom(&shard, rounds_ % 2 == 0 ? lowest : 0);
   }
-  if (agree || rounds_ >= kRoundsMax) return agree;
+  if (equal || rounds_ >= kRoundsMax) return equal;
   // The slowest shards may have advanced as well.
   for (Shard& shard : shards_) {
-    if (shard.version == lowest && rounds_ % 2 == 1) Ask(&shard, 0);
+    if (shard.version == lowest && rounds_ % 2 == 1) RequestFrom(&shard, 0);
   }
   ++rounds_;
   return false;
@@ -149,17 +149,17 @@ bool ShardSubscriber::Agree() {
 // Ends a round. Without equal versions the request is given up, and a later one starts over.
 std::optional<WeightSnapshot> ShardSubscriber::Finish(Time now) {
   const bool known = std::ranges::none_of(shards_, [](const Shard& s) { return s.version == 0; });
-  if (gave_up_ || !known) {
+  if (request_failed_ || !known) {
     requesting_ = false;
     return std::nullopt;
   }
-  if (synchronous_ && !Agree()) {
+  if (synchronous_ && !ReconcileVersions()) {
     requesting_ = rounds_ < kRoundsMax;
     if (requesting_ || !VersionsStayUnequal(now)) return std::nullopt;
   }
   requesting_ = false;
-  if (Versions() == given_) return std::nullopt;
-  given_ = Versions();
+  if (Versions() == delivered_) return std::nullopt;
+  delivered_ = Versions();
   const auto lineage = std::ranges::max_element(shards_, {}, &Shard::lineage)->lineage;
   const auto lowest = std::ranges::min_element(shards_, {}, &Shard::version)->version;
   // Snapshot versions grow even if a shard was restored from an older one.
@@ -179,11 +179,11 @@ std::vector<std::uint64_t> ShardSubscriber::Versions() const {
 
 // True if the versions have been unequal and unchanged for kAtRest.
 bool ShardSubscriber::VersionsStayUnequal(Time now) {
-  if (Versions() != differ_) {
-    differ_ = Versions();
-    differ_since_ = now;
+  if (Versions() != unequal_versions_) {
+    unequal_versions_ = Versions();
+    unequal_since_ = now;
   }
-  return now - differ_since_ >= kAtRest;
+  return now - unequal_since_ >= kAtRest;
 }
 
 // Copies the shards' parts into one arena. Part and range boundaries are independent.

@@ -21,10 +21,10 @@ namespace troop {
 // thread. Memory: 2 x [P].
 class ShardSubscriber final : public WeightSubscriber {
  public:
-  // Channels are in the order of map.shards(). `finder`: resolves the shards' endpoints; null: they
-  // never change.
-  ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, bool in_step,
-                  std::unique_ptr<ShardResolver> finder = nullptr);
+  // Channels are in the order of map.shards(). `resolver`: resolves the shards' endpoints; null:
+  // they never change.
+  ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, bool synchronous,
+                  std::unique_ptr<ShardResolver> resolver = nullptr);
 
   void Request(Time now) override;
   bool requesting() const override { return requesting_; }
@@ -47,10 +47,10 @@ class ShardSubscriber final : public WeightSubscriber {
     std::uint64_t version = 0, lineage = 0;
     Ticket ticket = 0;
   };
-  void Ask(Shard* shard, std::uint64_t exact);
-  void Take(Shard* shard, const Result<Message>& answer);
+  void RequestFrom(Shard* shard, std::uint64_t exact);
+  void TakeReply(Shard* shard, const Result<Message>& answer);
   Status TakeParts(Shard* shard, const Message& message);
-  bool Agree();
+  bool ReconcileVersions();
   std::vector<std::uint64_t> Versions() const;
   bool VersionsStayUnequal(Time now);
   Buffer Gather() const;
@@ -61,11 +61,11 @@ class ShardSubscriber final : public WeightSubscriber {
   std::unique_ptr<ShardResolver> resolver_;
   std::vector<Shard> shards_;
   bool requesting_ = false;
-  bool gave_up_ = false;              // a shard failed to answer this request; the next may succeed
-  int rounds_ = 0;                    // attempts of this request to get equal versions
-  std::vector<std::uint64_t> given_;  // lineages and versions of the last snapshot
-  std::vector<std::uint64_t> differ_;  // unequal versions, unchanged since differ_since_
-  Time differ_since_{};
+  bool request_failed_ = false;           // a shard failed to answer; the next request may succeed
+  int rounds_ = 0;                        // attempts of this request to get equal versions
+  std::vector<std::uint64_t> delivered_;  // lineages and versions of the last snapshot
+  std::vector<std::uint64_t> unequal_versions_;  // unchanged since unequal_since_
+  Time unequal_since_{};
   std::uint64_t version_ = 0;
   Status error_;
 };

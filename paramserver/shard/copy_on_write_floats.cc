@@ -12,15 +12,15 @@ namespace troop {
 // Owner of a snapshot's storage. The count needs no ordering on increment: only the writer lends.
 struct CopyOnWriteFloats::SnapshotReference {
   SnapshotReference(std::shared_ptr<std::byte> bytes, std::shared_ptr<Count> count)
-      : storage(std::move(bytes)), lent(std::move(count)) {
-    lent->fetch_add(1, std::memory_order_relaxed);
+      : storage(std::move(bytes)), references(std::move(count)) {
+    references->fetch_add(1, std::memory_order_relaxed);
   }
   SnapshotReference(const SnapshotReference&) = delete;
   // Release: all reads of this snapshot happen before the writer's acquire in Mutable.
-  ~SnapshotReference() { lent->fetch_sub(1, std::memory_order_release); }
+  ~SnapshotReference() { references->fetch_sub(1, std::memory_order_release); }
 
   std::shared_ptr<std::byte> storage;
-  std::shared_ptr<Count> lent;
+  std::shared_ptr<Count> references;
 };
 
 CopyOnWriteFloats::CopyOnWriteFloats(std::size_t count) {
@@ -39,8 +39,8 @@ Buffer CopyOnWriteFloats::TakeSnapshot() {
 // Writes in place if no snapshot is alive here and no other process maps the storage. Otherwise the
 // readers keep the old storage.
 std::span<float> CopyOnWriteFloats::Mutable() {
-  const bool lent = references_->load(std::memory_order_acquire) > 0;
-  if (!lent && !IsShared(values_.data())) return values_;
+  const bool is_referenced = references_->load(std::memory_order_acquire) > 0;
+  if (!is_referenced && !IsShared(values_.data())) return values_;
   MutableBuffer copy = MakeSharedBuffer(values_.size_bytes());
   const std::span<float> values = copy.as<float>();
   std::ranges::copy(values_, values.begin());

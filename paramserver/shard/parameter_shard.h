@@ -17,7 +17,7 @@
 #include "nn/parallel/hogwild_arena.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "paramserver/shard/copy_on_write_floats.h"
-#include "paramserver/shard/gradient_filter.h"
+#include "paramserver/shard/outlier_filter.h"
 #include "paramserver/shard/push_dedup.h"
 #include "paramserver/shard/shard_map.h"
 #include "paramserver/shard/sync_policy.h"

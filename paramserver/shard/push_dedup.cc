@@ -20,9 +20,9 @@ Result<PushDedup> PushDedup::FromEntries(std::vector<Entry> entries) {
                       entries[i - 1].learner);
     }
   }
-  PushDedup ledger;
-  ledger.entries_ = std::move(entries);
-  return ledger;
+  PushDedup dedup;
+  dedup.entries_ = std::move(entries);
+  return dedup;
 }
 
 const PushDedup::Entry* PushDedup::Find(std::int32_t learner) const {
@@ -79,11 +79,11 @@ Status PushDedup::Merge(const PushDedup& other) {
     } else if (theirs.incarnation == it->incarnation) {
       const auto newest = std::max(it->newest, theirs.newest);
       // An entry's window relative to the newest sequence of both.
-      const auto seen_from = [newest](const Entry& entry) {
+      const auto aligned = [newest](const Entry& entry) {
         const std::uint64_t ahead = newest - entry.newest;
         return ahead < kWindow ? entry.settled << ahead : 0;
       };
-      it->settled = seen_from(*it) | seen_from(theirs);
+      it->settled = aligned(*it) | aligned(theirs);
       it->newest = newest;
     }
   }

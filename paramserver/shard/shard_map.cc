@@ -109,7 +109,7 @@ void ShardMap::AssignByMemory() {
 
 // Groups the tensors into layers, then assigns the layers.
 void ShardMap::AssignByLayer(std::span<const ParamSpec> params) {
-  constexpr std::int32_t kNobody = -1;
+  constexpr std::int32_t kUnowned = -1;
   for (std::size_t i = 0; i < params.size(); ++i) {
     // Padding belongs to the tensor before it.
     const std::int64_t begin = i == 0 ? 0 : params[i].offset;
@@ -120,11 +120,11 @@ void ShardMap::AssignByLayer(std::span<const ParamSpec> params) {
     if (same && !ranges_.empty()) {
       ranges_.back().end = end;
     } else if (end > begin) {
-      ranges_.push_back({begin, end, kNobody});
+      ranges_.push_back({begin, end, kUnowned});
     }
   }
   TROOP_CHECK(!ranges_.empty() || parameters_ == 0, "{} parameters in no tensor", parameters_);
-  ReassignLayersOf(kNobody);
+  ReassignLayersOf(kUnowned);
 }
 
 // Reassigns the layers of `owner`: longest processing time first (Graham 1969), each to the least
@@ -196,9 +196,9 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   std::int64_t wanted = ShareOf(blocks, next.IndexOf(shard), next.shards_.size());
   for (std::size_t i = 0; i < load.size(); ++i) {
     const std::int64_t over = BlocksOf(load[i]) - ShareOf(blocks, i, load.size());
-    const std::int64_t gives = std::clamp<std::int64_t>(over, 0, wanted);
-    next.MoveElements(next.shards_[i], shard, gives * kParamAlignment);
-    wanted -= gives;
+    const std::int64_t moved = std::clamp<std::int64_t>(over, 0, wanted);
+    next.MoveElements(next.shards_[i], shard, moved * kParamAlignment);
+    wanted -= moved;
   }
   next.MergeNeighbours();
   return next;

@@ -44,7 +44,7 @@ inline Config ShardConfig(int shards, bool backup, const std::string& mode = "bs
 
 class ShardFleet : public Service {
  public:
-  struct Seat {
+  struct Slot {
     std::unique_ptr<Network> network;
     std::unique_ptr<FleetMember> member;
     std::unique_ptr<InlineExecutor> executor;
@@ -56,7 +56,7 @@ class ShardFleet : public Service {
     std::int32_t index = 0;
     std::unique_ptr<Network> network;
     std::unique_ptr<FleetMember> member;
-    std::unique_ptr<ShardResolver> finder;
+    std::unique_ptr<ShardResolver> resolver;
     std::unique_ptr<ShardClient> client;
     Floats value;
     std::uint64_t version = 0, weights_version = 0, left_for = 0;
@@ -78,36 +78,36 @@ class ShardFleet : public Service {
         mover_(MoverOptions(), FirstEpochs(), &terms_) {
     network_ = hub_->MakeNetwork();
     listener_ = *network_->Listen("inproc://coordinator", this);
-    for (std::int32_t i = 0; i < terms_.seats(); ++i) Start(i);
+    for (std::int32_t i = 0; i < terms_.slots(); ++i) Start(i);
   }
   ~ShardFleet() override = default;
 
   void Start(std::int32_t index) {
-    Seat& seat = seats_[index];
-    seat.incarnation = ++numbers_;
-    seat.network = hub_->MakeNetwork();
-    seat.executor = std::make_unique<InlineExecutor>();
-    seat.member = Member(seat.network.get(), Role::kParamServer, index, seat.incarnation);
+    Slot& slot = slots_[index];
+    slot.incarnation = ++numbers_;
+    slot.network = hub_->MakeNetwork();
+    slot.executor = std::make_unique<InlineExecutor>();
+    slot.member = Member(slot.network.get(), Role::kParamServer, index, slot.incarnation);
     auto node = ShardNode::Make({.config = config_,
                                  .env = SmallEnv(),
-                                 .network = seat.network.get(),
-                                 .member = seat.member.get(),
-                                 .executor = seat.executor.get(),
+                                 .network = slot.network.get(),
+                                 .member = slot.member.get(),
+                                 .executor = slot.executor.get(),
                                  .run = storage_.get(),
-                                 .listen = "inproc://seat-" + std::to_string(index),
+                                 .listen = "inproc://slot-" + std::to_string(index),
                                  .checkpoint_weights = checkpoint_weights_});
     ASSERT_TRUE(node.ok()) << node.status().ToString();
-    seat.node = std::move(*node);
+    slot.node = std::move(*node);
   }
   // Kills the process like kill -9; the coordinator is notified.
   void Kill(std::int32_t index) {
-    Seat& seat = seats_[index];
-    terms_.Ended(index, seat.incarnation);
+    Slot& slot = slots_[index];
+    terms_.RecordExit(index, slot.incarnation);
     peers_.erase(PeerName(Role::kParamServer, index));
-    seat = {};
+    slot = {};
   }
   // While frozen, the process does not run; afterwards it continues unaware of the pause.
-  void Freeze(std::int32_t index, bool frozen) { seats_[index].frozen = frozen; }
+  void Freeze(std::int32_t index, bool frozen) { slots_[index].frozen = frozen; }
 
   Learner* AddLearner(std::int32_t index) {
     Learner& learner = *learners_.emplace_back(std::make_unique<Learner>());
@@ -115,7 +115,7 @@ class ShardFleet : public Service {
     learner.index = index;
     learner.network = hub_->MakeNetwork();
     learner.member = Member(learner.network.get(), Role::kLearner, index, incarnation);
-    learner.finder = std::make_unique<ShardResolver>(
+    learner.resolver = std::make_unique<ShardResolver>(
         learner.network.get(), learner.member.get(), map_,
         Origin{.role = Role::kLearner, .index = index, .incarnation = incarnation});
     return &learner;
@@ -133,7 +133,7 @@ class ShardFleet : public Service {
     TROOP_RETURN_IF_ERROR(mover_.Begin(now_, shards, ++numbers_));
     moved_.reset();
     for (std::int32_t i = 0; i < mover_.servers(); ++i) {
-      if (!seats_[i].node) Start(i);
+      if (!slots_[i].node) Start(i);
     }
     return Status::Ok();
   }
@@ -146,7 +146,7 @@ class ShardFleet : public Service {
       std::destroy_at(&terms_), std::construct_at(&terms_, options);
       std::destroy_at(&mover_), std::construct_at(&mover_, MoverOptions(), epochs, &terms_);
     }
-    for (std::int32_t i = 0; i < terms_.seats(); ++i) Start(i);
+    for (std::int32_t i = 0; i < terms_.slots(); ++i) Start(i);
   }
   Status Move(std::int32_t shards) {
     TROOP_RETURN_IF_ERROR(BeginMove(shards));
@@ -156,9 +156,9 @@ class ShardFleet : public Service {
   // Advances the current move by one step.
   void Turn() {
     ReshardController::LiveProcesses present;
-    for (const auto& [index, seat] : seats_) {
+    for (const auto& [index, slot] : slots_) {
       if (!peers_.contains(PeerName(Role::kParamServer, index))) continue;
-      present.servers.push_back({index, seat.incarnation, seat.move});
+      present.servers.push_back({index, slot.incarnation, slot.move});
     }
     for (const auto& learner : learners_) {
       present.learners.push_back({learner->index, 0, learner->member->report().shard_move});
@@ -172,12 +172,12 @@ class ShardFleet : public Service {
       network_->Pump(now_);
       terms_.Update(now_);
       Turn();
-      for (auto& [index, seat] : seats_) {
-        if (!seat.node || seat.frozen) continue;
-        seat.network->Pump(now_);
-        const troop::StepStatus turn = seat.node->Step(now_);
+      for (auto& [index, slot] : slots_) {
+        if (!slot.node || slot.frozen) continue;
+        slot.network->Pump(now_);
+        const troop::StepStatus turn = slot.node->Step(now_);
         if (turn.what != troop::StepStatus::kDone) continue;
-        done_[index] = seat.node->result();
+        done_[index] = slot.node->result();
         if (index >= mover_.servers()) Kill(index);
       }
       for (const auto& learner : learners_) PumpLearner(learner.get());
@@ -204,8 +204,8 @@ class ShardFleet : public Service {
   }
   // Returns the slot of this shard's primary, or -1 if there is no primary.
   std::int32_t PrimaryOf(std::int32_t shard) {
-    for (auto& [index, seat] : seats_) {
-      if (seat.node && seat.node->server() && index / terms_.seats_per_shard() == shard) {
+    for (auto& [index, slot] : slots_) {
+      if (slot.node && slot.node->server() && index / terms_.slots_per_shard() == shard) {
         return index;
       }
     }
@@ -214,7 +214,7 @@ class ShardFleet : public Service {
   bool InSync(std::int32_t shard) {
     const std::int32_t primary = PrimaryOf(shard);
     if (primary < 0 || terms_.terms()[std::size_t(shard)].backup < 0) return false;
-    const BackupClient* backup = seats_[primary].node->server()->backup();
+    const BackupClient* backup = slots_[primary].node->server()->backup();
     return backup != nullptr && backup->has_all();
   }
   Floats FirstOfRun() const {
@@ -242,11 +242,11 @@ class ShardFleet : public Service {
     ASSERT_TRUE(beat.ok());
     const Origin& from = message.origin;
     if (from.role == Role::kParamServer) {
-      Seat& seat = seats_[from.index];
-      if (seat.incarnation != from.incarnation) return reply.Fail(Aborted("replaced"));
+      Slot& slot = slots_[from.index];
+      if (slot.incarnation != from.incarnation) return reply.Fail(Aborted("replaced"));
       peers_[PeerName(from.role, from.index)] = {beat->endpoint, from.incarnation};
-      seat.move = beat->shard_move;
-      terms_.Beat(now_, from.index, from.incarnation, beat->shard_term);
+      slot.move = beat->shard_move;
+      terms_.RecordHeartbeat(now_, from.index, from.incarnation, beat->shard_term);
     }
     HeartbeatReply body{.phase = phase_,
                         .stop = from.role == Role::kParamServer && from.index >= mover_.servers(),
@@ -261,7 +261,7 @@ class ShardFleet : public Service {
   Config config_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
-  std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights_;  // of seats to come
+  std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights_;  // of slots to come
   std::unique_ptr<Module> module_;
   ShardMap map_;
   std::uint64_t numbers_ = 0;
@@ -273,7 +273,7 @@ class ShardFleet : public Service {
   std::map<std::string, PeerInfo> peers_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Listener> listener_;
-  std::map<std::int32_t, Seat> seats_;
+  std::map<std::int32_t, Slot> slots_;
   std::map<std::int32_t, Status> done_;
   std::vector<std::unique_ptr<Learner>> learners_;
   std::vector<std::unique_ptr<Reader>> readers_;
@@ -305,13 +305,13 @@ class ShardFleet : public Service {
     learner->network->Pump(now_);
     learner->member->Poll(now_, metrics_);
     if (!learner->client) {
-      auto channels = learner->finder->Connect();
+      auto channels = learner->resolver->Connect();
       ASSERT_TRUE(channels.ok());
       if (channels->empty()) return;
-      learner->client = std::make_unique<ShardClient>(learner->finder->map(), std::move(*channels),
-                                                      ShardClientOptionsFor(config_));
+      learner->client = std::make_unique<ShardClient>(
+          learner->resolver->map(), std::move(*channels), ShardClientOptionsFor(config_));
     }
-    ASSERT_TRUE(learner->finder->Update(learner->client.get()).ok());
+    ASSERT_TRUE(learner->resolver->Update(learner->client.get()).ok());
     learner->client->Poll(now_);
     const auto pulled = learner->client->TakePull();
     LeaveForMove(learner, pulled.has_value());
@@ -339,14 +339,14 @@ class ShardFleet : public Service {
     reader->member->Poll(now_, metrics_);
     if (!reader->weights) {
       const FleetMember::Options& own = reader->member->options();
-      auto finder = std::make_unique<ShardResolver>(
+      auto resolver = std::make_unique<ShardResolver>(
           reader->network.get(), reader->member.get(), map_,
           Origin{.role = own.role, .index = own.index, .incarnation = own.incarnation});
-      auto channels = *finder->Connect();
+      auto channels = *resolver->Connect();
       if (channels.empty()) return;
-      reader->weights = std::make_unique<ShardSubscriber>(finder->map(), std::move(channels),
+      reader->weights = std::make_unique<ShardSubscriber>(resolver->map(), std::move(channels),
                                                           IsSynchronous(SyncOptionsFor(config_)),
-                                                          std::move(finder));
+                                                          std::move(resolver));
     }
     reader->weights->Request(now_);
     if (auto snapshot = reader->weights->Poll(now_)) reader->got.push_back(std::move(*snapshot));

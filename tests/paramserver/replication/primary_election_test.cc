@@ -14,8 +14,8 @@ class ShardTermsTest : public testing::Test {
         .shards = shards, .backup = backup, .next_term = [this] { return ++number_; }});
   }
   const ShardTerm& term(std::size_t k = 0) const { return terms_->terms()[k]; }
-  void Beat(std::int32_t seat, std::uint64_t incarnation, std::uint64_t held = 0) {
-    terms_->Beat(now_, seat, incarnation, held);
+  void Beat(std::int32_t slot, std::uint64_t incarnation, std::uint64_t held = 0) {
+    terms_->RecordHeartbeat(now_, slot, incarnation, held);
   }
   // A term with primary 0 (incarnation 1) and backup 1 (incarnation 2), which has the state or not.
   void Pair(bool has_state) {
@@ -48,7 +48,7 @@ TEST_F(ShardTermsTest, FirstServerBecomesPrimaryAndSecondFollows) {
 TEST_F(ShardTermsTest, BackupInSyncTakesOverAtOnce) {
   Pair(true);
   const std::uint64_t before = term().term;
-  terms_->Ended(0, 1);
+  terms_->RecordExit(0, 1);
   terms_->Update(now_);
   EXPECT_EQ(term().primary, 1);
   EXPECT_EQ(term().from, before);
@@ -58,7 +58,7 @@ TEST_F(ShardTermsTest, BackupInSyncTakesOverAtOnce) {
 TEST_F(ShardTermsTest, AsksBackupOfUncertainStateTwice) {
   Pair(false);
   const std::uint64_t before = term().term;
-  terms_->Ended(0, 1);
+  terms_->RecordExit(0, 1);
   Beat(0, 3);  // the next life of the primary has nothing
   EXPECT_EQ(term().term, before);
   Beat(1, 2);  // may have been sent before the state came
@@ -70,7 +70,7 @@ TEST_F(ShardTermsTest, AsksBackupOfUncertainStateTwice) {
 
 TEST_F(ShardTermsTest, BackupWithoutStateStartsFromDisk) {
   Pair(false);
-  terms_->Ended(0, 1);
+  terms_->RecordExit(0, 1);
   Beat(1, 2);
   Beat(1, 2);
   EXPECT_EQ(term().primary, 1);
@@ -102,7 +102,7 @@ TEST_F(ShardTermsTest, PrimaryWithoutBackupStaysDespiteNewIncarnation) {
   Pair(true);
   const std::uint64_t since = term().since;
   Beat(0, 9);  // a new life, of which the old one knows nothing yet
-  terms_->Ended(1, 2);
+  terms_->RecordExit(1, 2);
   terms_->Update(now_);
   EXPECT_EQ(term().primary_incarnation, 1u);
   EXPECT_EQ(term().backup, -1);
@@ -141,7 +141,7 @@ TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
       Player& other = players[1 - i];
       const std::uint32_t what = rng.Below(20);
       if (what == 0 && alive(i)) {
-        terms_->Ended(i, me.incarnation);
+        terms_->RecordExit(i, me.incarnation);
         // Updates that it acknowledged without a backup are lost with it.
         const bool paired = me.serves && me.backup >= 0 && other.held == me.seen;
         if (me.serves && !paired && !(other.serves && other.seen > me.seen)) acknowledged = 0;

@@ -11,20 +11,20 @@
 namespace troop {
 namespace {
 
-// Two shards, each served by the player of its seat; learner 5 takes part.
+// Two shards, each served by the process of its slot; learner 5 takes part.
 class ShardMoverTest : public testing::Test {
  protected:
   void SetUp() override {
-    for (std::int32_t seat : {0, 1}) Come(seat);
+    for (std::int32_t slot : {0, 1}) Come(slot);
   }
-  void Come(std::int32_t seat) {
+  void Come(std::int32_t slot) {
     const std::uint64_t incarnation = ++number_;
-    terms_.Beat(now_, seat, incarnation, 0);
-    std::erase_if(present_.servers, [seat](const auto& p) { return p.index == seat; });
-    present_.servers.push_back({seat, incarnation, 0});
+    terms_.RecordHeartbeat(now_, slot, incarnation, 0);
+    std::erase_if(present_.servers, [slot](const auto& p) { return p.index == slot; });
+    present_.servers.push_back({slot, incarnation, 0});
   }
-  ReshardController::LiveProcess& Server(std::int32_t seat) {
-    return *std::ranges::find(present_.servers, seat, &ReshardController::LiveProcess::index);
+  ReshardController::LiveProcess& Server(std::int32_t slot) {
+    return *std::ranges::find(present_.servers, slot, &ReshardController::LiveProcess::index);
   }
   void Begin(std::int32_t shards) { ASSERT_TRUE(mover_.Begin(now_, shards, ++number_).ok()); }
   std::optional<Status> Update() { return mover_.Update(now_, present_); }
@@ -32,7 +32,7 @@ class ShardMoverTest : public testing::Test {
   // To where shards hand over.
   void HandOver(std::int32_t shards) {
     Begin(shards);
-    for (std::int32_t seat = 2; seat < shards; ++seat) Come(seat);
+    for (std::int32_t slot = 2; slot < shards; ++slot) Come(slot);
     Update();
     present_.learners[0].move = mover_.move().number;
     Update();
@@ -97,8 +97,9 @@ TEST_F(ShardMoverTest, RemovesShardOnceOthersHaveItsShare) {
   EXPECT_TRUE(Update()->ok());
   EXPECT_EQ(mover_.servers(), 1);
   EXPECT_EQ(terms_.terms().size(), 1u);
-  terms_.Beat(now_, 1, Server(1).incarnation, 0);  // still running, but not a server any longer
-  terms_.Ended(1, Server(1).incarnation);
+  // Still running, but not a server any longer.
+  terms_.RecordHeartbeat(now_, 1, Server(1).incarnation, 0);
+  terms_.RecordExit(1, Server(1).incarnation);
 }
 
 TEST_F(ShardMoverTest, AbortsOnTimeoutAndReportsCause) {
@@ -125,13 +126,13 @@ TEST_F(ShardMoverTest, AbortsOnTimeoutAndReportsCause) {
 TEST_F(ShardMoverTest, ChangeOfPrimaryAbortsMove) {
   Begin(1);
   Update();
-  terms_.Ended(1, Server(1).incarnation);
+  terms_.RecordExit(1, Server(1).incarnation);
   std::erase_if(present_.servers, [](const auto& p) { return p.index == 1; });
   EXPECT_EQ(Update()->code(), Code::kUnavailable);  // its state went with it
   Come(1);
   HandOver(1);
   Prepare();
-  terms_.Ended(1, Server(1).incarnation);
+  terms_.RecordExit(1, Server(1).incarnation);
   Come(1);  // another life of it serves, which has what was on the disk
   EXPECT_EQ(Update()->code(), Code::kUnavailable);
   EXPECT_TRUE(written_.empty());
@@ -277,8 +278,8 @@ TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
       EXPECT_GT(reader->got[i].version, reader->got[i - 1].version);
     }
     EXPECT_TRUE(fleet.Await([&] {  // processes of shards that went are gone
-      return std::ranges::all_of(fleet.seats_, [&](const auto& seat) {
-        return (seat.second.node != nullptr) == (seat.first < fleet.terms_.seats());
+      return std::ranges::all_of(fleet.slots_, [&](const auto& slot) {
+        return (slot.second.node != nullptr) == (slot.first < fleet.terms_.slots());
       });
     }));
   }
@@ -371,8 +372,8 @@ TEST(ShardMoveTest, KillDuringMoveLeavesOldOrNewMap) {
     const auto stage = ShardMoveStage(rng.Below(3));
     ASSERT_TRUE(fleet.Await([&] { return fleet.mover_.move().stage >= stage || fleet.moved_; }));
     fleet.Pump(int(rng.Below(60)));
-    const auto seats = std::uint32_t(fleet.mover_.servers());
-    const auto victim = std::int32_t(rng.Below(seats));
+    const auto slots = std::uint32_t(fleet.mover_.servers());
+    const auto victim = std::int32_t(rng.Below(slots));
     fleet.Kill(victim);
     fleet.Pump(20);
     fleet.Start(victim);
@@ -435,7 +436,7 @@ TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
   Learn(&fleet, learner, &step, 3);
   ASSERT_TRUE(fleet.Pull(learner));
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step)));
-  EXPECT_TRUE(fleet.Await([&] { return !fleet.seats_[2].node; }));  // the new shard is not needed
+  EXPECT_TRUE(fleet.Await([&] { return !fleet.slots_[2].node; }));  // the new shard is not needed
 }
 
 // A learner that was stopped and given up resumes.
@@ -467,8 +468,8 @@ TEST(ShardMoveTest, MovesOnlyShareOfNewShard) {
   ASSERT_TRUE(fleet.Move(4).ok());
   ASSERT_TRUE(fleet.Pull(learner));
   double moved = 0;
-  for (auto& [index, seat] : fleet.seats_) {
-    const auto metrics = seat.node->metrics().snapshot();
+  for (auto& [index, slot] : fleet.slots_) {
+    const auto metrics = slot.node->metrics().snapshot();
     moved += metrics.at("paramserver/moved_bytes").value;
     EXPECT_EQ(metrics.at("paramserver/map_epoch").value, 2);
   }

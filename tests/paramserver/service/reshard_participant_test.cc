@@ -28,7 +28,7 @@ class ReshardParticipantTest : public testing::Test {
     ASSERT_TRUE(
         fleet_.Await([&] { return member()->shard_move().stage == ShardMoveStage::kHandingOver; }));
   }
-  FleetMember* member() { return fleet_.seats_[0].member.get(); }
+  FleetMember* member() { return fleet_.slots_[0].member.get(); }
   Message Request(std::uint64_t move, std::int32_t shard, std::uint64_t offset = 0,
                   Role role = Role::kParamServer) {
     return {.type = MessageType::kShardFetch,
@@ -43,7 +43,7 @@ class ReshardParticipantTest : public testing::Test {
   InlineExecutor executor_;
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
   ShardLayout layout_ = *ShardLayout::Make(fleet_.config_, fleet_.module_.get(), 0, nullptr);
-  ReshardParticipant participant_{{.network = fleet_.seats_[0].network.get(),
+  ReshardParticipant participant_{{.network = fleet_.slots_[0].network.get(),
                                    .member = member(),
                                    .executor = &executor_,
                                    .run = storage_.get(),
@@ -106,7 +106,7 @@ TEST_F(ReshardParticipantTest, CancelDropsSuccessorAndEndsPause) {
   const std::uint64_t move = member()->shard_move().number;
   participant_.Follow(fleet_.now_, server_.get());
   ASSERT_TRUE(participant_.CollectPrepared());
-  fleet_.mover_.GiveUp();
+  fleet_.mover_.Cancel();
   ASSERT_TRUE(fleet_.Await([&] { return member()->shard_move().number == 0; }));
   participant_.Follow(fleet_.now_, server_.get());
   EXPECT_FALSE(server_->is_paused());

@@ -140,9 +140,9 @@ TEST(ShardNodeTest, RejectsTermNotStartedByCoordinator) {
   for (const std::uint64_t wrong : {~std::uint64_t{0}, term}) {
     const Origin origin{.role = Role::kParamServer,
                         .index = wrong == term ? 1 - primary : primary,
-                        .incarnation = fleet.seats_[primary].incarnation};
+                        .incarnation = fleet.slots_[primary].incarnation};
     const auto channel =
-        *network->Connect(fmt::format("inproc://seat-{}", 1 - primary), {.origin = origin});
+        *network->Connect(fmt::format("inproc://slot-{}", 1 - primary), {.origin = origin});
     Message message{.type = MessageType::kShardUpdate, .body = EncodeBody(ShardUpdateBody{wrong})};
     const Ticket ticket = *channel->Send(message, kForever);
     std::optional<Result<Message>> answer;
@@ -169,11 +169,11 @@ TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
   // The learner knows of no successor; its push waits in the frozen one's socket.
   fleet.Freeze(old, true);
   fleet.Push(learner, 1);
-  ASSERT_TRUE(fleet.Await([&] { return fleet.seats_[1 - old].node->server() != nullptr; }, 8000));
+  ASSERT_TRUE(fleet.Await([&] { return fleet.slots_[1 - old].node->server() != nullptr; }, 8000));
   ASSERT_TRUE(fleet.Await([&] { return learner->client->applied() == 2; }));
   fleet.Freeze(old, false);
   fleet.Pump(1000);
-  EXPECT_EQ(fleet.seats_[old].node->server(), nullptr);
+  EXPECT_EQ(fleet.slots_[old].node->server(), nullptr);
   EXPECT_TRUE(fleet.InSync(0));
   EXPECT_EQ(learner->client->applied(), 2u);
   ASSERT_TRUE(fleet.Pull(learner));
@@ -201,12 +201,12 @@ TEST(ShardNodeTest, ShardResumesFromSavedStateAndAdoptsPeerVersions) {
   fleet.Pump(10);
   fleet.Start(1);
   ASSERT_TRUE(fleet.Pull(learner));
-  EXPECT_EQ(fleet.seats_[1].node->server()->shard().version(), 5u);
-  EXPECT_EQ(fleet.seats_[0].node->server()->shard().version(), 8u);
+  EXPECT_EQ(fleet.slots_[1].node->server()->shard().version(), 5u);
+  EXPECT_EQ(fleet.slots_[0].node->server()->shard().version(), 8u);
   learn(1);
   ASSERT_TRUE(fleet.Pull(learner));
-  EXPECT_EQ(fleet.seats_[0].node->server()->shard().version(), 9u);
-  EXPECT_EQ(fleet.seats_[1].node->server()->shard().version(), 9u);
+  EXPECT_EQ(fleet.slots_[0].node->server()->shard().version(), 9u);
+  EXPECT_EQ(fleet.slots_[1].node->server()->shard().version(), 9u);
   const std::size_t before = reader->got.size();
   learn(2);
   ASSERT_TRUE(fleet.Await([&] { return reader->got.size() > before; }));
@@ -229,7 +229,7 @@ TEST(ShardNodeTest, NextRunResumesFromLastState) {
     value = learner->value;
     fleet.phase_ = Phase::kDone;
     ASSERT_TRUE(fleet.Await([&] { return fleet.done_.size() == 4; }));
-    for (const auto& [seat, status] : fleet.done_) EXPECT_TRUE(status.ok()) << status.ToString();
+    for (const auto& [slot, status] : fleet.done_) EXPECT_TRUE(status.ok()) << status.ToString();
     storage = std::move(fleet.storage_);
   }
   ShardFleet fleet(ShardConfig(2, false));
@@ -300,12 +300,12 @@ TEST(ShardStoreTest, KeepsPreviousSnapshot) {
 
 TEST(ShardNodeTest, FallsBackToPreviousSnapshotThenCheckpoint) {
   ShardFleet fleet(ShardConfig(1, false));
-  const auto shard = [&] { return &fleet.seats_[0].node->server()->shard(); };
+  const auto shard = [&] { return &fleet.slots_[0].node->server()->shard(); };
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Pull(learner));
   fleet.Push(learner, 0);
   ASSERT_TRUE(fleet.Pull(learner));
-  fleet.seats_[0].node->Drain();  // it saves, and ends
+  fleet.slots_[0].node->Drain();  // it saves, and ends
   ASSERT_TRUE(fleet.Await([&] { return !fleet.done_.empty(); }));
   ShardSnapshots store(fleet.storage_.get(), 0);
   const Buffer damaged = Buffer::Copy(std::as_bytes(std::span("damaged")));

@@ -14,7 +14,7 @@ class ShardPrimaryTest : public testing::Test {
     ASSERT_TRUE(fleet_.Await([&] { return fleet_.InSync(0); }));
     primary_ = std::make_unique<ShardPrimary>(
         ShardPrimary::Context{.config = &fleet_.config_,
-                              .network = fleet_.seats_[0].network.get(),
+                              .network = fleet_.slots_[0].network.get(),
                               .member = member(),
                               .layout = &layout_,
                               .snapshots = &snapshots_,
@@ -22,7 +22,7 @@ class ShardPrimaryTest : public testing::Test {
         term_, ShardReplica{Make(layout_.OptionsFor(layout_.map()), fleet_.FirstOfRun()), 5},
         false);
   }
-  FleetMember* member() { return fleet_.seats_[0].member.get(); }
+  FleetMember* member() { return fleet_.slots_[0].member.get(); }
 
   ShardFleet fleet_{ShardConfig(1, true)};
   ShardLayout layout_ = *ShardLayout::Make(fleet_.config_, fleet_.module_.get(), 0, nullptr);

@@ -1,5 +1,5 @@
 // Implements the running statistics of the outlier guards.
-#include "paramserver/shard/gradient_filter.h"
+#include "paramserver/shard/outlier_filter.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "paramserver/shard/gradient_filter.h"
+#include "paramserver/shard/outlier_filter.h"
 
 #include <gtest/gtest.h>
 
