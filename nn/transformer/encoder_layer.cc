@@ -106,9 +106,9 @@ EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t token
 
 // Steps: 1. projections; 2. attention; 3. output projection, dropout, residual, norm; 4.
 // feed-forward, dropout, residual, norm.
-void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
-                           const AskedTokens& asked, const float* x, const Kept& kept,
-                           const Scratch& scratch) const {
+void EncoderLayer::Forward(const Use& application) const {
+  const auto& [params, batch, use, asked, input, kept, scratch] = application;
+  const float* x = input;
   const std::int64_t tokens = batch.tokens();
   const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
   if (asked) {
@@ -143,9 +143,8 @@ void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::i
 
 // Mirrors Forward. After each norm, the residual's gradient stays in dy and the branch's is
 // computed in scratch.
-void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
-                            const AskedTokens& asked, const float* x, const Kept& kept,
-                            const Scratch& scratch, float* dy, float* dx) const {
+void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const {
+  const auto& [params, batch, use, asked, x, kept, scratch] = application;
   const std::int64_t tokens = batch.tokens();
   const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
   const std::int64_t narrow = rows * config_.hidden;
@@ -169,22 +168,23 @@ void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::
   AttentionBackward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
                     kept.lse, scratch.context, scratch.wide, scratch.attention);
   // 3. Projections.
-  if (asked) return BackwardAsked(params, tokens, *asked, x, kept, scratch.wide, dy, dx);
+  if (asked) return BackwardAsked(application, scratch.wide, dy, dx);
   TROOP_CHECK(dx == dy, "the gradient of all tokens is computed in place");
   qkv_.Backward(params, tokens, x, scratch.wide, 1, dx);
 }
 
 // dx = dqkv · w, plus dy for the requested tokens: the residual connection around the attention.
-void EncoderLayer::BackwardAsked(const Params& params, std::int64_t tokens,
-                                 std::span<const std::int32_t> asked, const float* x,
-                                 const Kept& kept, const float* dqkv, float* dy, float* dx) const {
+void EncoderLayer::BackwardAsked(const Use& use, const float* dqkv, float* dy, float* dx) const {
+  const Params& params = use.params;
+  const std::span<const std::int32_t> asked = *use.asked;
+  const std::int64_t tokens = use.batch.tokens();
   const LinearPart queries = Queries(), keys_and_values = KeysAndValues();
   const auto rows = std::int64_t(asked.size());
   // dqkv: keys and values of all tokens, then the requested queries.
   const float* const dq = dqkv + tokens * keys_and_values.out;
   // Queries exist only for the requested tokens, keys and values for all.
-  queries.AddGradient(params, rows, kept.asked, dq);
-  keys_and_values.AddGradient(params, tokens, x, dqkv);
+  queries.AddGradient(params, rows, use.kept.asked, dq);
+  keys_and_values.AddGradient(params, tokens, use.x, dqkv);
   // dy is equal on all ranks, so only one adds it to their sum.
   const float keep = queries.cut_out && !params.first_rank() ? 0 : 1;
   params.MatMul({.m = rows, .n = queries.in, .k = queries.out}, dq, params.value + queries.weight,

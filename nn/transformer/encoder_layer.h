@@ -37,16 +37,21 @@ class EncoderLayer {
   };
   Scratch TakeScratch(Arena& arena, std::int64_t tokens, std::int64_t longest) const;
 
-  // Maps x [T, hidden] to kept.out: [T, hidden], or only the rows of the requested tokens. `use`:
-  // index, from 0, of this application of the layer; it selects the dropout masks.
-  void Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
-               const AskedTokens& asked, const float* x, const Kept& kept,
-               const Scratch& scratch) const;
-  // dy: gradient of Forward's output; overwritten. dx: [T, hidden]; REQUIRES: dx is `dy` if all
-  // tokens are requested. x, kept: those of the Forward call.
-  void Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
-                const AskedTokens& asked, const float* x, const Kept& kept, const Scratch& scratch,
-                float* dy, float* dx) const;
+  // Arguments of one application of the layer to a batch of T tokens; borrowed for a call.
+  struct Use {
+    const Params& params;
+    const TokenBatch& batch;
+    std::int64_t number = 0;   // from 0 for the first application; selects the dropout masks
+    AskedTokens asked;         // the R requested tokens; empty: all
+    const float* x = nullptr;  // [T, hidden], the input
+    const Kept& kept;
+    const Scratch& scratch;
+  };
+  // Maps x to kept.out: [T, hidden], or [R, hidden] for the requested tokens.
+  void Forward(const Use& use) const;
+  // use: that of the Forward call. dy: the gradient of kept.out, in its shape; overwritten. dx:
+  // [T, hidden]; REQUIRES: dx is `dy` if all tokens are requested.
+  void Backward(const Use& use, float* dy, float* dx) const;
 
  private:
   AttentionShape Attention(const Params& params) const;
@@ -55,9 +60,8 @@ class EncoderLayer {
   // Slices of qkv_.
   LinearPart Queries() const;
   LinearPart KeysAndValues() const;
-  void BackwardAsked(const Params& params, std::int64_t tokens, std::span<const std::int32_t> asked,
-                     const float* x, const Kept& kept, const float* dqkv, float* dy,
-                     float* dx) const;
+  // REQUIRES: use.asked.
+  void BackwardAsked(const Use& use, const float* dqkv, float* dy, float* dx) const;
 
   TransformerConfig config_;
   Share heads_;  // this rank's share of the heads

@@ -93,7 +93,7 @@ class Transformer final : public Module {
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
       const EncoderLayer::Kept& mine = KeptOf(kept, use);
-      LayerOf(use).Forward(params, batch, use, AskedOf(batch, use), x, mine, scratch.layer);
+      LayerOf(use).Forward({params, batch, use, AskedOf(batch, use), x, mine, scratch.layer});
       x = mine.out;
     }
     head_.Forward(params, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
@@ -120,9 +120,10 @@ class Transformer final : public Module {
       // Input of this use; with recomputation its activations are computed again first.
       const float* const x = use == 0 ? kept.embedding.out : KeptOf(kept, use - 1).out;
       if (options_.recompute && use < last)
-        LayerOf(use).Forward(params, batch, use, {}, x, KeptOf(kept, use), scratch.layer);
-      LayerOf(use).Backward(params, batch, use, AskedOf(batch, use), x, KeptOf(kept, use),
-                            scratch.layer, dy, scratch.dy);
+        LayerOf(use).Forward({params, batch, use, {}, x, KeptOf(kept, use), scratch.layer});
+      LayerOf(use).Backward(
+          {params, batch, use, AskedOf(batch, use), x, KeptOf(kept, use), scratch.layer}, dy,
+          scratch.dy);
       dy = scratch.dy;
       if (layers_.size() > 1 || use == 0) TellReady(context, begins_[std::size_t(LayerIndex(use))]);
     }
