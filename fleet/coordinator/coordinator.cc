@@ -1,9 +1,8 @@
-// The coordinator's core: registration, heartbeats, step leases, phases and views. Its other parts
-// are in coordinator_fleet.cc, coordinator_join.cc, coordinator_roles.cc, coordinator_scale.cc.
+// The coordinator's core: registration, heartbeats, phases and views. Its other parts are in
+// elastic_roles.cc, join.cc and role_status_report.cc.
 #include "fleet/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/base/log.h"
 #include "core/base/version.h"
@@ -16,13 +15,6 @@
 namespace troop {
 namespace {
 
-// Holds the next unreserved incarnation in decimal; no number is used twice, also after a crash.
-constexpr char kIncarnationFile[] = "incarnation";
-constexpr std::size_t kIncarnationBytesMax = 64;
-// Streams and versions keep incarnations in 32 bits, evaluations in 23.
-constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
-// Numbers reserved per disk write, so that a starting fleet waits for few of them.
-constexpr std::uint64_t kIncarnationsAhead = 32;
 // Interval of the silence check, however often messages wake this node.
 constexpr Duration kLookEvery = Milliseconds(200);
 // A longer gap between two steps is a pause of the coordinator itself (e.g. SIGSTOP).
@@ -33,66 +25,29 @@ constexpr Duration kLeft = Seconds(3);
 
 }  // namespace
 
-// Gauges describe a moment of a live process, so only values that grow are kept.
-MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
-  MetricSnapshot counters;
-  for (const auto& [name, value] : metrics) {
-    const bool grows = value.kind == MetricKind::kCounter || value.kind == MetricKind::kHistogram;
-    if (grows) counters.emplace(name, value);
-  }
-  return counters;
-}
-
 // The environment is created once, to send its specification to every role.
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   TROOP_ASSIGN_OR_RETURN(EnvSpec env, TaskSpec(options.config));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
-  TROOP_RETURN_IF_ERROR(node->LoadCounters());
-  if (node->options_.config.learner.sync == "paramserver") {
-    TROOP_RETURN_IF_ERROR(node->BeginShards());
+  const Options& given = node->options_;
+  // A run with a checkpoint has issued incarnations.
+  TROOP_RETURN_IF_ERROR(node->incarnations_.Load(given.resume_checkpoint.empty()));
+  if (given.config.learner.sync == "paramserver") {
+    TROOP_ASSIGN_OR_RETURN(
+        node->shards_,
+        ParameterResharding::Make(given.config, node->env_, given.run, &node->incarnations_));
   }
   return node;
 }
 
-// Issues a unique number for an incarnation, a shard term or a reshard. Reserves a block on disk
-// first; numbers of the block that are unused when this process ends are skipped.
-Result<std::uint64_t> Coordinator::TakeNumber() {
-  if (next_incarnation_ >= incarnations_kept_) {
-    const std::uint64_t kept = next_incarnation_ + kIncarnationsAhead;
-    TROOP_RETURN_IF_ERROR(options_.run->WriteAtomic(kIncarnationFile, std::to_string(kept)));
-    incarnations_kept_ = kept;
-  }
-  return next_incarnation_++;
-}
-
-// Restores the counters of a resumed run and the next incarnation. A missing or damaged file would
-// allow incarnations to repeat, which breaks fencing.
-Status Coordinator::LoadCounters() {
-  retired_steps_ = reviews_done_ = options_.resume_steps;
-  checkpoint_ = options_.resume_checkpoint;
-  checkpoint_updates_ = options_.resume_updates;
-  updates_ = options_.resume_updates;
-  retired_counters_["learner/updates"].value = double(options_.resume_updates);
-  // A run with a checkpoint has issued incarnations, so a missing file is damage there.
-  const bool fresh = options_.resume_checkpoint.empty();
-  if (fresh && !options_.run->Exists(kIncarnationFile)) return Status::Ok();
-  const Result<Buffer> text = options_.run->Read(kIncarnationFile, kIncarnationBytesMax);
-  const Code read = text.status().code();
-  const bool damaged = read == Code::kResourceExhausted || read == Code::kNotFound;
-  if (!text.ok() && !damaged) return text.status();
-  std::string_view digits = text.ok() ? text->text() : std::string_view();
-  while (!digits.empty() && digits.back() == '\n') digits.remove_suffix(1);
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, next_incarnation_);
-  if (error != std::errc() || stop != end || next_incarnation_ == 0 ||
-      next_incarnation_ > kIncarnationMax) {
-    return DataLoss(
-        "the file {} in the run folder is damaged (it holds the next incarnation number); write a "
-        "number there that is larger than every incarnation in the logs",
-        kIncarnationFile);
-  }
-  return Status::Ok();
-}
+Coordinator::Coordinator(Options options, EnvSpec env)
+    : options_(std::move(options)),
+      env_(std::move(env)),
+      leases_(std::int64_t(options_.config.run.total_steps), options_.resume_steps),
+      reviews_done_(options_.resume_steps),
+      results_(options_.resume_checkpoint, options_.resume_updates),
+      incarnations_(options_.run),
+      slots_(options_.config) {}
 
 // Order: account for a pause of this process, shard leases, silent members, phase, pending scale
 // requests. Done when all members know of the end.
@@ -104,10 +59,10 @@ StepStatus Coordinator::Step(Time now) {
       member.last_beat += now - now_;
       if (member.down_since) *member.down_since += now - now_;
     }
-    if (shards_) shards_->ExtendLeases(now - now_);
+    if (shards_) shards_->election().ExtendLeases(now - now_);
   }
   now_ = now;
-  if (shards_) shards_->Update(now);
+  if (shards_) shards_->election().Update(now);
   GiveUpSilent();
   AdvancePhase();
   UpdateMove();
@@ -152,13 +107,14 @@ void Coordinator::AdvancePhase() {
   // Draining starts when the budget is done or the run is solved; evaluating when the learner has
   // written its last checkpoint; done after the final evaluation.
   const Config& c = options_.config;
-  const bool solved = c.evaluator.stop_at_return != 0 && !evaluations_.empty() &&
-                      evaluations_.back().return_mean >= c.evaluator.stop_at_return;
+  const EvaluationReport* last = results_.last_evaluation();
+  const bool solved = c.evaluator.stop_at_return != 0 && last != nullptr &&
+                      last->return_mean >= c.evaluator.stop_at_return;
   if (StepsDone() >= std::int64_t(c.run.total_steps) || solved) advance(Phase::kDraining);
   const Member* learner = Find(Role::kLearner);
   if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
   if (phase_ == Phase::kEvaluating) {
-    const bool judged = !evaluations_.empty() && evaluations_.back().final;
+    const bool judged = last != nullptr && last->final;
     if (judged || !c.evaluator.enabled || FinalEpisodes(c) == 0) advance(Phase::kDone);
   }
 }
@@ -169,25 +125,12 @@ const Coordinator::Member* Coordinator::Find(Role role) const {
 }
 
 std::int64_t Coordinator::StepsDone() const {
-  if (IsSupervised(options_.config)) return reviews_done_;
-  return retired_steps_ + members_done_;
-}
-
-std::int64_t Coordinator::StepsLeased() const {
-  return retired_steps_ + members_done_ + members_leased_;
-}
-
-// Sets a member's steps and updates the sums over all members incrementally: O(1) per heartbeat.
-void Coordinator::SetSteps(Member* member, std::int64_t granted, std::int64_t done) {
-  if (member->present) members_leased_ += (granted - done) - (member->granted - member->done);
-  members_done_ += done - member->done;
-  member->granted = granted;
-  member->done = done;
+  return IsSupervised(options_.config) ? reviews_done_ : leases_.done();
 }
 
 // Marks the member absent; its unused leases return to the pool.
 void Coordinator::Forget(Member* member) {
-  SetSteps(member, member->done, member->done);
+  leases_.Return(&member->steps);
   member->present = false;
   peers_old_ = true;
 }
@@ -224,10 +167,9 @@ void Coordinator::Handle(Message message, Reply reply) {
 
 // Folds a replaced incarnation into the totals: its steps and its counters stay counted.
 void Coordinator::Retire(Member* member) {
-  retired_steps_ += member->done;
   Forget(member);
-  SetSteps(member, 0, 0);
-  retired_counters_ = MergeMetrics({retired_counters_, CountersOf(member->metrics)});
+  leases_.Retire(&member->steps);
+  results_.RetireMetrics(member->metrics);
   *member = {};
 }
 
@@ -264,7 +206,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
     if (!index.ok()) return reply.Fail(index.status());
     request->index = *index;
   }
-  const Result<std::uint64_t> number = TakeNumber();
+  const Result<std::uint64_t> number = incarnations_.Take();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
   // The bind address is taken before Retire, which clears the old entry.
@@ -293,7 +235,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                            .index = request->index,
                            .config_toml = ToToml(ConfigFor(request->role)),
                            .listen = listen,
-                           .resume_checkpoint = checkpoint_,
+                           .resume_checkpoint = results_.checkpoint(),
                            .env = ToBody(env_),
                            .group_secret = SecretFor(request->role),
                            .data_identity = options_.config.data_identity};
@@ -307,7 +249,7 @@ Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
   if (it != members_.end() && it->second.view.incarnation == caller.incarnation) {
     return Status::Ok();
   }
-  if (caller.incarnation >= next_incarnation_ && invented_.Next(now)) {
+  if (caller.incarnation >= incarnations_.next() && invented_.Next(now)) {
     LogWarning("{} callers rejected; the last is {} with incarnation {}, which was never issued",
                invented_.number, name, caller.incarnation);
   }
@@ -329,9 +271,9 @@ Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
     return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
                            slots_.counts().epoch);
   }
-  if (beat.shard_term >= next_incarnation_ || beat.shard_move >= next_incarnation_) {
+  if (beat.shard_term >= incarnations_.next() || beat.shard_move >= incarnations_.next()) {
     return InvalidArgument("shard term {}, move {}; only numbers below {} were issued",
-                           beat.shard_term, beat.shard_move, next_incarnation_);
+                           beat.shard_term, beat.shard_move, incarnations_.next());
   }
   return Status::Ok();
 }
@@ -358,11 +300,10 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.endpoint = beat->endpoint;
   member.fleet_epoch = beat->fleet_epoch;
   member.metrics = std::move(beat->metrics);
-  // Steps never decrease, and never exceed the lease.
   const char* const work = WorkOf(message.origin.role).metric;
   const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
   if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
-  SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
+  leases_.Report(&member.steps, beat->steps_done);
   if (message.origin.role == Role::kLearner) NoteUpdates();
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
     const auto total = std::int64_t(options_.config.run.total_steps);
@@ -371,17 +312,11 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.view.finished = beat->finished;
   member.blocked = OneLineOf(beat->blocked);
   member.shard_move = beat->shard_move;
-  if (!beat->checkpoint.empty()) {
-    checkpoint_ = beat->checkpoint;
-    checkpoint_updates_ = beat->checkpoint_updates;
-    checkpoint_final_ = beat->checkpoint_final;
-  }
+  results_.RecordCheckpoint(*beat);
   for (EvaluationReport e : beat->evaluations) {
     // Parameter shards begin at version 1, before any update.
     if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
-    // A heartbeat whose reply was lost is sent again with the same evaluations.
-    if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
-    evaluations_.push_back(e);
+    if (!results_.AddEvaluation(e)) continue;
     if (IsSupervised(options_.config)) {
       LogInfo("evaluation at {} reviews, {} updates: accuracy {:.2f} % of {}{}", e.steps,
               UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
@@ -396,8 +331,8 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   }
   // Step 2: renew the lease of a shard, then handle a final heartbeat.
   if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
-    shards_->RecordHeartbeat(now_, message.origin.index, message.origin.incarnation,
-                             beat->shard_term);
+    shards_->election().RecordHeartbeat(now_, message.origin.index, message.origin.incarnation,
+                                        beat->shard_term);
   }
   if (!beat->ended.empty()) {
     RecordFailure(member.view.role, member.view.index, OneLineOf(beat->ended),
@@ -419,32 +354,24 @@ void Coordinator::NoteUpdates() {
     const auto version = member.metrics.find("learner/version");
     if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
   }
-  constexpr double kUpdatesMax = 1e15;  // below 2^53, up to which doubles count exactly
-  if (newest >= 0 && newest < kUpdatesMax) updates_ = std::uint64_t(newest);
+  results_.RecordUpdates(newest);
 }
 
 // Leases up to `wanted` steps in total to the member, as far as the budget lasts.
 HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
-  const auto total = std::int64_t(options_.config.run.total_steps);
-  // Invariant: the sum of leased and done steps never exceeds the budget.
-  if (phase_ == Phase::kRunning) {
-    const std::int64_t left = total - StepsLeased();
-    const std::int64_t asked = std::max(wanted, member->granted) - member->granted;
-    const std::int64_t more = std::min(asked, std::max<std::int64_t>(left, 0));
-    SetSteps(member, member->granted + more, member->done);
-  }
+  if (phase_ == Phase::kRunning) leases_.Grant(&member->steps, wanted);
   HeartbeatReply body{.phase = phase_,
                       .stop = stop_,
-                      .steps_granted = member->granted,
-                      .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
+                      .steps_granted = member->steps.granted,
+                      .steps_over = phase_ > Phase::kRunning || leases_.exhausted(),
                       .steps_total_done = StepsDone()};
   body.issued = issued_;
-  body.issued[0] = next_incarnation_ - 1;
+  body.issued[0] = incarnations_.next() - 1;
   TellFleet(*member, &body);
   if (shards_) {
-    body.shards = shards_->terms();
-    body.shard_epochs = mover_->epochs();
-    body.shard_move = mover_->move();
+    body.shards = shards_->election().terms();
+    body.shard_epochs = shards_->mover().epochs();
+    body.shard_move = shards_->mover().move();
     const MemberView& view = member->view;
     body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
   }
@@ -464,8 +391,8 @@ void Coordinator::OnMemberExit(Role role, std::int32_t index, std::int64_t proce
   if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
   Forget(&it->second);  // a heartbeat that is still in flight gets no lease
   if (shards_ && role == Role::kParamServer) {
-    shards_->RecordExit(index, it->second.view.incarnation);
-    shards_->Update(now_);
+    shards_->election().RecordExit(index, it->second.view.incarnation);
+    shards_->election().Update(now_);
   }
 }
 
@@ -514,23 +441,15 @@ RunView Coordinator::View() const {
                .steps = StepsDone(),
                .steps_total = std::int64_t(options_.config.run.total_steps),
                .steps_at_start = options_.resume_steps,
-               .updates_at_start = options_.resume_updates,
-               .updates = updates_,
-               .evaluations = evaluations_,
-               .checkpoint = checkpoint_,
-               .checkpoint_updates = checkpoint_updates_,
-               .checkpoint_final = checkpoint_final_};
-  // The final weights of parameter shards include pushes that no learner has pulled.
-  if (!evaluations_.empty() && evaluations_.back().final) {
-    view.updates = std::max(view.updates, UpdatesOf(evaluations_.back().weights_version));
+               .updates_at_start = options_.resume_updates};
+  results_.Fill(&view);
+  if (shards_) {
+    const ReshardController& mover = shards_->mover();
+    view.shards = view.shards_wanted = mover.shards();
+    if (shards_->moving()) view.shards_wanted = mover.move().shards;
+    view.shard_epoch = mover.epochs().size();
   }
-  if (checkpoint_final_) view.updates = std::max(view.updates, checkpoint_updates_);
-  if (mover_) {
-    view.shards = view.shards_wanted = mover_->shards();
-    if (mover_->move().number != 0) view.shards_wanted = mover_->move().shards;
-    view.shard_epoch = mover_->epochs().size();
-  }
-  std::vector<MetricSnapshot> snapshots{retired_counters_};
+  std::vector<MetricSnapshot> snapshots{results_.retired_counters()};
   for (const auto& [name, member] : members_) {
     if (member.present) {
       snapshots.push_back(member.metrics);

@@ -11,18 +11,21 @@
 #include "core/base/node.h"
 #include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/coordinator/incarnation_sequence.h"
+#include "fleet/coordinator/parameter_resharding.h"
 #include "fleet/coordinator/role_slots.h"
+#include "fleet/coordinator/run_results.h"
+#include "fleet/coordinator/step_leases.h"
 #include "fleet/run/role_status.h"
 #include "fleet/run/run_state.h"
 #include "net/control_messages.h"
-#include "paramserver/replication/primary_election.h"
-#include "paramserver/resharding/reshard_controller.h"
-#include "paramserver/shard/shard_map.h"
 
 namespace troop {
 
-// The coordinator of a run: tracks membership, leases agent steps, advances the phases of the run
-// and merges metrics. It is off the data path: experience and gradients flow without it.
+// The coordinator of a run: tracks membership, advances the phases of the run, merges metrics, and
+// dispatches requests. Its parts: StepLeases (the step budget), RunResults (checkpoint,
+// evaluations, counters), IncarnationSequence, RoleSlots, ParameterResharding. It is off the data
+// path: experience and gradients flow without it.
 //
 // Invariants:
 // - Agent steps leased to live incarnations plus those done by dead ones never exceed the budget.
@@ -90,7 +93,7 @@ class Coordinator final : public Node, public Service {
     std::string endpoint;
     std::string listen;  // where it binds, also after a restart
     MetricSnapshot metrics;
-    std::int64_t granted = 0, done = 0;
+    StepLease steps;
     std::uint64_t shard_move = 0, fleet_epoch = 0;
     Time last_beat{};
     Phase told = Phase::kRunning;  // phase in the last heartbeat reply
@@ -124,9 +127,7 @@ class Coordinator final : public Node, public Service {
     Reply reply;
   };
 
-  Coordinator(Options options, EnvSpec env)
-      : options_(std::move(options)), env_(std::move(env)), slots_(options_.config) {}
-  Status LoadCounters();
+  Coordinator(Options options, EnvSpec env);
   Status CheckRequest(const RegisterRequest& request) const;
   Status CheckBeat(Role role, const HeartbeatRequest& beat) const;
   void HandleRegister(const Message& message, Reply reply);
@@ -141,12 +142,9 @@ class Coordinator final : public Node, public Service {
   void HandleBeat(const Message& message, Reply reply);
   void NoteUpdates();
   void HandleStatus(Reply reply);
-  Status BeginShards();
-  Status WriteEpochs(const std::vector<ShardEpoch>& epochs);
   void HandleScale(const Message& message, Reply reply);
   Status BeginScale(const ScaleRequest& request);
   void UpdateMove();
-  void EndMove(const Status& outcome);
   Config LiveConfig() const;
   Config ConfigFor(Role role) const;
   Status BeginFleetScale(Role role, const ScaleRequest& request);
@@ -160,59 +158,39 @@ class Coordinator final : public Node, public Service {
   std::int32_t SlotsOf(Role role) const;
   double ReplayMetric(std::int32_t shard, const char* name) const;
   void TellFleet(const Member& member, HeartbeatReply* body) const;
-  void SetSteps(Member* member, std::int64_t granted, std::int64_t done);
   void Forget(Member* member);
   const std::map<std::string, PeerInfo>& Peers();
   void Retire(Member* member);
   HeartbeatReply MakeBeatReply(Member* member, std::int64_t wanted);
   std::int64_t StepsDone() const;
-  std::int64_t StepsLeased() const;
   void AdvancePhase();
   void GiveUpSilent();
   const Member* Find(Role role) const;
-  Result<std::uint64_t> TakeNumber();
 
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
   std::map<std::string, Record> records_;  // by PeerName
   std::string group_secret_;
-  std::vector<std::int32_t> joined_;       // indices of the present external actors, sorted
-  std::int64_t retired_steps_ = 0;         // steps done by replaced incarnations
-  std::int64_t members_done_ = 0;          // sum of Member::done
-  std::int64_t members_leased_ = 0;        // sum of granted - done over present members
+  std::vector<std::int32_t> joined_;  // indices of the present external actors, sorted
+  StepLeases leases_;
   std::map<std::string, PeerInfo> peers_;  // cache of the members that serve an endpoint
   bool peers_old_ = true;                  // peers_ must be rebuilt
-  std::int64_t reviews_done_ = 0;          // supervised mode: examples over all learners
-  std::uint64_t updates_ = 0;              // RunView::updates; kept when the learners leave
-  MetricSnapshot retired_counters_;
-  std::vector<EvaluationReport> evaluations_;
-  std::string checkpoint_;
-  std::uint64_t checkpoint_updates_ = 0;
-  bool checkpoint_final_ = false;
-  // Numbers below incarnations_kept_ are reserved on disk.
-  std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;
+  std::int64_t reviews_done_;              // supervised mode: examples over all learners
+  RunResults results_;
+  IncarnationSequence incarnations_;
   std::vector<std::uint64_t> issued_;  // HeartbeatReply::issued
   LogRateLimit invented_;              // limits warnings about never-issued incarnations
   RoleSlots slots_;
   std::optional<FleetChange> change_;
   Time next_fleet_look_{}, next_silence_look_{};
-  // Parameter shards (learner.sync = "paramserver"); empty otherwise.
-  std::optional<PrimaryElection> shards_;
-  std::optional<ReshardController> mover_;
-  std::optional<ShardMap> first_map_;
-  bool epochs_unsure_ = false;  // the write failed: the old or the new epochs may be on disk
-  Reply scale_reply_;           // pending reply to the scale request of the current reshard
-  ScaleReply scale_;
-  Time scale_began_{};
+  std::unique_ptr<ParameterResharding> shards_;  // null unless learner.sync = "paramserver"
   Phase phase_ = Phase::kRunning;
   bool stop_ = false;
   Time now_{};
   Status result_;
 };
 
-// The counters and histograms of `metrics`: they stay in the fleet's sums after a role died.
-MetricSnapshot CountersOf(const MetricSnapshot& metrics);
 // Cuts a role's message to 400 bytes and replaces control characters by spaces.
 std::string OneLineOf(std::string_view text);
 

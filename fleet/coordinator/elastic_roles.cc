@@ -1,5 +1,5 @@
-// Coordinator: scales actors, learners and replay shards of a running fleet (`troop scale`,
-// RoleSlots).
+// Coordinator: scales the roles of a running fleet (`troop scale`): actors, learners and replay
+// shards by RoleSlots, parameter shards by ParameterResharding.
 #include <algorithm>
 
 #include "core/base/log.h"
@@ -7,6 +7,7 @@
 #include "fleet/coordinator/coordinator.h"
 #include "fleet/roles/external_roles.h"
 #include "net/wire/codec.h"
+#include "paramserver/service/options_from_config.h"
 
 namespace troop {
 namespace {
@@ -24,6 +25,64 @@ const char* NameOf(Role role) {
 }
 
 }  // namespace
+
+// Includes servers of both maps while a reshard is under way.
+std::int32_t Coordinator::parameter_servers() const {
+  return shards_ ? shards_->mover().servers() : ParameterServersOf(options_.config);
+}
+
+// Starts a change and keeps the reply until it has completed or failed.
+void Coordinator::HandleScale(const Message& message, Reply reply) {
+  const Result<ScaleRequest> request = DecodeBody<ScaleRequest>(message.body);
+  const std::optional<Role> role = request.ok() ? ScaledRole(request->role) : std::nullopt;
+  if (role) {
+    const Status begun = BeginFleetScale(*role, *request);
+    if (!begun.ok()) return reply.Fail(begun);
+    change_->reply = std::move(reply);
+    return UpdateFleet();
+  }
+  const Status begun = request.ok() ? BeginScale(*request) : request.status();
+  if (!begun.ok()) return reply.Fail(begun);
+  shards_->Await(std::move(reply));
+  UpdateMove();
+}
+
+// Checks the role, the count and the phase, in this order, and starts the reshard.
+Status Coordinator::BeginScale(const ScaleRequest& request) {
+  if (request.role != RoleName(Role::kParamServer)) {
+    return InvalidArgument(
+        "{} can't be scaled in a running fleet; use actors, replay, learners or paramserver",
+        request.role);
+  }
+  if (!shards_) {
+    return InvalidArgument(
+        "this run has no parameter shards (learner.sync = \"{}\"); paramserver can't be scaled",
+        options_.config.learner.sync);
+  }
+  TROOP_RETURN_IF_ERROR(ParameterResharding::CheckCount(request));
+  if (stop_ || phase_ != Phase::kRunning) {
+    return FailedPrecondition("the run is ending; its parameter shards can't be scaled");
+  }
+  return shards_->Begin(request, now_);
+}
+
+// Drives the reshard with the members that are present; gives up when the run ends.
+void Coordinator::UpdateMove() {
+  if (!shards_ || !shards_->moving()) return;
+  if (stop_ || phase_ != Phase::kRunning) return shards_->Abort(now_);
+  // A server counts once it is bound; a learner counts as soon as it is registered.
+  ReshardController::LiveProcesses present;
+  for (const auto& [name, member] : members_) {
+    const ReshardController::LiveProcess player{member.view.index, member.view.incarnation,
+                                                member.shard_move};
+    if (!member.present) continue;
+    if (member.view.role == Role::kLearner) present.learners.push_back(player);
+    if (member.view.role == Role::kParamServer && !member.endpoint.empty()) {
+      present.servers.push_back(player);
+    }
+  }
+  shards_->Update(now_, present);
+}
 
 // The config with the current numbers of roles.
 Config Coordinator::LiveConfig() const {
