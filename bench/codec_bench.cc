@@ -20,8 +20,8 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
+#include "core/graphics/plot/line_plot.h"
 #include "paramserver/codec/gradient_codec.h"
-#include "plot/line_plot.h"
 #include "tests/paramserver/digits.h"
 
 namespace troop {

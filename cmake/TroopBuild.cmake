@@ -151,10 +151,13 @@ endfunction()
 # folder without sources gives an interface library. COLD: name prefixes of files that no training
 # step runs often, or ALL. They are compiled at -O1 (with ALL under sanitizers at -O0): higher
 # levels take a third longer to compile without a benefit. EXCLUDE: a regular expression of files
-# that this build does not have.
+# that this build or library does not have. DIR: the folder, if it is not <folder>.
 function(troop_library name)
-  cmake_parse_arguments(ARG "" "EXCLUDE" "LINK;COLD" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  cmake_parse_arguments(ARG "" "DIR;EXCLUDE" "LINK;COLD" ${ARGN})
+  if(NOT ARG_DIR)
+    set(ARG_DIR ${name})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$|/cuda/")
   list(APPEND sources ${troop_isa_${name}})
   if(ARG_EXCLUDE)

@@ -10,10 +10,10 @@
 
 #include "apps/sweep/sweep_summary.h"
 #include "core/base/counted.h"
+#include "core/graphics/plot/line_plot.h"
 #include "core/storage/storage.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/run/learning_curve.h"
-#include "plot/line_plot.h"
 
 namespace troop {
 namespace {

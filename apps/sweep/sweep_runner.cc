@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/sweep/sweep_summary.h"
+#include "core/graphics/plot/line_plot.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/launcher/subprocess.h"
@@ -20,7 +21,6 @@
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/throughput.h"
-#include "plot/line_plot.h"
 
 namespace troop {
 namespace {

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "core/base/version.h"
+#include "core/graphics/plot/line_plot.h"
 #include "core/storage/json.h"
 #include "fleet/run/task_info.h"
-#include "plot/line_plot.h"
 
 namespace troop {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/config/config.h"
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 
 namespace troop {
 

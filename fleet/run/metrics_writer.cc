@@ -9,12 +9,12 @@
 #include "core/base/log.h"
 #include "core/base/time.h"
 #include "core/base/version.h"
+#include "core/graphics/plot/line_plot.h"
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
 #include "fleet/run/metric_names.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/tensorboard_log.h"
-#include "plot/line_plot.h"
 
 namespace troop {
 

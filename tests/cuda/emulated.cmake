@@ -117,7 +117,7 @@ if(TARGET troop)
   # Without plots, as in tools/gpu-bundle: this file replaces the one that needs Cairo, and the
   # linker leaves out libraries that nothing needs.
   if(TARGET PkgConfig::cairo)
-    list(APPEND device_sources ${CMAKE_SOURCE_DIR}/plot/no_cairo.cc)
+    list(APPEND device_sources ${CMAKE_SOURCE_DIR}/core/graphics/plot/no_cairo.cc)
   endif()
   add_executable(troop_emulated ${CMAKE_SOURCE_DIR}/apps/main.cc ${device_sources})
   target_compile_definitions(troop_emulated PRIVATE TROOP_HAS_CUDA)

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 #include "tests/core/python.h"
 #include "tests/system/troop_process.h"
 

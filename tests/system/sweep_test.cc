@@ -1,6 +1,6 @@
 // troop sweep and troop plot, with real runs.
 
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

@@ -36,7 +36,7 @@ WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
-    "archive.h": ("datasets",), "archive_entry.h": ("datasets",), "cairo": ("plot",),
+    "archive.h": ("datasets",), "archive_entry.h": ("datasets",), "cairo": ("core",),
     "sodium": ("core", "collective"), "nlohmann/": ("core",), "gif_lib": ("core",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),

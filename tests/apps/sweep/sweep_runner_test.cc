@@ -6,8 +6,8 @@
 
 #include "apps/sweep/sweep_grid.h"
 #include "apps/sweep/sweep_summary.h"
+#include "core/graphics/plot/line_plot.h"
 #include "core/storage/json.h"
-#include "plot/line_plot.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

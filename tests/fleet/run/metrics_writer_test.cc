@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/graphics/plot/line_plot.h"
 #include "core/storage/json.h"
-#include "plot/line_plot.h"
 
 namespace troop {
 namespace {

@@ -1,4 +1,4 @@
-#include "plot/cairo/plot_layout.h"
+#include "core/graphics/plot/cairo/plot_layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Implements PlotLegend: size, and drawing of its entries.
-#include "plot/cairo/plot_legend.h"
+#include "core/graphics/plot/cairo/plot_legend.h"
 
 #include <algorithm>
 #include <utility>

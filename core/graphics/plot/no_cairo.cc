@@ -1,5 +1,5 @@
 // Implements plot/line_plot.h in a build without Cairo: every function returns the same error.
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 
 namespace troop {
 

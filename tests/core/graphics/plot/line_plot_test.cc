@@ -1,4 +1,4 @@
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Implements PlotCanvas with Cairo's image and SVG surfaces.
-#include "plot/cairo/plot_canvas.h"
+#include "core/graphics/plot/cairo/plot_canvas.h"
 
 #include <cairo-svg.h>
 #include <cairo.h>

@@ -1,4 +1,4 @@
-#include "plot/value_axis.h"
+#include "core/graphics/plot/value_axis.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Implements plot/line_plot.h with Cairo: bands, lines, axes, legend and caption.
-#include "plot/line_plot.h"
+#include "core/graphics/plot/line_plot.h"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/graphics/plot/cairo/plot_canvas.h"
+#include "core/graphics/plot/cairo/plot_layout.h"
+#include "core/graphics/plot/cairo/plot_legend.h"
 #include "core/graphics/png.h"
-#include "plot/cairo/plot_canvas.h"
-#include "plot/cairo/plot_layout.h"
-#include "plot/cairo/plot_legend.h"
 
 namespace troop {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "plot/cairo/plot_canvas.h"
-#include "plot/line_plot.h"
-#include "plot/value_axis.h"
+#include "core/graphics/plot/cairo/plot_canvas.h"
+#include "core/graphics/plot/line_plot.h"
+#include "core/graphics/plot/value_axis.h"
 
 namespace troop {
 

@@ -1,10 +1,10 @@
-#include "plot/cairo/plot_canvas.h"
+#include "core/graphics/plot/cairo/plot_canvas.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "plot/cairo/plot_legend.h"
+#include "core/graphics/plot/cairo/plot_legend.h"
 
 namespace troop {
 namespace {

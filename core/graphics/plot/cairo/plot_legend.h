@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "plot/cairo/plot_canvas.h"
+#include "core/graphics/plot/cairo/plot_canvas.h"
 
 namespace troop {
 

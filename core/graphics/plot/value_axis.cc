@@ -1,5 +1,5 @@
 // Implements the axes of plots: spans, ticks at round numbers, and their labels.
-#include "plot/value_axis.h"
+#include "core/graphics/plot/value_axis.h"
 
 #include <fmt/format.h>
 

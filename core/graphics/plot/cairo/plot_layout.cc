@@ -1,5 +1,5 @@
 // Implements PlotLayout: margins from the widths of texts, and ticks whose labels do not overlap.
-#include "plot/cairo/plot_layout.h"
+#include "core/graphics/plot/cairo/plot_layout.h"
 
 #include <algorithm>
 
