@@ -1,13 +1,11 @@
-// TableServer: requests of one table, the queues of parked ones, and their replies.
+// TableServer: requests of one table, their admission, and their replies.
 #include "replay/service/table_server.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <utility>
 
-#include "core/base/log.h"
 #include "net/wire/codec.h"
 
 namespace troop {
@@ -19,9 +17,9 @@ constexpr double kManyItems = 1e12;                             // credit withou
 constexpr std::int64_t kFeedItemsMax = 1 << 16;                 // per reply
 // Decoded frames per reply; the last item may exceed it.
 constexpr std::size_t kFeedBytes = std::size_t{16} << 20;
-constexpr std::size_t kDictionariesMax = 16;  // a decoder's 256 hold those of 16 shards
-// A client that is disconnected for this long is removed: longer than a restart or a long pause.
-constexpr Duration kForgetAfter = Seconds(60);
+constexpr Duration kTickEveryMin = Milliseconds(2);
+// Upper bound, for detecting disconnected clients and for the limiter's waiting times.
+constexpr Duration kTickEveryMax = Seconds(1);
 
 // Maximum number of frames of one sampled item.
 std::size_t FramesPerItem(const ViewSpec& view) {
@@ -69,20 +67,22 @@ TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::
                          Table table, RateLimiter limiter)
     : options_(options),
       batch_size_max_(server.batch_size_max),
-      ack_on_disk_(server.ack_on_disk && server.storage != nullptr),
       version_is_issued_(server.version_is_issued),
       table_(std::move(table)),
+      durability_(options.table.name, server.ack_on_disk && server.storage != nullptr),
       limiter_(limiter),
-      trainer_(options.table.codec, options.table.trajectory.observation.bytes(), server.executor) {
-}
+      dictionaries_({.table = options.table.name,
+                     .codec = options.table.codec,
+                     .frame_bytes = options.table.trajectory.observation.bytes(),
+                     .executor = server.executor}) {}
 
 // Takes over a restored table. The limiter continues from its counts, without a burst; items that
 // the log has from after the snapshot count as inserts.
 Status TableServer::Keep(RestoredTable* restored) {
-  journal_ = std::move(restored->journal);
+  durability_.Open(std::move(restored->journal));
   for (const auto& dictionary : restored->dictionaries) {
-    dictionaries_.emplace_back(DictionaryId(*dictionary), DictionaryBytes(*dictionary));
-    trainer_.Finish();
+    dictionaries_.Add(*dictionary);
+    dictionaries_.FinishTraining();
   }
   if (!restored->restored) return Status::Ok();
   LimiterCounts counts;
@@ -96,7 +96,7 @@ Status TableServer::Keep(RestoredTable* restored) {
   const std::uint64_t items = table_.counters().inserted;
   const std::uint64_t later = items - std::min(items, counts.items);
   limiter_.Restore(counts.inserts + std::int64_t(later), counts.samples, table_.size());
-  before_ = {limiter_.inserts(), limiter_.samples(), table_.evicted()};
+  metrics_.Continue(limiter_, table_);
   return Status::Ok();
 }
 
@@ -109,25 +109,23 @@ std::string TableServer::Counts() const {
 // Adds the configured dictionaries that the log does not have yet.
 Status TableServer::AddDictionaries() {
   for (const Buffer& bytes : options_.dictionaries) {
-    const auto dictionary = MakeFrameDictionary(bytes);
+    auto dictionary = MakeFrameDictionary(bytes);
     if (dictionary == nullptr || options_.table.codec == Codec::kNone) {
       return InvalidArgument("replay: table {}: {} bytes are not a dictionary for codec {}", name(),
                              bytes.size(), CodecName(options_.table.codec));
     }
-    const auto known = [id = DictionaryId(*dictionary)](const auto& d) { return d.first == id; };
-    if (std::ranges::none_of(dictionaries_, known)) AddDictionary(dictionary);
-    trainer_.Finish();
+    const bool known = dictionaries_.Find(DictionaryId(*dictionary)) != nullptr;
+    if (!known) AddDictionary(std::move(dictionary));
+    dictionaries_.FinishTraining();
   }
   return Status::Ok();
 }
 
 // Makes a dictionary known to the table, the journal and the clients.
-void TableServer::AddDictionary(const std::shared_ptr<const FrameDictionary>& dictionary) {
-  const std::uint32_t id = DictionaryId(*dictionary);
-  table_.AddDictionary(dictionary);
-  if (journal_) journal_->AddDictionary(id, DictionaryBytes(*dictionary));
-  dictionaries_.emplace_back(id, DictionaryBytes(*dictionary));
-  if (dictionaries_.size() > kDictionariesMax) dictionaries_.erase(dictionaries_.begin());
+void TableServer::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
+  dictionaries_.Add(*dictionary);
+  durability_.AddDictionary(DictionaryId(*dictionary), DictionaryBytes(*dictionary));
+  table_.AddDictionary(std::move(dictionary));
 }
 
 // ---- requests -----------------------------------------------------------------------------------
@@ -135,28 +133,8 @@ void TableServer::AddDictionary(const std::shared_ptr<const FrameDictionary>& di
 Status TableServer::HandleInsert(const Message& message, const InsertBody& body, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(EncodedInsert call, ParseInsert(message, body, options_.table.trajectory,
                                                          options_.table.codec));
-  if (options_.table.codec != Codec::kNone) TROOP_RETURN_IF_ERROR(CheckDictionaries(call));
-  inserts_.push_back({std::move(call), std::move(*reply)});
-  return Status::Ok();
-}
-
-// Distinguishes an unknown dictionary from damage. A writer resends frames encoded for an earlier
-// incarnation of this table without the dictionary.
-Status TableServer::CheckDictionaries(const EncodedInsert& call) const {
-  for (const EncodedChunk& chunk : call.chunks) {
-    std::size_t offset = 0;
-    for (std::size_t i = 0; i < chunk.frames; ++i) {
-      std::uint32_t bytes;
-      std::memcpy(&bytes, chunk.frame_bytes.data() + i * sizeof bytes, sizeof bytes);
-      if (bytes > chunk.observation.size() - offset) break;  // Table::Insert reports it
-      const std::uint32_t id = NeedsDictionary({chunk.observation.data() + offset, bytes});
-      const auto known = [id](const auto& dictionary) { return dictionary.first == id; };
-      if (id != 0 && std::ranges::none_of(dictionaries_, known)) {
-        return NotFound("insert: table {} has no dictionary {}", name(), id);
-      }
-      offset += bytes;
-    }
-  }
+  TROOP_RETURN_IF_ERROR(dictionaries_.Check(call));
+  queue_.Park(ParkedInsert{std::move(call), std::move(*reply)});
   return Status::Ok();
 }
 
@@ -186,10 +164,10 @@ Status TableServer::Park(const Message& message, ParkedSample parked, Reply* rep
   const SampleBody body = parked.body;
   TROOP_RETURN_IF_ERROR(CheckSample(body));
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
-  NoteClient(message.origin, body.taken);
+  clients_.NoteTaken(message.origin, body.taken);
   ObservePolicyVersion(body.policy_version);
   parked.reply = std::move(*reply);
-  samples_.push_back(std::move(parked));
+  queue_.Park(std::move(parked));
   SetDrain(body.drain, message.origin);
   return Status::Ok();
 }
@@ -205,28 +183,24 @@ void TableServer::ObservePolicyVersion(std::uint64_t version) {
 // samples.
 Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply) {
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
-  NoteClient(message.origin, body.taken);
+  clients_.NoteTaken(message.origin, body.taken);
   ObservePolicyVersion(body.policy_version);
   if (body.drain) SetDrain(true, message.origin);
-  for (ParkedSample& parked : samples_) {
-    if (parked.origin.role == message.origin.role && parked.origin.index == message.origin.index) {
-      parked.waived = parked.waived || body.waive;
-    }
-  }
+  if (body.waive) queue_.Waive(message.origin);
   reply->Send({.type = MessageType::kUpdatePrioritiesReply});
   return Status::Ok();
 }
 
 // Writers and samplers fetch dictionaries by id.
 Status TableServer::HandleDictionary(const DictionaryBody& body, Reply* reply) {
-  for (const auto& [id, bytes] : dictionaries_) {
-    if (id != body.id) continue;
-    Message message{.type = MessageType::kDictionaryReply};
-    message.parts.push_back(bytes);
-    reply->Send(std::move(message));
-    return Status::Ok();
+  const Buffer* const bytes = dictionaries_.Find(body.id);
+  if (bytes == nullptr) {
+    return NotFound("replay: table {} has no dictionary {}", name(), body.id);
   }
-  return NotFound("replay: table {} has no dictionary {}", name(), body.id);
+  Message message{.type = MessageType::kDictionaryReply};
+  message.parts.push_back(*bytes);
+  reply->Send(std::move(message));
+  return Status::Ok();
 }
 
 // Changes the limiter at once; parked requests are settled after the call.
@@ -244,16 +218,6 @@ Status TableServer::HandleReconfigure(const ReconfigureBody& body, Reply* reply)
   options_.samples_per_insert_tolerance_rate = body.samples_per_insert_tolerance_rate;
   options_.table.min_items = body.min_items;
   reply->Send({.type = MessageType::kReconfigureReply});
-  return Status::Ok();
-}
-
-Status TableServer::HandleCheckpoint(Reply* reply) {
-  if (!journal_) {
-    return FailedPrecondition("replay: table {} is in memory only; set replay.persist", name());
-  }
-  // A round in progress may have begun before this call; the one after it certainly did not.
-  const Journal::Stats& stats = journal_->stats();
-  checkpoints_.push_back({stats.rounds + 2, stats.snapshot_failures + 1, std::move(*reply)});
   return Status::Ok();
 }
 
@@ -292,69 +256,14 @@ Status TableServer::CheckSample(const SampleBody& body) const {
 Status TableServer::Update(const Message& message, std::uint32_t updates) {
   TROOP_RETURN_IF_ERROR(ParseUpdates(message, updates, &key_, &priority_));
   if (updates == 0) return Status::Ok();
-  const Table::UpdateCounts counts = table_.Update(key_, priority_);
-  updates_.applied += counts.applied;
-  updates_.stale += counts.stale;
-  updates_.refused += counts.refused;
+  metrics_.NoteUpdates(table_.Update(key_, priority_));
   return Status::Ok();
-}
-
-// Notes what a client has taken. What its earlier incarnation had reserved will never be taken.
-void TableServer::NoteClient(const Origin& origin, std::uint64_t taken) {
-  Client& client = clients_[{origin.role, origin.index}];
-  if (origin.incarnation > client.incarnation) {
-    limiter_.Release(std::int64_t(client.reserved - client.delivered));
-    client = {.incarnation = origin.incarnation};
-  }
-  if (origin.incarnation < client.incarnation) return;
-  client.gone.reset();
-  // More than was reserved refers to an earlier incarnation of this shard.
-  const std::uint64_t delivered = std::clamp(taken, client.delivered, client.reserved);
-  limiter_.Deliver(std::int64_t(delivered - client.delivered));
-  client.delivered = delivered;
-}
-
-void TableServer::NotePeer(const Origin& origin, PeerState state) {
-  const auto it = clients_.find({origin.role, origin.index});
-  if (it == clients_.end()) return;
-  std::optional<Time>& gone = it->second.gone;
-  gone = state == PeerState::kUp ? std::nullopt : gone ? gone : now_;
-}
-
-// Removes clients that stay away, and releases what they reserved. A tool has a new index in each
-// run, so no newer incarnation would release it. A client that was only disconnected retries.
-void TableServer::ForgetClients(Time now) {
-  for (auto it = clients_.begin(); it != clients_.end();) {
-    const auto& [who, client] = *it;
-    if (!client.gone || now - *client.gone <= kForgetAfter) {
-      ++it;
-      continue;
-    }
-    limiter_.Release(std::int64_t(client.reserved - client.delivered));
-    std::erase_if(samples_, [who = who](ParkedSample& parked) {
-      if (std::pair(parked.origin.role, parked.origin.index) != who) return false;
-      parked.reply.Fail(Unavailable("replay: the caller is disconnected"));
-      return true;
-    });
-    it = clients_.erase(it);
-  }
-}
-
-// True if a newer incarnation of the caller has sent a request.
-bool TableServer::Fenced(const Origin& origin) const {
-  const auto it = clients_.find({origin.role, origin.index});
-  return it != clients_.end() && origin.incarnation < it->second.incarnation;
 }
 
 // A draining caller's parked requests do not wait either: Settle refuses them in order.
 void TableServer::SetDrain(bool drain, const Origin& origin) {
   draining_ = drain;
-  if (!drain) return;
-  for (ParkedSample& parked : samples_) {
-    if (parked.origin.role == origin.role && parked.origin.index == origin.index) {
-      parked.body.drain = true;
-    }
-  }
+  if (drain) queue_.Drain(origin);
 }
 
 // ---- admission ----------------------------------------------------------------------------------
@@ -367,7 +276,7 @@ bool TableServer::Ready() const {
 // Inserts bypass the limiter if nothing can be sampled (all priorities 0), since only they can
 // change that, and when draining, since no samples will follow the last experience.
 bool TableServer::CanInsert() const {
-  if (journal_ && journal_->behind()) return false;
+  if (durability_.behind()) return false;
   return draining_ || !table_.can_draw() || limiter_.CanInsert(table_.size());
 }
 
@@ -380,9 +289,7 @@ double TableServer::Credit() const {
 bool TableServer::CanSample(const ParkedSample& parked) const {
   const SampleBody& body = parked.body;
   if (body.batches == 0) return true;
-  if (body.charge == 0 || parked.waived || parked.batches > 0 || parked.rows_open > 0) {
-    return Ready();
-  }
+  if (body.charge == 0 || parked.waived || parked.begun()) return Ready();
   return table_.can_draw() && limiter_.CanSample(table_.size());
 }
 
@@ -398,28 +305,23 @@ void TableServer::SettleAll() {
 
 // Reports the waiting sides to the limiter, from the last Tick on.
 void TableServer::NoteWaits() {
-  if (now_) limiter_.Note(*now_, !inserts_.empty(), !samples_.empty(), table_.size());
+  if (now_) limiter_.Note(*now_, queue_.inserts() > 0, queue_.samples() > 0, table_.size());
 }
 
 // Answers the first insert if the limiter admits it.
 bool TableServer::SettleInsert() {
-  if (inserts_.empty() || !CanInsert()) return false;
-  ParkedInsert parked = std::move(inserts_.front());
-  inserts_.pop_front();
-  Insert(std::move(parked));
+  if (queue_.inserts() == 0 || !CanInsert()) return false;
+  Insert(queue_.TakeInsert());
   return true;
 }
 
 // Answers the first sample request that need not wait. Charged ones stay in order, because the
 // limiter's answer is the same for all.
 bool TableServer::SettleSample() {
-  for (auto it = samples_.begin(); it != samples_.end(); ++it) {
-    if (!it->body.drain && !it->waived && !CanSample(*it)) continue;
-    if (!Sample(&*it)) continue;
-    samples_.erase(it);
-    return true;
-  }
-  return false;
+  return queue_.AnswerFirstSample([this](ParkedSample* parked) {
+    if (!parked->body.drain && !parked->waived && !CanSample(*parked)) return false;
+    return Sample(parked);
+  });
 }
 
 // ---- inserts ------------------------------------------------------------------------------------
@@ -431,41 +333,27 @@ void TableServer::Insert(ParkedInsert parked) {
   const bool no_memory = counts.status().code() == Code::kResourceExhausted;
   insert_error_ = no_memory ? counts.status() : Status::Ok();
   if (!counts.ok()) {
-    ++refused_;
+    metrics_.NoteRefused();
     return parked.reply.Fail(counts.status());
   }
   limiter_.Inserted(counts->inserted + counts->rejected);
-  if (counts->expired > 0) NoteExpired(parked.call.items.front(), counts->expired);
-  repeated_ += counts->repeated;
-  rejected_ += counts->rejected;
-  if (counts->repeated == 0) trainer_.Offer(parked.call.chunks);
-  std::string body =
-      EncodeBody(InsertReplyBody{dictionaries_.empty() ? 0 : dictionaries_.back().first});
-  if (ack_on_disk_) {  // also a repeat: the original may not be durable yet
-    unacked_.push_back({table_.position(), std::move(parked.reply), std::move(body)});
-    return journal_->RequestDurable(table_.position());
+  metrics_.NoteInsert(*counts);
+  if (counts->expired > 0) {
+    metrics_.NoteExpired(parked.call.items.front(), counts->expired, table_);
+  }
+  if (counts->repeated == 0) dictionaries_.Offer(parked.call.chunks);
+  std::string body = EncodeBody(InsertReplyBody{dictionaries_.newest()});
+  if (durability_.ack_on_disk()) {  // also a repeat: the original may not be durable yet
+    return durability_.AcknowledgeAt(table_.position(), std::move(parked.reply), std::move(body));
   }
   parked.reply.Send({.type = MessageType::kInsertReply, .body = std::move(body)});
-}
-
-// Logs expired items, each time their number reaches a power of two. `item`: the first of the
-// call.
-void TableServer::NoteExpired(const Item& item, std::int64_t count) {
-  const auto before = std::uint64_t(expired_);
-  expired_ += count;
-  if (std::bit_width(before) == std::bit_width(std::uint64_t(expired_))) return;  // 1, 2, 4, …
-  LogWarning(
-      "replay: dropped {} items so far, the last of actor incarnation {}: their first frames were "
-      "evicted before they arrived; the log holds {} frames; raise replay.capacity_items or use "
-      "fewer actors",
-      expired_, item.stream >> 32, table_.frame_capacity());
 }
 
 // ---- samples ------------------------------------------------------------------------------------
 
 // Answers a sample request; false if it still waits.
 bool TableServer::Sample(ParkedSample* parked) {
-  if (Fenced(parked->origin)) return true;  // the caller was replaced: drop the request
+  if (clients_.Fenced(parked->origin)) return true;  // the caller was replaced: drop the request
   if (!CanSample(*parked)) {
     if (parked->waived) {
       SendSample(parked, true);
@@ -489,53 +377,33 @@ bool TableServer::DrawBlocks(ParkedSample* parked) {
   while (parked->batches < parked->body.batches) {
     if (!table_.can_draw()) return false;
     table_.Draw(parked->body.batch_size - parked->rows_open, &drawn_);
+    metrics_.NoteDrawn(drawn_, table_);
     if (drawn_.size() == 0) return false;
-    NoteDrawn();
     parked->bytes +=
         PackedBytes(drawn_, options_.table.trajectory, options_.table.view, options_.table.codec);
     if (parked->bytes > kReplyBytesMax) {
-      ++refused_;
+      metrics_.NoteRefused();
       parked->reply.Fail(InvalidArgument("sample: {} batches of {} exceed {} MiB; request fewer",
                                          parked->body.batches, parked->body.batch_size,
                                          kReplyBytesMax >> 20));
       return false;
     }
-    parked->blocks.push_back(PackEncodedBatch(drawn_, options_.table.trajectory,
-                                              options_.table.view, options_.table.codec));
-    parked->rows.push_back(std::uint32_t(drawn_.size()));
-    parked->rows_open += std::uint32_t(drawn_.size());
-    if (parked->rows_open < parked->body.batch_size) continue;
-    parked->rows_open = 0;
-    ++parked->batches;
+    parked->AddBlock(PackEncodedBatch(drawn_, options_.table.trajectory, options_.table.view,
+                                      options_.table.codec),
+                     std::uint32_t(drawn_.size()));
   }
   return true;
 }
 
-// Statistics of the last sample: policy ages in updates, item ages in inserted items.
-void TableServer::NoteDrawn() {
-  double sum = 0;
-  for (const std::uint64_t version : drawn_.policy_version) sum += double(UpdatesOf(version));
-  const double newest = double(UpdatesOf(table_.newest_policy_version()));
-  for (const std::uint64_t version : drawn_.policy_version) {
-    policy_age_.Add(std::max(0.0, newest - double(UpdatesOf(version))));
-  }
-  for (const std::uint64_t age : table_.drawn_age()) age_.Add(double(age));
-  policy_version_mean_ = sum / double(drawn_.size());
-  policy_version_min_ = double(UpdatesOf(*std::ranges::min_element(drawn_.policy_version)));
-}
-
 // Reserves the charge and fills the common part of replies.
 SampleReplyBody TableServer::Charge(const ParkedSample& parked) {
-  Client& client = clients_[{parked.origin.role, parked.origin.index}];
   SampleReplyBody body{.batch_size = parked.body.batch_size,
                        .batches = parked.body.batches,
                        .charged = parked.waived ? 0 : parked.body.charge};
-  limiter_.Reserve(body.charged);
-  client.reserved += body.charged;
-  body.reserved = client.reserved;
+  body.reserved = clients_.Reserve(parked.origin, body.charged);
   body.total = Ready() ? table_.total() : 0;
   body.credit = Credit();
-  for (const auto& dictionary : dictionaries_) body.dictionaries.push_back(dictionary.first);
+  body.dictionaries = dictionaries_.ids();
   return body;
 }
 
@@ -574,6 +442,74 @@ void TableServer::SendTableDelta(ParkedSample* parked) {
   Message message{.type = MessageType::kTableDeltaReply, .body = EncodeBody(body)};
   message.parts.push_back(PackTableDelta(delta_, options_.table.trajectory, options_.table.codec));
   parked->reply.Send(std::move(message));
+}
+
+// ---- periodic work and reports ------------------------------------------------------------------
+
+// Clients expire before requests are answered, since their reservations are released.
+void TableServer::Tick(Time now) {
+  now_ = now;
+  next_tick_ = now + kTickEveryMax;
+  for (const SamplerClients::Key& gone : clients_.Forget(now)) {
+    queue_.Refuse(gone, Unavailable("replay: the caller is disconnected"));
+  }
+  if (!ended_) SettleAll();
+  NoteWaits();
+  if (auto trained = dictionaries_.PollTrained()) AddDictionary(std::move(trained));
+  if (!durability_.persistent()) return;
+  PollJournal(now);
+  if (durability_.NoteBehind() && !ended_) SettleAll();
+  called_ = false;
+}
+
+// Without requests since the last Tick, the journal may use the idle time.
+void TableServer::PollJournal(Time now) {
+  const Time next = durability_.Poll(now, Counts(), !called_, &journaled_);
+  next_tick_ = std::clamp(next, now + kTickEveryMin, now + kTickEveryMax);
+}
+
+// Parked requests stay unanswered, so that clients repeat them at the next process.
+void TableServer::Drain() {
+  ended_ = true;
+  durability_.Drain();
+}
+
+// Everything that a client without the config needs to push or sample.
+TableInfo TableServer::Info() const {
+  const Table::Options& table = options_.table;
+  TableInfo info{.name = table.name,
+                 .observation = ToWire(table.trajectory.observation),
+                 .action = ToWire(table.trajectory.action),
+                 .view_kind = std::uint8_t(table.view.kind),
+                 .length_max = std::uint32_t(table.view.length_max),
+                 .stack = std::uint32_t(table.view.stack),
+                 .burn_in = std::uint32_t(table.view.burn_in),
+                 .codec = std::uint8_t(table.codec),
+                 .dictionary = dictionaries_.newest(),
+                 .capacity_items = table.capacity_items,
+                 .min_items = table.min_items,
+                 .items = table_.size(),
+                 .samples_per_insert = options_.samples_per_insert,
+                 .durable = durability_.ack_on_disk()};
+  if (table.trajectory.state) info.state = ToWire(*table.trajectory.state);
+  return info;
+}
+
+// Memory first: then the disk, then acknowledgements that wait for it.
+std::string TableServer::Blocked() const {
+  if (!insert_error_.ok()) {
+    return fmt::format("table {} accepts no inserts: {}", name(), insert_error_.message());
+  }
+  return durability_.Blocked();
+}
+
+void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
+  const PrefixedMetrics prefixed{prefix, metrics};
+  metrics_.Report(prefixed, table_, limiter_,
+                  {.parked_inserts = queue_.inserts(),
+                   .parked_samples = queue_.samples(),
+                   .capacity_items = options_.table.capacity_items});
+  durability_.Report(prefixed);
 }
 
 }  // namespace troop

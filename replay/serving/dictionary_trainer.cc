@@ -1,5 +1,5 @@
 // DictionaryTrainer: collects frames and trains a dictionary in a job.
-#include "replay/service/dictionary_trainer.h"
+#include "replay/serving/dictionary_trainer.h"
 
 #include <algorithm>
 #include <cstring>

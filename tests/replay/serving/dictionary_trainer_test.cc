@@ -1,4 +1,4 @@
-#include "replay/service/dictionary_trainer.h"
+#include "replay/serving/dictionary_trainer.h"
 
 #include <gtest/gtest.h>
 
