@@ -169,8 +169,9 @@ Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts
 
 // ---- Room ---------------------------------------------------------------------------------------
 
-// Evicts items and drops silent streams until the call fits. Errors leave the table unchanged,
-// except those of ReduceToBytes, which may have evicted items.
+// Evicts items and drops silent streams until the call fits. A call that can never fit is refused
+// before the first eviction. Errors leave the table unchanged, with one exception: at bytes_max the
+// allocation must follow the evictions that pay for it, and may fail if the machine lacks memory.
 Status Table::State::MakeRoom(std::int64_t newcomers) {
   if (newcomers > slots) {
     return ResourceExhausted(

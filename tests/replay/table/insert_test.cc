@@ -315,6 +315,20 @@ TEST(TableInsertTest, RejectsCallLargerThanLogWithoutEvicting) {
   EXPECT_EQ(Put(&table, call).inserted, 100);
 }
 
+// Each limit that no eviction can satisfy is checked before the first eviction.
+TEST(TableInsertTest, RejectsRecordAboveBytesMaxWithoutEvicting) {
+  Table::Options options = TinyOptions(5000);
+  options.bytes_max = 64 << 10;
+  Table table = MakeTable(options);
+  for (std::uint64_t t = 0; t < 4000; t += 10) Put(&table, TinyChunk(1, t, 10), TinyItems(1, t, 9));
+  const std::int64_t before = table.size(), evicted = table.evicted();
+  EXPECT_GT(evicted, 0);  // bytes_max is reached
+  EXPECT_EQ(table.Insert({{TinyChunk(2, 0, 1800)}, {}}).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(table.size(), before);
+  EXPECT_EQ(table.evicted(), evicted);
+  EXPECT_EQ(Put(&table, TinyChunk(1, 4000, 10), TinyItems(1, 4000, 9)).inserted, 9);
+}
+
 TEST(TableInsertTest, MemoryStaysBoundedWithoutSampling) {
   Table::Options options = TinyOptions(100);
   options.max_policy_age = 1;
