@@ -204,7 +204,8 @@ void SlurmLauncher::Wrap(FleetRole slot, const std::string& coordinator, std::st
 // The process id in a member is that on its node, not of srun; so the member of this start is found
 // by a newer incarnation.
 void SlurmLauncher::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) {
-  if (!IsCore(exit.role)) {  // the coordinator notices lost actors by their connections
+  if (exit.process == 0) return;  // srun was not started, which says nothing about the node
+  if (!IsCore(exit.role)) {       // the coordinator notices lost actors by their connections
     if (!exit.orderly) nodes_.MarkSuspect(exit.role.index, now);
     return;
   }

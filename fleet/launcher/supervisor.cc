@@ -59,8 +59,8 @@ std::string Supervisor::LogFile(FleetRole role) const {
   return fmt::format("{}/{}.log", options_.log_folder, NameOf(role));
 }
 
-// Builds the command line of `troop role` and forks it. A fork failure ends the supervision.
-void Supervisor::Start(Child* child, Time now) {
+// Builds the command line of `troop role` and forks it.
+Status Supervisor::Start(Child* child, Time now) {
   // Actors tolerate longer silence in a large fleet (ActorsDeadAfter).
   const auto actors =
       std::ranges::count_if(children_, [](const Child& c) { return c.role.role == Role::kActor; });
@@ -92,14 +92,20 @@ void Supervisor::Start(Child* child, Time now) {
   if (security.insecure) words.push_back("--insecure");
   std::string program = options_.executable;
   if (options_.wrap) options_.wrap(child->role, &program, &words);
-  const Result<pid_t> process =
-      StartChild(program, std::move(words), LogFile(child->role), SIGKILL);
-  if (!process.ok()) {
-    status_ = process.status().WithContext(NameOf(child->role));
-    return;
-  }
-  child->process = *process;
-  child->started = now;
+  child->started = now;  // also if it fails, so that the failure counts as one at the start
+  const std::string log = LogFile(child->role);
+  TROOP_ASSIGN_OR_RETURN(child->process, options_.spawn
+                                             ? options_.spawn(program, std::move(words), log)
+                                             : StartChild(program, std::move(words), log, SIGKILL));
+  return Status::Ok();
+}
+
+// The process limit may be reached for a moment only, so the role is retried like one that exited.
+Supervisor::Exit Supervisor::HandleFailedStart(Child* child, const Status& why, Time now) {
+  Exit exit{.role = child->role, .reason = std::string(why.message()), .failed = true};
+  CountFailure(child, now, false);
+  ScheduleRestart(child, now, exit.reason, &exit);
+  return exit;
 }
 
 // Reaps each child without blocking (WNOHANG), then starts due roles, at most kStartsMax.
@@ -114,7 +120,8 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
     }
     const bool due = status_.ok() && child.process == 0 && !child.lost && now >= child.start_at;
     if (due && starts < kStartsMax && needed(child.role)) {
-      Start(&child, now);
+      const Status started = Start(&child, now);
+      if (!started.ok()) exits.push_back(HandleFailedStart(&child, started, now));
       ++starts;
     }
   }
@@ -200,7 +207,8 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
   exit->failures = child->failures;
   exit->restart = fmt::format("restart {} of at most {} in {:.1f} s", child->failures,
                               fleet.restarts_max, wait);
-  LogWarning("{} ended ({}); last log line: {}; {}", name, reason, last, exit->restart);
+  LogWarning("{} {} ({}); last log line: {}; {}", name,
+             exit->process == 0 ? "could not be started" : "ended", reason, last, exit->restart);
 }
 
 // Errors are ignored: a child may have ended, and the next Tick reaps it.

@@ -22,10 +22,10 @@ double ActorsDeadAfter(const Config& config, std::int64_t actors);
 // Keeps the role processes of one machine running: starts, reaps, restarts and kills them.
 //
 // A failed role is restarted with exponential backoff, at most restarts_max times in a row; running
-// for restart_window_s resets the count. Exit codes 2, 4 and 5 (bad command line or config, damaged
-// file, gave up) are permanent: a restart would fail the same way. Children die with the supervisor
-// (PR_SET_PDEATHSIG), so none is orphaned.
-// Owner: the thread that made it. No call blocks.
+// for restart_window_s resets the count. A fork that fails (e.g. EAGAIN) counts as a failure too.
+// Exit codes 2, 4 and 5 (bad command line or config, damaged file, gave up) are permanent: a
+// restart would fail the same way. Children die with the supervisor (PR_SET_PDEATHSIG), so none is
+// orphaned. Owner: the thread that made it. No call blocks.
 class Supervisor {
  public:
   struct Options {
@@ -42,17 +42,21 @@ class Supervisor {
     // the run, unless all optional slots have failed permanently.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
-    std::string
-        advertise_host;   // with index_is_given false: address of this machine for other machines
+    // With index_is_given false: address of this machine for other machines.
+    std::string advertise_host;
+    // Starts a process with its output in the file `log`; empty: StartChild. For tests.
+    std::function<Result<pid_t>(const std::string& program, std::vector<std::string> words,
+                                const std::string& log)>
+        spawn{};
     bool rejoin = false;  // passes --rejoin: roles rejoin after the run was stopped and resumed
   };
   struct Exit {
     FleetRole role;
-    pid_t process = 0;
-    std::string reason;         // "exit code 1", "killed by signal 9 (Killed)"
+    pid_t process = 0;          // 0: it could not be started
+    std::string reason;         // "exit code 1", "killed by signal 9 (Killed)", "fork failed: …"
     bool orderly = false;       // exit code 0
-    bool failed = false;        // another exit code; neither: a signal ended it
-    int code = -1;              // its exit code; -1: a signal ended it
+    bool failed = false;        // another exit code, or not started; neither: a signal ended it
+    int code = -1;              // its exit code; -1: a signal ended it, or it was not started
     std::int64_t failures = 0;  // consecutive failures, if a restart follows
     std::string restart;        // if so: "restart 1 of at most 20 in 0.1 s"
   };
@@ -66,7 +70,8 @@ class Supervisor {
 
   // True if the run still needs a role: only then is it started, or restarted after any exit.
   using Needed = std::function<bool(FleetRole)>;
-  // Starts due roles and reaps exited ones. Returns the exits since the last call.
+  // Starts due roles and reaps exited ones. Returns the exits since the last call, including roles
+  // that could not be started.
   std::vector<Exit> Tick(Time now, const Needed& needed);
   // Sends a signal to all children.
   void Signal(int number);
@@ -100,7 +105,8 @@ class Supervisor {
     std::string kill_reason;    // set if it was killed because it hung
     bool lost = false;          // optional slot that failed permanently
   };
-  void Start(Child* child, Time now);
+  Status Start(Child* child, Time now);
+  Exit HandleFailedStart(Child* child, const Status& why, Time now);
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
   void CountFailure(Child* child, Time now, bool hung);
   void GiveUp(Child* child, int code, const std::string& reason);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "fleet/launcher/subprocess.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -48,6 +49,25 @@ class SupervisorTest : public testing::Test {
                                                          .spare = [](FleetRole) { return true; }},
                                      std::move(roles));
   }
+  // Supervises the program of Start. The first forks succeed as told; all later ones fail.
+  void StartWithForks(std::vector<bool> outcomes) {
+    const auto spawn = [this, outcomes = std::move(outcomes)](
+                           const std::string& program, std::vector<std::string> words,
+                           const std::string& log) -> Result<pid_t> {
+      const std::size_t fork = forks_++;
+      if (fork < outcomes.size() && outcomes[fork]) {
+        return StartChild(program, std::move(words), log, SIGKILL);
+      }
+      return ResourceExhausted("fork failed: no process is left");
+    };
+    supervisor_ =
+        std::make_unique<Supervisor>(Supervisor::Options{.executable = temp_.path() + "/program",
+                                                         .coordinator = "ipc:///nowhere",
+                                                         .log_folder = temp_.path(),
+                                                         .config = config_,
+                                                         .spawn = spawn},
+                                     std::vector<FleetRole>{role_});
+  }
   std::vector<Supervisor::Exit> Tick() {
     return supervisor_->Tick(now_, [this](FleetRole) { return needed_; });
   }
@@ -81,6 +101,7 @@ class SupervisorTest : public testing::Test {
   FleetRole role_ = kRole;
   std::unique_ptr<Supervisor> supervisor_;
   Time now_{Seconds(100)};
+  std::size_t forks_ = 0;
   bool needed_ = true;
 };
 
@@ -89,6 +110,41 @@ TEST_F(SupervisorTest, PassesRoleArgumentsAndKeepsLog) {
   const Supervisor::Exit exit = AwaitExit();
   EXPECT_EQ(exit.role, kRole);
   EXPECT_EQ(Log(), "role actor --index 0 --coordinator ipc:///nowhere --heartbeat-timeout 1.5\n");
+}
+
+// A single fork that failed with EAGAIN used to end the whole run.
+TEST_F(SupervisorTest, FailedForkIsRetriedWithBackoff) {
+  Start("exec sleep 100");
+  StartWithForks({false, false, true});
+  for (const double wait : {1.0, 2.0}) {
+    const auto exits = Tick();
+    ASSERT_EQ(exits.size(), 1u);
+    EXPECT_EQ(exits[0].role, kRole);
+    EXPECT_EQ(exits[0].process, 0);
+    EXPECT_TRUE(exits[0].failed);
+    EXPECT_EQ(exits[0].reason, "fork failed: no process is left");
+    EXPECT_TRUE(supervisor_->status().ok());
+    now_ += Seconds(wait) - Milliseconds(1);
+    EXPECT_TRUE(Tick().empty());
+    now_ += Milliseconds(1);
+  }
+  EXPECT_TRUE(Tick().empty());
+  EXPECT_EQ(supervisor_->alive(), 1);
+  EXPECT_EQ(supervisor_->restarts(), 2);
+}
+
+TEST_F(SupervisorTest, ForksThatAlwaysFailEndTheRunAfterTheLimit) {
+  StartWithForks({});
+  for (int failures = 1; failures <= 4; ++failures) {
+    EXPECT_EQ(Tick().size(), 1u);
+    EXPECT_TRUE(supervisor_->status().ok());
+    now_ += Seconds(4);
+  }
+  EXPECT_EQ(Tick().size(), 1u);
+  EXPECT_EQ(supervisor_->status().code(), Code::kAborted);
+  EXPECT_NE(supervisor_->status().message().find("failed 5 times in a row"), std::string::npos);
+  now_ += Seconds(100);
+  EXPECT_TRUE(Tick().empty());  // no further start
 }
 
 TEST_F(SupervisorTest, RestartsWithBackoffUpToLimitAndReportsReason) {
