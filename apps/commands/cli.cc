@@ -478,7 +478,7 @@ int RunCommand(int argc, char** argv) {
   CLI::App app(
       "Troop trains agents with a fleet of actors, a prioritized replay buffer and learners.\n"
       "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 run folder or port in use,\n"
-      "4 damaged file, 130 interrupted (resumable).");
+      "4 damaged file, 5 a role gave up (`troop role` only), 130 interrupted (resumable).");
   app.set_version_flag("--version", kTroopVersion);
   app.require_subcommand(1);
   Arguments arguments;

@@ -34,7 +34,6 @@ void ExamineLimits(const Config* config, const Told& told);
 void ExamineDisk(const std::string& folder, const Told& told);
 void ExaminePorts(const Config& config, const Told& told);
 void ExamineKeys(const Config& config, const Told& told);
-void ExamineGpu(const Told& told);
 void ExamineCoordinator(const DoctorOptions& options, const Told& told);
 
 // Bytes that a new process can still allocate: the least of the machine's MemAvailable and the
