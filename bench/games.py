@@ -73,9 +73,7 @@ class Case:
 
     def text(self):
         """Key of a run's line: the config without its comments, and the keys."""
-        lines = (ROOT / self.config).read_text(encoding="utf-8").splitlines()
-        plain = [line.split("  #")[0].rstrip() for line in lines if not line.startswith("#")]
-        return "\n".join(line for line in plain if line) + f"\n{dict(self.keys)}\n"
+        return harness.plain_config(ROOT / self.config) + f"\n{dict(self.keys)}\n"
 
     def digest(self):
         return hashlib.sha256(self.text().encode()).hexdigest()[:16]

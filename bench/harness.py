@@ -71,6 +71,13 @@ def run_program(command, cores=None, threads=1, timeout=3600, variables=None):
     return run.stdout
 
 
+def plain_config(path):
+    """A config file without its comments: text that changes when a value does."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    plain = [line.split("  #")[0].rstrip() for line in lines if not line.startswith("#")]
+    return "\n".join(line for line in plain if line)
+
+
 def parse_lines(text):
     """The JSON objects among the lines of `text`."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

@@ -74,6 +74,15 @@ echo '{"steps": 0, "return_mean": 1}' > "$run/evaluations.jsonl"
 """
 
 
+class RecordedGamesTest(unittest.TestCase):
+    """The committed rows of the suite `games`."""
+
+    def test_each_recorded_run_belongs_to_a_case_of_today(self):
+        # A changed config would train 56 million steps again: change it only on purpose.
+        lines = games.RUNS.read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len(games.read_runs()), len(lines))
+
+
 class GamesTest(unittest.TestCase):
     """Tests with a stub program: which runs are started, recorded, resumed and reported."""
 

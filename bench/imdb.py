@@ -80,7 +80,7 @@ def masked(build, keys, ours):
     folder, told, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
     more = {**keys, "data.unlabeled": f'"{data / UNLABELLED}"', "seed": SEED}
     for config in MASKED:
-        told.update(((ROOT / config).read_text() + repr(sorted(more.items()))).encode())
+        told.update((harness.plain_config(ROOT / config) + repr(sorted(more.items()))).encode())
         name = f"{pathlib.Path(config).stem}-{told.hexdigest()[:12]}"
         if not (folder / name / "report.md").exists():
             say(train(build, folder, config, name, resumes=True, **more, **begin)["report"])
