@@ -45,7 +45,7 @@ constexpr RenamedMetric kRenamed[] = {
     {"replay/refused_priorities", "replay/rejected_priorities"},
     {"replay/refused_requests", "replay/rejected_requests"},
     {"replay/rejected", "replay/rejected_items"},
-    {"replay/repeated", "replay/duplicate_requests"},
+    {"replay/repeated", "replay/duplicate_items"},
     {"run/train_length", "run/episode_len_mean"},
     {"run/train_return", "run/episode_return_mean"},
     {"train_length", "episode_len_mean"},

@@ -52,8 +52,8 @@ void TableMetrics::Report(const PrefixedMetrics& metrics, const Table& table,
   metrics.Level("bytes", double(table.bytes()));
   metrics.Level("log_bytes", double(table.used_bytes()));
   metrics.Level("log_live_bytes", double(table.live_bytes()));
-  metrics.Level("parked_inserts", double(levels.parked_inserts));
-  metrics.Level("parked_samples", double(levels.parked_samples));
+  metrics.Level("waiting_inserts", double(levels.parked_inserts));
+  metrics.Level("waiting_samples", double(levels.parked_samples));
   metrics.Level("limiter_inserts", inserts);  // including earlier processes of the table
   metrics.Level("limiter_samples", samples);
   metrics.Count("inserts", inserts - double(before_.inserts));
@@ -61,11 +61,11 @@ void TableMetrics::Report(const PrefixedMetrics& metrics, const Table& table,
   metrics.Level("samples_in_flight", double(limiter.reserved()));
   metrics.Count("evicted", double(table.evicted() - before_.evicted));
   metrics.Count("expired", double(expired_));
-  metrics.Count("repeated", double(repeated_));
-  metrics.Count("rejected", double(rejected_));
+  metrics.Count("duplicate_items", double(repeated_));
+  metrics.Count("rejected_items", double(rejected_));
   metrics.Count("updates", double(updates_.applied));
   metrics.Count("stale_updates", double(updates_.stale));
-  metrics.Count("refused_priorities", double(updates_.refused));
+  metrics.Count("rejected_priorities", double(updates_.refused));
   const double capacity = double(levels.capacity_items);
   metrics.Ratio("fill", double(table.size()) / capacity, capacity);
   metrics.Ratio("samples_per_insert", samples / inserts, inserts);

@@ -128,7 +128,7 @@ TEST_F(HostileTcpTest, DeduplicatesReplayedInsertWithNewSequence) {
     EXPECT_TRUE(RunUntil([&] { return actor.Answers(MessageType::kInsertReply) == 2; }));
   }
   EXPECT_EQ(Metric("replay/items"), 8);
-  EXPECT_EQ(Metric("replay/duplicate_requests"), 40);
+  EXPECT_EQ(Metric("replay/duplicate_items"), 40);
 }
 
 TEST_F(HostileTcpTest, RejectsAndLogsInsertsOfOlderIncarnation) {

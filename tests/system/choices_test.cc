@@ -109,7 +109,8 @@ env.id = "{}"
 network.layers = [{}]
 fleet = {{mode = "serial", actors = 1}}
 actor = {{envs = 2, lease_steps = 100, insert_batch_size = 20, weight_sync_steps = 10}}
-learner = {{total_steps = 300, batch_size = 8}}
+run = {{total_steps = 300}}
+learner = {{batch_size = 8}}
 evaluator = {{episodes = 1, final_episodes = 1}}
 [replay]
 min_items = 32

@@ -111,7 +111,7 @@ TEST_F(ReplayDiskTest, AcknowledgesRepeatOnlyOnceOriginalIsOnDisk) {
   ASSERT_NO_FATAL_FAILURE(Push(&world, again.get(), 1, 0, 20));
   world.Advance(Milliseconds(100));
   again->Poll(world.now());
-  EXPECT_EQ(world.Metric("replay/duplicate_requests"), 20);
+  EXPECT_EQ(world.Metric("replay/duplicate_items"), 20);
   EXPECT_EQ(again->acked_items(), 0u);
   for (int i = 0; i < 10; ++i) {
     lazy.Run();
