@@ -70,11 +70,11 @@ class ReplayServer : public Service {
   virtual bool drained() const = 0;
   // Reports metrics as replay/… for the first table and replay/<name>/… for the others: items,
   // fill, bytes; inserts, samples, samples_per_insert, evicted, expired, repeated, rejected;
-  // updates, stale_updates, refused_priorities, refused_requests; parked_inserts, parked_samples,
-  // insert_blocked_s, sample_blocked_s, each also by reason; policy_version_mean and _min of the
-  // last sample; for sampled items the histograms policy_age (updates) and age (items inserted
-  // since). For tables on disk also: commits, commit_bytes, snapshots, disk_failures,
-  // unacked_inserts, unwritten_bytes.
+  // updates, stale_updates, rejected_priorities, rejected_requests; waiting_inserts,
+  // waiting_samples, insert_blocked_s, sample_blocked_s, each also by reason; policy_version_mean
+  // and _min of the last sample; for sampled items the histograms policy_age (updates) and age
+  // (items inserted since). For tables on disk also: commits, commit_bytes, snapshots,
+  // disk_failures, unacked_inserts, unwritten_bytes.
   virtual void Report(Metrics* metrics) const = 0;
   // Reason why inserts of a table are blocked or unacknowledged, such as a full disk or exhausted
   // memory; empty if there is none.

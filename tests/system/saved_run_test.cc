@@ -2,6 +2,8 @@
 // version): they are shown, evaluated, played and resumed, and their config files are migrated.
 
 #include "core/config/config.h"
+#include "fleet/run/ended_run.h"
+#include "fleet/run/metric_names.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {
@@ -52,6 +54,11 @@ TEST_F(SavedRunTest, InterruptedRunResumesWithItsConfig) {
   EXPECT_EQ(config->network.layers[0].units, 16);
   EXPECT_TRUE(FileHas(path + "/metrics.jsonl", "\"learner/q\": "));       // before the resume
   EXPECT_TRUE(FileHas(path + "/metrics.jsonl", "\"learner/q_mean\": "));  // after it
+  const std::string line = LastJsonLine(path + "/metrics.jsonl");
+  const auto metrics = ParseJson(line);
+  ASSERT_TRUE(metrics.ok()) << line;
+  EXPECT_GT(metrics->object.size(), 40u);
+  for (const auto& [name, value] : metrics->object) EXPECT_EQ(CurrentMetricName(name), name);
 }
 
 TEST_F(SavedRunTest, SupervisedRunResumesAndClassifies) {
