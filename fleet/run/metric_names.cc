@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace troop {
@@ -54,31 +56,44 @@ constexpr RenamedMetric kRenamed[] = {
 
 }  // namespace
 
-std::string_view CurrentMetricName(std::string_view name) {
-  const auto* const it = std::ranges::lower_bound(kRenamed, name, {}, &RenamedMetric::before);
-  return it != std::end(kRenamed) && it->before == name ? it->after : name;
-}
-
-std::string CurrentMetricsLine(std::string line) {
-  for (const RenamedMetric& metric : kRenamed) {
-    // The quotes and the colon tell a member from a value.
-    const std::string member = "\"" + std::string(metric.before) + "\": ";
-    const std::size_t at = line.find(member);
-    if (at != std::string::npos) line.replace(at + 1, metric.before.size(), metric.after);
-  }
-  return line;
+std::string CurrentMetricName(std::string_view name) {
+  // Further tables of a replay have their name after "replay/": "replay/second/repeated".
+  const std::size_t slash = name.find('/'), leaf = name.rfind('/');
+  std::string plain(name);
+  if (leaf != slash) plain.erase(slash, leaf - slash);
+  const auto* const it =
+      std::ranges::lower_bound(kRenamed, std::string_view(plain), {}, &RenamedMetric::before);
+  if (it == std::end(kRenamed) || it->before != plain) return std::string(name);
+  const std::string_view after = it->after;
+  if (leaf == slash) return std::string(after);
+  return std::string(name.substr(0, leaf)) + std::string(after.substr(after.find('/')));
 }
 
 Result<JsonValue> ParseMetricsLine(std::string_view line) {
   TROOP_ASSIGN_OR_RETURN(JsonValue value, ParseJson(line));
-  // The name is extracted first, because the members are sorted by it.
-  for (const RenamedMetric& metric : kRenamed) {
-    auto member = value.object.extract(std::string(metric.before));
-    if (member.empty()) continue;
-    member.key() = metric.after;
-    value.object.insert(std::move(member));
+  std::map<std::string, JsonValue> members;
+  for (auto& [name, member] : value.object) {
+    members.emplace(CurrentMetricName(name), std::move(member));
   }
+  value.object = std::move(members);
   return value;
+}
+
+std::string CurrentMetricsLine(std::string_view line) {
+  // A member is a quoted name before a colon; a value is not. Names contain no escapes.
+  std::string out;
+  while (!line.empty()) {
+    const std::size_t begin = line.find('"');
+    const std::size_t end = begin == line.npos ? line.npos : line.find('"', begin + 1);
+    if (end == line.npos) break;
+    const std::string_view name = line.substr(begin + 1, end - begin - 1);
+    const bool member = line.substr(end).starts_with("\": ");
+    out += line.substr(0, begin + 1);
+    out += member ? CurrentMetricName(name) : std::string(name);
+    out += '"';
+    line.remove_prefix(end + 1);
+  }
+  return out + std::string(line);
 }
 
 }  // namespace troop

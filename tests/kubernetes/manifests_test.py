@@ -182,7 +182,7 @@ class ManifestsTest(unittest.TestCase):
             config = made.config()
             actors = pods.get("actor", 0) * config["kubernetes"]["actors_per_pod"]
             self.assertEqual(actors, config["fleet"]["actors"] if "actor" in pods else 0)
-            self.assertEqual(set(config["fleet"]["elsewhere"]), set(pods) - {"coordinator"})
+            self.assertEqual(set(config["fleet"]["external_roles"]), set(pods) - {"coordinator"})
 
     def test_each_pod_has_the_share_of_what_it_plays(self):
         for made in self.each():

@@ -79,7 +79,7 @@ TEST_F(ExperimentTest, RejectsInvalidExperimentBeforeStart) {
   says(Start({"experiment", "imdb-parallel", "--out", out()}), "data.reviews=aclImdb");
   says(Experiment({"mesh.tp=2"}), "mesh.tp=2: the experiment sets this key itself");
   says(Experiment({"--link", "fast"}), "such as 1gbit");
-  says(Experiment({"model.hiden=64"}), "model.hidden_size");
+  says(Experiment({"model.hiden_size=64"}), "model.hidden_size");
 }
 
 TEST_F(ExperimentTest, SignalEndsExperimentAndRun) {

@@ -167,8 +167,8 @@ TEST_P(ShardedLearnersTest, TrainInEveryMode) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, ShardedLearnersTest,
                          testing::Values("mode=bsp", "mode=k_of_n k=1 cancel=true",
-                                         "mode=ssp staleness=2 codec=bf16",
-                                         "mode=async push_every=2 codec=top_k topk_ratio=0.1",
+                                         "mode=ssp staleness=2 compression=bf16",
+                                         "mode=async push_every=2 compression=top_k topk_ratio=0.1",
                                          "mode=async hogwild_threads=3",
                                          "mode=local_sgd push_every=4 pull_every=4"),
                          [](const auto& info) {

@@ -95,7 +95,7 @@ TEST_F(ReplaySystemTest, StandaloneReplayRestoresAfterKill) {
   const std::string config = folder() + "/alone.toml";
   std::ofstream(config) << "[replay]\nlisten = \"ipc://" << folder() << "/replay.sock\"\ndir = \""
                         << folder()
-                        << "/kept\"\npersist = true\nack = \"disk\"\n[[replay.tables]]\n"
+                        << "/kept\"\npersist = true\ndurability = \"disk\"\n[[replay.tables]]\n"
                            "name = \"main\"\nobservation = \"f32[2]\"\n";
   const std::string endpoint = "ipc://" + folder() + "/replay.sock";
   for (int life = 1; life <= 3; ++life) {

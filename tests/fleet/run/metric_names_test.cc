@@ -49,6 +49,11 @@ TEST(MetricNamesTest, OtherNamesAreUnchanged) {
   EXPECT_EQ(CurrentMetricName("learner/loss"), "learner/loss");
   EXPECT_EQ(CurrentMetricName("learner/q"), "learner/q_mean");
   EXPECT_EQ(CurrentMetricName(""), "");
+  EXPECT_EQ(CurrentMetricName("/"), "/");
+  EXPECT_EQ(CurrentMetricName("replay/second/repeated"), "replay/second/duplicate_items");
+  EXPECT_EQ(CurrentMetricName("replay/second/inserts"), "replay/second/inserts");
+  EXPECT_EQ(CurrentMetricsLine(R"({"phase": "learner/q", "replay/a/rejected": 1, "x)"),
+            R"({"phase": "learner/q", "replay/a/rejected_items": 1, "x)");
   EXPECT_FALSE(ParseMetricsLine("{\"a\": ").ok());
 }
 
