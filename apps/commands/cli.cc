@@ -227,8 +227,9 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
                                         "parameter shards of a running fleet");
   scale->add_option("run", a->scale.run, "run folder")->required();
   scale
-      ->add_option("count", a->scale.what,
-                   "new number of one role: actors=N, replay=N, learners=N or paramserver=N")
+      ->add_option(
+          "count", a->scale.what,
+          "new number of roles of one kind: actors=N, replay=N, learners=N or paramserver=N")
       ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
@@ -259,7 +260,7 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   CLI::App* group = app->add_subcommand("env", "list, create, check and benchmark environments");
   group->require_subcommand(1);
   CLI::App* list = group->add_subcommand("list", "list environments and id formats");
-  list->add_option("--plugin", env->plugin, "list those of a shared library");
+  list->add_option("--plugin", env->plugin, "list the environments of a shared library");
   list->callback([env, chosen] { *chosen = [env] { return ListEnvironments(*env); }; });
   CLI::App* make = group->add_subcommand("new", "create an example environment in a new folder");
   make->add_option("name", env->name, "folder and environment name, such as my_env")->required();
@@ -336,7 +337,7 @@ void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chos
 }
 
 // One text for all commands with --insecure.
-constexpr char kInsecureHelp[] = "accept connections from other machines without keys";
+constexpr char kInsecureHelp[] = "accept unencrypted connections from other machines, without keys";
 
 // Commands for fleets on several machines: join, doctor, health, keygen.
 void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -397,8 +398,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
                   "print topology, endpoints and memory, and start nothing");
   train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
   train->add_flag("--continue", a->train.go_on,
-                  "resume the run of the same name, or start it if there is none; exit with 0 at "
-                  "once if it is done");
+                  "resume the run of the same name, or start it if it does not exist; exit with 0 "
+                  "if it has finished");
   train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
   CLI::App* resume = app->add_subcommand("resume", "resume a run from its newest checkpoint");
   resume->add_option("run", a->train.config, "run folder")->required();
@@ -433,7 +434,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_option("--coordinator", a->role.coordinator, "coordinator endpoint")->required();
   role->add_flag("--auto-index", a->role.auto_index, "let the coordinator assign the index");
   role->add_flag("--rejoin", a->role.rejoin,
-                 "exit with 130 if the run stops before it is done, so that the role can rejoin");
+                 "exit with 130 if the run stops before its end, so that the role can rejoin");
   role->add_option("--advertise-host", a->role.advertise_host,
                    "address at which the fleet reaches this machine");
   role->add_option("--key", a->role.key, "key file of this role (troop keygen)");
@@ -450,7 +451,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
     if (!*chosen) *chosen = [a] { return RunConfig(a->config); };
   });
   CLI::App* migrate = config->add_subcommand(
-      "migrate", "rewrite a config file of an older version for this one, in place");
+      "migrate", "convert a config file of an older version to the current version, in place");
   migrate->add_option("file", a->migrate.file, "TOML file")->required();
   migrate->add_flag("--dry-run", a->migrate.dry_run, "print the changes, write nothing");
   migrate->callback([a, chosen] { *chosen = [a] { return RunMigrate(a->migrate); }; });
@@ -478,7 +479,8 @@ int RunCommand(int argc, char** argv) {
   CLI::App app(
       "Troop trains agents with a fleet of actors, a prioritized replay buffer and learners.\n"
       "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 run folder or port in use,\n"
-      "4 damaged file, 5 a role gave up (`troop role` only), 130 interrupted (resumable).");
+      "4 damaged file, 5 a role failed in a way that a restart cannot fix (`troop role` and\n"
+      "`troop join` only), 130 interrupted (resumable).");
   app.set_version_flag("--version", kTroopVersion);
   app.require_subcommand(1);
   Arguments arguments;

@@ -89,13 +89,13 @@ int RunMigrate(const MigrateArguments& a) {
   const Result<MigratedConfig> migrated = MigrateConfig(*text, a.file);
   if (!migrated.ok()) return PrintError(migrated.status());
   if (migrated->text == *text) {
-    fmt::print("{}: has no keys of an older version; unchanged\n", a.file);
+    fmt::print("{}: no key of an older version; file unchanged\n", a.file);
     return kExitOk;
   }
   if (const Result<Config> config = ParseConfig(migrated->text, a.file, {}); !config.ok()) {
     PrintError(config.status());
-    PrintError(
-        fmt::format("{}: unchanged, because of the errors above (after the renaming)", a.file));
+    PrintError(fmt::format("{}: file unchanged, because the errors above remain after the renaming",
+                           a.file));
     return kExitUsage;
   }
   for (const RenamedKey& key : migrated->renamed) fmt::print("{} -> {}\n", key.before, key.after);

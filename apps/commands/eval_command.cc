@@ -129,9 +129,9 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   if (!data.ok()) return ReportError(data.status());
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
-    return ReportError(
-        InvalidArgument("data.reviews: {} has no test reviews, and data.validation_split kept none",
-                        loaded.config.data.reviews));
+    return ReportError(InvalidArgument(
+        "data.reviews: {} has no test reviews, and the run held out none (data.validation_split)",
+        loaded.config.data.reviews));
   }
   // `final` chooses the test reviews instead of the held-out ones.
   const EvaluationRequest trial{.episodes = options.episodes.value_or(reviews),
@@ -216,7 +216,7 @@ int Play(const EvalOptions& options) {
   if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) {
     return ReportError(InvalidArgument(
-        "{}: a text model plays no episodes; use troop predict or troop eval", loaded->path));
+        "{}: a text model has no episodes to play; use troop predict or troop eval", loaded->path));
   }
   // One environment, so that its episodes are rendered one after another.
   loaded->config.evaluator.envs = 1;
@@ -227,8 +227,9 @@ int Play(const EvalOptions& options) {
   // Escape codes and half blocks are only for a terminal; a pipe gets the result line alone.
   const bool draws = to_file || isatty(STDOUT_FILENO) == 1;
   if (!draws) {
-    fmt::print(stderr,
-               "troop: standard output is not a terminal, nothing is drawn; use --gif or --png\n");
+    fmt::print(
+        stderr,
+        "troop: standard output is not a terminal, so nothing is drawn; use --gif or --png\n");
   }
   (*evaluation)->Advance(0);  // resets the environments, so that there is a frame to draw
   std::vector<Environment::Picture> frames;

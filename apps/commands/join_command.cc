@@ -155,8 +155,8 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   InitLog({.role = "join", .file = logs + "/join.log", .level = LogLevelOf(config)});
   setenv("OMP_NUM_THREADS", "1", 0);  // as `troop train`
   setenv("OMP_WAIT_POLICY", "passive", 0);
-  fmt::print("joined {} at {}: {} of role {}, {} already there; logs: {}\n", config.name,
-             options.coordinator, options.count, options.role, reply.present, logs);
+  fmt::print("joined {} at {} with {} of role {} ({} were members already); logs: {}\n",
+             config.name, options.coordinator, options.count, options.role, reply.present, logs);
   std::fflush(stdout);
   // Has no connections: signals interrupt its wait in Crew::Run.
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
@@ -174,7 +174,7 @@ Status JoinRun(const JoinOptions& options, int* permanent_code) {
   if (crew.left()) {
     fmt::print("left {}\n", config.name);
   } else {
-    fmt::print("{} needs no more roles of kind {}\n", config.name, options.role);
+    fmt::print("{} no longer needs roles of kind {}\n", config.name, options.role);
   }
   return Status::Ok();
 }

@@ -31,11 +31,11 @@ Status MakeWanted(const KeygenOptions& options) {
   // Existing keys are replaced only with --rotate.
   TROOP_RETURN_IF_ERROR(MakeKeys(options.folder, wanted, options.rotate));
   for (const NewKey& key : wanted) {
-    fmt::print("{}/{}.key: joins as {}\n", options.folder, key.name, RoleName(key.role));
+    fmt::print("{}/{}.key: key of the role {}\n", options.folder, key.name, RoleName(key.role));
   }
   fmt::print(
-      "Each file is a secret: give a machine only the keys of its roles. In the config: "
-      "security.keys = \"{}\"\n",
+      "Keep these files secret: copy to each machine only the keys of its roles. Use the keys with "
+      "security.keys = \"{}\" in the config\n",
       options.folder);
   return Status::Ok();
 }

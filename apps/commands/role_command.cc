@@ -33,8 +33,8 @@ Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config&
   // Creating the folder here would hide that the machines do not share it.
   if (a.auto_index && !std::filesystem::exists(path)) {
     return NotFound(
-        "the run folder {} is not on this machine, but the role {} keeps files there; share it "
-        "with the run's machine under the same path",
+        "the run folder {} is not on this machine, but the role {} needs files in it; make the "
+        "folder of the run's machine available here, under the same path",
         path, a.role);
   }
   return MakeDiskStorage(path);

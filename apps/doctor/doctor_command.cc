@@ -1,4 +1,5 @@
-// The checks of `troop doctor` on this machine and a config; doctor_link.cc checks a coordinator.
+// The checks of `troop doctor` on this machine and a config; doctor_network.cc checks a
+// coordinator.
 #include "apps/doctor/doctor_command.h"
 
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 
 #include "apps/launch/preflight.h"
 #include "apps/monitor/http_server.h"
+#include "core/base/counted.h"
 #include "core/base/time.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/exit_code.h"
@@ -119,8 +121,8 @@ void ExamineConfig(const Config& config, const Told& told) {
   Status able = CheckMachine(config);
   if (able.ok()) able = CheckFirstWeights(config);
   if (able.ok())
-    return Tell(told, Kind::kOk, "problem", "the environment starts, and the network fits it");
-  Tell(told, Kind::kFail, "problem", able.message());
+    return Tell(told, Kind::kOk, "task", "the environment starts, and the network fits it");
+  Tell(told, Kind::kFail, "task", able.message());
 }
 
 // Creates, maps and releases a memfd, as shared-memory buffers do.
@@ -149,7 +151,7 @@ void ExamineSharedMemory(const Told& told) {
 MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& membership,
                           const std::string& groups) {
   // Start with the machine, then walk from this process's control group up to the root.
-  MemoryLeft left{.bytes = 0, .what = "of this machine"};
+  MemoryLeft left{.bytes = 0, .what = "on this machine"};
   std::ifstream lines(meminfo);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -164,7 +166,7 @@ MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& members
       const fs::path folder = groups + group;
       const auto most = NumberIn(folder / "memory.max"), used = NumberIn(folder / "memory.current");
       if (most && used && *most - *used < left.bytes) {
-        left = {std::max(0.0, *most - *used), "of the control group " + group};
+        left = {std::max(0.0, *most - *used), "in the control group " + group};
       }
       group = group == "/" ? "" : group.substr(0, std::max<std::size_t>(1, group.rfind('/')));
     }
@@ -186,7 +188,7 @@ void ExamineMemory(const Config& config, const Told& told) {
     largest = std::max(largest, bytes);
   }
   const MemoryLeft left = FindMemoryLeft();
-  const std::string said = fmt::format("needs about {:.0f} MiB, {:.0f} MiB are free {}", all / kMiB,
+  const std::string said = fmt::format("needs about {:.0f} MiB; {:.0f} MiB are free {}", all / kMiB,
                                        left.bytes / kMiB, left.what);
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
@@ -198,7 +200,7 @@ void ExamineMemory(const Config& config, const Told& told) {
   constexpr double kMapped = 1024 * kMiB;
   if (space.rlim_cur != RLIM_INFINITY && double(space.rlim_cur) < largest + kMapped) {
     return Tell(told, Kind::kFail, "memory",
-                fmt::format("ulimit -v is {} bytes, and a role maps about {:.0f} MiB; raise the "
+                fmt::format("ulimit -v is {} bytes, but a role maps about {:.0f} MiB; raise the "
                             "limit",
                             space.rlim_cur, (largest + kMapped) / kMiB));
   }
@@ -226,7 +228,7 @@ void ExamineLimits(const Config* config, const Told& told) {
   const rlim_t threads_wanted = rlim_t(kThreadsARole * roles);
   if (processes.rlim_cur < threads_wanted) {  // counts all processes of this user
     Tell(told, Kind::kFail, "processes",
-         fmt::format("this user may have {} threads, a run of this config has about {}; raise the "
+         fmt::format("this user may have {} threads, but a run needs about {}; raise the "
                      "limit with ulimit -u {}",
                      processes.rlim_cur, threads_wanted, 2 * threads_wanted));
   } else {
@@ -329,7 +331,7 @@ void ExaminePorts(const Config& config, const Told& told) {
   };
   try_http(fleet.metrics, fleet.metrics_token, {"fleet.metrics", "fleet.metrics_token"});
   try_http(fleet.dashboard, fleet.dashboard_token, {"fleet.dashboard", "fleet.dashboard_token"});
-  if (good) Tell(told, Kind::kOk, "ports", fmt::format("{} can be bound", tried));
+  if (good) Tell(told, Kind::kOk, "ports", fmt::format("all can be bound ({} tried)", tried));
 }
 
 // Checks tokens and keys as the start of a run does.
@@ -363,12 +365,13 @@ void ExamineGpu(const Config* config, const Told& told) {
                 "learner.device = \"auto\"");
   }
   std::error_code error;
-  std::size_t count = 0;
+  std::int64_t count = 0;
   for (fs::directory_iterator it("/proc/driver/nvidia/gpus", error), end; !error && it != end;
        it.increment(error)) {
     ++count;
   }
-  Tell(told, Kind::kOk, "gpu", fmt::format("{} with {}", count, line.substr(line.find(':') + 1)));
+  Tell(told, Kind::kOk, "gpu",
+       fmt::format("{}, driver:{}", Counted(count, "GPU"), line.substr(line.find(':') + 1)));
 }
 
 // The config's checks come first, then those of the machine, then the coordinator's.
@@ -384,9 +387,9 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
     if (loaded.ok()) {
       config = std::move(*loaded);
       config->security.insecure |= options.insecure;
-      // Fills the sizes that come from the data set. A failure counts as one of "problem".
+      // Fills the sizes that come from the data set. A failure counts as one of "task".
       const Status resolved = ResolveSupervised(&*config);
-      if (!resolved.ok()) Tell(keep, Kind::kFail, "problem", resolved.message());
+      if (!resolved.ok()) Tell(keep, Kind::kFail, "task", resolved.message());
       if (resolved.ok()) ExamineConfig(*config, keep);
       ExamineMemory(*config, keep);
       ExaminePorts(*config, keep);
@@ -416,7 +419,7 @@ int Doctor(const DoctorOptions& options) {
     fmt::print("ready to start\n");
     return kExitOk;
   }
-  fmt::print("{} to fix\n", failed);
+  fmt::print("{} failed\n", Counted(failed, "check"));
   return kExitFailed;
 }
 

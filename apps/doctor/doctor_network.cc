@@ -96,7 +96,7 @@ void ExamineClock(const Message& answer, double before_s, double after_s, const 
   const double offset = there->number - (before_s + after_s) / 2;
   const bool off = std::abs(offset) > kClockOff_s;
   told({off ? Kind::kNote : Kind::kOk, "clock",
-        fmt::format("{:+.3f} s from the coordinator's{}", offset,
+        fmt::format("{:+.3f} s between the coordinator's clock and this one{}", offset,
                     off ? "; harmless for training, but times in logs and metrics will differ: "
                           "start an NTP client"
                         : "")});
@@ -106,7 +106,8 @@ void ExamineClock(const Message& answer, double before_s, double after_s, const 
 void ExamineSpeed(Line* line, const Told& told) {
   const std::vector<double> trips = line->Time(kRounds, 0);
   if (trips.empty()) {
-    return told({Kind::kFail, "round trip", "it answered once and then stopped answering"});
+    return told({Kind::kFail, "round trip",
+                 "the coordinator answered once, then no more; check the network"});
   }
   const double trip = trips[trips.size() / 2];
   told({trip > kSlowTrip_s ? Kind::kNote : Kind::kOk, "round trip",
@@ -116,7 +117,7 @@ void ExamineSpeed(Line* line, const Told& told) {
   const std::vector<double> loads = line->Time(kLoads, kLoadBytes);
   if (loads.empty()) {
     return told({Kind::kFail, "link",
-                 fmt::format("{} MiB did not arrive within {} s, but small packets do; check the "
+                 fmt::format("{} MiB did not arrive within {} s, but small messages do; check the "
                              "MTU and traffic shaping",
                              kLoadBytes >> 20, ToSeconds(kPatience))});
   }
@@ -166,7 +167,7 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
   if (!answer.ok()) {
     return told({Kind::kFail, "coordinator", answer.status().message()});
   }
-  told({Kind::kOk, "coordinator", "it answers"});
+  told({Kind::kOk, "coordinator", "the coordinator answers"});
   ExamineClock(*answer, before, after, told);
   ExamineSpeed(line->get(), told);
 }

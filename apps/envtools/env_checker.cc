@@ -114,7 +114,7 @@ class Check {
 // An error of the environment as a whole becomes the last verdict.
 std::vector<Verdict> Check::Run() {
   const Status status = CheckAll();
-  if (!status.ok()) Fail("environment", "{}; the rest was not tried", status.message());
+  if (!status.ok()) Fail("environment", "{}; the other checks were skipped", status.message());
   return std::move(verdicts_);
 }
 
@@ -182,7 +182,9 @@ Status Check::Start() {
   spec_ = player->spec();
   Ok("start", "{}", Describe(spec_));
   if (spec_.observation.dtype == DType::kU8 && spec_.observation_scale == 1) {
-    Note("scale", "networks get bytes as 0 to 255; declare a scale of 1/255 for gray frames");
+    Note(
+        "scale",
+        "networks receive bytes as values from 0 to 255; declare a scale of 1/255 for gray frames");
   }
   TROOP_ASSIGN_OR_RETURN(alone_, player->Play(seeds_));
   if (player->fault()) {
@@ -240,8 +242,11 @@ bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::s
   for (const RecordedEpisode& episode : *other) by_seed[episode.seed] = &episode;
   for (const RecordedEpisode& episode : alone_) {
     const auto it = by_seed.find(episode.seed);
-    const std::string what =
-        it == by_seed.end() ? "it was not played" : Difference(episode, *it->second);
+    if (it == by_seed.end()) {
+      Fail(item, "the episode with seed {} was not played again; {}", episode.seed, mend);
+      return false;
+    }
+    const std::string what = Difference(episode, *it->second);
     if (what.empty()) continue;
     Fail(item, "two episodes with seed {} differ in {}; {}", episode.seed, what, mend);
     return false;
@@ -337,7 +342,7 @@ Status Check::CheckLimit() {
       continue;
     }
     Fail("limit", "with max_episode_steps = {} an episode {}", kLimit,
-         late ? "is longer" : "ends there without truncation");
+         late ? "is longer" : "ends at the limit without truncation");
     return Status::Ok();
   }
   Ok("limit", "max_episode_steps truncates");
@@ -375,11 +380,14 @@ void Check::CheckLastObservation() {
   if (wrong == ends) {
     return Ok(
         "last observation",
-        "each of {} episodes ended in an initial observation, like {:.0f} % of all observations",
+        "the final observation of each of {} episodes is an initial one, as are {:.0f} % of all "
+        "observations",
         ends, 100 * share);
   }
-  Ok("last observation", "of {} episodes that the environment ended, {} have a distinct one", ends,
-     ends - wrong);
+  Ok("last observation",
+     "of {} episodes that the environment ended, {} have a final observation that is not "
+     "an initial one",
+     ends, ends - wrong);
 }
 
 // Discrete: all actions, or 256 evenly spaced ones, the first and the last included. Continuous:

@@ -1,5 +1,5 @@
 // `troop env list|new|check|bench`: argument handling and printed output. The work is in
-// env_project, env_check and env_speed.
+// env_template, env_checker and env_benchmark.
 #include "apps/envtools/env_command.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include "apps/envtools/env_benchmark.h"
 #include "apps/envtools/env_checker.h"
 #include "apps/envtools/env_template.h"
+#include "core/base/counted.h"
 #include "core/config/config.h"
 #include "envs/plugin/plugin_environment.h"
 #include "envs/subprocess/subproc_vector_env.h"
@@ -111,7 +112,7 @@ int TryEnvironment(const EnvCommandOptions& options) {
     fmt::print("ready for training\n");
     return kExitOk;
   }
-  fmt::print("{} to fix\n", failed);
+  fmt::print("{} failed\n", Counted(failed, "check"));
   return kExitFailed;
 }
 
@@ -126,7 +127,7 @@ int BenchEnvironment(const EnvCommandOptions& options) {
   // useless.
   const bool apart = InProcess(config->env.id, env);
   const int processes = std::clamp(env.processes, 1, options.envs);
-  fmt::print("{}: {} environments {}, random actions, one thread here\n", config->env.id,
+  fmt::print("{}: {} environments {}, random actions, one thread in this process\n", config->env.id,
              options.envs,
              apart ? fmt::format("in {} separate process{}", processes, processes == 1 ? "" : "es")
                    : "in this process");

@@ -289,8 +289,8 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
       profile->cores, on_gpu ? "GPU(s)" : "cores");
   if (shards) {
     fmt::print(
-        "{} parameter shards, {}: \"gradients\" is push, pull and the shards' steps; an update "
-        "is one batch, however the shards count updates\n\n",
+        "{} parameter shards, {}: the column \"gradients\" has push, pull and the optimizer steps "
+        "of the shards; an update is one batch, even if the shards count updates otherwise\n\n",
         config.paramserver.shards, config.paramserver.mode);
   }
   fmt::print(

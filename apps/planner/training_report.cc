@@ -145,15 +145,17 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   out += fmt::format("| total | {:.1f} | |{}\n\n{:.0f} tokens/s during updates\n", seconds,
                      planned(p.seconds()), tokens / seconds);
   if (plan != nullptr) {
-    out += fmt::format("a batch took {:.1f} ms, planned {:.1f} (measured at the end of the run)\n",
-                       1e3 * seconds / batches, 1e3 * p.seconds());
+    out += fmt::format(
+        "a batch took {:.1f} ms, planned {:.1f} ms (predicted from measurements at the end of the "
+        "run)\n",
+        1e3 * seconds / batches, 1e3 * p.seconds());
   }
   // Learners that share cores compute more slowly; the peak was measured alone.
   out += fmt::format(
-      "matrix products: {:.1f} GFLOP/s per learner, {:.1f} while computing; peak {:.1f} of {} "
-      "({:.0f} % and {:.0f} %)\n",
-      flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak.flops / 1e9, peak.where,
-      100 * flops / all / peak.flops, 100 * flops / Value(view, "compute_s") / peak.flops);
+      "matrix products: {:.1f} GFLOP/s per learner ({:.0f} % of the peak), {:.1f} while computing "
+      "({:.0f} %); the peak is {:.1f} on {}\n",
+      flops / all / 1e9, 100 * flops / all / peak.flops, flops / Value(view, "compute_s") / 1e9,
+      100 * flops / Value(view, "compute_s") / peak.flops, peak.flops / 1e9, peak.where);
   out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();

@@ -333,7 +333,7 @@ std::string DescribeEnd(const Config& config) {
   // With a replay ratio, the updates follow from the steps.
   std::string out;
   if (config.replay.samples_per_insert > 0) {
-    out = fmt::format("after {:.0f} steps and the updates that the replay ratio allows",
+    out = fmt::format("after {:.0f} steps and the updates that replay.samples_per_insert allows",
                       config.run.total_steps);
     if (updates > 0) out += fmt::format(", or after {} updates", updates);
   } else if (updates > 0) {
@@ -420,8 +420,8 @@ Result<std::string> DescribeRun(const Config& config) {
       total / kMiB, IsSupervised(config) ? "" : "the full replay, ");
   if (serial) return out;
   return out + (config.fleet.transport == "ipc"
-                    ? "endpoints    in a private folder: XXXXXX is chosen at the start\n"
-                    : "endpoints    PORT: a free port each, chosen at the start\n");
+                    ? "endpoints    in a private folder; XXXXXX is replaced at the start\n"
+                    : "endpoints    PORT: a free port, chosen for each role at the start\n");
 }
 
 }  // namespace troop

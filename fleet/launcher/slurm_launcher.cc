@@ -82,7 +82,8 @@ Result<std::string> AddressTowards(const std::string& other) {
 Result<std::vector<std::string>> NodeNames() {
   const std::string list = Variable("SLURM_JOB_NODELIST");
   if (list.empty() || Variable("SLURM_JOB_ID").empty()) {
-    return FailedPrecondition("not in a Slurm job (no SLURM_JOB_NODELIST); submit the script");
+    return FailedPrecondition(
+        "not in a Slurm job (no SLURM_JOB_NODELIST); submit its script with sbatch");
   }
   TROOP_ASSIGN_OR_RETURN(const ProgramResult said,
                          RunProgram({"scontrol", "show", "hostnames", list}, Seconds(30)));
@@ -287,7 +288,7 @@ Status SlurmLauncher::CheckActors(Time now, const std::vector<MemberView>& membe
   for (const FleetRole& slot : Slots(0)) {
     if (!IsCore(slot) && words == "none") words = supervisor->LogTail(slot);
   }
-  return Aborted("no actor was present for {:.0f} s; last log line of one: {}; see {}",
+  return Aborted("no actor was present for {:.0f} s; last log line of an actor: {}; see {}",
                  ToSeconds(kActorsMissed), words, options_.logs);
 }
 

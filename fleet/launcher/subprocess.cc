@@ -50,8 +50,9 @@ Result<pid_t> StartChild(const std::string& program, std::vector<std::string> wo
   const pid_t process = fork();
   if (process == 0) Become(program.c_str(), argv.data(), log.c_str(), parent, signal_at_end);
   if (process < 0) {
-    return ResourceExhausted("fork failed: {}; raise the process limit (ulimit -u) or start fewer",
-                             strerror(errno));
+    return ResourceExhausted(
+        "fork failed: {}; raise the process limit (ulimit -u), or start fewer processes",
+        strerror(errno));
   }
   return process;
 }

@@ -155,13 +155,13 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
 // is left.
 void Supervisor::GiveUp(Child* child, int code, const std::string& reason) {
   // kDataLoss gives the run the exit code of a damaged file too.
-  const Status why =
-      MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
-                 "{} {} ({}); a restart can't fix this: {}; see {}", NameOf(child->role),
-                 code == kExitUsage     ? "rejected its command line or config"
-                 : code == kExitDamaged ? "found a damaged file"
-                                        : "gave up",
-                 reason, LogTail(child->role), LogFile(child->role));
+  const Status why = MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
+                                "{} {} ({}); a restart cannot fix this; last log line: {}; see {}",
+                                NameOf(child->role),
+                                code == kExitUsage     ? "rejected its command line or config"
+                                : code == kExitDamaged ? "found a damaged file"
+                                                       : "gave up",
+                                reason, LogTail(child->role), LogFile(child->role));
   LogError("{}", why.message());
   const auto spare = [&](const Child& c) { return options_.spare && options_.spare(c.role); };
   child->lost = spare(*child);

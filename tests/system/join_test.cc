@@ -16,7 +16,7 @@ TEST_F(JoinTest, ActorsJoinWithKeyAndLeaveNoSecret) {
   ExpectDone(troop.get(), 150003);
   EXPECT_EQ(join->Wait(), 0) << join->output();
   EXPECT_NE(join->output().find("joined run"), std::string::npos) << join->output();
-  EXPECT_NE(join->output().find("needs no more roles of kind actor"), std::string::npos)
+  EXPECT_NE(join->output().find("no longer needs roles of kind actor"), std::string::npos)
       << join->output();
   EXPECT_TRUE(FileHas(folder() + "/join/actor-0.log", "joined as actor-")) << LauncherLog();
   EXPECT_TRUE(LearnedBehind(0));

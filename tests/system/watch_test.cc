@@ -216,7 +216,7 @@ TEST_F(WatchTest, DoctorPassesValidConfig) {
 
 TEST_F(WatchTest, DoctorReportsInvalidConfig) {
   ExpectFails(Doctor({config(), "learner.batch=3"}, 1), "config", "learner.batch");
-  ExpectFails(Doctor({config(), "env.id=Nothing-v0"}, 1), "problem", "Nothing-v0");
+  ExpectFails(Doctor({config(), "env.id=Nothing-v0"}, 1), "task", "Nothing-v0");
 }
 
 TEST_F(WatchTest, DoctorReportsUsedPortAndForeignAddress) {

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"endless", "length", "no episode ended within 10000 steps"},
                     Planted{"resets_itself", "last observation", "return the true final one"},
                     Planted{"few_views", "last observation",
-                            "ended in an initial observation, like 100 % of all", Kind::kOk},
+                            "is an initial one, as are 100 % of all", Kind::kOk},
                     Planted{"refuses_action", "environment", "planted: action 2"},
                     Planted{"constant", "effect", "the observation never changes"},
                     Planted{"stands_still", "effect",

@@ -43,7 +43,8 @@ TEST(LearningReportTest, ReportsTimeBreakdown) {
   EXPECT_THAT(report, HasSubstr("| wait for gradient sync | 6.0 | 12.0 % |\n"));
   EXPECT_THAT(report, HasSubstr("| total | 50.0 | |\n"));
   EXPECT_THAT(report, HasSubstr("1000 tokens/s"));
-  EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s per learner, 10.0 while computing; peak 20.0"));
+  EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s per learner (40 % of the peak), 10.0 while computing "
+                                "(50 %); the peak is 20.0 on one thread"));
   EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
   EXPECT_THAT(report, Not(HasSubstr("all-reduces of tensor parallelism")));
   EXPECT_THAT(report, Not(HasSubstr("planned")));
