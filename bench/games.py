@@ -110,10 +110,10 @@ TITLES = {
     "scores": "A million agent steps, sticky actions, ε = 0.1, 100 episodes; published: "
               f"{PUBLISHED}",
     "long": f"Five million agent steps, ε = 0.1, 100 episodes; published: {PUBLISHED}",
-    "ablations": "Breakout, 300,000 agent steps, one thing changed, ε = 0.1, 100 episodes",
+    "ablations": "Breakout, 300,000 agent steps, one setting changed, ε = 0.1, 100 episodes",
     "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from N environments",
-    "speed": f"Breakout, an update of 32 a step, on {CORES} cores: seconds until 100 episodes with "
-             f"ε = 0.1 bring {GAMES['Breakout']}",
+    "speed": f"Breakout, one update with batch size 32 per step, on {CORES} cores: seconds until "
+             f"the mean return of 100 episodes with ε = 0.1 reaches {GAMES['Breakout']}",
 }
 
 
@@ -289,7 +289,7 @@ def table(cases, runs, last=None):
 
 def race_table(cases, runs):
     """Markdown table: seconds and steps of all runs; `none` for a seed that missed the goal."""
-    lines = ["| speed | seeds | seconds to it | seconds of all steps | steps |",
+    lines = ["| speed | seeds | seconds to the score | seconds of all steps | steps |",
              "|---|--:|---|---|---|"]
     for what in cases:
         done = lines_of(runs, what)

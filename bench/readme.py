@@ -26,7 +26,7 @@ ABOUT = {
     "env": "Agent steps or frames per second of 8 or 64 copies of an environment on one core, "
            "compared with other vector environments; `plugin-*` compares a plug-in with the same "
            "code inside Troop, and the crash rows give the speed of a run whose environments crash "
-           "over that of one whose environments do not.",
+           "as a share of the speed without crashes.",
     "nn": "Time of a forward pass, or of a whole training step, on one core at batch size b; "
           "`nature` is the network of Mnih et al. (2015).",
     "supervised": "Time of one training step on reviews on one core: BERT-base cut to two layers, "
@@ -35,33 +35,34 @@ ABOUT = {
             "data-parallel (DP, `mesh.dp`) and tensor-parallel (TP, `mesh.tp`) training cost; "
             "`efficiency` is the speed of two learners over twice that of one.",
     "learn": "Mean return of the final evaluation and wall-clock time of the whole training "
-             "command on small problems, as the median over seeds, which must have solved them; "
-             "`worst return` is that of the worst seed.",
-    "games": "Return in the MinAtar-compatible games and the published DQN results, and "
-             "wall-clock time compared with Stable-Baselines3 with the same network and one update "
-             "per step.",
+             "command on small problems, as medians over seeds; the median seed must have solved "
+             "the problem. `worst return` is the return of the worst seed.",
+    "games": "Return in the MinAtar-compatible games, compared with published DQN results; and "
+             "wall-clock time, compared with Stable-Baselines3, which has the same network and "
+             "makes one update per step.",
     "pong": "Return and duration of one training on Atari Pong from pixels.",
-    "gorila": "Return of Gorila with four bundles and of Ape-X (the peer), and of Gorila with a "
-              "slow learner and corrupted gradients compared with Gorila without them: with `wild` "
-              "faults loss and gradient are wrong, with `sly` faults the gradient alone; "
-              "`guarded` runs drop stale and outlying gradients.",
+    "gorila": "Return of Gorila with four bundles, compared with Ape-X; and return of Gorila with "
+              "a slow learner and corrupted gradients, compared with Gorila without these faults. "
+              "With `wild` faults loss and gradient are wrong, with `sly` faults the gradient "
+              "alone; `guarded` runs drop stale and outlying gradients.",
     "e2e": "Agent steps per second of a whole training, acting and learning included.",
     "replay": "Throughput, latency and memory of the replay: `tree` is the sum tree alone, "
               "`process` sampling within one process, `service` and `actors` a replay server, "
               "`durable` one with a journal on disk, `churn` and `limiter` checks of exactness.",
-    "collective": "Time of an all-reduce of 25 million or 256 floats over 2 or 4 ranks, from the "
-                  "`kill -9` of a rank to the error on the last survivor, and until a new group "
-                  "has done its first all-reduce.",
+    "collective": "Time of an all-reduce of 25 million or 256 floats over 2 or 4 ranks. After the "
+                  "`kill -9` of a rank: time until the last survivor has an error (`noticed`), and "
+                  "until a new group has finished its first all-reduce (`rebuild`).",
     "paramserver": "Time to push a gradient to one parameter shard and to pull the parameters, "
                    "over shared memory or TCP.",
-    "codec": "Size, final loss and accuracy of training with compressed and with dense "
-             "gradients, and the time to encode and to add 100 MB.",
+    "codec": "Size of the gradients, final loss and accuracy of training with compressed and with "
+             "dense gradients; and the time to encode and to add 100 MB.",
     "sharding": "Step time of synchronous training with parameters sharded by layer or by equal "
                 "memory, compared with a model of the step time and published measurements.",
-    "text": "Time to tokenize the 50,000 labelled IMDB reviews on one core.",
-    "faults": "How soon a killed or stopped role is detected and replaced, and what that costs.",
+    "text": "Time to tokenize the 50,000 labeled IMDB reviews on one core.",
+    "faults": "Time until a killed or stopped role is detected and replaced, and the cost of such "
+              "a fault for the run.",
     "soak": "Forty minutes of a fleet without and with the kill of a random role every ten "
-            "seconds; no memory may leak and the score must stay.",
+            "seconds; the memory must not grow and the score must not fall.",
     "fleet": "Start time of 64 actors, load of the coordinator with 1,000 members, the cost of "
              "encryption, and recovery in a Slurm job.",
 }

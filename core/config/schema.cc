@@ -335,7 +335,7 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   // Schedule of the learning rate.
   v.Visit({"optimizer.final_lr_fraction",
            "Learning rate at the end of the linear decay, as a fraction of the initial one; the "
-           "last update is one decay step before it, so its rate is never 0.",
+           "last update is one step before that end, so its rate is never 0.",
            Between(0, 1)},
           c.final_lr_fraction);
   v.Visit({"optimizer.warmup_ratio",

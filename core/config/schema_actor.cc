@@ -43,7 +43,7 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            Between(1, 1024)},
           c.n_step);
   v.Visit({"actor.weight_sync_steps",
-           "Agent steps of an environment between requests of its actor for new weights.",
+           "Agent steps per environment between two requests of an actor for new weights.",
            Between(1, kConfigMany)},
           c.weight_sync_steps);
   v.Visit({"actor.insert_batch_size", "Items per insert request to the replay.", Between(1, 65536)},

@@ -79,7 +79,7 @@ void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& v) {
   // Termination, and the kind of workload.
   v.Visit({"kubernetes.termination_grace_s",
            "Seconds between SIGTERM and SIGKILL of a pod; must suffice for a checkpoint. "
-           "fleet.shutdown_grace_s is set to end before it.",
+           "fleet.shutdown_grace_s is derived from it, so that the drain ends before SIGKILL.",
            Between(1, 86400)},
           c.termination_grace_s);
   v.Visit({"kubernetes.jobset",

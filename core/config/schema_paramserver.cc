@@ -12,10 +12,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "paramserver.mode",
-       .doc =
-           "When gradients are applied. bsp: together, when all learners have pushed; k_of_n: when "
-           "k have arrived; ssp: each at once, with bounded staleness; async: each at once; "
-           "local_sgd: never; the shards average the parameters of learners that run plain SGD.",
+       .doc = "When gradients are applied. bsp: together, when all learners have pushed; k_of_n: "
+              "together, when k have arrived; ssp: each on arrival, with bounded staleness; async: "
+              "each on arrival; local_sgd: never, because the shards average the parameters of "
+              "learners that run plain SGD.",
        .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}},
       c.mode);
   v.Visit({"paramserver.k", "k_of_n: gradients to collect before each update.", Between(1, 100000)},
@@ -107,12 +107,11 @@ void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit({"paramserver.backup",
            "Run a backup process for each shard, which takes over when the primary fails."},
           c.backup);
-  v.Visit(
-      {"paramserver.lease_s",
-       "Seconds after fleet.heartbeat_timeout_s until the shards no longer wait for a dead or hung "
-       "learner.",
-       Between(0, 3600)},
-      c.lease_s);
+  v.Visit({"paramserver.lease_s",
+           "Seconds for which the shards still wait for a dead or hung learner, counted from the "
+           "end of fleet.heartbeat_timeout_s.",
+           Between(0, 3600)},
+          c.lease_s);
 }
 
 }  // namespace troop

@@ -59,11 +59,12 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            .whole = true},
           c.memory_bytes_max);
   // Distribution.
-  v.Visit({"replay.shards",
-           "Number of replay processes; items, min_items and capacity are divided among them by "
-           "environment.",
-           Between(1, 256)},
-          c.shards);
+  v.Visit(
+      {"replay.shards",
+       "Number of replay processes; each receives the items of a part of the environments, and an "
+       "equal part of min_items and capacity_items.",
+       Between(1, 256)},
+      c.shards);
   v.Visit({.name = "replay.scope",
            .doc = "\"global\": every learner samples from all shards. \"local\": learner i samples "
                   "from shard i only, which is filled by actors i, i + fleet.learners, … (the "
@@ -177,7 +178,7 @@ void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
        Between(0, 1e9)},
       t.max_policy_age);
   v.Visit({"samples_per_insert",
-           "Average number of times an item is sampled; 0 disables the rate limiter.", AtLeast(0)},
+           "Target ratio of sampled to inserted items; 0 disables the rate limiter.", AtLeast(0)},
           t.samples_per_insert);
   v.Visit({"samples_per_insert_tolerance_rate",
            "Error buffer of the rate limiter; see replay.samples_per_insert_tolerance_rate.",

@@ -116,8 +116,9 @@ class TourTest(unittest.TestCase):
         dashboard.wait(PATIENCE_S)
 
     def override(self):
-        second = "troop train configs/apex_cartpole.toml name=second fleet.actors=4 replay.alpha=0.7"
-        self.run_step(second, SMALL + ["run.total_steps=2000"])
+        second = "name=second fleet.actors=4 replay.alpha=0.7"
+        self.run_step(f"troop train configs/apex_cartpole.toml {second}",
+                      SMALL + ["run.total_steps=2000"])
         self.assertIn("[0, 2]", self.run_step("troop config replay.alpha"))
         self.run_step("troop sweep configs/apex_cartpole.toml --seeds 5 replay.alpha=0.4,0.6",
                       SMALL + ["run.total_steps=400", "fleet.mode=serial"])
@@ -125,7 +126,7 @@ class TourTest(unittest.TestCase):
 
     def environment(self):
         self.run_step("troop env new my_env --language python")
-        # The same interpreter as the test's, if it has NumPy.
+        # PYTHON may have no NumPy.
         check = self.words("troop env check my_env.toml", [f"env.python={PYTHON}", "--quick"])
         try:
             import numpy  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
