@@ -27,12 +27,14 @@ std::string DescribeOrigin(std::string_view what, const StepName& step) {
 // A tensor of rank 1 has one scalar per row, which needs no index.
 std::optional<NonFiniteValue> FindNonFinite(std::string_view what, const ConstTensor& rows,
                                             std::size_t row) {
+  // Integers are always finite.
   if (rows.dtype() != DType::kF32) return std::nullopt;
   const std::span<const float> all = rows.as<float>();
   const std::size_t size = all.size() / std::size_t(rows.dim(0));
   const std::span<const float> x = all.subspan(row * size, size);
   const std::size_t at = FirstNonFinite(x);
   if (at == x.size()) return std::nullopt;
+  // A row of one scalar is named without an index, such as a reward.
   const bool one = rows.shape().rank() == 1;
   return NonFiniteValue{.what = what, .index = one ? -1 : std::int64_t(at), .value = x[at]};
 }

@@ -50,6 +50,7 @@ double Algorithm::GradientNorm() {
 
 Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
                                      std::span<float> priority) {
+  // A fused update needs no gradient between the two steps.
   if (FusedUpdate* const fused = fused_update(); fused != nullptr) {
     return fused->RunUpdate(batch, progress, priority);
   }
@@ -58,6 +59,7 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
   return report;
 }
 
+// A rank of a tensor-parallel group has a part only; the gathered value may be older.
 std::span<const float> WholeValueOf(Algorithm& algorithm) {
   TensorParallelMember* const part = algorithm.tensor_parallel();
   return part != nullptr ? part->WholeValue() : algorithm.value();
@@ -92,6 +94,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
   if (config.learner.device != "cpu") {
+    // MakeGpuDqn consumes its network; the CPU algorithm below needs one if no GPU is used.
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
     // With learner.device = "cuda" an error ends the run; with "auto" it selects the CPU.
     auto on_device = MakeGpuDqn(config, env, std::move(same), learner);

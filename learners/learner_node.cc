@@ -13,6 +13,7 @@
 
 namespace troop {
 
+// Resume comes last: it replaces the initial weights before any job can read them.
 Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
   TROOP_ASSIGN_OR_RETURN(LearnerModel model, LearnerModel::Make(context.config, context.env,
                                                                 context.member->options().index));
@@ -73,10 +74,12 @@ Status LearnerNode::MakeUpdater(int learners) {
 Status LearnerNode::Resume() {
   TROOP_ASSIGN_OR_RETURN(const FoundCheckpoint found,
                          FindResumeCheckpoint(context_.run, context_.resume_checkpoint));
+  // A new run, or one that ended before its first checkpoint.
   if (found.path.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(found.checkpoint.state));
   updates_ = submitted_ = algorithm_->updates();
   publication_.Begin(updates_);
+  // A new coordinator has not received a report of this checkpoint yet.
   context_.member->report().checkpoint = found.path;
   context_.member->report().checkpoint_updates = updates_;
   Note(HistoryEvent::kResumed, updates_);
@@ -106,6 +109,7 @@ Status LearnerNode::Connect() {
 // Receives messages and collects what jobs have completed.
 void LearnerNode::PollParts(Time now) {
   const FleetMember& member = *context_.member;
+  // The first error ends the learner; later ones would only be its consequences.
   if (result_.ok()) result_ = member.lost();
   if (result_.ok()) result_ = Connect();
   if (result_.ok()) result_ = publication_.Poll(now);
@@ -125,6 +129,7 @@ void LearnerNode::PollParts(Time now) {
   if (result_.ok()) JoinOthers();
 }
 
+// One turn: receive, end if it is time, submit batches, begin a checkpoint, then wait.
 StepStatus LearnerNode::Step(Time now) {
   context_.member->Poll(now, metrics_);
   PollParts(now);
@@ -132,12 +137,16 @@ StepStatus LearnerNode::Step(Time now) {
   if (Finishing(now)) return Finish(now);
   const bool connected =
       sampler() != nullptr && (publication_.connected() || !updater_->publishes());
+  // No update may read or write the weights while a rollback replaces them.
   if (!connected || rollback_.busy()) return Idle();
   SubmitUpdates();
+  // The last batch may have been submitted just now.
   if (Finishing(now)) return StepStatus::Busy();
   PollCheckpoint(now);
+  // Batches that arrived during this turn are taken at once, without another event.
   const bool more = updater_->CanTake() && sampler()->ready_batches() > 0;
   if (more) return StepStatus::Busy();
+  // Only the leader writes checkpoints, so only it wakes up for their schedule.
   return Idle(writer_.busy() || !updater_->is_leader() ? kForever : schedule_.next());
 }
 
@@ -171,10 +180,13 @@ double LearnerNode::Progress(std::uint64_t updates) const {
 std::unique_ptr<UpdateJob> LearnerNode::NextJob() {
   const auto max_updates = std::uint64_t(context_.config.run.max_updates);
   auto job = std::make_unique<UpdateJob>();
+  // Schedules interpolate between the batches of a job, from the progress at its beginning and the
+  // increase per update. Agent steps do not follow updates, so their increase is 0.
   job->progress = Progress(submitted_);
   job->progress_step = source_->ends_with_steps() ? 0 : Progress(1);
   const std::size_t batches_max = source_->batches_max(updater_->batches_max());
   while (job->batches.size() < batches_max) {
+    // Learners of a group count updates together; only a learner that is alone stops by itself.
     if (IsAlone(topology_) && max_updates > 0 && submitted_ >= max_updates) {
       exhausted_ = true;
       break;
@@ -182,6 +194,7 @@ std::unique_ptr<UpdateJob> LearnerNode::NextJob() {
     sampler()->SetBeta(beta_.Beta(Progress(submitted_)));
     Result<std::optional<SampleBatch>> batch = sampler()->Next();
     if (!batch.ok()) {
+      // kOutOfRange is the normal end of the source.
       if (batch.status().code() != Code::kOutOfRange) result_ = batch.status();
       exhausted_ = true;
       break;
@@ -194,6 +207,7 @@ std::unique_ptr<UpdateJob> LearnerNode::NextJob() {
 }
 
 void LearnerNode::SubmitUpdates() {
+  // A run that is measured in agent steps ends with its actors, whatever is left in the replay.
   if (source_->ends_with_steps() && context_.member->phase() >= Phase::kDraining) {
     exhausted_ = true;
     return;
@@ -223,6 +237,7 @@ void LearnerNode::Publish(Buffer value) {
 void LearnerNode::PublishNow() {
   if (rollback_.busy()) return;                   // CollectRollback publishes
   if (WholeValueOf(*algorithm_).empty()) return;  // not gathered yet; the next update does it
+  // Non-finite weights must not reach the actors.
   if (AllFinite(algorithm_->value())) {
     Publish(CopyToSharedBuffer(std::as_bytes(WholeValueOf(*algorithm_))));
   } else {
@@ -303,6 +318,7 @@ void LearnerNode::CollectCheckpoint() {
     return;
   }
   FleetMember& member = *context_.member;
+  // The coordinator needs the path for a resume, so the report does not wait for its interval.
   member.SendHeartbeatSoon();
   if (written->final) schedule_.EndFinal(written->path.status());
   if (written->path.ok()) {

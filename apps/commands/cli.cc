@@ -181,6 +181,7 @@ void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
       ->check(CLI::Range(1, 1000));
   sweep->add_flag("--overwrite", a->sweep.overwrite, "restart all runs");
   sweep->add_flag("--dry-run", a->sweep.dry_run, "print the runs and their state, and start none");
+  // A callback only chooses the command, which runs after parsing (see RunCommand).
   sweep->callback([a, chosen] { *chosen = [a] { return Sweep(a->sweep); }; });
   CLI::App* plot = app->add_subcommand("plot", "plot learning curves of runs and sweeps");
   plot->add_option("runs", a->plot.paths, "run folders or sweep folders")->required();
@@ -271,6 +272,7 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
       "measure an environment's steps/s and the overhead of its separate process";
   AddEnvBench(group->add_subcommand("bench", speed), env, chosen);
   CLI::App* bench = app->add_subcommand("bench", "benchmark parts of a run on this machine");
+  // A group without a command is an error, and its help lists the commands.
   bench->require_subcommand(1);
   AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
 }
@@ -448,6 +450,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   config->add_flag("--keys", a->config.keys, "print only the key names");
   config->footer(ConfigHelp);
   config->callback([a, chosen] {
+    // CLI11 also calls this for `config migrate`, whose own choice must stay.
     if (!*chosen) *chosen = [a] { return RunConfig(a->config); };
   });
   CLI::App* migrate = config->add_subcommand(
@@ -483,11 +486,13 @@ int RunCommand(int argc, char** argv) {
       "`troop join` only), 130 interrupted (resumable).");
   app.set_version_flag("--version", kTroopVersion);
   app.require_subcommand(1);
+  // Outlives the command: callbacks and the command hold pointers into it.
   Arguments arguments;
   std::function<int()> chosen;
   AddCommands(&app, &arguments, &chosen);
   GroupCommands(&app);
   const std::vector<std::string> words = EscapeBrackets(argc, argv);
+  // CLI11 reports errors, --help and --version by exceptions; none leaves this function.
   try {
     // CLI11 takes argv only; `words` owns the strings while it parses.
     std::vector<const char*> pointers;

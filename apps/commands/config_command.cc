@@ -22,16 +22,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// No config is near this size; it bounds the memory for a wrong file, such as a device.
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 
 // Replaces the content of a file atomically. A symbolic link stays one, permissions are kept.
 Status Replace(const std::string& path, std::string_view text) {
+  // The target of a link is replaced, in its own folder, since a rename cannot cross file systems.
   std::error_code error;
   const fs::path file = fs::canonical(path, error);
   const fs::perms permissions = error ? fs::perms::none : fs::status(file, error).permissions();
   if (error) return NotFound("{}: {}", path, error.message());
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(file.parent_path().string()));
   TROOP_RETURN_IF_ERROR(folder->WriteAtomic(file.filename().string(), text));
+  // An error here leaves the content right, so it does not fail the command.
   fs::permissions(file, permissions, error);
   return Status::Ok();
 }
@@ -88,10 +91,12 @@ int RunMigrate(const MigrateArguments& a) {
   if (!text.ok()) return PrintError(text.status());
   const Result<MigratedConfig> migrated = MigrateConfig(*text, a.file);
   if (!migrated.ok()) return PrintError(migrated.status());
+  // A file without old keys keeps its modification time as well.
   if (migrated->text == *text) {
     fmt::print("{}: no key of an older version; file unchanged\n", a.file);
     return kExitOk;
   }
+  // Renaming cannot fix other errors: the file would be left half migrated.
   if (const Result<Config> config = ParseConfig(migrated->text, a.file, {}); !config.ok()) {
     PrintError(config.status());
     PrintError(fmt::format("{}: file unchanged, because the errors above remain after the renaming",

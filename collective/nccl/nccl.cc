@@ -73,8 +73,10 @@ class NcclGroup final : public Collective {
         sends_(std::size_t(host_->size())),
         receives_(std::size_t(host_->size())) {}
   ~NcclGroup() override {
+    // An open operation still uses the device: the other ranks must not wait for this one.
     const bool open =
         std::ranges::any_of(works_, [](const auto& entry) { return !entry.second->ended(); });
+    // After an abort NCCL ends by itself; Release keeps the memory that it may still write.
     if (open) Abort(Cancelled("the rank left during an operation"));
     comm_->BeginClose();  // unless it was aborted
     for (auto& [id, running] : works_) Release(running.get());
@@ -145,6 +147,7 @@ class NcclGroup final : public Collective {
   Time error_since_ = kForever;  // of an NCCL error
 };
 
+// Point-to-point operations are counted per peer, since other ranks do not take part in them.
 std::uint64_t NcclGroup::NumberOf(const Op& op) {
   if (op.kind == OpKind::kSend) return ++sends_[std::size_t(op.peer)];
   if (op.kind == OpKind::kReceive) return ++receives_[std::size_t(op.peer)];
@@ -166,6 +169,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   auto running =
       std::make_unique<Running>(Running{.op = op, .in = std::move(in), .out = std::move(out)});
   running->header = HeaderOf(op, running->in, running->out, NumberOf(op));
+  // A barrier, and an operation without elements, need only the exchange of headers.
   running->on_device = op.kind != OpKind::kBarrier && running->header.elements > 0;
   running->deadline =
       clock_.Now() + (op.timeout > Duration::zero() ? op.timeout : options_.timeout);
@@ -183,6 +187,8 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   }
   if (running->on_device) queue_.push_back(running.get());
   works_.emplace(next_, std::move(running));
+  // A point-to-point operation may be followed by its counterpart, with which it must be launched
+  // as one group, or two ranks that both send first would block each other.
   if (!IsPoint(op.kind)) static_cast<void>(Progress());
   return next_++;
 }
@@ -220,6 +226,7 @@ Status NcclGroup::StartHost(Running* running) {
 
 // Compares the received headers with ours.
 Status NcclGroup::CheckHeaders(const Running& running) const {
+  // The receiver compares; the sender of a message gets no header in return.
   if (running.op.kind == OpKind::kSend) return Status::Ok();
   const auto all = running.theirs.bytes();
   for (std::size_t i = 0; i < all.size() / kOpHeaderBytes; ++i) {
@@ -296,12 +303,14 @@ void NcclGroup::StepDevice() {
   const NcclResult state = comm_->status();
   if (state != kNcclSuccess && state != kNcclInProgress) {
     const Time now = clock_.Now();
+    // The first occurrence counts, because later calls report the error again.
     error_since_ = std::min(error_since_, now);
     if (now >= error_since_ + kErrorGrace) Fail(comm_->Describe(state, "NCCL"), -1, true);
     return;
   }
   const NcclLibrary& cuda = comm_->library();
   // 2. Mark the end of launched operations and launch the next ones.
+  // Earlier launches have been enqueued, so an event recorded now marks their end.
   if (state == kNcclSuccess) {
     for (Running* running : launching_) {
       const int recorded = cuda.cuEventRecord(running->done, comm_->stream());
@@ -326,6 +335,7 @@ void NcclGroup::StepDevice() {
 // Launches the next operation; consecutive sends and receives are launched as one group.
 Status NcclGroup::LaunchNext() {
   if (queue_.empty()) return Status::Ok();
+  // Collectives are launched one by one, in the order that all ranks share.
   const bool points = IsPoint(queue_.front()->op.kind);
   do {
     launching_.push_back(queue_.front());
@@ -339,6 +349,7 @@ Status NcclGroup::LaunchNext() {
   // A group launch must be ended even if one call fails.
   TROOP_RETURN_IF_ERROR(Call(library.ncclGroupStart(), "begin a launch"));
   Status launched;
+  // After an error the remaining operations are left out, but the group is still ended.
   for (const Running* running : launching_) {
     if (launched.ok()) launched = Launch(*running);
   }
@@ -353,6 +364,7 @@ Status NcclGroup::Launch(const Running& r) {
   const NcclLibrary& nccl = comm_->library();
   const NcclComm comm = comm_->comm();
   const CudaStream stream = comm_->stream();
+  // These operations give an output, but possibly no input, to this rank.
   const bool by_out = r.op.kind == OpKind::kReceive || r.op.kind == OpKind::kBroadcast;
   TROOP_ASSIGN_OR_RETURN(const int type, TypeOf(by_out ? r.out.dtype() : r.in.dtype()));
   const void* in = r.in.bytes().data();
@@ -368,6 +380,7 @@ Status NcclGroup::Launch(const Running& r) {
     case OpKind::kAllGather:
       return Call(nccl.ncclAllGather(in, out, ins, type, comm, stream), "all-gather");
     case OpKind::kBroadcast: {
+      // NCCL reads the root's input only; other ranks pass a valid pointer.
       const void* from = rank() == r.op.peer ? in : out;
       return Call(nccl.ncclBroadcast(from, out, outs, type, r.op.peer, comm, stream), "broadcast");
     }
@@ -415,6 +428,7 @@ void NcclGroup::CheckDeadlines() {
 // Keeps the first failure and begins to abort the communicator. `tell`: the others do not know it
 // yet.
 void NcclGroup::Fail(const Status& why, int suspect, bool tell) {
+  // Later failures are consequences of the first one.
   if (!failure_.ok()) return;
   failure_ = why;
   suspect_ = suspect;
@@ -472,6 +486,7 @@ struct Word {
 // Truncates the message to the fixed field.
 Word WordOf(const Status& status, int version) {
   Word word{.code = std::int32_t(status.code()), .version = version};
+  // The last byte stays 0, as the end of the text.
   std::memcpy(word.text, status.message().data(),
               std::min(status.message().size(), sizeof word.text - 1));
   return word;
@@ -479,6 +494,7 @@ Word WordOf(const Status& status, int version) {
 
 // Exchanges the ranks' states. Returns the first error, so that all ranks return the same one.
 Status Agree(Collective& host, const Status& mine, int version, Duration timeout) {
+  // Each rank reaches this exchange, even after an error: a missing one would be a timeout.
   const Word word = WordOf(mine, version);
   const Tensor in = Bytes(sizeof word), out = Bytes(std::int64_t(sizeof word) * host.size());
   std::memcpy(in.bytes().data(), &word, sizeof word);
@@ -487,6 +503,7 @@ Status Agree(Collective& host, const Status& mine, int version, Duration timeout
     Word theirs;
     std::memcpy(&theirs, out.bytes().data() + std::size_t(rank) * sizeof theirs, sizeof theirs);
     const std::string text(theirs.text, strnlen(theirs.text, sizeof theirs.text));
+    // A code from the network is checked before the cast.
     if (theirs.code > 0 && theirs.code <= int(Code::kInternal)) {
       return Status(Code(theirs.code), fmt::format("rank {}: {}", rank, text));
     }

@@ -18,6 +18,7 @@ Result<void*> Open(const std::string& name) {
 class Finder {
  public:
   Finder(void* handle, const std::string& name) : handle_(handle), name_(name) {}
+  // A missing symbol is not an error yet: status() names the first one, after all lookups.
   template <class F>
   void operator()(const char* symbol, F** function) {
     *function = reinterpret_cast<F*>(dlsym(handle_, symbol));
@@ -97,6 +98,7 @@ std::string NcclVersionText(int version) {
 
 // NCCL reports lost ranks and links as remote or system errors; both are kUnavailable.
 Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const std::string& what) {
+  // With kNcclInProgress the caller polls ncclCommGetAsyncError for the outcome.
   switch (result) {
     case kNcclSuccess:
     case kNcclInProgress:
@@ -104,6 +106,7 @@ Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const s
     default:
       break;
   }
+  // Either text may be null.
   const char* words = library.ncclGetErrorString(result);
   const char* detail = library.ncclGetLastError(comm);
   const std::string text =

@@ -38,9 +38,11 @@ class SimGroup::World {
   std::size_t Send(int from, int to, std::span<const std::byte> first,
                    std::span<const std::byte> second) {
     const std::lock_guard lock(mutex_);
+    // A dead rank's messages vanish, as those of a killed process do.
     if (EndOf(from).dead) return 0;
     std::string bytes(reinterpret_cast<const char*>(first.data()), first.size());
     bytes.append(reinterpret_cast<const char*>(second.data()), second.size());
+    // A bound makes partial sends common, which real sockets show only under load.
     if (bytes.size() > options_.piece_bytes_max) bytes.resize(options_.piece_bytes_max);
     const std::size_t sent = bytes.size();
     Deliver(from, to, {.bytes = std::move(bytes)});
@@ -86,10 +88,12 @@ class SimGroup::World {
     if (EndOf(rank).dead) return;
     const Failure dead{Unavailable("rank {} has died", rank), rank};
     for (int to = 0; to < options_.size; ++to) {
+      // Like a closed socket: the failure arrives after all earlier bytes.
       if (to != rank) Deliver(rank, to, {.failure = dead});
     }
     EndOf(rank).dead = true;
     EndOf(rank).failure = Failure{Cancelled("rank {} was killed", rank), rank};
+    // An event, so that a blocked Idle of the killed rank returns as well.
     ++EndOf(rank).events;
     Announce();
   }
@@ -110,6 +114,7 @@ class SimGroup::World {
   bool left(int rank, int peer) {
     const std::lock_guard lock(mutex_);
     const Pipe& pipe = PipeOf(peer, rank);
+    // Bytes before the good-bye must be read first.
     return pipe.left && pipe.arrived.empty();
   }
 
@@ -129,6 +134,7 @@ class SimGroup::World {
         continue;
       }
       if (now_ >= until) break;
+      // The real wait lets the threads of other ranks run; without it, time would stand still.
       if (changed_.wait_for(lock, Milliseconds(1)) == std::cv_status::timeout) {
         AdvanceTo(now_ + Milliseconds(1));
       }
@@ -166,6 +172,7 @@ class SimGroup::World {
     std::optional<Failure> failure;
   };
 
+  // REQUIRES for all private functions: the caller holds the mutex.
   End& EndOf(int rank) { return ends_[std::size_t(rank)]; }
   Pipe& PipeOf(int from, int to) { return pipes_[std::size_t(from * options_.size + to)]; }
 
@@ -180,6 +187,7 @@ class SimGroup::World {
       const auto range = std::uint32_t((options_.delay_max - delay).count());
       delay += Duration(rng_.Below(range + 1));
     }
+    // A later piece may draw a shorter delay, but a stream has an order.
     pipe.last = std::max(pipe.last, now_ + delay);
     if (pipe.last <= now_) return Arrive(std::move(piece));
     under_way_.emplace(pipe.last, std::move(piece));
@@ -260,6 +268,7 @@ Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split
   mine.as<std::int32_t>()[1] = key;
   Tensor all(DType::kI32, {group.size(), 2});
   TROOP_RETURN_IF_ERROR(RunOp(group, {.kind = OpKind::kAllGather}, mine, all));
+  // A negative color: this rank takes part in the exchange, but in no new group.
   if (color < 0) return std::unique_ptr<Collective>();
   const auto values = all.as<std::int32_t>();
   SimGroupOptions options = world.options();
@@ -269,6 +278,7 @@ Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split
     const std::size_t at = std::size_t(2 * rank);
     if (values[at] != color) continue;
     ++options.size;
+    // The order of key, then of rank, as MPI_Comm_split has it.
     if (std::pair(values[at + 1], rank) < std::pair(key, group.rank())) ++place;
   }
   return MakeRank(world.Part(split, color, options), place);
@@ -277,6 +287,7 @@ Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split
 // Without HostTopology: simulated ranks use the wire only.
 std::unique_ptr<Collective> MakeRank(std::shared_ptr<World> world, int rank) {
   const Duration timeout = world->options().timeout;
+  // All ranks split in the same order, so equal counts name the same split.
   auto split = [world, count = std::uint64_t{0}](Collective& group, int color, int key) mutable {
     return SplitWorld(*world, ++count, group, color, key);
   };

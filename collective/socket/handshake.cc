@@ -25,7 +25,7 @@ struct HelloLayout {
 static_assert(sizeof(HelloLayout) == kHelloBytes && kGroupNameMax < sizeof(HelloLayout::group));
 constexpr std::uint32_t kHelloMagic = 0x6c635254;  // "TRcl"
 
-// Checksum without the magic number and itself.
+// Checksum without the magic number and itself, which are the first 8 bytes.
 std::uint32_t CrcOf(const HelloLayout& layout) {
   return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
 }
@@ -62,8 +62,10 @@ Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes) {
   if (layout.magic != kHelloMagic || layout.crc != CrcOf(layout)) {
     return DataLoss("these bytes are not a hello");
   }
+  // Other fields of another version have another meaning; the caller reports the version.
   if (layout.version != Hello().version) return Hello{.version = layout.version};
   const std::size_t name = strnlen(layout.group, sizeof layout.group);
+  // The checksum protects against damage, not against intent, hence these checks.
   if (layout.lane > 1 || layout.refusal > std::uint8_t(Hello::Refusal::kSecret) ||
       layout.secret > 1 || name > kGroupNameMax ||
       !AllZero(std::span(layout.group).subspan(name))) {
@@ -133,6 +135,7 @@ std::array<std::byte, 16> MakeNonce() {
 ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& connector_hello,
                      const HelloBytes& acceptor_hello) {
   static_assert(sizeof(GroupSecret) == crypto_auth_KEYBYTES && kProofBytes == crypto_auth_BYTES);
+  // Both hellos, with both nonces, so that a recorded proof is of no use later.
   std::array<std::byte, 1 + 2 * kHelloBytes> text;
   text[0] = std::byte(maker);
   std::ranges::copy(connector_hello, text.begin() + 1);
@@ -146,6 +149,7 @@ ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& co
   return proof;
 }
 
+// Constant time: the time of a comparison must not show how many bytes match.
 bool AreEqual(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

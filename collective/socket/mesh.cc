@@ -30,6 +30,7 @@ class MeshMaker {
         members_(members),
         listener_(std::move(listener)),
         links_(members.size()),
+        // Two links with each other rank: one for data, one for control.
         missing_(2 * (members.size() - 1)) {}
 
   // Lower ranks are connected to; higher ranks connect to this one.
@@ -41,6 +42,7 @@ class MeshMaker {
     while (missing_ > 0) {
       const Time now = Now();
       if (now >= deadline) return Late();
+      // Wakes up at least every kHelloPatience, to drop silent connections.
       PollOnce(std::min(deadline, now + kHelloPatience));
       TROOP_RETURN_IF_ERROR(error_);
     }
@@ -77,6 +79,7 @@ class MeshMaker {
             .size = options_.size,
             .lane = lane,
             .secret = options_.secret.has_value(),
+            // Without a secret there is no proof, for which the nonce would be needed.
             .nonce = options_.secret ? MakeNonce() : std::array<std::byte, 16>{}};
   }
   std::string Name(int peer) const {
@@ -92,6 +95,7 @@ class MeshMaker {
   Status Connect(int peer, Hello::Lane lane) {
     auto socket = BeginConnect(members_[std::size_t(peer)].address);
     if (!socket.ok()) return socket.status().WithContext(Name(peer));
+    // The connection is established by the poll loop, where an error shows as well.
     halves_.push_back({.socket = std::move(*socket),
                        .peer = peer,
                        .lane = lane,
@@ -127,11 +131,13 @@ class MeshMaker {
     for (const Link& link : links_) {
       if (link.control.open()) polled.push_back({link.control.fd(), POLLRDHUP, 0});
     }
+    // Rounded up: a wait of 0 ms would turn the last millisecond into a busy loop.
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - Now()).count();
     poll(polled.data(), polled.size(), int(std::clamp<std::int64_t>(wait, 0, 1000)));
     std::size_t i = 1;
     const Time now = Now();
     for (Half& half : halves_) {
+      // Move may only mark a half as over: the list and `polled` must keep the same order.
       if (polled[i++].revents != 0) Move(&half);
       half.over |= half.until <= now;
     }
@@ -139,6 +145,7 @@ class MeshMaker {
       if (polled[i].revents != 0 && error_.ok()) NoteGone(polled[i].fd);
     }
     halves_.remove_if([](const Half& half) { return half.over; });
+    // Last, because new halves have no entry in `polled`.
     if (polled[0].revents != 0) AcceptAll();
   }
 
@@ -154,8 +161,10 @@ class MeshMaker {
   void AcceptAll() {
     for (auto socket = AcceptFrom(listener_); socket.ok(); socket = AcceptFrom(listener_)) {
       const auto stranger = [](const Half& half) { return half.peer < 0; };
+      // The limit includes room for the two connections of each rank.
       const std::size_t bound = kStrangersMax + 2 * members_.size();
       if (std::size_t(std::ranges::count_if(halves_, stranger)) >= bound) {
+        // The oldest is the least likely to be honest: a hello follows its connection at once.
         halves_.erase(std::ranges::find_if(halves_, stranger));
       }
       halves_.push_back({.socket = std::move(*socket), .until = Now() + kHelloPatience});
@@ -176,6 +185,7 @@ class MeshMaker {
                              kHelloBytes - half->sent, MSG_NOSIGNAL);
       if (n < 0 && errno != EAGAIN) return Lost(half);
       half->sent += std::size_t(std::max<ssize_t>(n, 0));
+      // One event, one call: more would block the other handshakes.
       return;
     }
     // The proof follows the hello on the same connection.
@@ -202,6 +212,7 @@ class MeshMaker {
       LogWarning("group {:?}: refused a client: {}", options_.group, theirs.status().message());
       return;
     }
+    // The lane of the request; its other fields were not checked yet.
     Hello answer = Ours(theirs->lane);
     answer.refusal = CheckHello(answer, *theirs);
     // Only higher ranks connect here, once per lane.

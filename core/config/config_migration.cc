@@ -15,6 +15,7 @@
 namespace troop {
 namespace {
 
+// Sorted by the old name, for binary search. `[]` stands for the index of a list entry.
 constexpr RenamedKey kRenamed[] = {
     {"actor.copies", "actor.insert_copies"},
     {"actor.epsilon_from", "actor.epsilon_initial"},
@@ -88,6 +89,7 @@ class Scanner {
   bool Scan() {
     while (SkipBlank(), at_ < text_.size()) {
       if (text_[at_] == '[' ? !ScanHeader() : !ScanLine()) return false;
+      // Only blanks and a comment may follow an entry or a header on its line.
       SkipSpaces();
       if (at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '\r' && text_[at_] != '#') {
         return false;
@@ -103,6 +105,7 @@ class Scanner {
   std::string Apply();
 
  private:
+  // Bounds the recursion, because the text comes from outside.
   static constexpr int kDepthMax = 100;
   // Place of `key = value`; moved: it belongs into another section now.
   struct Entry {
@@ -165,6 +168,7 @@ std::optional<std::string> Scanner::ScanKey(std::size_t* leaf_begin) {
   while (true) {
     SkipSpaces();
     *leaf_begin = at_;
+    // Paths are compared without quotes: learner."gamma" and learner.gamma are one key.
     if (At("\"") || At("'")) {
       if (!ScanString()) return std::nullopt;
       path += text_.substr(*leaf_begin + 1, at_ - *leaf_begin - 2);
@@ -200,18 +204,21 @@ std::optional<Scanner::Entry> Scanner::ScanEntry(const std::string& path, int de
   const std::optional<std::string> key = ScanKey(&leaf);
   if (!key || !At("=")) return std::nullopt;
   std::size_t key_end = at_++;
+  // Spaces before the equal sign stay outside the edit, so that columns keep their alignment.
   while (text_[key_end - 1] == ' ' || text_[key_end - 1] == '\t') --key_end;
   SkipSpaces();
   const std::string full = path.empty() ? *key : fmt::format("{}.{}", path, *key);
   const std::size_t value = at_;
   if (!ScanValue(full, depth)) return std::nullopt;
   entry.end = at_;
+  // A file that states its version must state the current one afterwards.
   if (full == "version" && text_.substr(value, at_ - value) == "1") {
     edits_.push_back({value, at_, fmt::format("{}", kConfigVersion)});
   }
   const auto it = std::ranges::lower_bound(kRenamed, full, {}, &RenamedKey::before);
   if (it == std::end(kRenamed) || it->before != full) return entry;
   renamed_.push_back(*it);
+  // Three cases: a new name in its section, a dotted key, or a move to the section [run].
   if (SectionOf(it->before) == SectionOf(it->after)) {
     edits_.push_back({leaf, key_end, std::string(LeafOf(it->after))});
   } else if (path.empty()) {  // a dotted key outside any section
@@ -237,6 +244,7 @@ void Scanner::Remove(const std::vector<Entry>& entries) {
   edits_.push_back({begin, entries.back().end, ""});
 }
 
+// Scans past one value. A bare one ends at a delimiter; only its extent matters here.
 bool Scanner::ScanValue(const std::string& path, int depth) {
   if (depth > kDepthMax || at_ >= text_.size()) return false;
   if (At("{")) return ScanInlineTable(path, depth + 1);
@@ -248,6 +256,7 @@ bool Scanner::ScanValue(const std::string& path, int depth) {
   return at_ > begin;
 }
 
+// An entry that moves to [run] leaves no comma in the table, hence Remove at the end.
 bool Scanner::ScanInlineTable(const std::string& path, int depth) {
   ++at_;
   std::vector<Entry> entries;
@@ -289,12 +298,14 @@ bool Scanner::ScanString() {
       return true;
     }
     if (!lines && text_[at_] == '\n') return false;
+    // A backslash escapes the next byte in a basic string only, not in a literal one.
     at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
   }
   at_ = text_.size();
   return false;
 }
 
+// Copies the text with all edits, and inserts the new section at `place`.
 std::string Scanner::Apply() {
   std::ranges::sort(edits_, {}, &Edit::begin);
   std::string run;
@@ -307,10 +318,12 @@ std::string Scanner::Apply() {
     if (line == 0 || text_[line] != '#') break;
     place = line;
   }
+  // A blank line separates the new section from its neighbor.
   if (!run.empty() && first_header_) run += "\n";
   if (!run.empty() && !first_header_) run = "\n" + run;
   std::string out;
   std::size_t from = 0;
+  // Copies the text up to `to`, and the new section where this passes `place`.
   const auto copy = [&](std::size_t to) {
     if (from <= place && place < to) {
       out += text_.substr(from, place - from);
@@ -319,12 +332,14 @@ std::string Scanner::Apply() {
     }
     out += text_.substr(from, to - from);
   };
+  // Edits are disjoint and sorted by place, so that one pass applies them all.
   for (const Edit& edit : edits_) {
     copy(edit.begin);
     out += edit.text;
     from = edit.end;
   }
   copy(text_.size());
+  // The last line of the text may lack its line end.
   if (!run.empty() && !out.empty() && out.back() != '\n') out += '\n';
   return out + run;
 }
@@ -334,6 +349,7 @@ std::string Scanner::Apply() {
 std::span<const RenamedKey> RenamedKeys() { return kRenamed; }
 
 std::string_view CurrentKeyName(std::string_view key) {
+  // Problems name an entry by its index, the table does not.
   std::string plain;  // without indices
   for (std::size_t i = 0; i < key.size(); ++i) {
     const bool index =

@@ -102,7 +102,8 @@ std::string LeafOf(std::string_view key) {
   return leaf;
 }
 
-// Suggests the nearest name, or how to list all names.
+// Suggests the nearest name, or how to list all names. Nearest returns an empty word if no
+// candidate is similar enough to be a misspelling.
 std::string Hint(std::string_view what, std::string_view word,
                  std::span<const std::string> candidates) {
   const std::string nearest = Nearest(word, candidates);
@@ -117,6 +118,7 @@ std::span<const KeyAlias> KeyAliases() { return kOtherNames; }
 // Empty for a name that no other library uses.
 std::string_view FindKeyAlias(std::string_view word) {
   const std::string leaf = LeafOf(word);
+  // A linear search: hints are made only for errors.
   const auto* const found = std::ranges::find(kOtherNames, leaf, &KeyAlias::name);
   return found == std::end(kOtherNames) ? std::string_view() : found->key;
 }

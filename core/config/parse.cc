@@ -42,6 +42,7 @@ constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after the
 using Place = ConfigLocation;
 using Problems = ConfigProblems;
 
+// A given value, and the place that messages about it name. Parser::trees_ owns the node.
 struct Entry {
   const toml::node* node = nullptr;
   Place place;
@@ -52,6 +53,7 @@ std::string_view TypeName(const double&) { return "a number"; }
 std::string_view TypeName(const bool&) { return "true or false"; }
 std::string_view TypeName(const std::string&) { return "a string"; }
 
+// The value as an error message quotes it.
 std::string Describe(const toml::node& node) {
   if (const auto* v = node.as_string()) return TomlString(v->get());
   if (const auto* v = node.as_integer()) return fmt::format("{}", v->get());
@@ -85,6 +87,7 @@ bool Convert(const toml::node& node, std::int64_t* out) {
     return true;
   }
   const auto* v = node.as_floating_point();
+  // Up to 1e15 an f64 holds every integer exactly.
   if (v == nullptr || v->get() != std::floor(v->get()) || std::abs(v->get()) > 1e15) return false;
   *out = std::int64_t(v->get());
   return true;
@@ -160,6 +163,7 @@ class Reader final : public ConfigVisitor {
   void Read(const ConfigKeyInfo& key, T* value) {
     const auto it = entries_.find(std::string(key.name));
     if (it == entries_.end()) return;
+    // An invalid value keeps the default, so that the later checks see a complete config.
     T given{};
     std::string wrong;
     if (!Convert(*it->second.node, &given)) {
@@ -197,6 +201,7 @@ class Reader final : public ConfigVisitor {
   const std::map<std::string, Entry>& entries_;
   const std::string prefix_;
   Problems* const problems_;
+  // Keys with an invalid value. Conflicts with them are not reported, since their cause is known.
   std::set<std::string> failed_;
 };
 
@@ -234,6 +239,7 @@ class Names final : public ConfigVisitor {
     if (dot != std::string_view::npos) sections.emplace(key.name.substr(0, dot));
   }
 };
+// A visit of a default Config lists the keys, so no second list has to be maintained.
 Names ConfigNames() {
   Names names;
   Config config;
@@ -266,6 +272,7 @@ bool Reader::ReadEntry(const toml::node& node, const ListKind& kind, const V& vi
   }
   Reader reader(entries, name + ".", problems_);
   visit(*entry, reader);
+  // Checked last, so that a misspelled key is reported besides the missing one.
   if (!table->contains(kind.required)) {
     problems_->Add(list, name,
                    fmt::format("has no {}; add {}", kind.required, kind.required_example));
@@ -289,6 +296,7 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
   for (std::size_t i = 0; i < array->size(); ++i) {
     const toml::node& node = *array->get(i);
     Place place = it->second.place;
+    // An override has one place for all its entries; in a file each entry has its own line.
     if (place.named.empty() && it->second.node->source().path) {
       place = PlaceOf(node, *it->second.node->source().path);
     }
@@ -327,6 +335,7 @@ std::optional<JsonText> JsonOf(const toml::node& node, int depth = 0) {
   return object;
 }
 
+// Scalars keep their TOML type; lists and tables become JSON text. nullopt: see JsonOf.
 std::optional<decltype(EnvOption::value)> OptionValue(const toml::node& node) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
@@ -349,6 +358,7 @@ void Reader::ReadOption(const std::string& key, const std::string& name, const t
     failed_.insert(key);
     return;
   }
+  // Options stay sorted by name. A later source replaces the value of an earlier one.
   const auto at = std::ranges::lower_bound(*options, name, {}, &EnvOption::name);
   if (at != options->end() && at->name == name) {
     at->value = *value;
@@ -387,6 +397,7 @@ void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
   }
 }
 
+// Lists of strings or numbers. One invalid element keeps the whole list at its default.
 template <class T>
 void Reader::ReadPlainList(const ConfigKeyInfo& key, std::string_view example,
                            std::vector<T>* list) {
@@ -437,6 +448,7 @@ class Source {
   const std::map<std::string, Entry>& entries() const { return entries_; }
 
  private:
+  // Gives the most specific hint: a new name, a section without keys, a section, or a key.
   void AddUnknown(const std::string& path, bool is_table, const Place& place) {
     if (const std::string renamed = RenamedKeyHint(path); !renamed.empty()) {
       problems_->Add(place, path, renamed);
@@ -517,6 +529,7 @@ class Parser {
   }
 
  private:
+  // Applies a source over the earlier ones, and records its places for later conflicts.
   void Take(const Source& source) {
     Reader reader(source.entries(), "", &problems_);
     VisitConfig(config_, reader);
@@ -527,6 +540,8 @@ class Parser {
   // Returns null after reporting an error.
   const toml::node* ParseValue(const std::string& key, const std::string& value,
                                const Place& place) {
+    // Quotes are a burden in a shell: what is not TOML, or of another type than a text key needs,
+    // is taken as a string. A quoted value that is not TOML is an error.
     const bool quoted = !value.empty() && std::strchr("[{\"'", value[0]) != nullptr;
     toml::parse_result result = toml::parse("v = " + value);
     const bool is_text = names_.strings.contains(key);
@@ -560,6 +575,7 @@ class Parser {
 
   const std::string file_;
   const Names names_ = ConfigNames();
+  // A deque never moves its elements, so that entries can point to nodes of these trees.
   std::deque<toml::table> trees_;
   Problems problems_;
   std::set<std::string> failed_;

@@ -119,11 +119,13 @@ void Coordinator::AdvancePhase() {
   }
 }
 
+// Index 0 stands for the role: the first learner is the leader, whose end is that of training.
 const Coordinator::Member* Coordinator::Find(Role role) const {
   const auto it = members_.find(PeerName(role, 0));
   return it == members_.end() ? nullptr : &it->second;
 }
 
+// Progress of the run, in agent steps, or in reviews for supervised training.
 std::int64_t Coordinator::StepsDone() const {
   return IsSupervised(options_.config) ? reviews_done_ : leases_.done();
 }
@@ -181,6 +183,7 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
                               request.version, kTroopVersion);
   }
   const std::int64_t count = SlotCount(request.role);
+  // The index of an external process is chosen later; here only its role must be needed.
   if (request.index == -1) return MayJoin(request.role);
   const bool slot = request.role == Role::kActor ? slots_.Has(request.role, request.index)
                                                  : request.index >= 0 && request.index < count;
@@ -195,6 +198,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
   if (!request.ok()) return reply.Fail(request.status());
   Status fits = CheckRequest(*request);
+  // The key decides which role a process may take, not what it claims.
   if (fits.ok() && message.key != Role::kNone && message.key != request->role) {
     fits = FailedPrecondition("a key of the role {} can't register as {}; use the key of that role",
                               RoleName(message.key), RoleName(request->role));
@@ -206,6 +210,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
     if (!index.ok()) return reply.Fail(index.status());
     request->index = *index;
   }
+  // An incarnation is durable before it is issued, so that a restart never repeats one.
   const Result<std::uint64_t> number = incarnations_.Take();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
@@ -249,6 +254,7 @@ Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
   if (it != members_.end() && it->second.view.incarnation == caller.incarnation) {
     return Status::Ok();
   }
+  // Only a forged number is logged: a replaced process may send its own for a while.
   if (caller.incarnation >= incarnations_.next() && invented_.Next(now)) {
     LogWarning("{} callers rejected; the last is {} with incarnation {}, which was never issued",
                invented_.number, name, caller.incarnation);
@@ -267,6 +273,7 @@ Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
     return InvalidArgument("{} evaluations, which only evaluators may report",
                            beat.evaluations.size());
   }
+  // A member follows the fleet's epoch, hence it cannot be ahead of it.
   if (beat.fleet_epoch > slots_.counts().epoch) {
     return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
                            slots_.counts().epoch);
@@ -286,6 +293,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   const std::string name = PeerName(message.origin.role, message.origin.index);
   const auto it = members_.find(name);
   if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
+    // Not a log line: every replaced process sends heartbeats until it receives this reply.
     return reply.Fail(Aborted("{} incarnation {} is not a member: it was replaced", name,
                               message.origin.incarnation));
   }
@@ -307,6 +315,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   if (message.origin.role == Role::kLearner) NoteUpdates();
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
     const auto total = std::int64_t(options_.config.run.total_steps);
+    // A restarted learner may report less than its predecessor; progress never decreases.
     reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
   }
   member.view.finished = beat->finished;
@@ -339,7 +348,9 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
                   records_[name].failures);
     OnMemberExit(member.view.role, member.view.index, member.view.process);
   }
+  // A process that ends gets no lease, which it could not use.
   const HeartbeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
+  // all_members_left needs what each member has received, not what it should receive.
   member.told = body.phase;
   member.told_stop = body.stop;
   reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
@@ -365,6 +376,7 @@ HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                       .steps_granted = member->steps.granted,
                       .steps_over = phase_ > Phase::kRunning || leases_.exhausted(),
                       .steps_total_done = StepsDone()};
+  // Receivers refuse incarnations above the newest one of a role; index 0 has that of all roles.
   body.issued = issued_;
   body.issued[0] = incarnations_.next() - 1;
   TellFleet(*member, &body);
@@ -373,6 +385,7 @@ HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
     body.shard_epochs = shards_->mover().epochs();
     body.shard_move = shards_->mover().move();
     const MemberView& view = member->view;
+    // After a reshard to fewer shards, the processes with the highest indices end.
     body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
   }
   body.peers = Peers();
@@ -415,6 +428,7 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   if (state == PeerState::kUp) LogDebug("{} connected", it->first);
 }
 
+// A run that drains needs no experience, so a lost actor is not replaced or reported.
 bool Coordinator::Needs(Role role) const {
   if (stop_ || phase_ == Phase::kDone) return false;
   return role != Role::kActor || phase_ == Phase::kRunning;
@@ -468,6 +482,7 @@ RunView Coordinator::View() const {
   return view;
 }
 
+// Ages are measured here, in the clock of the coordinator.
 std::vector<MemberView> Coordinator::members() const {
   std::vector<MemberView> views;
   for (const auto& [name, member] : members_) {

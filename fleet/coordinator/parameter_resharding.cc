@@ -29,6 +29,8 @@ Result<std::unique_ptr<ParameterResharding>> ParameterResharding::Make(
   std::unique_ptr<ParameterResharding> made(new ParameterResharding(run, numbers, std::move(map)));
   PrimaryElection::Options terms = PrimaryElectionOptionsFor(config);
   terms.shards = epochs.back().shards;
+  // Terms and reshards share the numbers of incarnations, so one sequence orders all of them. 0:
+  // the number could not be stored, and no primary is elected.
   terms.next_term = [numbers] {
     const Result<std::uint64_t> number = numbers->Take();
     return number.ok() ? *number : 0;
@@ -55,12 +57,15 @@ Status ParameterResharding::CheckCount(const ScaleRequest& request) {
   return Status::Ok();
 }
 
+// Checks the new map before any process sees the request, since an abort costs a pause of all
+// shards.
 Status ParameterResharding::Begin(const ScaleRequest& request, Time now) {
   TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapAfter(first_map_, mover_->epochs()));
   const auto count = std::int32_t(request.count);
   if (count != mover_->shards()) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap next, map.WithShards(count));
     TROOP_RETURN_IF_ERROR(CheckShardMap(next));
+    // Kept for the reply, which is sent when the reshard is over.
     scale_ = {.before = mover_->shards(), .after = count, .parameters = map.parameters()};
     for (const ShardMap::Move& move : ShardMap::Moves(map, next)) {
       scale_.parameters_moved += move.range.size();
@@ -78,6 +83,7 @@ void ParameterResharding::Update(Time now, const ReshardController::LiveProcesse
   if (const std::optional<Status> over = mover_->Update(now, present)) End(*over, now);
 }
 
+// The caller of `troop scale` still waits for a reply.
 void ParameterResharding::Abort(Time now) {
   mover_->Cancel();
   End(Aborted("the run ended first"), now);
@@ -96,6 +102,7 @@ void ParameterResharding::End(const Status& outcome, Time now) {
     return reply_.Fail(
         outcome.WithContext(fmt::format("aborted, {} parameter shards remain", mover_->shards())));
   }
+  // Epochs count from 1, so the newest has the number of all.
   scale_.epoch = mover_->epochs().size();
   scale_.seconds = ToSeconds(now - began_);
   LogInfo("{} parameter shards, epoch {}: {} of {} parameters moved in {:.2f} s", scale_.after,

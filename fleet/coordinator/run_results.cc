@@ -20,6 +20,7 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
 
 RunResults::RunResults(std::string checkpoint, std::uint64_t updates)
     : checkpoint_(std::move(checkpoint)), checkpoint_updates_(updates), updates_(updates) {
+  // The counter of a resumed run continues at the update of its checkpoint.
   retired_counters_["learner/updates"].value = double(updates);
 }
 
@@ -30,6 +31,7 @@ void RunResults::RecordCheckpoint(const HeartbeatRequest& beat) {
   checkpoint_final_ = beat.checkpoint_final;
 }
 
+// Heartbeats repeat an evaluation until they are acknowledged, so duplicates are normal.
 bool RunResults::AddEvaluation(const EvaluationReport& evaluation) {
   if (std::ranges::find(evaluations_, evaluation) != evaluations_.end()) return false;
   evaluations_.push_back(evaluation);
@@ -41,6 +43,7 @@ void RunResults::RecordUpdates(double newest) {
   if (newest >= 0 && newest < kUpdatesMax) updates_ = std::uint64_t(newest);
 }
 
+// Merged at once, so that the memory does not grow with the number of restarts.
 void RunResults::RetireMetrics(const MetricSnapshot& metrics) {
   retired_counters_ = MergeMetrics({retired_counters_, CountersOf(metrics)});
 }

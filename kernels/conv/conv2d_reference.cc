@@ -12,6 +12,7 @@ namespace {
 template <class F>
 void ForEachProduct(const ConvShape& s, std::int64_t batch, F&& visit) {
   const std::int64_t rows = s.out_height(), columns = s.out_width();
+  // Layouts: x [b, height, width, c], weight [o, r, t, c], z [b, p, q, o]; no padding.
   // b: item; p, q: output position; o: filter; r, t: tap; c: channel.
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t p = 0; p < rows; ++p)
@@ -39,6 +40,7 @@ void ConvForwardReference(const ConvShape& shape, Activation activation, std::in
   for (std::int64_t i = 0; i < outputs; ++i) y[i] = ActivationReference(activation, y[i]);
 }
 
+// The transpose of the forward pass with respect to x: each product returns to its input.
 void ConvBackwardDataReference(const ConvShape& shape, std::int64_t batch, const double* weight,
                                const double* dz, double* dx) {
   std::fill_n(dx, batch * shape.height * shape.width * shape.channels, 0.0);
@@ -54,6 +56,7 @@ void ConvBackwardWeightReference(const ConvShape& shape, std::int64_t batch, con
   ForEachProduct(shape, batch, [&](std::int64_t w, std::int64_t in, std::int64_t out) {
     dw[w] += dz[out] * x[in];
   });
+  // The bias is added at each output position, so its gradient sums over all of them.
   const std::int64_t outputs = batch * shape.out_height() * shape.out_width() * shape.filters;
   for (std::int64_t i = 0; i < outputs; ++i) db[i % shape.filters] += dz[i];
 }

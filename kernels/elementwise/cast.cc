@@ -9,6 +9,7 @@
 namespace troop {
 namespace {
 
+// Chosen once per process: the CPU does not change.
 const ConvertKernels& Best() {
   static const ConvertKernels& best = ConvertKernelsFor(BestCpuLevel());
   return best;
@@ -28,6 +29,7 @@ const ConvertKernels& ConvertKernelsFor(CpuLevel level) {
 
 void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
                    DType y_dtype) {
+  // u8 occurs only as an input, as pixels of observations.
   if (x_dtype != DType::kU8) CheckFloating(x_dtype);
   CheckFloating(y_dtype);
   Best().convert_scaled(n, x, x_dtype, scale, y, y_dtype);
@@ -51,6 +53,7 @@ void ActivationBackward(Activation activation, std::int64_t n, const void* y, co
                         DType dtype, void* dz, DType dz_dtype) {
   CheckFloating(dtype);
   CheckFloating(dz_dtype);
+  // One kernel for both activations, since both derivatives are functions of y.
   Best().activation_backward(activation, n, y, dy, dtype, dz, dz_dtype);
 }
 

@@ -5,6 +5,7 @@
 
 namespace troop {
 
+// f64 throughout, so that the error of the tested kernels dominates the comparison.
 double ActivationReference(Activation activation, double z) {
   switch (activation) {
     case Activation::kNone:
@@ -17,6 +18,7 @@ double ActivationReference(Activation activation, double z) {
   return z;
 }
 
+// y[b, o] = f(bias[o] + sum over i of w[o, i] x[b, i]).
 void LinearForwardReference(const LinearShape& shape, Activation activation, std::int64_t batch,
                             const double* weight, const double* bias, const double* x, double* y) {
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -29,6 +31,7 @@ void LinearForwardReference(const LinearShape& shape, Activation activation, std
   }
 }
 
+// dx[b, i] = sum over o of w[o, i] dz[b, o]; dz is the gradient before the activation.
 void LinearBackwardDataReference(const LinearShape& shape, std::int64_t batch, const double* weight,
                                  const double* dz, double* dx) {
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -41,6 +44,7 @@ void LinearBackwardDataReference(const LinearShape& shape, std::int64_t batch, c
   }
 }
 
+// dw[o, i] = sum over b of dz[b, o] x[b, i]; db[o] = sum over b of dz[b, o].
 void LinearBackwardWeightReference(const LinearShape& shape, std::int64_t batch, const double* x,
                                    const double* dz, double* dw, double* db) {
   for (std::int64_t o = 0; o < shape.out; ++o) {

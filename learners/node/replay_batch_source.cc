@@ -23,6 +23,7 @@ class ReplayBatchSource final : public BatchSource {
   Status Connect(ChannelOptions options) override;
   ReplaySampler* sampler() override { return sampler_.get(); }
   bool all_have_batches() const override { return false; }
+  // Without a ratio or a number of updates, only the actors' steps can end the run.
   bool ends_with_steps() const override {
     return config_.replay.samples_per_insert <= 0 && config_.run.max_updates == 0;
   }
@@ -51,10 +52,12 @@ class ReplayBatchSource final : public BatchSource {
 Status ReplayBatchSource::Connect(ChannelOptions options) {
   // Room for priorities, totals and dictionaries in addition to requests for samples.
   options.window = int(config_.learner.prefetch) + 12;
+  // Connected already: only shards that joined later are missing.
   if (sampler_) return AddShards(options);
   const std::vector<std::int32_t> shards =
       ReplayShardsFor(config_, member_.options().index, member_.fleet().replay);
   for (const std::int32_t k : shards) {
+    // A batch needs all shards, or its probabilities would be wrong.
     if (member_.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
   }
   std::vector<std::unique_ptr<Channel>> channels;
@@ -63,9 +66,11 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
                            network_->Connect(member_.Endpoint(Role::kReplay, k), options));
     channels.push_back(std::move(channel));
   }
+  // The spec is that of the environment: shards with other shapes are refused.
   const TrajectorySpec trajectory{env_.observation, env_.action.tensor()};
   shards_ = std::int32_t(channels.size());
   const ReplaySampler::Options drawing = SamplerOptionsFor(config_, trajectory);
+  // On a GPU the learner holds a copy of the table, which one shard sends as deltas.
   sampler_ = config_.replay.placement == "gpu"
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
@@ -77,6 +82,7 @@ Status ReplayBatchSource::AddShards(const ChannelOptions& options) {
   if (config_.replay.scope == "local") return Status::Ok();
   while (shards_ < member_.fleet().replay + member_.fleet().replay_leaving) {
     const std::string endpoint = member_.Endpoint(Role::kReplay, shards_);
+    // Shards are numbered in order, so a missing endpoint ends the search.
     if (endpoint.empty()) return Status::Ok();
     TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(endpoint, options));
     sampler_->AddShard(std::move(channel));
@@ -100,6 +106,7 @@ void ReplayBatchSource::ReportBatches(const UpdateJob& job, const Queue& queue, 
       ++items;
     }
   }
+  // Weighted by the number of items when reports are merged.
   metrics->Ratio("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0, items);
 }
 

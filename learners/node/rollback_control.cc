@@ -14,6 +14,7 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
   const std::uint64_t before = skipped_;
   bool back = !job.weights.ok();
   for (std::size_t i = 0; i < job.batches.size(); ++i) {
+    // A batch without keys has no items to update, and says nothing about the weights.
     if (job.batches[i].key.empty()) continue;
     if (!job.priority[i].empty()) {
       sampler->UpdatePriorities(job.batches[i].key, job.priority[i]);
@@ -21,15 +22,18 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
       quarantine_.CountGood();
     } else {
       ++skipped_;
+      // Bad batches of a rollback that is in progress are its consequence, not a new cause.
       if (busy() || (job.weights.ok() && quarantine_.Catch(job.batches[i], sampler))) continue;
       back = rule_.CountSkipped() || back;
     }
   }
+  // Logged at each power of two of the number of skipped updates.
   if (!job.status.ok() && std::bit_width(before) != std::bit_width(skipped_)) {
     LogWarning("update skipped ({} so far): {}", skipped_, job.status.message());
   }
   // Jobs submitted before a rollback used weights that it discards.
   if (!back || busy()) return Status::Ok();
+  // A lost device is reported before the values that it computed.
   const bool lost = job.weights.code() == Code::kUnavailable;
   return lost || job.status.ok() ? job.weights : job.status;
 }
@@ -42,6 +46,7 @@ Status RollbackControl::Permit(const Status& why) {
     return Cancelled("diverged (NaN or infinity), and the parameter shards hold the weights: {}",
                      why.message());
   }
+  // A rule limits the number, because a divergence that repeats does not end by itself.
   if (rule_.GoBack()) return Status::Ok();
   return Cancelled(
       "diverged again (NaN or infinity) after {} rollbacks, each within {} good updates, last: "
@@ -57,6 +62,7 @@ void RollbackControl::Start(const Status& why) {
   job_->why = why;
   Result<Executor::Job> id = options_.executor->Submit(
       "rollback", [work = job_.get(), algorithm = options_.algorithm, options = &options_] {
+        // The job owns the algorithm until it is done: no update runs meanwhile.
         work->to = RollBack(algorithm, options->run, *options->config, *options->env);
         work->updates = algorithm->updates();
         work->value = Buffer::Copy(std::as_bytes(algorithm->value()));

@@ -44,7 +44,9 @@ ParamserverUpdaterOptions UpdaterFactory::Shards() const {
 }
 
 Rendezvous* UpdaterFactory::MeetingPlace() {
+  // Learners that are threads of one process share a rendezvous.
   if (options_.rendezvous != nullptr) return options_.rendezvous;
+  // Made once: its listener must keep its address over several groups.
   if (rendezvous_ != nullptr) return rendezvous_.get();
   // The token admits equal configs only: others would build different models from the same
   // gradients. Counts that `troop scale` changes during a run are left out.
@@ -63,6 +65,7 @@ Rendezvous* UpdaterFactory::MeetingPlace() {
 std::unique_ptr<Updater> UpdaterFactory::MakeAllReduce(int learners) {
   const Config& config = *options_.config;
   const LearnerModel& model = *options_.model;
+  // Each rank may have made a different number of updates when a group is lost.
   return MakeAllReduceUpdater({.learners = learners,
                                .max_updates = std::uint64_t(config.run.max_updates),
                                .all_have_batches = options_.all_have_batches,

@@ -66,6 +66,7 @@ Result<double> TimeAllReduce(std::unique_ptr<Collective> host, const NcclOptions
     host->Abort(mine);
     return mine;
   }
+  // Filled with zeros: sums of uninitialized memory may overflow.
   cuda::Stream stream(*device);
   const cuda::DeviceArray<float> array(*device, floats, "an all-reduce buffer");
   if (array.data() != nullptr) stream.Fill(array.data(), 0, array.bytes());
@@ -118,6 +119,7 @@ Result<double> MeasureGpuPeak(const Config& config) {
   stream.Fill(b.data(), 0x3c, b.bytes());
   double best = 0;
   const SystemClock clock;
+  // An idle stream, so that the measurement begins with the first product.
   for (int i = 0; i < kPeakTries; ++i) {
     stream.Synchronize();
     const Time from = clock.Now();
@@ -134,6 +136,7 @@ Result<double> MeasureGpuPeak(const Config& config) {
     stream.Synchronize();
     TROOP_RETURN_IF_ERROR(StatusOf(device));
     const double seconds = std::max(1e-9, ToSeconds(clock.Now() - from));
+    // A product of two n x n matrices takes 2 n^3 operations.
     best = std::max(best, kPeakCalls * 2.0 * double(n) * double(n) * double(n) / seconds);
   }
   return best;
@@ -157,6 +160,7 @@ Result<double> TimeGpuAllReduce(int first, int second, const NcclOptions& nccl, 
     options.device = device;
     seconds[rank] = TimeAllReduce(hosts.Rank(rank), options, floats, tries);
   };
+  // Rank 0 measures on this thread, which would otherwise only wait.
   std::thread other(measure, 1, second);
   measure(0, first);
   other.join();

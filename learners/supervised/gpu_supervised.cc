@@ -95,6 +95,7 @@ class GpuSupervised final : public GpuAlgorithm,
                                      GradientWatch* watch) override {
     TROOP_RETURN_IF_ERROR(MakeReady());
     ++cost_.gradients;
+    // Each rank has a part of the layers' weights, so no result exists without the others.
     if (model_.cut() && peers_ == nullptr)
       return FailedPrecondition("no group of the tensor-parallel ranks");
     step_->Begin(stream());
@@ -105,10 +106,12 @@ class GpuSupervised final : public GpuAlgorithm,
     const auto add = [&](const TextBatch& text, float scale, bool last) -> Status {
       TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, text));
       cuda::Transformer::Ready ready;
+      // Only the last micro-batch completes the gradient, so only its parts may be sent.
       if (last && on_device() && watch != nullptr)
         ready = [watch](std::int64_t from) { watch->GradientReady(from); };
       step_->Add(stream(), TokensOf(text), scale, ready);
       sum += SizesOf(text);
+      // The ranks of a tensor-parallel group share the operations of one batch.
       cost_.flops +=
           TrainingFlops(config_, text, LastLayer::kBehindAttention) / double(model_.place().ranks);
       TROOP_RETURN_IF_ERROR(DeviceStatus());
@@ -118,6 +121,7 @@ class GpuSupervised final : public GpuAlgorithm,
       if (peers_ != nullptr) peers_->Settle();  // blocks, which is allowed in a job
       return made;
     }
+    // Packing overlaps with the device, so the next call finds its first batch ready.
     share_.MakeAhead(updates());  // while the device computes
     const cuda::TextStepReport report = step_->Finish(stream());
     TROOP_RETURN_IF_ERROR(DeviceStatus());
@@ -164,6 +168,7 @@ class GpuSupervised final : public GpuAlgorithm,
   // The peers count their traffic in total; the difference since the last call is reported.
   UpdateCost TakeCost() override {
     if (peers_ != nullptr)
+      // Totals begin at 0 with each group (SetTensorGroup).
       cost_.tensor_bytes +=
           double(peers_->traffic().bytes - std::exchange(counted_bytes_, peers_->traffic().bytes));
     return std::exchange(cost_, UpdateCost{});
@@ -301,6 +306,7 @@ Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
 Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config& config,
                                                                std::span<const float> value) {
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, {}, 0));
+  // Without optimizer and gradient, the memory is that of the weights and one batch.
   opened.step.trains = false;
   if (opened.step.model.parameters != std::int64_t(value.size())) {
     return InvalidArgument("{} weights, but the model has {} parameters", value.size(),

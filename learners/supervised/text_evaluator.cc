@@ -64,7 +64,9 @@ Evaluator::State SentimentEvaluator::Advance(int) {
     if (!batch.empty() && tokens > kTokensOfSlice) break;
     batch.push_back(samples_[next_]);
   }
+  // Sequences of similar length waste no time on padding.
   const TextBatch text = batches_.ForJudging(set(), batch);
+  // A batch without labels has no outcome, and would divide by 0.
   if (!text.labels.empty()) {
     const Result<TextOutcome> outcome =
         on_device_ ? on_device_->Judge(text) : step_.Forward({value_, packed_.get()}, text);
@@ -81,6 +83,7 @@ Evaluator::State SentimentEvaluator::Advance(int) {
 }
 
 // Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
+// Standard deviation of a share p of n reviews: sqrt(p (1 - p) / n).
 EvaluationReport SentimentEvaluator::Report() const {
   const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
   const double right = double(outcome_.right) / rows;

@@ -81,6 +81,7 @@ class ParamserverUpdater final : public Updater {
   void Deregister() override { cycle_.Deregister(); }
   bool is_leader() const override { return options_.member->options().index == 0; }
   bool publishes() const override { return false; }
+  // The upper half of a weights version; the lower half counts updates (WeightsVersion).
   std::uint64_t generation() const override { return weights_version_ >> 32; }
   int learners() const override;
 
@@ -140,11 +141,14 @@ int ParamserverUpdater::learners() const {
   const Config::ParamServerKeys& p = options_.config->paramserver;
   const std::int32_t now = options_.member->fleet().learners;
   std::int64_t pushes = PushesOfUpdate(*options_.config);
+  // A synchronous update takes one push from each group of mesh.tp learners.
   if (now > 0 && IsSynchronous(SyncOptionsFor(*options_.config)))
     pushes = now / options_.config->mesh.tp;
+  // Each push sums the gradients of push_every batches.
   return int(pushes * p.push_every);
 }
 
+// Every state but kRest waits for one event: a reply, a finished job, or room for a push.
 bool ParamserverUpdater::Advance(Time now) {
   switch (cycle_.state()) {
     case State::kRest:
@@ -168,6 +172,7 @@ bool ParamserverUpdater::Begin(Time now) {
   if (client_->pulling() && !client_->TakePull()) return false;
   const PullPushCycle::Situation situation = SituationNow();
   const Action action = cycle_.Next(now, situation);
+  // The pull counts as a part of the batch, which the failpoint in TakeGradient stretches.
   if (situation.has_batch && !situation.pause_requested) began_ = now;
   switch (action) {
     case Action::kWait:
@@ -189,6 +194,7 @@ bool ParamserverUpdater::Begin(Time now) {
   return false;
 }
 
+// All that the cycle decides by; it has no access to the parts themselves.
 PullPushCycle::Situation ParamserverUpdater::SituationNow() const {
   return {.has_batch = batches_.HasBatch(),
           .has_jobs = !batches_.empty(),
@@ -230,6 +236,7 @@ bool ParamserverUpdater::TakePull(Time now) {
   weights_version_ = pulled->weights_version;
   cycle_.PullTaken();
   progress_.Pulled(pulled->version);
+  // Others may have completed the run meanwhile: batches that are left are not computed.
   if (progress_.complete()) Abandon();
   if (progress_.complete() || !batches_.HasBatch()) {
     AdoptFinal(*pulled);
@@ -253,6 +260,7 @@ void ParamserverUpdater::CountTraffic(Time now) {
 
 // Stores the final weights in the algorithm for the last checkpoint, without an update.
 void ParamserverUpdater::AdoptFinal(const ShardClient::Pulled& pulled) {
+  // Copies the value: the span belongs to the client, and the job runs on another thread.
   Result<Executor::Job> id = options_.executor->Submit(
       "adopt", [this, updates = progress_.updates(),
                 value = std::vector<float>(pulled.value.begin(), pulled.value.end())] {
@@ -262,6 +270,7 @@ void ParamserverUpdater::AdoptFinal(const ShardClient::Pulled& pulled) {
   adopting_ = *id;
 }
 
+// The job runs on the executor; TakeGradient collects its result.
 void ParamserverUpdater::Compute() {
   cycle_.ComputeStarted();
   step_.Start(&batches_.job(), batches_.batch(), progress_.Next(batches_.progress()));
@@ -276,9 +285,11 @@ bool ParamserverUpdater::TakeGradient(Time now) {
     job.last = *report;
     progress_.CountGradient();
   } else {
+    // An error ends the batch without an update, and its items keep their priorities.
     job.status = report.status();
     job.priority.back().clear();
   }
+  // False also between the pushes of push_every > 1: the replica keeps the sum.
   const bool pushes = report.ok() && replica_.WantsPush();
   cycle_.Computed(pushes);
   if (pushes) {
@@ -297,9 +308,12 @@ bool ParamserverUpdater::Push(Time now) {
   if (held_until_ && now < *held_until_) return false;
   held_until_.reset();
   if (!client_->CanPush()) return false;
+  // One loss stands for the whole push: that of the newest batch, or 0 after an error.
   const float loss = step_.report().ok() ? float(step_.report()->loss) : 0;
   const Status pushed = client_->Push(now, replica_.Payload(), step_.learning_rate(), loss);
+  // The replica begins its next step in any case: a failed push is reported, not repeated.
   replica_.Pushed();
+  // A flush belongs to no batch, since those that it includes are done.
   if (!cycle_.Pushed()) return true;
   if (!pushed.ok()) batches_.job().status = pushed;
   batches_.FinishBatch();

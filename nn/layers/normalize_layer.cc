@@ -14,6 +14,7 @@ namespace {
 // kVarianceFloor keeps constant elements finite; kCountMax turns the mean into an exponential one.
 constexpr double kVarianceFloor = 1e-8;
 constexpr double kCountMax = 1e6;
+// Beyond 10 deviations an element is an outlier, which would dominate a layer.
 constexpr float kClip = 10;
 constexpr std::int64_t kBlock = 1024;  // elements converted at a time
 
@@ -31,6 +32,7 @@ class NormalizeLayer final : public Module {
         params_({{.name = "mean", .shape = {size_}, .trained = false},
                  {.name = "variance", .shape = {size_}, .trained = false},
                  {.name = "count", .shape = {1}, .trained = false}}) {
+    // Each parameter begins at a cache line, as the arena requires.
     params_[1].offset = AlignParams(size_);
     params_[2].offset = 2 * AlignParams(size_);
   }
@@ -57,6 +59,7 @@ class NormalizeLayer final : public Module {
   // Before any statistics, inputs pass unscaled.
   void Pack(std::span<const float> value, Packed* packed) const override {
     auto& mine = static_cast<NormalizePacked&>(*packed);
+    // With a count of 0 there is no estimate of the variance.
     const bool any = Count(value) > 0;
     std::ranges::copy(Mean(value), mine.mean.begin());
     std::ranges::transform(Variance(value), mine.inverse.begin(), [any](float variance) {

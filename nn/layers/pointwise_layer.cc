@@ -39,6 +39,7 @@ class ActivationLayer final : public Module {
     const auto bytes = out[0].bytes();
     ActivationForward(activation_, in[0].elements(), in[0].bytes().data(), bytes.data(),
                       in[0].dtype());
+    // The caller may place the output in the cache itself (cache_begins_with_out).
     if (!cache.empty() && bytes.data() != cache.data())
       std::memcpy(cache.data(), bytes.data(), bytes.size());
   }
@@ -82,6 +83,7 @@ class InputLayer final : public Module {
 
   void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor>,
                 Cache, std::span<const Tensor> din) const override {
+    // Observations are data: a request for their gradient is an error of the caller.
     TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
   }
 
@@ -102,6 +104,7 @@ void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int
   }
   for (std::int64_t s = 0; s < p.stack; ++s) {
     const T* from = in + s * plane * p.channels + first / depth * p.channels;
+    // Channels of image s are at [s * channels, (s + 1) * channels) of each pixel.
     T* to = out + s * p.channels;
     for (std::int64_t at = 0; at < count; at += depth) {
       for (std::int64_t c = 0; c < p.channels; ++c) to[at + c] = *from++;
@@ -145,6 +148,7 @@ class PictureInputLayer final : public Module {
   }
 
  private:
+  // 16 KiB of f32 fit into the L1 cache together with the input.
   static constexpr std::int64_t kBlock = 4096;  // elements
 
   template <class T>
@@ -152,6 +156,7 @@ class PictureInputLayer final : public Module {
     // Blocks consist of whole pixels, so that a block interleaves independently.
     const std::int64_t depth = pictures_.stack * pictures_.channels;
     const std::int64_t plane = pictures_.height * pictures_.width, picture = plane * depth;
+    // At least one pixel, however many channels it has.
     const std::int64_t block = std::max<std::int64_t>(kBlock / depth, 1) * depth;
     std::vector<T> interleaved(std::size_t(std::min(block, picture)));
     const auto* from = reinterpret_cast<const T*>(in.bytes().data());

@@ -22,11 +22,13 @@ std::vector<float> Cut(std::span<const float> value, std::span<const ParamRange>
 
 }  // namespace
 
+// Loads in a job, because a snapshot has gigabytes and the node must send heartbeats.
 void ShardLoader::Start(Request request) {
   TROOP_CHECK(!running(), "shard {} is being loaded already", shard_);
   job_ = std::make_unique<Job>();
   job_->loaded.since = request.since;
   job_->request = std::move(request);
+  // job_ keeps request and result alive until TakeDone.
   const auto id = executor_->Submit(
       "load", [this, job = job_.get()] { job->loaded.shard = Load(job->request); });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -51,6 +53,7 @@ Result<std::unique_ptr<ParameterShard>> ShardLoader::Load(const Request& request
   ShardSnapshots* const snapshots = request.snapshots;
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, snapshots->List());
   Status damage;
+  // The newest snapshot comes first, so the first intact one wins.
   // Damaged snapshots are skipped; any other error ends the load.
   for (const std::string& name : names) {
     Result<Buffer> bytes = snapshots->Read(name);
@@ -58,14 +61,17 @@ Result<std::unique_ptr<ParameterShard>> ShardLoader::Load(const Request& request
       auto shard = ParameterShard::Restore(request.options, std::span(&*bytes, 1));
       if (shard.ok())
         LogInfo("resuming from {}: version {}", snapshots->PathOf(name), (*shard)->version());
+      // Errors besides damage, such as another optimizer, would be the same for older snapshots.
       if (shard.ok() || shard.status().code() != Code::kDataLoss) return shard;
       bytes = shard.status();
     }
+    // The first damage is the reason that the user sees if nothing can be loaded.
     if (damage.ok()) damage = bytes.status().WithContext(snapshots->PathOf(name));
     LogError("skipping {}: {}", snapshots->PathOf(name), bytes.status().message());
   }
   Result<std::unique_ptr<ParameterShard>> kept = LoadCheckpoint(request);
   if (kept.status().code() != Code::kNotFound) return kept;
+  // An empty folder is normal only for a run that begins.
   if (damage.ok() && request.snapshot_expected) {
     damage = DataLoss("{} is empty, but a snapshot must exist before its epoch begins",
                       snapshots->PathOf(""));
@@ -76,6 +82,7 @@ Result<std::unique_ptr<ParameterShard>> ShardLoader::Load(const Request& request
         "--overwrite",
         damage.message());
   }
+  // Every shard makes the first weights of the whole model, and cuts out its ranges.
   std::vector<float> value(std::size_t(request.parameters));
   TROOP_RETURN_IF_ERROR(fallbacks_.first_weights(value));
   return ParameterShard::Make(request.options, Cut(value, request.options.ranges));

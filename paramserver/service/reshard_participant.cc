@@ -22,12 +22,15 @@ void ReshardParticipant::Follow(Time now, ShardServer* server) {
   // An outdated map must not accept pushes.
   if (server != nullptr) server->SetPaused(hands_over || outdated);
   if (outdated) return;
+  // With another resharding, or with none, all that was prepared for the earlier one is void.
   if (!hands_over || move_ != move.number) DropTransfers();
+  // The job still reads its snapshot; CollectPrepared discards a result that is void by then.
   if (!hands_over || prepare_) return;
   Status status;
   if (std::exchange(move_, move.number) != move.number) status = StartReceiver(server);
   if (status.ok() && receiver_) {
     receiver_->Poll(now);
+    // The state of this shard is final only when no update is in flight.
     const bool paused = server == nullptr || server->is_paused();
     if (paused && receiver_->complete()) status = FinishReceiver(server);
   }
@@ -52,6 +55,7 @@ Status ReshardParticipant::StartReceiver(const ShardServer* server) {
   TROOP_ASSIGN_OR_RETURN(next_map_, layout.MapAfterMove(move));
   // A new shard is built by the first process of its slots.
   const bool is_new = layout.shard() >= layout.epochs().back().shards && layout.is_first_process();
+  // A backup, and a process of a shard that is dissolved, receive nothing.
   if (layout.shard() >= move.shards || (server == nullptr && !is_new)) return Status::Ok();
   std::set<std::int32_t> owners;
   for (const ShardMap::Move& part : ShardMap::Moves(layout.map(), *next_map_)) {
@@ -76,6 +80,7 @@ Status ReshardParticipant::StartReceiver(const ShardServer* server) {
 
 // Builds the next shard and writes it to disk in a job; it is reported as ready afterwards.
 Status ReshardParticipant::FinishReceiver(ShardServer* server) {
+  // Taken out first, so that an error below leaves no complete receiver to be finished again.
   const std::unique_ptr<ReshardReceiver> receiver = std::move(receiver_);
   TROOP_ASSIGN_OR_RETURN(auto shard,
                          receiver->Finish(context_.layout->OptionsFor(*next_map_),
@@ -85,6 +90,7 @@ Status ReshardParticipant::FinishReceiver(ShardServer* server) {
   successor_ = Successor{move_, {std::move(shard), receiver->lineage()}};
   prepare_ = std::make_unique<PrepareJob>(PrepareJob{
       .move = move_, .snapshots = ShardSnapshots(context_.run, context_.layout->shard(), move_)});
+  // On disk before it is reported: once the new map is committed, a restart must find it.
   const auto id = context_.executor->Submit(
       "prepare", [job = prepare_.get(), snapshot = successor_->state.shard->Snapshot()] {
         job->status = job->snapshots.Save(job->move, snapshot);
@@ -109,12 +115,14 @@ bool ReshardParticipant::CollectPrepared() {
   return true;
 }
 
+// Requests come from other processes: role, stage, number and range are checked in this order.
 Result<Message> ReshardParticipant::Fetch(const Message& message, ShardServer* server) {
   TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ShardFetchBody>(message.body));
   if (message.origin.role != Role::kParamServer) {
     return InvalidArgument("{} may not fetch a shard's state",
                            PeerName(message.origin.role, message.origin.index));
   }
+  // The receiver may be ahead of this process by a heartbeat, so kUnavailable makes it retry.
   if (server == nullptr || !server->is_paused() || !next_map_ || move_ != body.move) {
     return Unavailable("this shard is not paused for resharding {}", body.move);
   }
@@ -130,6 +138,7 @@ Result<Message> ReshardParticipant::Fetch(const Message& message, ShardServer* s
   Message answer{
       .type = MessageType::kShardFetchReply,
       .body = EncodeBody(ShardStateBody{move_, server->lineage(), body.offset, state.size()})};
+  // One piece per reply bounds the size of a message; the receiver requests the next offset.
   answer.parts.push_back(
       state.Slice(body.offset, std::min(BackupClient::kPieceBytes, state.size() - body.offset)));
   return answer;
@@ -147,6 +156,7 @@ const Buffer& ReshardParticipant::OutgoingState(std::int32_t target, ShardServer
   return state;
 }
 
+// Hands over the prepared shard, at most once. Move 0: no resharding has happened.
 std::optional<ShardReplica> ReshardParticipant::TakeSuccessor(std::uint64_t move) {
   if (move == 0 || !successor_ || successor_->move != move) return std::nullopt;
   return std::move(std::exchange(successor_, std::nullopt)->state);

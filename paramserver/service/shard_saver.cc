@@ -16,6 +16,7 @@ constexpr double kForeverSeconds = 1e9;
 }  // namespace
 
 bool ShardSaver::IsDue(Time now) {
+  // The first interval begins with the first call, which has the clock of the node.
   if (!next_save_) {
     const bool saves = options_.every_s > 0 && options_.every_s < kForeverSeconds;
     next_save_ = saves ? now + Seconds(options_.every_s) : kForever;
@@ -26,10 +27,13 @@ bool ShardSaver::IsDue(Time now) {
 void ShardSaver::BeginInterval(Time now) { next_save_ = now + Seconds(options_.every_s); }
 
 void ShardSaver::Save(ShardServer* server, const Target& target) {
+  // One job at a time: writes of one folder must not overtake each other.
   if (job_) return;
   final_started_ = final_started_ || target.final;
   const ParameterShard& shard = server->shard();
+  // Nothing was pushed since the last snapshot.
   if (shard.version() == saved_version_) return;
+  // The previous snapshot is worth more than one that no learner can resume from.
   if (!AllFinite(shard.value())) {
     LogError("shard {} is not saved: a weight is not finite", options_.shard);
     return;
@@ -55,6 +59,7 @@ Status ShardSaver::Collect() {
   ++failures_;
   LogError("saving shard {} failed, the previous snapshot is kept: {}", options_.shard,
            job->status.message());
+  // The next interval tries again; after the final snapshot there is none.
   if (!job->final) return Status::Ok();
   return job->status.WithContext("saving the final state of a parameter shard failed");
 }

@@ -30,6 +30,7 @@ std::string_view LayerOf(std::string_view tensor) { return tensor.substr(0, tens
 
 // Describes the first violated invariant that is visible without the ranges; nullptr if there is
 // none.
+// Checks what does not need the ranges; cheap, so that a bad map is refused before a loop.
 const char* FaultOfShards(const ShardMapBody& body) {
   if (body.epoch == 0) return "its epoch is 0";
   if (body.sharding > std::uint8_t(Sharding::kLayer)) return "its sharding is unknown";
@@ -47,6 +48,7 @@ const char* FaultOfShards(const ShardMapBody& body) {
 }
 
 // Describes the first invariant that the ranges violate; nullptr if there is none.
+// One pass: each range begins where the previous one ends, so gaps cannot be written.
 const char* FaultOfRanges(const ShardMapBody& body) {
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < body.end.size(); ++i) {
@@ -82,6 +84,7 @@ Result<ShardMap> ShardMap::Make(Sharding sharding, std::span<const ParamSpec> pa
     return InvalidArgument("{} parameter shards; from 1 to {} are possible", shards, kShardsMax);
   }
   ShardMap map;
+  // Epochs count from 1; 0 is invalid in a received map.
   map.epoch_ = 1;
   map.sharding_ = sharding;
   map.parameters_ = parameters;
@@ -135,6 +138,7 @@ void ShardMap::ReassignLayersOf(std::int32_t owner) {
   for (Range& range : ranges_) {
     if (range.owner == owner) layers.push_back(&range);
   }
+  // Stable, so that all processes compute the same map from the same model.
   std::ranges::stable_sort(layers, std::greater<>(), [](const Range* r) { return r->size(); });
   for (Range* layer : layers) {
     const auto least = std::size_t(std::ranges::min_element(load) - load.begin());
@@ -184,6 +188,7 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   if (shards_.size() >= std::size_t(kShardsMax)) {
     return ResourceExhausted("there are {} parameter shards, which is the limit", kShardsMax);
   }
+  // Every change begins a new epoch: messages of the old one are refused.
   ShardMap next = *this;
   ++next.epoch_;
   next.shards_.insert(std::ranges::upper_bound(next.shards_, shard), shard);
@@ -193,6 +198,7 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   }
   const std::int64_t blocks = BlocksOf(parameters_);
   const std::vector<std::int64_t> load = next.Loads();
+  // The new shard takes its share from all that have more than theirs now.
   std::int64_t wanted = ShareOf(blocks, next.IndexOf(shard), next.shards_.size());
   for (std::size_t i = 0; i < load.size(); ++i) {
     const std::int64_t over = BlocksOf(load[i]) - ShareOf(blocks, i, load.size());
@@ -214,6 +220,7 @@ Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
   ++next.epoch_;
   next.shards_.erase(next.shards_.begin() + std::ptrdiff_t(IndexOf(shard)));
   if (sharding_ == Sharding::kLayer) {
+    // The layers of the removed shard move, all others stay where they are.
     next.ReassignLayersOf(shard);
     return next;
   }
@@ -223,6 +230,7 @@ Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
     const std::int64_t lacks = ShareOf(blocks, i, load.size()) - BlocksOf(load[i]);
     next.MoveElements(shard, next.shards_[i], std::max<std::int64_t>(lacks, 0) * kParamAlignment);
   }
+  // Each shard has its share now, up to rounding.
   // The remainder if the loads were unequal.
   next.MoveElements(shard, next.shards_[0], parameters_);
   next.MergeNeighbours();
@@ -252,6 +260,7 @@ void ShardMap::MoveElements(std::int32_t from, std::int32_t to, std::int64_t ele
   for (std::size_t i = ranges_.size(); i-- > 0 && elements > 0;) {
     Range& range = ranges_[i];
     if (range.owner != from) continue;
+    // The last block of a model may be shorter than its aligned size.
     const std::int64_t whole = AlignParams(range.size());
     if (whole <= elements) {
       range.owner = to;
@@ -280,6 +289,7 @@ bool ShardMap::MoveOneLayer(std::int32_t to) {
   // The largest fitting layer of the most loaded shard that has one.
   Range* best = nullptr;
   std::int64_t best_load = 0;
+  // Ties go to the larger layer, then to the first, so that the result is unique.
   for (Range& range : ranges_) {
     const std::int64_t theirs = load[IndexOf(range.owner)];
     if (range.owner == to || range.size() >= theirs - own || theirs < best_load) continue;
@@ -312,6 +322,7 @@ std::vector<ShardMap::Move> ShardMap::Moves(const ShardMap& from, const ShardMap
               to.parameters_);
   std::vector<Move> moves;
   std::size_t i = 0, j = 0;
+  // Ends of ranges of both maps divide the parameters into parts with one owner on each side.
   for (std::int64_t begin = 0; begin < from.parameters_;) {
     const Range& a = from.ranges_[i];
     const Range& b = to.ranges_[j];
@@ -346,6 +357,7 @@ std::vector<std::int64_t> ShardMap::Loads() const {
 
 std::int32_t ShardMap::OwnerOf(std::int64_t element) const {
   TROOP_CHECK(element >= 0 && element < parameters_, "{} of {}", element, parameters_);
+  // Ranges are sorted and without gaps: the first end above the element is that of its range.
   return std::ranges::upper_bound(ranges_, element, {}, &Range::end)->owner;
 }
 
@@ -387,8 +399,10 @@ std::vector<std::vector<ParamRange>> CutIntoParts(std::span<const ParamRange> ra
   TROOP_CHECK(part_floats_max > 0 && part_floats_max % kParamAlignment == 0, "{}", part_floats_max);
   std::vector<std::vector<ParamRange>> parts;
   std::int64_t room = 0;
+  // Floats that still fit into the last part.
   for (const ParamRange& range : ranges) {
     for (std::int64_t begin = range.begin; begin < range.end;) {
+      // Less than a cache line would break the alignment of the next cut.
       if (room < kParamAlignment) {
         parts.emplace_back();
         room = part_floats_max;

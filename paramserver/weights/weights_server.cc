@@ -32,6 +32,7 @@ class PublishOnlyServer final : public WeightsServer {
   }
 
   void Report(Metrics* metrics) const override {
+    // Counters of this process; the coordinator adds those of its predecessors.
     const auto count = [metrics](std::string_view name, std::int64_t value) {
       metrics->Gauge(name, double(value), MetricKind::kCounter);
     };
@@ -50,6 +51,7 @@ class PublishOnlyServer final : public WeightsServer {
   Status Publish(Message message, Reply* reply) {
     TROOP_ASSIGN_OR_RETURN(const PublishBody body, DecodeBody<PublishBody>(message.body));
     const std::size_t expected = std::size_t(options_.parameters) * sizeof(float);
+    // Checked before use: the size decides how many bytes readers copy.
     const std::size_t size = message.parts.size() == 1 ? message.parts[0].size() : 0;
     if (message.parts.size() != 1 || size != expected) {
       return InvalidArgument(
@@ -89,8 +91,10 @@ class PublishOnlyServer final : public WeightsServer {
     ++pulls_;
     const WeightSnapshot* snapshot = nullptr;
     if (body.exact == 0) {
+      // A reader that has the newest version gets an empty reply, not the same bytes again.
       if (version() > body.known) snapshot = &kept_[0];
     } else {
+      // Two versions are kept, so an exact one stays available during the next publication.
       for (const WeightSnapshot& kept : kept_) {
         if (kept.version == body.exact) snapshot = &kept;
       }

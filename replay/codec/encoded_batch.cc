@@ -40,6 +40,7 @@ std::size_t ActionBytes(const TrajectorySpec& spec, const ViewSpec& view) {
          (view.kind == ViewSpec::Kind::kSequence ? std::size_t(view.steps()) : 1);
 }
 
+// Only recurrent tables have a state.
 std::size_t StateBytes(const TrajectorySpec& spec) { return spec.state ? spec.state->bytes() : 0; }
 
 BlockLayout::BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
@@ -52,6 +53,7 @@ BlockLayout::BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec
     return offset;
   };
   const auto steps = std::size_t(view.steps());
+  // One array per field, so that a reader decodes only those that it needs.
   key = column(items * sizeof(std::uint64_t));
   probability = column(items * sizeof(double));
   policy_version = column(items * sizeof(std::uint64_t));
@@ -67,6 +69,7 @@ BlockLayout::BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec
 }
 
 std::size_t BlockLayout::ItemBytes(const TrajectorySpec& spec, const ViewSpec& view) {
+  // The fields of BlockLayout whose size is fixed; the frames of an item vary.
   return 3 * sizeof(std::uint64_t) + 2 * sizeof(std::int32_t) +
          2 * std::size_t(view.steps()) * sizeof(float) + ActionBytes(spec, view) + StateBytes(spec);
 }
@@ -103,6 +106,7 @@ std::vector<std::span<const std::byte>> RunsOf(std::span<const EncodedBatch::Fra
   std::vector<std::span<const std::byte>> runs;
   runs.reserve(frames.size());
   for (const EncodedBatch::Frame& frame : frames) {
+    // An empty frame would break the adjacency of its neighbors.
     if (frame.bytes == 0) continue;
     if (!runs.empty() && runs.back().data() + runs.back().size() == frame.data) {
       runs.back() = {runs.back().data(), runs.back().size() + frame.bytes};
@@ -120,6 +124,7 @@ void PutFrames(std::span<const EncodedBatch::Frame> frames, std::byte* out) {
   const std::vector<std::span<const std::byte>> runs = RunsOf(frames);
   std::size_t ahead_run = 0, ahead_at = 0;
   const auto ask = [&] {
+    // The last kAhead lines have nothing left to prefetch.
     if (ahead_run == runs.size()) return;
     __builtin_prefetch(runs[ahead_run].data() + ahead_at);
     ahead_at += kAlignment;

@@ -42,6 +42,7 @@ struct FeedLayout {
   // Appends a column and returns its offset.
   std::size_t Column(std::size_t size) {
     const std::size_t offset = bytes;
+    // Each column begins at a cache line, so that readers may use it in place.
     bytes = AlignedBytes(bytes + size);
     return offset;
   }
@@ -55,6 +56,7 @@ void Put(const std::vector<T>& from, std::byte* block, std::size_t at) {
   if (!from.empty()) std::memcpy(block + at, from.data(), from.size() * sizeof(T));
 }
 
+// Copied, because the block may be in memory that other processes can write.
 template <class T>
 void Take(const std::byte* block, std::size_t at, std::size_t count, std::vector<T>* to) {
   to->resize(count);
@@ -83,6 +85,7 @@ Status CheckHeader(const TableDeltaHeader& h, std::size_t size, const Trajectory
 // Checks frame indices against the table's size, and values as Table::Insert does.
 Status CheckFrames(const TableDelta& feed, const ReplicaSizes& sizes) {
   for (std::size_t i = 0; i < feed.place.size(); ++i) {
+    // Indices become addresses in the replica's memory.
     if (feed.place[i] >= sizes.frames) {
       return DataLoss("frame {} has index {}, must be below {}", i, feed.place[i], sizes.frames);
     }
@@ -103,6 +106,7 @@ Status CheckItems(const TableDelta& feed, const ViewSpec& view, const ReplicaSiz
       return DataLoss("item {} has {} steps and {} lead frames, must have at most {} and {}", i,
                       length, lead, view.length_max, view.lead_max());
     }
+    // The lower half of a key is its slot. Numbers ascend in the order of the table's changes.
     if ((feed.key[i] & 0xFFFFFFFFu) >= sizes.slots || !std::isfinite(feed.priority[i]) ||
         feed.priority[i] < 0 || (i > 0 && feed.number[i] <= feed.number[i - 1])) {
       return DataLoss("item {} has invalid number {}, key {:#x} ({} slots) or priority {}", i,
@@ -145,12 +149,14 @@ Buffer PackTableDelta(const TableDelta& feed, const TrajectorySpec& spec, Codec 
                           .window = feed.window.size()};
   for (const EncodedBatch::Frame& frame : feed.observation) header.payload_bytes += frame.bytes;
   const FeedLayout at(header, spec, codec);
+  // The header has the total size, which a reader compares with that of the message.
   header.bytes = at.bytes;
   MutableBuffer out = MakeSharedBuffer(at.bytes);
   std::byte* const block = out.data();
   // Zeroes the gaps between columns: no uninitialized memory leaves the process.
   std::memset(block, 0, at.payload);
   std::memcpy(block, &header, sizeof header);
+  // Frames and columns must agree before any of them is copied.
   TROOP_CHECK(feed.action.size() == feed.place.size() * spec.action.bytes(),
               "{} bytes of actions for {} frames", feed.action.size(), feed.place.size());
   Put(feed.place, block, at.place);
@@ -172,6 +178,7 @@ Buffer PackTableDelta(const TableDelta& feed, const TrajectorySpec& spec, Codec 
     std::memcpy(to, frame.data, frame.bytes);
     to += frame.bytes;
   }
+  // The padding after the last frame.
   std::memset(to, 0, std::size_t(block + at.bytes - to));
   return std::move(out).Freeze();
 }
@@ -185,6 +192,7 @@ Status ParseTableDelta(std::span<const std::byte> bytes, const TrajectorySpec& s
   std::memcpy(&header, bytes.data(), sizeof header);
   TROOP_RETURN_IF_ERROR(CheckHeader(header, bytes.size(), spec, codec));
   const FeedLayout at(header, spec, codec);
+  // Equal sizes: the columns of the header fill the block exactly.
   if (at.bytes != bytes.size()) {
     return DataLoss("table delta has {} bytes, the header announces {}", bytes.size(), at.bytes);
   }
@@ -209,6 +217,7 @@ Status ParseTableDelta(std::span<const std::byte> bytes, const TrajectorySpec& s
   for (std::size_t i = 0; i < frames; ++i) {
     auto size = std::uint32_t(spec.observation.bytes());
     if (codec != Codec::kNone) std::memcpy(&size, block + at.frame_bytes + i * 4, 4);
+    // A subtraction cannot overflow: offset never exceeds payload_bytes.
     if (size > header.payload_bytes - offset) {
       return DataLoss("frame {} of {} bytes at offset {} exceeds the payload of {}", i, size,
                       offset, header.payload_bytes);

@@ -35,6 +35,7 @@ class ListSelector final : public Selector {
     links_[0].previous = last;
     size_ += std::int64_t(slot.size());
   }
+  // The list has no priorities to change.
   void Update(std::span<const Slot> slot, std::span<const float> priority) override {
     TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),
                 priority.size());
@@ -56,6 +57,7 @@ class ListSelector final : public Selector {
     TROOP_CHECK(can_draw() && slot.size() == probability.size(), "sample of {} from {}",
                 slot.size(), size());
     std::uint32_t node = 0;
+    // Without replacement as long as the batch is not larger than the list.
     for (Slot& s : slot) {
       node = After(node);
       if (node == 0) node = After(node);  // wraps around
@@ -63,6 +65,7 @@ class ListSelector final : public Selector {
     }
     std::ranges::fill(probability, probability_min());
   }
+  // The order itself is the choice, so no random number is used.
   Slot Pick(Rng*) override {
     TROOP_CHECK(size() > 0, "nothing to pick");
     return After(0) - 1;

@@ -25,12 +25,14 @@ class UniformSelector final : public Selector {
     }
   }
   void Update(std::span<const Slot> slot, std::span<const float> priority) override {
+    // Updates leave the probabilities equal; only the sizes are checked.
     TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),
                 priority.size());
   }
   void Remove(std::span<const Slot> slot) override {
     for (const Slot s : slot) {
       TROOP_CHECK(s < place_.size() && Has(s), "slot {} of {} is empty", s, place_.size());
+      // The array stays dense in O(1); its order has no meaning.
       // The last slot takes the removed one's place.
       const Slot last = slots_[std::size_t(--size_)];
       slots_[place_[s]] = last;
@@ -49,6 +51,7 @@ class UniformSelector final : public Selector {
     }
     std::ranges::fill(probability, probability_min());
   }
+  // For evictions: one slot, each with equal probability.
   Slot Pick(Rng* rng) override {
     TROOP_CHECK(size_ > 0, "nothing to pick");
     return slots_[rng->Below(std::uint32_t(size_))];

@@ -10,7 +10,9 @@ std::optional<std::uint32_t> BatchAssembler::AddDictionary(
     std::shared_ptr<const FrameDictionary> dictionary) {
   const std::uint32_t id = DictionaryId(*dictionary);
   std::optional<std::uint32_t> dropped;
+  // A dictionary that is announced again becomes the newest, so that it is dropped last.
   std::erase(decodable_, id);
+  // The decoder holds a fixed number of dictionaries and drops the same one.
   if (decodable_.size() == std::size_t(FrameCoder::kDictionariesMax)) {
     dropped = decodable_.front();
     decodable_.pop_front();
@@ -24,6 +26,7 @@ Result<SampleBatch> BatchAssembler::Assemble(const GroupRequest& group, int batc
   TROOP_RETURN_IF_ERROR(Parse(group, batch));
   SampleBatch made;
   TROOP_RETURN_IF_ERROR(decoder_.Decode({drawn_.data(), drawn_shard_.size()}, beta, &made));
+  // A key is unique per shard only; its updates go back to the shard that drew the item.
   std::size_t row = 0;
   for (std::size_t i = 0; i < drawn_shard_.size(); ++i) {
     for (std::int64_t j = 0; j < drawn_[i].size(); ++j) {
@@ -34,6 +37,7 @@ Result<SampleBatch> BatchAssembler::Assemble(const GroupRequest& group, int batc
 }
 
 // Parses the blocks of one batch and scales their probabilities to the whole replay.
+// P(item) = P(shard) P(item | shard), with the shard's share of all priorities.
 Status BatchAssembler::Parse(const GroupRequest& group, int batch) {
   const double sum = group.used_sum();
   drawn_shard_.clear();
@@ -48,6 +52,7 @@ Status BatchAssembler::ParsePart(const GroupRequest::Part& part, int batch, doub
   for (int i = part.first[std::size_t(batch)]; i < part.first[std::size_t(batch) + 1]; ++i) {
     const std::size_t at = drawn_shard_.size();
     drawn_shard_.push_back(part.shard);
+    // Blocks of earlier batches are reused, with the memory of their columns.
     if (drawn_.size() <= at) drawn_.emplace_back();
     TROOP_RETURN_IF_ERROR(ParseEncodedBatch(part.blocks[std::size_t(i)], options_.trajectory,
                                             options_.view, options_.codec, &drawn_[at]));
@@ -68,6 +73,7 @@ Status BatchAssembler::Scale(double share, EncodedBatch* drawn) {
     p *= share;
     good = good && std::isnormal(p);
   }
+  // 0: the shard gave no minimum, hence there is none to scale.
   const bool told = drawn->probability_min > 0;
   drawn->probability_min *= share;
   if (good && (!told || std::isnormal(drawn->probability_min))) return Status::Ok();

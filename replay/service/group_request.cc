@@ -28,6 +28,8 @@ void GroupRequest::AddRows(std::size_t k, std::int64_t rows) {
   parts_.push_back({.shard = k, .rows = std::uint32_t(rows)});
 }
 
+// Adds the charge to a request that is not sent yet, or to a new one without rows: a request cannot
+// change after it was sent.
 void GroupRequest::AddCharge(std::size_t k, std::int64_t items) {
   const auto unsent = std::ranges::find_if(parts_, [k](const Part& p) {
     return p.shard == k && p.ticket == 0 && !p.answered && p.charge == 0;
@@ -35,6 +37,7 @@ void GroupRequest::AddCharge(std::size_t k, std::int64_t items) {
   Part& part = unsent != parts_.end() ? *unsent : parts_.emplace_back(Part{.shard = k});
   part.charge = std::uint32_t(items);
   charge_missing_ -= items;
+  // Counted before the reply, so that the next group does not charge these items again.
   (*shards_)[k].Charge(items);
 }
 
@@ -47,6 +50,7 @@ bool GroupRequest::HasRows(std::size_t k) const {
 // rows of this group.
 void GroupRequest::GiveUp(Part* part, bool shut) {
   if (part->ticket != 0) (*shards_)[part->shard].Forget(part->ticket);
+  // The reply has ended the charge of an answered part already.
   if (!part->answered) (*shards_)[part->shard].Charge(-std::int64_t(part->charge));
   if (shut) shut_[part->shard] = 1;
   missing_ += part->rows;
@@ -59,12 +63,14 @@ void GroupRequest::GiveUpShard(std::size_t k) {
   for (std::size_t i = parts_.size(); i-- > 0;) {
     Part& part = parts_[i];
     if (part.shard != k) continue;
+    // A reply that can be decoded needs nothing more of the lost shard.
     if (part.answered && (*shards_)[k].HasDictionaries(part.reply.dictionaries)) continue;
     GiveUp(&part, true);
   }
   Judge();
 }
 
+// Rows whose dictionary is lost cannot be decoded; the shard itself may still be drawn from.
 void GroupRequest::DropUndecodable() {
   for (std::size_t i = parts_.size(); i-- > 0;) {
     Part& part = parts_[i];
@@ -76,6 +82,8 @@ void GroupRequest::DropUndecodable() {
 
 // ---- requests and replies -----------------------------------------------------------------------
 
+// Sends all parts that have no request in flight. Without a ticket the window is full, and a later
+// call tries again.
 Status GroupRequest::Send(Time now, bool drain) {
   for (Part& part : parts_) {
     if (part.ticket != 0 || part.answered) continue;
@@ -90,6 +98,7 @@ Status GroupRequest::Send(Time now, bool drain) {
   return Status::Ok();
 }
 
+// Backward, because a reply can make GiveUp erase its part.
 Result<std::int64_t> GroupRequest::Poll(Time now) {
   for (std::size_t i = parts_.size(); i-- > 0;) {
     Part& part = parts_[i];
@@ -127,6 +136,7 @@ Status GroupRequest::TakeReply(Part* part, Result<Message> reply, Time now) {
   }
   TROOP_RETURN_IF_ERROR(CheckReply(*reply, part));
   shard.Note(part->reply);
+  // The charge of the request ends; the shard's real charge is in the reply.
   shard.Charge(-std::int64_t(part->charge));
   shard.waived_at.reset();
   last_answer_ = now;
@@ -134,6 +144,7 @@ Status GroupRequest::TakeReply(Part* part, Result<Message> reply, Time now) {
   part->life = shard.life();
   waived_ += std::int64_t(part->charge) - std::int64_t(part->reply.charged);
   part->charge = part->reply.charged;
+  // Fewer rows than requested are none at all (CheckReply): other shards give them.
   if (part->reply.batch_size == part->rows) return Status::Ok();
   part->charge = 0;  // the shard had no items and did not charge
   GiveUp(part, true);
@@ -148,6 +159,7 @@ Status GroupRequest::CheckReply(const Message& message, Part* part) const {
   TROOP_ASSIGN_OR_RETURN(part->reply, DecodeBody<SampleReplyBody>(message.body));
   const SampleReplyBody& body = part->reply;
   const auto batches = std::uint32_t(size_.batches);
+  // Only with several shards may a reply be empty, since others can take over its rows.
   const bool nothing = many() && body.batch_size == 0 && body.charged == 0;
   if (!nothing && (body.batch_size != part->rows || body.batches != batches)) {
     return DataLoss("reply has {} batches of {}, requested {} of {}", body.batches, body.batch_size,
@@ -163,8 +175,10 @@ Status GroupRequest::CheckReply(const Message& message, Part* part) const {
 // Finds the blocks of each batch: they are consecutive, and those of one batch add up to its rows.
 Status GroupRequest::FindBlocks(const Message& message, Part* part) const {
   const SampleReplyBody& body = part->reply;
+  // The index of the first block of each batch, and one past the last block.
   part->first = {0};
   std::uint64_t rows = 0;
+  // A forged sum ends the loop early, hence `rows` cannot overflow.
   for (std::size_t i = 0; i < body.rows.size() && rows <= body.batch_size; ++i) {
     rows += body.rows[i];
     if (rows != body.batch_size) continue;
@@ -186,6 +200,7 @@ bool GroupRequest::WaitsFor(std::size_t k) const {
 }
 
 Time GroupRequest::WaitsSince(const Part& part) const {
+  // A slow network delays all replies, so patience begins with the newest reply of the group.
   return std::max(part.sent, last_answer_.value_or(part.sent));
 }
 
@@ -197,6 +212,7 @@ void GroupRequest::NoteTaken() {
   const auto left = batches - std::uint64_t(taken_);
   for (const Part& part : parts_) {
     if (part.reply.charged == 0) continue;
+    // Items that stay reserved for the batches that are left; the rest is released now.
     const std::uint64_t open = part.reply.charged * left / batches;
     (*shards_)[part.shard].Take(part.reply.reserved - std::min(part.reply.reserved, open),
                                 part.life);

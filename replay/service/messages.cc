@@ -13,6 +13,7 @@ namespace {
 
 // Bytes of a chunk's columns in part 0, without the observations.
 std::size_t ColumnBytes(const TrajectorySpec& spec, Codec codec, std::size_t frames) {
+  // Encoded frames have a size each; raw ones all have that of the observation.
   const std::size_t lengths = codec == Codec::kNone ? 0 : sizeof(std::uint32_t);
   return frames * (spec.action.bytes() + sizeof(float) + sizeof(float) + 1 + lengths);
 }
@@ -59,6 +60,7 @@ class Cutter {
 // later.
 Status CheckParts(const Message& message, const InsertBody& body, const TrajectorySpec& spec,
                   Codec codec) {
+  // Part 0 has the columns of all chunks and items, each further part one chunk's frames.
   if (message.parts.size() != body.chunks.size() + 1) {
     return InvalidArgument("insert: {} parts for {} chunks, must be one more than chunks",
                            message.parts.size(), body.chunks.size());
@@ -104,6 +106,7 @@ void CheckShape(const EncodedChunk& chunk, const TrajectorySpec& spec, Codec cod
 }
 
 // The state travels separately, after all items.
+// Explicit fields: the wire format must not follow changes of Item.
 WireItem ToWire(const Item& item) {
   return {.stream = item.stream,
           .first_frame = item.first_frame,
@@ -133,6 +136,7 @@ WireSpec ToWire(const TensorSpec& spec) {
 // Bounds the number of elements step by step, so that the product cannot overflow.
 Result<TensorSpec> FromWire(const WireSpec& spec) {
   constexpr std::int64_t kElementsMax = std::int64_t{1} << 28;  // 1 GiB of f32
+  // A cast of an unknown type would be an invalid enumerator.
   if (spec.dtype > std::uint8_t(DType::kU32) || spec.shape.size() > Shape::kMaxRank) {
     return DataLoss("tensor has invalid type {} or rank {}", spec.dtype, spec.shape.size());
   }
@@ -192,6 +196,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
   TROOP_CHECK(chunk.observation.size() == chunk.frames * frame_bytes,
               "{} observation bytes for {} frames of {}", chunk.observation.size(), chunk.frames,
               frame_bytes);
+  // The coder's bound may be far above the result, which lives as long as the message.
   // Encode into the worst-case size, then copy what was used into a part.
   MutableBuffer lengths(chunk.frames * sizeof(std::uint32_t));
   MutableBuffer encoded(chunk.frames * coder->encoded_bytes_max());

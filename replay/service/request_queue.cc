@@ -4,12 +4,14 @@
 namespace troop {
 namespace {
 
+// The incarnation is left out: a restarted caller has replaced its earlier requests.
 bool IsOf(const RequestQueue::ParkedSample& parked, const Origin& caller) {
   return parked.origin.role == caller.role && parked.origin.index == caller.index;
 }
 
 }  // namespace
 
+// Rows of one batch may come in several blocks; a batch is complete when its rows add up.
 void RequestQueue::ParkedSample::AddBlock(Buffer block, std::uint32_t count) {
   blocks.push_back(std::move(block));
   rows.push_back(count);
@@ -25,18 +27,21 @@ RequestQueue::ParkedInsert RequestQueue::TakeInsert() {
   return parked;
 }
 
+// From now on these requests are answered without a charge to the limiter.
 void RequestQueue::Waive(const Origin& caller) {
   for (ParkedSample& parked : samples_) {
     if (IsOf(parked, caller)) parked.waived = true;
   }
 }
 
+// The actors have ended, so the limiter may never admit these requests: they end with kOutOfRange.
 void RequestQueue::Drain(const Origin& caller) {
   for (ParkedSample& parked : samples_) {
     if (IsOf(parked, caller)) parked.body.drain = true;
   }
 }
 
+// Only samples: a parked insert holds experience that is valid without its caller.
 void RequestQueue::Refuse(const std::pair<Role, std::int32_t>& caller, const Status& why) {
   std::erase_if(samples_, [&](ParkedSample& parked) {
     if (std::pair(parked.origin.role, parked.origin.index) != caller) return false;

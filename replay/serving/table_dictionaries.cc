@@ -7,6 +7,7 @@ namespace troop {
 
 void TableDictionaries::Add(const FrameDictionary& dictionary) {
   known_.emplace_back(DictionaryId(dictionary), DictionaryBytes(dictionary));
+  // A decoder has room for this number of dictionaries from each of 16 shards.
   if (known_.size() > kCountMax) known_.erase(known_.begin());
 }
 
@@ -24,11 +25,14 @@ std::vector<std::uint32_t> TableDictionaries::ids() const {
 }
 
 Status TableDictionaries::Check(const EncodedInsert& call) const {
+  // Frames without a codec refer to no dictionary.
   if (options_.codec == Codec::kNone) return Status::Ok();
+  // A frame that cannot be decoded must not be stored, because a sampler would fail much later.
   for (const EncodedChunk& chunk : call.chunks) {
     std::size_t offset = 0;
     for (std::size_t i = 0; i < chunk.frames; ++i) {
       std::uint32_t bytes;
+      // The sizes are unaligned bytes from the network.
       std::memcpy(&bytes, chunk.frame_bytes.data() + i * sizeof bytes, sizeof bytes);
       if (bytes > chunk.observation.size() - offset) break;  // Table::Insert reports it
       const std::uint32_t id = NeedsDictionary({chunk.observation.data() + offset, bytes});
@@ -42,6 +46,7 @@ Status TableDictionaries::Check(const EncodedInsert& call) const {
 }
 
 std::shared_ptr<const FrameDictionary> TableDictionaries::PollTrained() {
+  // Training is a job of the executor; until it ends there is nothing to collect.
   if (!trainer_.busy()) return nullptr;
   const Buffer bytes = trainer_.Poll();
   return bytes.empty() ? nullptr : MakeFrameDictionary(bytes);

@@ -17,6 +17,7 @@ constexpr int kIdlePolls = 64;
 
 }  // namespace
 
+// The queue stays in the order of positions, so Poll only looks at its front.
 void TableDurability::AcknowledgeAt(LogPosition position, Reply reply, std::string body) {
   unacked_.push_back({position, std::move(reply), std::move(body)});
   journal_->RequestDurable(position);
@@ -28,6 +29,7 @@ Status TableDurability::Checkpoint(Reply* reply) {
     return FailedPrecondition("replay: table {} is in memory only; set replay.persist", table_);
   }
   const Journal::Stats& stats = journal_->stats();
+  // A failure counts only if it happens after this call, hence the absolute numbers.
   checkpoints_.push_back({stats.rounds + 2, stats.snapshot_failures + 1, std::move(*reply)});
   return Status::Ok();
 }
@@ -38,8 +40,10 @@ void TableDurability::AddDictionary(std::uint32_t id, Buffer bytes) {
 
 Time TableDurability::Poll(Time now, std::string owner, bool idle, JournalSource* table) {
   journal_->SetOwner(std::move(owner));
+  // Callers wait, so the round does not wait for its interval.
   if (!checkpoints_.empty()) journal_->SnapshotNow();
   Time next = journal_->Poll(now, table);
+  // While no request waits, the journal may use the time of this thread.
   for (int i = 0; i < kIdlePolls && idle && next <= now; ++i) next = journal_->Poll(now, table);
   while (!unacked_.empty() && unacked_.front().position <= journal_->durable()) {
     unacked_.front().reply.Send(
@@ -50,6 +54,7 @@ Time TableDurability::Poll(Time now, std::string owner, bool idle, JournalSource
   return next;
 }
 
+// A failed round fails every caller that waits for it; the caller decides on a retry.
 void TableDurability::AnswerCheckpoints() {
   std::erase_if(checkpoints_, [this](ParkedCheckpoint& parked) {
     const Journal::Stats& stats = journal_->stats();
@@ -70,6 +75,7 @@ std::string TableDurability::LagMessage() const {
                      journal_->lag_bytes() >> 20, error.empty() ? "" : ": ", error);
 }
 
+// Returns true at the moment when parked inserts may continue. Logged once per period.
 bool TableDurability::NoteBehind() {
   const bool was = std::exchange(behind_, behind());
   if (behind_ && !was) LogWarning("replay: {}", LagMessage());
@@ -82,6 +88,7 @@ void TableDurability::Drain() {
 
 std::string TableDurability::Blocked() const {
   if (journal_ == nullptr) return {};
+  // A lag that blocks inserts is more urgent than acknowledgements that are late.
   if (behind_) return LagMessage();
   const std::string& error = journal_->error().message();
   if (error.empty() || unacked_.empty()) return {};

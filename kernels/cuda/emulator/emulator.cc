@@ -1,3 +1,4 @@
+// Implements the emulator: the threads of a block are fibers of one OS thread.
 #include "kernels/cuda/emulator/emulator.h"
 
 #include <sys/mman.h>
@@ -458,6 +459,7 @@ void Meet(unsigned mask, Combine combine, const void* in, void* out) {
   warp.here |= 1u << lane;
   warp.in[lane] = in;
   warp.out[lane] = out;
+  // The last lane to arrive computes for all lanes of the mask.
   if (warp.here != mask) {
     Yield(State::kMeeting);
     return;
@@ -553,6 +555,7 @@ void Multiply(const void* const (&in)[32], void* const (&out)[32], unsigned) {
     for (int i = 0; i < 4; ++i) {
       d[g + i / 2 * 8][2 * t + i % 2] = f.d[i];
       if constexpr (kDepth == 8) {
+        // TF32 has 10 bits of mantissa: the hardware ignores the lower 13 bits of an f32.
         a[g + i % 2 * 8][t + i / 2 * 4] = __uint_as_float(f.a[i] & 0xffffe000u);
       } else {
         for (int j = 0; j < 2; ++j) a[g + i % 2 * 8][2 * t + j + i / 2 * 8] = Element(f.a[i], j);

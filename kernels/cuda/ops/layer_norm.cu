@@ -12,6 +12,7 @@
 namespace troop::cuda {
 namespace {
 
+// Warps work independently in the forward pass, so the block size is not critical.
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 // Elements of a row that a lane keeps, at most; number of blocks that accumulate the gradients of
 // gamma and beta.
@@ -50,6 +51,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   // The row is read once; both reductions run on registers.
   OfRow mine;
   mine.Read(x + row * n, n);
+  // Step 1: the mean. Step 2: the variance. Step 3: the output.
   float sum = 0, squares = 0;
   TROOP_UNROLL for (int p = 0; p < kParts; ++p) {
     TROOP_UNROLL for (int i = 0; i < OfRow::kWidth; ++i) sum += mine.x[p][i];
@@ -75,6 +77,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     }
     PutVector(y + row * n + OfRow::column(p), out);
   }
+  // WarpSum gives every lane the sums, so one lane stores them.
   if (threadIdx.x % 32 != 0) return;
   mean[row] = middle;
   rstd[row] = scale;
@@ -98,6 +101,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   weight.Read(gamma, n);
   const std::int64_t step = std::int64_t(gridDim.x) * kWarps;
   for (std::int64_t row = std::int64_t(blockIdx.x) * kWarps + warp; row < shape.rows; row += step) {
+    // Step 1: both means of the row, and its contribution to dgamma and dbeta.
     OfRow normed, d;
     normed.Read(x + row * n, n);
     d.Read(dy + row * n, n);
@@ -115,6 +119,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     }
     sum = WarpSum(sum) / float(n);
     product = WarpSum(product) / float(n);
+    // Step 2: dx from the registers, without a second read of x and dy.
     TROOP_UNROLL for (int p = 0; p < kParts; ++p) {
       if (OfRow::column(p) >= n) continue;
       float out[OfRow::kWidth];
@@ -162,6 +167,7 @@ TROOP_KERNEL void __launch_bounds__(kWideThreads)
   TROOP_SHARED(float, of_warp, kWideThreads / 32);
   const std::int64_t row = blockIdx.x, n = shape.n;
   x += row * n, y += row * n;
+  // The row is read three times, since it may be too long for the registers.
   float sum = 0, squares = 0;
   for (std::int64_t i = threadIdx.x; i < n; i += kWideThreads) sum += Get(x + i);
   const float middle = BlockSum(sum, of_warp) / float(n);
@@ -214,11 +220,13 @@ TROOP_KERNEL void __launch_bounds__(kWideThreads)
 // time, then the eight sums.
 TROOP_KERNEL void AddPartsKernel(std::int64_t rows, std::int64_t n, const float* parts,
                                  float* dgamma, float* dbeta) {
+  // 33, not 32: consecutive rows begin in different banks of shared memory.
   TROOP_SHARED(float, sums, 8 * 33);
   const int lane = int(threadIdx.x % 32), eighth = int(threadIdx.x / 32);
   const std::int64_t column = std::int64_t(blockIdx.x) * 32 + lane;
   float sum = 0;
   if (column < 2 * n) {
+    // Fixed order of additions: rows ascending in each eighth, then the eighths.
     for (std::int64_t row = eighth; row < rows; row += 8) sum += parts[row * 2 * n + column];
   }
   sums[eighth * 33 + lane] = sum;
@@ -227,6 +235,7 @@ TROOP_KERNEL void AddPartsKernel(std::int64_t rows, std::int64_t n, const float*
   float all = 0;
   for (int i = 0; i < 8; ++i) all += sums[i * 33 + lane];
   float* const to = column < n ? dgamma + column : dbeta + (column - n);
+  // Only one thread has this column, so gradients accumulate without atomics.
   *to += all;
 }
 

@@ -41,6 +41,7 @@ void LinearForward(Stream& stream, MatMulPlans& plans, const LinearForwardArgs& 
           .c_dtype = args.y_dtype,
           .epilogue = args.activation == Activation::kRelu ? Epilogue::kBiasRelu : Epilogue::kBias,
           .bias = args.bias});
+  // cuBLASLt has no epilogue with tanh.
   if (args.activation == Activation::kTanh)
     Tanh(stream, args.batch * shape.out, args.y, args.y_dtype);
 }
@@ -55,6 +56,7 @@ void LinearBackwardData(Stream& stream, MatMulPlans& plans, const LinearBackward
           .b = args.weight,
           .c = args.dx,
           .c_dtype = element});
+  // The layer below has a ReLU: its derivative is applied here, in place.
   if (args.relu_of == nullptr) return;
   ActivationBackward(stream, Activation::kRelu, element, args.batch * args.shape.in, args.relu_of,
                      args.dx, args.dx);
@@ -70,6 +72,7 @@ void LinearBackwardWeight(Stream& stream, MatMulPlans& plans,
           .a = args.dz,
           .b = args.x,
           .c = args.dweight});
+  // A separate kernel, in which the order of the additions is fixed.
   SumRows(stream, {.rows = args.batch,
                    .n = shape.out,
                    .x = args.dz,

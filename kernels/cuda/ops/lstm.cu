@@ -7,6 +7,7 @@
 namespace troop::cuda {
 namespace {
 
+// The cells are independent and limited by bandwidth, so the size is not critical.
 constexpr int kThreads = 256;
 
 TROOP_DEVICE float Sigmoid(float x) { return 1 / (1 + expf(-x)); }
@@ -28,13 +29,16 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                       float* c, H* h) {
   Cell cell;
   if (!FindCell(step, &cell)) return;
+  // `gates` has the products with x and h on entry, and the activated gates on return.
   // Gates are i, f, g, o, `hidden` elements each.
   const std::int64_t n = step.hidden;
   float s[4];
   for (int k = 0; k < 4; ++k) s[k] = gates[cell.gate + k * n] + bias[k * n + cell.unit];
   const float i = Sigmoid(s[0]), f = Sigmoid(s[1]), g = tanhf(s[2]), o = Sigmoid(s[3]);
+  // Rows from `going` on begin a sequence, with a state of 0.
   const float before = cell.row < step.going ? f * c_before[cell.at] : 0;
   const float state = before + i * g;
+  // Backward needs the activated gates, not the sums.
   gates[cell.gate] = i;
   gates[cell.gate + n] = f;
   gates[cell.gate + 2 * n] = g;
@@ -60,6 +64,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ds[cell.gate + n] = dstate * before * (f * (1 - f));
   ds[cell.gate + 2 * n] = dstate * i * (1 - g * g);
   ds[cell.gate + 3 * n] = d * t * (o * (1 - o));
+  // Gradient of the previous state: the caller's next call is for the previous time step.
   dc[cell.at] = dstate * f;
 }
 

@@ -82,6 +82,7 @@ struct PlotCanvas::Drawing {
   }
   // Finishes the surface. Errors: kInternal.
   Status Finish() {
+    // Errors stick to Cairo's objects, so one check at the end covers all calls before.
     cairo_surface_finish(surface);
     for (const cairo_status_t status : {cairo_status(context), cairo_surface_status(surface)}) {
       if (status != CAIRO_STATUS_SUCCESS) {
@@ -95,6 +96,7 @@ struct PlotCanvas::Drawing {
 // Subpixel colors and hinting are off: both depend on the screen of the machine.
 PlotCanvas::PlotCanvas(Format format, int width, int height)
     : drawing_(std::make_unique<Drawing>(Drawing{format, width, height, {}, {}})) {
+  // Cairo's images end at 32,767 pixels; this limit also bounds the memory to 1 GiB.
   TROOP_CHECK(width > 0 && width <= 16384 && height > 0 && height <= 16384, "a canvas of {} x {}",
               width, height);
   if (format == Format::kSvg) {
@@ -112,6 +114,7 @@ PlotCanvas::PlotCanvas(Format format, int width, int height)
   cairo_set_font_options(context, options);
   cairo_font_options_destroy(options);
   cairo_select_font_face(context, kFont, CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+  // Round joins do not overshoot at sharp peaks, as mitered ones do.
   cairo_set_line_cap(context, CAIRO_LINE_CAP_ROUND);
   cairo_set_line_join(context, CAIRO_LINE_JOIN_ROUND);
   FillBox({0, 0, double(width), double(height)}, {255, 255, 255});
@@ -147,6 +150,7 @@ void PlotCanvas::DrawLine(std::span<const PlotPoint> points, const PlotPen& pen)
 void PlotCanvas::DrawText(PlotPoint at, std::string_view text, const PlotText& style) {
   if (text.empty()) return;
   const std::string line = Printable(text);
+  // SVG texts are elements, so that they stay selectable and small. Cairo would write outlines.
   if (drawing_->format == Format::kSvg) {
     const std::string turn =
         style.upward ? fmt::format(" transform=\"rotate(-90 {:.1f} {:.1f})\"", at.x, at.y) : "";
@@ -158,12 +162,14 @@ void PlotCanvas::DrawText(PlotPoint at, std::string_view text, const PlotText& s
     return;
   }
   const double width = TextWidth(line, style.size);
+  // Distance from the anchor to the left end of the text, in pixels.
   const double before = style.anchor == PlotText::Anchor::kStart    ? 0
                         : style.anchor == PlotText::Anchor::kMiddle ? width / 2
                                                                     : width;
   cairo_t* const context = drawing_->context;
   cairo_save(context);
   cairo_translate(context, at.x, at.y);
+  // Rotated around the anchor, so that "before" also holds upward.
   if (style.upward) cairo_rotate(context, -M_PI / 2);
   cairo_move_to(context, -before, 0);
   drawing_->SetColor(style.color, 1);
@@ -184,6 +190,7 @@ Result<Picture> PlotCanvas::TakePixels() {
   cairo_surface_flush(drawing_->surface);
   Picture picture{.width = drawing_->width, .height = drawing_->height, .rgb = {}};
   const unsigned char* const bytes = cairo_image_surface_get_data(drawing_->surface);
+  // Rows may be padded, so the stride is not 4 * width.
   const int stride = cairo_image_surface_get_stride(drawing_->surface);
   picture.rgb.reserve(std::size_t(3) * std::size_t(picture.width) * std::size_t(picture.height));
   for (int y = 0; bytes != nullptr && y < picture.height; ++y) {

@@ -8,6 +8,7 @@
 namespace troop {
 namespace {
 
+// Room for one label and a gap: x labels are wide, y labels only high.
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
 constexpr int kTicksMin = 5;  // requested; NiceTicks makes at least 2 of them
 constexpr double kXMargin = 0.015, kYMargin = 0.05;  // free shares of an axis at its ends
@@ -25,9 +26,11 @@ ValueAxis AxisOfWidth(const ValueSpan& span, double width, PlotCanvas* canvas) {
   int count = std::max(kTicksMin, int(width / kPixelsPerXTick));
   ValueAxis axis(span, count);
   const auto overlaps = [&] {
+    // Ticks are equidistant, so one comparison with the widest label covers all pairs.
     const double distance = axis.step() / (span.high - span.low) * width;
     return WidestOf(axis, canvas) + 2 * PlotLayout::kGap > distance;
   };
+  // Each request for fewer ticks may give the same step, hence the loop.
   while (count > 1 && axis.ticks().size() > 1 && overlaps()) axis = ValueAxis(span, --count);
   return axis;
 }
@@ -62,6 +65,7 @@ ValueSpan SpanOfXs(const LinePlot& plot) {
 }
 
 ValueSpan SpanOfYs(const LinePlot& plot) {
+  // The band counts as well, or it would leave the axes.
   ValueSpan span;
   EachPoint(plot, [&](const LinePlot::Series& series, std::size_t i) {
     span.Add(series.ys[i]);
@@ -75,6 +79,7 @@ ValueSpan SpanOfYs(const LinePlot& plot) {
 // The y axis comes first: the widths of its labels determine the width of the x axis.
 PlotLayout::PlotLayout(const LinePlot& plot, double right, PlotCanvas* canvas)
     : x_({0, 1}, 1), y_({0, 1}, 1) {
+  // From the bottom upward: margin, caption, label of the axis, labels of the ticks.
   caption_top_ = plot.height - kMargin - kCaptionRow * double(plot.caption.size());
   if (!plot.caption.empty()) caption_top_ -= kGap;
   axes_.top = kMargin + (plot.title.empty() ? kGap : kTitleSize + 2 * kGap);
@@ -94,6 +99,7 @@ PlotLayout::PlotLayout(const LinePlot& plot, double right, PlotCanvas* canvas)
   if (x_.ticks().empty()) return;
   const double half = canvas->TextWidth(x_.ticks().back().text, kTickSize) / 2;
   const double beyond = X(x_.ticks().back().value) + half - (plot.width - kMargin);
+  // A legend on the right leaves room for it.
   if (right == 0) axes_.right -= std::max(0.0, beyond);
 }
 

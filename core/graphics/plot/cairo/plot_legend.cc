@@ -17,6 +17,7 @@ constexpr Color kBorder{204, 204, 204}, kBackground{255, 255, 255};
 std::string CutToWidth(const std::string& text, double size, double width, PlotCanvas* canvas) {
   if (canvas->TextWidth(text, size) <= width) return text;
   std::string kept;
+  // Characters are added one by one: a name is short, and widths depend on neighbors.
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length =
         std::max<std::size_t>(1, Utf8Length(std::string_view(text).substr(at)));
@@ -33,9 +34,11 @@ std::string CutToWidth(const std::string& text, double size, double width, PlotC
 PlotLegend::PlotLegend(std::vector<Entry> entries, double width_max, double height_max,
                        PlotCanvas* canvas)
     : entries_(std::move(entries)), canvas_(canvas) {
+  // Rows shrink with their number until the text reaches its smallest size.
   const double rows = double(std::max<std::size_t>(1, entries_.size()));
   row_ = std::min(size_ * kRowPerSize, (height_max - 2 * kPadding) / rows);
   size_ = std::clamp(row_ / kRowPerSize, kSizeMin, size_);
+  // Paddings: before the sample, between sample and name, and after the name.
   const double room = width_max - kSample - 3 * kPadding;
   double widest = 0;
   for (Entry& entry : entries_) {
@@ -56,6 +59,7 @@ void PlotLegend::Draw(PlotPoint corner) const {
     const Entry& entry = entries_[i];
     const double middle = corner.y + kPadding + row_ * (double(i) + 0.5);
     const double left = corner.x + kPadding;
+    // A band has the height of a lower-case letter, a line only its own width.
     if (entry.band) {
       canvas_->FillBox({left, middle - size_ / 3, left + kSample, middle + size_ / 3},
                        entry.pen.color, entry.pen.opacity);
