@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, folders, headers, includes, types, parameters, files, format, readme, docs, prose.
+Rules: layers, folders, headers, includes, types, parameters, files, format, readme, docs, prose,
+comments.
 Prints one line per violation, `path:line: what is wrong and what to do`, and exits 1 if there is
 any. Tests beside each rule plant violations and check that each one is found.
 """
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 
+from comments import check_comments
 from docs_links import check_docs
 from folders import check_folders
 from includes import check_includes
@@ -60,7 +62,7 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
 RULES = ("layers", "folders", "headers", "includes", "types", "parameters", "files", "format",
-         "readme", "docs", "prose")
+         "readme", "docs", "prose", "comments")
 SKIPPED = 77   # the exit code
 
 
@@ -381,6 +383,8 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_format(root))
     if rule == "prose":
         return list(check_prose(root, tracked(root)))
+    if rule == "comments":
+        return list(check_comments(root, tracked(root)))
     if rule == "docs":
         return list(check_docs(root, tracked(root)))
     return list(check_readme(root))
