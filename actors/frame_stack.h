@@ -7,15 +7,16 @@
 
 namespace troop {
 
-// The last S observations of N environments, in the layout of the replay's batches: oldest first,
-// with zeros before the start of an episode (replay/storage/item_view.h). One owner thread. Cost: a
-// copy of S frames per environment and step.
+// The last S observations of each of N environments. Layout as in batches of the replay
+// (replay/storage/item_view.h): oldest first, with zeros in place of frames before the episode's
+// start. One owner thread. Cost: a copy of S frames per environment and step.
 class FrameStack {
  public:
-  FrameStack(const TensorSpec& frame, int envs, int stack);  // REQUIRES: envs, stack >= 1
+  // Creates stacks of zeros. frame: one observation; envs: N; stack: S. REQUIRES: envs, stack >= 1.
+  FrameStack(const TensorSpec& frame, int envs, int stack);
 
-  // Appends one frame per environment. frames: [N, ...obs]. first[i] != 0: environment i starts an
-  // episode with this frame.
+  // Appends one frame per environment. frames: [N, ...obs]. first: [N]; nonzero if the environment
+  // starts an episode with this frame.
   void Append(const ConstTensor& frames, std::span<const std::uint8_t> first);
   ConstTensor stacked() const { return stacked_; }  // [N, S, ...obs]
 

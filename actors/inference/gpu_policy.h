@@ -6,10 +6,11 @@
 
 namespace troop {
 
-// MakeLocalPolicy with the forward pass on a GPU: equal keys and weights give equal actions, except
-// where q-values differ by less than their rounding error. Discrete actions only. Errors:
-// kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
-// kInvalidArgument: the config needs the CPU, with the config key.
+// Creates a policy as MakeLocalPolicy does, with the forward pass on the first GPU. Discrete
+// actions only. size: largest number of observations per Submit. For equal keys and weights its
+// actions equal those of the local policy, except where q-values differ by less than their rounding
+// error. Errors: kUnavailable: no GPU can be used, or this program was built without CUDA;
+// kInvalidArgument: a config key, named in the message, requires the CPU.
 Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config& config, const EnvSpec& env, int size);
 
 }  // namespace troop

@@ -4,12 +4,13 @@
 
 namespace troop {
 
-// Arguments of `troop config`. Precedence: markdown, check, then the list of keys.
+// Arguments of `troop config`. `markdown` takes precedence over `check`, and both over the list of
+// keys.
 struct ConfigArguments {
-  std::string key;        // describe only this key; empty: all
+  std::string key;        // the only key to describe; empty: all keys
   std::string check;      // file to parse and print as a resolved config
-  bool markdown = false;  // print docs/reference/config.md
-  bool keys = false;      // print only names
+  bool markdown = false;  // true if docs/reference/config.md is printed
+  bool keys = false;      // true if only the names of keys are printed
 };
 // `troop config`: describes the config keys. Returns the exit code.
 int RunConfig(const ConfigArguments& arguments);
@@ -18,12 +19,12 @@ std::string ConfigHelp();
 
 // Arguments of `troop config migrate`.
 struct MigrateArguments {
-  std::string file;
-  bool dry_run = false;  // print the changes, write nothing
+  std::string file;      // config file to rewrite
+  bool dry_run = false;  // true if the changes are only printed
 };
 // `troop config migrate`: rewrites a config file of an older version in place, atomically, and
-// prints each renamed key. A file that the current version does not accept afterwards is left
-// unchanged, with the reason as an error. Returns the exit code.
+// prints each renamed key. If the result is not a valid config, prints the reason as an error and
+// leaves the file unchanged. Returns the exit code.
 int RunMigrate(const MigrateArguments& arguments);
 
 }  // namespace troop

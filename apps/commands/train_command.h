@@ -5,8 +5,10 @@
 
 namespace troop {
 
-// Trains on the config's fleet.engine: here (Train), as a Slurm job, by mpirun, or as manifests for
-// Kubernetes. Returns the exit code; all messages went to standard error and standard output.
+// Starts a training run with the engine of fleet.engine. local: trains on this machine (Train).
+// mpi: this process is one rank of an mpirun launch (TrainMpi). Both block until the run ends.
+// slurm: submits a job. kubernetes: writes manifests. Returns the exit code; messages are printed
+// to standard output and standard error.
 int TrainOnEngine(const Config& config, const TrainOptions& options);
 
 }  // namespace troop

@@ -19,23 +19,25 @@ namespace troop {
 
 // A static file of the page, embedded in the program.
 struct DashboardFile {
-  std::string_view path, type, bytes;
+  std::string_view path, type, bytes;  // "/index.html", media type, content
 };
+// All files of the page.
 std::span<const DashboardFile> DashboardFiles();
 
 // The web dashboard: embedded static files, and a JSON API below /api/v1/
-// (docs/guide/dashboard.md). Reads runs and changes none; the only action is the recording of an
-// episode. Owner: one thread; blocks on the disk only.
+// (docs/guide/dashboard.md). Never changes a run; its only action is to record an episode. Owner:
+// one thread. Blocks only on the disk.
 class Dashboard {
  public:
   struct Options {
     // The token that requests below /api/ must carry (`Authorization: Bearer`). Empty: no token,
     // and requests with a foreign Host header are rejected.
     std::string token;
-    std::string listened;  // configured HOST:PORT; its host is not foreign
-    AskStatus ask = AskCoordinator;
-    std::string player = "/proc/self/exe";  // records episodes
+    std::string listened;                   // configured HOST:PORT; its host is not foreign
+    AskStatus ask = AskCoordinator;         // query for the status of a run
+    std::string player = "/proc/self/exe";  // program that records episodes
   };
+  // catalog: the runs to show.
   Dashboard(RunIndex catalog, Options options);
 
   // Answers a request for a file or the API. Never fails: errors are responses.
@@ -55,7 +57,7 @@ class Dashboard {
     std::unique_ptr<RunDetails> watch;
     std::uint64_t used = 0;
   };
-  std::map<std::string, Watched> watches_;  // by path; least recently used ones are evicted
+  std::map<std::string, Watched> watches_;  // by path; the least recently used one is evicted
   std::uint64_t uses_ = 0;
   StatusPoller poller_;
   EpisodeRecorder recorder_;

@@ -1,4 +1,4 @@
-// Fully connected layers: selects between oneDNN and the kernels of gemm_narrow.h.
+// Fully connected layers: selects between oneDNN and the kernels of small_batch_linear.h.
 #include "kernels/linear/linear.h"
 
 #include <cstddef>

@@ -7,8 +7,9 @@
 
 namespace troop {
 
-// Returns the fastest layer for these sizes: oneDNN, or for wide layers gemm_narrow.h at small
-// batches.
+// Returns the fastest implementation for these sizes. Wide layers (2^18 weights or more) use
+// small_batch_linear.h for batches up to kNarrowBatchMax, and oneDNN above it. All other layers use
+// oneDNN.
 std::unique_ptr<LayerKernel> MakeLinearKernel(const LinearShape& shape,
                                               const KernelOptions& options);
 

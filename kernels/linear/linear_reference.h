@@ -2,8 +2,8 @@
 
 #include "kernels/linear/linear.h"
 
-// Reference implementation of gemm.h for tests: plain f64 loops, one product after the other.
-// Shapes as in gemm.h.
+// Reference implementation of linear.h for tests: plain f64 loops, one product after the other.
+// Shapes: LinearShape (kernels/shapes.h).
 namespace troop {
 
 double ActivationReference(Activation activation, double z);

@@ -16,9 +16,9 @@ struct MatMulShape {
 };
 
 // Matrix product for sizes that change with every call, such as the tokens of a batch: nothing is
-// compiled or kept per size (layers with fixed batches: gemm.h). beta: 0 (c is not read) or 1. The
-// same input gives the same bytes on one machine with one number of threads; machines differ within
-// rounding. Runs on SetKernelThreads threads. O(m n k).
+// compiled or kept per size (layers with fixed batches: linear.h). beta: 0 (c is not read) or 1.
+// The same input gives the same bytes on one machine with one number of threads; machines differ
+// within rounding. Runs on SetKernelThreads threads. O(m n k).
 void MatMul(const MatMulShape& shape, const float* a, const float* b, float beta, float* c);
 
 // MatMul with a and b rounded to bf16 (to nearest, ties to even) when they are packed. Products are

@@ -16,7 +16,7 @@ inline constexpr std::int64_t kNarrowBatchMax = 64;
 // Largest number of rows of x that are transposed at a time.
 inline constexpr std::int64_t kNarrowColumnsMax = 32;
 
-// Function table. Shapes as in gemm.h; X is f32 or bf16; any alignment. The order of sums depends
+// Function table. Shapes: LinearShape; X is f32 or bf16; any alignment. The order of sums depends
 // on the level and the batch, so paths agree within rounding: for a sum of n products, about
 // sqrt(n) * 2^-24 of the size of its terms. With bf16 the products are exact and sums are f32 too.
 template <class X>

@@ -1,6 +1,6 @@
-// bf16 loops of gemm_narrow.h with vdpbf16ps, which adds two products to each f32 lane. So operands
-// are paired along the axis of summation: adjacent elements of a row, or two interleaved rows. The
-// tilings are those of gemm_narrow_impl.h.
+// bf16 loops of small_batch_linear.h with vdpbf16ps, which adds two products to each f32 lane. So
+// operands are paired along the axis of summation: adjacent elements of a row, or two interleaved
+// rows. The tilings are those of small_batch_linear_impl.h.
 #include "kernels/linear/small_batch_linear_table.h"
 #include "kernels/simd/vec.h"
 
@@ -13,7 +13,8 @@ constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16, two registe
 // elements of a row, and rows of b, that stay in L1
 constexpr std::int64_t kDotBlock = 2048;
 constexpr std::int64_t kSumBlock = 128;
-// Outer tiles as in gemm_narrow_impl.h; a register holds a pair of elements of each of 16 rows.
+// Outer tiles as in small_batch_linear_impl.h; a register holds a pair of elements of each of 16
+// rows.
 constexpr int kOuterVectors = 2, kOuterOutputs = 12;
 constexpr std::int64_t kOuterColumns = 16 * kOuterVectors;
 constexpr std::int64_t kOuterRowsMin = kOuterColumns * 3 / 4;

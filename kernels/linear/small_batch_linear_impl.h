@@ -3,8 +3,8 @@
 #include "kernels/linear/small_batch_linear_table.h"
 #include "kernels/simd/vec.h"
 
-// f32 loops of gemm_narrow.h on the registers of vec.h, compiled once per instruction set. There
-// are three register tilings:
+// f32 loops of small_batch_linear.h on the registers of vec.h, compiled once per instruction set.
+// There are three register tilings:
 //   Dot: lanes run along the depth and are summed at the end (forward, few rows);
 //   Outer: lanes are rows of x, which is transposed first (forward, from kOuterRowsMin rows on);
 //   Sum: lanes are columns of the result, a is broadcast (both backward passes).

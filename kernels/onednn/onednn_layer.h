@@ -12,7 +12,7 @@ namespace troop {
 // Applies SetKernelThreads to the calling thread. Call it before each use of oneDNN.
 void PrepareKernelThread();
 
-// Layers of gemm.h and conv.h. REQUIRES: all sizes are positive, and the kernel fits the input.
+// Layers of linear.h and conv.h. REQUIRES: all sizes are positive, and the kernel fits the input.
 std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const KernelOptions& options);
 std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOptions& options);
 

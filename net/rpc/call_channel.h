@@ -9,20 +9,22 @@
 
 namespace troop {
 
-// Maximum distance, in calls, between the newest call and the oldest open one. It bounds the
-// records that a server keeps per client. Calls that stay open much longer than others need a
-// separate channel.
+// Limit of the distance, in calls, between the newest call and the oldest open one. It bounds the
+// number of records that a server keeps per client. Calls that stay open much longer than others
+// need a separate channel.
 inline constexpr std::uint64_t kSequenceSpanMax = 4096;
 
 // The client side of calls, independent of the transport: window, tickets, deadlines,
 // retransmission, heartbeats. A derived class sends and receives the bytes. Owner: the node's
 // thread.
 //
-// Connection states: after the transport calls Connected, Hello is sent until a Welcome names the
-// server's session. Then all open calls are sent, in the order of their sequence numbers; from then
-// on, a new call is sent immediately. After Disconnected the channel starts over; calls stay open.
+// Connection states: after the transport has called Connected, the channel sends Hello messages
+// until the server answers with a Welcome, which contains the id of its session. Then the channel
+// sends all open calls in the order of their sequence numbers, and later each new call at once.
+// After Disconnected, calls stay open; the next Connected makes it send Hello messages again.
 class CallChannel : public Channel {
  public:
+  // id: identifies the channel at the server. check_parts: big parts have checksums.
   CallChannel(std::string endpoint, const ChannelOptions& channel, const NetworkOptions& network,
               std::uint64_t id, bool check_parts);
 
@@ -36,27 +38,28 @@ class CallChannel : public Channel {
   const std::string& endpoint() const { return endpoint_; }
   std::uint64_t id() const { return id_; }
 
-  // Called by the transport from Pump.
+  // Called by the transport, during Pump: the state of the connection, a new name of the endpoint,
+  // and each message.
   void Connected(Time now);
   void Disconnected(Time now);
   void Rename(std::string endpoint) { endpoint_ = std::move(endpoint); }
   void Receive(const Envelope& envelope, Message message, Time now);
-  // Fails the channel permanently: all open calls end with `error`, and Send returns it from now
-  // on.
+  // Fails the channel permanently: all open calls end with `error`, and each later Send returns it.
   void Fail(const Status& error);
   // Sends queued calls and heartbeats, and ends overdue calls; called after the last Receive of a
   // Pump. Returns true if a call ended or was sent.
   bool Tick(Time now);
-  // Earliest time at which Tick has work if no message arrives before.
+  // Earliest time at which Tick has work, unless a message arrives earlier.
   Time next_tick() const;
-  // True if the server has answered before, but nothing was received for dead_after.
+  // True if the server has sent a Welcome, but nothing within the last dead_after.
   bool silent() const { return welcomed_once_ && now_ - last_heard_ > network_.dead_after; }
 
  protected:
   // Sends one message. Returns false, without side effects, if the socket is full or not connected;
   // the caller retries.
   virtual bool Transmit(const Envelope& envelope, const Message& message) = 0;
-  void SayGoodbye();  // for destructors of derived classes
+  // Notifies the server that the channel ends. For destructors of derived classes.
+  void SayGoodbye();
 
  private:
   struct Call {
@@ -65,7 +68,7 @@ class CallChannel : public Channel {
     std::size_t bytes = 0;
     std::uint64_t session = 0;              // session of the last transmission; 0: never sent
     Message request;                        // kept until answered, for retransmission
-    std::optional<Result<Message>> result;  // kDone
+    std::optional<Result<Message>> result;  // set while kDone
   };
 
   bool IsOpen(const Call& call) const { return call.state <= Call::kSent; }
@@ -89,7 +92,7 @@ class CallChannel : public Channel {
 
   SequenceRing<Call> calls_{1};
   std::uint64_t oldest_open_ = 1;  // all calls below this number are answered or dropped
-  std::uint64_t next_send_ = 1;    // all calls below were sent on this connection or are not open
+  std::uint64_t next_send_ = 1;    // all open calls below this number were sent on this connection
   int open_ = 0;                   // number of unanswered calls
   int unpolled_ = 0;               // number of calls that are answered but not yet polled
   std::size_t open_bytes_ = 0;
@@ -98,10 +101,10 @@ class CallChannel : public Channel {
   std::optional<Status> failed_;  // set permanently: fenced, or incompatible wire version
   std::uint64_t session_ = 0;
   bool connected_ = false;
-  bool welcomed_ = false;  // on this connection
+  bool welcomed_ = false;  // true after a Welcome on this connection
   bool welcomed_once_ = false;
   PeerState state_ = PeerState::kConnecting;
-  Time now_{};  // of the last Pump
+  Time now_{};  // time of the last Tick
   Time connected_at_{};
   Time last_heard_{};
   Time last_sent_{};

@@ -16,24 +16,25 @@
 
 namespace troop {
 
-// Shared-memory buffers: big message parts between processes of one machine are stored in memory
-// that both map (anonymous files, memfd), and a ticket is sent instead. This takes at most one
-// copy; a socket takes two and wakes both sides for each half megabyte. Nothing is left over
-// however processes end.
+// Shared-memory buffers: a big message part between processes of one machine is stored in memory
+// that both map (an anonymous file, memfd), and the socket carries only a ticket (BufferHandle).
+// This takes at most one copy. A socket takes two and wakes both sides for each half megabyte. The
+// kernel frees the memory when its last user ends, also after a crash.
 
-// Allocates memory for a part: shared memory if it is big and there is room, else private memory.
+// Allocates memory for a part: shared memory if the part is big (IsBigPart) and the pool has room,
+// else private memory.
 MutableBuffer MakeSharedBuffer(std::size_t bytes);
 // Copies bytes into memory of MakeSharedBuffer.
 Buffer CopyToSharedBuffer(std::span<const std::byte> bytes);
-// True while another process may read this memory from MakeSharedBuffer; check before writing
-// again.
+// True while another process may read this part. Check it before writing again to memory of
+// MakeSharedBuffer.
 bool IsShared(const void* part);
 
-// Location of a part. A reader opens /proc/<process>/fd/<descriptor>, which requires the same user.
+// Location of a part; also called a ticket, since it permits one read. A reader opens
+// /proc/<process>/fd/<descriptor>, which requires the same user.
 struct BufferHandle {
   std::uint64_t magic = 0;
-  std::uint64_t id =
-      0;  // random id of the block, because process and descriptor numbers are reused
+  std::uint64_t id = 0;  // random: process and descriptor numbers are reused
   std::uint32_t process = 0;
   std::int32_t descriptor = 0;
   std::uint64_t offset = 0, bytes = 0;  // position within the block
@@ -42,15 +43,16 @@ static_assert(sizeof(BufferHandle) == 40);
 
 // The shared-memory blocks of a process. Thread safe.
 //
-// A block is free again when no part of it is in use here and its readers have released theirs. A
-// reader that died never does, so the block is dropped after kLostAfter. This is safe for a slow
-// reader, because its mapping stays valid.
+// A block is free again when this process uses no part of it and all readers have released their
+// tickets. A reader that died never releases its ticket, so the pool drops the block after
+// lost_after. A reader that is only slow is not affected, because its mapping stays valid.
 class SharedBufferPool {
  public:
-  static constexpr std::size_t kBytesMax = std::size_t{512} << 20;
-  static constexpr std::size_t kBlocksMax = 256;  // each uses a descriptor
-  static constexpr Duration kLostAfter = Seconds(60);
-  static constexpr Duration kIdleAfter = Seconds(30);  // unused blocks are freed after this time
+  static constexpr std::size_t kBytesMax = std::size_t{512} << 20;  // total size of all blocks
+  static constexpr std::size_t kBlocksMax = 256;       // number of blocks; each uses a descriptor
+  static constexpr Duration kLostAfter = Seconds(60);  // time until an unreleased block is dropped
+  static constexpr Duration kIdleAfter = Seconds(30);  // time until an unused block is freed
+  // Limits and times of a pool; see the constants.
   struct Options {
     std::size_t bytes_max = kBytesMax, blocks_max = kBlocksMax;
     Duration lost_after = kLostAfter, idle_after = kIdleAfter;
@@ -61,13 +63,14 @@ class SharedBufferPool {
   SharedBufferPool(const SharedBufferPool&) = delete;
   ~SharedBufferPool();  // REQUIRES: no part is in use
 
-  // Allocates a part. Returns nullopt without room or memory.
+  // Allocates a part; nullopt if a limit is reached or memory is exhausted.
   std::optional<MutableBuffer> Make(std::size_t bytes);
   // Issues a ticket for one reader: for the part itself if it is in a block, else for a copy.
-  // Returns nullopt like Make.
+  // Returns nullopt if the copy does not fit (as in Make).
   std::optional<BufferHandle> Share(const Buffer& part);
   // Revokes a ticket that was not sent.
   void RevokeHandle(const BufferHandle& ticket);
+  // True while a reader has not released its ticket for the block that contains this part.
   bool IsShared(const void* part) const;
   std::size_t bytes() const;  // total size of all blocks
 
@@ -96,10 +99,11 @@ class SharedBufferPool {
 // thread.
 class SharedBufferReader {
  public:
-  // Maps the part of a ticket. Errors: kUnavailable: the block can't be opened here; kDataLoss: the
-  // ticket does not match the block.
+  // Maps the part of a ticket; the ticket is released when the last copy of the Buffer is
+  // destroyed. Errors: kUnavailable: the block can't be opened here, or no longer exists;
+  // kDataLoss: the ticket points outside the block.
   Result<Buffer> Open(const BufferHandle& ticket);
-  // nullopt if the frame is not a ticket
+  // Reads a ticket from a frame; nullopt if the frame is not a ticket.
   static std::optional<BufferHandle> ParseHandle(std::span<const std::byte> frame);
 
  private:
