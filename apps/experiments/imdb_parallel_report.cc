@@ -15,7 +15,7 @@
 namespace troop {
 namespace {
 
-// Training times in seconds, as published (parallel_results.h).
+// Training times in seconds, as published (imdb_parallel_report.h).
 struct Published {
   const char* family;
   const char* name;

@@ -63,7 +63,7 @@ struct EnvOption {
 };
 
 // The configuration of a run, as plain values with their defaults. Key names are the paths of the
-// members. config_schema.cc declares type, range and description of every key; the comments here
+// members. schema.cc declares type, range and description of every key; the comments here
 // are short reminders.
 struct Config {
   std::int64_t version = kConfigVersion;

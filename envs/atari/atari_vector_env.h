@@ -11,7 +11,7 @@ namespace troop {
 bool IsAtariEnvironment(std::string_view id);
 
 // Creates Atari games in worker processes (python/troop_env/ale.py), which write two raw frames per
-// step. The pixel-wise maximum and the resize are computed in this process (atari_preprocess.h), so
+// step. The pixel-wise maximum and the resize are computed in this process (preprocessing.h), so
 // that Python copies no frame. Observations: [84, 84] u8 gray, or the side that the option
 // screen_size gives. Errors: those of MakeSubprocVectorEnv; kInvalidArgument for a screen_size that
 // is too large.

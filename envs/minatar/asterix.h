@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// Asterix, a game of minatar.h. Channels: player, enemy, trail (the cell at the rear of what
+// Asterix, a game of game.h. Channels: player, enemy, trail (the cell at the rear of what
 // moves), gold.
 //
 // Enemies and gold cross the board in eight lanes, at most one per lane. Reward 1 per gold taken;

@@ -6,7 +6,7 @@
 
 namespace troop {
 
-// Breakout, a game of minatar.h. Channels: paddle, ball, trail (the ball's previous cell), brick.
+// Breakout, a game of game.h. Channels: paddle, ball, trail (the ball's previous cell), brick.
 // Reward 1 per brick. The episode ends when the ball passes the paddle. There is no difficulty
 // ramp: that option has no effect.
 struct Breakout {

@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// Freeway, a game of minatar.h. Channels: chicken, car, and five for the cell at the rear of a car,
+// Freeway, a game of game.h. Channels: chicken, car, and five for the cell at the rear of a car,
 // one per speed, the fastest first.
 //
 // A chicken crosses eight lanes of cars and can move every fourth step. Reward 1 when it reaches

@@ -9,7 +9,7 @@
 #include "envs/observation_io.h"
 #include "envs/vector/native_vector_env.h"
 
-// Environments for a game of minatar.h: single and vector. Included by the games' source files and
+// Environments for a game of game.h: single and vector. Included by the games' source files and
 // by tests.
 namespace troop {
 

@@ -10,7 +10,7 @@
 
 namespace troop {
 
-// Seaquest, a game of minatar.h. Channels: front and back of the player's submarine, its shots,
+// Seaquest, a game of game.h. Channels: front and back of the player's submarine, its shots,
 // trail (the cell at the rear of what swims), enemy shots, enemy fish, enemy submarines, oxygen (in
 // row 9, from the left), divers on board (in row 9, up to column 8), divers.
 //

@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// SpaceInvaders, a game of minatar.h. Channels: cannon, alien, alien going left, alien going right,
+// SpaceInvaders, a game of game.h. Channels: cannon, alien, alien going left, alien going right,
 // the cannon's shot, the aliens' shot.
 //
 // Twenty-four aliens move sideways, and down by a row at each edge; they become faster as their

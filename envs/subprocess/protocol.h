@@ -10,7 +10,7 @@
 #include "core/tensor/spec.h"
 #include "envs/environment.h"
 
-// Protocol between a ProcessVectorEnv (the owner) and its worker processes (worker_loop.cc,
+// Protocol between a ProcessVectorEnv (the owner) and its worker processes (worker_main.cc,
 // python/troop_env/worker.py). The worker has a SOCK_SEQPACKET socket as descriptor 3 and a memfd,
 // empty at first, as descriptor 4.
 //   owner  -> worker  the request: JSON (WorkerRequest). To Python, a request with 0 rows may be

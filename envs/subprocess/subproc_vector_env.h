@@ -12,7 +12,7 @@ bool InProcess(std::string_view id, const EnvOptions& options);
 // True if the environment is written in Python: "gymnasium:…", "python:…" and the like.
 bool IsPythonEnvironment(std::string_view id);
 
-// Creates environments in options.processes worker processes (worker_protocol.h), so that a crash
+// Creates environments in options.processes worker processes (protocol.h), so that a crash
 // there does not affect the calling process. Blocks for the first start, at most
 // options.start_timeout; later restarts proceed between Polls.
 //

@@ -25,7 +25,7 @@ Result<WorkerProgram> PythonWorker(const std::string& python);
 // TROOP_PROGRAM. Errors: kNotFound.
 Result<WorkerProgram> TroopWorker();
 
-// One child process with a socket and a shared memory (worker_protocol.h). It has its own process
+// One child process with a socket and a shared memory (protocol.h). It has its own process
 // group, no other descriptors, an empty standard input and our standard error, and it ends when
 // this process does. One owner thread.
 class WorkerProcess {

@@ -1,4 +1,4 @@
-// Convolution layer: oneDNN, with our own weight gradient in bf16 (conv_gradient.h).
+// Convolution layer: oneDNN, with our own weight gradient in bf16 (conv2d_weight_gradient.h).
 #include "kernels/conv/conv2d.h"
 
 #include <utility>

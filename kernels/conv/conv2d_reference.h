@@ -2,8 +2,8 @@
 
 #include "kernels/conv/conv2d.h"
 
-// Reference implementation of conv.h for tests: plain f64 loops, one product after the other.
-// Shapes as in conv.h.
+// Reference implementation of conv2d.h for tests: plain f64 loops, one product after the other.
+// Shapes as in conv2d.h.
 namespace troop {
 
 // Overwrites y.

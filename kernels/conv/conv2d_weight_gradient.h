@@ -13,7 +13,7 @@
 namespace troop {
 
 // dw [filters, kernel, kernel, channels] f32 (+)= dz ⊗ x, db [filters] f32 (+)= Σ dz; shapes as in
-// conv.h. scratch: ConvGradientScratch bytes, 64-byte aligned; the other arrays have no alignment
+// conv2d.h. scratch: ConvGradientScratch bytes, 64-byte aligned; the other arrays have no alignment
 // requirement. Products are exact. Sums are f32, first within a block of items, then over the
 // blocks.
 using ConvGradientBF16 = void (*)(const ConvShape& shape, std::int64_t batch, const BF16* x,

@@ -2,8 +2,8 @@
 
 #include "kernels/conv/conv2d_weight_gradient.h"
 
-// Blocking of conv_gradient.h. A register tile holds the sums of 8 filters and 32 columns of a
-// kernel row; it accumulates over a block of items before it touches dw.
+// Blocking of conv2d_weight_gradient.h. A register tile holds the sums of 8 filters and 32 columns
+// of a kernel row; it accumulates over a block of items before it touches dw.
 namespace troop {
 
 inline constexpr std::int64_t kGradientFilters = 8;           // filters of a register tile

@@ -1,4 +1,4 @@
-// Dispatch of the passes in convert.h to the best instruction set.
+// Dispatch of the passes in cast.h to the best instruction set.
 #include "kernels/elementwise/cast.h"
 
 #include <cmath>

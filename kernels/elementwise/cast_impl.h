@@ -5,9 +5,9 @@
 #endif
 #include "kernels/elementwise/cast_table.h"
 
-// Loops of convert.h, compiled once per instruction set. TROOP_ISA names the copy:
+// Loops of cast.h, compiled once per instruction set. TROOP_ISA names the copy:
 // otherwise the linker could use an inline function of the AVX-512 copy on a machine without
-// AVX-512. For the same reason the conversions of convert.h are repeated here.
+// AVX-512. For the same reason the conversions of cast.h are repeated here.
 namespace troop::TROOP_ISA {
 namespace {
 
@@ -102,7 +102,7 @@ void ActivationBackward(Activation activation, std::int64_t n, const void* y, co
 
 }  // namespace
 
-// tanh forward is not here: it uses the C library (convert.cc).
+// tanh forward is not here: it uses the C library (cast.cc).
 const ConvertKernels kConvertKernels = {ConvertScaled, ReluForward, ActivationBackward};
 
 }  // namespace troop::TROOP_ISA

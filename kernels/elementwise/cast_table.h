@@ -5,7 +5,7 @@
 
 namespace troop {
 
-// Function table of the passes in convert.h for one instruction set.
+// Function table of the passes in cast.h for one instruction set.
 struct ConvertKernels {
   void (*convert_scaled)(std::int64_t, const void*, DType, float, void*, DType);
   void (*relu_forward)(std::int64_t, const void*, void*, DType);

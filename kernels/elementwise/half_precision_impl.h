@@ -3,7 +3,7 @@
 #pragma GCC optimize("O3")
 #include "kernels/elementwise/half_precision.h"
 
-// Loops of halves.h, compiled once per instruction set; TROOP_ISA names the copy. Loop
+// Loops of half_precision.h, compiled once per instruction set; TROOP_ISA names the copy. Loop
 // bodies have no branches, so that the compiler vectorizes them.
 namespace troop::TROOP_ISA {
 extern const HalfKernels kHalfKernels;

@@ -3,7 +3,7 @@
 #include "kernels/fused_mlp/activation_layout.h"
 #include "kernels/fused_mlp/conv_impl.h"
 
-// Forward and backward pass of small_net.h. Compiled once per instruction set; see
+// Forward and backward pass of fused_network.h. Compiled once per instruction set; see
 // kernels/simd/vec.h.
 namespace troop {
 namespace {

@@ -33,7 +33,8 @@ Status CheckCodecOptions(const CodecOptions& options);
 
 // Wire form of an encoded gradient: the fields in a message's body, the payload as its part.
 //   kNone: [elements] f32; kFp16, kBf16: [elements] of 16 bits; kTopK: [entries] f32 in the order
-//   of their indices, then the indices as gaps (gap_code.h); kStrom: gaps with one bit each, 1: -τ.
+//   of their indices, then the indices as gaps (golomb_rice.h); kStrom: gaps with one bit each, 1:
+//   -τ.
 struct CodedGradient {
   GradientCodec codec = GradientCodec::kNone;
   std::uint8_t rice = 0;  // kTopK, kStrom

@@ -14,7 +14,7 @@
 #pragma GCC diagnostic pop
 #endif
 
-// Loops of priority_math_kernels.h, compiled once per instruction set under the name
+// Loops of priority_kernels_table.h, compiled once per instruction set under the name
 // TROOP_ISA. No inline functions of the standard library here: the linker might use this file's
 // copy, compiled for a newer processor, everywhere. Only + - * / of f64 lanes and integer
 // operations are used, which IEEE 754 defines, so that all sets give identical bits.

@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// Loops of priority_math.h for one instruction set. All sets give identical bits.
+// Loops of priority_kernels.h for one instruction set. All sets give identical bits.
 struct PriorityKernels {
   const char* name;
   // value[i] = p^exponent clamped to [low, high], with p = max(priority[i], floor); 0 if p is 0.

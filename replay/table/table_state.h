@@ -1,7 +1,7 @@
 #pragma once
 
-// Implementation of Table, included only by table.cc (options, updates), table_insert.cc,
-// table_draw.cc, table_feed.cc, table_compact.cc and table_recover.cc.
+// Implementation of Table, included only by table.cc (options, updates), insert.cc,
+// sample.cc, table_deltas.cc, compaction.cc and recover.cc.
 
 #include <deque>
 #include <memory>
@@ -64,8 +64,8 @@ struct Table::State {
     HugeArray<Cold> cold;
     HugeArray<Slot> freed;
   };
-  struct Moves;     // table_compact.cc
-  struct Recovery;  // table_recover.cc
+  struct Moves;     // compaction.cc
+  struct Recovery;  // recover.cc
 
   State(const Options& options, Parts parts);
   static Result<std::unique_ptr<State>> Make(const Options& options);
@@ -108,7 +108,7 @@ struct Table::State {
   void EvictAfterSample();
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
 
-  // ---- Table deltas (table_feed.cc); only with options.feed ----
+  // ---- Table deltas (table_deltas.cc); only with options.feed ----
   void NoteNewFrames(std::span<const FrameId> ids);
   void NoteArrival(Slot slot);
   std::uint64_t OldestNumber();

@@ -1,4 +1,4 @@
-// Spare processes, which replace a Python process that dies (process_vector_env.h).
+// Spare processes, which replace a Python process that dies (subproc_vector_env.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,9 +1,12 @@
-"""Rule `comments`: the share of comment lines over all sources and over all headers.
+"""Rule `comments`: the share of comment lines over all sources and over all headers, and the
+names of files in comments, which must exist.
 
 docs/style.md, section Language, rule 8. A line counts as comment if it begins with //; lines
 without text do not count. The shares are those of all files together, so that a short or an
 obvious file needs no comments for their own sake.
 """
+import re
+
 SOURCES, HEADERS = (".cc", ".cu"), (".h", ".hpp")
 FOLDERS = ("core", "kernels", "net", "envs", "datasets", "collective", "replay", "nn",
            "paramserver", "actors", "learners", "fleet", "apps", "python")
@@ -14,6 +17,10 @@ UNCOUNTED = {
     "datasets/tokenizers/unicode_data.cc": "a table of data, whose rows need no comments",
     "core/config/schema": "declarations of config keys, whose texts are their documentation",
 }
+
+# Files of other projects that comments name; `x_plain.cc` and the like stand for a pattern.
+FOREIGN = {"cuda.h", "nccl.h", "unigram_model.cc"}
+FILE_NAME = re.compile(r"\b([a-z][a-z0-9_]+\.(?:h|cc|cu|cuh))\b")
 
 
 def counts_of(text):
@@ -34,7 +41,17 @@ def kind_of(relative):
         tuple(UNCOUNTED)) else None
 
 
+def stale_names(text, names):
+    """(line number, name) of the files that comments of a source name and that do not exist."""
+    for number, line in enumerate(text.splitlines(), 1):
+        comment = line.partition("//")[2]
+        for name in FILE_NAME.findall(comment):
+            if name not in names and name not in FOREIGN and not name.startswith("x_"):
+                yield number, name
+
+
 def check_comments(root, tracked):
+    names = {path.name for path in tracked}
     counts = {kind: [] for kind in SHARE_MIN}   # (comment lines, lines, path)
     for path in tracked:
         relative = path.relative_to(root)
@@ -42,6 +59,8 @@ def check_comments(root, tracked):
         if kind is not None:
             text = path.read_text(encoding="utf-8", errors="replace")
             counts[kind].append((*counts_of(text), relative.as_posix()))
+            for number, name in stale_names(text, names):
+                yield f"{relative.as_posix()}:{number}: names {name}, which does not exist"
     for kind, minimum in SHARE_MIN.items():
         comments = sum(count for count, _, _ in counts[kind])
         lines = sum(count for _, count, _ in counts[kind])

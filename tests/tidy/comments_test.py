@@ -40,6 +40,12 @@ class CommentsTest(unittest.TestCase):
     def test_shares_at_the_limits_pass(self):
         self.expect()
 
+    def test_a_comment_names_only_files_that_exist(self):
+        self.write("core/b.cc", "// As in a.h, x_avx2.cc and cuda.h.\n" * 20)
+        self.expect()
+        self.write("core/b.cc", "// As in gone.h.\n" + "// why\n" * 20)
+        self.expect("core/b.cc:1: names gone.h, which does not exist")
+
     def test_one_comment_too_few_fails(self):
         self.write("core/a.cc", text_of(9, 90))
         self.expect("core/a.cc:1: 9 of 99 lines of sources are comments (9.09%), must be at least "

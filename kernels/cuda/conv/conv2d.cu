@@ -1,4 +1,4 @@
-// Convolutions as tiled products (conv_tiles.h); sizes that suit conv_images.h go there.
+// Convolutions as tiled products (conv2d_mma.h); sizes that suit conv2d_images.h go there.
 #include "kernels/cuda/conv/conv2d.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void Forward(Stream& stream, const ConvForwardArgs& args) {
         op.k_size);
 }
 
-// --- Gradient of the input: one product per phase (conv_ops.h).
+// --- Gradient of the input: one product per phase (conv2d_operands.h).
 
 template <class Element>
 void BackwardData(Stream& stream, const ConvBackwardDataArgs& args) {

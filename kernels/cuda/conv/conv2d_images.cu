@@ -1,5 +1,5 @@
-// Forward pass of conv_images.h: a block keeps some whole images and all weights in shared memory;
-// each warp computes tiles of output positions x filters.
+// Forward pass of conv2d_images.h: a block keeps some whole images and all weights in shared
+// memory; each warp computes tiles of output positions x filters.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"
 

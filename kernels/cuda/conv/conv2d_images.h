@@ -5,7 +5,7 @@
 // bf16 convolutions whose images fit the shared memory of a block, such as Atari frames and the
 // activations after them. A block keeps whole images in shared memory, reads each element from
 // global memory once, and loads the operands of the tensor cores directly from the images: the
-// innermost loops compute no indices and copy no patches. conv.cu handles all other sizes.
+// innermost loops compute no indices and copy no patches. conv2d.cu handles all other sizes.
 namespace troop::cuda {
 
 // These functions return false, without any effect, if they do not support the sizes or if blocks

@@ -1,5 +1,5 @@
-// Gradient of the input for conv_images.h: a block keeps the zero-padded output gradients of some
-// images and all weights in shared memory. Phases as in conv_ops.h.
+// Gradient of the input for conv2d_images.h: a block keeps the zero-padded output gradients of some
+// images and all weights in shared memory. Phases as in conv2d_operands.h.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"
 

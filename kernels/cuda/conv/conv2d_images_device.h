@@ -6,7 +6,7 @@
 #include "kernels/cuda/conv/conv2d_operands.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// Device code shared by the kernels that keep whole images in shared memory (conv_images.h).
+// Device code shared by the kernels that keep whole images in shared memory (conv2d_images.h).
 // Included only by conv_images*.cu.
 namespace troop::cuda {
 

@@ -1,4 +1,4 @@
-// Gradient of the weights for conv_images.h: each block sums over its images, and a second kernel
+// Gradient of the weights for conv2d_images.h: each block sums over its images, and a second kernel
 // adds the blocks' sums in a fixed order.
 #include "kernels/cuda/conv/conv2d_images.h"
 #include "kernels/cuda/conv/conv2d_images_device.h"

@@ -2,8 +2,9 @@
 
 #include "kernels/cuda/conv/conv2d_operands.h"
 
-// Tiled products over the operations of conv_ops.h. Device code for conv*.cu. A block computes one
-// tile of c over k from first_k to end_k; blockIdx.x counts tiles along m, blockIdx.y along n.
+// Tiled products over the operations of conv2d_operands.h. Device code for conv*.cu. A block
+// computes one tile of c over k from first_k to end_k; blockIdx.x counts tiles along m, blockIdx.y
+// along n.
 namespace troop::cuda {
 
 constexpr int kTileThreads = 256;

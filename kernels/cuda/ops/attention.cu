@@ -201,8 +201,8 @@ struct KeptScores {
   }
 };
 
-// Draws the mask. Half a warp generates a group of 128 bits (dropout_code.h), each lane one Philox
-// block for eight of them. blockIdx.y: the sequence.
+// Draws the mask. Half a warp generates a group of 128 bits (dropout_device.h), each lane one
+// Philox block for eight of them. blockIdx.y: the sequence.
 constexpr int kDrawThreads = 256, kDrawEach = 4;
 TROOP_KERNEL void __launch_bounds__(kDrawThreads)
     DrawScoresKernel(const std::int32_t* starts, KeptScores kept, DropoutArgs drop,

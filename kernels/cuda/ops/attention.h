@@ -45,7 +45,7 @@ void AttentionBackward(Stream& stream, const PackedSequences& batch, const Atten
                        const void* qkv, const void* out, const float* lse, const void* dout,
                        void* dqkv, float* delta);
 
-// The kF32 implementation (attention_plain.cu).
+// The kF32 implementation (attention_fp32.cu).
 void PlainAttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                            const float* qkv, float* out, float* lse);
 void PlainAttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,

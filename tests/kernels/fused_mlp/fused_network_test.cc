@@ -87,7 +87,7 @@ std::vector<Case> Cases() {
   };
 }
 
-// The memory of one call, aligned as small_net.h asks for.
+// The memory of one call, aligned as fused_network.h asks for.
 struct Memory {
   Memory(const Case& c, std::int64_t batch)
       : transposed(Floats(c.parameters)),
