@@ -56,10 +56,10 @@ class PreflightTest : public testing::Test {
     fs::copy(kFixtures + "reviews.csv", path("reviews.csv"));
     fs::copy(kFixtures + "vocab.txt", path("vocab.txt"));
     const auto config = ParseConfig(
-        "learner = {algorithm = \"masked_lm\", batch_size = 5}\n\nrun = {epochs = 1}"
+        "learner = {algorithm = \"masked_lm\", batch_size = 5}\nrun = {epochs = 1}\n"
         "data = {max_length = 16, cache = \"\"}\nevaluator.enabled = false\n"
-        "model = {hidden = 32, layers = 2, heads = 4, positions = 24, vocabulary = 47, "
-        "intermediate = 48}\n",
+        "model = {hidden_size = 32, num_hidden_layers = 2, num_attention_heads = 4, "
+        "max_position_embeddings = 24, vocab_size = 47, intermediate_size = 48}\n",
         "run.toml",
         std::vector<std::string>{"model.pretrained=" + path("model"),
                                  "data.reviews=" + path("reviews.csv"),
