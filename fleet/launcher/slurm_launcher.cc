@@ -31,6 +31,7 @@ constexpr Duration kStart = Seconds(20);
 constexpr int kLaunchFailed = 233;
 // Time without any actor after which the run fails.
 constexpr Duration kActorsMissed = Seconds(90);
+constexpr Duration kWatchEvery = Milliseconds(250);
 constexpr int kGuards = 2;
 constexpr Duration kGuardAgain = Seconds(60);  // between starts of a guard
 
@@ -150,6 +151,21 @@ std::vector<FleetRole> SlurmLauncher::Slots(std::int32_t parameter_servers) {
   return slots;
 }
 
+void SlurmLauncher::Configure(Supervisor::Options* options) {
+  options->wrap = [this, coordinator = options->coordinator](FleetRole slot, std::string* program,
+                                                             std::vector<std::string>* words) {
+    Wrap(slot, coordinator, program, words);
+  };
+  options->spare = [](FleetRole slot) { return !IsCore(slot); };
+  options->log_name = [this](FleetRole slot) { return LogName(slot); };
+}
+
+// An actor slot is of a node, so its index says nothing to the coordinator.
+bool SlurmLauncher::Needs(FleetRole slot, const Coordinator& coordinator, Time now) {
+  if (IsCore(slot)) return coordinator.Needs(slot.role, slot.index);
+  return coordinator.Needs(slot.role) && !nodes_.IsSuspect(NodeOf(slot), now);
+}
+
 std::string SlurmLauncher::LogName(FleetRole slot) const {
   if (IsCore(slot)) return PeerName(slot.role, slot.index);
   return fmt::format("actors-{}", nodes_.name(slot.index));
@@ -228,8 +244,9 @@ void SlurmLauncher::Lose(FleetRole role, const std::string& why, Time now) {
              nodes_.name(to));
 }
 
-// Replaces the launcher's own check for hung roles.
-Status SlurmLauncher::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor) {
+Status SlurmLauncher::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor,
+                            Time* next) {
+  *next = now + kWatchEvery;
   KeepGuards(now);
   // Step 1: a new incarnation of an actor shows that its node works.
   const std::vector<MemberView> members = coordinator->members();

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "fleet/coordinator/coordinator.h"
+#include "fleet/launcher/role_launcher.h"
 #include "fleet/launcher/slurm_nodes.h"
-#include "fleet/launcher/supervisor.h"
 
 namespace troop {
 
@@ -19,7 +18,7 @@ namespace troop {
 // roles of that node are then restarted on another one. A guard process on up to two other nodes
 // requeues the job when the first node is lost: Slurm would not, because the job runs with
 // --no-kill to survive the loss of its other nodes. Owner: the launcher's thread.
-class SlurmLauncher {
+class SlurmLauncher final : public RoleLauncher {
  public:
   struct Options {
     std::string job;  // SLURM_JOB_ID
@@ -33,31 +32,36 @@ class SlurmLauncher {
   // srun; kUnavailable: a node's name has no address.
   static Result<Options> ReadJob(const Config& config);
   SlurmLauncher(const Config& config, Options options);
-  ~SlurmLauncher();
+  ~SlurmLauncher() override;
   SlurmLauncher(const SlurmLauncher&) = delete;
   SlurmLauncher& operator=(const SlurmLauncher&) = delete;
 
-  // Slots for the supervisor: the roles of RolesOf, but actors as one slot per node with actors,
-  // whose index is that of the node.
-  std::vector<FleetRole> Slots(std::int32_t parameter_servers);
-  // Supervisor::Options::wrap: turns the command line of a slot into a job step on its node.
-  void Wrap(FleetRole slot, const std::string& coordinator, std::string* program,
-            std::vector<std::string>* words);
-  // Supervisor::Options::log_name.
-  std::string LogName(FleetRole slot) const;
-  // False while the slot's node is suspected.
-  bool MayStart(FleetRole slot, Time now) { return !nodes_.IsSuspect(NodeOf(slot), now); }
+  // The roles of RolesOf, but actors as one slot per node with actors, whose index is that of the
+  // node.
+  std::vector<FleetRole> Slots(std::int32_t parameter_servers) override;
+  // Slots become job steps. Actor slots are optional: a run continues without some nodes.
+  void Configure(Supervisor::Options* options) override;
+  // Always succeeds: the room is that of the job's nodes, not of this machine.
+  Status CheckRoom(const Config&) const override { return Status::Ok(); }
+  bool StartsExternalRoles() const override { return true; }
+  bool HasRoleIndex(FleetRole slot) const override { return slot.role != Role::kActor; }
 
-  // Handles the exit of a child: removes its member, suspects its node.
-  void NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now);
-  // Moves roles whose node is lost, and kills their steps. A failure ends the run.
-  Status Watch(Time now, Coordinator* coordinator, Supervisor* supervisor);
+  // False for an actor slot whose node is suspected.
+  bool Needs(FleetRole slot, const Coordinator& coordinator, Time now) override;
+  // Also suspects the node of the child.
+  void NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) override;
+  // Moves roles whose node is lost, and kills their steps.
+  Status Watch(Time now, Coordinator* coordinator, Supervisor* supervisor, Time* next) override;
 
  private:
   struct Start {
     std::uint64_t incarnation = 0;  // the newest one before this start
     bool heard = false;             // it has registered
   };
+  // Turns the command line of a slot into a job step on its node.
+  void Wrap(FleetRole slot, const std::string& coordinator, std::string* program,
+            std::vector<std::string>* words);
+  std::string LogName(FleetRole slot) const;
   void Lose(FleetRole role, const std::string& why, Time now);
   Status CheckActors(Time now, const std::vector<MemberView>& members, Coordinator* coordinator,
                      Supervisor* supervisor);

@@ -1,0 +1,87 @@
+// The messages at the end of a run, and the exit code.
+#include "apps/launch/run_outcome.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+#include "apps/planner/training_report.h"
+#include "fleet/launcher/exit_code.h"
+#include "fleet/run/run_status.h"
+#include "fleet/run/task_info.h"
+#include "learners/checkpoint.h"
+#include "learners/supervised/supervised.h"
+
+namespace troop {
+namespace {
+
+int ReportInterrupted(const RunFolder& folder, const RunView& view) {
+  fmt::print("stopped after {} {}; {}\n", view.steps, StepsName(folder.config),
+             ResumeHint(folder.storage.get(), folder.path));
+  std::fflush(stdout);  // another signal may end the process before stdout is flushed
+  return kExitInterrupted;
+}
+
+// Prints the learning report and writes it to report.md of the run folder.
+void ReportLearning(const RunFolder& folder, const RunView& view) {
+  const Peak peak = MeasurePeak(folder.config);
+  Result<MeshPlan> plan = InvalidArgument("no plan");
+  if (IsWorthAPlan(folder.config, view)) {
+    plan = PlanRun(folder.config);
+    if (!plan.ok()) fmt::print(stderr, "troop: no mesh plan: {}\n", plan.status().message());
+  }
+  const std::string report =
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
+  const Status written = folder.storage->WriteAtomic("report.md", report);
+  if (!written.ok()) fmt::print(stderr, "troop: report.md: {}\n", written.message());
+  fmt::print("\n{}", report);
+}
+
+// The results of a supervised run: the report, and the model if the run wrote one.
+void ReportSupervised(const RunFolder& folder, const RunView& view) {
+  ReportLearning(folder, view);
+  if (folder.storage->Exists(kModelFolder)) {
+    fmt::print("model: {}/{}\n", folder.path, kModelFolder);
+  } else if (folder.config.model.architecture == "lstm") {
+    fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
+               folder.path, view.checkpoint);
+  }
+}
+
+}  // namespace
+
+void CorrectFinalCheckpoint(const RunFolder& folder, const RunView& view) {
+  if (!view.checkpoint_final) return;
+  const Status corrected =
+      CorrectCheckpointSteps(folder.storage.get(), view.checkpoint, view.steps);
+  if (corrected.ok()) return;
+  fmt::print(stderr, "troop: {}: could not correct its step count: {}\n", view.checkpoint,
+             corrected.message());
+}
+
+// Missing checkpoints are reported for every outcome, since a later resume would start earlier.
+int ReportOutcome(const RunFolder& folder, const RunView& view, const Status& outcome,
+                  bool interrupted) {
+  const auto failures = view.metrics.find("learner/checkpoint_failures");
+  if (failures != view.metrics.end() && failures->second.value > 0) {
+    fmt::print(stderr, "troop: {:.0f} checkpoints were not written; see {}/logs/learner-0.log\n",
+               failures->second.value, folder.path);
+  }
+  if (!outcome.ok()) {
+    fmt::print(stderr, "troop: the run failed: {}\n  logs: {}/logs\n", outcome.message(),
+               folder.path);
+    return kExitFailed;
+  }
+  if (interrupted) return ReportInterrupted(folder, view);
+  if (IsSupervised(folder.config)) {
+    ReportSupervised(folder, view);
+  } else if (!view.evaluations.empty() && view.evaluations.back().final) {
+    fmt::print("final score: {}, ε = {}\n", ReturnText(view.evaluations.back()),
+               folder.config.evaluator.epsilon);
+  }
+  fmt::print("run folder: {}\n", folder.path);
+  return kExitOk;
+}
+
+}  // namespace troop
