@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,6 +109,28 @@ int RunMigrate(const MigrateArguments& a) {
   if (a.dry_run) return kExitOk;
   const Status written = Replace(a.file, migrated->text);
   return written.ok() ? kExitOk : PrintError(written);
+}
+
+void RegisterConfig(CLI::App& app, ChosenCommand* chosen) {
+  const auto arguments = std::make_shared<ConfigArguments>();
+  CLI::App* config = app.add_subcommand("config", "describe the config keys");
+  config->add_option("key", arguments->key, "describe only this key");
+  config->add_option("--check", arguments->check, "parse a file and print the resolved config");
+  config->add_flag("--markdown", arguments->markdown,
+                   "print all keys as Markdown (docs/reference/config.md)");
+  config->add_flag("--keys", arguments->keys, "print only the key names");
+  config->footer(ConfigHelp);
+  config->callback([arguments, chosen] {
+    // CLI11 also calls this for `config migrate`, whose own choice must stay.
+    if (!*chosen) *chosen = [arguments] { return RunConfig(*arguments); };
+  });
+  const auto migration = std::make_shared<MigrateArguments>();
+  CLI::App* migrate = config->add_subcommand(
+      "migrate", "convert a config file of an older version to the current version, in place");
+  migrate->add_option("file", migration->file, "TOML file")->required();
+  migrate->add_flag("--dry-run", migration->dry_run, "print the changes, write nothing");
+  migrate->callback(
+      [migration, chosen] { *chosen = [migration] { return RunMigrate(*migration); }; });
 }
 
 }  // namespace troop

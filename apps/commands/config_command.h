@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Arguments of `troop config`. `markdown` takes precedence over `check`, and both over the list of
@@ -26,5 +28,8 @@ struct MigrateArguments {
 // prints each renamed key. If the result is not a valid config, prints the reason as an error and
 // leaves the file unchanged. Returns the exit code.
 int RunMigrate(const MigrateArguments& arguments);
+
+// Adds `troop config` and `troop config migrate` to `app`.
+void RegisterConfig(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

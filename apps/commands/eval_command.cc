@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <thread>
 
 #include "actors/evaluator_node.h"
@@ -168,6 +170,19 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   return kExitOk;
 }
 
+// The flags that eval and play have in common.
+void AddEpisodeFlags(CLI::App* command, EvalOptions* options) {
+  command
+      ->add_option("checkpoint", options->path,
+                   "run folder (newest checkpoint), or checkpoint folder")
+      ->required();
+  command->add_option("--episodes", options->episodes,
+                      "episodes or reviews (eval: 100, or all test reviews; play: 1)");
+  command->add_option("--epsilon", options->epsilon,
+                      "probability of a random action (evaluator.epsilon)");
+  command->add_option("--seed", options->seed, "seed of the episodes (default: seed of the run)");
+}
+
 }  // namespace
 
 // Supervised runs are evaluated on reviews, all others on episodes.
@@ -262,6 +277,27 @@ int Play(const EvalOptions& options) {
   fmt::print("return {} over {}, length {:.1f}\n", ScoreText(r.return_mean),
              Counted(r.episodes, "episode"), r.length_mean);
   return to_file ? WritePictures(options, frames) : int(kExitOk);
+}
+
+void RegisterEval(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<EvalOptions>();
+  CLI::App* eval =
+      app.add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
+  AddEpisodeFlags(eval, options.get());
+  eval->add_flag("--json", options->json, "print one line of JSON");
+  eval->callback([options, chosen] { *chosen = [options] { return Evaluate(*options); }; });
+}
+
+void RegisterPlay(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<EvalOptions>();
+  CLI::App* play = app.add_subcommand("play",
+                                      "render episodes of a checkpoint, in the terminal or to "
+                                      "a file");
+  AddEpisodeFlags(play, options.get());
+  play->add_option("--gif", options->gif, "write an animated GIF to this file");
+  play->add_option("--png", options->png, "write a strip of frames to this file");
+  play->add_option("--fps", options->frames_per_s, "frames per second (30)");
+  play->callback([options, chosen] { *chosen = [options] { return Play(*options); }; });
 }
 
 }  // namespace troop

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop eval` and `troop play`. Unset ones come from the checkpoint's config.
@@ -20,5 +22,10 @@ struct EvalOptions {
 int Evaluate(const EvalOptions& options);
 // `troop play`: renders episodes. Returns the exit code.
 int Play(const EvalOptions& options);
+
+// Adds `troop eval` to `app`.
+void RegisterEval(CLI::App& app, ChosenCommand* chosen);
+// Adds `troop play` to `app`.
+void RegisterPlay(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "apps/monitor/coordinator_client.h"
 #include "core/base/log.h"
@@ -189,6 +191,40 @@ int Join(const JoinOptions& options) {
   fmt::print(stderr, "troop: {}\n", status.message());
   // The role's exit code: under Slurm, `troop train` then does not restart this node.
   return permanent_code != 0 ? permanent_code : ExitCodeFor(status);
+}
+
+void RegisterJoin(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<JoinOptions>();
+  CLI::App* join =
+      app.add_subcommand("join", "run roles on this machine for a run on another machine");
+  join->add_option("coordinator", options->coordinator,
+                   "address of the coordinator, tcp://HOST:PORT (fleet.listen of the run)")
+      ->required();
+  join->add_option("--role", options->role,
+                   "role to run: actor, or an external role of the run (fleet.external_roles)");
+  join->add_option("--advertise-host", options->advertise_host,
+                   "address at which the fleet reaches this machine");
+  join->add_option("--count", options->count, "number of processes (1)")
+      ->check(CLI::Range(1, 10000));
+  join->add_option("--key", options->key, "key file of that role (troop keygen)");
+  join->add_option("--logs", options->logs, "log folder (default: a temporary one)");
+  join->add_option("--wait", options->wait_s, "seconds to wait for the coordinator to appear (60)")
+      ->check(CLI::Range(0.0, 86400.0));
+  join->add_flag("--rejoin", options->rejoin,
+                 "wait while the run is stopped, and rejoin when it is resumed");
+  join->add_option("--health", options->health, "status file to write, for `troop health`");
+  join->callback([options, chosen] { *chosen = [options] { return Join(*options); }; });
+}
+
+void RegisterHealth(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<HealthOptions>();
+  CLI::App* health =
+      app.add_subcommand("health", "report whether a `troop join` on this machine works");
+  health->add_option("file", options->file, "status file that `troop join --health` writes")
+      ->required();
+  health->add_flag("--ready", options->ready,
+                   "also require that all of its roles have joined the run");
+  health->callback([options, chosen] { *chosen = [options] { return ShowHealth(*options); }; });
 }
 
 }  // namespace troop

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop join`.
@@ -23,5 +25,10 @@ struct JoinOptions {
 // actors leave and the run continues), or when a role fails more often than fleet.restarts_max
 // allows. Returns the exit code.
 int Join(const JoinOptions& options);
+
+// Adds `troop join` to `app`.
+void RegisterJoin(CLI::App& app, ChosenCommand* chosen);
+// Adds `troop health` to `app`, which reads the status file of `troop join --health`.
+void RegisterHealth(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

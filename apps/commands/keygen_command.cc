@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 
 #include "fleet/launcher/exit_code.h"
 #include "net/security/keys.h"
@@ -47,6 +49,19 @@ int Keygen(const KeygenOptions& options) {
   if (made.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", made.message());
   return ExitCodeFor(made);
+}
+
+void RegisterKeygen(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<KeygenOptions>();
+  CLI::App* keygen = app.add_subcommand("keygen", "generate keys, one per role or user");
+  keygen->add_option("folder", options->folder, "output folder")->required();
+  keygen->add_option("--role", options->role,
+                     "generate one key of this role (default: one key per role)");
+  keygen->add_option("--name", options->name,
+                     "name of the key, such as a user name (default: the role)");
+  keygen->add_flag("--rotate", options->rotate,
+                   "replace existing keys; old ones stay valid until the next rotation");
+  keygen->callback([options, chosen] { *chosen = [options] { return Keygen(*options); }; });
 }
 
 }  // namespace troop

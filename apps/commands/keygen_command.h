@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop keygen`.
@@ -13,5 +15,8 @@ struct KeygenOptions {
 };
 // `troop keygen`: writes key pairs and prints how to use them. Returns the exit code.
 int Keygen(const KeygenOptions& options);
+
+// Adds `troop keygen` to `app`.
+void RegisterKeygen(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 #include "apps/sweep/sweep_summary.h"
 #include "core/base/counted.h"
@@ -104,6 +106,16 @@ int PlotRuns(const PlotOptions& options) {
   if (drawn.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", drawn.message());
   return ExitCodeFor(drawn);
+}
+
+void RegisterPlot(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<PlotOptions>();
+  CLI::App* plot = app.add_subcommand("plot", "plot learning curves of runs and sweeps");
+  plot->add_option("runs", options->paths, "run folders or sweep folders")->required();
+  plot->add_option("--out,--png", options->out, "output file, .png or .svg (curves.png)");
+  plot->add_option("--title", options->title, "plot title (default: the environment)");
+  plot->add_option("--x", options->axis, "x axis: steps, updates or minutes (steps)");
+  plot->callback([options, chosen] { *chosen = [options] { return PlotRuns(*options); }; });
 }
 
 }  // namespace troop

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop plot`.
@@ -15,5 +17,8 @@ struct PlotOptions {
 // `troop plot`: draws the learning curves into one plot: a line per run, and for each combination
 // of a sweep the mean over its seeds. Returns the exit code.
 int PlotRuns(const PlotOptions& options);
+
+// Adds `troop plot` to `app`.
+void RegisterPlot(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

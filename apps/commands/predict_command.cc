@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
+#include "apps/commands/literal_arguments.h"
 #include "core/base/log.h"
 #include "core/storage/json.h"
 #include "datasets/tokenizers/unicode.h"
@@ -126,6 +128,25 @@ int Predict(const PredictOptions& options) {
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
+}
+
+// Paths and texts may contain brackets, as for tokenize.
+void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* predict = app.add_subcommand("predict", "classify texts with a trained model");
+  predict
+      ->add_option("checkpoint", options->path,
+                   "run folder (newest checkpoint), checkpoint folder, or a folder of Hugging "
+                   "Face files with the vocabulary")
+      ->required();
+  predict->add_option("text", options->texts,
+                      "texts to classify (default: each line of standard input)");
+  predict->add_flag("--json", options->json, "print one line of JSON per text");
+  predict->callback([options, chosen] {
+    UnescapeBrackets(&options->path);
+    UnescapeAllBrackets(&options->texts);
+    *chosen = [options] { return Predict(*options); };
+  });
 }
 
 }  // namespace troop

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "core/base/status.h"
 
 namespace troop {
@@ -18,5 +19,8 @@ struct PredictOptions {
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out);
 // PredictTexts from standard input to standard output. Returns the exit code.
 int Predict(const PredictOptions& options);
+
+// Adds `troop predict` to `app`.
+void RegisterPredict(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -3,14 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "apps/commands/train_command.h"
 #include "core/base/executor.h"
 #include "core/base/log.h"
 #include "core/storage/storage.h"
 #include "envs/environment.h"
 #include "fleet/launcher/endpoints.h"
+#include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/roles/node_runner.h"
@@ -107,6 +112,24 @@ Status Serve(const Config& config) {
   return status;
 }
 
+// Command line of `troop replay`.
+struct ReplayArguments {
+  std::string config;  // config file
+  std::vector<std::string> overrides;
+  bool insecure = false;
+};
+
+// A standalone server needs the config's tables, but no run folder.
+int RunReplay(const ReplayArguments& a) {
+  Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    PrintError(config.status());
+    return kExitUsage;
+  }
+  ApplySecurity(a.insecure, &*config);
+  return ServeReplay(*config);
+}
+
 }  // namespace
 
 // Blocks until a signal; a drained server is a success.
@@ -116,6 +139,18 @@ int ServeReplay(const Config& config) {
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
+}
+
+void RegisterReplay(CLI::App& app, ChosenCommand* chosen) {
+  const auto arguments = std::make_shared<ReplayArguments>();
+  CLI::App* replay =
+      app.add_subcommand("replay", "serve a standalone replay until SIGTERM or Ctrl-C");
+  replay->add_option("config", arguments->config, "TOML file: replay.tables, replay.listen")
+      ->required();
+  replay->add_option("overrides", arguments->overrides, kOverridesHelp);
+  replay->add_flag("--insecure", arguments->insecure, kInsecureHelp);
+  replay->callback(
+      [arguments, chosen] { *chosen = [arguments] { return RunReplay(*arguments); }; });
 }
 
 }  // namespace troop

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "apps/command_line.h"
 #include "core/config/config.h"
 
 namespace troop {
@@ -8,5 +9,8 @@ namespace troop {
 // docs/design/protocol.md. Serves replay.tables at replay.listen until SIGTERM or SIGINT; without
 // tables it serves the one that a run of this config would have. Returns the exit code.
 int ServeReplay(const Config& config);
+
+// Adds `troop replay` to `app`.
+void RegisterReplay(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "core/base/log.h"
 #include "core/base/malloc_tuning.h"
@@ -129,6 +131,27 @@ int RunRole(const RoleArguments& a) {
   const bool shard = role == Role::kParamServer;
   const bool permanent = code == kExitUsage || (code == kExitDamaged && !shard);
   return permanent && node.playing() ? kExitFailed : code;
+}
+
+void RegisterRole(CLI::App& app, ChosenCommand* chosen) {
+  const auto arguments = std::make_shared<RoleArguments>();
+  CLI::App* role = app.add_subcommand("role", "run a single role of a fleet");
+  role->add_option("role", arguments->role,
+                   "actor, replay, learner, paramserver, evaluator, inference")
+      ->required();
+  role->add_option("--index", arguments->index, "index of the role (0)");
+  role->add_option("--heartbeat-timeout", arguments->heartbeat_timeout_s,
+                   "value of the run's fleet.heartbeat_timeout_s, in seconds (1.5)")
+      ->check(CLI::Range(0.1, 3600.0));
+  role->add_option("--coordinator", arguments->coordinator, "coordinator endpoint")->required();
+  role->add_flag("--auto-index", arguments->auto_index, "let the coordinator assign the index");
+  role->add_flag("--rejoin", arguments->rejoin,
+                 "exit with 130 if the run stops before its end, so that the role can rejoin");
+  role->add_option("--advertise-host", arguments->advertise_host,
+                   "address at which the fleet reaches this machine");
+  role->add_option("--key", arguments->key, "key file of this role (troop keygen)");
+  role->add_flag("--insecure", arguments->insecure, kInsecureHelp);
+  role->callback([arguments, chosen] { *chosen = [arguments] { return RunRole(*arguments); }; });
 }
 
 }  // namespace troop

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Arguments of `troop role`, which the launcher starts for each role of a run.
@@ -20,5 +22,8 @@ struct RoleArguments {
 // `troop role`: runs one role until it is done. The exit code shows whether a restart
 // can help (docs/reference/commands.md).
 int RunRole(const RoleArguments& a);
+
+// Adds `troop role` to `app`.
+void RegisterRole(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -1,9 +1,11 @@
 // `troop scale`: sends one scale request to the coordinator and prints the result.
 #include "apps/commands/scale_command.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "apps/monitor/coordinator_client.h"
 #include "fleet/coordinator/role_slots.h"
@@ -83,6 +85,20 @@ int Scale(const ScaleOptions& options) {
              reply->parameters,
              100.0 * double(reply->parameters_moved) / double(reply->parameters));
   return kExitOk;
+}
+
+void RegisterScale(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<ScaleOptions>();
+  CLI::App* scale = app.add_subcommand("scale",
+                                       "change the number of actors, replay shards, learners or "
+                                       "parameter shards of a running fleet");
+  scale->add_option("run", options->run, "run folder")->required();
+  scale
+      ->add_option(
+          "count", options->what,
+          "new number of roles of one kind: actors=N, replay=N, learners=N or paramserver=N")
+      ->required();
+  scale->callback([options, chosen] { *chosen = [options] { return Scale(*options); }; });
 }
 
 }  // namespace troop

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop scale`.
@@ -12,5 +14,8 @@ struct ScaleOptions {
 // `troop scale`: asks the coordinator of a live run for another number of roles of a kind. Blocks
 // until the change is done or abandoned. Returns the exit code.
 int Scale(const ScaleOptions& options);
+
+// Adds `troop scale` to `app`.
+void RegisterScale(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "apps/monitor/coordinator_client.h"
@@ -250,6 +252,17 @@ int ShowStatus(const StatusOptions& options) {
   }
   return ShowAnswer(options,
                     CallCoordinator(root, options.run, {.type = MessageType::kStatus}, kPatience));
+}
+
+void RegisterStatus(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<StatusOptions>();
+  CLI::App* status = app.add_subcommand("status", "show the state of a run, or how it ended");
+  status->add_option("run", options->run, "run folder, or tcp://HOST:PORT of its coordinator")
+      ->required();
+  status->add_flag("--json", options->json, "print JSON");
+  status->add_option("--key", options->key,
+                     "key file of the role `tool`, for tcp:// (troop keygen)");
+  status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
 }
 
 }  // namespace troop

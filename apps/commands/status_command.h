@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop status`.
@@ -12,5 +14,8 @@ struct StatusOptions {
 };
 // `troop status`: prints the state of a run, role by role, or how it ended. Returns the exit code.
 int ShowStatus(const StatusOptions& options);
+
+// Adds `troop status` to `app`.
+void RegisterStatus(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

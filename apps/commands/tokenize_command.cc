@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
+#include "apps/commands/literal_arguments.h"
 #include "core/storage/json.h"
 #include "datasets/tokenizers/tokenizer.h"
 #include "fleet/launcher/exit_code.h"
@@ -83,6 +85,25 @@ int Tokenize(const TokenizeOptions& options) {
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
+}
+
+// Texts may begin with a bracket, which CLI11 would split into a list (literal_arguments.h).
+void RegisterTokenize(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<TokenizeOptions>();
+  CLI::App* tokenize = app.add_subcommand("tokenize", "tokenize text");
+  tokenize->add_option("text", options->texts,
+                       "texts to tokenize (default: each line of standard input)");
+  tokenize
+      ->add_option("--vocab", options->vocabulary,
+                   "vocab.txt (BERT, one piece per line) or SentencePiece .model (ALBERT)")
+      ->required();
+  tokenize->add_flag("--cased", options->cased,
+                     "keep capitals and accents, for a cased vocabulary");
+  tokenize->add_flag("--json", options->json, "print one line of JSON per text");
+  tokenize->callback([options, chosen] {
+    UnescapeAllBrackets(&options->texts);
+    *chosen = [options] { return Tokenize(*options); };
+  });
 }
 
 }  // namespace troop

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "core/base/status.h"
 
 namespace troop {
@@ -20,5 +21,8 @@ struct TokenizeOptions {
 Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out);
 // TokenizeTexts from standard input to standard output. Returns the exit code.
 int Tokenize(const TokenizeOptions& options);
+
+// Adds `troop tokenize` to `app`.
+void RegisterTokenize(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -1,14 +1,17 @@
 #pragma once
 
-#include "apps/launch/train.h"
+#include "apps/command_line.h"
 #include "core/config/config.h"
 
 namespace troop {
 
-// Starts a training run with the engine of fleet.engine. local: trains on this machine (Train).
-// mpi: this process is one rank of an mpirun launch (TrainMpi). Both block until the run ends.
-// slurm: submits a job. kubernetes: writes manifests. Returns the exit code; messages are printed
-// to standard output and standard error.
-int TrainOnEngine(const Config& config, const TrainOptions& options);
+// Adds `troop train` to `app`: it starts a run of a config with the engine of fleet.engine.
+void RegisterTrain(CLI::App& app, ChosenCommand* chosen);
+// Adds `troop resume` to `app`: it continues a run from its folder, with the engine of its config.
+void RegisterResume(CLI::App& app, ChosenCommand* chosen);
+
+// Applies --insecure, and makes the paths in a config absolute: roles and later commands may run in
+// other working directories.
+void ApplySecurity(bool insecure, Config* config);
 
 }  // namespace troop

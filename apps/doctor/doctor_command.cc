@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -421,6 +422,18 @@ int Doctor(const DoctorOptions& options) {
   }
   fmt::print("{} failed\n", Counted(failed, "check"));
   return kExitFailed;
+}
+
+void RegisterDoctor(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "check the machine, a config and a coordinator before a run, and suggest fixes");
+  doctor->add_option("config", options->config, "TOML file (none: check only the machine)");
+  doctor->add_option("overrides", options->overrides, kOverridesHelp);
+  doctor->add_option("--coordinator", options->coordinator, "tcp://HOST:PORT of a run to join");
+  doctor->add_option("--key", options->key, "key file for the coordinator (troop keygen)");
+  doctor->add_flag("--insecure", options->insecure, kInsecureHelp);
+  doctor->callback([options, chosen] { *chosen = [options] { return Doctor(*options); }; });
 }
 
 }  // namespace troop

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/envtools/env_checker.h"
 #include "core/config/config.h"
 
@@ -47,5 +48,8 @@ struct MemoryLeft {
 MemoryLeft FindMemoryLeft(const std::string& meminfo = "/proc/meminfo",
                           const std::string& membership = "/proc/self/cgroup",
                           const std::string& groups = "/sys/fs/cgroup");
+
+// Adds `troop doctor` to `app`.
+void RegisterDoctor(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "apps/envtools/env_benchmark.h"
 #include "apps/envtools/env_checker.h"
@@ -15,6 +17,7 @@
 #include "core/config/config.h"
 #include "envs/plugin/plugin_environment.h"
 #include "envs/subprocess/subproc_vector_env.h"
+#include "envs/subprocess/worker_main.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 
@@ -70,6 +73,28 @@ Result<Config> ConfigFor(const EnvCommandOptions& options) {
   if (options.id.ends_with(".toml")) return LoadConfigFile(options.id, overrides);
   overrides.push_back(fmt::format("env.id='{}'", options.id));
   return ParseConfig("", "command line", overrides);
+}
+
+constexpr char kBenchHelp[] =
+    "measure an environment's steps/s and the overhead of its separate process";
+
+// The environment that a command tries: check and bench.
+void AddEnvironment(CLI::App* command, EnvCommandOptions* env) {
+  command->add_option("id", env->id, "environment id, or a config file")->required();
+  command->add_option("overrides", env->overrides, kOverridesHelp);
+  command->add_option("--plugin", env->plugin, "shared library that contains the environment");
+}
+
+// Called for `env bench` and for `bench env`.
+void AddBench(CLI::App* group, const char* name, ChosenCommand* chosen) {
+  const auto env = std::make_shared<EnvCommandOptions>();
+  CLI::App* bench = group->add_subcommand(name, kBenchHelp);
+  AddEnvironment(bench, env.get());
+  bench->add_option("--envs", env->envs, "environments stepped together (8)")
+      ->check(CLI::Range(1, 65536));
+  bench->add_option("--seconds", env->seconds, "seconds to run (2)")
+      ->check(CLI::Range(0.01, 3600.0));
+  bench->callback([env, chosen] { *chosen = [env] { return BenchEnvironment(*env); }; });
 }
 
 }  // namespace
@@ -157,6 +182,38 @@ int BenchEnvironment(const EnvCommandOptions& options) {
                us(*speed->inside), us(bridge), 100 * bridge / speed->a_step);
   }
   return kExitOk;
+}
+
+// A group without a command is an error, and its help lists the commands.
+void RegisterEnv(CLI::App& app, ChosenCommand* chosen) {
+  const auto env = std::make_shared<EnvCommandOptions>();
+  CLI::App* group = app.add_subcommand("env", "list, create, check and benchmark environments");
+  group->require_subcommand(1);
+  CLI::App* list = group->add_subcommand("list", "list environments and id formats");
+  list->add_option("--plugin", env->plugin, "list the environments of a shared library");
+  list->callback([env, chosen] { *chosen = [env] { return ListEnvironments(*env); }; });
+  CLI::App* make = group->add_subcommand("new", "create an example environment in a new folder");
+  make->add_option("name", env->name, "folder and environment name, such as my_env")->required();
+  make->add_option("--language", env->language, "language: c, c++ (default) or python");
+  make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
+  CLI::App* check = group->add_subcommand("check", "check an environment and suggest fixes");
+  AddEnvironment(check, env.get());
+  check->add_flag("--quick", env->quick, "run a quick check: seconds instead of a minute");
+  check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
+  AddBench(group, "bench", chosen);
+}
+
+void RegisterBench(CLI::App& app, ChosenCommand* chosen) {
+  CLI::App* group = app.add_subcommand("bench", "benchmark parts of a run on this machine");
+  group->require_subcommand(1);
+  AddBench(group, "env", chosen);
+}
+
+// An empty group hides the command from --help.
+void RegisterEnvWorker(CLI::App& app, ChosenCommand* chosen) {
+  CLI::App* worker = app.add_subcommand("env-worker", "run environments for another process");
+  worker->group("");
+  worker->callback([chosen] { *chosen = RunEnvWorker; });
 }
 
 }  // namespace troop

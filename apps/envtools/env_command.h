@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
+
 namespace troop {
 
 // Options of `troop env …`: the user's own environments (docs/guide/environments.md).
@@ -20,5 +22,13 @@ int ListEnvironments(const EnvCommandOptions& options);
 int NewEnvironment(const EnvCommandOptions& options);
 int TryEnvironment(const EnvCommandOptions& options);
 int BenchEnvironment(const EnvCommandOptions& options);
+
+// Adds the group `troop env` to `app`.
+void RegisterEnv(CLI::App& app, ChosenCommand* chosen);
+// Adds `troop bench env` to `app`, another name of `troop env bench`.
+void RegisterBench(CLI::App& app, ChosenCommand* chosen);
+// Adds the internal command `troop env-worker` to `app`, which runs environments for another
+// process.
+void RegisterEnvWorker(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -2,13 +2,17 @@
 #include "apps/experiments/experiment_command.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/experiments/imdb_parallel.h"
 
 namespace troop {
 
 // A group, so that further experiments can follow as subcommands.
-void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chosen) {
+void RegisterExperiment(CLI::App& app, ChosenCommand* chosen) {
+  const auto a = std::make_shared<ParallelOptions>();
   CLI::App* group =
-      app->add_subcommand("experiment", "reproduce published experiments on this machine");
+      app.add_subcommand("experiment", "reproduce published experiments on this machine");
   group->require_subcommand(1);
   CLI::App* parallel = group->add_subcommand(
       "imdb-parallel", "compare data and tensor parallelism, for BERT and ALBERT");
@@ -25,7 +29,6 @@ void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chos
   parallel->add_option("--out", a->out, "folder of runs and results (runs/imdb_parallel)");
   parallel->add_flag("--quick", a->quick, "test run: a tiny model and a few updates");
   parallel->add_flag("--overwrite", a->overwrite, "replace an existing experiment");
-  // Started after parsing, like all commands (cli.cc).
   parallel->callback([a, chosen] { *chosen = [a] { return ParallelExperiment(*a); }; });
 }
 

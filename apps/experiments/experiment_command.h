@@ -1,16 +1,10 @@
 #pragma once
 
-#include <functional>
-
-#include "apps/experiments/imdb_parallel.h"
-
-namespace CLI {
-class App;
-}
+#include "apps/command_line.h"
 
 namespace troop {
 
-// Adds `troop experiment …` to `app`. Parsing fills `a` and sets `chosen` to the function to run.
-void AddExperiment(CLI::App* app, ParallelOptions* a, std::function<int()>* chosen);
+// Adds `troop experiment …` to `app`.
+void RegisterExperiment(CLI::App& app, ChosenCommand* chosen);
 
 }  // namespace troop

@@ -3,12 +3,24 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "apps/planner/mesh_planner.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 
 namespace troop {
 namespace {
+
+// The command line of `troop plan`.
+struct PlanArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string serve;  // ADDRESS:PORT to serve at; empty: plan
+  PlanOptions options;
+};
 
 // `--serve` needs no config.
 int RunPlan(const PlanArguments& a) {
@@ -24,12 +36,13 @@ int RunPlan(const PlanArguments& a) {
 }  // namespace
 
 // Two forms: plan a config, or answer the link measurements of another machine (--serve).
-void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
-  CLI::App* plan = app->add_subcommand(
+void RegisterPlan(CLI::App& app, ChosenCommand* chosen) {
+  const auto a = std::make_shared<PlanArguments>();
+  CLI::App* plan = app.add_subcommand(
       "plan", "predict the time per update of a supervised config for each mesh of learners");
   CLI::Option* const config =
       plan->add_option("config", a->config, "TOML file, such as configs/imdb_small.toml");
-  plan->add_option("overrides", a->overrides, "config overrides, key=value (troop config)");
+  plan->add_option("overrides", a->overrides, kOverridesHelp);
   plan->add_option("--learners", a->options.learners,
                    "maximum number of learners (default: number of cores, or of GPUs)")
       ->check(CLI::Range(1, 256));

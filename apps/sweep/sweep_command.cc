@@ -1,0 +1,33 @@
+// The flags of `troop sweep`.
+#include "apps/sweep/sweep_command.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/sweep/sweep_runner.h"
+
+namespace troop {
+
+// Overrides may list several values, which makes them dimensions of the sweep.
+void RegisterSweep(CLI::App& app, ChosenCommand* chosen) {
+  const auto options = std::make_shared<SweepOptions>();
+  CLI::App* sweep = app.add_subcommand(
+      "sweep",
+      "train a config with all combinations of seeds and values; write a table and a plot");
+  SweepArguments& runs = options->arguments;
+  sweep->add_option("config", runs.config, "TOML file")->required();
+  sweep->add_option("overrides", runs.overrides,
+                    "override config keys: key=value, or key=a,b,c for one run per value");
+  sweep->add_option("--seeds", runs.seeds, "seeds per combination (5)")->check(CLI::Range(1, 1000));
+  sweep->add_option("--first-seed", runs.first_seed, "first seed (1)")
+      ->check(CLI::NonNegativeNumber);
+  sweep
+      ->add_option("--jobs", options->jobs,
+                   "number of concurrent runs (default: as many as the cores allow)")
+      ->check(CLI::Range(1, 1000));
+  sweep->add_flag("--overwrite", options->overwrite, "restart all runs");
+  sweep->add_flag("--dry-run", options->dry_run, "print the runs and their state, and start none");
+  sweep->callback([options, chosen] { *chosen = [options] { return Sweep(*options); }; });
+}
+
+}  // namespace troop
