@@ -1,9 +1,9 @@
-// Journal::Work: the disk operations of one journal job, run on an executor thread.
+// JournalJob: the disk operations of one job, run on an executor thread.
 #include "replay/persistence/journal_job.h"
 
 namespace troop {
 
-void Journal::Work::Run() {
+void JournalJob::Run() {
   status = RunAll();
   if (!status.ok() && file) file->file.reset();
   // Makes room on a full disk at once; what cannot be removed now is removed at the next start.
@@ -11,7 +11,7 @@ void Journal::Work::Run() {
   lock.reset();
 }
 
-Status Journal::Work::RunAll() {
+Status JournalJob::RunAll() {
   for (const auto& [path, bytes] : writes) {
     TROOP_RETURN_IF_ERROR(storage->WriteAtomic(path, bytes.bytes()));
   }
@@ -34,12 +34,12 @@ Status Journal::Work::RunAll() {
   return Status::Ok();
 }
 
-Status Journal::Work::WriteNote() {
+Status JournalJob::WriteNote() {
   return note.path.empty() ? Status::Ok() : storage->WriteAtomic(note.path, note.text);
 }
 
 // Appends to the lane's open file, or opens another one.
-Status Journal::Work::Append(const Piece& piece) {
+Status JournalJob::Append(const Piece& piece) {
   if (!file->file || file->path != piece.path) TROOP_RETURN_IF_ERROR(Open(piece));
   TROOP_RETURN_IF_ERROR(file->file->Append(piece.bytes));
   return sync ? file->file->Sync() : Status::Ok();
@@ -47,7 +47,7 @@ Status Journal::Work::Append(const Piece& piece) {
 
 // Opens a file at the synced size. After a failure or a kill the file may have more bytes, of
 // unknown content; they are cut off.
-Status Journal::Work::Open(const Piece& piece) {
+Status JournalJob::Open(const Piece& piece) {
   file->file.reset();
   file->path = piece.path;
   if (storage->Exists(piece.path)) {

@@ -7,13 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/buffer.h"
+#include "core/base/status.h"
 #include "core/storage/storage.h"
-#include "replay/persistence/journal.h"
+#include "replay/storage/snapshot.h"
 
 namespace troop {
 
 // The file that a lane appends to, passed from job to job. Only the running job touches it.
-struct Journal::OpenFile {
+struct JournalFile {
   std::string path;
   std::unique_ptr<AppendFile> file;  // nullptr after a failure
 };
@@ -21,7 +23,7 @@ struct Journal::OpenFile {
 // One job of a journal, in this order: write dictionaries and the note on segments; truncate
 // `cuts`; append `pieces`, syncing each file before the next; remove files; map a file. It ends at
 // the first failure.
-struct Journal::Work {
+struct JournalJob {
   // Bytes to append to one file.
   struct Piece {
     std::string path;
@@ -31,7 +33,7 @@ struct Journal::Work {
   };
   Storage* storage = nullptr;
   std::shared_ptr<StorageLock> lock;  // keeps other processes out of the folder while the job runs
-  std::shared_ptr<OpenFile> file;
+  std::shared_ptr<JournalFile> file;
   std::vector<std::pair<std::string, Buffer>> writes;
   struct Note {
     std::string path;  // empty: none
@@ -46,9 +48,10 @@ struct Journal::Work {
   std::string discard;  // file that is useless if the job fails
   std::string map;
 
-  LogPosition end;             // end of the log when the job is done
-  std::uint64_t appended = 0;  // JournalSource::appended() there
-  std::uint64_t segment = 0;   // the segment whose file is mapped
+  LogPosition end;                 // end of the log when the job is done
+  std::uint64_t appended = 0;      // JournalSource::appended() there
+  std::uint64_t last_segment = 0;  // the last one that `pieces` write to
+  std::uint64_t segment = 0;       // the segment whose file is mapped
   bool ends_round = false;
   Status status;
   Buffer mapped;

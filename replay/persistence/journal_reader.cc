@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/storage/crc32c.h"
+#include "replay/persistence/journal_names.h"
 
 namespace troop {
 namespace {

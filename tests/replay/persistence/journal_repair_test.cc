@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/executor.h"
+#include "replay/persistence/journal_names.h"
 #include "tests/replay/journal_world.h"
 
 namespace troop {
