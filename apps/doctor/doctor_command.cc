@@ -49,8 +49,8 @@ constexpr double kProgramBytes = 16 * kMiB;
 constexpr std::int64_t kThreadsARole = 12;
 
 // Passes on one verdict.
-void Tell(const Told& told, Kind kind, std::string_view item, std::string text) {
-  told({kind, std::string(item), std::move(text)});
+void Report(const ReportVerdict& report, Kind kind, std::string_view item, std::string text) {
+  report({kind, std::string(item), std::move(text)});
 }
 
 // A resource limit as text.
@@ -115,19 +115,19 @@ Status TryBind(const Endpoint& endpoint) {
 }
 
 // Checks what parsing cannot: that the environment starts, and that the network fits it.
-void ExamineConfig(const Config& config, const Told& told) {
+void ExamineConfig(const Config& config, const ReportVerdict& report) {
   const std::size_t roles = RolesOf(config).size();
-  Tell(told, Kind::kOk, "config",
-       fmt::format("{}: {} roles, {}", config.name, roles, config.fleet.mode));
+  Report(report, Kind::kOk, "config",
+         fmt::format("{}: {} roles, {}", config.name, roles, config.fleet.mode));
   Status able = CheckMachine(config);
   if (able.ok()) able = CheckFirstWeights(config);
   if (able.ok())
-    return Tell(told, Kind::kOk, "task", "the environment starts, and the network fits it");
-  Tell(told, Kind::kFail, "task", able.message());
+    return Report(report, Kind::kOk, "task", "the environment starts, and the network fits it");
+  Report(report, Kind::kFail, "task", able.message());
 }
 
 // Creates, maps and releases a memfd, as shared-memory buffers do.
-void ExamineSharedMemory(const Told& told) {
+void ExamineSharedMemory(const ReportVerdict& report) {
   // Sealing and size are what shared-memory buffers need of the kernel.
   constexpr off_t kBytes = 1 << 20;
   const int fd = memfd_create("troop-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -137,13 +137,13 @@ void ExamineSharedMemory(const Told& told) {
   const int why = errno;
   if (fd >= 0) close(fd);
   if (memory == MAP_FAILED) {
-    return Tell(told, Kind::kFail, "shared memory",
-                fmt::format("cannot be created: {}; raise the limits of open files (ulimit -n), "
-                            "file size (ulimit -f) or memory (ulimit -v)",
-                            strerror(why)));
+    return Report(report, Kind::kFail, "shared memory",
+                  fmt::format("cannot be created: {}; raise the limits of open files (ulimit -n), "
+                              "file size (ulimit -f) or memory (ulimit -v)",
+                              strerror(why)));
   }
   munmap(memory, kBytes);
-  Tell(told, Kind::kOk, "shared memory", "can be created (memfd)");
+  Report(report, Kind::kOk, "shared memory", "can be created (memfd)");
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ MemoryLeft FindMemoryLeft(const std::string& meminfo, const std::string& members
 
 // Compares the predicted memory of all roles with what is free, and the largest role with ulimit
 // -v.
-void ExamineMemory(const Config& config, const Told& told) {
+void ExamineMemory(const Config& config, const ReportVerdict& report) {
   const Result<ResourceEstimate> needs = EstimateResources(config);
   if (!needs.ok()) return;  // ExamineConfig reports it
   // `all` is compared with the free memory of the machine, `largest` with the limit of one
@@ -194,22 +194,22 @@ void ExamineMemory(const Config& config, const Told& told) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
   if (all > left.bytes) {
-    return Tell(told, Kind::kFail, "memory",
-                said + "; lower replay.capacity_items or fleet.actors, or use a larger machine");
+    return Report(report, Kind::kFail, "memory",
+                  said + "; lower replay.capacity_items or fleet.actors, or use a larger machine");
   }
   // Address space of libraries and thread stacks, most of which is never touched.
   constexpr double kMapped = 1024 * kMiB;
   if (space.rlim_cur != RLIM_INFINITY && double(space.rlim_cur) < largest + kMapped) {
-    return Tell(told, Kind::kFail, "memory",
-                fmt::format("ulimit -v is {} bytes, but a role maps about {:.0f} MiB; raise the "
-                            "limit",
-                            space.rlim_cur, (largest + kMapped) / kMiB));
+    return Report(report, Kind::kFail, "memory",
+                  fmt::format("ulimit -v is {} bytes, but a role maps about {:.0f} MiB; raise the "
+                              "limit",
+                              space.rlim_cur, (largest + kMapped) / kMiB));
   }
-  Tell(told, all > 0.8 * left.bytes ? Kind::kNote : Kind::kOk, "memory", said);
+  Report(report, all > 0.8 * left.bytes ? Kind::kNote : Kind::kOk, "memory", said);
 }
 
 // Checks open files and threads. Without a config a single role is assumed.
-void ExamineLimits(const Config* config, const Told& told) {
+void ExamineLimits(const Config* config, const ReportVerdict& report) {
   const std::int64_t roles = config == nullptr ? 1 : std::int64_t(RolesOf(*config).size());
   rlimit files{}, processes{}, locked{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -218,29 +218,30 @@ void ExamineLimits(const Config* config, const Told& told) {
   // Open files: only the hard limit needs root.
   const auto files_wanted = rlim_t(OpenFilesOf(roles));
   if (files.rlim_cur < files_wanted) {
-    Tell(told, Kind::kFail, "open files",
-         fmt::format("the limit is {}, about {} are needed; raise it with ulimit -n {}{}",
-                     files.rlim_cur, files_wanted, files_wanted,
-                     files.rlim_max < files_wanted ? " (as root: the hard limit is lower)" : ""));
+    Report(report, Kind::kFail, "open files",
+           fmt::format("the limit is {}, about {} are needed; raise it with ulimit -n {}{}",
+                       files.rlim_cur, files_wanted, files_wanted,
+                       files.rlim_max < files_wanted ? " (as root: the hard limit is lower)" : ""));
   } else {
-    Tell(told, Kind::kOk, "open files", fmt::format("limit {}", Limit(files.rlim_cur)));
+    Report(report, Kind::kOk, "open files", fmt::format("limit {}", Limit(files.rlim_cur)));
   }
   // Threads: the suggested limit leaves room for the user's other processes.
   const rlim_t threads_wanted = rlim_t(kThreadsARole * roles);
   if (processes.rlim_cur < threads_wanted) {  // counts all processes of this user
-    Tell(told, Kind::kFail, "processes",
-         fmt::format("this user may have {} threads, but a run needs about {}; raise the "
-                     "limit with ulimit -u {}",
-                     processes.rlim_cur, threads_wanted, 2 * threads_wanted));
+    Report(report, Kind::kFail, "processes",
+           fmt::format("this user may have {} threads, but a run needs about {}; raise the "
+                       "limit with ulimit -u {}",
+                       processes.rlim_cur, threads_wanted, 2 * threads_wanted));
   } else {
-    Tell(told, Kind::kOk, "processes", fmt::format("limit {} threads", Limit(processes.rlim_cur)));
+    Report(report, Kind::kOk, "processes",
+           fmt::format("limit {} threads", Limit(processes.rlim_cur)));
   }
-  Tell(told, Kind::kOk, "locked memory",
-       fmt::format("limit {} bytes; not needed", Limit(locked.rlim_cur)));
+  Report(report, Kind::kOk, "locked memory",
+         fmt::format("limit {} bytes; not needed", Limit(locked.rlim_cur)));
 }
 
 // Tests that a file can be written, the free space and the time of an fsync.
-void ExamineDisk(const std::string& folder, const Told& told) {
+void ExamineDisk(const std::string& folder, const ReportVerdict& report) {
   // The run folder may not exist yet: test its nearest existing parent.
   fs::path there = folder;
   std::error_code error;
@@ -250,9 +251,9 @@ void ExamineDisk(const std::string& folder, const Told& told) {
   std::string file = (there / ".troop-doctor-XXXXXX").string();
   const int fd = mkostemp(file.data(), O_CLOEXEC);
   if (fd < 0) {
-    return Tell(told, Kind::kFail, "disk",
-                fmt::format("cannot write to {}: {}; change its permissions, or log.dir",
-                            there.string(), strerror(errno)));
+    return Report(report, Kind::kFail, "disk",
+                  fmt::format("cannot write to {}: {}; change its permissions, or log.dir",
+                              there.string(), strerror(errno)));
   }
   // Unlinked at once, so that nothing stays behind however this process ends.
   unlink(file.c_str());
@@ -272,9 +273,9 @@ void ExamineDisk(const std::string& folder, const Told& told) {
   const bool known = fstatvfs(fd, &space) == 0;
   close(fd);
   if (!written.ok()) {
-    return Tell(told, Kind::kFail, "disk",
-                fmt::format("cannot write to {}: {}; free disk space, or change log.dir",
-                            there.string(), written.message()));
+    return Report(report, Kind::kFail, "disk",
+                  fmt::format("cannot write to {}: {}; free disk space, or change log.dir",
+                              there.string(), written.message()));
   }
   std::ranges::sort(seconds);
   const double free_mib = known ? double(space.f_bavail) * double(space.f_frsize) / kMiB : 0;
@@ -284,23 +285,23 @@ void ExamineDisk(const std::string& folder, const Told& told) {
   // Below 200 MiB checkpoints may fail; above 50 ms per fsync they delay the learner.
   constexpr double kLittleMiB = 200, kSlow_s = 0.05;
   if (known && free_mib < kLittleMiB) {
-    return Tell(told, Kind::kFail, "disk", said + "; free space for checkpoints and logs");
+    return Report(report, Kind::kFail, "disk", said + "; free space for checkpoints and logs");
   }
   // A slow disk is only a note: the run works, but waits for it.
   const bool slow = median > kSlow_s;
-  Tell(told, slow ? Kind::kNote : Kind::kOk, "disk",
-       said + (slow ? "; checkpoints and a persistent replay will be slow" : ""));
+  Report(report, slow ? Kind::kNote : Kind::kOk, "disk",
+         said + (slow ? "; checkpoints and a persistent replay will be slow" : ""));
 }
 
 // Tests the socket folder and every address that the run will bind.
-void ExaminePorts(const Config& config, const Told& told) {
+void ExaminePorts(const Config& config, const ReportVerdict& report) {
   const auto& fleet = config.fleet;
-  const auto fail = [&told](std::string_view item, const Status& why) {
-    Tell(told, Kind::kFail, item, why.message());
+  const auto fail = [&report](std::string_view item, const Status& why) {
+    Report(report, Kind::kFail, item, why.message());
   };
   if (const Status sockets = Endpoints::Check(config); !sockets.ok()) fail("sockets", sockets);
   if (fleet.listen.empty() && fleet.metrics.empty() && fleet.dashboard.empty()) {
-    return Tell(told, Kind::kOk, "ports", "not needed: all roles are on this machine");
+    return Report(report, Kind::kOk, "ports", "not needed: all roles are on this machine");
   }
   bool good = true;
   // Bind fleet.listen, the endpoints of all serving roles, and the HTTP addresses.
@@ -332,17 +333,17 @@ void ExaminePorts(const Config& config, const Told& told) {
   };
   try_http(fleet.metrics, fleet.metrics_token, {"fleet.metrics", "fleet.metrics_token"});
   try_http(fleet.dashboard, fleet.dashboard_token, {"fleet.dashboard", "fleet.dashboard_token"});
-  if (good) Tell(told, Kind::kOk, "ports", fmt::format("all can be bound ({} tried)", tried));
+  if (good) Report(report, Kind::kOk, "ports", fmt::format("all can be bound ({} tried)", tried));
 }
 
 // Checks tokens and keys as the start of a run does.
-void ExamineKeys(const Config& config, const Told& told) {
+void ExamineKeys(const Config& config, const ReportVerdict& report) {
   bool good = true;
   // A status may hold several lines, one per problem.
   const auto fail = [&](const Status& why) {
     std::istringstream lines(why.message());
     for (std::string line; std::getline(lines, line); good = false) {
-      Tell(told, Kind::kFail, "keys", line);
+      Report(report, Kind::kFail, "keys", line);
     }
   };
   fail(CheckToken("fleet.metrics_token", config.fleet.metrics_token));
@@ -350,20 +351,20 @@ void ExamineKeys(const Config& config, const Told& told) {
   fail(CheckKeys(config));
   if (!good) return;
   const std::string& folder = config.security.keys;
-  Tell(told, Kind::kOk, "keys",
-       folder.empty() ? "the config has none" : "all roles have a key in " + folder);
+  Report(report, Kind::kOk, "keys",
+         folder.empty() ? "the config has none" : "all roles have a key in " + folder);
 }
 
 // Looks at the kernel driver only, so it also works in a build without CUDA.
-void ExamineGpu(const Config* config, const Told& told) {
+void ExamineGpu(const Config* config, const ReportVerdict& report) {
   std::ifstream driver("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(driver, line)) {
     if (config == nullptr || config->learner.device != "cuda")
-      return Tell(told, Kind::kOk, "gpu", "no driver is loaded; the CPU computes updates");
-    return Tell(told, Kind::kFail, "gpu",
-                "learner.device is \"cuda\", but no NVIDIA driver is loaded: load it, or set "
-                "learner.device = \"auto\"");
+      return Report(report, Kind::kOk, "gpu", "no driver is loaded; the CPU computes updates");
+    return Report(report, Kind::kFail, "gpu",
+                  "learner.device is \"cuda\", but no NVIDIA driver is loaded: load it, or set "
+                  "learner.device = \"auto\"");
   }
   std::error_code error;
   std::int64_t count = 0;
@@ -371,16 +372,16 @@ void ExamineGpu(const Config* config, const Told& told) {
        it.increment(error)) {
     ++count;
   }
-  Tell(told, Kind::kOk, "gpu",
-       fmt::format("{}, driver:{}", Counted(count, "GPU"), line.substr(line.find(':') + 1)));
+  Report(report, Kind::kOk, "gpu",
+         fmt::format("{}, driver:{}", Counted(count, "GPU"), line.substr(line.find(':') + 1)));
 }
 
 // The config's checks come first, then those of the machine, then the coordinator's.
-std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
+std::vector<Verdict> Examine(const DoctorOptions& options, const ReportVerdict& report) {
   std::vector<Verdict> verdicts;
-  const Told keep = [&](const Verdict& verdict) {
+  const ReportVerdict keep = [&](const Verdict& verdict) {
     verdicts.push_back(verdict);
-    told(verdict);
+    report(verdict);
   };
   std::optional<Config> config;
   if (!options.config.empty()) {
@@ -390,13 +391,13 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
       config->security.insecure |= options.insecure;
       // Fills the sizes that come from the data set. A failure counts as one of "task".
       const Status resolved = ResolveSupervised(&*config);
-      if (!resolved.ok()) Tell(keep, Kind::kFail, "task", resolved.message());
+      if (!resolved.ok()) Report(keep, Kind::kFail, "task", resolved.message());
       if (resolved.ok()) ExamineConfig(*config, keep);
       ExamineMemory(*config, keep);
       ExaminePorts(*config, keep);
       ExamineKeys(*config, keep);
     } else {
-      Tell(keep, Kind::kFail, "config", loaded.status().message());
+      Report(keep, Kind::kFail, "config", loaded.status().message());
     }
   }
   ExamineLimits(config ? &*config : nullptr, keep);

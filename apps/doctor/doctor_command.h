@@ -19,24 +19,24 @@ struct DoctorOptions {
   bool insecure = false;               // true if the coordinator is contacted without keys
 };
 // Callback that receives each verdict as soon as its check is done.
-using Told = std::function<void(const Verdict&)>;
+using ReportVerdict = std::function<void(const Verdict&)>;
 
 // Checks this machine, a config and a coordinator by doing what the run will do: binding its ports,
-// writing to its folder, reading its keys. Passes each verdict to `told` and returns all of them;
+// writing to its folder, reading its keys. Passes each verdict to `report` and returns all of them;
 // the text of a failure says how to fix it. Leaves no files. Blocks until the environment has
 // started, and for a few seconds if the coordinator or a name server does not answer.
-std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told);
+std::vector<Verdict> Examine(const DoctorOptions& options, const ReportVerdict& report);
 // `troop doctor`: prints the verdicts. Returns exit code 1 if a check failed.
 int Doctor(const DoctorOptions& options);
 
-// The separate checks of Examine. Each passes its verdicts to `told`. ExamineLimits assumes a
+// The separate checks of Examine. Each passes its verdicts to `report`. ExamineLimits assumes a
 // single role if `config` is nullptr.
-void ExamineMemory(const Config& config, const Told& told);
-void ExamineLimits(const Config* config, const Told& told);
-void ExamineDisk(const std::string& folder, const Told& told);
-void ExaminePorts(const Config& config, const Told& told);
-void ExamineKeys(const Config& config, const Told& told);
-void ExamineCoordinator(const DoctorOptions& options, const Told& told);
+void ExamineMemory(const Config& config, const ReportVerdict& report);
+void ExamineLimits(const Config* config, const ReportVerdict& report);
+void ExamineDisk(const std::string& folder, const ReportVerdict& report);
+void ExaminePorts(const Config& config, const ReportVerdict& report);
+void ExamineKeys(const Config& config, const ReportVerdict& report);
+void ExamineCoordinator(const DoctorOptions& options, const ReportVerdict& report);
 
 // Memory that a new process can still allocate.
 struct MemoryLeft {

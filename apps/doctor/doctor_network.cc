@@ -87,7 +87,8 @@ class Line {
 };
 
 // Compares the coordinator's wall clock with the middle of the round trip here.
-void ExamineClock(const Message& answer, double before_s, double after_s, const Told& told) {
+void ExamineClock(const Message& answer, double before_s, double after_s,
+                  const ReportVerdict& report) {
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer.body);
   const Result<JsonValue> view = reply.ok() ? ParseJson(reply->json) : reply.status();
   const JsonValue* const there = view.ok() ? view->Find("time_s") : nullptr;
@@ -95,47 +96,48 @@ void ExamineClock(const Message& answer, double before_s, double after_s, const 
   // A coordinator that rejects the request sends no clock: then nothing is reported.
   const double offset = there->number - (before_s + after_s) / 2;
   const bool off = std::abs(offset) > kClockOff_s;
-  told({off ? Kind::kNote : Kind::kOk, "clock",
-        fmt::format("{:+.3f} s between the coordinator's clock and this one{}", offset,
-                    off ? "; harmless for training, but times in logs and metrics will differ: "
-                          "start an NTP client"
-                        : "")});
+  report({off ? Kind::kNote : Kind::kOk, "clock",
+          fmt::format("{:+.3f} s between the coordinator's clock and this one{}", offset,
+                      off ? "; harmless for training, but times in logs and metrics will differ: "
+                            "start an NTP client"
+                          : "")});
 }
 
 // Median round trip of small requests, then throughput of large ones.
-void ExamineSpeed(Line* line, const Told& told) {
+void ExamineSpeed(Line* line, const ReportVerdict& report) {
   const std::vector<double> trips = line->Time(kRounds, 0);
   if (trips.empty()) {
-    return told({Kind::kFail, "round trip",
-                 "the coordinator answered once, then no more; check the network"});
+    return report({Kind::kFail, "round trip",
+                   "the coordinator answered once, then no more; check the network"});
   }
   const double trip = trips[trips.size() / 2];
-  told({trip > kSlowTrip_s ? Kind::kNote : Kind::kOk, "round trip",
-        fmt::format("{:.2f} ms ({:.2f} to {:.2f} in {})", 1e3 * trip, 1e3 * trips.front(),
-                    1e3 * trips.back(), trips.size())});
+  report({trip > kSlowTrip_s ? Kind::kNote : Kind::kOk, "round trip",
+          fmt::format("{:.2f} ms ({:.2f} to {:.2f} in {})", 1e3 * trip, 1e3 * trips.front(),
+                      1e3 * trips.back(), trips.size())});
   // The median upload, without the round trip of its reply.
   const std::vector<double> loads = line->Time(kLoads, kLoadBytes);
   if (loads.empty()) {
-    return told({Kind::kFail, "link",
-                 fmt::format("{} MiB did not arrive within {} s, but small messages do; check the "
-                             "MTU and traffic shaping",
-                             kLoadBytes >> 20, ToSeconds(kPatience))});
+    return report(
+        {Kind::kFail, "link",
+         fmt::format("{} MiB did not arrive within {} s, but small messages do; check the "
+                     "MTU and traffic shaping",
+                     kLoadBytes >> 20, ToSeconds(kPatience))});
   }
   const double seconds = std::max(loads[loads.size() / 2] - trip, 1e-6);
   const double mbps = double(kLoadBytes) / seconds / 1e6;
-  told({mbps < kSlowMBps ? Kind::kNote : Kind::kOk, "link",
-        fmt::format("{:.0f} MB/s to the coordinator", mbps)});
+  report({mbps < kSlowMBps ? Kind::kNote : Kind::kOk, "link",
+          fmt::format("{:.0f} MB/s to the coordinator", mbps)});
 }
 
 }  // namespace
 
 // Steps: parse the endpoint, resolve the name, send one request, then measure clock and speed. Each
 // failure ends the checks, as the later ones depend on it.
-void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
+void ExamineCoordinator(const DoctorOptions& options, const ReportVerdict& report) {
   const Result<Endpoint> endpoint = ParseEndpoint(options.coordinator);
   if (!endpoint.ok() || endpoint->transport != Endpoint::kTcp) {
-    return told({Kind::kFail, "coordinator",
-                 fmt::format("\"{}\" is not tcp://HOST:PORT", options.coordinator)});
+    return report({Kind::kFail, "coordinator",
+                   fmt::format("\"{}\" is not tcp://HOST:PORT", options.coordinator)});
   }
   const std::string host = endpoint->address.substr(0, endpoint->address.rfind(':'));
   // getaddrinfo takes IPv6 addresses without brackets.
@@ -144,32 +146,33 @@ void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
   const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
-    return told({Kind::kFail, "names",
-                 fmt::format("{}: {}; use an address, or fix /etc/hosts or the name server", name,
-                             gai_strerror(error))});
+    return report({Kind::kFail, "names",
+                   fmt::format("{}: {}; use an address, or fix /etc/hosts or the name server", name,
+                               gai_strerror(error))});
   }
   // Only the fact that the name resolves is needed; the network resolves it again.
   freeaddrinfo(found);
-  told({Kind::kOk, "names", name + " resolves"});
+  report({Kind::kOk, "names", name + " resolves"});
   Result<std::unique_ptr<Line>> line = Line::Open(options);
-  if (!line.ok()) return told({Kind::kFail, "coordinator", line.status().message()});
+  if (!line.ok()) return report({Kind::kFail, "coordinator", line.status().message()});
   // The middle of the two readings is compared with the coordinator's clock.
   const double before = WallSeconds();
   const Result<Message> answer = (*line)->Ask(0);
   const double after = WallSeconds();
   const Code code = answer.status().code();
   if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) {
-    return told({Kind::kFail, "coordinator",
-                 fmt::format("no answer at {} within {} s; start the run (fleet.listen), check the "
-                             "address, or open the port in the firewall",
-                             options.coordinator, ToSeconds(kPatience))});
+    return report(
+        {Kind::kFail, "coordinator",
+         fmt::format("no answer at {} within {} s; start the run (fleet.listen), check the "
+                     "address, or open the port in the firewall",
+                     options.coordinator, ToSeconds(kPatience))});
   }
   if (!answer.ok()) {
-    return told({Kind::kFail, "coordinator", answer.status().message()});
+    return report({Kind::kFail, "coordinator", answer.status().message()});
   }
-  told({Kind::kOk, "coordinator", "the coordinator answers"});
-  ExamineClock(*answer, before, after, told);
-  ExamineSpeed(line->get(), told);
+  report({Kind::kOk, "coordinator", "the coordinator answers"});
+  ExamineClock(*answer, before, after, report);
+  ExamineSpeed(line->get(), report);
 }
 
 }  // namespace troop

@@ -50,8 +50,8 @@ std::string Difference(const RecordedEpisode& a, const RecordedEpisode& b) {
 // One run of all checks. Later checks use the recordings of earlier ones.
 class Check {
  public:
-  Check(const EnvCheckOptions& options, const std::function<void(const Verdict&)>& told)
-      : options_(options), told_(told) {}
+  Check(const EnvCheckOptions& options, const std::function<void(const Verdict&)>& report)
+      : options_(options), report_(report) {}
   std::vector<Verdict> Run();
 
  private:
@@ -61,7 +61,7 @@ class Check {
   }
   void Tell(Kind kind, std::string_view item, std::string text) {
     verdicts_.push_back({kind, std::string(item), std::move(text)});
-    told_(verdicts_.back());
+    report_(verdicts_.back());
   }
   template <class... Args>
   void Ok(std::string_view item, fmt::format_string<Args...> text, Args&&... args) {
@@ -86,7 +86,7 @@ class Check {
   // Compares `other` with the single environment's episodes, byte for byte. Returns true if they
   // are equal. The last two arguments: the text for equality, and the fix for a difference.
   bool Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
-               std::string_view mend);
+               std::string_view remedy);
   Status CheckSeeds();
   void CheckEnds();
   Status CheckUnlimited();
@@ -99,7 +99,7 @@ class Check {
   Status CheckAll();
 
   const EnvCheckOptions options_;
-  const std::function<void(const Verdict&)>& told_;
+  const std::function<void(const Verdict&)>& report_;
   const SystemClock clock_;
   std::vector<Verdict> verdicts_;
   EnvSpec spec_;
@@ -232,7 +232,7 @@ void Check::CheckEquality() {
 }
 
 bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
-                    std::string_view mend) {
+                    std::string_view remedy) {
   if (!other.ok()) {
     Fail(item, "{}", other.status().message());
     return false;
@@ -243,12 +243,12 @@ bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::s
   for (const RecordedEpisode& episode : alone_) {
     const auto it = by_seed.find(episode.seed);
     if (it == by_seed.end()) {
-      Fail(item, "the episode with seed {} was not played again; {}", episode.seed, mend);
+      Fail(item, "the episode with seed {} was not played again; {}", episode.seed, remedy);
       return false;
     }
     const std::string what = Difference(episode, *it->second);
     if (what.empty()) continue;
-    Fail(item, "two episodes with seed {} differ in {}; {}", episode.seed, what, mend);
+    Fail(item, "two episodes with seed {} differ in {}; {}", episode.seed, what, remedy);
     return false;
   }
   Ok(item, "{}: {} episodes, byte for byte", same, alone_.size());
@@ -540,8 +540,8 @@ Status Check::CheckSpeed() {
 }  // namespace
 
 std::vector<Verdict> CheckEnvironment(const EnvCheckOptions& options,
-                                      const std::function<void(const Verdict&)>& told) {
-  return Check(options, told).Run();
+                                      const std::function<void(const Verdict&)>& report) {
+  return Check(options, report).Run();
 }
 
 }  // namespace troop

@@ -24,10 +24,10 @@ struct EnvCheckOptions {
 };
 
 // Runs an environment in the way of the actors, both alone and in a vector environment. Passes each
-// verdict to `told` as soon as it is known, and returns all of them. If a failure prevents further
-// checks, it is the last verdict. Blocks until then; calls to an environment in another process
-// have deadlines.
+// verdict to `report` as soon as it is known, and returns all of them. If a failure prevents
+// further checks, it is the last verdict. Blocks until then; calls to an environment in another
+// process have deadlines.
 std::vector<Verdict> CheckEnvironment(const EnvCheckOptions& options,
-                                      const std::function<void(const Verdict&)>& told);
+                                      const std::function<void(const Verdict&)>& report);
 
 }  // namespace troop

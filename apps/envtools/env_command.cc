@@ -123,14 +123,14 @@ int TryEnvironment(const EnvCommandOptions& options) {
   }
   // Each verdict is printed as soon as its check ends: a full check may take minutes.
   fmt::print("{}\n", config->env.id);
-  const auto told = [](const Verdict& verdict) {
+  const auto print = [](const Verdict& verdict) {
     constexpr std::string_view kNames[] = {"ok", "note", "FAIL"};
     fmt::print("  {:<5} {:<17} {}\n", kNames[int(verdict.kind)], verdict.item, verdict.text);
     std::fflush(stdout);
   };
   const auto verdicts = CheckEnvironment(
       EnvCheckOptions{.id = config->env.id, .env = EnvOptionsFor(*config), .quick = options.quick},
-      told);
+      print);
   // Notes do not fail the check.
   const auto failed = std::ranges::count(verdicts, Verdict::Kind::kFail, &Verdict::kind);
   if (failed == 0) {

@@ -224,10 +224,10 @@ Status ParallelRunner::Await(const std::string& name) {
   const SystemClock clock;
   // Twenty times the wanted duration, since the plan's time per update is only an estimate.
   const Time end = clock.Now() + Seconds(kPatienceS + 20 * options_.seconds);
-  int status = 0, told = 0;
+  int status = 0, handled_signals = 0;
   while (waitpid(children_[0], &status, WNOHANG) != children_[0]) {
-    if (const int count = signals_.count(); count > told) {
-      told = count;
+    if (const int count = signals_.count(); count > handled_signals) {
+      handled_signals = count;
       kill(children_[0], count == 1 ? SIGTERM : SIGKILL);
     }
     if (clock.Now() > end) {
@@ -240,7 +240,7 @@ Status ParallelRunner::Await(const std::string& name) {
   // The launcher is reaped already; its process id may belong to another process now.
   children_.erase(children_.begin());
   KillAll();
-  if (told > 0) return Cancelled("interrupted during {}", name);
+  if (handled_signals > 0) return Cancelled("interrupted during {}", name);
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) return Status::Ok();
   return FailedPrecondition("{} failed ({}); last log line: {}; see {}", name, DescribeExit(status),
                             LastLine(LogOf(name)), LogOf(name));

@@ -54,7 +54,7 @@ Result<Message> CallWithRetry(const std::string& endpoint, const Message& questi
   const SystemClock clock;
   const Time end = clock.Now() + patience;
   // Each attempt takes at most 5 s, so that a changed DNS entry is used.
-  for (bool told = false;;) {
+  for (bool reported = false;;) {
     const Duration left = std::max(end - clock.Now(), Duration(Milliseconds(1)));
     const Status found = CheckHostResolves(endpoint);
     Result<Message> answer =
@@ -65,7 +65,7 @@ Result<Message> CallWithRetry(const std::string& endpoint, const Message& questi
       return Unavailable("{}: {}; gave up after {:g} s (--wait)", endpoint,
                          found.ok() ? "no answer" : found.message(), ToSeconds(patience));
     }
-    if (!std::exchange(told, true)) {
+    if (!std::exchange(reported, true)) {
       fmt::print(stderr, "troop: {}: {}; trying again for {:g} s (--wait)\n", endpoint,
                  found.ok() ? "no answer yet" : found.message(), ToSeconds(patience));
     }

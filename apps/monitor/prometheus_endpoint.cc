@@ -57,9 +57,9 @@ HttpResponse PrometheusEndpoint::Answer() {
   }
   // The port is open before the first state: a scraper retries.
   if (!state) return {.status = 503, .body = "the run has not started yet; retry\n"};
-  if (state != told_) {
+  if (state != formatted_) {
     text_ = std::make_shared<const std::string>(PrometheusText(*state));
-    told_ = std::move(state);
+    formatted_ = std::move(state);
   }
   return {.type = kPrometheusType, .shared = text_};
 }

@@ -33,7 +33,7 @@ class PrometheusEndpoint {
   std::mutex mutex_;  // protects state_
   std::shared_ptr<const PrometheusState> state_;
   // Used only by the server's thread: the last formatted state and its text.
-  std::shared_ptr<const PrometheusState> told_;
+  std::shared_ptr<const PrometheusState> formatted_;
   std::shared_ptr<const std::string> text_;
   std::unique_ptr<HttpServer> server_;  // last member: its thread uses those above
 };

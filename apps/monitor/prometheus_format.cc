@@ -148,38 +148,38 @@ void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
 // Series per role, for the first kRoleSeriesMax roles.
 void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
   // A large fleet would make each scrape large, so later roles are only counted.
-  const std::span<const RoleView> told(roles.data(), std::min(roles.size(), kRoleSeriesMax));
+  const std::span<const RoleView> shown(roles.data(), std::min(roles.size(), kRoleSeriesMax));
   const auto labels = [](const RoleView& r) {
     return Labels{{"role", std::string(RoleName(r.role))}, {"index", std::to_string(r.index)}};
   };
   out->Begin("troop_role_up", "gauge", "1 if the role sends heartbeats, else 0.");
   // A blocked role still sends heartbeats.
-  for (const RoleView& r : told) {
+  for (const RoleView& r : shown) {
     const bool up = r.state == RoleView::State::kAlive || r.state == RoleView::State::kBlocked;
     out->Sample(labels(r), up ? 1 : 0);
   }
   out->Begin("troop_role_heartbeat_age_seconds", "gauge", "Time since a role's last heartbeat.");
-  for (const RoleView& r : told) {
+  for (const RoleView& r : shown) {
     // Incarnation 0: the role has never joined.
     if (r.incarnation != 0) out->Sample(labels(r), r.heartbeat_age_s);
   }
   out->Begin("troop_role_incarnation", "gauge", "Grows with each start of a role.");
-  for (const RoleView& r : told) {
+  for (const RoleView& r : shown) {
     if (r.incarnation != 0) out->Sample(labels(r), double(r.incarnation));
   }
   out->Begin("troop_role_work_total", "counter",
              "Work of this incarnation: steps of an actor, items of a replay, updates of a learner "
              "or parameter server, episodes of an evaluator.");
-  for (const RoleView& r : told) {
+  for (const RoleView& r : shown) {
     if (r.incarnation != 0) out->Sample(labels(r), r.work);
   }
   out->Begin("troop_role_weights_lag_updates", "gauge", "Age of an actor's weights in updates.");
-  for (const RoleView& r : told) {
+  for (const RoleView& r : shown) {
     if (r.lag_updates) out->Sample(labels(r), *r.lag_updates);
   }
   out->Gauge("troop_roles_not_exported",
              "Roles without their own series, because there are too many.",
-             double(roles.size() - told.size()));
+             double(roles.size() - shown.size()));
 }
 
 // The Prometheus family of a metric, and the replay table for the label.

@@ -196,8 +196,8 @@ std::string RunDetails::OverviewJson() const {
     out.Add("replay_capacity", double(config_->replay.capacity_items));
   }
   // Phase and steps come from the coordinator, or else from the last metrics line.
-  const bool told = answer_ != nullptr && answer_->view.Find("phase") != nullptr;
-  const JsonValue& newest = told ? answer_->view : last;
+  const bool is_live = answer_ != nullptr && answer_->view.Find("phase") != nullptr;
+  const JsonValue& newest = is_live ? answer_->view : last;
   out.Add("phase", Text(newest, "phase"));
   out.Add("steps", NumberOf(newest, "steps")).Add("wall_s", NumberOf(last, "wall_s"));
   out.Add("checkpoint", Text(newest, "checkpoint"));

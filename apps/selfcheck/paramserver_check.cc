@@ -252,8 +252,8 @@ Status AddLearners(const SyncCase& sync_case, const ShardMap& map, const MakeANe
 // True if the shard has made its updates and its backup has them all.
 // Version 1 is the initial state, so `updates` updates give version `updates` + 1.
 bool Finished(const SyncCase& sync_case, const Server& server) {
-  const bool told = !server.backup || server.server->backup()->has_all();
-  return told && server.version() > sync_case.updates;
+  const bool backed_up = !server.backup || server.server->backup()->has_all();
+  return backed_up && server.version() > sync_case.updates;
 }
 
 // Gives turns to random participants, chosen by the seed, until all shards are finished.
@@ -261,18 +261,18 @@ Status PlaySimulated(const SyncCase& sync_case, Fleet* fleet) {
   Rng rng({.run_seed = sync_case.seed, .index = 77});
   Time now(Seconds(1));
   const std::size_t servers = fleet->servers.size();
-  const auto everybody = std::uint32_t(servers + fleet->learners.size());
+  const auto participants = std::uint32_t(servers + fleet->learners.size());
   for (int turn = 0; turn < kTurnsMax; ++turn) {
     const bool done = std::ranges::all_of(
         fleet->servers, [&](const Server& server) { return Finished(sync_case, server); });
     if (done) return Status::Ok();
     // Virtual time advances with each turn; the steps are too short for any deadline.
     now += std::chrono::microseconds(1);
-    const std::size_t who = rng.Below(everybody);
-    if (who < servers) {
-      fleet->servers[who].Turn(now);
+    const std::size_t chosen = rng.Below(participants);
+    if (chosen < servers) {
+      fleet->servers[chosen].Turn(now);
     } else {
-      TROOP_RETURN_IF_ERROR(fleet->learners[who - servers]->Turn(now));
+      TROOP_RETURN_IF_ERROR(fleet->learners[chosen - servers]->Turn(now));
     }
   }
   return DeadlineExceeded("after {} turns: shard 0 is at version {}: learners wait for each other",

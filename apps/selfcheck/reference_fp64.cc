@@ -169,9 +169,9 @@ Result<Doubles> SentSparse(const CodecOptions& options, const CodedGradient& cod
       if (out[at] * residual[at] < 0) return DataLoss("element {} has the wrong sign", at);
     } else {
       out[at] = residual[at];
-      const double told = At<float>(coded.payload, i);
-      if (std::abs(told - residual[at]) > slack) {
-        return DataLoss("element {} is sent as {}, must be {}", at, told, residual[at]);
+      const double decoded = At<float>(coded.payload, i);
+      if (std::abs(decoded - residual[at]) > slack) {
+        return DataLoss("element {} is sent as {}, must be {}", at, decoded, residual[at]);
       }
     }
   }
@@ -307,9 +307,9 @@ Result<Doubles> ReferenceSent(const CodecOptions& options, const CodedGradient& 
   switch (options.codec) {
     case GradientCodec::kNone:
       for (std::size_t i = 0; i < total.size(); ++i) {
-        const double told = At<float>(coded.payload, i);
-        if (std::abs(told - total[i]) > slack) {
-          return DataLoss("element {} is sent as {}, must be {}", i, told, total[i]);
+        const double decoded = At<float>(coded.payload, i);
+        if (std::abs(decoded - total[i]) > slack) {
+          return DataLoss("element {} is sent as {}, must be {}", i, decoded, total[i]);
         }
       }
       break;

@@ -133,18 +133,18 @@ class Replay {
   }
 
   // Gives the shard's present parameters to the learner, which continues after the last shard.
-  void Answer(int place, std::int32_t who) {
-    Learner& learner = learners_[std::size_t(who)];
+  void Answer(int place, std::int32_t rank) {
+    Learner& learner = learners_[std::size_t(rank)];
     const Shard& shard = shards_[std::size_t(place)];
     // Shards answer at different times, so a pull may mix parameters of several versions.
     for (const std::size_t i : shard.elements) learner.pulled[i] = value_[i];
     learner.versions[std::size_t(place)] = shard.version;
     learner.answered.insert(place);
-    if (learner.answered.size() == shards_.size()) ContinueRun(&learner, who);
+    if (learner.answered.size() == shards_.size()) ContinueRun(&learner, rank);
   }
 
   // Lets the learner compute and push until its next pull.
-  void ContinueRun(Learner* l, std::int32_t who) {
+  void ContinueRun(Learner* l, std::int32_t rank) {
     l->answered.clear();
     l->value = l->pulled;
     // Local movement that is not pushed yet is kept on top of the pulled parameters.
@@ -156,7 +156,7 @@ class Replay {
     while (l->steps - l->pulled_at < case_.replica.pull_every) {
       const auto batch = std::uint64_t(l->steps) * std::uint64_t(case_.sync.learners);
       double loss = 0;
-      const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(who), &loss);
+      const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(rank), &loss);
       if (l->steps == l->pushed_at) {
         l->sum.assign(g.size(), 0);
         l->moved.assign(g.size(), 0);

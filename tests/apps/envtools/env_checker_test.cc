@@ -32,10 +32,10 @@ std::string Text(const std::vector<Verdict>& verdicts) {
 std::vector<Verdict> Check(const std::string& id, EnvOptions env = {},
                            Isolation isolation = Isolation::kNone) {
   env.isolation = isolation;
-  int told = 0;
+  int reported = 0;
   auto verdicts = CheckEnvironment({.id = id, .env = std::move(env), .quick = true},
-                                   [&](const Verdict&) { ++told; });
-  EXPECT_EQ(told, int(verdicts.size())) << "each verdict must be reported immediately";
+                                   [&](const Verdict&) { ++reported; });
+  EXPECT_EQ(reported, int(verdicts.size())) << "each verdict must be reported immediately";
   return verdicts;
 }
 
