@@ -10,7 +10,7 @@
 #include "core/base/event_history.h"
 #include "core/base/node.h"
 #include "core/config/config.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "paramserver/weights/weights_client.h"
 #include "replay/service/client.h"
 

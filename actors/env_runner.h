@@ -14,7 +14,7 @@
 #include "core/base/failpoint.h"
 #include "core/metrics/metrics.h"
 #include "envs/vector_env.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 
 namespace troop {

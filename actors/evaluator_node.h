@@ -7,7 +7,8 @@
 #include "actors/env_runner.h"
 #include "core/base/node.h"
 #include "core/config/config.h"
-#include "net/control_messages.h"
+#include "net/control/evaluation_report.h"
+#include "net/control/fleet_member.h"
 #include "paramserver/weights/evaluator.h"
 #include "paramserver/weights/weights_client.h"
 

@@ -24,7 +24,8 @@
 #include "core/metrics/metrics.h"
 #include "fleet/launcher/supervisor.h"
 #include "fleet/roles/node_runner.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
+#include "net/control/register_request.h"
 #include "net/security/access_control.h"
 #include "net/wire/codec.h"
 

@@ -19,7 +19,7 @@
 #include "learners/rl/beta_schedule.h"
 #include "learners/sync/topology.h"
 #include "learners/sync/updater.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 
 namespace troop {
 

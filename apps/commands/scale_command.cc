@@ -11,7 +11,7 @@
 #include "fleet/coordinator/role_slots.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/run/run_directory.h"
-#include "net/control_messages.h"
+#include "net/control/scale_request.h"
 #include "net/wire/codec.h"
 
 namespace troop {

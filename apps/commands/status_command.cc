@@ -23,7 +23,7 @@
 #include "fleet/run/run_directory.h"
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
-#include "net/control_messages.h"
+#include "net/control/status_reply.h"
 #include "net/wire/codec.h"
 
 namespace troop {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "apps/monitor/coordinator_client.h"
-#include "net/control_messages.h"
+#include "net/control/status_reply.h"
 #include "net/wire/codec.h"
 
 namespace troop {

@@ -9,6 +9,7 @@
 #include "core/tensor/trajectory.h"
 #include "envs/environment.h"
 #include "fleet/run/task_info.h"
+#include "net/control/status_reply.h"
 #include "net/wire/codec.h"
 #include "paramserver/service/options_from_config.h"
 

@@ -18,7 +18,13 @@
 #include "fleet/coordinator/step_leases.h"
 #include "fleet/run/role_status.h"
 #include "fleet/run/run_state.h"
-#include "net/control_messages.h"
+#include "net/control/heartbeat_request.h"
+#include "net/control/join_request.h"
+#include "net/control/peer_info.h"
+#include "net/control/phase.h"
+#include "net/control/register_request.h"
+#include "net/control/scale_request.h"
+#include "net/network.h"
 
 namespace troop {
 

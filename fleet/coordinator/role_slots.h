@@ -10,7 +10,8 @@
 
 #include "core/base/time.h"
 #include "core/config/config.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_counts.h"
+#include "net/message.h"
 
 namespace troop {
 

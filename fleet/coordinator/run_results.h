@@ -6,7 +6,8 @@
 
 #include "core/metrics/metrics.h"
 #include "fleet/run/run_state.h"
-#include "net/control_messages.h"
+#include "net/control/evaluation_report.h"
+#include "net/control/heartbeat_request.h"
 
 namespace troop {
 

@@ -13,7 +13,7 @@
 
 #include "core/base/failures.h"
 #include "fleet/serial/serial_fleet.h"
-#include "net/control_messages.h"
+#include "net/control/peer_info.h"
 #include "net/transport/endpoint.h"
 #include "net/transport/host_name.h"
 

@@ -10,7 +10,9 @@
 #include "core/config/config.h"
 #include "core/storage/storage.h"
 #include "learners/sync/rendezvous.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
+#include "net/control/phase.h"
+#include "net/control/register_request.h"
 
 namespace troop {
 

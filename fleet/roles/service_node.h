@@ -8,8 +8,8 @@
 #include "core/base/node.h"
 #include "core/config/config.h"
 #include "core/tensor/spec.h"
-#include "net/control_messages.h"
-#include "net/rpc/issued_incarnations.h"
+#include "net/control/fleet_member.h"
+#include "net/control/issued_incarnations.h"
 #include "paramserver/weights/weights_server.h"
 #include "replay/service/server.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/storage/json.h"
-#include "net/control_messages.h"
+#include "net/control/peer_info.h"
 
 namespace troop {
 namespace {

@@ -7,6 +7,7 @@
 #include "core/base/time.h"
 #include "core/metrics/metrics.h"
 #include "core/storage/json.h"
+#include "net/control/peer_info.h"
 
 namespace troop {
 

@@ -6,7 +6,8 @@
 
 #include "core/metrics/metrics.h"
 #include "fleet/run/role_status.h"
-#include "net/control_messages.h"
+#include "net/control/evaluation_report.h"
+#include "net/control/phase.h"
 
 namespace troop {
 

@@ -5,7 +5,7 @@
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/tensor/spec.h"
-#include "net/control_messages.h"
+#include "net/control/evaluation_report.h"
 
 namespace troop {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "net/control/peer_info.h"
+
 namespace troop {
 namespace {
 

@@ -9,7 +9,8 @@
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
 #include "learners/sync/updater.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
+#include "net/control/heartbeat_request.h"
 #include "nn/module.h"
 #include "replay/service/client.h"
 

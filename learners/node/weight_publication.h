@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "core/base/event_history.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 #include "paramserver/weights/weights_client.h"
 

@@ -13,7 +13,7 @@
 #include "core/base/node.h"
 #include "learners/sync/allreduce_step.h"
 #include "learners/sync/rendezvous.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 
 namespace troop {
 

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
+#include "net/control/shard_move.h"
 
 namespace troop {
 

@@ -10,7 +10,7 @@
 #include "core/base/node.h"
 #include "learners/algorithm.h"
 #include "learners/sync/rendezvous.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 
 namespace troop {
 

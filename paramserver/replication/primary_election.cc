@@ -3,6 +3,7 @@
 
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "net/control/peer_info.h"
 
 namespace troop {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/time.h"
-#include "net/control_messages.h"
+#include "net/control/shard_term.h"
 
 namespace troop {
 

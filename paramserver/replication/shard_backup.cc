@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "net/control/peer_info.h"
 #include "net/wire/codec.h"
 
 namespace troop {

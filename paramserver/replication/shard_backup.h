@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "net/control_messages.h"
+#include "net/control/shard_term.h"
 #include "net/network.h"
 #include "paramserver/protocol/messages.h"
 #include "paramserver/replication/backup_client.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/buffer.h"
 #include "core/storage/storage.h"
-#include "net/control_messages.h"
+#include "net/control/shard_move.h"
 
 namespace troop {
 

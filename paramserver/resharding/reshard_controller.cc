@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "net/control/peer_info.h"
+
 namespace troop {
 
 std::int32_t ReshardController::servers() const {

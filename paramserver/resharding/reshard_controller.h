@@ -8,7 +8,7 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "net/control_messages.h"
+#include "net/control/shard_move.h"
 #include "paramserver/replication/primary_election.h"
 
 namespace troop {

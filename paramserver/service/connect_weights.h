@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/tensor/spec.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 #include "paramserver/weights/weights_client.h"
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/config/config.h"
+#include "net/control/shard_move.h"
 #include "nn/module.h"
 #include "paramserver/replication/primary_election.h"
 #include "paramserver/service/local_replica.h"

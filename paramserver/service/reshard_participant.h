@@ -10,7 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/storage/storage.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 #include "paramserver/replication/shard_backup.h"
 #include "paramserver/replication/shard_snapshots.h"

@@ -10,7 +10,7 @@
 #include "core/base/node.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
-#include "net/control_messages.h"
+#include "net/control/shard_move.h"
 #include "nn/module.h"
 #include "paramserver/shard/parameter_shard.h"
 #include "paramserver/shard/shard_map.h"

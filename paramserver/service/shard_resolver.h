@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 #include "paramserver/shard/shard_map.h"
 

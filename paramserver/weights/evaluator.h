@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/status.h"
-#include "net/control_messages.h"
+#include "net/control/evaluation_report.h"
 
 namespace troop {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "net/control_messages.h"
+#include "net/control/peer_info.h"
 #include "net/wire/codec.h"
 #include "net/wire/shared_memory.h"
 #include "paramserver/protocol/messages.h"

@@ -1,5 +1,5 @@
 // A run without keys, and a stranger that speaks for its roles.
-#include "net/control_messages.h"
+#include "net/control/heartbeat_request.h"
 #include "net/network.h"
 #include "net/wire/codec.h"
 #include "tests/system/troop_process.h"

@@ -4,7 +4,9 @@
 #include <map>
 #include <string>
 
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
+#include "net/control/heartbeat_request.h"
+#include "net/control/peer_info.h"
 #include "net/transport/sim_network.h"
 #include "net/wire/codec.h"
 

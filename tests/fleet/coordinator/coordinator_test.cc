@@ -5,6 +5,7 @@
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
 #include "envs/environment.h"
+#include "net/control/status_reply.h"
 #include "tests/fleet/coordinator_world.h"
 
 namespace troop {

@@ -1,5 +1,5 @@
 // Implements IssuedIncarnations: protects against invented incarnations of unauthenticated callers.
-#include "net/rpc/issued_incarnations.h"
+#include "net/control/issued_incarnations.h"
 
 #include "core/base/log.h"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "core/base/log_rate_limit.h"
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 #include "net/network.h"
 
 namespace troop {

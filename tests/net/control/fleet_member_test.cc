@@ -1,52 +1,16 @@
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 
-#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "net/rpc/issued_incarnations.h"
-#include "net/wire/codec.h"
+#include "tests/net/control/fleet_member_fixture.h"
 
 namespace troop {
 namespace {
 
-// A channel that answers, or fails permanently, when the test requests it.
-class StubChannel final : public Channel {
- public:
-  struct State {
-    int sent = 0;
-    std::optional<Result<Message>> answer;
-    Status failed;
-    Message last;
-  };
-  explicit StubChannel(State* state) : state_(state) {}
-  Result<Ticket> Send(Message& message, Time) override {
-    if (!state_->failed.ok()) return state_->failed;
-    state_->last = message;
-    return Ticket(++state_->sent);
-  }
-  std::optional<Result<Message>> Poll(Ticket) override {
-    return std::exchange(state_->answer, std::nullopt);
-  }
-  void Forget(Ticket) override {}
-  bool CanSend() const override { return state_->failed.ok(); }
-  int in_flight() const override { return 0; }
-  PeerState peer() const override { return PeerState::kUp; }
-
- private:
-  State* const state_;
-};
-
-class FleetMemberTest : public testing::Test {
- protected:
-  void Poll(double seconds) { member_.Poll(Time(Seconds(seconds)), metrics_); }
-  void Answer() {
-    state_.answer =
-        Message{.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(HeartbeatReply{})};
-  }
-
-  StubChannel::State state_;
-  Metrics metrics_;
-  FleetMember member_{std::make_unique<StubChannel>(&state_), {.role = Role::kActor}};
-};
+class FleetMemberTest : public FleetMemberFixture {};
 
 TEST_F(FleetMemberTest, SendsNextHeartbeatOnlyAfterReply) {
   Poll(1);
@@ -136,49 +100,6 @@ TEST_F(FleetMemberTest, ReportsMovedPeerOnce) {
             (Moves{{here, there}}));
   EXPECT_EQ(hear({{"replay-0", {there, 2}}}, 4), Moves{});
   EXPECT_EQ(hear({{"replay-0", {here, 3}}}, 5), (Moves{{there, here}})) << "and back";
-}
-
-class IssuedNumbersTest : public FleetMemberTest {
- protected:
-  Code Check(Role role, std::uint64_t incarnation, double seconds) {
-    return issued_
-        .Check({.role = role, .index = 3, .incarnation = incarnation}, Time(Seconds(seconds)))
-        .code();
-  }
-  void Receive(std::vector<std::uint64_t> issued, double seconds) {
-    Poll(seconds);
-    state_.answer = Message{.type = MessageType::kMemberHeartbeatReply,
-                            .body = EncodeBody(HeartbeatReply{.issued = std::move(issued)})};
-    Poll(seconds);
-  }
-  IssuedIncarnations issued_{&member_};
-};
-
-TEST_F(IssuedNumbersTest, AdmitsOnlyIssuedIncarnations) {
-  EXPECT_EQ(Check(Role::kLearner, 1, 1), Code::kUnavailable) << "no beat has been answered yet";
-  EXPECT_EQ(Check(Role::kTool, 1000, 1), Code::kOk);
-  Receive({0, 0, 9, 0, 5}, 2);
-  EXPECT_EQ(Check(Role::kLearner, 5, 3), Code::kOk);
-  EXPECT_EQ(Check(Role::kLearner, 6, 3), Code::kUnavailable) << "of an actor, but of no learner";
-  EXPECT_EQ(Check(Role::kActor, 6, 3), Code::kOk);
-  EXPECT_EQ(Check(Role::kEvaluator, 1, 3), Code::kUnavailable);
-  EXPECT_TRUE(issued_.Has(Role::kLearner, 5));
-  EXPECT_FALSE(issued_.Has(Role::kLearner, 6));
-}
-
-TEST_F(IssuedNumbersTest, QueriesUnknownIncarnationsAndCountsInventedOnes) {
-  Receive({0, 0, 9}, 1);
-  const int sent = state_.sent;
-  EXPECT_EQ(Check(Role::kActor, 10, 1.01), Code::kUnavailable);
-  EXPECT_EQ(Check(Role::kActor, 1 << 20, 1.01), Code::kUnavailable);
-  Receive({0, 0, 10}, 1.02);
-  EXPECT_GT(state_.sent, sent) << "it was not asked";
-  EXPECT_EQ(Check(Role::kActor, 10, 1.03), Code::kOk);
-  EXPECT_EQ(issued_.invented(), 0u);
-  EXPECT_EQ(Check(Role::kActor, 1 << 20, 1.04), Code::kUnavailable);
-  EXPECT_EQ(issued_.invented(), 1u);
-  for (int i = 0; i < 1000; ++i) Check(Role::kActor, 100 + i, 1.05);
-  EXPECT_GT(issued_.invented(), 900u) << "what is remembered of callers is bounded";
 }
 
 }  // namespace

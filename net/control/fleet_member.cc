@@ -1,5 +1,5 @@
 // Implements FleetMember: heartbeats to the coordinator and the state received in its replies.
-#include "net/control_messages.h"
+#include "net/control/fleet_member.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,10 +22,6 @@ bool EndsMembership(const Status& status) {
 }
 
 }  // namespace
-
-std::string PeerName(Role role, std::int32_t index) {
-  return fmt::format("{}-{}", RoleName(role), index);
-}
 
 FleetMember::FleetMember(std::unique_ptr<Channel> channel, const Options& options)
     : channel_(std::move(channel)), options_(options) {}
@@ -118,32 +114,6 @@ void FleetMember::NoteMoved() {
     if (!known.empty() && known != peer.endpoint) moved_.emplace_back(known, peer.endpoint);
     known = peer.endpoint;
   }
-}
-
-EnvSpecBody ToBody(const EnvSpec& spec) {
-  return {.id = spec.id,
-          .observation = spec.observation.ToString(),
-          .observation_scale = spec.observation_scale,
-          .actions = spec.action.discrete() ? spec.action.count : 0,
-          .low = spec.action.low,
-          .high = spec.action.high,
-          .max_episode_steps = spec.max_episode_steps,
-          .code = spec.code};
-}
-
-Result<EnvSpec> FromBody(const EnvSpecBody& body) {
-  EnvSpec spec{.id = body.id,
-               .observation_scale = body.observation_scale,
-               .max_episode_steps = body.max_episode_steps,
-               .code = body.code};
-  TROOP_ASSIGN_OR_RETURN(spec.observation, ParseTensorSpec(body.observation));
-  const bool discrete = body.actions != 0;
-  spec.action = {.kind = discrete ? ActionSpec::Kind::kDiscrete : ActionSpec::Kind::kContinuous,
-                 .count = body.actions,
-                 .low = body.low,
-                 .high = body.high};
-  TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
-  return spec;
 }
 
 }  // namespace troop

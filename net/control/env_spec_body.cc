@@ -1,0 +1,32 @@
+// Implements the conversion between EnvSpec and its message body.
+#include "net/control/env_spec_body.h"
+
+namespace troop {
+
+EnvSpecBody ToBody(const EnvSpec& spec) {
+  return {.id = spec.id,
+          .observation = spec.observation.ToString(),
+          .observation_scale = spec.observation_scale,
+          .actions = spec.action.discrete() ? spec.action.count : 0,
+          .low = spec.action.low,
+          .high = spec.action.high,
+          .max_episode_steps = spec.max_episode_steps,
+          .code = spec.code};
+}
+
+Result<EnvSpec> FromBody(const EnvSpecBody& body) {
+  EnvSpec spec{.id = body.id,
+               .observation_scale = body.observation_scale,
+               .max_episode_steps = body.max_episode_steps,
+               .code = body.code};
+  TROOP_ASSIGN_OR_RETURN(spec.observation, ParseTensorSpec(body.observation));
+  const bool discrete = body.actions != 0;
+  spec.action = {.kind = discrete ? ActionSpec::Kind::kDiscrete : ActionSpec::Kind::kContinuous,
+                 .count = body.actions,
+                 .low = body.low,
+                 .high = body.high};
+  TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
+  return spec;
+}
+
+}  // namespace troop

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+namespace troop {
+
+// The outcome of an evaluation.
+struct EvaluationReport {
+  std::uint64_t weights_version = 0;
+  std::int64_t steps = 0;  // agent steps of the run when the weights were pulled
+  std::int64_t episodes = 0;
+  double return_mean = 0, return_std = 0, return_min = 0, return_max = 0, length_mean = 0;
+  bool final = false;
+  // Supervised: `episodes` is the number of examples, return_mean the accuracy in %, return_std its
+  // standard error, return_min and return_max its 95 % interval (core/metrics/wilson_interval.h),
+  // length_mean is in tokens, and loss is the mean cross-entropy.
+  double loss = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(weights_version, steps, episodes, return_mean, return_std, return_min, return_max,
+      length_mean, final, loss);
+  }
+  bool operator==(const EvaluationReport&) const = default;
+};
+
+}  // namespace troop
