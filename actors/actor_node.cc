@@ -12,7 +12,6 @@
 #include "core/base/philox.h"
 #include "kernels/elementwise/is_finite.h"
 #include "nn/models/model.h"
-#include "paramserver/service/connect_weights.h"
 #include "replay/service/options_from_config.h"
 
 namespace troop {
@@ -25,13 +24,16 @@ constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
 
-ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member,
-                     EventHistory* history)
-    : config_(config), network_(network), member_(member), history_(history) {}
+ActorNode::ActorNode(const ActingConfig& config, const ActingContext& context)
+    : config_(config),
+      network_(context.network),
+      member_(context.member),
+      connect_weights_(context.connect_weights),
+      history_(context.history) {}
 
-Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network* network,
-                                                   FleetMember* member, EventHistory* history) {
-  std::unique_ptr<ActorNode> node(new ActorNode(config, network, member, history));
+Result<std::unique_ptr<ActorNode>> ActorNode::Make(const ActingConfig& config,
+                                                   const ActingContext& context) {
+  std::unique_ptr<ActorNode> node(new ActorNode(config, context));
   TROOP_RETURN_IF_ERROR(node->Build());
   return node;
 }
@@ -60,8 +62,8 @@ Status ActorNode::Build() {
   // Server mode: the policy is remote, and the runner needs no network.
   if (InferenceServersOf(config_) > 0) {
     options.policy = [this](const EnvSpec& env) -> Result<std::unique_ptr<Policy>> {
-      TROOP_RETURN_IF_ERROR(CheckActions(config_, env));
-      auto policy = std::make_unique<RemotePolicy>(NetworkInput(config_, env), env.action);
+      TROOP_RETURN_IF_ERROR(CheckActions(config_.model, env));
+      auto policy = std::make_unique<RemotePolicy>(NetworkInput(config_.model, env), env.action);
       remote_ = policy.get();
       return std::unique_ptr<Policy>(std::move(policy));
     };
@@ -73,14 +75,14 @@ Status ActorNode::Build() {
     state_[i].global = first + i;
     builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
                                                       .n_step = int(config_.actor.n_step),
-                                                      .gamma = config_.learner.gamma,
+                                                      .gamma = config_.gamma,
                                                       .reward_clip = config_.env.reward_clip,
                                                       .copies = int(config_.actor.insert_copies)},
                            incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
   const std::int64_t index = member_->options().index;
-  AssignExploration(index, std::max(config_.fleet.actors, index + 1));
+  AssignExploration(index, std::max(config_.actors, index + 1));
   return Status::Ok();
 }
 
@@ -89,7 +91,7 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
   if (place == place_ && places == places_) return;
   place_ = place;
   places_ = places;
-  const Config::ActorKeys& a = config_.actor;
+  const ActorConfig& a = config_.actor;
   const std::uint64_t size = state_.size();
   for (std::uint64_t i = 0; i < size; ++i) {
     // The rung counts environments over all actors.
@@ -118,7 +120,7 @@ std::vector<bool> ActorNode::ShardsOfStreams(std::size_t shards) const {
 Status ActorNode::ConnectReplay(const Origin& origin) {
   if (writer_) return Status::Ok();
   const std::vector<std::int32_t> shards =
-      ReplayShardsFor(config_, member_->options().index, member_->fleet().replay);
+      ReplayShardsFor(config_.replay, member_->options().index, member_->fleet().replay);
   const std::vector<bool> ours = ShardsOfStreams(shards.size());
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (ours[i] && member_->Endpoint(Role::kReplay, shards[i]).empty()) return Status::Ok();
@@ -130,7 +132,8 @@ Status ActorNode::ConnectReplay(const Origin& origin) {
     TROOP_ASSIGN_OR_RETURN(channels[i], ConnectShard(origin, shards[i]));
   }
   shards_ = shards_next_ = channels.size();
-  ReplayWriter::Options options = WriterOptionsFor(config_, trajectory);
+  ReplayWriter::Options options = WriterOptionsFor(config_.replay, trajectory);
+  options.window = int(config_.actor.max_inflight_inserts);
   options.history = history_;
   writer_ = MakeReplayWriter(std::move(channels), trajectory, options);
   return Status::Ok();
@@ -211,7 +214,7 @@ Status ActorNode::Connect() {
   TROOP_RETURN_IF_ERROR(ConnectReplay(origin));
   if (remote_ != nullptr) return ConnectPolicy(origin);
   if (weights_) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, runner_->spec(), network_, member_));
+  TROOP_ASSIGN_OR_RETURN(weights_, connect_weights_(runner_->spec()));
   return Status::Ok();
 }
 

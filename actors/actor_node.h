@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "actors/acting_config.h"
+#include "actors/acting_context.h"
 #include "actors/env_runner.h"
 #include "actors/inference/remote_policy.h"
 #include "actors/trajectory_builder.h"
-#include "core/base/event_history.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "net/control/fleet_member.h"
 #include "paramserver/weights/weights_client.h"
 #include "replay/service/client.h"
@@ -29,11 +29,9 @@ namespace troop {
 // far bootstrap from that step's observation, as at a truncation. Owner: the node's thread.
 class ActorNode final : public Node {
  public:
-  // `network` and `member` must outlive the node. Errors: the environment or network cannot be
-  // made.
-  static Result<std::unique_ptr<ActorNode>> Make(const Config& config, Network* network,
-                                                 FleetMember* member,
-                                                 EventHistory* history = nullptr);
+  // Errors: the environment or network cannot be made.
+  static Result<std::unique_ptr<ActorNode>> Make(const ActingConfig& config,
+                                                 const ActingContext& context);
   StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
@@ -50,7 +48,7 @@ class ActorNode final : public Node {
     std::int64_t episode_length = 0;
   };
 
-  ActorNode(const Config& config, Network* network, FleetMember* member, EventHistory* history);
+  ActorNode(const ActingConfig& config, const ActingContext& context);
   // Set-up: environments, policy and replay connections.
   Status Build();
   TrajectorySpec Trajectory() const;
@@ -77,9 +75,10 @@ class ActorNode final : public Node {
   void PullWeights(Time now);
   void Report();
 
-  const Config config_;
+  const ActingConfig config_;
   Network* const network_;
   FleetMember* const member_;
+  const WeightConnector connect_weights_;
   EventHistory* const history_;
   Metrics metrics_;
   std::unique_ptr<EnvRunner> runner_;

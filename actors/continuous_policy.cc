@@ -42,15 +42,15 @@ class Draws {
 // Synchronous: Submit computes the output, Poll returns it.
 class ContinuousPolicy final : public Policy {
  public:
-  ContinuousPolicy(const Config& config, const ActionSpec& spec,
+  ContinuousPolicy(const ActingConfig& config, const ActionSpec& spec,
                    std::unique_ptr<PolicyCritic> network)
       : network_(std::move(network)),
         spec_(spec),
-        form_(GetValueHead(config)),
+        form_(GetValueHead(config.model)),
         seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*network_)));
-    packed_ = network_->MakePacked(config.network.precision == "bf16" ? Precision::kBF16
-                                                                      : Precision::kF32);
+    packed_ = network_->MakePacked(config.model.network.precision == "bf16" ? Precision::kBF16
+                                                                            : Precision::kF32);
   }
 
   // Allocates for `size` observations; Submit uses the first rows.
@@ -144,14 +144,15 @@ class ContinuousPolicy final : public Policy {
 }  // namespace
 
 // The critic is part of the policy, since priorities need q.
-Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const ActingConfig& config, const EnvSpec& env,
                                                      int size) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> network, MakePolicyCritic(config, env));
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> network,
+                         MakePolicyCritic(config.model, env));
   // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);
   auto policy = std::make_unique<ContinuousPolicy>(config, env.action, std::move(network));
-  const TensorSpec input = NetworkInput(config, env);
+  const TensorSpec input = NetworkInput(config.model, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
   return std::unique_ptr<Policy>(std::move(policy));

@@ -25,9 +25,9 @@ bool Flag(const ConstTensor& t, std::size_t i) { return t.as<std::uint8_t>()[i] 
 }  // namespace
 
 // Without heartbeats during a slow start the coordinator would consider the role dead.
-EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember* member,
+EnvOptions BeatingEnvOptions(const ActingConfig& config, Network* network, FleetMember* member,
                              const Metrics* metrics) {
-  EnvOptions options = EnvOptionsFor(config);
+  EnvOptions options = EnvOptionsFor(config.env, config.serial);
   if (options.wait) return options;  // a single thread with virtual time
   options.while_starting = [network, member, metrics](Time now) {
     network->Pump(now);
@@ -37,7 +37,7 @@ EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember
   return options;
 }
 
-Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int size,
+Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const ActingConfig& config, int size,
                                                    Options options) {
   std::unique_ptr<EnvRunner> runner(new EnvRunner);
   EnvRunner& r = *runner;

@@ -19,9 +19,9 @@
 
 namespace troop {
 
-// Options from the config's [env] keys, with heartbeats of `member` while environment processes
+// Options from the [env] keys, with heartbeats of `member` while environment processes
 // start. All arguments must outlive what is made with the options.
-EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember* member,
+EnvOptions BeatingEnvOptions(const ActingConfig& config, Network* network, FleetMember* member,
                              const Metrics* metrics);
 
 // Steps N environments with a policy, and excludes invalid steps. A step with a fault, or with a
@@ -41,7 +41,8 @@ class EnvRunner {
     std::function<Result<std::unique_ptr<Policy>>(const EnvSpec& env)> policy;
   };
   // Errors: the environments or the network cannot be made.
-  static Result<std::unique_ptr<EnvRunner>> Make(const Config& config, int size, Options options);
+  static Result<std::unique_ptr<EnvRunner>> Make(const ActingConfig& config, int size,
+                                                 Options options);
 
   // Abandons all episodes and starts new ones with these seeds. Counters keep their values.
   void Restart(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed);

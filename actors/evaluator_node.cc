@@ -8,7 +8,6 @@
 
 #include "core/base/log.h"
 #include "core/base/philox.h"
-#include "paramserver/service/connect_weights.h"
 
 namespace troop {
 namespace {
@@ -23,9 +22,9 @@ constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 43;
 constexpr Duration kPullEvery = Milliseconds(5);
 
 // Limits the episode length where the environment does not, so that an evaluation ends.
-Result<EnvOptions> EvaluationOptions(const Config& config,
+Result<EnvOptions> EvaluationOptions(const ActingConfig& config,
                                      const std::function<Status(Time)>& while_starting) {
-  EnvOptions options = EnvOptionsFor(config);
+  EnvOptions options = EnvOptionsFor(config.env, config.serial);
   options.while_starting = while_starting;
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, options));
   if (env.max_episode_steps == 0) {
@@ -37,7 +36,7 @@ Result<EnvOptions> EvaluationOptions(const Config& config,
 }  // namespace
 
 Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
-    const Config& config, const Options& options, std::span<const float> weights,
+    const ActingConfig& config, const Options& options, std::span<const float> weights,
     std::unique_ptr<EpisodeEvaluator> before) {
   if (options.episodes < 1) {
     return InvalidArgument("the number of episodes is {}, must be at least 1", options.episodes);
@@ -142,9 +141,9 @@ EvaluationReport EpisodeEvaluator::Report() const {
   return report;
 }
 
-Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
-                                                           FleetMember* member) {
-  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
+Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const ActingConfig& config,
+                                                           const ActingContext& context) {
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, context));
   node->begin_ = [node = node.get()](const EvaluationRequest& trial, std::span<const float> weights,
                                      std::unique_ptr<Evaluator> before) {
     return node->BeginEvaluation(trial, weights, std::move(before));
@@ -152,11 +151,11 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
   return node;
 }
 
-Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
-                                                           FleetMember* member,
+Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const ActingConfig& config,
+                                                           const ActingContext& context,
                                                            const EnvSpec& problem,
                                                            EvaluatorFactory begin) {
-  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, context));
   node->env_ = problem;
   node->begin_ = std::move(begin);
   return node;
@@ -187,7 +186,7 @@ Status EvaluatorNode::Connect() {
     // The environment's code must be the one that the run started with.
     TROOP_RETURN_IF_ERROR(CheckSameCode(env_->id, env_->code, config_.env_code));
   }
-  TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, *env_, network_, member_));
+  TROOP_ASSIGN_OR_RETURN(weights_, connect_weights_(*env_));
   return Status::Ok();
 }
 
@@ -284,7 +283,8 @@ Status EvaluatorNode::Begin() {
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
   const EvaluationRequest trial{
-      .episodes = final ? FinalEpisodes(config_) : config_.evaluator.episodes,
+      .episodes = final ? FinalEpisodes(config_.evaluator, IsTextModel(config_.model))
+                        : config_.evaluator.episodes,
       .round = round,
       .version = newest_->version,
       .final = final};

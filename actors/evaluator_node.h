@@ -4,9 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "actors/acting_config.h"
+#include "actors/acting_context.h"
 #include "actors/env_runner.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "net/control/evaluation_report.h"
 #include "net/control/fleet_member.h"
 #include "paramserver/weights/evaluator.h"
@@ -31,7 +32,7 @@ class EpisodeEvaluator final : public Evaluator {
   // `before`: a previous evaluation of the same config, whose environments are reused; nullptr: new
   // ones.
   static Result<std::unique_ptr<EpisodeEvaluator>> Make(
-      const Config& config, const Options& options, std::span<const float> weights,
+      const ActingConfig& config, const Options& options, std::span<const float> weights,
       std::unique_ptr<EpisodeEvaluator> before = nullptr);
   State Advance(int steps) override;  // in vector steps; waits for environments
   int fd() const override { return runner_->fd(); }
@@ -72,19 +73,23 @@ class EvaluatorNode final : public Node {
   using EvaluatorFactory = std::function<Result<std::unique_ptr<Evaluator>>(
       const EvaluationRequest&, std::span<const float> weights, std::unique_ptr<Evaluator> before)>;
   // problem: as ReviewSpec or an environment defines it.
-  static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
-                                                     FleetMember* member, const EnvSpec& problem,
+  static Result<std::unique_ptr<EvaluatorNode>> Make(const ActingConfig& config,
+                                                     const ActingContext& context,
+                                                     const EnvSpec& problem,
                                                      EvaluatorFactory begin);
   // Evaluates by playing the config's environment.
-  static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
-                                                     FleetMember* member);
+  static Result<std::unique_ptr<EvaluatorNode>> Make(const ActingConfig& config,
+                                                     const ActingContext& context);
   StepStatus Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
 
  private:
-  EvaluatorNode(const Config& config, Network* network, FleetMember* member)
-      : config_(config), network_(network), member_(member) {}
+  EvaluatorNode(const ActingConfig& config, const ActingContext& context)
+      : config_(config),
+        network_(context.network),
+        member_(context.member),
+        connect_weights_(context.connect_weights) {}
   Result<std::unique_ptr<Evaluator>> BeginEvaluation(const EvaluationRequest& trial,
                                                      std::span<const float> weights,
                                                      std::unique_ptr<Evaluator> before);
@@ -92,9 +97,10 @@ class EvaluatorNode final : public Node {
   void Pull(Time now);
   Status Begin();
 
-  const Config config_;
+  const ActingConfig config_;
   Network* const network_;
   FleetMember* const member_;
+  const WeightConnector connect_weights_;
   Metrics metrics_;
   EvaluatorFactory begin_;
   std::optional<EnvSpec> env_;

@@ -12,7 +12,7 @@ double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::u
   return std::pow(base, 1 + alpha * double(index) / double(count - 1));
 }
 
-double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done) {
+double AnnealedEpsilon(const ActorConfig& keys, std::int64_t steps_done) {
   const double steps = double(steps_done) - keys.warmup_steps;
   if (steps < 0) return 1;
   return std::lerp(keys.epsilon_initial, keys.epsilon_final,

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/config/config.h"
+#include "actors/actor_config.h"
 
 namespace troop {
 
@@ -13,6 +13,6 @@ double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::u
 // ε of Gorila (Nair et al. 2015, sec. 5) after that many of the fleet's steps: 1 during warmup,
 // then linear from actor.epsilon_initial to actor.epsilon_final over actor.epsilon_steps, then
 // constant. REQUIRES: epsilon_steps > 0.
-double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done);
+double AnnealedEpsilon(const ActorConfig& keys, std::int64_t steps_done);
 
 }  // namespace troop

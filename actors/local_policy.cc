@@ -123,19 +123,19 @@ class LocalPolicy final : public Policy {
 
 }  // namespace
 
-Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, const EnvSpec& env,
                                                 int size) {
-  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  TROOP_RETURN_IF_ERROR(CheckActions(config.model, env));
   if (!env.action.discrete()) return MakeContinuousPolicy(config, env, size);
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config.model, env));
   // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*module)));
   InitParameters(*module, std::uint64_t(config.seed), initial);
   const Precision precision =
-      config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
-  auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config),
+      config.model.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+  auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config.model),
                                               std::uint64_t(config.seed), precision);
-  const TensorSpec input = NetworkInput(config, env);
+  const TensorSpec input = NetworkInput(config.model, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
   return std::unique_ptr<Policy>(std::move(policy));

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/config/config.h"
+#include "actors/acting_config.h"
 #include "core/tensor/spec.h"
 #include "core/tensor/tensor.h"
 
@@ -55,13 +55,14 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 // A policy with the config's network; the forward pass runs inside Submit. Discrete actions:
 // ChooseActions of its q. Continuous actions: the network's action plus normal noise, clipped to
 // the bounds. Errors: the network cannot be made.
-Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env, int size);
+Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, const EnvSpec& env,
+                                                int size);
 // A local policy on the device that inference.device selects. Errors: kUnavailable: a GPU is
 // requested, but none can be used.
-Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Policy>> MakeServerPolicy(const ActingConfig& config, const EnvSpec& env,
                                                  int size);
 // The local policy for continuous actions. REQUIRES: continuous actions.
-Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const ActingConfig& config, const EnvSpec& env,
                                                      int size);
 // Errors: kInvalidArgument: the weights belong to another network.
 Status CheckWeightCount(std::size_t given, std::size_t wanted);

@@ -165,7 +165,7 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
   options.batch = batch;
   options.steps = 3;
   options.rule.max_grad_norm = 40;
-  options.rule.kind = OptimizerConfig::Kind::kRmsProp;
+  options.rule.kind = OptimizerRule::Kind::kRmsProp;
   options.rule.epsilon = 1.5e-7;
   options.target_update_every_updates = 2500;
   options.graph = graph;

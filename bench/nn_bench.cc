@@ -26,7 +26,7 @@ namespace {
 
 struct NetworkCase {
   std::string name;
-  Config config;
+  TrainingConfig config;
   EnvSpec env;
   std::uint32_t levels = 256;  // u8 observations are in [0, levels)
 };
@@ -114,7 +114,7 @@ std::vector<BenchCase> Cases() {
   return cases;
 }
 
-Precision PrecisionOf(const Config& config) {
+Precision PrecisionOf(const TrainingConfig& config) {
   return config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
 }
 
@@ -164,7 +164,7 @@ void FillParameters(const Module& module, Stream stream, std::span<float> value)
 class Inference {
  public:
   explicit Inference(const BenchCase& c) : case_(c) {
-    auto module = MakeNetwork(c.network.config, c.network.env);
+    auto module = MakeNetwork(ModelSetupOf(c.network.config), c.network.env);
     TROOP_CHECK(module.ok(), "{}", module.status().ToString());
     module_ = std::move(*module);
     const TensorSpec in{c.network.env.observation.dtype,
@@ -218,7 +218,7 @@ std::vector<double> ReferenceLinear(const Inference& network, const std::string&
 }
 
 std::vector<double> ReferenceHead(const Inference& network, const std::vector<double>& x) {
-  const Config& config = network.case_.network.config;
+  const TrainingConfig& config = network.case_.network.config;
   if (!config.network.dueling) return ReferenceLinear(network, "head", x, Activation::kNone);
   const auto stream = [&](const std::string& name) {
     if (config.network.dueling_units == 0)
@@ -316,10 +316,10 @@ class Step {
       : batch_(MakeBatch(c)),
         priority_(std::size_t(c.batch)),
         learning_rate_(c.network.config.optimizer.learning_rate) {
-    Config config = c.network.config;
+    TrainingConfig config = c.network.config;
     config.learner.target_update_every_updates = 1'000'000'000;
     auto algorithm = MakeAlgorithm(config, c.network.env);
-    const auto module = MakeNetwork(config, c.network.env);
+    const auto module = MakeNetwork(ModelSetupOf(config), c.network.env);
     TROOP_CHECK(algorithm.ok() && module.ok(), "{} {}", algorithm.status().ToString(),
                 module.status().ToString());
     algorithm_ = std::move(*algorithm);

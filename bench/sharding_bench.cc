@@ -97,7 +97,7 @@ ShardMap MakeMap(const Model& model, std::string_view sharding, int shards) {
 
 BspRun MakeRun(const Model& model, ShardMap map, int workers) {
   BspRun run{.map = std::move(map), .workers = workers};
-  run.config.optimizer.type = model.optimizer;
+  run.optimizer.type = model.optimizer;
   // A link is full for seconds, and heartbeats queue behind the payload.
   run.network.dead_after = Seconds(60);
   run.network.heartbeat_every = Seconds(1);

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/config/config.h"
 #include "kernels/onednn/layer_kernel.h"
 #include "kernels/optim/optimizer_step.h"
 #include "nn/models/lstm_classifier.h"
@@ -70,10 +69,10 @@ class Trainer {
     gradient_.resize(value_.size());
     Fill();
     packed_ = module_->MakePacked(c.precision);
-    Config optimizer;
-    optimizer.optimizer.type = "adam";
-    optimizer.optimizer.weight_decay = 0.01;
-    optimizer_ = *MakeOptimizer(optimizer, std::int64_t(value_.size()));
+    OptimizerConfig config;
+    config.type = "adam";
+    config.weight_decay = 0.01;
+    optimizer_ = *MakeOptimizer(config, std::int64_t(value_.size()));
     MakeBatch();
   }
 

@@ -11,9 +11,10 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "core/config/env_option.h"
 #include "core/graphics/picture.h"
 #include "core/tensor/spec.h"
+#include "envs/env_config.h"
 
 namespace troop {
 
@@ -84,7 +85,8 @@ struct EnvOptions {
   std::function<Status(Time)> while_starting;
 };
 
-EnvOptions EnvOptionsFor(const Config& config);  // from the [env] keys
+// Options from the [env] keys. serial: the run has one thread, which waits for its environments.
+EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial);
 
 // Creates one environment in this process: a native one by id, or one of a plug-in. Errors:
 // kNotFound with the nearest known id and all ids; kInvalidArgument for an option out of its range.

@@ -279,23 +279,23 @@ Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
   return spec;
 }
 
-EnvOptions EnvOptionsFor(const Config& config) {
-  return {.max_episode_steps = config.env.max_episode_steps,
-          .sticky_actions = config.env.sticky_actions,
-          .reward_scale = config.env.reward_scale,
-          .action_repeat = int(config.env.action_repeat),
-          .noop_max = int(config.env.noop_max),
-          .difficulty_ramping = config.env.difficulty_ramping,
-          .plugin = config.env.plugin,
-          .options = config.env.options,
-          .wrappers = config.env.wrappers,
-          .python = config.env.python,
-          .isolation = IsolationOf(config.env.isolation),
-          .processes = int(config.env.processes),
-          .start_timeout = Seconds(config.env.start_timeout_s),
-          .step_timeout = Seconds(config.env.step_timeout_s),
+EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
+  return {.max_episode_steps = config.max_episode_steps,
+          .sticky_actions = config.sticky_actions,
+          .reward_scale = config.reward_scale,
+          .action_repeat = int(config.action_repeat),
+          .noop_max = int(config.noop_max),
+          .difficulty_ramping = config.difficulty_ramping,
+          .plugin = config.plugin,
+          .options = config.options,
+          .wrappers = config.wrappers,
+          .python = config.python,
+          .isolation = IsolationOf(config.isolation),
+          .processes = int(config.processes),
+          .start_timeout = Seconds(config.start_timeout_s),
+          .step_timeout = Seconds(config.step_timeout_s),
           // A serial run has one thread, which has nothing else to do during a step.
-          .wait = config.fleet.mode == "serial"};
+          .wait = serial};
 }
 
 }  // namespace troop

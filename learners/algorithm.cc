@@ -71,7 +71,7 @@ TensorFile WholeStateOf(Algorithm& algorithm) {
 }
 
 // Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.
-Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, const EnvSpec& env,
                                                  const TensorParallelRank& tensor, int learner) {
   const std::string& name = config.learner.algorithm;
   if (config.learner.device == "cuda" && name == "dpg") {
@@ -80,22 +80,23 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
         "set learner.device = \"auto\"",
         name);
   }
-  if (IsSupervised(config)) return MakeSupervised(config, tensor, learner);
+  if (IsSupervised(config.learner)) return MakeSupervised(config, tensor, learner);
   if (name != "dqn" && name != "dpg") {
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }
-  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  const ModelSetup setup = ModelSetupOf(config);
+  TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
   EnvSpec seen = env;  // batches hold the network's inputs
-  seen.observation = NetworkInput(config, env);
+  seen.observation = NetworkInput(setup, env);
   // DPG has no GPU implementation.
   if (name == "dpg") {
-    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
     return MakeDpg(config, seen, std::move(both));
   }
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
   if (config.learner.device != "cpu") {
     // MakeGpuDqn consumes its network; the CPU algorithm below needs one if no GPU is used.
-    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(setup, env));
     // With learner.device = "cuda" an error ends the run; with "auto" it selects the CPU.
     auto on_device = MakeGpuDqn(config, env, std::move(same), learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;

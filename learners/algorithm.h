@@ -3,7 +3,6 @@
 #include <memory>
 #include <span>
 
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
 #include "learners/batch_partition.h"
 #include "learners/cost_reporting.h"
@@ -13,6 +12,7 @@
 #include "learners/gpu_replay_consumer.h"
 #include "learners/loss_report.h"
 #include "learners/tensor_parallel_member.h"
+#include "learners/training_config.h"
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 #include "nn/parallel/tensor_parallel.h"
@@ -77,7 +77,7 @@ class Algorithm {
 // Makes the algorithm named by config.learner.algorithm. tensor: the part of the model to train.
 // learner: index of this learner; learners share the machine's GPUs round-robin. Errors:
 // kInvalidArgument: unknown algorithm; the message lists the known names.
-Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, const EnvSpec& env,
                                                  const TensorParallelRank& tensor = {},
                                                  int learner = 0);
 

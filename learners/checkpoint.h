@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "learners/training_config.h"
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 

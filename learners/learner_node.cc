@@ -18,7 +18,7 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
   TROOP_ASSIGN_OR_RETURN(LearnerModel model, LearnerModel::Make(context.config, context.env,
                                                                 context.member->options().index));
   std::unique_ptr<LearnerNode> node(new LearnerNode(std::move(context), std::move(model)));
-  TROOP_RETURN_IF_ERROR(node->MakeUpdater(int(node->context_.config.fleet.learners)));
+  TROOP_RETURN_IF_ERROR(node->MakeUpdater(int(node->context_.config.learners)));
   TROOP_RETURN_IF_ERROR(node->Resume());
   return node;
 }
@@ -43,8 +43,7 @@ LearnerNode::LearnerNode(Context context, LearnerModel model)
                  .rendezvous = context_.rendezvous,
                  .group_listen = context_.group_listen,
                  .group_secret = context_.group_secret}),
-      topology_(
-          TopologyOf(context_.config, int(context_.config.fleet.learners), model_.place.ranks)),
+      topology_(TopologyOf(context_.config, int(context_.config.learners), model_.place.ranks)),
       publication_({.network = context_.network,
                     .member = context_.member,
                     .history = context_.history,
@@ -57,7 +56,7 @@ LearnerNode::LearnerNode(Context context, LearnerModel model)
                .algorithm = algorithm_,
                .source = source_.get()}),
       gathering_(model_.place.ranks > 1 && !UsesShards(topology_),
-                 Seconds(context_.config.fleet.shutdown_grace_s / 2)),
+                 Seconds(context_.config.shutdown_grace_s / 2)),
       rollback_({.config = &context_.config,
                  .env = &context_.env,
                  .executor = context_.executor,
@@ -168,7 +167,7 @@ void LearnerNode::JoinOthers() {
 // If the replay ratio is enforced, the update count gives a smoother share than agent steps, which
 // arrive with heartbeats.
 double LearnerNode::Progress(std::uint64_t updates) const {
-  const Config& c = context_.config;
+  const TrainingConfig& c = context_.config;
   const double expected = UpdatesExpected(c, updater_->learners());
   const double share =
       expected > 0 ? double(updates) / expected

@@ -6,7 +6,6 @@
 
 #include "core/base/event_history.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "core/storage/storage.h"
 #include "learners/node/batch_source.h"
 #include "learners/node/checkpoint_schedule.h"
@@ -19,6 +18,7 @@
 #include "learners/rl/beta_schedule.h"
 #include "learners/sync/topology.h"
 #include "learners/sync/updater.h"
+#include "learners/training_config.h"
 #include "net/control/fleet_member.h"
 
 namespace troop {
@@ -38,7 +38,7 @@ namespace troop {
 class LearnerNode final : public Node {
  public:
   struct Context {
-    Config config;
+    TrainingConfig config;
     EnvSpec env;
     Network* network = nullptr;
     FleetMember* member = nullptr;

@@ -6,26 +6,26 @@
 
 namespace troop {
 
-double UpdatesExpected(const Config& config, int learners) {
-  const Config::LearnerKeys& l = config.learner;
+double UpdatesExpected(const TrainingConfig& config, int learners) {
+  const LearnerConfig& l = config.learner;
   if (config.run.max_updates > 0) return double(config.run.max_updates);
   if (config.replay.samples_per_insert <= 0) return 0;
   // The rate limiter samples nothing for the first min_items.
   const double paid =
-      config.run.total_steps * double(config.actor.insert_copies) - double(config.replay.min_items);
+      config.run.total_steps * double(config.insert_copies) - double(config.replay.min_items);
   const double samples = std::max(0.0, paid) * config.replay.samples_per_insert;
   return std::max(1.0, samples / double(l.batch_size) / std::max(1, learners));
 }
 
-double ShareOfAnUpdate(const Config& config) {
-  const double updates = UpdatesExpected(config, int(config.fleet.learners));
+double ShareOfAnUpdate(const TrainingConfig& config) {
+  const double updates = UpdatesExpected(config, int(config.learners));
   // Without a replay ratio the number is unknown; at least one update per step keeps the share
   // small.
   return 1 / (updates > 0 ? updates : std::max(1.0, double(config.run.total_steps)));
 }
 
 // All in shares of the run, so the schedule does not need N itself.
-LearningRateSchedule::LearningRateSchedule(const Config& config)
+LearningRateSchedule::LearningRateSchedule(const TrainingConfig& config)
     : warmup_(config.optimizer.warmup_ratio),
       final_fraction_(config.optimizer.final_lr_fraction),
       update_(ShareOfAnUpdate(config)) {}

@@ -1,17 +1,17 @@
 #pragma once
 
-#include "core/config/config.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
 // Expected number of updates of each of `learners` learners in a run: run.max_updates, or the
 // number that the replay ratio allows for all items (actor.insert_copies per step) after the first
 // replay.min_items, which are not sampled; at least 1. 0: the config sets no limit.
-double UpdatesExpected(const Config& config, int learners);
+double UpdatesExpected(const TrainingConfig& config, int learners);
 
 // Share of the run that one update makes up, as LearnerNode counts it; a smaller value if the
 // number of updates is unknown.
-double ShareOfAnUpdate(const Config& config);
+double ShareOfAnUpdate(const TrainingConfig& config);
 
 // Learning-rate schedule of a run of N updates, with W = optimizer.warmup_ratio * N. Update u,
 // counted from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full
@@ -19,7 +19,7 @@ double ShareOfAnUpdate(const Config& config);
 // even the last update learns if that is 0.
 class LearningRateSchedule {
  public:
-  explicit LearningRateSchedule(const Config& config);
+  explicit LearningRateSchedule(const TrainingConfig& config);
   // Fraction of the learning rate, (0, 1], of an update. progress: completed share of the run
   // before it, u / N.
   double Fraction(double progress) const;

@@ -9,7 +9,7 @@
 
 namespace troop {
 
-Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& config,
+Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                              const EnvSpec& env) {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);
   if (found.ok()) {
@@ -22,8 +22,8 @@ Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& c
   return std::string("the weights of a new run");
 }
 
-Status LoadNewestState(Algorithm* algorithm, Storage* run, const Config& config, const EnvSpec& env,
-                       const TensorParallelRank& tensor) {
+Status LoadNewestState(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
+                       const EnvSpec& env, const TensorParallelRank& tensor) {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);
   if (found.ok()) return algorithm->SetState(found->checkpoint.state);
   if (found.status().code() != Code::kNotFound) return found.status();

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config/config.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
 #include "learners/algorithm.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -39,13 +39,13 @@ class RollbackRule {
 
 // Resets `algorithm` to the newest complete checkpoint with finite values, or to the weights of a
 // new run if there is none. Returns a description of what was restored. Blocks on the disk.
-Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& config,
+Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                              const EnvSpec& env);
 
 // Loads the newest complete checkpoint with finite values, or the state of a new run if there is
 // none: one common state of all tensor-parallel ranks, each of which trains part `tensor`. Blocks
 // on the disk.
-Status LoadNewestState(Algorithm* algorithm, Storage* run, const Config& config, const EnvSpec& env,
-                       const TensorParallelRank& tensor);
+Status LoadNewestState(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
+                       const EnvSpec& env, const TensorParallelRank& tensor);
 
 }  // namespace troop

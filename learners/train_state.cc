@@ -47,18 +47,18 @@ Result<std::uint64_t> UpdatesOfState(const TensorFile& state) {
 }
 
 // Only MakeOptimizer can fail.
-Result<std::unique_ptr<TrainState>> TrainState::Make(const Config& config, const Module* network,
-                                                     std::string algorithm,
+Result<std::unique_ptr<TrainState>> TrainState::Make(const TrainingConfig& config,
+                                                     const Module* network, std::string algorithm,
                                                      std::vector<Group> groups, Target target) {
   std::unique_ptr<TrainState> made(
       new TrainState(config, network, std::move(algorithm), std::move(groups), target));
   const auto parameters = std::int64_t(made->value_.size());
-  TROOP_ASSIGN_OR_RETURN(made->optimizer_, MakeOptimizer(config, parameters));
+  TROOP_ASSIGN_OR_RETURN(made->optimizer_, MakeOptimizer(config.optimizer, parameters));
   return made;
 }
 
 // One allocation holds value, target and gradient; it starts at zero, so that paddings stay zero.
-TrainState::TrainState(const Config& config, const Module* network, std::string algorithm,
+TrainState::TrainState(const TrainingConfig& config, const Module* network, std::string algorithm,
                        std::vector<Group> groups, Target target)
     : config_(config),
       network_(network),

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.h"
 #include "core/tensor/tensor.h"
 #include "learners/learning_rate_schedule.h"
+#include "learners/training_config.h"
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 #include "nn/optimizer.h"
@@ -31,8 +31,9 @@ class TrainState {
   enum class Target : std::uint8_t { kNone, kFollows };
   // `network` must outlive this. algorithm: its name, which saved states must match. Weights and
   // target start at InitParameters(config.seed). Errors: the optimizer cannot be made.
-  static Result<std::unique_ptr<TrainState>> Make(const Config& config, const Module* network,
-                                                  std::string algorithm, std::vector<Group> groups,
+  static Result<std::unique_ptr<TrainState>> Make(const TrainingConfig& config,
+                                                  const Module* network, std::string algorithm,
+                                                  std::vector<Group> groups,
                                                   Target target = Target::kFollows);
 
   std::span<const float> value() const { return value_; }
@@ -70,14 +71,14 @@ class TrainState {
                 const std::string& what) const;
 
  private:
-  TrainState(const Config& config, const Module* network, std::string algorithm,
+  TrainState(const TrainingConfig& config, const Module* network, std::string algorithm,
              std::vector<Group> groups, Target target);
   std::vector<std::pair<std::string, std::span<float>>> Saved() const;
   void PackAll();
   void MoveTarget();
   Status CheckTensor(const TensorFile& state, const std::string& name) const;
 
-  const Config config_;
+  const TrainingConfig config_;
   const Module* const network_;
   const std::string algorithm_;
   const std::vector<Group> groups_;

@@ -21,8 +21,8 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
 // and v̂ in f64, and decoupled weight decay (AdamW).
 class Adam final : public Optimizer {
  public:
-  Adam(const Config& config, std::int64_t parameters)
-      : options_(config.optimizer),
+  Adam(const OptimizerConfig& config, std::int64_t parameters)
+      : options_(config),
         m_(ZeroFloats(m_storage_, parameters)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
@@ -50,7 +50,7 @@ class Adam final : public Optimizer {
   void set_steps(std::int64_t steps) override { steps_ = steps; }
 
  private:
-  const decltype(Config::optimizer) options_;
+  const OptimizerConfig options_;
   const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   MutableBuffer m_storage_, v_storage_;
   std::span<float> m_, v_;
@@ -61,8 +61,8 @@ class Adam final : public Optimizer {
 // centered.
 class RmsProp final : public Optimizer {
  public:
-  RmsProp(const Config& config, std::int64_t parameters)
-      : options_(config.optimizer),
+  RmsProp(const OptimizerConfig& config, std::int64_t parameters)
+      : options_(config),
         m_(ZeroFloats(m_storage_, options_.centered ? parameters : 0)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
@@ -89,7 +89,7 @@ class RmsProp final : public Optimizer {
   void set_steps(std::int64_t steps) override { steps_ = steps; }
 
  private:
-  const decltype(Config::optimizer) options_;
+  const OptimizerConfig options_;
   const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   MutableBuffer m_storage_, v_storage_;
   std::span<float> m_, v_;
@@ -99,8 +99,8 @@ class RmsProp final : public Optimizer {
 // m = μ m + g, x -= rate · m; the slot m exists only with momentum.
 class Sgd final : public Optimizer {
  public:
-  Sgd(const Config& config, std::int64_t parameters)
-      : momentum_(float(config.optimizer.momentum)),
+  Sgd(const OptimizerConfig& config, std::int64_t parameters)
+      : momentum_(float(config.momentum)),
         parameters_(parameters),
         m_(ZeroFloats(m_storage_, momentum_ > 0 ? parameters : 0)) {}
 
@@ -129,8 +129,8 @@ class Sgd final : public Optimizer {
 // v += g², x -= rate · g / (√v + ε).
 class AdaGrad final : public Optimizer {
  public:
-  AdaGrad(const Config& config, std::int64_t parameters)
-      : epsilon_(float(config.optimizer.epsilon)), v_(ZeroFloats(v_storage_, parameters)) {}
+  AdaGrad(const OptimizerConfig& config, std::int64_t parameters)
+      : epsilon_(float(config.epsilon)), v_(ZeroFloats(v_storage_, parameters)) {}
 
   std::int64_t parameters() const override { return std::int64_t(v_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
@@ -207,9 +207,10 @@ std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_r
 }
 
 // `parameters` is P; every slot has that size.
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
+                                                 std::int64_t parameters) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
-  const std::string& type = config.optimizer.type;
+  const std::string& type = config.type;
   if (type == "adam") return std::unique_ptr<Optimizer>(new Adam(config, parameters));
   if (type == "rmsprop") return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));
   if (type == "sgd") return std::unique_ptr<Optimizer>(new Sgd(config, parameters));

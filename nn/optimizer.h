@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.h"
+#include "core/base/status.h"
 #include "core/tensor/tensor.h"
 #include "nn/module.h"
+#include "nn/optimizer_config.h"
 
 namespace troop {
 
@@ -55,12 +56,13 @@ class Optimizer {
 // tensor before it.
 std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate);
 
-// Creates the optimizer that config.optimizer.type names:
+// Creates the optimizer that optimizer.type names:
 //   adam: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019).
 //   rmsprop: RMSProp, centered or not (Graves 2013, eq. 38-42), with ε inside the root as in DQN:
 //   sqrt(v - m² + ε).
 //   sgd: SGD with or without momentum, as in PyTorch.
 //   adagrad: AdaGrad (Duchi et al. 2011), as in PyTorch.
-Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters);
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
+                                                 std::int64_t parameters);
 
 }  // namespace troop

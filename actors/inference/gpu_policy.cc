@@ -6,7 +6,7 @@
 
 namespace troop {
 
-Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config&, const EnvSpec&, int) {
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const ActingConfig&, const EnvSpec&, int) {
   return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
 
@@ -34,11 +34,12 @@ namespace {
 // Synchronous: Submit computes the output, Poll returns it.
 class GpuPolicy final : public Policy {
  public:
-  GpuPolicy(const Config& config, cuda::Precision precision, std::unique_ptr<cuda::Device> device,
-            const cuda::QNetworkSpec& spec, std::optional<PictureStack> pictures, int size)
+  GpuPolicy(const ActingConfig& config, cuda::Precision precision,
+            std::unique_ptr<cuda::Device> device, const cuda::QNetworkSpec& spec,
+            std::optional<PictureStack> pictures, int size)
       : seed_(std::uint64_t(config.seed)),
         bf16_(precision == cuda::Precision::kBF16),
-        form_(GetValueHead(config)),
+        form_(GetValueHead(config.model)),
         row_bytes_(std::int64_t(DTypeSize(spec.input)) * spec.input_elements),
         pictures_(pictures),
         device_(std::move(device)),
@@ -138,17 +139,19 @@ class GpuPolicy final : public Policy {
 }  // namespace
 
 // Errors of the device come before errors of the config.
-Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config& config, const EnvSpec& env, int size) {
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const ActingConfig& config, const EnvSpec& env,
+                                              int size) {
   std::string error;
   // Inference uses the first GPU.
   auto device = cuda::Device::Open(0, &error);
   if (device == nullptr) return Unavailable("{}", error);
-  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env));
-  TROOP_ASSIGN_OR_RETURN(const auto spec, QNetworkSpecOf(config, env, *network));
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config.model, env));
+  TROOP_ASSIGN_OR_RETURN(const auto spec, QNetworkSpecOf(config.model, env, *network));
   const cuda::DeviceInfo info = device->info();
-  TROOP_ASSIGN_OR_RETURN(const cuda::Precision precision, DevicePrecisionOf(config, info));
-  auto policy = std::make_unique<GpuPolicy>(config, precision, std::move(device), spec,
-                                            PicturesOf(config, env, LayersOf(config)[0]), size);
+  TROOP_ASSIGN_OR_RETURN(const cuda::Precision precision, DevicePrecisionOf(config.model, info));
+  auto policy =
+      std::make_unique<GpuPolicy>(config, precision, std::move(device), spec,
+                                  PicturesOf(config.model, env, LayersOf(config.model)[0]), size);
   // The weights start at the run's initial ones, as in LocalPolicy.
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);

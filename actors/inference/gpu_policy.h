@@ -11,6 +11,7 @@ namespace troop {
 // actions equal those of the local policy, except where q-values differ by less than their rounding
 // error. Errors: kUnavailable: no GPU can be used, or this program was built without CUDA;
 // kInvalidArgument: a config key, named in the message, requires the CPU.
-Result<std::unique_ptr<Policy>> MakeGpuPolicy(const Config& config, const EnvSpec& env, int size);
+Result<std::unique_ptr<Policy>> MakeGpuPolicy(const ActingConfig& config, const EnvSpec& env,
+                                              int size);
 
 }  // namespace troop

@@ -238,9 +238,9 @@ void InferenceServer::Report(Metrics* metrics) const {
 }
 
 Result<std::unique_ptr<InferenceServer>> MakeInferenceServer(
-    const Config& config, const EnvSpec& env, Executor* executor,
+    const ActingConfig& config, const EnvSpec& env, Executor* executor,
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect) {
-  InferenceServer::Options options{.observation = NetworkInput(config, env),
+  InferenceServer::Options options{.observation = NetworkInput(config.model, env),
                                    .max_batch_size = config.inference.max_batch_size,
                                    .wait = Seconds(config.inference.batch_timeout_s),
                                    .refresh = Seconds(config.inference.weight_sync_s),

@@ -96,7 +96,7 @@ class InferenceServer final : public Service {
 // Makes the server that the config's [inference] keys describe. Errors: the network cannot be made;
 // kUnavailable: inference.device requests a GPU, but none can be used.
 Result<std::unique_ptr<InferenceServer>> MakeInferenceServer(
-    const Config& config, const EnvSpec& env, Executor* executor,
+    const ActingConfig& config, const EnvSpec& env, Executor* executor,
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect);
 
 }  // namespace troop

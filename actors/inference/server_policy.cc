@@ -8,9 +8,9 @@
 namespace troop {
 
 // Continuous actions have no GPU implementation.
-Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Policy>> MakeServerPolicy(const ActingConfig& config, const EnvSpec& env,
                                                  int size) {
-  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  TROOP_RETURN_IF_ERROR(CheckActions(config.model, env));
   if (config.inference.device == "cpu" || !env.action.discrete()) {
     return MakeLocalPolicy(config, env, size);
   }

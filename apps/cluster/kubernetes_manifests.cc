@@ -11,7 +11,7 @@
 #include <cstdio>
 
 #include "apps/cluster/kubernetes_pod.h"
-#include "core/config/schema.h"
+#include "fleet/config/config_keys.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/serial/serial_fleet.h"

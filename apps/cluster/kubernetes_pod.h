@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/cluster/yaml_writer.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "net/message.h"
 
 namespace troop {

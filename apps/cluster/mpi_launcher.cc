@@ -19,11 +19,11 @@
 
 #include "apps/cluster/slurm_submit.h"
 #include "core/storage/json.h"
+#include "fleet/config/resolve_supervised.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/roles/external_roles.h"
 #include "fleet/run/run_directory.h"
-#include "learners/supervised/supervised.h"
 #include "net/security/keys.h"
 
 namespace troop {

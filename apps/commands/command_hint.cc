@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/base/edit_distance.h"
-#include "core/config/config.h"
-#include "core/config/key_hint.h"
+#include "fleet/config/config.h"
+#include "fleet/config/key_hint.h"
 
 namespace troop {
 namespace {

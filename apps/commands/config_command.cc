@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.h"
-#include "core/config/config_migration.h"
-#include "core/config/key_hint.h"
 #include "core/storage/read_file.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
+#include "fleet/config/config_migration.h"
+#include "fleet/config/key_hint.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 

@@ -14,9 +14,10 @@
 #include "actors/evaluator_node.h"
 #include "core/base/counted.h"
 #include "core/base/phase_progress.h"
-#include "core/config/config_migration.h"
 #include "core/graphics/animation.h"
 #include "core/storage/json.h"
+#include "fleet/config/config_migration.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/progress_display.h"
 #include "fleet/launcher/terminal_size.h"
@@ -83,7 +84,7 @@ constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds
 
 // Starts an evaluation like the final one of a run, but with other seeds.
 Result<std::unique_ptr<EpisodeEvaluator>> Begin(const Loaded& loaded, std::int64_t episodes) {
-  return EpisodeEvaluator::Make(loaded.config,
+  return EpisodeEvaluator::Make(ActingConfigOf(loaded.config),
                                 {.episodes = episodes,
                                  .round = kEvalRound,
                                  .version = std::uint64_t(loaded.state.updates),
@@ -127,7 +128,8 @@ int WritePictures(const EvalOptions& options, const std::vector<Environment::Pic
 
 // Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
 int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
-  const auto data = LoadReviewData(loaded.config);
+  const TrainingConfig config = TrainingConfigOf(loaded.config);
+  const auto data = LoadReviewData(config);
   if (!data.ok()) return ReportError(data.status());
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
@@ -141,7 +143,7 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
                                 .final = true};
   if (trial.episodes < 1)
     return ReportError(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
-  auto judge = SentimentEvaluator::Make(loaded.config, *data, trial, loaded.weights());
+  auto judge = SentimentEvaluator::Make(config, *data, trial, loaded.weights());
   if (!judge.ok()) return ReportError(judge.status().WithContext(loaded.path));
   // Advance in slices, to show progress in between.
   PhaseProgress progress("evaluating", "reviews", trial.episodes);

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/storage/json.h"
 #include "datasets/tokenizers/unicode.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "learners/supervised/text_predictor.h"
 
@@ -98,7 +99,7 @@ Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, s
 // Texts come from the command line, or line by line from `in`.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
-                         TextPredictor::Load(options.path));
+                         TextPredictor::Load(options.path, ParseTrainingConfig));
   std::int64_t texts = 0, damaged = 0;
   // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
   const auto answer = [&](const std::string& text) {

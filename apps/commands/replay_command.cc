@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/storage/storage.h"
 #include "envs/environment.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
@@ -48,9 +49,9 @@ Result<ReplayServer::Options> OptionsFor(const Config& config) {
   ReplayServer::Options options;
   // Without own tables the server has the one that a run of this config would use.
   if (config.replay.tables.empty()) {
-    TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
-    TROOP_ASSIGN_OR_RETURN(options,
-                           ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
+    TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(config.env.id, EnvOptionsOf(config)));
+    TROOP_ASSIGN_OR_RETURN(
+        options, ReplayOptionsFor(ReplaySetupOf(config), {spec.observation, spec.action.tensor()}));
   }
   for (const ReplayTableConfig& table : config.replay.tables) {
     TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, config.replay.shards));

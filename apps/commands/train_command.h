@@ -1,7 +1,7 @@
 #pragma once
 
 #include "apps/command_line.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

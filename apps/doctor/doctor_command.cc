@@ -25,12 +25,13 @@
 #include "apps/monitor/http_server.h"
 #include "core/base/counted.h"
 #include "core/base/time.h"
+#include "fleet/config/resolve_supervised.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/serial/serial_fleet.h"
-#include "learners/supervised/dataset.h"
 #include "learners/supervised/supervised.h"
 #include "net/network.h"
 #include "net/transport/endpoint.h"
@@ -120,7 +121,7 @@ void ExamineConfig(const Config& config, const ReportVerdict& report) {
   Report(report, Kind::kOk, "config",
          fmt::format("{}: {} roles, {}", config.name, roles, config.fleet.mode));
   Status able = CheckMachine(config);
-  if (able.ok()) able = CheckFirstWeights(config);
+  if (able.ok()) able = CheckFirstWeights(TrainingConfigOf(config));
   if (able.ok())
     return Report(report, Kind::kOk, "task", "the environment starts, and the network fits it");
   Report(report, Kind::kFail, "task", able.message());

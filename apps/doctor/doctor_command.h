@@ -6,7 +6,7 @@
 
 #include "apps/command_line.h"
 #include "apps/envtools/env_checker.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

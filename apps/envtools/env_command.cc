@@ -14,10 +14,11 @@
 #include "apps/envtools/env_checker.h"
 #include "apps/envtools/env_template.h"
 #include "core/base/counted.h"
-#include "core/config/config.h"
 #include "envs/plugin/plugin_environment.h"
 #include "envs/subprocess/subproc_vector_env.h"
 #include "envs/subprocess/worker_main.h"
+#include "fleet/config/config.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 
@@ -129,7 +130,7 @@ int TryEnvironment(const EnvCommandOptions& options) {
     std::fflush(stdout);
   };
   const auto verdicts = CheckEnvironment(
-      EnvCheckOptions{.id = config->env.id, .env = EnvOptionsFor(*config), .quick = options.quick},
+      EnvCheckOptions{.id = config->env.id, .env = EnvOptionsOf(*config), .quick = options.quick},
       print);
   // Notes do not fail the check.
   const auto failed = std::ranges::count(verdicts, Verdict::Kind::kFail, &Verdict::kind);
@@ -147,7 +148,7 @@ int BenchEnvironment(const EnvCommandOptions& options) {
     PrintError(config.status());
     return kExitUsage;
   }
-  const EnvOptions env = EnvOptionsFor(*config);
+  const EnvOptions env = EnvOptionsOf(*config);
   // Environments in other processes share them evenly; more processes than environments are
   // useless.
   const bool apart = InProcess(config->env.id, env);

@@ -19,13 +19,13 @@
 #include "apps/experiments/network_sandbox.h"
 #include "apps/planner/mesh_planner.h"
 #include "core/storage/storage.h"
+#include "fleet/config/resolve_supervised.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/launcher/subprocess.h"
 #include "fleet/roles/node_runner.h"
 #include "fleet/run/run_directory.h"
-#include "learners/supervised/dataset.h"
 
 namespace troop {
 namespace {

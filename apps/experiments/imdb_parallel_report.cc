@@ -9,6 +9,7 @@
 #include "apps/planner/mesh_planner.h"
 #include "core/base/version.h"
 #include "core/storage/json.h"
+#include "fleet/config/role_configs.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 
@@ -135,7 +136,8 @@ Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metri
   TROOP_ASSIGN_OR_RETURN(const MeshPlan plan,
                          PlanMesh(config, sizes, config.mesh.dp, config.mesh.tp));
   run.expected_bytes = plan.bytes / planned;
-  TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(config.mesh.tp)}));
+  TROOP_ASSIGN_OR_RETURN(const auto part,
+                         MakeTextModel(ModelSetupOf(config), {.ranks = int(config.mesh.tp)}));
   run.parameter_bytes = double(ParameterCount(*part)) * sizeof(float);
   return run;
 }

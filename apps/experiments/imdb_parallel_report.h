@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

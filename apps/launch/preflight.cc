@@ -14,6 +14,8 @@
 
 #include "apps/monitor/http_server.h"
 #include "core/base/failures.h"
+#include "fleet/config/resolve_supervised.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/serial/serial_fleet.h"
@@ -103,7 +105,7 @@ void CheckPlaces(const Config& config, Failures* failures) {
 
 // Called when the data set can't be loaded: reports further problems with its files.
 void CheckData(const Config& config, Failures* failures) {
-  const Config::DataKeys& data = config.data;
+  const DataConfig& data = config.data;
   std::error_code error;
   for (const auto& [key, path] : {std::pair("data.reviews", &data.reviews),
                                   {"data.unlabeled", &data.unlabeled},
@@ -112,7 +114,7 @@ void CheckData(const Config& config, Failures* failures) {
     if (path->empty() || fs::exists(*path, error) || failures->Names(*path)) continue;
     failures->Add(NotFound("{}: {} does not exist", key, *path));
   }
-  failures->Add(CheckPretrainedFiles(config));
+  failures->Add(CheckPretrainedFiles(TrainingConfigOf(config)));
 }
 
 }  // namespace
@@ -121,7 +123,7 @@ void CheckData(const Config& config, Failures* failures) {
 Status CheckInputs(const Config& config) {
   Failures failures;
   CheckPlaces(config, &failures);
-  failures.Add(CheckFirstWeights(config));
+  failures.Add(CheckFirstWeights(TrainingConfigOf(config)));
   return failures.status();
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -6,7 +6,7 @@
 #include "apps/launch/run_monitor.h"
 #include "apps/monitor/dashboard_server.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/run/serial_restore_point.h"
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/launcher/slurm_launcher.h"
 
 namespace troop {

@@ -6,7 +6,7 @@
 
 #include "apps/monitor/dashboard_api.h"
 #include "apps/monitor/http_server.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -7,7 +7,7 @@
 
 #include "apps/monitor/http_server.h"
 #include "apps/monitor/prometheus_format.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

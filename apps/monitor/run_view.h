@@ -10,8 +10,8 @@
 
 #include "apps/monitor/status_poller.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/storage/json.h"
+#include "fleet/config/config.h"
 #include "fleet/run/metrics_reader.h"
 
 namespace troop {

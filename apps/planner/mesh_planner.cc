@@ -7,6 +7,8 @@
 
 #include "core/base/phase_progress.h"
 #include "core/base/time.h"
+#include "fleet/config/resolve_supervised.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "learners/supervised/gpu_profile.h"
@@ -63,13 +65,13 @@ Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) 
   if (config.learner.micro_batch_size > 0)
     reviews = std::min(reviews, config.learner.micro_batch_size);
   const double tokens = double(reviews * config.data.max_length);
-  return PredictGpuBytes(config, {.rank = 0, .ranks = int(tp)}, tokens,
+  return PredictGpuBytes(TrainingConfigOf(config), {.rank = 0, .ranks = int(tp)}, tokens,
                          LabelsOf(config, tokens, double(reviews)));
 }
 
 // Compressed size of a pushed gradient, as a share of its f32 size.
 double CodedShare(const Config& config) {
-  const CodecOptions codec = CodecOptionsFor(config);
+  const CodecOptions codec = CodecOptionsFor(config.paramserver);
   switch (codec.codec) {
     case GradientCodec::kNone:
       return 1;
@@ -96,10 +98,8 @@ void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpee
   const double spread = std::max(1.0, workers / shards);  // bytes of a shard per byte of a worker
   const double turns =
       std::max(1.0, std::max(workers, shards) / double(std::max(1, profile.cores)));
-  Config meshed = config;
-  meshed.fleet.learners = plan->dp * plan->tp;
-  meshed.mesh = {.dp = plan->dp, .tp = plan->tp};
-  const double steps = std::max(1.0, workers / double(PushesOfUpdate(meshed)));
+  const double steps =
+      std::max(1.0, workers / double(PushesOfUpdate(config.paramserver, plan->dp)));
   // `spread` is the congestion at a shard, `turns` the sharing of cores.
   const auto travel = [&](double bytes) {
     return (link.latency_s + bytes * link.s_per_byte * spread) * turns;
@@ -140,7 +140,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   if (tp > 1 && config.model.architecture == "lstm")
     return InvalidArgument(
         "mesh.tp is above 1, but model.architecture = \"lstm\" cannot be tensor-parallel");
-  TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(tp)}));
+  TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(ModelSetupOf(config), {.ranks = int(tp)}));
   MeshPlan plan{.dp = dp, .tp = tp};
   // Use only as many machines as the learners' cores need.
   const std::int64_t cores = std::max(1, profile.cores);
@@ -157,7 +157,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   plan.compute_s = profile.compute_s / learners * turns;
   plan.step_s = profile.step_s / double(tp) * turns;
   if (tp > 1) {
-    TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+    TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
     options.tensor.ranks = int(tp);
     const TensorTraffic traffic = StepTraffic(options, std::int64_t(profile.tokens / double(dp)),
                                               std::int64_t(profile.labels / double(dp)));
@@ -168,7 +168,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   }
   const double value = double(ParameterCount(*part)) * sizeof(float);
   if (config.learner.sync == "paramserver") {
-    TROOP_ASSIGN_OR_RETURN(const auto whole, MakeTextModel(config));
+    TROOP_ASSIGN_OR_RETURN(const auto whole, MakeTextModel(ModelSetupOf(config)));
     PlanShards(config, profile, models, double(ParameterCount(*whole)) * sizeof(float), &plan);
   } else if (dp > 1) {
     const double sent = value * SentShare(dp);
@@ -209,13 +209,14 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
 
 // Runs real updates with one learner. The first one includes allocation and is not counted.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
-  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorParallelRank(), 0));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm,
+                         MakeSupervised(TrainingConfigOf(config), TensorParallelRank(), 0));
   CostReporting* const costs = algorithm->cost_reporting();
   TROOP_CHECK(costs != nullptr, "supervised algorithms report their cost");
   MeshProfile profile{.cores = CoresHere()};
   // On GPUs, a "core" of the profile is a GPU.
   if (algorithm->device_ordinal() >= 0) {
-    TROOP_ASSIGN_OR_RETURN(profile.gpu, GpuOf(config));
+    TROOP_ASSIGN_OR_RETURN(profile.gpu, GpuOf(TrainingConfigOf(config)));
     profile.cores = std::max(1, GpusHere());
     if (config.network.precision == "bf16") profile.element_bytes = 2;
   }

@@ -5,7 +5,7 @@
 
 #include "apps/planner/link_benchmark.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/time.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/run/task_info.h"
 #include "kernels/linear/matmul.h"
 #include "learners/supervised/gpu_profile.h"
@@ -78,8 +79,9 @@ std::string Collectives(const Config& config, const RunView& view) {
 // Falls back to the CPU if the GPU cannot be measured.
 Peak MeasurePeak(const Config& config) {
   if (config.learner.device != "cpu") {
-    const Result<std::string> gpu = GpuOf(config);
-    const Result<double> reached = gpu.ok() ? MeasureGpuPeak(config) : gpu.status();
+    const TrainingConfig training = TrainingConfigOf(config);
+    const Result<std::string> gpu = GpuOf(training);
+    const Result<double> reached = gpu.ok() ? MeasureGpuPeak(training) : gpu.status();
     if (reached.ok()) return {*reached, *gpu};
   }
   const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "apps/planner/mesh_planner.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/run/run_state.h"
 
 namespace troop {

@@ -79,7 +79,7 @@ Result<std::vector<float>> TrainRank(const RanksCase& c, Collective& group) {
   ToyModel problem(c.seed);
   std::vector<float> value = problem.FirstValue();
   const Tensor gradient(DType::kF32, {problem.parameters()});
-  TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(c.config, problem.parameters()));
+  TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(c.config.optimizer, problem.parameters()));
   for (int t = 0; t < c.steps; ++t) {
     problem.Gradient(value, std::uint64_t(t * c.ranks + group.rank()), gradient.as<float>());
     TROOP_RETURN_IF_ERROR(Average(group, gradient));

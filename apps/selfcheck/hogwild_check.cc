@@ -36,7 +36,7 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
   const std::vector<float> first = problem.FirstValue();
   ThreadExecutor executor(c.threads, nullptr);
   TROOP_ASSIGN_OR_RETURN(const auto shard,
-                         ParameterShard::Make({.config = c.config,
+                         ParameterShard::Make({.optimizer = c.config.optimizer,
                                                .ranges = {{0, problem.parameters()}},
                                                .undecayed = problem.Biases(),
                                                .sync = {.mode = SyncMode::kAsync},
@@ -72,8 +72,10 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
 Result<std::vector<float>> RunLearners(const HogwildCase& c) {
   const std::vector<float> first = ToyModel(c.seed).FirstValue();
   std::vector<float> shared = first;
-  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(c.config, std::int64_t(first.size())));
-  TROOP_ASSIGN_OR_RETURN(const auto arena, HogwildArena::Make(c.config, shared, optimizer.get()));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer,
+                         MakeOptimizer(c.config.optimizer, std::int64_t(first.size())));
+  TROOP_ASSIGN_OR_RETURN(const auto arena,
+                         HogwildArena::Make(c.config.optimizer, shared, optimizer.get()));
   std::vector<std::unique_ptr<ToyModel>> problems;
   // A ToyModel has workspaces, so each thread needs its own.
   for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<ToyModel>(c.seed));

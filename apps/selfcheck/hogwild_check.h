@@ -5,7 +5,7 @@
 
 #include "apps/selfcheck/reference_fp64.h"
 #include "apps/selfcheck/toy_model.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

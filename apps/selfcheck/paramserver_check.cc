@@ -204,7 +204,7 @@ Status AddServers(const SyncCase& sync_case, const ToyModel& problem, const Shar
                   const MakeANetwork& make, Fleet* fleet) {
   const std::vector<float> first = problem.FirstValue();
   for (const std::int32_t id : map.shards()) {
-    ParameterShard::Options options{.config = sync_case.config,
+    ParameterShard::Options options{.optimizer = sync_case.config.optimizer,
                                     .ranges = map.RangesOf(id),
                                     .undecayed = problem.Biases(),
                                     .epoch = map.epoch(),
@@ -373,7 +373,7 @@ Result<SyncTrace> RunSync(const SyncCase& sync_case, const ToyModel& problem) {
 // The summation order (learner 0 first) is that of the shards.
 std::vector<float> RunOneDevice(const SyncCase& sync_case, const ToyModel& problem,
                                 std::uint64_t updates) {
-  auto optimizer = MakeOptimizer(sync_case.config, problem.parameters());
+  auto optimizer = MakeOptimizer(sync_case.config.optimizer, problem.parameters());
   TROOP_CHECK(optimizer.ok(), "{}", optimizer.status().ToString());
   ToyModel device(sync_case.seed);
   std::vector<float> value = problem.FirstValue();

@@ -6,7 +6,7 @@
 
 #include "apps/selfcheck/toy_model.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "paramserver/shard/outlier_filter.h"
 #include "paramserver/shard/shard_map.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "paramserver/service/local_replica.h"
 #include "paramserver/shard/outlier_filter.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/config/schema.h"
+#include "core/config/toml_text.h"
 
 namespace troop {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/config/config.h"
+#include "core/config/env_option.h"
 #include "core/storage/json.h"
 
 namespace troop {

@@ -9,8 +9,8 @@
 
 #include "core/base/log_rate_limit.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
 #include "fleet/coordinator/incarnation_sequence.h"
 #include "fleet/coordinator/parameter_resharding.h"
 #include "fleet/coordinator/role_slots.h"

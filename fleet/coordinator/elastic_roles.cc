@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "core/base/log.h"
-#include "core/config/schema.h"
+#include "fleet/config/config_keys.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/coordinator/coordinator.h"
 #include "fleet/roles/external_roles.h"
 #include "net/wire/codec.h"
-#include "paramserver/service/options_from_config.h"
 
 namespace troop {
 namespace {

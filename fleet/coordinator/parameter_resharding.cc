@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "fleet/config/role_configs.h"
 #include "net/wire/codec.h"
 #include "nn/models/model.h"
 #include "paramserver/replication/shard_snapshots.h"
@@ -13,8 +14,8 @@ namespace troop {
 
 Result<std::unique_ptr<ParameterResharding>> ParameterResharding::Make(
     const Config& config, const EnvSpec& env, Storage* run, IncarnationSequence* numbers) {
-  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env));
-  TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config, *network));
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(ModelSetupOf(config), env));
+  TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config.paramserver, *network));
   TROOP_ASSIGN_OR_RETURN(std::vector<ShardEpoch> epochs, ReadShardEpochs(run));
   const auto first = std::int32_t(config.paramserver.shards);
   if (epochs.empty()) epochs.push_back({.shards = first});
@@ -27,7 +28,7 @@ Result<std::unique_ptr<ParameterResharding>> ParameterResharding::Make(
   }
   TROOP_RETURN_IF_ERROR(RemoveOtherShardStates(run, epochs.back().move));
   std::unique_ptr<ParameterResharding> made(new ParameterResharding(run, numbers, std::move(map)));
-  PrimaryElection::Options terms = PrimaryElectionOptionsFor(config);
+  PrimaryElection::Options terms = PrimaryElectionOptionsFor(ShardConfigOf(config));
   terms.shards = epochs.back().shards;
   // Terms and reshards share the numbers of incarnations, so one sequence orders all of them. 0:
   // the number could not be stored, and no primary is elected.

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/time.h"
-#include "core/config/config.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
+#include "fleet/config/config.h"
 #include "fleet/coordinator/incarnation_sequence.h"
 #include "fleet/run/run_state.h"
 #include "net/control/scale_request.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "net/control/fleet_counts.h"
 #include "net/message.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
 #include "net/message.h"
 #include "net/security/keys.h"
 

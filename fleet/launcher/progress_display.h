@@ -8,7 +8,7 @@
 
 #include "core/base/log_rate_limit.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/launcher/supervisor.h"
 #include "fleet/run/throughput.h"
 

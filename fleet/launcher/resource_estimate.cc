@@ -10,8 +10,9 @@
 #include <fstream>
 
 #include "core/base/failures.h"
-#include "core/config/config_migration.h"
 #include "envs/environment.h"
+#include "fleet/config/config_migration.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/roles/service_node.h"
 #include "fleet/run/task_info.h"
@@ -41,8 +42,8 @@ double MachineMemoryBytes() {
 // Compares parameter names and shapes: equal sizes in another order are another network.
 Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, TaskSpec(saved));
-  TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env));
-  TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(ModelSetupOf(saved), saved_env));
+  TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(ModelSetupOf(config), env));
   const auto same = [](const ParamSpec& a, const ParamSpec& b) {
     return a.name == b.name && a.shape == b.shape;
   };
@@ -53,7 +54,7 @@ Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved
 // Loads the checkpoint into a new algorithm, then compares the parameter layout.
 Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
-  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(TrainingConfigOf(config), env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
   // This version may not read the config of another one; then only the sizes are checked.
   const Result<Config> saved =
@@ -73,7 +74,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   const std::int64_t padded = ParameterCount(module);
   const double value = 4.0 * double(padded);
   const double weights = value + PackedBytes(config, value);
-  const TensorSpec input = NetworkInput(config, env);
+  const TensorSpec input = NetworkInput(ModelSetupOf(config), env);
   const auto plan = [&](std::int64_t batch) {
     const TensorSpec in{input.dtype, input.shape.Prepend(batch)};
     return module.MakePlan({&in, 1});
@@ -82,7 +83,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   TROOP_ASSIGN_OR_RETURN(const Plan acting, plan(config.actor.envs));
   TROOP_ASSIGN_OR_RETURN(const Plan judging, plan(config.evaluator.envs));
   TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(config.learner.batch_size));
-  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config.optimizer, 1));
   const double slots = double(optimizer->slots().size());
   // A batch has observations and next observations, hence the factor 2.
   const double batch = 2.0 * observation * double(config.learner.batch_size);
@@ -106,7 +107,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                   batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
   bytes.paramserver = 2 * value;  // the snapshot being served, and the next one being received
   if (config.learner.sync == "paramserver") {
-    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, module));
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, module));
     // The largest shard: weights, optimizer, two published versions, the gradient sum, one push per
     // learner.
     const double shard = map.imbalance() * value / double(map.shards().size());
@@ -140,7 +141,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
     logits = 4.0 * double(in.back().shape[0]) * double(config.model.vocab_size);
   }
   TROOP_ASSIGN_OR_RETURN(const Plan plan, module.MakePlan(in));
-  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config.optimizer, 1));
   const double value = 4.0 * double(ParameterCount(module));
   const double slots = double(optimizer->slots().size());
   ProcessBytes bytes;
@@ -149,7 +150,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   bytes.evaluator = 2 * value + double(plan.workspace_bytes) + logits;
   bytes.paramserver = 2 * value;
   if (config.learner.sync == "paramserver") {
-    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, module));
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, module));
     const double shard = map.imbalance() * value / double(map.shards().size());
     bytes.paramserver = (4 + slots + double(config.fleet.learners)) * shard;
   }
@@ -165,7 +166,7 @@ int CoresHere() {
 // A supervised run has no replay and no action space, so its prediction ends early.
 Result<ResourceEstimate> EstimateResources(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
-  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(ModelSetupOf(config), env));
   ResourceEstimate needs;
   needs.env = env;
   needs.parameters = 0;
@@ -176,10 +177,11 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
     return needs;
   }
   TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env, *module));
-  TROOP_ASSIGN_OR_RETURN(const auto replay,
-                         ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
+  TROOP_ASSIGN_OR_RETURN(
+      const auto replay,
+      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
   if (config.learner.sync == "paramserver") {
-    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, *module));
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, *module));
     needs.shards = map.ToString();
   }
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
@@ -255,7 +257,7 @@ Status CheckMachine(const Config& config) {
         "\"auto\" or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   if (IsSupervised(config)) return failures.status();
-  const std::string advice = PictureAdvice(config, needs.env);
+  const std::string advice = PictureAdvice(ModelSetupOf(config), needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   failures.Add(CheckReplayMemory(config, needs.replay_bytes));
   return failures.status();
@@ -351,7 +353,7 @@ std::string DescribeEnd(const Config& config) {
 // Device of the learners, with learner.device = "auto" resolved on this machine.
 std::string DescribeDevice(const Config& config) {
   if (config.learner.device == "cpu") return "cpu";
-  const Result<std::string> gpu = GpuOf(config);
+  const Result<std::string> gpu = GpuOf(TrainingConfigOf(config));
   return gpu.ok() ? *gpu : config.learner.device == "auto" ? "cpu" : "no GPU found";
 }
 

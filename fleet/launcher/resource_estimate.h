@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
+#include "fleet/config/config.h"
 #include "learners/checkpoint.h"
 #include "net/message.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/coordinator/coordinator.h"
 #include "fleet/launcher/supervisor.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/serial/serial_fleet.h"
 
 namespace troop {

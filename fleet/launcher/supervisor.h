@@ -9,7 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/serial/serial_fleet.h"
 
 namespace troop {

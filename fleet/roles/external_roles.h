@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "net/message.h"
 
 namespace troop {

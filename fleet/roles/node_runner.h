@@ -5,7 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "net/network.h"
 
 namespace troop {

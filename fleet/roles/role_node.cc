@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "core/storage/crc32c.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/roles/external_roles.h"
 #include "fleet/roles/service_node.h"
 #include "learners/checkpoint.h"
@@ -18,6 +19,7 @@
 #include "learners/supervised/text_evaluator.h"
 #include "net/security/access_control.h"
 #include "net/wire/codec.h"
+#include "paramserver/service/connect_weights.h"
 #include "paramserver/service/shard_node.h"
 
 namespace troop {
@@ -39,6 +41,18 @@ std::string Describe(const EnvSpec& spec) {
   return fmt::format("observations {}, {}", body.observation,
                      body.actions > 0 ? fmt::format("{} actions", body.actions)
                                       : fmt::format("actions of {} values", body.low.size()));
+}
+
+// The connections of an actor or evaluator.
+ActingContext ActingContextOf(const Config& config, const RoleNode::Options& options,
+                              FleetMember* member) {
+  const auto connect = [config, network = options.network, member](const EnvSpec& env) {
+    return ConnectWeights(WeightsConfigOf(config), ModelSetupOf(config), env, network, member);
+  };
+  return {.network = options.network,
+          .member = member,
+          .connect_weights = connect,
+          .history = options.history};
 }
 
 // The rendezvous address of the learners: loopback, unless learners are external.
@@ -190,13 +204,14 @@ Status RoleNode::Join(const RegisterReply& reply) {
 
 // The evaluator of a supervised run: a trial classifies the held-out examples with given weights.
 Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSpec& problem) {
-  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config_));
+  const TrainingConfig config = TrainingConfigOf(config_);
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
   return EvaluatorNode::Make(
-      config_, options_.network, member_.get(), problem,
-      [this, data](const EvaluationRequest& options, std::span<const float> weights,
-                   std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
+      ActingConfigOf(config_), ActingContextOf(config_, options_, member_.get()), problem,
+      [config, data](const EvaluationRequest& options, std::span<const float> weights,
+                     std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
         TROOP_ASSIGN_OR_RETURN(auto trial,
-                               SentimentEvaluator::Make(config_, data, options, weights));
+                               SentimentEvaluator::Make(config, data, options, weights));
         return std::unique_ptr<Evaluator>(std::move(trial));
       });
 }
@@ -213,7 +228,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     // An actor plays its own copy of the environment, which must equal the coordinator's.
     case Role::kActor: {
       TROOP_ASSIGN_OR_RETURN(auto actor,
-                             ActorNode::Make(config_, network, member_.get(), options_.history));
+                             ActorNode::Make(ActingConfigOf(config_),
+                                             ActingContextOf(config_, options_, member_.get())));
       EnvSpec here = actor->env();
       if (const std::string& plugin = config_.env.plugin; !plugin.empty()) {
         TROOP_ASSIGN_OR_RETURN(here.code, PluginCode(plugin));
@@ -223,7 +239,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     }
     case Role::kEvaluator:
       if (IsSupervised(config_)) return upcast(MakeReviewEvaluator(env));
-      return upcast(EvaluatorNode::Make(config_, network, member_.get()));
+      return upcast(EvaluatorNode::Make(ActingConfigOf(config_),
+                                        ActingContextOf(config_, options_, member_.get())));
     case Role::kReplay: {
       // The run folder is opened only if the shard persists its items.
       ReplayDutyOptions options{.index = index_,
@@ -242,7 +259,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       if (config_.learner.sync == "paramserver") {
         TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
         return upcast(ShardNode::Make(
-            {.config = config_,
+            {.config = ShardConfigOf(config_),
              .env = env,
              .network = network,
              .member = member_.get(),
@@ -250,7 +267,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
              .run = run,
              .listen = reply.listen,
              .first_weights =
-                 [config = config_](const Module& module, std::span<float> value) {
+                 [config = TrainingConfigOf(config_)](const Module& module,
+                                                      std::span<float> value) {
                    return FirstWeights(config, module, value);
                  },
              .checkpoint_weights =
@@ -267,7 +285,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     }
     case Role::kLearner: {
       TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
-      return upcast(LearnerNode::Make({.config = config_,
+      return upcast(LearnerNode::Make({.config = TrainingConfigOf(config_),
                                        .env = env,
                                        .network = network,
                                        .member = member_.get(),

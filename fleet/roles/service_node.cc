@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "actors/inference/inference_server.h"
+#include "fleet/config/role_configs.h"
 #include "nn/models/model.h"
 #include "paramserver/service/connect_weights.h"
 #include "replay/service/options_from_config.h"
@@ -48,8 +49,9 @@ StepStatus ServiceNode::Step(Time now) {
 // The server is captured by raw pointer: the duty owns it and its hooks together.
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
                                          const ReplayDutyOptions& duty) {
-  TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options,
-                         ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
+  TROOP_ASSIGN_OR_RETURN(
+      ReplayServer::Options options,
+      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
   options.incarnation = duty.incarnation;
   options.executor = duty.executor;
   options.journal.folder = PeerName(Role::kReplay, duty.index);
@@ -77,7 +79,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
 // Weights must carry the incarnation of a registered learner.
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
                                                   FleetMember* member) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(ModelSetupOf(config), env));
   auto issued = std::make_shared<IssuedIncarnations>(member);
   std::unique_ptr<WeightsServer> server = MakeWeightsServer(
       {.parameters = ParameterCount(*module), .version_is_issued = [issued](std::uint64_t number) {
@@ -95,9 +97,10 @@ Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec&
                                             Network* network, const FleetMember* member,
                                             Executor* executor) {
   const auto connect = [config, env, network, member] {
-    return ConnectWeights(config, env, network, member);
+    return ConnectWeights(WeightsConfigOf(config), ModelSetupOf(config), env, network, member);
   };
-  TROOP_ASSIGN_OR_RETURN(auto server, MakeInferenceServer(config, env, executor, connect));
+  TROOP_ASSIGN_OR_RETURN(auto server,
+                         MakeInferenceServer(ActingConfigOf(config), env, executor, connect));
   InferenceServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = [s](Time now) { return s->Tick(now); },

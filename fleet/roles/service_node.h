@@ -6,8 +6,8 @@
 
 #include "core/base/event_history.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
+#include "fleet/config/config.h"
 #include "net/control/fleet_member.h"
 #include "net/control/issued_incarnations.h"
 #include "paramserver/weights/weights_server.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/config/config_migration.h"
+#include "fleet/config/config_migration.h"
 #include "fleet/run/run_directory.h"
 #include "learners/checkpoint.h"
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/config.h"
 #include "core/storage/json.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

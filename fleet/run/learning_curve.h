@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/graphics/plot/line_plot.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "core/base/time.h"
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
 #include "fleet/run/run_state.h"
 #include "fleet/run/throughput.h"
 

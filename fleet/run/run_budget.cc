@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include "core/config/schema.h"
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config_keys.h"
+#include "fleet/config/resolve_supervised.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
-#include "learners/supervised/supervised.h"
 
 namespace troop {
 namespace {
@@ -29,7 +29,7 @@ bool HasSameBudget(const Config& a, const Config& b) {
 
 // Returns the requested limits that exceed those of the run, as overrides; empty if none does.
 std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
-  const Config::RunKeys &a = asked.run, &b = was.run;
+  const BudgetConfig &a = asked.run, &b = was.run;
   std::vector<std::string> overrides;
   if (IsSupervised(asked)) {
     // config.toml in the folder has max_updates resolved from the epochs, so a requested 0 (derive

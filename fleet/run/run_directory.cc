@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/config/config_migration.h"
+#include "fleet/config/config_migration.h"
 #include "fleet/run/run_status.h"
 
 namespace troop {

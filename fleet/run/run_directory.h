@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "core/config/config.h"
 #include "core/storage/storage.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

@@ -8,13 +8,14 @@
 #include "core/base/counted.h"
 #include "datasets/text/imdb_reviews.h"
 #include "envs/environment.h"
+#include "fleet/config/role_configs.h"
 #include "nn/models/text_model.h"
 
 namespace troop {
 
 Result<EnvSpec> TaskSpec(const Config& config) {
-  if (IsSupervised(config)) return ReviewSpec(config);
-  Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsFor(config));
+  if (IsSupervised(config)) return ReviewSpec(ModelSetupOf(config));
+  Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsOf(config));
   // Messages that already name a config key need no prefix.
   if (spec.ok() || spec.status().message().starts_with("env.")) return spec;
   return spec.status().WithContext("env.id");

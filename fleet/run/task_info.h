@@ -3,8 +3,8 @@
 #include <string>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
+#include "fleet/config/config.h"
 #include "net/control/evaluation_report.h"
 
 namespace troop {

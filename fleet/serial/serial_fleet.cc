@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "fleet/config/role_configs.h"
 #include "fleet/roles/external_roles.h"
-#include "paramserver/service/options_from_config.h"
 
 namespace troop {
 namespace {

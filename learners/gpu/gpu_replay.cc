@@ -10,7 +10,7 @@
 namespace troop {
 
 // The table is made with the sizes of the first delta.
-GpuReplay::GpuReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
+GpuReplay::GpuReplay(cuda::Device* device, const TrainingConfig& config, const EnvSpec& env,
                      std::optional<PictureStack> pictures, std::int64_t batch)
     : device_(device),
       batch_(batch),
@@ -21,8 +21,8 @@ GpuReplay::GpuReplay(cuda::Device* device, const Config& config, const EnvSpec& 
   // Frames are stored singly; the device stacks them when it samples.
   options_.pixels = pictures ? pictures->height * pictures->width : 1;
   options_.channels = env.observation.shape.elements() / options_.pixels;
-  options_.stack = config.env.frame_stack;
-  options_.steps = config.actor.n_step;
+  options_.stack = config.frame_stack;
+  options_.steps = config.n_step;
   options_.alpha = config.replay.alpha;
   options_.beta = config.replay.beta;
   options_.priority_epsilon = config.replay.priority_epsilon;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "learners/algorithm.h"
+#include "learners/training_config.h"
 #include "nn/models/trunk.h"
 #include "replay/replica/cuda/device_table.h"
 #include "replay/replica/delta_sampler.h"
@@ -22,7 +22,7 @@ class GpuReplay {
  public:
   // env: with single-frame observations. pictures: how they are stacked for the network's first
   // layer. batch: B. The device must outlive this.
-  GpuReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
+  GpuReplay(cuda::Device* device, const TrainingConfig& config, const EnvSpec& env,
             std::optional<PictureStack> pictures, std::int64_t batch);
 
   // The table; nullptr before the first experience.

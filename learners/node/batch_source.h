@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "core/metrics/metrics.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
 #include "learners/sync/updater.h"
+#include "learners/training_config.h"
 #include "net/control/fleet_member.h"
 #include "net/control/heartbeat_request.h"
 #include "nn/module.h"
@@ -49,7 +49,7 @@ class BatchSource {
 };
 
 struct BatchSourceOptions {
-  const Config* config = nullptr;
+  const TrainingConfig* config = nullptr;
   const EnvSpec* env = nullptr;
   Network* network = nullptr;
   const FleetMember* member = nullptr;
@@ -57,6 +57,6 @@ struct BatchSourceOptions {
 // Makes the source of a config: the replay, or a data set in supervised mode.
 std::unique_ptr<BatchSource> MakeBatchSource(const BatchSourceOptions& options);
 std::unique_ptr<BatchSource> MakeReplayBatchSource(const BatchSourceOptions& options);
-std::unique_ptr<BatchSource> MakeDatasetBatchSource(const Config& config);
+std::unique_ptr<BatchSource> MakeDatasetBatchSource(const TrainingConfig& config);
 
 }  // namespace troop

@@ -27,7 +27,7 @@ void CheckpointWriter::Write(Job* job) const {
   written.updates = algorithm->updates();
   written.weights = algorithm->CheckFinite();
   if (!written.weights.ok()) return;
-  CheckpointState checkpoint{.config_toml = ToToml(*options_.config),
+  CheckpointState checkpoint{.config_toml = options_.config->config_toml,
                              .state = WholeStateOf(*algorithm)};
   if (checkpoint.state.tensors.empty()) {
     written.path = NotFound("the tensor-parallel state has not been gathered yet");

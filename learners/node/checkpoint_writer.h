@@ -16,7 +16,7 @@ namespace troop {
 class CheckpointWriter {
  public:
   struct Options {
-    const Config* config = nullptr;
+    const TrainingConfig* config = nullptr;
     Executor* executor = nullptr;
     Storage* run = nullptr;          // the run folder
     const Module* module = nullptr;  // the whole model

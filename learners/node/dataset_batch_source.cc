@@ -14,7 +14,7 @@ namespace {
 
 class DatasetBatchSource final : public BatchSource {
  public:
-  explicit DatasetBatchSource(const Config& config) : config_(config) {}
+  explicit DatasetBatchSource(const TrainingConfig& config) : config_(config) {}
 
   Status Connect(ChannelOptions) override {
     if (!sampler_) sampler_ = MakeIndexSampler();
@@ -42,7 +42,7 @@ class DatasetBatchSource final : public BatchSource {
   }
 
  private:
-  const Config& config_;
+  const TrainingConfig& config_;
   std::unique_ptr<ReplaySampler> sampler_;
 };
 
@@ -68,12 +68,12 @@ void DatasetBatchSource::ReportBatches(const UpdateJob& job, const Queue&, Metri
 
 }  // namespace
 
-std::unique_ptr<BatchSource> MakeDatasetBatchSource(const Config& config) {
+std::unique_ptr<BatchSource> MakeDatasetBatchSource(const TrainingConfig& config) {
   return std::make_unique<DatasetBatchSource>(config);
 }
 
 std::unique_ptr<BatchSource> MakeBatchSource(const BatchSourceOptions& options) {
-  if (IsSupervised(*options.config)) return MakeDatasetBatchSource(*options.config);
+  if (IsSupervised(options.config->learner)) return MakeDatasetBatchSource(*options.config);
   return MakeReplayBatchSource(options);
 }
 

@@ -12,8 +12,8 @@ namespace troop {
 namespace {
 
 // A tensor-parallel worker of parameter shards: rank 0 becomes the whole worker.
-Status MakeReplica(const Config& config, LearnerModel* model) {
-  TROOP_ASSIGN_OR_RETURN(model->part, MakeTextModel(config, model->place));
+Status MakeReplica(const TrainingConfig& config, LearnerModel* model) {
+  TROOP_ASSIGN_OR_RETURN(model->part, MakeTextModel(ModelSetupOf(config), model->place));
   if (model->place.rank > 0) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(auto replica, TensorParallelReplica::Make(config, model->place.ranks,
                                                                    std::move(model->algorithm)));
@@ -25,15 +25,16 @@ Status MakeReplica(const Config& config, LearnerModel* model) {
 }  // namespace
 
 // With parameter shards the part of each batch is constant; a group sets it in each round.
-Result<LearnerModel> LearnerModel::Make(const Config& config, const EnvSpec& env, int index) {
+Result<LearnerModel> LearnerModel::Make(const TrainingConfig& config, const EnvSpec& env,
+                                        int index) {
   LearnerModel model;
-  TROOP_ASSIGN_OR_RETURN(model.whole, MakeNetwork(config, env));
-  if (IsSupervised(config)) {
+  TROOP_ASSIGN_OR_RETURN(model.whole, MakeNetwork(ModelSetupOf(config), env));
+  if (IsSupervised(config.learner)) {
     const int parts = int(config.mesh.tp);
     model.place = {.rank = index % parts, .ranks = parts};
   }
   TROOP_ASSIGN_OR_RETURN(model.algorithm, MakeAlgorithm(config, env, model.place, index));
-  const int ranks = model.place.ranks, learners = int(config.fleet.learners);
+  const int ranks = model.place.ranks, learners = int(config.learners);
   const Topology topology = TopologyOf(config, learners, ranks);
   if (topology == Topology::kTensorParallelParamServer) {
     TROOP_RETURN_IF_ERROR(MakeReplica(config, &model));

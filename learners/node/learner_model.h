@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
 #include "learners/algorithm.h"
 #include "learners/sync/tensor_parallel_worker.h"
+#include "learners/training_config.h"
 #include "nn/module.h"
 
 namespace troop {
@@ -13,7 +13,7 @@ namespace troop {
 // The model of one learner: its part, the algorithm that trains it, and the parameter layouts.
 struct LearnerModel {
   // index: of the learner. Errors: as MakeNetwork, MakeAlgorithm and MakeTextModel.
-  static Result<LearnerModel> Make(const Config& config, const EnvSpec& env, int index);
+  static Result<LearnerModel> Make(const TrainingConfig& config, const EnvSpec& env, int index);
 
   TensorParallelRank place;       // the part of the model that this learner holds
   std::unique_ptr<Module> whole;  // the whole model

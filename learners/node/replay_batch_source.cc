@@ -38,9 +38,10 @@ class ReplayBatchSource final : public BatchSource {
   }
 
  private:
+  ReplaySampler::Options SamplingOptions(const TrajectorySpec& trajectory) const;
   Status AddShards(const ChannelOptions& options);
 
-  const Config& config_;
+  const TrainingConfig& config_;
   const EnvSpec& env_;
   Network* const network_;
   const FleetMember& member_;
@@ -55,7 +56,7 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   // Connected already: only shards that joined later are missing.
   if (sampler_) return AddShards(options);
   const std::vector<std::int32_t> shards =
-      ReplayShardsFor(config_, member_.options().index, member_.fleet().replay);
+      ReplayShardsFor(config_.replay, member_.options().index, member_.fleet().replay);
   for (const std::int32_t k : shards) {
     // A batch needs all shards, or its probabilities would be wrong.
     if (member_.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
@@ -69,12 +70,26 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   // The spec is that of the environment: shards with other shapes are refused.
   const TrajectorySpec trajectory{env_.observation, env_.action.tensor()};
   shards_ = std::int32_t(channels.size());
-  const ReplaySampler::Options drawing = SamplerOptionsFor(config_, trajectory);
+  const ReplaySampler::Options drawing = SamplingOptions(trajectory);
   // On a GPU the learner holds a copy of the table, which one shard sends as deltas.
   sampler_ = config_.replay.placement == "gpu"
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
   return Status::Ok();
+}
+
+ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& trajectory) const {
+  ReplaySampler::Options options = SamplerOptionsFor({.seed = config_.seed,
+                                                      .replay = config_.replay,
+                                                      .n_step = config_.n_step,
+                                                      .frame_stack = config_.frame_stack,
+                                                      .batch_size = config_.learner.batch_size},
+                                                     trajectory);
+  options.prefetch = int(config_.learner.prefetch);
+  options.batches_per_request = int(config_.learner.batches_per_request);
+  // Serial mode decodes on the calling thread, to be deterministic and single-threaded.
+  if (config_.serial) options.decode_threads = 0;
+  return options;
 }
 
 // Connects to new shards, and to leaving ones, which are sampled while they exist.

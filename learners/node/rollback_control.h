@@ -19,7 +19,7 @@ namespace troop {
 class RollbackControl {
  public:
   struct Options {
-    const Config* config = nullptr;
+    const TrainingConfig* config = nullptr;
     const EnvSpec* env = nullptr;
     Executor* executor = nullptr;
     Storage* run = nullptr;  // the run folder

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 
-#include "core/storage/crc32c.h"
 #include "learners/rollback.h"
 
 namespace troop {
@@ -24,7 +23,7 @@ std::optional<GroupSecret> SecretOf(const std::string& bytes) {
 }
 
 // Options for all-reduce between GPUs; nullopt: through host memory.
-std::optional<NcclOptions> NcclOf(const Config& config) {
+std::optional<NcclOptions> NcclOf(const TrainingConfig& config) {
   if (config.learner.nccl_library.empty()) return std::nullopt;
   NcclOptions options;
   options.library = config.learner.nccl_library;
@@ -48,22 +47,18 @@ Rendezvous* UpdaterFactory::MeetingPlace() {
   if (options_.rendezvous != nullptr) return options_.rendezvous;
   // Made once: its listener must keep its address over several groups.
   if (rendezvous_ != nullptr) return rendezvous_.get();
-  // The token admits equal configs only: others would build different models from the same
-  // gradients. Counts that `troop scale` changes during a run are left out.
-  Config same = *options_.config;
-  same.fleet.actors = same.fleet.learners = same.replay.shards = 1;
-  const std::string text = ToToml(same);
-  rendezvous_ = MakeSocketRendezvous({.token = Crc32c(std::as_bytes(std::span(text))),
+  const TrainingConfig& config = *options_.config;
+  rendezvous_ = MakeSocketRendezvous({.token = config.group_token,
                                       .secret = SecretOf(options_.group_secret),
                                       .listen = options_.group_listen,
                                       .learners_max = kLearnersMax,
-                                      .timeout = Seconds(same.learner.allreduce_timeout_s)});
+                                      .timeout = Seconds(config.learner.allreduce_timeout_s)});
   return rendezvous_.get();
 }
 
 // Tensor parallelism: go_back loads one common state on all ranks.
 std::unique_ptr<Updater> UpdaterFactory::MakeAllReduce(int learners) {
-  const Config& config = *options_.config;
+  const TrainingConfig& config = *options_.config;
   const LearnerModel& model = *options_.model;
   // Each rank may have made a different number of updates when a group is lost.
   return MakeAllReduceUpdater({.learners = learners,

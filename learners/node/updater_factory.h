@@ -16,7 +16,7 @@ namespace troop {
 class UpdaterFactory {
  public:
   struct Options {
-    const Config* config = nullptr;
+    const TrainingConfig* config = nullptr;
     const EnvSpec* env = nullptr;
     LearnerModel* model = nullptr;
     Network* network = nullptr;

@@ -10,7 +10,7 @@
 namespace troop {
 
 // replay.final_beta = 0: β stays constant.
-BetaSchedule::BetaSchedule(const Config& config)
+BetaSchedule::BetaSchedule(const TrainingConfig& config)
     : first_(config.replay.beta),
       last_(config.replay.final_beta > 0 ? config.replay.final_beta : first_),
       end_(1 - ShareOfAnUpdate(config)) {}

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/config/config.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -8,7 +8,7 @@ namespace troop {
 // update to replay.final_beta at the last one (Schaul et al. 2016, sec. 3.4, where it ends at 1).
 class BetaSchedule {
  public:
-  explicit BetaSchedule(const Config& config);
+  explicit BetaSchedule(const TrainingConfig& config);
   // progress: completed share of the run before the update.
   double Beta(double progress) const;
 

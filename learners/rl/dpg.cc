@@ -29,12 +29,12 @@ struct BatchBuffers {
 // Network passes and losses; weights and optimizer state are in TrainState.
 class Dpg final : public Algorithm, public ExternalOptimizer {
  public:
-  Dpg(const Config& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
+  Dpg(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
       std::unique_ptr<TrainState> trained)
       : config_(config),
         env_(env),
         network_(std::move(network)),
-        form_(GetValueHead(config)),
+        form_(GetValueHead(ModelSetupOf(config))),
         trained_(std::move(trained)) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -65,7 +65,7 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
   void CriticBackward(const SampleBatch& batch);
   void PolicyGradient(const SampleBatch& batch);
 
-  const Config config_;
+  const TrainingConfig config_;
   const EnvSpec env_;
   const std::unique_ptr<PolicyCritic> network_;
   const ValueHead form_;
@@ -171,16 +171,16 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
 }
 
 // Settings that MakePolicyCritic does not check.
-Status CheckConfig(const Config& config, const EnvSpec& env) {
+Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
   if (env.action.discrete()) {
     return InvalidArgument("{}: dpg needs continuous actions, which this environment does not have",
                            env.id);
   }
-  const Config::LearnerKeys& l = config.learner;
+  const LearnerConfig& l = config.learner;
   if (l.loss != "huber" && l.loss != "mse") {
     return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"", l.loss);
   }
-  TROOP_RETURN_IF_ERROR(CheckValueHead(config));
+  TROOP_RETURN_IF_ERROR(CheckValueHead(ModelSetupOf(config)));
   if (l.target_update_every_updates < 1) {
     return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
                            l.target_update_every_updates);
@@ -190,7 +190,7 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeDpg(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeDpg(const TrainingConfig& config, const EnvSpec& env,
                                            std::unique_ptr<PolicyCritic> network) {
   TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
   // Two parameter groups: the policy, then the critic.

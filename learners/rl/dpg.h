@@ -22,7 +22,7 @@ namespace troop {
 // Update: in addition to the errors of Algorithm, kInvalidArgument if the batch's shapes, dtypes or
 // lengths do not fit the environment; nothing was changed then. The same calls give the same bytes
 // on the same machine. Errors: the network cannot be made, or learner.* has unknown values.
-Result<std::unique_ptr<Algorithm>> MakeDpg(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeDpg(const TrainingConfig& config, const EnvSpec& env,
                                            std::unique_ptr<PolicyCritic> network);
 
 }  // namespace troop

@@ -26,11 +26,11 @@ struct BatchBuffers {
 // Network passes and loss; weights and optimizer state are in TrainState.
 class Dqn final : public Algorithm, public ExternalOptimizer {
  public:
-  Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
+  Dqn(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
       std::unique_ptr<TrainState> trained)
       : config_(config),
         env_(env),
-        form_(GetValueHead(config)),
+        form_(GetValueHead(ModelSetupOf(config))),
         network_(std::move(network)),
         trained_(std::move(trained)) {}
 
@@ -62,7 +62,7 @@ class Dqn final : public Algorithm, public ExternalOptimizer {
   DqnLossSummary ForwardAndLoss(const SampleBatch& batch);
   void Backward(const SampleBatch& batch, GradientWatch* watch);
 
-  const Config config_;
+  const TrainingConfig config_;
   const EnvSpec env_;
   const ValueHead form_;
   const std::unique_ptr<Module> network_;
@@ -164,7 +164,7 @@ Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<floa
 
 }  // namespace
 
-Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network) {
+Status CheckDqn(const TrainingConfig& config, const EnvSpec& env, const Module& network) {
   if (!env.action.discrete() || env.action.count < 1) {
     return InvalidArgument("{}: dqn needs discrete actions, which this environment does not have",
                            env.id);
@@ -177,11 +177,11 @@ Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network)
     return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
                            config.learner.target_update_every_updates);
   }
-  TROOP_RETURN_IF_ERROR(CheckValueHead(config));
+  TROOP_RETURN_IF_ERROR(CheckValueHead(ModelSetupOf(config)));
   // A plan for one item shows the output's shape.
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
-  const std::int64_t numbers = GetValueHead(config).numbers;
+  const std::int64_t numbers = GetValueHead(ModelSetupOf(config)).numbers;
   if (plan.out.size() != 1 ||
       !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count * numbers}})) {
     return InvalidArgument("the network's output is {}, but {} has {} actions with {} values each",
@@ -191,7 +191,7 @@ Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network)
   return Status::Ok();
 }
 
-Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeDqn(const TrainingConfig& config, const EnvSpec& env,
                                            std::unique_ptr<Module> network) {
   TROOP_RETURN_IF_ERROR(CheckDqn(config, env, *network));
   TROOP_ASSIGN_OR_RETURN(

@@ -24,11 +24,11 @@ namespace troop {
 //
 // `network`: [B, ...observation] → [B, actions · K] f32, K values per action value. Errors:
 // kInvalidArgument: another output shape, or actions that are not discrete.
-Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeDqn(const TrainingConfig& config, const EnvSpec& env,
                                            std::unique_ptr<Module> network);
 
 // Checks what MakeDqn requires of a config and a network, without making anything. Errors: as
 // MakeDqn.
-Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network);
+Status CheckDqn(const TrainingConfig& config, const EnvSpec& env, const Module& network);
 
 }  // namespace troop

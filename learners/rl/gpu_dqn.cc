@@ -6,7 +6,7 @@
 
 namespace troop {
 
-Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config&, const EnvSpec&,
+Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const TrainingConfig&, const EnvSpec&,
                                               std::unique_ptr<Module>, int) {
   return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
@@ -28,7 +28,7 @@ Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config&, const EnvSpec&,
 #include "learners/gpu/cuda/dqn_step.h"
 #include "learners/gpu/gpu_algorithm.h"
 #include "learners/gpu/gpu_replay.h"
-#include "learners/gpu/optimizer_config.h"
+#include "learners/gpu/optimizer_rule.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/transition_check.h"
 #include "learners/train_state.h"
@@ -44,25 +44,25 @@ using cuda::DqnStepOptions;
 using cuda::QNetworkSpec;
 
 // Options of the device step that correspond to the config.
-DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, cuda::Precision precision,
-                         std::int64_t batch, std::int64_t steps) {
+DqnStepOptions OptionsOf(const TrainingConfig& config, QNetworkSpec network,
+                         cuda::Precision precision, std::int64_t batch, std::int64_t steps) {
   DqnStepOptions o;
   o.network = std::move(network);
   o.precision = precision;
   o.batch = batch;
   o.steps = steps;
   o.gamma = config.learner.gamma;
-  o.reward_clip = config.env.reward_clip;
+  o.reward_clip = config.reward_clip;
   o.huber = config.learner.loss == "huber";
   o.double_q = config.learner.double_q;
   using Values = DqnStepOptions::Values;
-  const ValueHead form = GetValueHead(config);
+  const ValueHead form = GetValueHead(ModelSetupOf(config));
   o.values = form.kind == ValueHead::Kind::kCategorical ? Values::kCategorical
              : form.kind == ValueHead::Kind::kQuantile  ? Values::kQuantile
                                                         : Values::kScalar;
   o.v_min = form.low;
   o.v_max = form.high;
-  o.rule = MakeOptimizerConfig(config);
+  o.rule = MakeOptimizerRule(config);
   o.target_update_every_updates = config.learner.target_update_every_updates;
   o.target_tau = config.learner.target_tau;
   return o;
@@ -79,7 +79,7 @@ LossReport ReportOf(const cuda::DqnStepReport& report, std::size_t items) {
 // One DqnStep at a time, made for the current batch size and replay table.
 class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayConsumer {
  public:
-  GpuDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
+  GpuDqn(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
          std::unique_ptr<TrainState> host, std::unique_ptr<cuda::Device> device, QNetworkSpec spec,
          std::optional<PictureStack> pictures, std::unique_ptr<GpuReplay> replay, int ordinal)
       : GpuAlgorithm(std::move(device), std::move(host), ordinal),
@@ -162,7 +162,7 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
     if (!experience_.ok()) return experience_;
     if (!replay_->can_draw())
       return DataLoss("an update was granted, but there is nothing to sample");
-    TROOP_RETURN_IF_ERROR(Prepare(std::int64_t(priority.size()), config_.actor.n_step));
+    TROOP_RETURN_IF_ERROR(Prepare(std::int64_t(priority.size()), config_.n_step));
     replay_->BeginUpdate();
     replay_->table()->SetBeta(stream(), batch.beta);
     step_->Run(stream(), host().LearningRate(progress));
@@ -200,7 +200,7 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
   Status MakeReady() override {
     if (replay_ != nullptr)
       return FailedPrecondition("batches are sampled on the device; all-reduce is not supported");
-    return Prepare(config_.learner.batch_size, config_.actor.n_step);
+    return Prepare(config_.learner.batch_size, config_.n_step);
   }
   void RunStep(double learning_rate, bool changed) override {
     step_->RunStep(stream(), learning_rate, changed);
@@ -215,7 +215,8 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
     TROOP_RETURN_IF_ERROR(Fetch());
     step_ = std::make_unique<cuda::DqnStep>(
         device(),
-        OptionsOf(config_, spec_, *DevicePrecisionOf(config_, device().info()), items, steps));
+        OptionsOf(config_, spec_, *DevicePrecisionOf(ModelSetupOf(config_), device().info()), items,
+                  steps));
     items_ = items;
     steps_ = steps;
     tables_ = tables;
@@ -262,7 +263,7 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
                              : fmt::format("the loss is {}", report.loss));
   }
 
-  const Config config_;
+  const TrainingConfig config_;
   const EnvSpec env_;
   const std::unique_ptr<Module> network_;
   const QNetworkSpec spec_;
@@ -283,7 +284,7 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const TrainingConfig& config, const EnvSpec& env,
                                               std::unique_ptr<Module> network, int learner) {
   std::string error;
   // Learners share the GPUs round-robin.
@@ -295,16 +296,17 @@ Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config& config, const EnvSpe
   };
   if (config.optimizer.type == "adagrad") return only_cpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return only_cpu("learner.hogwild_threads");
-  TROOP_RETURN_IF_ERROR(DevicePrecisionOf(config, device->info()).status());
+  const ModelSetup setup = ModelSetupOf(config);
+  TROOP_RETURN_IF_ERROR(DevicePrecisionOf(setup, device->info()).status());
   EnvSpec seen = env;  // batches hold the network's inputs
-  seen.observation = NetworkInput(config, env);
+  seen.observation = NetworkInput(setup, env);
   TROOP_RETURN_IF_ERROR(CheckDqn(config, seen, *network));
-  TROOP_ASSIGN_OR_RETURN(QNetworkSpec spec, QNetworkSpecOf(config, env, *network));
+  TROOP_ASSIGN_OR_RETURN(QNetworkSpec spec, QNetworkSpecOf(setup, env, *network));
   TROOP_ASSIGN_OR_RETURN(
       auto host, TrainState::Make(config, network.get(), "dqn",
                                   {{ParameterCount(*network), config.optimizer.learning_rate}}));
   // The host's network defines the initial weights and the checkpoint format.
-  const std::optional<PictureStack> pictures = PicturesOf(config, env, LayersOf(config)[0]);
+  const std::optional<PictureStack> pictures = PicturesOf(setup, env, LayersOf(setup)[0]);
   std::unique_ptr<GpuReplay> replay;
   // The replica belongs to the learner's own GPU.
   if (config.replay.placement == "gpu") {

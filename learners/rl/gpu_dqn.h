@@ -13,7 +13,7 @@ namespace troop {
 // updates. learner: selects the GPU of that index, round-robin. `network`: as for MakeDqn. Errors:
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
 // kInvalidArgument: the config needs the CPU, with the config key; and all errors of MakeDqn.
-Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const Config& config, const EnvSpec& env,
+Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const TrainingConfig& config, const EnvSpec& env,
                                               std::unique_ptr<Module> network, int learner = 0);
 
 }  // namespace troop

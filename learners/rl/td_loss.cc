@@ -10,7 +10,7 @@ namespace {
 
 // Fills the inputs that all three losses share.
 template <class Input>
-Input InputOf(const Config& config, const SampleBatch& batch, const ValuesOfBatch& values) {
+Input InputOf(const TrainingConfig& config, const SampleBatch& batch, const ValuesOfBatch& values) {
   Input in;
   in.batch = batch.size();
   in.actions = values.actions;
@@ -21,14 +21,14 @@ Input InputOf(const Config& config, const SampleBatch& batch, const ValuesOfBatc
   in.length = batch.length.data();
   in.weight = batch.weight.data();
   in.gamma = config.learner.gamma;
-  in.reward_clip = config.env.reward_clip;
+  in.reward_clip = config.reward_clip;
   return in;
 }
 
 }  // namespace
 
 // One loss per value form; the inputs differ only in the names of the network's outputs.
-DqnLossSummary TdLoss(const Config& config, const ValueHead& form, const SampleBatch& batch,
+DqnLossSummary TdLoss(const TrainingConfig& config, const ValueHead& form, const SampleBatch& batch,
                       const ValuesOfBatch& values, const DqnLossOutput& out) {
   if (form.kind == ValueHead::Kind::kCategorical) {
     auto in = InputOf<CategoricalLossInput>(config, batch, values);

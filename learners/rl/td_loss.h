@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/config/config.h"
 #include "kernels/loss/dqn_loss.h"
+#include "learners/training_config.h"
 #include "nn/models/value_head.h"
 #include "replay/codec/sample_batch.h"
 
@@ -19,7 +19,7 @@ struct ValuesOfBatch {
 // Computes config.learner's n-step loss for values of this form, its gradient with respect to
 // `first`, and the new priorities: kernels/loss/dqn_loss.h, categorical_loss.h (no Huber loss) or
 // quantile_loss.h (κ = 1). out.dq: [B, A, K].
-DqnLossSummary TdLoss(const Config& config, const ValueHead& form, const SampleBatch& batch,
+DqnLossSummary TdLoss(const TrainingConfig& config, const ValueHead& form, const SampleBatch& batch,
                       const ValuesOfBatch& values, const DqnLossOutput& out);
 
 }  // namespace troop

@@ -1,4 +1,4 @@
-// Implements loading of review data, and the settings of a config that follow from them.
+// Implements loading of review data, and the settings of a run that follow from them.
 
 #include "learners/supervised/dataset.h"
 
@@ -54,7 +54,7 @@ std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_
 }
 
 // Reported before the validation_split is taken, because the cause is the file.
-Status CheckBothSentiments(const Config& config, const TokenizedDataset& train) {
+Status CheckBothSentiments(const TrainingConfig& config, const TokenizedDataset& train) {
   const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
   if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
   return InvalidArgument(
@@ -64,11 +64,11 @@ Status CheckBothSentiments(const Config& config, const TokenizedDataset& train) 
 
 // Tokenizes a data set, or reads it from the cache. The cache's name covers all that changes
 // tokens.
-Result<TokenizedReviews> Load(const Config& config, const std::string& path,
+Result<TokenizedReviews> Load(const TrainingConfig& config, const std::string& path,
                               const Tokenizer& tokenizer) {
   std::unique_ptr<Storage> storage;
   if (!config.data.cache.empty()) {
-    auto made = MakeDiskStorage((fs::path(config.log.dir) / config.data.cache).string());
+    auto made = MakeDiskStorage((fs::path(config.log_dir) / config.data.cache).string());
     if (made.ok()) storage = *std::move(made);  // the cache is optional
   }
   const bool left = config.data.truncation_side == "left";
@@ -80,24 +80,16 @@ Result<TokenizedReviews> Load(const Config& config, const std::string& path,
 }
 
 // Gradients (of a worker's share of a batch) per update, and per batch.
-std::pair<std::uint64_t, std::uint64_t> GradientsOfUpdate(const Config& config) {
+std::pair<std::uint64_t, std::uint64_t> GradientsOfUpdate(const TrainingConfig& config) {
   if (config.learner.sync != "paramserver") return {1, 1};
-  return {std::uint64_t(PushesOfUpdate(config) * config.paramserver.push_every),
-          std::uint64_t(WorkersOf(config))};
-}
-
-// Makes a path independent of the working directory, for roles that start elsewhere.
-Status Absolute(std::string* path) {
-  if (path->empty()) return Status::Ok();
-  std::error_code error;
-  const fs::path absolute = fs::absolute(*path, error);
-  if (error) return InvalidArgument("{}: {}", *path, error.message());
-  *path = absolute.lexically_normal().string();
-  return Status::Ok();
+  const std::int64_t workers = WorkersOf(config.learners, config.mesh.tp);
+  return {
+      std::uint64_t(PushesOfUpdate(config.paramserver, workers) * config.paramserver.push_every),
+      std::uint64_t(workers)};
 }
 
 // Learners with other data would exchange sample indices that mean other samples.
-Status CheckIdentity(const Config& config, const ReviewData& data) {
+Status CheckIdentity(const TrainingConfig& config, const ReviewData& data) {
   if (config.data_identity.empty()) return Status::Ok();
   const std::string here = data.Identity();
   if (here == config.data_identity) return Status::Ok();
@@ -105,6 +97,25 @@ Status CheckIdentity(const Config& config, const ReviewData& data) {
       "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, "
       "data.unlabeled and data.vocabulary from the machine where the run started",
       config.data.reviews, here, config.data_identity);
+}
+
+// The vocabulary size. More rows than pieces are padding.
+Result<std::int64_t> VocabularyRows(const TrainingConfig& config, std::int64_t pieces) {
+  const std::int64_t rows = config.model.vocab_size == 0 ? pieces : config.model.vocab_size;
+  if (rows < pieces) {
+    return InvalidArgument(
+        "model.vocab_size is {}, must be 0 or at least the size of data.vocabulary ({})", rows,
+        pieces);
+  }
+  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config.data.vocabulary, pieces, rows));
+  if (!config.model.pretrained.empty() && pieces < rows / 2) {
+    return InvalidArgument(
+        "{} has {} pieces, but model.pretrained has {}: the file is truncated, or belongs to "
+        "another "
+        "model; copy it again",
+        config.data.vocabulary, pieces, rows);
+  }
+  return rows;
 }
 
 template <class T>
@@ -133,9 +144,9 @@ std::string ReviewData::Identity() const {
 }
 
 // Steps: tokenizer, labeled reviews, validation_split, unlabeled reviews, checks.
-Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config) {
   auto data = std::make_shared<ReviewData>();
-  TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config));
+  TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config.data, config.model.pretrained));
   auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
   if (!tokenizer.ok()) {
     return tokenizer.status().WithContext(
@@ -168,7 +179,7 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
         "data.reviews: {} has no training reviews{}", config.data.reviews,
         data->validation_split.size() > 0 ? "; lower data.validation_split" : "");
   }
-  if (config.evaluator.enabled && data->test.size() + data->validation_split.size() == 0) {
+  if (config.evaluator_enabled && data->test.size() + data->validation_split.size() == 0) {
     return InvalidArgument(
         "data.reviews: {} has no test reviews; set data.validation_split to a share of the "
         "training reviews "
@@ -184,17 +195,17 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   return std::shared_ptr<const ReviewData>(std::move(data));
 }
 
-std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples) {
+std::int64_t BatchesOfEpoch(const TrainingConfig& config, std::int64_t samples) {
   const std::int64_t batch = config.learner.batch_size;
   return (samples + batch - 1) / batch;
 }
 
-std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates) {
+std::uint64_t BatchesOfUpdates(const TrainingConfig& config, std::uint64_t updates) {
   const auto [gradients, workers] = GradientsOfUpdate(config);
   return updates * gradients / workers;
 }
 
-std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches) {
+std::uint64_t UpdatesOfBatches(const TrainingConfig& config, std::uint64_t batches) {
   const auto [gradients, workers] = GradientsOfUpdate(config);
   return (batches * workers + gradients - 1) / gradients;
 }
@@ -211,8 +222,8 @@ Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::i
       path, pieces, rows);
 }
 
-Status CheckPretrained(const Config& config) {
-  const std::string& path = config.model.pretrained;
+Status CheckPretrained(const ModelConfig& model) {
+  const std::string& path = model.pretrained;
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return Status::Ok();
   return NotFound(
@@ -221,55 +232,33 @@ Status CheckPretrained(const Config& config) {
       path);
 }
 
-// For the same data, resolving a resolved config changes nothing.
-Status ResolveSupervised(Config* config) {
-  if (!IsSupervised(*config)) return Status::Ok();
-  // Step 1: the mesh, from the number of learners if it is not given.
-  Config::MeshKeys& mesh = config->mesh;
-  if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
-  config->fleet.learners = mesh.dp * mesh.tp;
-  // Step 2: absolute paths.
-  for (std::string* path :
-       {&config->data.reviews, &config->data.unlabeled, &config->data.vocabulary,
-        &config->model.pretrained, &config->log.dir}) {
-    TROOP_RETURN_IF_ERROR(Absolute(path));
-  }
-  TROOP_RETURN_IF_ERROR(CheckPretrained(*config));
-  config->data_identity.clear();  // fixed by the data present now
-  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
-  config->data_identity = data->Identity();
-  // Step 3: the vocabulary size. More rows than pieces are padding.
-  const std::int64_t pieces = data->tokenizer->size();
-  std::int64_t& rows = config->model.vocab_size;
-  if (rows == 0) rows = pieces;
-  if (rows < pieces) {
-    return InvalidArgument(
-        "model.vocab_size is {}, must be 0 or at least the size of data.vocabulary ({})", rows,
-        pieces);
-  }
-  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config->data.vocabulary, pieces, rows));
-  if (!config->model.pretrained.empty() && pieces < rows / 2) {
-    return InvalidArgument(
-        "{} has {} pieces, but model.pretrained has {}: the file is truncated, or belongs to "
-        "another "
-        "model; copy it again",
-        config->data.vocabulary, pieces, rows);
-  }
-  // Step 4: the length of the run in updates and reviews.
-  const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(*config, samples);
-  for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.pull_every}) {
+// For the same data, the settings of a config with these settings are the same.
+Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
+  TrainingConfig resolved = config;
+  resolved.data_identity.clear();  // fixed by the data present now
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(resolved));
+  DataSettings settings{.data_identity = data->Identity()};
+  TROOP_ASSIGN_OR_RETURN(settings.vocab_size, VocabularyRows(config, data->tokenizer->size()));
+  // The length of the run in updates and reviews, from here on.
+  const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(config, samples);
+  ParamServerConfig& shards = resolved.paramserver;
+  for (std::int64_t* every : {&shards.push_every, &shards.pull_every}) {
     if (*every == 0) *every = epoch;
   }
+  settings.push_every = shards.push_every;
+  settings.pull_every = shards.pull_every;
   // run.epochs may be fractional; max_updates is an additional limit.
-  const std::uint64_t asked = UpdatesOfBatches(
-      *config, std::uint64_t(std::max(1.0, std::ceil(config->run.epochs * double(epoch)))));
-  std::int64_t& most = config->run.max_updates;
-  most = most > 0 ? std::min(most, std::int64_t(asked)) : std::int64_t(asked);
+  const auto asked = std::int64_t(UpdatesOfBatches(
+      resolved, std::uint64_t(std::max(1.0, std::ceil(config.run.epochs * double(epoch))))));
+  const std::int64_t most = config.run.max_updates;
+  settings.max_updates = most > 0 ? std::min(most, asked) : asked;
   // The last batch of an epoch may be smaller.
-  const auto batches = std::int64_t(BatchesOfUpdates(*config, std::uint64_t(most)));
-  config->run.total_steps = double(batches / epoch * samples +
-                                   std::min(samples, batches % epoch * config->learner.batch_size));
-  return Status::Ok();
+  const auto batches =
+      std::int64_t(BatchesOfUpdates(resolved, std::uint64_t(settings.max_updates)));
+  settings.total_steps = double(batches / epoch * samples +
+                                std::min(samples, batches % epoch * config.learner.batch_size));
+  return settings;
 }
 
 }  // namespace troop

@@ -2,11 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "core/config/config.h"
 #include "datasets/text/tokenized_dataset.h"
 #include "datasets/tokenizers/tokenizer.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -28,27 +29,35 @@ struct ReviewData {
 // Reads the data set named by config.data, from its cache if possible. Blocks on the disk. Errors:
 // as MakeTokenizer and ReadReviews; kInvalidArgument: no training examples are left, or the data do
 // not match config.data_identity.
-Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config);
 
-// Fills in the settings of a supervised config that depend on data and mesh, before the run starts:
-// absolute paths, model.vocab_size, run.total_steps (reviews) and max_updates, fleet.learners,
-// data_identity. Also fills the cache, so that no role has to. Other configs are left unchanged.
-// Errors: as LoadReviewData; kInvalidArgument: the vocabulary's size differs from model.vocab_size.
-Status ResolveSupervised(Config* config);
+// Settings of a supervised run that depend on its data. Members have the names of their keys.
+struct DataSettings {
+  std::string data_identity;                    // ReviewData::Identity
+  std::int64_t vocab_size = 0;                  // model.vocab_size
+  std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
+  std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
+  double total_steps = 0;                       // run.total_steps, in reviews
+};
+// Derives them from the data, before the run starts; config.data_identity is ignored. Also fills
+// the cache, so that no role has to. REQUIRES: a supervised config, with the number of learners of
+// its mesh. Errors: as CheckPretrained and LoadReviewData; kInvalidArgument: the vocabulary's size
+// differs from model.vocab_size.
+Result<DataSettings> DeriveDataSettings(const TrainingConfig& config);
 // Checks that the folder model.pretrained exists, if it is set. Errors: kNotFound.
-Status CheckPretrained(const Config& config);
+Status CheckPretrained(const ModelConfig& model);
 
 // Rejects a truncated vocabulary: one with fewer pieces than the model has rows (padded tables have
 // fewer, too) whose file also ends within a line. Errors: kInvalidArgument.
 Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows);
 
 // Number of batches in one pass over `samples`.
-std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);
+std::int64_t BatchesOfEpoch(const TrainingConfig& config, std::int64_t samples);
 // Converts between updates and batches, which all workers share. BatchesOfUpdates rounds down;
 // UpdatesOfBatches returns the smallest number of updates that use that many. The ratio is 1,
 // unless parameter shards apply each push (async), k pushes, or pushes of several batches'
 // gradients (paramserver.push_every).
-std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates);
-std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches);
+std::uint64_t BatchesOfUpdates(const TrainingConfig& config, std::uint64_t updates);
+std::uint64_t UpdatesOfBatches(const TrainingConfig& config, std::uint64_t batches);
 
 }  // namespace troop

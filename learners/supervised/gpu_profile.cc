@@ -14,9 +14,9 @@ Status NoCuda() {
 }  // namespace
 
 int GpusHere() { return 0; }
-Result<std::string> GpuOf(const Config&) { return NoCuda(); }
-Result<double> MeasureGpuPeak(const Config&) { return NoCuda(); }
-Result<double> PredictGpuBytes(const Config&, const TensorParallelRank&, double, double) {
+Result<std::string> GpuOf(const TrainingConfig&) { return NoCuda(); }
+Result<double> MeasureGpuPeak(const TrainingConfig&) { return NoCuda(); }
+Result<double> PredictGpuBytes(const TrainingConfig&, const TensorParallelRank&, double, double) {
   return NoCuda();
 }
 Result<double> TimeGpuAllReduce(int, int, const NcclOptions&, std::int64_t, int) {
@@ -45,7 +45,7 @@ constexpr std::int64_t kPeakSize = 8192, kEmulatedPeakSize = 64;
 constexpr int kPeakTries = 8, kPeakCalls = 4;
 
 // Profiles use the first GPU.
-Result<TextDevice> OpenFor(const Config& config, const TensorParallelRank& place) {
+Result<TextDevice> OpenFor(const TrainingConfig& config, const TensorParallelRank& place) {
   if (config.learner.device == "cpu") return Unavailable("learner.device = \"cpu\"");
   return OpenTextDevice(config, place, 0);
 }
@@ -96,13 +96,13 @@ Result<double> TimeAllReduce(std::unique_ptr<Collective> host, const NcclOptions
 
 int GpusHere() { return cuda::Device::Count(); }
 
-Result<std::string> GpuOf(const Config& config) {
+Result<std::string> GpuOf(const TrainingConfig& config) {
   TROOP_ASSIGN_OR_RETURN(const TextDevice opened, OpenFor(config, {}));
   return opened.device->info().name;
 }
 
 // The best of several tries, because clocks rise with load.
-Result<double> MeasureGpuPeak(const Config& config) {
+Result<double> MeasureGpuPeak(const TrainingConfig& config) {
   TROOP_ASSIGN_OR_RETURN(const TextDevice opened, OpenFor(config, {}));
   cuda::Device& device = *opened.device;
   const std::int64_t n = device.info().emulated ? kEmulatedPeakSize : kPeakSize;
@@ -142,8 +142,8 @@ Result<double> MeasureGpuPeak(const Config& config) {
   return best;
 }
 
-Result<double> PredictGpuBytes(const Config& config, const TensorParallelRank& place, double tokens,
-                               double outputs) {
+Result<double> PredictGpuBytes(const TrainingConfig& config, const TensorParallelRank& place,
+                               double tokens, double outputs) {
   TROOP_ASSIGN_OR_RETURN(const TextDevice opened, OpenFor(config, place));
   return double(cuda::TextStepBytes(opened.step, std::int64_t(std::ceil(tokens)),
                                     std::int64_t(std::ceil(outputs))));

@@ -13,12 +13,12 @@ Status NoCuda() {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config&,
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const TrainingConfig&,
                                                      std::shared_ptr<const ReviewData>,
                                                      const TensorParallelRank&, int) {
   return NoCuda();
 }
-Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config&,
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const TrainingConfig&,
                                                                std::span<const float>) {
   return NoCuda();
 }
@@ -70,8 +70,8 @@ class GpuSupervised final : public GpuAlgorithm,
                             public BatchPartition,
                             public CostReporting {
  public:
-  GpuSupervised(const Config& config, std::shared_ptr<const ReviewData> data, TextDevice opened,
-                ModelShard model, std::unique_ptr<TrainState> trained)
+  GpuSupervised(const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
+                TextDevice opened, ModelShard model, std::unique_ptr<TrainState> trained)
       : GpuAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
         config_(config),
         options_(std::move(opened.step)),
@@ -238,7 +238,7 @@ class GpuSupervised final : public GpuAlgorithm,
                     origin.empty() ? "" : ": ", origin);
   }
 
-  const Config config_;
+  const TrainingConfig config_;
   const cuda::TextStepOptions options_;
   const TokenBounds bounds_;
   ModelShard model_;
@@ -286,7 +286,7 @@ class Judging final : public GpuTextEvaluator {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const TrainingConfig& config,
                                                      std::shared_ptr<const ReviewData> data,
                                                      const TensorParallelRank& tensor,
                                                      int learner) {
@@ -303,7 +303,7 @@ Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
 }
 
 // Evaluation uses the first GPU, without tensor parallelism.
-Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config& config,
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const TrainingConfig& config,
                                                                std::span<const float> value) {
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, {}, 0));
   // Without optimizer and gradient, the memory is that of the weights and one batch.

@@ -12,7 +12,7 @@ namespace troop {
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
 // kInvalidArgument: the config needs the CPU, with the config key; and all errors of
 // MakeSupervised.
-Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const TrainingConfig& config,
                                                      std::shared_ptr<const ReviewData> data,
                                                      const TensorParallelRank& tensor = {},
                                                      int learner = 0);
@@ -26,7 +26,7 @@ class GpuTextEvaluator {
   virtual Result<TextOutcome> Judge(const TextBatch& batch) = 0;
 };
 // Makes a GpuTextEvaluator for these weights. Errors: as MakeGpuSupervised.
-Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const Config& config,
+Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const TrainingConfig& config,
                                                                std::span<const float> value);
 
 }  // namespace troop

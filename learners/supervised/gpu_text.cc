@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "learners/gpu/optimizer_config.h"
+#include "learners/gpu/optimizer_rule.h"
 #include "nn/models/q_network_spec.h"
 #include "nn/models/text_model.h"
 
@@ -51,7 +51,7 @@ Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Pr
 }  // namespace
 
 // Device first, then unsupported settings, then the step's options.
-Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank& place,
+Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorParallelRank& place,
                                   int learner) {
   TextDevice opened;
   std::string error;
@@ -63,11 +63,12 @@ Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank
   if (config.model.architecture == "lstm") return OnlyOnCpu("model.architecture = \"lstm\"");
   if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
-  TROOP_ASSIGN_OR_RETURN(opened.step.precision, DevicePrecisionOf(config, opened.device->info()));
-  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  TROOP_ASSIGN_OR_RETURN(opened.step.precision,
+                         DevicePrecisionOf(ModelSetupOf(config), opened.device->info()));
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   options.tensor = place;
   TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
-  opened.step.rule = MakeOptimizerConfig(config);
+  opened.step.rule = MakeOptimizerRule(config);
   opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
   return opened;
 }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "core/config/config.h"
 #include "learners/gpu/cuda/text_step.h"
+#include "learners/training_config.h"
 #include "nn/parallel/shard_placement.h"
 #include "nn/transformer/transformer.h"
 
@@ -22,7 +22,7 @@ struct TextDevice {
 };
 // Opens the GPU of a learner. learner: selects the GPU of that index, round-robin. Errors: as
 // MakeGpuSupervised.
-Result<TextDevice> OpenTextDevice(const Config& config, const TensorParallelRank& place,
+Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorParallelRank& place,
                                   int learner);
 
 }  // namespace troop

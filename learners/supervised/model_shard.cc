@@ -11,12 +11,12 @@
 namespace troop {
 
 // The whole model's module is needed for its parameter layout.
-Result<ModelShard> ModelShard::Make(const Config& config, const TensorParallelRank& place) {
+Result<ModelShard> ModelShard::Make(const TrainingConfig& config, const TensorParallelRank& place) {
   ModelShard part;
   part.place_ = place;
-  TROOP_ASSIGN_OR_RETURN(part.module_, MakeTextModel(config, place));
+  TROOP_ASSIGN_OR_RETURN(part.module_, MakeTextModel(ModelSetupOf(config), place));
   if (place.ranks > 1) {
-    TROOP_ASSIGN_OR_RETURN(part.whole_, MakeTextModel(config));
+    TROOP_ASSIGN_OR_RETURN(part.whole_, MakeTextModel(ModelSetupOf(config)));
   }
   return part;
 }

@@ -15,7 +15,7 @@ namespace troop {
 class ModelShard {
  public:
   // Errors: as MakeTextModel.
-  static Result<ModelShard> Make(const Config& config, const TensorParallelRank& place);
+  static Result<ModelShard> Make(const TrainingConfig& config, const TensorParallelRank& place);
 
   const Module& module() const { return *module_; }  // this part
   const Module& whole() const { return whole_ != nullptr ? *whole_ : *module_; }

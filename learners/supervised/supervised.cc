@@ -42,7 +42,7 @@ class Supervised final : public Algorithm,
     ModelShard model;
     std::unique_ptr<TrainState> trained;
   };
-  Supervised(const Config& config, Parts parts)
+  Supervised(const TrainingConfig& config, Parts parts)
       : config_(config),
         parts_(std::move(parts)),
         share_(config, parts_.data),
@@ -102,7 +102,7 @@ class Supervised final : public Algorithm,
   Result<TextOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
 
-  const Config config_;
+  const TrainingConfig config_;
   Parts parts_;
   ModelShard& model_ = parts_.model;
   TrainState* const trained_ = parts_.trained.get();
@@ -189,13 +189,13 @@ Status Supervised::Refuse(const std::string& what) const {
 }
 
 // tell: log the parameters that keep their random initial values.
-Status LoadPretrained(const Config& config, const Module& whole, std::span<float> value,
+Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::span<float> value,
                       bool tell) {
   const std::string& path = config.model.pretrained;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   Result<Pretrained> pretrained = ReadPretrained(storage.get(), "");
   if (!pretrained.ok()) return pretrained.status().WithContext("model.pretrained: " + path);
-  TROOP_ASSIGN_OR_RETURN(const TransformerOptions wanted, TextModelOptions(config));
+  TROOP_ASSIGN_OR_RETURN(const TransformerOptions wanted, TextModelOptions(ModelSetupOf(config)));
   TransformerConfig there = pretrained->options.config;
   // Training settings, which do not affect the stored weights.
   there.hidden_dropout = wanted.config.hidden_dropout;
@@ -225,7 +225,7 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
 
 }  // namespace
 
-BatchSchedule::BatchSchedule(const Config& config, std::shared_ptr<const ReviewData> data)
+BatchSchedule::BatchSchedule(const TrainingConfig& config, std::shared_ptr<const ReviewData> data)
     : config_(config), data_(std::move(data)) {}
 
 // The order of an epoch is computed once; batches of other epochs rebuild it.
@@ -245,8 +245,8 @@ BatchSchedule::Batch BatchSchedule::BatchOf(std::uint64_t number) {
 
 // Matrix products only. A layer's weights cost 2 FLOP per weight and token, attention costs 4 per
 // pair of tokens and hidden unit; backward costs twice as much as forward.
-double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer) {
-  const Config::ModelKeys& m = config.model;
+double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastLayer last_layer) {
+  const ModelConfig& m = config.model;
   const double hidden = double(m.hidden_size), layers = double(m.num_hidden_layers);
   const double embedding = m.embedding_size > 0 ? double(m.embedding_size) : hidden;
   const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
@@ -288,7 +288,7 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
   return 3 * forward;
 }
 
-TextCollator::TextCollator(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
+TextCollator::TextCollator(const TrainingConfig& config, std::shared_ptr<const Tokenizer> tokenizer)
     : masked_(config.learner.algorithm == "masked_lm"),
       word_dropout_(config.data.word_dropout),
       words_(config.model.vocab_size),
@@ -343,7 +343,8 @@ std::int64_t TextCollator::LabelsOf(const TokenizedDataset& set,
 }
 
 // Order and batches are the same on all learners; only rank_ and ranks_ differ.
-DistributedSampler::DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data)
+DistributedSampler::DistributedSampler(const TrainingConfig& config,
+                                       std::shared_ptr<const ReviewData> data)
     : config_(config),
       data_(std::move(data)),
       order_(config, data_),
@@ -418,7 +419,8 @@ void DistributedSampler::MakeAhead(std::uint64_t updates) {
 }
 
 // Weight decay skips the parameters that the module excludes (DecayGroups). No target network.
-Result<std::unique_ptr<TrainState>> MakeTextTrainState(const Config& config, const Module* module) {
+Result<std::unique_ptr<TrainState>> MakeTextTrainState(const TrainingConfig& config,
+                                                       const Module* module) {
   std::vector<TrainState::Group> groups;
   std::int64_t end = 0;
   for (const Optimizer::Group& group : DecayGroups(*module, 0)) {
@@ -430,32 +432,32 @@ Result<std::unique_ptr<TrainState>> MakeTextTrainState(const Config& config, con
 }
 
 // Parameters that the pretrained model lacks keep their random values.
-Status FirstWeights(const Config& config, const Module& whole, std::span<float> value) {
+Status FirstWeights(const TrainingConfig& config, const Module& whole, std::span<float> value) {
   InitParameters(whole, std::uint64_t(config.seed), value);
-  if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
-  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
+  if (!IsSupervised(config.learner) || config.model.pretrained.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
   return LoadPretrained(config, whole, value, true);
 }
 
-Status CheckPretrainedFiles(const Config& config) {
+Status CheckPretrainedFiles(const TrainingConfig& config) {
   const std::string& path = config.model.pretrained;
-  if (!IsSupervised(config) || path.empty()) return Status::Ok();
-  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
+  if (!IsSupervised(config.learner) || path.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   return ReadPretrained(storage.get(), "").status().WithContext("model.pretrained: " + path);
 }
 
 // Loads into scratch memory: only loading compares all names and sizes.
-Status CheckFirstWeights(const Config& config) {
-  if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
-  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
-  TROOP_ASSIGN_OR_RETURN(const auto module, MakeTextModel(config));
+Status CheckFirstWeights(const TrainingConfig& config) {
+  if (!IsSupervised(config.learner) || config.model.pretrained.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeTextModel(ModelSetupOf(config)));
   std::vector<float> value(std::size_t(ParameterCount(*module)));
   return LoadPretrained(config, *module, value, false);
 }
 
 // Every rank loads the whole model, and takes its slice.
-Status BeginPretrained(const Config& config, const ModelShard& model, TrainState* trained) {
+Status BeginPretrained(const TrainingConfig& config, const ModelShard& model, TrainState* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
   std::vector<float> value(std::size_t(ParameterCount(model.whole())));
   TROOP_RETURN_IF_ERROR(FirstWeights(config, model.whole(), value));
@@ -465,7 +467,7 @@ Status BeginPretrained(const Config& config, const ModelShard& model, TrainState
   return Status::Ok();
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorParallelRank& tensor) {
   TROOP_ASSIGN_OR_RETURN(ModelShard model, ModelShard::Make(config, tensor));
@@ -476,10 +478,10 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 }
 
 // Writes the files that transformers needs to load model and tokenizer.
-Status WriteModel(const Config& config, Storage* run, const Module& module,
+Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value) {
   if (config.model.architecture == "lstm") return Status::Ok();  // transformers has no LSTM
-  TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
+  TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
                          ReadFile(config.data.vocabulary, kVocabularyBytesMax));
@@ -497,7 +499,7 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
                                                   const TensorParallelRank& tensor, int learner) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
   if (config.learner.device != "cpu") {

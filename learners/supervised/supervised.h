@@ -21,7 +21,7 @@ namespace troop {
 // so that any number of learners sees the same epochs, and a resumed run continues exactly.
 class BatchSchedule {
  public:
-  BatchSchedule(const Config& config, std::shared_ptr<const ReviewData> data);
+  BatchSchedule(const TrainingConfig& config, std::shared_ptr<const ReviewData> data);
   struct Batch {
     std::int64_t epoch = 0;
     std::uint64_t number = 0;  // of the batch, since the start of the run; the key of dropout
@@ -31,7 +31,7 @@ class BatchSchedule {
   Batch BatchOf(std::uint64_t number);
 
  private:
-  const Config config_;
+  const TrainingConfig config_;
   const std::shared_ptr<const ReviewData> data_;
   std::optional<BucketBatchSampler> order_;
   std::int64_t epoch_ = -1;  // of order_
@@ -40,7 +40,7 @@ class BatchSchedule {
 // Makes model inputs from samples: with class labels, or with masked tokens.
 class TextCollator {
  public:
-  TextCollator(const Config& config, std::shared_ptr<const Tokenizer> tokenizer);
+  TextCollator(const TrainingConfig& config, std::shared_ptr<const Tokenizer> tokenizer);
   // A batch for training. set: data.train.
   TextBatch ForTraining(const TokenizedDataset& set, std::span<const std::int32_t> samples,
                         const BatchSchedule::Batch& batch) const;
@@ -65,7 +65,7 @@ class TextCollator {
 // processed as micro-batches of learner.micro_batch_size reviews. One owner thread.
 class DistributedSampler {
  public:
-  DistributedSampler(const Config& config, std::shared_ptr<const ReviewData> data);
+  DistributedSampler(const TrainingConfig& config, std::shared_ptr<const ReviewData> data);
   void SetRank(int rank, int ranks);
   void SetTrainingProgress(const TrainingProgress& training_progress) {
     training_progress_ = training_progress;
@@ -83,7 +83,7 @@ class DistributedSampler {
   void MakeAhead(std::uint64_t updates);
 
  private:
-  const Config config_;
+  const TrainingConfig config_;
   const std::shared_ptr<const ReviewData> data_;
   const SystemClock clock_;  // only for the report; results do not depend on it
   // This learner's samples of one update, cut into micro-batches.
@@ -109,18 +109,19 @@ class DistributedSampler {
 };
 
 // A TrainState with a text model's parameter groups, as config.optimizer trains them.
-Result<std::unique_ptr<TrainState>> MakeTextTrainState(const Config& config, const Module* module);
+Result<std::unique_ptr<TrainState>> MakeTextTrainState(const TrainingConfig& config,
+                                                       const Module* module);
 
 // Initial weights of a run: random by the seed, then overwritten by model.pretrained, if it is set.
 // Errors: those of MakeSupervised about it.
-Status FirstWeights(const Config& config, const Module& whole, std::span<float> value);
+Status FirstWeights(const TrainingConfig& config, const Module& whole, std::span<float> value);
 // Reports the same errors before a run: reads model.pretrained completely. REQUIRES:
 // ResolveSupervised.
-Status CheckFirstWeights(const Config& config);
+Status CheckFirstWeights(const TrainingConfig& config);
 // The checks among them that do not depend on the model's sizes: the files exist and are readable.
-Status CheckPretrainedFiles(const Config& config);
+Status CheckPretrainedFiles(const TrainingConfig& config);
 // Loads this part's weights of model.pretrained, if it is set. Errors: as FirstWeights.
-Status BeginPretrained(const Config& config, const ModelShard& model, TrainState* trained);
+Status BeginPretrained(const TrainingConfig& config, const ModelShard& model, TrainState* trained);
 
 // Trains on reviews: their sentiment, or masked tokens. An update uses one batch of
 // learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),
@@ -134,11 +135,11 @@ Status BeginPretrained(const Config& config, const ModelShard& model, TrainState
 // part, or of the whole. Errors: those of ResolveSupervised for the data, and of MakeTextModel; for
 // model.pretrained those of ReadPretrained and LoadWeights, and kInvalidArgument if its sizes
 // differ.
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
                                                   const TensorParallelRank& tensor = {},
                                                   int learner = 0);
 // MakeSupervised for data already in memory, on the CPU.
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorParallelRank& tensor = {});
 
@@ -149,12 +150,12 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 enum class LastLayer : std::uint8_t { kFromQueriesOn, kBehindAttention };
 // FLOP of a training step's matrix products, for the whole model, forward and backward, without
 // recomputation (model.gradient_checkpointing).
-double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer);
+double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastLayer last_layer);
 
 // Exports the trained model for other programs and `troop predict`: model/ in the run folder, with
 // config.json, model.safetensors, the vocabulary under its transformers name (vocab.txt,
 // spiece.model) and tokenizer_config.json. An LSTM is not exported. Blocks on the disk.
-Status WriteModel(const Config& config, Storage* run, const Module& module,
+Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value);
 inline constexpr char kModelFolder[] = "model";
 

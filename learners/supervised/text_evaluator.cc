@@ -18,9 +18,9 @@ constexpr std::int64_t kTokensOfSlice =
 }  // namespace
 
 Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
-    const Config& config, std::shared_ptr<const ReviewData> data, const EvaluationRequest& options,
-    std::span<const float> weights) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
+    const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
+    const EvaluationRequest& options, std::span<const float> weights) {
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(ModelSetupOf(config)));
   if (std::int64_t(weights.size()) != ParameterCount(*module)) {
     return InvalidArgument("{} weights, but the model has {} parameters", weights.size(),
                            ParameterCount(*module));
@@ -39,7 +39,8 @@ Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
 }
 
 // Chooses the examples once; Advance walks over them.
-SentimentEvaluator::SentimentEvaluator(const Config& config, std::shared_ptr<const ReviewData> data,
+SentimentEvaluator::SentimentEvaluator(const TrainingConfig& config,
+                                       std::shared_ptr<const ReviewData> data,
                                        const EvaluationRequest& options,
                                        std::unique_ptr<Module> module)
     : data_(std::move(data)),

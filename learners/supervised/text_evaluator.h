@@ -16,7 +16,7 @@ namespace troop {
 class SentimentEvaluator final : public Evaluator {
  public:
   // Errors: as MakeTextModel; kInvalidArgument: weights of another size.
-  static Result<std::unique_ptr<SentimentEvaluator>> Make(const Config& config,
+  static Result<std::unique_ptr<SentimentEvaluator>> Make(const TrainingConfig& config,
                                                           std::shared_ptr<const ReviewData> data,
                                                           const EvaluationRequest& options,
                                                           std::span<const float> weights);
@@ -26,7 +26,7 @@ class SentimentEvaluator final : public Evaluator {
   std::int64_t judged() const { return std::int64_t(next_); }
 
  private:
-  SentimentEvaluator(const Config& config, std::shared_ptr<const ReviewData> data,
+  SentimentEvaluator(const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
                      const EvaluationRequest& options, std::unique_ptr<Module> module);
   // The examples under evaluation; only the final trial uses the test set.
   const TokenizedDataset& set() const {

@@ -9,8 +9,6 @@
 #include <set>
 
 #include "core/base/log.h"
-#include "core/config/config.h"
-#include "core/config/config_migration.h"
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
 #include "learners/checkpoint.h"
@@ -189,7 +187,8 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
 // The checkpoint's config describes model and tokenizer; its weights are read without the optimizer
 // state.
 Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& run,
-                                                           const std::string& name) {
+                                                           const std::string& name,
+                                                           const SavedConfigParser& parse) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run));
   // An empty name selects the newest complete checkpoint.
   std::string path = name;
@@ -197,19 +196,19 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
     TROOP_ASSIGN_OR_RETURN(path, NewestCheckpoint(storage.get()));
   }
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(storage.get(), path));
-  TROOP_ASSIGN_OR_RETURN(const Config config,
-                         ParseSavedConfig(state.config_toml, path + "/state.json", {}));
-  if (!IsSupervised(config)) {
+  TROOP_ASSIGN_OR_RETURN(const TrainingConfig config,
+                         parse(state.config_toml, path + "/state.json"));
+  if (!IsSupervised(config.learner)) {
     return InvalidArgument(
         "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
         "eval",
-        path, config.learner.algorithm, config.env.id);
+        path, config.learner.algorithm, config.env_id);
   }
   Parts parts{.masked = config.learner.algorithm == "masked_lm",
               .rows = config.model.vocab_size,
               .max_length = std::min(config.model.max_position_embeddings, config.data.max_length),
               .side = SideOf(config.data.truncation_side)};
-  TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(config));
+  TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
   const std::string weights = path + "/weights.safetensors";
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));
   TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
@@ -223,7 +222,8 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
 }
 
 // The kind of folder follows from the files in it, in this order.
-Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& path) {
+Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& path,
+                                                           const SavedConfigParser& parse) {
   std::error_code error;
   fs::path folder = fs::absolute(path, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // for "run/"
@@ -234,11 +234,11 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
   const auto load = [&]() -> Result<Parts> {
     if (IsFile(folder / "config.json")) return FromHuggingFace(folder.string());
     if (IsFile(folder / "checkpoints") || IsFile(folder / "config.toml")) {
-      return FromCheckpoint(folder.string(), "");
+      return FromCheckpoint(folder.string(), "", parse);
     }
     if (IsFile(folder / "manifest.json")) {
       const fs::path run = folder.parent_path().parent_path();
-      return FromCheckpoint(run.string(), folder.lexically_relative(run).string());
+      return FromCheckpoint(run.string(), folder.lexically_relative(run).string(), parse);
     }
     return NotFound(
         "neither a run (no checkpoints/), nor a checkpoint (no manifest.json), nor a Hugging "

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "core/base/status.h"
 #include "datasets/tokenizers/tokenizer.h"
 #include "learners/supervised/text_step.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -30,6 +32,11 @@ struct TextAnswer {
   const Likely& best() const;
 };
 
+// Parses the config of a run, as its checkpoints have it (CheckpointState). file_name: of the text,
+// for messages. Errors: those of a damaged or unknown config.
+using SavedConfigParser = std::function<Result<TrainingConfig>(std::string_view config_toml,
+                                                               const std::string& file_name)>;
+
 // A trained text model with its vocabulary. One owner thread.
 class TextPredictor {
  public:
@@ -40,10 +47,11 @@ class TextPredictor {
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
   //   checkpoints/     a supervised run, of which the newest complete checkpoint is used
   // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary. Only reads, and
-  // blocks on the disk. Errors, with the path: kNotFound: the folder or a file in it is missing;
-  // kDataLoss: damaged; kInvalidArgument: not a text model, or the vocabulary has more tokens than
-  // the model.
-  static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path);
+  // blocks on the disk. parse: the configs of checkpoints. Errors, with the path: kNotFound: the
+  // folder or a file in it is missing; kDataLoss: damaged; kInvalidArgument: not a text model, or
+  // the vocabulary has more tokens than the model; those of `parse`.
+  static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path,
+                                                     const SavedConfigParser& parse);
 
   // Predicts classes or masked tokens. A text of more than max_length() tokens is truncated on the
   // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
@@ -56,7 +64,8 @@ class TextPredictor {
   struct Parts;
   explicit TextPredictor(Parts parts);
   static Result<Parts> FromHuggingFace(const std::string& folder);
-  static Result<Parts> FromCheckpoint(const std::string& run, const std::string& name);
+  static Result<Parts> FromCheckpoint(const std::string& run, const std::string& name,
+                                      const SavedConfigParser& parse);
   std::vector<TokenId> Encode(std::string_view text) const;
   std::vector<Likely> BestWords(std::span<const float> logits) const;
 

@@ -162,9 +162,8 @@ Status CheckAdded(const JsonValue& json) {
 }
 
 // Compares a config with the settings in `path`.
-Status CheckAgainst(const Config& config, const TokenizerSettings& settings,
+Status CheckAgainst(const DataConfig& data, const TokenizerSettings& settings,
                     const std::string& path) {
-  const Config::DataKeys& data = config.data;
   if (data.cased != settings.cased) {
     return InvalidArgument(
         "data.cased is {}, but \"do_lower_case\" is {} in {}; set data.cased = {}", data.cased,
@@ -203,14 +202,14 @@ Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string
 }
 
 // Checks the vocabulary's folder, and that of the pretrained model.
-Status CheckTokenizerSettings(const Config& config) {
-  std::vector<std::string> folders = {fs::path(config.data.vocabulary).parent_path().string()};
-  if (!config.model.pretrained.empty()) folders.push_back(config.model.pretrained);
+Status CheckTokenizerSettings(const DataConfig& data, const std::string& pretrained) {
+  std::vector<std::string> folders = {fs::path(data.vocabulary).parent_path().string()};
+  if (!pretrained.empty()) folders.push_back(pretrained);
   for (const std::string& folder : folders) {
     TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
     if (!settings) continue;
     const fs::path path = fs::path(folder) / "tokenizer_config.json";
-    TROOP_RETURN_IF_ERROR(CheckAgainst(config, *settings, path.string()));
+    TROOP_RETURN_IF_ERROR(CheckAgainst(data, *settings, path.string()));
   }
   return Status::Ok();
 }

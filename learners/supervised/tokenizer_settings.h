@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
+#include "datasets/data_config.h"
 #include "datasets/tokenizers/tokenizer.h"
 
 namespace troop {
@@ -24,10 +24,10 @@ struct TokenizerSettings {
 // kDataLoss: not a valid document. The message starts with the file's path.
 Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string& folder);
 
-// Compares the settings next to data.vocabulary and in model.pretrained with data.cased and
-// data.truncation_side: a difference would produce other tokens than the model was trained on.
-// data.max_length overrides model_max_length; a larger value is a warning. Errors: as
+// Compares the settings next to data.vocabulary and in the folder `pretrained` (empty: none) with
+// data.cased and data.truncation_side: a difference would produce other tokens than the model was
+// trained on. data.max_length overrides model_max_length; a larger value is a warning. Errors: as
 // ReadTokenizerSettings; kInvalidArgument names both values.
-Status CheckTokenizerSettings(const Config& config);
+Status CheckTokenizerSettings(const DataConfig& data, const std::string& pretrained);
 
 }  // namespace troop

@@ -61,7 +61,7 @@ void HogwildUpdater::Begin() {
   Algorithm& algorithm = *options_.algorithm;
   value_.assign(algorithm.value().begin(), algorithm.value().end());
   arena_ = *HogwildArena::Make(
-      *options_.config, value_,
+      options_.config->optimizer, value_,
       &algorithm.external_optimizer()->optimizer());  // cannot fail for these options
   updates_before_ = algorithm.updates() - arena_->steps();
   const TensorFile state = algorithm.State();

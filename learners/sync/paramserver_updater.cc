@@ -31,7 +31,7 @@ class ParamserverUpdater final : public Updater {
                   {.role = Role::kLearner,
                    .index = options.member->options().index,
                    .incarnation = options.member->options().incarnation}),
-        replica_(ReplicaOptionsFor(*options.config), map.parameters()),
+        replica_(ReplicaOptionsFor(options.config->paramserver), map.parameters()),
         batches_(options.algorithm),
         pause_(options.member),
         progress_(*options.config),
@@ -132,18 +132,18 @@ Status ParamserverUpdater::Connect() {
   TROOP_ASSIGN_OR_RETURN(auto channels, resolver_.Connect());
   if (channels.empty()) return Status::Ok();
   client_ = std::make_unique<ShardClient>(resolver_.map(), std::move(channels),
-                                          ShardClientOptionsFor(*options_.config));
+                                          ShardClientOptionsFor(options_.config->paramserver));
   return Status::Ok();
 }
 
 // Number of batches per version.
 int ParamserverUpdater::learners() const {
-  const Config::ParamServerKeys& p = options_.config->paramserver;
+  const ParamServerConfig& p = options_.config->paramserver;
   const std::int32_t now = options_.member->fleet().learners;
-  std::int64_t pushes = PushesOfUpdate(*options_.config);
+  const std::int64_t workers = WorkersOf(options_.config->learners, options_.config->mesh.tp);
+  std::int64_t pushes = PushesOfUpdate(p, workers);
   // A synchronous update takes one push from each group of mesh.tp learners.
-  if (now > 0 && IsSynchronous(SyncOptionsFor(*options_.config)))
-    pushes = now / options_.config->mesh.tp;
+  if (now > 0 && HasSynchronousShards(p)) pushes = now / options_.config->mesh.tp;
   // Each push sums the gradients of push_every batches.
   return int(pushes * p.push_every);
 }
@@ -335,7 +335,8 @@ Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdater
     return InvalidArgument("learner.algorithm = \"{}\" does not support parameter shards",
                            options.config->learner.algorithm);
   }
-  TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(*options.config, *options.module));
+  TROOP_ASSIGN_OR_RETURN(const ShardMap map,
+                         ShardMapFor(options.config->paramserver, *options.module));
   return std::unique_ptr<Updater>(std::make_unique<ParamserverUpdater>(options, map));
 }
 

@@ -5,9 +5,9 @@
 
 #include "core/base/node.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "learners/algorithm.h"
 #include "learners/sync/updater.h"
+#include "learners/training_config.h"
 #include "paramserver/service/local_replica.h"
 
 namespace troop {
@@ -20,7 +20,7 @@ class ReplicaStep {
  public:
   // All pointers must outlive the steps.
   struct Context {
-    const Config* config = nullptr;
+    const TrainingConfig* config = nullptr;
     std::int32_t learner = 0;  // index of the role, for failpoints
     Executor* executor = nullptr;
     Algorithm* algorithm = nullptr;

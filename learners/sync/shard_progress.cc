@@ -9,13 +9,13 @@
 
 namespace troop {
 
-ShardProgress::ShardProgress(const Config& config)
+ShardProgress::ShardProgress(const TrainingConfig& config)
     : config_(&config),
       updates_max_(config.run.max_updates),
       batches_follow_(BatchesFollow(config)) {}
 
-bool ShardProgress::BatchesFollow(const Config& config) {
-  return IsSynchronous(SyncOptionsFor(config)) &&
+bool ShardProgress::BatchesFollow(const TrainingConfig& config) {
+  return HasSynchronousShards(config.paramserver) &&
          config.paramserver.pull_every == config.paramserver.push_every;
 }
 

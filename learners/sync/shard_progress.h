@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/config/config.h"
 #include "learners/algorithm.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -14,7 +14,7 @@ namespace troop {
 class ShardProgress {
  public:
   // `config` must outlive the progress.
-  explicit ShardProgress(const Config& config);
+  explicit ShardProgress(const TrainingConfig& config);
 
   // Records a pulled version. The number of the batch is set to that of the version if each
   // version has one batch, after a join, and after a rollback of the shards.
@@ -35,9 +35,9 @@ class ShardProgress {
  private:
   // True if each version has one batch: synchronous learners that pull after each push. Otherwise
   // each learner counts batches by itself, so that a slow one skips none of its share.
-  static bool BatchesFollow(const Config& config);
+  static bool BatchesFollow(const TrainingConfig& config);
 
-  const Config* const config_;
+  const TrainingConfig* const config_;
   const std::int64_t updates_max_;  // run.max_updates; 0: no limit
   const bool batches_follow_;
   std::optional<std::uint64_t> batches_;  // of the run, before the next gradient

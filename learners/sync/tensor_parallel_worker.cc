@@ -250,16 +250,17 @@ Status Replica::SetState(const TensorFile& state) {
 }  // namespace
 
 Result<std::unique_ptr<TensorParallelReplica>> TensorParallelReplica::Make(
-    const Config& config, int ranks, std::unique_ptr<Algorithm> part) {
+    const TrainingConfig& config, int ranks, std::unique_ptr<Algorithm> part) {
   if (!CanBePart(*part)) {
     return InvalidArgument("learner.algorithm = \"{}\" does not support tensor parallelism",
                            config.learner.algorithm);
   }
-  TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(config));
+  const ModelSetup setup = ModelSetupOf(config);
+  TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(setup));
   // The modules of the other ranks serve only for their parameter layouts.
   std::vector<std::unique_ptr<Module>> modules;
   for (int rank = 0; rank < ranks; ++rank) {
-    TROOP_ASSIGN_OR_RETURN(auto module, MakeTextModel(config, {.rank = rank, .ranks = ranks}));
+    TROOP_ASSIGN_OR_RETURN(auto module, MakeTextModel(setup, {.rank = rank, .ranks = ranks}));
     modules.push_back(std::move(module));
   }
   return std::unique_ptr<TensorParallelReplica>(

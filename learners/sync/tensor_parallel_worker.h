@@ -23,7 +23,8 @@ class TensorParallelReplica : public Algorithm,
                               public CostReporting {
  public:
   // part: rank 0's part of the model, which computes its share.
-  static Result<std::unique_ptr<TensorParallelReplica>> Make(const Config& config, int ranks,
+  static Result<std::unique_ptr<TensorParallelReplica>> Make(const TrainingConfig& config,
+                                                             int ranks,
                                                              std::unique_ptr<Algorithm> part);
   ExternalOptimizer* external_optimizer() override { return this; }
   TensorParallelMember* tensor_parallel() override { return this; }

@@ -5,7 +5,7 @@
 namespace troop {
 
 // Parameter shards come first: even one learner uses them if the config says so.
-Topology TopologyOf(const Config& config, int learners, int parts) {
+Topology TopologyOf(const TrainingConfig& config, int learners, int parts) {
   if (config.learner.sync == "paramserver") {
     return parts > 1 ? Topology::kTensorParallelParamServer : Topology::kParamServer;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/config/config.h"
+#include "learners/training_config.h"
 
 namespace troop {
 
@@ -14,7 +14,7 @@ enum class Topology {
 };
 
 // The topology of a config with this number of learners and of tensor-parallel parts per model.
-Topology TopologyOf(const Config& config, int learners, int parts);
+Topology TopologyOf(const TrainingConfig& config, int learners, int parts);
 
 // True if no other learner changes the weights: kLocal, kHogwild.
 bool IsAlone(Topology topology);

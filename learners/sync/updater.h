@@ -92,7 +92,7 @@ std::unique_ptr<Updater> MakeLocalUpdater(Algorithm* algorithm, Executor* execut
 // algorithm's does. Deterministic only with one thread. After each job the algorithm holds the
 // weights and the optimizer state.
 struct HogwildUpdaterOptions {
-  const Config* config = nullptr;  // learner.hogwild_threads
+  const TrainingConfig* config = nullptr;  // learner.hogwild_threads
   const EnvSpec* env = nullptr;
   std::uint64_t incarnation = 0;
   Executor* executor = nullptr;
@@ -123,7 +123,7 @@ std::unique_ptr<Updater> MakeAllReduceUpdater(const AllReduceUpdaterOptions& opt
 // separately, and the target follows the pulled weights. A learner without batches leaves, so that
 // the shards do not wait for it.
 struct ParamserverUpdaterOptions {
-  const Config* config = nullptr;
+  const TrainingConfig* config = nullptr;
   const Module* module = nullptr;  // owner of the parameters
   Network* network = nullptr;
   FleetMember* member = nullptr;

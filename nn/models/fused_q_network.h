@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "core/config/config.h"
 #include "nn/module.h"
+#include "nn/network_config.h"
 
 namespace troop {
 

@@ -1,4 +1,4 @@
-// Implements the choice of a network by config, and the initialization of parameters.
+// Implements the choice of a network by its settings, and the initialization of parameters.
 #include "nn/models/model.h"
 
 #include <algorithm>
@@ -18,35 +18,35 @@
 namespace troop {
 namespace {
 
-// Builds input, layers and head. The fused small network replaces them if it supports the config;
+// Builds input, layers and head. The fused small network replaces them if it supports the settings;
 // parameters are equal.
-Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec& env) {
-  TROOP_RETURN_IF_ERROR(CheckObservation(config, env));
+Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvSpec& env) {
+  TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
   if (env.action.count <= 0)
     return InvalidArgument("environment {}: a q-network needs discrete actions", env.id);
-  const std::vector<LayerConfig> layers = LayersOf(config);
-  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(config, env, layers[0]));
+  const std::vector<LayerConfig> layers = LayersOf(setup);
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
   std::vector<SequentialPart> parts;
   // Shapes flow through the layers; the head has K outputs per action.
   parts.push_back({"input", std::move(first.module)});
   Shape shape = first.shape;
   TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
-  if (config.network.dueling_units < 0)
-    return InvalidArgument("network.dueling_units = {}: needs >= 0", config.network.dueling_units);
-  const std::int64_t features = shape.elements(), numbers = GetValueHead(config).numbers;
-  parts.push_back({"head", config.network.dueling
-                               ? MakeDuelingHead(features, config.network.dueling_units,
+  if (setup.network.dueling_units < 0)
+    return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
+  const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
+  parts.push_back({"head", setup.network.dueling
+                               ? MakeDuelingHead(features, setup.network.dueling_units,
                                                  env.action.count, numbers)
                                : MakeLinear(features, env.action.count * numbers)});
   // The general network defines names and layout in both cases.
   auto network = MakeSequential(std::move(parts));
   // The fused kernels take plain inputs only, and one output per action in a dueling head.
-  const bool plain_input = !PicturesOf(config, env, layers[0]) && config.network.one_hot == 0 &&
-                           !config.network.normalize_observations;
-  if (!plain_input || (config.network.dueling && numbers > 1)) return network;
+  const bool plain_input = !PicturesOf(setup, env, layers[0]) && setup.network.one_hot == 0 &&
+                           !setup.network.normalize_observations;
+  if (!plain_input || (setup.network.dueling && numbers > 1)) return network;
   const FusedNetworkSpec small{
-      NetworkInput(config, env), env.observation_scale,        layers,
-      config.network.dueling,    config.network.dueling_units, env.action.count * numbers};
+      NetworkInput(setup, env), env.observation_scale,       layers,
+      setup.network.dueling,    setup.network.dueling_units, env.action.count * numbers};
   if (auto fused = MakeFusedNetwork(small, network->params())) return fused;
   return network;
 }
@@ -81,8 +81,8 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 }  // namespace
 
 // DPG needs continuous actions, every other algorithm discrete ones.
-Status CheckActions(const Config& config, const EnvSpec& env) {
-  const std::string& algorithm = config.learner.algorithm;
+Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
+  const std::string& algorithm = setup.algorithm;
   if (env.action.discrete() == (algorithm != "dpg")) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
   const bool discrete = env.action.discrete();
@@ -92,17 +92,17 @@ Status CheckActions(const Config& config, const EnvSpec& env) {
       env.id, kinds[int(discrete)], algorithm, kinds[int(!discrete)], discrete ? "dqn" : "dpg");
 }
 
-TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
-  if (config.env.frame_stack == 1) return env.observation;
-  return {env.observation.dtype, env.observation.shape.Prepend(config.env.frame_stack)};
+TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {
+  if (setup.frame_stack == 1) return env.observation;
+  return {env.observation.dtype, env.observation.shape.Prepend(setup.frame_stack)};
 }
 
 // Dispatches by mode and by the kind of actions.
-Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
-  if (IsSupervised(config)) return MakeTextModel(config);
-  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
-  if (env.action.discrete()) return MakeQNetwork(config, env);
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));
+Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env) {
+  if (IsTextModel(setup)) return MakeTextModel(setup);
+  TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
+  if (env.action.discrete()) return MakeQNetwork(setup, env);
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
   return std::unique_ptr<Module>(std::move(both));
 }
 

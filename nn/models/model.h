@@ -2,29 +2,30 @@
 
 #include <memory>
 
-#include "core/config/config.h"
+#include "core/base/status.h"
 #include "core/tensor/spec.h"
+#include "nn/models/model_setup.h"
 #include "nn/module.h"
 
 namespace troop {
 
 // Input of a network per decision: env.frame_stack observations, [S, ...observation], oldest first;
 // without that axis if S is 1.
-TensorSpec NetworkInput(const Config& config, const EnvSpec& env);
+TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env);
 
 // Checks that learner.algorithm supports this kind of actions. Errors: kInvalidArgument, naming an
 // algorithm that does.
-Status CheckActions(const Config& config, const EnvSpec& env);
+Status CheckActions(const ModelSetup& setup, const EnvSpec& env);
 
-// Creates the network of a config. Supervised mode: nn/models/text_model.h. Continuous actions:
+// Creates the network of a run. Text models: nn/models/text_model.h. Continuous actions:
 // nn/models/policy_critic.h. Discrete actions: [B, ...NetworkInput] in the environment's dtype →
 // [B, actions · K] f32: q, for each action the K outputs of its value form
 // (nn/models/value_head.h); K = 1 for a scalar form. Images, [h, w] or [h, w, channels], are
-// stacked along the channels if conv2d is the first layer. Then the layers of config.network.layers
+// stacked along the channels if conv2d is the first layer. Then the layers of setup.network.layers
 // in order, and the head: linear to the actions, or dueling (Wang et al. 2016, eq. 9: q = v + a -
 // mean(a), each stream with `dueling_units` hidden units). Networks whose whole forward is small
 // run it in one fused call. Errors: kInvalidArgument.
-Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env);
+Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env);
 
 // P: elements of the flat buffer, padding included.
 std::int64_t ParameterCount(const Module& module);

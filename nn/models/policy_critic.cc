@@ -162,14 +162,15 @@ void PolicyCritic::UpdateStatistics(ConstTensor in, std::span<float> value) cons
 
 // Policy: input, layers, head, bounds. Critic: input and conv2d layers, then the rest with the
 // action.
-Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env) {
+Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
+                                                       const EnvSpec& env) {
   // 1. The policy.
-  TROOP_RETURN_IF_ERROR(CheckObservation(config, env));
+  TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
   const auto actions = std::int64_t(env.action.low.size());
-  PolicyCritic::Parts both{.action_gradient_clip = config.learner.action_gradient_clip};
+  PolicyCritic::Parts both{.action_gradient_clip = setup.action_gradient_clip};
 
-  const std::vector<LayerConfig> layers = LayersOf(config);
-  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(config, env, layers[0]));
+  const std::vector<LayerConfig> layers = LayersOf(setup);
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
   std::vector<SequentialPart> policy;
   policy.push_back({"input", std::move(first.module)});
   TROOP_RETURN_IF_ERROR(
@@ -179,19 +180,19 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, con
   both.policy = MakeSequential(std::move(policy));
 
   // 2. The critic: layers before `joint` see only the observation.
-  const bool own = !config.network.critic_layers.empty();
-  const std::vector<LayerConfig>& judging = own ? config.network.critic_layers : layers;
+  const bool own = !setup.network.critic_layers.empty();
+  const std::vector<LayerConfig>& judging = own ? setup.network.critic_layers : layers;
   const char* const key = own ? "network.critic_layers" : "network.layers";
   const auto is_linear = [](const LayerConfig& layer) { return layer.type != "conv2d"; };
   const auto joint = std::size_t(std::ranges::find_if(judging, is_linear) - judging.begin());
-  TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(config, env, judging[0]));
+  TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, judging[0]));
   std::vector<SequentialPart> front, rest;
   front.push_back({"input", std::move(seen.module)});
   TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, 0, joint}, &seen.shape, &front));
   CriticParts critic{.features = seen.shape.elements(), .actions = actions};
   Shape shape{critic.features + actions};
   TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, joint, judging.size()}, &shape, &rest));
-  rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(config).numbers)});
+  rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(setup).numbers)});
   critic.front = MakeSequential(std::move(front));
   critic.rest = MakeSequential(std::move(rest));
   both.critic = MakeCritic(std::move(critic));

@@ -3,8 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/config/config.h"
+#include "core/base/status.h"
 #include "core/tensor/spec.h"
+#include "nn/models/model_setup.h"
 #include "nn/module.h"
 
 namespace troop {
@@ -56,7 +57,7 @@ class PolicyCritic final : public Module {
 // Creates both networks: network.layers form the policy, network.critic_layers (default: the same)
 // the critic. The critic's conv2d layers see the observation; the action joins before the first
 // linear layer. Errors: kInvalidArgument. REQUIRES: continuous actions.
-Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env);
+Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup, const EnvSpec& env);
 
 // Parts of a critic {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` takes the
 // observation; `rest` takes the flattened output of `front` followed by the action, [B, features +

@@ -1,4 +1,4 @@
-// Implements the translation of a config's Q-network to its GPU description.
+// Implements the translation of a Q-network to its GPU description.
 #include "nn/models/q_network_spec.h"
 
 #include <string>
@@ -38,12 +38,12 @@ Activation ActivationOf(const LayerConfig& layer) {
 }
 
 // Rejects what the GPU network does not implement.
-Status CheckSupported(const Config& config, const EnvSpec& env) {
+Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   const auto only_cpu = [](std::string_view what) {
     return InvalidArgument("{} is only supported on the CPU; set the device to \"cpu\"", what);
   };
-  if (config.network.normalize_observations) return only_cpu("network.normalize_observations");
-  if (config.network.one_hot > 0) return only_cpu("network.one_hot");
+  if (setup.network.normalize_observations) return only_cpu("network.normalize_observations");
+  if (setup.network.one_hot > 0) return only_cpu("network.one_hot");
   if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
     return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));
   return Status::Ok();
@@ -52,18 +52,18 @@ Status CheckSupported(const Config& config, const EnvSpec& env) {
 }  // namespace
 
 // Shapes follow the layers as in AppendLayers; offsets come from the CPU network's parameters.
-Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
+Result<QNetworkSpec> QNetworkSpecOf(const ModelSetup& setup, const EnvSpec& env,
                                     const Module& network) {
-  TROOP_RETURN_IF_ERROR(CheckSupported(config, env));
+  TROOP_RETURN_IF_ERROR(CheckSupported(setup, env));
   QNetworkSpec spec;
-  const std::vector<LayerConfig> layers = LayersOf(config);
-  const auto pictures = PicturesOf(config, env, layers[0]);
-  Shape shape = pictures ? pictures->out() : NetworkInput(config, env).shape;
+  const std::vector<LayerConfig> layers = LayersOf(setup);
+  const auto pictures = PicturesOf(setup, env, layers[0]);
+  Shape shape = pictures ? pictures->out() : NetworkInput(setup, env).shape;
   spec.input = env.observation.dtype;
   spec.input_scale = env.observation_scale;
   spec.input_elements = shape.elements();
   spec.actions = env.action.count;
-  spec.numbers = GetValueHead(config).numbers;
+  spec.numbers = GetValueHead(setup).numbers;
   spec.parameters = ParameterCount(network);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     TROOP_ASSIGN_OR_RETURN(
@@ -79,14 +79,14 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
     spec.layers.push_back(layer);
   }
   // The head: linear, or two streams with or without hidden layers.
-  if (!config.network.dueling) {
+  if (!setup.network.dueling) {
     TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.", Activation::kNone));
     return spec;
   }
   spec.dueling = true;
   TROOP_ASSIGN_OR_RETURN(spec.value, FindLayer(network, "head.value.", Activation::kNone));
   TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.advantage.", Activation::kNone));
-  if (config.network.dueling_units == 0) return spec;
+  if (setup.network.dueling_units == 0) return spec;
   TROOP_ASSIGN_OR_RETURN(spec.value_hidden,
                          FindLayer(network, "head.value.hidden.", Activation::kRelu));
   TROOP_ASSIGN_OR_RETURN(spec.advantage_hidden,
@@ -95,8 +95,8 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
 }
 
 // TF32 and bf16 products need Ampere or newer.
-Result<cuda::Precision> DevicePrecisionOf(const Config& config, const cuda::DeviceInfo& info) {
-  const std::string& precision = config.network.precision;
+Result<cuda::Precision> DevicePrecisionOf(const ModelSetup& setup, const cuda::DeviceInfo& info) {
+  const std::string& precision = setup.network.precision;
   if (precision == "fp32") return cuda::Precision::kF32;
   if (info.major < 8) {
     return InvalidArgument(

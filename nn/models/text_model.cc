@@ -1,4 +1,4 @@
-// Implements the models of supervised configs: transformers and the LSTM classifier.
+// Implements the models of supervised runs: transformers and the LSTM classifier.
 #include "nn/models/text_model.h"
 
 #include "nn/models/lstm_classifier.h"
@@ -8,15 +8,15 @@ namespace troop {
 namespace {
 
 // The vocabulary size is counted from data.vocabulary before the model is created.
-Status CheckVocabulary(const Config& config) {
-  if (config.model.vocab_size > 0) return Status::Ok();
+Status CheckVocabulary(const ModelSetup& setup) {
+  if (setup.model.vocab_size > 0) return Status::Ok();
   return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
 // Attention has the size of hidden, as has the embedding unless model.embedding_size is set.
-Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
-  const Config::ModelKeys& m = config.model;
-  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
+Result<std::unique_ptr<Module>> MakeLstm(const ModelSetup& setup) {
+  const ModelConfig& m = setup.model;
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(setup));
   return MakeLstmClassifier({.vocabulary = m.vocab_size,
                              .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
                              .hidden = m.hidden_size,
@@ -30,9 +30,9 @@ Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
 }  // namespace
 
 // GELU as in the published models: erf for BERT, tanh for ALBERT.
-Result<TransformerOptions> TextModelOptions(const Config& config) {
-  const Config::ModelKeys& m = config.model;
-  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
+Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
+  const ModelConfig& m = setup.model;
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(setup));
   const bool bert = m.architecture == "bert";
   TransformerOptions options;
   options.config = {
@@ -49,8 +49,8 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
       .attention_dropout = float(m.attention_dropout),
       .classifier_dropout = float(m.classifier_dropout),
       .sinusoids = m.position_init == "sinusoids"};
-  options.head = config.learner.algorithm == "masked_lm" ? TransformerHead::kMaskedLm
-                                                         : TransformerHead::kClassifier;
+  options.head =
+      setup.algorithm == "masked_lm" ? TransformerHead::kMaskedLm : TransformerHead::kClassifier;
   options.recompute = m.gradient_checkpointing;
   const Status fits = CheckTransformer(options.config);
   if (!fits.ok()) return fits.WithContext("[model]");
@@ -58,19 +58,19 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
 }
 
 // The LSTM is not tensor-parallel.
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
+Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor) {
-  if (config.model.architecture == "lstm") return MakeLstm(config);
-  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  if (setup.model.architecture == "lstm") return MakeLstm(setup);
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(setup));
   options.tensor = tensor;
   return MakeTransformer(options);
 }
 
 // Two classes: negative and positive.
-EnvSpec ReviewSpec(const Config& config) {
+EnvSpec ReviewSpec(const ModelSetup& setup) {
   EnvSpec spec;
   spec.id = "reviews";
-  spec.observation = {DType::kI32, {config.data.max_length}};
+  spec.observation = {DType::kI32, {setup.max_length}};
   spec.action.count = 2;
   return spec;
 }

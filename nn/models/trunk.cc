@@ -1,4 +1,4 @@
-// Implements the checks and layers that the networks of a config share.
+// Implements the checks and layers that the networks of agents share.
 #include "nn/models/trunk.h"
 
 #include <algorithm>
@@ -64,8 +64,8 @@ bool HasChannelsFirst(const Shape& shape) {
 }  // namespace
 
 // The default suits vector observations.
-std::vector<LayerConfig> LayersOf(const Config& config) {
-  if (!config.network.layers.empty()) return config.network.layers;
+std::vector<LayerConfig> LayersOf(const ModelSetup& setup) {
+  if (!setup.network.layers.empty()) return setup.network.layers;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = 64;
@@ -73,8 +73,8 @@ std::vector<LayerConfig> LayersOf(const Config& config) {
 }
 
 // Integer observations need one-hot encoding; images must have their channels last.
-Status CheckObservation(const Config& config, const EnvSpec& env) {
-  const bool one_hot = config.network.one_hot > 0;
+Status CheckObservation(const ModelSetup& setup, const EnvSpec& env) {
+  const bool one_hot = setup.network.one_hot > 0;
   const TensorSpec& seen = env.observation;
   const bool classes = seen.dtype == DType::kI32;
   if (classes ? !one_hot : seen.dtype != DType::kU8 && seen.dtype != DType::kF32)
@@ -84,7 +84,7 @@ Status CheckObservation(const Config& config, const EnvSpec& env) {
         classes ? "; to one-hot encode, set network.one_hot to the class count" : "");
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
-  if (HasChannelsFirst(seen.shape) && LayersOf(config)[0].type == "conv2d")
+  if (HasChannelsFirst(seen.shape) && LayersOf(setup)[0].type == "conv2d")
     return InvalidArgument(
         "environment {}: observations {} have their channels first, but conv2d takes [height, "
         "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
@@ -94,11 +94,11 @@ Status CheckObservation(const Config& config, const EnvSpec& env) {
 }
 
 // Observations below 1,024 elements (feature planes such as MinAtar's) get no advice.
-std::string PictureAdvice(const Config& config, const EnvSpec& env) {
+std::string PictureAdvice(const ModelSetup& setup, const EnvSpec& env) {
   const TensorSpec& seen = env.observation;
   const std::int64_t rank = seen.shape.rank();
   const bool picture = rank == 3 || (rank == 2 && seen.dtype == DType::kU8);
-  if (!picture || seen.shape.elements() < 1024 || LayersOf(config)[0].type == "conv2d") return {};
+  if (!picture || seen.shape.elements() < 1024 || LayersOf(setup)[0].type == "conv2d") return {};
   return fmt::format(
       "environment {}: observations {} look like images, but no layer of network.layers is a "
       "conv2d: linear layers ignore which pixels are adjacent (configs/apex_atari.toml has "
@@ -107,20 +107,20 @@ std::string PictureAdvice(const Config& config, const EnvSpec& env) {
 }
 
 // A single image with channels is in conv2d's layout already.
-std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,
+std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& env,
                                        const LayerConfig& first) {
   const Shape& shape = env.observation.shape;
-  const std::int64_t stack = config.env.frame_stack;
+  const std::int64_t stack = setup.frame_stack;
   if (first.type != "conv2d" || shape.rank() < 2 || shape.rank() > 3) return {};
   if (stack == 1 && shape.rank() == 3) return {};
   return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
 
 // One of four input layers: normalized, one-hot, stacked images, or scaled.
-Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
+Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
                                   const LayerConfig& first) {
-  const bool normalize = config.network.normalize_observations;
-  const std::int64_t classes = config.network.one_hot;
+  const bool normalize = setup.network.normalize_observations;
+  const std::int64_t classes = setup.network.one_hot;
   if ((normalize || classes > 0) && first.type == "conv2d") {
     return InvalidArgument(
         "network.{}: images before a conv2d layer are scaled by the environment's own scale; leave "
@@ -128,11 +128,11 @@ Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
         "out",
         normalize ? "normalize_observations" : "one_hot");
   }
-  const Shape shape = NetworkInput(config, env).shape;
+  const Shape shape = NetworkInput(setup, env).shape;
   // Normalization takes precedence over one-hot encoding.
   if (normalize) return TrunkInput{MakeNormalizedInput(shape), shape};
   if (classes > 0) return TrunkInput{MakeOneHotInput(classes), {shape.elements() * classes}};
-  if (const auto pictures = PicturesOf(config, env, first)) {
+  if (const auto pictures = PicturesOf(setup, env, first)) {
     return TrunkInput{MakePictureInput(env.observation_scale, *pictures), pictures->out()};
   }
   return TrunkInput{MakeInput(env.observation_scale), shape};

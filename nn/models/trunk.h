@@ -7,22 +7,23 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/config.h"
+#include "core/base/status.h"
 #include "core/tensor/spec.h"
 #include "nn/layers/layers.h"
+#include "nn/models/model_setup.h"
 
-// Building blocks of the networks of a config: the input layer, and the layers of a list.
+// Building blocks of the networks of agents: the input layer, and the layers of a list.
 namespace troop {
 
 // Checks that networks support these observations. Errors: kInvalidArgument.
-Status CheckObservation(const Config& config, const EnvSpec& env);
+Status CheckObservation(const ModelSetup& setup, const EnvSpec& env);
 // Reason why the network may learn little from images; empty if it has conv2d layers, or there are
 // no images.
-std::string PictureAdvice(const Config& config, const EnvSpec& env);
+std::string PictureAdvice(const ModelSetup& setup, const EnvSpec& env);
 
 // Images that must be rearranged for conv2d if `first` is the first layer. nullopt: they are in the
 // right layout, or invalid, which AppendLayers reports.
-std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,
+std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& env,
                                        const LayerConfig& first);
 
 // The input layer: [B, ...NetworkInput] → [B, ...shape]. Errors: kInvalidArgument.
@@ -30,7 +31,7 @@ struct TrunkInput {
   std::unique_ptr<Module> module;
   Shape shape;
 };
-Result<TrunkInput> MakeInputLayer(const Config& config, const EnvSpec& env,
+Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
                                   const LayerConfig& first);
 
 // Appends layers[begin, end) as "layers.<index>". shape: of the input, then of the output, without
@@ -43,6 +44,6 @@ struct LayerRange {
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
 
 // network.layers; if empty, two linear layers of 64.
-std::vector<LayerConfig> LayersOf(const Config& config);
+std::vector<LayerConfig> LayersOf(const ModelSetup& setup);
 
 }  // namespace troop

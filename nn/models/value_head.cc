@@ -11,27 +11,28 @@ namespace troop {
 using Kind = ValueHead::Kind;
 
 // An unknown critic gives a scalar; CheckValueHead reports it.
-ValueHead GetValueHead(const Config& config) {
-  const Config::LearnerKeys& l = config.learner;
-  if (l.critic == "categorical") return {Kind::kCategorical, l.atoms, l.v_min, l.v_max};
-  if (l.critic == "quantile") return {.kind = Kind::kQuantile, .numbers = l.atoms};
+ValueHead GetValueHead(const ModelSetup& setup) {
+  if (setup.critic == "categorical")
+    return {Kind::kCategorical, setup.atoms, setup.v_min, setup.v_max};
+  if (setup.critic == "quantile") return {.kind = Kind::kQuantile, .numbers = setup.atoms};
   return {};
 }
 
 // Atoms must increase strictly: their spacing is a divisor.
-Status CheckValueHead(const Config& config) {
-  const Config::LearnerKeys& l = config.learner;
-  const ValueHead form = GetValueHead(config);
-  if (l.critic != "scalar" && form.kind == Kind::kScalar) {
+Status CheckValueHead(const ModelSetup& setup) {
+  const ValueHead form = GetValueHead(setup);
+  if (setup.critic != "scalar" && form.kind == Kind::kScalar) {
     return InvalidArgument(
-        "learner.critic is \"{}\"; valid are \"scalar\", \"categorical\", \"quantile\"", l.critic);
+        "learner.critic is \"{}\"; valid are \"scalar\", \"categorical\", \"quantile\"",
+        setup.critic);
   }
-  if (form.kind == Kind::kCategorical && (l.atoms < 2 || !(l.v_min < l.v_max))) {
+  if (form.kind == Kind::kCategorical && (setup.atoms < 2 || !(setup.v_min < setup.v_max))) {
     return InvalidArgument(
         "learner.atoms is {} (at least 2) from v_min = {} to v_max = {}, which must increase",
-        l.atoms, l.v_min, l.v_max);
+        setup.atoms, setup.v_min, setup.v_max);
   }
-  if (form.numbers < 1) return InvalidArgument("learner.atoms is {}, must be at least 1", l.atoms);
+  if (form.numbers < 1)
+    return InvalidArgument("learner.atoms is {}, must be at least 1", setup.atoms);
   return Status::Ok();
 }
 

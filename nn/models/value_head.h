@@ -4,8 +4,8 @@
 #include <span>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "kernels/loss/categorical_loss.h"
+#include "nn/models/model_setup.h"
 
 namespace troop {
 
@@ -19,9 +19,9 @@ struct ValueHead {
   double low = 0, high = 0;  // first and last atom
   ValueSupport support() const { return {numbers, low, high}; }
 };
-ValueHead GetValueHead(const Config& config);
+ValueHead GetValueHead(const ModelSetup& setup);
 // Errors: kInvalidArgument: unknown form, too few outputs, or atoms that do not increase.
-Status CheckValueHead(const Config& config);
+Status CheckValueHead(const ModelSetup& setup);
 
 // Mean values: out [values, K] → q [values]. O(values · K).
 void ExpectedValues(const ValueHead& form, std::span<const float> out, std::span<float> q);

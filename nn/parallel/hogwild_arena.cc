@@ -47,7 +47,7 @@ float KeepOf(const Numbers& n, double decay) {
 // rate · m.
 class SgdRule {
  public:
-  explicit SgdRule(const Config& config) : momentum_(float(config.optimizer.momentum)) {}
+  explicit SgdRule(const OptimizerConfig& config) : momentum_(float(config.momentum)) {}
   void Begin(const Numbers&) {}
   void operator()(const Numbers& n, float gradient, float& m, float&, float& x, Write write) const {
     // m is a statistic (Track), x the value (Change).
@@ -63,7 +63,7 @@ class SgdRule {
 // ε is outside the root, as in PyTorch.
 class AdaGradRule {
  public:
-  explicit AdaGradRule(const Config& config) : epsilon_(float(config.optimizer.epsilon)) {}
+  explicit AdaGradRule(const OptimizerConfig& config) : epsilon_(float(config.epsilon)) {}
   void Begin(const Numbers&) {}
   void operator()(const Numbers& n, float gradient, float&, float& v, float& x, Write write) const {
     const float g = gradient * n.scale;
@@ -79,7 +79,7 @@ class AdaGradRule {
 // Statistics are shared by all threads; ε is inside the root.
 class RmsPropRule {
  public:
-  explicit RmsPropRule(const Config& config) : keys_(config.optimizer) {}
+  explicit RmsPropRule(const OptimizerConfig& config) : keys_(config) {}
   void Begin(const Numbers& n) { keep_ = KeepOf(n, keys_.weight_decay); }
   void operator()(const Numbers& n, float gradient, float& m, float& v, float& x,
                   Write write) const {
@@ -95,7 +95,7 @@ class RmsPropRule {
   }
 
  private:
-  decltype(Config::optimizer) keys_;
+  OptimizerConfig keys_;
   float decay_ = float(keys_.decay), rest_ = float(1 - keys_.decay);
   float epsilon_ = float(keys_.epsilon), keep_ = 1;
 };
@@ -103,7 +103,7 @@ class RmsPropRule {
 // Bias corrections use the step number at the beginning of the step.
 class AdamRule {
  public:
-  explicit AdamRule(const Config& config) : keys_(config.optimizer) {}
+  explicit AdamRule(const OptimizerConfig& config) : keys_(config) {}
   void Begin(const Numbers& n) {
     keep_ = KeepOf(n, keys_.weight_decay);
     size_ = float(double(n.rate) / (1 - std::pow(keys_.beta1, double(n.step))));
@@ -119,7 +119,7 @@ class AdamRule {
   }
 
  private:
-  decltype(Config::optimizer) keys_;
+  OptimizerConfig keys_;
   float beta1_ = float(keys_.beta1), rest1_ = float(1 - keys_.beta1);
   float beta2_ = float(keys_.beta2), rest2_ = float(1 - keys_.beta2);
   float epsilon_ = float(keys_.epsilon);
@@ -144,7 +144,7 @@ class SlotOf {
 template <class Rule>
 class Arena final : public HogwildArena {
  public:
-  Arena(const Config& config, std::span<float> value, Optimizer* optimizer, Write write)
+  Arena(const OptimizerConfig& config, std::span<float> value, Optimizer* optimizer, Write write)
       : HogwildArena(value, optimizer, write),
         rule_(config),
         m_(optimizer, "m"),
@@ -198,10 +198,10 @@ class Arena final : public HogwildArena {
 }  // namespace
 
 // One instantiation per optimizer, so that the inner loop has no dispatch.
-Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const Config& config,
+Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const OptimizerConfig& config,
                                                          std::span<float> value,
                                                          Optimizer* optimizer, Write write) {
-  const std::string& type = config.optimizer.type;
+  const std::string& type = config.type;
   const auto make = [&]<class Rule>(std::in_place_type_t<Rule>) {
     return std::unique_ptr<HogwildArena>(new Arena<Rule>(config, value, optimizer, write));
   };

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "nn/optimizer.h"
+#include "nn/optimizer_config.h"
 
 namespace troop {
 
@@ -30,8 +30,8 @@ class HogwildArena {
 
   // `config` is that of `optimizer`. `value` and `optimizer` must outlive the arena, and must not
   // be stepped or written otherwise meanwhile. Errors: kInvalidArgument: unknown optimizer.
-  static Result<std::unique_ptr<HogwildArena>> Make(const Config& config, std::span<float> value,
-                                                    Optimizer* optimizer,
+  static Result<std::unique_ptr<HogwildArena>> Make(const OptimizerConfig& config,
+                                                    std::span<float> value, Optimizer* optimizer,
                                                     Write write = Write::kExact);
   virtual ~HogwildArena() = default;
 

@@ -11,14 +11,15 @@
 
 namespace troop {
 
-Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, const EnvSpec& env,
-                                                         Network* network,
+Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const WeightsConfig& config,
+                                                         const ModelSetup& model,
+                                                         const EnvSpec& env, Network* network,
                                                          const FleetMember* member) {
   std::unique_ptr<WeightSubscriber> weights;
   const FleetMember::Options& own = member->options();
   const Origin origin{.role = own.role, .index = own.index, .incarnation = own.incarnation};
   // One weight publisher serves the whole model.
-  if (config.learner.sync != "paramserver") {
+  if (config.sync != "paramserver") {
     const std::string endpoint = member->Endpoint(Role::kParamServer, 0);
     if (endpoint.empty()) return weights;
     TROOP_ASSIGN_OR_RETURN(auto channel, network->Connect(endpoint, {.origin = origin}));
@@ -26,14 +27,14 @@ Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, c
   }
   // Parameter shards: all must have a primary before the first connection.
   if (member->Shard(0).term == 0) return weights;
-  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
-  TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config, *module));
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(model, env));
+  TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config.paramserver, *module));
   auto resolver = std::make_unique<ShardResolver>(network, member, std::move(map), origin);
   TROOP_ASSIGN_OR_RETURN(auto channels, resolver->Connect());
   if (channels.empty()) return weights;
-  weights =
-      std::make_unique<ShardSubscriber>(resolver->map(), std::move(channels),
-                                        IsSynchronous(SyncOptionsFor(config)), std::move(resolver));
+  weights = std::make_unique<ShardSubscriber>(resolver->map(), std::move(channels),
+                                              HasSynchronousShards(config.paramserver),
+                                              std::move(resolver));
   return weights;
 }
 

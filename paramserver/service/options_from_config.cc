@@ -1,5 +1,5 @@
-// Implements the translation from config keys to the options of the parameter server's classes.
-// Every process of a run must derive the same values.
+// Implements the translation from the settings of a run to the options of the parameter server's
+// classes. Every process of a run must derive the same values.
 #include "paramserver/service/options_from_config.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ T Must(const Result<T>& parsed) {
 }
 
 // Ranges without weight decay; must match the grouping in the learners' algorithms.
-std::vector<ParamRange> Undecayed(const Config& config, const Module& network) {
+std::vector<ParamRange> Undecayed(const ShardConfig& config, const Module& network) {
   std::vector<ParamRange> ranges;
-  if (!IsSupervised(config) || config.optimizer.weight_decay == 0) return ranges;
+  if (!IsTextModel(config.model) || config.optimizer.weight_decay == 0) return ranges;
   std::int64_t at = 0;
   for (const Optimizer::Group& group : DecayGroups(network, 0)) {
     if (!group.decays) ranges.push_back({at, at + group.count});
@@ -59,11 +59,10 @@ Status CheckShardMap(const ShardMap& map) {
 }
 
 // Fails early, at the start of a run, if a shard cannot be sent in one message.
-Result<ShardMap> ShardMapFor(const Config& config, const Module& network) {
-  TROOP_ASSIGN_OR_RETURN(
-      const ShardMap map,
-      ShardMap::Make(Must(ParseSharding(config.paramserver.sharding)), network.params(),
-                     ParameterCount(network), int(config.paramserver.shards)));
+Result<ShardMap> ShardMapFor(const ParamServerConfig& config, const Module& network) {
+  TROOP_ASSIGN_OR_RETURN(const ShardMap map,
+                         ShardMap::Make(Must(ParseSharding(config.sharding)), network.params(),
+                                        ParameterCount(network), int(config.shards)));
   TROOP_RETURN_IF_ERROR(CheckShardMap(map));
   return map;
 }
@@ -84,91 +83,90 @@ Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch
   return map;
 }
 
+// Tensor-parallel learners share one model and push as one worker.
+std::int64_t WorkersOf(std::int64_t learners, std::int64_t tp) { return learners / tp; }
+
 // The schema has checked the combination of keys.
-SyncOptions SyncOptionsFor(const Config& config) {
-  const Config::ParamServerKeys& p = config.paramserver;
-  return {.mode = Must(ParseSyncMode(p.mode)),
-          .learners = int(WorkersOf(config)),
-          .k = int(p.k),
-          .cancel = p.cancel,
-          .per_batch = p.per_batch,
-          .staleness = std::uint64_t(p.staleness),
-          .staleness_discount = p.staleness_discount,
-          .warm_start_updates = std::uint64_t(p.warm_start_updates)};
+SyncOptions SyncOptionsFor(const ParamServerConfig& config, std::int64_t workers) {
+  return {.mode = Must(ParseSyncMode(config.mode)),
+          .learners = int(workers),
+          .k = int(config.k),
+          .cancel = config.cancel,
+          .per_batch = config.per_batch,
+          .staleness = std::uint64_t(config.staleness),
+          .staleness_discount = config.staleness_discount,
+          .warm_start_updates = std::uint64_t(config.warm_start_updates)};
 }
 
-// Tensor-parallel learners share one model and push as one worker.
-std::int64_t WorkersOf(const Config& config) { return config.fleet.learners / config.mesh.tp; }
+// Independent of the number of workers.
+bool HasSynchronousShards(const ParamServerConfig& config) {
+  return IsSynchronous(SyncOptionsFor(config, 1));
+}
 
 // Asynchronous modes: one push is an update.
-std::int64_t PushesOfUpdate(const Config& config) {
-  const SyncOptions sync = SyncOptionsFor(config);
+std::int64_t PushesOfUpdate(const ParamServerConfig& config, std::int64_t workers) {
+  const SyncOptions sync = SyncOptionsFor(config, workers);
   if (IsSynchronous(sync)) return sync.learners;
   return sync.mode == SyncMode::kKOfN ? sync.k : 1;
 }
 
 // The config's 0 means "no limit", which is -1 here.
-GradientFilterOptions GradientFilterOptionsFor(const Config& config) {
-  const std::int64_t most = config.paramserver.max_staleness;
+GradientFilterOptions GradientFilterOptionsFor(const ParamServerConfig& config) {
+  const std::int64_t most = config.max_staleness;
   return {.staleness_max = most > 0 ? most : -1,
-          .loss_deviations = config.paramserver.outlier_sigmas,
-          .norm_deviations = config.paramserver.outlier_norm_sigmas};
+          .loss_deviations = config.outlier_sigmas,
+          .norm_deviations = config.outlier_norm_sigmas};
 }
 
-ReplicaOptions ReplicaOptionsFor(const Config& config) {
-  return {.pull_every = config.paramserver.pull_every,
-          .push_every = config.paramserver.push_every,
-          .push_value = config.paramserver.mode == "local_sgd"};
+ReplicaOptions ReplicaOptionsFor(const ParamServerConfig& config) {
+  return {.pull_every = config.pull_every,
+          .push_every = config.push_every,
+          .push_value = config.mode == "local_sgd"};
 }
 
-CodecOptions CodecOptionsFor(const Config& config) {
-  return {.codec = Must(ParseGradientCodec(config.paramserver.compression)),
-          .keep = config.paramserver.topk_ratio,
-          .threshold = float(config.paramserver.strom_threshold)};
+CodecOptions CodecOptionsFor(const ParamServerConfig& config) {
+  return {.codec = Must(ParseGradientCodec(config.compression)),
+          .keep = config.topk_ratio,
+          .threshold = float(config.strom_threshold)};
 }
 
-ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Module& network,
+ParameterShard::Options ParameterShardOptionsFor(const ShardConfig& config, const Module& network,
                                                  const ShardMap& map, std::int32_t shard) {
-  ParameterShard::Options options{.config = config,
+  ParameterShard::Options options{.optimizer = config.optimizer,
                                   .ranges = map.RangesOf(shard),
                                   .undecayed = Undecayed(config, network),
                                   .epoch = map.epoch(),
-                                  .sync = SyncOptionsFor(config),
-                                  .guards = GradientFilterOptionsFor(config),
+                                  .sync = SyncOptionsFor(config.paramserver, config.workers),
+                                  .guards = GradientFilterOptionsFor(config.paramserver),
                                   .keep_sums = config.paramserver.backup};
-  options.updates_max = std::uint64_t(config.run.max_updates);
+  options.updates_max = std::uint64_t(config.max_updates);
   // Readers of several synchronous shards may have to request the version before the newest.
   const bool named = IsSynchronous(options.sync) && map.shards().size() > 1;
   options.versions_kept = named ? 2 : 1;
   return options;
 }
 
-ShardServer::Options ShardServerOptionsFor(const Config& config) {
-  return {.lease = Seconds(config.paramserver.lease_s)};
+ShardServer::Options ShardServerOptionsFor(const ParamServerConfig& config) {
+  return {.lease = Seconds(config.lease_s)};
 }
 
-ShardClient::Options ShardClientOptionsFor(const Config& config) {
+ShardClient::Options ShardClientOptionsFor(const ParamServerConfig& config) {
   return {.codec = CodecOptionsFor(config)};
 }
 
-std::int32_t ParameterServersOf(const Config& config) {
-  if (config.learner.sync != "paramserver") return 1;
-  return std::int32_t(config.paramserver.shards) * ServersPerShard(config);
-}
-
-std::int32_t ServersPerShard(const Config& config) { return config.paramserver.backup ? 2 : 1; }
+std::int32_t ServersPerShard(const ParamServerConfig& config) { return config.backup ? 2 : 1; }
 
 // A primary must stop answering before PrimaryElection replaces it, hence one second less than
 // alone_max.
-Duration PrimaryContactTimeoutFor(const Config& config) {
-  return Seconds(config.fleet.stall_timeout_s);
+Duration PrimaryContactTimeoutFor(const ShardConfig& config) {
+  return Seconds(config.stall_timeout_s);
 }
 
 // silent_max is twice the heartbeat timeout: one missed heartbeat must not cause a failover.
-PrimaryElection::Options PrimaryElectionOptionsFor(const Config& config) {
+PrimaryElection::Options PrimaryElectionOptionsFor(const ShardConfig& config) {
   return {.shards = int(config.paramserver.shards),
           .backup = config.paramserver.backup,
-          .silent_max = Seconds(2 * config.fleet.heartbeat_timeout_s),
+          .silent_max = Seconds(2 * config.heartbeat_timeout_s),
           .alone_max = PrimaryContactTimeoutFor(config) + Seconds(1),
           .next_term = {}};
 }

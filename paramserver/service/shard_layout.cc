@@ -1,4 +1,4 @@
-// Implements the derivation of a process's shard from the config and the epochs of the shard map.
+// Implements the derivation of a process's shard from the settings and the epochs of the shard map.
 #include "paramserver/service/shard_layout.h"
 
 #include "nn/models/model.h"
@@ -8,12 +8,12 @@
 namespace troop {
 
 // The optimizer is made only to count its slots, which snapshots contain.
-Result<ShardLayout> ShardLayout::Make(const Config& config, const Module* module,
+Result<ShardLayout> ShardLayout::Make(const ShardConfig& config, const Module* module,
                                       std::int32_t index, Executor* appliers) {
-  TROOP_ASSIGN_OR_RETURN(ShardMap first, ShardMapFor(config, *module));
-  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  TROOP_ASSIGN_OR_RETURN(ShardMap first, ShardMapFor(config.paramserver, *module));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config.optimizer, 1));
   ShardLayout layout(config, module, index, std::move(first));
-  layout.servers_per_shard_ = ServersPerShard(config);
+  layout.servers_per_shard_ = ServersPerShard(config.paramserver);
   layout.shard_ = index / layout.servers_per_shard_;
   layout.slots_ = optimizer->slots().size();
   layout.appliers_ = appliers;

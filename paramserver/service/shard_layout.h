@@ -9,24 +9,24 @@
 
 #include "core/base/node.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "net/control/shard_move.h"
 #include "nn/module.h"
 #include "paramserver/shard/parameter_shard.h"
 #include "paramserver/shard/shard_map.h"
+#include "paramserver/shard_config.h"
 
 namespace troop {
 
 // The shard of one parameter server process in the newest adopted epoch: the shard's number, the
-// map, and the options that follow from both. Deterministic: only the config, the module and the
+// map, and the options that follow from both. Deterministic: only the settings, the module and the
 // epochs are inputs. Owner: ShardNode's thread; a job may read it until the next Adopt.
 class ShardLayout {
  public:
   // Derives the map of the first epoch. `index`: the process's index in its role. `appliers`:
   // executor of Hogwild updates, or null. `module` and `appliers` must outlive the layout.
   // Errors: as ShardMapFor.
-  static Result<ShardLayout> Make(const Config& config, const Module* module, std::int32_t index,
-                                  Executor* appliers);
+  static Result<ShardLayout> Make(const ShardConfig& config, const Module* module,
+                                  std::int32_t index, Executor* appliers);
 
   // Switches to the last of `epochs`. Errors: kDataLoss: as ShardMapAfter; nothing changes then.
   Status Adopt(std::span<const ShardEpoch> epochs);
@@ -50,10 +50,10 @@ class ShardLayout {
   const std::vector<ShardEpoch>& epochs() const { return epochs_; }  // empty: none adopted yet
 
  private:
-  ShardLayout(const Config& config, const Module* module, std::int32_t index, ShardMap first)
+  ShardLayout(const ShardConfig& config, const Module* module, std::int32_t index, ShardMap first)
       : config_(config), module_(module), index_(index), first_map_(first), map_(first) {}
 
-  Config config_;
+  ShardConfig config_;
   const Module* module_;
   std::int32_t index_ = 0, servers_per_shard_ = 1, shard_ = 0;
   std::size_t slots_ = 0;  // of the optimizer

@@ -32,10 +32,10 @@ ShardLoader::Fallbacks FallbacksOf(const ShardNode::Context& context, const Modu
 
 }  // namespace
 
-// The map of the first epoch is derived from the config; later epochs arrive by heartbeat.
+// The map of the first epoch is derived from the settings; later epochs arrive by heartbeat.
 Result<std::unique_ptr<ShardNode>> ShardNode::Make(Context context) {
-  const Config& config = context.config;
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, context.env));
+  const ShardConfig& config = context.config;
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config.model, context.env));
   std::unique_ptr<Executor> appliers;
   if (config.paramserver.hogwild_threads > 1) {
     appliers = std::make_unique<ThreadExecutor>(
@@ -66,10 +66,10 @@ ShardNode::ShardNode(Context context, std::unique_ptr<Module> module,
       loader_(context_.executor, layout_.shard(), FallbacksOf(context_, module_.get())),
       saver_({.executor = context_.executor,
               .shard = layout_.shard(),
-              .every_s = context_.config.checkpoint.every_s}),
+              .every_s = context_.config.snapshot_every_s}),
       backup_({.index = layout_.index(),
                .shard = layout_.shard(),
-               .servers_per_shard = ServersPerShard(context_.config)}),
+               .servers_per_shard = ServersPerShard(context_.config.paramserver)}),
       reshard_({.network = context_.network,
                 .member = context_.member,
                 .executor = context_.executor,

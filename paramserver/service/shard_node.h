@@ -9,7 +9,6 @@
 
 #include "core/base/event_history.h"
 #include "core/base/node.h"
-#include "core/config/config.h"
 #include "core/metrics/metrics.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
@@ -27,6 +26,7 @@
 #include "paramserver/service/shard_saver.h"
 #include "paramserver/service/shard_server.h"
 #include "paramserver/shard/parameter_shard.h"
+#include "paramserver/shard_config.h"
 
 namespace troop {
 
@@ -41,7 +41,7 @@ namespace troop {
 class ShardNode final : public Node, public Service {
  public:
   struct Context {
-    Config config;
+    ShardConfig config;
     EnvSpec env;
     Network* network = nullptr;
     FleetMember* member = nullptr;

@@ -15,7 +15,7 @@ namespace {
 
 ShardServer::Options ServerOptions(const ShardPrimary::Context& context, std::uint64_t lineage,
                                    bool is_failover) {
-  ShardServer::Options options = ShardServerOptionsFor(*context.config);
+  ShardServer::Options options = ShardServerOptionsFor(context.config->paramserver);
   options.lineage = lineage;
   options.is_failover = is_failover;
   options.shard = context.layout->shard();

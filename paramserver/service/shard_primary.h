@@ -5,7 +5,6 @@
 #include "core/base/event_history.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
 #include "net/control/fleet_member.h"
 #include "net/control/shard_term.h"
 #include "net/network.h"
@@ -14,6 +13,7 @@
 #include "paramserver/service/shard_layout.h"
 #include "paramserver/service/shard_saver.h"
 #include "paramserver/service/shard_server.h"
+#include "paramserver/shard_config.h"
 
 namespace troop {
 
@@ -27,7 +27,7 @@ class ShardPrimary {
  public:
   // All pointers must outlive the primary; `history` may be null.
   struct Context {
-    const Config* config = nullptr;
+    const ShardConfig* config = nullptr;
     Network* network = nullptr;
     FleetMember* member = nullptr;
     const ShardLayout* layout = nullptr;

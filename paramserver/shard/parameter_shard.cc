@@ -110,7 +110,7 @@ ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer
 // A shard without values, for Make and Restore to fill.
 Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(options));
-  TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(options.config, SizeOf(options.ranges)));
+  TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(options.optimizer, SizeOf(options.ranges)));
   return std::unique_ptr<ParameterShard>(new ParameterShard(options, std::move(optimizer)));
 }
 
@@ -337,7 +337,7 @@ void ParameterShard::BeginApplying() {
                                                     .groups = groups_});
     for (Optimizer::Group& group : work->groups) group.learning_rate = work->push.learning_rate;
     if (!arena_) {
-      auto arena = HogwildArena::Make(options_.config, value_.Mutable(), optimizer_.get());
+      auto arena = HogwildArena::Make(options_.optimizer, value_.Mutable(), optimizer_.get());
       TROOP_CHECK(arena.ok(), "{}", arena.status().ToString());  // the optimizer was made
       arena_ = std::move(*arena);
     }

@@ -10,10 +10,10 @@
 #include "core/base/buffer.h"
 #include "core/base/node.h"
 #include "core/base/status.h"
-#include "core/config/config.h"
 #include "core/metrics/histogram.h"
 #include "core/metrics/metrics.h"
 #include "nn/optimizer.h"
+#include "nn/optimizer_config.h"
 #include "nn/parallel/hogwild_arena.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "paramserver/shard/copy_on_write_floats.h"
@@ -81,7 +81,7 @@ struct ShardUpdate {
 class ParameterShard {
  public:
   struct Options {
-    Config config;                      // only the optimizer section is used
+    OptimizerConfig optimizer;
     std::vector<ParamRange> ranges;     // sorted, disjoint ranges that this shard holds
     std::vector<ParamRange> undecayed;  // sorted ranges of the arena without weight decay
     std::uint64_t epoch = 1;            // epoch of the shard map

@@ -1,4 +1,4 @@
-// Derives the options of replay servers, writers and samplers from a config.
+// Derives the options of replay servers, writers and samplers from a run's settings.
 #include "replay/service/options_from_config.h"
 
 #include <fmt/format.h>
@@ -37,10 +37,10 @@ Codec CodecFor(const std::string& name, const TensorSpec& observation) {
 }
 
 // The run's own table holds n-step transitions.
-ViewSpec ViewFor(const Config& config) {
+ViewSpec ViewFor(const ReplaySetup& setup) {
   return {.kind = ViewSpec::Kind::kTransition,
-          .length_max = int(config.actor.n_step),
-          .stack = int(config.env.frame_stack)};
+          .length_max = int(setup.n_step),
+          .stack = int(setup.frame_stack)};
 }
 
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed,
@@ -79,17 +79,17 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
       .samples_per_insert_tolerance_rate = t.samples_per_insert_tolerance_rate};
 }
 
-Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
+Result<ReplayServer::Options> ReplayOptionsFor(const ReplaySetup& setup,
                                                const TrajectorySpec& trajectory) {
   // Table 0 is the run's own; the configured extra tables follow in order.
-  const Config::ReplayKeys& r = config.replay;
+  const ReplayConfig& r = setup.replay;
   const bool reservoir = r.remover == "reservoir";
   // The table counts samples, the config counts updates of one batch each.
-  const std::int64_t trim = r.trim_every_updates * config.learner.batch_size;
+  const std::int64_t trim = r.trim_every_updates * setup.batch_size;
   ReplayServer::Options options;
   options.tables.push_back(
       {.table = {.trajectory = trajectory,
-                 .view = ViewFor(config),
+                 .view = ViewFor(setup),
                  .codec = CodecFor(r.compression, trajectory.observation),
                  .capacity_items = Share(r.capacity_items, r.shards),
                  .min_items = Share(r.min_items, r.shards),
@@ -101,44 +101,42 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                  .max_policy_age = std::uint64_t(r.max_policy_age),
                  .trim_every_samples = reservoir ? 0 : Share(trim, r.shards),
                  .feed = r.placement == "gpu",
-                 .seed = std::uint64_t(config.seed)},
+                 .seed = std::uint64_t(setup.seed)},
        .samples_per_insert = r.samples_per_insert,
        .samples_per_insert_tolerance_rate = r.samples_per_insert_tolerance_rate});
   options.journal.spill = r.spill_to_disk;
   options.ack_on_disk = r.durability == "disk";
   for (const ReplayTableConfig& table : r.tables) {
-    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, r.shards));
+    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, setup.seed, r.shards));
     options.tables.push_back(std::move(made));
   }
   return options;
 }
 
-std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
+std::vector<std::int32_t> ReplayShardsFor(const ReplayConfig& config, std::int32_t index,
                                           std::int32_t shards) {
   // "local": each actor and learner uses one shard, assigned round robin by index.
-  if (config.replay.scope == "local") return {index % std::int32_t(config.replay.shards)};
-  std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.replay.shards));
+  if (config.scope == "local") return {index % std::int32_t(config.shards)};
+  std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.shards));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
 // Both sides derive the codec from the same keys.
-ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
-  return {.window = int(config.actor.max_inflight_inserts),
-          .codec = CodecFor(config.replay.compression, trajectory.observation)};
+ReplayWriter::Options WriterOptionsFor(const ReplayConfig& config,
+                                       const TrajectorySpec& trajectory) {
+  return {.codec = CodecFor(config.compression, trajectory.observation)};
 }
 
-// Serial mode decodes on the calling thread, to be deterministic and single-threaded.
-ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
-  const bool serial = config.fleet.mode == "serial";  // serial mode runs in one thread
-  return {.batch_size = config.learner.batch_size,
-          .prefetch = int(config.learner.prefetch),
-          .batches_per_request = int(config.learner.batches_per_request),
-          .beta = config.replay.beta,
-          .view = ViewFor(config),
-          .codec = CodecFor(config.replay.compression, trajectory.observation),
-          .decode_threads = serial ? 0 : int(config.replay.decode_threads),
-          .seed = std::uint64_t(config.seed)};
+ReplaySampler::Options SamplerOptionsFor(const ReplaySetup& setup,
+                                         const TrajectorySpec& trajectory) {
+  const ReplayConfig& r = setup.replay;
+  return {.batch_size = setup.batch_size,
+          .beta = r.beta,
+          .view = ViewFor(setup),
+          .codec = CodecFor(r.compression, trajectory.observation),
+          .decode_threads = int(r.decode_threads),
+          .seed = std::uint64_t(setup.seed)};
 }
 
 }  // namespace troop

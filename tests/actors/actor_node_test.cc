@@ -47,10 +47,10 @@ TEST(ActorNodeTest, SpendsLeasesExactlyForAnyEnvironmentCount) {
 
 // Experience depends on the exploration keys and the weights, not on where inference runs.
 TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
-  Config served = Catch();
+  ActingConfig served = Catch();
   served.actor.inference = "server";
   std::vector<std::map<std::string, double>> seen;
-  for (const Config& config : {Catch(), served}) {
+  for (const ActingConfig& config : {Catch(), served}) {
     ActorWorld world(config);
     world.PublishWeights(1);
     world.GrantUpTo(361);
@@ -72,8 +72,8 @@ TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
 }
 
 // The q-values of a drawn batch's observations, with the weights that acted.
-Tensor QOf(const ActorWorld& world, const Config& config, const Tensor& observation) {
-  const auto network = *MakeNetwork(config, world.spec());
+Tensor QOf(const ActorWorld& world, const ActingConfig& config, const Tensor& observation) {
+  const auto network = *MakeNetwork(config.model, world.spec());
   const TensorSpec in = observation.spec();
   const Plan plan = *network->MakePlan({&in, 1});
   Tensor q(DType::kF32, plan.out[0].shape);
@@ -87,10 +87,9 @@ Tensor QOf(const ActorWorld& world, const Config& config, const Tensor& observat
 // An item's initial priority comes from the q-values that the actor computed. The test recomputes
 // it from the observations that the replay returns. Older frames of the stack matter: the weights
 // are random.
-void DrawnStacksAreWhatThePolicySaw(Config config) {
-  config.env.frame_stack = 4;
+void DrawnStacksAreWhatThePolicySaw(ActingConfig config) {
+  config.env.frame_stack = config.model.frame_stack = 4;
   config.actor.n_step = 1;
-  config.learner.batch_size = 64;
   config.replay.min_items = 200;
   config.replay.alpha = 1;  // the probability of an item is its share of the priorities
   config.replay.priority_epsilon = 0;
@@ -107,8 +106,8 @@ void DrawnStacksAreWhatThePolicySaw(Config config) {
     const Tensor next = QOf(world, config, batch.next_observation);
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       const auto row = next.Rows(i, 1).as<float>();
-      const double bootstrap = double(batch.discount.as<float>()[std::size_t(i)]) *
-                               config.learner.gamma * double(*std::ranges::max_element(row));
+      const double bootstrap = double(batch.discount.as<float>()[std::size_t(i)]) * config.gamma *
+                               double(*std::ranges::max_element(row));
       const auto action = batch.action.as<std::int32_t>()[std::size_t(i)];
       const double taken = q.Rows(i, 1).as<float>()[std::size_t(action)];
       const double reward = batch.reward.as<float>()[std::size_t(i)];
@@ -125,19 +124,19 @@ void DrawnStacksAreWhatThePolicySaw(Config config) {
 
 TEST(ActorNodeTest, SampledStackEqualsStackActedOn) {
   DrawnStacksAreWhatThePolicySaw(Catch());  // in one row
-  Config pictures = Catch();
+  ActingConfig pictures = Catch();
   LayerConfig conv;
   conv.type = "conv2d";
   conv.filters = 8;
   conv.kernel = 3;
-  pictures.network.layers = {conv};
+  pictures.model.network.layers = {conv};
   DrawnStacksAreWhatThePolicySaw(pictures);
 }
 
 // Regression: an actor requested at most two leases ahead and waited permanently when they did not
 // cover its environments.
 TEST(ActorNodeTest, CompletesWithLeasesSmallerThanEnvironmentCount) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.envs = 9;
   config.actor.lease_steps = 2;
   ActorWorld world(config);
@@ -187,7 +186,7 @@ TEST(ActorNodeTest, CountsStepsOnlyAfterReplayAcknowledges) {
 }
 
 TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.replay.min_items = 20;
   ActorWorld world(config, 3, 8);  // no sampler: pushes wait
   world.PublishWeights(1);
@@ -201,7 +200,7 @@ TEST(ActorNodeTest, DoesNotCountStepWithParkedInsert) {
 
 // The channel's own window ended it at 16.
 TEST(ActorNodeTest, KeepsFullWindowOfPushesInFlight) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.insert_batch_size = 1;
   config.actor.max_inflight_inserts = 40;
   config.replay.min_items = 20;
@@ -239,7 +238,7 @@ TEST(ActorNodeTest, WaitsBetweenPullsFromEmptyParameterServer) {
 }
 
 TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.weight_sync_steps = 50;
   ActorWorld world(config);
   world.GrantUpTo(1000000);
@@ -252,7 +251,7 @@ TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
 
 TEST(ActorNodeTest, ActsRandomlyDuringWarmup) {
   for (const bool warm : {false, true}) {
-    Config config = Catch();
+    ActingConfig config = Catch();
     config.actor.epsilon_base = 0;
     config.actor.warmup_steps = 1000;
     config.replay.min_items = 100;
@@ -269,8 +268,8 @@ TEST(ActorNodeTest, ActsRandomlyDuringWarmup) {
 
 // Horgan et al. 2018: ε_i = base^(1 + alpha·i/(N-1)), over the environments of all current actors.
 TEST(ActorNodeTest, RecomputesEpsilonsWhenActorCountChanges) {
-  Config config = Catch();
-  config.fleet.actors = 2;
+  ActingConfig config = Catch();
+  config.actors = 2;
   config.actor.envs = 4;
   ActorWorld world(config);
   const auto expect_part = [&](int place, int places) {
@@ -291,7 +290,7 @@ TEST(ActorNodeTest, RecomputesEpsilonsWhenActorCountChanges) {
 // A fresh incarnation, as after a restart: what it does depends on the run's steps alone.
 TEST(ActorNodeTest, AnnealsByStepsOfRun) {
   const auto share_of_random = [](std::int64_t steps_done) {
-    Config config = Catch();
+    ActingConfig config = Catch();
     config.actor.epsilon_steps = 4000;
     config.actor.epsilon_initial = 0.9;
     config.actor.epsilon_final = 0;
@@ -320,7 +319,7 @@ TEST(ActorNodeTest, AnnealsByStepsOfRun) {
 
 TEST(ActorNodeTest, RestartedActorPlaysOtherEpisodes) {
   const auto returns_of = [](std::uint64_t incarnation) {
-    Config config = Catch();
+    ActingConfig config = Catch();
     config.actor.epsilon_base = 0;  // what it does is the same: the episodes differ
     config.actor.warmup_steps = 0;
     ActorWorld world(config, incarnation);
@@ -353,13 +352,13 @@ class Armed {
   const CapturedLog log_;
 };
 
-Config CartPole() {
-  Config config = Catch();
+ActingConfig CartPole() {
+  ActingConfig config = Catch();
   config.env.id = "CartPole-v1";
   return config;
 }
 
-std::uint64_t SeedOf(const Config& config, std::uint64_t incarnation, std::uint64_t episode) {
+std::uint64_t SeedOf(const ActingConfig& config, std::uint64_t incarnation, std::uint64_t episode) {
   return DeriveSeed({.run_seed = std::uint64_t(config.seed),
                      .purpose = Purpose::kEnvironment,
                      .index = 0,
@@ -391,7 +390,7 @@ TEST(ActorNodeTest, DropsNonFiniteRewardAndReportsOrigin) {
 // A learner that leaves its item out has neither its environment nor its seed.
 TEST(ActorNodeTest, ReportsOriginOfSuspiciousFiniteValues) {
   const CapturedLog log;
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.env.reward_scale = 1e12;
   ActorWorld world(config);
   world.PublishWeights(1);
@@ -407,7 +406,7 @@ TEST(ActorNodeTest, ReportsOriginOfSuspiciousFiniteValues) {
 
 TEST(ActorNodeTest, DropsNonFiniteObservationAndAbandonsEpisode) {
   const Armed armed("actor.observation:4:inf");
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   config.replay.min_items = 100;
   ActorWorld world(config);
   world.PublishWeights(1);
@@ -440,7 +439,7 @@ TEST(ActorNodeTest, FailsWithOriginWhenValuesAreAlwaysNonFinite) {
 }
 
 TEST(ActorNodeTest, CompleteEpisodesResetNonFiniteCount) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.envs = 1;
   ActorWorld world(config);
   world.PublishWeights(1);
@@ -454,7 +453,7 @@ TEST(ActorNodeTest, CompleteEpisodesResetNonFiniteCount) {
 }
 
 TEST(ActorNodeTest, IgnoresNonFiniteWeights) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.weight_sync_steps = 10;
   ActorWorld world(config);
   world.GrantUpTo(100000);
@@ -471,7 +470,7 @@ TEST(ActorNodeTest, IgnoresNonFiniteWeights) {
 
 // The replay refused the priority, and the actor died of it.
 TEST(ActorNodeTest, NonFiniteQValuesNeverReachReplay) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.weight_sync_steps = 10;
   ActorWorld world(config);
   world.GrantUpTo(100000);
@@ -486,13 +485,15 @@ TEST(ActorNodeTest, NonFiniteQValuesNeverReachReplay) {
 }
 
 TEST(ActorNodeTest, ReportsUnknownEnvironment) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.env.id = "Nothing-v0";
   const auto hub = MakeSimHub();
   const auto network = hub->MakeNetwork();
   CoordinatorFake coordinator(hub.get());
   const auto member = coordinator.Member(network.get(), Role::kActor, 1);
-  EXPECT_EQ(ActorNode::Make(config, network.get(), member.get()).status().code(), Code::kNotFound);
+  EXPECT_EQ(
+      ActorNode::Make(config, {.network = network.get(), .member = member.get()}).status().code(),
+      Code::kNotFound);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace troop {
 namespace {
 
 TEST(ActorShardsTest, MovesStreamsBetweenShardsWithoutLosingItems) {
-  Config config = Catch();
+  ActingConfig config = Catch();
   config.actor.n_step = 3;
   ActorWorld world(config);
   world.PublishWeights(1);

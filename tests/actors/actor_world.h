@@ -14,6 +14,7 @@
 #include "core/base/executor.h"
 #include "nn/models/model.h"
 #include "paramserver/weights/weights_server.h"
+#include "replay/replay_setup.h"
 #include "replay/service/options_from_config.h"
 #include "replay/service/server.h"
 #include "tests/testing/coordinator_fake.h"
@@ -23,16 +24,17 @@ namespace troop {
 // An actor with a real replay and parameter server; the test plays the coordinator.
 class ActorWorld {
  public:
-  explicit ActorWorld(Config config, std::uint64_t incarnation = 3, double samples_per_insert = 0)
+  explicit ActorWorld(ActingConfig config, std::uint64_t incarnation = 3,
+                      double samples_per_insert = 0)
       : config_(std::move(config)), coordinator_(hub_.get()) {
     network_ = hub_->MakeNetwork();
     servers_ = hub_->MakeNetwork();
-    const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_));
+    const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_.env, config_.serial));
     spec_ = (*env)->spec();
     config_.replay.samples_per_insert = samples_per_insert;
-    const auto replay = ReplayOptionsFor(config_, {spec_.observation, spec_.action.tensor()});
+    const auto replay = ReplayOptionsFor(Setup(), {spec_.observation, spec_.action.tensor()});
     replay_ = std::move(*MakeReplayServer(*replay));
-    const auto module = MakeNetwork(config_, spec_);
+    const auto module = MakeNetwork(config_.model, spec_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 1, weights_);
     parameters_ = MakeWeightsServer({.parameters = std::int64_t(weights_.size())});
@@ -44,7 +46,17 @@ class ActorWorld {
     coordinator_.AddPeer(Role::kParamServer, "inproc://weights", 2);
     if (InferenceServersOf(config_) > 0) StartInference();
     member_ = coordinator_.Member(network_.get(), Role::kActor, incarnation);
-    auto node = ActorNode::Make(config_, network_.get(), member_.get());
+    const auto connect = [this](const EnvSpec&) -> Result<std::unique_ptr<WeightSubscriber>> {
+      const std::string endpoint = member_->Endpoint(Role::kParamServer, 0);
+      if (endpoint.empty()) return std::unique_ptr<WeightSubscriber>();
+      TROOP_ASSIGN_OR_RETURN(
+          auto channel,
+          network_->Connect(endpoint, {.origin = {.role = Role::kActor,
+                                                  .incarnation = member_->options().incarnation}}));
+      return MakeWeightSubscriber(std::move(channel));
+    };
+    auto node = ActorNode::Make(
+        config_, {.network = network_.get(), .member = member_.get(), .connect_weights = connect});
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
   }
@@ -62,6 +74,14 @@ class ActorWorld {
     coordinator_.AddPeer(Role::kInference, "inproc://inference", 1);
   }
 
+  // The settings of the replay.
+  ReplaySetup Setup() const {
+    return {.seed = config_.seed,
+            .replay = config_.replay,
+            .n_step = config_.actor.n_step,
+            .frame_stack = config_.env.frame_stack};
+  }
+
   // Zeros: the greedy action is the first.
   void PublishZeros() {
     std::ranges::fill(weights_, 0.0f);
@@ -72,7 +92,7 @@ class ActorWorld {
     const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
     const auto sampler = MakeReplaySampler(
         *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
-        SamplerOptionsFor(config_, trajectory));
+        SamplerOptionsFor(Setup(), trajectory));
     std::vector<SampleBatch> batches;
     for (int i = 0; i < 20; ++i) {
       sampler->Poll(now_);
@@ -164,7 +184,7 @@ class ActorWorld {
   Network* servers() { return servers_.get(); }
 
  private:
-  Config config_;
+  ActingConfig config_;
   EnvSpec spec_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   CoordinatorFake coordinator_;
@@ -182,8 +202,8 @@ class ActorWorld {
   Time now_{Seconds(1)};
 };
 
-inline Config Catch() {
-  Config config;
+inline ActingConfig Catch() {
+  ActingConfig config;
   config.env.id = "Catch-v0";
   config.actor.envs = 4;
   config.actor.insert_batch_size = 20;

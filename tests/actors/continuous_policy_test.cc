@@ -23,19 +23,28 @@ EnvSpec Env() {
   return env;
 }
 
-Config SmallConfig(const char* critic = "scalar") {
-  Config config;
-  config.learner.algorithm = "dpg";
-  config.learner.critic = critic;
+ActingConfig SmallConfig(const char* critic = "scalar") {
+  ActingConfig config;
+  config.model.algorithm = "dpg";
+  config.model.critic = critic;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = 8;
   layer.activation = "tanh";
-  config.network.layers = {layer};
+  config.model.network.layers = {layer};
   return config;
 }
 
-std::unique_ptr<Policy> MakePolicy(int size, const Config& config = SmallConfig()) {
+// A learner of the same network.
+TrainingConfig Training(const ActingConfig& config) {
+  TrainingConfig training;
+  training.network = config.model.network;
+  training.learner.algorithm = config.model.algorithm;
+  training.learner.critic = config.model.critic;
+  return training;
+}
+
+std::unique_ptr<Policy> MakePolicy(int size, const ActingConfig& config = SmallConfig()) {
   auto policy = MakeLocalPolicy(config, Env(), size);
   EXPECT_TRUE(policy.ok()) << policy.status().ToString();
   return std::move(*policy);
@@ -58,9 +67,9 @@ std::vector<float> Actions(Policy* policy, const Tensor& observation,
 TEST(ContinuousPolicyTest, MatchesNetworkActionAndCriticValueWithoutNoise) {
   const int size = 16;
   for (const char* critic : {"scalar", "categorical"}) {
-    const Config config = SmallConfig(critic);
+    const ActingConfig config = SmallConfig(critic);
     const auto policy = MakePolicy(size, config);
-    DpgReference reference(config, Env());
+    DpgReference reference(Training(config), Env());
     const Tensor observation = RandomObservations(size);
     policy->Submit(observation, std::vector<ExploreKey>(size));
     const PolicyOutput* output = policy->Poll();
@@ -82,9 +91,9 @@ TEST(ContinuousPolicyTest, MatchesNetworkActionAndCriticValueWithoutNoise) {
 TEST(ContinuousPolicyTest, CriticEvaluatesNoisyActions) {
   const int size = 16;
   for (const char* critic : {"scalar", "categorical"}) {
-    const Config config = SmallConfig(critic);
+    const ActingConfig config = SmallConfig(critic);
     const auto policy = MakePolicy(size, config);
-    DpgReference reference(config, Env());
+    DpgReference reference(Training(config), Env());
     const Tensor observation = RandomObservations(size);
     std::vector<ExploreKey> keys(size);
     for (int i = 0; i < size; ++i) {
@@ -212,7 +221,7 @@ TEST(ContinuousPolicyTest, ConsecutiveStepsShareNoNoise) {
 
 TEST(ContinuousPolicyTest, NaNWeightsGiveNaNQButFiniteActions) {
   const auto policy = MakePolicy(1);
-  const std::size_t count = DpgReference(SmallConfig(), Env()).value.size();
+  const std::size_t count = DpgReference(Training(SmallConfig()), Env()).value.size();
   ASSERT_TRUE(policy->SetWeights(1, std::vector<float>(count, NAN)).ok());
   policy->Submit(Tensor(DType::kF32, {1, 3}), std::vector<ExploreKey>(1));
   const PolicyOutput* output = policy->Poll();

@@ -29,8 +29,9 @@ class EnvRunnerTest : public testing::Test {
     config_.env.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
     config_.env.isolation = isolation_;
     config_.env.options = {{"at_step", at_step}, {"fault", fault}};
-    auto made = EnvRunner::Make(config_, kSize,
-                                {.env = EnvOptionsFor(config_), .seed = SeedOf, .first = kFirst});
+    auto made = EnvRunner::Make(
+        config_, kSize,
+        {.env = EnvOptionsFor(config_.env, config_.serial), .seed = SeedOf, .first = kFirst});
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     runner_ = std::move(*made);
   }
@@ -56,7 +57,7 @@ class EnvRunnerTest : public testing::Test {
     return false;
   }
 
-  Config config_;
+  ActingConfig config_;
   std::string isolation_ = "none";
   std::unique_ptr<EnvRunner> runner_;
   std::array<std::uint64_t, kSize> counted_{};

@@ -15,22 +15,22 @@
 namespace troop {
 namespace {
 
-Config CartPole() {
-  Config config;
+ActingConfig CartPole() {
+  ActingConfig config;
   config.env.id = "CartPole-v1";
   config.evaluator.envs = 4;
   return config;
 }
 
-std::vector<float> Weights(const Config& config) {
-  const auto env = MakeEnvironment(config.env.id, EnvOptionsFor(config));
-  const auto module = MakeNetwork(config, (*env)->spec());
+std::vector<float> Weights(const ActingConfig& config) {
+  const auto env = MakeEnvironment(config.env.id, EnvOptionsFor(config.env, config.serial));
+  const auto module = MakeNetwork(config.model, (*env)->spec());
   std::vector<float> weights(std::size_t(ParameterCount(**module)));
   InitParameters(**module, 1, weights);
   return weights;
 }
 
-std::unique_ptr<EpisodeEvaluator> Played(const Config& config, std::int64_t episodes,
+std::unique_ptr<EpisodeEvaluator> Played(const ActingConfig& config, std::int64_t episodes,
                                          std::uint64_t round, int steps_at_once) {
   auto made = EpisodeEvaluator::Make(config, {.episodes = episodes, .round = round, .version = 5},
                                      Weights(config));
@@ -90,7 +90,7 @@ TEST(EvaluationTest, ReplacesEpisodeWithNonFiniteReward) {
 
 TEST(EvaluationTest, FailsWithOriginWhenRewardsAreAlwaysNonFinite) {
   const Armed armed("evaluator.reward:3+:inf");
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   const auto evaluation = Played(config, 1000000, 7, 64);
   EXPECT_EQ(evaluation->nonfinite_values(), 100);
   const std::uint64_t seed = DeriveSeed({.run_seed = std::uint64_t(config.seed),
@@ -111,7 +111,7 @@ TEST(EvaluationTest, RoundsPlayDifferentEpisodes) {
 
 // An environment plays the same episodes alone as next to others: only its index matters.
 TEST(EvaluationTest, EachEnvironmentPlaysFixedShareOfEpisodes) {
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   config.evaluator.epsilon = 1;                             // episodes of very different lengths
   for (config.seed = 0; config.seed < 10; ++config.seed) {  // either may have the shorter ones
     config.evaluator.envs = 2;
@@ -140,7 +140,7 @@ TEST(EvaluationTest, RejectsZeroEpisodes) {
 // Regression: an episode that the policy never ends, in an environment without a limit, ran
 // forever.
 TEST(EvaluationTest, EndsEpisodesWithoutTerminationAtStepLimit) {
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   config.env.id = "MountainCar-v0";  // untrained weights don't reach the top
   config.env.max_episode_steps = 0;
   config.evaluator.max_episode_steps = 50;
@@ -152,14 +152,14 @@ TEST(EvaluationTest, EndsEpisodesWithoutTerminationAtStepLimit) {
 }
 
 TEST(EvaluationTest, EnvironmentStepLimitTakesPrecedence) {
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   config.evaluator.max_episode_steps = 1;
   EXPECT_GT(Played(config, 4, 0, 64)->Report().length_mean, 1);
 }
 
 // It was played to its end first, however long that took.
 TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
-  Config config = CartPole();
+  ActingConfig config = CartPole();
   config.evaluator.every_s = 0;
   config.evaluator.episodes = 1000000;
   config.evaluator.final_episodes = 3;
@@ -174,7 +174,16 @@ TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
       "inproc://weights", {.origin = {.role = Role::kLearner, .incarnation = 1}}));
   publisher->Publish({7, Buffer::Copy(std::as_bytes(std::span<const float>(weights)))});
   const auto member = coordinator.Member(network.get(), Role::kEvaluator, 3);
-  const auto node = *EvaluatorNode::Make(config, network.get(), member.get());
+  const auto connect = [&](const EnvSpec&) -> Result<std::unique_ptr<WeightSubscriber>> {
+    const std::string endpoint = member->Endpoint(Role::kParamServer, 0);
+    if (endpoint.empty()) return std::unique_ptr<WeightSubscriber>();
+    TROOP_ASSIGN_OR_RETURN(
+        auto channel,
+        network->Connect(endpoint, {.origin = {.role = Role::kEvaluator, .incarnation = 3}}));
+    return MakeWeightSubscriber(std::move(channel));
+  };
+  const auto node = *EvaluatorNode::Make(
+      config, {.network = network.get(), .member = member.get(), .connect_weights = connect});
   std::vector<EvaluationReport> reports;
   coordinator.on_beat = [&reports](const HeartbeatRequest& told, HeartbeatReply*) {
     reports.insert(reports.end(), told.evaluations.begin(), told.evaluations.end());

@@ -21,7 +21,7 @@ TEST(ExplorationEpsilonTest, MatchesApexPaper) {
 }
 
 TEST(AnnealedEpsilonTest, DecaysLinearlyAfterWarmup) {
-  const Config::ActorKeys keys{
+  const ActorConfig keys{
       .epsilon_steps = 1000, .epsilon_initial = 0.9, .epsilon_final = 0.1, .warmup_steps = 50};
   const std::vector<std::pair<std::int64_t, double>> points = {
       {0, 1},     {49, 1},     {50, 0.9},   {51, 0.9 - 0.8 / 1000}, {300, 0.7},

@@ -37,8 +37,8 @@ EnvSpec ContinuousEnv() {
   return env;
 }
 
-Config ServedConfig() {
-  Config config;
+ActingConfig ServedConfig() {
+  ActingConfig config;
   config.actor.inference = "server";
   config.inference.max_batch_size = 8;
   config.inference.batch_timeout_s = 0.005;
@@ -47,9 +47,9 @@ Config ServedConfig() {
   return config;
 }
 
-Config ContinuousConfig() {
-  Config config = ServedConfig();
-  config.learner.algorithm = "dpg";
+ActingConfig ContinuousConfig() {
+  ActingConfig config = ServedConfig();
+  config.model.algorithm = "dpg";
   return config;
 }
 
@@ -75,9 +75,9 @@ Question Ask(std::int64_t rows, std::uint64_t number, double epsilon = 0.3) {
 // A server with weights from a parameter server, and callers of it.
 class World {
  public:
-  explicit World(Config config = ServedConfig(), EnvSpec env = Env())
+  explicit World(ActingConfig config = ServedConfig(), EnvSpec env = Env())
       : config_(std::move(config)), env_(std::move(env)) {
-    const auto module = MakeNetwork(config_, env_);
+    const auto module = MakeNetwork(config_.model, env_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 5, weights_);
     parameters_ = MakeWeightsServer({.parameters = std::int64_t(weights_.size())});
@@ -152,7 +152,7 @@ class World {
   InferenceServer& server() { return *server_; }
 
  private:
-  Config config_;
+  ActingConfig config_;
   EnvSpec env_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::unique_ptr<Network> network_ = hub_->MakeNetwork(), servers_ = hub_->MakeNetwork();
@@ -172,7 +172,7 @@ std::span<const T> Part(const Message& message, std::size_t i) {
   return message.parts[i].as<T>();
 }
 
-void ChoosesAsLocalPoliciesDo(const Config& config, const EnvSpec& env) {
+void ChoosesAsLocalPoliciesDo(const ActingConfig& config, const EnvSpec& env) {
   World world(config, env);
   world.Publish(3);
   const bool discrete = env.action.discrete();

@@ -23,17 +23,17 @@ EnvSpec Env() {
   return env;
 }
 
-Config SmallConfig() {
-  Config config;
+ActingConfig SmallConfig() {
+  ActingConfig config;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = 8;
-  config.network.layers = {layer};
-  config.network.dueling = false;
+  config.model.network.layers = {layer};
+  config.model.network.dueling = false;
   return config;
 }
 
-std::unique_ptr<Policy> MakePolicy(int size, const Config& config = SmallConfig()) {
+std::unique_ptr<Policy> MakePolicy(int size, const ActingConfig& config = SmallConfig()) {
   auto policy = MakeLocalPolicy(config, Env(), size);
   EXPECT_TRUE(policy.ok()) << policy.status().ToString();
   return std::move(*policy);
@@ -66,11 +66,11 @@ TEST(LocalPolicyTest, GreedyActionHasLargestQ) {
 }
 
 TEST(LocalPolicyTest, UsesLatestWeights) {
-  Config wide = SmallConfig();  // a network of general layers, and one that is small
-  wide.network.layers[0].units = 300;
-  for (const Config& config : {SmallConfig(), wide}) {
+  ActingConfig wide = SmallConfig();  // a network of general layers, and one that is small
+  wide.model.network.layers[0].units = 300;
+  for (const ActingConfig& config : {SmallConfig(), wide}) {
     const auto policy = MakePolicy(1, config);
-    const auto module = MakeNetwork(config, Env());
+    const auto module = MakeNetwork(config.model, Env());
     Tensor observation(DType::kF32, {1, 2}), q(DType::kF32, {1, kActions});
     observation.as<float>()[0] = 0.5f;
     observation.as<float>()[1] = -2;
@@ -97,12 +97,12 @@ TEST(LocalPolicyTest, UsesLatestWeights) {
 TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
   const int size = 24;
   for (const char* form : {"categorical", "quantile"}) {
-    Config config = SmallConfig();
-    config.learner.critic = form;
-    config.learner.atoms = 5;
-    config.learner.v_min = -2, config.learner.v_max = 3;
+    ActingConfig config = SmallConfig();
+    config.model.critic = form;
+    config.model.atoms = 5;
+    config.model.v_min = -2, config.model.v_max = 3;
     const auto policy = MakePolicy(size, config);
-    const auto module = MakeNetwork(config, Env());
+    const auto module = MakeNetwork(config.model, Env());
     std::vector<float> value(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 5, value);
     for (float& x : value) x *= 4;  // far from equal chances
@@ -142,7 +142,7 @@ TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
 
 TEST(LocalPolicyTest, BreaksTiesByLowestAction) {
   const auto policy = MakePolicy(1);
-  const auto module = MakeNetwork(SmallConfig(), Env());
+  const auto module = MakeNetwork(SmallConfig().model, Env());
   const std::vector<float> zeros(std::size_t(ParameterCount(**module)));
   ASSERT_TRUE(policy->SetWeights(1, zeros).ok());
   const Tensor observation(DType::kF32, {1, 2});
@@ -197,7 +197,7 @@ TEST(LocalPolicyTest, RandomnessDiffersBySeedEpisodeAndStep) {
   const int size = 64;
   const Tensor observation(DType::kF32, {size, 2});
   const auto draws = [&](std::uint64_t run_seed, std::uint64_t episode, std::uint64_t step) {
-    Config config = SmallConfig();
+    ActingConfig config = SmallConfig();
     config.seed = std::int64_t(run_seed);
     std::vector<ExploreKey> keys;
     for (int i = 0; i < size; ++i) {

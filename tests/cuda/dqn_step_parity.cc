@@ -249,7 +249,7 @@ class Reference {
 
   void Step(double scale, double rate) {
     ++steps_;
-    using Rule = OptimizerConfig::Kind;
+    using Rule = OptimizerRule::Kind;
     for (std::size_t i = 0; i < value.size(); ++i) {
       const double g = gradient[i] * scale;
       value[i] *= 1 - rate * (o_.rule.kind == Rule::kSgd ? 0 : o_.rule.weight_decay);
@@ -317,7 +317,7 @@ void PutBatch(Parity& parity, const DqnStepOptions& o, const Reference::Batch& b
   put(to.weight, b.weight);
 }
 
-DqnStepOptions OptionsOf(bool pictures, Head head, OptimizerConfig::Kind rule,
+DqnStepOptions OptionsOf(bool pictures, Head head, OptimizerRule::Kind rule,
                          DqnStepOptions::Values values = DqnStepOptions::Values::kScalar) {
   DqnStepOptions o;
   o.network = MakeSpec(pictures, head, values == DqnStepOptions::Values::kScalar ? 1 : 5);
@@ -391,7 +391,7 @@ void Compare(Parity& parity, const DqnStepOptions& o, double tolerance) {
 void UpdatesOfEveryNetworkF32(Parity& parity) {
   for (const bool pictures : {true, false}) {
     for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden})
-      Compare(parity, OptionsOf(pictures, head, OptimizerConfig::Kind::kAdam), 1e-4);
+      Compare(parity, OptionsOf(pictures, head, OptimizerRule::Kind::kAdam), 1e-4);
   }
 }
 void UpdatesOfDistributions(Parity& parity) {
@@ -399,24 +399,24 @@ void UpdatesOfDistributions(Parity& parity) {
        {DqnStepOptions::Values::kCategorical, DqnStepOptions::Values::kQuantile}) {
     for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden}) {
       DqnStepOptions o =
-          OptionsOf(head == Head::kDueling, head, OptimizerConfig::Kind::kAdam, values);
+          OptionsOf(head == Head::kDueling, head, OptimizerRule::Kind::kAdam, values);
       o.double_q = head != Head::kDuelingHidden;
       Compare(parity, o, 1e-4);
     }
   }
 }
 void UpdatesOfEveryOptimizer(Parity& parity) {
-  for (const auto rule : {OptimizerConfig::Kind::kRmsProp, OptimizerConfig::Kind::kSgd}) {
+  for (const auto rule : {OptimizerRule::Kind::kRmsProp, OptimizerRule::Kind::kSgd}) {
     DqnStepOptions o = OptionsOf(false, Head::kPlain, rule);
     o.double_q = false;
     o.graph = false;
-    o.rule.weight_decay = rule == OptimizerConfig::Kind::kSgd ? 0 : 0.1;
+    o.rule.weight_decay = rule == OptimizerRule::Kind::kSgd ? 0 : 0.1;
     Compare(parity, o, 1e-4);
   }
 }
 template <Precision kPrecision>
 void UpdatesOfPicturesWith(Parity& parity) {
-  DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, OptimizerConfig::Kind::kAdam);
+  DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, OptimizerRule::Kind::kAdam);
   o.precision = kPrecision;
   // Rounding of activations flips some ReLUs, which matters in networks this small.
   Compare(parity, o, 0.1);
@@ -427,7 +427,7 @@ void AGraphGivesTheBytesOfAStream(Parity& parity) {
   std::vector<float> values[2];
   for (const bool graph : {true, false}) {
     Parity same(parity.device(), 5);
-    DqnStepOptions o = OptionsOf(true, Head::kDueling, OptimizerConfig::Kind::kAdam);
+    DqnStepOptions o = OptionsOf(true, Head::kDueling, OptimizerRule::Kind::kAdam);
     o.precision = kPrecision;
     o.graph = graph;
     std::vector<float> value = StartValue(same, o.network), target = value;
@@ -456,7 +456,7 @@ void HalvesMakeAWhole(Parity& parity) {
   std::vector<float> values[3];
   for (const int way : {0, 1, 2}) {
     Parity same(parity.device(), 6);
-    const DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerConfig::Kind::kAdam);
+    const DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerRule::Kind::kAdam);
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
     step.SetState(same.stream(), StateOf(&value, &target));
@@ -486,7 +486,7 @@ void HalvesMakeAWhole(Parity& parity) {
 void PartsAreReadyAsTheyAreTold(Parity& parity) {
   for (const bool pictures : {false, true}) {
     const DqnStepOptions o =
-        OptionsOf(pictures, pictures ? Head::kDueling : Head::kPlain, OptimizerConfig::Kind::kAdam);
+        OptionsOf(pictures, pictures ? Head::kDueling : Head::kPlain, OptimizerRule::Kind::kAdam);
     std::vector<float> value = StartValue(parity, o.network), target = value;
     DqnStep step(parity.device(), o);
     step.SetState(parity.stream(), StateOf(&value, &target));
@@ -528,7 +528,7 @@ void ReplayInTheSameGraph(Parity& parity) {
   std::vector<float> priorities[2];
   for (const bool graph : {true, false}) {
     Parity same(parity.device(), 7);
-    DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerConfig::Kind::kAdam);
+    DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerRule::Kind::kAdam);
     o.graph = graph;
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
@@ -577,7 +577,7 @@ void ReplayInTheSameGraph(Parity& parity) {
 }
 
 void WhatIsNotFiniteChangesNothing(Parity& parity) {
-  const DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerConfig::Kind::kAdam);
+  const DqnStepOptions o = OptionsOf(false, Head::kPlain, OptimizerRule::Kind::kAdam);
   std::vector<float> value = StartValue(parity, o.network), target = value;
   const std::vector<float> before = value;
   DqnStep step(parity.device(), o);

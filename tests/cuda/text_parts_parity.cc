@@ -241,8 +241,8 @@ void CheckParts(Parity& parity, Kind kind, bool masked, bool drops, Precision pr
   const double want_loss = oracle.Loss(value) + second.Loss(value);
   const std::int64_t want_right = oracle.right() + second.right();
   constexpr double kRate = 0.1, kClip = 0.5;
-  OptimizerConfig rule;
-  rule.kind = OptimizerConfig::Kind::kSgd;
+  OptimizerRule rule;
+  rule.kind = OptimizerRule::Kind::kSgd;
   rule.max_grad_norm = kClip;
 
   Whole gradient(parity, spec), after(parity, spec);

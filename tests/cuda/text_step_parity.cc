@@ -120,7 +120,7 @@ void PartsOfABatch(Parity& parity) {
 // loss changes nothing.
 void Steps(Parity& parity) {
   const TransformerSpec spec = SpecOf(Kind::kBert, false, false, Precision::kF32);
-  OptimizerConfig rule;
+  OptimizerRule rule;
   rule.max_grad_norm = 0.5;
   rule.weight_decay = 0.1;
   rule.epsilon = 1e-4;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kBatch = 6;
 
 struct Problem {
-  Config config;
+  TrainingConfig config;
   EnvSpec env;
 };
 
@@ -33,14 +33,14 @@ Problem MakeProblem(bool pictures) {
   conv.kernel = 3;
   p.env.observation = {DType::kU8, {6, 5}};
   p.env.observation_scale = 1.0f / 255;
-  p.config.env.frame_stack = 3;
+  p.config.frame_stack = 3;
   p.config.network.layers = {conv, LayerConfig{.type = "linear", .units = 10}};
   return p;
 }
 
 SampleBatch RandomBatch(const Problem& p, std::uint64_t seed, std::int64_t rows = kBatch) {
   Rng rng({.run_seed = seed});
-  const TensorSpec seen = NetworkInput(p.config, p.env);
+  const TensorSpec seen = NetworkInput(ModelSetupOf(p.config), p.env);
   SampleBatch b;
   for (Tensor* t : {&b.observation, &b.next_observation}) {
     *t = Tensor(seen.dtype, seen.shape.Prepend(rows));
@@ -71,7 +71,7 @@ enum class Said { kNothing, kTheNext, kAnother, kOneOfAnotherSize, kABadOne, kNo
 
 // Weights and priorities behind ten updates.
 std::vector<float> Play(const Problem& p, Said said) {
-  auto made = MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
+  auto made = MakeGpuDqn(p.config, p.env, *MakeNetwork(ModelSetupOf(p.config), p.env));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   Algorithm& algorithm = **made;
   std::vector<SampleBatch> batches;
@@ -110,8 +110,8 @@ TEST(DeviceBatchesTest, PrefetchHintsDoNotChangeResults) {
 // A batch that was prefetched for an update that did not happen is not used for the next update.
 TEST(DeviceBatchesTest, DoesNotConfuseBatchWithPrefetchedOne) {
   const Problem p = MakeProblem(false);
-  auto one = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
-  auto two = *MakeGpuDqn(p.config, p.env, *MakeNetwork(p.config, p.env));
+  auto one = *MakeGpuDqn(p.config, p.env, *MakeNetwork(ModelSetupOf(p.config), p.env));
+  auto two = *MakeGpuDqn(p.config, p.env, *MakeNetwork(ModelSetupOf(p.config), p.env));
   SampleBatch first = RandomBatch(p, 1), second = RandomBatch(p, 2), third = RandomBatch(p, 3);
   std::vector<float> a(kBatch), b(kBatch);
   one->fused_update()->ExpectNext(&second);

@@ -40,7 +40,7 @@ std::unique_ptr<Collective> OverNccl(Collective& group, int device) {
 // One rank of a mesh.
 class Learner {
  public:
-  Learner(Config config, const Mesh& mesh, Collective* all, Way way) : all_(all) {
+  Learner(TrainingConfig config, const Mesh& mesh, Collective* all, Way way) : all_(all) {
     config.learner.device = way == Way::kCpu ? "cpu" : "cuda";
     const int part = all->rank() % mesh.tp, model = all->rank() / mesh.tp;
     auto made = MakeSupervised(config, {.rank = part, .ranks = mesh.tp}, 0);
@@ -82,7 +82,7 @@ struct Course {
   UpdateCost cost;
 };
 
-Course Play(const Config& config, const Mesh& mesh, Way way, int updates,
+Course Play(const TrainingConfig& config, const Mesh& mesh, Way way, int updates,
             const TensorFile* from = nullptr) {
   const Ranks ranks = MakeSocketRanks(mesh.size(), {});
   std::vector<Course> courses{std::size_t(mesh.size())};
@@ -140,7 +140,7 @@ TEST(DeviceMeshTest, UpdatesMatchPyTorch) {
 // recomputation, uneven shares, dropout, and masked tokens with a sliced embedding table.
 TEST(DeviceMeshTest, MeshesMatchCpu) {
   for (const std::string family : {"bert", "albert"}) {
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.model.pretrained = "";
     config.learner.algorithm = "masked_lm";
     config.learner.micro_batch_size = 4;
@@ -169,7 +169,7 @@ TEST(DeviceMeshTest, MeshesMatchCpu) {
 // A state holds the whole model: it resumes as one learner on the CPU, and from there
 // tensor-parallel.
 TEST(DeviceMeshTest, ContinuesStateOnCpuAndBack) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.dropout = 0.1;
   const Course parts = Play(config, {}, Way::kNccl, 2);
   const Course straight = Play(config, {.dp = 1, .tp = 1}, Way::kCpu, 4);
@@ -180,14 +180,14 @@ TEST(DeviceMeshTest, ContinuesStateOnCpuAndBack) {
 
 // A model in parts on GPUs as one worker of parameter shards: the gradient that one learner has.
 TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.sync = "paramserver";
-  config.fleet.learners = 2;
+  config.learners = 2;
   config.mesh.tp = 2;
   auto whole = *MakeSupervised(config, TensorParallelRank(), 0);
   std::vector<float> priority(1);
   ASSERT_TRUE(whole->ComputeGradient(SampleBatch(), priority).ok());
-  Config there = config;
+  TrainingConfig there = config;
   there.learner.device = "cuda";
   for (const Way way : {Way::kHosts, Way::kNccl}) {
     const Ranks ranks = MakeSocketRanks(2, {});
@@ -197,7 +197,7 @@ TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
       const auto nccl = way == Way::kNccl ? OverNccl(group, 0) : nullptr;
       if (rank > 0) {
         part->tensor_parallel()->SetTensorGroup(&group, nccl.get());
-        const auto module = *MakeTextModel(there, {.rank = rank, .ranks = 2});
+        const auto module = *MakeTextModel(ModelSetupOf(there), {.rank = rank, .ranks = 2});
         std::vector<float> nothing(1);
         const auto outcome =
             TensorParallelWorker(part.get(), module.get()).Follow(group, SampleBatch(), nothing);

@@ -19,12 +19,12 @@ namespace {
 constexpr std::int64_t kBatch = 6, kInputs = 5;
 constexpr int kRounds = 8;
 
-Config TheConfig(int which) {
-  Config config;
+TrainingConfig TheConfig(int which) {
+  TrainingConfig config;
   config.learner.device = "cuda";
   config.learner.batch_size = kBatch;
   config.learner.target_update_every_updates = 3;
-  config.actor.n_step = 2;
+  config.n_step = 2;
   config.optimizer.learning_rate = 1e-3;
   config.network.layers = {LayerConfig{.type = "linear", .units = 40},
                            LayerConfig{.type = "linear", .units = 24}};
@@ -76,7 +76,7 @@ struct Course {
 // Rank r has batch (round, r); in round 2 rank 1 has none, in round 4 rank 0's has NaN, and in
 // round 5 no rank has one.
 enum class Way { kCpu, kThroughTheHost, kNccl };
-Course Play(int size, const Config& config, Way way) {
+Course Play(int size, const TrainingConfig& config, Way way) {
   Ranks hosts = MakeSocketRanks(size, {}), seconds = MakeSocketRanks(size, {});
   Course course;
   course.value.resize(std::size_t(size));
@@ -85,7 +85,7 @@ Course Play(int size, const Config& config, Way way) {
   course.updates.resize(std::size_t(size));
   RunRanks(size, [&](int rank) {
     const auto r = std::size_t(rank);
-    auto network = *MakeNetwork(config, TheEnv());
+    auto network = *MakeNetwork(ModelSetupOf(config), TheEnv());
     auto made = way != Way::kCpu ? MakeGpuDqn(config, TheEnv(), std::move(network), rank)
                                  : MakeDqn(config, TheEnv(), std::move(network));
     ASSERT_TRUE(made.ok()) << made.status().ToString();
@@ -123,7 +123,7 @@ Course Play(int size, const Config& config, Way way) {
   return course;
 }
 
-void ExpectTheSame(int size, const Config& config, Way way) {
+void ExpectTheSame(int size, const TrainingConfig& config, Way way) {
   const Course here = Play(size, config, way), there = Play(size, config, Way::kCpu);
   for (int rank = 0; rank < size; ++rank) {
     const auto r = std::size_t(rank);

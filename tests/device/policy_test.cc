@@ -23,7 +23,7 @@ LayerConfig Convolution(std::int64_t filters, std::int64_t kernel) {
 }
 
 struct Problem {
-  Config config;
+  ActingConfig config;
   EnvSpec env;
 };
 // Numbers; pictures; pictures in a stack, with a dueling head; numbers by quantiles; pictures by
@@ -33,21 +33,22 @@ std::vector<Problem> Problems() {
   for (Problem& p : all) {
     p.env.id = "test";
     p.env.action.count = 5;
-    p.config.network.dueling = false;
+    p.config.model.network.dueling = false;
   }
   for (std::size_t i : {0, 3}) all[i].env.observation = {DType::kF32, {7}};
   for (std::size_t i : {1, 2, 4}) {
     all[i].env.observation = {DType::kU8, {9, 8, 3}};
     all[i].env.observation_scale = 1.0f / 255;
-    all[i].config.network.layers = {Convolution(8, 3), LayerConfig{.type = "linear", .units = 24}};
+    all[i].config.model.network.layers = {Convolution(8, 3),
+                                          LayerConfig{.type = "linear", .units = 24}};
   }
-  all[2].config.env.frame_stack = 3;
-  for (std::size_t i : {2, 4}) all[i].config.network.dueling = true;
-  all[2].config.network.dueling_units = 16;
-  all[3].config.learner.critic = "quantile";
-  all[4].config.learner.critic = "categorical";
-  for (std::size_t i : {3, 4}) all[i].config.learner.atoms = 9;
-  all[4].config.learner.v_min = -1, all[4].config.learner.v_max = 4;
+  all[2].config.env.frame_stack = all[2].config.model.frame_stack = 3;
+  for (std::size_t i : {2, 4}) all[i].config.model.network.dueling = true;
+  all[2].config.model.network.dueling_units = 16;
+  all[3].config.model.critic = "quantile";
+  all[4].config.model.critic = "categorical";
+  for (std::size_t i : {3, 4}) all[i].config.model.atoms = 9;
+  all[4].config.model.v_min = -1, all[4].config.model.v_max = 4;
   return all;
 }
 
@@ -62,12 +63,12 @@ Tensor Draw(const TensorSpec& spec, std::int64_t rows, Rng* rng) {
 }
 
 void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance) {
-  problem.config.network.precision = precision;
+  problem.config.model.network.precision = precision;
   const auto device = MakeGpuPolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
-  problem.config.network.precision = "fp32";
+  problem.config.model.network.precision = "fp32";
   const auto local = *MakeLocalPolicy(problem.config, problem.env, kSize);
-  const auto module = *MakeNetwork(problem.config, problem.env);
+  const auto module = *MakeNetwork(problem.config.model, problem.env);
   std::vector<float> value(std::size_t(ParameterCount(*module)));
   Rng rng({.run_seed = 3});
   for (const std::uint64_t version : {1, 2}) {
@@ -75,7 +76,7 @@ void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance)
     ASSERT_TRUE((*device)->SetWeights(version, value).ok());
     ASSERT_TRUE(local->SetWeights(version, value).ok());
     for (const std::int64_t rows : {kSize, std::int64_t{1}, std::int64_t{5}}) {
-      const Tensor observation = Draw(NetworkInput(problem.config, problem.env), rows, &rng);
+      const Tensor observation = Draw(NetworkInput(problem.config.model, problem.env), rows, &rng);
       std::vector<ExploreKey> keys(static_cast<std::size_t>(rows));
       for (std::size_t i = 0; i < keys.size(); ++i)
         keys[i] = {.env = i, .step = 5 + i, .epsilon = i % 2 == 0 ? 0 : 0.8};
@@ -123,7 +124,7 @@ TEST(DevicePolicyTest, RejectsMismatchedWeightsAndCpuOnlyFeatures) {
   const auto device = MakeGpuPolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
   EXPECT_EQ((*device)->SetWeights(1, std::vector<float>(3)).code(), Code::kInvalidArgument);
-  problem.config.network.normalize_observations = true;
+  problem.config.model.network.normalize_observations = true;
   const auto refused = MakeGpuPolicy(problem.config, problem.env, kSize);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("network.normalize_observations"), std::string::npos);

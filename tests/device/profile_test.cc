@@ -14,7 +14,7 @@ namespace {
 
 using test::SupervisedConfig;
 
-Config OnGpu(Config config) {
+TrainingConfig OnGpu(TrainingConfig config) {
   config.learner.device = "cuda";
   return config;
 }
@@ -26,7 +26,7 @@ double BytesInUse() {
 }
 
 TEST(DeviceProfileTest, NamesGpuThatLearnersWouldUse) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.device = "auto";
   EXPECT_EQ(*GpuOf(config), "emulated");
   EXPECT_EQ(GpusHere(), 1);
@@ -39,7 +39,7 @@ TEST(DeviceProfileTest, NamesGpuThatLearnersWouldUse) {
 }
 
 TEST(DeviceProfileTest, MeasuresPeakInPrecisionOfRun) {
-  Config config = OnGpu(SupervisedConfig("bert"));
+  TrainingConfig config = OnGpu(SupervisedConfig("bert"));
   const auto peak = MeasureGpuPeak(config);
   ASSERT_TRUE(peak.ok()) << peak.status().ToString();
   EXPECT_GT(*peak, 1e5);
@@ -58,7 +58,7 @@ TEST(DeviceProfileTest, PredictsMemory) {
        {Case{"bert", "classifier", false, false}, Case{"albert", "masked_lm", false, false},
         Case{"bert", "masked_lm", true, true}, Case{"albert", "classifier", true, false}}) {
     SCOPED_TRACE(std::string(c.family) + " " + c.algorithm);
-    Config config = OnGpu(SupervisedConfig(c.family));
+    TrainingConfig config = OnGpu(SupervisedConfig(c.family));
     config.model.pretrained = "";
     config.learner.algorithm = c.algorithm;
     config.model.hidden_size = 128;
@@ -84,7 +84,7 @@ TEST(DeviceProfileTest, PredictsMemory) {
 }
 
 TEST(DeviceProfileTest, PartOfModelNeedsLessMemory) {
-  Config config = OnGpu(SupervisedConfig("bert"));
+  TrainingConfig config = OnGpu(SupervisedConfig("bert"));
   const auto whole = PredictGpuBytes(config, {}, 1000, 12);
   const auto part = PredictGpuBytes(config, {.rank = 0, .ranks = 2}, 1000, 12);
   ASSERT_TRUE(whole.ok() && part.ok());

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kBatch = 8;
 
 struct Problem {
-  Config config;
+  TrainingConfig config;
   EnvSpec env;
 };
 
@@ -31,7 +31,7 @@ Problem MakeProblem(int which) {
   p.env.action.count = 4;
   p.env.observation = {DType::kF32, {5}};
   p.config.network.layers = {LayerConfig{.type = "linear", .units = 12}};
-  if (which == 1) p.config.env.frame_stack = 3;
+  if (which == 1) p.config.frame_stack = 3;
   if (which >= 2) {
     LayerConfig conv;
     conv.type = "conv2d";
@@ -40,7 +40,7 @@ Problem MakeProblem(int which) {
     p.env.observation =
         which == 2 ? TensorSpec{DType::kU8, {6, 5}} : TensorSpec{DType::kU8, {6, 5, 2}};
     p.env.observation_scale = 1.0f / 255;
-    p.config.env.frame_stack = which == 2 ? 4 : 2;
+    p.config.frame_stack = which == 2 ? 4 : 2;
     p.config.network.layers = {conv, LayerConfig{.type = "linear", .units = 12}};
   }
   p.config.network.dueling = which == 1;
@@ -50,7 +50,7 @@ Problem MakeProblem(int which) {
   p.config.learner.batch_size = kBatch;
   p.config.learner.target_update_every_updates = 7;
   p.config.optimizer.learning_rate = 1e-3;
-  p.config.actor.n_step = 3;
+  p.config.n_step = 3;
   return p;
 }
 
@@ -59,9 +59,9 @@ class World {
   explicit World(const Problem& problem)
       : config_(problem.config), env_(problem.env), world_(Options()) {
     EnvSpec seen = env_;
-    seen.observation = NetworkInput(config_, env_);
-    cpu_ = *MakeDqn(config_, seen, *MakeNetwork(config_, env_));
-    auto device = MakeGpuDqn(config_, env_, *MakeNetwork(config_, env_));
+    seen.observation = NetworkInput(ModelSetupOf(config_), env_);
+    cpu_ = *MakeDqn(config_, seen, *MakeNetwork(ModelSetupOf(config_), env_));
+    auto device = MakeGpuDqn(config_, env_, *MakeNetwork(ModelSetupOf(config_), env_));
     TROOP_CHECK(device.ok(), "{}", device.status().ToString());
     device_ = std::move(*device);
     writer_ = world_.Writer();
@@ -208,7 +208,7 @@ class World {
     double priority = 0;
   };
 
-  ViewSpec View() const { return {.length_max = 3, .stack = int(config_.env.frame_stack)}; }
+  ViewSpec View() const { return {.length_max = 3, .stack = int(config_.frame_stack)}; }
   ReplayServer::Options Options() const {
     ReplayServer::Options options = SmallOptions();
     Table::Options& table = options.tables[0].table;
@@ -248,7 +248,7 @@ class World {
   // The stack that ends in frame t.
   void PutStack(const Known& item, std::uint64_t t, std::byte* to) const {
     const std::size_t bytes = env_.observation.bytes();
-    const auto stack = std::uint64_t(config_.env.frame_stack);
+    const auto stack = std::uint64_t(config_.frame_stack);
     for (std::uint64_t k = 0; k < stack; ++k, to += bytes) {
       const std::uint64_t back = stack - 1 - k;
       if (t < item.episode + back) continue;  // zeros
@@ -257,7 +257,7 @@ class World {
   }
   SampleBatch Assemble() const {
     SampleBatch batch;
-    const TensorSpec seen = NetworkInput(config_, env_);
+    const TensorSpec seen = NetworkInput(ModelSetupOf(config_), env_);
     const auto zeros = [](DType dtype, Shape shape) {
       Tensor t(dtype, shape);
       std::ranges::fill(t.bytes(), std::byte{0});
@@ -296,7 +296,7 @@ class World {
     return batch;
   }
 
-  const Config config_;
+  const TrainingConfig config_;
   const EnvSpec env_;
   ReplayWorld world_;
   Rng rng_{{.run_seed = 11}};

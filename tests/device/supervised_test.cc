@@ -20,13 +20,13 @@ namespace {
 
 using test::SupervisedConfig;
 
-std::unique_ptr<Algorithm> Make(const Config& config) {
-  auto made = MakeAlgorithm(config, ReviewSpec(config));
+std::unique_ptr<Algorithm> Make(const TrainingConfig& config) {
+  auto made = MakeAlgorithm(config, ReviewSpec(ModelSetupOf(config)));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return *std::move(made);
 }
 
-Config On(Config config, const char* device) {
+TrainingConfig On(TrainingConfig config, const char* device) {
   config.learner.device = device;
   return config;
 }
@@ -43,7 +43,7 @@ double Distance(std::span<const float> a, std::span<const float> b) {
 // The beginning of what PyTorch made; the rest is asked of what computes faster.
 TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.learner.micro_batch_size = family == "bert" ? 5 : 0;
     const auto there = Make(On(config, "cuda"));
     const JsonValue& expected = *test::SupervisedExpected().Find(family);
@@ -62,7 +62,7 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
   for (const char* const family : {"bert", "albert"}) {
     for (const char* const algorithm : {"classifier", "masked_lm"}) {
       SCOPED_TRACE(std::string(family) + " " + algorithm);
-      Config config = SupervisedConfig(family);
+      TrainingConfig config = SupervisedConfig(family);
       config.learner.algorithm = algorithm;
       config.learner.batch_size = 5;
       config.learner.micro_batch_size = 3;
@@ -93,7 +93,7 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
 // A GPU makes queries of all tokens even in the last layer, and what is behind the attention of
 // those that the head reads; in pieces of a batch, too.
 TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.micro_batch_size = 5;
   const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
   const auto data = LoadReviewData(config);
@@ -114,7 +114,7 @@ TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
 
 // Resumes after a stop within an epoch, with every kind of dropout.
 TEST(DeviceSupervisedTest, ResumesBitForBit) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.batch_size = 3;
   config.model.num_hidden_layers = 1;
   config.model.pretrained = "";
@@ -135,7 +135,7 @@ TEST(DeviceSupervisedTest, ResumesBitForBit) {
 
 // Callers may modify a gradient before the step: here the test doubles it and sets one value.
 TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.optimizer.type = "sgd";  // Adam's steps hardly know how long a gradient is
   config.learner.max_grad_norm = 0.01;
   config.optimizer.learning_rate = 20;
@@ -154,22 +154,23 @@ TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
 }
 
 TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
-  const auto refused = [](const Config& config, const std::string& why,
+  const auto refused = [](const TrainingConfig& config, const std::string& why,
                           const TensorParallelRank& tensor = {}) {
-    const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(config), tensor);
+    const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(ModelSetupOf(config)), tensor);
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
     EXPECT_NE(made.status().message().find(why), std::string::npos) << made.status().message();
-    EXPECT_TRUE(MakeAlgorithm(On(config, "auto"), ReviewSpec(config), tensor).ok()) << why;
+    EXPECT_TRUE(MakeAlgorithm(On(config, "auto"), ReviewSpec(ModelSetupOf(config)), tensor).ok())
+        << why;
   };
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.pretrained = "";
   refused(config,
           "model.num_attention_heads makes a tensor-parallel rank with 1 heads of 8 elements; on a "
           "GPU the total "
           "must be a multiple of 16; or set learner.device = \"cpu\"",
           {.rank = 0, .ranks = 3});
-  Config other = config;
+  TrainingConfig other = config;
   other.model.architecture = "lstm";
   refused(other, "model.architecture = \"lstm\" only runs on the CPU");
   other = config;
@@ -185,7 +186,7 @@ TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
 
 // In bf16, with heads that it takes: near the CPU's bf16.
 TEST(DeviceSupervisedTest, Bf16StaysNearCpu) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.pretrained = "";
   config.model.hidden_size = 128;
   config.model.num_attention_heads = 2;
@@ -203,7 +204,7 @@ TEST(DeviceSupervisedTest, Bf16StaysNearCpu) {
 
 // A judge on the GPU, and one that learner.device forbids it.
 TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
-  const Config config = SupervisedConfig("albert");
+  const TrainingConfig config = SupervisedConfig("albert");
   auto loaded = LoadReviewData(config);
   ASSERT_TRUE(loaded.ok());
   auto data = std::make_shared<ReviewData>(**loaded);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 namespace troop {
 

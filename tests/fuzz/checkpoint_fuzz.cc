@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "core/base/version.h"
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
 #include "learners/algorithm.h"
@@ -27,7 +28,7 @@ constexpr const char* kFiles[] = {"manifest.json", "state.json", "state.safetens
 
 struct World {
   EnvSpec env;
-  Config config;
+  TrainingConfig config;
   std::unique_ptr<Module> module;
   std::unique_ptr<Algorithm> algorithm;
   std::map<std::string, std::string> files;  // of a whole checkpoint
@@ -37,7 +38,7 @@ struct World {
     env.observation = {DType::kF32, {3}};
     env.action.count = 2;
     config.network.layers = {{.type = "linear", .units = 4}};
-    module = std::move(*MakeNetwork(config, env));
+    module = std::move(*MakeNetwork(ModelSetupOf(config), env));
     algorithm = std::move(*MakeAlgorithm(config, env));
     const auto run = MakeMemoryStorage();
     const auto path = WriteCheckpoint(

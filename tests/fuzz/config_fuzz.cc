@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/config/config.h"
-#include "core/config/config_migration.h"
-#include "core/config/schema.h"
+#include "fleet/config/config.h"
+#include "fleet/config/config_keys.h"
+#include "fleet/config/config_migration.h"
 #include "replay/service/options_from_config.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/version.h"
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 
 int main() {
   const std::vector<troop::ConfigKey> keys = troop::ConfigKeys();

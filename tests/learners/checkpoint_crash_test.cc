@@ -25,7 +25,7 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
     env_.id = "test";
     env_.observation = {DType::kF32, {3}};
     env_.action.count = 2;
-    module_ = std::move(*MakeNetwork(config_, env_));
+    module_ = std::move(*MakeNetwork(ModelSetupOf(config_), env_));
     algorithm_ = std::move(*MakeAlgorithm(config_, env_));
   }
   // A child writes a checkpoint, and dies at the n-th time of the failpoint. True when it died.
@@ -48,7 +48,7 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
     return WriteCheckpoint(run->get(), *module_,
                            {.updates = updates,
                             .steps = steps,
-                            .config_toml = ToToml(config_),
+                            .config_toml = "seed = 3\n",
                             .state = algorithm_->State()},
                            kKeep);
   }
@@ -89,7 +89,7 @@ class CheckpointCrashTest : public testing::TestWithParam<std::string_view> {
 
   static constexpr std::int64_t kKeep = 2;
   EnvSpec env_;
-  Config config_;
+  TrainingConfig config_;
   std::unique_ptr<Module> module_;
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<TempFolder> temp_;

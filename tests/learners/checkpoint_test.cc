@@ -22,13 +22,14 @@ class CheckpointTest : public testing::Test {
     layer.type = "linear";
     layer.units = 8;
     config_.network.layers = {layer};
-    module_ = std::move(*MakeNetwork(config_, env_));
+    config_.config_toml = "seed = 3\nname = \"test\"\n";
+    module_ = std::move(*MakeNetwork(ModelSetupOf(config_), env_));
     algorithm_ = std::move(*MakeAlgorithm(config_, env_));
   }
   CheckpointState State(std::uint64_t updates, std::int64_t steps = 0) {
     return {.updates = updates,
             .steps = steps,
-            .config_toml = ToToml(config_),
+            .config_toml = config_.config_toml,
             .state = algorithm_->State()};
   }
   std::string Write(std::uint64_t updates, std::int64_t keep = 10, std::int64_t steps = 0) {
@@ -44,7 +45,7 @@ class CheckpointTest : public testing::Test {
   std::vector<std::string> Folders() { return *run_->List("checkpoints"); }
 
   EnvSpec env_;
-  Config config_;
+  TrainingConfig config_;
   std::unique_ptr<Module> module_;
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<Storage> run_ = std::make_unique<MemoryStorage>();
@@ -96,7 +97,7 @@ TEST_F(CheckpointTest, CorrectsStepsAndKeepsRest) {
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read->steps, 3152);
   EXPECT_EQ(read->updates, 7u);
-  EXPECT_EQ(read->config_toml, ToToml(config_));
+  EXPECT_EQ(read->config_toml, config_.config_toml);
   EXPECT_EQ(Text(path + "/weights.safetensors"), weights);
   EXPECT_EQ(Folders(), std::vector<std::string>{"000000000007/"});
   EXPECT_EQ(CorrectCheckpointSteps(run_.get(), "checkpoints/8", 1).code(), Code::kNotFound);

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "core/config/config.h"
+#include "learners/training_config.h"
 #include "tests/learners/value_reference.h"
 
 namespace troop {
 
-inline ValueReference ValuesOf(const Config& config) {
+inline ValueReference ValuesOf(const TrainingConfig& config) {
   const auto& l = config.learner;
   const bool huber = l.loss == "huber";
   if (l.critic == "scalar") return {.huber = huber};

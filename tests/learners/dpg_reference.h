@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.h"
 #include "core/tensor/spec.h"
+#include "learners/training_config.h"
 #include "nn/models/model.h"
 #include "nn/models/policy_critic.h"
 #include "replay/codec/sample_batch.h"
@@ -67,9 +67,9 @@ class PlainNetwork {
 
 class DpgReference {
  public:
-  DpgReference(const Config& config, const EnvSpec& env)
+  DpgReference(const TrainingConfig& config, const EnvSpec& env)
       : config_(config), env_(env), values_(ValuesOf(config)) {
-    const auto network = std::move(MakePolicyCritic(config, env)).value();
+    const auto network = std::move(MakePolicyCritic(ModelSetupOf(config), env)).value();
     critic_offset_ = std::size_t(network->critic_offset());
     for (const ParamSpec& p : network->params()) {
       if (!p.name.ends_with(".weight")) continue;
@@ -198,7 +198,7 @@ class DpgReference {
     }
   }
 
-  const Config config_;
+  const TrainingConfig config_;
   const EnvSpec env_;
   const ValueReference values_;
   PlainNetwork policy_, critic_;

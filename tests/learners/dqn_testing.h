@@ -23,8 +23,8 @@ inline EnvSpec Env() {
   return env;
 }
 
-inline Config SmallConfig() {
-  Config config;
+inline TrainingConfig SmallConfig() {
+  TrainingConfig config;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = kHidden;
@@ -37,7 +37,7 @@ inline Config SmallConfig() {
   return config;
 }
 
-inline std::unique_ptr<Algorithm> Make(const Config& config) {
+inline std::unique_ptr<Algorithm> Make(const TrainingConfig& config) {
   auto made = MakeAlgorithm(config, Env());
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(made).value();

@@ -12,7 +12,7 @@ namespace {
 // 0 wrote one after the other, and a huge number overflowed into the past.
 TEST(LearnerNodeTest, WritesOnlyFinalCheckpointWithoutInterval) {
   for (const double every_s : {0.0, 1e12}) {
-    Config config = LearnerConfig();
+    TrainingConfig config = WorldConfig();
     config.checkpoint.every_s = every_s;
     LearnerWorld world(config);
     world.Insert(200);
@@ -27,7 +27,7 @@ TEST(LearnerNodeTest, WritesOnlyFinalCheckpointWithoutInterval) {
 }
 
 TEST(LearnerNodeTest, RetriesFinalCheckpoint) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
   world.run()->refusals = 1;
@@ -40,7 +40,7 @@ TEST(LearnerNodeTest, RetriesFinalCheckpoint) {
 
 // It counted as written.
 TEST(LearnerNodeTest, FailsOrderlyWithoutFinalCheckpoint) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
   world.run()->refusals = 1000;
@@ -60,7 +60,7 @@ TEST(LearnerNodeTest, FailsOrderlyWithoutFinalCheckpoint) {
 
 // It waited for a replay and a parameter server that were gone already, till it was killed.
 TEST(LearnerNodeTest, CheckpointsOnEarlyStopWithoutPeers) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.coordinator().reply.peers.clear();
   world.coordinator().reply.stop = true;
   EXPECT_FALSE(world.Rounds(1000));
@@ -70,7 +70,7 @@ TEST(LearnerNodeTest, CheckpointsOnEarlyStopWithoutPeers) {
 
 // Its versions began below those that were published, and were ignored.
 TEST(LearnerNodeTest, RestartPublishesNewerVersionDespiteFewerUpdates) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
   world.Insert(60);
@@ -88,7 +88,7 @@ TEST(LearnerNodeTest, RestartPublishesNewerVersionDespiteFewerUpdates) {
 }
 
 TEST(LearnerNodeTest, ContinuesFromCheckpoint) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(150);
   ASSERT_TRUE(world.Rounds(500));
   world.coordinator().reply.stop = true;
@@ -104,14 +104,14 @@ TEST(LearnerNodeTest, ContinuesFromCheckpoint) {
 }
 
 TEST(LearnerNodeTest, NamesDamagedCheckpoint) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   ASSERT_TRUE(world.run()->WriteAtomic("checkpoints/000000000001/manifest.json", "{}").ok());
   const auto hub = MakeSimHub();
   const auto network = hub->MakeNetwork();
   CoordinatorFake coordinator(hub.get());
   const auto member = coordinator.Member(network.get(), Role::kLearner, 1);
   InlineExecutor executor;
-  const auto node = LearnerNode::Make({.config = LearnerConfig(),
+  const auto node = LearnerNode::Make({.config = WorldConfig(),
                                        .env = LearnerEnv(),
                                        .network = network.get(),
                                        .member = member.get(),
@@ -124,7 +124,7 @@ TEST(LearnerNodeTest, NamesDamagedCheckpoint) {
 
 // It failed again and again, till the run was given up.
 TEST(LearnerNodeTest, FallsBackToOlderCheckpoint) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
   world.Insert(100);
@@ -144,7 +144,7 @@ TEST(LearnerNodeTest, FallsBackToOlderCheckpoint) {
 
 // The previous learner died, or was disconnected, before it reported its last checkpoint.
 TEST(LearnerNodeTest, ResumesFromNewerCheckpointThanReported) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.checkpoint.every_s = 0.05;
   for (const bool known : {false, true}) {
     LearnerWorld world(config);

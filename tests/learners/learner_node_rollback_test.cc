@@ -19,7 +19,7 @@ namespace {
 // They were counted over its whole life: a long run with a rare bad number ended. All bad, it goes
 // back three times, which does not help: the replay is what is bad.
 TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.replay.samples_per_insert = 0;  // no limit
   config.learner.loss = "mse";
   for (const bool all_bad : {false, true}) {
@@ -44,7 +44,7 @@ TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
 // One such item among 200: its priority outweighed all others and was never renewed, so that every
 // batch was skipped, and after three roll-backs the run ended.
 TEST(LearnerNodeTest, DropsItemWithHugeValueWithoutRollback) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.learner.loss = "mse";
   config.run.max_updates = 150;
   LearnerWorld world(config);
@@ -74,7 +74,7 @@ class Armed {
 
 TEST(LearnerNodeTest, SkipsOneUpdateAfterOneBadGradient) {
   const Armed armed("learner.gradient:20");
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.run.max_updates = 60;
   LearnerWorld world(config);
   world.Insert(200);
@@ -102,7 +102,7 @@ TEST(LearnerNodeTest, RollsBackBadWeightWithoutPublishingIt) {
   for (const std::int64_t at : {1, 7, 20, 59, 60}) {
     for (const bool checkpoints : {false, true}) {
       const Armed armed(fmt::format("learner.weight:{}", at));
-      Config config = LearnerConfig();
+      TrainingConfig config = WorldConfig();
       config.run.max_updates = 60;
       if (checkpoints) config.checkpoint.every_s = 0.001;
       LearnerWorld world(config, 4, std::make_unique<LateExecutor>());
@@ -130,7 +130,7 @@ TEST(LearnerNodeTest, RollsBackBadWeightWithoutPublishingIt) {
 
 // A checkpoint with an infinite weight, as an older version could write it.
 TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.checkpoint.every_s = 0.05;
   LearnerWorld world(config);
   world.Insert(100);
@@ -142,7 +142,7 @@ TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
   checkpoint.state.tensors["value"] = spoilt;
   checkpoint.updates += 1000;
   checkpoint.state.metadata["updates"] = std::to_string(checkpoint.updates);
-  const auto module = MakeNetwork(config, LearnerEnv());
+  const auto module = MakeNetwork(ModelSetupOf(config), LearnerEnv());
   const auto bad = WriteCheckpoint(world.run(), **module, checkpoint, 10);
   world.StartLearner(9, *bad);
   ASSERT_TRUE(world.Rounds(20));
@@ -154,7 +154,7 @@ TEST(LearnerNodeTest, SkipsNonFiniteCheckpointOnResume) {
 
 TEST(LearnerNodeTest, PublishesRollbackAsNewerVersion) {
   const Armed armed("learner.weight:6");  // right after the publication of five
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.run.max_updates = 6;
   LearnerWorld world(config);
   const WeightSnapshot first = (world.Rounds(10), world.Published());
@@ -171,7 +171,7 @@ TEST(LearnerNodeTest, FailsWithOriginOfRepeatedBadValues) {
       {"learner.weight:30+", "the weight layers.0.weight[0] is nan"}};
   for (const auto& [order, origin] : cases) {
     const Armed armed(order);
-    Config config = LearnerConfig();
+    TrainingConfig config = WorldConfig();
     config.replay.samples_per_insert = 0;
     LearnerWorld world(config);
     world.Insert(200);

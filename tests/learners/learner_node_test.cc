@@ -13,14 +13,14 @@ namespace troop {
 namespace {
 
 TEST(LearnerNodeTest, PublishesInitialWeightsBeforeAnyExperience) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   ASSERT_TRUE(world.Rounds(300));
   EXPECT_EQ(world.published(), WeightsVersion(4, 0));
   EXPECT_EQ(world.Updates(), 0);
 }
 
 TEST(LearnerNodeTest, FollowsRateLimiterAndUpdatesPriorities) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   ASSERT_TRUE(world.Rounds(300));
   for (int i = 0; i < 10; ++i) {
     world.Insert(20);
@@ -34,7 +34,7 @@ TEST(LearnerNodeTest, FollowsRateLimiterAndUpdatesPriorities) {
 }
 
 TEST(LearnerNodeTest, DrainUsesRemainingSamplesAndCheckpoints) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
   world.coordinator().reply.phase = Phase::kDraining;
@@ -56,7 +56,7 @@ TEST(LearnerNodeTest, DrainUsesRemainingSamplesAndCheckpoints) {
 // reply to an earlier heartbeat announced the end of the run, and the learner left without another
 // heartbeat.
 TEST(LearnerNodeTest, ReportsLastUpdatesBeforeExit) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
   world.coordinator().reply.phase = Phase::kDraining;
@@ -68,7 +68,7 @@ TEST(LearnerNodeTest, ReportsLastUpdatesBeforeExit) {
 }
 
 TEST(LearnerNodeTest, EndsWithoutCoordinator) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   world.Insert(200);
   ASSERT_TRUE(world.Rounds(300));
   world.coordinator().reply.phase = Phase::kDraining;
@@ -84,7 +84,7 @@ TEST(LearnerNodeTest, EndsWithoutCoordinator) {
 }
 
 TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.run.max_updates = 37;
   LearnerWorld world(config);
   world.Insert(200);
@@ -96,7 +96,7 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
 
 // Importance weights: Schaul et al. 2016, from β0 at the first update to 1 at the last one.
 TEST(LearnerNodeTest, BetaRisesOverRunAndContinuesAfterResume) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.run.max_updates = 101;
   config.learner.prefetch = 1;
   config.learner.batches_per_request = 1;
@@ -130,7 +130,7 @@ TEST(LearnerNodeTest, BetaRisesOverRunAndContinuesAfterResume) {
 // All updates of a job had the rate behind its last one: 0, where the rate falls to 0 and the run
 // has few updates.
 TEST(LearnerNodeTest, SingleUpdateUsesFullLearningRate) {
-  Config config = LearnerConfig();
+  TrainingConfig config = WorldConfig();
   config.run.max_updates = 1;
   config.learner.max_grad_norm = 1e-3;  // less than the gradient's: a step is that times the rate
   config.optimizer.type = "sgd";
@@ -152,7 +152,7 @@ TEST(LearnerNodeTest, SingleUpdateUsesFullLearningRate) {
 
 // Regression: actors that started later waited permanently, while the learner waited for them.
 TEST(LearnerNodeTest, RepublishesWeightsToRestartedServerWhileIdle) {
-  LearnerWorld world(LearnerConfig());
+  LearnerWorld world(WorldConfig());
   ASSERT_TRUE(world.Rounds(300));
   world.StartParameterServer(8);
   EXPECT_EQ(world.published(), 0u);

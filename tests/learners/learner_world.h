@@ -21,8 +21,8 @@
 
 namespace troop {
 
-inline Config LearnerConfig() {
-  Config config;
+inline TrainingConfig WorldConfig() {
+  TrainingConfig config;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = 8;
@@ -101,7 +101,7 @@ class LateExecutor final : public Executor {
 // A learner with a real replay and parameter server; the test plays coordinator and actor.
 class LearnerWorld {
  public:
-  explicit LearnerWorld(Config config, std::uint64_t incarnation = 4,
+  explicit LearnerWorld(TrainingConfig config, std::uint64_t incarnation = 4,
                         std::unique_ptr<Executor> executor = std::make_unique<InlineExecutor>())
       : config_(std::move(config)), coordinator_(hub_.get()), executor_(std::move(executor)) {
     network_ = hub_->MakeNetwork();
@@ -112,15 +112,20 @@ class LearnerWorld {
   }
 
   void StartReplay() {
-    const Config& c = config_;
-    const auto replay = ReplayOptionsFor(c, {env_.observation, env_.action.tensor()});
+    const TrainingConfig& c = config_;
+    const auto replay = ReplayOptionsFor({.seed = c.seed,
+                                          .replay = c.replay,
+                                          .n_step = c.n_step,
+                                          .frame_stack = c.frame_stack,
+                                          .batch_size = c.learner.batch_size},
+                                         {env_.observation, env_.action.tensor()});
     replay_ = std::move(*MakeReplayServer(*replay));
     replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
     coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
   }
   void StartParameterServer(std::uint64_t incarnation) {
     weights_listener_.reset();
-    const auto module = MakeNetwork(config_, env_);
+    const auto module = MakeNetwork(ModelSetupOf(config_), env_);
     parameters_ = MakeWeightsServer({.parameters = ParameterCount(**module)});
     weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
     coordinator_.AddPeer(Role::kParamServer, "inproc://weights", incarnation);
@@ -228,7 +233,7 @@ class LearnerWorld {
   FullDisk* run() { return &run_; }
 
  private:
-  Config config_;
+  TrainingConfig config_;
   const EnvSpec env_ = LearnerEnv();
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   CoordinatorFake coordinator_;

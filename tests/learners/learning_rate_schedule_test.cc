@@ -10,15 +10,15 @@
 namespace troop {
 namespace {
 
-Config ConfigOf(std::int64_t updates, double warmup, double final_lr_fraction) {
-  Config config;
+TrainingConfig ConfigOf(std::int64_t updates, double warmup, double final_lr_fraction) {
+  TrainingConfig config;
   config.run.max_updates = updates;
   config.optimizer.warmup_ratio = warmup;
   config.optimizer.final_lr_fraction = final_lr_fraction;
   return config;
 }
 
-std::vector<double> Rates(const Config& config) {
+std::vector<double> Rates(const TrainingConfig& config) {
   const auto updates = double(config.run.max_updates);
   std::vector<double> rates;
   for (double u = 0; u < updates; ++u) {
@@ -27,7 +27,7 @@ std::vector<double> Rates(const Config& config) {
   return rates;
 }
 
-void ExpectRates(const Config& config, const std::vector<double>& want) {
+void ExpectRates(const TrainingConfig& config, const std::vector<double>& want) {
   const std::vector<double> got = Rates(config);
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t u = 0; u < got.size(); ++u) EXPECT_NEAR(got[u], want[u], 1e-12) << u;
@@ -67,16 +67,16 @@ TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
 
 // RateLimiter: of I items, samples_per_insert * (I - min_items) are drawn, within its band.
 TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
-  Config config = ConfigOf(0, 0, 0);
+  TrainingConfig config = ConfigOf(0, 0, 0);
   config.run.total_steps = 1000;
   config.learner.batch_size = 32;
   config.replay.samples_per_insert = 8;
   config.replay.min_items = 200;
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), 800 * 8 / 32.0);
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 2), 800 * 8 / 32.0 / 2);
-  config.actor.insert_copies = 3;
+  config.insert_copies = 3;
   EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), (3000 - 200) * 8 / 32.0);
-  config.actor.insert_copies = 1;
+  config.insert_copies = 1;
   config.replay.min_items = 1000;
   EXPECT_EQ(UpdatesExpected(config, 1), 1) << "only the band allows some";
   config.replay.samples_per_insert = 0;
@@ -88,7 +88,7 @@ TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
 // Where updates follow the steps, news of the last ones may come before the last updates.
 TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
   for (const double ratio : {0.0, 8.0}) {
-    Config config = ConfigOf(0, 0.1, 0);
+    TrainingConfig config = ConfigOf(0, 0.1, 0);
     config.run.total_steps = 1000;
     config.replay.samples_per_insert = ratio;
     const LearningRateSchedule schedule(config);
@@ -102,7 +102,7 @@ TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
 // Schaul et al. 2016, sec. 3.4: linear from β0 to 1, which is reached only at the end of learning.
 TEST(BetaScheduleTest, RisesFromFirstToLastUpdate) {
   for (const std::int64_t updates : {2, 3, 37, 1000}) {
-    Config config = ConfigOf(updates, 0, 1);
+    TrainingConfig config = ConfigOf(updates, 0, 1);
     config.replay.beta = 0.4;
     config.replay.final_beta = 1;
     const BetaSchedule schedule(config);
@@ -117,7 +117,7 @@ TEST(BetaScheduleTest, RisesFromFirstToLastUpdate) {
 }
 
 TEST(BetaScheduleTest, IsConstantWithoutFinalValueOrWithOneUpdate) {
-  Config config = ConfigOf(10, 0, 1);
+  TrainingConfig config = ConfigOf(10, 0, 1);
   config.replay.beta = 0.7;
   for (const double over : {0.0, 0.3, 1.0}) EXPECT_EQ(BetaSchedule(config).Beta(over), 0.7);
   config = ConfigOf(1, 0, 1);

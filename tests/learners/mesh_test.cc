@@ -21,6 +21,15 @@ using test::SimRanks;
 using test::SupervisedConfig;
 using test::SupervisedExpected;
 
+// The settings of the parameter shards.
+ShardConfig ShardConfigOf(const TrainingConfig& config) {
+  return {.model = ModelSetupOf(config),
+          .paramserver = config.paramserver,
+          .optimizer = config.optimizer,
+          .workers = WorkersOf(config.learners, config.mesh.tp),
+          .max_updates = config.run.max_updates};
+}
+
 struct Mesh {
   int dp = 1, tp = 1;
   int size() const { return dp * tp; }
@@ -28,7 +37,7 @@ struct Mesh {
 
 // One rank of a mesh.
 struct Learner {
-  Learner(const Config& config, const Mesh& mesh, Collective* group) : all(group) {
+  Learner(const TrainingConfig& config, const Mesh& mesh, Collective* group) : all(group) {
     const int part = group->rank() % mesh.tp, model = group->rank() / mesh.tp;
     auto made = MakeSupervised(config, {.rank = part, .ranks = mesh.tp});
     TROOP_CHECK(made.ok(), "{}", made.status().ToString());
@@ -61,9 +70,10 @@ constexpr std::uint64_t kUpdates = 50;
 #endif
 
 // Returns the largest difference from the logits of PyTorch's model after the 50 updates.
-double LogitsApart(const Config& config, const std::string& family, std::span<const float> value) {
+double LogitsApart(const TrainingConfig& config, const std::string& family,
+                   std::span<const float> value) {
   const auto data = LoadReviewData(config);
-  const auto module = MakeTextModel(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
   std::vector<std::int32_t> all;
   for (std::int32_t i = 0; i < (*data)->train.size(); ++i) all.push_back(i);
   TextStep step(module->get(), 0);
@@ -90,7 +100,7 @@ void ExpectWholeBatch(const LossReport& report, const std::string& family, std::
 TEST(MeshTest, EveryMeshMatchesPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     for (const Mesh mesh : {Mesh{1, 2}, Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 2}, Mesh{2, 1}}) {
-      const Config config = SupervisedConfig(family);
+      const TrainingConfig config = SupervisedConfig(family);
       const Ranks ranks = SimRanks(mesh.size());
       std::vector<std::vector<float>> values(ranks.size());
       RunRanks(mesh.size(), [&](int rank) {
@@ -129,7 +139,7 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
   const Way& way = std::get<1>(GetParam());
   for (const std::string family : {"bert", "albert"}) {
     SCOPED_TRACE(family);
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.learner.micro_batch_size = way.micro_batch_size;
     config.model.gradient_checkpointing = way.recompute;
     if (way.halves) config.network.precision = "bf16";
@@ -185,13 +195,13 @@ INSTANTIATE_TEST_SUITE_P(
 // AdamW on the shards, however they cut the model: norms and biases are not decayed there either.
 TEST(MeshTest, ParameterShardsMatchPyTorch) {
   for (const std::string sharding : {"memory", "layer"}) {
-    Config config = SupervisedConfig("bert");
+    TrainingConfig config = SupervisedConfig("bert");
     config.learner.sync = "paramserver";
     config.paramserver.shards = 3;
     config.paramserver.sharding = sharding;
     auto algorithm = *MakeSupervised(config, {.rank = 0, .ranks = 1});
-    const auto network = MakeTextModel(config);
-    const ShardMap map = *ShardMapFor(config, **network);
+    const auto network = MakeTextModel(ModelSetupOf(config));
+    const ShardMap map = *ShardMapFor(config.paramserver, **network);
     std::vector<float> value(algorithm->value().begin(), algorithm->value().end());
     const auto cut = [&map](std::span<const float> whole, std::int32_t shard) {
       std::vector<float> own;
@@ -202,7 +212,8 @@ TEST(MeshTest, ParameterShardsMatchPyTorch) {
     };
     std::vector<std::unique_ptr<ParameterShard>> shards;
     for (const std::int32_t s : map.shards()) {
-      shards.push_back(Make(ParameterShardOptionsFor(config, **network, map, s), cut(value, s)));
+      shards.push_back(
+          Make(ParameterShardOptionsFor(ShardConfigOf(config), **network, map, s), cut(value, s)));
       shards.back()->Join(0);
     }
     ExternalOptimizer& weights = *algorithm->external_optimizer();
@@ -243,15 +254,15 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
     const int workers = c.workers;
     const std::string &family = c.family, &mode = c.mode;
     SCOPED_TRACE(fmt::format("{} {} {}", workers, family, mode));
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.learner.sync = "paramserver";
-    config.fleet.learners = 2 * workers;
+    config.learners = 2 * workers;
     config.mesh.tp = 2;
     config.paramserver.shards = family == "bert" ? 3 : 2;
     config.paramserver.mode = mode;
     config.paramserver.staleness = mode == "ssp" ? 2 : 0;
-    const auto network = MakeTextModel(config);
-    const ShardMap map = *ShardMapFor(config, **network);
+    const auto network = MakeTextModel(ModelSetupOf(config));
+    const ShardMap map = *ShardMapFor(config.paramserver, **network);
     const auto cut = [&map](std::span<const float> whole, std::int32_t shard) {
       std::vector<float> own;
       for (const ParamRange& r : map.RangesOf(shard)) {
@@ -263,7 +274,8 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
     std::vector<float> value(first->value().begin(), first->value().end());
     std::vector<std::unique_ptr<ParameterShard>> shards;
     for (const std::int32_t s : map.shards()) {
-      shards.push_back(Make(ParameterShardOptionsFor(config, **network, map, s), cut(value, s)));
+      shards.push_back(
+          Make(ParameterShardOptionsFor(ShardConfigOf(config), **network, map, s), cut(value, s)));
       for (int w = 0; w < workers; ++w) shards.back()->Join(2 * w);
     }
     std::vector<Ranks> ranks;
@@ -283,7 +295,7 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
         algorithm->tensor_parallel()->SetTensorGroup(pair[rank].get(), nullptr);
       }
     }
-    const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+    const auto part = *MakeTextModel(ModelSetupOf(config), {.rank = 1, .ranks = 2});
     for (std::uint64_t u = 1; u <= kUpdates; ++u) {
       RunRanks(2 * workers, [&](int rank) {
         const auto w = std::size_t(rank / 2);
@@ -340,7 +352,7 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
 
 // If either part dies, the other one fails and produces no gradient.
 TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.mesh.tp = 2;
   for (const int dies : {0, 1}) {
     SimGroup sim({.size = 2});
@@ -351,7 +363,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
       Collective& group = *ranks[std::size_t(rank)];
       if (rank == 1) {
         algorithm->tensor_parallel()->SetTensorGroup(&group, nullptr);
-        const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+        const auto part = *MakeTextModel(ModelSetupOf(config), {.rank = 1, .ranks = 2});
         TensorParallelWorker other(algorithm.get(), part.get());
         if (dies == 1) {
           ASSERT_TRUE(other.Follow(group, {}, priority).ok());
@@ -384,7 +396,7 @@ TEST(MeshTest, TensorParallelWorkerFailsWhenAnyPartDies) {
 
 // No non-finite value is pushed to the shards, whichever rank detects it.
 TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.mesh.tp = 2;
   const Ranks ranks = SimRanks(2);
   RunRanks(2, [&](int rank) {
@@ -393,7 +405,7 @@ TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
     Collective& group = *ranks[std::size_t(rank)];
     if (rank == 1) {
       algorithm->tensor_parallel()->SetTensorGroup(&group, nullptr);
-      const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+      const auto part = *MakeTextModel(ModelSetupOf(config), {.rank = 1, .ranks = 2});
       TensorParallelWorker other(algorithm.get(), part.get());
       for (int i = 0; i < 2; ++i) ASSERT_TRUE(other.Follow(group, {}, priority).ok());
       const auto over = other.Follow(group, {}, priority);
@@ -416,7 +428,7 @@ TEST(MeshTest, SkipsBatchWhenOnePartHasNoGradient) {
 
 // A checkpoint of one mesh resumes on another mesh.
 TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   TensorFile state;
   std::uint64_t done = 0;
   std::vector<float> value;
@@ -454,7 +466,7 @@ TEST(MeshTest, ContinuesWholeStateOnAnotherMesh) {
 
 // One rank requests the value: all ranks contribute their slices, and the state is not gathered.
 TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
   const Ranks ranks = SimRanks(mesh.size());
   RunRanks(mesh.size(), [&](int rank) {
@@ -465,14 +477,14 @@ TEST(MeshTest, GathersWholeValueOnRequestOfOneRank) {
     ASSERT_TRUE(round.ok());
     EXPECT_FALSE(round->gathered);
     EXPECT_EQ(std::int64_t(learner.algorithm->tensor_parallel()->WholeValue().size()),
-              ParameterCount(**MakeTextModel(config)));
+              ParameterCount(**MakeTextModel(ModelSetupOf(config))));
     EXPECT_TRUE(learner.algorithm->tensor_parallel()->WholeState().tensors.empty());
   });
 }
 
 // The failure also reaches learners that wait for gradients or for another model's slices.
 TEST(MeshTest, AllLearnersFailWhenOnePartDies) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   const Mesh mesh{2, 2};
   SimGroup sim({.size = mesh.size()});
   const Ranks ranks = SimRanks(mesh.size(), &sim);

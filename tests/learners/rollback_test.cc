@@ -65,7 +65,7 @@ class RollBackTest : public testing::Test {
     return state;
   }
   void Write(float number, int updates) {
-    const auto module = MakeNetwork(config_, env_);
+    const auto module = MakeNetwork(ModelSetupOf(config_), env_);
     const auto path =
         WriteCheckpoint(run_.get(), **module,
                         {.updates = std::uint64_t(updates), .state = Filled(number, updates)}, 10);
@@ -73,7 +73,7 @@ class RollBackTest : public testing::Test {
   }
 
   EnvSpec env_;
-  Config config_;
+  TrainingConfig config_;
   std::unique_ptr<Algorithm> algorithm_;
   TensorFile start_;
   std::unique_ptr<Storage> run_ = MakeMemoryStorage();

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <string>
 
-#include "core/config/config.h"
 #include "core/storage/json.h"
+#include "learners/training_config.h"
 
 // Output of tools/make_supervised_fixtures.py: models, reviews, and PyTorch's results on them.
 namespace troop::test {
@@ -32,8 +32,8 @@ inline const JsonValue& SupervisedExpected() {
 }
 
 // The constants of that script, as a config; family: "bert" or "albert".
-inline Config SupervisedConfig(const std::string& family) {
-  Config config;
+inline TrainingConfig SupervisedConfig(const std::string& family) {
+  TrainingConfig config;
   config.learner.algorithm = "classifier";
   config.learner.batch_size = 12;
   config.run.epochs = 50;
@@ -44,7 +44,7 @@ inline Config SupervisedConfig(const std::string& family) {
   config.optimizer.warmup_ratio = 0.2;
   config.optimizer.final_lr_fraction = 0.1;
   config.optimizer.weight_decay = 0.5;
-  config.evaluator.enabled = false;
+  config.evaluator_enabled = false;
   config.data.reviews = SupervisedFixture("reviews.csv");
   config.data.vocabulary = SupervisedFixture("vocab.txt");
   config.data.max_length = 16;

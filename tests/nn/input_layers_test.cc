@@ -110,12 +110,12 @@ TEST_F(NormalizeTest, OldBatchesDecay) {
 }
 
 TEST_F(NormalizeTest, LeavesStatisticsUntrainedAndAcceptsBytes) {
-  Config config;
-  config.network.normalize_observations = true;
+  ModelSetup setup;
+  setup.network.normalize_observations = true;
   EnvSpec env{.id = "Test",
               .observation = {DType::kU8, {2, 3}},
               .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
-  const auto network = MakeNetwork(config, env);
+  const auto network = MakeNetwork(setup, env);
   ASSERT_TRUE(network.ok()) << network.status().ToString();
   const auto params = (*network)->params();
   EXPECT_EQ(params[0].name, "input.mean");
@@ -137,22 +137,22 @@ TEST_F(NormalizeTest, LeavesStatisticsUntrainedAndAcceptsBytes) {
 
   LayerConfig conv;
   conv.type = "conv2d";
-  config.network.layers = {conv};
-  EXPECT_THAT(MakeNetwork(config, env).status().message(),
+  setup.network.layers = {conv};
+  EXPECT_THAT(MakeNetwork(setup, env).status().message(),
               HasSubstr("network.normalize_observations: images"));
 }
 
 TEST(OneHotTest, EncodesEachValueAndIgnoresOutOfRange) {
-  Config config;
-  config.network.one_hot = 3;
+  ModelSetup setup;
+  setup.network.one_hot = 3;
   EnvSpec env{.id = "Test",
               .observation = {DType::kI32, {2}},
               .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
-  const auto network = MakeNetwork(config, env);
+  const auto network = MakeNetwork(setup, env);
   ASSERT_TRUE(network.ok()) << network.status().ToString();
   EXPECT_EQ((*network)->params()[0].shape, (Shape{64, 6}));
-  config.network.one_hot = 0;
-  EXPECT_THAT(MakeNetwork(config, env).status().message(), HasSubstr("set network.one_hot"));
+  setup.network.one_hot = 0;
+  EXPECT_THAT(MakeNetwork(setup, env).status().message(), HasSubstr("set network.one_hot"));
 
   const auto layer = MakeOneHotInput(3);
   Tensor x(DType::kF32, {2, 3}), y(DType::kF32, {2, 9});

@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::size_t kCount = 50;
 
-Config ConfigOf(const std::string& type) {
-  Config config;
-  config.optimizer.type = type;
+OptimizerConfig ConfigOf(const std::string& type) {
+  OptimizerConfig config;
+  config.type = type;
   return config;
 }
 
-std::unique_ptr<Optimizer> Make(const Config& config) {
+std::unique_ptr<Optimizer> Make(const OptimizerConfig& config) {
   auto made = MakeOptimizer(config, std::int64_t(kCount));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(made).value();
@@ -34,8 +34,8 @@ std::vector<float> Gradient(std::uint64_t step) {
 // Kingma & Ba, algorithm 1, from the paper's page, in f64.
 TEST(OptimizerTest, AdamMatchesPaperForHundredSteps) {
   for (double weight_decay : {0.0, 0.1}) {
-    Config config = ConfigOf("adam");
-    config.optimizer.weight_decay = weight_decay;
+    OptimizerConfig config = ConfigOf("adam");
+    config.weight_decay = weight_decay;
     const auto optimizer = Make(config);
     std::vector<float> value(kCount, 1);
     std::vector<double> want(kCount, 1), m(kCount), v(kCount);
@@ -58,8 +58,8 @@ TEST(OptimizerTest, AdamMatchesPaperForHundredSteps) {
 }
 
 TEST(OptimizerTest, CenteredRmsPropHasEpsilonInsideRoot) {
-  Config config = ConfigOf("rmsprop");
-  config.optimizer.epsilon = 0.04;
+  OptimizerConfig config = ConfigOf("rmsprop");
+  config.epsilon = 0.04;
   const auto optimizer = Make(config);
   std::vector<float> value(kCount, 0), g(kCount, 2);
   optimizer->Step(g, 1, 1, value);
@@ -70,9 +70,9 @@ TEST(OptimizerTest, CenteredRmsPropHasEpsilonInsideRoot) {
 
 TEST(OptimizerTest, RmsPropMatchesFormulaForHundredSteps) {
   for (bool centered : {true, false}) {
-    Config config = ConfigOf("rmsprop");
-    config.optimizer.centered = centered;
-    config.optimizer.epsilon = 1e-3;
+    OptimizerConfig config = ConfigOf("rmsprop");
+    config.centered = centered;
+    config.epsilon = 1e-3;
     const auto optimizer = Make(config);
     EXPECT_EQ(optimizer->slots().size(), centered ? 2u : 1u);
     std::vector<float> value(kCount, 1);
@@ -93,8 +93,8 @@ TEST(OptimizerTest, RmsPropMatchesFormulaForHundredSteps) {
 // torch.optim.SGD's page: b = μ b + g, θ = θ - γ b.
 TEST(OptimizerTest, SgdMatchesPyTorchFormulaForHundredSteps) {
   for (const double momentum : {0.0, 0.9}) {
-    Config config = ConfigOf("sgd");
-    config.optimizer.momentum = momentum;
+    OptimizerConfig config = ConfigOf("sgd");
+    config.momentum = momentum;
     const auto optimizer = Make(config);
     EXPECT_EQ(optimizer->slots().size(), momentum > 0 ? 1u : 0u);
     std::vector<float> value(kCount, 1);
@@ -113,8 +113,8 @@ TEST(OptimizerTest, SgdMatchesPyTorchFormulaForHundredSteps) {
 
 // torch.optim.Adagrad's page, without decays: s += g², θ = θ - γ g / (sqrt(s) + ε).
 TEST(OptimizerTest, AdaGradMatchesPyTorchFormulaForHundredSteps) {
-  Config config = ConfigOf("adagrad");
-  config.optimizer.epsilon = 1e-3;
+  OptimizerConfig config = ConfigOf("adagrad");
+  config.epsilon = 1e-3;
   const auto optimizer = Make(config);
   std::vector<float> value(kCount, 1);
   std::vector<double> want(kCount, 1), s(kCount);
@@ -132,8 +132,8 @@ TEST(OptimizerTest, AdaGradMatchesPyTorchFormulaForHundredSteps) {
 
 TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitExact) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
-    Config config = ConfigOf(type);
-    if (config.optimizer.type == "sgd") config.optimizer.momentum = 0.9;
+    OptimizerConfig config = ConfigOf(type);
+    if (config.type == "sgd") config.momentum = 0.9;
     const auto first = Make(config);
     std::vector<float> value(kCount, 1);
     for (std::uint64_t t = 0; t < 10; ++t) first->Step(Gradient(t), 1, 0.01f, value);
@@ -155,8 +155,8 @@ TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitExact) {
 TEST(OptimizerTest, GroupsMatchSeparateOptimizers) {
   constexpr std::size_t kFirst = kCount / 3;
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
-    Config config = ConfigOf(type);
-    if (config.optimizer.type == "sgd") config.optimizer.momentum = 0.9;
+    OptimizerConfig config = ConfigOf(type);
+    if (config.type == "sgd") config.momentum = 0.9;
     const auto together = Make(config), slow = Make(config), fast = Make(config);
     std::vector<float> value(kCount, 1), slow_value = value, fast_value = value;
     for (std::uint64_t t = 0; t < 10; ++t) {
@@ -192,8 +192,8 @@ TEST(OptimizerTest, GradientInPartsMatchesWhole) {
 
 // A gradient of 0: what is left is the decay, of the first half alone.
 TEST(OptimizerTest, WeightDecaySkipsUndecayedGroups) {
-  Config config = ConfigOf("adam");
-  config.optimizer.weight_decay = 0.5;
+  OptimizerConfig config = ConfigOf("adam");
+  config.weight_decay = 0.5;
   const auto optimizer = Make(config);
   std::vector<float> value(kCount, 1), zero(kCount, 0);
   const std::vector<Optimizer::Group> groups{{kCount / 2, 0.1f},

@@ -14,8 +14,8 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
-#include "core/config/config.h"
 #include "net/network.h"
+#include "nn/optimizer_config.h"
 #include "paramserver/service/shard_client.h"
 #include "paramserver/service/shard_server.h"
 #include "paramserver/shard/parameter_shard.h"
@@ -25,7 +25,7 @@ namespace troop {
 
 struct BspRun {
   ShardMap map;
-  Config config;  // optimizer
+  OptimizerConfig optimizer;
   int workers = 1;
   NetworkOptions network;
   Duration patience = Seconds(60);  // of each wait for the others
@@ -45,7 +45,7 @@ inline std::vector<float> CutFor(const ShardMap& map, std::int32_t shard,
 inline Status ServeShard(const BspRun& run, std::int32_t shard, std::span<const float> first_value,
                          std::string_view endpoint, const std::atomic<bool>& stop,
                          const std::function<void(const std::string&)>& ready) {
-  const ParameterShard::Options options{.config = run.config,
+  const ParameterShard::Options options{.optimizer = run.optimizer,
                                         .ranges = run.map.RangesOf(shard),
                                         .epoch = run.map.epoch(),
                                         .sync = {.learners = run.workers}};

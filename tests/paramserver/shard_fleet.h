@@ -31,14 +31,13 @@ inline EnvSpec SmallEnv() {
           .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
 }
 
-inline Config ShardConfig(int shards, bool backup, const std::string& mode = "bsp") {
-  Config config;
-  config.learner.sync = "paramserver";
+inline ShardConfig ShardConfigFor(int shards, bool backup, const std::string& mode = "bsp") {
+  ShardConfig config;
   config.paramserver.shards = shards;
   config.paramserver.backup = backup;
   config.paramserver.mode = mode;
   config.optimizer.type = "sgd";
-  config.checkpoint.every_s = 0;
+  config.snapshot_every_s = 0;
   return config;
 }
 
@@ -70,10 +69,10 @@ class ShardFleet : public Service {
     std::vector<WeightSnapshot> got;
   };
 
-  explicit ShardFleet(const Config& config)
+  explicit ShardFleet(const ShardConfig& config)
       : config_(config),
-        module_(*MakeNetwork(config, SmallEnv())),
-        map_(*ShardMapFor(config, *module_)),
+        module_(*MakeNetwork(config.model, SmallEnv())),
+        map_(*ShardMapFor(config.paramserver, *module_)),
         terms_(TermOptions()),
         mover_(MoverOptions(), FirstEpochs(), &terms_) {
     network_ = hub_->MakeNetwork();
@@ -224,7 +223,7 @@ class ShardFleet : public Service {
   }
   // Returns the weights after the learners' pushes of these steps, applied synchronously.
   Floats Plain(int learners, std::uint64_t steps) const {
-    auto optimizer = *MakeOptimizer(config_, map_.parameters());
+    auto optimizer = *MakeOptimizer(config_.optimizer, map_.parameters());
     Floats value = FirstOfRun();
     for (std::uint64_t t = 0; t < steps; ++t) {
       Floats sum(value.size());
@@ -258,7 +257,7 @@ class ShardFleet : public Service {
     reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
   }
 
-  Config config_;
+  ShardConfig config_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
   std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights_;  // of slots to come
@@ -308,8 +307,9 @@ class ShardFleet : public Service {
       auto channels = learner->resolver->Connect();
       ASSERT_TRUE(channels.ok());
       if (channels->empty()) return;
-      learner->client = std::make_unique<ShardClient>(
-          learner->resolver->map(), std::move(*channels), ShardClientOptionsFor(config_));
+      learner->client =
+          std::make_unique<ShardClient>(learner->resolver->map(), std::move(*channels),
+                                        ShardClientOptionsFor(config_.paramserver));
     }
     ASSERT_TRUE(learner->resolver->Update(learner->client.get()).ok());
     learner->client->Poll(now_);
@@ -345,7 +345,7 @@ class ShardFleet : public Service {
       auto channels = *resolver->Connect();
       if (channels.empty()) return;
       reader->weights = std::make_unique<ShardSubscriber>(resolver->map(), std::move(channels),
-                                                          IsSynchronous(SyncOptionsFor(config_)),
+                                                          HasSynchronousShards(config_.paramserver),
                                                           std::move(resolver));
     }
     reader->weights->Request(now_);

@@ -17,13 +17,13 @@ using Floats = std::vector<float>;
 
 inline constexpr std::int64_t kParameters = 1000;
 
-inline Config ConfigOf(const std::string& optimizer) {
-  Config config;
-  config.optimizer.type = optimizer;
-  config.optimizer.epsilon = 1e-3;
+inline OptimizerConfig ConfigOf(const std::string& optimizer) {
+  OptimizerConfig config;
+  config.type = optimizer;
+  config.epsilon = 1e-3;
   if (optimizer == "momentum") {
-    config.optimizer.type = "sgd";
-    config.optimizer.momentum = 0.9;
+    config.type = "sgd";
+    config.momentum = 0.9;
   }
   return config;
 }
@@ -54,7 +54,7 @@ inline std::unique_ptr<ParameterShard> Make(const ParameterShard::Options& optio
 }
 
 inline ParameterShard::Options OptionsOf(SyncOptions sync, const std::string& optimizer = "sgd") {
-  return {.config = ConfigOf(optimizer), .ranges = {{0, kParameters}}, .sync = sync};
+  return {.optimizer = ConfigOf(optimizer), .ranges = {{0, kParameters}}, .sync = sync};
 }
 
 inline std::unique_ptr<ParameterShard> MakeWhole(const ParameterShard::Options& options) {

@@ -1,6 +1,6 @@
 // Every value of every key of the config that has a list of values, in a run. The list is the
 // schema's: a value that is new there is run here.
-#include "tests/core/config_choices.h"
+#include "tests/fleet/config/config_choices.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {

@@ -1,7 +1,7 @@
 // Run folders of config version 1 (tests/fixtures/runs_v1, written by the last program of that
 // version): they are shown, evaluated, played and resumed, and their config files are migrated.
 
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "fleet/run/ended_run.h"
 #include "fleet/run/metric_names.h"
 #include "tests/system/troop_process.h"

@@ -8,6 +8,7 @@
 #include "core/base/philox.h"
 #include "core/base/version.h"
 #include "envs/environment.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/coordinator/coordinator.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/supervisor.h"
@@ -36,9 +37,9 @@ class ShardProcessTest : public testing::Test {
     config_.checkpoint.every_s = save_every_s;
     storage_ = *MakeDiskStorage(RunPath(config_));
     std::filesystem::create_directories(RunPath(config_) + "/logs");
-    const EnvSpec env = *FindEnvSpec(config_.env.id, EnvOptionsFor(config_));
-    module_ = *MakeNetwork(config_, env);
-    map_ = std::make_unique<ShardMap>(*ShardMapFor(config_, *module_));
+    const EnvSpec env = *FindEnvSpec(config_.env.id, EnvOptionsOf(config_));
+    module_ = *MakeNetwork(ModelSetupOf(config_), env);
+    map_ = std::make_unique<ShardMap>(*ShardMapFor(config_.paramserver, *module_));
     endpoints_ = *Endpoints::Make(config_);
     network_ = *MakeZmqNetwork();
     learner_network_ = *MakeZmqNetwork();
@@ -114,7 +115,7 @@ class ShardProcessTest : public testing::Test {
     return gradient;
   }
   Floats Plain(std::uint64_t steps) const {
-    auto optimizer = *MakeOptimizer(config_, map_->parameters());
+    auto optimizer = *MakeOptimizer(config_.optimizer, map_->parameters());
     Floats value(std::size_t(map_->parameters()));
     InitParameters(*module_, std::uint64_t(config_.seed), value);
     for (std::uint64_t t = 0; t < steps; ++t) {
@@ -174,7 +175,7 @@ class ShardProcessTest : public testing::Test {
       auto channels = *resolver_->Connect();
       if (channels.empty()) return false;
       client_ = std::make_unique<ShardClient>(resolver_->map(), std::move(channels),
-                                              ShardClientOptionsFor(config_));
+                                              ShardClientOptionsFor(config_.paramserver));
       return true;
     }));
   }

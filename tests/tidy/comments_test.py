@@ -71,14 +71,14 @@ class CommentsTest(unittest.TestCase):
 
     def test_tables_declarations_and_other_folders_do_not_count(self):
         self.write("datasets/tokenizers/unicode_data.cc", text_of(0, 1000))
-        self.write("core/config/schema_replay.cc", text_of(0, 1000))
+        self.write("replay/replay_config.cc", text_of(0, 1000))
         self.write("tests/core/a_test.cc", text_of(0, 1000))
         self.write("bench/a.cc", text_of(0, 1000))
         self.expect()
 
-    def test_the_header_of_the_schema_counts(self):
-        self.write("core/config/schema.h", text_of(0, 100))
-        self.expect("core/config/schema.h:1: 20 of 200 lines of headers")
+    def test_the_header_of_a_section_counts(self):
+        self.write("replay/replay_config.h", text_of(0, 100))
+        self.expect("replay/replay_config.h:1: 20 of 200 lines of headers")
 
 
 if __name__ == "__main__":

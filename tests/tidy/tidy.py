@@ -37,7 +37,7 @@ OUTSIDE = ("tests", "bench", "examples", "tools")
 WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
-    "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
+    "toml++": ("fleet",), "spdlog": ("core",), "zlib.h": ("core",),
     "archive.h": ("datasets",), "archive_entry.h": ("datasets",), "cairo": ("core",),
     "sodium": ("core", "collective"), "nlohmann/": ("core",), "gif_lib": ("core",),
     "CLI/": ("apps",),

@@ -28,7 +28,7 @@ struct StepState {
 };
 
 // Counts the update, computes the optimizer's coefficients, and decides about the target.
-TROOP_DEVICE void PrepareStep(const OptimizerConfig& rule, std::int64_t target_update_every_updates,
+TROOP_DEVICE void PrepareStep(const OptimizerRule& rule, std::int64_t target_update_every_updates,
                               StepState* s) {
   const bool go = s->rule.go != 0;
   if (go) ++s->report.updates;
@@ -36,7 +36,7 @@ TROOP_DEVICE void PrepareStep(const OptimizerConfig& rule, std::int64_t target_u
   // Decided on the device, so that one graph serves all updates.
   s->move_target = go && s->report.updates % target_update_every_updates == 0 ? 1 : 0;
 }
-TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, std::int64_t target_update_every_updates,
+TROOP_KERNEL void PrepareKernel(OptimizerRule rule, std::int64_t target_update_every_updates,
                                 StepState* s) {
   PrepareStep(rule, target_update_every_updates, s);
 }
@@ -52,7 +52,7 @@ struct Judged {
 // One block, since the partial sums are few.
 constexpr int kJudgeThreads = 256;
 template <bool kPrepares>
-TROOP_KERNEL void JudgeKernel(Judged in, OptimizerConfig rule,
+TROOP_KERNEL void JudgeKernel(Judged in, OptimizerRule rule,
                               std::int64_t target_update_every_updates, StepState* s) {
   TROOP_SHARED(int, bad, 1);
   if (threadIdx.x == 0) *bad = 0;

@@ -25,7 +25,7 @@ struct DqnStepOptions {
   // v_min to v_max, by CategoricalLoss; or quantiles, by QuantileLoss.
   enum class Values : std::uint8_t { kScalar, kCategorical, kQuantile } values = Values::kScalar;
   double v_min = 0, v_max = 0;
-  OptimizerConfig rule;
+  OptimizerRule rule;
   std::int64_t target_update_every_updates = 1000;
   double target_tau = 1;
   bool graph = true;  // false: the same kernels launched one by one on a stream; the same bytes

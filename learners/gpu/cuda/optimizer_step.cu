@@ -7,12 +7,12 @@
 namespace troop::cuda {
 
 // One kernel per optimizer; `go` lets it skip a rejected update.
-void ApplyOptimizer(Stream& stream, const OptimizerConfig& rule, OptimizerState* state,
+void ApplyOptimizer(Stream& stream, const OptimizerRule& rule, OptimizerState* state,
                     OptimizerArrays arrays) {
   arrays.go = &state->go;
-  if (rule.kind == OptimizerConfig::Kind::kAdam) {
+  if (rule.kind == OptimizerRule::Kind::kAdam) {
     Adam(stream, &state->adam, arrays);
-  } else if (rule.kind == OptimizerConfig::Kind::kRmsProp) {
+  } else if (rule.kind == OptimizerRule::Kind::kRmsProp) {
     RmsProp(stream, &state->rmsprop, arrays);
   } else {
     Sgd(stream, &state->sgd, arrays);

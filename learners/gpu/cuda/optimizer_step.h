@@ -11,9 +11,9 @@
 // CUDA graph can contain the step.
 namespace troop::cuda {
 
-// Optimizer settings, constant for a run (learners/gpu/optimizer_config.h makes them from a
+// Optimizer settings, constant for a run (learners/gpu/optimizer_rule.h makes them from a
 // config).
-struct OptimizerConfig {
+struct OptimizerRule {
   double max_grad_norm = 0;  // 0: no clip
   enum class Kind : std::uint8_t { kAdam, kRmsProp, kSgd } kind = Kind::kAdam;
   double beta1 = 0.9, beta2 = 0.999;  // Adam
@@ -41,7 +41,7 @@ struct OptimizerState {
 };
 
 // Applies one step. arrays.n, m, v and so on as stored; state: on the device, prepared by NextStep.
-void ApplyOptimizer(Stream& stream, const OptimizerConfig& rule, OptimizerState* state,
+void ApplyOptimizer(Stream& stream, const OptimizerRule& rule, OptimizerState* state,
                     OptimizerArrays arrays);
 
 // Copies between host and device memory through pinned memory; both wait for the stream.

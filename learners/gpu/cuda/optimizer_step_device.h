@@ -8,7 +8,7 @@ namespace troop::cuda {
 
 // Computes the coefficients of the next step with a gradient of that norm, as nn/optimizer.cc and
 // learners/train_state.cc do on the CPU.
-TROOP_DEVICE void NextStep(const OptimizerConfig& rule, double norm, OptimizerState* s) {
+TROOP_DEVICE void NextStep(const OptimizerRule& rule, double norm, OptimizerState* s) {
   if (s->go != 0) ++s->steps;
   const double t = double(s->steps);
   const double clip =
@@ -17,7 +17,7 @@ TROOP_DEVICE void NextStep(const OptimizerConfig& rule, double norm, OptimizerSt
   const auto rate = float(s->learning_rate);
   const auto decay = float(1 - double(rate) * rule.weight_decay);
   if (rule.kind ==
-      OptimizerConfig::Kind::kAdam) {  // only when needed: pow is slower than all the rest
+      OptimizerRule::Kind::kAdam) {  // only when needed: pow is slower than all the rest
     s->adam = {scale,
                float(rule.beta1),
                float(1 - rule.beta1),

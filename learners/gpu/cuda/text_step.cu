@@ -56,7 +56,7 @@ TROOP_KERNEL void JudgeKernel(bool agreed, StepState* s) {
 }
 
 // Runs on the device, where the norm and the decision are.
-TROOP_KERNEL void PrepareKernel(OptimizerConfig rule, StepState* s) {
+TROOP_KERNEL void PrepareKernel(OptimizerRule rule, StepState* s) {
   NextStep(rule, s->report.gradient_norm, &s->rule);
 }
 

@@ -19,7 +19,7 @@ namespace troop::cuda {
 struct TextStepOptions {
   TransformerSpec model;
   Precision precision = Precision::kBF16;
-  OptimizerConfig rule;
+  OptimizerRule rule;
   bool trains = true;  // false: evaluation only, with memory for that alone
 };
 

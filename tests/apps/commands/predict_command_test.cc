@@ -12,6 +12,7 @@
 
 #include "apps/commands/cli.h"
 #include "core/storage/storage.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/supervised.h"
@@ -19,6 +20,7 @@
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 #include "tests/core/temp_folder.h"
+#include "tests/fleet/supervised_run_config.h"
 #include "tests/learners/supervised_fixture.h"
 
 namespace troop {
@@ -26,9 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ReadText;
-using test::SupervisedConfig;
 using test::SupervisedExpected;
 using test::SupervisedFixture;
+using test::SupervisedRunConfig;
 using ::testing::HasSubstr;
 
 void Write(const fs::path& path, const std::string& text) {
@@ -292,16 +294,16 @@ TEST(PredictTest, NamesClassesAsConfigured) {
 TEST(PredictTest, UsesSentencePieceModelAsVocabulary) {
   const TempFolder temp;
   const std::string vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/unigram.model";
-  Config config = SupervisedConfig("albert");
+  Config config = SupervisedRunConfig("albert");
   config.model.vocab_size = 2000;
-  const auto module = MakeTextModel(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
   ASSERT_TRUE(module.ok());
   std::vector<float> value(std::size_t(ParameterCount(**module)));
   InitParameters(**module, 1, value);
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
   config.data.vocabulary = vocabulary;
-  const Status written = WriteModel(config, storage->get(), **module, value);
+  const Status written = WriteModel(TrainingConfigOf(config), storage->get(), **module, value);
   ASSERT_TRUE(written.ok()) << written.message();
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a"}}), HasSubstr("; 3 tokens\n"));
@@ -319,12 +321,12 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     ASSERT_TRUE(storage.ok());
     const std::string vocabulary = temp.path() + "/vocab.txt";
     fs::copy(SupervisedFixture("vocab.txt"), vocabulary);
-    Config config = SupervisedConfig(family);
+    Config config = SupervisedRunConfig(family);
     config.data.max_length = config.model.max_position_embeddings;
     config.data.vocabulary = vocabulary;
-    const auto algorithm = MakeSupervised(config);
+    const auto algorithm = MakeSupervised(TrainingConfigOf(config));
     ASSERT_TRUE(algorithm.ok()) << algorithm.status().message();
-    const auto module = MakeTextModel(config);
+    const auto module = MakeTextModel(ModelSetupOf(config));
     ASSERT_TRUE(module.ok());
     const auto checkpoint = WriteCheckpoint(
         storage->get(), **module,
@@ -333,7 +335,8 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     ExpectFixtures(temp.path(), family);
     ExpectFixtures(temp.path() + "/", family);
     ExpectFixtures(temp.path() + "/" + *checkpoint, family);
-    ASSERT_TRUE(WriteModel(config, storage->get(), **module, (*algorithm)->value()).ok());
+    ASSERT_TRUE(
+        WriteModel(TrainingConfigOf(config), storage->get(), **module, (*algorithm)->value()).ok());
     fs::remove(vocabulary);  // the run has its own now
     ExpectFixtures(temp.path(), family);
     ExpectFixtures(temp.path() + "/" + *checkpoint + "/", family);
@@ -362,12 +365,12 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
     right += p.array[positive].number > 0.5;
     loss -= std::log(p.array[positive].number);
   }
-  Config config = SupervisedConfig("bert");
+  Config config = SupervisedRunConfig("bert");
   config.data.reviews = temp.path() + "/aclImdb";
   config.data.max_length = config.model.max_position_embeddings;
   config.evaluator.enabled = true;
-  const auto algorithm = MakeSupervised(config);
-  const auto module = MakeTextModel(config);
+  const auto algorithm = MakeSupervised(TrainingConfigOf(config));
+  const auto module = MakeTextModel(ModelSetupOf(config));
   ASSERT_TRUE(algorithm.ok() && module.ok());
   ASSERT_TRUE(WriteCheckpoint(storage->get(), **module,
                               {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)
@@ -420,14 +423,15 @@ TEST(PredictTest, TruncatesTextToTrainedLength) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
-  const Config config = SupervisedConfig("bert");  // 16 tokens of 24 positions
-  const auto algorithm = MakeSupervised(config);
-  const auto module = MakeTextModel(config);
+  const Config config = SupervisedRunConfig("bert");  // 16 tokens of 24 positions
+  const auto algorithm = MakeSupervised(TrainingConfigOf(config));
+  const auto module = MakeTextModel(ModelSetupOf(config));
   ASSERT_TRUE(algorithm.ok() && module.ok());
   ASSERT_TRUE(WriteCheckpoint(storage->get(), **module,
                               {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)
                   .ok());
-  ASSERT_TRUE(WriteModel(config, storage->get(), **module, (*algorithm)->value()).ok());
+  ASSERT_TRUE(
+      WriteModel(TrainingConfigOf(config), storage->get(), **module, (*algorithm)->value()).ok());
   for (const char* const path : {"", "/model"})
     EXPECT_THAT(Say({.path = temp.path() + path, .texts = {Texts()[3]}}),
                 HasSubstr("; 16 tokens, 27 more truncated\n"));
@@ -438,9 +442,9 @@ TEST(PredictTest, PredictsFromLstmCheckpoint) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
   ASSERT_TRUE(storage.ok());
-  Config config = SupervisedConfig("lstm");
+  Config config = SupervisedRunConfig("lstm");
   config.model.pretrained = "";
-  const auto module = MakeTextModel(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
   ASSERT_TRUE(module.ok()) << module.status().message();
   Tensor value(DType::kF32, {ParameterCount(**module)});
   std::ranges::fill(value.as<float>(), 0.0f);
@@ -465,8 +469,8 @@ TEST(PredictTest, RejectsReinforcementLearningRun) {
   env.id = "test";
   env.observation = {DType::kF32, {3}};
   env.action.count = 2;
-  const auto algorithm = MakeAlgorithm(config, env);
-  const auto module = MakeNetwork(config, env);
+  const auto algorithm = MakeAlgorithm(TrainingConfigOf(config), env);
+  const auto module = MakeNetwork(ModelSetupOf(config), env);
   ASSERT_TRUE(algorithm.ok() && module.ok());
   ASSERT_TRUE(WriteCheckpoint(storage->get(), **module,
                               {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/config/config.h"
+#include "fleet/config/config.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {

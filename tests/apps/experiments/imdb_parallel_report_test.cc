@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/storage/json.h"
-#include "tests/learners/supervised_fixture.h"
+#include "tests/fleet/supervised_run_config.h"
 
 namespace troop {
 namespace {
@@ -20,7 +20,7 @@ constexpr double kHead = (32 * 32 + 32) + (2 * 32 + 16);
 constexpr double kParameters = kEmbeddings + 2 * kLayer + kHead;
 
 Config Meshed(std::int64_t dp, std::int64_t tp) {
-  Config config = test::SupervisedConfig("bert");
+  Config config = test::SupervisedRunConfig("bert");
   config.fleet.learners = dp * tp;
   config.mesh = {.dp = dp, .tp = tp};
   return config;

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <functional>
 
-#include "core/config/schema.h"
+#include "fleet/config/config_keys.h"
 #include "fleet/launcher/endpoints.h"
 #include "tests/core/temp_folder.h"
 #include "tests/net/key_folder.h"
@@ -78,7 +78,7 @@ TEST_F(PreflightTest, FindsDamageOfEachInputFileBeforeStart) {
     const char* file;
     std::function<void(Config*)> name_it;
   };
-  const auto token = [this](std::string Config::FleetKeys::*key) {
+  const auto token = [this](std::string FleetConfig::*key) {
     return [this, key](Config* config) {
       WriteToken();
       config->fleet.*key = path("token");
@@ -90,8 +90,8 @@ TEST_F(PreflightTest, FindsDamageOfEachInputFileBeforeStart) {
   };
   const auto reviews = [this](Config* config) { *config = Reviews(); };
   const std::vector<Case> cases = {
-      {"token", token(&Config::FleetKeys::metrics_token)},
-      {"token", token(&Config::FleetKeys::dashboard_token)},
+      {"token", token(&FleetConfig::metrics_token)},
+      {"token", token(&FleetConfig::dashboard_token)},
       {"keys/learner.key", keys},
       {"keys/allowed", keys},
       {"keys", keys},
@@ -198,8 +198,7 @@ class Extremes final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, double&) override { Add(key, key.whole); }
   void Visit(const ConfigKeyInfo&, bool&) override {}
   void Visit(const ConfigKeyInfo&, std::string&) override {}
-  void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>&) override {}
-  void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>&) override {}
+  void Visit(const ConfigKeyInfo&, ConfigList&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<EnvOption>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<std::string>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<double>&) override {}

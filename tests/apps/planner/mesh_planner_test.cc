@@ -2,16 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "fleet/config/role_configs.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
-#include "tests/learners/supervised_fixture.h"
+#include "tests/fleet/supervised_run_config.h"
 
 namespace troop {
 namespace {
 
 // BERT of 47 words, 32 numbers, 2 layers, 4 heads, 48 inner numbers, 24 positions.
-Config Small() { return test::SupervisedConfig("bert"); }
+Config Small() { return test::SupervisedRunConfig("bert"); }
 
 const MeshProfile kProfile{
     .compute_s = 0.8, .step_s = 0.04, .tokens = 96, .labels = 12, .link = {1e-3, 1e-6}, .cores = 4};
@@ -29,7 +30,7 @@ TEST(PlanTest, DataParallelPlanIncludesGradients) {
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.2);
   EXPECT_DOUBLE_EQ(plan->step_s, 0.04);
   // Three halves of the parameters, 4 bytes each.
-  const double sent = 1.5 * 4 * double(ParameterCount(**MakeTextModel(Small())));
+  const double sent = 1.5 * 4 * double(ParameterCount(**MakeTextModel(ModelSetupOf(Small()))));
   EXPECT_DOUBLE_EQ(plan->bytes, sent);
   // Backward takes 0.1333 s of the way, which is more than the embeddings leave over.
   const double travel = 1e-3 + sent * 1e-6;
@@ -55,7 +56,7 @@ TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   config.learner.sync = "paramserver";
   config.paramserver.shards = 2;
   config.paramserver.mode = "bsp";
-  const double value = 4 * double(ParameterCount(**MakeTextModel(config)));
+  const double value = 4 * double(ParameterCount(**MakeTextModel(ModelSetupOf(config))));
   const auto plan = [&](std::int64_t dp, std::int64_t tp) {
     const auto made = PlanMesh(config, kProfile, dp, tp);
     EXPECT_TRUE(made.ok()) << made.status().ToString();
@@ -95,7 +96,7 @@ TEST(PlanTest, LearnersAcrossMachinesUseLinkBetween) {
   MeshProfile two = kProfile;
   two.machines = 2;
   two.far = {1e-1, 1e-4};
-  const double value = 4 * double(ParameterCount(**MakeTextModel(Small())));
+  const double value = 4 * double(ParameterCount(**MakeTextModel(ModelSetupOf(Small()))));
   // Two have room on one machine; with a core each they are on both.
   MeshProfile narrow = two;
   narrow.cores = 1;

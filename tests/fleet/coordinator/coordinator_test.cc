@@ -5,6 +5,7 @@
 #include "core/storage/json.h"
 #include "core/tensor/trajectory.h"
 #include "envs/environment.h"
+#include "fleet/config/role_configs.h"
 #include "net/control/status_reply.h"
 #include "tests/fleet/coordinator_world.h"
 
@@ -405,7 +406,7 @@ TEST(CoordinatorTest, SendsEnvironmentSpecOnRegistration) {
     ASSERT_TRUE(reply.ok()) << reply.status().ToString();
     const Result<EnvSpec> told = FromBody(reply->env);
     ASSERT_TRUE(told.ok()) << told.status().ToString();
-    EXPECT_EQ(*told, (*MakeEnvironment(id, EnvOptionsFor(config)))->spec());
+    EXPECT_EQ(*told, (*MakeEnvironment(id, EnvOptionsOf(config)))->spec());
   }
 }
 

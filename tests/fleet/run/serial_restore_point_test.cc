@@ -22,7 +22,7 @@ class RestorePointTest : public testing::Test {
     Write("replay-1/lock", "process 1");
     Write("incarnation", text);
     const EnvSpec env{.observation = {DType::kF32, {4}}, .action = {.count = 2}};
-    const auto module = MakeNetwork(Config{}, env);
+    const auto module = MakeNetwork(ModelSetup{}, env);
     ASSERT_TRUE(module.ok()) << module.status().ToString();
     CheckpointState state{.updates = updates, .steps = std::int64_t(updates) * 2};
     state.state.tensors["value"] = Tensor(DType::kF32, {ParameterCount(**module)});

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/storage/memory_storage.h"
+#include "fleet/config/resolve_supervised.h"
 #include "learners/checkpoint.h"
-#include "learners/supervised/dataset.h"
 #include "tests/fleet/small_serial.h"
 
 namespace troop {

@@ -5,8 +5,8 @@
 namespace troop {
 namespace {
 
-Config DatasetConfig() {
-  Config config;
+TrainingConfig DatasetConfig() {
+  TrainingConfig config;
   config.learner.algorithm = "classifier";
   config.run.max_updates = 40;
   config.run.total_steps = 1000;
@@ -14,7 +14,7 @@ Config DatasetConfig() {
 }
 
 TEST(BatchSourceTest, DatasetGrantsOneUpdatePerJob) {
-  const Config config = DatasetConfig();
+  const TrainingConfig config = DatasetConfig();
   const auto source = MakeBatchSource({.config = &config});
   EXPECT_EQ(source->sampler(), nullptr);
   ASSERT_TRUE(source->Connect({}).ok());
@@ -25,7 +25,7 @@ TEST(BatchSourceTest, DatasetGrantsOneUpdatePerJob) {
 }
 
 TEST(BatchSourceTest, DatasetSpreadsStepsOverUpdates) {
-  const Config config = DatasetConfig();
+  const TrainingConfig config = DatasetConfig();
   const auto source = MakeBatchSource({.config = &config});
   EXPECT_EQ(source->StepsAt(0, 77), 0);
   EXPECT_EQ(source->StepsAt(10, 77), 250);
@@ -36,7 +36,7 @@ TEST(BatchSourceTest, DatasetSpreadsStepsOverUpdates) {
 }
 
 TEST(BatchSourceTest, ReplayCountsStepsOfActors) {
-  Config config;
+  TrainingConfig config;
   config.learner.algorithm = "dqn";
   const EnvSpec env;
   const FleetMember member(nullptr, {});
@@ -54,7 +54,7 @@ TEST(BatchSourceTest, ReplayEndsWithStepsOnlyWithoutOtherLimit) {
   const FleetMember member(nullptr, {});
   for (const bool ratio : {false, true}) {
     for (const bool updates : {false, true}) {
-      Config config;
+      TrainingConfig config;
       config.learner.algorithm = "dqn";
       config.replay.samples_per_insert = ratio ? 8 : 0;
       config.run.max_updates = updates ? 100 : 0;

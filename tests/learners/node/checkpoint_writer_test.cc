@@ -17,7 +17,7 @@ class CheckpointWriterTest : public testing::Test {
  protected:
   CheckpointWriterTest()
       : algorithm_(Make(config_)),
-        module_(std::move(*MakeNetwork(config_, env_))),
+        module_(std::move(*MakeNetwork(ModelSetupOf(config_), env_))),
         source_(MakeBatchSource({.config = &config_, .env = &env_, .member = &member_})),
         writer_({.config = &config_,
                  .executor = &executor_,
@@ -26,7 +26,13 @@ class CheckpointWriterTest : public testing::Test {
                  .algorithm = algorithm_.get(),
                  .source = source_.get()}) {}
 
-  const Config config_ = SmallConfig();
+  static TrainingConfig ConfigWithText() {
+    TrainingConfig config = SmallConfig();
+    config.config_toml = "seed = 3\n";
+    return config;
+  }
+
+  const TrainingConfig config_ = ConfigWithText();
   const EnvSpec env_ = Env();
   const FleetMember member_{nullptr, {}};
   const std::unique_ptr<Storage> run_ = MakeMemoryStorage();
@@ -49,6 +55,7 @@ TEST_F(CheckpointWriterTest, WritesStateWithSteps) {
   const auto read = ReadCheckpoint(run_.get(), *written->path);
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read->steps, 123);
+  EXPECT_EQ(read->config_toml, config_.config_toml);
   EXPECT_EQ(read->updates, written->updates);
   EXPECT_FALSE(writer_.Poll().has_value());
 }

@@ -32,7 +32,7 @@ class RollbackControlTest : public testing::Test {
     return job;
   }
 
-  const Config config_ = SmallConfig();
+  const TrainingConfig config_ = SmallConfig();
   const EnvSpec env_ = Env();
   const std::unique_ptr<Storage> run_ = MakeMemoryStorage();
   InlineExecutor executor_;

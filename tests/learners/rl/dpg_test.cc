@@ -35,8 +35,8 @@ LayerConfig Tanh(std::int64_t units) {
   return layer;
 }
 
-Config SmallConfig() {
-  Config config;
+TrainingConfig SmallConfig() {
+  TrainingConfig config;
   config.learner.algorithm = "dpg";
   config.network.layers = {Tanh(9)};
   config.network.critic_layers = {Tanh(11), Tanh(6)};
@@ -50,7 +50,7 @@ Config SmallConfig() {
   return config;
 }
 
-std::unique_ptr<Algorithm> Make(const Config& config, const EnvSpec& env = Env()) {
+std::unique_ptr<Algorithm> Make(const TrainingConfig& config, const EnvSpec& env = Env()) {
   auto made = MakeAlgorithm(config, env);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(made).value();
@@ -101,7 +101,7 @@ LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double pro
 TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
   const char* const forms[] = {"scalar", "categorical", "quantile"};
   for (int variant = 0; variant < 96; ++variant) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = forms[variant / 32];
     config.learner.loss = variant & 2 ? "huber" : "mse";
     config.learner.action_gradient_clip = variant & 4 ? 0.02 : 0;
@@ -140,7 +140,7 @@ TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
 // A game of one step, r = 1 - (a - s)²: the best action is s itself, worth 1.
 TEST(DpgTest, FindsBestActionOfEachState) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = critic;
     config.learner.loss = "mse";
     config.learner.atoms = 31;
@@ -192,7 +192,7 @@ bool SameState(const TensorFile& a, const TensorFile& b) {
 
 TEST(DpgTest, RestoredStateContinuesBitForBit) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = critic;
     config.network.layers[0].units = 300;  // packed weights
     config.network.normalize_observations = true;
@@ -255,7 +255,7 @@ TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
       [&](SampleBatch& b) { b.weight[2] = nan; },
   };
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = critic;
     const auto dpg = Make(config);
     UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
@@ -289,7 +289,7 @@ TEST(DpgTest, RejectsMismatchedBatch) {
 }
 
 TEST(DpgTest, RejectsUnsupportedConfig) {
-  Config config = SmallConfig();
+  TrainingConfig config = SmallConfig();
   config.learner.critic = "normal";
   EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);
   config = SmallConfig();

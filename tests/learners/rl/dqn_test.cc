@@ -29,9 +29,9 @@ LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double pro
 
 class Reference {
  public:
-  explicit Reference(const Config& config) : config_(config), values_(ValuesOf(config)) {
+  explicit Reference(const TrainingConfig& config) : config_(config), values_(ValuesOf(config)) {
     const auto numbers = std::int64_t(values_.numbers);
-    const auto network = std::move(MakeNetwork(config, Env())).value();
+    const auto network = std::move(MakeNetwork(ModelSetupOf(config), Env())).value();
     std::map<std::string, std::int64_t> at;
     for (const ParamSpec& p : network->params()) at[p.name] = p.offset;
     net_.inputs = kInputs;
@@ -124,7 +124,7 @@ class Reference {
     }
   }
 
-  const Config config_;
+  const TrainingConfig config_;
   const ValueReference values_;
   FusedNet net_;
   Doubles m_, v_;
@@ -135,7 +135,7 @@ constexpr const char* kForms[] = {"scalar", "categorical", "quantile"};
 
 TEST(DqnTest, UpdatesMatchF64ReferenceInEveryVariant) {
   for (int variant = 0; variant < 192; ++variant) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = kForms[variant / 64];
     config.learner.atoms = 6;
     config.learner.v_min = -1.5, config.learner.v_max = 2;  // less than some returns
@@ -207,9 +207,9 @@ struct Mdp {
   }
 };
 
-std::vector<float> QValues(const Config& config, std::span<const float> value,
+std::vector<float> QValues(const TrainingConfig& config, std::span<const float> value,
                            const Tensor& observation) {
-  const auto network = std::move(MakeNetwork(config, Env())).value();
+  const auto network = std::move(MakeNetwork(ModelSetupOf(config), Env())).value();
   const TensorSpec spec = observation.spec();
   const Plan plan = std::move(network->MakePlan({&spec, 1})).value();
   MutableBuffer workspace(plan.workspace_bytes);
@@ -228,7 +228,7 @@ std::vector<float> QValues(const Config& config, std::span<const float> value,
   return means;
 }
 
-void ExpectLearned(Config config, int updates, double tolerance) {
+void ExpectLearned(TrainingConfig config, int updates, double tolerance) {
   config.network.layers[0].units = 32;
   config.learner.target_update_every_updates = 20;
   config.optimizer.epsilon = 1e-8;
@@ -245,7 +245,7 @@ void ExpectLearned(Config config, int updates, double tolerance) {
 
 TEST(DqnTest, LearnsExactValuesOfSmallProblem) {
   for (bool double_q : {true, false}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.double_q = double_q;
     config.learner.loss = "mse";
     ExpectLearned(config, 5000, 5e-3);
@@ -255,7 +255,7 @@ TEST(DqnTest, LearnsExactValuesOfSmallProblem) {
 // Values are means of atoms whose range contains them, or means of quantiles.
 TEST(DqnTest, LearnsDistributionalValuesOfSmallProblem) {
   for (const char* form : {"categorical", "quantile"}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.learner.critic = form;
     config.learner.atoms = 11;
     config.learner.v_min = -4, config.learner.v_max = 8;
@@ -264,7 +264,7 @@ TEST(DqnTest, LearnsDistributionalValuesOfSmallProblem) {
 }
 
 TEST(DqnTest, BootstrapsTruncatedButNotTerminatedSteps) {
-  const Config config = SmallConfig();
+  const TrainingConfig config = SmallConfig();
   SampleBatch b = RandomBatch(1, 3, 4);
   b.length[0] = 1;
   std::ranges::fill(b.reward.as<float>(), 0.0f);
@@ -305,7 +305,7 @@ TEST(DqnTest, SameBatchesGiveSameBytes) {
 
 TEST(DqnTest, RestoredStateContinuesBitForBit) {
   for (const int variant : {0, 1, 2, 3}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.optimizer.type = variant % 2 == 0 ? "adam" : "rmsprop";
     if (variant >= 2) config.network.layers[0].units = 300;  // general layers, with packed weights
     const auto first = Make(config);
@@ -331,7 +331,7 @@ TEST(DqnTest, RestoredStateContinuesBitForBit) {
 // weights.
 TEST(DqnTest, ObservationStatisticsMatchSampledBatches) {
   for (const char* optimizer : {"adam", "rmsprop"}) {
-    Config config = SmallConfig();
+    TrainingConfig config = SmallConfig();
     config.network.normalize_observations = true;
     config.optimizer.type = optimizer;
     const auto dqn = Make(config);
@@ -424,7 +424,7 @@ TEST(DqnTest, RejectsNonFiniteBatchWithoutChange) {
 
 // The loss is summed in f64, the gradient in f32: it may be the only one that overflows.
 TEST(DqnTest, RejectsBatchWithNonFiniteGradientWithoutChange) {
-  Config config = SmallConfig();
+  TrainingConfig config = SmallConfig();
   config.learner.loss = "mse";
   const auto algorithm = Make(config), twin = Make(config);
   SampleBatch bad = RandomBatch(6, 3, 2);
@@ -444,7 +444,7 @@ TEST(DqnTest, RejectsBatchWithNonFiniteGradientWithoutChange) {
 
 TEST(DqnTest, NamesNonFiniteValueInState) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto network = std::move(MakeNetwork(SmallConfig(), Env())).value();
+  const auto network = std::move(MakeNetwork(ModelSetupOf(SmallConfig()), Env())).value();
   const ParamSpec& last = network->params().back();
   const auto at = std::size_t(last.offset + last.shape.elements() - 1);
   const std::string name = fmt::format("{}[{}] is nan", last.name, last.shape.elements() - 1);
@@ -521,7 +521,7 @@ TEST(DqnTest, RejectsMismatchedBatchWithoutChange) {
 
 // A run of one update whose learning rate falls to 0 changed nothing.
 TEST(DqnTest, SingleUpdateChangesWeights) {
-  Config config = SmallConfig();
+  TrainingConfig config = SmallConfig();
   config.run.max_updates = 1;
   config.optimizer.final_lr_fraction = 0;
   const auto algorithm = Make(config), constant = Make([&] {
@@ -535,7 +535,7 @@ TEST(DqnTest, SingleUpdateChangesWeights) {
 }
 
 TEST(DqnTest, RejectsUnsupportedConfigNamingKey) {
-  Config config = SmallConfig();
+  TrainingConfig config = SmallConfig();
   config.learner.algorithm = "dpg";
   auto made = MakeAlgorithm(config, Env());
   ASSERT_FALSE(made.ok());

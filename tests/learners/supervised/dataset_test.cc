@@ -51,7 +51,7 @@ std::string Table(const TempFolder& folder, int of_each) {
 // Learners with different data trained together unnoticed.
 TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   const std::string table = ReadText(SupervisedFixture("reviews.csv"));
   const std::string words = ReadText(SupervisedFixture("vocab.txt"));
   config.data.reviews = folder.path() + "/reviews.csv";
@@ -64,7 +64,9 @@ TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
     return text.replace(text.find(from), from.size(), to);
   };
   write(table, words);
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  auto settings = DeriveDataSettings(config);
+  ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+  config.data_identity = settings->data_identity;
   EXPECT_THAT(config.data_identity, HasSubstr("12 reviews to learn (6 positive), 0 held out"));
   EXPECT_TRUE(LoadReviewData(config).ok());
   const std::pair<std::string, std::string> others[] = {
@@ -83,19 +85,20 @@ TEST(ReviewDataTest, RejectsDataThatDiffersFromRun) {
                 HasSubstr("are not the run's (" + config.data_identity + "); copy data.reviews"));
   }
   write(table, words);
-  Config cut = config;
+  TrainingConfig cut = config;
   cut.data.max_length = 15;
   EXPECT_EQ(LoadReviewData(cut).status().code(), Code::kInvalidArgument);
+  settings = DeriveDataSettings(cut);  // a run begins with what is there
+  ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+  EXPECT_NE(settings->data_identity, config.data_identity);
   cut.data_identity.clear();  // what no run says
   EXPECT_TRUE(LoadReviewData(cut).ok());
-  ASSERT_TRUE(ResolveSupervised(&cut).ok());  // a run begins with what is there
-  EXPECT_NE(cut.data_identity, config.data_identity);
 }
 
 TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
-  config.evaluator.enabled = true;
+  TrainingConfig config = SupervisedConfig("bert");
+  config.evaluator_enabled = true;
   config.data.reviews = Table(folder, 40);
   for (const auto& [share, held] : {std::pair{0.25, 20}, {0.1, 8}, {0.04, 3}, {0.99, 79}}) {
     config.data.validation_split = share;
@@ -118,7 +121,7 @@ TEST(ReviewDataTest, HoldoutIsBalancedAndLosesNoReview) {
 // Each fourth of them was held out: all of one sentiment.
 TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.validation_split = 0.25;
   config.data.reviews = folder.path() + "/reviews.csv";
   std::ofstream out(config.data.reviews);
@@ -141,7 +144,7 @@ TEST(ReviewDataTest, HoldoutOfAlternatingSentimentsIsBalancedAndSeeded) {
 
 TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.reviews = folder.path() + "/reviews.csv";
   std::ofstream(config.data.reviews) << "review,sentiment\ngood film,positive\nfine,positive\n";
   const Status refused = LoadReviewData(config).status();
@@ -153,7 +156,7 @@ TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
 
 TEST(ReviewDataTest, KeepsSentimentWithReview) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.reviews = Table(folder, 8);
   config.data.validation_split = 0.25;
   const auto data = LoadReviewData(config);
@@ -171,15 +174,15 @@ TEST(ReviewDataTest, KeepsSentimentWithReview) {
 
 TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
-  config.evaluator.enabled = true;
+  TrainingConfig config = SupervisedConfig("bert");
+  config.evaluator_enabled = true;
   const auto none = LoadReviewData(config);
   EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(
       none.status().message(),
       HasSubstr("has no test reviews; set data.validation_split to a share of the training reviews "
                 "to evaluate on, or evaluator.enabled = false"));
-  config.evaluator.enabled = false;
+  config.evaluator_enabled = false;
   EXPECT_TRUE(LoadReviewData(config).ok());
   std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
   std::ofstream(folder.path() + "/aclImdb/test/pos/0_9.txt") << "good";
@@ -197,7 +200,7 @@ TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
 // Only `troop predict` read them: a run learned other tokens than its model was made for.
 TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   const auto vocabulary = std::filesystem::path(config.data.vocabulary);
   std::filesystem::create_directories(folder.path() + "/model");
   std::filesystem::copy(vocabulary, folder.path());
@@ -248,10 +251,10 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
 
 // The archive has train, test and unlabeled reviews.
 TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/text/small_imdb.tar.xz";
   config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/wordpiece.txt";
-  config.evaluator.enabled = true;
+  config.evaluator_enabled = true;
   const auto tokenizer = MakeTokenizer(config.data.vocabulary, {});
   const auto reviews = ReadReviews(config.data.reviews);
   ASSERT_TRUE(tokenizer.ok() && reviews.ok());
@@ -278,8 +281,8 @@ TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
 
 TEST(ReviewDataTest, CachedDataMatchesFreshData) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
-  config.log.dir = folder.path();
+  TrainingConfig config = SupervisedConfig("bert");
+  config.log_dir = folder.path();
   config.data.cache = "cache";
   const auto first = LoadReviewData(config), second = LoadReviewData(config);
   ASSERT_TRUE(first.ok() && second.ok());
@@ -305,29 +308,24 @@ TEST(ReviewDataTest, CachedDataMatchesFreshData) {
 }
 
 TEST(ReviewDataTest, DerivesUpdateCountFromReviews) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.pretrained = "";
   config.model.vocab_size = 0;
   config.learner.batch_size = 5;
   config.run.max_updates = 0;
   config.run.epochs = 2.5;
-  config.mesh.dp = 3;
-  config.data.reviews = std::filesystem::relative(config.data.reviews).string();
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.model.vocab_size, 47);
-  EXPECT_EQ(config.fleet.learners, 3);
-  EXPECT_EQ(config.data.reviews,
-            std::filesystem::path(SupervisedFixture("reviews.csv")).lexically_normal().string());
+  config.learners = config.mesh.dp = 3;
+  const auto settings = DeriveDataSettings(config);
+  ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+  EXPECT_EQ(settings->vocab_size, 47);
   // An epoch of 12 is 5 + 5 + 2; the half one begins with two batches, of 5 at most.
-  EXPECT_EQ(config.run.max_updates, 8);
-  EXPECT_EQ(config.run.total_steps, 24 + 10);
-  const Config resolved = config;
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config, resolved);  // as a resumed run's is
+  EXPECT_EQ(settings->max_updates, 8);
+  EXPECT_EQ(settings->total_steps, 24 + 10);
   config.run.max_updates = 3;
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.run.max_updates, 3);
-  EXPECT_EQ(config.run.total_steps, 12);
+  const auto limited = DeriveDataSettings(config);
+  ASSERT_TRUE(limited.ok()) << limited.status().ToString();
+  EXPECT_EQ(limited->max_updates, 3);
+  EXPECT_EQ(limited->total_steps, 12);
 }
 
 // 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
@@ -349,7 +347,7 @@ TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
                         Case{"local_sgd", 0, 1, 3, 1, 2, 3, 24},  //
                         Case{"local_sgd", 0, 1, 3, 1, 4, 2, 24 + 10}}) {
     SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
-    Config config = SupervisedConfig("bert");
+    TrainingConfig config = SupervisedConfig("bert");
     config.learner.batch_size = 5;
     config.run.max_updates = 0;
     config.run.epochs = 2;
@@ -359,35 +357,35 @@ TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
     config.paramserver.k = c.k;
     config.paramserver.push_every = config.paramserver.pull_every = c.push_every;
     config.mesh.tp = c.parts;
-    config.fleet.learners = c.workers * c.parts;
-    ASSERT_TRUE(ResolveSupervised(&config).ok());
-    EXPECT_EQ(config.mesh.dp, c.workers);
-    EXPECT_EQ(config.run.max_updates, c.updates);
-    EXPECT_EQ(config.run.total_steps, c.reviews);
+    config.learners = c.workers * c.parts;
+    const auto settings = DeriveDataSettings(config);
+    ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+    EXPECT_EQ(settings->max_updates, c.updates);
+    EXPECT_EQ(settings->total_steps, c.reviews);
   }
 }
 
 TEST(ReviewDataTest, DefaultsPushIntervalToOneEpoch) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
   config.learner.sync = "paramserver";
   config.paramserver.push_every = config.paramserver.pull_every = 0;
-  config.fleet.learners = 3;
+  config.learners = 3;
   for (const char* const mode : {"local_sgd", "async"}) {
-    Config resolved = config;
-    resolved.paramserver.mode = mode;
-    ASSERT_TRUE(ResolveSupervised(&resolved).ok());
-    EXPECT_EQ(resolved.paramserver.push_every, 3) << mode;  // 5 + 5 + 2
-    EXPECT_EQ(resolved.paramserver.pull_every, 3) << mode;
+    config.paramserver.mode = mode;
+    const auto settings = DeriveDataSettings(config);
+    ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+    EXPECT_EQ(settings->push_every, 3) << mode;  // 5 + 5 + 2
+    EXPECT_EQ(settings->pull_every, 3) << mode;
   }
 }
 
 TEST(ReviewDataTest, RejectsMissingPretrainedModelBeforeReadingData) {
   const TempFolder folder;
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.cache = folder.path() + "/cache";
   config.model.pretrained = folder.path() + "/none";
-  const Status refused = ResolveSupervised(&config);
+  const Status refused = DeriveDataSettings(config).status();
   EXPECT_EQ(refused.code(), Code::kNotFound);
   EXPECT_THAT(refused.message(), HasSubstr("/none: no such folder; set it to the model/ of a run"));
   EXPECT_FALSE(std::filesystem::exists(config.data.cache)) << "nor were reviews read";
@@ -395,24 +393,17 @@ TEST(ReviewDataTest, RejectsMissingPretrainedModelBeforeReadingData) {
 }
 
 TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.vocab_size = 64;
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.model.vocab_size, 64);
+  const auto padded = DeriveDataSettings(config);
+  ASSERT_TRUE(padded.ok()) << padded.status().ToString();
+  EXPECT_EQ(padded->vocab_size, 64);
   config.model.vocab_size = 46;
-  const Status refused = ResolveSupervised(&config);
+  const Status refused = DeriveDataSettings(config).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(
       refused.message(),
       HasSubstr("model.vocab_size is 46, must be 0 or at least the size of data.vocabulary (47)"));
-}
-
-TEST(ReviewDataTest, LeavesReinforcementLearningConfigUnchanged) {
-  Config config;
-  config.data.reviews = "none";
-  const Config before = config;
-  EXPECT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config, before);
 }
 
 }  // namespace

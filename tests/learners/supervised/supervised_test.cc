@@ -22,22 +22,22 @@ namespace {
 using test::SupervisedConfig;
 using test::SupervisedExpected;
 
-std::unique_ptr<Algorithm> Make(const Config& config) {
+std::unique_ptr<Algorithm> Make(const TrainingConfig& config) {
   auto made = MakeSupervised(config);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return *std::move(made);
 }
 
-std::shared_ptr<const ReviewData> Load(const Config& config) {
+std::shared_ptr<const ReviewData> Load(const TrainingConfig& config) {
   auto data = LoadReviewData(config);
   EXPECT_TRUE(data.ok()) << data.status().ToString();
   return *std::move(data);
 }
 
 // Logits of all reviews in the file's order, [12, 2].
-std::vector<float> Logits(const Config& config, std::span<const float> value) {
+std::vector<float> Logits(const TrainingConfig& config, std::span<const float> value) {
   const auto data = Load(config);
-  const auto module = MakeTextModel(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
   EXPECT_TRUE(module.ok());
   std::vector<std::int32_t> all(std::size_t(data->train.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -96,7 +96,7 @@ const std::string kFamilies[] = {"bert", "albert"};
 
 TEST(SupervisedTest, InitialTokensAndLogitsMatchTransformers) {
   for (const std::string& family : kFamilies) {
-    const Config config = SupervisedConfig(family);
+    const TrainingConfig config = SupervisedConfig(family);
     const auto data = Load(config);
     const auto& tokens = SupervisedExpected().Find("tokens")->array;
     ASSERT_EQ(data->train.size(), std::int64_t(tokens.size()));
@@ -114,7 +114,7 @@ TEST(SupervisedTest, InitialTokensAndLogitsMatchTransformers) {
 TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const std::int64_t micro : {0, 5, 1}) {
-      Config config = SupervisedConfig(family);
+      TrainingConfig config = SupervisedConfig(family);
       config.learner.micro_batch_size = micro;
       const auto algorithm = Make(config);
       std::vector<float> priority(1, 7.0f);
@@ -132,7 +132,7 @@ TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
 
 // Which words are hidden is drawn here; hidden.json is what PyTorch was given. Where that is to
 // change: TROOP_WRITE_HIDDEN=tests/fixtures/supervised/hidden.json, then the script again.
-std::string HiddenWords(const Config& config) {
+std::string HiddenWords(const TrainingConfig& config) {
   const auto data = Load(config);
   BatchSchedule order(config, data);
   const TextCollator batches(config, data->tokenizer);
@@ -150,7 +150,7 @@ std::string HiddenWords(const Config& config) {
 
 TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
   for (const std::int64_t micro : {0, 5}) {
-    Config config = SupervisedConfig("bert");
+    TrainingConfig config = SupervisedConfig("bert");
     config.learner.algorithm = "masked_lm";
     config.learner.micro_batch_size = micro;
     config.model.pretrained = test::SupervisedFixture("masked");
@@ -169,7 +169,7 @@ TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
 
 TEST(SupervisedTest, RecomputedLayersMatchPyTorch) {
   for (const std::string& family : kFamilies) {
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.model.gradient_checkpointing = true;
     const auto algorithm = Make(config);
     std::vector<float> priority(1);
@@ -183,7 +183,7 @@ TEST(SupervisedTest, RecomputedLayersMatchPyTorch) {
 // Operands of products have 8 bits of mantissa: 50 updates part from PyTorch's by this at most.
 TEST(SupervisedTest, Bf16StaysNearPyTorch) {
   for (const std::string& family : kFamilies) {
-    Config config = SupervisedConfig(family);
+    TrainingConfig config = SupervisedConfig(family);
     config.network.precision = "bf16";
     const auto algorithm = Make(config);
     std::vector<float> priority(1);
@@ -196,7 +196,7 @@ TEST(SupervisedTest, Bf16StaysNearPyTorch) {
   }
 }
 
-std::vector<std::unique_ptr<Algorithm>> MakeRanks(const Config& config, int ranks) {
+std::vector<std::unique_ptr<Algorithm>> MakeRanks(const TrainingConfig& config, int ranks) {
   std::vector<std::unique_ptr<Algorithm>> made;
   for (int rank = 0; rank < ranks; ++rank) made.push_back(Make(config));
   return made;
@@ -227,7 +227,7 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
       const int size = c.size;
       const std::vector<std::int64_t>& reviews = c.reviews;
       if (size == 13 && family == "bert") continue;
-      Config config = SupervisedConfig(family);
+      TrainingConfig config = SupervisedConfig(family);
       config.learner.micro_batch_size = size == 2 ? 5 : 0;
       config.mesh.batch_shares = c.shares;
       const auto ranks = MakeRanks(config, size);
@@ -269,7 +269,7 @@ TEST(SupervisedTest, DataParallelLearnersMatchPyTorch) {
 TEST(SupervisedTest, GroupRoundsMatchPyTorch) {
   for (const std::string& family : kFamilies) {
     for (const int size : {2, 3, 5}) {
-      Config config = SupervisedConfig(family);
+      TrainingConfig config = SupervisedConfig(family);
       config.learner.micro_batch_size = size == 3 ? 3 : 0;
       const auto algorithms = MakeRanks(config, size);
       SimGroup group({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)});
@@ -314,7 +314,7 @@ std::vector<std::int32_t> Sorted(std::span<const std::int32_t> samples) {
 }
 
 TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
   const auto data = Load(config);
   std::vector<std::int32_t> all(12);
@@ -341,7 +341,7 @@ TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
 
 // Also where another update is asked for than was made ahead, or by another learner of others.
 TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
   config.learner.batch_size = 5;
   config.learner.micro_batch_size = 2;
@@ -392,7 +392,7 @@ TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
 // With dropout, masking, batches that don't divide and a stop within an epoch.
 TEST(SupervisedTest, ResumesBitForBit) {
   for (const char* const algorithm : {"classifier", "masked_lm"}) {
-    Config config = SupervisedConfig("bert");
+    TrainingConfig config = SupervisedConfig("bert");
     config.learner.algorithm = algorithm;
     config.learner.batch_size = 5;
     config.run.max_updates = 12;
@@ -413,7 +413,7 @@ TEST(SupervisedTest, ResumesBitForBit) {
     const std::vector<double> rest = advance(whole.get(), 7);
     advance(first.get(), 4);
     const Buffer saved = EncodeSafetensors(first->State());
-    Config another = config;
+    TrainingConfig another = config;
     another.seed = config.seed;
     const auto second = Make(another);
     const auto state = DecodeSafetensors(saved);
@@ -429,7 +429,7 @@ TEST(SupervisedTest, ResumesBitForBit) {
 
 // Weights that stay, and all reviews in each batch: what differs is what was dropped.
 TEST(SupervisedTest, DropoutDiffersByUpdateAndSeed) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.optimizer.learning_rate = 0;
   const auto losses = [&](std::int64_t seed, double dropout) {
     config.seed = seed;
@@ -449,7 +449,7 @@ TEST(SupervisedTest, DropoutDiffersByUpdateAndSeed) {
 
 // Which tokens of a review are hidden follows from seed, epoch and the review alone.
 TEST(SupervisedTest, WordDropoutAppliesOnlyToTraining) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.data.word_dropout = 0.3;
   const auto data = Load(config);
   const TextCollator batches(config, data->tokenizer);
@@ -484,10 +484,10 @@ TEST(SupervisedTest, WordDropoutAppliesOnlyToTraining) {
 }
 
 TEST(SupervisedTest, SkipsAndReportsNonFiniteLoss) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   const auto algorithm = Make(config);
   std::vector<float> value(algorithm->value().begin(), algorithm->value().end());
-  const auto module = MakeTextModel(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
   ASSERT_TRUE(module.ok());
   for (const ParamSpec& spec : (*module)->params())
     if (spec.name.ends_with("pooler.dense.bias"))
@@ -512,7 +512,7 @@ double Behind(double rows) {
 // Two sequences, of 5 and 7 tokens; one output each, or the logits of three masked tokens. Product
 // by product.
 TEST(SupervisedTest, CountsFlopsOfAllProducts) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   TextBatch batch{.ids = std::vector<std::int32_t>(12, 1), .starts = {0, 5, 12}, .labels = {0, 1}};
   const double attention = 2 * Product(5, 5, 32) + 2 * Product(7, 7, 32);
   const double first = Product(12, 3 * 32, 32) + attention + Behind(12);
@@ -535,7 +535,7 @@ TEST(SupervisedTest, CountsFlopsOfAllProducts) {
 }
 
 TEST(SupervisedTest, RejectsPretrainedWeightsOfAnotherSize) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.model.num_hidden_layers = 3;
   const auto refused = MakeSupervised(config);
   ASSERT_EQ(refused.status().code(), Code::kInvalidArgument);

@@ -14,7 +14,7 @@ using test::SupervisedConfig;
 using test::SupervisedExpected;
 
 // Reviews of the fixture: held out are those there, in the end judge all of them `copies` times.
-std::shared_ptr<const ReviewData> Judging(const Config& config, int copies,
+std::shared_ptr<const ReviewData> Judging(const TrainingConfig& config, int copies,
                                           const std::vector<std::int64_t>& held_out) {
   auto loaded = LoadReviewData(config);
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
@@ -29,7 +29,7 @@ std::shared_ptr<const ReviewData> Judging(const Config& config, int copies,
   return data;
 }
 
-std::vector<float> FixtureWeights(const Config& config) {
+std::vector<float> FixtureWeights(const TrainingConfig& config) {
   const auto algorithm = MakeSupervised(config);
   EXPECT_TRUE(algorithm.ok()) << algorithm.status().ToString();
   return {(*algorithm)->value().begin(), (*algorithm)->value().end()};
@@ -56,7 +56,7 @@ struct Plain {
   double right = 0, accuracy = 0, loss = 0, tokens = 0;
 };
 
-EvaluationReport Judge(const Config& config, const std::shared_ptr<const ReviewData>& data,
+EvaluationReport Judge(const TrainingConfig& config, const std::shared_ptr<const ReviewData>& data,
                        const EvaluationRequest& options, std::span<const float> weights,
                        int* slices = nullptr) {
   auto trial = SentimentEvaluator::Make(config, data, options, weights);
@@ -86,7 +86,7 @@ const std::vector<std::int64_t> kAll = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 
 TEST(ReviewTrialTest, CountsCorrectReviewsAsReferenceDoes) {
   for (const char* const family : {"bert", "albert"}) {
-    const Config config = SupervisedConfig(family);
+    const TrainingConfig config = SupervisedConfig(family);
     const std::vector<std::int64_t> held = {1, 3, 4, 6};
     const auto data = Judging(config, 1, held);
     const std::vector<float> weights = FixtureWeights(config);
@@ -109,7 +109,7 @@ TEST(ReviewTrialTest, CountsCorrectReviewsAsReferenceDoes) {
 // A model that gave NaN for every text had an accuracy of 100 %.
 TEST(ReviewTrialTest, RejectsWeightsThatGiveNaN) {
   for (const char* const family : {"bert", "albert"}) {
-    const Config config = SupervisedConfig(family);
+    const TrainingConfig config = SupervisedConfig(family);
     const auto data = Judging(config, 1, {0});
     std::vector<float> weights = FixtureWeights(config);
     std::ranges::fill(weights, NAN);
@@ -126,7 +126,7 @@ TEST(ReviewTrialTest, RejectsWeightsThatGiveNaN) {
 }
 
 TEST(ReviewTrialTest, EvaluatesManyReviewsInSlices) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   const auto data = Judging(config, 100, {0});
   int slices = 0;
   const EvaluationReport report =
@@ -137,7 +137,7 @@ TEST(ReviewTrialTest, EvaluatesManyReviewsInSlices) {
 }
 
 TEST(ReviewTrialTest, MaskedModelPredictsSameWordsEachTime) {
-  Config config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
   config.model.pretrained = test::SupervisedFixture("masked");
   config.model.dropout = 0.5;  // which judging has none of
@@ -151,7 +151,7 @@ TEST(ReviewTrialTest, MaskedModelPredictsSameWordsEachTime) {
 }
 
 TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
-  const Config config = SupervisedConfig("bert");
+  const TrainingConfig config = SupervisedConfig("bert");
   std::vector<float> weights = FixtureWeights(config);
   weights.pop_back();
   const auto refused = SentimentEvaluator::Make(config, Judging(config, 1, {0}), {}, weights);

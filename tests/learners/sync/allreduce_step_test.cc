@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kInputs = 3, kActions = 2, kBatch = 5;
 
-Config SmallConfig(std::int64_t units) {
-  Config config;
+TrainingConfig SmallConfig(std::int64_t units) {
+  TrainingConfig config;
   LayerConfig layer;
   layer.type = "linear";
   layer.units = units;
@@ -26,7 +26,7 @@ Config SmallConfig(std::int64_t units) {
   return config;
 }
 
-std::unique_ptr<Algorithm> MakeSmall(const Config& config) {
+std::unique_ptr<Algorithm> MakeSmall(const TrainingConfig& config) {
   EnvSpec env;
   env.id = "test";
   env.observation = {DType::kF32, {kInputs}};

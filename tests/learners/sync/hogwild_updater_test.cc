@@ -43,7 +43,7 @@ class HogwildUpdaterTest : public testing::Test {
     return updater->Collect();
   }
 
-  Config config_ = SmallConfig();
+  TrainingConfig config_ = SmallConfig();
   const EnvSpec env_ = Env();
   InlineExecutor executor_;
   std::unique_ptr<Algorithm> algorithm_;

@@ -3,19 +3,20 @@
 #include <string>
 
 #include "learners/sync/updater.h"
-#include "tests/paramserver/shard_fleet.h"
+#include "tests/learners/sync/shard_training.h"
 
 namespace troop {
 namespace {
 
 class ShardUpdaterTest : public testing::TestWithParam<std::string> {
  protected:
-  ShardFleet fleet_{ShardConfig(2, false, GetParam())};
+  ShardFleet fleet_{ShardConfigFor(2, false, GetParam())};
   ShardFleet::Learner* other_ = fleet_.AddLearner(1);
   ShardFleet::Learner* lead_ = fleet_.AddLearner(0);
   InlineExecutor executor_;
-  std::unique_ptr<Algorithm> algorithm_ = *MakeAlgorithm(fleet_.config_, SmallEnv());
-  std::unique_ptr<Updater> updater_ = *MakeParamserverUpdater({.config = &fleet_.config_,
+  const TrainingConfig config_ = ShardTrainingConfig(fleet_.config_);
+  std::unique_ptr<Algorithm> algorithm_ = *MakeAlgorithm(config_, SmallEnv());
+  std::unique_ptr<Updater> updater_ = *MakeParamserverUpdater({.config = &config_,
                                                                .module = fleet_.module_.get(),
                                                                .network = lead_->network.get(),
                                                                .member = lead_->member.get(),

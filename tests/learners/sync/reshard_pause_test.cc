@@ -18,7 +18,7 @@ class ReshardPauseTest : public testing::Test {
     }));
   }
 
-  ShardFleet fleet_{ShardConfig(2, false)};
+  ShardFleet fleet_{ShardConfigFor(2, false)};
   ShardFleet::Learner* learner_ = fleet_.AddLearner(0);
   ReshardPause pause_{learner_->member.get()};
 };

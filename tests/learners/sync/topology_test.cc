@@ -6,7 +6,7 @@ namespace troop {
 namespace {
 
 TEST(TopologyTest, FollowsFromConfigAndNumberOfLearners) {
-  Config config;
+  TrainingConfig config;
   config.learner.sync = "allreduce";
   EXPECT_EQ(TopologyOf(config, 1, 1), Topology::kLocal);
   EXPECT_EQ(TopologyOf(config, 3, 1), Topology::kAllReduce);

@@ -41,8 +41,8 @@ LayerConfig Linear(std::int64_t units, const char* activation = "relu") {
   return layer;
 }
 
-std::unique_ptr<Module> Make(const Config& config, const EnvSpec& env) {
-  auto network = MakeNetwork(config, env);
+std::unique_ptr<Module> Make(const ModelSetup& setup, const EnvSpec& env) {
+  auto network = MakeNetwork(setup, env);
   EXPECT_TRUE(network.ok()) << network.status().ToString();
   return *std::move(network);
 }
@@ -64,24 +64,24 @@ TEST(NetworkTest, DefaultHasTwoLayersOf64AndDuelingHead) {
 }
 
 TEST(NetworkTest, GradientsMatchFiniteDifferencesInEveryShape) {
-  Config config;
-  config.network.layers = {Conv(16, 3, 1), Linear(128)};
-  config.network.dueling = false;
-  CheckGradients(*Make(config, Env({DType::kU8, {10, 10, 4}}, 6)), {DType::kU8, {2, 10, 10, 4}},
+  ModelSetup setup;
+  setup.network.layers = {Conv(16, 3, 1), Linear(128)};
+  setup.network.dueling = false;
+  CheckGradients(*Make(setup, Env({DType::kU8, {10, 10, 4}}, 6)), {DType::kU8, {2, 10, 10, 4}},
                  false);
-  config.network.dueling = true;
-  config.network.dueling_units = 24;
-  config.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1), Linear(40, "tanh"), Linear(20, "none")};
-  CheckGradients(*Make(config, Env({DType::kU8, {14, 14, 3}}, 4, 1 / 255.0f)),
+  setup.network.dueling = true;
+  setup.network.dueling_units = 24;
+  setup.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1), Linear(40, "tanh"), Linear(20, "none")};
+  CheckGradients(*Make(setup, Env({DType::kU8, {14, 14, 3}}, 4, 1 / 255.0f)),
                  {DType::kU8, {3, 14, 14, 3}}, false);
 }
 
 // Too large to be run in one call, and wide enough for the kernels without packing.
 TEST(NetworkTest, GradientsMatchFiniteDifferencesInNatureShape) {
-  Config config;
-  config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
-  config.network.dueling_units = 96;
-  const auto network = Make(config, Env({DType::kU8, {84, 84, 4}}, 6, 1 / 255.0f));
+  ModelSetup setup;
+  setup.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
+  setup.network.dueling_units = 96;
+  const auto network = Make(setup, Env({DType::kU8, {84, 84, 4}}, 6, 1 / 255.0f));
   CheckGradients(*network, {DType::kU8, {2, 84, 84, 4}}, false, {.directions = 2});
 }
 
@@ -109,18 +109,18 @@ TEST(NetworkTest, StackedImagesMatchChannels) {
   for (const DType dtype : {DType::kU8, DType::kF32}) {
     for (const std::int64_t channels : {1, 3}) {
       for (const std::int64_t stack : {1, 4, 5}) {
-        Config config;
-        config.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1)};
-        config.env.frame_stack = stack;
+        ModelSetup setup;
+        setup.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1)};
+        setup.frame_stack = stack;
         Shape frame = {kSide, kSide};
         if (channels > 1) frame = {kSide, kSide, channels};
         const EnvSpec env = Env({dtype, frame}, 3, 1 / 255.0f);
-        const auto network = Make(config, env);
-        const TensorSpec input = NetworkInput(config, env);
+        const auto network = Make(setup, env);
+        const TensorSpec input = NetworkInput(setup, env);
         EXPECT_EQ(input.shape.elements(), stack * kSide * kSide * channels);
-        config.env.frame_stack = 1;
+        setup.frame_stack = 1;
         const auto flat =
-            Make(config, Env({dtype, {kSide, kSide, stack * channels}}, 3, 1 / 255.0f));
+            Make(setup, Env({dtype, {kSide, kSide, stack * channels}}, 3, 1 / 255.0f));
         EXPECT_EQ(Names(*network), Names(*flat));
         for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
           ModuleBench a(*network, {dtype, input.shape.Prepend(3)}, precision);
@@ -139,11 +139,11 @@ TEST(NetworkTest, StackedImagesMatchChannels) {
 }
 
 TEST(NetworkTest, StackedVectorsMatchOneRow) {
-  Config config;
-  config.env.frame_stack = 3;
-  const auto stacked = Make(config, Env({DType::kF32, {4}}, 2));
-  config.env.frame_stack = 1;
-  const auto row = Make(config, Env({DType::kF32, {12}}, 2));
+  ModelSetup setup;
+  setup.frame_stack = 3;
+  const auto stacked = Make(setup, Env({DType::kF32, {4}}, 2));
+  setup.frame_stack = 1;
+  const auto row = Make(setup, Env({DType::kF32, {12}}, 2));
   EXPECT_EQ(Names(*stacked), Names(*row));
   ModuleBench a(*stacked, {DType::kF32, {5, 3, 4}}, Precision::kF32);
   ModuleBench b(*row, {DType::kF32, {5, 12}}, Precision::kF32);
@@ -151,18 +151,18 @@ TEST(NetworkTest, StackedVectorsMatchOneRow) {
 }
 
 TEST(NetworkTest, GradientsOfStackedImagesMatchFiniteDifferences) {
-  Config config;
-  config.network.layers = {Conv(8, 4, 2), Linear(20)};
-  config.env.frame_stack = 4;
-  CheckGradients(*Make(config, Env({DType::kU8, {14, 14}}, 4, 1 / 255.0f)),
+  ModelSetup setup;
+  setup.network.layers = {Conv(8, 4, 2), Linear(20)};
+  setup.frame_stack = 4;
+  CheckGradients(*Make(setup, Env({DType::kU8, {14, 14}}, 4, 1 / 255.0f)),
                  {DType::kU8, {3, 4, 14, 14}}, false);
 }
 
 TEST(NetworkTest, QDoesNotDependOnBatch) {
-  Config config;
-  config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
-  config.network.dueling_units = 96;
-  const auto network = Make(config, Env({DType::kU8, {84, 84, 4}}, 6, 1 / 255.0f));
+  ModelSetup setup;
+  setup.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
+  setup.network.dueling_units = 96;
+  const auto network = Make(setup, Env({DType::kU8, {84, 84, 4}}, 6, 1 / 255.0f));
   ModuleBench many(*network, {DType::kU8, {70, 84, 84, 4}}, Precision::kF32);
   ModuleBench one(*network, {DType::kU8, {1, 84, 84, 4}}, Precision::kF32);
   many.Loss(false);
@@ -205,12 +205,12 @@ TEST(NetworkTest, DistributionalHeadHasAtomsForEachAction) {
   const EnvSpec env = Env({DType::kF32, {4}}, 3);
   for (const bool dueling : {false, true}) {
     for (const std::int64_t units : {std::int64_t{8}, std::int64_t{600}}) {  // small and general
-      Config config;
-      config.learner.critic = "quantile";
-      config.learner.atoms = 7;
-      config.network.layers = {Linear(units)};
-      config.network.dueling = dueling;
-      const auto network = Make(config, env);
+      ModelSetup setup;
+      setup.critic = "quantile";
+      setup.atoms = 7;
+      setup.network.layers = {Linear(units)};
+      setup.network.dueling = dueling;
+      const auto network = Make(setup, env);
       const TensorSpec in{DType::kF32, {2, 4}};
       EXPECT_EQ(network->MakePlan({&in, 1})->out[0], (TensorSpec{DType::kF32, {2, 21}}));
       if (units < 100) CheckGradients(*network, in, false);
@@ -221,30 +221,30 @@ TEST(NetworkTest, DistributionalHeadHasAtomsForEachAction) {
   }
 }
 
-std::string ErrorOf(const Config& config, const EnvSpec& env) {
-  const auto network = MakeNetwork(config, env);
+std::string ErrorOf(const ModelSetup& setup, const EnvSpec& env) {
+  const auto network = MakeNetwork(setup, env);
   if (network.ok()) return "ok";
   EXPECT_EQ(network.status().code(), Code::kInvalidArgument);
   return network.status().message();
 }
 
 TEST(NetworkTest, RejectsChannelsFirstImages) {
-  Config config;
-  config.network.layers = {Conv(16, 3, 1)};  // which fits all of these
+  ModelSetup setup;
+  setup.network.layers = {Conv(16, 3, 1)};  // which fits all of these
   for (const Shape& shape : {Shape{4, 84, 84}, Shape{3, 64, 96}, Shape{12, 84, 84}}) {
-    EXPECT_THAT(ErrorOf(config, Env({DType::kU8, shape}, 6)),
+    EXPECT_THAT(ErrorOf(setup, Env({DType::kU8, shape}, 6)),
                 HasSubstr(shape.ToString() + " have their channels first"));
   }
   for (const Shape& shape : {Shape{84, 84, 4}, Shape{10, 10, 4}, Shape{7, 7, 3}, Shape{5, 9, 16}}) {
-    EXPECT_EQ(ErrorOf(config, Env({DType::kU8, shape}, 6)), "ok") << shape.ToString();
+    EXPECT_EQ(ErrorOf(setup, Env({DType::kU8, shape}, 6)), "ok") << shape.ToString();
   }
 }
 
 TEST(NetworkTest, AdvisesAgainstLinearLayersOnImages) {
-  Config linear, conv;
+  ModelSetup linear, conv;
   conv.network.layers = {Conv(16, 3, 1)};
-  const auto advice = [](const Config& config, DType dtype, const Shape& shape) {
-    return PictureAdvice(config, Env({dtype, shape}, 6));
+  const auto advice = [](const ModelSetup& setup, DType dtype, const Shape& shape) {
+    return PictureAdvice(setup, Env({dtype, shape}, 6));
   };
   EXPECT_THAT(advice(linear, DType::kU8, {84, 84, 3}), HasSubstr("no layer of network.layers"));
   EXPECT_NE(advice(linear, DType::kU8, {84, 84}), "");
@@ -256,23 +256,23 @@ TEST(NetworkTest, AdvisesAgainstLinearLayersOnImages) {
 
 TEST(NetworkTest, RejectsInvalidNetworks) {
   const EnvSpec flat = Env({DType::kF32, {4}}, 2), image = Env({DType::kU8, {10, 10, 4}}, 6);
-  Config config;
-  config.network.layers = {Conv(16, 3, 1)};
-  EXPECT_THAT(ErrorOf(config, flat), HasSubstr("network.layers[0]: conv2d needs [height, width"));
-  config.network.layers = {Conv(16, 11, 1)};
-  EXPECT_THAT(ErrorOf(config, image), HasSubstr("network.layers[0].kernel = 11 is larger"));
-  config.network.layers = {Conv(16, 3, 0)};
-  EXPECT_THAT(ErrorOf(config, image), HasSubstr("needs filters, kernel and stride > 0"));
-  config.network.layers = {Linear(8), Linear(0)};
-  EXPECT_THAT(ErrorOf(config, flat), HasSubstr("network.layers[1].units = 0"));
-  config.network.layers = {Linear(8, "gelu")};
-  EXPECT_THAT(ErrorOf(config, flat), HasSubstr("network.layers[0].activation = \"gelu\""));
-  config.network.layers = {Linear(8)};
-  config.network.layers[0].type = "lstm";
-  EXPECT_THAT(ErrorOf(config, flat), HasSubstr("network.layers[0].type = \"lstm\""));
-  config = {};
-  config.network.dueling_units = -1;
-  EXPECT_THAT(ErrorOf(config, flat), HasSubstr("network.dueling_units = -1"));
+  ModelSetup setup;
+  setup.network.layers = {Conv(16, 3, 1)};
+  EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.layers[0]: conv2d needs [height, width"));
+  setup.network.layers = {Conv(16, 11, 1)};
+  EXPECT_THAT(ErrorOf(setup, image), HasSubstr("network.layers[0].kernel = 11 is larger"));
+  setup.network.layers = {Conv(16, 3, 0)};
+  EXPECT_THAT(ErrorOf(setup, image), HasSubstr("needs filters, kernel and stride > 0"));
+  setup.network.layers = {Linear(8), Linear(0)};
+  EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.layers[1].units = 0"));
+  setup.network.layers = {Linear(8, "gelu")};
+  EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.layers[0].activation = \"gelu\""));
+  setup.network.layers = {Linear(8)};
+  setup.network.layers[0].type = "lstm";
+  EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.layers[0].type = \"lstm\""));
+  setup = {};
+  setup.network.dueling_units = -1;
+  EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.dueling_units = -1"));
   EXPECT_THAT(ErrorOf({}, Env({DType::kI64, {4}}, 2)), HasSubstr("observations of u8 or f32"));
   EXPECT_THAT(ErrorOf({}, Env({DType::kF32, {0}}, 2)), HasSubstr("observations are empty"));
   EnvSpec continuous = Env({DType::kF32, {3}}, 0);

@@ -44,20 +44,20 @@ EnvSpec Env(const TensorSpec& observation = {DType::kF32, {3}}) {
   return env;
 }
 
-Config SmallConfig() {
-  Config config;
-  config.learner.algorithm = "dpg";
-  config.learner.action_gradient_clip = 0;
-  config.network.layers = {Linear(7)};
-  config.network.critic_layers = {Linear(9), Linear(5)};
-  return config;
+ModelSetup SmallSetup() {
+  ModelSetup setup;
+  setup.algorithm = "dpg";
+  setup.action_gradient_clip = 0;
+  setup.network.layers = {Linear(7)};
+  setup.network.critic_layers = {Linear(9), Linear(5)};
+  return setup;
 }
 
 // One network with random weights, and a batch.
 class Bench {
  public:
-  Bench(const Config& config, const EnvSpec& env, Precision precision = Precision::kF32) {
-    network = *MakePolicyCritic(config, env);
+  Bench(const ModelSetup& setup, const EnvSpec& env, Precision precision = Precision::kF32) {
+    network = *MakePolicyCritic(setup, env);
     observation = Tensor(env.observation.dtype, env.observation.shape.Prepend(kBatch));
     const TensorSpec in = observation.spec();
     const Plan plan = *network->MakePlan({&in, 1});
@@ -128,18 +128,18 @@ void ExpectDerivatives(std::span<float> at, std::span<const float> gradient,
   }
 }
 
-std::vector<std::pair<Config, EnvSpec>> Networks() {
-  Config categorical = SmallConfig();
-  categorical.learner.critic = "categorical";
-  categorical.learner.atoms = 4;
-  Config pictures = SmallConfig();
+std::vector<std::pair<ModelSetup, EnvSpec>> Networks() {
+  ModelSetup categorical = SmallSetup();
+  categorical.critic = "categorical";
+  categorical.atoms = 4;
+  ModelSetup pictures = SmallSetup();
   pictures.network.layers = {Conv(3, 3), Linear(6)};
   pictures.network.critic_layers = {Conv(2, 2), Conv(4, 2), Linear(6)};
-  pictures.env.frame_stack = 1;
-  Config same = SmallConfig();  // the critic's are the policy's
+  pictures.frame_stack = 1;
+  ModelSetup same = SmallSetup();  // the critic's are the policy's
   same.network.critic_layers = {};
   same.network.normalize_observations = true;
-  return {{SmallConfig(), Env()},
+  return {{SmallSetup(), Env()},
           {categorical, Env()},
           {pictures, Env({DType::kF32, {6, 5, 2}})},
           {same, Env({DType::kF32, {2, 2}})}};
@@ -159,8 +159,8 @@ TEST(ActionBoundsTest, GradientsMatchFiniteDifferencesAndActionsStayInBounds) {
 }
 
 TEST(PolicyCriticTest, CriticGradientMatchesFiniteDifferences) {
-  for (const auto& [config, env] : Networks()) {
-    Bench b(config, env);
+  for (const auto& [setup, env] : Networks()) {
+    Bench b(setup, env);
     b.CriticLoss(true);
     const std::vector<ConstTensor> in{b.observation, b.action};
     Tensor daction(DType::kF32, b.action.shape());
@@ -180,8 +180,8 @@ TEST(PolicyCriticTest, CriticGradientMatchesFiniteDifferences) {
 }
 
 TEST(PolicyCriticTest, PolicyGradientMatchesFiniteDifferencesWithoutCritic) {
-  for (const auto& [config, env] : Networks()) {
-    Bench b(config, env);
+  for (const auto& [setup, env] : Networks()) {
+    Bench b(setup, env);
     b.PolicyLoss(true);
     const ConstTensor in(b.observation);
     const std::vector<ConstTensor> dout{ConstTensor(), b.dq};
@@ -204,9 +204,9 @@ TEST(PolicyCriticTest, PolicyGradientMatchesFiniteDifferencesWithoutCritic) {
 
 // The chain by hand: dQ/da of each item, clipped, through the policy.
 TEST(PolicyCriticTest, ClipsActionGradientElementwise) {
-  Config config = SmallConfig();
-  config.learner.action_gradient_clip = 0.01;
-  Bench b(config, Env());
+  ModelSetup setup = SmallSetup();
+  setup.action_gradient_clip = 0.01;
+  Bench b(setup, Env());
   std::ranges::fill(b.dq.as<float>(), -1.0f / kBatch);
   b.PolicyLoss(true);
   const ConstTensor in(b.observation);
@@ -249,10 +249,10 @@ TEST(PolicyCriticTest, ClipsActionGradientElementwise) {
 }
 
 TEST(PolicyCriticTest, OrdersPolicyParametersBeforeCritic) {
-  Config config = SmallConfig();
-  config.learner.critic = "categorical";
-  config.learner.atoms = 11;
-  const auto network = *MakePolicyCritic(config, Env());
+  ModelSetup setup = SmallSetup();
+  setup.critic = "categorical";
+  setup.atoms = 11;
+  const auto network = *MakePolicyCritic(setup, Env());
   std::vector<std::string> names;
   for (const ParamSpec& spec : network->params()) {
     names.push_back(spec.name + spec.shape.ToString());
@@ -268,7 +268,7 @@ TEST(PolicyCriticTest, OrdersPolicyParametersBeforeCritic) {
 
 TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
   if (!BF16Available()) GTEST_SKIP() << "no AVX-512 here";
-  Bench exact(SmallConfig(), Env()), rough(SmallConfig(), Env(), Precision::kBF16);
+  Bench exact(SmallSetup(), Env()), rough(SmallSetup(), Env(), Precision::kBF16);
   exact.PolicyLoss();
   rough.PolicyLoss();
   for (std::size_t i = 0; i < std::size_t(exact.action.elements()); ++i) {
@@ -280,15 +280,15 @@ TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
 }
 
 TEST(PolicyCriticTest, RejectsActionKindUnsupportedByAlgorithm) {
-  Config config = SmallConfig();
-  config.learner.algorithm = "dqn";
-  const Status continuous = MakeNetwork(config, Env()).status();
+  ModelSetup setup = SmallSetup();
+  setup.algorithm = "dqn";
+  const Status continuous = MakeNetwork(setup, Env()).status();
   EXPECT_EQ(continuous.code(), Code::kInvalidArgument);
   EXPECT_THAT(continuous.message(), HasSubstr("set learner.algorithm = \"dpg\""));
   EnvSpec discrete = Env();
   discrete.action = {.count = 3};
-  config.learner.algorithm = "dpg";
-  const Status other = MakeNetwork(config, discrete).status();
+  setup.algorithm = "dpg";
+  const Status other = MakeNetwork(setup, discrete).status();
   EXPECT_EQ(other.code(), Code::kInvalidArgument);
   EXPECT_THAT(other.message(), HasSubstr("Test-v0 has discrete actions"));
   EXPECT_THAT(other.message(), HasSubstr("set learner.algorithm = \"dqn\""));

@@ -6,26 +6,34 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "tests/learners/config_values.h"
+#include "tests/learners/value_reference.h"
 
 namespace troop {
 namespace {
 
-Config ConfigOf(const char* critic) {
-  Config config;
-  config.learner.critic = critic;
-  config.learner.atoms = 7;
-  config.learner.v_min = -3;
-  config.learner.v_max = 5;
-  return config;
+ModelSetup SetupOf(const char* critic) {
+  ModelSetup setup;
+  setup.critic = critic;
+  setup.atoms = 7;
+  setup.v_min = -3;
+  setup.v_max = 5;
+  return setup;
+}
+
+ValueReference ReferenceOf(const ModelSetup& setup) {
+  if (setup.critic == "scalar") return {};
+  const auto kind =
+      setup.critic == "categorical" ? ValueReference::kCategorical : ValueReference::kQuantile;
+  return {
+      .kind = kind, .numbers = std::size_t(setup.atoms), .low = setup.v_min, .high = setup.v_max};
 }
 
 TEST(ValueFormTest, MeansAndDerivativesMatchReference) {
   Rng rng({.run_seed = 4});
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    const Config config = ConfigOf(critic);
-    const ValueHead form = GetValueHead(config);
-    const ValueReference reference = ValuesOf(config);
+    const ModelSetup setup = SetupOf(critic);
+    const ValueHead form = GetValueHead(setup);
+    const ValueReference reference = ReferenceOf(setup);
     ASSERT_EQ(form.numbers, std::int64_t(reference.numbers)) << critic;
     const std::size_t values = 11, k = reference.numbers;
     std::vector<float> out(values * k), slope(values * k), q(values);
@@ -45,19 +53,19 @@ TEST(ValueFormTest, MeansAndDerivativesMatchReference) {
 
 TEST(ValueFormTest, RejectsInvalidForm) {
   for (const char* critic : {"scalar", "categorical", "quantile"}) {
-    EXPECT_TRUE(CheckValueHead(ConfigOf(critic)).ok()) << critic;
+    EXPECT_TRUE(CheckValueHead(SetupOf(critic)).ok()) << critic;
   }
-  EXPECT_EQ(CheckValueHead(ConfigOf("normal")).message(),
+  EXPECT_EQ(CheckValueHead(SetupOf("normal")).message(),
             "learner.critic is \"normal\"; valid are \"scalar\", \"categorical\", \"quantile\"");
-  Config config = ConfigOf("categorical");
-  config.learner.v_min = config.learner.v_max;
-  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
-  config = ConfigOf("categorical");
-  config.learner.atoms = 1;
-  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
-  config = ConfigOf("quantile");
-  config.learner.atoms = 0;
-  EXPECT_EQ(CheckValueHead(config).code(), Code::kInvalidArgument);
+  ModelSetup setup = SetupOf("categorical");
+  setup.v_min = setup.v_max;
+  EXPECT_EQ(CheckValueHead(setup).code(), Code::kInvalidArgument);
+  setup = SetupOf("categorical");
+  setup.atoms = 1;
+  EXPECT_EQ(CheckValueHead(setup).code(), Code::kInvalidArgument);
+  setup = SetupOf("quantile");
+  setup.atoms = 0;
+  EXPECT_EQ(CheckValueHead(setup).code(), Code::kInvalidArgument);
 }
 
 }  // namespace

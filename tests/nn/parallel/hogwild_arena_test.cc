@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::size_t kCount = 101;
 
-Config ConfigOf(const std::string& name) {
-  Config config;
-  config.optimizer.type = name == "momentum" ? "sgd" : name == "centered" ? "rmsprop" : name;
-  config.optimizer.momentum = name == "momentum" ? 0.9 : 0;
-  config.optimizer.centered = name == "centered";
-  config.optimizer.weight_decay = name == "adam" || name == "rmsprop" ? 0.1 : 0;
+OptimizerConfig ConfigOf(const std::string& name) {
+  OptimizerConfig config;
+  config.type = name == "momentum" ? "sgd" : name == "centered" ? "rmsprop" : name;
+  config.momentum = name == "momentum" ? 0.9 : 0;
+  config.centered = name == "centered";
+  config.weight_decay = name == "adam" || name == "rmsprop" ? 0.1 : 0;
   return config;
 }
 const char* const kOptimizers[] = {"sgd", "momentum", "adagrad", "rmsprop", "centered", "adam"};
@@ -32,7 +32,7 @@ struct Shared {
   std::unique_ptr<HogwildArena> arena;
   HogwildArena* operator->() const { return arena.get(); }
 };
-Shared MakeShared(const Config& config, std::vector<float> value,
+Shared MakeShared(const OptimizerConfig& config, std::vector<float> value,
                   HogwildArena::Write write = HogwildArena::Write::kExact) {
   Shared shared{.value = std::move(value)};
   shared.optimizer = *MakeOptimizer(config, std::int64_t(shared.value.size()));
@@ -52,7 +52,7 @@ std::vector<float> Draw(std::uint64_t step, std::size_t count = kCount) {
 TEST(SharedArenaTest, OneThreadMatchesOptimizerBitwise) {
   for (const char* name : kOptimizers) {
     for (const auto write : {HogwildArena::Write::kExact, HogwildArena::Write::kRacy}) {
-      const Config config = ConfigOf(name);
+      const OptimizerConfig config = ConfigOf(name);
       std::vector<float> value = Draw(1000), got(kCount);
       const auto arena = MakeShared(config, value, write);
       auto optimizer = *MakeOptimizer(config, std::int64_t(kCount));
@@ -72,7 +72,7 @@ TEST(SharedArenaTest, OneThreadMatchesOptimizerBitwise) {
 // optimizer makes the first step.
 TEST(SharedArenaTest, PartsAndGroupsMatchOptimizerBitwise) {
   for (const char* name : kOptimizers) {
-    const Config config = ConfigOf(name);
+    const OptimizerConfig config = ConfigOf(name);
     const std::vector<Optimizer::Group> groups{
         {16, 0.01f, true}, {40, 0.02f, false}, {kCount - 56, 0.005f, true}};
     Shared shared = MakeShared(config, Draw(1000));

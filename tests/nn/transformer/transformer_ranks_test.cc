@@ -196,10 +196,10 @@ TEST(TransformerRanksTest, BF16ApproximatesOneDevice) {
 }
 
 constexpr float kLearningRate = 2e-3f;
-Config AdamW() {
-  Config config;
-  config.optimizer.type = "adam";
-  config.optimizer.weight_decay = 0.01;
+OptimizerConfig AdamW() {
+  OptimizerConfig config;
+  config.type = "adam";
+  config.weight_decay = 0.01;
   return config;
 }
 

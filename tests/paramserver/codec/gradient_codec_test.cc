@@ -10,7 +10,6 @@
 
 #include "core/base/philox.h"
 #include "net/wire/codec.h"
-#include "tests/core/config_choices.h"
 
 namespace troop {
 namespace {
@@ -51,14 +50,6 @@ std::vector<float> Decode(const CodedGradient& coded) {
   EXPECT_TRUE(payload.ok()) << payload.status().ToString();
   if (payload.ok()) payload->AddTo(1, out);
   return out;
-}
-
-TEST(GradientCodecTest, CoversEveryCodecOfConfig) {
-  for (const ConfigChoice& choice : ConfigChoices("paramserver.compression")) {
-    EXPECT_TRUE(std::ranges::any_of(AllCodecs(), [&](const CodecOptions& options) {
-      return GradientCodecName(options.codec) == choice.value;
-    })) << choice.value;
-  }
 }
 
 // The promise of error feedback, after every step.

@@ -254,7 +254,7 @@ void Learn(ShardFleet* fleet, ShardFleet::Learner* learner, std::uint64_t* step,
 
 TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
   for (const bool backup : {false, true}) {
-    Config config = ShardConfig(2, backup);
+    ShardConfig config = ShardConfigFor(2, backup);
     config.optimizer.type = "adam";
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
@@ -288,8 +288,8 @@ TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
 // Steps of 1 and a rate of 2^-7 add up exactly: each element tells how many pushes it has.
 TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
   for (const std::string mode : {"async", "bsp", "ssp", "k_of_n", "local_sgd"}) {
-    Config config = ShardConfig(2, false, mode);
-    config.fleet.learners = 2;
+    ShardConfig config = ShardConfigFor(2, false, mode);
+    config.workers = 2;
     config.paramserver.k = 1;
     if (mode == "ssp") config.paramserver.staleness = 3;
     ShardFleet fleet(config);
@@ -329,7 +329,7 @@ TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
 
 TEST(ShardMoveTest, CodecResidualMovesWithItsElements) {
   for (const bool moves : {false, true}) {
-    Config config = ShardConfig(2, false);
+    ShardConfig config = ShardConfigFor(2, false);
     config.paramserver.compression = "bf16";
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
@@ -355,8 +355,8 @@ TEST(ShardMoveTest, KillDuringMoveLeavesOldOrNewMap) {
   Rng rng({3, Purpose::kTest});
   for (int round = 0; round < 40; ++round) {
     const bool backup = round % 2 == 0, grows = round % 4 < 2;
-    Config config = ShardConfig(2, backup);
-    config.checkpoint.every_s = 0.2;
+    ShardConfig config = ShardConfigFor(2, backup);
+    config.snapshot_every_s = 0.2;
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
     std::uint64_t step = 0;
@@ -395,8 +395,8 @@ TEST(ShardMoveTest, ResumesWithSavedMapAfterRunEndedDuringMove) {
     std::unique_ptr<Storage> storage;
     Floats value;
     {
-      Config config = ShardConfig(2, false);
-      config.checkpoint.every_s = 0.05;
+      ShardConfig config = ShardConfigFor(2, false);
+      config.snapshot_every_s = 0.05;
       ShardFleet fleet(config);
       auto* learner = fleet.AddLearner(0);
       std::uint64_t step = 0;
@@ -408,7 +408,7 @@ TEST(ShardMoveTest, ResumesWithSavedMapAfterRunEndedDuringMove) {
       fleet.Pump(after);  // the machine goes off
       storage = std::move(fleet.storage_);
     }
-    ShardFleet fleet(ShardConfig(2, false));
+    ShardFleet fleet(ShardConfigFor(2, false));
     for (std::int32_t i : {0, 1}) fleet.Kill(i);
     fleet.storage_ = std::move(storage);
     fleet.numbers_ = 1000;
@@ -425,7 +425,7 @@ TEST(ShardMoveTest, ResumesWithSavedMapAfterRunEndedDuringMove) {
 }
 
 TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
-  Config config = ShardConfig(2, false, "async");
+  ShardConfig config = ShardConfigFor(2, false, "async");
   ShardFleet fleet(config);
   auto* learner = fleet.AddLearner(0);
   std::uint64_t step = 0;
@@ -441,7 +441,7 @@ TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
 
 // A learner that was stopped and given up resumes.
 TEST(ShardMoveTest, RejectsOpenPushesOfLearnerThatMissedMove) {
-  ShardFleet fleet(ShardConfig(2, false, "async"));
+  ShardFleet fleet(ShardConfigFor(2, false, "async"));
   auto* learner = fleet.AddLearner(0);
   std::uint64_t step = 0;
   Learn(&fleet, learner, &step, 3);
@@ -462,7 +462,7 @@ TEST(ShardMoveTest, RejectsOpenPushesOfLearnerThatMissedMove) {
 }
 
 TEST(ShardMoveTest, MovesOnlyShareOfNewShard) {
-  ShardFleet fleet(ShardConfig(3, false));
+  ShardFleet fleet(ShardConfigFor(3, false));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Pull(learner));
   ASSERT_TRUE(fleet.Move(4).ok());

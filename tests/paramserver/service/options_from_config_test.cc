@@ -8,8 +8,8 @@ namespace troop {
 namespace {
 
 TEST(ParamServerFromConfigTest, AppliesEveryKey) {
-  Config config = ShardConfig(3, true, "k_of_n");
-  config.fleet.learners = 5;
+  ShardConfig config = ShardConfigFor(3, true, "k_of_n");
+  config.workers = 5;
   config.paramserver.k = 4;
   config.paramserver.cancel = config.paramserver.per_batch = config.paramserver.staleness_discount =
       true;
@@ -21,40 +21,41 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   config.paramserver.compression = "strom";
   config.paramserver.strom_threshold = 0.25;
   config.paramserver.lease_s = 11;
-  const SyncOptions sync = SyncOptionsFor(config);
+  const SyncOptions sync = SyncOptionsFor(config.paramserver, config.workers);
   EXPECT_EQ(sync.mode, SyncMode::kKOfN);
   EXPECT_EQ(sync.learners, 5);
   EXPECT_EQ(sync.k, 4);
   EXPECT_TRUE(sync.cancel && sync.per_batch && sync.staleness_discount);
   EXPECT_TRUE(CheckSyncOptions(sync).ok());
-  EXPECT_EQ(GradientFilterOptionsFor(config).staleness_max, 9);
-  EXPECT_EQ(GradientFilterOptionsFor(config).loss_deviations, 2.5);
-  EXPECT_EQ(GradientFilterOptionsFor(config).norm_deviations, 3.5);
-  EXPECT_EQ(GradientFilterOptionsFor(Config{}).staleness_max, -1);
-  EXPECT_EQ(ReplicaOptionsFor(config).pull_every, 7);
-  EXPECT_EQ(ReplicaOptionsFor(config).push_every, 6);
-  EXPECT_FALSE(ReplicaOptionsFor(config).push_value);
-  EXPECT_EQ(CodecOptionsFor(config).codec, GradientCodec::kStrom);
-  EXPECT_EQ(CodecOptionsFor(config).threshold, 0.25f);
-  EXPECT_EQ(ShardServerOptionsFor(config).lease, Seconds(11));
-  EXPECT_EQ(ParameterServersOf(config), 6);
-  EXPECT_EQ(ParameterServersOf(Config{}), 1);
+  EXPECT_EQ(GradientFilterOptionsFor(config.paramserver).staleness_max, 9);
+  EXPECT_EQ(GradientFilterOptionsFor(config.paramserver).loss_deviations, 2.5);
+  EXPECT_EQ(GradientFilterOptionsFor(config.paramserver).norm_deviations, 3.5);
+  EXPECT_EQ(GradientFilterOptionsFor(ParamServerConfig()).staleness_max, -1);
+  EXPECT_EQ(ReplicaOptionsFor(config.paramserver).pull_every, 7);
+  EXPECT_EQ(ReplicaOptionsFor(config.paramserver).push_every, 6);
+  EXPECT_FALSE(ReplicaOptionsFor(config.paramserver).push_value);
+  EXPECT_EQ(CodecOptionsFor(config.paramserver).codec, GradientCodec::kStrom);
+  EXPECT_EQ(CodecOptionsFor(config.paramserver).threshold, 0.25f);
+  EXPECT_EQ(ShardServerOptionsFor(config.paramserver).lease, Seconds(11));
+  EXPECT_EQ(ServersPerShard(config.paramserver), 2);
+  EXPECT_EQ(PushesOfUpdate(config.paramserver, config.workers), 4);
+  EXPECT_EQ(WorkersOf(6, 2), 3);
   EXPECT_LT(PrimaryContactTimeoutFor(config), PrimaryElectionOptionsFor(config).alone_max);
 }
 
 TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
-  Config config = ShardConfig(1, false, "local_sgd");
+  ShardConfig config = ShardConfigFor(1, false, "local_sgd");
   config.paramserver.pull_every = config.paramserver.push_every = 16;
-  EXPECT_TRUE(ReplicaOptionsFor(config).push_value);
-  EXPECT_TRUE(CheckReplicaOptions(ReplicaOptionsFor(config)).ok());
-  EXPECT_TRUE(IsSynchronous(SyncOptionsFor(config)));
+  EXPECT_TRUE(ReplicaOptionsFor(config.paramserver).push_value);
+  EXPECT_TRUE(CheckReplicaOptions(ReplicaOptionsFor(config.paramserver)).ok());
+  EXPECT_TRUE(HasSynchronousShards(config.paramserver));
 }
 
 TEST(ParamServerFromConfigTest, SynchronousShardsKeepTwoVersions) {
   const auto kept = [](int shards, const std::string& mode) {
-    const Config config = ShardConfig(shards, false, mode);
-    const auto module = *MakeNetwork(config, SmallEnv());
-    const ShardMap map = *ShardMapFor(config, *module);
+    const ShardConfig config = ShardConfigFor(shards, false, mode);
+    const auto module = *MakeNetwork(config.model, SmallEnv());
+    const ShardMap map = *ShardMapFor(config.paramserver, *module);
     return ParameterShardOptionsFor(config, *module, map, 0).versions_kept;
   };
   EXPECT_EQ(kept(1, "bsp"), 1);
@@ -64,14 +65,15 @@ TEST(ParamServerFromConfigTest, SynchronousShardsKeepTwoVersions) {
 }
 
 TEST(ParamServerFromConfigTest, RejectsShardLargerThanMessageWithRemedy) {
-  Config config = ShardConfig(1, false);
-  config.network.layers = {{.type = "linear", .units = 25000}, {.type = "linear", .units = 25000}};
-  const auto module = *MakeNetwork(config, SmallEnv());
-  const auto map = ShardMapFor(config, *module);
+  ShardConfig config = ShardConfigFor(1, false);
+  config.model.network.layers = {{.type = "linear", .units = 25000},
+                                 {.type = "linear", .units = 25000}};
+  const auto module = *MakeNetwork(config.model, SmallEnv());
+  const auto map = ShardMapFor(config.paramserver, *module);
   EXPECT_EQ(map.status().code(), Code::kInvalidArgument);
   EXPECT_NE(map.status().message().find("use more shards"), std::string::npos);
   config.paramserver.shards = 4;
-  EXPECT_TRUE(ShardMapFor(config, *module).ok());
+  EXPECT_TRUE(ShardMapFor(config.paramserver, *module).ok());
 }
 
 TEST(ParamServerFromConfigTest, AcceptsBertSizedWeightsAndRejectsOversizedOnes) {

@@ -39,7 +39,7 @@ class ReshardParticipantTest : public testing::Test {
     return participant_.Fetch(message, server_.get()).status().code();
   }
 
-  ShardFleet fleet_{ShardConfig(2, false)};
+  ShardFleet fleet_{ShardConfigFor(2, false)};
   InlineExecutor executor_;
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
   ShardLayout layout_ = *ShardLayout::Make(fleet_.config_, fleet_.module_.get(), 0, nullptr);

@@ -8,8 +8,8 @@ namespace troop {
 namespace {
 
 TEST(ShardLayoutTest, NumbersProcessesByShard) {
-  const Config config = ShardConfig(3, true);
-  const auto module = *MakeNetwork(config, SmallEnv());
+  const ShardConfig config = ShardConfigFor(3, true);
+  const auto module = *MakeNetwork(config.model, SmallEnv());
   const auto layout = ShardLayout::Make(config, module.get(), 3, nullptr);
   ASSERT_TRUE(layout.ok()) << layout.status().ToString();
   EXPECT_EQ(layout->index(), 3);
@@ -20,8 +20,8 @@ TEST(ShardLayoutTest, NumbersProcessesByShard) {
 }
 
 TEST(ShardLayoutTest, AdoptsEpochsAndForeseesTheMapOfAMove) {
-  const Config config = ShardConfig(2, false);
-  const auto module = *MakeNetwork(config, SmallEnv());
+  const ShardConfig config = ShardConfigFor(2, false);
+  const auto module = *MakeNetwork(config.model, SmallEnv());
   ShardLayout layout = *ShardLayout::Make(config, module.get(), 0, nullptr);
   std::vector<ShardEpoch> epochs;
   EXPECT_FALSE(layout.IsCurrent(epochs));  // none is adopted, and none has arrived
@@ -40,8 +40,8 @@ TEST(ShardLayoutTest, AdoptsEpochsAndForeseesTheMapOfAMove) {
 }
 
 TEST(ShardLayoutTest, RejectsEpochsOfAnotherRun) {
-  const Config config = ShardConfig(2, false);
-  const auto module = *MakeNetwork(config, SmallEnv());
+  const ShardConfig config = ShardConfigFor(2, false);
+  const auto module = *MakeNetwork(config.model, SmallEnv());
   ShardLayout layout = *ShardLayout::Make(config, module.get(), 0, nullptr);
   const std::vector<ShardEpoch> epochs{{4, 0}};
   EXPECT_EQ(layout.Adopt(epochs).code(), Code::kDataLoss);
@@ -50,14 +50,15 @@ TEST(ShardLayoutTest, RejectsEpochsOfAnotherRun) {
 
 // The bound counts the optimizer's slots: adam has two, sgd has none.
 TEST(ShardLayoutTest, BoundsStateByOptimizer) {
-  Config config = ShardConfig(1, false);
-  const auto module = *MakeNetwork(config, SmallEnv());
+  ShardConfig config = ShardConfigFor(1, false);
+  const auto module = *MakeNetwork(config.model, SmallEnv());
   const auto bound = [&](const std::string& optimizer) {
     config.optimizer.type = optimizer;
     const auto layout = ShardLayout::Make(config, module.get(), 0, nullptr);
     return layout->StateBytesMax(layout->map());
   };
-  const auto bytes = std::size_t(ShardMapFor(config, *module)->parameters()) * sizeof(float);
+  const auto bytes =
+      std::size_t(ShardMapFor(config.paramserver, *module)->parameters()) * sizeof(float);
   EXPECT_GE(bound("adam"), bound("sgd") + 2 * bytes);
 }
 

@@ -10,8 +10,8 @@ namespace {
 TEST(ShardNodeTest, UpdatesMatchReferenceBitwise) {
   for (const int shards : {1, 3}) {
     for (const bool backup : {false, true}) {
-      Config config = ShardConfig(shards, backup);
-      config.fleet.learners = 2;
+      ShardConfig config = ShardConfigFor(shards, backup);
+      config.workers = 2;
       config.optimizer.type = "adam";
       ShardFleet fleet(config);
       auto* a = fleet.AddLearner(0);
@@ -30,7 +30,7 @@ TEST(ShardNodeTest, UpdatesMatchReferenceBitwise) {
 }
 
 TEST(ShardNodeTest, BackupTakesOverWithEveryAcknowledgedPush) {
-  ShardFleet fleet(ShardConfig(2, true));
+  ShardFleet fleet(ShardConfigFor(2, true));
   auto* learner = fleet.AddLearner(0);
   const auto in_sync = [&] { return fleet.InSync(0) && fleet.InSync(1); };
   ASSERT_TRUE(fleet.Await(in_sync));
@@ -59,7 +59,7 @@ TEST(ShardNodeTest, BackupTakesOverWithEveryAcknowledgedPush) {
 }
 
 TEST(ShardNodeTest, FirstPushInFlightCountsAfterFailover) {
-  ShardFleet fleet(ShardConfig(1, true));
+  ShardFleet fleet(ShardConfigFor(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
   ASSERT_TRUE(fleet.Pull(learner));  // no update has told the backup of it
@@ -72,8 +72,8 @@ TEST(ShardNodeTest, FirstPushInFlightCountsAfterFailover) {
 }
 
 TEST(ShardNodeTest, WaitsForSlowLearnerAfterFailover) {
-  Config config = ShardConfig(1, true);
-  config.fleet.learners = 2;
+  ShardConfig config = ShardConfigFor(1, true);
+  config.workers = 2;
   ShardFleet fleet(config);
   auto* quick = fleet.AddLearner(0);
   auto* slow = fleet.AddLearner(1);
@@ -93,7 +93,7 @@ TEST(ShardNodeTest, WaitsForSlowLearnerAfterFailover) {
 }
 
 TEST(ShardNodeTest, PrimaryContinuesWithoutBackupAndLosesNothing) {
-  ShardFleet fleet(ShardConfig(1, true));
+  ShardFleet fleet(ShardConfigFor(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
   ASSERT_TRUE(fleet.Pull(learner));
@@ -112,7 +112,7 @@ TEST(ShardNodeTest, PrimaryContinuesWithoutBackupAndLosesNothing) {
 }
 
 TEST(ShardNodeTest, AcknowledgesOnlyWhatBackupHas) {
-  ShardFleet fleet(ShardConfig(1, true));
+  ShardFleet fleet(ShardConfigFor(1, true));
   auto* learner = fleet.AddLearner(0);
   auto* reader = fleet.AddReader();
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0) && !reader->got.empty(); }));
@@ -130,7 +130,7 @@ TEST(ShardNodeTest, AcknowledgesOnlyWhatBackupHas) {
 
 // A backup followed any peer with the largest term, and took nothing from its primary any more.
 TEST(ShardNodeTest, RejectsTermNotStartedByCoordinator) {
-  ShardFleet fleet(ShardConfig(1, true));
+  ShardFleet fleet(ShardConfigFor(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
   ASSERT_TRUE(fleet.Pull(learner));
@@ -159,7 +159,7 @@ TEST(ShardNodeTest, RejectsTermNotStartedByCoordinator) {
 }
 
 TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
-  ShardFleet fleet(ShardConfig(1, true, "async"));
+  ShardFleet fleet(ShardConfigFor(1, true, "async"));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
   ASSERT_TRUE(fleet.Pull(learner));
@@ -181,8 +181,8 @@ TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
 }
 
 TEST(ShardNodeTest, ShardResumesFromSavedStateAndAdoptsPeerVersions) {
-  Config config = ShardConfig(2, false);
-  config.checkpoint.every_s = 0.5;
+  ShardConfig config = ShardConfigFor(2, false);
+  config.snapshot_every_s = 0.5;
   ShardFleet fleet(config);
   auto* learner = fleet.AddLearner(0);
   auto* reader = fleet.AddReader();
@@ -219,7 +219,7 @@ TEST(ShardNodeTest, NextRunResumesFromLastState) {
   Floats value;
   std::unique_ptr<Storage> storage;
   {
-    ShardFleet fleet(ShardConfig(2, true));
+    ShardFleet fleet(ShardConfigFor(2, true));
     auto* learner = fleet.AddLearner(0);
     for (std::uint64_t t = 0; t < 3; ++t) {
       ASSERT_TRUE(fleet.Pull(learner));
@@ -232,7 +232,7 @@ TEST(ShardNodeTest, NextRunResumesFromLastState) {
     for (const auto& [slot, status] : fleet.done_) EXPECT_TRUE(status.ok()) << status.ToString();
     storage = std::move(fleet.storage_);
   }
-  ShardFleet fleet(ShardConfig(2, false));
+  ShardFleet fleet(ShardConfigFor(2, false));
   for (std::int32_t i : {0, 1}) fleet.Kill(i);
   fleet.storage_ = std::move(storage);
   fleet.numbers_ = 1000;
@@ -244,7 +244,7 @@ TEST(ShardNodeTest, NextRunResumesFromLastState) {
 }
 
 TEST(ShardNodeTest, DamagedStateFailsStart) {
-  ShardFleet fleet(ShardConfig(1, false));
+  ShardFleet fleet(ShardConfigFor(1, false));
   fleet.Kill(0);
   ShardSnapshots store(fleet.storage_.get(), 0);
   ASSERT_TRUE(store.Save(7, Buffer::Copy(std::as_bytes(std::span("damaged")))).ok());
@@ -299,7 +299,7 @@ TEST(ShardStoreTest, KeepsPreviousSnapshot) {
 }
 
 TEST(ShardNodeTest, FallsBackToPreviousSnapshotThenCheckpoint) {
-  ShardFleet fleet(ShardConfig(1, false));
+  ShardFleet fleet(ShardConfigFor(1, false));
   const auto shard = [&] { return &fleet.slots_[0].node->server()->shard(); };
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Pull(learner));

@@ -24,7 +24,7 @@ class ShardPrimaryTest : public testing::Test {
   }
   FleetMember* member() { return fleet_.slots_[0].member.get(); }
 
-  ShardFleet fleet_{ShardConfig(1, true)};
+  ShardFleet fleet_{ShardConfigFor(1, true)};
   ShardLayout layout_ = *ShardLayout::Make(fleet_.config_, fleet_.module_.get(), 0, nullptr);
   InlineExecutor executor_;
   ShardSaver saver_{{.executor = &executor_, .shard = 0, .every_s = 10}};

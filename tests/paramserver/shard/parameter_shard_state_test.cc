@@ -212,7 +212,7 @@ TEST(ParameterShardStateTest, RejectsSnapshotsThatMismatchOrDoNotCoverModel) {
   };
   EXPECT_TRUE(restore(options).ok());
   auto other = options;
-  other.config = ConfigOf("sgd");
+  other.optimizer = ConfigOf("sgd");
   EXPECT_EQ(restore(other).code(), Code::kFailedPrecondition);
   other = options;
   other.ranges = {{0, kParameters + 16}};

@@ -57,7 +57,7 @@ TEST(ParameterShardTest, BspMatchesF64ReferenceWithEveryOptimizer) {
 // A shard that owns only some ranges; with zero gradients only the decay changes the weights.
 TEST(ParameterShardTest, WeightDecaySkipsUndecayedRanges) {
   ParameterShard::Options options = OptionsOf({}, "adam");
-  options.config.optimizer.weight_decay = 0.5;
+  options.optimizer.weight_decay = 0.5;
   options.ranges = {{16, 64}, {96, 128}};
   options.undecayed = {{0, 20}, {40, 48}, {60, 100}, {127, 300}};
   const Floats first(80, 1), zero(80, 0);
@@ -76,7 +76,7 @@ TEST(ParameterShardTest, WeightDecaySkipsUndecayedRanges) {
 // The degenerate setting of every mode is one learner with its own optimizer, bit for bit.
 TEST(ParameterShardTest, OneLearnerMatchesLocalOptimizerBitwiseInEveryMode) {
   for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
-    const Config config = ConfigOf(name);
+    const OptimizerConfig config = ConfigOf(name);
     auto optimizer = *MakeOptimizer(config, kParameters);
     Floats want = FirstValue();
     for (std::uint64_t t = 0; t < 500; ++t) {

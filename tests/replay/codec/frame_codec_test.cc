@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "replay/service/options_from_config.h"
-#include "tests/core/config_choices.h"
 #include "tests/replay/pictures.h"
 
 namespace troop {
@@ -317,10 +316,10 @@ TEST(CodecTest, RoundTripsNames) {
 TEST(FrameCodecTest, EveryCodecRoundTripsMixedFramesInAnyOrder) {
   const auto dictionary = MakeFrameDictionary(Trained(3));
   std::mt19937 random(7);
-  for (const ConfigChoice& choice : ConfigChoices("replay.compression")) {
+  for (const char* const choice : {"auto", "none", "lz4", "zstd"}) {
     for (const std::size_t size : {std::size_t{1}, std::size_t{16}, kFrame, std::size_t{200'000}}) {
-      SCOPED_TRACE(fmt::format("{} {}", choice.value, size));
-      FrameCoder coder(CodecFor(choice.value, {DType::kU8, {std::int64_t(size)}}), size);
+      SCOPED_TRACE(fmt::format("{} {}", choice, size));
+      FrameCoder coder(CodecFor(choice, {DType::kU8, {std::int64_t(size)}}), size);
       for (int turn = 0; turn < 12; ++turn) {
         if (turn == 6 && coder.codec() != Codec::kNone) coder.AddDictionary(dictionary);
         // Zeros, noise, a pattern, or half of each.

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace troop {
+
+class ConfigVisitor;
+
+// The actors ([actor]).
+struct ActorConfig {
+  std::int64_t envs = 8;  // environments per actor
+  double epsilon_base = 0.4;
+  double epsilon_alpha = 7;
+  double epsilon_steps = 0;  // agent steps (fleet) of annealing; 0: ε_i per environment
+  double epsilon_initial = 1;
+  double epsilon_final = 0.1;
+  double noise_sigma = 0.3;  // dpg: in halves of the action range
+  double noise_alpha = 0;    // dpg; 0: same noise for all environments
+  std::int64_t n_step = 3;
+  std::int64_t weight_sync_steps = 100;  // agent steps per environment between weight updates
+  std::int64_t insert_batch_size = 50;
+  std::int64_t max_inflight_inserts = 4;
+  std::int64_t lease_steps = 1000;  // agent steps granted at a time
+  double warmup_steps = 0;          // agent steps (fleet) of uniform random actions at the start
+  std::int64_t insert_copies = 1;   // copies of each item in the replay
+  std::string inference = "local";  // "local" | "server"
+  bool operator==(const ActorConfig&) const = default;
+};
+// Declares the keys.
+void VisitKeys(ActorConfig& config, ConfigVisitor& visitor);
+
+}  // namespace troop

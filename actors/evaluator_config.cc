@@ -1,0 +1,38 @@
+// Declares the config keys of the evaluator.
+#include "actors/evaluator_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+
+void VisitKeys(EvaluatorConfig& c, ConfigVisitor& v) {
+  v.Visit({"evaluator.enabled",
+           "Run an evaluator role that measures the greedy return; supervised: the accuracy in %."},
+          c.enabled);
+  v.Visit(
+      {"evaluator.every_s", "Seconds between the starts of consecutive evaluations.", AtLeast(0)},
+      c.every_s);
+  v.Visit({"evaluator.episodes", "Episodes (supervised: examples) per evaluation during training.",
+           Between(1, 1e6)},
+          c.episodes);
+  v.Visit({"evaluator.final_episodes",
+           "Episodes (supervised: test examples) of the final evaluation; -1 means 100 episodes, "
+           "or all test examples.",
+           Between(-1, 1e6)},
+          c.final_episodes);
+  v.Visit({"evaluator.epsilon", "Probability of a random action in evaluations.", Between(0, 1)},
+          c.epsilon);
+  v.Visit(
+      {"evaluator.envs", "Environments of the evaluator that step together.", Between(1, 65536)},
+      c.envs);
+  v.Visit({"evaluator.max_episode_steps",
+           "Agent steps after which an evaluation episode is truncated if the environment has no "
+           "limit.",
+           Between(1, kConfigMany)},
+          c.max_episode_steps);
+  v.Visit({"evaluator.stop_at_return",
+           "Mean return of an evaluation at which the run ends; 0 disables it."},
+          c.stop_at_return);
+}
+
+}  // namespace troop

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace troop {
+
+class ConfigVisitor;
+
+// The evaluator ([evaluator]).
+struct EvaluatorConfig {
+  bool enabled = true;
+  double every_s = 5;  // between evaluations during training
+  std::int64_t episodes = 10;
+  std::int64_t final_episodes = -1;  // see FinalEpisodes
+  double epsilon = 0;
+  std::int64_t envs = 10;
+  std::int64_t max_episode_steps = 108000;  // if the environment has no limit
+  double stop_at_return = 0;                // mean return that ends the run; 0: off
+  bool operator==(const EvaluatorConfig&) const = default;
+};
+// Declares the keys.
+void VisitKeys(EvaluatorConfig& config, ConfigVisitor& visitor);
+
+// Number of episodes of the final evaluation: final_episodes; if that is -1, 100 episodes, or all
+// test examples of a supervised run.
+inline std::int64_t FinalEpisodes(const EvaluatorConfig& config, bool supervised) {
+  // kReviews exceeds any data set, so it means all test examples.
+  constexpr std::int64_t kEpisodes = 100, kReviews = 1'000'000;
+  if (config.final_episodes >= 0) return config.final_episodes;
+  return supervised ? kReviews : kEpisodes;
+}
+
+}  // namespace troop

@@ -1,0 +1,48 @@
+// Declares the config keys of the data set of a supervised run.
+#include "datasets/data_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+
+void VisitKeys(DataConfig& c, ConfigVisitor& v) {
+  v.Visit({"data.reviews",
+           "Supervised: source of the examples (reviews): a folder aclImdb, that folder as a "
+           ".tar.xz, or a .csv with the columns review and sentiment."},
+          c.reviews);
+  v.Visit(
+      {"data.unlabeled", "masked_lm: additional source of unlabeled examples; empty means none."},
+      c.unlabeled);
+  v.Visit({"data.vocabulary",
+           "Vocabulary file: BERT's, one token per line, or a SentencePiece .model (ALBERT)."},
+          c.vocabulary);
+  // Tokenization.
+  v.Visit({"data.cased", "Keep case and accents; must match the vocabulary."}, c.cased);
+  v.Visit(
+      {"data.max_length",
+       "Maximum sequence length in tokens, special tokens included; longer examples are truncated.",
+       Between(3, 1 << 16)},
+      c.max_length);
+  v.Visit({.name = "data.truncation_side",
+           .doc = "Side on which examples are truncated: the end (right), or the beginning (left), "
+                  "which carries less of the sentiment (Sun et al. 2019, sec. 5.3).",
+           .choices = {"right", "left"}},
+          c.truncation_side);
+  // Use of the examples.
+  v.Visit({"data.word_dropout",
+           "classifier: fraction of the tokens that training replaces with [MASK], chosen again in "
+           "each epoch (Iyyer et al. 2015).",
+           RightOpen(0, 1)},
+          c.word_dropout);
+  v.Visit(
+      {"data.validation_split",
+       "Fraction of the training examples that is kept for validation during training, stratified "
+       "by sentiment and selected with the run's seed; 0 validates on test examples.",
+       RightOpen(0, 1)},
+      c.validation_split);
+  v.Visit({"data.cache",
+           "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
+          c.cache);
+}
+
+}  // namespace troop

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace troop {
+
+class ConfigVisitor;
+
+// The data set of a supervised run ([data]).
+struct DataConfig {
+  std::string reviews;     // aclImdb as a folder or archive, or a CSV
+  std::string unlabeled;   // additional examples for masked_lm; empty: none
+  std::string vocabulary;  // WordPiece file, or a SentencePiece .model
+  bool cased = false;
+  std::int64_t max_length = 256;          // maximum tokens per example
+  std::string truncation_side = "right";  // side of truncation: "right" | "left"
+  double word_dropout = 0;                // classifier: fraction of tokens masked in training
+  double validation_split = 0;            // fraction of the training examples kept for validation
+  std::string cache = ".tokens";          // folder of tokenized data in log.dir; empty: none
+  bool operator==(const DataConfig&) const = default;
+};
+// Declares the keys.
+void VisitKeys(DataConfig& config, ConfigVisitor& visitor);
+
+}  // namespace troop

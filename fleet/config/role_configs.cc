@@ -1,0 +1,118 @@
+// Implements the conversion of a configuration to those of its roles.
+#include "fleet/config/role_configs.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include "core/storage/crc32c.h"
+#include "paramserver/service/options_from_config.h"
+
+#include "core/storage/crc32c.h"
+#include "fleet/config/config_migration.h"
+namespace troop {
+namespace {
+
+// The token of the learners' rendezvous, which admits equal configs only: others would build
+// different models from the same gradients.
+std::uint32_t GroupTokenOf(Config config) {
+  config.fleet.actors = config.fleet.learners = config.replay.shards = 1;
+  const std::string text = ToToml(config);
+  return Crc32c(std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+ModelSetup ModelSetupOf(const Config& config) {
+  return {.algorithm = config.learner.algorithm,
+          .network = config.network,
+          .frame_stack = config.env.frame_stack,
+          .critic = config.learner.critic,
+          .atoms = config.learner.atoms,
+          .v_min = config.learner.v_min,
+          .v_max = config.learner.v_max,
+          .action_gradient_clip = config.learner.action_gradient_clip,
+          .model = config.model,
+          .max_length = config.data.max_length};
+}
+
+ReplaySetup ReplaySetupOf(const Config& config) {
+  return {.seed = config.seed,
+          .replay = config.replay,
+          .n_step = config.actor.n_step,
+          .frame_stack = config.env.frame_stack,
+          .batch_size = config.learner.batch_size};
+}
+
+TrainingConfig TrainingConfigOf(const Config& config) {
+  return {.seed = config.seed,
+          .run = config.run,
+          .network = config.network,
+          .replay = config.replay,
+          .learner = config.learner,
+          .data = config.data,
+          .model = config.model,
+          .mesh = config.mesh,
+          .paramserver = config.paramserver,
+          .optimizer = config.optimizer,
+          .checkpoint = config.checkpoint,
+          .learners = config.fleet.learners,
+          .serial = config.fleet.mode == "serial",
+          .shutdown_grace_s = config.fleet.shutdown_grace_s,
+          .env_id = config.env.id,
+          .frame_stack = config.env.frame_stack,
+          .reward_clip = config.env.reward_clip,
+          .n_step = config.actor.n_step,
+          .insert_copies = config.actor.insert_copies,
+          .evaluator_enabled = config.evaluator.enabled,
+          .log_dir = config.log.dir,
+          .data_identity = config.data_identity,
+          .config_toml = ToToml(config),
+          .group_token = GroupTokenOf(config)};
+}
+
+ActingConfig ActingConfigOf(const Config& config) {
+  return {.seed = config.seed,
+          .env = config.env,
+          .actor = config.actor,
+          .inference = config.inference,
+          .evaluator = config.evaluator,
+          .replay = config.replay,
+          .model = ModelSetupOf(config),
+          .actors = config.fleet.actors,
+          .gamma = config.learner.gamma,
+          .serial = config.fleet.mode == "serial",
+          .env_code = config.env_code};
+}
+
+EnvOptions EnvOptionsOf(const Config& config) {
+  return EnvOptionsFor(config.env, config.fleet.mode == "serial");
+}
+
+ShardConfig ShardConfigOf(const Config& config) {
+  return {.seed = config.seed,
+          .model = ModelSetupOf(config),
+          .paramserver = config.paramserver,
+          .optimizer = config.optimizer,
+          .workers = WorkersOf(config.fleet.learners, config.mesh.tp),
+          .max_updates = config.run.max_updates,
+          .snapshot_every_s = config.checkpoint.every_s,
+          .heartbeat_timeout_s = config.fleet.heartbeat_timeout_s,
+          .stall_timeout_s = config.fleet.stall_timeout_s};
+}
+
+WeightsConfig WeightsConfigOf(const Config& config) {
+  return {.sync = config.learner.sync, .paramserver = config.paramserver};
+}
+
+std::int32_t ParameterServersOf(const Config& config) {
+  if (config.learner.sync != "paramserver") return 1;
+  return std::int32_t(config.paramserver.shards) * ServersPerShard(config.paramserver);
+}
+
+Result<TrainingConfig> ParseTrainingConfig(std::string_view config_toml,
+                                           const std::string& file_name) {
+  TROOP_ASSIGN_OR_RETURN(const Config config, ParseSavedConfig(config_toml, file_name, {}));
+  return TrainingConfigOf(config);
+}
+
+}  // namespace troop

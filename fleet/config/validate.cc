@@ -1,0 +1,370 @@
+// Implements FindConflicts, with the rules that concern names, environments, networks, replay and
+// addresses. The rules of synchronization, supervised mode and cluster engines have their own
+// files.
+#include "fleet/config/validate.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace troop {
+namespace {
+
+// Names become folder names and command-line words, so dots and dashes may not come first.
+bool IsFolderName(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name[0] != '-' && name.size() <= 100 &&
+         std::ranges::all_of(name, [](unsigned char c) {
+           return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+// Checks the names that become folders, and the environment.
+void CheckNames(const Config& c, Conflicts* out) {
+  out->If(!IsFolderName(c.name), {"name"},
+          "{} is not a valid folder name; use at most 100 letters, digits, '-', '_' and '.', and "
+          "begin with a letter or digit",
+          TomlString(c.name));
+  out->If(c.env.id.empty(), {"env.id"},
+          "is empty; name an environment, for example \"CartPole-v1\"");
+  out->If(c.log.dir.empty(), {"log.dir"}, "is empty; name a folder, for example \"runs\"");
+}
+
+// Checks options that only some kinds of environments support.
+void CheckEnv(const Config& c, Conflicts* out) {
+  out->If(c.env.sticky_actions < 0 && c.env.sticky_actions != -1, {"env.sticky_actions"},
+          "{} is neither a probability nor -1 (the environment's own setting)",
+          TomlNumber(c.env.sticky_actions));
+  out->If(c.env.reward_scale == 0, {"env.reward_scale"},
+          "is 0, so every reward would be 0; omit it, or use another value");
+  out->If(c.env.noop_max != 0 && !c.env.id.starts_with("ALE/"), {"env.noop_max", "env.id"},
+          "is supported for Atari games (\"ALE/...\") only, not for {}; set 0",
+          TomlString(c.env.id));
+  out->If(!c.env.difficulty_ramping && !c.env.id.starts_with("MinAtar/"),
+          {"env.difficulty_ramping", "env.id"},
+          "is supported for MinAtar games only, not for {}; omit it", TomlString(c.env.id));
+  out->If(!c.env.plugin.empty() && !c.env.wrappers.empty(), {"env.wrappers", "env.plugin"},
+          "apply to Python environments only, not to a plug-in; omit them");
+  out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == "serial", {"fleet.mode", "env.id"},
+          "\"serial\" guarantees identical bytes for the same seed, but EnvPool takes one seed per "
+          "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\"");
+}
+
+// Checks the keys of one layer. `after_linear`: a previous layer is linear, so its output is flat.
+void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,
+                Conflicts* out) {
+  const LayerConfig plain;
+  if (layer.type == "conv2d") {
+    out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
+    out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");
+    out->If(layer.units != 0, {key}, "a conv2d layer has no units; use filters");
+    out->If(after_linear, {key},
+            "a conv2d layer can't follow a linear layer, whose output is not an image; move it "
+            "before the linear layers");
+  } else if (layer.type == "linear") {
+    out->If(layer.units == 0, {key}, "a linear layer needs units; add units = 64");
+    out->If(layer.filters != plain.filters || layer.kernel != plain.kernel ||
+                layer.stride != plain.stride,
+            {key}, "a linear layer has no filters, kernel or stride; remove them");
+  }
+}
+
+// Checks a list of layers in order; 64 layers are far above any useful network here.
+void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key, Conflicts* out) {
+  bool linear = false;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    CheckLayer(layers[i], fmt::format("{}[{}]", key, i), linear, out);
+    // Everything after the first linear layer is flat.
+    linear |= layers[i].type == "linear";
+  }
+  out->If(layers.size() > 64, {key}, "{} layers, at most 64 are supported; remove some",
+          layers.size());
+}
+
+// Checks the layers, and options that exclude each other.
+void CheckNetwork(const Config& c, Conflicts* out) {
+  CheckLayers(c.network.layers, "network.layers", out);
+  CheckLayers(c.network.critic_layers, "network.critic_layers", out);
+  // The statistics are stored with the parameters, so weight decay would apply to them.
+  out->If(c.network.normalize_observations && c.optimizer.weight_decay > 0,
+          {"network.normalize_observations", "optimizer.weight_decay"},
+          "weight decay would shrink the observation statistics too; set one of the two to its "
+          "default");
+  out->If(c.network.normalize_observations && c.network.one_hot > 0,
+          {"network.normalize_observations", "network.one_hot"},
+          "one-hot classes have no mean to normalize by; set one of the two to its default");
+  out->If(c.network.dueling_units > 0 && !c.network.dueling,
+          {"network.dueling_units", "network.dueling"},
+          "is {}, but network.dueling = false disables the dueling streams; set 0, or "
+          "network.dueling = true",
+          c.network.dueling_units);
+}
+
+// Checks that the rate limiter can count the samples, and that its error buffer is useful.
+void CheckRatio(const Config& c, Conflicts* out) {
+  constexpr double kSamplesMax = 9007199254740992;  // 2^53: the rate limiter counts in doubles
+  const double ratio = c.replay.samples_per_insert,
+               error = c.replay.samples_per_insert_tolerance_rate;
+  const auto items = double(c.replay.min_items);
+  const double samples = ratio * items * (1 + error);
+  out->If(samples > kSamplesMax, {"replay.samples_per_insert", "replay.min_items"},
+          "{} x replay.min_items = {} x (1 + replay.samples_per_insert_tolerance_rate = {}) "
+          "exceeds 2^53 samples; lower "
+          "one of them",
+          TomlNumber(ratio), c.replay.min_items, TomlNumber(error));
+  // At the end of a run the learner makes all updates that the error buffer permits. A buffer
+  // larger than the run would let it ignore the ratio.
+  const bool endless = ratio > 0 && c.run.max_updates == 0 && error * items > c.run.total_steps &&
+                       samples <= kSamplesMax;
+  out->If(endless,
+          {"replay.samples_per_insert_tolerance_rate", "replay.min_items", "run.total_steps"},
+          "{} x replay.min_items = {} is an error buffer of more items than the run has steps "
+          "(run.total_steps = {}), so the ratio would have no effect; lower it, or set "
+          "replay.samples_per_insert = 0 to disable the rate limiter",
+          TomlNumber(error), c.replay.min_items, TomlNumber(c.run.total_steps));
+}
+
+// Checks sizes: of batches, of the table, and of the inserts of an actor.
+void CheckReplay(const Config& c, Conflicts* out) {
+  CheckRatio(c, out);
+  // Batch and minimum must fit the capacity and the budget.
+  const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
+  out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
+          "{} exceeds replay.capacity_items = {}; lower it, or raise the capacity", batch,
+          capacity);
+  out->If(c.replay.min_items > capacity, {"replay.min_items", "replay.capacity_items"},
+          "{} exceeds replay.capacity_items = {}, so no batch would ever be sampled; lower it",
+          c.replay.min_items, capacity);
+  out->If(c.replay.min_items < batch && batch <= capacity,
+          {"replay.min_items", "learner.batch_size"},
+          "{} is less than learner.batch_size = {}; raise it to at least {}", c.replay.min_items,
+          batch, batch);
+  out->If(c.replay.min_items > c.run.total_steps, {"replay.min_items", "run.total_steps"},
+          "{} exceeds run.total_steps = {}, so no batch would ever be sampled; lower it",
+          c.replay.min_items, TomlNumber(c.run.total_steps));
+  // At the end of an episode each environment adds up to n_step items at once.
+  const std::int64_t ends = c.actor.envs * c.actor.n_step;
+  const std::int64_t pushed = c.actor.insert_batch_size + ends;
+  out->If(c.actor.insert_batch_size + ends * c.actor.insert_copies > capacity,
+          {"replay.capacity_items", "actor.insert_batch_size", "actor.envs"},
+          "{} is less than the largest insert of an actor: actor.insert_batch_size + actor.envs x "
+          "actor.n_step x actor.insert_copies = {}; raise it, or lower those",
+          capacity, c.actor.insert_batch_size + ends * c.actor.insert_copies);
+  // The frame log holds at least 4096 frames and accepts at most half of its capacity in one
+  // insert.
+  const std::int64_t frames = pushed + ends;
+  const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
+  out->If(pushed <= capacity && frames > frames_max,
+          {"actor.insert_batch_size", "replay.capacity_items", "actor.envs"},
+          "{} leads to inserts of up to {} frames, but the replay accepts {}; raise "
+          "replay.capacity_items to {}, or lower this",
+          c.actor.insert_batch_size, frames, frames_max, 2 * frames);
+}
+
+// Checks the inference servers against the requests of the actors.
+void CheckInference(const Config& c, Conflicts* out) {
+  out->If(InferenceServersOf(c) > 0 && c.actor.envs > c.inference.max_batch_size,
+          {"inference.max_batch_size", "actor.envs"},
+          "{} is less than actor.envs = {}, the number of observations per request of an actor; "
+          "raise it to {}",
+          c.inference.max_batch_size, c.actor.envs, c.actor.envs);
+  out->If(c.inference.device == "cuda" && c.learner.algorithm == "dpg",
+          {"inference.device", "learner.algorithm"},
+          "the policy of learner.algorithm = \"dpg\" runs on the CPU only; set \"auto\"");
+}
+
+// With GPU replay only the one learner samples from the table. Its replica tracks evictions by age
+// only, so removers and limits that evict by other criteria are excluded.
+void CheckPlacement(const Config& c, Conflicts* out) {
+  if (c.replay.placement != "gpu") return;
+  // Blames the key that differs, and names the required value.
+  const auto need = [&](bool good, const char* key, std::string_view value) {
+    out->If(!good, {key, "replay.placement"},
+            "replay.placement = \"gpu\" requires {} here; set it, or replay.placement = \"host\"",
+            value);
+  };
+  need(c.learner.algorithm == "dqn", "learner.algorithm", "\"dqn\"");
+  need(c.learner.device != "cpu", "learner.device", "\"cuda\" or \"auto\"");
+  need(c.fleet.learners == 1, "fleet.learners", "1");
+  need(c.learner.sync == "allreduce", "learner.sync", "\"allreduce\"");
+  need(c.learner.hogwild_threads == 1, "learner.hogwild_threads", "1");
+  need(c.replay.shards == 1, "replay.shards", "1");
+  need(c.replay.sampler == "prioritized", "replay.sampler", "\"prioritized\"");
+  need(c.replay.remover == "fifo", "replay.remover", "\"fifo\"");
+  need(c.replay.max_times_sampled == 0, "replay.max_times_sampled", "0");
+  need(c.replay.max_policy_age == 0, "replay.max_policy_age", "0");
+}
+
+// Checks replay shards, prioritized sampling, persistence and the additional tables.
+void CheckShards(const Config& c, Conflicts* out) {
+  const std::int64_t shards = c.replay.shards, envs = c.fleet.actors * c.actor.envs;
+  out->If(shards > envs, {"replay.shards", "fleet.actors", "actor.envs"},
+          "{} shards for {} environments would leave some shards empty; use fewer", shards, envs);
+  out->If(shards > c.replay.min_items, {"replay.shards", "replay.min_items"},
+          "{} shards exceed replay.min_items = {}; use fewer", shards, c.replay.min_items);
+  // Local scope pairs learners and shards.
+  const bool local = c.replay.scope == "local";
+  out->If(local && shards != c.fleet.learners, {"replay.shards", "fleet.learners", "replay.scope"},
+          "replay.scope = \"local\" requires one shard per learner: {} learners, but {} shards; "
+          "set equal numbers, or replay.scope = \"global\"",
+          c.fleet.learners, shards);
+  out->If(local && c.fleet.actors % c.fleet.learners != 0,
+          {"fleet.actors", "fleet.learners", "replay.scope"},
+          "{} actors can't be divided evenly among {} learners, as replay.scope = \"local\" "
+          "requires; use a multiple",
+          c.fleet.actors, c.fleet.learners);
+  // Prioritized sampling.
+  const double last_beta = c.replay.final_beta;
+  out->If(last_beta > 0 && last_beta < c.replay.beta, {"replay.final_beta", "replay.beta"},
+          "{} is less than replay.beta = {}, the start of the linear rise; raise it, or set 0 for "
+          "a constant exponent",
+          TomlNumber(last_beta), TomlNumber(c.replay.beta));
+  out->If(last_beta > 0 && c.replay.sampler != "prioritized",
+          {"replay.final_beta", "replay.sampler"},
+          "only replay.sampler = \"prioritized\" has importance weights, not {}; set 0, or change "
+          "the sampler",
+          TomlString(c.replay.sampler));
+  // Persistence.
+  out->If(c.replay.durability == "disk" && !c.replay.persist,
+          {"replay.durability", "replay.persist"},
+          "\"disk\" requires replay.persist = true; set that, or \"memory\" here");
+  out->If(c.replay.spill_to_disk && !c.replay.persist, {"replay.spill_to_disk", "replay.persist"},
+          "requires files to spill to; set replay.persist = true");
+  for (std::size_t i = 0; i < c.replay.tables.size(); ++i) {
+    const ReplayTableConfig& table = c.replay.tables[i];
+    const std::string key = fmt::format("replay.tables[{}]", i);
+    out->If(!IsFolderName(table.name) || table.name == "experience", {key},
+            "{} is not a valid table name; use letters, digits, '-', '_' and '.', but not "
+            "\"experience\" (the run's own table)",
+            TomlString(table.name));
+    out->If(table.min_items > table.capacity_items, {key},
+            "min_items = {} exceeds capacity_items = {}; lower it", table.min_items,
+            table.capacity_items);
+    out->If(table.view == "transition" && table.burn_in > 0, {key},
+            "a transition has no burn-in; set view = \"sequence\", or burn_in = 0");
+    // Names must be unique.
+    for (std::size_t j = 0; j < i; ++j) {
+      out->If(c.replay.tables[j].name == table.name, {key},
+              "the table name {} is used twice; rename one of them", TomlString(table.name));
+    }
+  }
+}
+
+// Checks the listen addresses and the external roles that need them.
+void CheckListen(const Config& c, Conflicts* out) {
+  out->If(!c.fleet.listen.empty() && c.fleet.mode == "serial", {"fleet.listen", "fleet.mode"},
+          "no role can join a serial run; omit it, or set fleet.mode = \"processes\"");
+  for (const auto& [key, value] : {std::pair("fleet.listen_replay", &c.fleet.listen_replay),
+                                   {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
+    out->If(!value->empty() && c.fleet.listen.empty(), {key, "fleet.listen"},
+            "has no effect without a listen address of the coordinator; set fleet.listen");
+  }
+  // Roles that can join from another machine; the coordinator is where they connect.
+  constexpr std::string_view kJoin[] = {"actor",   "replay",    "paramserver",
+                                        "learner", "evaluator", "inference"};
+  for (const std::string& role : c.fleet.external_roles) {
+    out->If(std::ranges::find(kJoin, role) == std::end(kJoin), {"fleet.external_roles"},
+            "{} is not an external role; use actor, replay, paramserver, learner, evaluator or "
+            "inference",
+            TomlString(role));
+  }
+  // With Kubernetes the coordinator listens on its pod's address without a key.
+  const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
+  out->If(!c.fleet.external_roles.empty() && alone, {"fleet.external_roles", "fleet.listen"},
+          "requires a listen address of the coordinator for external roles; set fleet.listen");
+  for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
+                                   {"fleet.listen_replay", &c.fleet.listen_replay},
+                                   {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
+    // Wildcard addresses can't be passed to other machines.
+    const bool any = value->starts_with("tcp://*") || value->starts_with("tcp://0.0.0.0:") ||
+                     value->starts_with("tcp://[::]:");
+    out->If(!value->empty() && (!value->starts_with("tcp://") || any), {key},
+            "{} is not an address that other machines can reach; use tcp://HOST:PORT with a name "
+            "or address of this machine",
+            TomlString(*value));
+  }
+  out->If(!c.fleet.metrics_token.empty() && c.fleet.metrics.empty(),
+          {"fleet.metrics_token", "fleet.metrics"},
+          "has no effect without a metrics endpoint; set fleet.metrics");
+}
+
+// Checks the remaining rules: budgets, optimizer, evaluator, timeouts and modes.
+void CheckRun(const Config& c, Conflicts* out) {
+  out->If(!IsSupervised(c) && c.actor.warmup_steps > c.run.total_steps,
+          {"actor.warmup_steps", "run.total_steps"},
+          "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
+          TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
+  out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
+          {"optimizer.weight_decay", "optimizer.type"},
+          "is supported by optimizer.type = \"adam\" only; set 0, or change the type");
+  out->If(c.optimizer.momentum > 0 && c.optimizer.type != "sgd",
+          {"optimizer.momentum", "optimizer.type"},
+          "is supported by optimizer.type = \"sgd\" only; set 0, or change the type");
+  out->If(c.evaluator.stop_at_return != 0 && !c.evaluator.enabled,
+          {"evaluator.stop_at_return", "evaluator.enabled"},
+          "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
+          TomlNumber(c.evaluator.stop_at_return));
+  out->If(c.fleet.backoff_initial_s > c.fleet.backoff_max_s,
+          {"fleet.backoff_initial_s", "fleet.backoff_max_s"},
+          "{} exceeds fleet.backoff_max_s = {}; lower it", TomlNumber(c.fleet.backoff_initial_s),
+          TomlNumber(c.fleet.backoff_max_s));
+  out->If(c.fleet.stall_timeout_s < c.fleet.heartbeat_timeout_s,
+          {"fleet.stall_timeout_s", "fleet.heartbeat_timeout_s"},
+          "{} is less than fleet.heartbeat_timeout_s = {}; raise it",
+          TomlNumber(c.fleet.stall_timeout_s), TomlNumber(c.fleet.heartbeat_timeout_s));
+  out->If(c.fleet.learners > 1 && c.network.normalize_observations,
+          {"fleet.learners", "network.normalize_observations"},
+          "{} learners would each have separate statistics; use one learner, or set it to false "
+          "and scale observations in the environment",
+          c.fleet.learners);
+  out->If(c.fleet.mode == "serial" && c.fleet.actors > 256, {"fleet.actors", "fleet.mode"},
+          "{} actors exceed the limit of fleet.mode = \"serial\" (256); raise actor.envs instead",
+          c.fleet.actors);
+}
+
+}  // namespace
+
+// Supervised algorithms learn from a data set; they have neither actors nor replay.
+bool IsSupervised(const Config& config) {
+  return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
+}
+
+// Negative values mean the default, which depends on the kind of run.
+std::int64_t FinalEpisodes(const Config& config) {
+  return FinalEpisodes(config.evaluator, IsSupervised(config));
+}
+
+// 0 if the actors compute their actions themselves.
+std::int64_t InferenceServersOf(const Config& config) {
+  const bool served = config.actor.inference == "server" && !IsSupervised(config);
+  return served ? config.inference.servers : 0;
+}
+
+// The order of checks is the order of messages. All rules run, so all conflicts are reported at
+// once.
+std::vector<ConfigConflict> FindConflicts(const Config& config) {
+  Conflicts conflicts;
+  CheckNames(config, &conflicts);
+  CheckEnv(config, &conflicts);
+  CheckNetwork(config, &conflicts);
+  // Supervised runs have no replay and no actors, so those keys are not checked.
+  if (IsSupervised(config)) {
+    CheckSupervised(config, &conflicts);
+  } else {
+    CheckReplay(config, &conflicts);
+    CheckInference(config, &conflicts);
+    CheckShards(config, &conflicts);
+    CheckPlacement(config, &conflicts);
+    const MeshConfig& mesh = config.mesh;
+    conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
+                 "is supported in supervised runs only; omit it, and see fleet.learners");
+    conflicts.If(!mesh.batch_shares.empty(), {"mesh.batch_shares"},
+                 "is supported in supervised runs only; omit it");
+  }
+  CheckConsistency(config, &conflicts);
+  CheckListen(config, &conflicts);
+  CheckCluster(config, &conflicts);
+  CheckRun(config, &conflicts);
+  return conflicts.Take();
+}
+
+}  // namespace troop

@@ -1,0 +1,38 @@
+#pragma once
+
+// Interface between the config_conflicts_*.cc files, which implement FindConflicts.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fleet/config/config_keys.h"
+
+namespace troop {
+
+// Collects the violated rules about combinations of keys.
+class Conflicts {
+ public:
+  // Adds a conflict if `wrong`. keys[0] is the key that the message is about; the message continues
+  // the line "place: key: ".
+  template <class... Args>
+  void If(bool wrong, std::vector<std::string> keys, fmt::format_string<Args...> format,
+          Args&&... args) {
+    if (wrong)
+      found_.push_back({std::move(keys), fmt::format(format, std::forward<Args>(args)...)});
+  }
+  std::vector<ConfigConflict> Take() { return std::move(found_); }
+
+ private:
+  std::vector<ConfigConflict> found_;
+};
+
+// Checks synchronization and algorithm: parameter shards, Hogwild threads, DPG's keys.
+void CheckConsistency(const Config& c, Conflicts* out);
+// Checks the keys of supervised runs.
+void CheckSupervised(const Config& c, Conflicts* out);
+// Checks the keys of Slurm, MPI and Kubernetes.
+void CheckCluster(const Config& c, Conflicts* out);
+
+}  // namespace troop

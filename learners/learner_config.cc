@@ -1,0 +1,155 @@
+// Declares the config keys of the learners, of their mesh, and of the budget and the checkpoints of
+// a run.
+#include "learners/learner_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+
+void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
+  v.Visit({.name = "learner.algorithm",
+           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG for continuous "
+                  "ones (Horgan et al. 2018); for text (data.reviews) a sentiment classifier, or "
+                  "masked-LM pre-training (Devlin et al. 2019).",
+           .choices = {"dqn", "dpg", "classifier", "masked_lm"}},
+          c.algorithm);
+  v.Visit(
+      {"learner.batch_size",
+       "Items per update; supervised: examples per update, over all learners.", Between(1, 65536)},
+      c.batch_size);
+  // Values and targets.
+  v.Visit({"learner.gamma", "Discount factor per agent step.", Between(0, 1)}, c.gamma);
+  v.Visit({"learner.double_q",
+           "Select the bootstrap action with the online network (van Hasselt et al. 2016)."},
+          c.double_q);
+  v.Visit({.name = "learner.loss",
+           .doc = "Loss of the TD error: Huber (linear beyond 1), or half the squared error.",
+           .choices = {"huber", "mse"}},
+          c.loss);
+  v.Visit({"learner.target_update_every_updates", "Updates between changes of the target network.",
+           Between(1, kConfigMany)},
+          c.target_update_every_updates);
+  v.Visit({"learner.target_tau",
+           "Fraction by which the target network moves toward the online network at each change; 1 "
+           "copies it.",
+           LeftOpen(0, 1)},
+          c.target_tau);
+  v.Visit({"learner.max_grad_norm",
+           "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
+           AtLeast(0)},
+          c.max_grad_norm);
+  // Value head, and the clipping of DPG's action gradient.
+  v.Visit({.name = "learner.critic",
+           .doc = "dqn and dpg: form of the value head: scalar mean; categorical (C51, Bellemare "
+                  "et al. 2017; D4PG, Barth-Maron et al. 2018) with cross-entropy; or quantile "
+                  "(QR-DQN, Dabney et al. 2018) with the Huber loss.",
+           .choices = {"scalar", "categorical", "quantile"}},
+          c.critic);
+  v.Visit(
+      {"learner.atoms", "Number of atoms (categorical) or quantiles (quantile) per value estimate.",
+       Between(2, 1001)},
+      c.atoms);
+  v.Visit({"learner.v_min",
+           "categorical: lower end of the value support; smaller returns are clipped to it."},
+          c.v_min);
+  v.Visit({"learner.v_max",
+           "categorical: upper end of the value support; larger returns are clipped to it."},
+          c.v_max);
+  v.Visit({"learner.action_gradient_clip",
+           "dpg: bound x to which each component of the gradient of the value with respect to the "
+           "action is clipped, [-x, x]; 0 disables clipping.",
+           AtLeast(0)},
+          c.action_gradient_clip);
+  // Flow of batches and weights.
+  v.Visit({"learner.prefetch",
+           "Maximum number of batch requests that are in flight or not yet consumed; the current "
+           "update job holds up to 32 more batches.",
+           Between(1, 1024)},
+          c.prefetch);
+  v.Visit({"learner.batches_per_request",
+           "Batches per request; larger values reduce the cost per batch but use older priorities.",
+           Between(1, 64)},
+          c.batches_per_request);
+  v.Visit({"learner.publish_every_updates", "Updates between publications of the weights.",
+           Between(1, kConfigMany)},
+          c.publish_every_updates);
+  // Several learners or threads, and the device.
+  v.Visit({.name = "learner.sync",
+           .doc = "Synchronization of several learners. \"allreduce\": each update uses the mean "
+                  "gradient of all learners. \"paramserver\": parameter shards apply the updates "
+                  "(paramserver.mode).",
+           .choices = {"allreduce", "paramserver"}},
+          c.sync);
+  v.Visit({"learner.nccl_library",
+           "NCCL library that sums the gradients of learners on GPUs, used if all learners can "
+           "load it; empty sums them in host memory."},
+          c.nccl_library);
+  v.Visit({"learner.allreduce_timeout_s",
+           "Time limit in seconds for a collective operation of the learners; a learner that "
+           "exceeds it is dropped from the group.",
+           Between(0.1, 3600)},
+          c.allreduce_timeout_s);
+  v.Visit({"learner.hogwild_threads",
+           "Threads of a learner that update shared weights without locks (Hogwild!, Recht et al. "
+           "2011); with more than 1, runs are not reproducible.",
+           Between(1, 256)},
+          c.hogwild_threads);
+  v.Visit({.name = "learner.device",
+           .doc = "Device of the updates. \"auto\" selects a GPU if one exists and this build and "
+                  "the configuration support it; the choice is logged.",
+           .choices = {"auto", "cpu", "cuda"}},
+          c.device);
+  // Supervised mode.
+  v.Visit({"learner.micro_batch_size",
+           "Supervised: examples per forward and backward pass of a learner (gradient "
+           "accumulation); 0 means the learner's whole share of the batch.",
+           Between(0, 65536)},
+          c.micro_batch_size);
+}
+
+void VisitKeys(BudgetConfig& c, ConfigVisitor& v) {
+  v.Visit({.name = "run.total_steps",
+           .doc = "Exact number of agent steps of the run, over all actors. Supervised: number of "
+                  "examples, derived from run.epochs.",
+           .range = Between(1, kConfigMany),
+           .whole = true},
+          c.total_steps);
+  v.Visit({"run.max_updates", "Updates after which learning stops; 0 means no limit.",
+           Between(0, kConfigMany)},
+          c.max_updates);
+  v.Visit({"run.epochs", "Supervised: passes over the training examples.", LeftOpen(0, 1e6)},
+          c.epochs);
+}
+
+void VisitKeys(MeshConfig& c, ConfigVisitor& v) {
+  v.Visit(
+      {"mesh.dp", "Supervised: number of data-parallel workers; 0 means fleet.learners / mesh.tp.",
+       Between(0, 256)},
+      c.dp);
+  v.Visit({"mesh.tp",
+           "Supervised: number of tensor-parallel learners per worker (Shoeybi et al. 2019).",
+           Between(1, 256)},
+          c.tp);
+  v.Visit({"mesh.batch_shares",
+           "Supervised: relative share of each batch for each of the mesh.dp workers, such as [2, "
+           "1] if the first machine is twice as fast; empty means equal shares, which also apply "
+           "while a worker is absent.",
+           LeftOpen(0, 1e6)},
+          c.batch_shares);
+}
+
+void VisitKeys(CheckpointConfig& c, ConfigVisitor& v) {
+  v.Visit({"checkpoint.every_s", "Seconds between checkpoints; 0 writes only one, at the end.",
+           AtLeast(0)},
+          c.every_s);
+  v.Visit({"checkpoint.every_updates",
+           "Serial mode: updates between restore points, from which a stopped or killed run "
+           "resumes bit-identically; the replay is then kept on disk. 0 disables restore points.",
+           AtLeast(0)},
+          c.every_updates);
+  v.Visit(
+      {"checkpoint.keep", "Number of checkpoints kept; older ones are deleted.", Between(1, 1e6)},
+      c.keep);
+}
+
+}  // namespace troop

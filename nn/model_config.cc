@@ -1,0 +1,65 @@
+// Declares the config keys of the model of a supervised run.
+#include "nn/model_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+
+void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
+  v.Visit({.name = "model.architecture",
+           .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), or a "
+                  "bidirectional LSTM with attention as a small baseline (classifier only).",
+           .choices = {"bert", "albert", "lstm"}},
+          c.architecture);
+  v.Visit({"model.pretrained",
+           "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
+           "such as the folder model/ of a run. The sizes must match the keys below; a missing "
+           "head is initialized randomly. Empty means random weights."},
+          c.pretrained);
+  v.Visit({"model.vocab_size",
+           "Number of rows of the token embedding; 0 means the size of data.vocabulary.",
+           Between(0, 1 << 20)},
+          c.vocab_size);
+  v.Visit(
+      {"model.hidden_size",
+       "Hidden size, a multiple of 16 and of model.num_attention_heads; lstm: size per direction.",
+       Between(1, 1 << 20)},
+      c.hidden_size);
+  v.Visit({"model.embedding_size",
+           "albert, lstm: size of the token embedding; 0 means model.hidden_size.",
+           Between(0, 1 << 20)},
+          c.embedding_size);
+  v.Visit({"model.num_hidden_layers",
+           "Number of layers; albert: number of times that the shared layer is applied.",
+           Between(1, 1024)},
+          c.num_hidden_layers);
+  v.Visit({"model.num_attention_heads", "Number of attention heads.", Between(1, 1024)},
+          c.num_attention_heads);
+  v.Visit(
+      {"model.intermediate_size",
+       "Inner size of the feed-forward block; 0 means 4 · model.hidden_size.", Between(0, 1 << 20)},
+      c.intermediate_size);
+  v.Visit({"model.max_position_embeddings",
+           "Maximum sequence length of the model; at least data.max_length.", Between(1, 1 << 20)},
+          c.max_position_embeddings);
+  v.Visit({.name = "model.position_init",
+           .doc = "bert, albert: initial position embeddings: random, or sinusoids of the same "
+                  "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance even "
+                  "before training. Both are trained.",
+           .choices = {"normal", "sinusoids"}},
+          c.position_init);
+  // Regularization and memory.
+  v.Visit({"model.dropout", "Dropout probability of hidden activations.", RightOpen(0, 1)},
+          c.dropout);
+  v.Visit({"model.attention_dropout", "Dropout probability of attention weights.", RightOpen(0, 1)},
+          c.attention_dropout);
+  v.Visit(
+      {"model.classifier_dropout", "Dropout probability of the classifier input.", RightOpen(0, 1)},
+      c.classifier_dropout);
+  v.Visit({"model.gradient_checkpointing",
+           "Store only the input of each layer and recompute its activations in the backward pass "
+           "(Chen et al. 2016); saves memory at the cost of a third more computation."},
+          c.gradient_checkpointing);
+}
+
+}  // namespace troop

@@ -1,0 +1,68 @@
+// Declares the config keys of the network of an agent.
+#include "nn/network_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+namespace {
+
+// Nouns for messages about the lists of layers.
+constexpr ConfigListKind kLayerKind{.entry = "layer",
+                                    .example = "{type = \"linear\", units = 64}",
+                                    .required = "type",
+                                    .required_example = "type = \"linear\" or type = \"conv2d\"",
+                                    .zero_means_unused = true};
+
+}  // namespace
+
+void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
+  v.Visit({"network.layers",
+           "Layers between observation and head (dpg: of the policy); empty means two linear "
+           "layers of 64 units."},
+          kLayerKind, c.layers, VisitKeys);
+  v.Visit({"network.critic_layers",
+           "dpg: layers of the critic, whose first linear layer also takes the action; empty means "
+           "network.layers."},
+          kLayerKind, c.critic_layers, VisitKeys);
+  v.Visit({"network.dueling",
+           "Separate streams for the state value and the action advantages (Wang et al. 2016)."},
+          c.dueling);
+  v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0 means no hidden layer.",
+           Between(0, 1 << 20)},
+          c.dueling_units);
+  v.Visit({"network.normalize_observations",
+           "Normalize each element of an observation by its running mean and standard deviation, "
+           "and clip the result to [-10, 10]. The statistics come from sampled batches and are "
+           "published with the weights. For vectors only; images are already scaled."},
+          c.normalize_observations);
+  v.Visit({"network.one_hot",
+           "Number of classes for one-hot encoding integer observations (out-of-range values "
+           "encode as zeros); 0 disables it. For vectors only.",
+           Between(0, 1 << 16)},
+          c.one_hot);
+  v.Visit(
+      {.name = "network.precision",
+       .doc = "Precision of the arithmetic in large layers; parameters are always fp32. \"tf32\" "
+              "uses tensor cores with a 10-bit mantissa on a GPU and is fp32 on the CPU.",
+       .choices = {"fp32", "tf32", "bf16"}},
+      c.precision);
+}
+
+void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
+  v.Visit({.name = "type",
+           .doc = "Type of the layer; conv2d layers precede linear ones.",
+           .choices = {"linear", "conv2d"}},
+          layer.type);
+  v.Visit({"units", "linear: number of outputs.", Between(1, 1 << 20)}, layer.units);
+  v.Visit({"filters", "conv2d: number of output channels.", Between(1, 65536)}, layer.filters);
+  v.Visit({"kernel", "conv2d: height and width of the filters in pixels.", Between(1, 1024)},
+          layer.kernel);
+  v.Visit({"stride", "conv2d: distance between outputs in pixels.", Between(1, 1024)},
+          layer.stride);
+  v.Visit({.name = "activation",
+           .doc = "Activation function after the layer.",
+           .choices = {"relu", "tanh", "none"}},
+          layer.activation);
+}
+
+}  // namespace troop

@@ -1,0 +1,57 @@
+// Declares the config keys of the optimizer.
+#include "nn/optimizer_config.h"
+
+#include "core/config/config_visitor.h"
+
+namespace troop {
+
+void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
+  v.Visit({.name = "optimizer.type",
+           .doc = "Optimizer: Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad "
+                  "(Duchi et al. 2011).",
+           .choices = {"adam", "rmsprop", "sgd", "adagrad"}},
+          c.type);
+  v.Visit({"optimizer.learning_rate", "Learning rate at the start.", Above(0)}, c.learning_rate);
+  v.Visit({"optimizer.policy_learning_rate",
+           "dpg: learning rate of the policy at the start; 0 means optimizer.learning_rate.",
+           AtLeast(0)},
+          c.policy_learning_rate);
+  // Schedule of the learning rate.
+  v.Visit({"optimizer.final_lr_fraction",
+           "Learning rate at the end of the linear decay, as a fraction of the initial one; the "
+           "last update is one step before that end, so its rate is never 0.",
+           Between(0, 1)},
+          c.final_lr_fraction);
+  v.Visit({"optimizer.warmup_ratio",
+           "Fraction of the updates of the run in which the learning rate rises linearly to its "
+           "full value; the decay starts after them.",
+           RightOpen(0, 1)},
+          c.warmup_ratio);
+  // Parameters of single optimizers.
+  v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", RightOpen(0, 1)}, c.beta1);
+  v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", RightOpen(0, 1)},
+          c.beta2);
+  v.Visit({"optimizer.decay",
+           "RMSProp: decay rate of the running means of the gradient and of its square.",
+           RightOpen(0, 1)},
+          c.decay);
+  v.Visit({"optimizer.centered",
+           "RMSProp: divide by the standard deviation of the gradient instead of its root mean "
+           "square."},
+          c.centered);
+  v.Visit(
+      {"optimizer.momentum", "SGD: momentum coefficient; 0 disables momentum.", RightOpen(0, 1)},
+      c.momentum);
+  v.Visit(
+      {"optimizer.epsilon",
+       "Term added to the divisor: outside the root for Adam and AdaGrad, inside it for RMSProp.",
+       Above(0)},
+      c.epsilon);
+  v.Visit({"optimizer.weight_decay",
+           "Adam: coefficient of decoupled weight decay; each update multiplies the weights by 1 - "
+           "learning rate · this value.",
+           AtLeast(0)},
+          c.weight_decay);
+}
+
+}  // namespace troop

@@ -1,0 +1,57 @@
+// The keys of runs that learn reviews.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/config/config.h"
+
+namespace troop {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<Config> Parse(std::string_view toml) { return ParseConfig(toml, "run.toml", {}); }
+
+TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
+  const std::string begin = "[learner]\nalgorithm = \"classifier\"\n";
+  const std::string data = "[data]\nreviews = \"r\"\nvocabulary = \"v\"\n";
+  EXPECT_THAT(Parse(begin).status().message(), HasSubstr("data.reviews"));
+  EXPECT_THAT(Parse(begin).status().message(), HasSubstr("data.vocabulary"));
+  ASSERT_TRUE(Parse(begin + data).ok()) << Parse(begin + data).status().ToString();
+  EXPECT_TRUE(IsSupervised(*Parse(begin + data)));
+  EXPECT_FALSE(IsSupervised(*Parse("")));
+  EXPECT_EQ(FinalEpisodes(*Parse("")), 100);
+  EXPECT_GE(FinalEpisodes(*Parse(begin + data)), 25000) << "all test reviews";
+  EXPECT_EQ(FinalEpisodes(*Parse(begin + data + "[evaluator]\nfinal_episodes = 0\n")), 0);
+  const std::pair<const char*, const char*> wrong[] = {
+      {"[model]\nhidden_size = 24\nnum_attention_heads = 3\n", "24 is not a multiple of 16"},
+      {"[model]\nnum_attention_heads = 3\n", "3 does not divide model.hidden_size = 128"},
+      {"[model]\nmax_position_embeddings = 100\n",
+       "256 exceeds model.max_position_embeddings = 100"},
+      {"[model]\nembedding_size = 64\n",
+       "\"bert\" requires an embedding of size model.hidden_size"},
+      {"[mesh]\ntp = 4\n", "4 tensor-parallel learners exceed 2 attention heads"},
+      {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "omit fleet.learners"},
+      {"[mesh]\nbatch_shares = [1, 1]\n", "2 shares for 1 workers"},
+      {"[mesh]\ntp = 2\n[fleet]\nmode = \"serial\"\n", "which one thread can't do"},
+      {"[mesh]\ntp = 2\n[model]\narchitecture = \"lstm\"\n",
+       "does not support tensor parallelism"}};
+  for (const auto& [keys, says] : wrong) {
+    EXPECT_THAT(Parse(begin + data + keys).status().message(), HasSubstr(says)) << keys;
+  }
+  const std::string mesh = "mesh = {dp = 2, tp = 2}\n";
+  const Result<Config> meshed = Parse(mesh + begin + data);
+  ASSERT_TRUE(meshed.ok()) << meshed.status().ToString();
+  EXPECT_EQ(meshed->mesh.dp * meshed->mesh.tp, 4);
+  // Each model in parts is one worker of the parameter shards.
+  const auto with_k = [&](int k) {
+    return Parse(
+        fmt::format("{}{}sync = \"paramserver\"\n{}[paramserver]\nmode = \"k_of_n\"\n"
+                    "k = {}\n",
+                    mesh, begin, data, k));
+  };
+  EXPECT_TRUE(with_k(2).ok()) << with_k(2).status().ToString();
+  EXPECT_THAT(with_k(3).status().message(), HasSubstr("3 exceeds the 2 workers"));
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,229 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "fleet/config/config.h"
+#include "fleet/config/config_keys.h"
+
+namespace troop {
+
+// Gives every key a random value that is legal by itself.
+class Randomizer final : public ConfigVisitor {
+ public:
+  explicit Randomizer(std::uint64_t seed) : rng_({.run_seed = seed, .purpose = Purpose::kTest}) {}
+  void Visit(const ConfigKeyInfo& key, std::int64_t& value) override {
+    value = std::int64_t(Number(key.range, true));
+  }
+  void Visit(const ConfigKeyInfo& key, double& value) override {
+    value = Number(key.range, key.whole);
+  }
+  void Visit(const ConfigKeyInfo&, bool& value) override { value = rng_.Below(2) == 1; }
+  void Visit(const ConfigKeyInfo& key, std::string& value) override {
+    if (!key.choices.empty()) {
+      value = key.choices[rng_.Below(std::uint32_t(key.choices.size()))];
+      return;
+    }
+    value.clear();
+    constexpr std::array<std::string_view, 12> kPieces = {"a",    "b", "\"", "\\", "\n", "\t",
+                                                          "\x01", " ", "#",  "'",  "é",  "="};
+    for (int i = 0; i < 8; ++i) value += kPieces[rng_.Below(kPieces.size())];
+  }
+  void Visit(const ConfigKeyInfo&, ConfigList& list) override {
+    list.Clear();
+    for (std::uint32_t n = rng_.Below(4); n > 0; --n) {
+      list.Append();
+      list.VisitEntry(list.size() - 1, *this);
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<EnvOption>& options) override {
+    options.clear();
+    for (std::uint32_t n = rng_.Below(5), i = 0; i < n; ++i) {
+      EnvOption& option = options.emplace_back();
+      const ConfigKeyInfo any{};
+      Visit(any, option.name);
+      option.name = fmt::format("{}{}", i, option.name);  // sorted, none twice
+      switch (rng_.Below(6)) {
+        case 4:
+          option.value = double(rng_.Below(3));  // and no integer afterwards
+          break;
+        case 5:
+          option.value = EnvOption::Json{R"({"a": [1, 1.0, "\u0001é", true], "b c": {}})"};
+          break;
+        case 0:
+          option.value = rng_.Below(2) == 1;
+          break;
+        case 1:
+          option.value = std::int64_t(Number({}, true));
+          break;
+        case 2:
+          option.value = Number({}, false);
+          break;
+        default:
+          Visit(any, option.value.emplace<std::string>());
+      }
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<std::string>& list) override {
+    list.resize(rng_.Below(3));
+    for (std::string& text : list) Visit(ConfigKeyInfo{}, text);
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<double>& list) override {
+    list.resize(rng_.Below(3));
+    for (double& value : list) Visit(key, value);
+  }
+
+ private:
+  double Number(const ConfigRange& range, bool whole) {
+    const double low = std::isfinite(range.low) ? range.low : -1e4;
+    const double high = std::isfinite(range.high) ? range.high : std::max(low, 0.0) + 1e4;
+    for (;;) {
+      // Small and large magnitudes alike.
+      double value = low + (high - low) * rng_.Uniform() * std::pow(10, -rng_.Uniform(0, 12));
+      if (whole) value = std::floor(value);
+      if (range.Contains(value)) return value;
+    }
+  }
+  Rng rng_;
+};
+
+inline void RepairSupervised(Config* c) {
+  ModelConfig& m = c->model;
+  m.num_attention_heads = c->mesh.tp;
+  m.hidden_size = 16 * m.num_attention_heads;
+  m.embedding_size = m.architecture == "bert" ? 0 : m.embedding_size;
+  m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length);
+  c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
+  if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
+  c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
+  if (!IsSupervised(*c)) return;
+  c->fleet.learners = c->mesh.tp;
+  if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
+  if (m.architecture == "lstm") m.architecture = "albert";
+}
+
+// Replaces random values of the engine keys by valid ones.
+inline void RepairEngines(Config* c) {
+  SlurmConfig& s = c->slurm;
+  s.partition = "long", s.account = "a-1", s.memory = "16G", s.time_limit = "1-02:30:00";
+  for (std::string& option : s.options) option = "--qos=high";
+  for (std::string& line : s.setup) line = "module load x";
+  s.learner_node = std::min(s.learner_node, s.nodes - 1);
+  s.replay_node = std::min(s.replay_node, s.nodes - 1);
+  const KubernetesConfig fresh;
+  const std::int64_t port = c->kubernetes.port;
+  c->kubernetes = fresh;
+  c->kubernetes.port = port, c->kubernetes.name_space = "team-7";
+  c->fleet.external_roles.clear(), c->fleet.engine = "local";
+}
+
+// One learner that draws from one shard by itself, or none.
+inline void RepairPlacement(Config* c) {
+  if (c->learner.algorithm != "dqn") c->replay.placement = "host";
+  if (c->replay.placement == "host") return;
+  c->fleet.learners = c->replay.shards = c->learner.hogwild_threads = 1;
+  c->learner.sync = "allreduce";
+  c->replay.sampler = "prioritized", c->replay.remover = "fifo";
+  c->replay.max_times_sampled = c->replay.max_policy_age = 0;
+  if (c->learner.device == "cpu") c->learner.device = "auto";
+}
+
+// Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
+inline void RepairLayers(std::vector<LayerConfig>* layers) {
+  const LayerConfig plain;
+  for (LayerConfig& layer : *layers) {
+    const bool linear = layer.type == "linear";
+    if (!linear) layer.units = plain.units;
+    if (linear) layer.filters = plain.filters, layer.kernel = plain.kernel;
+    if (linear) layer.stride = plain.stride;
+  }
+  std::ranges::stable_partition(*layers, [](const LayerConfig& l) { return l.type == "conv2d"; });
+}
+
+// Makes a random configuration possible as a whole.
+inline void Repair(Config* c) {
+  RepairEngines(c);
+  c->name = "run-7";
+  RepairLayers(&c->network.layers);
+  RepairLayers(&c->network.critic_layers);
+  c->env.sticky_actions = -1;
+  c->env.id = "ALE/" + c->env.id;
+  c->env.difficulty_ramping = true;
+  if (!c->env.plugin.empty()) c->env.wrappers.clear();
+  c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
+  c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
+  c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
+  if (c->learner.algorithm == "dpg") c->inference.device = "auto";
+  c->replay.capacity_items = std::max(
+      {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
+  c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
+  c->replay.samples_per_insert_tolerance_rate = 1e6;
+  c->replay.samples_per_insert =
+      std::min(c->replay.samples_per_insert, 1e9 / double(c->replay.min_items));
+  c->run.max_updates = std::max<std::int64_t>(1, c->run.max_updates);
+  c->actor.insert_batch_size = 1;
+  c->learner.batches_per_request = 1;
+  c->run.total_steps =
+      std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
+  if (c->fleet.learners > 1) c->network.normalize_observations = false;
+  if (c->optimizer.type != "adam" || c->network.normalize_observations) {
+    c->optimizer.weight_decay = 0;
+  }
+  if (c->network.normalize_observations) c->network.one_hot = 0;
+  if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
+  if (c->replay.sampler != "prioritized" || c->replay.final_beta < c->replay.beta) {
+    c->replay.final_beta = 0;
+  }
+  if (!c->network.dueling) c->network.dueling_units = 0;
+  c->optimizer.policy_learning_rate = 0;
+  if (c->learner.algorithm != "dpg") {
+    c->network.critic_layers.clear();
+  } else {
+    c->actor.epsilon_steps = 0;
+  }
+  if (c->learner.critic == "quantile") c->learner.loss = "huber";
+  if (c->learner.algorithm != "dpg" && c->learner.algorithm != "dqn") c->learner.critic = "scalar";
+  c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
+  if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
+  c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_initial_s);
+  c->fleet.stall_timeout_s = std::max(c->fleet.stall_timeout_s, c->fleet.heartbeat_timeout_s);
+  c->fleet.mode = "processes", c->fleet.metrics_token = c->fleet.dashboard_token = "";
+  c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
+  c->replay.persist = true;
+  c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
+  c->replay.scope = "global";
+  RepairPlacement(c);
+  if (c->network.normalize_observations) c->fleet.learners = 1;
+  RepairSupervised(c);
+  const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
+  const bool threads = one && c->learner.sync == "allreduce" &&
+                       !c->network.normalize_observations && c->optimizer.policy_learning_rate == 0;
+  if (!threads) c->learner.hogwild_threads = 1;
+  ParamServerConfig& p = c->paramserver;
+  if (!IsSupervised(*c)) {
+    p.push_every = std::max<std::int64_t>(1, p.push_every);
+    p.pull_every = std::max<std::int64_t>(1, p.pull_every);
+  }
+  if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
+  if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
+  if (p.mode != "ssp") p.staleness = 0;
+  if (p.mode != "async") p.warm_start_updates = 0, p.pull_every = p.push_every;
+  if (p.mode != "async" || p.backup) p.hogwild_threads = 1;
+  if (p.mode == "bsp" || p.mode == "local_sgd") p.staleness_discount = false;
+  if (p.mode == "local_sgd") {
+    p.compression = "none";
+    c->optimizer.type = "sgd";
+    c->optimizer.momentum = c->optimizer.weight_decay = 0;
+  }
+  for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
+    ReplayTableConfig& table = c->replay.tables[i];
+    table.name = "table-" + std::to_string(i);
+    table.capacity_items = std::max(table.capacity_items, table.min_items);
+    if (table.view == "transition") table.burn_in = 0;
+  }
+}
+
+}  // namespace troop
