@@ -1,6 +1,8 @@
 // Prometheus text of a run: run gauges, role series, and the fleet's metrics by family.
 #include "apps/monitor/prometheus_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>

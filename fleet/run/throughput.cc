@@ -1,6 +1,8 @@
 // Rates, bottleneck and progress lines of a run.
 #include "fleet/run/throughput.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
