@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include "core/storage/crc32c.h"
-#include "paramserver/service/options_from_config.h"
 
 #include "core/storage/crc32c.h"
 #include "fleet/config/config_migration.h"
+#include "paramserver/service/options_from_config.h"
+
 namespace troop {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+
 #include "actors/acting_config.h"
 #include "core/base/status.h"
 #include "envs/environment.h"
