@@ -36,11 +36,12 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
            "an episode.",
            Between(1, 64)},
           c.frame_stack);
-  v.Visit({"env.noop_max",
-           "Atari only: maximum number of no-op frames at the start of an episode, drawn from 1 to "
-           "this number; 0 disables them.",
-           Between(0, 10000)},
-          c.noop_max);
+  v.Visit(
+      {"env.noop_max",
+       "Atari only: maximum number of no-op frames at the start of an episode; each episode draws "
+       "its number from 1 to this value. 0 disables them.",
+       Between(0, 10000)},
+      c.noop_max);
   // Implementation of the environment.
   v.Visit({"env.plugin",
            "Shared library that implements the environment (docs/guide/environments.md); empty for "

@@ -62,8 +62,8 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
           c.action_gradient_clip);
   // Flow of batches and weights.
   v.Visit({"learner.prefetch",
-           "Maximum number of batch requests that are in flight or not yet consumed; the current "
-           "update job holds up to 32 more batches.",
+           "Maximum number of batch requests that are in flight or not yet consumed; the learner "
+           "queues up to 32 more batches (Hogwild: 64) for its updates.",
            Between(1, 1024)},
           c.prefetch);
   v.Visit({"learner.batches_per_request",

@@ -18,6 +18,15 @@ std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
 }
 
+// The command as the user types it, with its groups: "troop env check".
+std::string PathOf(const CLI::App& command) {
+  std::string names;
+  for (const CLI::App* at = &command; at->get_parent() != nullptr; at = at->get_parent()) {
+    names = fmt::format(" {}{}", at->get_name(), names);
+  }
+  return "troop" + names;
+}
+
 // Exact names only; null if the command does not exist or is hidden.
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
   const auto commands = CommandsOf(app);
@@ -78,7 +87,7 @@ std::string ExplainFlag(const CLI::App& command, std::string flag, std::string v
   }
   const std::string nearest = Nearest(flag, FlagsOf(command));
   return fmt::format("{} is not a flag of {}; {}", flag, command.get_name(),
-                     nearest.empty() ? fmt::format("see troop {} --help", command.get_name())
+                     nearest.empty() ? fmt::format("see {} --help", PathOf(command))
                                      : "the nearest is " + nearest);
 }
 
@@ -106,7 +115,7 @@ std::string ExplainCommand(const CLI::App& app, const std::string& word) {
     return fmt::format("{} was renamed; use {}", word, renamed);
   }
   const std::string nearest = Nearest(word, names);
-  const std::string path = app.get_parent() == nullptr ? "troop" : "troop " + app.get_name();
+  const std::string path = PathOf(app);
   return fmt::format("there is no command {}; {}", word,
                      nearest.empty() ? fmt::format("see {} --help", path)
                                      : fmt::format("the nearest is {} {}", path, nearest));
@@ -139,8 +148,12 @@ std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string
   }
   // CLI11's own message, as one line.
   while (what.ends_with('\n')) what.pop_back();
-  const std::string name = command == &app ? "" : " " + command->get_name();
-  return fmt::format("{}; see troop{} --help", what, name);
+  // Example: "--jobs: 1 required INT:INT in [1 - 1000] missing".
+  const std::size_t end = what.find(": 1 required ");
+  if (end != std::string::npos && what.ends_with(" missing")) {
+    what = what.substr(0, end) + " needs a value";
+  }
+  return fmt::format("{}; see {} --help", what, PathOf(*command));
 }
 
 // The headings of `troop --help`, in the order in which they are printed.

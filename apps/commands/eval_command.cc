@@ -172,14 +172,13 @@ int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
   return kExitOk;
 }
 
-// The flags that eval and play have in common.
-void AddEpisodeFlags(CLI::App* command, EvalOptions* options) {
+// The flags that eval and play have in common. episodes: help text of --episodes.
+void AddEpisodeFlags(CLI::App* command, EvalOptions* options, const char* episodes) {
   command
       ->add_option("checkpoint", options->path,
                    "run folder (newest checkpoint), or checkpoint folder")
       ->required();
-  command->add_option("--episodes", options->episodes,
-                      "episodes or reviews (eval: 100, or all test reviews; play: 1)");
+  command->add_option("--episodes", options->episodes, episodes);
   command->add_option("--epsilon", options->epsilon,
                       "probability of a random action (evaluator.epsilon)");
   command->add_option("--seed", options->seed, "seed of the episodes (default: seed of the run)");
@@ -285,7 +284,8 @@ void RegisterEval(CLI::App& app, ChosenCommand* chosen) {
   const auto options = std::make_shared<EvalOptions>();
   CLI::App* eval =
       app.add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
-  AddEpisodeFlags(eval, options.get());
+  AddEpisodeFlags(eval, options.get(),
+                  "number of episodes (100), or for a text model of reviews (all test reviews)");
   eval->add_flag("--json", options->json, "print one line of JSON");
   eval->callback([options, chosen] { *chosen = [options] { return Evaluate(*options); }; });
 }
@@ -295,7 +295,7 @@ void RegisterPlay(CLI::App& app, ChosenCommand* chosen) {
   CLI::App* play = app.add_subcommand("play",
                                       "render episodes of a checkpoint, in the terminal or to "
                                       "a file");
-  AddEpisodeFlags(play, options.get());
+  AddEpisodeFlags(play, options.get(), "number of episodes (1)");
   play->add_option("--gif", options->gif, "write an animated GIF to this file");
   play->add_option("--png", options->png, "write a strip of frames to this file");
   play->add_option("--fps", options->frames_per_s, "frames per second (30)");

@@ -206,7 +206,7 @@ void RegisterJoin(CLI::App& app, ChosenCommand* chosen) {
                    "address at which the fleet reaches this machine");
   join->add_option("--count", options->count, "number of processes (1)")
       ->check(CLI::Range(1, 10000));
-  join->add_option("--key", options->key, "key file of that role (troop keygen)");
+  join->add_option("--key", options->key, "key file of the role to run (troop keygen)");
   join->add_option("--logs", options->logs, "log folder (default: a temporary one)");
   join->add_option("--wait", options->wait_s, "seconds to wait for the coordinator to appear (60)")
       ->check(CLI::Range(0.0, 86400.0));

@@ -146,7 +146,7 @@ void RegisterReplay(CLI::App& app, ChosenCommand* chosen) {
   const auto arguments = std::make_shared<ReplayArguments>();
   CLI::App* replay =
       app.add_subcommand("replay", "serve a standalone replay until SIGTERM or Ctrl-C");
-  replay->add_option("config", arguments->config, "TOML file: replay.tables, replay.listen")
+  replay->add_option("config", arguments->config, "TOML file, such as configs/replay_server.toml")
       ->required();
   replay->add_option("overrides", arguments->overrides, kOverridesHelp);
   replay->add_flag("--insecure", arguments->insecure, kInsecureHelp);

@@ -77,7 +77,7 @@ Result<Config> ConfigFor(const EnvCommandOptions& options) {
 }
 
 constexpr char kBenchHelp[] =
-    "measure an environment's steps/s and the overhead of its separate process";
+    "measure the steps/s of an environment, and the overhead of a separate process if it has one";
 
 // The environment that a command tries: check and bench.
 void AddEnvironment(CLI::App* command, EnvCommandOptions* env) {

@@ -25,7 +25,8 @@ void RegisterExperiment(CLI::App& app, ChosenCommand* chosen) {
   parallel->add_option("--seconds", a->seconds, "duration of a run's updates (10)")
       ->check(CLI::Range(1.0, 3600.0));
   parallel->add_option("--link", a->link,
-                       "link rate between learners, each in its own namespace: 1gbit (needs root)");
+                       "put each learner into its own network namespace, with links of this rate, "
+                       "such as 1gbit (needs root)");
   parallel->add_option("--out", a->out, "folder of runs and results (runs/imdb_parallel)");
   parallel->add_flag("--quick", a->quick, "test run: a tiny model and a few updates");
   parallel->add_flag("--overwrite", a->overwrite, "replace an existing experiment");

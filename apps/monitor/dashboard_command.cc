@@ -17,7 +17,8 @@ void RegisterDashboard(CLI::App& app, ChosenCommand* chosen) {
                         "HOST:PORT to listen on (127.0.0.1:8800); port 0 selects a free one");
   dashboard->add_option(
       "--token-file", command->token_file,
-      "file with the access token, on one line; required to serve other machines");
+      "file with the access token, on one line; required to serve other machines, "
+      "unless --insecure is set");
   dashboard->add_flag("--insecure", command->insecure, "serve without authentication");
   dashboard->callback(
       [command, chosen] { *chosen = [command] { return ServeDashboard(*command); }; });

@@ -61,7 +61,8 @@ Result<Endpoint> ParseAddress(std::string_view address) {
     return InvalidArgument("\"{}\" is not HOST:PORT; put an IPv6 address in brackets: [{}]:{}",
                            address, address.substr(0, port), address.substr(port + 1));
   }
-  return InvalidArgument("\"{}\" is not HOST:PORT, such as 127.0.0.1:9464", address);
+  return InvalidArgument(
+      "\"{}\" is not HOST:PORT with a port of at most 65535, such as 127.0.0.1:9464", address);
 }
 
 // The host with the port that the socket is bound to.

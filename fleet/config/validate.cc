@@ -107,9 +107,8 @@ void CheckRatio(const Config& c, Conflicts* out) {
   const auto items = double(c.replay.min_items);
   const double samples = ratio * items * (1 + error);
   out->If(samples > kSamplesMax, {"replay.samples_per_insert", "replay.min_items"},
-          "{} x replay.min_items = {} x (1 + replay.samples_per_insert_tolerance_rate = {}) "
-          "exceeds 2^53 samples; lower "
-          "one of them",
+          "{} x replay.min_items ({}) x (1 + replay.samples_per_insert_tolerance_rate ({})) "
+          "exceeds 2^53 samples; lower one of them",
           TomlNumber(ratio), c.replay.min_items, TomlNumber(error));
   // At the end of a run the learner makes all updates that the error buffer permits. A buffer
   // larger than the run would let it ignore the ratio.
@@ -117,8 +116,8 @@ void CheckRatio(const Config& c, Conflicts* out) {
                        samples <= kSamplesMax;
   out->If(endless,
           {"replay.samples_per_insert_tolerance_rate", "replay.min_items", "run.total_steps"},
-          "{} x replay.min_items = {} is an error buffer of more items than the run has steps "
-          "(run.total_steps = {}), so the ratio would have no effect; lower it, or set "
+          "{} x replay.min_items ({}) is an error buffer of more items than the run has steps "
+          "(run.total_steps = {}), so the ratio would have no effect; lower either factor, or set "
           "replay.samples_per_insert = 0 to disable the rate limiter",
           TomlNumber(error), c.replay.min_items, TomlNumber(c.run.total_steps));
 }

@@ -289,12 +289,13 @@ Status CheckReplayMemory(const Config& config, double bytes) {
   if (bytes <= most) return Status::Ok();
   std::int64_t items = config.replay.tables.empty() ? config.replay.capacity_items : 0;
   for (const ReplayTableConfig& table : config.replay.tables) items += table.capacity_items;
+  const bool configured = config.replay.memory_bytes_max > 0;
   return InvalidArgument(
       "replay.capacity_items is {}: the full replay needs {:.2f} GiB, must be at most {:.2f} GiB "
-      "({}); lower it, or use a machine with more memory",
+      "({}); lower replay.capacity_items, or {}",
       items, bytes / kGiB, most / kGiB,
-      config.replay.memory_bytes_max > 0 ? "replay.memory_bytes_max"
-                                         : "three quarters of this machine's memory");
+      configured ? "replay.memory_bytes_max" : "three quarters of this machine's memory",
+      configured ? "raise that limit" : "use a machine with more memory");
 }
 
 Status CheckResume(const Config& config, const CheckpointState& checkpoint,

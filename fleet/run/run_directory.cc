@@ -101,8 +101,9 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
         folder.path, lock.status().message());
   }
   if (!lock.ok()) {
-    return AlreadyExists("{} is in use ({}); wait, or give this run another name: name=…",
-                         folder.path, lock.status().message());
+    return AlreadyExists("{} is in use ({}); {}", folder.path, lock.status().message(),
+                         use == FolderUse::kResume ? "wait until it ends"
+                                                   : "wait, or give this run another name: name=…");
   }
   folder.lock = std::move(*lock);
   // Checked under the lock, so that the answer stays valid.

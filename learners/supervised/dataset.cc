@@ -149,8 +149,9 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
   TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config.data, config.model.pretrained));
   auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
   if (!tokenizer.ok()) {
-    return tokenizer.status().WithContext(
-        "data.vocabulary, BERT's vocab.txt or ALBERT's spiece.model");
+    return Status(tokenizer.status().code(),
+                  fmt::format("data.vocabulary: {}; set BERT's vocab.txt or ALBERT's spiece.model",
+                              tokenizer.status().message()));
   }
   data->tokenizer = *std::move(tokenizer);
   TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,

@@ -31,8 +31,8 @@ Result<std::string> ReadPrivateFile(const std::string& path, mode_t forbidden, c
                              info->st_uid);
     }
     if ((info->st_mode & forbidden) != 0) {
-      return InvalidArgument("{}: others {} it (mode {:04o}); {} {}", path,
-                             forbidden == 077 ? "can reach" : "can write", info->st_mode & 07777,
+      return InvalidArgument("{}: other users can {} it (mode {:04o}); {} {}", path,
+                             forbidden == 077 ? "access" : "write to", info->st_mode & 07777,
                              remedy, path);
     }
     if (std::size_t(info->st_size) > bytes_max) {

@@ -174,8 +174,9 @@ class TourTest(unittest.TestCase):
 
     def atari(self):
         # Without the package, the error says how to install it.
-        train = self.start(self.words("troop train configs/apex_atari.toml",
-                                      [f"env.python={PYTHON}", "--dry-run"]))
+        train = self.start(self.words(
+            "troop train configs/apex_atari.toml network.precision=bf16",
+            [f"env.python={PYTHON}", "--dry-run"]))
         output, _ = train.communicate(timeout=PATIENCE_S)
         if train.returncode != 0:
             self.assertRegex(output, "pip install (numpy|ale-py|gymnasium)")

@@ -11,10 +11,11 @@ void VisitKeys(SecurityConfig& c, ConfigVisitor& v) {
            "encrypted, and only keys listed in its file `allowed` are admitted, each only for its "
            "role. Empty disables keys."},
           c.keys);
-  v.Visit({"security.insecure",
-           "Allow listening on non-loopback addresses without keys; any client that reaches the "
-           "ports can then read and control the run."},
-          c.insecure);
+  v.Visit(
+      {"security.insecure",
+       "Allow listening on non-loopback addresses without keys or tokens; any client that reaches "
+       "the ports can then read and control the run."},
+      c.insecure);
 }
 
 }  // namespace troop

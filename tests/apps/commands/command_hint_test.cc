@@ -17,9 +17,10 @@ class CommandHintTest : public testing::Test {
     env->add_subcommand("check", "");
     app_.add_subcommand("hidden", "")->group("");
   }
-  std::string Explain(std::vector<std::string> words) {
+  std::string Explain(std::vector<std::string> words,
+                      const std::string& what = "config is required\n") {
     words.insert(words.begin(), "troop");
-    return ExplainUsageError(app_, words, "config is required\n");
+    return ExplainUsageError(app_, words, what);
   }
 
   CLI::App app_;
@@ -56,6 +57,16 @@ TEST_F(CommandHintTest, SuggestsNearestFlag) {
 TEST_F(CommandHintTest, PointsToHelpForOtherErrors) {
   EXPECT_EQ(Explain({"train"}), "config is required; see troop train --help");
   EXPECT_EQ(Explain({}), "config is required; see troop --help");
+  EXPECT_EQ(Explain({"train"}, "--jobs: 1 required INT:INT in [1 - 1000] missing\n"),
+            "--jobs needs a value; see troop train --help");
+}
+
+// The group was missing: "see troop check --help".
+TEST_F(CommandHintTest, NamesGroupOfSubcommand) {
+  EXPECT_EQ(Explain({"env", "check"}, "id is required"),
+            "id is required; see troop env check --help");
+  EXPECT_EQ(Explain({"env", "check", "--xyzzy"}),
+            "--xyzzy is not a flag of check; see troop env check --help");
 }
 
 }  // namespace

@@ -337,9 +337,9 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions use noise for exploration"},
       {{"replay.samples_per_insert=1e300"},
-       "replay.samples_per_insert=1e300: 1e+300 x replay.min_items = 1000 x (1 + "},
+       "replay.samples_per_insert=1e300: 1e+300 x replay.min_items (1000) x (1 + "},
       {{"replay.samples_per_insert_tolerance_rate=1e6"},
-       "replay.samples_per_insert_tolerance_rate=1e6: 1000000 x replay.min_items = 1000 is an "
+       "replay.samples_per_insert_tolerance_rate=1e6: 1000000 x replay.min_items (1000) is an "
        "error buffer of more items "
        "than "
        "the run has steps (run.total_steps = 50000)"},
