@@ -69,8 +69,8 @@ void VisitKeys(ReplayConfig& c, ConfigVisitor& v) {
   // Distribution.
   v.Visit(
       {"replay.shards",
-       "Number of replay processes; each receives the items of a part of the environments, and an "
-       "equal part of min_items and capacity_items.",
+       "Number of replay processes; each stores the items of a part of the environments, and has "
+       "an equal part of min_items and capacity_items.",
        Between(1, 256)},
       c.shards);
   v.Visit({.name = "replay.scope",

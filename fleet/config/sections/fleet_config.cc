@@ -66,7 +66,8 @@ void VisitKeys(FleetConfig& c, ConfigVisitor& v) {
           c.learners);
   // Failure detection and restarts.
   v.Visit({"fleet.heartbeat_timeout_s",
-           "Seconds without a heartbeat after which a role counts as dead.", Between(0.1, 3600)},
+           "Seconds without a heartbeat after which a role's connection counts as lost.",
+           Between(0.1, 3600)},
           c.heartbeat_timeout_s);
   v.Visit({"fleet.stall_timeout_s",
            "Seconds without progress after which a live role is restarted.", Between(0.1, 86400)},
