@@ -21,15 +21,18 @@ namespace troop {
 // (rate limiter, or a slow replay). A step with a fault or a non-finite value (EnvRunner) is not an
 // agent step, and non-finite weights are not used.
 // An annealed ε follows the fleet's steps in the replay, as last reported by the coordinator: one
-// heartbeat (0.25 s) late, also in a restarted actor. With actor.inference = "server" the actor has
-// no weights, and requests each step's actions from an inference server.
-// Invariants: at most n_step + 2·insert_batch_size items are buffered; agent steps never exceed
-// those leased; an episode number is never reused (incarnation << 32 | count). When the number of
-// replay shards changes, a stream that moves restarts at its new shard before a step; its items so
-// far bootstrap from that step's observation, as at a truncation. Owner: the node's thread.
+// heartbeat late (0.25 s; longer with more than 125 actors), also in a restarted actor. With
+// actor.inference = "server" the actor has no weights, and requests each step's actions from an
+// inference server.
+// Invariants: fewer than insert_batch_size + envs · (n_step + 1) · insert_copies items are
+// buffered; agent steps never exceed those leased; an episode number is never reused (incarnation
+// << 32 | count).
+// When the number of replay shards changes, a stream that moves restarts at its new shard before a
+// step; its items so far bootstrap from that step's observation, as at a truncation. Owner: the
+// node's thread.
 class ActorNode final : public Node {
  public:
-  // Errors: the environment or network cannot be made.
+  // Errors: those of EnvRunner::Make.
   static Result<std::unique_ptr<ActorNode>> Make(const ActingConfig& config,
                                                  const ActingContext& context);
   StepStatus Step(Time now) override;

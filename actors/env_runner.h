@@ -19,8 +19,8 @@
 
 namespace troop {
 
-// Options from the [env] keys, with heartbeats of `member` while environment processes
-// start. All arguments must outlive what is made with the options.
+// Options from the [env] keys, with heartbeats of `member` while environment processes start
+// (not in serial mode). The arguments must outlive the environments that the options create.
 EnvOptions BeatingEnvOptions(const ActingConfig& config, Network* network, FleetMember* member,
                              const Metrics* metrics);
 
@@ -33,14 +33,14 @@ class EnvRunner {
     EnvOptions env;
     // Seed of an episode of environment i; must be deterministic.
     std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed;
-    std::uint64_t first = 0;  // number of environment 0 in messages
+    std::uint64_t first = 0;  // global index of environment 0, for messages
     // Failpoints: before each step, and on the values that it returns.
     Failpoint before_step = Failpoint::kActorStep, reward = Failpoint::kActorReward;
     std::optional<Failpoint> observation = std::nullopt;
     // Factory of the policy; empty: MakeLocalPolicy.
     std::function<Result<std::unique_ptr<Policy>>(const EnvSpec& env)> policy;
   };
-  // Errors: the environments or the network cannot be made.
+  // Makes `size` environments and their policy. Errors: those of MakeVectorEnv and of the policy.
   static Result<std::unique_ptr<EnvRunner>> Make(const ActingConfig& config, int size,
                                                  Options options);
 
@@ -66,9 +66,9 @@ class EnvRunner {
   int fd() const { return ready() || waiting_ == Waiting::kActions ? -1 : envs_->fd(); }
   // Chooses actions and sends them to the environments. keys: [N]. REQUIRES: ready().
   void Act(std::span<const ExploreKey> keys);
-  // Not ok: the environments cannot continue, or one had env.faults_max faults and non-finite
-  // values (kCancelled: a restart does not help; kInternal: the last one was a q-value, so the
-  // weights are at fault).
+  // Not ok: the environments cannot continue, or one of them had env.faults_max faults and
+  // non-finite values without completing an episode. The latter is kCancelled (a restart does not
+  // help), or kInternal if the last one was a q-value, so that the weights are at fault.
   const Status& status() const { return status_; }
   // Message about the first fault of all, or about the latest fault of an environment with three or
   // more in a row; cleared when that environment completes an episode. Empty: none.
@@ -84,7 +84,8 @@ class EnvRunner {
   };
   const One& one(std::size_t i) const { return ones_[i]; }
   const PolicyOutput& output() const { return *output_; }
-  // The observation that the action was chosen from, and the last one of a finished episode.
+  // Bytes of the single frame that the action was chosen from, and, if one(i).ended(), those of the
+  // episode's last observation. Valid until the next Act or Poll.
   std::span<const std::byte> acted_on(std::size_t i) const;
   std::span<const std::byte> final_observation(std::size_t i) const;
 

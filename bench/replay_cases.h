@@ -47,7 +47,7 @@ class AtariFrames {
   const std::vector<std::shared_ptr<const FrameDictionary>>& dictionaries() const {
     return dictionaries_;
   }
-  static bool Recorded();
+  static bool Recorded();  // true if the frames of all games exist
 
  private:
   std::vector<std::byte> bytes_;
@@ -86,6 +86,7 @@ class Means {
   std::int64_t batches_ = 0;
 };
 
+// One result, printed as a line of JSON (bench/README.md).
 struct Line {
   std::string_view name, metric, unit;
   std::vector<double> values;

@@ -16,7 +16,7 @@ class ExternalOptimizer {
   // Takes [P] as the weights after `updates` updates. The target network follows every
   // learner.target_update_every_updates of them.
   virtual void ReplaceWeights(std::uint64_t updates, std::span<const float> value) = 0;
-  // The optimizer with the state that goes with value().
+  // The optimizer of Algorithm::value(), with its state.
   virtual Optimizer& optimizer() = 0;
   // Factor that the clip applies to a gradient of that norm.
   virtual double ClipScale(double norm) const = 0;

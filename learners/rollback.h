@@ -11,8 +11,9 @@
 namespace troop {
 
 // Policy for non-finite values: an update with one is skipped. After kSkippedMax in a row, or at
-// once if a weight is not finite, the learner rolls back to the last good version; after
-// kRollbacksMax rollbacks without success, it gives up. kGoodMin good updates reset the counters.
+// once if a weight is not finite, the learner rolls back to the last good version. It gives up
+// after kRollbacksMax rollbacks, unless one of them is followed by kGoodMin good updates, which
+// reset the count.
 class RollbackRule {
  public:
   static constexpr int kSkippedMax = 100;
@@ -25,7 +26,7 @@ class RollbackRule {
   }
   // Returns true if a rollback is due.
   bool CountSkipped() { return ++skipped_row_ >= kSkippedMax; }
-  // Counts a rollback; returns false if there were too many.
+  // Counts a rollback; returns false if it exceeds kRollbacksMax.
   bool GoBack() {
     skipped_row_ = good_ = 0;
     return ++rollbacks_row_ <= kRollbacksMax;
@@ -38,13 +39,14 @@ class RollbackRule {
 };
 
 // Resets `algorithm` to the newest complete checkpoint with finite values, or to the weights of a
-// new run if there is none. Returns a description of what was restored. Blocks on the disk.
+// new run if none can be loaded. Returns a description of what was restored. Blocks on the disk.
+// Errors: those of MakeAlgorithm and Algorithm::RollBack.
 Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                              const EnvSpec& env);
 
 // Loads the newest complete checkpoint with finite values, or the state of a new run if there is
-// none: one common state of all tensor-parallel ranks, each of which trains part `tensor`. Blocks
-// on the disk.
+// none. All tensor-parallel ranks load the same checkpoint; `tensor` is the part of the model that
+// this rank trains. Blocks on the disk. Errors: those of the storage, and of Algorithm::SetState.
 Status LoadNewestState(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                        const EnvSpec& env, const TensorParallelRank& tensor);
 

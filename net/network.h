@@ -27,7 +27,7 @@ enum class PeerState {
 // Options of one channel.
 struct ChannelOptions {
   Origin origin;    // role, index, incarnation, epoch of this side
-  int window = 16;  // maximum number of open or unpolled calls; more are rejected
+  int window = 16;  // maximum number of open or unpolled calls; Send rejects more
   // Limit of the bytes in flight; a call that exceeds it is sent only while no other is open.
   std::size_t window_bytes = std::size_t{64} << 20;
 };
@@ -119,10 +119,12 @@ struct NetworkOptions {
   std::size_t message_bytes_max = kMessageBytesMax;  // limit of one message, all parts together
   int parts_max = 4096;                              // maximum number of parts of one message
   // Memory limit of a server for the unconfirmed answers of all clients. Beyond it, the oldest
-  // answers are dropped. A repeat of such a call gets kDeadlineExceeded: the call was applied, but
-  // its answer is lost.
+  // answers of the client with the most memory are dropped. A repeat of such a call gets
+  // kDeadlineExceeded: the call was applied, but its answer is lost.
   std::size_t reply_memory_bytes = std::size_t{256} << 20;
-  int clients_max = 4096;  // maximum number of channels per listener
+  // Maximum number of channels per listener. Beyond it, the client that has been disconnected
+  // longest is dropped; if all are connected, a new client waits.
+  int clients_max = 4096;
   // Time after which the state of a disconnected client is dropped, and after which a TCP
   // connection without a valid message is closed.
   Duration forget_after = Seconds(60);

@@ -14,7 +14,7 @@ struct RoleArguments {
   bool auto_index = false;
   bool rejoin = false;
   double heartbeat_timeout_s = 1.5;
-  std::string key;
+  std::string key;  // key file; empty: without keys
   bool insecure = false;
   std::string advertise_host;
 };

@@ -10,8 +10,8 @@ void RegisterTrain(CLI::App& app, ChosenCommand* chosen);
 // Adds `troop resume` to `app`: it continues a run from its folder, with the engine of its config.
 void RegisterResume(CLI::App& app, ChosenCommand* chosen);
 
-// Applies --insecure, and makes the paths in a config absolute: roles and later commands may run in
-// other working directories.
+// Applies --insecure, and makes the paths of security.keys and fleet.metrics_token absolute: roles
+// and later commands may run in other working directories.
 void ApplySecurity(bool insecure, Config* config);
 
 }  // namespace troop

@@ -64,7 +64,7 @@ class ConfigList {
   virtual void Clear() = 0;
   virtual void Append() = 0;  // an entry with default values
   virtual void VisitEntry(std::size_t index, ConfigVisitor& visitor) = 0;
-  virtual void VisitDefault(ConfigVisitor& visitor) const = 0;  // a separate entry
+  virtual void VisitDefault(ConfigVisitor& visitor) const = 0;  // an entry outside the list
 };
 
 // Visits each key once, in the order of the documentation. Parsing, dumping and documenting are

@@ -122,7 +122,6 @@ std::int64_t MemoryStorage::changes() const {
   return disk_->changes;
 }
 
-// Every change from number `change` on fails, until Repair.
 void MemoryStorage::FailFrom(std::int64_t change, Status status) {
   std::lock_guard lock(disk_->mutex);
   disk_->fail_from = change;

@@ -20,9 +20,8 @@
 //   worker -> owner   "d"
 // JSON is sent in parts of kPartBytes, the last one shorter (InParts, TakePart). A request may have
 // any length, an answer at most kAnswerBytesMax. The owner then begins rounds:
-//   "s"       each row takes a step with its action. A row whose episode ends may begin the next
-//   one
-//             at once with its seed (kBegun); `final` then has the last observation of the old one
+//   "s"       each row takes a step with its action. If its episode ends, it may begin the next at
+//             once with its seed (kBegun); `final` then has the last observation of the old one
 //   "o"       each row whose `reset` is 1 begins an episode with its seed
 //   "r<row>"  a picture, answered by {"height": h, "width": w} and its bytes in messages of at most
 //             kPartBytes, or by {"error": ...}
@@ -39,6 +38,7 @@ inline constexpr std::size_t kAnswerBytesMax = 1 << 20;
 inline constexpr std::int64_t kPictureSideMax = 4096;
 inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
 
+// First byte of a message; kExec with an errno: the worker's program could not be started.
 enum Message : char { kStep = 's', kReset = 'o', kRender = 'r', kDone = 'd', kExec = 'E' };
 // kFault with kBegun: the episode ended normally, and the start of the next one failed.
 enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4, kBegun = 8 };
@@ -69,7 +69,7 @@ struct MemoryPlan {
   // Layout of one worker, which has the rows [first, first + rows).
   Layout Of(int worker, int first, int rows) const;
 };
-// Plans the memory. Errors: kResourceExhausted.
+// Plans the memory. Errors: kResourceExhausted: more than kMemoryBytesMax.
 Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers);
 
 // Pads JSON with white space for the socket, so that its last part is shorter than kPartBytes.

@@ -5,11 +5,11 @@
 
 namespace troop {
 
-// Fills in the settings of a supervised config that depend on data and mesh, before the run starts:
-// absolute paths, model.vocab_size, run.total_steps (reviews) and max_updates, fleet.learners,
-// data_identity (DeriveDataSettings). Also fills the cache, so that no role has to. Other configs
-// are left unchanged. Resolving a resolved config changes nothing while the data are the same.
-// Errors: those of DeriveDataSettings.
+// Fills in the settings of a supervised config that depend on data, mesh and working directory,
+// before the run starts: mesh.dp and fleet.learners, absolute paths, and those of DataSettings
+// (learners/supervised/dataset.h). Also fills the cache of tokenized reviews, so that no role has
+// to. Other configs are left unchanged. Resolving a resolved config changes nothing while the data
+// are the same. Errors: those of DeriveDataSettings; kInvalidArgument: an invalid path.
 Status ResolveSupervised(Config* config);
 
 }  // namespace troop

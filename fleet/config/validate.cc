@@ -125,7 +125,6 @@ void CheckRatio(const Config& c, Conflicts* out) {
 // Checks sizes: of batches, of the table, and of the inserts of an actor.
 void CheckReplay(const Config& c, Conflicts* out) {
   CheckRatio(c, out);
-  // Batch and minimum must fit the capacity and the budget.
   const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
   out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
           "{} exceeds replay.capacity_items = {}; lower it, or raise the capacity", batch,

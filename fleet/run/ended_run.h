@@ -22,8 +22,8 @@ struct QuietRun {
   double time_s = 0;      // when the file with these data was written, in seconds since 1970
   const Config* config = nullptr;
 };
-// JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.result` is empty or
-// JSON.
+// JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.config` is set;
+// `run.result` is empty or JSON.
 std::string QuietRunJson(const QuietRun& run);
 // Human-readable summary of an ended run: one item per line, each ending with a newline.
 std::string EndedText(const JsonValue& result, const Config& config);

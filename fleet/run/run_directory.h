@@ -37,14 +37,15 @@ enum class FolderUse {
 std::string RunPath(const Config& config);
 // Opens and locks the run folder; changes no files except for kOverwrite. Errors: kAlreadyExists:
 // it holds a run (kFresh), another process holds it (with its pid), or it holds files that are not
-// a run (kOverwrite); kInvalidArgument: it is not writable.
+// a run (kOverwrite); kNotFound: no such folder (kResume); kInvalidArgument: it is not writable.
 Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use);
 // Undoes OpenRunFolder after a start that failed before BeginRun: removes the folders it created.
 // REQUIRES: the lock is held.
 void RemoveUnbegun(const RunFolder& folder);
 // Writes the resolved config and removes the result of an earlier part of the run.
 Status BeginRun(const RunFolder& folder);
-// The config of an existing run, with overrides. Errors: kNotFound.
+// The config of an existing run, with overrides ("key=value"). log.dir and name are set to the
+// folder's present place. Errors: kNotFound; those of LoadSavedConfigFile.
 Result<Config> ReadRunConfig(const std::string& path, std::span<const std::string> overrides);
 
 }  // namespace troop

@@ -30,10 +30,12 @@ inline BF16 ToBF16(float x) {
 // y[i] = scale * x[i]. x: u8, f32 or bf16; y: f32 or bf16; [n] each, without overlap.
 void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
                    DType y_dtype);
-// y[i] = f(x[i]); x and y are both f32 or both bf16, and y may be x. tanh is std::tanh.
+// y[i] = f(x[i]); x and y are both f32 or both bf16, and y may be x. tanh is std::tanh. REQUIRES:
+// `activation` is not kNone.
 void ActivationForward(Activation activation, std::int64_t n, const void* x, void* y, DType dtype);
-// dz[i] = dy[i] · f'(z), from y = f(z): relu' = [y > 0], tanh' = 1 - y². y and dy have `dtype`, dz
-// has `dz_dtype`. With kNone, y may be nullptr.
+// dz[i] = dy[i] · f'(z[i]), from y = f(z): relu' = [y > 0], tanh' = 1 - y². y and dy have `dtype`,
+// dz has `dz_dtype`; each is f32 or bf16. dz may be dy if the types are equal. With kNone, y may be
+// nullptr.
 void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
                         DType dtype, void* dz, DType dz_dtype);
 

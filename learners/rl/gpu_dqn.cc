@@ -156,7 +156,8 @@ class GpuDqn final : public GpuAlgorithm, public FusedUpdate, public GpuReplayCo
   Result<LossReport> UpdateOfDrawn(const SampleBatch& batch, double progress,
                                    std::span<float> priority) {
     sampled_.clear();
-    // The table must exist before the graph is recorded: then the experience comes first.
+    // The graph refers to the table, so the first experience, which creates the table, is applied
+    // before the graph is recorded.
     const bool first = !replay_->can_draw() || GpuReplay::Anew(batch);
     if (first) TROOP_RETURN_IF_ERROR(ApplyTableDelta(batch));
     if (!experience_.ok()) return experience_;

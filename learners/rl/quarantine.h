@@ -17,23 +17,23 @@ namespace troop {
 class Quarantine {
  public:
   static constexpr float kSuspect = kSuspiciousMagnitude;  // smaller values are not blamed
-  // Limit without kGoodMin good updates in between. Beyond it the weights or the environment are at
-  // fault as a whole.
+  // Maximum number of items that are excluded before kGoodMin good updates follow the last of them.
+  // With more, the weights or the environment as a whole are at fault.
   static constexpr std::size_t kItemsMax = 32;
   static constexpr int kGoodMin = 1000;
 
   // Inspects a batch whose update was skipped. True: items of it are at fault and were given
-  // priority -0 (docs/design/protocol.md), so that `sampler` does not sample them again. Logs each
-  // item.
+  // priority -0 (docs/design/protocol.md), so that `sampler` does not sample them again; new ones
+  // are logged. False: no item is at fault, or the limit is exceeded; then nothing changes.
   bool Catch(const SampleBatch& batch, ReplaySampler* sampler);
-  // Counts a good update; kGoodMin of them reset the limit.
+  // Counts a good update; kGoodMin of them after the last excluded item reset the limit.
   void CountGood();
   std::uint64_t items() const { return items_; }  // since construction
 
  private:
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
-  std::set<Key> caught_;  // since the last kGoodMin good updates in a row
-  int good_ = 0;
+  std::set<Key> caught_;  // excluded items that count toward kItemsMax
+  int good_ = 0;          // good updates since the last of them
   std::uint64_t items_ = 0;
 };
 

@@ -16,8 +16,9 @@ class ShardProgress {
   // `config` must outlive the progress.
   explicit ShardProgress(const TrainingConfig& config);
 
-  // Records a pulled version. The number of the batch is set to that of the version if each
-  // version has one batch, after a join, and after a rollback of the shards.
+  // Records a pulled version. The first pull and one after a rollback of the shards set the number
+  // of the next batch to that of the version. If each version has one batch, every pull does.
+  // REQUIRES: version >= 1.
   void Pulled(std::uint64_t version);
   // Counts a gradient that was computed since the pull.
   void CountGradient() {

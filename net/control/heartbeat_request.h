@@ -61,13 +61,13 @@ struct HeartbeatReply {
   std::vector<ShardTerm> shards;
   std::vector<ShardEpoch> shard_epochs;
   ShardMove shard_move;
-  // actor: its index and the number of actors in the sequence of exploration rates. They change
-  // when external actors join or leave.
+  // actor: its position in the sequence of exploration rates, and the number of actors in it. They
+  // change when actors are scaled, and when external actors join or leave.
   std::int32_t place = 0, places = 0;
   FleetCounts fleet;
   std::uint32_t heartbeat_every_ms = 0;  // interval to the next heartbeat; 0: the member's default
-  // By Role: the newest incarnation issued to a member of that role; kNone: the newest number of
-  // all, including terms. Trailing roles may be omitted.
+  // Indexed by Role: the newest incarnation issued to a member of that role. Element kNone is the
+  // newest number issued for any purpose, including terms. Trailing roles may be omitted.
   std::vector<std::uint64_t> issued;
   template <class A>
   void serialize(A& a) {

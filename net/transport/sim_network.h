@@ -9,8 +9,8 @@
 
 namespace troop {
 
-// Fault injection: the hub asks it for the delay of every message between two places. Without it,
-// messages arrive at once.
+// Fault injection: the hub queries it for the delay of every message between two places (SimHub).
+// A hub without a model delivers messages at once.
 class SimNetworkModel {
  public:
   virtual ~SimNetworkModel() = default;
@@ -19,7 +19,7 @@ class SimNetworkModel {
   // Returns how many of the `count` messages in flight to the server still arrive after their
   // connection ended; they arrive late, possibly after their repeats.
   virtual std::size_t Survivors(std::size_t count) = 0;
-  // Returns the time until a closed connection is tried again.
+  // Returns the time from the end of a connection until its channel tries to reconnect.
   virtual Duration Reconnect() = 0;
 };
 
@@ -28,8 +28,8 @@ class SimNetwork : public Network {
  public:
   // Time of the next work for Pump: now if messages have arrived.
   virtual Time next_pump() const = 0;
-  // Counter of external events, with fault injection. While it is unchanged, and without calls to
-  // this network or its channels, next_pump stays constant.
+  // Counter of external events; valid only with fault injection. next_pump stays constant until
+  // this counter changes, or this network or one of its channels is called.
   virtual std::uint64_t news() const = 0;
 };
 
@@ -38,13 +38,14 @@ class SimNetwork : public Network {
 // Pump and Advance, so equal programs give equal bytes. Big parts are shared, not copied.
 //
 // With fault injection each network is a *place*, and connections behave like those of ZeroMQ over
-// TCP: nothing is lost while a connection is open. It ends when one side was silent for dead_after,
-// or by Break. Then messages in flight are lost, except for those that SimNetworkModel::Survivors
-// lets through.
+// TCP: nothing is lost while a connection is open. It ends by Break or Kill, or when one side was
+// silent for NetworkOptions::dead_after. Then messages in flight are lost, except for those that
+// SimNetworkModel::Survivors lets through.
 class SimHub {
  public:
   virtual ~SimHub() = default;
-  // Creates the network of a place. It may outlive the hub.
+  // Creates the network of a place; for a killed place, that of a new process. It may outlive the
+  // hub.
   virtual std::unique_ptr<SimNetwork> MakeNetwork(const NetworkOptions& options = {},
                                                   std::string place = {}) = 0;
 
@@ -58,7 +59,8 @@ class SimHub {
   virtual void Block(std::string_view from, std::string_view to, bool blocked) = 0;
   // Ends the connections between two places now.
   virtual void Break(std::string_view a, std::string_view b) = 0;
-  // Simulates a stopped process: its sockets are silent, and messages to it wait.
+  // Simulates a stopped process: its sockets are silent, and messages to it wait. The caller must
+  // not run the process meanwhile.
   virtual void Freeze(std::string_view place, bool frozen) = 0;
   // Simulates kill -9: connections end, and later actions of the place's objects have no effect.
   virtual void Kill(std::string_view place) = 0;

@@ -29,7 +29,8 @@ TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes);
 // Fills that memory with the order of `batch`. O(T + B log B).
 void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps);
 // Applies dropout: multiplies x [T, width], whose rows are in the order of `steps`, by the factors
-// of `site`. Elements are counted from each sequence's first token, as in batch order.
+// of `site`. Elements are counted from each sequence's first token, as in batch order. scratch:
+// [kDropScratch].
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, std::uint32_t site, float rate,
                    std::int64_t width, float* x, float* scratch);
 
@@ -42,20 +43,23 @@ class LstmLayer {
   LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& prefix, std::int64_t index,
             ParamLayout& layout);
 
-  // Activations that Forward keeps for Backward.
+  // Activations that Forward keeps for Backward; h is also its result.
   struct Kept {
     float *gates[2] = {}, *c[2] = {};  // per direction: [T, 4 hidden], [T, hidden]
     float* h = nullptr;                // [T, 2 hidden]
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
+  // [4 hidden], [T, hidden], [B, hidden], [T, 4 hidden].
   struct Scratch {
     float *bias = nullptr, *before = nullptr, *dc = nullptr, *ds = nullptr;
   };
   Scratch TakeScratch(Arena& arena, const TokenSizes& sizes) const;
 
+  // Computes the states h of `kept` from x.
   void Forward(const Params& params, const TimeSteps& steps, const float* x, const Kept& kept,
                const Scratch& scratch) const;
-  // dh [T, 2 hidden] and dx [T, in] are overwritten. REQUIRES: params.gradient.
+  // Computes dx [T, in] from dh [T, 2 hidden], which is changed, and adds to params.gradient.
+  // REQUIRES: params.gradient; `kept` as Forward left it.
   void Backward(const Params& params, const TimeSteps& steps, const float* x, const Kept& kept,
                 const Scratch& scratch, float* dh, float* dx) const;
 
@@ -76,7 +80,8 @@ class LstmLayer {
 };
 
 // Additive attention over each sequence (Bahdanau et al. 2015; Yang et al. 2016, eq. 5-7): the sum
-// of h weighted by softmax(v · tanh(W h + b)). [T, width] → [B, width].
+// of h weighted by softmax(v · tanh(W h + b)). h: [T, width], rows in the order of TimeSteps; out:
+// [B, width], rows in batch order.
 class AttentionPool {
  public:
   AttentionPool() = default;
@@ -93,9 +98,11 @@ class AttentionPool {
   };
   Scratch TakeScratch(Arena& arena, const TokenSizes& sizes) const;
 
+  // Computes `out` from h.
   void Forward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
                const float* h, const Kept& kept, float* out) const;
-  // dh is overwritten. REQUIRES: params.gradient.
+  // Computes dh from dout, with the layouts of h and out, and adds to params.gradient. REQUIRES:
+  // params.gradient; `kept` as Forward left it.
   void Backward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
                 const float* h, const Kept& kept, const float* dout, const Scratch& scratch,
                 float* dh) const;

@@ -69,8 +69,9 @@ class HogwildArena {
 };
 
 // Runs several learners of one machine on one arena: `threads` threads process the steps 0 … steps
-// - 1, each taking the next free one, and call f(thread, step). Random numbers of f are keyed by
-// the step, not by the thread. Blocks until all are done. REQUIRES: threads > 0.
+// - 1, each taking the next free one, and call f(thread, step). The caller is thread 0. f should
+// key its random numbers by the step, because the assignment of steps to threads varies. Blocks
+// until all are done. REQUIRES: threads > 0.
 void RunHogwild(int threads, std::int64_t steps,
                 const std::function<void(int thread, std::int64_t step)>& f);
 

@@ -4,8 +4,9 @@
 
 #include "nn/transformer/transformer_parts.h"
 
-// The parts of a transformer before and after its layers. Immutable; usable on any thread with its
-// own memory.
+// The parts of a transformer before and after its layers. They are immutable: several threads may
+// use one part at the same time, each with separate memory. drop_scratch of their methods:
+// [max(kDropScratch, 2 embedding)].
 namespace troop {
 
 // Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
@@ -21,9 +22,11 @@ class EmbeddingPart {
     float* out = nullptr;       // [T, hidden]; kBert: `embedded`
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
+  // Computes kept.out from the token ids.
   void Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
                float* drop_scratch) const;
-  // dy: [T, hidden]; scratch: [T, embedding]. Both are overwritten.
+  // Adds to params.gradient, if it is set. dy: [T, hidden], the gradient of kept.out; scratch: [T,
+  // embedding]. Both are overwritten.
   void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
                 float* scratch, float* drop_scratch) const;
   std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
@@ -41,6 +44,7 @@ class EmbeddingPart {
 class HeadPart {
  public:
   HeadPart() = default;
+  // words: EmbeddingPart::words(), for the tied decoder.
   HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout);
 
   std::int64_t rows(std::int64_t sequences, std::int64_t places) const {
@@ -60,10 +64,11 @@ class HeadPart {
   // x: [rows, hidden], of the requested tokens; out: [rows, outputs()].
   void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                float* out, float* drop_scratch) const;
-  // dx [rows, hidden] is overwritten. scratch: [rows, max(hidden, embedding)].
+  // Computes dx [rows, hidden] from dout [rows, outputs()], and adds to params.gradient, if it is
+  // set. scratch: [rows, max(hidden, embedding)].
   void Backward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                 const float* dout, float* dx, float* scratch, float* drop_scratch) const;
-  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }
+  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }  // floats, for Backward
 
  private:
   bool masked() const { return options_.head == TransformerHead::kMaskedLm; }

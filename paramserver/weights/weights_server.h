@@ -16,12 +16,13 @@ class WeightsServer : public Service {
  public:
   struct Options {
     std::int64_t parameters = 0;  // P; a publish of another size is refused
-    // Returns true if the coordinator has issued the incarnation in a version's upper half, or a
-    // newer one. Empty: accept all.
+    // Returns true if the coordinator has issued this incarnation (the upper 32 bits of a version),
+    // or a newer one. Empty: accept all.
     std::function<bool(std::uint64_t)> version_is_issued{};
   };
+  // Adds the paramserver/ counters to `metrics`.
   virtual void Report(Metrics* metrics) const = 0;
-  virtual std::uint64_t version() const = 0;
+  virtual std::uint64_t version() const = 0;  // newest; 0: none yet
 };
 std::unique_ptr<WeightsServer> MakeWeightsServer(const WeightsServer::Options& options);
 

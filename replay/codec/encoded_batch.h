@@ -33,7 +33,7 @@ struct EncodedBatch {
   std::vector<std::uint64_t> key;             // [B]
   std::vector<double> probability;            // [B] within this table
   std::vector<std::uint64_t> policy_version;  // [B]
-  std::vector<std::int32_t> length, lead;     // [B]
+  std::vector<std::int32_t> length, lead;     // [B] steps; frames before the first step's
   std::vector<float> reward, discount;  // [B, S]; past an item's end 0 and 1. A sequence's burn-in
                                         // comes first and is aligned to its end: step j of the item
                                         // is column burn_in + j
@@ -44,8 +44,9 @@ struct EncodedBatch {
 };
 
 // Serialized form of EncodedBatch, a block (docs/design/protocol.md, "sample_reply"): a header of
-// 64 bytes, the columns above, each aligned to 64, with a codec the sizes of the encoded frames
-// ([F] u32), then the frames. Blocks are multiples of 64 bytes, so several may follow one another.
+// 64 bytes; the columns above, each aligned to 64; if there is a codec, the sizes of the encoded
+// frames ([F] u32); then the frames. Blocks are multiples of 64 bytes, so several may follow one
+// another.
 //
 // Size of the block in bytes.
 std::size_t PackedBytes(const EncodedBatch& drawn, const TrajectorySpec& spec, const ViewSpec& view,

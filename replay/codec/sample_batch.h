@@ -22,7 +22,8 @@ struct DecodedDelta;
 struct SampleBatch {
   std::vector<ItemKey> key;          // [B]
   std::vector<double> probability;   // [B] P(i) = p_i^α / Σ p^α over the whole replay
-  std::vector<float> weight;         // [B] importance weight (N·P(i))^-β / max over the batch
+  std::vector<float> weight;         // [B] importance weight (N·P(i))^-β, divided by the largest
+                                     // (BatchDecoder::Options::weight_by_table)
   double beta = 0;                   // the β used; with GPU replay, the β to use
   Tensor observation;                // [B, ...obs] frame first; [B, stack, ...obs] where stack > 1,
                                      // oldest first, zeros before an episode's start; sequences:

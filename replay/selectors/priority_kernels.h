@@ -28,8 +28,8 @@ void ImportanceWeights(std::span<const double> probability, double probability_m
                        std::span<float> weight,
                        const PriorityKernels& kernels = BestPriorityKernels());
 
-// Samples one mass from each of mass.size() equal parts of [0, total), in order: mass[i] = (i + u)
-// * (total / n) with u = rng->Uniform(); the batch gives the same values as single calls.
+// Samples one mass from each of n = mass.size() equal parts of [0, total), in order: mass[i] =
+// (i + u) * (total / n), with the values u and the final position of n calls of rng->Uniform().
 void StratifiedMasses(double total, Rng* rng, std::span<double> mass,
                       const PriorityKernels& kernels = BestPriorityKernels());
 

@@ -146,7 +146,7 @@ void ReplaySamplerImpl::Kill(std::size_t k) {
 
 // ---- waiting for a shard ------------------------------------------------------------------------
 
-// Takes all replies that arrived.
+// A waived charge becomes a debt, which later groups charge.
 void ReplaySamplerImpl::PollGroups(Time now) {
   for (GroupRequest& group : groups_) {
     const Result<std::int64_t> waived = group.Poll(now);

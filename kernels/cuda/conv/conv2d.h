@@ -42,11 +42,10 @@ struct ConvBackwardDataArgs {
   std::int64_t batch = 0;
   const void* weight = nullptr;   // w
   const void* dz = nullptr;       // layout of y: the gradient before the activation
-  const void* relu_of = nullptr;  // the x that is the result of a ReLU, or nullptr
+  const void* relu_of = nullptr;  // x, if it is the result of a ReLU (saves a pass); or nullptr
   void* dx = nullptr;             // layout of x, overwritten
 };
-// dx = the gradient of x. With relu_of it is the gradient before that ReLU (0 where x <= 0), which
-// saves a separate pass.
+// dx = the gradient of x. With relu_of, dx is the gradient of that ReLU's input: 0 where x <= 0.
 void ConvBackwardData(Stream& stream, const ConvBackwardDataArgs& args);
 
 // Arguments of ConvBackwardWeight.
@@ -62,8 +61,8 @@ struct ConvBackwardWeightArgs {
 };
 // Bytes of the scratch of ConvBackwardWeight.
 std::int64_t ConvBackwardWeightScratch(const ConvShape& shape, std::int64_t batch);
-// Gradients of the parameters. The order of sums depends only on the sizes: the same bytes each
-// time.
+// Gradients of the parameters. The order of sums depends only on the sizes, so equal inputs give
+// equal bytes.
 void ConvBackwardWeight(Stream& stream, const ConvBackwardWeightArgs& args);
 
 }  // namespace troop::cuda

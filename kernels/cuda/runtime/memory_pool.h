@@ -9,9 +9,10 @@
 
 namespace troop::cuda {
 
-// Pool of driver memory. Freed blocks are kept by size and serve later requests of the same size,
-// after rounding up to an eighth of a power of two. If the driver has no memory left, the pool
-// returns all kept blocks to it and tries again. Not thread-safe.
+// Pool of memory from the CUDA driver. Sizes are rounded up to a multiple of an eighth of the power
+// of two below them. Freed blocks are kept, and serve later requests of the same rounded size. If
+// the driver has no memory left, the pool returns all kept blocks to it and tries again. Not
+// thread-safe.
 class MemoryPool {
  public:
   using Take = void* (*)(std::size_t bytes);  // nullptr: none left
@@ -21,10 +22,10 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  void* Allocate(std::size_t bytes);  // nullptr: none left
-  void Free(void* memory);            // REQUIRES: from Allocate
-  std::size_t used_bytes() const { return used_bytes_; }
-  std::int64_t taken() const { return taken_; }  // successful calls of Take
+  void* Allocate(std::size_t bytes);                      // nullptr: none left
+  void Free(void* memory);                                // REQUIRES: from Allocate
+  std::size_t used_bytes() const { return used_bytes_; }  // of blocks in use, rounded sizes
+  std::int64_t taken() const { return taken_; }           // successful calls of Take
 
   // The size that a request is rounded up to, at least 256 bytes.
   static std::size_t Rounded(std::size_t bytes);
@@ -35,7 +36,7 @@ class MemoryPool {
 
   const Take take_;
   const Give give_;
-  // kept blocks by size
+  // Kept blocks by rounded size.
   std::map<std::size_t, std::vector<void*>> waiting_;
   std::map<void*, std::size_t> size_;  // sizes of blocks in use
   std::size_t used_bytes_ = 0;

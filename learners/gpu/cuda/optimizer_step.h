@@ -40,11 +40,13 @@ struct OptimizerState {
   std::int32_t go = 1;  // 0: skip the update and change nothing
 };
 
-// Applies one step. arrays.n, m, v and so on as stored; state: on the device, prepared by NextStep.
+// Applies one step. state: device memory, prepared by NextStep (optimizer_step_device.h). arrays:
+// `go` is ignored; state->go is used. Asynchronous on `stream`.
 void ApplyOptimizer(Stream& stream, const OptimizerRule& rule, OptimizerState* state,
                     OptimizerArrays arrays);
 
-// Copies between host and device memory through pinned memory; both wait for the stream.
+// Copies between host and device memory through pinned memory; both wait for the stream. After an
+// error of the device (Device::ok) the destination may be unchanged.
 void CopyIn(Stream& stream, std::span<const float> from, float* to);
 void CopyOut(Stream& stream, const float* from, std::span<float> to);
 
