@@ -31,7 +31,7 @@ struct ActingConfig {
 // Number of inference servers; 0 if actors evaluate the policy themselves. REQUIRES: an agent's
 // run.
 inline std::int64_t InferenceServersOf(const ActingConfig& config) {
-  return config.actor.inference == "server" ? config.inference.servers : 0;
+  return config.actor.inference == InferencePlace::kServer ? config.inference.servers : 0;
 }
 
 }  // namespace troop

@@ -73,8 +73,7 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
           c.insert_copies);
   v.Visit({.name = "actor.inference",
            .doc = "Location of the policy: in each actor, or on inference servers that batch the "
-                  "requests of all actors (docs/design/scaling.md).",
-           .choices = {"local", "server"}},
+                  "requests of all actors (docs/design/scaling.md)."},
           c.inference);
 }
 

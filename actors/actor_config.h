@@ -1,11 +1,23 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <string_view>
+
+#include "core/config/enum_names.h"
 
 namespace troop {
 
 class ConfigVisitor;
+
+// Place where the policy of the actors is evaluated.
+enum class InferencePlace : std::uint8_t {
+  kLocal,   // each actor evaluates its own copy of the policy
+  kServer,  // inference servers, for many actors
+};
+constexpr auto EnumNames(InferencePlace) {
+  return std::to_array<std::string_view>({"local", "server"});
+}
 
 // The actors ([actor]).
 struct ActorConfig {
@@ -24,7 +36,7 @@ struct ActorConfig {
   std::int64_t lease_steps = 1000;  // agent steps granted at a time
   double warmup_steps = 0;          // agent steps (fleet) of uniform random actions at the start
   std::int64_t insert_copies = 1;   // copies of each item in the replay
-  std::string inference = "local";  // "local" | "server"
+  InferencePlace inference = InferencePlace::kLocal;
   bool operator==(const ActorConfig&) const = default;
 };
 // Declares the keys.

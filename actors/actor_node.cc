@@ -150,7 +150,7 @@ Result<std::unique_ptr<Channel>> ActorNode::ConnectShard(const Origin& origin,
 // all streams have moved.
 void ActorNode::FollowFleet() {
   const FleetCounts& fleet = member_->fleet();
-  if (!writer_ || fleet.replay == 0 || config_.replay.scope == "local") return;
+  if (!writer_ || fleet.replay == 0 || config_.replay.scope == ReplayScope::kLocal) return;
   const auto wanted = std::size_t(fleet.replay);
   // Reports an epoch once all streams use its shards.
   if (shards_next_ == shards_ && wanted == shards_) fleet_epoch_ = fleet.epoch;

@@ -49,8 +49,9 @@ class ContinuousPolicy final : public Policy {
         form_(GetValueHead(config.model)),
         seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*network_)));
-    packed_ = network_->MakePacked(config.model.network.precision == "bf16" ? Precision::kBF16
-                                                                            : Precision::kF32);
+    packed_ = network_->MakePacked(config.model.network.precision == NetworkPrecision::kBf16
+                                       ? Precision::kBF16
+                                       : Precision::kF32);
   }
 
   // Allocates for `size` observations; Submit uses the first rows.

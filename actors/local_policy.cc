@@ -131,8 +131,9 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, cons
   // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*module)));
   InitParameters(*module, std::uint64_t(config.seed), initial);
-  const Precision precision =
-      config.model.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+  const Precision precision = config.model.network.precision == NetworkPrecision::kBf16
+                                  ? Precision::kBF16
+                                  : Precision::kF32;
   auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config.model),
                                               std::uint64_t(config.seed), precision);
   const TensorSpec input = NetworkInput(config.model, env);

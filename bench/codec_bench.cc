@@ -20,6 +20,7 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
+#include "core/config/enum_names.h"
 #include "core/graphics/plot/line_plot.h"
 #include "paramserver/codec/gradient_codec.h"
 #include "tests/paramserver/digits.h"
@@ -144,7 +145,7 @@ void TimeCodec(GradientCodec codec, bool quick) {
     encode.push_back(1e3 * ToSeconds(encoded - begin));
     add.push_back(1e3 * ToSeconds(added - sent));
   }
-  const auto name = GradientCodecName(codec);
+  const auto name = EnumName(codec);
   for (const auto& [what, values] : {std::pair{"encode", &encode}, {"add up", &add}}) {
     fmt::print(
         "{{\"case\": \"{}, 100 MB of f32, one thread\", \"metric\": \"{}\", \"unit\": \"ms\", "

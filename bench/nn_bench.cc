@@ -33,7 +33,7 @@ struct NetworkCase {
 
 LayerConfig Conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
   LayerConfig layer;
-  layer.type = "conv2d";
+  layer.type = LayerType::kConv2d;
   layer.filters = filters;
   layer.kernel = kernel;
   layer.stride = stride;
@@ -41,7 +41,7 @@ LayerConfig Conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride)
 }
 LayerConfig Linear(std::int64_t units) {
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = units;
   return layer;
 }
@@ -61,7 +61,7 @@ NetworkCase Nature(const std::string& precision) {
   c.config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
   c.config.network.dueling_units = 512;
   c.config.network.precision = precision;
-  c.config.optimizer.type = "rmsprop";
+  c.config.optimizer.type = OptimizerType::kRmsProp;
   c.config.optimizer.learning_rate = 6.25e-5;
   c.config.optimizer.epsilon = 1.5e-7;
   c.config.learner.max_grad_norm = 40;
@@ -77,7 +77,7 @@ NetworkCase MinAtar() {
   NetworkCase c{"minatar", {}, MakeEnv({DType::kU8, {10, 10, 4}}, 1, 6), 2};
   c.config.network.layers = {Conv(16, 3, 1), Linear(128)};
   c.config.network.dueling = false;
-  c.config.optimizer.type = "rmsprop";
+  c.config.optimizer.type = OptimizerType::kRmsProp;
   c.config.optimizer.learning_rate = 2.5e-4;
   c.config.optimizer.epsilon = 1e-2;
   return c;
@@ -115,7 +115,7 @@ std::vector<BenchCase> Cases() {
 }
 
 Precision PrecisionOf(const TrainingConfig& config) {
-  return config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+  return config.network.precision == NetworkPrecision::kBf16 ? Precision::kBF16 : Precision::kF32;
 }
 
 // Deterministic value of (stream, index) (the integer hash of C. Wellons, "lowbias32").
@@ -254,7 +254,7 @@ std::vector<double> ReferenceForward(const Inference& network) {
   if (layers.empty()) layers = {Linear(64), Linear(64)};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string name = "layers." + std::to_string(i);
-    if (layers[i].type == "linear") {
+    if (layers[i].type == LayerType::kLinear) {
       x = ReferenceLinear(network, name, x, Activation::kRelu);
       shape = {layers[i].units};
       continue;

@@ -64,7 +64,7 @@ ShardMap MapOf(const Case& c) {
   const ShardMap map = MapOf(c);
   ParameterShard::Options options{
       .ranges = map.RangesOf(0), .sync = {.mode = SyncMode::kAsync}, .versions_kept = 1};
-  options.optimizer.type = "sgd";
+  options.optimizer.type = OptimizerType::kSgd;
   auto shard = ParameterShard::Make(options, std::vector<float>(std::size_t(map.parameters())));
   Must(shard.status());
   ShardServer server(std::move(*shard), {});

@@ -25,6 +25,7 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/time.h"
+#include "core/config/enum_names.h"
 #include "core/graphics/plot/line_plot.h"
 #include "core/storage/crc32c.h"
 #include "tests/paramserver/bsp_run.h"
@@ -88,7 +89,7 @@ Model MakeModel(const std::string& name) {
 }
 
 ShardMap MakeMap(const Model& model, std::string_view sharding, int shards) {
-  const auto parsed = ParseSharding(sharding);
+  const auto parsed = ParseEnum<Sharding>(sharding);
   TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
   auto map = ShardMap::Make(*parsed, model.params, model.parameters, shards);
   TROOP_CHECK(map.ok(), "{}", map.status().ToString());

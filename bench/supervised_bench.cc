@@ -70,7 +70,7 @@ class Trainer {
     Fill();
     packed_ = module_->MakePacked(c.precision);
     OptimizerConfig config;
-    config.type = "adam";
+    config.type = OptimizerType::kAdam;
     config.weight_decay = 0.01;
     optimizer_ = *MakeOptimizer(config, std::int64_t(value_.size()));
     MakeBatch();

@@ -25,8 +25,7 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
       c.max_length);
   v.Visit({.name = "data.truncation_side",
            .doc = "Side on which examples are truncated: the end (right), or the beginning (left), "
-                  "which carries less of the sentiment (Sun et al. 2019, sec. 5.3).",
-           .choices = {"right", "left"}},
+                  "which carries less of the sentiment (Sun et al. 2019, sec. 5.3)."},
           c.truncation_side);
   // Use of the examples.
   v.Visit({"data.word_dropout",

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "datasets/tokenizers/tokenizer.h"
+
 namespace troop {
 
 class ConfigVisitor;
@@ -13,11 +15,11 @@ struct DataConfig {
   std::string unlabeled;   // additional examples for masked_lm; empty: none
   std::string vocabulary;  // WordPiece file, or a SentencePiece .model
   bool cased = false;
-  std::int64_t max_length = 256;          // maximum tokens per example
-  std::string truncation_side = "right";  // side of truncation: "right" | "left"
-  double word_dropout = 0;                // classifier: fraction of tokens masked in training
-  double validation_split = 0;            // fraction of the training examples kept for validation
-  std::string cache = ".tokens";          // folder of tokenized data in log.dir; empty: none
+  std::int64_t max_length = 256;  // maximum tokens per example
+  TruncationSide truncation_side = TruncationSide::kRight;
+  double word_dropout = 0;        // classifier: fraction of tokens masked in training
+  double validation_split = 0;    // fraction of the training examples kept for validation
+  std::string cache = ".tokens";  // folder of tokenized data in log.dir; empty: none
   bool operator==(const DataConfig&) const = default;
 };
 // Declares the keys.

@@ -60,8 +60,7 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
   // Isolation: separate processes, their limits, and tolerated faults.
   v.Visit({.name = "env.isolation",
            .doc = "Processes that host the environments. \"process\": separate ones; \"none\": the "
-                  "actor's own; \"auto\": separate ones for plug-ins and Python only.",
-           .choices = {"auto", "process", "none"}},
+                  "actor's own; \"auto\": separate ones for plug-ins and Python only."},
           c.isolation);
   v.Visit({"env.processes",
            "Number of processes among which the isolated environments of an actor are divided; a "

@@ -1,14 +1,27 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/config/enum_names.h"
 #include "core/config/env_option.h"
 
 namespace troop {
 
 class ConfigVisitor;
+
+// Processes that host the environments.
+enum class Isolation : std::uint8_t {
+  kAuto,     // separate processes for plug-ins and Python only
+  kProcess,  // separate processes
+  kNone,     // the actor's own process
+};
+constexpr auto EnumNames(Isolation) {
+  return std::to_array<std::string_view>({"auto", "process", "none"});
+}
 
 // The environment of a run ([env]).
 struct EnvConfig {
@@ -25,11 +38,11 @@ struct EnvConfig {
   std::vector<EnvOption> options;     // options of the plug-in or Python environment, by name
   std::vector<std::string> wrappers;  // Python: "module:callable", in order of application
   std::string python = "python3";     // interpreter of Python environments
-  std::string isolation = "auto";     // "auto" | "process" | "none"
-  std::int64_t processes = 1;         // processes that share the environments of an actor
-  double start_timeout_s = 60;        // until a process is ready
-  double step_timeout_s = 10;         // for one step of one environment
-  std::int64_t faults_max = 100;      // per environment, without a complete episode in between
+  Isolation isolation = Isolation::kAuto;
+  std::int64_t processes = 1;     // processes that share the environments of an actor
+  double start_timeout_s = 60;    // until a process is ready
+  double step_timeout_s = 10;     // for one step of one environment
+  std::int64_t faults_max = 100;  // per environment, without a complete episode in between
   bool operator==(const EnvConfig&) const = default;
 };
 // Declares the keys.

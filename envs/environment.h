@@ -60,8 +60,6 @@ class Environment {
   virtual Picture Render() const { return {}; }
 };
 
-enum class Isolation : std::uint8_t { kAuto, kProcess, kNone };
-
 struct EnvOptions {
   std::int64_t max_episode_steps = -1;  // -1: the environment's default; 0: no limit
   double sticky_actions = -1;           // probability; -1: the environment's default

@@ -214,12 +214,6 @@ bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
   return entry != std::end(kEntries) && entry->sticky_actions >= 0;
 }
 
-// Value of env.isolation; the schema permits no other names than these and "auto".
-Isolation IsolationOf(const std::string& name) {
-  if (name == "process") return Isolation::kProcess;
-  return name == "none" ? Isolation::kNone : Isolation::kAuto;
-}
-
 }  // namespace
 
 std::vector<std::string> EnvironmentIds() {
@@ -290,7 +284,7 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
           .options = config.options,
           .wrappers = config.wrappers,
           .python = config.python,
-          .isolation = IsolationOf(config.isolation),
+          .isolation = config.isolation,
           .processes = int(config.processes),
           .start_timeout = Seconds(config.start_timeout_s),
           .step_timeout = Seconds(config.step_timeout_s),

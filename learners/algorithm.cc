@@ -73,34 +73,31 @@ TensorFile WholeStateOf(Algorithm& algorithm) {
 // Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, const EnvSpec& env,
                                                  const TensorParallelRank& tensor, int learner) {
-  const std::string& name = config.learner.algorithm;
-  if (config.learner.device == "cuda" && name == "dpg") {
+  const AlgorithmKind kind = config.learner.algorithm;
+  if (config.learner.device == DeviceChoice::kCuda && kind == AlgorithmKind::kDpg) {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
         "set learner.device = \"auto\"",
-        name);
+        EnumName(kind));
   }
   if (IsSupervised(config.learner)) return MakeSupervised(config, tensor, learner);
-  if (name != "dqn" && name != "dpg") {
-    return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
-  }
   const ModelSetup setup = ModelSetupOf(config);
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
   EnvSpec seen = env;  // batches hold the network's inputs
   seen.observation = NetworkInput(setup, env);
   // DPG has no GPU implementation.
-  if (name == "dpg") {
+  if (kind == AlgorithmKind::kDpg) {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
     return MakeDpg(config, seen, std::move(both));
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
-  if (config.learner.device != "cpu") {
+  if (config.learner.device != DeviceChoice::kCpu) {
     // MakeGpuDqn consumes its network; the CPU algorithm below needs one if no GPU is used.
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(setup, env));
     // With learner.device = "cuda" an error ends the run; with "auto" it selects the CPU.
     auto on_device = MakeGpuDqn(config, env, std::move(same), learner);
-    if (on_device.ok() || config.learner.device == "cuda") return on_device;
-    if (config.replay.placement == "gpu") {
+    if (on_device.ok() || config.learner.device == DeviceChoice::kCuda) return on_device;
+    if (config.replay.placement == ReplayPlacement::kGpu) {
       return on_device.status().WithContext("replay.placement = \"gpu\" needs a GPU");
     }
     // A missing GPU is normal; one that exists and is not used is logged.

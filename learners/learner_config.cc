@@ -10,8 +10,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.algorithm",
            .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG for continuous "
                   "ones (Horgan et al. 2018); for text (data.reviews) a sentiment classifier, or "
-                  "masked-LM pre-training (Devlin et al. 2019).",
-           .choices = {"dqn", "dpg", "classifier", "masked_lm"}},
+                  "masked-LM pre-training (Devlin et al. 2019)."},
           c.algorithm);
   v.Visit(
       {"learner.batch_size",
@@ -23,8 +22,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "Select the bootstrap action with the online network (van Hasselt et al. 2016)."},
           c.double_q);
   v.Visit({.name = "learner.loss",
-           .doc = "Loss of the TD error: Huber (linear beyond 1), or half the squared error.",
-           .choices = {"huber", "mse"}},
+           .doc = "Loss of the TD error: Huber (linear beyond 1), or half the squared error."},
           c.loss);
   v.Visit({"learner.target_update_every_updates", "Updates between changes of the target network.",
            Between(1, kConfigMany)},
@@ -42,8 +40,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.critic",
            .doc = "dqn and dpg: form of the value head: scalar mean; categorical (C51, Bellemare "
                   "et al. 2017; D4PG, Barth-Maron et al. 2018) with cross-entropy; or quantile "
-                  "(QR-DQN, Dabney et al. 2018) with the Huber loss.",
-           .choices = {"scalar", "categorical", "quantile"}},
+                  "(QR-DQN, Dabney et al. 2018) with the Huber loss."},
           c.critic);
   v.Visit(
       {"learner.atoms", "Number of atoms (categorical) or quantiles (quantile) per value estimate.",
@@ -77,8 +74,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.sync",
            .doc = "Synchronization of several learners. \"allreduce\": each update uses the mean "
                   "gradient of all learners. \"paramserver\": parameter shards apply the updates "
-                  "(paramserver.mode).",
-           .choices = {"allreduce", "paramserver"}},
+                  "(paramserver.mode)."},
           c.sync);
   v.Visit({"learner.nccl_library",
            "NCCL library that sums the gradients of learners on GPUs, used if all learners can "
@@ -96,8 +92,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
           c.hogwild_threads);
   v.Visit({.name = "learner.device",
            .doc = "Device of the updates. \"auto\" selects a GPU if one exists and this build and "
-                  "the configuration support it; the choice is logged.",
-           .choices = {"auto", "cpu", "cuda"}},
+                  "the configuration support it; the choice is logged."},
           c.device);
   // Supervised mode.
   v.Visit({"learner.micro_batch_size",

@@ -1,35 +1,50 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/config/device_choice.h"
+#include "core/config/enum_names.h"
+#include "nn/models/algorithm_kind.h"
+#include "nn/models/critic_kind.h"
+#include "paramserver/weights_config.h"
 
 namespace troop {
 
 class ConfigVisitor;
 
+// Loss of the TD error.
+enum class TdLoss : std::uint8_t {
+  kHuber,  // linear beyond 1
+  kMse,    // half the squared error
+};
+constexpr auto EnumNames(TdLoss) { return std::to_array<std::string_view>({"huber", "mse"}); }
+
 // The learners ([learner]).
 struct LearnerConfig {
-  std::string algorithm = "dqn";  // "dqn" | "dpg" | "classifier" | "masked_lm"
+  AlgorithmKind algorithm = AlgorithmKind::kDqn;
   std::int64_t batch_size = 64;
   double gamma = 0.99;
   bool double_q = true;
-  std::string loss = "huber";                      // "huber" | "mse"
+  TdLoss loss = TdLoss::kHuber;
   std::int64_t target_update_every_updates = 500;  // updates between target copies
   double target_tau = 1;                           // 1: copy
   double max_grad_norm = 10;                       // 0: no clip
-  std::string critic = "scalar";                   // "scalar" | "categorical" | "quantile"
-  std::int64_t atoms = 51;                         // number of atoms or quantiles
-  double v_min = -150, v_max = 150;                // categorical
-  double action_gradient_clip = 1;                 // dpg; 0: no clip
-  std::int64_t prefetch = 4;                       // sample requests in flight
+  CriticKind critic = CriticKind::kScalar;
+  std::int64_t atoms = 51;           // number of atoms or quantiles
+  double v_min = -150, v_max = 150;  // categorical
+  double action_gradient_clip = 1;   // dpg; 0: no clip
+  std::int64_t prefetch = 4;         // sample requests in flight
   std::int64_t batches_per_request = 1;
   std::int64_t publish_every_updates = 20;
-  std::string sync = "allreduce";             // "allreduce" | "paramserver"
+  LearnerSync sync = LearnerSync::kAllReduce;
   std::string nccl_library = "libnccl.so.2";  // "": reduce gradients through host memory
   double allreduce_timeout_s = 10;            // per collective operation
   std::int64_t hogwild_threads = 1;
-  std::string device = "auto";
+  DeviceChoice device = DeviceChoice::kAuto;
   std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
   bool operator==(const LearnerConfig&) const = default;
 };
@@ -38,9 +53,7 @@ void VisitKeys(LearnerConfig& config, ConfigVisitor& visitor);
 
 // True for supervised runs (classifier, masked_lm), which have learners, a parameter server and an
 // evaluator, but no environment, actors or replay.
-inline bool IsSupervised(const LearnerConfig& config) {
-  return config.algorithm == "classifier" || config.algorithm == "masked_lm";
-}
+inline bool IsSupervised(const LearnerConfig& config) { return IsSupervised(config.algorithm); }
 
 // The budget of a run ([run]), which ends at the first limit that is reached.
 struct BudgetConfig {

@@ -76,7 +76,7 @@ TrainState::TrainState(const TrainingConfig& config, const Module* network, std:
   if (follows) target_ = all.subspan(parameters, parameters);
   gradient_ = all.last(parameters);
   const Precision precision =
-      config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+      config.network.precision == NetworkPrecision::kBf16 ? Precision::kBF16 : Precision::kF32;
   packed_value_ = network->MakePacked(precision);
   if (follows) packed_target_ = network->MakePacked(precision);
   InitParameters(*network, std::uint64_t(config.seed), value_);
@@ -160,7 +160,7 @@ TensorFile TrainState::State() const {
   TensorFile state;
   for (const auto& [name, values] : Saved()) state.tensors[name] = CopyOf(values);
   state.metadata["algorithm"] = algorithm_;
-  state.metadata["optimizer"] = config_.optimizer.type;
+  state.metadata["optimizer"] = EnumName(config_.optimizer.type);
   state.metadata["updates"] = std::to_string(updates_);
   state.metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
   return state;
@@ -182,7 +182,7 @@ Status TrainState::SetState(const TensorFile& state) {
   // All checks come before the first change, so that an error leaves the network as it was.
   for (const auto& [key, want] :
        {std::pair<std::string, std::string>{"algorithm", algorithm_},
-        std::pair<std::string, std::string>{"optimizer", config_.optimizer.type}}) {
+        std::pair<std::string, std::string>{"optimizer", EnumName(config_.optimizer.type)}}) {
     const auto found = state.metadata.find(key);
     if (found == state.metadata.end() || found->second != want) {
       return InvalidArgument("{} is \"{}\" in the state, but \"{}\" in the config", key,

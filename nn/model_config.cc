@@ -8,8 +8,7 @@ namespace troop {
 void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "model.architecture",
            .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), or a "
-                  "bidirectional LSTM with attention as a small baseline (classifier only).",
-           .choices = {"bert", "albert", "lstm"}},
+                  "bidirectional LSTM with attention as a small baseline (classifier only)."},
           c.architecture);
   v.Visit({"model.pretrained",
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
@@ -45,8 +44,7 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "model.position_init",
            .doc = "bert, albert: initial position embeddings: random, or sinusoids of the same "
                   "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance even "
-                  "before training. Both are trained.",
-           .choices = {"normal", "sinusoids"}},
+                  "before training. Both are trained."},
           c.position_init);
   // Regularization and memory.
   v.Visit({"model.dropout", "Dropout probability of hidden activations.", RightOpen(0, 1)},

@@ -1,24 +1,40 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "core/config/enum_names.h"
 
 namespace troop {
 
 class ConfigVisitor;
 
+// Architecture of a text model.
+enum class ModelArchitecture : std::uint8_t { kBert, kAlbert, kLstm };
+constexpr auto EnumNames(ModelArchitecture) {
+  return std::to_array<std::string_view>({"bert", "albert", "lstm"});
+}
+
+// Initial values of the position embeddings.
+enum class PositionInit : std::uint8_t { kNormal, kSinusoids };
+constexpr auto EnumNames(PositionInit) {
+  return std::to_array<std::string_view>({"normal", "sinusoids"});
+}
+
 // The model of a supervised run ([model]); names as in Hugging Face's configs.
 struct ModelConfig {
-  std::string architecture = "bert";  // "bert" | "albert" | "lstm"
-  std::string pretrained;             // folder with initial weights; empty: random
-  std::int64_t vocab_size = 0;        // 0: size of data.vocabulary
+  ModelArchitecture architecture = ModelArchitecture::kBert;
+  std::string pretrained;       // folder with initial weights; empty: random
+  std::int64_t vocab_size = 0;  // 0: size of data.vocabulary
   std::int64_t hidden_size = 128;
   std::int64_t embedding_size = 0;  // albert, lstm; 0: same as hidden
   std::int64_t num_hidden_layers = 2;
   std::int64_t num_attention_heads = 2;
   std::int64_t intermediate_size = 0;  // 0: 4 * hidden
   std::int64_t max_position_embeddings = 512;
-  std::string position_init = "normal";  // "normal" | "sinusoids"
+  PositionInit position_init = PositionInit::kNormal;
   double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
   bool gradient_checkpointing = false;
   bool operator==(const ModelConfig&) const = default;

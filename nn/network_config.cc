@@ -43,15 +43,12 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "network.precision",
        .doc = "Precision of the arithmetic in large layers; parameters are always fp32. \"tf32\" "
-              "uses tensor cores with a 10-bit mantissa on a GPU and is fp32 on the CPU.",
-       .choices = {"fp32", "tf32", "bf16"}},
+              "uses tensor cores with a 10-bit mantissa on a GPU and is fp32 on the CPU."},
       c.precision);
 }
 
 void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
-  v.Visit({.name = "type",
-           .doc = "Type of the layer; conv2d layers precede linear ones.",
-           .choices = {"linear", "conv2d"}},
+  v.Visit({.name = "type", .doc = "Type of the layer; conv2d layers precede linear ones."},
           layer.type);
   v.Visit({"units", "linear: number of outputs.", Between(1, 1 << 20)}, layer.units);
   v.Visit({"filters", "conv2d: number of output channels.", Between(1, 65536)}, layer.filters);
@@ -59,10 +56,7 @@ void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
           layer.kernel);
   v.Visit({"stride", "conv2d: distance between outputs in pixels.", Between(1, 1024)},
           layer.stride);
-  v.Visit({.name = "activation",
-           .doc = "Activation function after the layer.",
-           .choices = {"relu", "tanh", "none"}},
-          layer.activation);
+  v.Visit({.name = "activation", .doc = "Activation function after the layer."}, layer.activation);
 }
 
 }  // namespace troop

@@ -1,21 +1,37 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/config/enum_names.h"
+#include "kernels/elementwise/activation.h"
 
 namespace troop {
 
 class ConfigVisitor;
 
+// Type of a layer of network.layers.
+enum class LayerType : std::uint8_t { kLinear, kConv2d };
+constexpr auto EnumNames(LayerType) {
+  return std::to_array<std::string_view>({"linear", "conv2d"});
+}
+
+// Precision of the arithmetic in large layers.
+enum class NetworkPrecision : std::uint8_t { kFp32, kTf32, kBf16 };
+constexpr auto EnumNames(NetworkPrecision) {
+  return std::to_array<std::string_view>({"fp32", "tf32", "bf16"});
+}
+
 // One layer of network.layers.
 struct LayerConfig {
-  std::string type;          // "linear" | "conv2d"
+  LayerType type = LayerType::kLinear;
   std::int64_t units = 0;    // linear
   std::int64_t filters = 0;  // conv2d
   std::int64_t kernel = 0;
   std::int64_t stride = 1;
-  std::string activation = "relu";  // "relu" | "tanh" | "none"
+  Activation activation = Activation::kRelu;
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -26,8 +42,8 @@ struct NetworkConfig {
   bool dueling = true;
   std::int64_t dueling_units = 0;  // hidden units of each dueling stream; 0: none
   bool normalize_observations = false;
-  std::int64_t one_hot = 0;        // classes per observation element; 0: off
-  std::string precision = "fp32";  // "fp32" | "bf16"
+  std::int64_t one_hot = 0;  // classes per observation element; 0: off
+  NetworkPrecision precision = NetworkPrecision::kFp32;
   bool operator==(const NetworkConfig&) const = default;
 };
 // Declares the keys.

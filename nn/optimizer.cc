@@ -210,13 +210,17 @@ std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_r
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
                                                  std::int64_t parameters) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
-  const std::string& type = config.type;
-  if (type == "adam") return std::unique_ptr<Optimizer>(new Adam(config, parameters));
-  if (type == "rmsprop") return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));
-  if (type == "sgd") return std::unique_ptr<Optimizer>(new Sgd(config, parameters));
-  if (type == "adagrad") return std::unique_ptr<Optimizer>(new AdaGrad(config, parameters));
-  return InvalidArgument(
-      "optimizer.type is \"{}\"; valid are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
+  switch (config.type) {
+    case OptimizerType::kAdam:
+      return std::unique_ptr<Optimizer>(new Adam(config, parameters));
+    case OptimizerType::kRmsProp:
+      return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));
+    case OptimizerType::kSgd:
+      return std::unique_ptr<Optimizer>(new Sgd(config, parameters));
+    case OptimizerType::kAdaGrad:
+      return std::unique_ptr<Optimizer>(new AdaGrad(config, parameters));
+  }
+  return Internal("optimizer.type has no implementation");
 }
 
 }  // namespace troop

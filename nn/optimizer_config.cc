@@ -8,8 +8,7 @@ namespace troop {
 void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "optimizer.type",
            .doc = "Optimizer: Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad "
-                  "(Duchi et al. 2011).",
-           .choices = {"adam", "rmsprop", "sgd", "adagrad"}},
+                  "(Duchi et al. 2011)."},
           c.type);
   v.Visit({"optimizer.learning_rate", "Learning rate at the start.", Above(0)}, c.learning_rate);
   v.Visit({"optimizer.policy_learning_rate",

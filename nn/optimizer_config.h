@@ -1,14 +1,24 @@
 #pragma once
 
-#include <string>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/config/enum_names.h"
 
 namespace troop {
 
 class ConfigVisitor;
 
+// The optimizers.
+enum class OptimizerType : std::uint8_t { kAdam, kRmsProp, kSgd, kAdaGrad };
+constexpr auto EnumNames(OptimizerType) {
+  return std::to_array<std::string_view>({"adam", "rmsprop", "sgd", "adagrad"});
+}
+
 // The optimizer ([optimizer]).
 struct OptimizerConfig {
-  std::string type = "adam";  // "adam" | "rmsprop" | "sgd" | "adagrad"
+  OptimizerType type = OptimizerType::kAdam;
   double learning_rate = 1e-3;
   double policy_learning_rate = 0;  // dpg; 0: same as learning_rate
   double final_lr_fraction = 1;     // final fraction of the learning rate, reached linearly

@@ -6,13 +6,6 @@
 namespace troop {
 namespace {
 
-// Choices that replay.* and replay.tables share.
-const std::vector<std::string_view> kCodecs = {"auto", "none", "lz4", "zstd"};
-const std::vector<std::string_view> kSamplers = {"prioritized", "uniform", "fifo",
-                                                 "lifo",        "lowest",  "highest"};
-const std::vector<std::string_view> kRemovers = {"fifo",   "lifo",    "uniform",    "reservoir",
-                                                 "lowest", "highest", "prioritized"};
-
 // Nouns for messages about replay.tables.
 constexpr ConfigListKind kTableKind{.entry = "table",
                                     .example = "{name = \"main\", observation = \"f32[4]\"}",
@@ -76,29 +69,24 @@ void VisitKeys(ReplayConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "replay.scope",
            .doc = "\"global\": every learner samples from all shards. \"local\": learner i samples "
                   "from shard i only, which is filled by actors i, i + fleet.learners, … (the "
-                  "bundles of Gorila).",
-           .choices = {"global", "local"}},
+                  "bundles of Gorila)."},
           c.scope);
   v.Visit({.name = "replay.placement",
            .doc = "\"host\": the replay samples batches. \"gpu\": the learner samples from a "
-                  "replica of the table in GPU memory (docs/guide/gpu.md).",
-           .choices = {"host", "gpu"}},
+                  "replica of the table in GPU memory (docs/guide/gpu.md)."},
           c.placement);
   v.Visit({.name = "replay.compression",
            .doc = "Compression of stored and sent observations; auto uses lz4 for images of at "
-                  "least 1 KiB.",
-           .choices = kCodecs},
+                  "least 1 KiB."},
           c.compression);
   // Sampling and eviction.
   v.Visit({.name = "replay.sampler",
            .doc = "Sampling distribution or order: in proportion to priority^alpha, uniform, by "
-                  "age (fifo, lifo), or by priority (lowest, highest).",
-           .choices = kSamplers},
+                  "age (fifo, lifo), or by priority (lowest, highest)."},
           c.sampler);
   v.Visit({.name = "replay.remover",
            .doc = "Choice of items to evict from a full replay; reservoir keeps a uniform sample "
-                  "of all items inserted so far.",
-           .choices = kRemovers},
+                  "of all items inserted so far."},
           c.remover);
   v.Visit({"replay.evict_alpha",
            "Priority exponent of remover = \"prioritized\"; lower values evict low priorities more "
@@ -125,8 +113,7 @@ void VisitKeys(ReplayConfig& c, ConfigVisitor& v) {
           c.persist);
   v.Visit({.name = "replay.durability",
            .doc = "Durability that an insert has when it is acknowledged: in memory, or on disk "
-                  "(requires persist).",
-           .choices = {"memory", "disk"}},
+                  "(requires persist)."},
           c.durability);
   v.Visit({"replay.spill_to_disk", "Spill old frames from memory to disk (requires persist)."},
           c.spill_to_disk);
@@ -148,28 +135,20 @@ void VisitKeys(ReplayTableConfig& t, ConfigVisitor& v) {
           t.state);
   v.Visit({.name = "view",
            .doc = "Frames that an item contains: the first and the last of n steps "
-                  "(\"transition\"), or those of every step (\"sequence\").",
-           .choices = {"transition", "sequence"}},
+                  "(\"transition\"), or those of every step (\"sequence\")."},
           t.view);
   v.Visit({"length", "Maximum number of steps of an item.", Between(1, 1024)}, t.length);
   v.Visit({"stack", "Number of frames per observation.", Between(1, 64)}, t.stack);
   v.Visit({"burn_in", "Steps before a sequence that only warm up the recurrent state.",
            Between(0, 1024)},
           t.burn_in);
-  v.Visit(
-      {.name = "compression", .doc = "Compression; see replay.compression.", .choices = kCodecs},
-      t.compression);
+  v.Visit({.name = "compression", .doc = "Compression; see replay.compression."}, t.compression);
   v.Visit({"capacity_items", "Maximum number of items.", Between(1, 1 << 30)}, t.capacity_items);
   v.Visit({"min_items", "Number of items required before the first batch is sampled.",
            Between(1, 1 << 30)},
           t.min_items);
-  v.Visit(
-      {.name = "sampler", .doc = "Order of sampling; see replay.sampler.", .choices = kSamplers},
-      t.sampler);
-  v.Visit({.name = "remover",
-           .doc = "Choice of items to evict; see replay.remover.",
-           .choices = kRemovers},
-          t.remover);
+  v.Visit({.name = "sampler", .doc = "Order of sampling; see replay.sampler."}, t.sampler);
+  v.Visit({.name = "remover", .doc = "Choice of items to evict; see replay.remover."}, t.remover);
   v.Visit({"alpha", "Priority exponent; see replay.alpha.", Between(0, 2)}, t.alpha);
   v.Visit({"evict_alpha", "Priority exponent of eviction; see replay.evict_alpha.", Between(-2, 2)},
           t.evict_alpha);

@@ -1,12 +1,66 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/config/enum_names.h"
+#include "replay/selectors/selector.h"
+#include "replay/storage/item_view.h"
 
 namespace troop {
 
 class ConfigVisitor;
+
+// Compression of stored and sent observations.
+enum class FrameCompression : std::uint8_t {
+  kAuto,  // LZ4 for images, else none
+  kNone,
+  kLz4,
+  kZstd,
+};
+constexpr auto EnumNames(FrameCompression) {
+  return std::to_array<std::string_view>({"auto", "none", "lz4", "zstd"});
+}
+
+// Choice of the items to evict from a full table (Selector::Kind).
+enum class RemoverKind : std::uint8_t {
+  kFifo,
+  kLifo,
+  kUniform,
+  kReservoir,  // keeps a uniform sample of all items inserted so far
+  kLowest,
+  kHighest,
+  kPrioritized,
+};
+constexpr auto EnumNames(RemoverKind) {
+  return std::to_array<std::string_view>(
+      {"fifo", "lifo", "uniform", "reservoir", "lowest", "highest", "prioritized"});
+}
+
+// Shards from which a learner samples.
+enum class ReplayScope : std::uint8_t {
+  kGlobal,  // every learner samples from all shards
+  kLocal,   // learner i samples from shard i (the bundles of Gorila)
+};
+constexpr auto EnumNames(ReplayScope) {
+  return std::to_array<std::string_view>({"global", "local"});
+}
+
+// Place where batches are sampled.
+enum class ReplayPlacement : std::uint8_t {
+  kHost,  // the replay
+  kGpu,   // the learner's replica of the table in GPU memory
+};
+constexpr auto EnumNames(ReplayPlacement) {
+  return std::to_array<std::string_view>({"host", "gpu"});
+}
+
+// Durability of an acknowledged insert.
+enum class Durability : std::uint8_t { kMemory, kDisk };
+constexpr auto EnumNames(Durability) { return std::to_array<std::string_view>({"memory", "disk"}); }
 
 // One table of replay.tables: served by a stand-alone replay, or by the replay of a fleet in
 // addition to its own.
@@ -14,16 +68,16 @@ struct ReplayTableConfig {
   std::string name;
   std::string observation = "f32[1]";  // type and shape of one frame, "u8[84, 84]"
   std::string action = "i32[]";
-  std::string state;                // type and shape of the recurrent state of an item; empty: none
-  std::string view = "transition";  // "transition" | "sequence"
+  std::string state;  // type and shape of the recurrent state of an item; empty: none
+  ViewSpec::Kind view = ViewSpec::Kind::kTransition;
   std::int64_t length = 1;
   std::int64_t stack = 1;
   std::int64_t burn_in = 0;
-  std::string compression = "auto";
+  FrameCompression compression = FrameCompression::kAuto;
   std::int64_t capacity_items = 100000;
   std::int64_t min_items = 1;
-  std::string sampler = "prioritized";
-  std::string remover = "fifo";
+  Selector::Kind sampler = Selector::Kind::kPrioritized;
+  RemoverKind remover = RemoverKind::kFifo;
   double alpha = 0.6;
   double evict_alpha = -0.4;
   double priority_epsilon = 1e-6;
@@ -45,20 +99,20 @@ struct ReplayConfig {
   std::int64_t trim_every_updates = 100;
   double samples_per_insert = 8;  // 0: no limit
   double samples_per_insert_tolerance_rate =
-      0.1;                           // error buffer as a fraction of samples_per_insert * min_items
-  double memory_bytes_max = 0;       // 0: three quarters of this machine's memory
-  std::int64_t shards = 1;           // replay processes
-  std::string scope = "global";      // "global" | "local"
-  std::string placement = "host";    // "host" | "gpu"
-  std::string compression = "auto";  // "auto" | "none" | "lz4" | "zstd"
-  std::string sampler = "prioritized";
-  std::string remover = "fifo";
-  double evict_alpha = -0.4;                    // remover = "prioritized": its exponent
-  std::int64_t max_times_sampled = 0;           // 0: no limit
-  std::int64_t max_policy_age = 0;              // updates; 0: no limit
-  std::int64_t decode_threads = 0;              // additional threads of the learner
-  bool persist = false;                         // store the replay on disk
-  std::string durability = "memory";            // "memory" | "disk"
+      0.1;                      // error buffer as a fraction of samples_per_insert * min_items
+  double memory_bytes_max = 0;  // 0: three quarters of this machine's memory
+  std::int64_t shards = 1;      // replay processes
+  ReplayScope scope = ReplayScope::kGlobal;
+  ReplayPlacement placement = ReplayPlacement::kHost;
+  FrameCompression compression = FrameCompression::kAuto;
+  Selector::Kind sampler = Selector::Kind::kPrioritized;
+  RemoverKind remover = RemoverKind::kFifo;
+  double evict_alpha = -0.4;           // remover = "prioritized": its exponent
+  std::int64_t max_times_sampled = 0;  // 0: no limit
+  std::int64_t max_policy_age = 0;     // updates; 0: no limit
+  std::int64_t decode_threads = 0;     // additional threads of the learner
+  bool persist = false;                // store the replay on disk
+  Durability durability = Durability::kMemory;
   bool spill_to_disk = false;                   // free the memory of old segments
   std::string listen = "tcp://127.0.0.1:7700";  // listen address of a stand-alone replay
   std::string dir = "replay";                   // folder of a stand-alone replay

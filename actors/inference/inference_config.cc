@@ -22,10 +22,9 @@ void VisitKeys(InferenceConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"inference.weight_sync_s", "Seconds between checks for newer weights.", Between(0, 3600)},
       c.weight_sync_s);
-  v.Visit({.name = "inference.device",
-           .doc = "Device of the policy; auto uses a GPU if there is one.",
-           .choices = {"auto", "cpu", "cuda"}},
-          c.device);
+  v.Visit(
+      {.name = "inference.device", .doc = "Device of the policy; auto uses a GPU if there is one."},
+      c.device);
 }
 
 }  // namespace troop

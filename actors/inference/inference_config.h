@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+
+#include "core/config/device_choice.h"
 
 namespace troop {
 
@@ -13,7 +14,7 @@ struct InferenceConfig {
   std::int64_t max_batch_size = 256;  // observations per batch
   double batch_timeout_s = 0.002;     // wait for an incomplete batch
   double weight_sync_s = 0.1;         // between weight updates
-  std::string device = "auto";        // "auto" | "cpu" | "cuda"
+  DeviceChoice device = DeviceChoice::kAuto;
   bool operator==(const InferenceConfig&) const = default;
 };
 // Declares the keys.

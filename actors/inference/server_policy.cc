@@ -11,11 +11,11 @@ namespace troop {
 Result<std::unique_ptr<Policy>> MakeServerPolicy(const ActingConfig& config, const EnvSpec& env,
                                                  int size) {
   TROOP_RETURN_IF_ERROR(CheckActions(config.model, env));
-  if (config.inference.device == "cpu" || !env.action.discrete()) {
+  if (config.inference.device == DeviceChoice::kCpu || !env.action.discrete()) {
     return MakeLocalPolicy(config, env, size);
   }
   auto on_device = MakeGpuPolicy(config, env, size);
-  if (on_device.ok() || config.inference.device == "cuda") return on_device;
+  if (on_device.ok() || config.inference.device == DeviceChoice::kCuda) return on_device;
   // A missing GPU is normal; one that exists and is not used is logged.
   if (on_device.status().code() != Code::kUnavailable)
     LogInfo("actions are computed on the CPU: {}", on_device.status().message());

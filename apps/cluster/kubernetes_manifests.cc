@@ -158,14 +158,15 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
   const bool actors = role == Role::kActor;
   // Only actors share a pod; any other role has one pod per process.
   const std::int64_t processes = actors ? config.kubernetes.actors_per_pod : 1;
-  PodGroup group{.run = run,
-                 .name = std::string(RoleName(role)),
-                 .pods = CountOf(config, role) / processes,
-                 .serves = Serves(role),
-                 .writes = role == Role::kLearner ||
-                           (role == Role::kParamServer && config.learner.sync == "paramserver") ||
-                           (role == Role::kReplay && config.replay.persist),
-                 .start_patience_s = kJoinPatienceS};
+  PodGroup group{
+      .run = run,
+      .name = std::string(RoleName(role)),
+      .pods = CountOf(config, role) / processes,
+      .serves = Serves(role),
+      .writes = role == Role::kLearner ||
+                (role == Role::kParamServer && config.learner.sync == LearnerSync::kParamServer) ||
+                (role == Role::kReplay && config.replay.persist),
+      .start_patience_s = kJoinPatienceS};
   Grant(config, role, processes, &group);
   group.command = {
       "join",    fmt::format("tcp://{}:{}", CoordinatorHost(config, run), config.kubernetes.port),
@@ -187,7 +188,7 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
 // The config for the coordinator's pod, with the paths inside the pod. A config holds no secrets.
 Config ConfigInPod(const Config& config, const std::vector<Role>& elsewhere) {
   Config pod = config;
-  pod.fleet.engine = "local";
+  pod.fleet.engine = LaunchEngine::kLocal;
   pod.fleet.external_roles.clear();
   for (const Role role : elsewhere) pod.fleet.external_roles.emplace_back(RoleName(role));
   // The drain must end before the kubelet sends SIGKILL after grace_s.

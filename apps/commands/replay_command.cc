@@ -87,7 +87,7 @@ Status Serve(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options, OptionsFor(config));
   options.executor = &executor;
   options.journal = {.folder = "tables", .spill = config.replay.spill_to_disk};
-  options.ack_on_disk = config.replay.durability == "disk";
+  options.ack_on_disk = config.replay.durability == Durability::kDisk;
   if (config.replay.persist) {
     TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(config.replay.dir));
     options.storage = storage.get();

@@ -47,7 +47,7 @@ Result<ScaleReply> Ask(const ScaleOptions& options) {
     return InvalidArgument("{}: the run has ended", root);
   }
   TROOP_ASSIGN_OR_RETURN(const Config config, ReadRunConfig(root, {}));
-  if (config.fleet.mode == "serial") {
+  if (config.fleet.mode == FleetMode::kSerial) {
     return InvalidArgument("{}: a serial run (fleet.mode) cannot be scaled", root);
   }
   TROOP_ASSIGN_OR_RETURN(

@@ -247,7 +247,7 @@ int ShowStatus(const StatusOptions& options) {
   }
   const RunOwner holder = FindOwner(root);
   const Result<Config> config = ReadRunConfig(root, {});
-  if (config.ok() && config->fleet.mode == "serial") {
+  if (config.ok() && config->fleet.mode == FleetMode::kSerial) {
     return ShowSerial(options, root, holder, *config);
   }
   return ShowAnswer(options,

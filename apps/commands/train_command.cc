@@ -29,11 +29,17 @@ namespace {
 // slurm: submits a job. kubernetes: writes manifests. Returns the exit code; messages are printed
 // to standard output and standard error.
 int TrainOnEngine(const Config& config, const TrainOptions& options) {
-  const std::string& engine = config.fleet.engine;
-  if (engine == "kubernetes") return WriteForKubernetes(config, options);
-  if (engine == "slurm") return SubmitSlurm(config, options);
-  if (engine == "mpi") return TrainMpi(config, options);
-  return Train(config, options);
+  switch (config.fleet.engine) {
+    case LaunchEngine::kLocal:
+      return Train(config, options);
+    case LaunchEngine::kSlurm:
+      return SubmitSlurm(config, options);
+    case LaunchEngine::kMpi:
+      return TrainMpi(config, options);
+    case LaunchEngine::kKubernetes:
+      return WriteForKubernetes(config, options);
+  }
+  TROOP_CHECK(false, "fleet.engine {}", int(config.fleet.engine));
 }
 
 // Exit code of a status, after its message was printed.
@@ -85,7 +91,7 @@ int RunTrain(const TrainArguments& a) {
     return kExitUsage;
   }
   ApplySecurity(a.insecure, &*config);
-  if (a.continues && config->fleet.engine == "local") return ContinueRun(a, *config);
+  if (a.continues && config->fleet.engine == LaunchEngine::kLocal) return ContinueRun(a, *config);
   return TrainOnEngine(*config, a.options);
 }
 

@@ -25,6 +25,7 @@
 #include "apps/monitor/http_server.h"
 #include "core/base/counted.h"
 #include "core/base/time.h"
+#include "core/config/enum_format.h"
 #include "fleet/config/resolve_supervised.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
@@ -361,7 +362,7 @@ void ExamineGpu(const Config* config, const ReportVerdict& report) {
   std::ifstream driver("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(driver, line)) {
-    if (config == nullptr || config->learner.device != "cuda")
+    if (config == nullptr || config->learner.device != DeviceChoice::kCuda)
       return Report(report, Kind::kOk, "gpu", "no driver is loaded; the CPU computes updates");
     return Report(report, Kind::kFail, "gpu",
                   "learner.device is \"cuda\", but no NVIDIA driver is loaded: load it, or set "

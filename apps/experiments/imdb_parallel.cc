@@ -18,6 +18,7 @@
 #include "apps/experiments/imdb_parallel_report.h"
 #include "apps/experiments/network_sandbox.h"
 #include "apps/planner/mesh_planner.h"
+#include "core/config/enum_format.h"
 #include "core/storage/storage.h"
 #include "fleet/config/resolve_supervised.h"
 #include "fleet/launcher/error_line.h"
@@ -31,7 +32,7 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kFamilies[] = {"bert", "albert"};
+constexpr ModelArchitecture kFamilies[] = {ModelArchitecture::kBert, ModelArchitecture::kAlbert};
 constexpr std::size_t kMetricsBytesMax = 256 << 20;
 constexpr std::int64_t kUpdatesMin = 12, kUpdatesMax = 5000;
 constexpr int kPort = 7400;  // first port in the sandbox, whose ports are all free
@@ -80,7 +81,7 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
   config.name = "imdb_parallel";
   config.log.dir = fs::absolute(options.out).lexically_normal().string();
   config.log.metrics_every_s = 0.5;
-  config.learner.algorithm = "classifier";
+  config.learner.algorithm = AlgorithmKind::kClassifier;
   config.learner.batch_size = options.quick ? 6 : 32;
   config.run.max_updates = kUpdatesMin;
   config.run.epochs = 1e6;  // max_updates ends the run
@@ -107,12 +108,13 @@ Result<Config> BaseConfig(const ParallelOptions& options) {
 }
 
 // The config of one run. Tensor-parallel swaps mesh.dp and mesh.tp.
-Config RunConfigOf(const Config& base, const std::string& family, bool tensor,
+Config RunConfigOf(const Config& base, ModelArchitecture family, bool tensor,
                    const std::string& name) {
   Config config = base;
   config.name = name;
   config.model.architecture = family;
-  config.model.embedding_size = family == "albert" ? config.model.hidden_size / 2 : 0;
+  config.model.embedding_size =
+      family == ModelArchitecture::kAlbert ? config.model.hidden_size / 2 : 0;
   if (tensor) std::swap(config.mesh.dp, config.mesh.tp);
   return config;
 }
@@ -180,7 +182,7 @@ class ParallelRunner {
 Status ParallelRunner::ChooseUpdates() {
   if (options_.quick) return Status::Ok();
   fs::create_directories(base_.log.dir);
-  Config config = RunConfigOf(base_, "bert", false, "plan");
+  Config config = RunConfigOf(base_, ModelArchitecture::kBert, false, "plan");
   TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
   TROOP_ASSIGN_OR_RETURN(const MeshPlan plan, PlanRun(config));
   // The plan measured links within this machine: add the time that the shaped links take.
@@ -273,7 +275,7 @@ Status ParallelRunner::Run() {
   const std::size_t all = std::size_t(repeats) * 4;
   fmt::print("{}: {} runs of {} updates\n", base_.log.dir, all, base_.run.max_updates);
   std::vector<ParallelModel> models;
-  for (const char* const family : kFamilies) models.push_back({.architecture = family});
+  for (const ModelArchitecture family : kFamilies) models.push_back({.architecture = family});
   // Interleave the combinations, so that other load on the machine affects all of them alike.
   for (std::int64_t repeat = 1; repeat <= repeats; ++repeat) {
     for (ParallelModel& model : models) {

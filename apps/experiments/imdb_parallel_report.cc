@@ -18,15 +18,16 @@ namespace {
 
 // Training times in seconds, as published (imdb_parallel_report.h).
 struct Published {
-  const char* family;
+  ModelArchitecture family;
   const char* name;
   double data_s, tensor_s;
 };
-constexpr Published kPublished[] = {{"bert", "BERT", 556, 392}, {"albert", "ALBERT", 264, 200}};
+constexpr Published kPublished[] = {{ModelArchitecture::kBert, "BERT", 556, 392},
+                                    {ModelArchitecture::kAlbert, "ALBERT", 264, 200}};
 
 // REQUIRES: `family` is one of kPublished.
-const Published& PublishedOf(const std::string& family) {
-  return *std::ranges::find(kPublished, std::string_view(family), &Published::family);
+const Published& PublishedOf(ModelArchitecture family) {
+  return *std::ranges::find(kPublished, family, &Published::family);
 }
 
 const char* NameOf(ParallelVerdict::Winner winner) {
@@ -91,7 +92,7 @@ JsonObject CellJson(const ParallelModel& model, const char* way, const ParallelC
   JsonArray steps;
   for (const ParallelRun& run : cell.runs) steps.Add(run.step_s);
   return JsonObject()
-      .Add("model", model.architecture)
+      .Add("model", EnumName(model.architecture))
       .Add("parallel", way)
       .Add("step_s", steps)
       .Add("step_s_median", Step(cell))
@@ -214,7 +215,7 @@ std::string ParallelJson(const ParallelSetting& setting, std::span<const Paralle
     cells.Add(CellJson(model, "tensor", model.tensor));
     const ParallelVerdict verdict = JudgeParallel(model);
     verdicts.Add(JsonObject()
-                     .Add("model", model.architecture)
+                     .Add("model", EnumName(model.architecture))
                      .Add("expected", NameOf(verdict.expected))
                      .Add("measured", NameOf(verdict.measured))
                      .Add("held", verdict.held())

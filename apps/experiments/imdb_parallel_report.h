@@ -7,6 +7,7 @@
 
 #include "core/base/status.h"
 #include "fleet/config/config.h"
+#include "nn/model_config.h"
 
 namespace troop {
 
@@ -36,7 +37,7 @@ struct ParallelCell {
 };
 // The runs of one model, data-parallel and tensor-parallel.
 struct ParallelModel {
-  std::string architecture;  // "bert", "albert"
+  ModelArchitecture architecture = ModelArchitecture::kBert;
   ParallelCell data, tensor;
 };
 

@@ -59,7 +59,7 @@ Result<RestorePoint> FindResumePoint(const RunFolder& folder) {
                                     found.status().code() == Code::kDataLoss);
   if (none) found = NewestAsPoint(folder);
   TROOP_ASSIGN_OR_RETURN(RestorePoint point, std::move(found));
-  if (folder.config.learner.sync == "paramserver") WarnOfDamagedShards(run);
+  if (folder.config.learner.sync == LearnerSync::kParamServer) WarnOfDamagedShards(run);
   if (point.checkpoint.empty()) return point;
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, point.checkpoint));
   TROOP_RETURN_IF_ERROR(CheckResume(folder.config, state, folder.path + "/" + point.checkpoint));

@@ -43,7 +43,7 @@ void ReportSupervised(const RunFolder& folder, const RunView& view) {
   ReportLearning(folder, view);
   if (folder.storage->Exists(kModelFolder)) {
     fmt::print("model: {}/{}\n", folder.path, kModelFolder);
-  } else if (folder.config.model.architecture == "lstm") {
+  } else if (folder.config.model.architecture == ModelArchitecture::kLstm) {
     fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
                folder.path, view.checkpoint);
   }

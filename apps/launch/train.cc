@@ -95,7 +95,7 @@ int Train(const Config& asked, const TrainOptions& options) {
     fmt::print(stderr, "troop: {}\n", session.status().message());
     return ExitCodeFor(session.status());
   }
-  if (config.fleet.mode == "serial") return TrainSerial(session->get());
+  if (config.fleet.mode == FleetMode::kSerial) return TrainSerial(session->get());
   return TrainProcesses(session->get(), options);
 }
 

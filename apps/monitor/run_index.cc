@@ -168,8 +168,8 @@ JsonObject RunIndex::Summary(const std::string& name) {
     known.config_changed = config_changed;
     if (const Result<Config> config = ReadRunConfig(path, {}); config.ok()) {
       known.env = TaskName(*config);
-      known.algorithm = config->learner.algorithm;
-      known.mode = config->fleet.mode;
+      known.algorithm = EnumName(config->learner.algorithm);
+      known.mode = EnumName(config->fleet.mode);
       known.supervised = IsSupervised(*config);
       known.seed = double(config->seed);
       known.steps_total = double(config->run.total_steps);

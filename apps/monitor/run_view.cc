@@ -129,7 +129,7 @@ void RunDetails::Refresh() {
 
 // A serial run has no thread to answer requests.
 bool RunDetails::asks() const {
-  return state_ == "running" && config_ && config_->fleet.mode != "serial";
+  return state_ == "running" && config_ && config_->fleet.mode != FleetMode::kSerial;
 }
 
 // An error answer has no roles: the members of the last good one are kept.
@@ -188,10 +188,10 @@ std::string RunDetails::OverviewJson() const {
   if (config_) {
     out.Add("name", config_->name);
     out.Add("problem", TaskName(*config_));
-    out.Add("algorithm", config_->learner.algorithm);
+    out.Add("algorithm", EnumName(config_->learner.algorithm));
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
-    out.Add("serial", config_->fleet.mode == "serial");
-    out.Add("sync", config_->learner.sync);
+    out.Add("serial", config_->fleet.mode == FleetMode::kSerial);
+    out.Add("sync", EnumName(config_->learner.sync));
     out.Add("steps_total", double(config_->run.total_steps));
     out.Add("replay_capacity", double(config_->replay.capacity_items));
   }

@@ -7,6 +7,7 @@
 
 #include "core/base/phase_progress.h"
 #include "core/base/time.h"
+#include "core/config/enum_format.h"
 #include "fleet/config/resolve_supervised.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
@@ -131,13 +132,14 @@ Result<Config> Alone(Config config) {
 // A masked LM predicts 15 % of the tokens, at least one per sequence; a classifier one per
 // sequence.
 double LabelsOf(const Config& config, double tokens, double sequences) {
-  return config.learner.algorithm == "masked_lm" ? std::max(0.15 * tokens, sequences) : sequences;
+  return config.learner.algorithm == AlgorithmKind::kMaskedLm ? std::max(0.15 * tokens, sequences)
+                                                              : sequences;
 }
 
 // Steps: place the learners on machines, then compute, tensor-parallel traffic, gradients, memory.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {
-  if (tp > 1 && config.model.architecture == "lstm")
+  if (tp > 1 && config.model.architecture == ModelArchitecture::kLstm)
     return InvalidArgument(
         "mesh.tp is above 1, but model.architecture = \"lstm\" cannot be tensor-parallel");
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(ModelSetupOf(config), {.ranks = int(tp)}));
@@ -167,7 +169,7 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
     plan.bytes += sent;
   }
   const double value = double(ParameterCount(*part)) * sizeof(float);
-  if (config.learner.sync == "paramserver") {
+  if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const auto whole, MakeTextModel(ModelSetupOf(config)));
     PlanShards(config, profile, models, double(ParameterCount(*whole)) * sizeof(float), &plan);
   } else if (dp > 1) {
@@ -218,7 +220,7 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   if (algorithm->device_ordinal() >= 0) {
     TROOP_ASSIGN_OR_RETURN(profile.gpu, GpuOf(TrainingConfigOf(config)));
     profile.cores = std::max(1, GpusHere());
-    if (config.network.precision == "bf16") profile.element_bytes = 2;
+    if (config.network.precision == NetworkPrecision::kBf16) profile.element_bytes = 2;
   }
   SampleBatch batch;
   std::vector<float> priority(1);
@@ -279,7 +281,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
     return fmt::format("{:.0f} us and {:.2f} GB/s", 1e6 * speed.latency_s, 1e-9 / speed.s_per_byte);
   };
   const bool on_gpu = !profile->gpu.empty();
-  const bool shards = config.learner.sync == "paramserver";
+  const bool shards = config.learner.sync == LearnerSync::kParamServer;
   fmt::print(
       "measured: {:.0f} ms per update of {:.0f} tokens on {}, {:.1f} ms for its optimizer; "
       "all-reduce {}{}; {}{} {}\n\n",

@@ -49,7 +49,7 @@ std::string Collectives(const Config& config, const RunView& view) {
     double bytes, seconds, waited;  // of all learners
   };
   const double learners = double(config.fleet.learners), tensor_s = Value(view, "tensor_s");
-  const bool shards = config.learner.sync == "paramserver";
+  const bool shards = config.learner.sync == LearnerSync::kParamServer;
   // After a push a learner waits for the shards to accept it, then for the weights.
   const double allreduce_wait_s = Value(view, "allreduce_wait_s"),
                weights_s = Value(view, "weights_s");
@@ -78,13 +78,13 @@ std::string Collectives(const Config& config, const RunView& view) {
 
 // Falls back to the CPU if the GPU cannot be measured.
 Peak MeasurePeak(const Config& config) {
-  if (config.learner.device != "cpu") {
+  if (config.learner.device != DeviceChoice::kCpu) {
     const TrainingConfig training = TrainingConfigOf(config);
     const Result<std::string> gpu = GpuOf(training);
     const Result<double> reached = gpu.ok() ? MeasureGpuPeak(training) : gpu.status();
     if (reached.ok()) return {*reached, *gpu};
   }
-  const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;
+  const auto multiply = config.network.precision == NetworkPrecision::kBf16 ? MatMulBF16 : MatMul;
   // All values are equal and normal, so that the time does not depend on them.
   const std::vector<float> a(std::size_t(kPeakSize * kPeakSize), 0.5f);
   std::vector<float> c(a.size(), 0.0f);

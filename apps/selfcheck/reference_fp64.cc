@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/config/enum_names.h"
+
 namespace troop {
 namespace {
 
@@ -268,13 +270,13 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
     double& m = m_[at[i]];
     double& v = v_[at[i]];
     double& x = (*value)[at[i]];
-    if (keys_.type == "sgd") {
+    if (keys_.type == OptimizerType::kSgd) {
       m = keys_.momentum * m + g;
       x -= rate * m;
-    } else if (keys_.type == "adagrad") {
+    } else if (keys_.type == OptimizerType::kAdaGrad) {
       v += g * g;
       x -= rate * g / (std::sqrt(v) + keys_.epsilon);
-    } else if (keys_.type == "rmsprop") {
+    } else if (keys_.type == OptimizerType::kRmsProp) {
       m = keys_.centered ? keys_.decay * m + (1 - keys_.decay) * g : 0;
       v = keys_.decay * v + (1 - keys_.decay) * g * g;
       x -= rate * (decay_[at[i]] * x + g / std::sqrt(v - m * m + keys_.epsilon));
@@ -293,7 +295,7 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
 Result<Doubles> ReferenceSent(const CodecOptions& options, const CodedGradient& coded,
                               const Doubles& gradient, Doubles* residual) {
   if (coded.codec != options.codec || coded.elements != std::int64_t(gradient.size())) {
-    return DataLoss("unexpected payload \"{}\" of {} elements", GradientCodecName(coded.codec),
+    return DataLoss("unexpected payload \"{}\" of {} elements", EnumName(coded.codec),
                     coded.elements);
   }
   Doubles total = *residual;

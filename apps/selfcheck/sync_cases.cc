@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 namespace {
@@ -168,10 +169,10 @@ Config SyncOptimizer(std::string_view name) {
   TROOP_CHECK(std::ranges::find(kOptimizers, name) != std::end(kOptimizers), "{}", name);
   Config config;
   config.optimizer.epsilon = 1e-3;
-  config.optimizer.type = name == "momentum"   ? "sgd"
-                          : name == "centered" ? "rmsprop"
-                          : name == "adamw"    ? "adam"
-                                               : name;
+  config.optimizer.type = name == "momentum"   ? OptimizerType::kSgd
+                          : name == "centered" ? OptimizerType::kRmsProp
+                          : name == "adamw"    ? OptimizerType::kAdam
+                                               : *ParseEnum<OptimizerType>(name);
   config.optimizer.momentum = name == "momentum" ? 0.9 : 0;
   config.optimizer.centered = name == "centered";
   config.optimizer.weight_decay = name == "adamw" ? 0.5 : 0;
@@ -181,10 +182,10 @@ Config SyncOptimizer(std::string_view name) {
 // The inverse of SyncOptimizer, from the keys that it sets.
 std::string SyncOptimizerText(const Config& config) {
   const auto& keys = config.optimizer;
-  if (keys.type == "sgd" && keys.momentum > 0) return "momentum";
-  if (keys.type == "rmsprop" && keys.centered) return "centered rmsprop";
-  if (keys.type == "adam" && keys.weight_decay > 0) return "adamw";
-  return keys.type;
+  if (keys.type == OptimizerType::kSgd && keys.momentum > 0) return "momentum";
+  if (keys.type == OptimizerType::kRmsProp && keys.centered) return "centered rmsprop";
+  if (keys.type == OptimizerType::kAdam && keys.weight_decay > 0) return "adamw";
+  return std::string(EnumName(keys.type));
 }
 
 std::vector<std::string_view> SyncShardModes() {
@@ -198,8 +199,8 @@ std::string SyncCaseText(const SyncCase& c) {
   std::string text =
       fmt::format("{} learner{}, {} shard{}", c.sync.learners, c.sync.learners == 1 ? "" : "s",
                   c.shards, c.shards == 1 ? "" : "s");
-  if (c.shards > 1) text += fmt::format(" by {}", ShardingName(c.sharding));
-  text += fmt::format(", {}", GradientCodecName(c.codec.codec));
+  if (c.shards > 1) text += fmt::format(" by {}", EnumName(c.sharding));
+  text += fmt::format(", {}", EnumName(c.codec.codec));
   if (c.codec.codec == GradientCodec::kTopK) text += fmt::format(" {}", c.codec.keep);
   text += ", " + SyncOptimizerText(c.config);
   if (c.sync.mode == SyncMode::kKOfN) text += fmt::format(", k = {}", c.sync.k);

@@ -126,7 +126,7 @@ std::vector<std::string> SplitValues(std::string_view text) {
 
 // Only actors and learners compute all the time; replay and evaluator are not counted.
 int RunsAtOnce(const Config& config, int cores) {
-  const bool serial = config.fleet.mode == "serial";
+  const bool serial = config.fleet.mode == FleetMode::kSerial;
   const std::int64_t busy = serial ? 1 : config.fleet.actors + config.fleet.learners;
   return int(std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, busy)));
 }

@@ -1,15 +1,22 @@
 #pragma once
 
 #include <fmt/core.h>
+#include <array>
+#include <cstdint>
 
 #include <string>
 #include <string_view>
+
+#include "core/config/enum_names.h"
 
 namespace troop {
 
 // Logging: one line per event with time, level, role and message. Each process has one sink, set by
 // InitLog: standard error (the default), or a file in the run folder. Thread safe.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+constexpr auto EnumNames(LogLevel) {
+  return std::to_array<std::string_view>({"debug", "info", "warning", "error"});
+}
 // Options of InitLog.
 struct LogOptions {
   std::string role;  // "actor-3"

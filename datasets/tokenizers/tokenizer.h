@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 
@@ -39,6 +41,9 @@ class Tokenizer {
 
 // Side on which a text that is too long is cut; truncation_side in Hugging Face transformers.
 enum class TruncationSide : std::uint8_t { kRight, kLeft };
+constexpr auto EnumNames(TruncationSide) {
+  return std::to_array<std::string_view>({"right", "left"});
+}
 
 // Encodes [CLS] text [SEP] with at most `max_length` ids: the text keeps its first or last
 // max_length - 2 ids. REQUIRES: max_length >= 2.

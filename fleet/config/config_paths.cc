@@ -14,7 +14,7 @@ void MakePathsAbsolute(const std::string& config_file, std::span<const std::stri
                        Config* config) {
   const fs::path python = config->env.python;
   if (python.is_absolute() || !python.has_parent_path()) return;
-  if (config->fleet.engine == "kubernetes") return;  // a path in the container image
+  if (config->fleet.engine == LaunchEngine::kKubernetes) return;  // a path in the container image
   // A path from the command line is relative to the working directory only.
   const bool overridden = std::ranges::any_of(
       overrides, [](const std::string& text) { return text.starts_with("env.python"); });

@@ -56,7 +56,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .optimizer = config.optimizer,
           .checkpoint = config.checkpoint,
           .learners = config.fleet.learners,
-          .serial = config.fleet.mode == "serial",
+          .serial = config.fleet.mode == FleetMode::kSerial,
           .shutdown_grace_s = config.fleet.shutdown_grace_s,
           .env_id = config.env.id,
           .frame_stack = config.env.frame_stack,
@@ -80,12 +80,12 @@ ActingConfig ActingConfigOf(const Config& config) {
           .model = ModelSetupOf(config),
           .actors = config.fleet.actors,
           .gamma = config.learner.gamma,
-          .serial = config.fleet.mode == "serial",
+          .serial = config.fleet.mode == FleetMode::kSerial,
           .env_code = config.env_code};
 }
 
 EnvOptions EnvOptionsOf(const Config& config) {
-  return EnvOptionsFor(config.env, config.fleet.mode == "serial");
+  return EnvOptionsFor(config.env, config.fleet.mode == FleetMode::kSerial);
 }
 
 ShardConfig ShardConfigOf(const Config& config) {
@@ -105,7 +105,7 @@ WeightsConfig WeightsConfigOf(const Config& config) {
 }
 
 std::int32_t ParameterServersOf(const Config& config) {
-  if (config.learner.sync != "paramserver") return 1;
+  if (config.learner.sync != LearnerSync::kParamServer) return 1;
   return std::int32_t(config.paramserver.shards) * ServersPerShard(config.paramserver);
 }
 

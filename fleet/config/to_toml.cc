@@ -36,7 +36,7 @@ std::string ValueText(const std::vector<EnvOption>& options) {
 // default-constructed entry, collects the defaults.
 class EntryDumper final : public ConfigVisitor {
  public:
-  EntryDumper(ConfigList& list, std::size_t index) {
+  EntryDumper(ConfigList& list, std::size_t index) : required_(list.kind().required) {
     list.VisitDefault(*this);
     collecting_ = false;
     list.VisitEntry(index, *this);
@@ -61,9 +61,11 @@ class EntryDumper final : public ConfigVisitor {
     }
     // Both visits see the keys in the same order.
     const std::string& plain = defaults_[next_++];
-    if (value != plain) fields_.push_back(fmt::format("{} = {}", key.name, value));
+    if (value != plain || key.name == required_)
+      fields_.push_back(fmt::format("{} = {}", key.name, value));
   }
 
+  const std::string_view required_;  // key that is written in any case
   bool collecting_ = true;
   std::size_t next_ = 0;
   std::vector<std::string> defaults_, fields_;
@@ -154,8 +156,9 @@ class Lister final : public TextVisitor {
     for (ConfigKey& sub : inner.keys) {
       const std::string& value = sub.default_value;
       // An empty default or an unused 0 means that the key does not apply.
-      if ((list.kind().zero_means_unused && value == "0") || value == "\"\"")
-        sub.default_value = "";
+      const bool unused = list.kind().zero_means_unused && value == "0";
+      const bool required = sub.name == inner.prefix + std::string(list.kind().required);
+      if (unused || required || value == "\"\"") sub.default_value = "";
       keys.push_back(std::move(sub));
     }
   }

@@ -44,7 +44,8 @@ void CheckEnv(const Config& c, Conflicts* out) {
           "is supported for MinAtar games only, not for {}; omit it", TomlString(c.env.id));
   out->If(!c.env.plugin.empty() && !c.env.wrappers.empty(), {"env.wrappers", "env.plugin"},
           "apply to Python environments only, not to a plug-in; omit them");
-  out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == "serial", {"fleet.mode", "env.id"},
+  out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == FleetMode::kSerial,
+          {"fleet.mode", "env.id"},
           "\"serial\" guarantees identical bytes for the same seed, but EnvPool takes one seed per "
           "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\"");
 }
@@ -53,14 +54,14 @@ void CheckEnv(const Config& c, Conflicts* out) {
 void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,
                 Conflicts* out) {
   const LayerConfig plain;
-  if (layer.type == "conv2d") {
+  if (layer.type == LayerType::kConv2d) {
     out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
     out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");
     out->If(layer.units != 0, {key}, "a conv2d layer has no units; use filters");
     out->If(after_linear, {key},
             "a conv2d layer can't follow a linear layer, whose output is not an image; move it "
             "before the linear layers");
-  } else if (layer.type == "linear") {
+  } else if (layer.type == LayerType::kLinear) {
     out->If(layer.units == 0, {key}, "a linear layer needs units; add units = 64");
     out->If(layer.filters != plain.filters || layer.kernel != plain.kernel ||
                 layer.stride != plain.stride,
@@ -74,7 +75,7 @@ void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key,
   for (std::size_t i = 0; i < layers.size(); ++i) {
     CheckLayer(layers[i], fmt::format("{}[{}]", key, i), linear, out);
     // Everything after the first linear layer is flat.
-    linear |= layers[i].type == "linear";
+    linear |= layers[i].type == LayerType::kLinear;
   }
   out->If(layers.size() > 64, {key}, "{} layers, at most 64 are supported; remove some",
           layers.size());
@@ -165,7 +166,7 @@ void CheckInference(const Config& c, Conflicts* out) {
           "{} is less than actor.envs = {}, the number of observations per request of an actor; "
           "raise it to {}",
           c.inference.max_batch_size, c.actor.envs, c.actor.envs);
-  out->If(c.inference.device == "cuda" && c.learner.algorithm == "dpg",
+  out->If(c.inference.device == DeviceChoice::kCuda && c.learner.algorithm == AlgorithmKind::kDpg,
           {"inference.device", "learner.algorithm"},
           "the policy of learner.algorithm = \"dpg\" runs on the CPU only; set \"auto\"");
 }
@@ -173,21 +174,21 @@ void CheckInference(const Config& c, Conflicts* out) {
 // With GPU replay only the one learner samples from the table. Its replica tracks evictions by age
 // only, so removers and limits that evict by other criteria are excluded.
 void CheckPlacement(const Config& c, Conflicts* out) {
-  if (c.replay.placement != "gpu") return;
+  if (c.replay.placement != ReplayPlacement::kGpu) return;
   // Blames the key that differs, and names the required value.
   const auto need = [&](bool good, const char* key, std::string_view value) {
     out->If(!good, {key, "replay.placement"},
             "replay.placement = \"gpu\" requires {} here; set it, or replay.placement = \"host\"",
             value);
   };
-  need(c.learner.algorithm == "dqn", "learner.algorithm", "\"dqn\"");
-  need(c.learner.device != "cpu", "learner.device", "\"cuda\" or \"auto\"");
+  need(c.learner.algorithm == AlgorithmKind::kDqn, "learner.algorithm", "\"dqn\"");
+  need(c.learner.device != DeviceChoice::kCpu, "learner.device", "\"cuda\" or \"auto\"");
   need(c.fleet.learners == 1, "fleet.learners", "1");
-  need(c.learner.sync == "allreduce", "learner.sync", "\"allreduce\"");
+  need(c.learner.sync == LearnerSync::kAllReduce, "learner.sync", "\"allreduce\"");
   need(c.learner.hogwild_threads == 1, "learner.hogwild_threads", "1");
   need(c.replay.shards == 1, "replay.shards", "1");
-  need(c.replay.sampler == "prioritized", "replay.sampler", "\"prioritized\"");
-  need(c.replay.remover == "fifo", "replay.remover", "\"fifo\"");
+  need(c.replay.sampler == Selector::Kind::kPrioritized, "replay.sampler", "\"prioritized\"");
+  need(c.replay.remover == RemoverKind::kFifo, "replay.remover", "\"fifo\"");
   need(c.replay.max_times_sampled == 0, "replay.max_times_sampled", "0");
   need(c.replay.max_policy_age == 0, "replay.max_policy_age", "0");
 }
@@ -200,7 +201,7 @@ void CheckShards(const Config& c, Conflicts* out) {
   out->If(shards > c.replay.min_items, {"replay.shards", "replay.min_items"},
           "{} shards exceed replay.min_items = {}; use fewer", shards, c.replay.min_items);
   // Local scope pairs learners and shards.
-  const bool local = c.replay.scope == "local";
+  const bool local = c.replay.scope == ReplayScope::kLocal;
   out->If(local && shards != c.fleet.learners, {"replay.shards", "fleet.learners", "replay.scope"},
           "replay.scope = \"local\" requires one shard per learner: {} learners, but {} shards; "
           "set equal numbers, or replay.scope = \"global\"",
@@ -216,13 +217,13 @@ void CheckShards(const Config& c, Conflicts* out) {
           "{} is less than replay.beta = {}, the start of the linear rise; raise it, or set 0 for "
           "a constant exponent",
           TomlNumber(last_beta), TomlNumber(c.replay.beta));
-  out->If(last_beta > 0 && c.replay.sampler != "prioritized",
+  out->If(last_beta > 0 && c.replay.sampler != Selector::Kind::kPrioritized,
           {"replay.final_beta", "replay.sampler"},
           "only replay.sampler = \"prioritized\" has importance weights, not {}; set 0, or change "
           "the sampler",
-          TomlString(c.replay.sampler));
+          TomlString(EnumName(c.replay.sampler)));
   // Persistence.
-  out->If(c.replay.durability == "disk" && !c.replay.persist,
+  out->If(c.replay.durability == Durability::kDisk && !c.replay.persist,
           {"replay.durability", "replay.persist"},
           "\"disk\" requires replay.persist = true; set that, or \"memory\" here");
   out->If(c.replay.spill_to_disk && !c.replay.persist, {"replay.spill_to_disk", "replay.persist"},
@@ -237,7 +238,7 @@ void CheckShards(const Config& c, Conflicts* out) {
     out->If(table.min_items > table.capacity_items, {key},
             "min_items = {} exceeds capacity_items = {}; lower it", table.min_items,
             table.capacity_items);
-    out->If(table.view == "transition" && table.burn_in > 0, {key},
+    out->If(table.view == ViewSpec::Kind::kTransition && table.burn_in > 0, {key},
             "a transition has no burn-in; set view = \"sequence\", or burn_in = 0");
     // Names must be unique.
     for (std::size_t j = 0; j < i; ++j) {
@@ -249,7 +250,8 @@ void CheckShards(const Config& c, Conflicts* out) {
 
 // Checks the listen addresses and the external roles that need them.
 void CheckListen(const Config& c, Conflicts* out) {
-  out->If(!c.fleet.listen.empty() && c.fleet.mode == "serial", {"fleet.listen", "fleet.mode"},
+  out->If(!c.fleet.listen.empty() && c.fleet.mode == FleetMode::kSerial,
+          {"fleet.listen", "fleet.mode"},
           "no role can join a serial run; omit it, or set fleet.mode = \"processes\"");
   for (const auto& [key, value] : {std::pair("fleet.listen_replay", &c.fleet.listen_replay),
                                    {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
@@ -266,7 +268,7 @@ void CheckListen(const Config& c, Conflicts* out) {
             TomlString(role));
   }
   // With Kubernetes the coordinator listens on its pod's address without a key.
-  const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
+  const bool alone = c.fleet.listen.empty() && c.fleet.engine != LaunchEngine::kKubernetes;
   out->If(!c.fleet.external_roles.empty() && alone, {"fleet.external_roles", "fleet.listen"},
           "requires a listen address of the coordinator for external roles; set fleet.listen");
   for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
@@ -291,10 +293,10 @@ void CheckRun(const Config& c, Conflicts* out) {
           {"actor.warmup_steps", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
-  out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
+  out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != OptimizerType::kAdam,
           {"optimizer.weight_decay", "optimizer.type"},
           "is supported by optimizer.type = \"adam\" only; set 0, or change the type");
-  out->If(c.optimizer.momentum > 0 && c.optimizer.type != "sgd",
+  out->If(c.optimizer.momentum > 0 && c.optimizer.type != OptimizerType::kSgd,
           {"optimizer.momentum", "optimizer.type"},
           "is supported by optimizer.type = \"sgd\" only; set 0, or change the type");
   out->If(c.evaluator.stop_at_return != 0 && !c.evaluator.enabled,
@@ -314,7 +316,8 @@ void CheckRun(const Config& c, Conflicts* out) {
           "{} learners would each have separate statistics; use one learner, or set it to false "
           "and scale observations in the environment",
           c.fleet.learners);
-  out->If(c.fleet.mode == "serial" && c.fleet.actors > 256, {"fleet.actors", "fleet.mode"},
+  out->If(c.fleet.mode == FleetMode::kSerial && c.fleet.actors > 256,
+          {"fleet.actors", "fleet.mode"},
           "{} actors exceed the limit of fleet.mode = \"serial\" (256); raise actor.envs instead",
           c.fleet.actors);
 }
@@ -323,7 +326,8 @@ void CheckRun(const Config& c, Conflicts* out) {
 
 // Supervised algorithms learn from a data set; they have neither actors nor replay.
 bool IsSupervised(const Config& config) {
-  return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
+  return config.learner.algorithm == AlgorithmKind::kClassifier ||
+         config.learner.algorithm == AlgorithmKind::kMaskedLm;
 }
 
 // Negative values mean the default, which depends on the kind of run.
@@ -333,7 +337,7 @@ std::int64_t FinalEpisodes(const Config& config) {
 
 // 0 if the actors compute their actions themselves.
 std::int64_t InferenceServersOf(const Config& config) {
-  const bool served = config.actor.inference == "server" && !IsSupervised(config);
+  const bool served = config.actor.inference == InferencePlace::kServer && !IsSupervised(config);
   return served ? config.inference.servers : 0;
 }
 

@@ -68,8 +68,9 @@ void CheckSlurm(const Config& c, Conflicts* out) {
 
 // Serial mode has no processes that an engine could start.
 void CheckEngine(const Config& c, Conflicts* out) {
-  const std::string engine = TomlString(c.fleet.engine);
-  out->If(c.fleet.engine != "local" && c.fleet.mode == "serial", {"fleet.engine", "fleet.mode"},
+  const std::string engine = TomlString(EnumName(c.fleet.engine));
+  out->If(c.fleet.engine != LaunchEngine::kLocal && c.fleet.mode == FleetMode::kSerial,
+          {"fleet.engine", "fleet.mode"},
           "{} starts processes, but the mode is serial; omit it, or set fleet.mode = \"processes\"",
           engine);
 }
@@ -120,7 +121,7 @@ void CheckKubernetes(const Config& c, Conflicts* out) {
   out->If(!IsWord(k.image, "-._/:@", 512), {"kubernetes.image"},
           "{} is not a valid image name; use [REGISTRY/]NAME[:TAG]", TomlString(k.image));
   // The rules above concern formats, so they apply to every engine.
-  if (c.fleet.engine != "kubernetes") return;
+  if (c.fleet.engine != LaunchEngine::kKubernetes) return;
   out->If(!c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
           "the coordinator listens on its pod's address; omit it");
   out->If(c.fleet.actors % k.actors_per_pod != 0, {"kubernetes.actors_per_pod", "fleet.actors"},

@@ -11,8 +11,8 @@ namespace {
 // Checks the keys of paramserver.mode: those of other modes, and the pushes of one update.
 void CheckSync(const Config& c, Conflicts* out) {
   const ParamServerConfig& p = c.paramserver;
-  const std::string mode = TomlString(p.mode);
-  const bool k_of_n = p.mode == "k_of_n", local_sgd = p.mode == "local_sgd";
+  const std::string mode = TomlString(EnumName(p.mode));
+  const bool k_of_n = p.mode == SyncMode::kKOfN, local_sgd = p.mode == SyncMode::kLocalSgd;
   out->If(
       p.k > 1 && !k_of_n, {"paramserver.k", "paramserver.mode"},
       "is supported by paramserver.mode = \"k_of_n\" only, not by {}; set 1, or change the mode",
@@ -25,15 +25,16 @@ void CheckSync(const Config& c, Conflicts* out) {
           "is supported by paramserver.mode = \"k_of_n\" only, not by {}; set false, or change the "
           "mode",
           mode);
-  out->If(p.staleness > 0 && p.mode != "ssp", {"paramserver.staleness", "paramserver.mode"},
+  out->If(p.staleness > 0 && p.mode != SyncMode::kSsp,
+          {"paramserver.staleness", "paramserver.mode"},
           "is supported by paramserver.mode = \"ssp\" only, not by {}; set 0, or change the mode",
           mode);
-  out->If(p.warm_start_updates > 0 && p.mode != "async",
+  out->If(p.warm_start_updates > 0 && p.mode != SyncMode::kAsync,
           {"paramserver.warm_start_updates", "paramserver.mode"},
           "is supported by paramserver.mode = \"async\" only, not by {}; set 0, or change the mode",
           mode);
   // In synchronous modes no gradient is stale.
-  out->If(p.staleness_discount && (p.mode == "bsp" || local_sgd),
+  out->If(p.staleness_discount && (p.mode == SyncMode::kBsp || local_sgd),
           {"paramserver.staleness_discount", "paramserver.mode"},
           "no gradient is stale with {}; set false, or change the mode", mode);
   // More pushes than learners would never arrive, so no update would happen.
@@ -45,7 +46,8 @@ void CheckSync(const Config& c, Conflicts* out) {
   // The learners of one tensor-parallel group count as one worker and push once.
   const std::int64_t workers =
       c.mesh.dp > 0 ? c.mesh.dp : c.fleet.learners / std::max<std::int64_t>(1, c.mesh.tp);
-  const bool meshed = c.learner.sync == "paramserver" && (c.mesh.tp > 1 || c.mesh.dp > 0);
+  const bool meshed =
+      c.learner.sync == LearnerSync::kParamServer && (c.mesh.tp > 1 || c.mesh.dp > 0);
   out->If(
       k_of_n && !p.per_batch && meshed && p.k > workers,
       {"paramserver.k", "mesh.dp", "paramserver.per_batch"},
@@ -56,22 +58,24 @@ void CheckSync(const Config& c, Conflicts* out) {
           "0 means one pass over the examples, but the run is not supervised; set at least 1");
   // In modes that wait for a push, the next gradient is computed at the version after it. A learner
   // that is too far ahead waits for its pull, and a push without a pull would be rejected and lost.
-  const bool waits = p.mode == "bsp" || p.mode == "ssp" || local_sgd || (k_of_n && !p.per_batch);
+  const bool waits =
+      p.mode == SyncMode::kBsp || p.mode == SyncMode::kSsp || local_sgd || (k_of_n && !p.per_batch);
   out->If(waits && p.pull_every != p.push_every && (local_sgd || p.pull_every > p.push_every),
           {"paramserver.pull_every", "paramserver.push_every", "paramserver.mode"},
           "{} differs from paramserver.push_every = {}, but in {} a pull follows each push; set "
           "them equal",
           p.pull_every, p.push_every, mode);
-  out->If(local_sgd && p.compression != "none", {"paramserver.compression", "paramserver.mode"},
-          "{} compresses gradients, but {} pushes values; set \"none\"", TomlString(p.compression),
-          mode);
+  out->If(local_sgd && p.compression != GradientCodec::kNone,
+          {"paramserver.compression", "paramserver.mode"},
+          "{} compresses gradients, but {} pushes values; set \"none\"",
+          TomlString(EnumName(p.compression)), mode);
   // Averaging of values ignores the state of an optimizer, so that state must not exist.
-  const bool averages = c.learner.sync == "paramserver" && local_sgd;
+  const bool averages = c.learner.sync == LearnerSync::kParamServer && local_sgd;
   out->If(
-      averages && c.optimizer.type != "sgd", {"optimizer.type", "paramserver.mode"},
+      averages && c.optimizer.type != OptimizerType::kSgd, {"optimizer.type", "paramserver.mode"},
       "{} requires plain SGD for the steps of a learner; set \"sgd\", and adapt the learning rate",
       mode);
-  out->If(averages && c.optimizer.type == "sgd" && c.optimizer.momentum > 0,
+  out->If(averages && c.optimizer.type == OptimizerType::kSgd && c.optimizer.momentum > 0,
           {"optimizer.momentum", "paramserver.mode"},
           "{} requires plain SGD for the steps of a learner; set 0", mode);
 }
@@ -80,15 +84,16 @@ void CheckSync(const Config& c, Conflicts* out) {
 void CheckShardThreads(const Config& c, Conflicts* out) {
   const std::int64_t threads = c.paramserver.hogwild_threads;
   if (threads == 1) return;
-  out->If(c.paramserver.mode != "async", {"paramserver.hogwild_threads", "paramserver.mode"},
+  out->If(c.paramserver.mode != SyncMode::kAsync,
+          {"paramserver.hogwild_threads", "paramserver.mode"},
           "requires a mode in which each push is an update, \"async\", not {}; set 1, or change "
           "the mode",
-          TomlString(c.paramserver.mode));
+          TomlString(EnumName(c.paramserver.mode)));
   out->If(c.paramserver.backup, {"paramserver.hogwild_threads", "paramserver.backup"},
           "{} threads apply updates in an order that a backup can't repeat; set 1, or "
           "paramserver.backup = false",
           threads);
-  out->If(c.fleet.mode == "serial", {"paramserver.hogwild_threads", "fleet.mode"},
+  out->If(c.fleet.mode == FleetMode::kSerial, {"paramserver.hogwild_threads", "fleet.mode"},
           "{} threads are not deterministic, as serial mode requires; set 1, or fleet.mode = "
           "\"processes\"",
           threads);
@@ -100,9 +105,9 @@ void CheckHogwild(const Config& c, Conflicts* out) {
   out->If(c.fleet.learners > 1, {"learner.hogwild_threads", "fleet.learners"},
           "{} threads per learner are not supported with {} learners; set one of the two to 1",
           c.learner.hogwild_threads, c.fleet.learners);
-  out->If(c.learner.sync == "paramserver", {"learner.hogwild_threads", "learner.sync"},
+  out->If(c.learner.sync == LearnerSync::kParamServer, {"learner.hogwild_threads", "learner.sync"},
           "parameter shards apply the updates; set 1, or learner.sync = \"allreduce\"");
-  out->If(c.fleet.mode == "serial", {"learner.hogwild_threads", "fleet.mode"},
+  out->If(c.fleet.mode == FleetMode::kSerial, {"learner.hogwild_threads", "fleet.mode"},
           "{} threads are not deterministic, as serial mode requires; set 1, or fleet.mode = "
           "\"processes\"",
           c.learner.hogwild_threads);
@@ -118,7 +123,7 @@ void CheckHogwild(const Config& c, Conflicts* out) {
 
 // Checks the keys of DPG and of the value head.
 void CheckDpg(const Config& c, Conflicts* out) {
-  const bool dpg = c.learner.algorithm == "dpg";
+  const bool dpg = c.learner.algorithm == AlgorithmKind::kDpg;
   out->If(
       !dpg && !c.network.critic_layers.empty(), {"network.critic_layers", "learner.algorithm"},
       "only learner.algorithm = \"dpg\" has a critic network; omit it, or change the algorithm");
@@ -128,15 +133,16 @@ void CheckDpg(const Config& c, Conflicts* out) {
           {"optimizer.policy_learning_rate", "learner.algorithm"},
           "only learner.algorithm = \"dpg\" has a separate policy network; omit it, or change the "
           "algorithm");
-  out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == "paramserver",
+  out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == LearnerSync::kParamServer,
           {"optimizer.policy_learning_rate", "learner.sync"},
           "parameter shards use one learning rate; set 0, or learner.sync = \"allreduce\"");
   // The value head exists only for algorithms that learn values.
-  const bool values = dpg || c.learner.algorithm == "dqn";
-  out->If(!values && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
+  const bool values = dpg || c.learner.algorithm == AlgorithmKind::kDqn;
+  out->If(!values && c.learner.critic != CriticKind::kScalar,
+          {"learner.critic", "learner.algorithm"},
           "only \"dqn\" and \"dpg\" learn values; omit it, or change the algorithm");
   // Quantile regression with the Huber loss: Dabney et al. 2018 (arXiv:1710.10044).
-  out->If(c.learner.critic == "quantile" && c.learner.loss != "huber",
+  out->If(c.learner.critic == CriticKind::kQuantile && c.learner.loss != TdLoss::kHuber,
           {"learner.critic", "learner.loss"},
           "quantiles require the Huber loss; set learner.loss = \"huber\"");
   // Range of the atoms of a distributional critic (Bellemare et al. 2017, C51).
@@ -157,7 +163,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
 
 // Rules of runs without an environment.
 void CheckSupervised(const Config& c, Conflicts* out) {
-  const std::string algorithm = TomlString(c.learner.algorithm);
+  const std::string algorithm = TomlString(EnumName(c.learner.algorithm));
   // Data and tokenizer.
   out->If(c.data.reviews.empty(), {"data.reviews", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs training data; name the folder or archive of "
@@ -176,19 +182,20 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           {"model.num_attention_heads", "model.hidden_size"},
           "{} does not divide model.hidden_size = {}; use a divisor", c.model.num_attention_heads,
           c.model.hidden_size);
-  out->If(c.data.word_dropout > 0 && c.learner.algorithm != "classifier",
+  out->If(c.data.word_dropout > 0 && c.learner.algorithm != AlgorithmKind::kClassifier,
           {"data.word_dropout", "learner.algorithm"},
           "is supported by the classifier only (learner.algorithm is {}); set 0", algorithm);
   // The LSTM baseline has no tensor parallelism, masked LM or pre-trained weights.
-  const bool lstm = c.model.architecture == "lstm";
-  out->If(lstm && c.learner.algorithm != "classifier", {"model.architecture", "learner.algorithm"},
+  const bool lstm = c.model.architecture == ModelArchitecture::kLstm;
+  out->If(lstm && c.learner.algorithm != AlgorithmKind::kClassifier,
+          {"model.architecture", "learner.algorithm"},
           "\"lstm\" does not support learner.algorithm = {}; use \"classifier\", or another family",
           algorithm);
   out->If(lstm && c.mesh.tp > 1, {"mesh.tp", "model.architecture"},
           "\"lstm\" does not support tensor parallelism; set 1, or use another family");
   out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.architecture"},
           "\"lstm\" has no pre-trained format; omit it");
-  out->If(c.model.architecture == "bert" && c.model.embedding_size != 0 &&
+  out->If(c.model.architecture == ModelArchitecture::kBert && c.model.embedding_size != 0 &&
               c.model.embedding_size != c.model.hidden_size,
           {"model.embedding_size", "model.architecture"},
           "\"bert\" requires an embedding of size model.hidden_size = {}; set 0",
@@ -212,7 +219,7 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "Hogwild threads are not supported by learner.algorithm = {}; set 1, and see mesh.dp",
           algorithm);
-  out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
+  out->If(c.fleet.mode == FleetMode::kSerial && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
           "tensor-parallel learners wait for each other, which one thread can't do; set 1, or "
           "fleet.mode = \"processes\"");
   // Each learner of a group computes whole attention heads.

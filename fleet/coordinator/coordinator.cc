@@ -33,7 +33,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   const Options& given = node->options_;
   // A run with a checkpoint has issued incarnations.
   TROOP_RETURN_IF_ERROR(node->incarnations_.Load(given.resume_checkpoint.empty()));
-  if (given.config.learner.sync == "paramserver") {
+  if (given.config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(
         node->shards_,
         ParameterResharding::Make(given.config, node->env_, given.run, &node->incarnations_));

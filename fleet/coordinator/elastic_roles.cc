@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/log.h"
+#include "core/config/enum_format.h"
 #include "fleet/config/config_keys.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/coordinator/coordinator.h"

@@ -117,9 +117,9 @@ Status CheckSocketFolder(const Config& config) {
 
 // Serial mode has in-process endpoints only.
 Status Endpoints::Check(const Config& config) {
-  if (config.fleet.mode == "serial") return Status::Ok();
+  if (config.fleet.mode == FleetMode::kSerial) return Status::Ok();
   if (!config.fleet.listen.empty()) return CheckListen(config, true);
-  return config.fleet.transport == "ipc" ? CheckSocketFolder(config) : Status::Ok();
+  return config.fleet.transport == FleetTransport::kIpc ? CheckSocketFolder(config) : Status::Ok();
 }
 
 // The lock file in the folder shows later runs that its owner is alive.
@@ -129,7 +129,7 @@ Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
     TROOP_RETURN_IF_ERROR(CheckListen(config, false));
     return endpoints;
   }
-  if (config.fleet.transport != "ipc") return endpoints;
+  if (config.fleet.transport != FleetTransport::kIpc) return endpoints;
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
   RemoveAbandoned(parent);
@@ -159,7 +159,7 @@ std::string Endpoints::For(Role role, std::int32_t index) const {
 // Used before a run exists: by `--dry-run` and for the length check of socket paths.
 std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t index) {
   if (!config.fleet.listen.empty()) return ListenFor(config, role, index);
-  if (config.fleet.transport != "ipc") return "tcp://127.0.0.1:PORT";
+  if (config.fleet.transport != FleetTransport::kIpc) return "tcp://127.0.0.1:PORT";
   std::error_code ignored;
   const fs::path folder = fs::temp_directory_path(ignored) / (std::string(kPrefix) + "XXXXXX");
   return SocketIn(folder.string(), role, index);

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/base/failures.h"
+#include "core/config/enum_format.h"
 #include "envs/environment.h"
 #include "fleet/config/config_migration.h"
 #include "fleet/config/role_configs.h"
@@ -64,7 +65,7 @@ Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
 
 // Bytes of the packed weights that kernels use: at most those of the f32 weights.
 double PackedBytes(const Config& config, double value_bytes) {
-  return config.network.precision == "bf16" ? value_bytes / 2 : value_bytes;
+  return config.network.precision == NetworkPrecision::kBf16 ? value_bytes / 2 : value_bytes;
 }
 
 // Predicts the memory of each process: weights, gradients, optimizer, network buffers and batches.
@@ -106,7 +107,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                   double(learning.workspace_bytes) +
                   batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
   bytes.paramserver = 2 * value;  // the snapshot being served, and the next one being received
-  if (config.learner.sync == "paramserver") {
+  if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, module));
     // The largest shard: weights, optimizer, two published versions, the gradient sum, one push per
     // learner.
@@ -136,7 +137,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   // tokens.
   std::vector<TensorSpec> in = {ints(tokens), ints(reviews + 1), {}, {}};
   double logits = 0;
-  if (config.learner.algorithm == "masked_lm") {
+  if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
     in.push_back(ints(tokens * 15 / 100 + 1));
     logits = 4.0 * double(in.back().shape[0]) * double(config.model.vocab_size);
   }
@@ -149,7 +150,7 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   bytes.learner = (3 + slots) * value + double(plan.cache_bytes + plan.workspace_bytes) + logits;
   bytes.evaluator = 2 * value + double(plan.workspace_bytes) + logits;
   bytes.paramserver = 2 * value;
-  if (config.learner.sync == "paramserver") {
+  if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, module));
     const double shard = map.imbalance() * value / double(map.shards().size());
     bytes.paramserver = (4 + slots + double(config.fleet.learners)) * shard;
@@ -180,7 +181,7 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(
       const auto replay,
       ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
-  if (config.learner.sync == "paramserver") {
+  if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, *module));
     needs.shards = map.ToString();
   }
@@ -234,24 +235,25 @@ Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const ResourceEstimate needs, EstimateResources(config));
   // GPU checks apply only to roles that this machine will start. Failures are collected, so that
   // all are reported at once.
-  const bool learners_here = config.fleet.engine == "local" &&
+  const bool learners_here = config.fleet.engine == LaunchEngine::kLocal &&
                              std::ranges::count(config.fleet.external_roles, "learner") == 0;
   Failures failures;
   failures.Add(CheckFileSize(needs));
-  if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
+  if (config.learner.device == DeviceChoice::kCuda && learners_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
         "learner.device is \"cuda\", but this program finds no GPU (see troop doctor); set "
         "\"auto\" "
         "or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
-  if (config.replay.placement == "gpu" && learners_here && GpusHere() == 0) {
+  if (config.replay.placement == ReplayPlacement::kGpu && learners_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
         "replay.placement is \"gpu\", but this program finds no GPU (see troop doctor); set "
         "\"host\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
-  const bool infers_here = config.actor.inference == "server" && config.fleet.engine == "local" &&
+  const bool infers_here = config.actor.inference == InferencePlace::kServer &&
+                           config.fleet.engine == LaunchEngine::kLocal &&
                            std::ranges::count(config.fleet.external_roles, "inference") == 0;
-  if (config.inference.device == "cuda" && infers_here && GpusHere() == 0) {
+  if (config.inference.device == DeviceChoice::kCuda && infers_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
         "inference.device is \"cuda\", but this program finds no GPU (see troop doctor); set "
         "\"auto\" or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
@@ -265,7 +267,8 @@ Status CheckMachine(const Config& config) {
 
 // A coarse check before anything is predicted: it avoids starting 100,000 processes.
 Status CheckProcesses(const Config& config) {
-  if (config.fleet.engine != "local" || config.fleet.mode == "serial") return Status::Ok();
+  if (config.fleet.engine != LaunchEngine::kLocal || config.fleet.mode == FleetMode::kSerial)
+    return Status::Ok();
   const std::size_t roles = RolesOf(config).size();
   const double memory = MachineMemoryBytes();
   if (double(roles) * kProcessBytesMin > memory) {
@@ -353,9 +356,9 @@ std::string DescribeEnd(const Config& config) {
 
 // Device of the learners, with learner.device = "auto" resolved on this machine.
 std::string DescribeDevice(const Config& config) {
-  if (config.learner.device == "cpu") return "cpu";
+  if (config.learner.device == DeviceChoice::kCpu) return "cpu";
   const Result<std::string> gpu = GpuOf(TrainingConfigOf(config));
-  return gpu.ok() ? *gpu : config.learner.device == "auto" ? "cpu" : "no GPU found";
+  return gpu.ok() ? *gpu : config.learner.device == DeviceChoice::kAuto ? "cpu" : "no GPU found";
 }
 
 // The line with algorithm, device and seed.
@@ -402,7 +405,7 @@ Result<std::string> DescribeRun(const Config& config) {
     out += fmt::format("parameters   {}; paramserver.mode = \"{}\"\n", needs.shards,
                        config.paramserver.mode);
   }
-  const bool serial = config.fleet.mode == "serial";
+  const bool serial = config.fleet.mode == FleetMode::kSerial;
   out += serial ? "roles        all in one thread\n" : "roles\n";
   double total = 0;
   if (!serial) {
@@ -422,7 +425,7 @@ Result<std::string> DescribeRun(const Config& config) {
       "             included: the program itself, 12 MiB or more per process\n",
       total / kMiB, IsSupervised(config) ? "" : "the full replay, ");
   if (serial) return out;
-  return out + (config.fleet.transport == "ipc"
+  return out + (config.fleet.transport == FleetTransport::kIpc
                     ? "endpoints    in a private folder; XXXXXX is replaced at the start\n"
                     : "endpoints    PORT: a free port, chosen for each role at the start\n");
 }

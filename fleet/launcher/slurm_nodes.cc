@@ -30,7 +30,8 @@ std::int64_t SlurmNodes::CpusOf(FleetRole role) const {
   if (role.role == Role::kLearner) return config_.slurm.learner_cpus;
   if (role.role == Role::kReplay) return config_.slurm.replay_cpus;
   if (role.role == Role::kInference) return 1;
-  return role.role == Role::kParamServer && config_.learner.sync == "paramserver" ? 1 : 0;
+  return role.role == Role::kParamServer && config_.learner.sync == LearnerSync::kParamServer ? 1
+                                                                                              : 0;
 }
 
 // CPUs that are still free; negative if the roles need more than the node has.

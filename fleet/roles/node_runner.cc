@@ -77,9 +77,9 @@ bool SignalWatch::requeue_requested() const { return first_signal.load() == SIGU
 int SignalWatch::count() const { return signal_count.load(); }
 
 LogLevel LogLevelOf(const Config& config) {
-  if (config.log.level == "debug") return LogLevel::kDebug;
-  if (config.log.level == "warning") return LogLevel::kWarning;
-  return config.log.level == "error" ? LogLevel::kError : LogLevel::kInfo;
+  if (config.log.level == LogLevel::kDebug) return LogLevel::kDebug;
+  if (config.log.level == LogLevel::kWarning) return LogLevel::kWarning;
+  return config.log.level == LogLevel::kError ? LogLevel::kError : LogLevel::kInfo;
 }
 
 Status RunNode(Node* node, Network* network, const Clock& clock,

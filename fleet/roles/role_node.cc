@@ -256,7 +256,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     }
     // Sharded, or the single publisher of weights.
     case Role::kParamServer: {
-      if (config_.learner.sync == "paramserver") {
+      if (config_.learner.sync == LearnerSync::kParamServer) {
         TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
         return upcast(ShardNode::Make(
             {.config = ShardConfigOf(config_),

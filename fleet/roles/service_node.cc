@@ -60,7 +60,8 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
   auto issued = std::make_shared<IssuedIncarnations>(duty.member);
   // A weights version contains a shard term with parameter shards, else a learner's incarnation.
-  const Role named = config.learner.sync == "paramserver" ? Role::kNone : Role::kLearner;
+  const Role named =
+      config.learner.sync == LearnerSync::kParamServer ? Role::kNone : Role::kLearner;
   options.version_is_issued = [issued, named](std::uint64_t number) {
     return issued->Has(named, number);
   };

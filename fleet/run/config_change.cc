@@ -40,7 +40,7 @@ std::vector<std::string> ConfigChanges(std::string_view before_toml, const Confi
   before->name = now.name;
   before->log.dir = now.log.dir;
   // Serial runs set replay.persist themselves (SerialRun), whatever the file contains.
-  if (before->fleet.mode == "serial") before->replay.persist = now.replay.persist;
+  if (before->fleet.mode == FleetMode::kSerial) before->replay.persist = now.replay.persist;
   std::vector<std::string> changes;
   const auto values = ValuesOf(*before);
   for (const auto& [key, value] : ValuesOf(now)) {

@@ -33,7 +33,7 @@ const char* StepsName(const Config& config) {
 ScoreLabels GetScoreLabels(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
   const bool tests = HasTestReviews(config.data.reviews);
-  if (config.learner.algorithm == "masked_lm")
+  if (config.learner.algorithm == AlgorithmKind::kMaskedLm)
     return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
   return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
 }

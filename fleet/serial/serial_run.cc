@@ -16,8 +16,8 @@ constexpr int kLookEvery = 16;  // rounds
 
 bool HasRestorePoints(const Config& config) {
   // Parameter shards write their own snapshots, which restore points do not cover.
-  const bool shards = config.learner.sync == "paramserver";
-  return config.fleet.mode == "serial" && config.checkpoint.every_updates > 0 && !shards;
+  const bool shards = config.learner.sync == LearnerSync::kParamServer;
+  return config.fleet.mode == FleetMode::kSerial && config.checkpoint.every_updates > 0 && !shards;
 }
 
 Result<std::unique_ptr<SerialRun>> SerialRun::Make(const Config& config, Storage* run,

@@ -9,11 +9,11 @@ namespace troop {
 // "adagrad".
 inline cuda::OptimizerRule MakeOptimizerRule(const TrainingConfig& config) {
   using Kind = cuda::OptimizerRule::Kind;
-  const std::string& type = config.optimizer.type;
+  const OptimizerType type = config.optimizer.type;
   return {.max_grad_norm = config.learner.max_grad_norm,
-          .kind = type == "adam"      ? Kind::kAdam
-                  : type == "rmsprop" ? Kind::kRmsProp
-                                      : Kind::kSgd,
+          .kind = type == OptimizerType::kAdam      ? Kind::kAdam
+                  : type == OptimizerType::kRmsProp ? Kind::kRmsProp
+                                                    : Kind::kSgd,
           .beta1 = config.optimizer.beta1,
           .beta2 = config.optimizer.beta2,
           .decay = config.optimizer.decay,

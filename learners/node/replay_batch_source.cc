@@ -72,7 +72,7 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   shards_ = std::int32_t(channels.size());
   const ReplaySampler::Options drawing = SamplingOptions(trajectory);
   // On a GPU the learner holds a copy of the table, which one shard sends as deltas.
-  sampler_ = config_.replay.placement == "gpu"
+  sampler_ = config_.replay.placement == ReplayPlacement::kGpu
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
   return Status::Ok();
@@ -94,7 +94,7 @@ ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& 
 
 // Connects to new shards, and to leaving ones, which are sampled while they exist.
 Status ReplayBatchSource::AddShards(const ChannelOptions& options) {
-  if (config_.replay.scope == "local") return Status::Ok();
+  if (config_.replay.scope == ReplayScope::kLocal) return Status::Ok();
   while (shards_ < member_.fleet().replay + member_.fleet().replay_leaving) {
     const std::string endpoint = member_.Endpoint(Role::kReplay, shards_);
     // Shards are numbered in order, so a missing endpoint ends the search.

@@ -177,9 +177,6 @@ Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
                            env.id);
   }
   const LearnerConfig& l = config.learner;
-  if (l.loss != "huber" && l.loss != "mse") {
-    return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"", l.loss);
-  }
   TROOP_RETURN_IF_ERROR(CheckValueHead(ModelSetupOf(config)));
   if (l.target_update_every_updates < 1) {
     return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",

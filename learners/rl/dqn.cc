@@ -169,10 +169,6 @@ Status CheckDqn(const TrainingConfig& config, const EnvSpec& env, const Module& 
     return InvalidArgument("{}: dqn needs discrete actions, which this environment does not have",
                            env.id);
   }
-  if (config.learner.loss != "huber" && config.learner.loss != "mse") {
-    return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"",
-                           config.learner.loss);
-  }
   if (config.learner.target_update_every_updates < 1) {
     return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
                            config.learner.target_update_every_updates);

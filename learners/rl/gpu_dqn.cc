@@ -53,7 +53,7 @@ DqnStepOptions OptionsOf(const TrainingConfig& config, QNetworkSpec network,
   o.steps = steps;
   o.gamma = config.learner.gamma;
   o.reward_clip = config.reward_clip;
-  o.huber = config.learner.loss == "huber";
+  o.huber = config.learner.loss == TdLoss::kHuber;
   o.double_q = config.learner.double_q;
   using Values = DqnStepOptions::Values;
   const ValueHead form = GetValueHead(ModelSetupOf(config));
@@ -295,7 +295,8 @@ Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const TrainingConfig& config, cons
   const auto only_cpu = [](std::string_view key) {
     return InvalidArgument("{} only runs on the CPU; set learner.device = \"cpu\"", key);
   };
-  if (config.optimizer.type == "adagrad") return only_cpu("optimizer.type = \"adagrad\"");
+  if (config.optimizer.type == OptimizerType::kAdaGrad)
+    return only_cpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return only_cpu("learner.hogwild_threads");
   const ModelSetup setup = ModelSetupOf(config);
   TROOP_RETURN_IF_ERROR(DevicePrecisionOf(setup, device->info()).status());
@@ -310,7 +311,7 @@ Result<std::unique_ptr<Algorithm>> MakeGpuDqn(const TrainingConfig& config, cons
   const std::optional<PictureStack> pictures = PicturesOf(setup, env, LayersOf(setup)[0]);
   std::unique_ptr<GpuReplay> replay;
   // The replica belongs to the learner's own GPU.
-  if (config.replay.placement == "gpu") {
+  if (config.replay.placement == ReplayPlacement::kGpu) {
     replay =
         std::make_unique<GpuReplay>(device.get(), config, env, pictures, config.learner.batch_size);
   }

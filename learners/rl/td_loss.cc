@@ -50,7 +50,7 @@ DqnLossSummary TdLoss(const TrainingConfig& config, const ValueHead& form, const
   in.q = values.first;
   in.q_next_target = values.last_target;
   in.q_next_online = values.last_online;
-  in.huber = config.learner.loss == "huber";
+  in.huber = config.learner.loss == TdLoss::kHuber;
   return DqnLoss(in, out);
 }
 

@@ -71,7 +71,7 @@ Result<TokenizedReviews> Load(const TrainingConfig& config, const std::string& p
     auto made = MakeDiskStorage((fs::path(config.log_dir) / config.data.cache).string());
     if (made.ok()) storage = *std::move(made);  // the cache is optional
   }
-  const bool left = config.data.truncation_side == "left";
+  const bool left = config.data.truncation_side == TruncationSide::kLeft;
   const std::string name =
       fmt::format("{}-{:08x}-{}{}.tokens", fs::path(path).filename().string(),
                   tokenizer.fingerprint(), config.data.max_length, left ? "-left" : "");
@@ -81,7 +81,7 @@ Result<TokenizedReviews> Load(const TrainingConfig& config, const std::string& p
 
 // Gradients (of a worker's share of a batch) per update, and per batch.
 std::pair<std::uint64_t, std::uint64_t> GradientsOfUpdate(const TrainingConfig& config) {
-  if (config.learner.sync != "paramserver") return {1, 1};
+  if (config.learner.sync != LearnerSync::kParamServer) return {1, 1};
   const std::int64_t workers = WorkersOf(config.learners, config.mesh.tp);
   return {
       std::uint64_t(PushesOfUpdate(config.paramserver, workers) * config.paramserver.push_every),
@@ -156,7 +156,7 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
   data->tokenizer = *std::move(tokenizer);
   TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
                          Load(config, config.data.reviews, *data->tokenizer));
-  if (config.learner.algorithm == "classifier") {
+  if (config.learner.algorithm == AlgorithmKind::kClassifier) {
     TROOP_RETURN_IF_ERROR(CheckBothSentiments(config, reviews.train));
   }
   // The validation_split is a part of the training reviews; the test set stays complete.
@@ -167,7 +167,7 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
     to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
   }
   data->test = std::move(reviews.test);
-  if (config.learner.algorithm == "masked_lm") {
+  if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
     Append(reviews.unlabeled, &data->train);
     if (!config.data.unlabeled.empty()) {
       TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,

@@ -46,7 +46,7 @@ constexpr int kPeakTries = 8, kPeakCalls = 4;
 
 // Profiles use the first GPU.
 Result<TextDevice> OpenFor(const TrainingConfig& config, const TensorParallelRank& place) {
-  if (config.learner.device == "cpu") return Unavailable("learner.device = \"cpu\"");
+  if (config.learner.device == DeviceChoice::kCpu) return Unavailable("learner.device = \"cpu\"");
   return OpenTextDevice(config, place, 0);
 }
 

@@ -60,8 +60,10 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
   opened.device = cuda::Device::Open(opened.ordinal, &error);
   if (opened.device == nullptr) return Unavailable("{}", error);
   // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
-  if (config.model.architecture == "lstm") return OnlyOnCpu("model.architecture = \"lstm\"");
-  if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
+  if (config.model.architecture == ModelArchitecture::kLstm)
+    return OnlyOnCpu("model.architecture = \"lstm\"");
+  if (config.optimizer.type == OptimizerType::kAdaGrad)
+    return OnlyOnCpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
   TROOP_ASSIGN_OR_RETURN(opened.step.precision,
                          DevicePrecisionOf(ModelSetupOf(config), opened.device->info()));

@@ -250,7 +250,7 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
   const double hidden = double(m.hidden_size), layers = double(m.num_hidden_layers);
   const double embedding = m.embedding_size > 0 ? double(m.embedding_size) : hidden;
   const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
-  const bool masked = config.learner.algorithm == "masked_lm";
+  const bool masked = config.learner.algorithm == AlgorithmKind::kMaskedLm;
   // Pairs of tokens that attend to each other, in one layer.
   double pairs = 0, last_pairs = 0;  // last: of the tokens that the head reads, with all others
   std::size_t place = 0;
@@ -262,7 +262,7 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
     last_pairs += length * (masked ? double(place - before) : 1);
   }
   double forward = 0;
-  if (m.architecture == "lstm") {
+  if (m.architecture == ModelArchitecture::kLstm) {
     // Four gates in two directions; a layer above the first reads both directions.
     for (std::int64_t i = 0; i < m.num_hidden_layers; ++i) {
       forward += 2 * tokens * 8 * hidden * ((i == 0 ? embedding : 2 * hidden) + hidden);
@@ -278,7 +278,7 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
                             ? tokens * 3 * third + 4 * pairs * hidden
                             : (tokens * 2 + rows) * third + 4 * last_pairs * hidden;
     forward = (layers - 1) * layer + last + rows * behind;
-    if (m.architecture == "albert") forward += 2 * tokens * embedding * hidden;
+    if (m.architecture == ModelArchitecture::kAlbert) forward += 2 * tokens * embedding * hidden;
     // The head: transform and vocabulary of a masked LM, or the pooler of a classifier.
     const double words =
         masked ? hidden * embedding + embedding * double(m.vocab_size) : hidden * hidden;
@@ -289,7 +289,7 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
 }
 
 TextCollator::TextCollator(const TrainingConfig& config, std::shared_ptr<const Tokenizer> tokenizer)
-    : masked_(config.learner.algorithm == "masked_lm"),
+    : masked_(config.learner.algorithm == AlgorithmKind::kMaskedLm),
       word_dropout_(config.data.word_dropout),
       words_(config.model.vocab_size),
       seed_(std::uint64_t(config.seed)),
@@ -427,8 +427,8 @@ Result<std::unique_ptr<TrainState>> MakeTextTrainState(const TrainingConfig& con
     end += group.count;
     groups.push_back({end, config.optimizer.learning_rate, group.decays});
   }
-  return TrainState::Make(config, module, config.learner.algorithm, std::move(groups),
-                          TrainState::Target::kNone);
+  return TrainState::Make(config, module, std::string(EnumName(config.learner.algorithm)),
+                          std::move(groups), TrainState::Target::kNone);
 }
 
 // Parameters that the pretrained model lacks keep their random values.
@@ -480,7 +480,8 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
 // Writes the files that transformers needs to load model and tokenizer.
 Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value) {
-  if (config.model.architecture == "lstm") return Status::Ok();  // transformers has no LSTM
+  if (config.model.architecture == ModelArchitecture::kLstm)
+    return Status::Ok();  // transformers has no LSTM
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
@@ -494,7 +495,7 @@ Status WriteModel(const TrainingConfig& config, Storage* run, const Module& modu
           .Add("tokenizer_class", std::string_view(unigram ? "AlbertTokenizer" : "BertTokenizer"))
           .Add("do_lower_case", !config.data.cased)
           .Add("model_max_length", config.data.max_length)
-          .Add("truncation_side", config.data.truncation_side)
+          .Add("truncation_side", EnumName(config.data.truncation_side))
           .str();
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
@@ -502,9 +503,9 @@ Status WriteModel(const TrainingConfig& config, Storage* run, const Module& modu
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
                                                   const TensorParallelRank& tensor, int learner) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
-  if (config.learner.device != "cpu") {
+  if (config.learner.device != DeviceChoice::kCpu) {
     auto on_device = MakeGpuSupervised(config, data, tensor, learner);
-    if (on_device.ok() || config.learner.device == "cuda") return on_device;
+    if (on_device.ok() || config.learner.device == DeviceChoice::kCuda) return on_device;
     // A missing GPU is normal; one that exists and is not used is logged.
     if (on_device.status().code() != Code::kUnavailable)
       LogInfo("updates are computed on the CPU: {}", on_device.status().message());

@@ -28,9 +28,9 @@ Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
   std::unique_ptr<SentimentEvaluator> trial(
       new SentimentEvaluator(config, std::move(data), options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
-  if (config.learner.device != "cpu") {
+  if (config.learner.device != DeviceChoice::kCpu) {
     auto judge = MakeGpuTextEvaluator(config, weights);
-    if (!judge.ok() && config.learner.device == "cuda") return judge.status();
+    if (!judge.ok() && config.learner.device == DeviceChoice::kCuda) return judge.status();
     if (judge.ok()) trial->on_device_ = *std::move(judge);
   }
   trial->value_.assign(weights.begin(), weights.end());
@@ -48,7 +48,7 @@ SentimentEvaluator::SentimentEvaluator(const TrainingConfig& config,
       module_(std::move(module)),
       batches_(config, data_->tokenizer),
       step_(module_.get(), batches_.words()) {
-  const bool bf16 = config.network.precision == "bf16";
+  const bool bf16 = config.network.precision == NetworkPrecision::kBf16;
   packed_ = module_->MakePacked(bf16 ? Precision::kBF16 : Precision::kF32);
   const std::int64_t all = set().size(), wanted = std::min(all, options_.episodes);
   // Evenly spread over the set, then sorted, so that the sequences of a batch have similar lengths.

@@ -54,10 +54,6 @@ std::string VocabularyIn(const fs::path& folder) {
   return "";
 }
 
-TruncationSide SideOf(std::string_view name) {
-  return name == "left" ? TruncationSide::kLeft : TruncationSide::kRight;
-}
-
 // Class names of a model. The default names of transformers, LABEL_0 and LABEL_1, become
 // sentiments; unprintable or repeated names become LABEL_i.
 std::vector<std::string> NamesOfClasses(const JsonValue* labels, std::int64_t classes) {
@@ -202,12 +198,12 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
     return InvalidArgument(
         "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
         "eval",
-        path, config.learner.algorithm, config.env_id);
+        path, EnumName(config.learner.algorithm), config.env_id);
   }
-  Parts parts{.masked = config.learner.algorithm == "masked_lm",
+  Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
               .rows = config.model.vocab_size,
               .max_length = std::min(config.model.max_position_embeddings, config.data.max_length),
-              .side = SideOf(config.data.truncation_side)};
+              .side = config.data.truncation_side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
   const std::string weights = path + "/weights.safetensors";
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/config/enum_format.h"
 #include "core/storage/json.h"
 #include "core/storage/read_file.h"
 
@@ -173,7 +174,7 @@ Status CheckAgainst(const DataConfig& data, const TokenizerSettings& settings,
     LogWarning("data.max_length is {}, more than \"model_max_length\" ({}) in {}", data.max_length,
                settings.max_length, path);
   }
-  if (settings.side == TruncationSide::kLeft && data.truncation_side != "left") {
+  if (settings.side == TruncationSide::kLeft && data.truncation_side != TruncationSide::kLeft) {
     return InvalidArgument(
         "data.truncation_side is \"{}\", but \"truncation_side\" is \"left\" in {}; set \"left\", "
         "or "

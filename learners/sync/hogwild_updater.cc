@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/config/enum_format.h"
 #include "learners/sync/update_queue.h"
 #include "learners/sync/updater.h"
 #include "nn/parallel/hogwild_arena.h"

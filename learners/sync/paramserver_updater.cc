@@ -36,7 +36,7 @@ class ParamserverUpdater final : public Updater {
         pause_(options.member),
         progress_(*options.config),
         cycle_({.is_leader = options.member->options().index == 0,
-                .pull_overwrites = options.config->paramserver.mode == "local_sgd"}),
+                .pull_overwrites = options.config->paramserver.mode == SyncMode::kLocalSgd}),
         step_({.config = options.config,
                .learner = options.member->options().index,
                .executor = options.executor,

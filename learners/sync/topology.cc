@@ -6,7 +6,7 @@ namespace troop {
 
 // Parameter shards come first: even one learner uses them if the config says so.
 Topology TopologyOf(const TrainingConfig& config, int learners, int parts) {
-  if (config.learner.sync == "paramserver") {
+  if (config.learner.sync == LearnerSync::kParamServer) {
     return parts > 1 ? Topology::kTensorParallelParamServer : Topology::kParamServer;
   }
   if (learners > 1) return Topology::kAllReduce;

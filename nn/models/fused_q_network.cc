@@ -132,14 +132,6 @@ class ParamReader {
   std::size_t next_ = 0;
 };
 
-// False: unknown activation.
-bool ParseActivation(const std::string& name, Activation* activation) {
-  *activation = name == "relu"   ? Activation::kRelu
-                : name == "tanh" ? Activation::kTanh
-                                 : Activation::kNone;
-  return *activation != Activation::kNone || name == "none";
-}
-
 // True if the kernels support this convolution.
 bool IsSmallConv(const FusedNetworkSpec& spec, const LayerConfig& layer) {
   const Shape& shape = spec.observation.shape;
@@ -154,12 +146,9 @@ bool IsSupported(const FusedNetworkSpec& spec) {
   std::size_t linears = 0;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerConfig& layer = spec.layers[i];
-    Activation activation;
-    if (!ParseActivation(layer.activation, &activation)) return false;
-    if (layer.type == "conv2d") {
+    if (layer.type == LayerType::kConv2d) {
       if (i != 0 || !IsSmallConv(spec, layer)) return false;
-    } else if (layer.type != "linear" || layer.units < 1 ||
-               ++linears > std::size_t(FusedNet::kTrunkMax)) {
+    } else if (layer.units < 1 || ++linears > std::size_t(FusedNet::kTrunkMax)) {
       return false;
     }
   }
@@ -194,9 +183,8 @@ FusedNet Describe(const FusedNetworkSpec& spec, std::span<const ParamSpec> param
   // Features flow through conv and linear layers into the head.
   std::int64_t features = net.inputs;
   for (const LayerConfig& layer : spec.layers) {
-    Activation activation;
-    ParseActivation(layer.activation, &activation);
-    if (layer.type == "linear") {
+    const Activation activation = layer.activation;
+    if (layer.type == LayerType::kLinear) {
       net.trunk[net.trunk_count++] = params.TakeLinear(features, layer.units, activation);
       features = layer.units;
       continue;

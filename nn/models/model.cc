@@ -82,14 +82,15 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 // DPG needs continuous actions, every other algorithm discrete ones.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
-  const std::string& algorithm = setup.algorithm;
-  if (env.action.discrete() == (algorithm != "dpg")) return Status::Ok();
+  const AlgorithmKind algorithm = setup.algorithm;
+  if (env.action.discrete() == (algorithm != AlgorithmKind::kDpg)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
   const bool discrete = env.action.discrete();
   return InvalidArgument(
       "env.id: {} has {} actions, learner.algorithm = \"{}\" needs {} ones; set "
       "learner.algorithm = \"{}\", or choose another environment",
-      env.id, kinds[int(discrete)], algorithm, kinds[int(!discrete)], discrete ? "dqn" : "dpg");
+      env.id, kinds[int(discrete)], EnumName(algorithm), kinds[int(!discrete)],
+      discrete ? "dqn" : "dpg");
 }
 
 TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {

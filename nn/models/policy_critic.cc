@@ -183,7 +183,7 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
   const bool own = !setup.network.critic_layers.empty();
   const std::vector<LayerConfig>& judging = own ? setup.network.critic_layers : layers;
   const char* const key = own ? "network.critic_layers" : "network.layers";
-  const auto is_linear = [](const LayerConfig& layer) { return layer.type != "conv2d"; };
+  const auto is_linear = [](const LayerConfig& layer) { return layer.type != LayerType::kConv2d; };
   const auto joint = std::size_t(std::ranges::find_if(judging, is_linear) - judging.begin());
   TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, judging[0]));
   std::vector<SequentialPart> front, rest;

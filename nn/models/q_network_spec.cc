@@ -32,11 +32,6 @@ Result<QLayer> FindLayer(const Module& network, const std::string& name, Activat
   return layer;
 }
 
-Activation ActivationOf(const LayerConfig& layer) {
-  if (layer.activation == "relu") return Activation::kRelu;
-  return layer.activation == "tanh" ? Activation::kTanh : Activation::kNone;
-}
-
 // Rejects what the GPU network does not implement.
 Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   const auto only_cpu = [](std::string_view what) {
@@ -66,9 +61,9 @@ Result<QNetworkSpec> QNetworkSpecOf(const ModelSetup& setup, const EnvSpec& env,
   spec.numbers = GetValueHead(setup).numbers;
   spec.parameters = ParameterCount(network);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    TROOP_ASSIGN_OR_RETURN(
-        QLayer layer, FindLayer(network, fmt::format("layers.{}.", i), ActivationOf(layers[i])));
-    if (layers[i].type == "conv2d") {
+    TROOP_ASSIGN_OR_RETURN(QLayer layer,
+                           FindLayer(network, fmt::format("layers.{}.", i), layers[i].activation));
+    if (layers[i].type == LayerType::kConv2d) {
       layer.convolution = true;
       layer.conv = {shape[0],          shape[1],         shape[2],
                     layers[i].filters, layers[i].kernel, layers[i].stride};
@@ -96,14 +91,14 @@ Result<QNetworkSpec> QNetworkSpecOf(const ModelSetup& setup, const EnvSpec& env,
 
 // TF32 and bf16 products need Ampere or newer.
 Result<cuda::Precision> DevicePrecisionOf(const ModelSetup& setup, const cuda::DeviceInfo& info) {
-  const std::string& precision = setup.network.precision;
-  if (precision == "fp32") return cuda::Precision::kF32;
+  const NetworkPrecision precision = setup.network.precision;
+  if (precision == NetworkPrecision::kFp32) return cuda::Precision::kF32;
   if (info.major < 8) {
     return InvalidArgument(
         "network.precision = \"{}\" needs compute capability 8.0, {} has {}.{}; set \"fp32\"",
-        precision, info.name, info.major, info.minor);
+        EnumName(precision), info.name, info.major, info.minor);
   }
-  return precision == "bf16" ? cuda::Precision::kBF16 : cuda::Precision::kTF32;
+  return precision == NetworkPrecision::kBf16 ? cuda::Precision::kBF16 : cuda::Precision::kTF32;
 }
 
 }  // namespace troop

@@ -33,7 +33,7 @@ Result<std::unique_ptr<Module>> MakeLstm(const ModelSetup& setup) {
 Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
   const ModelConfig& m = setup.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(setup));
-  const bool bert = m.architecture == "bert";
+  const bool bert = m.architecture == ModelArchitecture::kBert;
   TransformerOptions options;
   options.config = {
       .family = bert ? TransformerConfig::Family::kBert : TransformerConfig::Family::kAlbert,
@@ -48,9 +48,9 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
       .hidden_dropout = float(m.dropout),
       .attention_dropout = float(m.attention_dropout),
       .classifier_dropout = float(m.classifier_dropout),
-      .sinusoids = m.position_init == "sinusoids"};
-  options.head =
-      setup.algorithm == "masked_lm" ? TransformerHead::kMaskedLm : TransformerHead::kClassifier;
+      .sinusoids = m.position_init == PositionInit::kSinusoids};
+  options.head = setup.algorithm == AlgorithmKind::kMaskedLm ? TransformerHead::kMaskedLm
+                                                             : TransformerHead::kClassifier;
   options.recompute = m.gradient_checkpointing;
   const Status fits = CheckTransformer(options.config);
   if (!fits.ok()) return fits.WithContext("[model]");
@@ -60,7 +60,7 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
 // The LSTM is not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor) {
-  if (setup.model.architecture == "lstm") return MakeLstm(setup);
+  if (setup.model.architecture == ModelArchitecture::kLstm) return MakeLstm(setup);
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(setup));
   options.tensor = tensor;
   return MakeTransformer(options);

@@ -9,18 +9,9 @@
 namespace troop {
 namespace {
 
-// `name` is the layer's key in the config.
-Result<Activation> ParseActivation(const LayerConfig& layer, const std::string& name) {
-  if (layer.activation == "relu") return Activation::kRelu;
-  if (layer.activation == "tanh") return Activation::kTanh;
-  if (layer.activation == "none") return Activation::kNone;
-  return InvalidArgument("{}.activation = \"{}\": must be \"relu\", \"tanh\" or \"none\"", name,
-                         layer.activation);
-}
-
-// Checks the input and the options, and updates the shape.
+// Checks the input and the options, and updates the shape. `name` is the key of the layer.
 Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const std::string& name,
-                                                Activation activation, Shape* shape) {
+                                                Shape* shape) {
   if (shape->rank() != 3)
     return InvalidArgument("{}: conv2d needs [height, width, channels], but gets {}", name,
                            shape->ToString());
@@ -30,8 +21,8 @@ Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const 
         "{}, {}, {}",
         name, layer.filters, layer.kernel, layer.stride);
   // No padding, so the kernel must fit into the input.
-  const Conv2dOptions o{(*shape)[0],  (*shape)[1],  (*shape)[2], layer.filters,
-                        layer.kernel, layer.stride, activation};
+  const Conv2dOptions o{(*shape)[0],  (*shape)[1],  (*shape)[2],     layer.filters,
+                        layer.kernel, layer.stride, layer.activation};
   if (o.kernel > o.height || o.kernel > o.width)
     return InvalidArgument(
         "{}.kernel = {} is larger than its input {}; use a "
@@ -44,14 +35,11 @@ Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const 
 // Creates one layer of a list and updates the shape.
 Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::string& name,
                                           Shape* shape) {
-  TROOP_ASSIGN_OR_RETURN(const Activation activation, ParseActivation(layer, name));
-  if (layer.type == "conv2d") return MakeConv2dLayer(layer, name, activation, shape);
-  if (layer.type != "linear")
-    return InvalidArgument("{}.type = \"{}\": must be \"linear\" or \"conv2d\"", name, layer.type);
+  if (layer.type == LayerType::kConv2d) return MakeConv2dLayer(layer, name, shape);
   if (layer.units <= 0) return InvalidArgument("{}.units = {}: must be above 0", name, layer.units);
   const std::int64_t in = shape->elements();
   *shape = {layer.units};
-  return MakeLinear(in, layer.units, activation);
+  return MakeLinear(in, layer.units, layer.activation);
 }
 
 // True for shapes like [4, 84, 84]; images must be [height, width, channels].
@@ -67,7 +55,7 @@ bool HasChannelsFirst(const Shape& shape) {
 std::vector<LayerConfig> LayersOf(const ModelSetup& setup) {
   if (!setup.network.layers.empty()) return setup.network.layers;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 64;
   return {layer, layer};
 }
@@ -84,7 +72,7 @@ Status CheckObservation(const ModelSetup& setup, const EnvSpec& env) {
         classes ? "; to one-hot encode, set network.one_hot to the class count" : "");
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
-  if (HasChannelsFirst(seen.shape) && LayersOf(setup)[0].type == "conv2d")
+  if (HasChannelsFirst(seen.shape) && LayersOf(setup)[0].type == LayerType::kConv2d)
     return InvalidArgument(
         "environment {}: observations {} have their channels first, but conv2d takes [height, "
         "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
@@ -98,7 +86,8 @@ std::string PictureAdvice(const ModelSetup& setup, const EnvSpec& env) {
   const TensorSpec& seen = env.observation;
   const std::int64_t rank = seen.shape.rank();
   const bool picture = rank == 3 || (rank == 2 && seen.dtype == DType::kU8);
-  if (!picture || seen.shape.elements() < 1024 || LayersOf(setup)[0].type == "conv2d") return {};
+  if (!picture || seen.shape.elements() < 1024 || LayersOf(setup)[0].type == LayerType::kConv2d)
+    return {};
   return fmt::format(
       "environment {}: observations {} look like images, but no layer of network.layers is a "
       "conv2d: linear layers ignore which pixels are adjacent (configs/apex_atari.toml has "
@@ -111,7 +100,7 @@ std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& e
                                        const LayerConfig& first) {
   const Shape& shape = env.observation.shape;
   const std::int64_t stack = setup.frame_stack;
-  if (first.type != "conv2d" || shape.rank() < 2 || shape.rank() > 3) return {};
+  if (first.type != LayerType::kConv2d || shape.rank() < 2 || shape.rank() > 3) return {};
   if (stack == 1 && shape.rank() == 3) return {};
   return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
@@ -121,7 +110,7 @@ Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
                                   const LayerConfig& first) {
   const bool normalize = setup.network.normalize_observations;
   const std::int64_t classes = setup.network.one_hot;
-  if ((normalize || classes > 0) && first.type == "conv2d") {
+  if ((normalize || classes > 0) && first.type == LayerType::kConv2d) {
     return InvalidArgument(
         "network.{}: images before a conv2d layer are scaled by the environment's own scale; leave "
         "it "

@@ -10,22 +10,21 @@ namespace troop {
 
 using Kind = ValueHead::Kind;
 
-// An unknown critic gives a scalar; CheckValueHead reports it.
 ValueHead GetValueHead(const ModelSetup& setup) {
-  if (setup.critic == "categorical")
-    return {Kind::kCategorical, setup.atoms, setup.v_min, setup.v_max};
-  if (setup.critic == "quantile") return {.kind = Kind::kQuantile, .numbers = setup.atoms};
+  switch (setup.critic) {
+    case CriticKind::kScalar:
+      break;
+    case CriticKind::kCategorical:
+      return {setup.critic, setup.atoms, setup.v_min, setup.v_max};
+    case CriticKind::kQuantile:
+      return {.kind = setup.critic, .numbers = setup.atoms};
+  }
   return {};
 }
 
 // Atoms must increase strictly: their spacing is a divisor.
 Status CheckValueHead(const ModelSetup& setup) {
   const ValueHead form = GetValueHead(setup);
-  if (setup.critic != "scalar" && form.kind == Kind::kScalar) {
-    return InvalidArgument(
-        "learner.critic is \"{}\"; valid are \"scalar\", \"categorical\", \"quantile\"",
-        setup.critic);
-  }
   if (form.kind == Kind::kCategorical && (setup.atoms < 2 || !(setup.v_min < setup.v_max))) {
     return InvalidArgument(
         "learner.atoms is {} (at least 2) from v_min = {} to v_max = {}, which must increase",

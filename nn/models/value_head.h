@@ -13,14 +13,14 @@ namespace troop {
 // logits, whose mean is the value (C51, Bellemare et al. 2017; D4PG); or quantiles of the return,
 // whose mean is the value (QR-DQN, Dabney et al. 2018).
 struct ValueHead {
-  enum class Kind : std::uint8_t { kScalar, kCategorical, kQuantile };
+  using Kind = CriticKind;
   Kind kind = Kind::kScalar;
   std::int64_t numbers = 1;  // K: network outputs per value
   double low = 0, high = 0;  // first and last atom
   ValueSupport support() const { return {numbers, low, high}; }
 };
 ValueHead GetValueHead(const ModelSetup& setup);
-// Errors: kInvalidArgument: unknown form, too few outputs, or atoms that do not increase.
+// Errors: kInvalidArgument: too few outputs, or atoms that do not increase.
 Status CheckValueHead(const ModelSetup& setup);
 
 // Mean values: out [values, K] → q [values]. O(values · K).

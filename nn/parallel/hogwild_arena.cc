@@ -201,16 +201,20 @@ class Arena final : public HogwildArena {
 Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const OptimizerConfig& config,
                                                          std::span<float> value,
                                                          Optimizer* optimizer, Write write) {
-  const std::string& type = config.type;
   const auto make = [&]<class Rule>(std::in_place_type_t<Rule>) {
     return std::unique_ptr<HogwildArena>(new Arena<Rule>(config, value, optimizer, write));
   };
-  if (type == "sgd") return make(std::in_place_type<SgdRule>);
-  if (type == "adagrad") return make(std::in_place_type<AdaGradRule>);
-  if (type == "rmsprop") return make(std::in_place_type<RmsPropRule>);
-  if (type == "adam") return make(std::in_place_type<AdamRule>);
-  return InvalidArgument(
-      "optimizer.type is \"{}\"; valid are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
+  switch (config.type) {
+    case OptimizerType::kAdam:
+      return make(std::in_place_type<AdamRule>);
+    case OptimizerType::kRmsProp:
+      return make(std::in_place_type<RmsPropRule>);
+    case OptimizerType::kSgd:
+      return make(std::in_place_type<SgdRule>);
+    case OptimizerType::kAdaGrad:
+      return make(std::in_place_type<AdaGradRule>);
+  }
+  return Internal("optimizer.type has no implementation");
 }
 
 void HogwildArena::Step(std::span<const float> gradient, float scale, float learning_rate) {

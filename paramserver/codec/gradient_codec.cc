@@ -20,8 +20,6 @@
 namespace troop {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"none", "fp16", "bf16", "top_k", "strom"};
-
 // The bits of |x|, which order like the magnitudes.
 std::uint32_t MagnitudeBits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
 
@@ -123,17 +121,6 @@ Status CheckCoded(CodedGradient* coded) {
 }
 
 }  // namespace
-
-std::string_view GradientCodecName(GradientCodec codec) { return kNames[std::size_t(codec)]; }
-
-Result<GradientCodec> ParseGradientCodec(std::string_view text) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == text) return GradientCodec(i);
-  }
-  return InvalidArgument(
-      "unknown gradient codec \"{}\"; valid are \"none\", \"fp16\", \"bf16\", \"top_k\", \"strom\"",
-      text);
-}
 
 Status CheckCodecOptions(const CodecOptions& options) {
   if (options.codec == GradientCodec::kTopK && !(options.keep > 0 && options.keep <= 1)) {

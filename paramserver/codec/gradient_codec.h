@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -7,6 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 
@@ -20,8 +22,9 @@ enum class GradientCodec : std::uint8_t {
   kTopK = 3,   // the elements of largest magnitude, as f32
   kStrom = 4,  // elements of magnitude >= τ, as ±τ: 1 bit and a gap each (Strom 2015)
 };
-Result<GradientCodec> ParseGradientCodec(std::string_view text);  // "none", "fp16", "bf16", …
-std::string_view GradientCodecName(GradientCodec codec);
+constexpr auto EnumNames(GradientCodec) {
+  return std::to_array<std::string_view>({"none", "fp16", "bf16", "top_k", "strom"});
+}
 
 struct CodecOptions {
   GradientCodec codec = GradientCodec::kNone;

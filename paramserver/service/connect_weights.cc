@@ -19,7 +19,7 @@ Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const WeightsConfig& co
   const FleetMember::Options& own = member->options();
   const Origin origin{.role = own.role, .index = own.index, .incarnation = own.incarnation};
   // One weight publisher serves the whole model.
-  if (config.sync != "paramserver") {
+  if (config.sync != LearnerSync::kParamServer) {
     const std::string endpoint = member->Endpoint(Role::kParamServer, 0);
     if (endpoint.empty()) return weights;
     TROOP_ASSIGN_OR_RETURN(auto channel, network->Connect(endpoint, {.origin = origin}));

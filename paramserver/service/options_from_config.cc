@@ -5,19 +5,13 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 #include "net/network.h"
 #include "nn/models/model.h"
 #include "nn/optimizer.h"
 
 namespace troop {
 namespace {
-
-// Unwraps a value that the config schema has validated already.
-template <class T>
-T Must(const Result<T>& parsed) {
-  TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
-  return *parsed;
-}
 
 // Ranges without weight decay; must match the grouping in the learners' algorithms.
 std::vector<ParamRange> Undecayed(const ShardConfig& config, const Module& network) {
@@ -61,8 +55,8 @@ Status CheckShardMap(const ShardMap& map) {
 // Fails early, at the start of a run, if a shard cannot be sent in one message.
 Result<ShardMap> ShardMapFor(const ParamServerConfig& config, const Module& network) {
   TROOP_ASSIGN_OR_RETURN(const ShardMap map,
-                         ShardMap::Make(Must(ParseSharding(config.sharding)), network.params(),
-                                        ParameterCount(network), int(config.shards)));
+                         ShardMap::Make(config.sharding, network.params(), ParameterCount(network),
+                                        int(config.shards)));
   TROOP_RETURN_IF_ERROR(CheckShardMap(map));
   return map;
 }
@@ -88,7 +82,7 @@ std::int64_t WorkersOf(std::int64_t learners, std::int64_t tp) { return learners
 
 // The schema has checked the combination of keys.
 SyncOptions SyncOptionsFor(const ParamServerConfig& config, std::int64_t workers) {
-  return {.mode = Must(ParseSyncMode(config.mode)),
+  return {.mode = config.mode,
           .learners = int(workers),
           .k = int(config.k),
           .cancel = config.cancel,
@@ -121,11 +115,11 @@ GradientFilterOptions GradientFilterOptionsFor(const ParamServerConfig& config) 
 ReplicaOptions ReplicaOptionsFor(const ParamServerConfig& config) {
   return {.pull_every = config.pull_every,
           .push_every = config.push_every,
-          .push_value = config.mode == "local_sgd"};
+          .push_value = config.mode == SyncMode::kLocalSgd};
 }
 
 CodecOptions CodecOptionsFor(const ParamServerConfig& config) {
-  return {.codec = Must(ParseGradientCodec(config.compression)),
+  return {.codec = config.compression,
           .keep = config.topk_ratio,
           .threshold = float(config.strom_threshold)};
 }

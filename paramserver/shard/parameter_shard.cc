@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 #include "kernels/elementwise/is_finite.h"
 #include "nn/arena.h"
 
@@ -34,7 +35,7 @@ Status CheckOptions(const ParameterShard::Options& options) {
         "hogwild threads need a mode in which each push is a separate update and "
         "no backup repeats the updates in order: use \"async\" without a "
         "backup, not \"{}\"",
-        SyncModeName(options.sync.mode));
+        EnumName(options.sync.mode));
   }
   std::int64_t end = 0;
   for (const ParamRange& range : options.ranges) {

@@ -122,7 +122,7 @@ std::vector<ParamRange> ParameterShard::PlacesOf(std::span<const ParamRange> ran
 
 // Writes the body, then one column per array, then the checksum over all of it.
 Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
-  SnapshotBody body{.optimizer = options_.optimizer.type,
+  SnapshotBody body{.optimizer = std::string(EnumName(options_.optimizer.type)),
                     .steps = optimizer_->steps(),
                     .version = version(),
                     .members = Copy(policy_.members()),
@@ -222,9 +222,10 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
     // Optimizer state is only meaningful for the same optimizer.
     std::vector<std::string> names;
     for (const Optimizer::Slot& slot : optimizer_->slots()) names.push_back(slot.name);
-    if (body.optimizer != options_.optimizer.type || body.slots != names) {
+    if (body.optimizer != EnumName(options_.optimizer.type) || body.slots != names) {
       return FailedPrecondition("a snapshot has optimizer \"{}\" with {} slots, this shard uses {}",
-                                body.optimizer, body.slots.size(), options_.optimizer.type);
+                                body.optimizer, body.slots.size(),
+                                EnumName(options_.optimizer.type));
     }
     TROOP_ASSIGN_OR_RETURN(const PushDedup theirs, PushDedup::FromEntries(body.pushes));
     TROOP_RETURN_IF_ERROR(dedup_.Merge(theirs));

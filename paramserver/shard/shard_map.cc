@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 #include "nn/arena.h"
 
 namespace troop {
@@ -65,16 +66,6 @@ const char* FaultOfRanges(const ShardMapBody& body) {
 }
 
 }  // namespace
-
-std::string_view ShardingName(Sharding sharding) {
-  return sharding == Sharding::kMemory ? "memory" : "layer";
-}
-
-Result<Sharding> ParseSharding(std::string_view text) {
-  if (text == "memory") return Sharding::kMemory;
-  if (text == "layer") return Sharding::kLayer;
-  return InvalidArgument("unknown sharding \"{}\"; valid are \"memory\", \"layer\"", text);
-}
 
 // Assigns all parameters of a new run.
 Result<ShardMap> ShardMap::Make(Sharding sharding, std::span<const ParamSpec> params,
@@ -389,7 +380,7 @@ double ShardMap::imbalance() const {
 std::string ShardMap::ToString() const {
   constexpr double kMegabytes = sizeof(float) / 1e6;
   return fmt::format("{} shards by {}: largest {:.2f} MB, mean {:.2f} MB, imbalance {:.4f}",
-                     shards_.size(), ShardingName(sharding_),
+                     shards_.size(), EnumName(sharding_),
                      double(std::ranges::max(Loads())) * kMegabytes,
                      double(parameters_) * kMegabytes / double(shards_.size()), imbalance());
 }

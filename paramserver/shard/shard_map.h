@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 #include "nn/module.h"
 
 namespace troop {
@@ -23,8 +25,7 @@ enum class Sharding : std::uint8_t {
   kMemory = 0,  // equal bytes, cut at cache lines: a tensor may span several shards
   kLayer = 1,   // whole layers, the largest first to the least loaded shard
 };
-Result<Sharding> ParseSharding(std::string_view text);  // "memory", "layer"
-std::string_view ShardingName(Sharding sharding);
+constexpr auto EnumNames(Sharding) { return std::to_array<std::string_view>({"memory", "layer"}); }
 
 // Partition size of BytePS: 4,096,000 bytes. Small enough that sending one part overlaps applying
 // the previous one, large enough to amortize the fixed cost of a message.

@@ -8,28 +8,13 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
-namespace {
-
-constexpr std::array<std::string_view, 5> kNames{"bsp", "k_of_n", "ssp", "async", "local_sgd"};
-
-}  // namespace
-
-std::string_view SyncModeName(SyncMode mode) { return kNames[std::size_t(mode)]; }
-
-Result<SyncMode> ParseSyncMode(std::string_view text) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == text) return SyncMode(i);
-  }
-  return InvalidArgument(
-      "unknown sync mode \"{}\"; valid are \"bsp\", \"k_of_n\", \"ssp\", \"async\", \"local_sgd\"",
-      text);
-}
 
 // Rejects options that do not apply to the mode, rather than ignoring them.
 Status CheckSyncOptions(const SyncOptions& options) {
-  const std::string_view name = SyncModeName(options.mode);
+  const std::string_view name = EnumName(options.mode);
   if (options.learners < 1)
     return InvalidArgument("sync: the number of learners is {}, must be at least 1",
                            options.learners);

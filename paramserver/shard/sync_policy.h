@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 
@@ -19,8 +21,9 @@ enum class SyncMode : std::uint8_t {
   // All learners' values, averaged every H local steps (PSGD: Zinkevich et al. 2010).
   kLocalSgd = 4,
 };
-Result<SyncMode> ParseSyncMode(std::string_view text);  // "bsp", "k_of_n", "ssp", "async", …
-std::string_view SyncModeName(SyncMode mode);
+constexpr auto EnumNames(SyncMode) {
+  return std::to_array<std::string_view>({"bsp", "k_of_n", "ssp", "async", "local_sgd"});
+}
 
 struct SyncOptions {
   SyncMode mode = SyncMode::kBsp;

@@ -12,6 +12,7 @@
 
 #include "core/base/log.h"
 #include "core/base/version.h"
+#include "core/config/enum_names.h"
 #include "python/src/local_replay.h"
 #include "python/src/replay_ends.h"
 #include "python/src/service_client.h"
@@ -411,7 +412,7 @@ py::dict ToPython(const TableInfo& info) {
   out["length"] = table.view.length_max;
   out["stack"] = table.view.stack;
   out["burn_in"] = table.view.burn_in;
-  out["codec"] = std::string(CodecName(table.codec));
+  out["codec"] = std::string(EnumName(table.codec));
   out["capacity"] = info.capacity_items;
   out["min_items"] = info.min_items;
   out["items"] = info.items;

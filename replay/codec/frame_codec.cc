@@ -33,7 +33,6 @@ constexpr std::size_t kDictionaryBytes = 16 << 10;
 constexpr std::size_t kDictionaryBytesMax = 1 << 20;  // limit for foreign ones
 constexpr std::size_t kFrameBytesMax = 1 << 30;       // well below LZ4_MAX_INPUT_SIZE
 constexpr std::size_t kTrainingFramesMin = 16;
-constexpr std::array<std::string_view, 3> kNames = {"none", "lz4", "zstd"};
 
 // Deleters for the C objects of zstd.
 template <class T, std::size_t (*kFree)(T*)>
@@ -63,13 +62,8 @@ bool IsOneZstdFrame(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// Names as in the config; the order is that of the enum.
-std::string_view CodecName(Codec codec) { return kNames[std::size_t(codec)]; }
-
 Result<Codec> ParseCodec(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return Codec(i);
-  }
+  if (const auto codec = ParseEnum<Codec>(name)) return *codec;
   return InvalidArgument("codec is \"{}\", must be none, lz4 or zstd", name);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 
@@ -23,7 +25,7 @@ enum class Codec : std::uint8_t {
   kLz4 = 1,   // fast encoding and decoding
   kZstd = 2,  // smaller
 };
-std::string_view CodecName(Codec codec);  // "none", "lz4", "zstd"
+constexpr auto EnumNames(Codec) { return std::to_array<std::string_view>({"none", "lz4", "zstd"}); }
 Result<Codec> ParseCodec(std::string_view name);
 
 // A dictionary trained on frames of one table. Each frame that needs it contains its id.

@@ -1,7 +1,8 @@
 // Factory and names of the selectors.
 #include "replay/selectors/selector.h"
 
-#include <array>
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string>
 #include <utility>
@@ -12,14 +13,6 @@ namespace troop {
 namespace {
 
 using Kind = Selector::Kind;
-
-constexpr std::array<std::pair<Kind, std::string_view>, 6> kNames{
-    {{Kind::kPrioritized, "prioritized"},
-     {Kind::kUniform, "uniform"},
-     {Kind::kFifo, "fifo"},
-     {Kind::kLifo, "lifo"},
-     {Kind::kLowest, "lowest"},
-     {Kind::kHighest, "highest"}}};
 
 // Far above the exponents in use (0.4 to 1); keeps p^α of usual priorities away from the clamping
 // limits of the tree.
@@ -69,22 +62,10 @@ std::size_t Selector::Bytes(const Options& options, std::int64_t slots) {
   return 0;
 }
 
-std::string_view SelectorName(Selector::Kind kind) {
-  for (const auto& [known, name] : kNames) {
-    if (known == kind) return name;
-  }
-  return "unknown";
-}
-
 Result<Selector::Kind> ParseSelector(std::string_view name) {
-  // The error lists all valid names.
-  std::string names;
-  for (const auto& [kind, known] : kNames) {
-    if (known == name) return kind;
-    names += names.empty() ? "" : ", ";
-    names += known;
-  }
-  return InvalidArgument("replay: unknown selector \"{}\", must be one of {}", name, names);
+  if (const auto kind = ParseEnum<Selector::Kind>(name)) return *kind;
+  return InvalidArgument("replay: unknown selector \"{}\", must be one of {}", name,
+                         fmt::join(EnumNames(Selector::Kind{}), ", "));
 }
 
 }  // namespace troop

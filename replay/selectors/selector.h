@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,6 +8,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 
 namespace troop {
 
@@ -60,7 +62,10 @@ class Selector {
   virtual std::size_t bytes() const = 0;
 };
 
-std::string_view SelectorName(Selector::Kind kind);
+constexpr auto EnumNames(Selector::Kind) {
+  return std::to_array<std::string_view>(
+      {"prioritized", "uniform", "fifo", "lifo", "lowest", "highest"});
+}
 Result<Selector::Kind> ParseSelector(std::string_view name);  // "prioritized", "uniform", …
 
 }  // namespace troop

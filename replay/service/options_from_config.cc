@@ -17,23 +17,42 @@ std::int64_t Share(std::int64_t items, std::int64_t shards) {
   return (items + shards - 1) / shards;
 }
 
-// Selector of a name that the config schema has validated. "reservoir" is a uniform remover with
-// Table::Options::reservoir.
-Selector::Kind KindOf(const std::string& name) {
-  const auto kind = ParseSelector(name == "reservoir" ? "uniform" : name);
-  TROOP_CHECK(kind.ok(), "{}", kind.status().ToString());
-  return *kind;
+// The selector that evicts. A reservoir is a uniform one, with Table::Options::reservoir.
+Selector::Kind SelectorOf(RemoverKind remover) {
+  switch (remover) {
+    case RemoverKind::kFifo:
+      return Selector::Kind::kFifo;
+    case RemoverKind::kLifo:
+      return Selector::Kind::kLifo;
+    case RemoverKind::kUniform:
+    case RemoverKind::kReservoir:
+      return Selector::Kind::kUniform;
+    case RemoverKind::kLowest:
+      return Selector::Kind::kLowest;
+    case RemoverKind::kHighest:
+      return Selector::Kind::kHighest;
+    case RemoverKind::kPrioritized:
+      return Selector::Kind::kPrioritized;
+  }
+  return Selector::Kind::kFifo;
 }
 
 }  // namespace
 
-// "auto" compresses 8-bit images only: other observations hardly shrink with LZ4.
-Codec CodecFor(const std::string& name, const TensorSpec& observation) {
+// FrameCompression::kAuto compresses 8-bit images only: other observations hardly shrink with LZ4.
+Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
   const bool picture = observation.dtype == DType::kU8 && observation.bytes() >= kPictureBytesMin;
-  if (name == "auto") return picture ? Codec::kLz4 : Codec::kNone;
-  const Result<Codec> codec = ParseCodec(name);
-  TROOP_CHECK(codec.ok(), "{}", codec.status().ToString());  // validated by the schema
-  return *codec;
+  switch (compression) {
+    case FrameCompression::kAuto:
+      return picture ? Codec::kLz4 : Codec::kNone;
+    case FrameCompression::kNone:
+      return Codec::kNone;
+    case FrameCompression::kLz4:
+      return Codec::kLz4;
+    case FrameCompression::kZstd:
+      return Codec::kZstd;
+  }
+  return Codec::kNone;
 }
 
 // The run's own table holds n-step transitions.
@@ -60,17 +79,16 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
   return ReplayTableOptions{
       .table = {.name = t.name,
                 .trajectory = trajectory,
-                .view = {.kind = t.view == "sequence" ? ViewSpec::Kind::kSequence
-                                                      : ViewSpec::Kind::kTransition,
+                .view = {.kind = t.view,
                          .length_max = int(t.length),
                          .stack = int(t.stack),
                          .burn_in = int(t.burn_in)},
                 .codec = CodecFor(t.compression, trajectory.observation),
                 .capacity_items = Share(t.capacity_items, shards),
                 .min_items = Share(t.min_items, shards),
-                .sampler = {.kind = KindOf(t.sampler), .alpha = t.alpha},
-                .remover = {.kind = KindOf(t.remover), .alpha = t.evict_alpha},
-                .reservoir = t.remover == "reservoir",
+                .sampler = {.kind = t.sampler, .alpha = t.alpha},
+                .remover = {.kind = SelectorOf(t.remover), .alpha = t.evict_alpha},
+                .reservoir = t.remover == RemoverKind::kReservoir,
                 .priority_epsilon = t.priority_epsilon,
                 .max_times_sampled = t.max_times_sampled,
                 .max_policy_age = std::uint64_t(t.max_policy_age),
@@ -83,7 +101,7 @@ Result<ReplayServer::Options> ReplayOptionsFor(const ReplaySetup& setup,
                                                const TrajectorySpec& trajectory) {
   // Table 0 is the run's own; the configured extra tables follow in order.
   const ReplayConfig& r = setup.replay;
-  const bool reservoir = r.remover == "reservoir";
+  const bool reservoir = r.remover == RemoverKind::kReservoir;
   // The table counts samples, the config counts updates of one batch each.
   const std::int64_t trim = r.trim_every_updates * setup.batch_size;
   ReplayServer::Options options;
@@ -93,19 +111,19 @@ Result<ReplayServer::Options> ReplayOptionsFor(const ReplaySetup& setup,
                  .codec = CodecFor(r.compression, trajectory.observation),
                  .capacity_items = Share(r.capacity_items, r.shards),
                  .min_items = Share(r.min_items, r.shards),
-                 .sampler = {.kind = KindOf(r.sampler), .alpha = r.alpha},
-                 .remover = {.kind = KindOf(r.remover), .alpha = r.evict_alpha},
+                 .sampler = {.kind = r.sampler, .alpha = r.alpha},
+                 .remover = {.kind = SelectorOf(r.remover), .alpha = r.evict_alpha},
                  .reservoir = reservoir,
                  .priority_epsilon = r.priority_epsilon,
                  .max_times_sampled = r.max_times_sampled,
                  .max_policy_age = std::uint64_t(r.max_policy_age),
                  .trim_every_samples = reservoir ? 0 : Share(trim, r.shards),
-                 .feed = r.placement == "gpu",
+                 .feed = r.placement == ReplayPlacement::kGpu,
                  .seed = std::uint64_t(setup.seed)},
        .samples_per_insert = r.samples_per_insert,
        .samples_per_insert_tolerance_rate = r.samples_per_insert_tolerance_rate});
   options.journal.spill = r.spill_to_disk;
-  options.ack_on_disk = r.durability == "disk";
+  options.ack_on_disk = r.durability == Durability::kDisk;
   for (const ReplayTableConfig& table : r.tables) {
     TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, setup.seed, r.shards));
     options.tables.push_back(std::move(made));
@@ -116,7 +134,7 @@ Result<ReplayServer::Options> ReplayOptionsFor(const ReplaySetup& setup,
 std::vector<std::int32_t> ReplayShardsFor(const ReplayConfig& config, std::int32_t index,
                                           std::int32_t shards) {
   // "local": each actor and learner uses one shard, assigned round robin by index.
-  if (config.scope == "local") return {index % std::int32_t(config.shards)};
+  if (config.scope == ReplayScope::kLocal) return {index % std::int32_t(config.shards)};
   std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.shards));
   std::iota(all.begin(), all.end(), 0);
   return all;

@@ -17,7 +17,7 @@ namespace troop {
 // match. The run's own table has number 0 at each shard.
 
 // Codec of a config. "auto": LZ4 for images of 1 KiB and more; smaller ones hardly shrink.
-Codec CodecFor(const std::string& name, const TensorSpec& observation);
+Codec CodecFor(FrameCompression compression, const TensorSpec& observation);
 // View of the run's own table: transitions of n_step steps with stacked frames.
 ViewSpec ViewFor(const ReplaySetup& setup);
 // Options of one shard: capacity and minimum are divided by the number of shards. Errors:

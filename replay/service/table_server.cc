@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/enum_names.h"
 #include "net/wire/codec.h"
 
 namespace troop {
@@ -112,7 +113,7 @@ Status TableServer::AddDictionaries() {
     auto dictionary = MakeFrameDictionary(bytes);
     if (dictionary == nullptr || options_.table.codec == Codec::kNone) {
       return InvalidArgument("replay: table {}: {} bytes are not a dictionary for codec {}", name(),
-                             bytes.size(), CodecName(options_.table.codec));
+                             bytes.size(), EnumName(options_.table.codec));
     }
     const bool known = dictionaries_.Find(DictionaryId(*dictionary)) != nullptr;
     if (!known) AddDictionary(std::move(dictionary));

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "core/base/status.h"
+#include "core/config/enum_names.h"
 #include "core/tensor/trajectory.h"
 
 namespace troop {
@@ -28,6 +31,9 @@ struct ViewSpec {
   int row_frames() const { return kind == Kind::kSequence ? frames_max() : stack; }
   bool operator==(const ViewSpec&) const = default;
 };
+constexpr auto EnumNames(ViewSpec::Kind) {
+  return std::to_array<std::string_view>({"transition", "sequence"});
+}
 
 // Checks the ranges: 1 <= length_max <= 1024, 1 <= stack <= 64, 0 <= burn_in <= 1024, and no
 // burn-in for transitions. Errors: kInvalidArgument.

@@ -48,7 +48,7 @@ TEST(ActorNodeTest, SpendsLeasesExactlyForAnyEnvironmentCount) {
 // Experience depends on the exploration keys and the weights, not on where inference runs.
 TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   ActingConfig served = Catch();
-  served.actor.inference = "server";
+  served.actor.inference = InferencePlace::kServer;
   std::vector<std::map<std::string, double>> seen;
   for (const ActingConfig& config : {Catch(), served}) {
     ActorWorld world(config);
@@ -126,7 +126,7 @@ TEST(ActorNodeTest, SampledStackEqualsStackActedOn) {
   DrawnStacksAreWhatThePolicySaw(Catch());  // in one row
   ActingConfig pictures = Catch();
   LayerConfig conv;
-  conv.type = "conv2d";
+  conv.type = LayerType::kConv2d;
   conv.filters = 8;
   conv.kernel = 3;
   pictures.model.network.layers = {conv};

@@ -23,14 +23,14 @@ EnvSpec Env() {
   return env;
 }
 
-ActingConfig SmallConfig(const char* critic = "scalar") {
+ActingConfig SmallConfig(CriticKind critic = CriticKind::kScalar) {
   ActingConfig config;
-  config.model.algorithm = "dpg";
+  config.model.algorithm = AlgorithmKind::kDpg;
   config.model.critic = critic;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 8;
-  layer.activation = "tanh";
+  layer.activation = Activation::kTanh;
   config.model.network.layers = {layer};
   return config;
 }
@@ -66,7 +66,7 @@ std::vector<float> Actions(Policy* policy, const Tensor& observation,
 
 TEST(ContinuousPolicyTest, MatchesNetworkActionAndCriticValueWithoutNoise) {
   const int size = 16;
-  for (const char* critic : {"scalar", "categorical"}) {
+  for (const CriticKind critic : {CriticKind::kScalar, CriticKind::kCategorical}) {
     const ActingConfig config = SmallConfig(critic);
     const auto policy = MakePolicy(size, config);
     DpgReference reference(Training(config), Env());
@@ -90,7 +90,7 @@ TEST(ContinuousPolicyTest, MatchesNetworkActionAndCriticValueWithoutNoise) {
 
 TEST(ContinuousPolicyTest, CriticEvaluatesNoisyActions) {
   const int size = 16;
-  for (const char* critic : {"scalar", "categorical"}) {
+  for (const CriticKind critic : {CriticKind::kScalar, CriticKind::kCategorical}) {
     const ActingConfig config = SmallConfig(critic);
     const auto policy = MakePolicy(size, config);
     DpgReference reference(Training(config), Env());

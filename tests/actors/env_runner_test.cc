@@ -58,18 +58,19 @@ class EnvRunnerTest : public testing::Test {
   }
 
   ActingConfig config_;
-  std::string isolation_ = "none";
+  Isolation isolation_ = Isolation::kNone;
   std::unique_ptr<EnvRunner> runner_;
   std::array<std::uint64_t, kSize> counted_{};
 };
 
 // In this process, and in a separate process that receives seeds in advance.
-class IsolationTest : public EnvRunnerTest, public testing::WithParamInterface<const char*> {
+class IsolationTest : public EnvRunnerTest, public testing::WithParamInterface<Isolation> {
  protected:
   IsolationTest() { isolation_ = GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Envs, IsolationTest, testing::Values("none", "process"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Envs, IsolationTest,
+                         testing::Values(Isolation::kNone, Isolation::kProcess),
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
 
 TEST_P(IsolationTest, FaultyStepIsNotCountedAndEndsOnlyItsEpisode) {
   Make("throws");

@@ -39,17 +39,17 @@ EnvSpec ContinuousEnv() {
 
 ActingConfig ServedConfig() {
   ActingConfig config;
-  config.actor.inference = "server";
+  config.actor.inference = InferencePlace::kServer;
   config.inference.max_batch_size = 8;
   config.inference.batch_timeout_s = 0.005;
   config.inference.weight_sync_s = 0.02;
-  config.inference.device = "cpu";
+  config.inference.device = DeviceChoice::kCpu;
   return config;
 }
 
 ActingConfig ContinuousConfig() {
   ActingConfig config = ServedConfig();
-  config.model.algorithm = "dpg";
+  config.model.algorithm = AlgorithmKind::kDpg;
   return config;
 }
 

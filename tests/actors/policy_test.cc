@@ -26,7 +26,7 @@ EnvSpec Env() {
 ActingConfig SmallConfig() {
   ActingConfig config;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 8;
   config.model.network.layers = {layer};
   config.model.network.dueling = false;
@@ -96,7 +96,7 @@ TEST(LocalPolicyTest, UsesLatestWeights) {
 
 TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
   const int size = 24;
-  for (const char* form : {"categorical", "quantile"}) {
+  for (const CriticKind form : {CriticKind::kCategorical, CriticKind::kQuantile}) {
     ActingConfig config = SmallConfig();
     config.model.critic = form;
     config.model.atoms = 5;
@@ -123,7 +123,7 @@ TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
         double mean = 0, sum = 0;
         for (std::size_t k = 0; k < 5; ++k) {
           const double x = out.as<float>()[(i * kActions + a) * 5 + k];
-          const bool atoms = std::string(form) == "categorical";
+          const bool atoms = form == CriticKind::kCategorical;
           const double chance = atoms ? std::exp(x) : 1;
           mean += chance * (atoms ? -2 + 1.25 * double(k) : x);
           sum += chance;

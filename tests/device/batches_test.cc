@@ -22,19 +22,19 @@ Problem MakeProblem(bool pictures) {
   p.env.id = "test";
   p.env.action.count = 3;
   p.env.observation = {DType::kF32, {4}};
-  p.config.network.layers = {LayerConfig{.type = "linear", .units = 10}};
-  p.config.learner.device = "cuda";
+  p.config.network.layers = {LayerConfig{.type = LayerType::kLinear, .units = 10}};
+  p.config.learner.device = DeviceChoice::kCuda;
   p.config.learner.target_update_every_updates = 4;
   p.config.optimizer.learning_rate = 1e-3;
   if (!pictures) return p;
   LayerConfig conv;
-  conv.type = "conv2d";
+  conv.type = LayerType::kConv2d;
   conv.filters = 4;
   conv.kernel = 3;
   p.env.observation = {DType::kU8, {6, 5}};
   p.env.observation_scale = 1.0f / 255;
   p.config.frame_stack = 3;
-  p.config.network.layers = {conv, LayerConfig{.type = "linear", .units = 10}};
+  p.config.network.layers = {conv, LayerConfig{.type = LayerType::kLinear, .units = 10}};
   return p;
 }
 

@@ -41,7 +41,7 @@ std::unique_ptr<Collective> OverNccl(Collective& group, int device) {
 class Learner {
  public:
   Learner(TrainingConfig config, const Mesh& mesh, Collective* all, Way way) : all_(all) {
-    config.learner.device = way == Way::kCpu ? "cpu" : "cuda";
+    config.learner.device = way == Way::kCpu ? DeviceChoice::kCpu : DeviceChoice::kCuda;
     const int part = all->rank() % mesh.tp, model = all->rank() / mesh.tp;
     auto made = MakeSupervised(config, {.rank = part, .ranks = mesh.tp}, 0);
     TROOP_CHECK(made.ok(), "{}", made.status().ToString());
@@ -142,7 +142,7 @@ TEST(DeviceMeshTest, MeshesMatchCpu) {
   for (const std::string family : {"bert", "albert"}) {
     TrainingConfig config = SupervisedConfig(family);
     config.model.pretrained = "";
-    config.learner.algorithm = "masked_lm";
+    config.learner.algorithm = AlgorithmKind::kMaskedLm;
     config.learner.micro_batch_size = 4;
     config.model.gradient_checkpointing = true;
     config.model.dropout = config.model.attention_dropout = 0.2;
@@ -181,14 +181,14 @@ TEST(DeviceMeshTest, ContinuesStateOnCpuAndBack) {
 // A model in parts on GPUs as one worker of parameter shards: the gradient that one learner has.
 TEST(DeviceMeshTest, PartitionedReplicaGivesWholeGradient) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.learners = 2;
   config.mesh.tp = 2;
   auto whole = *MakeSupervised(config, TensorParallelRank(), 0);
   std::vector<float> priority(1);
   ASSERT_TRUE(whole->ComputeGradient(SampleBatch(), priority).ok());
   TrainingConfig there = config;
-  there.learner.device = "cuda";
+  there.learner.device = DeviceChoice::kCuda;
   for (const Way way : {Way::kHosts, Way::kNccl}) {
     const Ranks ranks = MakeSocketRanks(2, {});
     RunRanks(2, [&](int rank) {

@@ -21,13 +21,13 @@ constexpr int kRounds = 8;
 
 TrainingConfig TheConfig(int which) {
   TrainingConfig config;
-  config.learner.device = "cuda";
+  config.learner.device = DeviceChoice::kCuda;
   config.learner.batch_size = kBatch;
   config.learner.target_update_every_updates = 3;
   config.n_step = 2;
   config.optimizer.learning_rate = 1e-3;
-  config.network.layers = {LayerConfig{.type = "linear", .units = 40},
-                           LayerConfig{.type = "linear", .units = 24}};
+  config.network.layers = {LayerConfig{.type = LayerType::kLinear, .units = 40},
+                           LayerConfig{.type = LayerType::kLinear, .units = 24}};
   config.network.dueling = which == 1;
   // More than one bucket: the first is sent while backward continues.
   if (which == 2) config.network.layers[0].units = config.network.layers[1].units = 540;

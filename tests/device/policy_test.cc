@@ -16,7 +16,7 @@ constexpr std::int64_t kSize = 6;
 
 LayerConfig Convolution(std::int64_t filters, std::int64_t kernel) {
   LayerConfig layer;
-  layer.type = "conv2d";
+  layer.type = LayerType::kConv2d;
   layer.filters = filters;
   layer.kernel = kernel;
   return layer;
@@ -40,13 +40,13 @@ std::vector<Problem> Problems() {
     all[i].env.observation = {DType::kU8, {9, 8, 3}};
     all[i].env.observation_scale = 1.0f / 255;
     all[i].config.model.network.layers = {Convolution(8, 3),
-                                          LayerConfig{.type = "linear", .units = 24}};
+                                          LayerConfig{.type = LayerType::kLinear, .units = 24}};
   }
   all[2].config.env.frame_stack = all[2].config.model.frame_stack = 3;
   for (std::size_t i : {2, 4}) all[i].config.model.network.dueling = true;
   all[2].config.model.network.dueling_units = 16;
-  all[3].config.model.critic = "quantile";
-  all[4].config.model.critic = "categorical";
+  all[3].config.model.critic = CriticKind::kQuantile;
+  all[4].config.model.critic = CriticKind::kCategorical;
   for (std::size_t i : {3, 4}) all[i].config.model.atoms = 9;
   all[4].config.model.v_min = -1, all[4].config.model.v_max = 4;
   return all;
@@ -62,11 +62,11 @@ Tensor Draw(const TensorSpec& spec, std::int64_t rows, Rng* rng) {
   return t;
 }
 
-void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance) {
+void ChoosesAsOnTheCpu(Problem problem, NetworkPrecision precision, double tolerance) {
   problem.config.model.network.precision = precision;
   const auto device = MakeGpuPolicy(problem.config, problem.env, kSize);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
-  problem.config.model.network.precision = "fp32";
+  problem.config.model.network.precision = NetworkPrecision::kFp32;
   const auto local = *MakeLocalPolicy(problem.config, problem.env, kSize);
   const auto module = *MakeNetwork(problem.config.model, problem.env);
   std::vector<float> value(std::size_t(ParameterCount(*module)));
@@ -108,15 +108,18 @@ void ChoosesAsOnTheCpu(Problem problem, const char* precision, double tolerance)
 }
 
 TEST(DevicePolicyTest, MatchesCpu) {
-  for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "fp32", 1e-5);
+  for (const Problem& problem : Problems())
+    ChoosesAsOnTheCpu(problem, NetworkPrecision::kFp32, 1e-5);
 }
 
 TEST(DevicePolicyTest, MatchesCpuInBf16) {
-  for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "bf16", 2e-2);
+  for (const Problem& problem : Problems())
+    ChoosesAsOnTheCpu(problem, NetworkPrecision::kBf16, 2e-2);
 }
 
 TEST(DevicePolicyTest, MatchesCpuInTf32) {
-  for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "tf32", 2e-3);
+  for (const Problem& problem : Problems())
+    ChoosesAsOnTheCpu(problem, NetworkPrecision::kTf32, 2e-3);
 }
 
 TEST(DevicePolicyTest, RejectsMismatchedWeightsAndCpuOnlyFeatures) {

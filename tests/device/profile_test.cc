@@ -1,3 +1,4 @@
+#include "core/config/enum_format.h"
 #include "learners/supervised/gpu_profile.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 using test::SupervisedConfig;
 
 TrainingConfig OnGpu(TrainingConfig config) {
-  config.learner.device = "cuda";
+  config.learner.device = DeviceChoice::kCuda;
   return config;
 }
 
@@ -27,13 +28,13 @@ double BytesInUse() {
 
 TEST(DeviceProfileTest, NamesGpuThatLearnersWouldUse) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.learner.device = "auto";
+  config.learner.device = DeviceChoice::kAuto;
   EXPECT_EQ(*GpuOf(config), "emulated");
   EXPECT_EQ(GpusHere(), 1);
-  config.learner.device = "cpu";
+  config.learner.device = DeviceChoice::kCpu;
   EXPECT_EQ(GpuOf(config).status().code(), Code::kUnavailable);
   config = OnGpu(config);
-  config.model.architecture = "lstm";
+  config.model.architecture = ModelArchitecture::kLstm;
   EXPECT_EQ(GpuOf(config).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(MeasureGpuPeak(config).ok());
 }
@@ -51,13 +52,14 @@ TEST(DeviceProfileTest, MeasuresPeakInPrecisionOfRun) {
 TEST(DeviceProfileTest, PredictsMemory) {
   struct Case {
     const char* family;
-    const char* algorithm;
+    AlgorithmKind algorithm;
     bool halves, recompute;
   };
-  for (const Case& c :
-       {Case{"bert", "classifier", false, false}, Case{"albert", "masked_lm", false, false},
-        Case{"bert", "masked_lm", true, true}, Case{"albert", "classifier", true, false}}) {
-    SCOPED_TRACE(std::string(c.family) + " " + c.algorithm);
+  for (const Case& c : {Case{"bert", AlgorithmKind::kClassifier, false, false},
+                        Case{"albert", AlgorithmKind::kMaskedLm, false, false},
+                        Case{"bert", AlgorithmKind::kMaskedLm, true, true},
+                        Case{"albert", AlgorithmKind::kClassifier, true, false}}) {
+    SCOPED_TRACE(fmt::format("{} {}", c.family, c.algorithm));
     TrainingConfig config = OnGpu(SupervisedConfig(c.family));
     config.model.pretrained = "";
     config.learner.algorithm = c.algorithm;
@@ -66,14 +68,14 @@ TEST(DeviceProfileTest, PredictsMemory) {
     config.model.num_hidden_layers = 3;
     config.model.intermediate_size = 256;
     config.model.gradient_checkpointing = c.recompute;
-    if (c.halves) config.network.precision = "bf16";
+    if (c.halves) config.network.precision = NetworkPrecision::kBf16;
     const double before = BytesInUse();
     auto algorithm = *MakeSupervised(config, TensorParallelRank(), 0);
     std::vector<float> priority(1);
     ASSERT_TRUE(algorithm->Update(SampleBatch(), 0, priority).ok());
     const double used = BytesInUse() - before;
     const UpdateCost cost = algorithm->cost_reporting()->TakeCost();
-    const bool masked = config.learner.algorithm == "masked_lm";
+    const bool masked = config.learner.algorithm == AlgorithmKind::kMaskedLm;
     const double outputs = masked ? 0.15 * cost.tokens : cost.sequences;
     const auto foreseen = PredictGpuBytes(config, {}, cost.tokens, outputs);
     ASSERT_TRUE(foreseen.ok()) << foreseen.status().ToString();

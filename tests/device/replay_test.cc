@@ -30,23 +30,23 @@ Problem MakeProblem(int which) {
   p.env.id = "test";
   p.env.action.count = 4;
   p.env.observation = {DType::kF32, {5}};
-  p.config.network.layers = {LayerConfig{.type = "linear", .units = 12}};
+  p.config.network.layers = {LayerConfig{.type = LayerType::kLinear, .units = 12}};
   if (which == 1) p.config.frame_stack = 3;
   if (which >= 2) {
     LayerConfig conv;
-    conv.type = "conv2d";
+    conv.type = LayerType::kConv2d;
     conv.filters = 4;
     conv.kernel = 3;
     p.env.observation =
         which == 2 ? TensorSpec{DType::kU8, {6, 5}} : TensorSpec{DType::kU8, {6, 5, 2}};
     p.env.observation_scale = 1.0f / 255;
     p.config.frame_stack = which == 2 ? 4 : 2;
-    p.config.network.layers = {conv, LayerConfig{.type = "linear", .units = 12}};
+    p.config.network.layers = {conv, LayerConfig{.type = LayerType::kLinear, .units = 12}};
   }
   p.config.network.dueling = which == 1;
-  p.config.replay.placement = "gpu";
+  p.config.replay.placement = ReplayPlacement::kGpu;
   p.config.replay.capacity_items = 50;
-  p.config.learner.device = "cuda";
+  p.config.learner.device = DeviceChoice::kCuda;
   p.config.learner.batch_size = kBatch;
   p.config.learner.target_update_every_updates = 7;
   p.config.optimizer.learning_rate = 1e-3;

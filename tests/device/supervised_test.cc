@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/failpoint.h"
+#include "core/config/enum_format.h"
 #include "kernels/elementwise/is_finite.h"
 #include "learners/supervised/gpu_supervised.h"
 #include "learners/supervised/supervised.h"
@@ -26,7 +27,7 @@ std::unique_ptr<Algorithm> Make(const TrainingConfig& config) {
   return *std::move(made);
 }
 
-TrainingConfig On(TrainingConfig config, const char* device) {
+TrainingConfig On(TrainingConfig config, DeviceChoice device) {
   config.learner.device = device;
   return config;
 }
@@ -45,7 +46,7 @@ TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     TrainingConfig config = SupervisedConfig(family);
     config.learner.micro_batch_size = family == "bert" ? 5 : 0;
-    const auto there = Make(On(config, "cuda"));
+    const auto there = Make(On(config, DeviceChoice::kCuda));
     const JsonValue& expected = *test::SupervisedExpected().Find(family);
     std::vector<float> priority(1);
     for (std::size_t update = 0; update < 4; ++update) {
@@ -60,8 +61,8 @@ TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
 // The CPU's course, with all that is dropped; in batches and pieces of them that don't divide.
 TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
   for (const char* const family : {"bert", "albert"}) {
-    for (const char* const algorithm : {"classifier", "masked_lm"}) {
-      SCOPED_TRACE(std::string(family) + " " + algorithm);
+    for (const AlgorithmKind algorithm : {AlgorithmKind::kClassifier, AlgorithmKind::kMaskedLm}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, algorithm));
       TrainingConfig config = SupervisedConfig(family);
       config.learner.algorithm = algorithm;
       config.learner.batch_size = 5;
@@ -70,7 +71,8 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
       config.model.dropout = 0.2;
       config.model.attention_dropout = 0.3;
       config.model.classifier_dropout = 0.4;
-      const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+      const auto there = Make(On(config, DeviceChoice::kCuda)),
+                 here = Make(On(config, DeviceChoice::kCpu));
       EXPECT_FALSE(there->device_gradient()->device_values().empty());
       std::vector<float> priority(1);
       for (int update = 0; update < 3; ++update) {
@@ -95,7 +97,8 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
 TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {
   TrainingConfig config = SupervisedConfig("bert");
   config.learner.micro_batch_size = 5;
-  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  const auto there = Make(On(config, DeviceChoice::kCuda)),
+             here = Make(On(config, DeviceChoice::kCpu));
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok()) << data.status().ToString();
   std::vector<std::int32_t> all(std::size_t((*data)->train.size()));
@@ -123,10 +126,11 @@ TEST(DeviceSupervisedTest, ResumesBitForBit) {
   const auto advance = [&](Algorithm* one, int updates) {
     for (int i = 0; i < updates; ++i) ASSERT_TRUE(one->Update(SampleBatch(), 0, priority).ok());
   };
-  const auto whole = Make(On(config, "cuda")), first = Make(On(config, "cuda"));
+  const auto whole = Make(On(config, DeviceChoice::kCuda)),
+             first = Make(On(config, DeviceChoice::kCuda));
   advance(whole.get(), 5);
   advance(first.get(), 2);
-  const auto second = Make(On(config, "cuda"));
+  const auto second = Make(On(config, DeviceChoice::kCuda));
   ASSERT_TRUE(second->SetState(first->State()).ok());
   EXPECT_EQ(second->updates(), 2u);
   advance(second.get(), 3);
@@ -136,10 +140,11 @@ TEST(DeviceSupervisedTest, ResumesBitForBit) {
 // Callers may modify a gradient before the step: here the test doubles it and sets one value.
 TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.optimizer.type = "sgd";  // Adam's steps hardly know how long a gradient is
+  config.optimizer.type = OptimizerType::kSgd;  // Adam's steps hardly know how long a gradient is
   config.learner.max_grad_norm = 0.01;
   config.optimizer.learning_rate = 20;
-  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  const auto there = Make(On(config, DeviceChoice::kCuda)),
+             here = Make(On(config, DeviceChoice::kCpu));
   std::vector<float> priority(1);
   for (int update = 0; update < 3; ++update) {
     for (Algorithm* const one : {there.get(), here.get()}) {
@@ -156,11 +161,14 @@ TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
 TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
   const auto refused = [](const TrainingConfig& config, const std::string& why,
                           const TensorParallelRank& tensor = {}) {
-    const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(ModelSetupOf(config)), tensor);
+    const auto made =
+        MakeAlgorithm(On(config, DeviceChoice::kCuda), ReviewSpec(ModelSetupOf(config)), tensor);
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
     EXPECT_NE(made.status().message().find(why), std::string::npos) << made.status().message();
-    EXPECT_TRUE(MakeAlgorithm(On(config, "auto"), ReviewSpec(ModelSetupOf(config)), tensor).ok())
+    EXPECT_TRUE(
+        MakeAlgorithm(On(config, DeviceChoice::kAuto), ReviewSpec(ModelSetupOf(config)), tensor)
+            .ok())
         << why;
   };
   TrainingConfig config = SupervisedConfig("bert");
@@ -171,13 +179,13 @@ TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
           "must be a multiple of 16; or set learner.device = \"cpu\"",
           {.rank = 0, .ranks = 3});
   TrainingConfig other = config;
-  other.model.architecture = "lstm";
+  other.model.architecture = ModelArchitecture::kLstm;
   refused(other, "model.architecture = \"lstm\" only runs on the CPU");
   other = config;
-  other.optimizer.type = "adagrad";
+  other.optimizer.type = OptimizerType::kAdaGrad;
   refused(other, "optimizer.type = \"adagrad\" only runs on the CPU");
   other = config;
-  other.network.precision = "bf16";
+  other.network.precision = NetworkPrecision::kBf16;
   refused(other,
           "model.num_attention_heads makes heads of 8 elements; on a GPU, attention in bf16 needs "
           "heads of "
@@ -190,9 +198,10 @@ TEST(DeviceSupervisedTest, Bf16StaysNearCpu) {
   config.model.pretrained = "";
   config.model.hidden_size = 128;
   config.model.num_attention_heads = 2;
-  config.network.precision = "bf16";
+  config.network.precision = NetworkPrecision::kBf16;
   config.run.max_updates = 5;
-  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  const auto there = Make(On(config, DeviceChoice::kCuda)),
+             here = Make(On(config, DeviceChoice::kCpu));
   std::vector<float> priority(1);
   for (int update = 0; update < 5; ++update) {
     const auto got = there->Update(SampleBatch(), 0, priority);
@@ -211,7 +220,7 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
   data->test = data->train;
   const auto algorithm = Make(config);
   std::vector<EvaluationReport> reports;
-  for (const char* const device : {"cuda", "cpu"}) {
+  for (const DeviceChoice device : {DeviceChoice::kCuda, DeviceChoice::kCpu}) {
     auto trial = SentimentEvaluator::Make(On(config, device), data, {.episodes = 12, .final = true},
                                           algorithm->value());
     ASSERT_TRUE(trial.ok()) << trial.status().ToString();
@@ -228,7 +237,7 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
 TEST(DeviceSupervisedTest, FailedGpuIsUnavailableNotNonFinite) {
   setenv("TROOP_FAILPOINT", "learner.device:2", 1);
   ReloadFailpoint();
-  const auto there = Make(On(SupervisedConfig("bert"), "cuda"));
+  const auto there = Make(On(SupervisedConfig("bert"), DeviceChoice::kCuda));
   std::vector<float> priority(1);
   EXPECT_TRUE(there->Update(SampleBatch(), 0, priority).ok());
   EXPECT_TRUE(AllFinite(there->value()));

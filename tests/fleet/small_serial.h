@@ -8,10 +8,10 @@ namespace troop {
 inline Config SmallSerial() {
   Config config;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 16;
   config.network.layers = {layer};
-  config.fleet.mode = "serial";
+  config.fleet.mode = FleetMode::kSerial;
   config.fleet.actors = 2;
   config.actor.envs = 4;
   config.actor.insert_batch_size = 20;

@@ -37,7 +37,7 @@ struct World {
     env.id = "test";
     env.observation = {DType::kF32, {3}};
     env.action.count = 2;
-    config.network.layers = {{.type = "linear", .units = 4}};
+    config.network.layers = {{.type = LayerType::kLinear, .units = 4}};
     module = std::move(*MakeNetwork(ModelSetupOf(config), env));
     algorithm = std::move(*MakeAlgorithm(config, env));
     const auto run = MakeMemoryStorage();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/config/enum_names.h"
 #include "core/storage/crc32c.h"
 #include "kernels/elementwise/is_finite.h"
 #include "net/wire/codec.h"
@@ -226,7 +227,7 @@ void VisitSeeds(const SeedWriter& write) {
     bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
     bytes += body;
     bytes += coded->payload.text();
-    write("gradient_" + std::string(GradientCodecName(coded->codec)), bytes);
+    write("gradient_" + std::string(EnumName(coded->codec)), bytes);
   }
   auto map = ShardMap::Make(Sharding::kMemory, {}, 10000, 3);
   write("map_memory", '\1' + EncodeBody(map->WithShard(7)->ToBody()));

@@ -19,7 +19,7 @@ class CheckpointTest : public testing::Test {
     env_.observation = {DType::kF32, {3}};
     env_.action.count = 2;
     LayerConfig layer;
-    layer.type = "linear";
+    layer.type = LayerType::kLinear;
     layer.units = 8;
     config_.network.layers = {layer};
     config_.config_toml = "seed = 3\nname = \"test\"\n";

@@ -26,9 +26,9 @@ inline EnvSpec Env() {
 inline TrainingConfig SmallConfig() {
   TrainingConfig config;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = kHidden;
-  layer.activation = "tanh";
+  layer.activation = Activation::kTanh;
   config.network.layers = {layer};
   config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
   config.optimizer.learning_rate = 0.01;

@@ -21,7 +21,7 @@ namespace {
 TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
   TrainingConfig config = WorldConfig();
   config.replay.samples_per_insert = 0;  // no limit
-  config.learner.loss = "mse";
+  config.learner.loss = TdLoss::kMse;
   for (const bool all_bad : {false, true}) {
     LearnerWorld world(config);
     world.Insert(200, all_bad ? 1 : 25);  // else 1 - (24/25)^8 = 28 % of the batches are bad
@@ -45,7 +45,7 @@ TEST(LearnerNodeTest, FailsOnlyAfterConsecutiveBadUpdates) {
 // batch was skipped, and after three roll-backs the run ended.
 TEST(LearnerNodeTest, DropsItemWithHugeValueWithoutRollback) {
   TrainingConfig config = WorldConfig();
-  config.learner.loss = "mse";
+  config.learner.loss = TdLoss::kMse;
   config.run.max_updates = 150;
   LearnerWorld world(config);
   world.Insert(100);

@@ -133,7 +133,7 @@ TEST(LearnerNodeTest, SingleUpdateUsesFullLearningRate) {
   TrainingConfig config = WorldConfig();
   config.run.max_updates = 1;
   config.learner.max_grad_norm = 1e-3;  // less than the gradient's: a step is that times the rate
-  config.optimizer.type = "sgd";
+  config.optimizer.type = OptimizerType::kSgd;
   config.optimizer.momentum = 0;
   config.optimizer.learning_rate = 0.5;
   config.optimizer.final_lr_fraction = 0;

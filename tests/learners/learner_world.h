@@ -24,7 +24,7 @@ namespace troop {
 inline TrainingConfig WorldConfig() {
   TrainingConfig config;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 8;
   config.network.layers = {layer};
   config.learner.batch_size = 8;

@@ -142,7 +142,7 @@ TEST_P(MeshWaysTest, MatchesPyTorch) {
     TrainingConfig config = SupervisedConfig(family);
     config.learner.micro_batch_size = way.micro_batch_size;
     config.model.gradient_checkpointing = way.recompute;
-    if (way.halves) config.network.precision = "bf16";
+    if (way.halves) config.network.precision = NetworkPrecision::kBf16;
     for (int i = 0; way.uneven && i < mesh.dp; ++i) config.mesh.batch_shares.push_back(i + 1);
     const Ranks ranks = SimRanks(mesh.size());
     std::vector<std::vector<float>> values(ranks.size());
@@ -194,9 +194,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // AdamW on the shards, however they cut the model: norms and biases are not decayed there either.
 TEST(MeshTest, ParameterShardsMatchPyTorch) {
-  for (const std::string sharding : {"memory", "layer"}) {
+  for (const Sharding sharding : {Sharding::kMemory, Sharding::kLayer}) {
     TrainingConfig config = SupervisedConfig("bert");
-    config.learner.sync = "paramserver";
+    config.learner.sync = LearnerSync::kParamServer;
     config.paramserver.shards = 3;
     config.paramserver.sharding = sharding;
     auto algorithm = *MakeSupervised(config, {.rank = 0, .ranks = 1});
@@ -236,7 +236,7 @@ TEST(MeshTest, ParameterShardsMatchPyTorch) {
         }
       }
     }
-    EXPECT_LT(LogitsApart(config, "bert", value), 1e-4) << sharding;
+    EXPECT_LT(LogitsApart(config, "bert", value), 1e-4) << EnumName(sharding);
   }
 }
 
@@ -255,11 +255,11 @@ TEST(MeshTest, TensorParallelModelIsOneParameterServerWorker) {
     const std::string &family = c.family, &mode = c.mode;
     SCOPED_TRACE(fmt::format("{} {} {}", workers, family, mode));
     TrainingConfig config = SupervisedConfig(family);
-    config.learner.sync = "paramserver";
+    config.learner.sync = LearnerSync::kParamServer;
     config.learners = 2 * workers;
     config.mesh.tp = 2;
     config.paramserver.shards = family == "bert" ? 3 : 2;
-    config.paramserver.mode = mode;
+    config.paramserver.mode = *ParseEnum<SyncMode>(mode);
     config.paramserver.staleness = mode == "ssp" ? 2 : 0;
     const auto network = MakeTextModel(ModelSetupOf(config));
     const ShardMap map = *ShardMapFor(config.paramserver, **network);

@@ -47,7 +47,7 @@ class RollBackTest : public testing::Test {
     env_.observation = {DType::kF32, {3}};
     env_.action.count = 2;
     LayerConfig layer;
-    layer.type = "linear";
+    layer.type = LayerType::kLinear;
     layer.units = 8;
     config_.network.layers = {layer};
     algorithm_ = std::move(*MakeAlgorithm(config_, env_));

@@ -34,12 +34,12 @@ inline const JsonValue& SupervisedExpected() {
 // The constants of that script, as a config; family: "bert" or "albert".
 inline TrainingConfig SupervisedConfig(const std::string& family) {
   TrainingConfig config;
-  config.learner.algorithm = "classifier";
+  config.learner.algorithm = AlgorithmKind::kClassifier;
   config.learner.batch_size = 12;
   config.run.epochs = 50;
   config.run.max_updates = 50;
   config.learner.max_grad_norm = 1;
-  config.optimizer.type = "adam";
+  config.optimizer.type = OptimizerType::kAdam;
   config.optimizer.learning_rate = 2e-3;
   config.optimizer.warmup_ratio = 0.2;
   config.optimizer.final_lr_fraction = 0.1;
@@ -49,7 +49,7 @@ inline TrainingConfig SupervisedConfig(const std::string& family) {
   config.data.vocabulary = SupervisedFixture("vocab.txt");
   config.data.max_length = 16;
   config.data.cache = "";
-  config.model.architecture = family;
+  config.model.architecture = *ParseEnum<ModelArchitecture>(family);
   config.model.pretrained = SupervisedFixture(family);
   config.model.vocab_size = 47;
   config.model.hidden_size = 32;

@@ -136,7 +136,7 @@ TEST_F(NormalizeTest, LeavesStatisticsUntrainedAndAcceptsBytes) {
   EXPECT_EQ(value[std::size_t(params[2].offset)], 2);
 
   LayerConfig conv;
-  conv.type = "conv2d";
+  conv.type = LayerType::kConv2d;
   setup.network.layers = {conv};
   EXPECT_THAT(MakeNetwork(setup, env).status().message(),
               HasSubstr("network.normalize_observations: images"));

@@ -1,4 +1,5 @@
 #include "tests/paramserver/digits.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -99,7 +100,7 @@ TEST(DigitsTest, BothShardingsLearnBitIdenticalWeights) {
   EXPECT_LT(model.Accuracy(model.FirstValue()), 0.3);
   for (const Sharding sharding : {Sharding::kLayer, Sharding::kMemory}) {
     for (const Floats& value : Train(sharding)) {
-      EXPECT_TRUE(SameBytes(value, alone)) << ShardingName(sharding);
+      EXPECT_TRUE(SameBytes(value, alone)) << EnumName(sharding);
     }
   }
 }

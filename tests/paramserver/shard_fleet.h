@@ -31,12 +31,12 @@ inline EnvSpec SmallEnv() {
           .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
 }
 
-inline ShardConfig ShardConfigFor(int shards, bool backup, const std::string& mode = "bsp") {
+inline ShardConfig ShardConfigFor(int shards, bool backup, SyncMode mode = SyncMode::kBsp) {
   ShardConfig config;
   config.paramserver.shards = shards;
   config.paramserver.backup = backup;
   config.paramserver.mode = mode;
-  config.optimizer.type = "sgd";
+  config.optimizer.type = OptimizerType::kSgd;
   config.snapshot_every_s = 0;
   return config;
 }

@@ -19,12 +19,10 @@ inline constexpr std::int64_t kParameters = 1000;
 
 inline OptimizerConfig ConfigOf(const std::string& optimizer) {
   OptimizerConfig config;
-  config.type = optimizer;
+  const bool momentum = optimizer == "momentum";
+  config.type = momentum ? OptimizerType::kSgd : *ParseEnum<OptimizerType>(optimizer);
+  config.momentum = momentum ? 0.9 : 0;
   config.epsilon = 1e-3;
-  if (optimizer == "momentum") {
-    config.type = "sgd";
-    config.momentum = 0.9;
-  }
   return config;
 }
 

@@ -49,7 +49,7 @@ TEST(ShardThreadsTest, OneThreadMatchesUnthreadedShardBitwise) {
       auto options = ThreadOptions(threads ? static_cast<Executor*>(&one) : &here, optimizer);
       options.sync.staleness_discount = true;
       options.undecayed = {{100, 300}, {600, 610}};
-      const bool decays = options.optimizer.type == "adam";
+      const bool decays = options.optimizer.type == OptimizerType::kAdam;
       if (decays) options.optimizer.weight_decay = 0.1;
       const auto hogwild = MakeWhole(options);
       options.hogwild = nullptr;

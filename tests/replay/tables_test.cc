@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/executor.h"
+#include "core/config/enum_names.h"
 #include "core/storage/memory_storage.h"
 #include "net/wire/codec.h"
 #include "replay/service/messages.h"
@@ -72,7 +73,7 @@ TEST(ReplayTablesTest, RoundTripsEncodedFrames) {
 
 class TrainedCodecTest : public testing::TestWithParam<Codec> {};
 INSTANTIATE_TEST_SUITE_P(, TrainedCodecTest, testing::Values(Codec::kLz4, Codec::kZstd),
-                         [](const auto& info) { return std::string(CodecName(info.param)); });
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
 
 TEST_P(TrainedCodecTest, TrainsDictionaryAndSendsItToWritersAndSamplers) {
   ReplayServer::Options options = PictureOptions(GetParam());

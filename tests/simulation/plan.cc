@@ -11,15 +11,16 @@ namespace {
 
 // Parameter server with two shards, in any mode, half of the time with backups.
 void ShardParameters(std::uint64_t seed, Config* c) {
-  constexpr const char* kModes[] = {"async", "bsp", "ssp", "k_of_n", "local_sgd"};
-  c->learner.sync = "paramserver";
+  constexpr SyncMode kModes[] = {SyncMode::kAsync, SyncMode::kBsp, SyncMode::kSsp, SyncMode::kKOfN,
+                                 SyncMode::kLocalSgd};
+  c->learner.sync = LearnerSync::kParamServer;
   c->paramserver.shards = 2;
   c->paramserver.mode = kModes[seed / 6 % 5];
   c->paramserver.backup = seed / 6 % 2 == 0;
-  if (c->paramserver.mode == "ssp") c->paramserver.staleness = 2;
-  if (c->paramserver.mode == "local_sgd") {
+  if (c->paramserver.mode == SyncMode::kSsp) c->paramserver.staleness = 2;
+  if (c->paramserver.mode == SyncMode::kLocalSgd) {
     c->paramserver.push_every = c->paramserver.pull_every = 4;
-    c->optimizer.type = "sgd";
+    c->optimizer.type = OptimizerType::kSgd;
   }
 }
 
@@ -30,15 +31,15 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   Config& c = plan.config;
   c.seed = std::int64_t(seed);
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 8;
   c.network.layers = {layer};
   c.network.dueling = false;
-  c.fleet.mode = "serial";
+  c.fleet.mode = FleetMode::kSerial;
   c.fleet.actors = 2;
   c.fleet.learners = seed % 3 == 0 ? 2 : 1;
   if (seed % 6 == 3) ShardParameters(seed, &c);
-  if (seed % 5 == 4) c.actor.inference = "server";
+  if (seed % 5 == 4) c.actor.inference = InferencePlace::kServer;
   c.fleet.stall_timeout_s = 6;
   c.actor.envs = 2;
   c.actor.insert_batch_size = 6;
@@ -48,11 +49,12 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.replay.min_items = 64;
   c.replay.samples_per_insert = 2;
   c.replay.persist = seed % 2 == 0;
-  c.replay.durability = c.replay.persist ? "disk" : "memory";
+  c.replay.durability = c.replay.persist ? Durability::kDisk : Durability::kMemory;
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
   // Enough steps to fill the time: two learners are faster.
-  const double two = c.actor.inference == "server" ? 50000 : 180000;  // replies have latency
+  const double two =
+      c.actor.inference == InferencePlace::kServer ? 50000 : 180000;  // replies have latency
   c.run.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : two) * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.run.total_steps) + 10000;
   c.checkpoint.every_s = 60;
@@ -62,7 +64,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   std::vector<std::string> roles;
   for (const FleetRole& role : RolesOf(c)) roles.push_back(PeerName(role.role, role.index));
   plan.faults = MakeFaults(seed, plan.length, int(30 * hours) + 4, roles);
-  if (c.learner.sync != "paramserver") return plan;
+  if (c.learner.sync != LearnerSync::kParamServer) return plan;
   for (Fault& scale : MakeScales(seed, plan.length, int(20 * hours) + 4)) {
     plan.faults.push_back(std::move(scale));
   }
@@ -87,7 +89,7 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   Plan plan = MakePlan(1, 0);
   plan.faults.clear();
   Config& c = plan.config;
-  c.fleet.mode = "processes";  // serial mode allows fewer
+  c.fleet.mode = FleetMode::kProcesses;  // serial mode allows fewer
   c.replay.decode_threads = 0;
   c.fleet.actors = actors;
   c.fleet.learners = learners;
@@ -97,7 +99,7 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   c.actor.lease_steps = 8;
   c.replay.shards = shards;
   c.replay.persist = false;
-  c.replay.durability = "memory";
+  c.replay.durability = Durability::kMemory;
   c.replay.min_items = 100 * shards;
   c.run.total_steps = steps * double(actors);
   c.replay.capacity_items = 2 * std::int64_t(c.run.total_steps);

@@ -108,8 +108,8 @@ Fleet::Fleet(const Plan& plan)
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
       checker_(int(std::max<std::int64_t>(plan.config.replay.shards, plan.shards_max)),
-               plan.config.replay.durability == "disk", plan.config.learner.sync == "paramserver") {
-}
+               plan.config.replay.durability == Durability::kDisk,
+               plan.config.learner.sync == LearnerSync::kParamServer) {}
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();

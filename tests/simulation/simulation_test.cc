@@ -42,7 +42,7 @@ TEST_P(HoursTest, LosesNothingAcknowledgedAndNeverStalls) {
     EXPECT_GE(outcome.faults, int(20 * kHours));
     EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
     EXPECT_GE(double(outcome.updates), 1000 * kHours);
-    const bool sharded = plan.config.learner.sync == "paramserver";
+    const bool sharded = plan.config.learner.sync == LearnerSync::kParamServer;
     EXPECT_GE(double(outcome.moves), sharded ? 6 * kHours : 0);
     EXPECT_GE(double(outcome.gradients), sharded ? 1000 * kHours : 0);
   }

@@ -26,11 +26,11 @@ using Floats = std::vector<float>;
 
 class ShardProcessTest : public testing::Test {
  protected:
-  void Begin(int shards, bool backup, const std::string& mode, double save_every_s) {
+  void Begin(int shards, bool backup, SyncMode mode, double save_every_s) {
     config_.name = "shards";
     config_.log.dir = folder_.path();
     config_.env.id = "Catch-v0";
-    config_.learner.sync = "paramserver";
+    config_.learner.sync = LearnerSync::kParamServer;
     config_.paramserver.shards = shards;
     config_.paramserver.backup = backup;
     config_.paramserver.mode = mode;
@@ -182,7 +182,7 @@ class ShardProcessTest : public testing::Test {
 };
 
 TEST_F(ShardProcessTest, LosesNoAcknowledgedPushWhenPrimaryIsKilled) {
-  Begin(2, true, "bsp", 0);
+  Begin(2, true, SyncMode::kBsp, 0);
   Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
   std::uint64_t step = 0;
   for (int kills = 0; kills < 4; ++kills) {
@@ -206,7 +206,7 @@ TEST_F(ShardProcessTest, LosesNoAcknowledgedPushWhenPrimaryIsKilled) {
 }
 
 TEST_F(ShardProcessTest, RestoresFromSnapshotWithoutBackup) {
-  Begin(2, false, "bsp", 0.1);
+  Begin(2, false, SyncMode::kBsp, 0.1);
   std::uint64_t step = 0;
   const auto learn = [&](int steps) {
     for (int i = 0; i < steps && !HasFailure(); ++i, ++step) {

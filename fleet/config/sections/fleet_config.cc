@@ -47,18 +47,15 @@ void VisitOthers(FleetConfig& c, ConfigVisitor& v) {
 void VisitKeys(FleetConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "fleet.mode",
            .doc = "\"processes\": one process per role; \"serial\": all roles in one thread, in a "
-                  "fixed order, so that runs with the same seed are bit-identical.",
-           .choices = {"processes", "serial"}},
+                  "fixed order, so that runs with the same seed are bit-identical."},
           c.mode);
   v.Visit({.name = "fleet.engine",
            .doc = "Launcher of the processes (`troop train --engine`). \"local\": this command; "
-                  "\"slurm\": a Slurm job; \"mpi\": mpirun; \"kubernetes\": manifests to apply.",
-           .choices = {"local", "slurm", "mpi", "kubernetes"}},
+                  "\"slurm\": a Slurm job; \"mpi\": mpirun; \"kubernetes\": manifests to apply."},
           c.engine);
   v.Visit({.name = "fleet.transport",
            .doc = "Transport between the processes of this machine: Unix-domain sockets in a "
-                  "private folder, or TCP.",
-           .choices = {"ipc", "tcp"}},
+                  "private folder, or TCP."},
           c.transport);
   v.Visit({"fleet.actors", "Number of actor processes.", Between(1, 100000)}, c.actors);
   v.Visit({"fleet.learners", "Number of learner processes; learner.sync sets how they synchronize.",

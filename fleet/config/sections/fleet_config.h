@@ -1,18 +1,44 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/config/enum_names.h"
 
 namespace troop {
 
 class ConfigVisitor;
 
+// Execution of the roles.
+enum class FleetMode : std::uint8_t {
+  kProcesses,  // one process per role
+  kSerial,     // all roles in one thread, deterministic
+};
+constexpr auto EnumNames(FleetMode) {
+  return std::to_array<std::string_view>({"processes", "serial"});
+}
+
+// Launcher of the processes.
+enum class LaunchEngine : std::uint8_t { kLocal, kSlurm, kMpi, kKubernetes };
+constexpr auto EnumNames(LaunchEngine) {
+  return std::to_array<std::string_view>({"local", "slurm", "mpi", "kubernetes"});
+}
+
+// Transport between the processes of one machine.
+enum class FleetTransport : std::uint8_t {
+  kIpc,  // Unix-domain sockets
+  kTcp,
+};
+constexpr auto EnumNames(FleetTransport) { return std::to_array<std::string_view>({"ipc", "tcp"}); }
+
 // The processes of a run ([fleet]).
 struct FleetConfig {
-  std::string mode = "processes";  // "processes" | "serial"
-  std::string engine = "local";    // "local" | "slurm" | "mpi" | "kubernetes"
-  std::string transport = "ipc";   // "ipc" | "tcp"
+  FleetMode mode = FleetMode::kProcesses;
+  LaunchEngine engine = LaunchEngine::kLocal;
+  FleetTransport transport = FleetTransport::kIpc;
   std::int64_t actors = 1;
   std::int64_t learners = 1;
   double heartbeat_timeout_s = 1.5;

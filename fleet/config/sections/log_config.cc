@@ -9,10 +9,7 @@ void VisitKeys(LogConfig& c, ConfigVisitor& v) {
   v.Visit({"log.dir", "Parent folder of the run folder."}, c.dir);
   v.Visit({"log.metrics_every_s", "Seconds between lines of metrics.jsonl.", Between(0.01, 86400)},
           c.metrics_every_s);
-  v.Visit({.name = "log.level",
-           .doc = "Lowest level that is logged.",
-           .choices = {"debug", "info", "warning", "error"}},
-          c.level);
+  v.Visit({.name = "log.level", .doc = "Lowest level that is logged."}, c.level);
 }
 
 }  // namespace troop

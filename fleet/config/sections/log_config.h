@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "core/base/log.h"
+
 namespace troop {
 
 class ConfigVisitor;
@@ -10,7 +12,7 @@ class ConfigVisitor;
 struct LogConfig {
   std::string dir = "runs";
   double metrics_every_s = 1;
-  std::string level = "info";
+  LogLevel level = LogLevel::kInfo;
   bool operator==(const LogConfig&) const = default;
 };
 // Declares the keys.

@@ -20,7 +20,7 @@
 namespace troop {
 namespace {
 
-Config RunConfig(const TempFolder& folder, const char* mode) {
+Config RunConfig(const TempFolder& folder, FleetMode mode) {
   Config config;
   config.name = "run";
   config.log.dir = folder.path();
@@ -48,7 +48,7 @@ TEST(StatusTest, ShowsLiveAndKilledSerialRun) {
   const TempFolder folder;
   std::string path;
   {
-    auto run = OpenRunFolder(RunConfig(folder, "serial"), FolderUse::kFresh);
+    auto run = OpenRunFolder(RunConfig(folder, FleetMode::kSerial), FolderUse::kFresh);
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE(BeginRun(*run).ok());
     path = run->path;
@@ -85,7 +85,7 @@ std::set<std::string> KeysOf(const std::string& json) {
 // --json printed result.json of a run that had ended, which has other keys; and so did the text.
 TEST(StatusTest, LiveAndEndedRunsHaveSameKeys) {
   const TempFolder folder;
-  auto run = OpenRunFolder(RunConfig(folder, "serial"), FolderUse::kFresh);
+  auto run = OpenRunFolder(RunConfig(folder, FleetMode::kSerial), FolderUse::kFresh);
   ASSERT_TRUE(run.ok());
   ASSERT_TRUE(BeginRun(*run).ok());
   const auto live = KeysOf(ViewJson(RunView{}, {}));
@@ -126,7 +126,7 @@ TEST(StatusTest, ReportsRunKilledBeforeListening) {
   const TempFolder folder;
   std::string path;
   {
-    auto run = OpenRunFolder(RunConfig(folder, "processes"), FolderUse::kFresh);
+    auto run = OpenRunFolder(RunConfig(folder, FleetMode::kProcesses), FolderUse::kFresh);
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE(BeginRun(*run).ok());
     path = run->path;
@@ -142,7 +142,7 @@ TEST(StatusTest, ReportsStoppedRun) {
   const TempFolder folder;
   const pid_t child = fork();
   if (child == 0) {
-    auto run = OpenRunFolder(RunConfig(folder, "processes"), FolderUse::kFresh);
+    auto run = OpenRunFolder(RunConfig(folder, FleetMode::kProcesses), FolderUse::kFresh);
     if (!run.ok() || !BeginRun(*run).ok()) _exit(1);
     raise(SIGSTOP);
     _exit(0);

@@ -109,29 +109,33 @@ TEST(ParallelResultsTest, ComputesMedianAndExtremes) {
 }
 
 TEST(ParallelResultsTest, ExpectsFewerBytesAndMeasuresFasterRepeats) {
-  const ParallelModel data{"bert", Cell({0.1, 0.2}, 10e6), Cell({0.3, 0.4}, 20e6)};
+  const ParallelModel data{ModelArchitecture::kBert, Cell({0.1, 0.2}, 10e6),
+                           Cell({0.3, 0.4}, 20e6)};
   const ParallelVerdict verdict = JudgeParallel(data);
   EXPECT_EQ(verdict.expected, Winner::kData);
   EXPECT_EQ(verdict.measured, Winner::kData);
   EXPECT_TRUE(verdict.held());
   EXPECT_DOUBLE_EQ(verdict.even_tokens, 100);  // half the bytes of 200 tokens
-  const ParallelModel tensor{"bert", Cell({0.3, 0.4}, 20e6), Cell({0.1, 0.2}, 10e6)};
+  const ParallelModel tensor{ModelArchitecture::kBert, Cell({0.3, 0.4}, 20e6),
+                             Cell({0.1, 0.2}, 10e6)};
   EXPECT_EQ(JudgeParallel(tensor).expected, Winner::kTensor);
   EXPECT_EQ(JudgeParallel(tensor).measured, Winner::kTensor);
   EXPECT_DOUBLE_EQ(JudgeParallel(tensor).even_tokens, 400);
-  const ParallelModel otherwise{"bert", Cell({0.3, 0.4}, 10e6), Cell({0.1, 0.2}, 20e6)};
+  const ParallelModel otherwise{ModelArchitecture::kBert, Cell({0.3, 0.4}, 10e6),
+                                Cell({0.1, 0.2}, 20e6)};
   EXPECT_FALSE(JudgeParallel(otherwise).held());
 }
 
 TEST(ParallelResultsTest, OverlappingRepeatsHaveNoWinner) {
-  const ParallelModel model{"bert", Cell({0.1, 0.3}, 10e6), Cell({0.29, 0.5}, 20e6)};
+  const ParallelModel model{ModelArchitecture::kBert, Cell({0.1, 0.3}, 10e6),
+                            Cell({0.29, 0.5}, 20e6)};
   EXPECT_EQ(JudgeParallel(model).measured, Winner::kNeither);
   EXPECT_FALSE(JudgeParallel(model).held());
 }
 
 std::vector<ParallelModel> Both() {
-  return {{"bert", Cell({0.1, 0.12}, 10e6), Cell({0.3}, 20e6)},
-          {"albert", Cell({0.4}, 4e6), Cell({0.2}, 20e6)}};
+  return {{ModelArchitecture::kBert, Cell({0.1, 0.12}, 10e6), Cell({0.3}, 20e6)},
+          {ModelArchitecture::kAlbert, Cell({0.4}, 4e6), Cell({0.2}, 20e6)}};
 }
 
 TEST(ParallelResultsTest, ReportHasTableAndVerdicts) {

@@ -255,7 +255,7 @@ TEST_F(PreflightTest, FindsInvalidSocketFolderBeforeStart) {
     setenv("TMPDIR", folder.c_str(), 1);
     EXPECT_THAT(Endpoints::Check({}).message(), HasSubstr(why));
     Config serial;
-    serial.fleet.mode = "serial";
+    serial.fleet.mode = FleetMode::kSerial;
     EXPECT_TRUE(Endpoints::Check(serial).ok());
   }
   before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);

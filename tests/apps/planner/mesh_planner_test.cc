@@ -53,9 +53,9 @@ TEST(PlanTest, TensorParallelPlanIncludesActivations) {
 
 TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   Config config = Small();
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.paramserver.shards = 2;
-  config.paramserver.mode = "bsp";
+  config.paramserver.mode = SyncMode::kBsp;
   const double value = 4 * double(ParameterCount(**MakeTextModel(ModelSetupOf(config))));
   const auto plan = [&](std::int64_t dp, std::int64_t tp) {
     const auto made = PlanMesh(config, kProfile, dp, tp);
@@ -69,9 +69,9 @@ TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   EXPECT_NEAR(one.gradient_s, 2 * (1e-3 + value * 1e-6) + 0.04 / 2, 1e-9);
   // A shard has half of four workers' bytes.
   EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 0.04 / 2, 1e-9);
-  config.paramserver.mode = "async";  // a step for each
+  config.paramserver.mode = SyncMode::kAsync;  // a step for each
   EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 4 * 0.04 / 2, 1e-9);
-  config.paramserver.compression = "bf16";
+  config.paramserver.compression = GradientCodec::kBf16;
   config.paramserver.push_every = 4;
   config.paramserver.pull_every = 2;
   const double travel = (1e-3 + value / 2 * 1e-6) / 4 + (1e-3 + value * 1e-6) / 2;
@@ -79,7 +79,7 @@ TEST(PlanTest, ParameterServerPlanIncludesPushAndPull) {
   EXPECT_DOUBLE_EQ(plan(1, 1).bytes, value / 2 / 4);
   // The first of two parts gives and takes the other's half.
   const MeshPlan cut = plan(1, 2);
-  config.learner.sync = "allreduce";
+  config.learner.sync = LearnerSync::kAllReduce;
   EXPECT_NEAR(cut.tensor_s - plan(1, 2).tensor_s, 2 * (1e-3 + value / 2 * 1e-6), 1e-9);
 }
 
@@ -169,20 +169,20 @@ TEST(PlanTest, PlansRunAtItsMesh) {
 // Before any process starts, where this machine's learners would look for it.
 TEST(PlanTest, RejectsMissingGpuBeforeStart) {
   Config config = Small();
-  config.learner.device = "cuda";
+  config.learner.device = DeviceChoice::kCuda;
   const Status status = CheckMachine(config);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("learner.device is \"cuda\""), std::string::npos);
   config.fleet.external_roles = {"learner"};
   EXPECT_TRUE(CheckMachine(config).ok());
   config.fleet.external_roles.clear();
-  config.fleet.engine = "slurm";
+  config.fleet.engine = LaunchEngine::kSlurm;
   EXPECT_TRUE(CheckMachine(config).ok());
 }
 
 TEST(PlanTest, LstmIsNeverTensorParallel) {
   Config config = Small();
-  config.model.architecture = "lstm";
+  config.model.architecture = ModelArchitecture::kLstm;
   config.model.pretrained = "";
   const auto plans = PlanMeshes(config, kProfile, 4);
   ASSERT_TRUE(plans.ok()) << plans.status().ToString();

@@ -62,7 +62,7 @@ TEST(LearningReportTest, ReportsTensorParallelWait) {
 
 TEST(LearningReportTest, ReportsParameterShardTraffic) {
   Config config = Two();
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   RunView view = View();
   view.metrics["learner/weights_bytes"].value = 200 * 8e6;
   view.metrics["learner/weights_s"].value = 10;
@@ -111,7 +111,7 @@ TEST(LearningReportTest, ResumedRunReportsOnlyItsPart) {
 // With a parameter server each push may count as an update.
 TEST(LearningReportTest, ReportsBatchTimePerBatchNotPerUpdate) {
   Config config = Two();
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   RunView view = View();
   view.metrics["learner/updates"].value = 200;
   const MeshPlan plan{.dp = 2, .compute_s = 0.3};

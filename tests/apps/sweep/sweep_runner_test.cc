@@ -87,7 +87,7 @@ TEST_F(SweepTest, LimitsConcurrentRunsByCores) {
   config.fleet.actors = 3;
   EXPECT_EQ(RunsAtOnce(config, 2), 1);
   EXPECT_EQ(RunsAtOnce(config, 9), 2);
-  config.fleet.mode = "serial";
+  config.fleet.mode = FleetMode::kSerial;
   EXPECT_EQ(RunsAtOnce(config, 9), 9);
 }
 

@@ -86,12 +86,12 @@ TEST(ConfigFilesTest, ApexPaperConfigMatchesPaper) {
                   .action_repeat = 4,
                   .frame_stack = 4,
                   .noop_max = 30};
-  expected.network.layers = {{.type = "conv2d", .filters = 32, .kernel = 8, .stride = 4},
-                             {.type = "conv2d", .filters = 64, .kernel = 4, .stride = 2},
-                             {.type = "conv2d", .filters = 64, .kernel = 3, .stride = 1}};
+  expected.network.layers = {{.type = LayerType::kConv2d, .filters = 32, .kernel = 8, .stride = 4},
+                             {.type = LayerType::kConv2d, .filters = 64, .kernel = 4, .stride = 2},
+                             {.type = LayerType::kConv2d, .filters = 64, .kernel = 3, .stride = 1}};
   expected.network.dueling_units = 512;
   expected.fleet.actors = 360;
-  expected.fleet.transport = "tcp";
+  expected.fleet.transport = FleetTransport::kTcp;
   expected.actor = {.envs = 1,
                     .epsilon_base = 0.4,
                     .epsilon_alpha = 7,
@@ -109,12 +109,12 @@ TEST(ConfigFilesTest, ApexPaperConfigMatchesPaper) {
   expected.learner = {.batch_size = 512,
                       .gamma = 0.99,
                       .double_q = true,
-                      .loss = "mse",
+                      .loss = TdLoss::kMse,
                       .target_update_every_updates = 2500,
                       .max_grad_norm = 40,
                       .prefetch = 16,
                       .publish_every_updates = 10};
-  expected.optimizer = {.type = "rmsprop",
+  expected.optimizer = {.type = OptimizerType::kRmsProp,
                         .learning_rate = 0.00025 / 4,
                         .decay = 0.95,
                         .centered = true,
@@ -129,12 +129,14 @@ TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
   Config expected;
   expected.name = "apex_dpg_paper";
   expected.env.id = "gymnasium:Humanoid-v5";
-  expected.network.layers = {{.type = "linear", .units = 300, .activation = "tanh"},
-                             {.type = "linear", .units = 200, .activation = "tanh"}};
-  expected.network.critic_layers = {{.type = "linear", .units = 400, .activation = "tanh"},
-                                    {.type = "linear", .units = 300, .activation = "tanh"}};
+  expected.network.layers = {
+      {.type = LayerType::kLinear, .units = 300, .activation = Activation::kTanh},
+      {.type = LayerType::kLinear, .units = 200, .activation = Activation::kTanh}};
+  expected.network.critic_layers = {
+      {.type = LayerType::kLinear, .units = 400, .activation = Activation::kTanh},
+      {.type = LayerType::kLinear, .units = 300, .activation = Activation::kTanh}};
   expected.fleet.actors = 64;
-  expected.fleet.transport = "tcp";
+  expected.fleet.transport = FleetTransport::kTcp;
   expected.actor = {.envs = 1,
                     .noise_sigma = 0.3,
                     .n_step = 5,
@@ -147,19 +149,19 @@ TEST(ConfigFilesTest, DpgPaperConfigMatchesPaper) {
                      .beta = 0.4,
                      .trim_every_updates = 100,
                      .samples_per_insert = 0,
-                     .remover = "prioritized",
+                     .remover = RemoverKind::kPrioritized,
                      .evict_alpha = -0.4};
   expected.run.total_steps = 1.2e9;
-  expected.learner = {.algorithm = "dpg",
+  expected.learner = {.algorithm = AlgorithmKind::kDpg,
                       .batch_size = 256,
                       .gamma = 0.99,
-                      .loss = "mse",
+                      .loss = TdLoss::kMse,
                       .target_update_every_updates = 100,
                       .max_grad_norm = 0,
                       .action_gradient_clip = 1,
                       .prefetch = 16,
                       .publish_every_updates = 40};
-  expected.optimizer = {.type = "adam", .learning_rate = 1e-4};
+  expected.optimizer = {.type = OptimizerType::kAdam, .learning_rate = 1e-4};
   EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
 }
 

@@ -74,8 +74,9 @@ layers = [{type = "conv2d", filters = 32, kernel = 8, stride = 4},
   expected.replay.alpha = 1;
   expected.actor.n_step = 5;
   expected.network.dueling = false;
-  expected.network.layers = {{.type = "conv2d", .filters = 32, .kernel = 8, .stride = 4},
-                             {.type = "linear", .units = 512, .activation = "tanh"}};
+  expected.network.layers = {
+      {.type = LayerType::kConv2d, .filters = 32, .kernel = 8, .stride = 4},
+      {.type = LayerType::kLinear, .units = 512, .activation = Activation::kTanh}};
   EXPECT_EQ(*config, expected);
 }
 

@@ -94,15 +94,16 @@ inline void RepairSupervised(Config* c) {
   ModelConfig& m = c->model;
   m.num_attention_heads = c->mesh.tp;
   m.hidden_size = 16 * m.num_attention_heads;
-  m.embedding_size = m.architecture == "bert" ? 0 : m.embedding_size;
+  m.embedding_size = m.architecture == ModelArchitecture::kBert ? 0 : m.embedding_size;
   m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length);
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
   if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
   c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
   if (!IsSupervised(*c)) return;
   c->fleet.learners = c->mesh.tp;
-  if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
-  if (m.architecture == "lstm") m.architecture = "albert";
+  if (c->mesh.tp > 1)
+    c->learner.sync = LearnerSync::kAllReduce, c->network.normalize_observations = false;
+  if (m.architecture == ModelArchitecture::kLstm) m.architecture = ModelArchitecture::kAlbert;
 }
 
 // Replaces random values of the engine keys by valid ones.
@@ -117,30 +118,31 @@ inline void RepairEngines(Config* c) {
   const std::int64_t port = c->kubernetes.port;
   c->kubernetes = fresh;
   c->kubernetes.port = port, c->kubernetes.name_space = "team-7";
-  c->fleet.external_roles.clear(), c->fleet.engine = "local";
+  c->fleet.external_roles.clear(), c->fleet.engine = LaunchEngine::kLocal;
 }
 
 // One learner that draws from one shard by itself, or none.
 inline void RepairPlacement(Config* c) {
-  if (c->learner.algorithm != "dqn") c->replay.placement = "host";
-  if (c->replay.placement == "host") return;
+  if (c->learner.algorithm != AlgorithmKind::kDqn) c->replay.placement = ReplayPlacement::kHost;
+  if (c->replay.placement == ReplayPlacement::kHost) return;
   c->fleet.learners = c->replay.shards = c->learner.hogwild_threads = 1;
-  c->learner.sync = "allreduce";
-  c->replay.sampler = "prioritized", c->replay.remover = "fifo";
+  c->learner.sync = LearnerSync::kAllReduce;
+  c->replay.sampler = Selector::Kind::kPrioritized, c->replay.remover = RemoverKind::kFifo;
   c->replay.max_times_sampled = c->replay.max_policy_age = 0;
-  if (c->learner.device == "cpu") c->learner.device = "auto";
+  if (c->learner.device == DeviceChoice::kCpu) c->learner.device = DeviceChoice::kAuto;
 }
 
 // Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
 inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
   for (LayerConfig& layer : *layers) {
-    const bool linear = layer.type == "linear";
+    const bool linear = layer.type == LayerType::kLinear;
     if (!linear) layer.units = plain.units;
     if (linear) layer.filters = plain.filters, layer.kernel = plain.kernel;
     if (linear) layer.stride = plain.stride;
   }
-  std::ranges::stable_partition(*layers, [](const LayerConfig& l) { return l.type == "conv2d"; });
+  std::ranges::stable_partition(*layers,
+                                [](const LayerConfig& l) { return l.type == LayerType::kConv2d; });
 }
 
 // Makes a random configuration possible as a whole.
@@ -156,7 +158,7 @@ inline void Repair(Config* c) {
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
-  if (c->learner.algorithm == "dpg") c->inference.device = "auto";
+  if (c->learner.algorithm == AlgorithmKind::kDpg) c->inference.device = DeviceChoice::kAuto;
   c->replay.capacity_items = std::max(
       {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
@@ -169,37 +171,38 @@ inline void Repair(Config* c) {
   c->run.total_steps =
       std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
-  if (c->optimizer.type != "adam" || c->network.normalize_observations) {
+  if (c->optimizer.type != OptimizerType::kAdam || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
   }
   if (c->network.normalize_observations) c->network.one_hot = 0;
-  if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
-  if (c->replay.sampler != "prioritized" || c->replay.final_beta < c->replay.beta) {
+  if (c->optimizer.type != OptimizerType::kSgd) c->optimizer.momentum = 0;
+  if (c->replay.sampler != Selector::Kind::kPrioritized || c->replay.final_beta < c->replay.beta) {
     c->replay.final_beta = 0;
   }
   if (!c->network.dueling) c->network.dueling_units = 0;
   c->optimizer.policy_learning_rate = 0;
-  if (c->learner.algorithm != "dpg") {
+  if (c->learner.algorithm != AlgorithmKind::kDpg) {
     c->network.critic_layers.clear();
   } else {
     c->actor.epsilon_steps = 0;
   }
-  if (c->learner.critic == "quantile") c->learner.loss = "huber";
-  if (c->learner.algorithm != "dpg" && c->learner.algorithm != "dqn") c->learner.critic = "scalar";
+  if (c->learner.critic == CriticKind::kQuantile) c->learner.loss = TdLoss::kHuber;
+  if (c->learner.algorithm != AlgorithmKind::kDpg && c->learner.algorithm != AlgorithmKind::kDqn)
+    c->learner.critic = CriticKind::kScalar;
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_initial_s);
   c->fleet.stall_timeout_s = std::max(c->fleet.stall_timeout_s, c->fleet.heartbeat_timeout_s);
-  c->fleet.mode = "processes", c->fleet.metrics_token = c->fleet.dashboard_token = "";
+  c->fleet.mode = FleetMode::kProcesses, c->fleet.metrics_token = c->fleet.dashboard_token = "";
   c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
-  c->replay.scope = "global";
+  c->replay.scope = ReplayScope::kGlobal;
   RepairPlacement(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
-  const bool threads = one && c->learner.sync == "allreduce" &&
+  const bool threads = one && c->learner.sync == LearnerSync::kAllReduce &&
                        !c->network.normalize_observations && c->optimizer.policy_learning_rate == 0;
   if (!threads) c->learner.hogwild_threads = 1;
   ParamServerConfig& p = c->paramserver;
@@ -207,22 +210,22 @@ inline void Repair(Config* c) {
     p.push_every = std::max<std::int64_t>(1, p.push_every);
     p.pull_every = std::max<std::int64_t>(1, p.pull_every);
   }
-  if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
+  if (p.mode != SyncMode::kKOfN) p.k = 1, p.cancel = p.per_batch = false;
   if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
-  if (p.mode != "ssp") p.staleness = 0;
-  if (p.mode != "async") p.warm_start_updates = 0, p.pull_every = p.push_every;
-  if (p.mode != "async" || p.backup) p.hogwild_threads = 1;
-  if (p.mode == "bsp" || p.mode == "local_sgd") p.staleness_discount = false;
-  if (p.mode == "local_sgd") {
-    p.compression = "none";
-    c->optimizer.type = "sgd";
+  if (p.mode != SyncMode::kSsp) p.staleness = 0;
+  if (p.mode != SyncMode::kAsync) p.warm_start_updates = 0, p.pull_every = p.push_every;
+  if (p.mode != SyncMode::kAsync || p.backup) p.hogwild_threads = 1;
+  if (p.mode == SyncMode::kBsp || p.mode == SyncMode::kLocalSgd) p.staleness_discount = false;
+  if (p.mode == SyncMode::kLocalSgd) {
+    p.compression = GradientCodec::kNone;
+    c->optimizer.type = OptimizerType::kSgd;
     c->optimizer.momentum = c->optimizer.weight_decay = 0;
   }
   for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
     ReplayTableConfig& table = c->replay.tables[i];
     table.name = "table-" + std::to_string(i);
     table.capacity_items = std::max(table.capacity_items, table.min_items);
-    if (table.view == "transition") table.burn_in = 0;
+    if (table.view == ViewSpec::Kind::kTransition) table.burn_in = 0;
   }
 }
 

@@ -55,8 +55,8 @@ TEST(ResolveSupervisedTest, ResolvedConfigStaysUnchanged) {
 
 TEST(ResolveSupervisedTest, CountsWorkersOfMesh) {
   Config config = SmallRun();
-  config.learner.sync = "paramserver";
-  config.paramserver.mode = "async";
+  config.learner.sync = LearnerSync::kParamServer;
+  config.paramserver.mode = SyncMode::kAsync;
   config.paramserver.push_every = config.paramserver.pull_every = 0;
   config.mesh.dp = 0;
   config.mesh.tp = 2;

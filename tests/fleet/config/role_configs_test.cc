@@ -1,4 +1,5 @@
 #include "fleet/config/role_configs.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -28,19 +29,19 @@ TEST(RoleConfigsTest, ReplaySetupTakesKeysOfOtherSections) {
 TEST(RoleConfigsTest, ShardConfigTakesKeysOfOtherSections) {
   Config config;
   config.seed = 5;
-  config.learner.sync = "paramserver";
-  config.learner.algorithm = "dpg";
+  config.learner.sync = LearnerSync::kParamServer;
+  config.learner.algorithm = AlgorithmKind::kDpg;
   config.fleet.learners = 6;
   config.mesh.tp = 2;
   config.run.max_updates = 8;
   config.checkpoint.every_s = 3;
   config.fleet.heartbeat_timeout_s = 4;
   config.fleet.stall_timeout_s = 11;
-  config.optimizer.type = "sgd";
+  config.optimizer.type = OptimizerType::kSgd;
   config.paramserver.lease_s = 12;
   const ShardConfig shards = ShardConfigOf(config);
   EXPECT_EQ(shards.seed, 5);
-  EXPECT_EQ(shards.model.algorithm, "dpg");
+  EXPECT_EQ(shards.model.algorithm, AlgorithmKind::kDpg);
   EXPECT_EQ(shards.workers, 3);  // groups of two learners
   EXPECT_EQ(shards.max_updates, 8);
   EXPECT_EQ(shards.snapshot_every_s, 3);
@@ -48,7 +49,7 @@ TEST(RoleConfigsTest, ShardConfigTakesKeysOfOtherSections) {
   EXPECT_EQ(shards.stall_timeout_s, 11);
   EXPECT_EQ(shards.optimizer, config.optimizer);
   EXPECT_EQ(shards.paramserver, config.paramserver);
-  EXPECT_EQ(WeightsConfigOf(config).sync, "paramserver");
+  EXPECT_EQ(WeightsConfigOf(config).sync, LearnerSync::kParamServer);
   EXPECT_EQ(WeightsConfigOf(config).paramserver, config.paramserver);
 }
 
@@ -58,15 +59,15 @@ TEST(RoleConfigsTest, CountsServersWithTheirBackups) {
   config.paramserver.shards = 3;
   config.paramserver.backup = true;
   EXPECT_EQ(ParameterServersOf(config), 1);  // one weight publisher
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   EXPECT_EQ(ParameterServersOf(config), 6);
 }
 
 TEST(RoleConfigsTest, EveryCompressionOfGradientsHasACodec) {
   for (const ConfigChoice& choice : ConfigChoices("paramserver.compression")) {
-    const auto codec = ParseGradientCodec(choice.value);
-    ASSERT_TRUE(codec.ok()) << choice.value;
-    EXPECT_EQ(GradientCodecName(*codec), choice.value);
+    const auto codec = ParseEnum<GradientCodec>(choice.value);
+    ASSERT_TRUE(codec.has_value()) << choice.value;
+    EXPECT_EQ(EnumName(*codec), choice.value);
   }
 }
 

@@ -14,7 +14,7 @@ Config AlteredConfig() {
   Config config;
   config.seed = 7;
   config.run.max_updates = 12;
-  config.fleet.mode = "serial";
+  config.fleet.mode = FleetMode::kSerial;
   config.fleet.learners = 3;
   config.fleet.shutdown_grace_s = 9;
   config.env.id = "Pong";
@@ -22,8 +22,8 @@ Config AlteredConfig() {
   config.env.reward_clip = 2;
   config.actor.n_step = 5;
   config.actor.insert_copies = 6;
-  config.learner.algorithm = "dpg";
-  config.learner.critic = "categorical";
+  config.learner.algorithm = AlgorithmKind::kDpg;
+  config.learner.critic = CriticKind::kCategorical;
   config.learner.atoms = 31;
   config.learner.v_min = -1;
   config.learner.v_max = 2;
@@ -34,7 +34,7 @@ Config AlteredConfig() {
   config.model.hidden_size = 32;
   config.mesh.tp = 2;
   config.paramserver.shards = 4;
-  config.optimizer.type = "sgd";
+  config.optimizer.type = OptimizerType::kSgd;
   config.checkpoint.keep = 8;
   config.evaluator.enabled = false;
   config.log.dir = "elsewhere";
@@ -120,10 +120,10 @@ TEST(TrainingConfigTest, GroupTokenIgnoresScaledCountsOnly) {
 TEST(TrainingConfigTest, ModelSetupHasSettingsOfModel) {
   const Config config = AlteredConfig();
   const ModelSetup setup = ModelSetupOf(TrainingConfigOf(config));
-  EXPECT_EQ(setup.algorithm, "dpg");
+  EXPECT_EQ(setup.algorithm, AlgorithmKind::kDpg);
   EXPECT_EQ(setup.network, config.network);
   EXPECT_EQ(setup.frame_stack, 4);
-  EXPECT_EQ(setup.critic, "categorical");
+  EXPECT_EQ(setup.critic, CriticKind::kCategorical);
   EXPECT_EQ(setup.atoms, 31);
   EXPECT_EQ(setup.v_min, -1);
   EXPECT_EQ(setup.v_max, 2);

@@ -361,7 +361,7 @@ TEST(CoordinatorTest, CountsUpdatesOfFinallyEvaluatedWeights) {
 // A run of 100 updates had 101 in its result: shards begin at version 1.
 TEST(CoordinatorTest, CountsOneUpdateLessThanShardVersion) {
   Config config = Budget(100, 1);
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   CoordinatorWorld world(config);
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);
   const EvaluationReport final{.weights_version = WeightsVersion(3, 71), .final = true};

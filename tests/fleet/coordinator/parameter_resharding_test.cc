@@ -13,7 +13,7 @@ namespace {
 
 Config Shards(std::int64_t shards) {
   Config config;
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.paramserver.shards = shards;
   return config;
 }

@@ -11,12 +11,12 @@ Config PoleConfig() {
   Config config;
   config.env.id = "CartPole-v1";
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = 64;
   config.network.layers = {layer, layer};
   config.network.dueling = false;
   config.fleet.actors = 2;
-  config.optimizer.type = "adam";
+  config.optimizer.type = OptimizerType::kAdam;
   return config;
 }
 constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2;
@@ -58,7 +58,7 @@ TEST(MachineTest, DryRunShowsEndpointPatterns) {
   auto text = DescribeRun(config);
   ASSERT_TRUE(text.ok());
   EXPECT_NE(text->find("troop-run-XXXXXX/replay-0.sock"), std::string::npos) << *text;
-  config.fleet.transport = "tcp";
+  config.fleet.transport = FleetTransport::kTcp;
   text = DescribeRun(config);
   ASSERT_TRUE(text.ok());
   EXPECT_NE(text->find("tcp://127.0.0.1:PORT"), std::string::npos) << *text;

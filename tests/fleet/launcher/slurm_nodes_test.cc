@@ -77,7 +77,7 @@ TEST(SlurmNodesTest, SpreadsLearnersAndShardsOrFollowsConfig) {
 
 TEST(SlurmNodesTest, SpreadsParameterShards) {
   Config config = ConfigOf(1);
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.paramserver.shards = 2;
   SlurmNodes nodes(config, Nodes({4, 4, 4, 4, 4}));
   EXPECT_NE(nodes.NodeOf({Role::kParamServer, 0}), nodes.NodeOf({Role::kParamServer, 1}));

@@ -19,7 +19,7 @@ TEST(ConfigChangeTest, IgnoresKeysThatRunSetsItself) {
   Config before, now;
   now.name = "moved";
   now.log.dir = "elsewhere";
-  before.fleet.mode = now.fleet.mode = "serial";
+  before.fleet.mode = now.fleet.mode = FleetMode::kSerial;
   before.replay.persist = true;
   EXPECT_THAT(ConfigChanges(ToToml(before), now), testing::IsEmpty());
   EXPECT_THAT(ConfigChanges("of = \"another version\"", now), testing::IsEmpty());

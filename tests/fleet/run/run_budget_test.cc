@@ -74,7 +74,7 @@ TEST_F(RunBudgetTest, ReplacesBudgetOnlyByLargerOne) {
 // The folder of a supervised run has max_updates = 40, the updates of its two epochs.
 TEST_F(RunBudgetTest, SupervisedBudgetIsEpochs) {
   Config was = config_, asked = config_;
-  was.learner.algorithm = asked.learner.algorithm = "classifier";
+  was.learner.algorithm = asked.learner.algorithm = AlgorithmKind::kClassifier;
   was.run.epochs = asked.run.epochs = 2;
   was.run.max_updates = 40;
   EXPECT_THAT(LargerBudget(asked, was), ElementsAre());

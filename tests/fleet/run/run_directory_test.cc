@@ -193,7 +193,7 @@ TEST_F(RunFolderTest, ReadsConfigWithOverridesAfterMove) {
 
 // A run's config names its learners; of another mesh there are others.
 TEST_F(RunFolderTest, ChangedMeshChangesLearnerCount) {
-  config_.learner.algorithm = "classifier";
+  config_.learner.algorithm = AlgorithmKind::kClassifier;
   config_.data.reviews = config_.data.vocabulary = temp_.path();
   config_.mesh = {.dp = 2, .tp = 2};
   config_.fleet.learners = 4;

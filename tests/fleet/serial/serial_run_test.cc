@@ -131,7 +131,7 @@ TEST(SerialRunTest, CompletesAllLegs) {
 // was done; the other waited for its gradient for good, since no process had ended.
 TEST(SerialRunTest, LeavingLearnerEndsRoundsOfOthers) {
   Config config;
-  config.learner.algorithm = "classifier";
+  config.learner.algorithm = AlgorithmKind::kClassifier;
   config.learner.batch_size = 12;
   config.run.epochs = 50;
   config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/supervised/reviews.csv";
@@ -141,7 +141,7 @@ TEST(SerialRunTest, LeavingLearnerEndsRoundsOfOthers) {
   config.model.num_hidden_layers = 1;
   config.model.max_position_embeddings = 24;
   config.evaluator.enabled = false;
-  config.fleet.mode = "serial";
+  config.fleet.mode = FleetMode::kSerial;
   config.fleet.learners = 2;
   config.mesh.dp = 2;
   config.data.cache.clear();

@@ -7,7 +7,7 @@ namespace {
 
 TrainingConfig DatasetConfig() {
   TrainingConfig config;
-  config.learner.algorithm = "classifier";
+  config.learner.algorithm = AlgorithmKind::kClassifier;
   config.run.max_updates = 40;
   config.run.total_steps = 1000;
   return config;
@@ -37,7 +37,7 @@ TEST(BatchSourceTest, DatasetSpreadsStepsOverUpdates) {
 
 TEST(BatchSourceTest, ReplayCountsStepsOfActors) {
   TrainingConfig config;
-  config.learner.algorithm = "dqn";
+  config.learner.algorithm = AlgorithmKind::kDqn;
   const EnvSpec env;
   const FleetMember member(nullptr, {});
   const auto source = MakeBatchSource({.config = &config, .env = &env, .member = &member});
@@ -55,7 +55,7 @@ TEST(BatchSourceTest, ReplayEndsWithStepsOnlyWithoutOtherLimit) {
   for (const bool ratio : {false, true}) {
     for (const bool updates : {false, true}) {
       TrainingConfig config;
-      config.learner.algorithm = "dqn";
+      config.learner.algorithm = AlgorithmKind::kDqn;
       config.replay.samples_per_insert = ratio ? 8 : 0;
       config.run.max_updates = updates ? 100 : 0;
       const auto source = MakeBatchSource({.config = &config, .env = &env, .member = &member});

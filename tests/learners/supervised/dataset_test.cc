@@ -1,4 +1,5 @@
 #include "learners/supervised/dataset.h"
+#include "core/config/enum_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -150,7 +151,7 @@ TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
   const Status refused = LoadReviewData(config).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("all 2 training reviews are positive"));
-  config.learner.algorithm = "masked_lm";
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
   EXPECT_TRUE(LoadReviewData(config).ok());
 }
 
@@ -243,7 +244,7 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
     EXPECT_THAT(refusal(R"({"sep_token": "</s>"})", "special_tokens_map"), HasSubstr("sep_token"));
   }
   // Tokenizer settings that the config overrides.
-  config.data.truncation_side = "left";
+  config.data.truncation_side = TruncationSide::kLeft;
   std::ofstream(folder.path() + "/tokenizer_config.json")
       << R"({"truncation_side": "right", "model_max_length": 4})";
   EXPECT_TRUE(LoadReviewData(config).ok());
@@ -266,7 +267,7 @@ TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
   EXPECT_EQ((*data)->train, there.train);
   EXPECT_EQ((*data)->test, there.test);
   EXPECT_EQ((*data)->validation_split, there.test);
-  config.learner.algorithm = "masked_lm";
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
   const auto masked = LoadReviewData(config);
   ASSERT_TRUE(masked.ok());
   EXPECT_EQ((*masked)->train.size(), there.train.size() + there.unlabeled.size());
@@ -292,7 +293,7 @@ TEST(ReviewDataTest, CachedDataMatchesFreshData) {
   const auto shorter = LoadReviewData(config);
   ASSERT_TRUE(shorter.ok());
   EXPECT_EQ(std::ranges::max((*shorter)->lengths), 5);
-  config.data.truncation_side = "left";  // another one
+  config.data.truncation_side = TruncationSide::kLeft;  // another one
   const auto left = LoadReviewData(config), again = LoadReviewData(config);
   ASSERT_TRUE(left.ok() && again.ok());
   EXPECT_EQ((*left)->lengths, (*shorter)->lengths);
@@ -331,27 +332,28 @@ TEST(ReviewDataTest, DerivesUpdateCountFromReviews) {
 // 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
 TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
   struct Case {
-    const char* mode;
+    SyncMode mode;
     std::int64_t staleness, k, workers, parts, push_every, updates, reviews;
   };
   // Two epochs; updates are rounded up, reviews are those of the whole batches in them.
-  for (const Case& c : {Case{"bsp", 0, 1, 3, 1, 1, 6, 24},        //
-                        Case{"ssp", 0, 1, 3, 1, 1, 6, 24},        //
-                        Case{"ssp", 2, 1, 3, 1, 1, 18, 24},       //
-                        Case{"async", 0, 1, 3, 1, 1, 18, 24},     //
-                        Case{"async", 0, 1, 2, 2, 1, 12, 24},     // a model in parts pushes once
-                        Case{"async", 0, 1, 2, 2, 2, 6, 24},      //
-                        Case{"k_of_n", 0, 1, 2, 1, 1, 12, 24},    //
-                        Case{"k_of_n", 0, 2, 3, 1, 1, 9, 24},     //
-                        Case{"k_of_n", 0, 2, 4, 1, 2, 6, 24},     //
-                        Case{"local_sgd", 0, 1, 3, 1, 2, 3, 24},  //
-                        Case{"local_sgd", 0, 1, 3, 1, 4, 2, 24 + 10}}) {
+  for (const Case& c :
+       {Case{SyncMode::kBsp, 0, 1, 3, 1, 1, 6, 24},       //
+        Case{SyncMode::kSsp, 0, 1, 3, 1, 1, 6, 24},       //
+        Case{SyncMode::kSsp, 2, 1, 3, 1, 1, 18, 24},      //
+        Case{SyncMode::kAsync, 0, 1, 3, 1, 1, 18, 24},    //
+        Case{SyncMode::kAsync, 0, 1, 2, 2, 1, 12, 24},    // a model in parts pushes once
+        Case{SyncMode::kAsync, 0, 1, 2, 2, 2, 6, 24},     //
+        Case{SyncMode::kKOfN, 0, 1, 2, 1, 1, 12, 24},     //
+        Case{SyncMode::kKOfN, 0, 2, 3, 1, 1, 9, 24},      //
+        Case{SyncMode::kKOfN, 0, 2, 4, 1, 2, 6, 24},      //
+        Case{SyncMode::kLocalSgd, 0, 1, 3, 1, 2, 3, 24},  //
+        Case{SyncMode::kLocalSgd, 0, 1, 3, 1, 4, 2, 24 + 10}}) {
     SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
     TrainingConfig config = SupervisedConfig("bert");
     config.learner.batch_size = 5;
     config.run.max_updates = 0;
     config.run.epochs = 2;
-    config.learner.sync = "paramserver";
+    config.learner.sync = LearnerSync::kParamServer;
     config.paramserver.mode = c.mode;
     config.paramserver.staleness = c.staleness;
     config.paramserver.k = c.k;
@@ -368,15 +370,15 @@ TEST(ReviewDataTest, DerivesParameterServerUpdatesFromEpochs) {
 TEST(ReviewDataTest, DefaultsPushIntervalToOneEpoch) {
   TrainingConfig config = SupervisedConfig("bert");
   config.learner.batch_size = 5;
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.paramserver.push_every = config.paramserver.pull_every = 0;
   config.learners = 3;
-  for (const char* const mode : {"local_sgd", "async"}) {
+  for (const SyncMode mode : {SyncMode::kLocalSgd, SyncMode::kAsync}) {
     config.paramserver.mode = mode;
     const auto settings = DeriveDataSettings(config);
     ASSERT_TRUE(settings.ok()) << settings.status().ToString();
-    EXPECT_EQ(settings->push_every, 3) << mode;  // 5 + 5 + 2
-    EXPECT_EQ(settings->pull_every, 3) << mode;
+    EXPECT_EQ(settings->push_every, 3) << EnumName(mode);  // 5 + 5 + 2
+    EXPECT_EQ(settings->pull_every, 3) << EnumName(mode);
   }
 }
 

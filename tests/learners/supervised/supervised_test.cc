@@ -151,7 +151,7 @@ std::string HiddenWords(const TrainingConfig& config) {
 TEST(SupervisedTest, FiftyUpdatesOfMaskedLmMatchPyTorch) {
   for (const std::int64_t micro : {0, 5}) {
     TrainingConfig config = SupervisedConfig("bert");
-    config.learner.algorithm = "masked_lm";
+    config.learner.algorithm = AlgorithmKind::kMaskedLm;
     config.learner.micro_batch_size = micro;
     config.model.pretrained = test::SupervisedFixture("masked");
     const std::string hidden = HiddenWords(config);
@@ -184,7 +184,7 @@ TEST(SupervisedTest, RecomputedLayersMatchPyTorch) {
 TEST(SupervisedTest, Bf16StaysNearPyTorch) {
   for (const std::string& family : kFamilies) {
     TrainingConfig config = SupervisedConfig(family);
-    config.network.precision = "bf16";
+    config.network.precision = NetworkPrecision::kBf16;
     const auto algorithm = Make(config);
     std::vector<float> priority(1);
     for (std::size_t u = 0; u < 50; ++u) {
@@ -342,7 +342,7 @@ TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
 // Also where another update is asked for than was made ahead, or by another learner of others.
 TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.learner.algorithm = "masked_lm";
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
   config.learner.batch_size = 5;
   config.learner.micro_batch_size = 2;
   const auto data = Load(config);
@@ -391,7 +391,7 @@ TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
 
 // With dropout, masking, batches that don't divide and a stop within an epoch.
 TEST(SupervisedTest, ResumesBitForBit) {
-  for (const char* const algorithm : {"classifier", "masked_lm"}) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kClassifier, AlgorithmKind::kMaskedLm}) {
     TrainingConfig config = SupervisedConfig("bert");
     config.learner.algorithm = algorithm;
     config.learner.batch_size = 5;
@@ -420,7 +420,7 @@ TEST(SupervisedTest, ResumesBitForBit) {
     ASSERT_TRUE(state.ok());
     ASSERT_TRUE(second->SetState(*state).ok());
     EXPECT_EQ(second->updates(), 4u);
-    EXPECT_EQ(advance(second.get(), 7), rest) << algorithm;
+    EXPECT_EQ(advance(second.get(), 7), rest) << EnumName(algorithm);
     EXPECT_TRUE(std::ranges::equal(EncodeSafetensors(second->State()).bytes(),
                                    EncodeSafetensors(whole->State()).bytes()));
     EXPECT_TRUE(second->CheckFinite().ok());
@@ -523,7 +523,7 @@ TEST(SupervisedTest, CountsFlopsOfAllProducts) {
                  classes));
   EXPECT_EQ(TrainingFlops(config, batch, LastLayer::kBehindAttention),
             3 * (first + Product(12, 3 * 32, 32) + attention + classes));
-  config.learner.algorithm = "masked_lm";
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
   batch.places = {1, 2, 9};
   batch.labels = {4, 5, 6};
   const double words = Behind(3) + Product(3, 32, 32) + Product(3, 47, 32);

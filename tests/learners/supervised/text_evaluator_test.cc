@@ -138,7 +138,7 @@ TEST(ReviewTrialTest, EvaluatesManyReviewsInSlices) {
 
 TEST(ReviewTrialTest, MaskedModelPredictsSameWordsEachTime) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.learner.algorithm = "masked_lm";
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
   config.model.pretrained = test::SupervisedFixture("masked");
   config.model.dropout = 0.5;  // which judging has none of
   const auto data = Judging(config, 4, {0});

@@ -16,11 +16,11 @@ constexpr std::int64_t kInputs = 3, kActions = 2, kBatch = 5;
 TrainingConfig SmallConfig(std::int64_t units) {
   TrainingConfig config;
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = units;
   config.network.layers = {layer, layer};
   config.learner.max_grad_norm = 0;
-  config.optimizer.type = "sgd";
+  config.optimizer.type = OptimizerType::kSgd;
   config.optimizer.learning_rate = 0.5;
   config.optimizer.final_lr_fraction = 0.5;
   return config;

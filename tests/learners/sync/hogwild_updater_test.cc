@@ -51,9 +51,10 @@ class HogwildUpdaterTest : public testing::Test {
 
 // Through targets that move in the middle of a job, a rate that falls, a clip, and a way back.
 TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
-  for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
+  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
+                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
     config_.optimizer.type = type;
-    config_.optimizer.momentum = config_.optimizer.type == "sgd" ? 0.9 : 0;
+    config_.optimizer.momentum = config_.optimizer.type == OptimizerType::kSgd ? 0.9 : 0;
     config_.optimizer.final_lr_fraction = 0.1;
     config_.learner.target_update_every_updates = 3;
     config_.learner.max_grad_norm = 0.5;
@@ -75,10 +76,10 @@ TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
       }
       EXPECT_EQ(job->updates, alone->updates());
       const TensorFile ours = algorithm_->State(), theirs = alone->State();
-      EXPECT_EQ(ours.metadata, theirs.metadata) << type;
+      EXPECT_EQ(ours.metadata, theirs.metadata) << EnumName(type);
       for (const auto& [name, tensor] : theirs.tensors) {
         EXPECT_TRUE(std::ranges::equal(ours.tensors.at(name).bytes(), tensor.bytes()))
-            << type << " " << name << " in round " << round;
+            << EnumName(type) << " " << name << " in round " << round;
       }
       if (round == 0) past = theirs;
     }
@@ -86,7 +87,7 @@ TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
 }
 
 TEST_F(HogwildUpdaterTest, ManyThreadsUseEachBatchOnce) {
-  config_.optimizer.type = "sgd";
+  config_.optimizer.type = OptimizerType::kSgd;
   config_.optimizer.learning_rate = 1e-4;
   const auto updater = MakeUpdater(4);
   const std::vector<float> before(algorithm_->value().begin(), algorithm_->value().end());

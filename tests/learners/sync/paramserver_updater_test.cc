@@ -8,7 +8,7 @@
 namespace troop {
 namespace {
 
-class ShardUpdaterTest : public testing::TestWithParam<std::string> {
+class ShardUpdaterTest : public testing::TestWithParam<SyncMode> {
  protected:
   ShardFleet fleet_{ShardConfigFor(2, false, GetParam())};
   ShardFleet::Learner* other_ = fleet_.AddLearner(1);
@@ -38,8 +38,8 @@ class ShardUpdaterTest : public testing::TestWithParam<std::string> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(, ShardUpdaterTest, testing::Values("bsp", "async"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(, ShardUpdaterTest, testing::Values(SyncMode::kBsp, SyncMode::kAsync),
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
 
 // With replay.scope = "local" the shard of the first learner may stay without items until the end:
 // the run's last checkpoint was of update 0, whatever the others had made.

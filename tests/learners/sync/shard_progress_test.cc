@@ -9,7 +9,7 @@ namespace troop {
 namespace {
 
 TEST(ShardProgressTest, SynchronousBatchesFollowVersions) {
-  const TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, "bsp"));
+  const TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, SyncMode::kBsp));
   ShardProgress progress(config);
   progress.Pulled(1);
   EXPECT_EQ(progress.Next(0).batches, 0u);
@@ -19,7 +19,7 @@ TEST(ShardProgressTest, SynchronousBatchesFollowVersions) {
 }
 
 TEST(ShardProgressTest, AsynchronousBatchesAreCountedByTheLearner) {
-  const TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, "async"));
+  const TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, SyncMode::kAsync));
   ShardProgress progress(config);
   progress.Pulled(6);  // joins a run
   const std::uint64_t first = progress.Next(0).batches;
@@ -32,7 +32,7 @@ TEST(ShardProgressTest, AsynchronousBatchesAreCountedByTheLearner) {
 }
 
 TEST(ShardProgressTest, ProgressGrowsBetweenPulls) {
-  TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, "async"));
+  TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, SyncMode::kAsync));
   config.run.max_updates = 100;
   config.paramserver.push_every = 2;
   ShardProgress progress(config);
@@ -48,7 +48,7 @@ TEST(ShardProgressTest, ProgressGrowsBetweenPulls) {
 }
 
 TEST(ShardProgressTest, IsCompleteAfterTheLastUpdate) {
-  TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, "async"));
+  TrainingConfig config = ShardTrainingConfig(ShardConfigFor(1, false, SyncMode::kAsync));
   config.run.max_updates = 4;
   ShardProgress progress(config);
   EXPECT_FALSE(progress.complete());

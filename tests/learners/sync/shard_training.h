@@ -8,7 +8,7 @@ namespace troop {
 // The settings of a learner of the shards with this config (ShardFleet).
 inline TrainingConfig ShardTrainingConfig(const ShardConfig& shards) {
   TrainingConfig config;
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   config.paramserver = shards.paramserver;
   config.optimizer = shards.optimizer;
   config.checkpoint.every_s = shards.snapshot_every_s;

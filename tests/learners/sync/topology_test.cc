@@ -7,14 +7,14 @@ namespace {
 
 TEST(TopologyTest, FollowsFromConfigAndNumberOfLearners) {
   TrainingConfig config;
-  config.learner.sync = "allreduce";
+  config.learner.sync = LearnerSync::kAllReduce;
   EXPECT_EQ(TopologyOf(config, 1, 1), Topology::kLocal);
   EXPECT_EQ(TopologyOf(config, 3, 1), Topology::kAllReduce);
   EXPECT_EQ(TopologyOf(config, 2, 2), Topology::kAllReduce);
   config.learner.hogwild_threads = 4;
   EXPECT_EQ(TopologyOf(config, 1, 1), Topology::kHogwild);
   EXPECT_EQ(TopologyOf(config, 2, 1), Topology::kAllReduce);
-  config.learner.sync = "paramserver";
+  config.learner.sync = LearnerSync::kParamServer;
   EXPECT_EQ(TopologyOf(config, 1, 1), Topology::kParamServer);
   EXPECT_EQ(TopologyOf(config, 4, 1), Topology::kParamServer);
   EXPECT_EQ(TopologyOf(config, 4, 2), Topology::kTensorParallelParamServer);

@@ -12,26 +12,20 @@
 namespace troop {
 namespace {
 
-LayerConfig LinearLayer(std::int64_t units, const std::string& activation = "relu") {
+LayerConfig LinearLayer(std::int64_t units, Activation activation = Activation::kRelu) {
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = units;
   layer.activation = activation;
   return layer;
 }
 LayerConfig ConvLayer(std::int64_t filters, std::int64_t kernel, std::int64_t stride = 1) {
   LayerConfig layer;
-  layer.type = "conv2d";
+  layer.type = LayerType::kConv2d;
   layer.filters = filters;
   layer.kernel = kernel;
   layer.stride = stride;
   return layer;
-}
-
-Activation Parsed(const std::string& name) {
-  return name == "relu"   ? Activation::kRelu
-         : name == "tanh" ? Activation::kTanh
-                          : Activation::kNone;
 }
 
 // Builds the same network from the generic layers.
@@ -42,14 +36,14 @@ std::unique_ptr<Module> General(const FusedNetworkSpec& spec) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerConfig& layer = spec.layers[i];
     const std::string name = "layers." + std::to_string(i);
-    if (layer.type == "conv2d") {
+    if (layer.type == LayerType::kConv2d) {
       parts.push_back({name, MakeConv2d({shape[0], shape[1], shape[2], layer.filters, layer.kernel,
-                                         layer.stride, Parsed(layer.activation)})});
+                                         layer.stride, layer.activation})});
       shape = {(shape[0] - layer.kernel) / layer.stride + 1,
                (shape[1] - layer.kernel) / layer.stride + 1, layer.filters};
       continue;
     }
-    parts.push_back({name, MakeLinear(shape.elements(), layer.units, Parsed(layer.activation))});
+    parts.push_back({name, MakeLinear(shape.elements(), layer.units, layer.activation)});
     shape = {layer.units};
   }
   const std::int64_t features = shape.elements();
@@ -93,11 +87,16 @@ std::vector<FusedNetworkSpec> Specs() {
   return {
       {vector, 1, {LinearLayer(64), LinearLayer(64)}, false, 0, 2},
       {vector, 1, {LinearLayer(64), LinearLayer(64)}, true, 0, 2},
-      {vector, 0.5f, {LinearLayer(33, "tanh")}, true, 20, 5},
+      {vector, 0.5f, {LinearLayer(33, Activation::kTanh)}, true, 20, 5},
       {vector, 1, {}, true, 0, 3},
       {image, 1, {ConvLayer(16, 3), LinearLayer(128)}, false, 0, 6},
       {image, 1, {ConvLayer(16, 3), LinearLayer(128)}, true, 0, 6},
-      {{DType::kF32, {7, 8, 3}}, 1, {ConvLayer(32, 3, 2), LinearLayer(30, "none")}, true, 12, 4},
+      {{DType::kF32, {7, 8, 3}},
+       1,
+       {ConvLayer(32, 3, 2), LinearLayer(30, Activation::kNone)},
+       true,
+       12,
+       4},
       {{DType::kF32, {3, 5}}, 1, {LinearLayer(20)}, false, 0, 4},
   };
 }

@@ -19,9 +19,9 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kBatch = 3;
 
-LayerConfig Linear(std::int64_t units, const char* activation = "tanh") {
+LayerConfig Linear(std::int64_t units, Activation activation = Activation::kTanh) {
   LayerConfig layer;
-  layer.type = "linear";
+  layer.type = LayerType::kLinear;
   layer.units = units;
   layer.activation = activation;
   return layer;
@@ -29,10 +29,10 @@ LayerConfig Linear(std::int64_t units, const char* activation = "tanh") {
 
 LayerConfig Conv(std::int64_t filters, std::int64_t kernel) {
   LayerConfig layer;
-  layer.type = "conv2d";
+  layer.type = LayerType::kConv2d;
   layer.filters = filters;
   layer.kernel = kernel;
-  layer.activation = "tanh";
+  layer.activation = Activation::kTanh;
   return layer;
 }
 
@@ -46,7 +46,7 @@ EnvSpec Env(const TensorSpec& observation = {DType::kF32, {3}}) {
 
 ModelSetup SmallSetup() {
   ModelSetup setup;
-  setup.algorithm = "dpg";
+  setup.algorithm = AlgorithmKind::kDpg;
   setup.action_gradient_clip = 0;
   setup.network.layers = {Linear(7)};
   setup.network.critic_layers = {Linear(9), Linear(5)};
@@ -130,7 +130,7 @@ void ExpectDerivatives(std::span<float> at, std::span<const float> gradient,
 
 std::vector<std::pair<ModelSetup, EnvSpec>> Networks() {
   ModelSetup categorical = SmallSetup();
-  categorical.critic = "categorical";
+  categorical.critic = CriticKind::kCategorical;
   categorical.atoms = 4;
   ModelSetup pictures = SmallSetup();
   pictures.network.layers = {Conv(3, 3), Linear(6)};
@@ -250,7 +250,7 @@ TEST(PolicyCriticTest, ClipsActionGradientElementwise) {
 
 TEST(PolicyCriticTest, OrdersPolicyParametersBeforeCritic) {
   ModelSetup setup = SmallSetup();
-  setup.critic = "categorical";
+  setup.critic = CriticKind::kCategorical;
   setup.atoms = 11;
   const auto network = *MakePolicyCritic(setup, Env());
   std::vector<std::string> names;
@@ -281,13 +281,13 @@ TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
 
 TEST(PolicyCriticTest, RejectsActionKindUnsupportedByAlgorithm) {
   ModelSetup setup = SmallSetup();
-  setup.algorithm = "dqn";
+  setup.algorithm = AlgorithmKind::kDqn;
   const Status continuous = MakeNetwork(setup, Env()).status();
   EXPECT_EQ(continuous.code(), Code::kInvalidArgument);
   EXPECT_THAT(continuous.message(), HasSubstr("set learner.algorithm = \"dpg\""));
   EnvSpec discrete = Env();
   discrete.action = {.count = 3};
-  setup.algorithm = "dpg";
+  setup.algorithm = AlgorithmKind::kDpg;
   const Status other = MakeNetwork(setup, discrete).status();
   EXPECT_EQ(other.code(), Code::kInvalidArgument);
   EXPECT_THAT(other.message(), HasSubstr("Test-v0 has discrete actions"));

@@ -17,7 +17,9 @@ constexpr std::size_t kCount = 101;
 
 OptimizerConfig ConfigOf(const std::string& name) {
   OptimizerConfig config;
-  config.type = name == "momentum" ? "sgd" : name == "centered" ? "rmsprop" : name;
+  config.type = name == "momentum"   ? OptimizerType::kSgd
+                : name == "centered" ? OptimizerType::kRmsProp
+                                     : *ParseEnum<OptimizerType>(name);
   config.momentum = name == "momentum" ? 0.9 : 0;
   config.centered = name == "centered";
   config.weight_decay = name == "adam" || name == "rmsprop" ? 0.1 : 0;

@@ -198,7 +198,7 @@ TEST(TransformerRanksTest, BF16ApproximatesOneDevice) {
 constexpr float kLearningRate = 2e-3f;
 OptimizerConfig AdamW() {
   OptimizerConfig config;
-  config.type = "adam";
+  config.type = OptimizerType::kAdam;
   config.weight_decay = 0.01;
   return config;
 }

@@ -1,4 +1,5 @@
 #include "paramserver/codec/gradient_codec.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -67,7 +68,7 @@ TEST(GradientCodecTest, SentPlusResidualEqualsSumOfGradients) {
         const double kept = encoder.residual().empty() ? 0 : double(encoder.residual()[i]);
         // One f32 rounding a step of numbers below 16.
         ASSERT_NEAR(sent[i] + kept, sum[i], 1e-6 * double(step + 1))
-            << GradientCodecName(options.codec) << " at " << i;
+            << EnumName(options.codec) << " at " << i;
       }
     }
   }
@@ -175,7 +176,7 @@ TEST(GradientCodecTest, DescentWithErrorFeedbackReachesMinimum) {
     }
     for (std::size_t i = 0; i < kCount; ++i) {
       const double far = options.codec == GradientCodec::kStrom ? 0.051 : 0.01;
-      EXPECT_NEAR(w[i], target[i], far) << GradientCodecName(options.codec);
+      EXPECT_NEAR(w[i], target[i], far) << EnumName(options.codec);
     }
   }
 }
@@ -232,9 +233,9 @@ TEST(GradientCodecTest, RejectsOptionsOutOfRange) {
     EXPECT_EQ(CheckCodecOptions(bad).code(), Code::kInvalidArgument);
   }
   for (int codec = 0; codec < 5; ++codec) {
-    EXPECT_EQ(*ParseGradientCodec(GradientCodecName(C(codec))), C(codec));
+    EXPECT_EQ(*ParseEnum<GradientCodec>(EnumName(C(codec))), C(codec));
   }
-  EXPECT_FALSE(ParseGradientCodec("zip").ok());
+  EXPECT_FALSE(ParseEnum<GradientCodec>("zip").has_value());
 }
 
 }  // namespace

@@ -255,7 +255,7 @@ void Learn(ShardFleet* fleet, ShardFleet::Learner* learner, std::uint64_t* step,
 TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
   for (const bool backup : {false, true}) {
     ShardConfig config = ShardConfigFor(2, backup);
-    config.optimizer.type = "adam";
+    config.optimizer.type = OptimizerType::kAdam;
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
     auto* reader = fleet.AddReader();
@@ -287,11 +287,12 @@ TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
 
 // Steps of 1 and a rate of 2^-7 add up exactly: each element tells how many pushes it has.
 TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
-  for (const std::string mode : {"async", "bsp", "ssp", "k_of_n", "local_sgd"}) {
+  for (const SyncMode mode :
+       {SyncMode::kAsync, SyncMode::kBsp, SyncMode::kSsp, SyncMode::kKOfN, SyncMode::kLocalSgd}) {
     ShardConfig config = ShardConfigFor(2, false, mode);
     config.workers = 2;
     config.paramserver.k = 1;
-    if (mode == "ssp") config.paramserver.staleness = 3;
+    if (mode == SyncMode::kSsp) config.paramserver.staleness = 3;
     ShardFleet fleet(config);
     ShardFleet::Learner* const learners[] = {fleet.AddLearner(0), fleet.AddLearner(1)};
     ASSERT_TRUE(fleet.Pull(learners[0]) && fleet.Pull(learners[1]));
@@ -299,7 +300,7 @@ TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
     for (const std::int32_t shards : {4, 1, 2}) {
       for (int i = 0; i < 5; ++i) {
         for (auto* learner : learners) {
-          const Floats ones(learner->value.size(), mode == "local_sgd" ? 0.5f : 1.0f);
+          const Floats ones(learner->value.size(), mode == SyncMode::kLocalSgd ? 0.5f : 1.0f);
           ASSERT_TRUE(fleet.Await([&] { return learner->client->CanPush(); }));
           ASSERT_TRUE(learner->client->Push(fleet.now_, ones, 0x1p-7f, 1).ok());
           ++pushes;
@@ -310,19 +311,19 @@ TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
             [&] { return !learners[0]->client->pulling() && !learners[1]->client->pulling(); }));
       }
       const Status moved = fleet.Move(shards);
-      ASSERT_TRUE(moved.ok()) << mode << ": " << moved.ToString();
+      ASSERT_TRUE(moved.ok()) << EnumName(mode) << ": " << moved.ToString();
       ASSERT_TRUE(fleet.Pull(learners[0]) && fleet.Pull(learners[1]));
     }
     for (auto* learner : learners) {
       EXPECT_TRUE(learner->client->error().ok()) << learner->client->error().ToString();
-      EXPECT_EQ(learner->client->refused(), 0u) << mode;
+      EXPECT_EQ(learner->client->refused(), 0u) << EnumName(mode);
     }
     const Floats first = fleet.FirstOfRun();
     const Floats& value = learners[0]->value;
-    const float each = mode == "bsp" || mode == "ssp" ? 0x1p-8f : 0x1p-7f;
+    const float each = mode == SyncMode::kBsp || mode == SyncMode::kSsp ? 0x1p-8f : 0x1p-7f;
     for (std::size_t i = 0; i < value.size(); ++i) {
-      const float want = mode == "local_sgd" ? 0.5f : first[i] - each * float(pushes);
-      ASSERT_NEAR(value[i], want, 1e-5f) << mode << " " << i;
+      const float want = mode == SyncMode::kLocalSgd ? 0.5f : first[i] - each * float(pushes);
+      ASSERT_NEAR(value[i], want, 1e-5f) << EnumName(mode) << " " << i;
     }
   }
 }
@@ -330,7 +331,7 @@ TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
 TEST(ShardMoveTest, CodecResidualMovesWithItsElements) {
   for (const bool moves : {false, true}) {
     ShardConfig config = ShardConfigFor(2, false);
-    config.paramserver.compression = "bf16";
+    config.paramserver.compression = GradientCodec::kBf16;
     ShardFleet fleet(config);
     auto* learner = fleet.AddLearner(0);
     static Floats without;
@@ -425,7 +426,7 @@ TEST(ShardMoveTest, ResumesWithSavedMapAfterRunEndedDuringMove) {
 }
 
 TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
-  ShardConfig config = ShardConfigFor(2, false, "async");
+  ShardConfig config = ShardConfigFor(2, false, SyncMode::kAsync);
   ShardFleet fleet(config);
   auto* learner = fleet.AddLearner(0);
   std::uint64_t step = 0;
@@ -441,7 +442,7 @@ TEST(ShardMoveTest, LearnerThatStaysAbortsMoveWithoutLoss) {
 
 // A learner that was stopped and given up resumes.
 TEST(ShardMoveTest, RejectsOpenPushesOfLearnerThatMissedMove) {
-  ShardFleet fleet(ShardConfigFor(2, false, "async"));
+  ShardFleet fleet(ShardConfigFor(2, false, SyncMode::kAsync));
   auto* learner = fleet.AddLearner(0);
   std::uint64_t step = 0;
   Learn(&fleet, learner, &step, 3);

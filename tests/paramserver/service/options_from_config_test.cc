@@ -8,7 +8,7 @@ namespace troop {
 namespace {
 
 TEST(ParamServerFromConfigTest, AppliesEveryKey) {
-  ShardConfig config = ShardConfigFor(3, true, "k_of_n");
+  ShardConfig config = ShardConfigFor(3, true, SyncMode::kKOfN);
   config.workers = 5;
   config.paramserver.k = 4;
   config.paramserver.cancel = config.paramserver.per_batch = config.paramserver.staleness_discount =
@@ -18,7 +18,7 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
   config.paramserver.max_staleness = 9;
   config.paramserver.outlier_sigmas = 2.5;
   config.paramserver.outlier_norm_sigmas = 3.5;
-  config.paramserver.compression = "strom";
+  config.paramserver.compression = GradientCodec::kStrom;
   config.paramserver.strom_threshold = 0.25;
   config.paramserver.lease_s = 11;
   const SyncOptions sync = SyncOptionsFor(config.paramserver, config.workers);
@@ -44,7 +44,7 @@ TEST(ParamServerFromConfigTest, AppliesEveryKey) {
 }
 
 TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
-  ShardConfig config = ShardConfigFor(1, false, "local_sgd");
+  ShardConfig config = ShardConfigFor(1, false, SyncMode::kLocalSgd);
   config.paramserver.pull_every = config.paramserver.push_every = 16;
   EXPECT_TRUE(ReplicaOptionsFor(config.paramserver).push_value);
   EXPECT_TRUE(CheckReplicaOptions(ReplicaOptionsFor(config.paramserver)).ok());
@@ -52,22 +52,22 @@ TEST(ParamServerFromConfigTest, LocalSgdAveragesValues) {
 }
 
 TEST(ParamServerFromConfigTest, SynchronousShardsKeepTwoVersions) {
-  const auto kept = [](int shards, const std::string& mode) {
+  const auto kept = [](int shards, SyncMode mode) {
     const ShardConfig config = ShardConfigFor(shards, false, mode);
     const auto module = *MakeNetwork(config.model, SmallEnv());
     const ShardMap map = *ShardMapFor(config.paramserver, *module);
     return ParameterShardOptionsFor(config, *module, map, 0).versions_kept;
   };
-  EXPECT_EQ(kept(1, "bsp"), 1);
-  EXPECT_EQ(kept(2, "bsp"), 2);
-  EXPECT_EQ(kept(2, "local_sgd"), 2);
-  EXPECT_EQ(kept(2, "async"), 1);
+  EXPECT_EQ(kept(1, SyncMode::kBsp), 1);
+  EXPECT_EQ(kept(2, SyncMode::kBsp), 2);
+  EXPECT_EQ(kept(2, SyncMode::kLocalSgd), 2);
+  EXPECT_EQ(kept(2, SyncMode::kAsync), 1);
 }
 
 TEST(ParamServerFromConfigTest, RejectsShardLargerThanMessageWithRemedy) {
   ShardConfig config = ShardConfigFor(1, false);
-  config.model.network.layers = {{.type = "linear", .units = 25000},
-                                 {.type = "linear", .units = 25000}};
+  config.model.network.layers = {{.type = LayerType::kLinear, .units = 25000},
+                                 {.type = LayerType::kLinear, .units = 25000}};
   const auto module = *MakeNetwork(config.model, SmallEnv());
   const auto map = ShardMapFor(config.paramserver, *module);
   EXPECT_EQ(map.status().code(), Code::kInvalidArgument);

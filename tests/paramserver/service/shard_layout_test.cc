@@ -52,14 +52,14 @@ TEST(ShardLayoutTest, RejectsEpochsOfAnotherRun) {
 TEST(ShardLayoutTest, BoundsStateByOptimizer) {
   ShardConfig config = ShardConfigFor(1, false);
   const auto module = *MakeNetwork(config.model, SmallEnv());
-  const auto bound = [&](const std::string& optimizer) {
+  const auto bound = [&](OptimizerType optimizer) {
     config.optimizer.type = optimizer;
     const auto layout = ShardLayout::Make(config, module.get(), 0, nullptr);
     return layout->StateBytesMax(layout->map());
   };
   const auto bytes =
       std::size_t(ShardMapFor(config.paramserver, *module)->parameters()) * sizeof(float);
-  EXPECT_GE(bound("adam"), bound("sgd") + 2 * bytes);
+  EXPECT_GE(bound(OptimizerType::kAdam), bound(OptimizerType::kSgd) + 2 * bytes);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ TEST(ShardNodeTest, UpdatesMatchReferenceBitwise) {
     for (const bool backup : {false, true}) {
       ShardConfig config = ShardConfigFor(shards, backup);
       config.workers = 2;
-      config.optimizer.type = "adam";
+      config.optimizer.type = OptimizerType::kAdam;
       ShardFleet fleet(config);
       auto* a = fleet.AddLearner(0);
       auto* b = fleet.AddLearner(1);
@@ -159,7 +159,7 @@ TEST(ShardNodeTest, RejectsTermNotStartedByCoordinator) {
 }
 
 TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
-  ShardFleet fleet(ShardConfigFor(1, true, "async"));
+  ShardFleet fleet(ShardConfigFor(1, true, SyncMode::kAsync));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
   ASSERT_TRUE(fleet.Pull(learner));

@@ -1,4 +1,5 @@
 #include "paramserver/service/shard_server.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -390,7 +391,7 @@ TEST_F(ShardServerTest, CompressedPushesConverge) {
     }
     double size = 0;
     for (const float v : learner->value) size = std::max(size, std::abs(double(v)));
-    EXPECT_LT(size, 0.1) << GradientCodecName(codec.codec);
+    EXPECT_LT(size, 0.1) << EnumName(codec.codec);
   }
 }
 

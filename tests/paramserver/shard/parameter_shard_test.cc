@@ -1,4 +1,5 @@
 #include "paramserver/shard/parameter_shard.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -95,7 +96,7 @@ TEST(ParameterShardTest, OneLearnerMatchesLocalOptimizerBitwiseInEveryMode) {
         Push(shard.get(), PushOf({0, 1, t + 1}, pulled->version, g));
         Drain(shard.get());
       }
-      EXPECT_TRUE(SameBytes(shard->value(), want)) << name << SyncModeName(sync.mode);
+      EXPECT_TRUE(SameBytes(shard->value(), want)) << name << EnumName(sync.mode);
     }
   }
 }
@@ -161,7 +162,7 @@ TEST(ParameterShardTest, DuplicatesOfEveryMessageChangeNothing) {
       }
       results[times / 2] = group.Pull();
     }
-    EXPECT_TRUE(SameBytes(results[0], results[1])) << SyncModeName(sync.mode);
+    EXPECT_TRUE(SameBytes(results[0], results[1])) << EnumName(sync.mode);
   }
 }
 
@@ -203,7 +204,7 @@ TEST(ParameterShardTest, NothingChangesAfterLastUpdate) {
         Case{{.mode = SyncMode::kSsp, .learners = 2, .staleness = 50}, 1},
         Case{{.mode = SyncMode::kKOfN, .learners = 2, .k = 2, .per_batch = true}, 2},
         Case{{.mode = SyncMode::kBsp, .learners = 2}, 2}}) {
-    SCOPED_TRACE(SyncModeName(c.sync.mode));
+    SCOPED_TRACE(EnumName(c.sync.mode));
     ParameterShard::Options options = OptionsOf(c.sync);
     auto first = MakeWhole(options);  // is given no more than those that count
     options.updates_max = kMost;

@@ -1,4 +1,5 @@
 #include "paramserver/shard/shard_map.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -227,8 +228,8 @@ TEST(ShardMapTest, RejectsInvalidAdditionsAndRemovals) {
   EXPECT_EQ(map.WithShards(0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(map.WithShards(kShardsMax + 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ShardMap::Make(Sharding::kMemory, {}, 10, 0).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(ParseSharding("bytes").status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(*ParseSharding(ShardingName(Sharding::kLayer)), Sharding::kLayer);
+  EXPECT_FALSE(ParseEnum<Sharding>("bytes").has_value());
+  EXPECT_EQ(*ParseEnum<Sharding>(EnumName(Sharding::kLayer)), Sharding::kLayer);
 }
 
 TEST(ShardMapTest, RejectsDamagedBodyWithReason) {

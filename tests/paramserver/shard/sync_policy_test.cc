@@ -1,4 +1,5 @@
 #include "paramserver/shard/sync_policy.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -81,7 +82,7 @@ TEST(SyncPolicyTest, DoesNotWaitForDepartedLearnerInAnyMode) {
         }
       }
     }
-    EXPECT_GE(policy.version(), 20u) << SyncModeName(options.mode);
+    EXPECT_GE(policy.version(), 20u) << EnumName(options.mode);
     EXPECT_TRUE(policy.MayPull(1));
   }
 }
@@ -153,9 +154,9 @@ TEST(SyncPolicyTest, RejectsOptionsOfOtherModes) {
     EXPECT_EQ(CheckSyncOptions(bad).code(), Code::kInvalidArgument);
   }
   for (int mode = 0; mode < 5; ++mode) {
-    EXPECT_EQ(*ParseSyncMode(SyncModeName(SyncMode(mode))), SyncMode(mode));
+    EXPECT_EQ(*ParseEnum<SyncMode>(EnumName(SyncMode(mode))), SyncMode(mode));
   }
-  EXPECT_FALSE(ParseSyncMode("bulk").ok());
+  EXPECT_FALSE(ParseEnum<SyncMode>("bulk").has_value());
 }
 
 TEST(SyncPolicyTest, DampsStaleGradientsWhenConfigured) {

@@ -1,4 +1,5 @@
 #include "replay/codec/batch_decoder.h"
+#include "core/config/enum_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -180,7 +181,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Views, EveryViewTest, testing::ValuesIn(Cases()), [](const auto& info) {
-  return std::string(info.param.view.name) + "_" + std::string(CodecName(info.param.codec));
+  return std::string(info.param.view.name) + "_" + std::string(EnumName(info.param.codec));
 });
 
 // Large enough for threads to share it, and, at 150 items, to be written past the caches.

@@ -1,4 +1,5 @@
 #include "replay/codec/encoded_batch.h"
+#include "core/config/enum_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -221,7 +222,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Views, DrawnBlockTest, testing::ValuesIn(Cases()), [](const auto& info) {
-  return std::string(info.param.view.name) + "_" + std::string(CodecName(info.param.codec));
+  return std::string(info.param.view.name) + "_" + std::string(EnumName(info.param.codec));
 });
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "replay/codec/frame_codec.h"
+#include "core/config/enum_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -305,7 +306,7 @@ TEST(FrameDictionaryTest, TrainingRejectsTooFewFrames) {
 
 TEST(CodecTest, RoundTripsNames) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4, Codec::kZstd}) {
-    const Result<Codec> again = ParseCodec(CodecName(codec));
+    const Result<Codec> again = ParseCodec(EnumName(codec));
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(*again, codec);
   }
@@ -316,9 +317,10 @@ TEST(CodecTest, RoundTripsNames) {
 TEST(FrameCodecTest, EveryCodecRoundTripsMixedFramesInAnyOrder) {
   const auto dictionary = MakeFrameDictionary(Trained(3));
   std::mt19937 random(7);
-  for (const char* const choice : {"auto", "none", "lz4", "zstd"}) {
+  for (const FrameCompression choice : {FrameCompression::kAuto, FrameCompression::kNone,
+                                        FrameCompression::kLz4, FrameCompression::kZstd}) {
     for (const std::size_t size : {std::size_t{1}, std::size_t{16}, kFrame, std::size_t{200'000}}) {
-      SCOPED_TRACE(fmt::format("{} {}", choice, size));
+      SCOPED_TRACE(fmt::format("{} {}", EnumName(choice), size));
       FrameCoder coder(CodecFor(choice, {DType::kU8, {std::int64_t(size)}}), size);
       for (int turn = 0; turn < 12; ++turn) {
         if (turn == 6 && coder.codec() != Codec::kNone) coder.AddDictionary(dictionary);

@@ -1,4 +1,5 @@
 #include "replay/codec/table_delta.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -251,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Views, FeedTest,
                          testing::Values(Variant{Codec::kNone, 1}, Variant{Codec::kNone, 4},
                                          Variant{Codec::kLz4, 3}),
                          [](const auto& i) {
-                           return std::string(CodecName(i.param.codec)) +
+                           return std::string(EnumName(i.param.codec)) +
                                   std::to_string(i.param.stack);
                          });
 

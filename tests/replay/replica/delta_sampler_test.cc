@@ -1,4 +1,5 @@
 #include "replay/replica/delta_sampler.h"
+#include "core/config/enum_names.h"
 
 #include <gtest/gtest.h>
 
@@ -379,7 +380,7 @@ TEST_P(MirrorCodecTest, DeliversDecodedFrames) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, MirrorCodecTest,
                          testing::Values(Codec::kNone, Codec::kLz4, Codec::kZstd),
-                         [](const auto& i) { return std::string(CodecName(i.param)); });
+                         [](const auto& i) { return std::string(EnumName(i.param)); });
 
 }  // namespace
 }  // namespace troop

@@ -1,4 +1,5 @@
 #include "replay/selectors/selector.h"
+#include "core/config/enum_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -422,7 +423,7 @@ TEST(SelectorTest, RejectsInvalidOptions) {
 TEST(SelectorTest, RoundTripsNames) {
   for (const Kind kind : {Kind::kPrioritized, Kind::kUniform, Kind::kFifo, Kind::kLifo,
                           Kind::kLowest, Kind::kHighest}) {
-    const auto parsed = ParseSelector(SelectorName(kind));
+    const auto parsed = ParseSelector(EnumName(kind));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, kind);
   }

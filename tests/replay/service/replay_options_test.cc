@@ -60,7 +60,7 @@ TEST(ReplayOptionsTest, LocalScopeUsesOneShardPerProcess) {
   config.shards = 3;
   EXPECT_EQ(ReplayShardsFor(config, 4), (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_EQ(ReplayShardsFor(config, 4, 2), (std::vector<std::int32_t>{0, 1}));
-  config.scope = "local";
+  config.scope = ReplayScope::kLocal;
   EXPECT_EQ(ReplayShardsFor(config, 4, 2), (std::vector<std::int32_t>{1}));
 }
 

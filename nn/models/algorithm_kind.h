@@ -1,0 +1,27 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/config/enum_names.h"
+
+namespace troop {
+
+// The learning algorithms.
+enum class AlgorithmKind : std::uint8_t {
+  kDqn,         // Ape-X DQN (Horgan et al. 2018)
+  kDpg,         // Ape-X DPG (Horgan et al. 2018)
+  kClassifier,  // supervised: classification of texts
+  kMaskedLm,    // supervised: masked-LM pre-training (Devlin et al. 2019)
+};
+constexpr auto EnumNames(AlgorithmKind) {
+  return std::to_array<std::string_view>({"dqn", "dpg", "classifier", "masked_lm"});
+}
+// True for supervised runs, which have learners, a parameter server and an evaluator, but no
+// environment, actors or replay.
+constexpr bool IsSupervised(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kClassifier || kind == AlgorithmKind::kMaskedLm;
+}
+
+}  // namespace troop
