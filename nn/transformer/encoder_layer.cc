@@ -95,11 +95,12 @@ EncoderLayer::Kept EncoderLayer::TakeKept(Arena& arena, std::int64_t tokens,
 EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t tokens,
                                                 std::int64_t longest) const {
   const std::int64_t wide = std::max(qkv_.out, ffn_.out);
+  const std::int64_t norm = std::max(config_.hidden, config_.embedding);
   Scratch scratch;
   scratch.attention = TakeFloats(arena, AttentionScratch(longest));
-  scratch.drop = TakeFloats(arena, std::max(kDropScratch, 2 * config_.hidden));
+  scratch.drop = TakeFloats(arena, std::max(kDropScratch, 2 * norm));
   scratch.wide = TakeFloats(arena, tokens * wide);
-  scratch.context = TakeFloats(arena, tokens * attention_out_.in);
+  scratch.context = TakeFloats(arena, tokens * std::max(attention_out_.in, config_.embedding));
   scratch.sum = TakeFloats(arena, tokens * config_.hidden);
   return scratch;
 }

@@ -30,7 +30,8 @@ class EncoderLayer {
   // ranks of a tensor-parallel group. A token that is not requested needs 2 hidden, also divided.
   Kept TakeKept(Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
-  // Temporary memory of a step, from the caller.
+  // Temporary memory of a step, from the caller. `context` and `drop` also serve the embeddings and
+  // the head, whose rows may be wider than the layer's share of the heads.
   struct Scratch {
     float *attention = nullptr, *drop = nullptr;
     float *wide = nullptr, *context = nullptr, *sum = nullptr;  // backward only

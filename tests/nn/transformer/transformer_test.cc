@@ -86,13 +86,19 @@ INSTANTIATE_TEST_SUITE_P(Transformers, FixtureTest,
                                                               TransformerHead::kMaskedLm)));
 
 // With dropout, where transformers draws other numbers: a central difference along the gradient.
+// The embeddings of the third model are wider than its hidden layers.
 TEST(TransformerTest, GradientsWithDropoutMatchFiniteDifferences) {
   const Batch batch({1, 20, 7});
   const std::int32_t labels[] = {1, 0, 1};
-  for (const TransformerConfig::Family family : kFamilies) {
+  std::vector<TransformerConfig> configs;
+  for (const TransformerConfig::Family family : kFamilies)
+    configs.push_back(TinyTransformer(family, 0.25f));
+  configs.push_back(configs.back());
+  configs.back().embedding = 3 * configs.back().hidden;
+  for (const TransformerConfig& config : configs) {
     for (const auto head :
          {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
-      TransformerBench bench({.config = TinyTransformer(family, 0.25f), .head = head});
+      TransformerBench bench({.config = config, .head = head});
       bench.SetBatch(batch.view(true));
       bench.Forward();
       Tensor dlogits;
@@ -110,7 +116,8 @@ TEST(TransformerTest, GradientsWithDropoutMatchFiniteDifferences) {
         return bench.Loss(labels);
       };
       const double h = 2e-3, slope = (loss_at(h) - loss_at(-h)) / (2 * h);
-      EXPECT_NEAR(slope, norm, 5e-3 * norm) << NameOf(family) << " " << int(head);
+      EXPECT_NEAR(slope, norm, 5e-3 * norm)
+          << NameOf(config.family) << " " << config.embedding << " " << int(head);
     }
   }
 }
