@@ -67,22 +67,26 @@ void ReluForward(std::int64_t n, const void* x, void* y, DType dtype) {
   Relu<BF16>(n, x, y);
 }
 
-// T: type of y and dy; Z: type of dz. One loop per activation, so that each is vectorized.
+// T: type of y and dy; Z: type of dz. One loop per activation, so that each is vectorized; dz may
+// be dy or y, as in Relu.
 template <class T, class Z>
 void Gradient(Activation activation, std::int64_t n, const void* y_in, const void* dy_in,
               void* dz_out) {
-  const auto* __restrict y = static_cast<const T*>(y_in);
-  const auto* __restrict dy = static_cast<const T*>(dy_in);
-  auto* __restrict dz = static_cast<Z*>(dz_out);
+  const auto* y = static_cast<const T*>(y_in);
+  const auto* dy = static_cast<const T*>(dy_in);
+  auto* dz = static_cast<Z*>(dz_out);
   // Only a conversion; y may be nullptr.
   if (activation == Activation::kNone) {
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) Store(dz + i, Load(dy + i));
   } else if (activation == Activation::kRelu) {
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) {
       const float d = Load(dy + i);
       Store(dz + i, Load(y + i) > 0 ? d : 0.0f);
     }
   } else {
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) {
       const float v = Load(y + i);
       Store(dz + i, Load(dy + i) * (1.0f - v * v));
