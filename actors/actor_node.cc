@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/exploration.h"
+#include "actors/insert_bounds.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/philox.h"
@@ -278,9 +279,13 @@ bool ActorNode::MayStep() {
   const std::int64_t leased = member_->steps_granted() - steps_;
   if (leased < std::int64_t(state_.size()) && !(leased > 0 && member_->steps_over())) return false;
   if (!PushLast()) return false;
-  std::size_t items = 0;
-  for (const TrajectoryBuilder& b : builders_) items += b.items();
-  return items < std::size_t(config_.actor.insert_batch_size) || Push();
+  std::int64_t items = 0, frames = 0;
+  for (const TrajectoryBuilder& b : builders_) {
+    items += std::int64_t(b.items());
+    frames += b.frames();
+  }
+  const InsertBounds bounds = InsertBoundsOf(config_.actor);
+  return (items < bounds.items_due && frames < bounds.frames_due) || Push();
 }
 
 // Takes finished steps, and acts if the environments are idle. Returns false if there is nothing to

@@ -2,6 +2,7 @@
 // addresses. The rules of synchronization, supervised mode and cluster engines have their own
 // files.
 #include "fleet/config/validate.h"
+#include "actors/insert_bounds.h"
 
 #include <algorithm>
 #include <cctype>
@@ -140,19 +141,18 @@ void CheckReplay(const Config& c, Conflicts* out) {
   out->If(c.replay.min_items > c.run.total_steps, {"replay.min_items", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so no batch would ever be sampled; lower it",
           c.replay.min_items, TomlNumber(c.run.total_steps));
-  // At the end of an episode each environment adds up to n_step items at once.
-  const std::int64_t ends = c.actor.envs * c.actor.n_step;
-  const std::int64_t pushed = c.actor.insert_batch_size + ends;
-  out->If(c.actor.insert_batch_size + ends * c.actor.insert_copies > capacity,
+  const InsertBounds insert = InsertBoundsOf(c.actor);
+  out->If(insert.items_max > capacity,
           {"replay.capacity_items", "actor.insert_batch_size", "actor.envs"},
-          "{} is less than the largest insert of an actor: actor.insert_batch_size + actor.envs x "
-          "actor.n_step x actor.insert_copies = {}; raise it, or lower those",
-          capacity, c.actor.insert_batch_size + ends * c.actor.insert_copies);
+          "{} is less than the largest insert of an actor, {} items (actor.insert_batch_size - 1 + "
+          "actor.envs x (actor.n_step + 1) x actor.insert_copies); raise it, or lower those",
+          capacity, insert.items_max);
   // The frame log holds at least 4096 frames and accepts at most half of its capacity in one
-  // insert.
-  const std::int64_t frames = pushed + ends;
+  // insert, with each stream's newest frames, to which later items may refer.
+  const std::int64_t frames =
+      insert.frames_max + c.actor.envs * (c.actor.n_step + c.env.frame_stack);
   const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
-  out->If(pushed <= capacity && frames > frames_max,
+  out->If(insert.items_max <= capacity && frames > frames_max,
           {"actor.insert_batch_size", "replay.capacity_items", "actor.envs"},
           "{} leads to inserts of up to {} frames, but the replay accepts {}; raise "
           "replay.capacity_items to {}, or lower this",

@@ -327,13 +327,11 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
        "replay.min_items: 1000 is less than learner.batch_size = 1024"},
       {{"run.total_steps=900"}, "replay.min_items: 1000 exceeds run.total_steps = 900"},
       {{"replay.capacity_items=100", "replay.min_items=64", "actor.envs=64"},
-       "replay.capacity_items=100: 100 is less than the largest insert of an actor: "
-       "actor.insert_batch_size + "
-       "actor.envs x actor.n_step x actor.insert_copies = 242"},
+       "replay.capacity_items=100: 100 is less than the largest insert of an actor, 305 items "
+       "(actor.insert_batch_size - 1 + actor.envs x (actor.n_step + 1) x actor.insert_copies)"},
       {{"actor.insert_batch_size=65536", "replay.capacity_items=100000"},
-       "actor.insert_batch_size=65536: 65536 leads to inserts of up to 65584 frames, but the "
-       "replay "
-       "accepts 50000; raise replay.capacity_items to 131168"},
+       "actor.insert_batch_size=65536: 65536 leads to inserts of up to 131143 frames, but "
+       "the replay accepts 50000; raise replay.capacity_items to 262286"},
       {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 exceeds run.total_steps"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions use noise for exploration"},
