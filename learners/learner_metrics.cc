@@ -7,7 +7,7 @@ namespace troop {
 // Each update is counted by one learner of the run (the leader), and again if it is repeated after
 // a restart.
 void LearnerNode::SeeUpdates(std::uint64_t updates) {
-  if (updater_->is_leader() && updates > updates_) led_ += updates - updates_;
+  if (Leads() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
   metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
   metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);

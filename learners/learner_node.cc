@@ -118,13 +118,14 @@ void LearnerNode::PollParts(Time now) {
     sampler()->Poll(now);
   }
   result_ = updater_->Poll(now);
+  if (updater_->learners() > 1) sole_state_ = false;
   CollectUpdates();
   CollectCheckpoint();
   CollectRollback();
   // A replaced parameter server has no weights. While updates continue, the next publication is
   // near; an idle learner publishes again, because actors may wait for weights indefinitely.
   const bool idle = !updater_->busy() && !writer_.busy();
-  if (result_.ok() && updater_->is_leader() && idle && publication_.ServerReplaced()) PublishNow();
+  if (result_.ok() && Leads() && idle && publication_.ServerReplaced()) PublishNow();
   if (result_.ok()) JoinOthers();
 }
 
@@ -146,7 +147,7 @@ StepStatus LearnerNode::Step(Time now) {
   const bool more = updater_->CanTake() && sampler()->ready_batches() > 0;
   if (more) return StepStatus::Busy();
   // Only the leader writes checkpoints, so only it wakes up for their schedule.
-  return Idle(writer_.busy() || !updater_->is_leader() ? kForever : schedule_.next());
+  return Idle(writer_.busy() || !Leads() ? kForever : schedule_.next());
 }
 
 StepStatus LearnerNode::Idle(Time until) const {
@@ -161,6 +162,7 @@ void LearnerNode::JoinOthers() {
       rollback_.busy())
     return;
   result_ = MakeUpdater(learners);
+  sole_state_ = true;
   LogInfo("continues as one of {} learners, at update {}", learners, algorithm_->updates());
 }
 
@@ -214,8 +216,7 @@ void LearnerNode::SubmitUpdates() {
   while (updater_->CanTake()) {
     std::unique_ptr<UpdateJob> job = NextJob();
     if (job->batches.empty()) return;
-    job->publish =
-        updater_->is_leader() && updater_->publishes() && publication_.TakeDue(submitted_);
+    job->publish = Leads() && updater_->publishes() && publication_.TakeDue(submitted_);
     job->want_state = gathering_.wanted();
     job->taken = job->batches.size();
     batches_waiting_ += job->taken;
@@ -251,7 +252,7 @@ void LearnerNode::CollectUpdates() {
     SeeUpdates(job->updates);
     if (const Status bad = rollback_.Review(*job, sampler()); !bad.ok()) StartRollback(bad);
     if (job->state_gathered) gathering_.NoteGathered();
-    if (!job->value.empty() && updater_->is_leader()) Publish(std::move(job->value));
+    if (!job->value.empty() && Leads()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
   if (IsAlone(topology_) || updater_->busy()) return;
@@ -260,7 +261,7 @@ void LearnerNode::CollectUpdates() {
   submitted_ = updates_;
   publication_.ReturnTo(updates_);
   // The leader reports newer ones.
-  if (!updater_->is_leader()) context_.member->report().checkpoint.clear();
+  if (!Leads()) context_.member->report().checkpoint.clear();
 }
 
 // Non-finite values: back to the last good version, or the end of the learner.
@@ -284,14 +285,14 @@ void LearnerNode::CollectRollback() {
   LogWarning("rolled back to {}", (*done)->description);
   // With tensor parallelism this is one part; the next group publishes.
   const bool whole = model_.place.ranks == 1;
-  if (publication_.connected() && updater_->is_leader() && whole) {
+  if (publication_.connected() && Leads() && whole) {
     Publish(std::move((*done)->value));
   }
 }
 
 // Starts a checkpoint if one is due. The state of a tensor-parallel model comes with an update.
 void LearnerNode::PollCheckpoint(Time now) {
-  if (schedule_.Poll(now) && updater_->is_leader()) {
+  if (schedule_.Poll(now) && Leads()) {
     if (gathering_.needed()) {
       gathering_.Request();
     } else {
@@ -299,7 +300,7 @@ void LearnerNode::PollCheckpoint(Time now) {
     }
     schedule_.Restart(now);
   }
-  if (gathering_.TakeGathered() && updater_->is_leader()) StartCheckpoint(now, false);
+  if (gathering_.TakeGathered() && Leads()) StartCheckpoint(now, false);
 }
 
 void LearnerNode::StartCheckpoint(Time now, bool final) {

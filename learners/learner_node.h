@@ -88,6 +88,9 @@ class LearnerNode final : public Node {
   void StartCheckpoint(Time now, bool final);
   void Note(HistoryEvent::What what, std::uint64_t version) const;
   std::uint64_t Version() const;
+  // True if this learner publishes weights and writes checkpoints: the leader of its group, or the
+  // learner that was alone until now, while the first group is being formed.
+  bool Leads() const { return updater_->is_leader() || sole_state_; }
   // Share of the run, [0, 1], that is complete after `updates` updates.
   double Progress(std::uint64_t updates) const;
   ReplaySampler* sampler() const { return source_->sampler(); }
@@ -112,6 +115,7 @@ class LearnerNode final : public Node {
   std::size_t batches_waiting_ = 0;  // batches in pending jobs
   bool exhausted_ = false;           // the source is exhausted, or max_updates is reached
   bool draining_ = false;
+  bool sole_state_ = false;              // no other learner has the state of the run yet
   std::optional<Time> last_beat_until_;  // deadline of its reply
   Status result_;
 };

@@ -15,8 +15,8 @@ bool LearnerNode::Finishing(Time now) {
   const FleetMember& member = *context_.member;
   if (updater_->Finished(exhausted_) || member.phase() == Phase::kDone) return true;
   if (!draining_ && !member.stop()) return false;
-  return !gathering_.StopAwaits(now, {.is_leader = updater_->is_leader(),
-                                      .in_step = updater_->CanTake() || updater_->busy()});
+  return !gathering_.StopAwaits(
+      now, {.is_leader = Leads(), .in_step = updater_->CanTake() || updater_->busy()});
 }
 
 // After the last update: the last checkpoint and the final weights, then the end. With an early
@@ -26,7 +26,7 @@ StepStatus LearnerNode::Finish(Time now) {
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (ends) updater_->Deregister();
   if (updater_->busy() || writer_.busy() || rollback_.busy()) return Idle();
-  if (!schedule_.final_done() && updater_->is_leader()) {
+  if (!schedule_.final_done() && Leads()) {
     const bool apart = model_.place.ranks > 1 && WholeStateOf(*algorithm_).tensors.empty();
     if (!apart) {
       StartCheckpoint(now, true);
@@ -57,11 +57,10 @@ StepStatus LearnerNode::FinishHeartbeats(Time now) {
 // Reports the end of the updates once the parameter server has the final weights.
 StepStatus LearnerNode::FinishPublication() {
   FleetMember& member = *context_.member;
-  if (publication_.connected() && updater_->is_leader() && publication_.published() < Version()) {
+  if (publication_.connected() && Leads() && publication_.published() < Version()) {
     PublishNow();
   }
-  const bool all_published =
-      !updater_->is_leader() || !updater_->publishes() || publication_.Has(Version());
+  const bool all_published = !Leads() || !updater_->publishes() || publication_.Has(Version());
   if (all_published && !member.report().finished) {
     member.report().finished = true;
     member.SendHeartbeatSoon();

@@ -68,6 +68,23 @@ TEST(LearnerNodeTest, CheckpointsOnEarlyStopWithoutPeers) {
   EXPECT_TRUE(NewestCheckpoint(world.run()).ok());
 }
 
+// `troop scale RUN learners=2` makes a second learner join. Until their group is formed, neither is
+// its leader; a run that was stopped then ended without a checkpoint.
+TEST(LearnerNodeTest, WritesFinalCheckpointWhileFirstGroupIsFormed) {
+  LearnerWorld world(WorldConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  ASSERT_GT(world.Updates(), 0);
+  world.coordinator().reply.fleet.learners = 2;
+  ASSERT_TRUE(world.Rounds(100));
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+  EXPECT_TRUE(world.coordinator().told.checkpoint_final);
+  EXPECT_EQ(double(world.coordinator().told.checkpoint_updates), world.Updates());
+  EXPECT_EQ(world.coordinator().told.checkpoint, *NewestCheckpoint(world.run()));
+}
+
 // Its versions began below those that were published, and were ignored.
 TEST(LearnerNodeTest, RestartPublishesNewerVersionDespiteFewerUpdates) {
   TrainingConfig config = WorldConfig();

@@ -13,6 +13,7 @@
 #include "core/base/executor.h"
 #include "core/base/philox.h"
 #include "learners/learner_node.h"
+#include "learners/sync/rendezvous.h"
 #include "nn/models/model.h"
 #include "paramserver/weights/weights_server.h"
 #include "replay/service/options_from_config.h"
@@ -139,7 +140,8 @@ class LearnerWorld {
                                    .member = member_.get(),
                                    .executor = executor_.get(),
                                    .run = &run_,
-                                   .resume_checkpoint = checkpoint});
+                                   .resume_checkpoint = checkpoint,
+                                   .rendezvous = rendezvous_.get()});
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
   }
@@ -236,6 +238,8 @@ class LearnerWorld {
   TrainingConfig config_;
   const EnvSpec env_ = LearnerEnv();
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  SimRendezvousFactory groups_;
+  const std::unique_ptr<Rendezvous> rendezvous_ = groups_.Make();
   CoordinatorFake coordinator_;
   std::unique_ptr<Network> network_, servers_;
   std::unique_ptr<ReplayServer> replay_;
