@@ -209,8 +209,11 @@ void Acting(Bench& bench) {
   const QNetworkSpec spec = Nature(true, 6);
   const auto value = bench.RandomF32(spec.parameters, 1);
   DeviceArray<BF16> rounded(bench.device(), spec.parameters, "weights");
-  ConvertScaled(bench.stream(), spec.parameters, value.data(), DType::kF32, 0.02f, rounded.data(),
-                DType::kBF16);
+  ConvertScaled(bench.stream(), {.n = spec.parameters,
+                                 .from = value.data(),
+                                 .scale = 0.02f,
+                                 .to = rounded.data(),
+                                 .to_dtype = DType::kBF16});
   MatMulPlans plans(bench.device());
   constexpr std::int64_t kRows = 256;
   QNetwork network(bench.device(), plans, spec, Precision::kBF16, kRows, 0);
@@ -294,10 +297,12 @@ void Optimizers(Bench& bench) {
              [&] { RmsProp(bench.stream(), rms.data(), arrays); });
   DeviceArray<double> partial(bench.device(), kSumSquaresParts, "sums"),
       sum(bench.device(), 1, "sum");
-  bench.Rate("sum_squares_64M", "bandwidth", "TB/s", 1e-12 * 4 * n,
-             [&] { SumSquares(bench.stream(), n, gradient.data(), partial.data(), sum.data()); });
+  bench.Rate("sum_squares_64M", "bandwidth", "TB/s", 1e-12 * 4 * n, [&] {
+    SumSquares(bench.stream(),
+               {.n = n, .x = gradient.data(), .partial = partial.data(), .sum = sum.data()});
+  });
   bench.Rate("move_target_64M", "bandwidth", "TB/s", 1e-12 * 12 * n, [&] {
-    MoveTarget(bench.stream(), n, 0.01f, value.data(), m.data(), nullptr, nullptr);
+    MoveTarget(bench.stream(), {.n = n, .tau = 0.01f, .value = value.data(), .target = m.data()});
   });
 }
 

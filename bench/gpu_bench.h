@@ -64,7 +64,8 @@ class Bench {
   DeviceArray<BF16> RandomBF16(std::int64_t n, std::uint32_t key) {
     const auto f32 = RandomF32(n, key);
     DeviceArray<BF16> bf16(device_, n, "a benchmark's input");
-    ConvertScaled(stream_, n, f32.data(), DType::kF32, 1, bf16.data(), DType::kBF16);
+    ConvertScaled(stream_,
+                  {.n = n, .from = f32.data(), .to = bf16.data(), .to_dtype = DType::kBF16});
     stream_.Synchronize();
     return bf16;
   }

@@ -159,11 +159,19 @@ void Attention(Bench& bench) {
                              .kept_scores = kept.data()};
     const std::string name = std::string("attention_64x512x12x64") + (drops ? "_dropout" : "");
     bench.Rate(name + "_forward", "speed", "TFLOP/s", flop, [&] {
-      AttentionForward(bench.stream(), batch, form, qkv.data(), out.data(), lse.data());
+      AttentionForward(
+          bench.stream(),
+          {.batch = batch, .form = form, .qkv = qkv.data(), .out = out.data(), .lse = lse.data()});
     });
     bench.Rate(name + "_backward", "speed", "TFLOP/s", 2.5 * flop, [&] {
-      AttentionBackward(bench.stream(), batch, form, qkv.data(), out.data(), lse.data(),
-                        dout.data(), dqkv.data(), delta.data());
+      AttentionBackward(bench.stream(), {.batch = batch,
+                                         .form = form,
+                                         .qkv = qkv.data(),
+                                         .out = out.data(),
+                                         .lse = lse.data(),
+                                         .dout = dout.data(),
+                                         .dqkv = dqkv.data(),
+                                         .delta = delta.data()});
     });
   }
 }

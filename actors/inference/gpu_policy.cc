@@ -69,9 +69,13 @@ class GpuPolicy final : public Policy {
     stream_.CopyToDevice(first, staged_.data(), observation.bytes().size());
     // The first layer reads interleaved stacks of frames.
     if (pictures_) {
-      cuda::FrameStackToNhwc(stream_, rows, pictures_->stack, pictures_->height * pictures_->width,
-                             pictures_->channels, planes_.data(), network_.spec().input,
-                             observation_.data());
+      cuda::FrameStackToNhwc(stream_, {.rows = rows,
+                                       .stack = pictures_->stack,
+                                       .pixels = pictures_->height * pictures_->width,
+                                       .channels = pictures_->channels,
+                                       .dtype = network_.spec().input,
+                                       .from = planes_.data(),
+                                       .to = observation_.data()});
     }
     network_.Forward(stream_, {value_.data(), rounded_.data()}, rows, observation_.data(), false,
                      device_out_.data());
@@ -99,8 +103,10 @@ class GpuPolicy final : public Policy {
     std::ranges::copy(value, staged_value_.data());
     stream_.CopyToDevice(value_.data(), staged_value_.data(), value_.bytes());
     if (bf16_) {
-      cuda::ConvertScaled(stream_, value_.size(), value_.data(), DType::kF32, 1, rounded_.data(),
-                          DType::kBF16);
+      cuda::ConvertScaled(stream_, {.n = value_.size(),
+                                    .from = value_.data(),
+                                    .to = rounded_.data(),
+                                    .to_dtype = DType::kBF16});
     }
     stream_.Synchronize();
     version_ = version;

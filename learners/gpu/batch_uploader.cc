@@ -66,9 +66,13 @@ void BatchUploader::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
   const std::byte* at = slot.device.data();
   // Frames are stored one after the other; the first layer reads interleaved stacks.
   if (pictures_) {
-    cuda::FrameStackToNhwc(stream, 2 * slot.rows, pictures_->stack,
-                           pictures_->height * pictures_->width, pictures_->channels, at,
-                           slot.input, to.observation);
+    cuda::FrameStackToNhwc(stream, {.rows = 2 * slot.rows,
+                                    .stack = pictures_->stack,
+                                    .pixels = pictures_->height * pictures_->width,
+                                    .channels = pictures_->channels,
+                                    .dtype = slot.input,
+                                    .from = at,
+                                    .to = to.observation});
   } else {
     stream.CopyOnDevice(to.observation, at, 2 * slot.parts.observation);
   }

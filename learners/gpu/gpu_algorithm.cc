@@ -73,8 +73,10 @@ void GpuAlgorithm::ClearOnDevice(std::int64_t count) {
 }
 
 void GpuAlgorithm::DivideOnDevice(float given) {
-  cuda::ConvertScaled(stream_, parameters(), trained_->gradient(), DType::kF32, 1 / given,
-                      trained_->gradient(), DType::kF32);
+  cuda::ConvertScaled(stream_, {.n = parameters(),
+                                .from = trained_->gradient(),
+                                .scale = 1 / given,
+                                .to = trained_->gradient()});
 }
 
 void GpuAlgorithm::ApplyGradient(double progress, double) {

@@ -99,8 +99,12 @@ void QNetwork::Compute(Stream& stream, const QWeights& weights, std::int64_t row
                        const void* observation, const Kept& kept, float* advantage) {
   const DType element = ElementType(precision_);
   if (!TakesBytes()) {
-    ConvertScaled(stream, rows * spec_.input_elements, observation, spec_.input, spec_.input_scale,
-                  kept.input.data(), element);
+    ConvertScaled(stream, {.n = rows * spec_.input_elements,
+                           .from = observation,
+                           .from_dtype = spec_.input,
+                           .scale = spec_.input_scale,
+                           .to = kept.input.data(),
+                           .to_dtype = element});
   }
   ConvInput x = InputOf(kept, observation);
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -126,7 +130,12 @@ void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t row
   if (!spec_.dueling)
     return Compute(stream, weights, rows, observation, keep ? kept_ : passing_, q);
   const QHeads heads = ForwardHeads(stream, weights, rows, observation, keep);
-  CombineDueling(stream, rows, spec_.actions, spec_.numbers, heads.value, heads.advantage, q);
+  CombineDueling(stream, {.rows = rows,
+                          .actions = spec_.actions,
+                          .numbers = spec_.numbers,
+                          .value = heads.value,
+                          .advantage = heads.advantage,
+                          .q = q});
 }
 
 QHeads QNetwork::ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
@@ -200,8 +209,12 @@ void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLaye
   }
   // relu is fused into the kernels, tanh is a separate one.
   if (below.activation == Activation::kTanh) {
-    ActivationBackward(stream, Activation::kTanh, ElementType(precision_), rows * below.out(),
-                       below_out, dx, dx);
+    ActivationBackward(stream, {.activation = Activation::kTanh,
+                                .dtype = ElementType(precision_),
+                                .n = rows * below.out(),
+                                .y = below_out,
+                                .dy = dx,
+                                .dz = dx});
   }
 }
 
@@ -252,8 +265,12 @@ void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights
   }
   // Then through the activation of the trunk's last layer.
   if (last.activation != Activation::kNone) {
-    ActivationBackward(stream, last.activation, element, rows * last.out(), x.x,
-                       gradient_.back().data(), gradient_.back().data());
+    ActivationBackward(stream, {.activation = last.activation,
+                                .dtype = element,
+                                .n = rows * last.out(),
+                                .y = x.x,
+                                .dy = gradient_.back().data(),
+                                .dz = gradient_.back().data()});
   }
 }
 

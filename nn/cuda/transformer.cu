@@ -381,14 +381,17 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
   const float* const value = weights.value;
   const Share words = spec_.word_share();
   // Tokens of other ranks give 0; positions and types are added by rank 0 only.
-  EmbedTokens(stream, batch.sequences, spec_.embedding, batch.id,
-              {.word = value + spec_.word_table,
-               .position = value + spec_.position_table,
-               .type = value + spec_.type_table,
-               .first_word = std::int32_t(words.first),
-               .words = std::int32_t(words.count),
-               .places = spec_.place.rank == 0},
-              element_, embedding_sum_.x.data());
+  EmbedTokens(stream, {.batch = batch.sequences,
+                       .width = spec_.embedding,
+                       .id = batch.id,
+                       .tables = {.word = value + spec_.word_table,
+                                  .position = value + spec_.position_table,
+                                  .type = value + spec_.type_table,
+                                  .first_word = std::int32_t(words.first),
+                                  .words = std::int32_t(words.count),
+                                  .places = spec_.place.rank == 0},
+                       .dtype = element_,
+                       .out = embedding_sum_.x.data()});
   // The sum over the ranks completes the embeddings.
   SumOverParts(step, embedding_sum_.x.data(), step.tokens() * spec_.embedding);
   Norm(step, spec_.embedding_norm, step.tokens(), embedding_sum_, embedded_.data());
@@ -440,15 +443,27 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
   const KeptRows& kept = RowsOf(use);
   // 1. Projections and attention for all tokens.
   Linear(step, layer.qkv, step.tokens(), x, attention.qkv.data(), element_);
-  AttentionForward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
-                   attention.context.data(), attention.lse.data());
+  AttentionForward(step.stream, {.batch = batch.sequences,
+                                 .form = FormOf(batch, use),
+                                 .qkv = attention.qkv.data(),
+                                 .out = attention.context.data(),
+                                 .lse = attention.lse.data()});
   std::int64_t rows = step.tokens();
   const void* context = attention.context.data();
   if (IsLast(use)) {
     rows = batch.rows;
-    GatherRows(step.stream, rows, spec_.hidden, batch.chosen, element_, x, asked_x_.data());
-    GatherRows(step.stream, rows, spec_.heads_wide(), batch.chosen, element_, context,
-               asked_context_.data());
+    GatherRows(step.stream, {.rows = rows,
+                             .width = spec_.hidden,
+                             .row = batch.chosen,
+                             .dtype = element_,
+                             .from = x,
+                             .to = asked_x_.data()});
+    GatherRows(step.stream, {.rows = rows,
+                             .width = spec_.heads_wide(),
+                             .row = batch.chosen,
+                             .dtype = element_,
+                             .from = context,
+                             .to = asked_context_.data()});
     x = asked_x_.data();
     context = asked_context_.data();
   }
@@ -458,7 +473,11 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
   Norm(step, layer.norm1, rows, kept.sum1, kept.hidden.data());
   // 3. Feed-forward, dropout (BERT only), residual, norm.
   Linear(step, layer.ffn, rows, kept.hidden.data(), kept.z.data(), element_);
-  Gelu(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(), kept.g.data());
+  Gelu(step.stream, {.form = spec_.gelu,
+                     .dtype = element_,
+                     .n = rows * layer.ffn.out,
+                     .z = kept.z.data(),
+                     .y = kept.g.data()});
   Linear(step, layer.ffn_out, rows, kept.g.data(), kept.sum2.x.data(), element_);
   DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, kept.sum2.x.data(),
             kept.hidden.data(), kept.sum2.x.data());
@@ -470,8 +489,11 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
   const std::int64_t rows = step.batch.rows;
   if (spec_.masked()) {
     Linear(step, spec_.first, rows, x, head_mid_.data(), element_);
-    Gelu(step.stream, spec_.gelu, element_, rows * spec_.embedding, head_mid_.data(),
-         head_sum_.x.data());
+    Gelu(step.stream, {.form = spec_.gelu,
+                       .dtype = element_,
+                       .n = rows * spec_.embedding,
+                       .z = head_mid_.data(),
+                       .y = head_sum_.x.data()});
     Norm(step, spec_.head_norm, rows, head_sum_, head_top_.data());
     return MatMul(step.stream, plans_,
                   {.shape = {.m = rows,
@@ -549,10 +571,17 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
             .c_dtype = element_});
     SumOverParts(step, dmid, rows * embedding);
     NormBackward(step, spec_.head_norm, rows, head_sum_, dmid, dmid);
-    GeluBackward(stream, spec_.gelu, element_, rows * embedding, head_mid_.data(), dmid, dmid);
+    GeluBackward(stream, {.form = spec_.gelu,
+                          .dtype = element_,
+                          .n = rows * embedding,
+                          .z = head_mid_.data(),
+                          .dy = dmid,
+                          .dz = dmid});
   } else {
     // The loss gives f32 gradients of logits.
-    ConvertScaled(stream, rows * spec_.classes, dout, DType::kF32, 1, dout_.data(), element_);
+    ConvertScaled(
+        stream,
+        {.n = rows * spec_.classes, .from = dout, .to = dout_.data(), .to_dtype = element_});
     LinearBackward(step, spec_.classifier, rows, head_top_.data(), dout_.data(), 0, dmid);
     DropAdd(stream, {.batch = EachRow(rows),
                      .dropout = DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
@@ -560,8 +589,12 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
                      .dtype = element_,
                      .x = dmid,
                      .y = dmid});
-    ActivationBackward(stream, Activation::kTanh, element_, rows * spec_.hidden, head_mid_.data(),
-                       dmid, dmid);
+    ActivationBackward(stream, {.activation = Activation::kTanh,
+                                .dtype = element_,
+                                .n = rows * spec_.hidden,
+                                .y = head_mid_.data(),
+                                .dy = dmid,
+                                .dz = dmid});
   }
   LinearBackward(step, spec_.first, rows, last_.out.data(), dmid, 0, dhead_[1].data());
 }
@@ -569,7 +602,12 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
 // to [T, width] = the requested rows at their tokens, and 0 elsewhere.
 void Transformer::Spread(const Step& step, const void* rows, std::int64_t width, void* to) {
   step.stream.Fill(to, 0, std::size_t(step.tokens() * width * ElementBytes(element_)));
-  ScatterRows(step.stream, step.batch.scattered, width, step.batch.chosen, element_, rows, to);
+  ScatterRows(step.stream, {.rows = step.batch.scattered,
+                            .width = width,
+                            .row = step.batch.chosen,
+                            .dtype = element_,
+                            .from = rows,
+                            .to = to});
 }
 
 // Turns dy_ [T, hidden] (in the last layer dhead_[1]) into the gradient of x, in dy_. After each
@@ -586,8 +624,12 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
   NormBackward(step, layer.norm2, rows, kept.sum2, dy, dy);
   DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, dy, nullptr, dsum_.data());
   LinearBackward(step, layer.ffn_out, rows, kept.g.data(), dsum_.data(), 0, dwide_.data());
-  GeluBackward(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(),
-               dwide_.data(), dwide_.data());
+  GeluBackward(step.stream, {.form = spec_.gelu,
+                             .dtype = element_,
+                             .n = rows * layer.ffn.out,
+                             .z = kept.z.data(),
+                             .dy = dwide_.data(),
+                             .dz = dwide_.data()});
   LinearBackward(step, layer.ffn, rows, kept.hidden.data(), dwide_.data(), 1, dy);
   // 2. Attention branch; the last layer spreads its rows over all tokens.
   NormBackward(step, layer.norm1, rows, kept.sum1, dy, dy);
@@ -602,9 +644,14 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
                    dcontext_.data());
   }
   // 3. Attention, and the residual gradient in dy_.
-  AttentionBackward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
-                    attention.context.data(), attention.lse.data(), dcontext_.data(), dwide_.data(),
-                    delta_.data());
+  AttentionBackward(step.stream, {.batch = batch.sequences,
+                                  .form = FormOf(batch, use),
+                                  .qkv = attention.qkv.data(),
+                                  .out = attention.context.data(),
+                                  .lse = attention.lse.data(),
+                                  .dout = dcontext_.data(),
+                                  .dqkv = dwide_.data(),
+                                  .delta = delta_.data()});
   LinearBackward(step, layer.qkv, step.tokens(), x, dwide_.data(), 1, dy_.data());
 }
 
@@ -623,10 +670,15 @@ void Transformer::BackwardEmbedding(const Step& step) {
                         .x = dsum,
                         .y = dsum});
   NormBackward(step, spec_.embedding_norm, step.tokens(), embedding_sum_, dsum, dsum);
-  EmbedTokensBackward(step.stream, batch.sequences, spec_.embedding, batch.words, element_, dsum,
-                      {step.gradient + spec_.word_table, step.gradient + spec_.position_table,
-                       step.gradient + spec_.type_table},
-                      sum_workspace_.data());
+  EmbedTokensBackward(step.stream, {.batch = batch.sequences,
+                                    .width = spec_.embedding,
+                                    .words = batch.words,
+                                    .dtype = element_,
+                                    .dout = dsum,
+                                    .gradient = {.word = step.gradient + spec_.word_table,
+                                                 .position = step.gradient + spec_.position_table,
+                                                 .type = step.gradient + spec_.type_table},
+                                    .workspace = sum_workspace_.data()});
 }
 
 }  // namespace troop::cuda

@@ -17,11 +17,16 @@ void DerivativesFollowFromResults(Parity& parity) {
       return activation == Activation::kTanh ? d * (1 - double(a) * a) : double(d);
     };
     const auto on_y = parity.Upload(y), on_dy = parity.Upload(dy), dz = parity.Output<float>(n);
-    ActivationBackward(parity.stream(), activation, DType::kF32, n, on_y.data(), on_dy.data(),
-                       dz.data());
+    ActivationBackward(
+        parity.stream(),
+        {.activation = activation, .n = n, .y = on_y.data(), .dy = on_dy.data(), .dz = dz.data()});
     const auto y16 = parity.Upload(ToBF16s(y)), dy16 = parity.Upload(ToBF16s(dy));
-    ActivationBackward(parity.stream(), activation, DType::kBF16, n, y16.data(), dy16.data(),
-                       dy16.data());  // in place
+    ActivationBackward(parity.stream(), {.activation = activation,
+                                         .dtype = DType::kBF16,
+                                         .n = n,
+                                         .y = y16.data(),
+                                         .dy = dy16.data(),
+                                         .dz = dy16.data()});  // in place
     std::vector<double> want, want16;
     for (std::size_t i = 0; i < y.size(); ++i) {
       want.push_back(derived(y[i], dy[i]));
@@ -48,14 +53,22 @@ void ConvertsEveryPairOfTypes(Parity& parity) {
   const auto on_floats = parity.Upload(floats);
   const auto out = parity.Output<float>(n);
   const auto out16 = parity.Output<BF16>(n), back = parity.Output<BF16>(n);
-  ConvertScaled(parity.stream(), n, on_bytes.data(), DType::kU8, scale, out.data(), DType::kF32);
+  ConvertScaledArgs args{
+      .n = n, .from = on_bytes.data(), .from_dtype = DType::kU8, .scale = scale, .to = out.data()};
+  ConvertScaled(parity.stream(), args);
   parity.Close("u8 to f32", parity.Download(out), want, 1e-6);
-  ConvertScaled(parity.stream(), n, on_bytes.data(), DType::kU8, scale, out16.data(), DType::kBF16);
+  args.to = out16.data();
+  args.to_dtype = DType::kBF16;
+  ConvertScaled(parity.stream(), args);
   parity.Close("u8 to bf16", FromBF16s(parity.Download(out16)), want, 4e-3);
-  ConvertScaled(parity.stream(), n, on_floats.data(), DType::kF32, scale, back.data(),
-                DType::kBF16);
+  ConvertScaled(parity.stream(), {.n = n,
+                                  .from = on_floats.data(),
+                                  .scale = scale,
+                                  .to = back.data(),
+                                  .to_dtype = DType::kBF16});
   parity.Close("f32 to bf16", FromBF16s(parity.Download(back)), wanted_floats, 4e-3);
-  ConvertScaled(parity.stream(), n, out16.data(), DType::kBF16, 1, out.data(), DType::kF32);
+  ConvertScaled(parity.stream(),
+                {.n = n, .from = out16.data(), .from_dtype = DType::kBF16, .to = out.data()});
   parity.Equal("bf16 to f32", parity.Download(out), FromBF16s(parity.Download(out16)));
 }
 
@@ -83,14 +96,21 @@ void GeluOfBothForms(Parity& parity) {
       wanted_slope16.push_back(double(RoundedToBF16(dy[i])) * slope(x16));
     }
     const auto on_z = parity.Upload(z), on_dy = parity.Upload(dy), y = parity.Output<float>(n);
-    Gelu(parity.stream(), form, DType::kF32, n, on_z.data(), y.data());
+    Gelu(parity.stream(), {.form = form, .n = n, .z = on_z.data(), .y = y.data()});
     parity.Close("gelu", parity.Download(y), want, 1e-6);
-    GeluBackward(parity.stream(), form, DType::kF32, n, on_z.data(), on_dy.data(), on_dy.data());
+    GeluBackward(parity.stream(),
+                 {.form = form, .n = n, .z = on_z.data(), .dy = on_dy.data(), .dz = on_dy.data()});
     parity.Close("gelu's gradient, in place", parity.Download(on_dy), wanted_slope, 1e-6);
     const auto z16 = parity.Upload(ToBF16s(z)), dy16 = parity.Upload(ToBF16s(dy));
-    GeluBackward(parity.stream(), form, DType::kBF16, n, z16.data(), dy16.data(), dy16.data());
+    GeluBackward(parity.stream(), {.form = form,
+                                   .dtype = DType::kBF16,
+                                   .n = n,
+                                   .z = z16.data(),
+                                   .dy = dy16.data(),
+                                   .dz = dy16.data()});
     parity.Close("gelu's gradient in bf16", FromBF16s(parity.Download(dy16)), wanted_slope16, 4e-3);
-    Gelu(parity.stream(), form, DType::kBF16, n, z16.data(), z16.data());
+    Gelu(parity.stream(),
+         {.form = form, .dtype = DType::kBF16, .n = n, .z = z16.data(), .y = z16.data()});
     parity.Close("gelu in bf16, in place", FromBF16s(parity.Download(z16)), want16, 4e-3);
   }
 }

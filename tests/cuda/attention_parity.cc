@@ -144,9 +144,17 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
                             form.dtype,
                             {form.keys.empty() ? nullptr : keys.data(), kSite, form.rate},
                             kept.data()};
-  AttentionForward(parity.stream(), batch, asked, there.data(), out.data(), lse.data());
-  AttentionBackward(parity.stream(), batch, asked, there.data(), out.data(), lse.data(),
-                    dout_there.data(), dqkv.data(), delta.data());
+  AttentionForward(
+      parity.stream(),
+      {.batch = batch, .form = asked, .qkv = there.data(), .out = out.data(), .lse = lse.data()});
+  AttentionBackward(parity.stream(), {.batch = batch,
+                                      .form = asked,
+                                      .qkv = there.data(),
+                                      .out = out.data(),
+                                      .lse = lse.data(),
+                                      .dout = dout_there.data(),
+                                      .dqkv = dqkv.data(),
+                                      .delta = delta.data()});
   static_cast<void>(parity.Download(kept));  // checks that nothing was written after it
   parity.Close("out", download(out), want.out, near);
   parity.Close("lse", Doubles(parity.Download(lse)), want.lse, 1e-5);

@@ -38,7 +38,12 @@ void CombinesTheHeads(Parity& parity) {
                advantage = parity.Random(n.items * n.actions * n.numbers, -3, 3);
     const auto v = parity.Upload(value), a = parity.Upload(advantage);
     const auto q = parity.Output<float>(std::int64_t(advantage.size()));
-    CombineDueling(parity.stream(), n.items, n.actions, n.numbers, v.data(), a.data(), q.data());
+    CombineDueling(parity.stream(), {.rows = n.items,
+                                     .actions = n.actions,
+                                     .numbers = n.numbers,
+                                     .value = v.data(),
+                                     .advantage = a.data(),
+                                     .q = q.data()});
     Doubles64 want;
     for (std::int64_t i = 0; i < n.items; ++i) {
       const Doubles64 row = Combined(n, &value[std::size_t(i * n.numbers)],

@@ -49,11 +49,14 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
   const auto of_word = parity.Upload(word), of_place = parity.Upload(position),
              of_type = parity.Upload(type);
   const auto out = parity.Output<T>(t.size() * width);
-  EmbedTokens(parity.stream(),
-              {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest}, width,
-              id.data(),
-              {.word = of_word.data(), .position = of_place.data(), .type = of_type.data()},
-              kElement<T>, out.data());
+  EmbedTokensArgs args{
+      .batch = {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
+      .width = width,
+      .id = id.data(),
+      .tables = {.word = of_word.data(), .position = of_place.data(), .type = of_type.data()},
+      .dtype = kElement<T>,
+      .out = out.data()};
+  EmbedTokens(parity.stream(), args);
   std::vector<double> want;
   for (std::size_t i = 0; i < t.id.size(); ++i) {
     for (std::int64_t c = 0; c < width; ++c) {
@@ -73,16 +76,12 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
     const auto rows = parity.Upload(std::vector<float>(
         word.begin() + first_word * width, word.begin() + (first_word + words) * width));
     const auto share = parity.Output<T>(t.size() * width);
-    EmbedTokens(parity.stream(),
-                {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest}, width,
-                id.data(),
-                {.word = rows.data(),
-                 .position = of_place.data(),
-                 .type = of_type.data(),
-                 .first_word = first_word,
-                 .words = words,
-                 .places = part == 1},
-                kElement<T>, share.data());
+    args.tables.word = rows.data();
+    args.tables.first_word = first_word;
+    args.tables.words = words;
+    args.tables.places = part == 1;
+    args.out = share.data();
+    EmbedTokens(parity.stream(), args);
     const std::vector<float> got = parity.DownloadFloats(share);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double(got[i]);
   }
@@ -112,9 +111,14 @@ void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
              of_type = parity.Upload(type);
   const auto workspace = parity.Output<float>(SumRowsWorkspace(t.size(), width));
   EmbedTokensBackward(
-      parity.stream(), {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
-      width, {std::int64_t(t.word.size()), numbers.data(), first.data(), order.data()}, kElement<T>,
-      on_device.data(), {of_word.data(), of_place.data(), of_type.data()}, workspace.data());
+      parity.stream(),
+      {.batch = {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
+       .width = width,
+       .words = {std::int64_t(t.word.size()), numbers.data(), first.data(), order.data()},
+       .dtype = kElement<T>,
+       .dout = on_device.data(),
+       .gradient = {of_word.data(), of_place.data(), of_type.data()},
+       .workspace = workspace.data()});
   // Sequential f32 sums with roundings of 2^-24, over dozens of values, or thousands, whose errors
   // grow with the square root.
   const double tolerance = t.size() > 1000 ? 1e-5 : 1e-6;
@@ -147,8 +151,12 @@ void Rows(Parity& parity, std::int64_t width) {
   const auto many = parity.UploadAs<T>(parity.Random(9 * width));
   const auto few = parity.Output<T>(std::int64_t(row.size()) * width);
   const auto at = parity.Upload(row);
-  GatherRows(parity.stream(), std::int64_t(row.size()), width, at.data(), kElement<T>, many.data(),
-             few.data());
+  GatherRows(parity.stream(), {.rows = std::int64_t(row.size()),
+                               .width = width,
+                               .row = at.data(),
+                               .dtype = kElement<T>,
+                               .from = many.data(),
+                               .to = few.data()});
   std::vector<float> all = parity.DownloadFloats(many), want;
   for (const std::int32_t r : row) {
     const auto from = all.begin() + r * width;
@@ -158,8 +166,12 @@ void Rows(Parity& parity, std::int64_t width) {
   const std::vector<float> others = parity.Random(std::int64_t(want.size()));
   const auto put = parity.UploadAs<T>(others);
   const std::vector<float> rounded = parity.DownloadFloats(put);
-  ScatterRows(parity.stream(), std::int64_t(row.size()), width, at.data(), kElement<T>, put.data(),
-              many.data());
+  ScatterRows(parity.stream(), {.rows = std::int64_t(row.size()),
+                                .width = width,
+                                .row = at.data(),
+                                .dtype = kElement<T>,
+                                .from = put.data(),
+                                .to = many.data()});
   for (std::size_t r = 0; r < row.size(); ++r) {
     const auto from = rounded.begin() + std::int64_t(r) * width;
     std::copy(from, from + width, all.begin() + row[r] * width);

@@ -18,8 +18,13 @@ void Check(Parity& parity, DType dtype, std::int64_t rows, std::int64_t stack, s
           want[std::size_t(((r * pixels + p) * stack + k) * channels + c)] = from[at++];
   const auto on_device = parity.Upload(from);
   const auto to = parity.Output<T>(std::int64_t(want.size()));
-  FrameStackToNhwc(parity.stream(), rows, stack, pixels, channels, on_device.data(), dtype,
-                   to.data());
+  FrameStackToNhwc(parity.stream(), {.rows = rows,
+                                     .stack = stack,
+                                     .pixels = pixels,
+                                     .channels = channels,
+                                     .dtype = dtype,
+                                     .from = on_device.data(),
+                                     .to = to.data()});
   parity.True("every element is at its place", parity.Download(to) == want);
 }
 

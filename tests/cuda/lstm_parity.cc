@@ -79,8 +79,13 @@ void Compare(Parity& parity, const Cells& x) {
   const auto c = parity.Output<float>(x.rows * x.hidden);
   const auto ds = parity.Output<float>(4 * x.rows * x.hidden);
   const auto h = parity.Output<float>(x.rows * x.stride);
-  LstmForward(parity.stream(), step, bias.data(), c_before.data(), gates.data(), c.data(), h.data(),
-              DType::kF32);
+  LstmForwardArgs args{.step = step,
+                       .bias = bias.data(),
+                       .c_before = c_before.data(),
+                       .gates = gates.data(),
+                       .c = c.data(),
+                       .h = h.data()};
+  LstmForward(parity.stream(), args);
   // Elementwise: a few roundings of f32, 2^-24 each; 4e-3: one more rounding to bf16, 2^-9.
   parity.Close("gates", parity.Download(gates), want.gates, 1e-6);
   parity.Close("c", parity.Download(c), want.c, 1e-6);
@@ -88,14 +93,21 @@ void Compare(Parity& parity, const Cells& x) {
   for (std::int64_t row = 0; row < x.rows; ++row)
     parity.True("what is between rows of h is left alone",
                 std::isnan(parity.Download(h)[std::size_t((row + 1) * x.stride - 1)]));
-  LstmBackward(parity.stream(), step, c_before.data(), gates.data(), c.data(), dh.data(), dc.data(),
-               ds.data());
+  LstmBackward(parity.stream(), {.step = step,
+                                 .c_before = c_before.data(),
+                                 .gates = gates.data(),
+                                 .c = c.data(),
+                                 .dh = dh.data(),
+                                 .dc = dc.data(),
+                                 .ds = ds.data()});
   parity.Close("ds", parity.Download(ds), want.ds, 1e-6);
   parity.Close("dc", parity.Download(dc), want.dc, 1e-6);
   const auto again = parity.Upload(x.gates);
   const auto h16 = parity.Output<BF16>(x.rows * x.stride);
-  LstmForward(parity.stream(), step, bias.data(), c_before.data(), again.data(), c.data(),
-              h16.data(), DType::kBF16);
+  args.gates = again.data();
+  args.h = h16.data();
+  args.h_dtype = DType::kBF16;
+  LstmForward(parity.stream(), args);
   parity.Close("h in bf16", Dense(x, FromBF16s(parity.Download(h16))), want.h, 4e-3);
 }
 

@@ -119,7 +119,12 @@ void BiasAsAPassOfItsOwn(Parity& parity) {
   for (const auto epilogue : {Epilogue::kBias, Epilogue::kBiasRelu, Epilogue::kBiasGeluTanh}) {
     const std::vector<float> c = parity.Random(m * ldc), bias = parity.Random(n);
     const auto on_c = parity.Upload(c), on_bias = parity.Upload(bias);
-    BiasAndActivate(parity.stream(), epilogue, m, n, ldc, on_bias.data(), on_c.data(), DType::kF32);
+    BiasAndActivate(parity.stream(), {.epilogue = epilogue,
+                                      .m = m,
+                                      .n = n,
+                                      .ldc = ldc,
+                                      .bias = on_bias.data(),
+                                      .c = on_c.data()});
     std::vector<double> want = Doubles(c);
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {

@@ -100,7 +100,8 @@ void ARefusedUpdateChangesNothing(Parity& parity) {
   const auto go = parity.Upload(std::vector<std::int32_t>{0});
   Adam(parity.stream(), step.data(),
        {n, gradient.data(), m.data(), v.data(), value.data(), nullptr, go.data()});
-  MoveTarget(parity.stream(), n, 1, value.data(), target.data(), nullptr, go.data());
+  MoveTarget(parity.stream(),
+             {.n = n, .tau = 1, .value = value.data(), .target = target.data(), .go = go.data()});
   parity.Equal("m", parity.Download(m), a.m);
   parity.Equal("v", parity.Download(v), a.v);
   parity.Equal("value", parity.Download(value), a.value);
@@ -113,7 +114,8 @@ void SumSquaresIsExactEnough(Parity& parity) {
     x[0] = 1e25f;  // its square exceeds f32
     const auto on_device = parity.Upload(x);
     const auto partial = parity.Output<double>(kSumSquaresParts), sum = parity.Output<double>(1);
-    SumSquares(parity.stream(), n, on_device.data(), partial.data(), sum.data());
+    SumSquares(parity.stream(),
+               {.n = n, .x = on_device.data(), .partial = partial.data(), .sum = sum.data()});
     double want = 0;
     for (const float f : x) want += double(f) * f;
     // Orders of f64 sums differ by n roundings of 1e-16.
@@ -123,13 +125,16 @@ void SumSquaresIsExactEnough(Parity& parity) {
   x[731] = NAN;
   const auto on_device = parity.Upload(x);
   const auto partial = parity.Output<double>(kSumSquaresParts), sum = parity.Output<double>(1);
-  SumSquares(parity.stream(), 1000, on_device.data(), partial.data(), sum.data());
+  SumSquaresArgs args{
+      .n = 1000, .x = on_device.data(), .partial = partial.data(), .sum = sum.data()};
+  SumSquares(parity.stream(), args);
   parity.True("NaN is seen", std::isnan(parity.Download(sum)[0]));
   // Excluded blocks of 16: some, the one with the NaN, and the last one, which is short.
   std::vector<std::uint8_t> left_out(63, 0);
   left_out[2] = left_out[731 / 16] = left_out[62] = 1;
   const auto flags = parity.Upload(left_out);
-  SumSquares(parity.stream(), 1000, on_device.data(), partial.data(), sum.data(), flags.data());
+  args.left_out = flags.data();
+  SumSquares(parity.stream(), args);
   double want = 0;
   for (std::size_t i = 0; i < x.size(); ++i)
     if (left_out[i / 16] == 0) want += double(x[i]) * x[i];
@@ -141,8 +146,10 @@ void TheTargetFollows(Parity& parity) {
   const std::vector<float> value = parity.Random(n), target = parity.Random(n);
   const auto on_device = parity.Upload(value), followed = parity.Upload(target),
              copied = parity.Upload(target);
-  MoveTarget(parity.stream(), n, 0.01f, on_device.data(), followed.data(), nullptr, nullptr);
-  MoveTarget(parity.stream(), n, 1, on_device.data(), copied.data(), nullptr, nullptr);
+  MoveTarget(parity.stream(),
+             {.n = n, .tau = 0.01f, .value = on_device.data(), .target = followed.data()});
+  MoveTarget(parity.stream(),
+             {.n = n, .tau = 1, .value = on_device.data(), .target = copied.data()});
   std::vector<double> want;
   for (std::size_t i = 0; i < value.size(); ++i)
     want.push_back(target[i] + double(0.01f) * (double(value[i]) - target[i]));

@@ -30,25 +30,29 @@ TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_eac
   }
 }
 
-// Launches a product with `parts` parts along k. Only implementations that suit the element type
-// are compiled.
+// Parts along k of a product: their number, and the elements of each.
+struct Parts {
+  int count, each;
+};
+
+// Launches a product. Only implementations that suit the element type are compiled.
 template <class Op>
-void Start(Stream& stream, const char* name, Way way, const Op& op, int parts, int k_each) {
+void Start(Stream& stream, const char* name, Way way, const Op& op, const Parts& parts) {
   const int m = way == Way::kPlain ? kPlainTile : way == Way::kTF32 ? kTF32M : kMatrixM;
   const int n = way == Way::kNarrow ? 32 : 64;
-  const LaunchShape shape{
-      dim3(unsigned(CeilDivide(op.m_size, m)), unsigned(CeilDivide(op.n_size, n)), unsigned(parts)),
-      dim3(kTileThreads)};
+  const LaunchShape shape{dim3(unsigned(CeilDivide(op.m_size, m)),
+                               unsigned(CeilDivide(op.n_size, n)), unsigned(parts.count)),
+                          dim3(kTileThreads)};
   if (way == Way::kPlain)
-    return Launch(stream, name, shape, ConvKernel<Op, Way::kPlain>, op, k_each);
+    return Launch(stream, name, shape, ConvKernel<Op, Way::kPlain>, op, parts.each);
   if constexpr (!Op::kMatrix) {
     if (way == Way::kTF32)
-      return Launch(stream, name, shape, ConvKernel<Op, Way::kTF32>, op, k_each);
+      return Launch(stream, name, shape, ConvKernel<Op, Way::kTF32>, op, parts.each);
   }
   if constexpr (Op::kMatrix) {
     if (way == Way::kWide)
-      return Launch(stream, name, shape, ConvKernel<Op, Way::kWide>, op, k_each);
-    Launch(stream, name, shape, ConvKernel<Op, Way::kNarrow>, op, k_each);
+      return Launch(stream, name, shape, ConvKernel<Op, Way::kWide>, op, parts.each);
+    Launch(stream, name, shape, ConvKernel<Op, Way::kNarrow>, op, parts.each);
   }
 }
 
@@ -94,8 +98,8 @@ void Forward(Stream& stream, const ConvForwardArgs& args) {
                                  static_cast<Element*>(args.y),
                                  args.input.dtype == DType::kU8 ? args.input.scale : 1.0f,
                                  args.activation};
-  Start(stream, "ConvForward", WayOf(args.precision, RunsOfEight(shape), shape.filters), op, 1,
-        op.k_size);
+  Start(stream, "ConvForward", WayOf(args.precision, RunsOfEight(shape), shape.filters), op,
+        {.count = 1, .each = op.k_size});
 }
 
 // --- Gradient of the input: one product per phase (conv2d_operands.h).
@@ -128,7 +132,7 @@ void BackwardData(Stream& stream, const ConvBackwardDataArgs& args) {
                              static_cast<const Element*>(args.dz),
                              static_cast<const Element*>(args.relu_of),
                              static_cast<Element*>(args.dx)};
-    Start(stream, "ConvBackwardData", way, op, 1, op.k_size);
+    Start(stream, "ConvBackwardData", way, op, {.count = 1, .each = op.k_size});
   }
 }
 
@@ -136,9 +140,6 @@ void BackwardData(Stream& stream, const ConvBackwardDataArgs& args) {
 
 // Parts along k: enough blocks for twice 132 multiprocessors with two blocks each, but at least 256
 // positions per part, so that a block does enough work for storing its sums.
-struct Parts {
-  int count, each;
-};
 Parts PartsOf(const ConvShape& s, std::int64_t batch) {
   const std::int64_t positions = batch * s.out_height() * s.out_width();
   const std::int64_t tiles = CeilDivide(s.kernel * s.kernel * s.channels, kMatrixM) *
@@ -173,6 +174,13 @@ TROOP_KERNEL void BiasPartsKernel(int filters, int positions, int each, const El
   partial[std::int64_t(blockIdx.y) * filters + filter] = all;
 }
 
+// Arguments of SumParts.
+struct SumPartsArgs {
+  int n = 0, parts = 0;
+  float scale = 1;
+  const float* partial = nullptr;  // [parts, n]
+  float* to = nullptr;             // [n], overwritten
+};
 // to = scale · Σ over the parts, in their order.
 TROOP_KERNEL void SumPartsKernel(int n, int parts, float scale, const float* partial, float* to) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -182,9 +190,9 @@ TROOP_KERNEL void SumPartsKernel(int n, int parts, float scale, const float* par
   to[i] = scale * sum;
 }
 
-void SumParts(Stream& stream, int n, int parts, float scale, const float* partial, float* to) {
-  Launch(stream, "ConvSumParts", {dim3(unsigned(CeilDivide(n, 256))), dim3(256)}, SumPartsKernel, n,
-         parts, scale, partial, to);
+void SumParts(Stream& stream, const SumPartsArgs& args) {
+  Launch(stream, "ConvSumParts", {dim3(unsigned(CeilDivide(args.n, 256))), dim3(256)},
+         SumPartsKernel, args.n, args.parts, args.scale, args.partial, args.to);
 }
 
 template <class X, class Element>
@@ -200,16 +208,17 @@ void BackwardWeight(Stream& stream, const ConvBackwardWeightArgs& args) {
       s, s.taps(), s.filters, positions, static_cast<const X*>(args.input.x), dz, scratch, 0};
   // Runs of eight along the filters too.
   const bool runs = RunsOfEight(shape) && shape.filters % 8 == 0;
-  Start(stream, "ConvBackwardWeight", WayOf(args.precision, runs, shape.filters), op, parts.count,
-        parts.each);
+  Start(stream, "ConvBackwardWeight", WayOf(args.precision, runs, shape.filters), op, parts);
   const float scale = args.input.dtype == DType::kU8 ? args.input.scale : 1.0f;
-  SumParts(stream, weights, parts.count, scale, scratch, args.dweight);
+  SumParts(
+      stream,
+      {.n = weights, .parts = parts.count, .scale = scale, .partial = scratch, .to = args.dweight});
   // scratch: partial weight gradients, then partial bias gradients.
   float* const bias_parts = scratch + std::int64_t(parts.count) * weights;
   Launch(stream, "ConvBiasParts",
          {dim3(unsigned(CeilDivide(s.filters, 32)), unsigned(parts.count)), dim3(256)},
          BiasPartsKernel<Element>, s.filters, positions, parts.each, dz, bias_parts);
-  SumParts(stream, s.filters, parts.count, 1, bias_parts, args.dbias);
+  SumParts(stream, {.n = s.filters, .parts = parts.count, .partial = bias_parts, .to = args.dbias});
 }
 
 // Calls start(type of the input, type of the elements).

@@ -42,18 +42,19 @@ LaunchShape Over(std::int64_t n) {
 
 }  // namespace
 
-void FrameStackToNhwc(Stream& stream, std::int64_t rows, std::int64_t stack, std::int64_t pixels,
-                      std::int64_t channels, const void* from, DType dtype, void* to) {
-  const std::int64_t n = rows * stack * pixels * channels;
-  if (dtype == DType::kU8 && stack == 4 && channels == 1 && pixels % 4 == 0) {
+void FrameStackToNhwc(Stream& stream, const FrameStackToNhwcArgs& args) {
+  const std::int64_t stack = args.stack, pixels = args.pixels, channels = args.channels;
+  const std::int64_t n = args.rows * stack * pixels * channels;
+  if (args.dtype == DType::kU8 && stack == 4 && channels == 1 && pixels % 4 == 0) {
     Launch(stream, "InterleaveFour", Over(n / 16), InterleaveFourKernel, n / 16, pixels,
-           static_cast<const std::uint8_t*>(from), static_cast<std::uint8_t*>(to));
-  } else if (dtype == DType::kU8) {
+           static_cast<const std::uint8_t*>(args.from), static_cast<std::uint8_t*>(args.to));
+  } else if (args.dtype == DType::kU8) {
     Launch(stream, "Interleave", Over(n), InterleaveKernel<std::uint8_t>, n, stack, pixels,
-           channels, static_cast<const std::uint8_t*>(from), static_cast<std::uint8_t*>(to));
+           channels, static_cast<const std::uint8_t*>(args.from),
+           static_cast<std::uint8_t*>(args.to));
   } else {
     Launch(stream, "Interleave", Over(n), InterleaveKernel<float>, n, stack, pixels, channels,
-           static_cast<const float*>(from), static_cast<float*>(to));
+           static_cast<const float*>(args.from), static_cast<float*>(args.to));
   }
 }
 

@@ -7,10 +7,18 @@
 
 namespace troop::cuda {
 
-// Stacked images in the layout of convolutions: to [rows, pixels, stack · channels] = from [rows,
-// stack, pixels, channels], the channels of the first image first (as MakePictureInput of
-// nn/layers/layers.h). dtype: kU8 or kF32. O(elements), one pass.
-void FrameStackToNhwc(Stream& stream, std::int64_t rows, std::int64_t stack, std::int64_t pixels,
-                      std::int64_t channels, const void* from, DType dtype, void* to);
+// Arguments of FrameStackToNhwc.
+struct FrameStackToNhwcArgs {
+  std::int64_t rows = 0;
+  std::int64_t stack = 0;   // images of a row
+  std::int64_t pixels = 0;  // of an image
+  std::int64_t channels = 0;
+  DType dtype = DType::kU8;    // of both arrays: kU8 or kF32
+  const void* from = nullptr;  // [rows, stack, pixels, channels]
+  void* to = nullptr;          // [rows, pixels, stack · channels], overwritten
+};
+// Stacked images in the layout of convolutions, the channels of the first image first (as
+// MakePictureInput of nn/layers/layers.h). O(elements), one pass.
+void FrameStackToNhwc(Stream& stream, const FrameStackToNhwcArgs& args);
 
 }  // namespace troop::cuda

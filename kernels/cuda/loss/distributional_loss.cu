@@ -280,20 +280,32 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *summary = {sums[0] * scale, sums[1] * scale, sums[2] * scale};
 }
 
+// Values per action, K.
+std::int64_t NumbersOf(const CategoricalLossInput& in) { return in.support.atoms; }
+std::int64_t NumbersOf(const QuantileLossInput& in) { return in.quantiles; }
+
+// The kernel of a loss, and its name in errors and profiles.
+template <class Input>
+struct LossKernel {
+  const char* name;
+  void (*run)(Input, LossOutput, DuelingValues);
+};
+
 // Checks the sizes and launches both kernels.
 template <class Input>
-void Run(Stream& stream, const char* name, void (*kernel)(Input, LossOutput, DuelingValues),
-         const Input& in, std::int64_t numbers, const LossOutput& out,
+void Run(Stream& stream, const LossKernel<Input>& kernel, const Input& in, const LossOutput& out,
          const DuelingValues& values) {
+  const std::int64_t numbers = NumbersOf(in);
   if (numbers < 2 || numbers > kMost || in.actions > kMost) {
-    stream.device().Fail(std::string(name) + ": " + std::to_string(in.actions) + " actions of " +
-                         std::to_string(numbers) +
+    stream.device().Fail(std::string(kernel.name) + ": " + std::to_string(in.actions) +
+                         " actions of " + std::to_string(numbers) +
                          " values; at most 1024 actions and 2 to 1024 values are supported");
     return;
   }
   // mean [A], next [K], base [K]
   const std::size_t shared = std::size_t(in.actions + 2 * numbers) * sizeof(double);
-  Launch(stream, name, {dim3(unsigned(in.batch)), dim3(kThreads), shared}, kernel, in, out, values);
+  Launch(stream, kernel.name, {dim3(unsigned(in.batch)), dim3(kThreads), shared}, kernel.run, in,
+         out, values);
   Launch(stream, "Means", {dim3(1), dim3(kThreads)}, MeansKernel, in.batch,
          static_cast<const double*>(out.partial), out.summary);
 }
@@ -303,16 +315,17 @@ void Run(Stream& stream, const char* name, void (*kernel)(Input, LossOutput, Due
 void CategoricalLoss(Stream& stream, const CategoricalLossInput& in, const LossOutput& out,
                      const DuelingValues& values) {
   const bool halves = out.dtype == DType::kBF16;
-  Run(stream, "CategoricalLoss",
-      halves ? CategoricalLossKernel<BF16> : CategoricalLossKernel<float>, in, in.support.atoms,
-      out, values);
+  const LossKernel<CategoricalLossInput> kernel{
+      "CategoricalLoss", halves ? CategoricalLossKernel<BF16> : CategoricalLossKernel<float>};
+  Run(stream, kernel, in, out, values);
 }
 
 void QuantileLoss(Stream& stream, const QuantileLossInput& in, const LossOutput& out,
                   const DuelingValues& values) {
   const bool halves = out.dtype == DType::kBF16;
-  Run(stream, "QuantileLoss", halves ? QuantileLossKernel<BF16> : QuantileLossKernel<float>, in,
-      in.quantiles, out, values);
+  const LossKernel<QuantileLossInput> kernel{
+      "QuantileLoss", halves ? QuantileLossKernel<BF16> : QuantileLossKernel<float>};
+  Run(stream, kernel, in, out, values);
 }
 
 }  // namespace troop::cuda

@@ -25,10 +25,11 @@ TROOP_KERNEL void DuelingKernel(std::int64_t rows, std::int64_t actions, std::in
 
 }  // namespace
 
-void CombineDueling(Stream& stream, std::int64_t rows, std::int64_t actions, std::int64_t numbers,
-                    const float* value, const float* advantage, float* q) {
-  const LaunchShape shape{dim3(unsigned(CeilDivide(rows * numbers, kThreads))), dim3(kThreads)};
-  Launch(stream, "Dueling", shape, DuelingKernel, rows, actions, numbers, value, advantage, q);
+void CombineDueling(Stream& stream, const CombineDuelingArgs& args) {
+  const LaunchShape shape{dim3(unsigned(CeilDivide(args.rows * args.numbers, kThreads))),
+                          dim3(kThreads)};
+  Launch(stream, "Dueling", shape, DuelingKernel, args.rows, args.actions, args.numbers, args.value,
+         args.advantage, args.q);
 }
 
 }  // namespace troop::cuda

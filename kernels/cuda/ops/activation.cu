@@ -75,15 +75,16 @@ TROOP_KERNEL void GeluKernel(GeluForm form, std::int64_t n, const T* z, const T*
   }
 }
 
-// Dispatch on the element type.
-void RunGelu(Stream& stream, const char* name, GeluForm form, DType dtype, std::int64_t n,
-             const void* z, const void* dy, void* out) {
-  if (dtype == DType::kBF16) {
-    Launch(stream, name, Over(n), GeluKernel<BF16>, form, n, static_cast<const BF16*>(z),
-           static_cast<const BF16*>(dy), static_cast<BF16*>(out));
+// Dispatch on the element type. dy of nullptr: forward, to dz.
+void RunGelu(Stream& stream, const char* name, const GeluBackwardArgs& args) {
+  const std::int64_t n = args.n;
+  if (args.dtype == DType::kBF16) {
+    Launch(stream, name, Over(n), GeluKernel<BF16>, args.form, n, static_cast<const BF16*>(args.z),
+           static_cast<const BF16*>(args.dy), static_cast<BF16*>(args.dz));
   } else {
-    Launch(stream, name, Over(n), GeluKernel<float>, form, n, static_cast<const float*>(z),
-           static_cast<const float*>(dy), static_cast<float*>(out));
+    Launch(stream, name, Over(n), GeluKernel<float>, args.form, n,
+           static_cast<const float*>(args.z), static_cast<const float*>(args.dy),
+           static_cast<float*>(args.dz));
   }
 }
 
@@ -119,51 +120,54 @@ TROOP_KERNEL void ConvertKernel(std::int64_t n, bool aligned, const From* from, 
   for (std::int64_t j = i; j < end; ++j) Put(to + j, Get(from + j) * scale);
 }
 
-// Dispatch on the type of `to`.
+// Dispatch on the type of `to`. From: the type of `from`.
 template <class From>
-void ConvertFrom(Stream& stream, std::int64_t n, const From* from, float scale, void* to,
-                 DType to_dtype) {
+void ConvertFrom(Stream& stream, const ConvertScaledArgs& args) {
+  const std::int64_t n = args.n;
+  const auto* const from = static_cast<const From*>(args.from);
   const bool aligned =
-      (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 == 0;
-  if (to_dtype == DType::kBF16) {
-    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, BF16>, n, aligned, from, scale,
-           static_cast<BF16*>(to));
+      (reinterpret_cast<std::uintptr_t>(args.from) | reinterpret_cast<std::uintptr_t>(args.to)) %
+          16 ==
+      0;
+  if (args.to_dtype == DType::kBF16) {
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, BF16>, n, aligned, from,
+           args.scale, static_cast<BF16*>(args.to));
   } else {
-    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, float>, n, aligned, from, scale,
-           static_cast<float*>(to));
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, float>, n, aligned, from,
+           args.scale, static_cast<float*>(args.to));
   }
 }
 
 }  // namespace
 
-void ActivationBackward(Stream& stream, Activation activation, DType dtype, std::int64_t n,
-                        const void* y, const void* dy, void* dz) {
-  if (dtype == DType::kBF16) {
-    Launch(stream, "ActivationBackward", Over(n), ActivationBackwardKernel<BF16>, activation, n,
-           static_cast<const BF16*>(y), static_cast<const BF16*>(dy), static_cast<BF16*>(dz));
+void ActivationBackward(Stream& stream, const ActivationBackwardArgs& args) {
+  if (args.dtype == DType::kBF16) {
+    Launch(stream, "ActivationBackward", Over(args.n), ActivationBackwardKernel<BF16>,
+           args.activation, args.n, static_cast<const BF16*>(args.y),
+           static_cast<const BF16*>(args.dy), static_cast<BF16*>(args.dz));
   } else {
-    Launch(stream, "ActivationBackward", Over(n), ActivationBackwardKernel<float>, activation, n,
-           static_cast<const float*>(y), static_cast<const float*>(dy), static_cast<float*>(dz));
+    Launch(stream, "ActivationBackward", Over(args.n), ActivationBackwardKernel<float>,
+           args.activation, args.n, static_cast<const float*>(args.y),
+           static_cast<const float*>(args.dy), static_cast<float*>(args.dz));
   }
 }
 
-void Gelu(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z, void* y) {
-  RunGelu(stream, "Gelu", form, dtype, n, z, nullptr, y);
+void Gelu(Stream& stream, const GeluArgs& args) {
+  RunGelu(stream, "Gelu",
+          {.form = args.form, .dtype = args.dtype, .n = args.n, .z = args.z, .dz = args.y});
 }
 
-void GeluBackward(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z,
-                  const void* dy, void* dz) {
-  RunGelu(stream, "GeluBackward", form, dtype, n, z, dy, dz);
+void GeluBackward(Stream& stream, const GeluBackwardArgs& args) {
+  RunGelu(stream, "GeluBackward", args);
 }
 
-void ConvertScaled(Stream& stream, std::int64_t n, const void* from, DType from_dtype, float scale,
-                   void* to, DType to_dtype) {
-  if (from_dtype == DType::kU8) {
-    ConvertFrom(stream, n, static_cast<const std::uint8_t*>(from), scale, to, to_dtype);
-  } else if (from_dtype == DType::kBF16) {
-    ConvertFrom(stream, n, static_cast<const BF16*>(from), scale, to, to_dtype);
+void ConvertScaled(Stream& stream, const ConvertScaledArgs& args) {
+  if (args.from_dtype == DType::kU8) {
+    ConvertFrom<std::uint8_t>(stream, args);
+  } else if (args.from_dtype == DType::kBF16) {
+    ConvertFrom<BF16>(stream, args);
   } else {
-    ConvertFrom(stream, n, static_cast<const float*>(from), scale, to, to_dtype);
+    ConvertFrom<float>(stream, args);
   }
 }
 

@@ -11,20 +11,51 @@
 // Asynchronous on `stream`. O(n), one pass over memory.
 namespace troop::cuda {
 
-// dz = dy · activation'(z), from y = activation(z): relu' = [y > 0], tanh' = 1 - y². All arrays [n]
-// of `dtype` (kF32 or kBF16); dz may be dy.
-void ActivationBackward(Stream& stream, Activation activation, DType dtype, std::int64_t n,
-                        const void* y, const void* dy, void* dz);
+// Arguments of ActivationBackward.
+struct ActivationBackwardArgs {
+  Activation activation = Activation::kNone;
+  DType dtype = DType::kF32;  // of y, dy and dz: kF32 or kBF16
+  std::int64_t n = 0;
+  const void* y = nullptr;   // [n], result of the activation
+  const void* dy = nullptr;  // [n]
+  void* dz = nullptr;        // [n], overwritten; may be dy
+};
+// dz = dy · activation'(z), from y = activation(z): relu' = [y > 0], tanh' = 1 - y².
+void ActivationBackward(Stream& stream, const ActivationBackwardArgs& args);
 
-// Gelu: y = gelu(z), y may be z. GeluBackward: dz = dy gelu'(z), dz may be dy. All arrays [n] of
-// `dtype`, computed in f32.
-void Gelu(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z, void* y);
-void GeluBackward(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z,
-                  const void* dy, void* dz);
+// Arguments of Gelu.
+struct GeluArgs {
+  GeluForm form = GeluForm::kErf;
+  DType dtype = DType::kF32;  // of z and y: kF32 or kBF16
+  std::int64_t n = 0;
+  const void* z = nullptr;  // [n]
+  void* y = nullptr;        // [n], overwritten; may be z
+};
+// y = gelu(z), computed in f32.
+void Gelu(Stream& stream, const GeluArgs& args);
 
-// to [n] = scale · from [n]. from: kU8, kF32 or kBF16, any alignment; to: kF32, or kBF16 rounded to
-// nearest even.
-void ConvertScaled(Stream& stream, std::int64_t n, const void* from, DType from_dtype, float scale,
-                   void* to, DType to_dtype);
+// Arguments of GeluBackward.
+struct GeluBackwardArgs {
+  GeluForm form = GeluForm::kErf;
+  DType dtype = DType::kF32;  // of z, dy and dz: kF32 or kBF16
+  std::int64_t n = 0;
+  const void* z = nullptr;   // [n], input of Gelu
+  const void* dy = nullptr;  // [n]
+  void* dz = nullptr;        // [n], overwritten; may be dy
+};
+// dz = dy gelu'(z), computed in f32.
+void GeluBackward(Stream& stream, const GeluBackwardArgs& args);
+
+// Arguments of ConvertScaled. Arrays may have any alignment.
+struct ConvertScaledArgs {
+  std::int64_t n = 0;
+  const void* from = nullptr;      // [n]
+  DType from_dtype = DType::kF32;  // kU8, kF32 or kBF16
+  float scale = 1;
+  void* to = nullptr;            // [n], overwritten
+  DType to_dtype = DType::kF32;  // kF32, or kBF16 rounded to nearest even
+};
+// to = scale · from.
+void ConvertScaled(Stream& stream, const ConvertScaledArgs& args);
 
 }  // namespace troop::cuda

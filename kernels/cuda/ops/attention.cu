@@ -477,43 +477,37 @@ void DrawScores(Stream& stream, const PackedSequences& batch, const AttentionFor
 
 }  // namespace
 
-void AttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                      const void* qkv, void* out, float* lse) {
-  if (form.dtype == DType::kF32) {
-    return PlainAttentionForward(stream, batch, form, static_cast<const float*>(qkv),
-                                 static_cast<float*>(out), lse);
-  }
+void AttentionForward(Stream& stream, const AttentionForwardArgs& args) {
+  const PackedSequences& batch = args.batch;
+  const AttentionForm& form = args.form;
+  if (form.dtype == DType::kF32) return PlainAttentionForward(stream, args);
   WithDrops(stream, batch, form, [&](auto drops, const KeptScores& kept) {
     if constexpr (decltype(drops)::value) DrawScores(stream, batch, form, kept);
     Launch(stream, "AttentionForward", ShapeOf(batch, form.heads, 5, 0),
            AttentionForwardKernel<decltype(drops)::value>, batch.starts, form.heads, kept,
-           static_cast<const BF16*>(qkv), static_cast<BF16*>(out), lse);
+           static_cast<const BF16*>(args.qkv), static_cast<BF16*>(args.out), args.lse);
   });
 }
 
-void AttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                       const void* qkv, const void* out, const float* lse, const void* dout,
-                       void* dqkv, float* delta) {
-  if (form.dtype == DType::kF32) {
-    return PlainAttentionBackward(
-        stream, batch, form, static_cast<const float*>(qkv), static_cast<const float*>(out), lse,
-        static_cast<const float*>(dout), static_cast<float*>(dqkv), delta);
-  }
+void AttentionBackward(Stream& stream, const AttentionBackwardArgs& args) {
+  const PackedSequences& batch = args.batch;
+  const AttentionForm& form = args.form;
+  if (form.dtype == DType::kF32) return PlainAttentionBackward(stream, args);
   const std::int64_t rows = batch.tokens * form.heads;
-  const auto* const from = static_cast<const BF16*>(qkv);
-  const auto* const dfrom = static_cast<const BF16*>(dout);
-  auto* const to = static_cast<BF16*>(dqkv);
+  const auto* const from = static_cast<const BF16*>(args.qkv);
+  const auto* const dfrom = static_cast<const BF16*>(args.dout);
+  auto* const to = static_cast<BF16*>(args.dqkv);
   Launch(stream, "AttentionBackward's sums",
          {dim3(unsigned(CeilDivide(rows * 8, kThreads))), dim3(kThreads)}, DeltaKernel, rows,
-         static_cast<const BF16*>(out), dfrom, delta);
+         static_cast<const BF16*>(args.out), dfrom, args.delta);
   WithDrops(stream, batch, form, [&](auto drops, const KeptScores& kept) {
     constexpr bool kDrops = decltype(drops)::value;
     Launch(stream, "AttentionBackward of queries", ShapeOf(batch, form.heads, 6, 0),
-           QueryGradientKernel<kDrops>, batch.starts, form.heads, kept, from, lse, dfrom, delta,
-           to);
+           QueryGradientKernel<kDrops>, batch.starts, form.heads, kept, from, args.lse, dfrom,
+           args.delta, to);
     Launch(stream, "AttentionBackward of keys", ShapeOf(batch, form.heads, 6, 2 * kTile),
-           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, kept, from, lse, dfrom, delta,
-           to);
+           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, kept, from, args.lse, dfrom,
+           args.delta, to);
   });
 }
 

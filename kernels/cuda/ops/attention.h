@@ -34,22 +34,34 @@ constexpr std::int64_t KeptScoresWords(std::int64_t sequences, std::int64_t toke
   return heads * tokens * longest / 32 + 16 * (sequences + 1);
 }
 
+// Arguments of AttentionForward. Arrays of form.dtype, except lse.
+struct AttentionForwardArgs {
+  PackedSequences batch;  // T tokens
+  AttentionForm form;
+  const void* qkv = nullptr;  // [T, 3, heads, width]
+  void* out = nullptr;        // [T, heads, width], overwritten
+  float* lse = nullptr;       // [T, heads], overwritten
+};
 // Writes out and lse.
-void AttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                      const void* qkv, void* out, float* lse);
+void AttentionForward(Stream& stream, const AttentionForwardArgs& args);
 
-// Overwrites dqkv, laid out like qkv. out and lse are results of forward; delta [T, heads] f32 is
-// scratch. Scores are computed twice: for the gradient of the queries, and for that of keys and
-// values. No two blocks add to the same element, so the same input gives the same bytes.
-void AttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                       const void* qkv, const void* out, const float* lse, const void* dout,
-                       void* dqkv, float* delta);
+// Arguments of AttentionBackward. Arrays of form.dtype, except lse and delta.
+struct AttentionBackwardArgs {
+  PackedSequences batch;  // T tokens
+  AttentionForm form;
+  const void* qkv = nullptr;   // [T, 3, heads, width]
+  const void* out = nullptr;   // [T, heads, width], from AttentionForward
+  const float* lse = nullptr;  // [T, heads], from AttentionForward
+  const void* dout = nullptr;  // [T, heads, width]
+  void* dqkv = nullptr;        // [T, 3, heads, width], overwritten
+  float* delta = nullptr;      // [T, heads], scratch
+};
+// Scores are computed twice: for the gradient of the queries, and for that of keys and values. No
+// two blocks add to the same element, so the same input gives the same bytes.
+void AttentionBackward(Stream& stream, const AttentionBackwardArgs& args);
 
 // The kF32 implementation (attention_fp32.cu).
-void PlainAttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                           const float* qkv, float* out, float* lse);
-void PlainAttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                            const float* qkv, const float* out, const float* lse, const float* dout,
-                            float* dqkv, float* delta);
+void PlainAttentionForward(Stream& stream, const AttentionForwardArgs& args);
+void PlainAttentionBackward(Stream& stream, const AttentionBackwardArgs& args);
 
 }  // namespace troop::cuda

@@ -198,28 +198,31 @@ LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads) {
 
 }  // namespace
 
-void PlainAttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                           const float* qkv, float* out, float* lse) {
-  WithForm(form, [&](auto parts, auto drops) {
-    Launch(stream, "PlainAttentionForward", ShapeOf(batch, form.heads),
-           ForwardKernel<decltype(parts)::value, decltype(drops)::value>, batch.starts,
-           FormOf(form), qkv, out, lse);
+void PlainAttentionForward(Stream& stream, const AttentionForwardArgs& args) {
+  WithForm(args.form, [&](auto parts, auto drops) {
+    Launch(stream, "PlainAttentionForward", ShapeOf(args.batch, args.form.heads),
+           ForwardKernel<decltype(parts)::value, decltype(drops)::value>, args.batch.starts,
+           FormOf(args.form), static_cast<const float*>(args.qkv), static_cast<float*>(args.out),
+           args.lse);
   });
 }
 
-void PlainAttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
-                            const float* qkv, const float* out, const float* lse, const float* dout,
-                            float* dqkv, float* delta) {
+void PlainAttentionBackward(Stream& stream, const AttentionBackwardArgs& args) {
+  const PackedSequences& batch = args.batch;
+  const AttentionForm& form = args.form;
+  const auto* const qkv = static_cast<const float*>(args.qkv);
+  const auto* const dout = static_cast<const float*>(args.dout);
+  auto* const dqkv = static_cast<float*>(args.dqkv);
   WithForm(form, [&](auto parts, auto drops) {
     // delta is written by the first kernel and read by the second.
     constexpr int kParts = decltype(parts)::value;
     constexpr bool kDrops = decltype(drops)::value;
     Launch(stream, "PlainAttentionBackward of queries", ShapeOf(batch, form.heads),
-           QueryGradientKernel<kParts, kDrops>, batch.starts, FormOf(form), qkv, out, lse, dout,
-           dqkv, delta);
+           QueryGradientKernel<kParts, kDrops>, batch.starts, FormOf(form), qkv,
+           static_cast<const float*>(args.out), args.lse, dout, dqkv, args.delta);
     Launch(stream, "PlainAttentionBackward of keys", ShapeOf(batch, form.heads),
-           KeyGradientKernel<kParts, kDrops>, batch.starts, FormOf(form), qkv, lse, dout, delta,
-           dqkv);
+           KeyGradientKernel<kParts, kDrops>, batch.starts, FormOf(form), qkv, args.lse, dout,
+           args.delta, dqkv);
   });
 }
 

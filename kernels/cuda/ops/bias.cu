@@ -122,16 +122,15 @@ void RunSumRows(Stream& stream, const SumRowsArgs& args) {
 
 }  // namespace
 
-void BiasAndActivate(Stream& stream, Epilogue epilogue, std::int64_t m, std::int64_t n,
-                     std::int64_t ldc, const void* bias, void* c, DType c_dtype) {
+void BiasAndActivate(Stream& stream, const BiasAndActivateArgs& args) {
+  const std::int64_t m = args.m, n = args.n, row = args.ldc > 0 ? args.ldc : n;
   const LaunchShape shape{dim3(unsigned(CeilDivide(m * n, kThreads))), dim3(kThreads)};
-  const std::int64_t row = ldc > 0 ? ldc : n;
-  if (c_dtype == DType::kBF16) {
-    Launch(stream, "BiasAndActivate", shape, BiasKernel<BF16>, epilogue, m, n, row,
-           static_cast<const BF16*>(bias), static_cast<BF16*>(c));
+  if (args.c_dtype == DType::kBF16) {
+    Launch(stream, "BiasAndActivate", shape, BiasKernel<BF16>, args.epilogue, m, n, row,
+           static_cast<const BF16*>(args.bias), static_cast<BF16*>(args.c));
   } else {
-    Launch(stream, "BiasAndActivate", shape, BiasKernel<float>, epilogue, m, n, row,
-           static_cast<const float*>(bias), static_cast<float*>(c));
+    Launch(stream, "BiasAndActivate", shape, BiasKernel<float>, args.epilogue, m, n, row,
+           static_cast<const float*>(args.bias), static_cast<float*>(args.c));
   }
 }
 

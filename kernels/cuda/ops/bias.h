@@ -6,10 +6,17 @@
 
 namespace troop::cuda {
 
-// Applies an Epilogue in a separate pass, in place: c [m, n] = activation(c + bias). ldc: elements
-// between rows; 0: dense. bias [n] has c_dtype: kF32 or kBF16.
-void BiasAndActivate(Stream& stream, Epilogue epilogue, std::int64_t m, std::int64_t n,
-                     std::int64_t ldc, const void* bias, void* c, DType c_dtype);
+// Arguments of BiasAndActivate.
+struct BiasAndActivateArgs {
+  Epilogue epilogue = Epilogue::kBias;
+  std::int64_t m = 0, n = 0;
+  std::int64_t ldc = 0;         // elements between rows of c; 0: dense
+  const void* bias = nullptr;   // [n] of c_dtype
+  void* c = nullptr;            // [m, n], changed in place
+  DType c_dtype = DType::kF32;  // kF32 or kBF16
+};
+// Applies an Epilogue in a separate pass, in place: c = activation(c + bias).
+void BiasAndActivate(Stream& stream, const BiasAndActivateArgs& args);
 
 // Arguments of SumRows: sum [n] f32 (+)= Σ over the rows of x [rows, n]. x is kF32 or kBF16. Sums
 // are f32; their order depends only on the sizes. O(rows n).

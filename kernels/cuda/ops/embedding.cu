@@ -93,53 +93,51 @@ void WithType(DType dtype, const Run& run) {
 
 }  // namespace
 
-void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                 const std::int32_t* id, const EmbeddingTables& tables, DType dtype, void* out) {
+void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) {
+  const PackedSequences& batch = args.batch;
   const LaunchShape shape{dim3(unsigned(batch.longest), unsigned(batch.sequences)), dim3(kThreads)};
-  WithType(dtype, [&]<class T>(T) {
-    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, width, id, tables,
-           static_cast<T*>(out));
+  WithType(args.dtype, [&]<class T>(T) {
+    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, args.width, args.id,
+           args.tables, static_cast<T*>(args.out));
   });
 }
 
-void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                         const WordTokens& tokens, DType dtype, const void* dout,
-                         const EmbeddingGradients& to, float* workspace) {
+void EmbedTokensBackward(Stream& stream, const EmbedTokensBackwardArgs& args) {
+  const PackedSequences& batch = args.batch;
+  const EmbeddingGradients& to = args.gradient;
   // Three sums: by token id, by position, and over all tokens (type 0).
-  const auto columns = unsigned(CeilDivide(width, kThreads));
-  WithType(dtype, [&]<class T>(T) {
-    const T* const from = static_cast<const T*>(dout);
-    if (tokens.words > 0) {
+  const auto columns = unsigned(CeilDivide(args.width, kThreads));
+  WithType(args.dtype, [&]<class T>(T) {
+    const T* const from = static_cast<const T*>(args.dout);
+    if (args.words.words > 0) {
       Launch(stream, "EmbedTokensBackward of words",
-             {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
-             tokens, from, to.word);
+             {dim3(unsigned(args.words.words), columns), dim3(kThreads)}, WordGradientKernel<T>,
+             args.width, args.words, from, to.word);
     }
     Launch(stream, "EmbedTokensBackward of places",
            {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
-           batch.starts, batch.sequences, width, from, to.position);
+           batch.starts, batch.sequences, args.width, from, to.position);
   });
   SumRows(stream, {.rows = batch.tokens,
-                   .n = width,
-                   .x = dout,
-                   .dtype = dtype,
+                   .n = args.width,
+                   .x = args.dout,
+                   .dtype = args.dtype,
                    .sum = to.type,
                    .add = true,
-                   .workspace = workspace});
+                   .workspace = args.workspace});
 }
 
-void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
-                DType dtype, const void* from, void* to) {
-  WithType(dtype, [&]<class T>(T) {
-    Launch(stream, "GatherRows", {dim3(unsigned(rows)), dim3(kThreads)}, GatherKernel<T>, width,
-           row, static_cast<const T*>(from), static_cast<T*>(to));
+void GatherRows(Stream& stream, const GatherRowsArgs& args) {
+  WithType(args.dtype, [&]<class T>(T) {
+    Launch(stream, "GatherRows", {dim3(unsigned(args.rows)), dim3(kThreads)}, GatherKernel<T>,
+           args.width, args.row, static_cast<const T*>(args.from), static_cast<T*>(args.to));
   });
 }
 
-void ScatterRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
-                 DType dtype, const void* from, void* to) {
-  WithType(dtype, [&]<class T>(T) {
-    Launch(stream, "ScatterRows", {dim3(unsigned(rows)), dim3(kThreads)}, ScatterKernel<T>, width,
-           row, static_cast<const T*>(from), static_cast<T*>(to));
+void ScatterRows(Stream& stream, const ScatterRowsArgs& args) {
+  WithType(args.dtype, [&]<class T>(T) {
+    Launch(stream, "ScatterRows", {dim3(unsigned(args.rows)), dim3(kThreads)}, ScatterKernel<T>,
+           args.width, args.row, static_cast<const T*>(args.from), static_cast<T*>(args.to));
   });
 }
 

@@ -13,35 +13,71 @@ namespace troop::cuda {
 // f32 embedding tables. If tensor-parallel, `word` holds only the rows of some token ids. The
 // results of the ranks are summed, and one rank adds the other tables (`places`).
 struct EmbeddingTables {
-  const float *word = nullptr, *position = nullptr, *type = nullptr;
+  const float* word = nullptr;                     // [words, width]
+  const float* position = nullptr;                 // [positions, width]
+  const float* type = nullptr;                     // [token types, width]
   std::int32_t first_word = 0, words = INT32_MAX;  // ids whose rows `word` has; others give 0
   bool places = true;                              // adds position and type
 };
-// out [T, width] (kF32 or kBF16) = word[id] + position[index in its sequence] + type[0].
-void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                 const std::int32_t* id, const EmbeddingTables& tables, DType dtype, void* out);
+// Arguments of EmbedTokens.
+struct EmbedTokensArgs {
+  PackedSequences batch;  // T tokens
+  std::int64_t width = 0;
+  const std::int32_t* id = nullptr;  // [T]
+  EmbeddingTables tables;
+  DType dtype = DType::kF32;  // of out: kF32 or kBF16
+  void* out = nullptr;        // [T, width], overwritten
+};
+// out = word[id] + position[index in its sequence] + type[0].
+void EmbedTokens(Stream& stream, const EmbedTokensArgs& args);
 
 // Tokens of a batch grouped by token id, so that gradients are summed in a fixed order. Group i is
 // row word[i] of the table and the tokens order[first[i]] … order[first[i + 1] - 1]; there are
 // `words` different ids. Device memory.
 struct WordTokens {
   std::int64_t words = 0;
-  const std::int32_t *word = nullptr, *first = nullptr, *order = nullptr;
+  const std::int32_t* word = nullptr;   // [words]
+  const std::int32_t* first = nullptr;  // [words + 1]
+  const std::int32_t* order = nullptr;  // [first[words]]
 };
-// dword[w], dposition[p], dtype0 += Σ of dout [T, width] over their tokens, in orders that depend
-// only on the batch. f32, except dout. workspace: SumRowsWorkspace(T, width) floats.
+// Gradients of the tables, f32, which are added to; the shapes are those of EmbeddingTables.
 struct EmbeddingGradients {
-  float *word, *position, *type;
+  float *word = nullptr, *position = nullptr, *type = nullptr;
 };
-void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                         const WordTokens& tokens, DType dtype, const void* dout,
-                         const EmbeddingGradients& to, float* workspace);
+// Arguments of EmbedTokensBackward.
+struct EmbedTokensBackwardArgs {
+  PackedSequences batch;  // T tokens
+  std::int64_t width = 0;
+  WordTokens words;
+  DType dtype = DType::kF32;   // of dout: kF32 or kBF16
+  const void* dout = nullptr;  // [T, width]
+  EmbeddingGradients gradient;
+  float* workspace = nullptr;  // SumRowsWorkspace(T, width) floats, overwritten
+};
+// dword[w], dposition[p], dtype0 += Σ of dout over their tokens, in orders that depend only on the
+// batch.
+void EmbedTokensBackward(Stream& stream, const EmbedTokensBackwardArgs& args);
 
-// GatherRows: to [rows, width] = from[row[r]]. ScatterRows: to[row[r]] = from [rows, width].
-// REQUIRES for ScatterRows: the rows differ.
-void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
-                DType dtype, const void* from, void* to);
-void ScatterRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
-                 DType dtype, const void* from, void* to);
+// Arguments of GatherRows.
+struct GatherRowsArgs {
+  std::int64_t rows = 0, width = 0;
+  const std::int32_t* row = nullptr;  // [rows], row numbers in `from`
+  DType dtype = DType::kF32;          // of both arrays: kF32 or kBF16
+  const void* from = nullptr;         // [any, width]
+  void* to = nullptr;                 // [rows, width], overwritten
+};
+// to[r] = from[row[r]].
+void GatherRows(Stream& stream, const GatherRowsArgs& args);
+
+// Arguments of ScatterRows. REQUIRES: the row numbers differ.
+struct ScatterRowsArgs {
+  std::int64_t rows = 0, width = 0;
+  const std::int32_t* row = nullptr;  // [rows], row numbers in `to`
+  DType dtype = DType::kF32;          // of both arrays: kF32 or kBF16
+  const void* from = nullptr;         // [rows, width]
+  void* to = nullptr;                 // [any, width]; other rows are unchanged
+};
+// to[row[r]] = from[r].
+void ScatterRows(Stream& stream, const ScatterRowsArgs& args);
 
 }  // namespace troop::cuda

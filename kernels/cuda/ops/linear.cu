@@ -58,8 +58,12 @@ void LinearBackwardData(Stream& stream, MatMulPlans& plans, const LinearBackward
           .c_dtype = element});
   // The layer below has a ReLU: its derivative is applied here, in place.
   if (args.relu_of == nullptr) return;
-  ActivationBackward(stream, Activation::kRelu, element, args.batch * args.shape.in, args.relu_of,
-                     args.dx, args.dx);
+  ActivationBackward(stream, {.activation = Activation::kRelu,
+                              .dtype = element,
+                              .n = args.batch * args.shape.in,
+                              .y = args.relu_of,
+                              .dy = args.dx,
+                              .dz = args.dx});
 }
 
 void LinearBackwardWeight(Stream& stream, MatMulPlans& plans,

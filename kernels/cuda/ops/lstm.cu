@@ -74,21 +74,19 @@ LaunchShape Over(const LstmStep& step) {
 
 }  // namespace
 
-void LstmForward(Stream& stream, const LstmStep& step, const float* bias, const float* c_before,
-                 float* gates, float* c, void* h, DType h_dtype) {
-  if (h_dtype == DType::kBF16) {
-    Launch(stream, "LstmForward", Over(step), LstmForwardKernel<BF16>, step, bias, c_before, gates,
-           c, static_cast<BF16*>(h));
+void LstmForward(Stream& stream, const LstmForwardArgs& args) {
+  if (args.h_dtype == DType::kBF16) {
+    Launch(stream, "LstmForward", Over(args.step), LstmForwardKernel<BF16>, args.step, args.bias,
+           args.c_before, args.gates, args.c, static_cast<BF16*>(args.h));
   } else {
-    Launch(stream, "LstmForward", Over(step), LstmForwardKernel<float>, step, bias, c_before, gates,
-           c, static_cast<float*>(h));
+    Launch(stream, "LstmForward", Over(args.step), LstmForwardKernel<float>, args.step, args.bias,
+           args.c_before, args.gates, args.c, static_cast<float*>(args.h));
   }
 }
 
-void LstmBackward(Stream& stream, const LstmStep& step, const float* c_before, const float* gates,
-                  const float* c, const float* dh, float* dc, float* ds) {
-  Launch(stream, "LstmBackward", Over(step), LstmBackwardKernel, step, c_before, gates, c, dh, dc,
-         ds);
+void LstmBackward(Stream& stream, const LstmBackwardArgs& args) {
+  Launch(stream, "LstmBackward", Over(args.step), LstmBackwardKernel, args.step, args.c_before,
+         args.gates, args.c, args.dh, args.dc, args.ds);
 }
 
 }  // namespace troop::cuda

@@ -9,12 +9,30 @@
 // product. One pass over memory, one thread per cell. Asynchronous on `stream`.
 namespace troop::cuda {
 
-// gates [rows, 4 hidden]: in: the sums without the bias; out: i, f, g, o. h has h_dtype (kF32 or
-// kBF16), with h_stride elements between rows.
-void LstmForward(Stream& stream, const LstmStep& step, const float* bias, const float* c_before,
-                 float* gates, float* c, void* h, DType h_dtype);
-// Arguments as LstmKernels::backward.
-void LstmBackward(Stream& stream, const LstmStep& step, const float* c_before, const float* gates,
-                  const float* c, const float* dh, float* dc, float* ds);
+// Arguments of LstmForward.
+struct LstmForwardArgs {
+  LstmStep step;
+  const float* bias = nullptr;      // [4 hidden]
+  const float* c_before = nullptr;  // [going, hidden]
+  float* gates = nullptr;       // [rows, 4 hidden]; in: the sums without the bias; out: i, f, g, o
+  float* c = nullptr;           // [rows, hidden], overwritten
+  void* h = nullptr;            // [rows, hidden], overwritten; h_stride elements between rows
+  DType h_dtype = DType::kF32;  // kF32 or kBF16
+};
+// One time step.
+void LstmForward(Stream& stream, const LstmForwardArgs& args);
+
+// Arguments of LstmBackward.
+struct LstmBackwardArgs {
+  LstmStep step;
+  const float* c_before = nullptr;  // [going, hidden]
+  const float* gates = nullptr;     // [rows, 4 hidden], from LstmForward
+  const float* c = nullptr;         // [rows, hidden], from LstmForward
+  const float* dh = nullptr;        // [rows, hidden]; h_stride elements between rows
+  float* dc = nullptr;              // [rows, hidden], replaced, as in LstmKernels::backward
+  float* ds = nullptr;              // [rows, 4 hidden], overwritten
+};
+// Gradients of a time step, as LstmKernels::backward.
+void LstmBackward(Stream& stream, const LstmBackwardArgs& args);
 
 }  // namespace troop::cuda

@@ -196,8 +196,13 @@ void MatMul(Stream& stream, MatMulPlans& plans, const MatMulArgs& args) {
              "cublasLtMatmul");
   if (!plan->fused) {
     // The separate pass for an epilogue that cuBLASLt does not support.
-    BiasAndActivate(stream, args.epilogue, args.shape.m, args.shape.n, args.shape.ldc, args.bias,
-                    args.c, args.c_dtype);
+    BiasAndActivate(stream, {.epilogue = args.epilogue,
+                             .m = args.shape.m,
+                             .n = args.shape.n,
+                             .ldc = args.shape.ldc,
+                             .bias = args.bias,
+                             .c = args.c,
+                             .c_dtype = args.c_dtype});
   }
 }
 

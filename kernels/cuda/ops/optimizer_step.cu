@@ -180,23 +180,23 @@ void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays) {
   Step<SgdRule<false>>(stream, "Sgd", step, arrays);
 }
 
-std::int64_t SumSquaresInParts(Stream& stream, std::int64_t n, const float* x, double* partial,
-                               const std::uint8_t* left_out) {
+std::int64_t SumSquaresInParts(Stream& stream, const SumSquaresArgs& args) {
+  const std::int64_t n = args.n;
   const std::int64_t blocks =
       n == 0 ? 0 : min(kSumSquaresParts, CeilDivide(n, std::int64_t(kThreads) * kEach));
-  Launch(stream, "SumSquares", {dim3(unsigned(blocks)), dim3(kThreads)}, SumSquaresKernel, n, x,
-         left_out, partial);
+  Launch(stream, "SumSquares", {dim3(unsigned(blocks)), dim3(kThreads)}, SumSquaresKernel, n,
+         args.x, args.left_out, args.partial);
   return blocks;
 }
-void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
-                const std::uint8_t* left_out) {
-  const std::int64_t parts = SumSquaresInParts(stream, n, x, partial, left_out);
-  Launch(stream, "SumParts", {dim3(1), dim3(kThreads)}, SumPartsKernel, int(parts), partial, sum);
+void SumSquares(Stream& stream, const SumSquaresArgs& args) {
+  const std::int64_t parts = SumSquaresInParts(stream, args);
+  Launch(stream, "SumParts", {dim3(1), dim3(kThreads)}, SumPartsKernel, int(parts), args.partial,
+         args.sum);
 }
 
-void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,
-                BF16* target_bf16, const std::int32_t* go) {
-  Launch(stream, "MoveTarget", Over(n), MoveTargetKernel, n, tau, value, target, target_bf16, go);
+void MoveTarget(Stream& stream, const MoveTargetArgs& args) {
+  Launch(stream, "MoveTarget", Over(args.n), MoveTargetKernel, args.n, args.tau, args.value,
+         args.target, args.target_bf16, args.go);
 }
 
 }  // namespace troop::cuda

@@ -34,19 +34,32 @@ void Adam(Stream& stream, const AdamStep* step, const OptimizerArrays& arrays);
 void RmsProp(Stream& stream, const RmsPropStep* step, const OptimizerArrays& arrays);
 void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays);
 
-// *sum = Σ x² in f64; not finite if and only if an element is not. partial: [kSumSquaresParts]
-// scratch. The order of the sum depends only on n. left_out: blocks with 1 are excluded; nullptr:
-// none.
 inline constexpr std::int64_t kSumSquaresParts = 1024;
-void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
-                const std::uint8_t* left_out = nullptr);
+// Arguments of SumSquares and SumSquaresInParts.
+struct SumSquaresArgs {
+  std::int64_t n = 0;
+  const float* x = nullptr;  // [n]
+  // [n / kParameterBlock]: blocks with 1 are excluded; nullptr: none.
+  const std::uint8_t* left_out = nullptr;
+  double* partial = nullptr;  // [kSumSquaresParts], scratch; of SumSquaresInParts, its result
+  double* sum = nullptr;      // one element, overwritten; only for SumSquares
+};
+// *sum = Σ x² in f64; not finite if and only if an element is not. The order of the sum depends
+// only on n.
+void SumSquares(Stream& stream, const SumSquaresArgs& args);
 // The partial sums of SumSquares, for a kernel that adds them itself. Returns their number.
-std::int64_t SumSquaresInParts(Stream& stream, std::int64_t n, const float* x, double* partial,
-                               const std::uint8_t* left_out = nullptr);
+std::int64_t SumSquaresInParts(Stream& stream, const SumSquaresArgs& args);
 
-// target += tau (value - target); tau 1 copies. [n] each. target_bf16 and go: as in
-// OptimizerArrays.
-void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,
-                BF16* target_bf16, const std::int32_t* go);
+// Arguments of MoveTarget.
+struct MoveTargetArgs {
+  std::int64_t n = 0;
+  float tau = 1;
+  const float* value = nullptr;      // [n]
+  float* target = nullptr;           // [n], changed in place
+  BF16* target_bf16 = nullptr;       // [n], target rounded to nearest even; nullptr: not needed
+  const std::int32_t* go = nullptr;  // as in OptimizerArrays
+};
+// target += tau (value - target); tau 1 copies.
+void MoveTarget(Stream& stream, const MoveTargetArgs& args);
 
 }  // namespace troop::cuda

@@ -231,8 +231,8 @@ struct DqnStep::Impl {
 
   // prepares: also prepares the step, if it follows immediately.
   void Judge(Stream& stream, bool agreed, bool prepares) {
-    const std::int64_t parts =
-        SumSquaresInParts(stream, options.network.parameters, gradient.data(), partial.data());
+    const std::int64_t parts = SumSquaresInParts(
+        stream, {.n = options.network.parameters, .x = gradient.data(), .partial = partial.data()});
     const Judged in{options.batch, parts, agreed, batch.priority, partial.data()};
     Launch(stream, "Judge", {dim3(1), dim3(kJudgeThreads)},
            prepares ? JudgeKernel<true> : JudgeKernel<false>, in, options.rule,
@@ -253,8 +253,12 @@ struct DqnStep::Impl {
                     .v = v.data(),
                     .value = value.data(),
                     .value_bf16 = value_bf16.data()});
-    MoveTarget(stream, options.network.parameters, float(options.target_tau), value.data(),
-               target.data(), target_bf16.data(), &s->move_target);
+    MoveTarget(stream, {.n = options.network.parameters,
+                        .tau = float(options.target_tau),
+                        .value = value.data(),
+                        .target = target.data(),
+                        .target_bf16 = target_bf16.data(),
+                        .go = &s->move_target});
   }
 
   // Runs `work` directly the first time, when libraries choose algorithms and allocate; later as a
@@ -423,8 +427,10 @@ double DqnStep::GradientNorm(Stream& stream) {
   PinnedArray<double> sum(i.device, 1, "a gradient's norm");
   DeviceArray<double> on_device(i.device, 1, "a gradient's norm");
   if (!i.device.ok()) return NAN;
-  SumSquares(stream, i.options.network.parameters, i.gradient.data(), i.partial.data(),
-             on_device.data());
+  SumSquares(stream, {.n = i.options.network.parameters,
+                      .x = i.gradient.data(),
+                      .partial = i.partial.data(),
+                      .sum = on_device.data()});
   stream.CopyToHost(sum.data(), on_device.data(), sizeof(double));
   stream.Synchronize();
   return i.device.ok() ? std::sqrt(sum[0]) : NAN;
@@ -466,8 +472,10 @@ void DqnStep::SetState(Stream& stream, const State& from) {
     if (values.empty() || part.array.data() == nullptr) continue;
     CopyIn(stream, values, part.array.data());
     if (part.rounded == nullptr || part.rounded->data() == nullptr) continue;
-    ConvertScaled(stream, part.array.size(), part.array.data(), DType::kF32, 1,
-                  part.rounded->data(), DType::kBF16);
+    ConvertScaled(stream, {.n = part.array.size(),
+                           .from = part.array.data(),
+                           .to = part.rounded->data(),
+                           .to_dtype = DType::kBF16});
   }
   state[0] = FreshState();
   // Forces the next CopyRate.

@@ -283,8 +283,11 @@ struct TextStep::Impl {
   // Sum of squares, over all ranks with tensor parallelism.
   void SumGradient(Stream& stream) {
     double* const squares = &state.data()->squares;
-    SumSquares(stream, options.model.parameters, gradient.data(), partial.data(), squares,
-               left_out.data());
+    SumSquares(stream, {.n = options.model.parameters,
+                        .x = gradient.data(),
+                        .left_out = left_out.data(),
+                        .partial = partial.data(),
+                        .sum = squares});
     if (options.model.cut()) peers->Sum(stream, squares, DType::kF64, 1);
   }
   void ClearReport(Stream& stream) {
@@ -469,8 +472,10 @@ void TextStep::SetState(Stream& stream, const State& from) {
   }
   if (!i.device.ok()) return;
   if (i.value_bf16.data() != nullptr) {
-    ConvertScaled(stream, i.value.size(), i.value.data(), DType::kF32, 1, i.value_bf16.data(),
-                  DType::kBF16);
+    ConvertScaled(stream, {.n = i.value.size(),
+                           .from = i.value.data(),
+                           .to = i.value_bf16.data(),
+                           .to_dtype = DType::kBF16});
   }
   i.report[0] = StepState();
   i.report[0].rule.steps = from.steps;
