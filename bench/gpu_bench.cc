@@ -216,7 +216,7 @@ void Acting(Bench& bench) {
                                  .to_dtype = DType::kBF16});
   MatMulPlans plans(bench.device());
   constexpr std::int64_t kRows = 256;
-  QNetwork network(bench.device(), plans, spec, Precision::kBF16, kRows, 0);
+  QNetwork network(bench.device(), plans, spec, {.precision = Precision::kBF16, .rows = kRows});
   PinnedArray<std::uint8_t> seen(bench.device(), kRows * spec.input_elements, "observations");
   DeviceArray<std::uint8_t> observation(bench.device(), kRows * spec.input_elements,
                                         "observations");
@@ -231,7 +231,10 @@ void Acting(Bench& bench) {
                  Stream& stream = bench.stream();
                  stream.CopyToDevice(observation.data(), seen.data(),
                                      std::size_t(rows * spec.input_elements));
-                 network.Forward(stream, {value.data(), rounded.data()}, rows, observation.data(),
+                 network.Forward(stream,
+                                 {.weights = {value.data(), rounded.data()},
+                                  .rows = rows,
+                                  .observation = observation.data()},
                                  false, q.data());
                  stream.CopyToHost(told.data(), q.data(),
                                    std::size_t(rows * spec.actions) * sizeof(float));

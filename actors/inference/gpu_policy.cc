@@ -45,7 +45,7 @@ class GpuPolicy final : public Policy {
         device_(std::move(device)),
         stream_(*device_),
         plans_(*device_),
-        network_(*device_, plans_, spec, precision, size, 0),
+        network_(*device_, plans_, spec, {.precision = precision, .rows = size}),
         staged_(*device_, row_bytes_ * size, "observations"),
         observation_(*device_, staged_.size(), "observations"),
         planes_(*device_, pictures ? staged_.size() : 0, "stacked frames"),
@@ -77,8 +77,11 @@ class GpuPolicy final : public Policy {
                                        .from = planes_.data(),
                                        .to = observation_.data()});
     }
-    network_.Forward(stream_, {value_.data(), rounded_.data()}, rows, observation_.data(), false,
-                     device_out_.data());
+    network_.Forward(stream_,
+                     {.weights = {value_.data(), rounded_.data()},
+                      .rows = rows,
+                      .observation = observation_.data()},
+                     false, device_out_.data());
     const auto outputs = std::size_t(rows * network_.spec().outputs());
     stream_.CopyToHost(staged_out_.data(), device_out_.data(), outputs * sizeof(float));
     stream_.Synchronize();

@@ -9,8 +9,9 @@
 namespace troop::cuda {
 
 QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
-                   Precision precision, std::int64_t rows, std::int64_t backward_rows)
-    : plans_(plans), spec_(spec), precision_(precision) {
+                   const QNetworkOptions& options)
+    : plans_(plans), spec_(spec), precision_(options.precision) {
+  const std::int64_t backward_rows = options.backward_rows;
   // Scratch of the convolutions' weight gradients; shared, because they run one after the other.
   std::int64_t scratch = 16;
   for (const QLayer& layer : spec.layers) {
@@ -18,7 +19,7 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
       scratch = std::max(scratch, ConvBackwardWeightScratch(layer.conv, backward_rows));
   }
   const auto elements = [&](std::int64_t n) {
-    return Bytes(device, n * ElementBytes(ElementType(precision)), "activations");
+    return Bytes(device, n * ElementBytes(ElementType(precision_)), "activations");
   };
   // Activations of a forward pass of n rows.
   const auto make = [&](std::int64_t n) {
@@ -36,8 +37,8 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
     return kept;
   };
   // Two sets: one kept for Backward, one for passes in between (the target network).
-  kept_ = make(rows);
-  passing_ = make(rows);
+  kept_ = make(options.rows);
+  passing_ = make(options.rows);
   for (const QLayer& layer : spec.layers)
     gradient_.push_back(elements(backward_rows * layer.out()));
   if (backward_rows > 0) aside_ = std::make_unique<Aside>(device);
@@ -61,27 +62,28 @@ const void* QNetwork::Weight(const QWeights& weights, const QLayer& layer) const
 }
 
 // One fused call per layer: product, bias and activation.
-void QNetwork::ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer,
-                            std::int64_t rows, const ConvInput& input, void* y, DType y_dtype) {
+void QNetwork::ForwardLayer(const Step& step, const QLayer& layer, const ConvInput& input, void* y,
+                            DType y_dtype) {
+  const QWeights& weights = step.pass.weights;
   const float* const bias = weights.value + layer.bias;
   if (layer.convolution) {
-    ConvForward(stream, {.precision = precision_,
-                         .shape = layer.conv,
-                         .activation = layer.activation,
-                         .batch = rows,
-                         .input = input,
-                         .weight = Weight(weights, layer),
-                         .bias = bias,
-                         .y = y});
+    ConvForward(step.stream, {.precision = precision_,
+                              .shape = layer.conv,
+                              .activation = layer.activation,
+                              .batch = step.pass.rows,
+                              .input = input,
+                              .weight = Weight(weights, layer),
+                              .bias = bias,
+                              .y = y});
     return;
   }
   // Biases are f32, except in linear layers with bf16 output.
   const bool bf16 = y_dtype == DType::kBF16;
-  LinearForward(stream, plans_,
+  LinearForward(step.stream, plans_,
                 {.precision = precision_,
                  .shape = layer.linear,
                  .activation = layer.activation,
-                 .batch = rows,
+                 .batch = step.pass.rows,
                  .x = input.x,
                  .weight = Weight(weights, layer),
                  .bias = bf16 ? static_cast<const void*>(weights.bf16 + layer.bias) : bias,
@@ -95,42 +97,37 @@ ConvInput QNetwork::InputOf(const Kept& kept, const void* observation) const {
 }
 
 // `advantage` receives that head's output, or q itself; all other outputs go into `kept`.
-void QNetwork::Compute(Stream& stream, const QWeights& weights, std::int64_t rows,
-                       const void* observation, const Kept& kept, float* advantage) {
+void QNetwork::Compute(const Step& step, const Kept& kept, float* advantage) {
   const DType element = ElementType(precision_);
   if (!TakesBytes()) {
-    ConvertScaled(stream, {.n = rows * spec_.input_elements,
-                           .from = observation,
-                           .from_dtype = spec_.input,
-                           .scale = spec_.input_scale,
-                           .to = kept.input.data(),
-                           .to_dtype = element});
+    ConvertScaled(step.stream, {.n = step.pass.rows * spec_.input_elements,
+                                .from = step.pass.observation,
+                                .from_dtype = spec_.input,
+                                .scale = spec_.input_scale,
+                                .to = kept.input.data(),
+                                .to_dtype = element});
   }
-  ConvInput x = InputOf(kept, observation);
+  ConvInput x = InputOf(kept, step.pass.observation);
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-    ForwardLayer(stream, weights, spec_.layers[i], rows, x, kept.out[i].data(), element);
+    ForwardLayer(step, spec_.layers[i], x, kept.out[i].data(), element);
     x = {kept.out[i].data(), element, 1};
   }
   // The head: hidden layers of both streams, then their outputs.
   ConvInput of_value = x, of_advantage = x;
   if (spec_.hidden()) {
-    ForwardLayer(stream, weights, spec_.value_hidden, rows, x, kept.value_hidden.data(), element);
-    ForwardLayer(stream, weights, spec_.advantage_hidden, rows, x, kept.advantage_hidden.data(),
-                 element);
+    ForwardLayer(step, spec_.value_hidden, x, kept.value_hidden.data(), element);
+    ForwardLayer(step, spec_.advantage_hidden, x, kept.advantage_hidden.data(), element);
     of_value.x = kept.value_hidden.data();
     of_advantage.x = kept.advantage_hidden.data();
   }
-  if (spec_.dueling)
-    ForwardLayer(stream, weights, spec_.value, rows, of_value, kept.value.data(), DType::kF32);
-  ForwardLayer(stream, weights, spec_.advantage, rows, of_advantage, advantage, DType::kF32);
+  if (spec_.dueling) ForwardLayer(step, spec_.value, of_value, kept.value.data(), DType::kF32);
+  ForwardLayer(step, spec_.advantage, of_advantage, advantage, DType::kF32);
 }
 
-void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t rows,
-                       const void* observation, bool keep, float* q) {
-  if (!spec_.dueling)
-    return Compute(stream, weights, rows, observation, keep ? kept_ : passing_, q);
-  const QHeads heads = ForwardHeads(stream, weights, rows, observation, keep);
-  CombineDueling(stream, {.rows = rows,
+void QNetwork::Forward(Stream& stream, const QPass& pass, bool keep, float* q) {
+  if (!spec_.dueling) return Compute({stream, pass}, keep ? kept_ : passing_, q);
+  const QHeads heads = ForwardHeads(stream, pass, keep);
+  CombineDueling(stream, {.rows = pass.rows,
                           .actions = spec_.actions,
                           .numbers = spec_.numbers,
                           .value = heads.value,
@@ -138,30 +135,30 @@ void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t row
                           .q = q});
 }
 
-QHeads QNetwork::ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
-                              const void* observation, bool keep) {
+QHeads QNetwork::ForwardHeads(Stream& stream, const QPass& pass, bool keep) {
   const Kept& kept = keep ? kept_ : passing_;
-  Compute(stream, weights, rows, observation, kept, kept.advantage.data());
+  Compute({stream, pass}, kept, kept.advantage.data());
   return {kept.value.data(), kept.advantage.data()};
 }
 
 QHeadGradients QNetwork::head_gradients() const { return {dvalue_.data(), dadvantage_.data()}; }
 
-// Forks the second stream at the current point of `stream`; Backward joins it at its end.
+// Forks the second stream at the current point of the step's; Backward joins it at its end.
 template <class Work>
-void QNetwork::Beside(Stream& stream, bool beside, const Work& work) {
-  if (!beside) return work(stream, plans_);
-  aside_->forked.Record(stream);
+void QNetwork::Beside(const Step& step, const Work& work) {
+  if (!step.beside) return work(step.stream, plans_);
+  aside_->forked.Record(step.stream);
   aside_->stream.Wait(aside_->forked);
   work(aside_->stream, aside_->plans);
 }
 
 // Parameter gradients do not feed into later work, so they may run on the second stream.
-void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer, std::int64_t rows,
-                               const ConvInput& input, const void* dz, float* gradient) {
-  float* dweight = gradient + layer.weight;
-  float* dbias = gradient + layer.bias;
-  Beside(stream, beside, [&](Stream& on, MatMulPlans& plans) {
+void QNetwork::BackwardWeights(const Step& step, const QLayer& layer, const ConvInput& input,
+                               const void* dz) {
+  const std::int64_t rows = step.pass.rows;
+  float* dweight = step.gradient + layer.weight;
+  float* dbias = step.gradient + layer.bias;
+  Beside(step, [&](Stream& on, MatMulPlans& plans) {
     if (layer.convolution) {
       ConvBackwardWeight(on, {.precision = precision_,
                               .shape = layer.conv,
@@ -185,50 +182,50 @@ void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer,
 }
 
 // dx = dz W, the gradient of the layer below, before its activation.
-void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer,
-                            std::int64_t rows, const void* dz, const QLayer& below,
-                            const void* below_out, void* dx) {
-  const void* relu_of = below.activation == Activation::kRelu ? below_out : nullptr;
+void QNetwork::BackwardInto(const Step& step, const QLayer& layer, const void* dz,
+                            const Below& below) {
+  const QWeights& weights = step.pass.weights;
+  const std::int64_t rows = step.pass.rows;
+  const void* relu_of = below.layer.activation == Activation::kRelu ? below.out : nullptr;
   if (layer.convolution) {
-    ConvBackwardData(stream, {.precision = precision_,
-                              .shape = layer.conv,
-                              .batch = rows,
-                              .weight = Weight(weights, layer),
-                              .dz = dz,
-                              .relu_of = relu_of,
-                              .dx = dx});
+    ConvBackwardData(step.stream, {.precision = precision_,
+                                   .shape = layer.conv,
+                                   .batch = rows,
+                                   .weight = Weight(weights, layer),
+                                   .dz = dz,
+                                   .relu_of = relu_of,
+                                   .dx = below.dx});
   } else {
-    LinearBackwardData(stream, plans_,
+    LinearBackwardData(step.stream, plans_,
                        {.precision = precision_,
                         .shape = layer.linear,
                         .batch = rows,
                         .weight = Weight(weights, layer),
                         .dz = dz,
                         .relu_of = relu_of,
-                        .dx = dx});
+                        .dx = below.dx});
   }
   // relu is fused into the kernels, tanh is a separate one.
-  if (below.activation == Activation::kTanh) {
-    ActivationBackward(stream, {.activation = Activation::kTanh,
-                                .dtype = ElementType(precision_),
-                                .n = rows * below.out(),
-                                .y = below_out,
-                                .dy = dx,
-                                .dz = dx});
+  if (below.layer.activation == Activation::kTanh) {
+    ActivationBackward(step.stream, {.activation = Activation::kTanh,
+                                     .dtype = ElementType(precision_),
+                                     .n = rows * below.layer.out(),
+                                     .y = below.out,
+                                     .dy = below.dx,
+                                     .dz = below.dx});
   }
 }
 
 // Computes the gradients of the head's parameters, and that of the trunk's last pre-activations
 // into the last gradient_.
-void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights, std::int64_t rows,
-                            float* gradient) {
+void QNetwork::BackwardHead(const Step& step) {
   const DType element = ElementType(precision_);
   const QLayer& last = spec_.layers.back();
   const ConvInput x{kept_.out.back().data(), element, 1};
   if (!spec_.dueling) {
-    BackwardWeights(stream, beside, spec_.advantage, rows, x, dadvantage_.data(), gradient);
-    return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
-                        gradient_.back().data());
+    BackwardWeights(step, spec_.advantage, x, dadvantage_.data());
+    return BackwardInto(step, spec_.advantage, dadvantage_.data(),
+                        {.layer = last, .out = x.x, .dx = gradient_.back().data()});
   }
   // Dueling: output layers of both streams, then their hidden layers.
   const QLayer *first = &spec_.value, *second = &spec_.advantage;
@@ -238,63 +235,64 @@ void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights
     of_first.x = kept_.value_hidden.data();
     of_second.x = kept_.advantage_hidden.data();
   }
-  BackwardWeights(stream, beside, *first, rows, of_first, dfirst, gradient);
-  BackwardWeights(stream, beside, *second, rows, of_second, dsecond, gradient);
+  BackwardWeights(step, *first, of_first, dfirst);
+  BackwardWeights(step, *second, of_second, dsecond);
   if (spec_.hidden()) {
-    BackwardInto(stream, weights, *first, rows, dfirst, spec_.value_hidden, of_first.x,
-                 hidden_gradient_[0].data());
-    BackwardInto(stream, weights, *second, rows, dsecond, spec_.advantage_hidden, of_second.x,
-                 hidden_gradient_[1].data());
+    BackwardInto(
+        step, *first, dfirst,
+        {.layer = spec_.value_hidden, .out = of_first.x, .dx = hidden_gradient_[0].data()});
+    BackwardInto(
+        step, *second, dsecond,
+        {.layer = spec_.advantage_hidden, .out = of_second.x, .dx = hidden_gradient_[1].data()});
     first = &spec_.value_hidden, second = &spec_.advantage_hidden;
     dfirst = hidden_gradient_[0].data(), dsecond = hidden_gradient_[1].data();
-    BackwardWeights(stream, beside, *first, rows, x, dfirst, gradient);
-    BackwardWeights(stream, beside, *second, rows, x, dsecond, gradient);
+    BackwardWeights(step, *first, x, dfirst);
+    BackwardWeights(step, *second, x, dsecond);
   }
   // The trunk feeds both streams: sum their gradients before its activation's derivative.
   for (const auto& [layer, dz] : {std::pair(first, dfirst), std::pair(second, dsecond)}) {
     // The second product accumulates (beta = 1).
     MatMulArgs args;
-    args.shape = {.m = rows, .n = layer->linear.in, .k = layer->linear.out};
+    args.shape = {.m = step.pass.rows, .n = layer->linear.in, .k = layer->linear.out};
     args.precision = precision_;
     args.a = dz;
-    args.b = Weight(weights, *layer);
+    args.b = Weight(step.pass.weights, *layer);
     args.c = gradient_.back().data();
     args.c_dtype = element;
     args.beta = layer == second ? 1 : 0;
-    MatMul(stream, plans_, args);
+    MatMul(step.stream, plans_, args);
   }
   // Then through the activation of the trunk's last layer.
   if (last.activation != Activation::kNone) {
-    ActivationBackward(stream, {.activation = last.activation,
-                                .dtype = element,
-                                .n = rows * last.out(),
-                                .y = x.x,
-                                .dy = gradient_.back().data(),
-                                .dz = gradient_.back().data()});
+    ActivationBackward(step.stream, {.activation = last.activation,
+                                     .dtype = element,
+                                     .n = step.pass.rows * last.out(),
+                                     .y = x.x,
+                                     .dy = gradient_.back().data(),
+                                     .dz = gradient_.back().data()});
   }
 }
 
 // From the head down; the input of the first layer needs no gradient.
-void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
-                        const void* observation, float* gradient, const Ready& ready) {
+void QNetwork::Backward(Stream& stream, const QPass& pass, float* gradient, const Ready& ready) {
   // Ready ranges must follow the stream's order, so a second stream is used only without `ready`.
-  const bool beside = !ready;
+  const Step step{.stream = stream, .pass = pass, .gradient = gradient, .beside = !ready};
   // The loss has written the heads' gradients.
-  BackwardHead(stream, beside, weights, rows, gradient);
+  BackwardHead(step);
   const DType element = ElementType(precision_);
   for (std::size_t i = spec_.layers.size(); i-- > 0;) {
     const QLayer& layer = spec_.layers[i];
     const void* dz = gradient_[i].data();
     const ConvInput x =
-        i == 0 ? InputOf(kept_, observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
-    BackwardWeights(stream, beside, layer, rows, x, dz, gradient);
+        i == 0 ? InputOf(kept_, pass.observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
+    BackwardWeights(step, layer, x, dz);
     // Parameters are in layer order, the head's last.
     if (ready) ready(i == 0 ? 0 : std::min(layer.weight, layer.bias));
     if (i == 0) break;
-    BackwardInto(stream, weights, layer, rows, dz, spec_.layers[i - 1], x.x,
-                 gradient_[i - 1].data());
+    BackwardInto(step, layer, dz,
+                 {.layer = spec_.layers[i - 1], .out = x.x, .dx = gradient_[i - 1].data()});
   }
-  if (!beside) return;
+  if (!step.beside) return;
   // Later work on `stream` must see all gradients.
   aside_->joined.Record(aside_->stream);
   stream.Wait(aside_->joined);

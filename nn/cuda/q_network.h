@@ -58,33 +58,41 @@ struct QHeadGradients {
   void *value = nullptr, *advantage = nullptr;
 };
 
+// Precision and capacity of a QNetwork.
+struct QNetworkOptions {
+  Precision precision = Precision::kF32;
+  std::int64_t rows = 0;           // most observations of a forward pass
+  std::int64_t backward_rows = 0;  // most of a backward pass, the first of them; 0: no backward
+};
+// Weights and observations of a pass.
+struct QPass {
+  QWeights weights;
+  std::int64_t rows = 0;
+  const void* observation = nullptr;  // [rows, input_elements], on the device
+};
+
 // Forward and backward passes of a Q-network on one device.
 class QNetwork {
  public:
-  // Allocates buffers for forward passes of up to `rows` observations, and backward passes of up to
-  // `backward_rows`, the first of them.
-  QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec, Precision precision,
-           std::int64_t rows, std::int64_t backward_rows);
+  // Allocates buffers for passes of the given sizes.
+  QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
+           const QNetworkOptions& options);
 
   const QNetworkSpec& spec() const { return spec_; }
 
-  // observation: [rows, input_elements], on the device. q: [rows, actions, K] f32. With `keep`,
-  // activations for Backward are kept until the next such Forward; without it, other buffers are
-  // used.
-  void Forward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
-               bool keep, float* q);
+  // q: [rows, actions, K] f32. With `keep`, activations for Backward are kept until the next such
+  // Forward; without it, other buffers are used.
+  void Forward(Stream& stream, const QPass& pass, bool keep, float* q);
   // Forward up to the last layers' outputs, for a loss that combines the streams of a dueling
   // network itself (kernels/cuda/loss/dqn_loss.h). The outputs are valid until the next forward
   // pass with the same `keep`, at a fixed address.
-  QHeads ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
-                      const void* observation, bool keep);
-  // Backward of the first `rows` of the last kept forward pass; the heads' gradients must be at
+  QHeads ForwardHeads(Stream& stream, const QPass& pass, bool keep);
+  // Backward of the first pass.rows of the last kept forward pass; the heads' gradients must be at
   // head_gradients. gradient: [P] f32; overwritten where parameters are (padding is unchanged).
   // ready: called with the start of the range [from, P) that the work on the stream completes;
   // `from` decreases.
   using Ready = std::function<void(std::int64_t from)>;
-  void Backward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
-                float* gradient, const Ready& ready = {});
+  void Backward(Stream& stream, const QPass& pass, float* gradient, const Ready& ready = {});
   QHeadGradients head_gradients() const;
 
  private:
@@ -95,24 +103,34 @@ class QNetwork {
     Bytes value_hidden, advantage_hidden;
     DeviceArray<float> value, advantage;  // the heads
   };
+  // Arguments of a step.
+  struct Step {
+    Stream& stream;
+    const QPass& pass;
+    float* gradient = nullptr;  // [P]
+    bool beside = false;        // gradients of parameters run on the second stream
+  };
+  // The layer below in backward.
+  struct Below {
+    const QLayer& layer;
+    const void* out = nullptr;  // [rows, layer.out()], its result
+    void* dx = nullptr;         // [rows, layer.out()], overwritten
+  };
   bool TakesBytes() const;
   ConvInput InputOf(const Kept& kept, const void* observation) const;
   const void* Weight(const QWeights& weights, const QLayer& layer) const;
-  void Compute(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
-               const Kept& kept, float* advantage);
-  void ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
-                    const ConvInput& input, void* y, DType y_dtype);
-  void BackwardWeights(Stream& stream, bool beside, const QLayer& layer, std::int64_t rows,
-                       const ConvInput& input, const void* dz, float* gradient);
-  void BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
-                    const void* dz, const QLayer& below, const void* below_out, void* dx);
-  void BackwardHead(Stream& stream, bool beside, const QWeights& weights, std::int64_t rows,
-                    float* gradient);
+  void Compute(const Step& step, const Kept& kept, float* advantage);
+  void ForwardLayer(const Step& step, const QLayer& layer, const ConvInput& input, void* y,
+                    DType y_dtype);
+  void BackwardWeights(const Step& step, const QLayer& layer, const ConvInput& input,
+                       const void* dz);
+  void BackwardInto(const Step& step, const QLayer& layer, const void* dz, const Below& below);
+  void BackwardHead(const Step& step);
 
-  // Calls work(stream, plans) for the gradients of parameters, on `stream` or on a second stream
-  // that continues from its current point.
+  // Calls work(stream, plans) for the gradients of parameters, on the step's stream or on a second
+  // stream that continues from its current point.
   template <class Work>
-  void Beside(Stream& stream, bool beside, const Work& work);
+  void Beside(const Step& step, const Work& work);
 
   MatMulPlans& plans_;
   const QNetworkSpec spec_;

@@ -84,10 +84,13 @@ struct DqnStep::Impl {
       : device(the_device),
         options(o),
         plans(the_device),
-        network(the_device, plans, o.network, o.precision, o.double_q ? 2 * o.batch : o.batch,
-                o.batch),
+        network(the_device, plans, o.network,
+                {.precision = o.precision,
+                 .rows = o.double_q ? 2 * o.batch : o.batch,
+                 .backward_rows = o.batch}),
         target_plans(the_device),
-        target_network(the_device, target_plans, o.network, o.precision, o.batch, 0),
+        target_network(the_device, target_plans, o.network,
+                       {.precision = o.precision, .rows = o.batch}),
         beside(the_device),
         drawn(the_device),
         judged(the_device) {
@@ -137,16 +140,22 @@ struct DqnStep::Impl {
     drawn.Record(stream);
     beside.Wait(drawn);
     // With double Q one pass over 2 B rows: first and last observations.
-    const QHeads online = network.ForwardHeads(stream, Online(), options.double_q ? 2 * b : b,
-                                               batch.observation, true);
-    const QHeads target = target_network.ForwardHeads(beside, Target(), b, next, false);
+    const QHeads online = network.ForwardHeads(stream,
+                                               {.weights = Online(),
+                                                .rows = options.double_q ? 2 * b : b,
+                                                .observation = batch.observation},
+                                               true);
+    const QHeads target = target_network.ForwardHeads(
+        beside, {.weights = Target(), .rows = b, .observation = next}, false);
     judged.Record(beside);
     stream.Wait(judged);
     Loss(stream, online, target);
   }
   // Step 2: backward, then the summary of the gradient.
   void Backward(Stream& stream, bool prepares, const QNetwork::Ready& ready = {}) {
-    network.Backward(stream, Online(), options.batch, batch.observation, gradient.data(), ready);
+    network.Backward(stream,
+                     {.weights = Online(), .rows = options.batch, .observation = batch.observation},
+                     gradient.data(), ready);
     Judge(stream, false, prepares);
   }
   void Gradient(Stream& stream, bool prepares) {
