@@ -245,7 +245,7 @@ struct TextStep::Impl {
       if (Slices()) sums = DeviceArray<float>(device, 4 * loss.size(), "softmax sums");
     }
     if (!device.ok()) return tokens;
-    model.Forward(stream, Weights(), tokens, with_gradient, logits.data());
+    model.Forward(stream, {Weights(), tokens}, with_gradient, logits.data());
     CrossEntropyOf(stream,
                    {.rows = rows,
                     .n = model.outputs(),
@@ -343,7 +343,7 @@ std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, 
   const std::int64_t outputs = model.masked() ? model.word_share().count : model.classes;
   const std::int64_t logit = model.masked() ? ElementBytes(ElementType(options.precision)) : 4;
   return model.parameters * parameter +
-         Transformer::StepBytes(model, options.precision, tokens, rows) +
+         TransformerMemory::StepBytes(model, options.precision, tokens, rows) +
          (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 5 * tokens / 4;
 }
 
@@ -396,7 +396,7 @@ void TextStep::Add(Stream& stream, const HostTokens& batch, float scale,
   const DeviceTokens tokens = i.Losses(stream, batch, scale, true);
   if (!i.device.ok()) return;
   // Losses has replaced the logits by their gradient.
-  i.model.Backward(stream, i.Weights(), tokens, i.logits.data(), i.gradient.data(), ready);
+  i.model.Backward(stream, {i.Weights(), tokens}, i.logits.data(), i.gradient.data(), ready);
 }
 
 // The gradient is this learner's own here, so a non-finite loss rejects it.
