@@ -382,8 +382,12 @@ void Engine::Take(Running* running, const TransferSegment& segment, Cursor* curs
   const std::byte* own = segment.own + cursor->done;
   const std::byte* left = segment.own_first ? own : staging_.data();
   const std::byte* right = segment.own_first ? staging_.data() : own;
-  Reduce(running->op.reduction, running->header.dtype, std::int64_t(whole / element), left, right,
-         segment.at + cursor->done);
+  Reduce({.reduction = running->op.reduction,
+          .dtype = running->header.dtype,
+          .n = std::int64_t(whole / element),
+          .a = left,
+          .b = right,
+          .out = segment.at + cursor->done});
   cursor->done += whole;
   cursor->partial = have - whole;
   std::memcpy(cursor->partial_bytes.data(), staging_.data() + whole, cursor->partial);

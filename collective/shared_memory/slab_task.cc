@@ -198,8 +198,12 @@ void SlabTask::AddAll(std::span<const std::span<const std::byte>> sources, std::
     std::byte* sum = shared == nullptr ? sum_.data() : shared + at;
     const std::byte* left = sources[0].data() + at;
     for (std::size_t i = 1; i < sources.size(); ++i) {
-      Reduce(op_.reduction, header_.dtype, std::int64_t(part / element), left,
-             sources[i].data() + at, sum);
+      Reduce({.reduction = op_.reduction,
+              .dtype = header_.dtype,
+              .n = std::int64_t(part / element),
+              .a = left,
+              .b = sources[i].data() + at,
+              .out = sum});
       left = sum;
     }
     Copy(out + at, left, part);

@@ -27,12 +27,11 @@ const ConvertKernels& ConvertKernelsFor(CpuLevel level) {
   return level == CpuLevel::kAvx2 ? avx2::kConvertKernels : plain::kConvertKernels;
 }
 
-void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
-                   DType y_dtype) {
+void ConvertScaled(const ConvertScaledArgs& args) {
   // u8 occurs only as an input, as pixels of observations.
-  if (x_dtype != DType::kU8) CheckFloating(x_dtype);
-  CheckFloating(y_dtype);
-  Best().convert_scaled(n, x, x_dtype, scale, y, y_dtype);
+  if (args.x_dtype != DType::kU8) CheckFloating(args.x_dtype);
+  CheckFloating(args.y_dtype);
+  Best().convert_scaled(args);
 }
 
 void ActivationForward(Activation activation, std::int64_t n, const void* x, void* y, DType dtype) {
@@ -49,12 +48,11 @@ void ActivationForward(Activation activation, std::int64_t n, const void* x, voi
   }
 }
 
-void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
-                        DType dtype, void* dz, DType dz_dtype) {
-  CheckFloating(dtype);
-  CheckFloating(dz_dtype);
+void ActivationBackward(const ActivationBackwardArgs& args) {
+  CheckFloating(args.dtype);
+  CheckFloating(args.dz_dtype);
   // One kernel for both activations, since both derivatives are functions of y.
-  Best().activation_backward(activation, n, y, dy, dtype, dz, dz_dtype);
+  Best().activation_backward(args);
 }
 
 }  // namespace troop

@@ -27,16 +27,32 @@ inline BF16 ToBF16(float x) {
   return {std::uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-// y[i] = scale * x[i]. x: u8, f32 or bf16; y: f32 or bf16; [n] each, without overlap.
-void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
-                   DType y_dtype);
+// Arguments of ConvertScaled. x and y do not overlap.
+struct ConvertScaledArgs {
+  std::int64_t n = 0;
+  const void* x = nullptr;  // [n] of x_dtype: u8, f32 or bf16
+  DType x_dtype = DType::kF32;
+  float scale = 1;
+  void* y = nullptr;  // [n] of y_dtype: f32 or bf16; overwritten
+  DType y_dtype = DType::kF32;
+};
+// y[i] = scale * x[i].
+void ConvertScaled(const ConvertScaledArgs& args);
 // y[i] = f(x[i]); x and y are both f32 or both bf16, and y may be x. tanh is std::tanh. REQUIRES:
 // `activation` is not kNone.
 void ActivationForward(Activation activation, std::int64_t n, const void* x, void* y, DType dtype);
-// dz[i] = dy[i] · f'(z[i]), from y = f(z): relu' = [y > 0], tanh' = 1 - y². y and dy have `dtype`,
-// dz has `dz_dtype`; each is f32 or bf16. dz may be dy if the types are equal. With kNone, y may be
-// nullptr.
-void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
-                        DType dtype, void* dz, DType dz_dtype);
+
+// Arguments of ActivationBackward. Both types are f32 or bf16.
+struct ActivationBackwardArgs {
+  Activation activation = Activation::kNone;
+  std::int64_t n = 0;
+  const void* y = nullptr;   // [n] of dtype, the result of the activation; kNone: may be nullptr
+  const void* dy = nullptr;  // [n] of dtype
+  DType dtype = DType::kF32;
+  void* dz = nullptr;  // [n] of dz_dtype, overwritten; may be y or dy if the types are equal
+  DType dz_dtype = DType::kF32;
+};
+// dz[i] = dy[i] · f'(z[i]), from y = f(z): relu' = [y > 0], tanh' = 1 - y².
+void ActivationBackward(const ActivationBackwardArgs& args);
 
 }  // namespace troop

@@ -43,8 +43,8 @@ void ScaleTo(std::int64_t n, const void* x, float scale, void* y, DType y_dtype)
 }
 
 // Dispatch on the type of x, then on that of y.
-void ConvertScaled(std::int64_t n, const void* x, DType x_dtype, float scale, void* y,
-                   DType y_dtype) {
+void ConvertScaled(const ConvertScaledArgs& args) {
+  const auto& [n, x, x_dtype, scale, y, y_dtype] = args;
   if (x_dtype == DType::kU8) return ScaleTo<std::uint8_t>(n, x, scale, y, y_dtype);
   if (x_dtype == DType::kF32) return ScaleTo<float>(n, x, scale, y, y_dtype);
   ScaleTo<BF16>(n, x, scale, y, y_dtype);
@@ -95,8 +95,8 @@ void Gradient(Activation activation, std::int64_t n, const void* y_in, const voi
 }
 
 // The four combinations of input and output types.
-void ActivationBackward(Activation activation, std::int64_t n, const void* y, const void* dy,
-                        DType dtype, void* dz, DType dz_dtype) {
+void ActivationBackward(const ActivationBackwardArgs& args) {
+  const auto& [activation, n, y, dy, dtype, dz, dz_dtype] = args;
   if (dtype == DType::kF32 && dz_dtype == DType::kF32)
     return Gradient<float, float>(activation, n, y, dy, dz);
   if (dtype == DType::kF32) return Gradient<float, BF16>(activation, n, y, dy, dz);

@@ -7,10 +7,9 @@ namespace troop {
 
 // Function table of the passes in cast.h for one instruction set.
 struct ConvertKernels {
-  void (*convert_scaled)(std::int64_t, const void*, DType, float, void*, DType);
+  void (*convert_scaled)(const ConvertScaledArgs&);
   void (*relu_forward)(std::int64_t, const void*, void*, DType);
-  void (*activation_backward)(Activation, std::int64_t, const void*, const void*, DType, void*,
-                              DType);
+  void (*activation_backward)(const ActivationBackwardArgs&);
 };
 namespace plain {
 extern const ConvertKernels kConvertKernels;

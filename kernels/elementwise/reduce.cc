@@ -4,13 +4,13 @@
 namespace troop {
 
 namespace plain {
-void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
+void Reduce(const ReduceArgs&);
 }
 namespace avx2 {
-void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
+void Reduce(const ReduceArgs&);
 }
 namespace avx512 {
-void Reduce(Reduction, DType, std::int64_t, const void*, const void*, void*);
+void Reduce(const ReduceArgs&);
 }
 
 std::string_view ReductionName(Reduction reduction) {
@@ -30,10 +30,9 @@ ReduceFunction ReduceFor(CpuLevel level) {
   return level == CpuLevel::kAvx2 ? avx2::Reduce : plain::Reduce;
 }
 
-void Reduce(Reduction reduction, DType dtype, std::int64_t n, const void* a, const void* b,
-            void* out) {
+void Reduce(const ReduceArgs& args) {
   static const ReduceFunction best = ReduceFor(BestCpuLevel());
-  best(reduction, dtype, n, a, b, out);
+  best(args);
 }
 
 }  // namespace troop

@@ -94,8 +94,8 @@ void ReduceAs(DType dtype, std::int64_t n, const void* a, const void* b, void* o
 
 }  // namespace
 
-void Reduce(Reduction reduction, DType dtype, std::int64_t n, const void* a, const void* b,
-            void* out) {
+void Reduce(const ReduceArgs& args) {
+  const auto& [reduction, dtype, n, a, b, out] = args;
   // One loop per operation and type.
   switch (reduction) {
     case Reduction::kSum:

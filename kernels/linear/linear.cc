@@ -55,7 +55,7 @@ class WideLinear final : public LayerKernel {
                      Scratch(batch), sums);
     if (options_.activation != Activation::kNone)
       ActivationForward(options_.activation, n, sums, sums, DType::kF32);
-    if (y_dtype != DType::kF32) ConvertScaled(n, sums, DType::kF32, 1, y, y_dtype);
+    if (y_dtype != DType::kF32) ConvertScaled({.n = n, .x = sums, .y = y, .y_dtype = y_dtype});
   }
 
   void BackwardData(std::int64_t batch, const LayerWeights& weights, const void* dz, void* dx,
@@ -64,7 +64,7 @@ class WideLinear final : public LayerKernel {
     const std::int64_t n = batch * shape_.in;
     float* const sums = dx_dtype == DType::kF32 ? static_cast<float*>(dx) : Sums(n);
     kernels_.backward_data(shape_, batch, Weight(weights), static_cast<const X*>(dz), sums);
-    if (dx_dtype != DType::kF32) ConvertScaled(n, sums, DType::kF32, 1, dx, dx_dtype);
+    if (dx_dtype != DType::kF32) ConvertScaled({.n = n, .x = sums, .y = dx, .y_dtype = dx_dtype});
   }
 
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
@@ -86,7 +86,7 @@ class WideLinear final : public LayerKernel {
       const std::int64_t n = shape_.in * shape_.out;
       auto* const mine = static_cast<X*>(weight_.AtLeast(std::size_t(n) * sizeof(X)));
       if (!std::exchange(packed_, true))
-        ConvertScaled(n, weights.weight, DType::kF32, 1, mine, DTypeOf<X>::value);
+        ConvertScaled({.n = n, .x = weights.weight, .y = mine, .y_dtype = DTypeOf<X>::value});
       return mine;
     }
   }

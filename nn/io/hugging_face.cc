@@ -155,8 +155,10 @@ Status CopyWeights(const std::string& name, const ConstTensor& from, const Param
   if (from.dtype() != DType::kF32 && from.dtype() != DType::kBF16)
     return InvalidArgument("tensor \"{}\" is {}: only f32 and bf16 are read", name,
                            DTypeName(from.dtype()));
-  ConvertScaled(spec.shape.elements(), from.bytes().data(), from.dtype(), 1, to.data(),
-                DType::kF32);
+  ConvertScaled({.n = spec.shape.elements(),
+                 .x = from.bytes().data(),
+                 .x_dtype = from.dtype(),
+                 .y = to.data()});
   if (!AllFinite(to)) return DataLoss("tensor \"{}\" holds a non-finite value", name);
   return Status::Ok();
 }

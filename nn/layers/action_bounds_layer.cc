@@ -45,7 +45,10 @@ class ActionBounds final : public Module {
                Cache cache) const override {
     // y = tanh x in f32, whatever the input's type; it is kept before scaling.
     const std::span<float> y = out[0].as<float>();
-    ConvertScaled(in[0].elements(), in[0].bytes().data(), in[0].dtype(), 1, y.data(), DType::kF32);
+    ConvertScaled({.n = in[0].elements(),
+                   .x = in[0].bytes().data(),
+                   .x_dtype = in[0].dtype(),
+                   .y = y.data()});
     ActivationForward(Activation::kTanh, std::int64_t(y.size()), y.data(), y.data(), DType::kF32);
     if (!cache.empty()) std::ranges::copy(std::as_bytes(y), cache.begin());
     for (std::size_t i = 0; i < y.size(); ++i) {
@@ -63,8 +66,12 @@ class ActionBounds final : public Module {
     const std::span<const float> dy = dout[0].as<float>();
     auto* const scaled = reinterpret_cast<float*>(context.workspace.data());
     for (std::size_t i = 0; i < dy.size(); ++i) scaled[i] = half_[i % low_.size()] * dy[i];
-    ActivationBackward(Activation::kTanh, std::int64_t(dy.size()), cache.data(), scaled,
-                       DType::kF32, din[0].bytes().data(), din[0].dtype());
+    ActivationBackward({.activation = Activation::kTanh,
+                        .n = std::int64_t(dy.size()),
+                        .y = cache.data(),
+                        .dy = scaled,
+                        .dz = din[0].bytes().data(),
+                        .dz_dtype = din[0].dtype()});
   }
 
  private:

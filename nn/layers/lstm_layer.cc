@@ -283,8 +283,11 @@ void AttentionPool::Backward(const Params& params, const TokenBatch& batch, cons
   MatMul({.m = 1, .n = units, .k = tokens}, scratch.dweight, kept.u, 1, params.gradient + vector_);
   MatMul({.m = tokens, .n = units, .k = 1}, scratch.dweight, params.value + vector_, 0, scratch.du);
   // Through tanh and the linear map, whose input gradient adds to dh.
-  ActivationBackward(Activation::kTanh, tokens * units, kept.u, scratch.du, DType::kF32, scratch.du,
-                     DType::kF32);
+  ActivationBackward({.activation = Activation::kTanh,
+                      .n = tokens * units,
+                      .y = kept.u,
+                      .dy = scratch.du,
+                      .dz = scratch.du});
   map_.Backward(params, tokens, h, scratch.du, 1, dh);
 }
 

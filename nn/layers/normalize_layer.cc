@@ -120,7 +120,7 @@ class NormalizeLayer final : public Module {
           const float x = (float(from[at]) - packed.mean[at]) * packed.inverse[at];
           block[std::size_t(i)] = std::clamp(x, -kClip, kClip);
         }
-        ConvertScaled(count, block.data(), DType::kF32, 1, to, out.dtype());
+        ConvertScaled({.n = count, .x = block.data(), .y = to, .y_dtype = out.dtype()});
         to += std::size_t(count) * out_size;
       }
     }

@@ -48,8 +48,13 @@ class ActivationLayer final : public Module {
   void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor> dout,
                 Cache cache, std::span<const Tensor> din) const override {
     if (din.empty() || din[0].empty()) return;
-    ActivationBackward(activation_, dout[0].elements(), cache.data(), dout[0].bytes().data(),
-                       dout[0].dtype(), din[0].bytes().data(), din[0].dtype());
+    ActivationBackward({.activation = activation_,
+                        .n = dout[0].elements(),
+                        .y = cache.data(),
+                        .dy = dout[0].bytes().data(),
+                        .dtype = dout[0].dtype(),
+                        .dz = din[0].bytes().data(),
+                        .dz_dtype = din[0].dtype()});
   }
 
  private:
@@ -77,8 +82,12 @@ class InputLayer final : public Module {
 
   void Forward(const StepContext&, std::span<const ConstTensor> in, std::span<const Tensor> out,
                Cache) const override {
-    ConvertScaled(in[0].elements(), in[0].bytes().data(), in[0].dtype(), scale_,
-                  out[0].bytes().data(), out[0].dtype());
+    ConvertScaled({.n = in[0].elements(),
+                   .x = in[0].bytes().data(),
+                   .x_dtype = in[0].dtype(),
+                   .scale = scale_,
+                   .y = out[0].bytes().data(),
+                   .y_dtype = out[0].dtype()});
   }
 
   void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor>,
@@ -166,7 +175,12 @@ class PictureInputLayer final : public Module {
       for (std::int64_t at = 0; at < picture; at += block) {
         const std::int64_t count = std::min(block, picture - at);
         Interleave(from, plane, pictures_, at, count, interleaved.data());
-        ConvertScaled(count, interleaved.data(), in.dtype(), scale_, to, out.dtype());
+        ConvertScaled({.n = count,
+                       .x = interleaved.data(),
+                       .x_dtype = in.dtype(),
+                       .scale = scale_,
+                       .y = to,
+                       .y_dtype = out.dtype()});
         to += std::size_t(count) * size;
       }
     }

@@ -92,8 +92,13 @@ class WeightedLayer final : public Module {
     // 1. The gradient before the activation, in the kernel's type.
     const void* dz = dout[0].bytes().data();
     if (options_.activation != Activation::kNone || dout[0].dtype() != packed.compute) {
-      ActivationBackward(options_.activation, dout[0].elements(), cache.data(), dz, dout[0].dtype(),
-                         context.workspace.data(), packed.compute);
+      ActivationBackward({.activation = options_.activation,
+                          .n = dout[0].elements(),
+                          .y = cache.data(),
+                          .dy = dz,
+                          .dtype = dout[0].dtype(),
+                          .dz = context.workspace.data(),
+                          .dz_dtype = packed.compute});
       dz = context.workspace.data();
     }
     // 2. Gradients of the parameters, and of the input if wanted.

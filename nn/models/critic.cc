@@ -173,9 +173,12 @@ class Critic final : public Module {
     const std::size_t size = DTypeSize(joined.dtype());
     std::byte* to = joined.bytes().data();
     for (std::int64_t i = 0; i < batch; ++i, to += std::size_t(seen + done) * size) {
-      ConvertScaled(seen, features.data<float>() + i * seen, DType::kF32, 1, to, joined.dtype());
-      ConvertScaled(done, action.data<float>() + i * done, DType::kF32, 1,
-                    to + std::size_t(seen) * size, joined.dtype());
+      ConvertScaled(
+          {.n = seen, .x = features.data<float>() + i * seen, .y = to, .y_dtype = joined.dtype()});
+      ConvertScaled({.n = done,
+                     .x = action.data<float>() + i * done,
+                     .y = to + std::size_t(seen) * size,
+                     .y_dtype = joined.dtype()});
     }
   }
   // Copies the columns of `joined` from `first` on.

@@ -224,8 +224,13 @@ class DuelingHead final : public Module {
     void* const dh = arena.Take(HiddenBytes(batch)).data();
     void* const dz = arena.Take(HiddenBytes(batch)).data();
     packed.output->kernel().BackwardData(batch, output, dstreams, dh, packed.compute);
-    ActivationBackward(Activation::kRelu, batch * features_, h, dh, packed.compute, dz,
-                       packed.compute);
+    ActivationBackward({.activation = Activation::kRelu,
+                        .n = batch * features_,
+                        .y = h,
+                        .dy = dh,
+                        .dtype = packed.compute,
+                        .dz = dz,
+                        .dz_dtype = packed.compute});
     if (wants_gradient)
       packed.hidden->BackwardWeight(batch, in[0].bytes().data(), dz, context.gradient,
                                     context.accumulate);

@@ -217,7 +217,8 @@ void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, con
   } else {
     std::copy_n(dout, n, scratch);
   }
-  ActivationBackward(Activation::kTanh, n, kept.mid, scratch, DType::kF32, scratch, DType::kF32);
+  ActivationBackward(
+      {.activation = Activation::kTanh, .n = n, .y = kept.mid, .dy = scratch, .dz = scratch});
   first_.Backward(params, rows, x, scratch, 0, dx);
 }
 

@@ -60,7 +60,8 @@ TEST(ConvertTest, ScalesBytesExactly) {
   std::vector<std::uint8_t> x(256);
   for (int i = 0; i < 256; ++i) x[std::size_t(i)] = std::uint8_t(i);
   std::vector<float> y(256);
-  ConvertScaled(256, x.data(), DType::kU8, 1.0f / 255, y.data(), DType::kF32);
+  ConvertScaled(
+      {.n = 256, .x = x.data(), .x_dtype = DType::kU8, .scale = 1.0f / 255, .y = y.data()});
   for (int i = 0; i < 256; ++i) EXPECT_EQ(y[std::size_t(i)], float(i) * (1.0f / 255));
 }
 
@@ -78,20 +79,30 @@ TEST(ConvertTest, EveryInstructionSetMatchesBitwise) {
     for (const auto& [x, dtype] : sources) {
       for (const DType to : {DType::kF32, DType::kBF16}) {
         std::vector<float> a(kSize), b(kSize);
-        plain.convert_scaled(kSize, x, dtype, 0.37f, a.data(), to);
-        fast.convert_scaled(kSize, x, dtype, 0.37f, b.data(), to);
+        ConvertScaledArgs args{
+            .n = kSize, .x = x, .x_dtype = dtype, .scale = 0.37f, .y = a.data(), .y_dtype = to};
+        plain.convert_scaled(args);
+        args.y = b.data();
+        fast.convert_scaled(args);
         EXPECT_EQ(BytesOf(a), BytesOf(b));
       }
     }
     for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kTanh}) {
       for (const DType to : {DType::kF32, DType::kBF16}) {
         std::vector<float> a(kSize), b(kSize);
-        plain.activation_backward(activation, kSize, f.data(), f.data(), DType::kF32, a.data(), to);
-        fast.activation_backward(activation, kSize, f.data(), f.data(), DType::kF32, b.data(), to);
+        ActivationBackwardArgs args{
+            .activation = activation, .n = kSize, .y = f.data(), .dy = f.data(), .dz_dtype = to};
+        args.dz = a.data();
+        plain.activation_backward(args);
+        args.dz = b.data();
+        fast.activation_backward(args);
         EXPECT_EQ(BytesOf(a), BytesOf(b));
-        plain.activation_backward(activation, kSize, h.data(), h.data(), DType::kBF16, a.data(),
-                                  to);
-        fast.activation_backward(activation, kSize, h.data(), h.data(), DType::kBF16, b.data(), to);
+        args.dtype = DType::kBF16;
+        args.y = args.dy = h.data();
+        args.dz = a.data();
+        plain.activation_backward(args);
+        args.dz = b.data();
+        fast.activation_backward(args);
         EXPECT_EQ(BytesOf(a), BytesOf(b));
       }
     }
@@ -107,12 +118,13 @@ TEST(ConvertTest, ActivationsAndDerivativesMatchDefinitions) {
   std::vector<float> y(5), d(5), ones(5, 1.0f);
   ActivationForward(Activation::kRelu, 5, z.data(), y.data(), DType::kF32);
   EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0.5f, 2}));
-  ActivationBackward(Activation::kRelu, 5, y.data(), ones.data(), DType::kF32, d.data(),
-                     DType::kF32);
+  ActivationBackwardArgs args{
+      .activation = Activation::kRelu, .n = 5, .y = y.data(), .dy = ones.data(), .dz = d.data()};
+  ActivationBackward(args);
   EXPECT_EQ(d, (std::vector<float>{0, 0, 0, 1, 1}));
   ActivationForward(Activation::kTanh, 5, z.data(), y.data(), DType::kF32);
-  ActivationBackward(Activation::kTanh, 5, y.data(), ones.data(), DType::kF32, d.data(),
-                     DType::kF32);
+  args.activation = Activation::kTanh;
+  ActivationBackward(args);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_FLOAT_EQ(y[i], std::tanh(z[i]));
     EXPECT_NEAR(d[i], 1 / (std::cosh(z[i]) * std::cosh(z[i])), 1e-6);

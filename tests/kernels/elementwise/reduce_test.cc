@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -35,13 +36,21 @@ void CheckType(T (*draw)(Rng*)) {
           b[i] = draw(&rng);
           want[i] = Expected(reduction, a[i], b[i]);
         }
-        const DType dtype = DTypeOf<T>::value;
-        ReduceFor(level)(reduction, dtype, n, a.data(), b.data(), out.data());
+        ReduceArgs args{.reduction = reduction,
+                        .dtype = DTypeOf<T>::value,
+                        .n = n,
+                        .a = a.data(),
+                        .b = b.data(),
+                        .out = out.data()};
+        ReduceFor(level)(args);
         EXPECT_EQ(out, want) << CpuLevelName(level) << " " << ReductionName(reduction);
         std::vector<T> left = a;
-        ReduceFor(level)(reduction, dtype, n, left.data(), b.data(), left.data());
+        args.a = args.out = left.data();
+        ReduceFor(level)(args);
         EXPECT_EQ(left, want);
-        ReduceFor(level)(reduction, dtype, n, a.data(), b.data(), b.data());
+        args.a = a.data();
+        args.out = b.data();
+        ReduceFor(level)(args);
         EXPECT_EQ(b, want);
       }
     }
@@ -64,7 +73,8 @@ TEST(ReduceTest, AddsBf16InF32AndRoundsOnce) {
   for (BF16& x : a) x = ToBF16(float(rng.Normal()));
   for (BF16& x : b) x = ToBF16(float(rng.Normal()));
   for (const CpuLevel level : SupportedCpuLevels()) {
-    ReduceFor(level)(Reduction::kSum, DType::kBF16, 263, a.data(), b.data(), out.data());
+    ReduceFor(level)(
+        {.dtype = DType::kBF16, .n = 263, .a = a.data(), .b = b.data(), .out = out.data()});
     for (std::size_t i = 0; i < out.size(); ++i) {
       EXPECT_EQ(out[i].bits, ToBF16(ToF32(a[i]) + ToF32(b[i])).bits);
     }
@@ -77,9 +87,12 @@ TEST(ReduceTest, PropagatesNaNFromEitherSide) {
   std::vector<float> out(40);
   for (const CpuLevel level : SupportedCpuLevels()) {
     for (const Reduction reduction : kReductions) {
-      ReduceFor(level)(reduction, DType::kF32, 40, a.data(), b.data(), out.data());
+      ReduceArgs args{
+          .reduction = reduction, .n = 40, .a = a.data(), .b = b.data(), .out = out.data()};
+      ReduceFor(level)(args);
       EXPECT_TRUE(std::ranges::all_of(out, [](float x) { return std::isnan(x); }));
-      ReduceFor(level)(reduction, DType::kF32, 40, b.data(), a.data(), out.data());
+      std::swap(args.a, args.b);
+      ReduceFor(level)(args);
       EXPECT_TRUE(std::ranges::all_of(out, [](float x) { return std::isnan(x); }));
     }
   }
@@ -88,7 +101,7 @@ TEST(ReduceTest, PropagatesNaNFromEitherSide) {
 TEST(ReduceTest, IntegersWrap) {
   const std::int32_t large = std::numeric_limits<std::int32_t>::max(), one = 1;
   std::int32_t out = 0;
-  Reduce(Reduction::kSum, DType::kI32, 1, &large, &one, &out);
+  Reduce({.dtype = DType::kI32, .n = 1, .a = &large, .b = &one, .out = &out});
   EXPECT_EQ(out, std::numeric_limits<std::int32_t>::min());
 }
 
