@@ -31,8 +31,14 @@ class BF16Conv final : public LayerKernel {
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
                       const LayerGradient& gradient, bool accumulate) override {
     // Writes the plain layout directly; no reorder is needed.
-    gradient_(shape_, batch, static_cast<const BF16*>(x), static_cast<const BF16*>(dz),
-              scratch_.data(), gradient.weight, gradient.bias, accumulate);
+    gradient_({.shape = shape_,
+               .batch = batch,
+               .x = static_cast<const BF16*>(x),
+               .dz = static_cast<const BF16*>(dz),
+               .scratch = scratch_.data(),
+               .dw = gradient.weight,
+               .db = gradient.bias,
+               .accumulate = accumulate});
   }
 
  private:

@@ -111,8 +111,8 @@ void Tile(const ConvGradientPlan& plan, std::int64_t items, const std::int32_t* 
 
 }  // namespace
 
-void ConvGradientAvx512Bf16(const ConvShape& shape, std::int64_t batch, const BF16* x,
-                            const BF16* dz, void* scratch, float* dw, float* db, bool accumulate) {
+void ConvGradientAvx512Bf16(const ConvGradientArgs& args) {
+  const auto& [shape, batch, x, dz, scratch, dw, db, accumulate] = args;
   const ConvGradientPlan plan(shape);
   const std::int64_t n = shape.kernel * shape.channels;  // columns of a kernel row
   auto* const pairs = static_cast<std::int32_t*>(scratch);

@@ -29,7 +29,6 @@ struct ConvGradientPlan {
 };
 
 // The AVX-512 BF16 implementation of ConvGradientBF16.
-void ConvGradientAvx512Bf16(const ConvShape& shape, std::int64_t batch, const BF16* x,
-                            const BF16* dz, void* scratch, float* dw, float* db, bool accumulate);
+void ConvGradientAvx512Bf16(const ConvGradientArgs& args);
 
 }  // namespace troop

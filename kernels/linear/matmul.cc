@@ -36,8 +36,13 @@ void MatMulNative(const MatMulShape& shape, const float* a, const float* b, floa
   if (shape.m == 0 || shape.n == 0) return;
   const MatMulShape s = Strided(shape);
   const MatMulBlocks blocks = BlocksOf(s);
-  MatMulAvx512Bf16(s, a, b, beta, c, ThreadScratch<std::uint32_t>(0, blocks.a_words()),
-                   ThreadScratch<std::uint32_t>(1, blocks.b_words()));
+  MatMulAvx512Bf16({.shape = s,
+                    .a = a,
+                    .b = b,
+                    .beta = beta,
+                    .c = c,
+                    .packed_a = ThreadScratch<std::uint32_t>(0, blocks.a_words()),
+                    .packed_b = ThreadScratch<std::uint32_t>(1, blocks.b_words())});
 }
 
 // x [rows, n] with row stride `stride`, rounded to bf16 and stored densely as f32.

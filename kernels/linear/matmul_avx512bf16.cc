@@ -155,8 +155,8 @@ void Rows(const Operand& a, std::int64_t first, std::int64_t rows, std::int64_t 
 
 }  // namespace
 
-void MatMulAvx512Bf16(const MatMulShape& s, const float* a, const float* b, float beta, float* c,
-                      std::uint32_t* packed_a, std::uint32_t* packed_b) {
+void MatMulAvx512Bf16(const MatMulBF16Args& args) {
+  const auto& [s, a, b, beta, c, packed_a, packed_b] = args;
   // The width of a is its rows, that of b its columns.
   const Operand left = s.transpose_a ? Operand{a, 1, s.lda} : Operand{a, s.lda, 1};
   const Operand right = s.transpose_b ? Operand{b, s.ldb, 1} : Operand{b, 1, s.ldb};

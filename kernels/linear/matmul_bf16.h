@@ -35,9 +35,17 @@ inline MatMulBlocks BlocksOf(const MatMulShape& shape) {
           AtMost(shape.n, kColumnsMax)};
 }
 
-// REQUIRES: leading dimensions are nonzero; packed_a and packed_b hold a_words() and b_words()
-// words of 32 bits and are 64-byte aligned.
-void MatMulAvx512Bf16(const MatMulShape& shape, const float* a, const float* b, float beta,
-                      float* c, std::uint32_t* packed_a, std::uint32_t* packed_b);
+// Arguments of MatMulAvx512Bf16; those of MatMulBF16, and memory for the packed blocks of BlocksOf.
+struct MatMulBF16Args {
+  MatMulShape shape;                  // REQUIRES: leading dimensions are nonzero
+  const float* a = nullptr;           // [m, k], or [k, m] if transposed
+  const float* b = nullptr;           // [k, n], or [n, k] if transposed
+  float beta = 0;                     // 0 or 1
+  float* c = nullptr;                 // [m, n]
+  std::uint32_t* packed_a = nullptr;  // [a_words()], 64-byte aligned
+  std::uint32_t* packed_b = nullptr;  // [b_words()], 64-byte aligned
+};
+// The AVX-512 BF16 implementation of MatMulBF16.
+void MatMulAvx512Bf16(const MatMulBF16Args& args);
 
 }  // namespace troop

@@ -91,6 +91,11 @@ dnnl::primitive_attr ForwardAttr(Activation activation) {
   return attr;
 }
 
+// Descriptors of a layer's arrays, or of their gradients. BackwardData has no bias.
+struct ArrayDescs {
+  Desc x, weight, bias, y;
+};
+
 // oneDNN descriptors of a fully connected layer. ConvKind has the same interface, so that DnnlLayer
 // serves both. plain: the layout of the trained weights; otherwise oneDNN selects one.
 struct LinearKind {
@@ -109,21 +114,19 @@ struct LinearKind {
 
   // Primitive descriptors of the three passes; `hint` is the forward pass they belong to.
   using ForwardPd = dnnl::inner_product_forward::primitive_desc;
-  ForwardPd Forward(const Desc& x, const Desc& w, const Desc& b, const Desc& y,
-                    const dnnl::primitive_attr& attr, const dnnl::engine& engine) const {
-    return {{prop_kind::forward_training, x, w, b, y}, attr, engine};
+  ForwardPd Forward(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                    const dnnl::engine& engine) const {
+    return {{prop_kind::forward_training, d.x, d.weight, d.bias, d.y}, attr, engine};
   }
   using DataPd = dnnl::inner_product_backward_data::primitive_desc;
-  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy,
-                      const dnnl::primitive_attr& attr, const dnnl::engine& engine,
-                      const ForwardPd& hint) const {
-    return {{dx, w, dy}, attr, engine, hint};
+  DataPd BackwardData(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                      const dnnl::engine& engine, const ForwardPd& hint) const {
+    return {{d.x, d.weight, d.y}, attr, engine, hint};
   }
   using WeightPd = dnnl::inner_product_backward_weights::primitive_desc;
-  WeightPd BackwardWeight(const Desc& x, const Desc& dw, const Desc& db, const Desc& dy,
-                          const dnnl::primitive_attr& attr, const dnnl::engine& engine,
-                          const ForwardPd& hint) const {
-    return {{x, dw, db, dy}, attr, engine, hint};
+  WeightPd BackwardWeight(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                          const dnnl::engine& engine, const ForwardPd& hint) const {
+    return {{d.x, d.weight, d.bias, d.y}, attr, engine, hint};
   }
   static dnnl::primitive Make(const ForwardPd& pd) { return dnnl::inner_product_forward(pd); }
   static dnnl::primitive Make(const DataPd& pd) { return dnnl::inner_product_backward_data(pd); }
@@ -154,23 +157,29 @@ struct ConvKind {
 
   static constexpr dnnl::algorithm kDirect = dnnl::algorithm::convolution_direct;
   using ForwardPd = dnnl::convolution_forward::primitive_desc;
-  ForwardPd Forward(const Desc& x, const Desc& w, const Desc& b, const Desc& y,
-                    const dnnl::primitive_attr& attr, const dnnl::engine& engine) const {
-    return {{prop_kind::forward_training, kDirect, x, w, b, y, strides(), {0, 0}, {0, 0}},
+  ForwardPd Forward(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                    const dnnl::engine& engine) const {
+    return {{prop_kind::forward_training,
+             kDirect,
+             d.x,
+             d.weight,
+             d.bias,
+             d.y,
+             strides(),
+             {0, 0},
+             {0, 0}},
             attr,
             engine};
   }
   using DataPd = dnnl::convolution_backward_data::primitive_desc;
-  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy,
-                      const dnnl::primitive_attr& attr, const dnnl::engine& engine,
-                      const ForwardPd& hint) const {
-    return {{kDirect, dx, w, dy, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
+  DataPd BackwardData(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                      const dnnl::engine& engine, const ForwardPd& hint) const {
+    return {{kDirect, d.x, d.weight, d.y, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
   }
   using WeightPd = dnnl::convolution_backward_weights::primitive_desc;
-  WeightPd BackwardWeight(const Desc& x, const Desc& dw, const Desc& db, const Desc& dy,
-                          const dnnl::primitive_attr& attr, const dnnl::engine& engine,
-                          const ForwardPd& hint) const {
-    return {{kDirect, x, dw, db, dy, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
+  WeightPd BackwardWeight(const ArrayDescs& d, const dnnl::primitive_attr& attr,
+                          const dnnl::engine& engine, const ForwardPd& hint) const {
+    return {{kDirect, d.x, d.weight, d.bias, d.y, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
   }
   static dnnl::primitive Make(const ForwardPd& pd) { return dnnl::convolution_forward(pd); }
   static dnnl::primitive Make(const DataPd& pd) { return dnnl::convolution_backward_data(pd); }
@@ -272,8 +281,11 @@ class DnnlLayer final : public LayerKernel {
 
   typename Kind::ForwardPd ForwardPd(std::int64_t batch, memory::data_type y,
                                      const dnnl::primitive_attr& attr) const {
-    return kind_.Forward(kind_.X(batch, compute_), kind_.Weight(compute_, false), bias_,
-                         kind_.Y(batch, y), attr, engine_);
+    return kind_.Forward({.x = kind_.X(batch, compute_),
+                          .weight = kind_.Weight(compute_, false),
+                          .bias = bias_,
+                          .y = kind_.Y(batch, y)},
+                         attr, engine_);
   }
 
   // The order of Add is the order of pointers in Run.
@@ -294,8 +306,11 @@ class DnnlLayer final : public LayerKernel {
                                                 const LayerWeights& weights) {
     // oneDNN derives backward primitives from a forward descriptor.
     const auto hint = ForwardPd(batch, compute_, ScratchpadAttr());
-    const auto pd = kind_.BackwardData(kind_.X(batch, TypeOf(dtype)), kind_.Weight(compute_, false),
-                                       kind_.Y(batch, compute_), ScratchpadAttr(), engine_, hint);
+    const auto pd = kind_.BackwardData({.x = kind_.X(batch, TypeOf(dtype)),
+                                        .weight = kind_.Weight(compute_, false),
+                                        .bias = {},
+                                        .y = kind_.Y(batch, compute_)},
+                                       ScratchpadAttr(), engine_, hint);
     Call call{Kind::Make(pd)};
     call.Add(DNNL_ARG_DIFF_DST, Unbound(pd.diff_dst_desc()));
     call.Add(DNNL_ARG_DIFF_SRC, Unbound(pd.diff_src_desc()));
@@ -307,9 +322,11 @@ class DnnlLayer final : public LayerKernel {
 
   std::unique_ptr<Gradient> CompileGradient(std::int64_t batch) {
     const auto hint = ForwardPd(batch, compute_, ScratchpadAttr());
-    const auto pd =
-        kind_.BackwardWeight(kind_.X(batch, compute_), kind_.Weight(memory::data_type::f32, false),
-                             bias_, kind_.Y(batch, compute_), ScratchpadAttr(), engine_, hint);
+    const auto pd = kind_.BackwardWeight({.x = kind_.X(batch, compute_),
+                                          .weight = kind_.Weight(memory::data_type::f32, false),
+                                          .bias = bias_,
+                                          .y = kind_.Y(batch, compute_)},
+                                         ScratchpadAttr(), engine_, hint);
     const Desc result = pd.diff_weights_desc();
     Call call{Kind::Make(pd)};
     call.Add(DNNL_ARG_SRC, Unbound(pd.src_desc()));

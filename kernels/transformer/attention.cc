@@ -210,16 +210,15 @@ std::int64_t LongestSequence(std::span<const std::int32_t> starts) {
   return longest;
 }
 
-void AttentionForward(const AttentionShape& shape, const AttentionBatch& batch, const float* qkv,
-                      float* out, float* lse, float* scratch) {
-  ForEachHead(shape, batch, scratch, [&](const Head& head) { head.Forward(qkv, out, lse); });
+void AttentionForward(const AttentionForwardArgs& args) {
+  ForEachHead(args.shape, args.batch, args.scratch,
+              [&](const Head& head) { head.Forward(args.qkv, args.out, args.lse); });
 }
 
-void AttentionBackward(const AttentionShape& shape, const AttentionBatch& batch, const float* qkv,
-                       const float* out, const float* lse, const float* dout, float* dqkv,
-                       float* scratch) {
-  ForEachHead(shape, batch, scratch,
-              [&](const Head& head) { head.Backward(qkv, out, lse, dout, dqkv); });
+void AttentionBackward(const AttentionBackwardArgs& args) {
+  ForEachHead(args.shape, args.batch, args.scratch, [&](const Head& head) {
+    head.Backward(args.qkv, args.out, args.lse, args.dout, args.dqkv);
+  });
 }
 
 }  // namespace troop

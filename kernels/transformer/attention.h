@@ -12,11 +12,9 @@ namespace troop {
 // Multi-head attention (Vaswani et al. 2017, sec. 3.2) within each sequence of a packed batch:
 //   softmax(Q Kᵀ / √width) V, with dropout of softmax elements at `rate`.
 // Sequence s is the tokens starts[s] … starts[s + 1] - 1 (cu_seqlens in FlashAttention), without
-// padding. All arrays are f32 and dense:
-//   qkv: [T, 3, heads, width], the queries, keys and values; out: [T, heads, width];
-//   lse: [T, heads], the log-sum-exp of each softmax; backward recomputes the softmax from it.
-// If only R tokens have queries (AttentionBatch::asking), qkv is the keys and values [T, 2, heads,
-// width] followed by the queries [R, heads, width]; out is [R, heads, width], lse [R, heads].
+// padding. All arrays are f32 and dense. R tokens have queries: all T, or those that
+// AttentionBatch::asking names; then qkv is the keys and values [T, 2, heads, width], followed by
+// the queries [R, heads, width].
 struct AttentionShape {
   std::int64_t heads = 0, width = 0;
   std::int64_t first_head = 0;  // index of head 0 among all heads if tensor-parallel, for dropout
@@ -36,14 +34,31 @@ std::int64_t AttentionScratch(std::int64_t length);
 // Length in tokens of the longest sequence.
 std::int64_t LongestSequence(std::span<const std::int32_t> starts);
 
+// Arguments of AttentionForward.
+struct AttentionForwardArgs {
+  AttentionShape shape;
+  AttentionBatch batch;
+  const float* qkv = nullptr;  // [T, 3, heads, width], the queries, keys and values of each token
+  float* out = nullptr;        // [R, heads, width], overwritten
+  float* lse = nullptr;        // [R, heads], overwritten: the log-sum-exp of each softmax
+  float* scratch = nullptr;    // [AttentionScratch(longest sequence)]
+};
 // Computes out and lse. O(Σ length · queries · width · heads). Results agree within rounding
 // between instruction sets; on one machine a sequence gives the same bytes in any batch.
-void AttentionForward(const AttentionShape& shape, const AttentionBatch& batch, const float* qkv,
-                      float* out, float* lse, float* scratch);
-// Overwrites dqkv, laid out like qkv, with the gradient of qkv. out and lse are results of the
-// forward pass. The complexity is the same.
-void AttentionBackward(const AttentionShape& shape, const AttentionBatch& batch, const float* qkv,
-                       const float* out, const float* lse, const float* dout, float* dqkv,
-                       float* scratch);
+void AttentionForward(const AttentionForwardArgs& args);
+
+// Arguments of AttentionBackward. shape, batch, qkv, out and lse are those of the forward pass.
+struct AttentionBackwardArgs {
+  AttentionShape shape;
+  AttentionBatch batch;
+  const float* qkv = nullptr;   // [T, 3, heads, width]
+  const float* out = nullptr;   // [R, heads, width]
+  const float* lse = nullptr;   // [R, heads]; the softmax is recomputed from it
+  const float* dout = nullptr;  // [R, heads, width]
+  float* dqkv = nullptr;        // in the layout of qkv, overwritten
+  float* scratch = nullptr;     // [AttentionScratch(longest sequence)]
+};
+// Computes dqkv, the gradient of qkv. The complexity is that of AttentionForward.
+void AttentionBackward(const AttentionBackwardArgs& args);
 
 }  // namespace troop

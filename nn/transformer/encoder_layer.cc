@@ -122,8 +122,12 @@ void EncoderLayer::Forward(const Use& application) const {
     qkv_.Forward(params, tokens, x, kept.qkv);
   }
   // 2. Attention over each sequence.
-  AttentionForward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
-                   kept.lse, scratch.attention);
+  AttentionForward({.shape = Attention(params),
+                    .batch = AttentionOf(batch, use, asked),
+                    .qkv = kept.qkv,
+                    .out = kept.context,
+                    .lse = kept.lse,
+                    .scratch = scratch.attention});
   // 3. Output projection, dropout, residual, norm.
   attention_out_.Forward(params, rows, kept.context, kept.sum1.x);
   DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
@@ -166,8 +170,14 @@ void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const 
   DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
              scratch.drop);
   attention_out_.Backward(params, rows, kept.context, scratch.sum, 0, scratch.context);
-  AttentionBackward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
-                    kept.lse, scratch.context, scratch.wide, scratch.attention);
+  AttentionBackward({.shape = Attention(params),
+                     .batch = AttentionOf(batch, use, asked),
+                     .qkv = kept.qkv,
+                     .out = kept.context,
+                     .lse = kept.lse,
+                     .dout = scratch.context,
+                     .dqkv = scratch.wide,
+                     .scratch = scratch.attention});
   // 3. Projections.
   if (asked) return BackwardAsked(application, scratch.wide, dy, dx);
   TROOP_CHECK(dx == dy, "the gradient of all tokens is computed in place");

@@ -39,9 +39,20 @@ struct World {
   void Run() {
     AttentionBatch batch{starts, keys, site, {}};
     if (asking) batch.asking = *asking;
-    AttentionForward(shape, batch, qkv.data(), out.data(), lse.data(), scratch.data());
-    AttentionBackward(shape, batch, qkv.data(), out.data(), lse.data(), dout.data(), dqkv.data(),
-                      scratch.data());
+    AttentionForward({.shape = shape,
+                      .batch = batch,
+                      .qkv = qkv.data(),
+                      .out = out.data(),
+                      .lse = lse.data(),
+                      .scratch = scratch.data()});
+    AttentionBackward({.shape = shape,
+                       .batch = batch,
+                       .qkv = qkv.data(),
+                       .out = out.data(),
+                       .lse = lse.data(),
+                       .dout = dout.data(),
+                       .dqkv = dqkv.data(),
+                       .scratch = scratch.data()});
   }
 };
 
