@@ -80,7 +80,11 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
   float* const x = logits_.data<float>();
   // Vocabulary slices: the softmax needs sums over all ranks, and the best token is not computed.
   if (words_ > 0 && tensor_ != nullptr) {
-    SlicedCrossEntropy(tensor_, words_, batch.labels, scale, logits_.as<float>(), loss_);
+    SlicedCrossEntropy(tensor_, {.vocabulary = words_,
+                                 .labels = batch.labels,
+                                 .scale = scale,
+                                 .logits = logits_.as<float>(),
+                                 .loss = loss_});
     for (const float loss : loss_) outcome.loss += loss;
     return outcome;
   }

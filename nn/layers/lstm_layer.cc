@@ -70,13 +70,18 @@ void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps) {
 }
 
 // Element t * width + i of a sequence has the same factor as in batch order.
-void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, std::uint32_t site, float rate,
-                   std::int64_t width, float* x, float* scratch) {
-  if (batch.dropout.empty() || rate == 0) return;
+void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRowsArgs& args) {
+  if (batch.dropout.empty() || args.rate == 0) return;
+  float* x = args.x;
   for (std::int64_t t = 0; t < steps.steps; ++t) {
-    for (std::int64_t r = 0; r < steps.rows(t); ++r, x += width) {
+    for (std::int64_t r = 0; r < steps.rows(t); ++r, x += args.width) {
       const auto sequence = std::size_t(steps.order[std::size_t(r)]);
-      Drop({batch.dropout[sequence], site}, rate, t * width, width, x, scratch);
+      Drop({.site = {batch.dropout[sequence], args.site},
+            .rate = args.rate,
+            .first = t * args.width,
+            .n = args.width,
+            .x = x,
+            .scratch = args.scratch});
     }
   }
 }
@@ -115,15 +120,14 @@ LstmLayer::Scratch LstmLayer::TakeScratch(Arena& arena, const TokenSizes& sizes)
   return scratch;
 }
 
-void LstmLayer::Forward(const Params& params, const TimeSteps& steps, const float* x,
-                        const Kept& kept, const Scratch& scratch) const {
-  for (const int direction : {0, 1}) Run(params, steps, direction, x, kept, scratch);
+void LstmLayer::Forward(const Use& use) const {
+  for (const int direction : {0, 1}) Run(use, direction);
 }
 
 // One direction: gates = W x + U h' + b, then c = f c' + i g and h = o tanh c, where c' and h' are
 // those of the previous step. W x is a single product over all tokens, U h' one product per step.
-void LstmLayer::Run(const Params& params, const TimeSteps& steps, int direction, const float* x,
-                    const Kept& kept, const Scratch& scratch) const {
+void LstmLayer::Run(const Use& use, int direction) const {
+  const auto& [params, steps, x, kept, scratch] = use;
   const Direction& mine = directions_[direction];
   const Walk walk{steps, direction == 1};
   const std::int64_t n = hidden_;
@@ -149,20 +153,20 @@ void LstmLayer::Run(const Params& params, const TimeSteps& steps, int direction,
 }
 
 // Both directions accumulate into dx, the first one overwrites it.
-void LstmLayer::Backward(const Params& params, const TimeSteps& steps, const float* x,
-                         const Kept& kept, const Scratch& scratch, float* dh, float* dx) const {
+void LstmLayer::Backward(const Use& use, float* dh, float* dx) const {
+  const Params& params = use.params;
   for (const int direction : {0, 1}) {
-    RunBack(params, steps, direction, kept, scratch, dh);
-    AddGradient(params, steps, direction, x, kept, scratch);
-    params.MatMul({.m = steps.tokens(), .n = in_, .k = 4 * hidden_}, scratch.ds,
+    RunBack(use, direction, dh);
+    AddGradient(use, direction);
+    params.MatMul({.m = use.steps.tokens(), .n = in_, .k = 4 * hidden_}, use.scratch.ds,
                   params.value + directions_[direction].weight_ih, direction == 0 ? 0 : 1, dx);
   }
 }
 
 // Backpropagation through time: the steps in reverse order; dh of the previous step accumulates in
 // place.
-void LstmLayer::RunBack(const Params& params, const TimeSteps& steps, int direction,
-                        const Kept& kept, const Scratch& scratch, float* dh) const {
+void LstmLayer::RunBack(const Use& use, int direction, float* dh) const {
+  const auto& [params, steps, x, kept, scratch] = use;
   const Walk walk{steps, direction == 1};
   const std::int64_t n = hidden_;
   const float* const c = kept.c[direction];
@@ -183,8 +187,8 @@ void LstmLayer::RunBack(const Params& params, const TimeSteps& steps, int direct
 }
 
 // Weight gradients as products over all tokens. Both biases have the same gradient.
-void LstmLayer::AddGradient(const Params& params, const TimeSteps& steps, int direction,
-                            const float* x, const Kept& kept, const Scratch& scratch) const {
+void LstmLayer::AddGradient(const Use& use, int direction) const {
+  const auto& [params, steps, x, kept, scratch] = use;
   const Direction& mine = directions_[direction];
   const Walk walk{steps, direction == 1};
   const std::int64_t n = hidden_, tokens = steps.tokens();
@@ -227,8 +231,9 @@ AttentionPool::Scratch AttentionPool::TakeScratch(Arena& arena, const TokenSizes
 }
 
 // Scores are computed by rows, normalized per sequence in batch order, and copied back to rows.
-void AttentionPool::Forward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
-                            const float* h, const Kept& kept, float* out) const {
+void AttentionPool::Forward(const Use& use, float* out) const {
+  const auto& [params, batch, steps, input, kept] = use;
+  const float* h = input;
   const std::int64_t tokens = steps.tokens(), width = map_.in;
   // u = tanh(W h + b), score = v · u.
   map_.Forward(params, tokens, h, kept.u);
@@ -255,9 +260,9 @@ void AttentionPool::Forward(const Params& params, const TokenBatch& batch, const
 
 // Steps: 1. gradients of the weights and of h; 2. through the softmax; 3. through score and tanh;
 // 4. through the linear map.
-void AttentionPool::Backward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
-                             const float* h, const Kept& kept, const float* dout,
-                             const Scratch& scratch, float* dh) const {
+void AttentionPool::Backward(const Use& use, const float* dout, const Scratch& scratch,
+                             float* dh) const {
+  const auto& [params, batch, steps, h, kept] = use;
   const std::int64_t tokens = steps.tokens(), width = map_.in, units = map_.out;
   // dout in the order of TimeSteps, so that each step uses its first rows.
   for (std::int64_t r = 0; r < steps.sequences(); ++r)
@@ -288,7 +293,7 @@ void AttentionPool::Backward(const Params& params, const TokenBatch& batch, cons
                       .y = kept.u,
                       .dy = scratch.du,
                       .dz = scratch.du});
-  map_.Backward(params, tokens, h, scratch.du, 1, dh);
+  map_.Backward(params, {.rows = tokens, .x = h, .dy = scratch.du, .beta = 1, .dx = dh});
 }
 
 }  // namespace troop

@@ -28,11 +28,9 @@ struct TimeSteps {
 TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes);
 // Fills that memory with the order of `batch`. O(T + B log B).
 void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps);
-// Applies dropout: multiplies x [T, width], whose rows are in the order of `steps`, by the factors
-// of `site`. Elements are counted from each sequence's first token, as in batch order. scratch:
-// [kDropScratch].
-void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, std::uint32_t site, float rate,
-                   std::int64_t width, float* x, float* scratch);
+// Applies dropout to the rows of all tokens, in the order of `steps`. Elements are counted from
+// each sequence's first token, as in batch order.
+void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRowsArgs& args);
 
 // One bidirectional layer: PyTorch's nn.LSTM(in, hidden, bidirectional=True), with its parameter
 // names. Maps x [T, in] to [T, 2 hidden]: the states of the forward direction, then those of the
@@ -55,25 +53,29 @@ class LstmLayer {
   };
   Scratch TakeScratch(Arena& arena, const TokenSizes& sizes) const;
 
-  // Computes the states h of `kept` from x.
-  void Forward(const Params& params, const TimeSteps& steps, const float* x, const Kept& kept,
-               const Scratch& scratch) const;
-  // Computes dx [T, in] from dh [T, 2 hidden], which is changed, and adds to params.gradient.
-  // REQUIRES: params.gradient; `kept` as Forward left it.
-  void Backward(const Params& params, const TimeSteps& steps, const float* x, const Kept& kept,
-                const Scratch& scratch, float* dh, float* dx) const;
+  // Arguments of one application to a batch of T tokens; borrowed for a call.
+  struct Use {
+    const Params& params;
+    const TimeSteps& steps;
+    const float* x = nullptr;  // [T, in]
+    const Kept& kept;
+    const Scratch& scratch;
+  };
+  // Computes the states h of `kept`.
+  void Forward(const Use& use) const;
+  // use: that of the Forward call. dh [T, 2 hidden], the gradient of h, and dx [T, in] are
+  // overwritten; adds to params.gradient. REQUIRES: params.gradient.
+  void Backward(const Use& use, float* dh, float* dx) const;
 
  private:
   struct Direction {
     std::int64_t weight_ih = 0, weight_hh = 0, bias_ih = 0, bias_hh = 0;  // offsets
   };
-  void Run(const Params& params, const TimeSteps& steps, int direction, const float* x,
-           const Kept& kept, const Scratch& scratch) const;
+  // direction: 0 forward, 1 backward in time.
+  void Run(const Use& use, int direction) const;
   // Leaves the gradient of the gate pre-activations in scratch.ds.
-  void RunBack(const Params& params, const TimeSteps& steps, int direction, const Kept& kept,
-               const Scratch& scratch, float* dh) const;
-  void AddGradient(const Params& params, const TimeSteps& steps, int direction, const float* x,
-                   const Kept& kept, const Scratch& scratch) const;
+  void RunBack(const Use& use, int direction, float* dh) const;
+  void AddGradient(const Use& use, int direction) const;
 
   std::int64_t in_, hidden_;
   Direction directions_[2];
@@ -98,14 +100,19 @@ class AttentionPool {
   };
   Scratch TakeScratch(Arena& arena, const TokenSizes& sizes) const;
 
-  // Computes `out` from h.
-  void Forward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
-               const float* h, const Kept& kept, float* out) const;
-  // Computes dh from dout, with the layouts of h and out, and adds to params.gradient. REQUIRES:
-  // params.gradient; `kept` as Forward left it.
-  void Backward(const Params& params, const TokenBatch& batch, const TimeSteps& steps,
-                const float* h, const Kept& kept, const float* dout, const Scratch& scratch,
-                float* dh) const;
+  // Arguments of one application to a batch of T tokens; borrowed for a call.
+  struct Use {
+    const Params& params;
+    const TokenBatch& batch;
+    const TimeSteps& steps;
+    const float* h = nullptr;  // [T, width], rows in the order of `steps`
+    const Kept& kept;
+  };
+  // out: [B, width].
+  void Forward(const Use& use, float* out) const;
+  // use: that of the Forward call. dout: [B, width]; dh [T, width] is overwritten. Adds to
+  // params.gradient. REQUIRES: params.gradient.
+  void Backward(const Use& use, const float* dout, const Scratch& scratch, float* dh) const;
 
  private:
   LinearPart map_;

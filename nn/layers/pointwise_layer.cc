@@ -101,11 +101,11 @@ class InputLayer final : public Module {
 };
 
 // Writes elements [first, first + count) of an image with interleaved channels, from `stack`
-// separate images of `plane` pixels each. first and count: whole pixels.
+// separate images. first and count: whole pixels.
 template <class T>
-void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int64_t first,
-                std::int64_t count, T* out) {
-  const std::int64_t depth = p.stack * p.channels;
+void Interleave(const T* in, const PictureStack& p, std::int64_t first, std::int64_t count,
+                T* out) {
+  const std::int64_t plane = p.height * p.width, depth = p.stack * p.channels;
   // Single-channel bytes, the layout of Atari frames, have a SIMD kernel.
   if constexpr (std::is_same_v<T, std::uint8_t>) {
     if (p.channels == 1)
@@ -164,7 +164,7 @@ class PictureInputLayer final : public Module {
   void Convert(const ConstTensor& in, const Tensor& out) const {
     // Blocks consist of whole pixels, so that a block interleaves independently.
     const std::int64_t depth = pictures_.stack * pictures_.channels;
-    const std::int64_t plane = pictures_.height * pictures_.width, picture = plane * depth;
+    const std::int64_t picture = pictures_.height * pictures_.width * depth;
     // At least one pixel, however many channels it has.
     const std::int64_t block = std::max<std::int64_t>(kBlock / depth, 1) * depth;
     std::vector<T> interleaved(std::size_t(std::min(block, picture)));
@@ -174,7 +174,7 @@ class PictureInputLayer final : public Module {
     for (std::int64_t i = 0; i < in.dim(0); ++i, from += picture) {
       for (std::int64_t at = 0; at < picture; at += block) {
         const std::int64_t count = std::min(block, picture - at);
-        Interleave(from, plane, pictures_, at, count, interleaved.data());
+        Interleave(from, pictures_, at, count, interleaved.data());
         ConvertScaled({.n = count,
                        .x = interleaved.data(),
                        .x_dtype = in.dtype(),

@@ -67,16 +67,14 @@ class LstmClassifier final : public Module {
     for (std::size_t i = 0; i < batch.ids.size(); ++i)
       kept.ids[std::size_t(kept.steps.row[i])] = batch.ids[i];
     GatherRows(kept.ids, config_.embedding, params.value + words_, false, kept.embedded);
-    DropTimeSteps(batch, kept.steps, kEmbeddingSite, config_.embedding_dropout, config_.embedding,
-                  kept.embedded, scratch.drop);
+    DropTimeSteps(batch, kept.steps, EmbeddingDropout(kept.embedded, scratch));
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      layers_[layer].Forward(params, kept.steps, InputOf(batch, kept, layer, scratch),
-                             kept.layers[layer], scratch.layer);
+      layers_[layer].Forward({params, kept.steps, InputOf(batch, kept, layer, scratch),
+                              kept.layers[layer], scratch.layer});
     }
     // 3. Attention over each sequence, then the classifier.
-    pool_.Forward(params, batch, kept.steps, kept.layers.back().h, kept.pool, kept.top);
-    DropSequences(batch, kClassifierSite, config_.classifier_dropout, width(), kept.top,
-                  scratch.drop);
+    pool_.Forward({params, batch, kept.steps, kept.layers.back().h, kept.pool}, kept.top);
+    DropSequences(batch, ClassifierDropout(kept.top, scratch));
     classifier_.Forward(params, batch.sequences(), kept.top, out[0].data<float>());
   }
 
@@ -95,29 +93,27 @@ class LstmClassifier final : public Module {
     if (params.gradient == nullptr) return;  // token ids have no gradient
     if (!context.accumulate) ClearGradient(params_, context.gradient);
     // Mirrors Forward, from the classifier down.
-    classifier_.Backward(params, batch.sequences(), kept.top, dout[0].data<float>(), 0,
-                         scratch.dtop);
-    DropSequences(batch, kClassifierSite, config_.classifier_dropout, width(), scratch.dtop,
-                  scratch.drop);
+    classifier_.Backward(params, {.rows = batch.sequences(),
+                                  .x = kept.top,
+                                  .dy = dout[0].data<float>(),
+                                  .dx = scratch.dtop});
+    DropSequences(batch, ClassifierDropout(scratch.dtop, scratch));
     float *dh = scratch.dh, *dx = scratch.dx;
     // Gradients become ready from the head down to the embeddings.
-    pool_.Backward(params, batch, kept.steps, kept.layers.back().h, kept.pool, scratch.dtop,
+    pool_.Backward({params, batch, kept.steps, kept.layers.back().h, kept.pool}, scratch.dtop,
                    scratch.pool, dh);
     // Parameters from head_begin_ on are final.
     TellReady(context, head_begin_);
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
-      layers_[layer].Backward(params, kept.steps, InputOf(batch, kept, layer, scratch),
-                              kept.layers[layer], scratch.layer, dh, dx);
-      if (layer > 0) {
-        DropTimeSteps(batch, kept.steps, SiteBehind(layer - 1), config_.layer_dropout, width(), dx,
-                      scratch.drop);
-      }
+      layers_[layer].Backward({params, kept.steps, InputOf(batch, kept, layer, scratch),
+                               kept.layers[layer], scratch.layer},
+                              dh, dx);
+      if (layer > 0) DropTimeSteps(batch, kept.steps, LayerDropout(layer - 1, dx, scratch));
       // The input gradient of a layer is the output gradient of the one below.
       std::swap(dh, dx);
       TellReady(context, begins_[layer]);
     }
-    DropTimeSteps(batch, kept.steps, kEmbeddingSite, config_.embedding_dropout, config_.embedding,
-                  dh, scratch.drop);
+    DropTimeSteps(batch, kept.steps, EmbeddingDropout(dh, scratch));
     ScatterAddRows(kept.ids, config_.embedding, dh, params.gradient + words_);
   }
 
@@ -181,6 +177,29 @@ class LstmClassifier final : public Module {
     return scratch;
   }
 
+  // Dropout of x, or of its gradient: the embeddings, the output of a layer, the pooled vectors.
+  DropRowsArgs EmbeddingDropout(float* x, const Scratch& scratch) const {
+    return {.site = kEmbeddingSite,
+            .rate = config_.embedding_dropout,
+            .width = config_.embedding,
+            .x = x,
+            .scratch = scratch.drop};
+  }
+  DropRowsArgs LayerDropout(std::size_t layer, float* x, const Scratch& scratch) const {
+    return {.site = SiteBehind(layer),
+            .rate = config_.layer_dropout,
+            .width = width(),
+            .x = x,
+            .scratch = scratch.drop};
+  }
+  DropRowsArgs ClassifierDropout(float* x, const Scratch& scratch) const {
+    return {.site = kClassifierSite,
+            .rate = config_.classifier_dropout,
+            .width = width(),
+            .x = x,
+            .scratch = scratch.drop};
+  }
+
   // Input of a layer: the output of the previous one after dropout, which backward recomputes.
   const float* InputOf(const TokenBatch& batch, const Kept& kept, std::size_t layer,
                        const Scratch& scratch) const {
@@ -189,8 +208,7 @@ class LstmClassifier final : public Module {
     const float* const h = kept.layers[layer - 1].h;
     if (batch.dropout.empty() || config_.layer_dropout == 0) return h;
     std::copy_n(h, batch.tokens() * width(), scratch.dropped);
-    DropTimeSteps(batch, kept.steps, SiteBehind(layer - 1), config_.layer_dropout, width(),
-                  scratch.dropped, scratch.drop);
+    DropTimeSteps(batch, kept.steps, LayerDropout(layer - 1, scratch.dropped, scratch));
     return scratch.dropped;
   }
 

@@ -64,9 +64,10 @@ void TensorGroup::AllReduce(Reduction reduction, std::span<float> x) {
 
 // Steps: 1. the largest logit of each row, over the ranks; 2. the local softmax and its sum; 3. the
 // sums over the ranks; 4. loss and gradient.
-void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
-                        std::span<const std::int32_t> labels, float scale, std::span<float> logits,
-                        std::span<float> loss) {
+void SlicedCrossEntropy(TensorGroup* group, const SlicedCrossEntropyArgs& args) {
+  const std::int64_t vocabulary = args.vocabulary;
+  const std::span<const std::int32_t> labels = args.labels;
+  const std::span<float> logits = args.logits, loss = args.loss;
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
   const TensorParallelRank place = group == nullptr ? TensorParallelRank() : group->place();
   const Share share = ShareOf(vocabulary, place);
@@ -79,7 +80,7 @@ void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
                 "label {} of a vocabulary of {}", label, vocabulary);
   }
   if (place.ranks == 1) {
-    kernels.cross_entropy(rows, vocabulary, logits.data(), labels.data(), scale, loss.data(),
+    kernels.cross_entropy(rows, vocabulary, logits.data(), labels.data(), args.scale, loss.data(),
                           logits.data());
     return;
   }
@@ -118,9 +119,9 @@ void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
     const bool counts = labels[row] != kIgnoredLabel;
     loss[row] = counts ? std::log(sums[row]) + (largest[row] - sums[labels.size() + row]) : 0;
     // Rescale the softmax of the slice to that of the whole row.
-    const float factor = counts ? scale * (own_sum[row] / sums[row]) : 0;
+    const float factor = counts ? args.scale * (own_sum[row] / sums[row]) : 0;
     for (float& x : slice_of(row)) x *= factor;
-    if (float* const target = at_label(row)) *target -= scale;
+    if (float* const target = at_label(row)) *target -= args.scale;
   }
 }
 

@@ -61,15 +61,19 @@ class TensorGroup {
   Duration waited_{};
 };
 
+// Arguments of SlicedCrossEntropy.
+struct SlicedCrossEntropyArgs {
+  std::int64_t vocabulary = 0;           // of all ranks
+  std::span<const std::int32_t> labels;  // [rows], ids of the whole vocabulary, or kIgnoredLabel
+  float scale = 1;                       // of the gradient
+  std::span<float> logits;               // [rows, share], overwritten by the gradient
+  std::span<float> loss;                 // [rows], overwritten; equal on all ranks
+};
 // TransformerKernels::cross_entropy for logits whose vocabulary is divided among the ranks. Only
-// maxima, sums and the labels' logits are exchanged, 3 floats per row, never the logits.
-//   labels: [rows], ids of the whole vocabulary, or kIgnoredLabel. logits: [rows, share]; become
-//   scale (softmax - one-hot label), this rank's slice of the gradient. loss: [rows], equal on all
-//   ranks.
-// group: nullptr for one rank. REQUIRES: labels within the vocabulary, equal on all ranks.
-void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
-                        std::span<const std::int32_t> labels, float scale, std::span<float> logits,
-                        std::span<float> loss);
+// maxima, sums and the labels' logits are exchanged, 3 floats per row, never the logits. These
+// become scale (softmax - one-hot label), this rank's slice of the gradient. group: nullptr for one
+// rank. REQUIRES: labels within the vocabulary, equal on all ranks.
+void SlicedCrossEntropy(TensorGroup* group, const SlicedCrossEntropyArgs& args);
 
 // Copies this rank's slices from the flat buffer of the whole model [P of `whole`] to that of its
 // part [P of `part`]: values, gradients, or optimizer slots. Padding is unchanged. REQUIRES:

@@ -78,9 +78,17 @@ EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) c
   return kept;
 }
 
+DropRowsArgs EmbeddingPart::Dropout(float* x, float* scratch) const {
+  return {.site = kEmbeddingSite,
+          .rate = config_.hidden_dropout,
+          .width = config_.embedding,
+          .x = x,
+          .scratch = scratch};
+}
+
 // Sum of word, type and position embeddings, then norm, dropout and ALBERT's map.
-void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
-                            float* drop_scratch) const {
+void EmbeddingPart::Forward(const Use& use) const {
+  const auto& [params, batch, kept, drop_scratch] = use;
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
   GatherWords(vocabulary_, batch.ids, width, params.value + words_, kept.sum.x);
   // Each token's embedding is on one rank and 0 on the others.
@@ -95,24 +103,25 @@ void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const
     AddInto(count * width, params.value + positions_, kept.sum.x + first * width);
   }
   norm_.Forward(params, tokens, kept.sum, kept.embedded);
-  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
+  DropTokens(batch, {}, Dropout(kept.embedded, drop_scratch));
   if (!IsBert(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
 }
 
 // Mirrors Forward. The tables accumulate the gradient of the sum.
-void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
-                             float* dy, float* scratch, float* drop_scratch) const {
+void EmbeddingPart::Backward(const Use& use, float* dy, float* scratch) const {
+  const auto& [params, batch, kept, drop_scratch] = use;
   if (params.gradient == nullptr) return;  // token ids have no gradient
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
   float* dsum = dy;
   if (!IsBert(config_)) {
     // ALBERT: from hidden to embedding.
-    map_.Backward(params, tokens, kept.embedded, dy, 0, scratch);
+    map_.Backward(params, {.rows = tokens, .x = kept.embedded, .dy = dy, .dx = scratch});
     dsum = scratch;
   }
-  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
+  DropTokens(batch, {}, Dropout(dsum, drop_scratch));
   // The gradient of the sum goes to all three tables.
-  norm_.Backward(params, tokens, kept.sum, dsum, dsum, drop_scratch);
+  norm_.Backward(params, kept.sum,
+                 {.rows = tokens, .dy = dsum, .dx = dsum, .scratch = drop_scratch});
   ScatterAddWords(vocabulary_, batch.ids, width, dsum, params.gradient + words_);
   if (batch.types.empty()) {
     SumOfRows(tokens, width, dsum, params.gradient + types_);
@@ -162,14 +171,21 @@ HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
   return kept;
 }
 
-void HeadPart::Forward(const Params& params, const TokenBatch& batch, const float* x,
-                       const Kept& kept, float* out, float* drop_scratch) const {
-  if (masked()) return ForwardMasked(params, std::int64_t(batch.places.size()), x, kept, out);
-  ForwardPooled(params, batch, x, kept, out, drop_scratch);
+DropRowsArgs HeadPart::Dropout(float* x, float* scratch) const {
+  return {.site = kClassifierSite,
+          .rate = options_.config.classifier_dropout,
+          .width = first_.out,
+          .x = x,
+          .scratch = scratch};
 }
 
-void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
-                             const Kept& kept, float* out, float* drop_scratch) const {
+void HeadPart::Forward(const Use& use, float* out) const {
+  if (masked()) return ForwardMasked(use, out);
+  ForwardPooled(use, out);
+}
+
+void HeadPart::ForwardPooled(const Use& use, float* out) const {
+  const auto& [params, batch, x, kept, drop_scratch] = use;
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
   first_.Forward(params, rows, x, kept.mid);
   ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
@@ -177,15 +193,16 @@ void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, cons
   float* const top = classifies() ? kept.top : out;
   std::copy_n(kept.mid, n, top);
   if (!classifies()) return;
-  DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, top,
-                drop_scratch);
+  DropSequences(batch, Dropout(top, drop_scratch));
   classifier_.Forward(params, rows, top, out);
 }
 
 // Transform, GELU, norm, then the tied decoder.
-void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const float* x,
-                             const Kept& kept, float* out) const {
-  first_.Forward(params, rows, x, kept.mid);
+void HeadPart::ForwardMasked(const Use& use, float* out) const {
+  const Params& params = use.params;
+  const Kept& kept = use.kept;
+  const auto rows = std::int64_t(use.batch.places.size());
+  first_.Forward(params, rows, use.x, kept.mid);
   Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
   norm_.Forward(params, rows, kept.sum, kept.top);
   // logits = top · Wᵀ + b, W being the word embeddings.
@@ -194,39 +211,31 @@ void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const floa
   AddToRows(rows, outputs(), params.value + bias_, out);
 }
 
-void HeadPart::Backward(const Params& params, const TokenBatch& batch, const float* x,
-                        const Kept& kept, const float* dout, float* dx, float* scratch,
-                        float* drop_scratch) const {
-  if (masked()) {
-    BackwardMasked(params, std::int64_t(batch.places.size()), x, kept, dout, dx, scratch,
-                   drop_scratch);
-  } else {
-    BackwardPooled(params, batch, x, kept, dout, dx, scratch, drop_scratch);
-  }
+void HeadPart::Backward(const Use& use, const float* dout, float* dx, float* scratch) const {
+  if (masked()) return BackwardMasked(use, dout, dx, scratch);
+  BackwardPooled(use, dout, dx, scratch);
 }
 
 // Mirrors ForwardPooled.
-void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
-                              const Kept& kept, const float* dout, float* dx, float* scratch,
-                              float* drop_scratch) const {
+void HeadPart::BackwardPooled(const Use& use, const float* dout, float* dx, float* scratch) const {
+  const auto& [params, batch, x, kept, drop_scratch] = use;
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
   if (classifies()) {
-    classifier_.Backward(params, rows, kept.top, dout, 0, scratch);
-    DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, scratch,
-                  drop_scratch);
+    classifier_.Backward(params, {.rows = rows, .x = kept.top, .dy = dout, .dx = scratch});
+    DropSequences(batch, Dropout(scratch, drop_scratch));
   } else {
     std::copy_n(dout, n, scratch);
   }
   ActivationBackward(
       {.activation = Activation::kTanh, .n = n, .y = kept.mid, .dy = scratch, .dz = scratch});
-  first_.Backward(params, rows, x, scratch, 0, dx);
+  first_.Backward(params, {.rows = rows, .x = x, .dy = scratch, .dx = dx});
 }
 
 // Mirrors ForwardMasked. Each rank sees its share of the vocabulary, so the decoder's input
 // gradient is summed over the ranks.
-void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const float* x,
-                              const Kept& kept, const float* dout, float* dx, float* scratch,
-                              float* drop_scratch) const {
+void HeadPart::BackwardMasked(const Use& use, const float* dout, float* dx, float* scratch) const {
+  const auto& [params, batch, x, kept, drop_scratch] = use;
+  const auto rows = std::int64_t(batch.places.size());
   // The word embeddings get a second gradient, as decoder.
   if (params.gradient != nullptr && rows > 0) {  // the decoder is tied to the embeddings
     params.MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top,
@@ -237,9 +246,10 @@ void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const flo
                 scratch);
   if (vocabulary_.cut()) params.Sum(rows * first_.out, scratch);
   // Through norm, GELU and the transform.
-  norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
+  norm_.Backward(params, kept.sum,
+                 {.rows = rows, .dy = scratch, .dx = scratch, .scratch = drop_scratch});
   Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
-  first_.Backward(params, rows, x, scratch, 0, dx);
+  first_.Backward(params, {.rows = rows, .x = x, .dy = scratch, .dx = dx});
 }
 
 }  // namespace troop

@@ -22,16 +22,24 @@ class EmbeddingPart {
     float* out = nullptr;       // [T, hidden]; kBert: `embedded`
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
-  // Computes kept.out from the token ids.
-  void Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
-               float* drop_scratch) const;
-  // Adds to params.gradient, if it is set. dy: [T, hidden], the gradient of kept.out; scratch: [T,
-  // embedding]. Both are overwritten.
-  void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
-                float* scratch, float* drop_scratch) const;
+  // Arguments of one application to a batch of T tokens; borrowed for a call.
+  struct Use {
+    const Params& params;
+    const TokenBatch& batch;
+    const Kept& kept;
+    float* drop_scratch = nullptr;  // [max(kDropScratch, 2 embedding)]
+  };
+  // Computes kept.out.
+  void Forward(const Use& use) const;
+  // use: that of the Forward call. dy: [T, hidden], the gradient of kept.out; scratch: [T,
+  // embedding]. Both are overwritten. Adds to params.gradient, if it is set.
+  void Backward(const Use& use, float* dy, float* scratch) const;
   std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
 
  private:
+  // Dropout of x [T, embedding], the embeddings or their gradient.
+  DropRowsArgs Dropout(float* x, float* scratch) const;
+
   TransformerConfig config_;
   Extent vocabulary_;
   std::int64_t words_ = 0, positions_ = 0, types_ = 0;
@@ -61,27 +69,30 @@ class HeadPart {
   std::span<const std::int32_t> Asked(const TokenBatch& batch) const {
     return masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
   }
-  // x: [rows, hidden], of the requested tokens; out: [rows, outputs()].
-  void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
-               float* out, float* drop_scratch) const;
-  // Computes dx [rows, hidden] from dout [rows, outputs()], and adds to params.gradient, if it is
-  // set. scratch: [rows, max(hidden, embedding)].
-  void Backward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
-                const float* dout, float* dx, float* scratch, float* drop_scratch) const;
-  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }  // floats, for Backward
+  // Arguments of one application; borrowed for a call.
+  struct Use {
+    const Params& params;
+    const TokenBatch& batch;
+    const float* x = nullptr;  // [rows, hidden], of the requested tokens
+    const Kept& kept;
+    float* drop_scratch = nullptr;  // [max(kDropScratch, 2 embedding)]
+  };
+  // out: [rows, outputs()].
+  void Forward(const Use& use, float* out) const;
+  // use: that of the Forward call. dout: [rows, outputs()]; dx [rows, hidden] is overwritten;
+  // scratch: [rows, max(hidden, embedding)]. Adds to params.gradient, if it is set.
+  void Backward(const Use& use, const float* dout, float* dx, float* scratch) const;
+  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }
 
  private:
   bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
   bool classifies() const { return options_.head == TransformerHead::kClassifier; }
-  void ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
-                     const Kept& kept, float* out, float* drop_scratch) const;
-  void ForwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
-                     float* out) const;
-  void BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
-                      const Kept& kept, const float* dout, float* dx, float* scratch,
-                      float* drop_scratch) const;
-  void BackwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
-                      const float* dout, float* dx, float* scratch, float* drop_scratch) const;
+  // Dropout of x [rows, hidden], the classifier's input or its gradient.
+  DropRowsArgs Dropout(float* x, float* scratch) const;
+  void ForwardPooled(const Use& use, float* out) const;
+  void ForwardMasked(const Use& use, float* out) const;
+  void BackwardPooled(const Use& use, const float* dout, float* dx, float* scratch) const;
+  void BackwardMasked(const Use& use, const float* dout, float* dx, float* scratch) const;
 
   TransformerOptions options_;
   Extent vocabulary_;

@@ -130,18 +130,15 @@ void EncoderLayer::Forward(const Use& application) const {
                     .scratch = scratch.attention});
   // 3. Output projection, dropout, residual, norm.
   attention_out_.Forward(params, rows, kept.context, kept.sum1.x);
-  DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
-             scratch.drop);
+  DropTokens(batch, asked, HiddenDropout(application, 1, kept.sum1.x));
   AddInto(rows * config_.hidden, x, kept.sum1.x);
   norm1_.Forward(params, rows, kept.sum1, kept.hidden);
   // 4. Feed-forward, dropout (BERT only), residual, norm.
   ffn_.Forward(params, rows, kept.hidden, kept.z);
   Kernels().gelu(config_.gelu, rows * ffn_.out, kept.z, kept.g);
   ffn_out_.Forward(params, rows, kept.g, kept.sum2.x);
-  if (config_.family == TransformerConfig::Family::kBert) {
-    DropTokens(batch, asked, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, kept.sum2.x,
-               scratch.drop);
-  }
+  if (config_.family == TransformerConfig::Family::kBert)
+    DropTokens(batch, asked, HiddenDropout(application, 2, kept.sum2.x));
   AddInto(rows * config_.hidden, kept.hidden, kept.sum2.x);
   norm2_.Forward(params, rows, kept.sum2, kept.out);
 }
@@ -154,22 +151,20 @@ void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const 
   const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
   const std::int64_t narrow = rows * config_.hidden;
   // From here on dy is the gradient of the residual sum, `sum` that of the branch with dropout.
-  norm2_.Backward(params, rows, kept.sum2, dy, dy, scratch.drop);
+  norm2_.Backward(params, kept.sum2, {.rows = rows, .dy = dy, .dx = dy, .scratch = scratch.drop});
   std::copy_n(dy, narrow, scratch.sum);
-  if (config_.family == TransformerConfig::Family::kBert) {
-    DropTokens(batch, asked, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, scratch.sum,
-               scratch.drop);
-  }
+  if (config_.family == TransformerConfig::Family::kBert)
+    DropTokens(batch, asked, HiddenDropout(application, 2, scratch.sum));
   // 1. Feed-forward: its input gradient adds to the residual's.
-  ffn_out_.Backward(params, rows, kept.g, scratch.sum, 0, scratch.wide);
+  ffn_out_.Backward(params, {.rows = rows, .x = kept.g, .dy = scratch.sum, .dx = scratch.wide});
   Kernels().gelu_backward(config_.gelu, rows * ffn_.out, kept.z, scratch.wide, scratch.wide);
-  ffn_.Backward(params, rows, kept.hidden, scratch.wide, 1, dy);
+  ffn_.Backward(params, {.rows = rows, .x = kept.hidden, .dy = scratch.wide, .beta = 1, .dx = dy});
   // 2. Attention branch.
-  norm1_.Backward(params, rows, kept.sum1, dy, dy, scratch.drop);
+  norm1_.Backward(params, kept.sum1, {.rows = rows, .dy = dy, .dx = dy, .scratch = scratch.drop});
   std::copy_n(dy, narrow, scratch.sum);
-  DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
-             scratch.drop);
-  attention_out_.Backward(params, rows, kept.context, scratch.sum, 0, scratch.context);
+  DropTokens(batch, asked, HiddenDropout(application, 1, scratch.sum));
+  attention_out_.Backward(
+      params, {.rows = rows, .x = kept.context, .dy = scratch.sum, .dx = scratch.context});
   AttentionBackward({.shape = Attention(params),
                      .batch = AttentionOf(batch, use, asked),
                      .qkv = kept.qkv,
@@ -181,7 +176,7 @@ void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const 
   // 3. Projections.
   if (asked) return BackwardAsked(application, scratch.wide, dy, dx);
   TROOP_CHECK(dx == dy, "the gradient of all tokens is computed in place");
-  qkv_.Backward(params, tokens, x, scratch.wide, 1, dx);
+  qkv_.Backward(params, {.rows = tokens, .x = x, .dy = scratch.wide, .beta = 1, .dx = dx});
 }
 
 // dx = dqkv · w, plus dy for the requested tokens: the residual connection around the attention.
@@ -233,6 +228,14 @@ AttentionShape EncoderLayer::Attention(const Params& params) const {
           .first_head = heads_.first,
           .rate = config_.attention_dropout,
           .compute = params.compute};
+}
+
+DropRowsArgs EncoderLayer::HiddenDropout(const Use& use, std::uint32_t which, float* x) const {
+  return {.site = SiteOf(use.number, which),
+          .rate = config_.hidden_dropout,
+          .width = config_.hidden,
+          .x = x,
+          .scratch = use.scratch.drop};
 }
 
 AttentionBatch EncoderLayer::AttentionOf(const TokenBatch& batch, std::int64_t use,

@@ -58,6 +58,9 @@ class EncoderLayer {
   AttentionShape Attention(const Params& params) const;
   static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use,
                                     const AskedTokens& asked);
+  // Dropout of x [R or T, hidden], the output of a half of the layer, or of its gradient. which: as
+  // in SiteOf.
+  DropRowsArgs HiddenDropout(const Use& use, std::uint32_t which, float* x) const;
   // Slices of qkv_.
   LinearPart Queries() const;
   LinearPart KeysAndValues() const;

@@ -89,14 +89,14 @@ class Transformer final : public Module {
     const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(!cache.empty()));
     const Params params = StepParams(context);
     // Embeddings, layers, head. A layer's output is the next one's input.
-    embedding_.Forward(params, batch, kept.embedding, scratch.layer.drop);
+    embedding_.Forward({params, batch, kept.embedding, scratch.layer.drop});
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
       const EncoderLayer::Kept& mine = KeptOf(kept, use);
       LayerOf(use).Forward({params, batch, use, AskedOf(batch, use), x, mine, scratch.layer});
       x = mine.out;
     }
-    head_.Forward(params, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
+    head_.Forward({params, batch, x, kept.head, scratch.layer.drop}, out[0].data<float>());
   }
 
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
@@ -112,8 +112,8 @@ class Transformer final : public Module {
     const std::int64_t last = options_.config.layers - 1;
     float* dy = scratch.dasked;
     // The head gives the gradient of the requested rows only.
-    head_.Backward(params, batch, KeptOf(kept, last).out, kept.head, dout[0].data<float>(), dy,
-                   scratch.head, scratch.layer.drop);
+    head_.Backward({params, batch, KeptOf(kept, last).out, kept.head, scratch.layer.drop},
+                   dout[0].data<float>(), dy, scratch.head);
     TellReady(context, head_begin_);
     // A shared layer's gradient is complete only after its first use.
     for (std::int64_t use = last; use >= 0; --use) {
@@ -128,8 +128,8 @@ class Transformer final : public Module {
       if (layers_.size() > 1 || use == 0) TellReady(context, begins_[std::size_t(LayerIndex(use))]);
     }
     // The embeddings come last: they are at the beginning of the buffer.
-    embedding_.Backward(params, batch, kept.embedding, scratch.dy, scratch.layer.context,
-                        scratch.layer.drop);
+    embedding_.Backward({params, batch, kept.embedding, scratch.layer.drop}, scratch.dy,
+                        scratch.layer.context);
   }
 
  private:

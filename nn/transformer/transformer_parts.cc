@@ -129,8 +129,8 @@ void LinearPart::AddGradient(const Params& params, std::int64_t rows, const floa
     SumOfRows(rows, n, dy + i * n, params.gradient + bias + i * AlignParams(n), out);
 }
 
-void LinearPart::Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
-                          float beta, float* dx) const {
+void LinearPart::Backward(const Params& params, const BackwardArgs& args) const {
+  const auto& [rows, x, dy, beta, dx] = args;
   AddGradient(params, rows, x, dy);
   if (dx == nullptr) return;
   // dx is equal on all ranks, so only one adds it to their sum.
@@ -160,8 +160,8 @@ void NormPart::Forward(const Params& params, std::int64_t rows, const Kept& kept
 }
 
 // The kernel always accumulates gradients; unwanted ones go to scratch.
-void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
-                        float* dx, float* scratch) const {
+void NormPart::Backward(const Params& params, const Kept& kept, const BackwardArgs& args) const {
+  const auto& [rows, dy, dx, scratch] = args;
   const bool wanted = params.gradient != nullptr;
   if (!wanted) std::fill_n(scratch, 2 * n, 0.0f);
   Kernels().layer_norm_backward({rows, n, epsilon}, kept.x, params.value + gamma, kept.mean,
@@ -170,8 +170,8 @@ void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kep
 }
 
 // Factors are generated in blocks, from the site's counter-based random numbers.
-void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
-          float* scratch) {
+void Drop(const DropArgs& args) {
+  const auto& [site, rate, first, n, x, scratch] = args;
   for (std::int64_t i = 0; i < n; i += kDropScratch) {
     const std::int64_t count = std::min(kDropScratch, n - i);
     DropoutFactors(site, rate, first + i, count, scratch);
@@ -180,27 +180,42 @@ void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t 
 }
 
 // Site and element number determine the factor, not the position in the batch.
-void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
-                std::int64_t width, float* x, float* scratch) {
+void DropTokens(const TokenBatch& batch, const AskedTokens& asked, const DropRowsArgs& args) {
+  const auto& [site, rate, width, x, scratch] = args;
   if (batch.dropout.empty() || rate == 0) return;
   std::size_t next = 0;  // index into `asked`
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
     const std::int32_t first = batch.starts[s], end = batch.starts[s + 1];
     const DropoutSite here{batch.dropout[s], site};
-    if (!asked) Drop(here, rate, 0, (end - first) * width, x + first * width, scratch);
+    if (!asked) {
+      Drop({.site = here,
+            .rate = rate,
+            .n = (end - first) * width,
+            .x = x + first * width,
+            .scratch = scratch});
+    }
     // The counter covers all tokens, so requested rows get the same factors.
     for (; asked && next < asked->size() && (*asked)[next] < end; ++next) {
-      Drop(here, rate, ((*asked)[next] - first) * width, width, x + std::int64_t(next) * width,
-           scratch);
+      Drop({.site = here,
+            .rate = rate,
+            .first = ((*asked)[next] - first) * width,
+            .n = width,
+            .x = x + std::int64_t(next) * width,
+            .scratch = scratch});
     }
   }
 }
 
-void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
-                   float* x, float* scratch) {
+void DropSequences(const TokenBatch& batch, const DropRowsArgs& args) {
+  const auto& [site, rate, width, x, scratch] = args;
   if (batch.dropout.empty() || rate == 0) return;
-  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s)
-    Drop({batch.dropout[s], site}, rate, 0, width, x + std::int64_t(s) * width, scratch);
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    Drop({.site = {batch.dropout[s], site},
+          .rate = rate,
+          .n = width,
+          .x = x + std::int64_t(s) * width,
+          .scratch = scratch});
+  }
 }
 
 }  // namespace troop

@@ -137,9 +137,16 @@ struct LinearPart {
   LinearPart() = default;
   LinearPart(ParamLayout& layout, const std::string& name, const Extent& in, const Extent& out);
   void Forward(const Params& params, std::int64_t rows, const float* x, float* y) const;
-  // dx = dy · w + beta dx; nullptr: not wanted.
-  void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
-                float beta, float* dx) const;
+  // Arguments of Backward.
+  struct BackwardArgs {
+    std::int64_t rows = 0;
+    const float* x = nullptr;   // [rows, in], the input of Forward
+    const float* dy = nullptr;  // [rows, out]
+    float beta = 0;             // 0: overwrites dx; 1: adds to it
+    float* dx = nullptr;        // [rows, in]; nullptr: not wanted
+  };
+  // Accumulates the gradients of w and b; dx = dy · w + beta dx.
+  void Backward(const Params& params, const BackwardArgs& args) const;
   // The part of Backward that accumulates the gradients of w and b.
   void AddGradient(const Params& params, std::int64_t rows, const float* x, const float* dy) const;
 };
@@ -158,9 +165,15 @@ struct NormPart {
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
   // y from kept.x, which the caller has filled.
   void Forward(const Params& params, std::int64_t rows, const Kept& kept, float* y) const;
-  // dx may be dy. Without a gradient, `scratch` [2 n] receives the unused results.
-  void Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
-                float* dx, float* scratch) const;
+  // Arguments of Backward.
+  struct BackwardArgs {
+    std::int64_t rows = 0;
+    const float* dy = nullptr;  // [rows, n]
+    float* dx = nullptr;        // [rows, n], overwritten; may be dy
+    float* scratch = nullptr;   // [2 n]; unused if params has a gradient
+  };
+  // Computes dx and accumulates the gradients of gamma and beta. kept: that of Forward.
+  void Backward(const Params& params, const Kept& kept, const BackwardArgs& args) const;
 };
 
 inline float* TakeFloats(Arena& arena, std::int64_t n) {
@@ -177,15 +190,30 @@ using AskedTokens = std::optional<std::span<const std::int32_t>>;
 
 // Floats of scratch in which Drop computes factors.
 inline constexpr std::int64_t kDropScratch = 4096;
+// Arguments of Drop.
+struct DropArgs {
+  DropoutSite site;
+  float rate = 0;
+  std::int64_t first = 0;    // number of element x[0] at the site
+  std::int64_t n = 0;        // elements
+  float* x = nullptr;        // [n], multiplied by the factors
+  float* scratch = nullptr;  // [kDropScratch]
+};
 // Applies dropout: x [n] times the factors of the elements from `first` on.
-void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
-          float* scratch);
-// Applies dropout to x [T, width], or the rows of requested tokens; the factors of `site` are
-// counted from each sequence's first token.
-void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
-                std::int64_t width, float* x, float* scratch);
-// Applies dropout to x [B, width], one row per sequence.
-void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
-                   float* x, float* scratch);
+void Drop(const DropArgs& args);
+
+// Dropout of the rows of a batch at one site.
+struct DropRowsArgs {
+  std::uint32_t site = 0;  // number of the site in the model
+  float rate = 0;          // 0: nothing is dropped
+  std::int64_t width = 0;
+  float* x = nullptr;        // [rows, width], multiplied by the factors
+  float* scratch = nullptr;  // [kDropScratch]
+};
+// Applies dropout to the rows of all tokens, or of the requested ones; factors are counted from
+// each sequence's first token.
+void DropTokens(const TokenBatch& batch, const AskedTokens& asked, const DropRowsArgs& args);
+// Applies dropout to one row per sequence.
+void DropSequences(const TokenBatch& batch, const DropRowsArgs& args);
 
 }  // namespace troop

@@ -124,7 +124,11 @@ class TokenBench {
     if (dlogits != nullptr) *dlogits = Tensor(DType::kF32, out.shape());
     if (tensor != nullptr && words > 0) {
       std::vector<float> logits(out.as<float>().begin(), out.as<float>().end());
-      SlicedCrossEntropy(tensor, words, labels, 1 / float(rows), logits, loss);
+      SlicedCrossEntropy(tensor, {.vocabulary = words,
+                                  .labels = labels,
+                                  .scale = 1 / float(rows),
+                                  .logits = logits,
+                                  .loss = loss});
       if (dlogits != nullptr) std::ranges::copy(logits, dlogits->as<float>().begin());
     } else {
       TransformerKernelsFor(BestCpuLevel())

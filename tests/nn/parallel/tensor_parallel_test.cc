@@ -83,7 +83,8 @@ TEST_P(AdjointTest, BackwardIsAdjointOfForward) {
     std::vector<float> fx(y.size()), dx = Whole(x.size(), cut_out ? 3 : 40 + std::uint64_t(rank));
     const double kept = Dot(x, dx);
     linear.Forward(params, kRows, x.data(), fx.data());
-    linear.Backward(params, kRows, x.data(), y.data(), 1, dx.data());
+    linear.Backward(params,
+                    {.rows = kRows, .x = x.data(), .dy = y.data(), .beta = 1, .dx = dx.data()});
     EXPECT_TRUE(group.status().ok());
     EXPECT_EQ(group.traffic().operations, ranks == 1 ? 0u : 1u);
     const std::lock_guard lock(mutex);
@@ -242,7 +243,9 @@ TEST(TensorParallelTest, SlicedCrossEntropyMatchesWholeVocabulary) {
         const auto from = logits.begin() + r * kWords + share.first;
         mine.insert(mine.end(), from, from + share.count);
       }
-      SlicedCrossEntropy(ranks == 1 ? nullptr : &group, kWords, labels, scale, mine, loss);
+      SlicedCrossEntropy(
+          ranks == 1 ? nullptr : &group,
+          {.vocabulary = kWords, .labels = labels, .scale = scale, .logits = mine, .loss = loss});
       ASSERT_TRUE(group.status().ok());
       const TensorTraffic expected{2, 3 * 4 * std::uint64_t(rows)};
       EXPECT_EQ(group.traffic(), ranks == 1 ? TensorTraffic() : expected);
