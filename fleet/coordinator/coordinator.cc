@@ -16,13 +16,8 @@
 namespace troop {
 namespace {
 
-// Interval of the silence check, however often messages wake this node.
-constexpr Duration kLookEvery = Milliseconds(200);
 // A longer gap between two steps is a pause of the coordinator itself (e.g. SIGSTOP).
 constexpr Duration kPause = Seconds(1);
-// Grace period after the connection of an external member ended. No supervisor reports its exit
-// here, and an unstable network may reconnect.
-constexpr Duration kLeft = Seconds(3);
 
 }  // namespace
 
@@ -41,112 +36,40 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   return node;
 }
 
+// Pauses of up to kPause are not noticed, so members may be silent for that time in addition.
 Coordinator::Coordinator(Options options, EnvSpec env)
     : options_(std::move(options)),
       env_(std::move(env)),
-      leases_(std::int64_t(options_.config.run.total_steps), options_.resume_steps),
-      reviews_done_(options_.resume_steps),
+      membership_({.silence_max = Seconds(options_.config.fleet.stall_timeout_s) + kPause}),
+      lifecycle_(&options_.config, options_.resume_steps),
       results_(options_.resume_checkpoint, options_.resume_updates),
       incarnations_(options_.run),
       slots_(options_.config) {}
 
-// Order: account for a pause of this process, shard leases, silent members, phase, pending scale
+// Order: account for a pause of this process, shard leases, lost members, phase, pending scale
 // requests. Done when all members know of the end.
 StepStatus Coordinator::Step(Time now) {
   // After a pause of this process, heartbeats are queued in the sockets: its length is not
   // counted as silence of the members.
   if (now - now_ > kPause) {
-    for (auto& [name, member] : members_) {
-      member.last_beat += now - now_;
-      if (member.down_since) *member.down_since += now - now_;
-    }
+    membership_.ExtendLeases(now - now_);
     if (shards_) shards_->election().ExtendLeases(now - now_);
   }
   now_ = now;
   if (shards_) shards_->election().Update(now);
-  GiveUpSilent();
+  for (MemberRecord* const lost : membership_.RemoveLost(now)) Release(lost);
   AdvancePhase();
   UpdateMove();
   UpdateFleet();
-  if ((phase_ == Phase::kDone || stop_) && all_members_left()) return StepStatus::Done();
+  if (lifecycle_.over() && all_members_left()) return StepStatus::Done();
   return StepStatus::Idle(now + Milliseconds(100));
 }
 
-// Removes silent members whose exit no supervisor reports: those on other machines, and those that
-// died before their registration was read. Slower than a supervisor, whose reason is more precise.
-void Coordinator::GiveUpSilent() {
-  if (now_ < next_silence_look_) return;
-  next_silence_look_ = now_ + kLookEvery;
-  const Duration limit = Seconds(options_.config.fleet.stall_timeout_s) + kPause;
-  for (auto& [name, member] : members_) {
-    if (!member.present) continue;
-    if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
-      LogWarning("{} (process {} on {}) left: its connection ended {:.1f} s ago", name,
-                 member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
-      RecordFailure(member.view.role, member.view.index, "its connection ended");
-      OnMemberExit(member.view.role, member.view.index, member.view.process);
-      continue;
-    }
-    if (now_ - member.last_beat <= limit) continue;
-    LogWarning("{} (process {} on {}) removed: silent for {:.1f} s (fleet.stall_timeout_s)", name,
-               member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
-    RecordFailure(member.view.role, member.view.index,
-                  fmt::format("silent for {:.1f} s, removed (fleet.stall_timeout_s)",
-                              ToSeconds(now_ - member.last_beat)));
-    OnMemberExit(member.view.role, member.view.index, member.view.process);
-  }
-}
-
-// Moves the run forward through running -> draining -> evaluating -> done; never back.
-void Coordinator::AdvancePhase() {
-  const auto advance = [this](Phase next) {
-    if (next <= phase_) return;
-    phase_ = next;
-    LogInfo("the run is {}: {} {} done", PhaseName(phase_), StepsDone(),
-            StepsName(options_.config));
-  };
-  // Draining starts when the budget is done or the run is solved; evaluating when the learner has
-  // written its last checkpoint; done after the final evaluation.
-  const Config& c = options_.config;
-  const EvaluationReport* last = results_.last_evaluation();
-  const bool solved = c.evaluator.stop_at_return != 0 && last != nullptr &&
-                      last->return_mean >= c.evaluator.stop_at_return;
-  if (StepsDone() >= std::int64_t(c.run.total_steps) || solved) advance(Phase::kDraining);
-  const Member* learner = Find(Role::kLearner);
-  if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
-  if (phase_ == Phase::kEvaluating) {
-    const bool judged = last != nullptr && last->final;
-    if (judged || !c.evaluator.enabled || FinalEpisodes(c) == 0) advance(Phase::kDone);
-  }
-}
-
 // Index 0 stands for the role: the first learner is the leader, whose end is that of training.
-const Coordinator::Member* Coordinator::Find(Role role) const {
-  const auto it = members_.find(PeerName(role, 0));
-  return it == members_.end() ? nullptr : &it->second;
-}
-
-// Progress of the run, in agent steps, or in reviews for supervised training.
-std::int64_t Coordinator::StepsDone() const {
-  return IsSupervised(options_.config) ? reviews_done_ : leases_.done();
-}
-
-// Marks the member absent; its unused leases return to the pool.
-void Coordinator::Forget(Member* member) {
-  leases_.Return(&member->steps);
-  member->present = false;
-  peers_old_ = true;
-}
-
-// Endpoints of the present members, rebuilt only after a change.
-const std::map<std::string, PeerInfo>& Coordinator::Peers() {
-  if (!std::exchange(peers_old_, false)) return peers_;
-  peers_.clear();
-  for (const auto& [name, peer] : members_) {
-    if (!peer.present || peer.endpoint.empty()) continue;
-    peers_[name] = {peer.endpoint, peer.view.incarnation};
-  }
-  return peers_;
+void Coordinator::AdvancePhase() {
+  const MemberRecord* const learner = membership_.Find(Role::kLearner, 0);
+  lifecycle_.Advance({.last_evaluation = results_.last_evaluation(),
+                      .learner_finished = learner != nullptr && learner->view.finished});
 }
 
 void Coordinator::Handle(Message message, Reply reply) {
@@ -166,14 +89,6 @@ void Coordinator::Handle(Message message, Reply reply) {
           InvalidArgument("the coordinator does not handle messages of type {}; check the endpoint",
                           int(message.type)));
   }
-}
-
-// Folds a replaced incarnation into the totals: its steps and its counters stay counted.
-void Coordinator::Retire(Member* member) {
-  Forget(member);
-  leases_.Retire(&member->steps);
-  results_.RetireMetrics(member->metrics);
-  *member = {};
 }
 
 // Versions must be equal: mixed fleets are not supported. Index -1: external.
@@ -215,26 +130,16 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   const Result<std::uint64_t> number = incarnations_.Take();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
-  // The bind address is taken before Retire, which clears the old entry.
-  Member& member = members_[PeerName(request->role, request->index)];
-  std::string listen = ListenFor(*request, member);
-  Retire(&member);
-  member.listen = listen;
-  member.view = {.role = request->role,
-                 .index = request->index,
-                 .incarnation = incarnation,
-                 .process = request->process,
-                 .host = request->host};
-  member.present = true;
-  issued_.resize(std::max(issued_.size(), std::size_t(request->role) + 1));
-  issued_[std::size_t(request->role)] = incarnation;
-  ++records_[PeerName(request->role, request->index)].registered;
-  peers_old_ = true;
-  member.joined = joins;
-  if (joins && request->role == Role::kActor) {
-    joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
-  }
-  member.last_beat = now_;
+  const std::string listen = ListenFor(*request, membership_.Find(request->role, request->index));
+  MemberRecord before = membership_.Admit({.role = request->role,
+                                           .index = request->index,
+                                           .incarnation = incarnation,
+                                           .process = request->process,
+                                           .host = request->host},
+                                          listen, joins, now_);
+  // The steps and the counters of a replaced incarnation stay counted.
+  lifecycle_.leases().Retire(&before.steps);
+  results_.RetireMetrics(before.metrics);
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
@@ -248,20 +153,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 
-// Fencing: only the incarnation that the coordinator issued last is the member.
 Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
-  const std::string name = PeerName(caller.role, caller.index);
-  const auto it = members_.find(name);
-  if (it != members_.end() && it->second.view.incarnation == caller.incarnation) {
-    return Status::Ok();
-  }
-  // Only a forged number is logged: a replaced process may send its own for a while.
-  if (caller.incarnation >= incarnations_.next() && invented_.Next(now)) {
-    LogWarning("{} callers rejected; the last is {} with incarnation {}, which was never issued",
-               invented_.number, name, caller.incarnation);
-  }
-  return Aborted("{} incarnation {} is not a member: it was replaced or never registered", name,
-                 caller.incarnation);
+  return membership_.CheckOrigin(caller, incarnations_.next(), now);
 }
 
 // Rejects reports that do not belong to the role, and numbers that were never issued.
@@ -286,44 +179,54 @@ Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
   return Status::Ok();
 }
 
-// Handles a heartbeat: checks the incarnation, takes over metrics, steps, checkpoint and
-// evaluations, advances the phase, then replies with phase, lease and peers.
+// Handles a heartbeat: checks the incarnation, takes over the report, advances the phase, then
+// replies with phase, lease and peers.
 void Coordinator::HandleBeat(const Message& message, Reply reply) {
   Result<HeartbeatRequest> beat = DecodeBody<HeartbeatRequest>(message.body);
   if (!beat.ok()) return reply.Fail(beat.status());
-  const std::string name = PeerName(message.origin.role, message.origin.index);
-  const auto it = members_.find(name);
-  if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
+  const Role role = message.origin.role;
+  const std::string name = PeerName(role, message.origin.index);
+  MemberRecord* const member = membership_.FindCurrent(message.origin);
+  if (member == nullptr) {
     // Not a log line: every replaced process sends heartbeats until it receives this reply.
     return reply.Fail(Aborted("{} incarnation {} is not a member: it was replaced", name,
                               message.origin.incarnation));
   }
-  if (const Status fits = CheckBeat(message.origin.role, *beat); !fits.ok()) {
+  if (const Status fits = CheckBeat(role, *beat); !fits.ok()) {
     LogWarning("a heartbeat of {} was rejected: {}", name, fits.message());
     return reply.Fail(fits);
   }
-  Member& member = it->second;
   // Step 1: take over the report.
-  member.last_beat = now_;
-  peers_old_ = peers_old_ || member.endpoint != beat->endpoint;
-  member.endpoint = beat->endpoint;
-  member.fleet_epoch = beat->fleet_epoch;
-  member.metrics = std::move(beat->metrics);
-  const char* const work = WorkOf(message.origin.role).metric;
-  const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
-  if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
-  leases_.Report(&member.steps, beat->steps_done);
-  if (message.origin.role == Role::kLearner) NoteUpdates();
-  if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
-    const auto total = std::int64_t(options_.config.run.total_steps);
-    // A restarted learner may report less than its predecessor; progress never decreases.
-    reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
-  }
-  member.view.finished = beat->finished;
-  member.blocked = OneLineOf(beat->blocked);
-  member.shard_move = beat->shard_move;
+  membership_.RecordHeartbeat(member, &*beat, now_);
+  lifecycle_.RecordSteps(role, beat->steps_done, &member->steps);
+  if (role == Role::kLearner) results_.RecordUpdates(membership_.NewestVersion());
   results_.RecordCheckpoint(*beat);
-  for (EvaluationReport e : beat->evaluations) {
+  RecordEvaluations(beat->evaluations);
+  AdvancePhase();
+  if (!member->present) {  // its process has exited: its last report counts, it gets no lease
+    return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
+  }
+  // Step 2: renew the lease of a shard, then handle a final heartbeat.
+  if (shards_ && role == Role::kParamServer && !beat->endpoint.empty()) {
+    shards_->election().RecordHeartbeat(now_, message.origin.index, message.origin.incarnation,
+                                        beat->shard_term);
+  }
+  if (!beat->ended.empty()) {
+    RecordFailure(role, member->view.index, OneLineOf(beat->ended),
+                  membership_.HistoryOf(role, member->view.index)->failures);
+    OnMemberExit(role, member->view.index, member->view.process);
+  }
+  // A process that ends gets no lease, which it could not use.
+  const HeartbeatReply body = MakeBeatReply(member, beat->ended.empty() ? beat->steps_wanted : 0);
+  // all_members_left needs what each member has received, not what it should receive.
+  member->told = body.phase;
+  member->told_stop = body.stop;
+  reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
+}
+
+// Takes over new evaluations, with a log line for each.
+void Coordinator::RecordEvaluations(const std::vector<EvaluationReport>& evaluations) {
+  for (EvaluationReport e : evaluations) {
     // Parameter shards begin at version 1, before any update.
     if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
     if (!results_.AddEvaluation(e)) continue;
@@ -335,50 +238,14 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     LogInfo("evaluation at {} agent steps, {} updates: return {}", e.steps,
             UpdatesOf(e.weights_version), ReturnText(e));
   }
-  AdvancePhase();
-  if (!member.present) {  // its process has exited: its last report counts, it gets no lease
-    return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
-  }
-  // Step 2: renew the lease of a shard, then handle a final heartbeat.
-  if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
-    shards_->election().RecordHeartbeat(now_, message.origin.index, message.origin.incarnation,
-                                        beat->shard_term);
-  }
-  if (!beat->ended.empty()) {
-    RecordFailure(member.view.role, member.view.index, OneLineOf(beat->ended),
-                  records_[name].failures);
-    OnMemberExit(member.view.role, member.view.index, member.view.process);
-  }
-  // A process that ends gets no lease, which it could not use.
-  const HeartbeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
-  // all_members_left needs what each member has received, not what it should receive.
-  member.told = body.phase;
-  member.told_stop = body.stop;
-  reply.Send({.type = MessageType::kMemberHeartbeatReply, .body = EncodeBody(body)});
-}
-
-// Takes the newest version over all learners: synchronous learners share one, those that pull from
-// parameter shards may differ.
-void Coordinator::NoteUpdates() {
-  double newest = -1;
-  for (const auto& [name, member] : members_) {
-    if (!member.present || member.view.role != Role::kLearner) continue;
-    const auto version = member.metrics.find("learner/version");
-    if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
-  }
-  results_.RecordUpdates(newest);
 }
 
 // Leases up to `wanted` steps in total to the member, as far as the budget lasts.
-HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
-  if (phase_ == Phase::kRunning) leases_.Grant(&member->steps, wanted);
-  HeartbeatReply body{.phase = phase_,
-                      .stop = stop_,
-                      .steps_granted = member->steps.granted,
-                      .steps_over = phase_ > Phase::kRunning || leases_.exhausted(),
-                      .steps_total_done = StepsDone()};
+HeartbeatReply Coordinator::MakeBeatReply(MemberRecord* member, std::int64_t wanted) {
+  HeartbeatReply body;
+  lifecycle_.FillReply(wanted, &member->steps, &body);
   // Receivers refuse incarnations above the newest one of a role; index 0 has that of all roles.
-  body.issued = issued_;
+  body.issued = membership_.issued();
   body.issued[0] = incarnations_.next() - 1;
   TellFleet(*member, &body);
   if (shards_) {
@@ -389,7 +256,7 @@ HeartbeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
     // After a reshard to fewer shards, the processes with the highest indices end.
     body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
   }
-  body.peers = Peers();
+  body.peers = membership_.Peers();
   return body;
 }
 
@@ -398,41 +265,32 @@ void Coordinator::HandleStatus(Reply reply) {
               .body = EncodeBody(StatusReply{ViewJson(View(), roles())})});
 }
 
-// The process id guards against a late report about a process that was replaced.
 void Coordinator::OnMemberExit(Role role, std::int32_t index, std::int64_t process) {
-  const auto it = members_.find(PeerName(role, index));
-  if (it == members_.end() || it->second.view.process != process) return;
-  if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
-  Forget(&it->second);  // a heartbeat that is still in flight gets no lease
-  if (shards_ && role == Role::kParamServer) {
-    shards_->election().RecordExit(index, it->second.view.incarnation);
-    shards_->election().Update(now_);
-  }
+  if (MemberRecord* const member = membership_.Remove(role, index, process)) Release(member);
 }
 
-// Connection events only serve the log and down_since; leases decide about membership.
+// Returns what an absent member held: a heartbeat that is still in flight gets no lease.
+void Coordinator::Release(MemberRecord* member) {
+  lifecycle_.leases().Return(&member->steps);
+  if (!shards_ || member->view.role != Role::kParamServer) return;
+  shards_->election().RecordExit(member->view.index, member->view.incarnation);
+  shards_->election().Update(now_);
+}
+
+void Coordinator::RecordFailure(Role role, std::int32_t index, const std::string& why,
+                                std::int64_t failures) {
+  membership_.RecordFailure(role, index, why, failures, now_);
+}
+
+// Logs the connections of the members that the run needs.
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
-  const auto it = members_.find(PeerName(peer.role, peer.index));
-  if (it == members_.end() || !it->second.present ||
-      it->second.view.incarnation != peer.incarnation) {
-    return;
-  }
-  if (state == PeerState::kDown) {
-    it->second.down_since = now_;
-  } else {
-    it->second.down_since.reset();
-  }
-  const bool guest = it->second.joined && peer.role == Role::kActor;  // not in RoleSlots
-  if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
-  if (state == PeerState::kDown) LogWarning("{} disconnected", it->first);
-  if (state == PeerState::kHung) LogWarning("{} hangs: only its I/O thread responds", it->first);
-  if (state == PeerState::kUp) LogDebug("{} connected", it->first);
-}
-
-// A run that drains needs no experience, so a lost actor is not replaced or reported.
-bool Coordinator::Needs(Role role) const {
-  if (stop_ || phase_ == Phase::kDone) return false;
-  return role != Role::kActor || phase_ == Phase::kRunning;
+  const MemberRecord* const member = membership_.RecordConnection(peer, state, now_);
+  if (member == nullptr) return;
+  if (!(member->has_slot() ? Needs(peer.role, peer.index) : Needs(peer.role))) return;
+  const std::string name = PeerName(peer.role, peer.index);
+  if (state == PeerState::kDown) LogWarning("{} disconnected", name);
+  if (state == PeerState::kHung) LogWarning("{} hangs: only its I/O thread responds", name);
+  if (state == PeerState::kUp) LogDebug("{} connected", name);
 }
 
 bool Coordinator::Needs(Role role, std::int32_t index) const {
@@ -441,19 +299,11 @@ bool Coordinator::Needs(Role role, std::int32_t index) const {
   return Needs(role) && slot;
 }
 
-// A member that has received the final phase needs no further reply.
-bool Coordinator::all_members_left() const {
-  return std::ranges::all_of(members_, [this](const auto& entry) {
-    const Member& m = entry.second;
-    return !m.present || m.told == Phase::kDone || (stop_ && m.told_stop);
-  });
-}
-
-// Members that left contribute their counters; their gauges are dropped.
+// Roles leave one by one at the end; their last ratios keep the fleet's ratios complete.
 RunView Coordinator::View() const {
-  RunView view{.phase = phase_,
+  RunView view{.phase = lifecycle_.phase(),
                .supervised = IsSupervised(options_.config),
-               .steps = StepsDone(),
+               .steps = lifecycle_.steps_done(),
                .steps_total = std::int64_t(options_.config.run.total_steps),
                .steps_at_start = options_.resume_steps,
                .updates_at_start = options_.resume_updates};
@@ -464,35 +314,12 @@ RunView Coordinator::View() const {
     if (shards_->moving()) view.shards_wanted = mover.move().shards;
     view.shard_epoch = mover.epochs().size();
   }
-  std::vector<MetricSnapshot> snapshots{results_.retired_counters()};
-  for (const auto& [name, member] : members_) {
-    if (member.present) {
-      snapshots.push_back(member.metrics);
-      continue;
-    }
-    snapshots.push_back(CountersOf(member.metrics));
-    // Roles leave one by one at the end; their last ratios keep the fleet's ratios complete.
-    if (phase_ == Phase::kRunning && !stop_) continue;
-    for (const auto& [metric, value] : member.metrics) {
-      if (value.kind == MetricKind::kGaugeRatio) snapshots.back().emplace(metric, value);
-    }
-  }
+  std::vector<MetricSnapshot> snapshots = membership_.Metrics(!lifecycle_.running());
+  snapshots.insert(snapshots.begin(), results_.retired_counters());
   view.members = members();
   view.conditions = Conditions();
   view.metrics = MergeMetrics(snapshots);
   return view;
-}
-
-// Ages are measured here, in the clock of the coordinator.
-std::vector<MemberView> Coordinator::members() const {
-  std::vector<MemberView> views;
-  for (const auto& [name, member] : members_) {
-    if (!member.present) continue;
-    views.push_back(member.view);
-    views.back().heartbeat_age_s = ToSeconds(now_ - member.last_beat);
-    if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
-  }
-  return views;
 }
 
 }  // namespace troop

@@ -1,26 +1,25 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/base/log_rate_limit.h"
 #include "core/base/node.h"
 #include "core/storage/storage.h"
 #include "fleet/config/config.h"
 #include "fleet/coordinator/incarnation_sequence.h"
+#include "fleet/coordinator/membership.h"
 #include "fleet/coordinator/parameter_resharding.h"
 #include "fleet/coordinator/role_slots.h"
+#include "fleet/coordinator/run_lifecycle.h"
 #include "fleet/coordinator/run_results.h"
-#include "fleet/coordinator/step_leases.h"
 #include "fleet/run/role_status.h"
 #include "fleet/run/run_state.h"
+#include "net/control/evaluation_report.h"
 #include "net/control/heartbeat_request.h"
 #include "net/control/join_request.h"
-#include "net/control/peer_info.h"
 #include "net/control/phase.h"
 #include "net/control/register_request.h"
 #include "net/control/scale_request.h"
@@ -29,9 +28,9 @@
 namespace troop {
 
 // The coordinator of a run: tracks membership, advances the phases of the run, merges metrics, and
-// dispatches requests. Its parts: StepLeases (the step budget), RunResults (checkpoint,
-// evaluations, counters), IncarnationSequence, RoleSlots, ParameterResharding. It is off the data
-// path: experience and gradients flow without it.
+// dispatches requests. Its parts: Membership, RunLifecycle (phase and step budget), RunResults
+// (checkpoint, evaluations, counters), IncarnationSequence, RoleSlots, ParameterResharding. It is
+// off the data path: experience and gradients flow without it.
 //
 // Invariants:
 // - Agent steps leased to live incarnations plus those done by dead ones never exceed the budget.
@@ -57,8 +56,8 @@ class Coordinator final : public Node, public Service {
 
   StepStatus Step(Time now) override;
   // Ends the run early: roles write a checkpoint and leave.
-  void Drain() override { stop_ = true; }
-  Status result() const override { return result_; }
+  void Drain() override { lifecycle_.Stop(); }
+  Status result() const override { return Status::Ok(); }
   void Handle(Message message, Reply reply) override;
   Status CheckOrigin(const Origin& caller, Time now) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
@@ -66,7 +65,7 @@ class Coordinator final : public Node, public Service {
   // Merges the metrics of all members: O(members × metrics).
   RunView View() const;
   // The members alone, which is cheaper than View().
-  std::vector<MemberView> members() const;
+  std::vector<MemberView> members() const { return membership_.Views(now_); }
   // All roles of the config, external roles, and external roles that died recently; in the order
   // of the config, then by index. Some µs per role: meant for display, about once a second.
   std::vector<RoleView> roles() const;
@@ -74,9 +73,9 @@ class Coordinator final : public Node, public Service {
   // failures, where a restart follows the last one; 0: no restart follows.
   void RecordFailure(Role role, std::int32_t index, const std::string& why,
                      std::int64_t failures = 0);
-  Phase phase() const { return phase_; }
+  Phase phase() const { return lifecycle_.phase(); }
   // True while the run needs this role: a process that leaves must be restarted.
-  bool Needs(Role role) const;
+  bool Needs(Role role) const { return lifecycle_.Needs(role); }
   bool Needs(Role role, std::int32_t index) const;
   // Number of parameter server processes, including those that are joining or leaving.
   std::int32_t parameter_servers() const;
@@ -86,41 +85,15 @@ class Coordinator final : public Node, public Service {
   // fleet.actors_min.
   std::vector<std::string> EmptySlots() const;
   // Number of external members whose connection is still open.
-  int external_members() const;
+  int external_members() const { return membership_.CountConnectedExternal(); }
   // True when each present member has received the final phase or the stop request.
-  bool all_members_left() const;
+  bool all_members_left() const { return membership_.AllInformedOfEnd(lifecycle_.stopping()); }
   // Records that a process of the role ended. If it is the current member, its leases return to
   // the pool and it no longer counts as silent; an older process changes nothing.
   void OnMemberExit(Role role, std::int32_t index, std::int64_t process);
 
  private:
-  struct Member {
-    MemberView view;
-    std::string endpoint;
-    std::string listen;  // where it binds, also after a restart
-    MetricSnapshot metrics;
-    StepLease steps;
-    std::uint64_t shard_move = 0, fleet_epoch = 0;
-    Time last_beat{};
-    Phase told = Phase::kRunning;  // phase in the last heartbeat reply
-    bool told_stop = false;        // that reply requested a stop
-    std::string blocked;           // why it makes no progress; empty: it does
-    bool present = false;
-    bool joined = false;             // external: not watched by the launcher's supervisor
-    std::optional<Time> down_since;  // its connection ended
-    WorkRate work;
-  };
-
-  // History of a role name across its incarnations.
-  struct Record {
-    std::int64_t registered = 0;  // number of registrations
-    std::string last_error;
-    Time error_at{};
-    Role role = Role::kNone;  // of last_error
-    std::int32_t index = 0;
-    std::int64_t failures = 0;  // consecutive, as of error_at
-  };
-  bool IsRestarting(const Record& record) const;
+  bool IsRestarting(const RoleHistory& record) const;
   std::vector<RoleCondition> Conditions() const;
   RoleView ViewOf(Role role, std::int32_t index, double newest) const;
 
@@ -141,12 +114,11 @@ class Coordinator final : public Node, public Service {
   Status CheckJoin(const JoinRequest& request, Role key) const;
   Status MayJoin(Role role) const;
   std::int64_t SlotCount(Role role) const;
-  std::int32_t CountMembers(Role role) const;
   Result<std::int32_t> FreeIndex(Role role) const;
-  std::string ListenFor(const RegisterRequest& request, const Member& before) const;
+  std::string ListenFor(const RegisterRequest& request, const MemberRecord* before) const;
   std::string SecretFor(Role role);
   void HandleBeat(const Message& message, Reply reply);
-  void NoteUpdates();
+  void RecordEvaluations(const std::vector<EvaluationReport>& evaluations);
   void HandleStatus(Reply reply);
   void HandleScale(const Message& message, Reply reply);
   Status BeginScale(const ScaleRequest& request);
@@ -162,42 +134,23 @@ class Coordinator final : public Node, public Service {
   void EndFleetScale(const Status& outcome);
   std::int32_t CountPresent(Role role) const;
   std::int32_t SlotsOf(Role role) const;
-  double ReplayMetric(std::int32_t shard, const char* name) const;
-  void TellFleet(const Member& member, HeartbeatReply* body) const;
-  void Forget(Member* member);
-  const std::map<std::string, PeerInfo>& Peers();
-  void Retire(Member* member);
-  HeartbeatReply MakeBeatReply(Member* member, std::int64_t wanted);
-  std::int64_t StepsDone() const;
+  void TellFleet(const MemberRecord& member, HeartbeatReply* body) const;
+  void Release(MemberRecord* member);
+  HeartbeatReply MakeBeatReply(MemberRecord* member, std::int64_t wanted);
   void AdvancePhase();
-  void GiveUpSilent();
-  const Member* Find(Role role) const;
 
   const Options options_;
   const EnvSpec env_;
-  std::map<std::string, Member> members_;  // by PeerName
-  std::map<std::string, Record> records_;  // by PeerName
+  Membership membership_;
+  RunLifecycle lifecycle_;
   std::string group_secret_;
-  std::vector<std::int32_t> joined_;  // indices of the present external actors, sorted
-  StepLeases leases_;
-  std::map<std::string, PeerInfo> peers_;  // cache of the members that serve an endpoint
-  bool peers_old_ = true;                  // peers_ must be rebuilt
-  std::int64_t reviews_done_;              // supervised mode: examples over all learners
   RunResults results_;
   IncarnationSequence incarnations_;
-  std::vector<std::uint64_t> issued_;  // HeartbeatReply::issued
-  LogRateLimit invented_;              // limits warnings about never-issued incarnations
   RoleSlots slots_;
   std::optional<FleetChange> change_;
-  Time next_fleet_look_{}, next_silence_look_{};
+  Time next_fleet_look_{};
   std::unique_ptr<ParameterResharding> shards_;  // null unless learner.sync = "paramserver"
-  Phase phase_ = Phase::kRunning;
-  bool stop_ = false;
   Time now_{};
-  Status result_;
 };
-
-// Cuts a role's message to 400 bytes and replaces control characters by spaces.
-std::string OneLineOf(std::string_view text);
 
 }  // namespace troop

@@ -61,7 +61,7 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
         options_.config.learner.sync);
   }
   TROOP_RETURN_IF_ERROR(ParameterResharding::CheckCount(request));
-  if (stop_ || phase_ != Phase::kRunning) {
+  if (!lifecycle_.running()) {
     return FailedPrecondition("the run is ending; its parameter shards can't be scaled");
   }
   return shards_->Begin(request, now_);
@@ -70,10 +70,10 @@ Status Coordinator::BeginScale(const ScaleRequest& request) {
 // Drives the reshard with the members that are present; gives up when the run ends.
 void Coordinator::UpdateMove() {
   if (!shards_ || !shards_->moving()) return;
-  if (stop_ || phase_ != Phase::kRunning) return shards_->Abort(now_);
+  if (!lifecycle_.running()) return shards_->Abort(now_);
   // A server counts once it is bound; a learner counts as soon as it is registered.
   ReshardController::LiveProcesses present;
-  for (const auto& [name, member] : members_) {
+  for (const auto& [name, member] : membership_.records()) {
     const ReshardController::LiveProcess player{member.view.index, member.view.incarnation,
                                                 member.shard_move};
     if (!member.present) continue;
@@ -148,7 +148,7 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
 // Validates the request and changes the slots; UpdateFleet completes it.
 Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
   TROOP_RETURN_IF_ERROR(CheckFleetScale(role, request).status());
-  if (stop_ || phase_ != Phase::kRunning) {
+  if (!lifecycle_.running()) {
     return FailedPrecondition("the run is ending; its {} can't be scaled", NameOf(role));
   }
   if (change_) {
@@ -157,7 +157,7 @@ Status Coordinator::BeginFleetScale(Role role, const ScaleRequest& request) {
   }
   const auto count = std::int32_t(request.count);
   change_ = FleetChange{.role = role, .before = SlotsOf(role), .after = count, .began = now_};
-  if (role == Role::kActor) slots_.SetActors(count, joined_);
+  if (role == Role::kActor) slots_.SetActors(count, membership_.joined_actors());
   if (role == Role::kLearner) slots_.SetLearners(count);
   if (role == Role::kReplay) ChangeReplay(count);
   LogInfo("scaling from {} to {} {}", change_->before, count, NameOf(role));
@@ -170,9 +170,10 @@ void Coordinator::ChangeReplay(std::int32_t count) {
   change_->shards_leave = count < slots_.replay();
   if (!change_->shards_leave) return slots_.StartReplayScaleUp(count);
   double held = 0;
-  for (std::int32_t k = count; k < slots_.replay(); ++k) held += ReplayMetric(k, "replay/items");
+  for (std::int32_t k = count; k < slots_.replay(); ++k)
+    held += membership_.MetricOf(Role::kReplay, k, "replay/items");
   for (std::int32_t k = 0; k < count; ++k)
-    slots_.RecordInserts(k, ReplayMetric(k, "replay/inserts"));
+    slots_.RecordInserts(k, membership_.MetricOf(Role::kReplay, k, "replay/inserts"));
   slots_.StartReplayDrain(count, held);
   LogInfo(
       "draining {} replay shards: no more inserts; their {:.0f} items are sampled until the other "
@@ -180,18 +181,10 @@ void Coordinator::ChangeReplay(std::int32_t count) {
       slots_.replay() - count, held);
 }
 
-// 0 for a shard that is absent or has not reported the metric.
-double Coordinator::ReplayMetric(std::int32_t shard, const char* name) const {
-  const auto member = members_.find(PeerName(Role::kReplay, shard));
-  if (member == members_.end() || !member->second.present) return 0;
-  const auto found = member->second.metrics.find(name);
-  return found == member->second.metrics.end() ? 0 : found->second.value;
-}
-
 // Number of present members with a slot. A replay shard counts once it is bound.
 std::int32_t Coordinator::CountPresent(Role role) const {
   std::int32_t count = 0;
-  for (const auto& [name, member] : members_) {
+  for (const auto& [name, member] : membership_.records()) {
     const bool there = member.present && member.view.role == role && !member.joined &&
                        slots_.Has(role, member.view.index) &&
                        (role != Role::kReplay || !member.endpoint.empty());
@@ -207,8 +200,8 @@ bool Coordinator::FleetChangeIsDone() const {
   const std::int32_t slots = role == Role::kReplay ? slots_.replay() : SlotsOf(role);
   if (CountPresent(role) < slots) return false;
   if (role == Role::kReplay || change_->after >= change_->before) return true;
-  return std::ranges::none_of(members_, [&](const auto& entry) {
-    const Member& m = entry.second;
+  return std::ranges::none_of(membership_.records(), [&](const auto& entry) {
+    const MemberRecord& m = entry.second;
     return m.present && m.view.role == role && !m.joined && !slots_.Has(role, m.view.index);
   });
 }
@@ -225,7 +218,7 @@ void Coordinator::UpdateFleet() {
     if (change_->role == Role::kReplay && !change_->shards_leave) slots_.CommitReplayScaleUp();
     return EndFleetScale(Status::Ok());
   }
-  if (stop_ || phase_ != Phase::kRunning) {
+  if (!lifecycle_.running()) {
     return EndFleetScale(Aborted("the run ended first"));
   }
   if (now_ - change_->began <= kComeMax) return;
@@ -243,11 +236,11 @@ void Coordinator::UpdateFleet() {
 // Removes draining shards once their items are replaced and all actors insert elsewhere.
 void Coordinator::UpdateLeavingShards() {
   for (std::int32_t k = 0; k < slots_.replay_taking(); ++k) {
-    slots_.RecordInserts(k, ReplayMetric(k, "replay/inserts"));
+    slots_.RecordInserts(k, membership_.MetricOf(Role::kReplay, k, "replay/inserts"));
   }
   if (!slots_.replay_replaced()) return;
-  const bool moved = std::ranges::all_of(members_, [this](const auto& entry) {
-    const Member& m = entry.second;
+  const bool moved = std::ranges::all_of(membership_.records(), [this](const auto& entry) {
+    const MemberRecord& m = entry.second;
     return !m.present || m.view.role != Role::kActor || m.view.finished ||
            m.fleet_epoch >= slots_.draining_since();
   });
@@ -277,18 +270,18 @@ void Coordinator::EndFleetScale(const Status& outcome) {
 
 // Fills the fleet part of a heartbeat reply. An actor's place in the exploration ladder (Ape-X)
 // counts all actors: local ones first, then external ones.
-void Coordinator::TellFleet(const Member& member, HeartbeatReply* body) const {
+void Coordinator::TellFleet(const MemberRecord& member, HeartbeatReply* body) const {
   body->fleet = slots_.counts();
   const MemberView& view = member.view;
-  const bool guest = member.joined && view.role == Role::kActor;  // not in RoleSlots
-  if (!guest && !slots_.Has(view.role, view.index)) body->stop = true;
+  if (member.has_slot() && !slots_.Has(view.role, view.index)) body->stop = true;
   if (view.role != Role::kActor) return;
   const std::vector<std::int32_t>& own = slots_.actors();
+  const std::vector<std::int32_t>& joined = membership_.joined_actors();
   const auto rank = [&](const std::vector<std::int32_t>& all) {
     return std::int32_t(std::ranges::lower_bound(all, view.index) - all.begin());
   };
-  body->place = member.joined ? std::int32_t(own.size()) + rank(joined_) : rank(own);
-  body->places = std::int32_t(own.size() + joined_.size());
+  body->place = member.joined ? std::int32_t(own.size()) + rank(joined) : rank(own);
+  body->places = std::int32_t(own.size() + joined.size());
   // In small fleets the member's own interval is longer and applies.
   body->heartbeat_every_ms = std::uint32_t(1000 * std::int64_t{body->places} / kBeatsPerSecond);
 }

@@ -67,7 +67,7 @@ Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
   }
   if (Needs(request.role)) return Status::Ok();
   return FailedPrecondition("the run is {} and needs no more processes of the role {}",
-                            PhaseName(phase_), RoleName(request.role));
+                            PhaseName(lifecycle_.phase()), RoleName(request.role));
 }
 
 // Answers `troop join` before it starts any process: whether the roles may join, and the config.
@@ -77,21 +77,9 @@ void Coordinator::HandleJoin(const Message& message, Reply reply) {
   if (!may.ok()) return reply.Fail(may);
   LogInfo("{} processes of the role {} join from {}", request->count, RoleName(request->role),
           request->host);
-  const JoinReply body{.config_toml = ToToml(LiveConfig()), .present = CountMembers(request->role)};
+  const JoinReply body{.config_toml = ToToml(LiveConfig()),
+                       .present = membership_.CountPresent(request->role)};
   reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
-}
-
-std::int32_t Coordinator::CountMembers(Role role) const {
-  return std::int32_t(std::ranges::count_if(members_, [role](const auto& entry) {
-    return entry.second.present && entry.second.view.role == role;
-  }));
-}
-
-int Coordinator::external_members() const {
-  return int(std::ranges::count_if(members_, [](const auto& entry) {
-    const Member& m = entry.second;
-    return m.present && m.joined && !m.down_since;
-  }));
 }
 
 // The index for an external role. Actors get the lowest free one after the local actors, other
@@ -101,22 +89,24 @@ Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
   if (role != Role::kActor) {
     const auto count = std::int32_t(SlotCount(role));
     for (std::int32_t index = 0; index < count; ++index) {
-      const auto member = members_.find(PeerName(role, index));
-      if (member == members_.end() || !member->second.present) return index;
+      if (!membership_.Has(role, index)) return index;
     }
     return ResourceExhausted("all {} slots of the role {} are taken", count, RoleName(role));
   }
   auto index =
       IsExternal(options_.config, Role::kActor) ? 0 : std::int32_t(options_.config.fleet.actors);
-  while (std::ranges::binary_search(joined_, index) || slots_.Has(Role::kActor, index)) ++index;
+  const std::vector<std::int32_t>& joined = membership_.joined_actors();
+  while (std::ranges::binary_search(joined, index) || slots_.Has(Role::kActor, index)) ++index;
   if (index < kActorsMax) return index;
   return ResourceExhausted("the run has {} actors, which is the limit", index);
 }
 
 // The bind address of a role. A restarted role keeps the endpoint that its peers have, unless it
 // is on another machine now.
-std::string Coordinator::ListenFor(const RegisterRequest& request, const Member& before) const {
-  const std::string& known = !before.endpoint.empty() ? before.endpoint : before.listen;
+std::string Coordinator::ListenFor(const RegisterRequest& request,
+                                   const MemberRecord* before) const {
+  std::string known;
+  if (before != nullptr) known = !before->endpoint.empty() ? before->endpoint : before->listen;
   if (request.reach.empty()) {
     return !known.empty() ? known : options_.listen(request.role, request.index);
   }
@@ -139,21 +129,22 @@ std::string Coordinator::SecretFor(Role role) {
 // External service roles first, then the missing actors as one entry.
 std::vector<std::string> Coordinator::EmptySlots() const {
   std::vector<std::string> empty;
-  if (phase_ == Phase::kDone || stop_) return empty;
+  if (lifecycle_.over()) return empty;
   for (const Role role :
        {Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator, Role::kInference}) {
     if (!IsExternal(options_.config, role)) continue;
     for (std::int32_t index = 0; index < std::int32_t(SlotCount(role)); ++index) {
-      const auto member = members_.find(PeerName(role, index));
-      const bool there = member != members_.end() && member->second.present;
-      if (!there && Needs(role, index)) empty.push_back(PeerName(role, index));
+      if (!membership_.Has(role, index) && Needs(role, index)) {
+        empty.push_back(PeerName(role, index));
+      }
     }
   }
   const auto& fleet = options_.config.fleet;
   const std::int64_t least =
       std::max<std::int64_t>(fleet.actors_min, IsExternal(options_.config, Role::kActor) ? 1 : 0);
-  if (Needs(Role::kActor) && CountMembers(Role::kActor) < least) {
-    empty.push_back(fmt::format("{} of {} actors", least - CountMembers(Role::kActor), least));
+  const std::int32_t present = membership_.CountPresent(Role::kActor);
+  if (Needs(Role::kActor) && present < least) {
+    empty.push_back(fmt::format("{} of {} actors", least - present, least));
   }
   return empty;
 }

@@ -11,7 +11,6 @@ namespace {
 
 // How long a dead external role stays listed.
 constexpr Duration kShownDead = Seconds(300);
-constexpr std::size_t kErrorBytesMax = 400;  // a role's last log line may be of any length
 
 double ValueOf(const MetricSnapshot& metrics, const char* name) {
   const auto it = metrics.find(name);
@@ -20,32 +19,11 @@ double ValueOf(const MetricSnapshot& metrics, const char* name) {
 
 }  // namespace
 
-// Control characters could carry terminal escapes into a status display.
-std::string OneLineOf(std::string_view text) {
-  std::string line(text.substr(0, kErrorBytesMax));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return line;
-}
-
-// Kept by name, so that it outlives the member entry.
-void Coordinator::RecordFailure(Role role, std::int32_t index, const std::string& why,
-                                std::int64_t failures) {
-  Record& record = records_[PeerName(role, index)];
-  record.last_error = why.substr(0, kErrorBytesMax);
-  record.error_at = now_;
-  record.role = role;
-  record.index = index;
-  record.failures = failures;
-}
-
 // True while the role is down and will be restarted, or is in a restart loop: it failed more than
 // once and has not run for fleet.restart_window_s since. One failure with a rejoin has recovered.
-bool Coordinator::IsRestarting(const Record& record) const {
+bool Coordinator::IsRestarting(const RoleHistory& record) const {
   if (record.failures == 0 || !Needs(record.role, record.index)) return false;
-  const auto it = members_.find(PeerName(record.role, record.index));
-  const bool present = it != members_.end() && it->second.present;
+  const bool present = membership_.Has(record.role, record.index);
   return !present || (record.failures > 1 &&
                       now_ - record.error_at < Seconds(options_.config.fleet.restart_window_s));
 }
@@ -53,12 +31,12 @@ bool Coordinator::IsRestarting(const Record& record) const {
 // Restarting roles first, then blocked ones; evaluators last, since they stall nothing else.
 std::vector<RoleCondition> Coordinator::Conditions() const {
   std::vector<RoleCondition> conditions;
-  for (const auto& [name, record] : records_) {
+  for (const auto& [name, record] : membership_.histories()) {
     if (!IsRestarting(record)) continue;
     conditions.push_back(
         {record.role, record.index, RoleView::State::kRestarting, OneLineOf(record.last_error)});
   }
-  for (const auto& [name, m] : members_) {
+  for (const auto& [name, m] : membership_.records()) {
     if (!m.present || m.blocked.empty()) continue;
     conditions.push_back({m.view.role, m.view.index, RoleView::State::kBlocked, m.blocked});
   }
@@ -72,25 +50,23 @@ std::vector<RoleCondition> Coordinator::Conditions() const {
 RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const {
   using State = RoleView::State;
   RoleView v{.role = role, .index = index};
-  const std::string name = PeerName(role, index);
-  if (const auto it = records_.find(name); it != records_.end()) {
-    v.last_error = it->second.last_error;
+  if (const RoleHistory* const history = membership_.HistoryOf(role, index)) {
+    v.last_error = history->last_error;
     // The first registration is not a restart.
-    v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
-    if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
+    v.restarts = std::max<std::int64_t>(0, history->registered - 1);
+    if (IsRestarting(*history)) v.reason = OneLineOf(history->last_error);
   }
   // External actors have no slots, so a missing one is not awaited.
   const bool left_to_others = role != Role::kActor && IsExternal(options_.config, role);
-  const auto it = members_.find(name);
-  const bool known = it != members_.end() && it->second.view.incarnation != 0;
-  if (!known) {
+  const MemberRecord* const member = membership_.Find(role, index);
+  if (member == nullptr) {
     const State missing = left_to_others ? State::kAwaited : State::kMissing;
     v.state = Needs(role, index) ? missing : State::kFinished;
     if (!v.reason.empty()) v.state = State::kRestarting;
     return v;
   }
   // Known: alive, silent, dead or finished; a restart loop or a block takes precedence.
-  const Member& m = it->second;
+  const MemberRecord& m = *member;
   v.incarnation = m.view.incarnation;
   v.process = m.view.process;
   v.host = m.view.host;
@@ -121,12 +97,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
 
 // Step 1: the slots in config order; step 2: external roles that are present or died recently.
 std::vector<RoleView> Coordinator::roles() const {
-  double newest = 0;
-  for (const auto& [name, member] : members_) {
-    if (member.view.role == Role::kLearner && member.present) {
-      newest = std::max(newest, ValueOf(member.metrics, "learner/version"));
-    }
-  }
+  const double newest = std::max(0.0, membership_.NewestVersion());
   std::vector<RoleView> views;
   const auto all = slots_.All();
   const auto add = [&](Role role) {
@@ -147,14 +118,11 @@ std::vector<RoleView> Coordinator::roles() const {
   std::set<std::pair<Role, std::int32_t>> told;
   for (const RoleView& v : views) told.emplace(v.role, v.index);
   std::vector<RoleView> others;
-  for (const auto& [name, member] : members_) {
-    if (told.contains({member.view.role, member.view.index}) || member.view.incarnation == 0) {
-      continue;
-    }
-    const auto record = records_.find(name);
-    const bool died = !member.present && record != records_.end() &&
-                      !record->second.last_error.empty() &&
-                      now_ - record->second.error_at < kShownDead && Needs(member.view.role);
+  for (const auto& [name, member] : membership_.records()) {
+    if (told.contains({member.view.role, member.view.index})) continue;
+    const RoleHistory* const record = membership_.HistoryOf(member.view.role, member.view.index);
+    const bool died = !member.present && record != nullptr && !record->last_error.empty() &&
+                      now_ - record->error_at < kShownDead && Needs(member.view.role);
     if (!member.present && !died) continue;
     others.push_back(ViewOf(member.view.role, member.view.index, newest));
   }
