@@ -1,13 +1,13 @@
-// The coordinator's core: registration, heartbeats, phases and views. Its other parts are in
-// elastic_roles.cc, join.cc and role_status_report.cc.
+// Implements the dispatch of the coordinator's messages to its parts.
 #include "fleet/coordinator/coordinator.h"
 
-#include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/base/log.h"
-#include "core/base/version.h"
 #include "core/tensor/trajectory.h"
 #include "envs/environment.h"
+#include "fleet/config/role_configs.h"
 #include "fleet/run/task_info.h"
 #include "net/control/status_reply.h"
 #include "net/wire/codec.h"
@@ -18,6 +18,22 @@ namespace {
 
 // A longer gap between two steps is a pause of the coordinator itself (e.g. SIGSTOP).
 constexpr Duration kPause = Seconds(1);
+
+// The processes that take part in a reshard. A server counts once it is bound; a learner counts as
+// soon as it is registered.
+ReshardController::LiveProcesses ProcessesOf(const Membership& members) {
+  ReshardController::LiveProcesses present;
+  for (const auto& [name, member] : members.records()) {
+    const ReshardController::LiveProcess process{member.view.index, member.view.incarnation,
+                                                 member.shard_move};
+    if (!member.present) continue;
+    if (member.view.role == Role::kLearner) present.learners.push_back(process);
+    if (member.view.role == Role::kParamServer && !member.endpoint.empty()) {
+      present.servers.push_back(process);
+    }
+  }
+  return present;
+}
 
 }  // namespace
 
@@ -44,7 +60,8 @@ Coordinator::Coordinator(Options options, EnvSpec env)
       lifecycle_(&options_.config, options_.resume_steps),
       results_(options_.resume_checkpoint, options_.resume_updates),
       incarnations_(options_.run),
-      slots_(options_.config) {}
+      scaling_(&options_.config, options_.may_have),
+      admission_(&options_.config, options_.listen) {}
 
 // Order: account for a pause of this process, shard leases, lost members, phase, pending scale
 // requests. Done when all members know of the end.
@@ -59,8 +76,8 @@ StepStatus Coordinator::Step(Time now) {
   if (shards_) shards_->election().Update(now);
   for (MemberRecord* const lost : membership_.RemoveLost(now)) Release(lost);
   AdvancePhase();
-  UpdateMove();
-  UpdateFleet();
+  UpdateReshard();
+  scaling_.Update(fleet_state());
   if (lifecycle_.over() && all_members_left()) return StepStatus::Done();
   return StepStatus::Idle(now + Milliseconds(100));
 }
@@ -91,38 +108,18 @@ void Coordinator::Handle(Message message, Reply reply) {
   }
 }
 
-// Versions must be equal: mixed fleets are not supported. Index -1: external.
-Status Coordinator::CheckRequest(const RegisterRequest& request) const {
-  const std::string name = PeerName(request.role, request.index);
-  if (request.version != kTroopVersion) {
-    return FailedPrecondition("{} is version {}, the coordinator is {}; install the same", name,
-                              request.version, kTroopVersion);
-  }
-  const std::int64_t count = SlotCount(request.role);
-  // The index of an external process is chosen later; here only its role must be needed.
-  if (request.index == -1) return MayJoin(request.role);
-  const bool slot = request.role == Role::kActor ? slots_.Has(request.role, request.index)
-                                                 : request.index >= 0 && request.index < count;
-  if (slot) return Status::Ok();
-  return InvalidArgument("{}: this run has {} roles of this kind; indices begin at 0", name, count);
-}
-
 // Admits a process as the next incarnation of its role: validates the request, chooses an index for
 // an external role, issues an incarnation, retires the previous member, and replies with all that
 // the role needs to start.
 void Coordinator::HandleRegister(const Message& message, Reply reply) {
   Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
   if (!request.ok()) return reply.Fail(request.status());
-  Status fits = CheckRequest(*request);
-  // The key decides which role a process may take, not what it claims.
-  if (fits.ok() && message.key != Role::kNone && message.key != request->role) {
-    fits = FailedPrecondition("a key of the role {} can't register as {}; use the key of that role",
-                              RoleName(message.key), RoleName(request->role));
-  }
+  const Status fits = admission_.CheckRegister(*request, message.key, desired());
   if (!fits.ok()) return reply.Fail(fits);
   const bool joins = request->index < 0;
   if (joins) {
-    const Result<std::int32_t> index = FreeIndex(request->role);
+    const Result<std::int32_t> index =
+        admission_.ChooseIndex(request->role, desired(), membership_);
     if (!index.ok()) return reply.Fail(index.status());
     request->index = *index;
   }
@@ -130,7 +127,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   const Result<std::uint64_t> number = incarnations_.Take();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
-  const std::string listen = ListenFor(*request, membership_.Find(request->role, request->index));
+  const std::string listen =
+      admission_.ListenFor(*request, membership_.Find(request->role, request->index));
   MemberRecord before = membership_.Admit({.role = request->role,
                                            .index = request->index,
                                            .incarnation = incarnation,
@@ -144,13 +142,26 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
                            .index = request->index,
-                           .config_toml = ToToml(ConfigFor(request->role)),
+                           .config_toml = ToToml(scaling_.ConfigFor(request->role)),
                            .listen = listen,
                            .resume_checkpoint = results_.checkpoint(),
                            .env = ToBody(env_),
-                           .group_secret = SecretFor(request->role),
+                           .group_secret = admission_.SecretFor(request->role),
                            .data_identity = options_.config.data_identity};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
+}
+
+// Answers `troop join` before it starts any process: whether the roles may join, and the config.
+void Coordinator::HandleJoin(const Message& message, Reply reply) {
+  const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
+  const Status may =
+      request.ok() ? admission_.CheckJoin(*request, message.key, desired()) : request.status();
+  if (!may.ok()) return reply.Fail(may);
+  LogInfo("{} processes of the role {} join from {}", request->count, RoleName(request->role),
+          request->host);
+  const JoinReply body{.config_toml = ToToml(scaling_.LiveConfig()),
+                       .present = membership_.CountPresent(request->role)};
+  reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
 }
 
 Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
@@ -168,9 +179,9 @@ Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
                            beat.evaluations.size());
   }
   // A member follows the fleet's epoch, hence it cannot be ahead of it.
-  if (beat.fleet_epoch > slots_.counts().epoch) {
+  if (beat.fleet_epoch > slots().counts().epoch) {
     return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
-                           slots_.counts().epoch);
+                           slots().counts().epoch);
   }
   if (beat.shard_term >= incarnations_.next() || beat.shard_move >= incarnations_.next()) {
     return InvalidArgument("shard term {}, move {}; only numbers below {} were issued",
@@ -240,14 +251,14 @@ void Coordinator::RecordEvaluations(const std::vector<EvaluationReport>& evaluat
   }
 }
 
-// Leases up to `wanted` steps in total to the member, as far as the budget lasts.
+// Each part fills its fields; `wanted`: RunLifecycle::FillReply.
 HeartbeatReply Coordinator::MakeBeatReply(MemberRecord* member, std::int64_t wanted) {
   HeartbeatReply body;
   lifecycle_.FillReply(wanted, &member->steps, &body);
   // Receivers refuse incarnations above the newest one of a role; index 0 has that of all roles.
   body.issued = membership_.issued();
   body.issued[0] = incarnations_.next() - 1;
-  TellFleet(*member, &body);
+  scaling_.FillReply(*member, membership_, &body);
   if (shards_) {
     body.shards = shards_->election().terms();
     body.shard_epochs = shards_->mover().epochs();
@@ -258,6 +269,48 @@ HeartbeatReply Coordinator::MakeBeatReply(MemberRecord* member, std::int64_t wan
   }
   body.peers = membership_.Peers();
   return body;
+}
+
+// Starts a change and keeps the reply until it has completed or failed.
+void Coordinator::HandleScale(const Message& message, Reply reply) {
+  const Result<ScaleRequest> request = DecodeBody<ScaleRequest>(message.body);
+  if (!request.ok()) return reply.Fail(request.status());
+  if (const std::optional<Role> role = ScaledRole(request->role)) {
+    const Status begun = scaling_.Begin(*role, *request, fleet_state());
+    if (!begun.ok()) return reply.Fail(begun);
+    scaling_.Await(std::move(reply));
+    return scaling_.Update(fleet_state());
+  }
+  const Status begun = BeginReshard(*request);
+  if (!begun.ok()) return reply.Fail(begun);
+  shards_->Await(std::move(reply));
+  UpdateReshard();
+}
+
+// Checks the role, the count and the phase, in this order, and starts the reshard.
+Status Coordinator::BeginReshard(const ScaleRequest& request) {
+  if (request.role != RoleName(Role::kParamServer)) {
+    return InvalidArgument(
+        "{} can't be scaled in a running fleet; use actors, replay, learners or paramserver",
+        request.role);
+  }
+  if (!shards_) {
+    return InvalidArgument(
+        "this run has no parameter shards (learner.sync = \"{}\"); paramserver can't be scaled",
+        options_.config.learner.sync);
+  }
+  TROOP_RETURN_IF_ERROR(ParameterResharding::CheckCount(request));
+  if (!lifecycle_.running()) {
+    return FailedPrecondition("the run is ending; its parameter shards can't be scaled");
+  }
+  return shards_->Begin(request, now_);
+}
+
+// Drives the reshard with the members that are present; gives up when the run ends.
+void Coordinator::UpdateReshard() {
+  if (!shards_ || !shards_->moving()) return;
+  if (!lifecycle_.running()) return shards_->Abort(now_);
+  shards_->Update(now_, ProcessesOf(membership_));
 }
 
 void Coordinator::HandleStatus(Reply reply) {
@@ -293,10 +346,20 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   if (state == PeerState::kUp) LogDebug("{} connected", name);
 }
 
-bool Coordinator::Needs(Role role, std::int32_t index) const {
-  const bool slot =
-      role == Role::kParamServer ? index < parameter_servers() : slots_.Has(role, index);
-  return Needs(role) && slot;
+DesiredRoles Coordinator::desired() const {
+  return DesiredRoles({.config = &options_.config,
+                       .lifecycle = &lifecycle_,
+                       .slots = &slots(),
+                       .parameter_servers = parameter_servers()});
+}
+
+// Includes servers of both maps while a reshard is under way.
+std::int32_t Coordinator::parameter_servers() const {
+  return shards_ ? shards_->mover().servers() : ParameterServersOf(options_.config);
+}
+
+RoleStatusReport Coordinator::status_report() const {
+  return {&options_.config, &membership_, desired(), now_};
 }
 
 // Roles leave one by one at the end; their last ratios keep the fleet's ratios complete.
@@ -317,7 +380,7 @@ RunView Coordinator::View() const {
   std::vector<MetricSnapshot> snapshots = membership_.Metrics(!lifecycle_.running());
   snapshots.insert(snapshots.begin(), results_.retired_counters());
   view.members = members();
-  view.conditions = Conditions();
+  view.conditions = status_report().Conditions();
   view.metrics = MergeMetrics(snapshots);
   return view;
 }

@@ -2,41 +2,50 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/node.h"
 #include "core/storage/storage.h"
 #include "fleet/config/config.h"
+#include "fleet/coordinator/admission_control.h"
+#include "fleet/coordinator/desired_roles.h"
 #include "fleet/coordinator/incarnation_sequence.h"
+#include "fleet/coordinator/member_record.h"
 #include "fleet/coordinator/membership.h"
 #include "fleet/coordinator/parameter_resharding.h"
 #include "fleet/coordinator/role_slots.h"
+#include "fleet/coordinator/role_status_report.h"
 #include "fleet/coordinator/run_lifecycle.h"
 #include "fleet/coordinator/run_results.h"
+#include "fleet/coordinator/scale_controller.h"
 #include "fleet/run/role_status.h"
 #include "fleet/run/run_state.h"
 #include "net/control/evaluation_report.h"
 #include "net/control/heartbeat_request.h"
-#include "net/control/join_request.h"
 #include "net/control/phase.h"
-#include "net/control/register_request.h"
 #include "net/control/scale_request.h"
 #include "net/network.h"
 
 namespace troop {
 
-// The coordinator of a run: tracks membership, advances the phases of the run, merges metrics, and
-// dispatches requests. Its parts: Membership, RunLifecycle (phase and step budget), RunResults
-// (checkpoint, evaluations, counters), IncarnationSequence, RoleSlots, ParameterResharding. It is
-// off the data path: experience and gradients flow without it.
+// The coordinator of a run: dispatches its messages to the parts that decide.
+//
+// - Membership: which process holds each role; fencing, heartbeats, loss of members.
+// - RunLifecycle: the phase, a stop request, and the leases of the step budget.
+// - RunResults: checkpoint, evaluations and counters, which outlive the members.
+// - ScaleController and ParameterResharding: the number of roles of a running fleet.
+// - AdmissionControl: which processes may register, and where.
+// - DesiredRoles and RoleStatusReport: views of the others, made for one call.
+//
+// It is off the data path: experience and gradients flow without it.
 //
 // Invariants:
 // - Agent steps leased to live incarnations plus those done by dead ones never exceed the budget.
 // - The run leaves kRunning when exactly the budget is done, or the run is solved, or the learner
 //   has made max_updates updates.
 // - Incarnations and phases only grow, also across restarts.
+// - No part refers to the coordinator. It passes each the time and the other parts.
 // Owner: the node's thread.
 class Coordinator final : public Node, public Service {
  public:
@@ -68,7 +77,7 @@ class Coordinator final : public Node, public Service {
   std::vector<MemberView> members() const { return membership_.Views(now_); }
   // All roles of the config, external roles, and external roles that died recently; in the order
   // of the config, then by index. Some µs per role: meant for display, about once a second.
-  std::vector<RoleView> roles() const;
+  std::vector<RoleView> roles() const { return status_report().Roles(); }
   // Records why a role ended or is about to be ended, for roles(). `failures`: consecutive
   // failures, where a restart follows the last one; 0: no restart follows.
   void RecordFailure(Role role, std::int32_t index, const std::string& why,
@@ -76,14 +85,14 @@ class Coordinator final : public Node, public Service {
   Phase phase() const { return lifecycle_.phase(); }
   // True while the run needs this role: a process that leaves must be restarted.
   bool Needs(Role role) const { return lifecycle_.Needs(role); }
-  bool Needs(Role role, std::int32_t index) const;
+  bool Needs(Role role, std::int32_t index) const { return desired().Needs(role, index); }
   // Number of parameter server processes, including those that are joining or leaving.
   std::int32_t parameter_servers() const;
   // Slots of the other roles that `troop scale` changes; a new epoch marks each change.
-  const RoleSlots& slots() const { return slots_; }
+  const RoleSlots& slots() const { return scaling_.slots(); }
   // Empty slots that the run needs filled: external roles ("replay-0"), and actors below
   // fleet.actors_min.
-  std::vector<std::string> EmptySlots() const;
+  std::vector<std::string> EmptySlots() const { return desired().EmptySlots(membership_); }
   // Number of external members whose connection is still open.
   int external_members() const { return membership_.CountConnectedExternal(); }
   // True when each present member has received the final phase or the stop request.
@@ -93,62 +102,33 @@ class Coordinator final : public Node, public Service {
   void OnMemberExit(Role role, std::int32_t index, std::int64_t process);
 
  private:
-  bool IsRestarting(const RoleHistory& record) const;
-  std::vector<RoleCondition> Conditions() const;
-  RoleView ViewOf(Role role, std::int32_t index, double newest) const;
-
-  // A scale request in progress; its caller waits for the reply.
-  struct FleetChange {
-    Role role = Role::kNone;
-    std::int32_t before = 0, after = 0;
-    bool shards_leave = false;
-    Time began{};
-    Reply reply;
-  };
-
   Coordinator(Options options, EnvSpec env);
-  Status CheckRequest(const RegisterRequest& request) const;
-  Status CheckBeat(Role role, const HeartbeatRequest& beat) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleJoin(const Message& message, Reply reply);
-  Status CheckJoin(const JoinRequest& request, Role key) const;
-  Status MayJoin(Role role) const;
-  std::int64_t SlotCount(Role role) const;
-  Result<std::int32_t> FreeIndex(Role role) const;
-  std::string ListenFor(const RegisterRequest& request, const MemberRecord* before) const;
-  std::string SecretFor(Role role);
   void HandleBeat(const Message& message, Reply reply);
-  void RecordEvaluations(const std::vector<EvaluationReport>& evaluations);
-  void HandleStatus(Reply reply);
   void HandleScale(const Message& message, Reply reply);
-  Status BeginScale(const ScaleRequest& request);
-  void UpdateMove();
-  Config LiveConfig() const;
-  Config ConfigFor(Role role) const;
-  Status BeginFleetScale(Role role, const ScaleRequest& request);
-  Result<Config> CheckFleetScale(Role role, const ScaleRequest& request) const;
-  void ChangeReplay(std::int32_t count);
-  void UpdateFleet();
-  void UpdateLeavingShards();
-  bool FleetChangeIsDone() const;
-  void EndFleetScale(const Status& outcome);
-  std::int32_t CountPresent(Role role) const;
-  std::int32_t SlotsOf(Role role) const;
-  void TellFleet(const MemberRecord& member, HeartbeatReply* body) const;
-  void Release(MemberRecord* member);
+  void HandleStatus(Reply reply);
+  Status CheckBeat(Role role, const HeartbeatRequest& beat) const;
+  void RecordEvaluations(const std::vector<EvaluationReport>& evaluations);
   HeartbeatReply MakeBeatReply(MemberRecord* member, std::int64_t wanted);
+  void Release(MemberRecord* member);
   void AdvancePhase();
+  Status BeginReshard(const ScaleRequest& request);
+  void UpdateReshard();
+  DesiredRoles desired() const;
+  RoleStatusReport status_report() const;
+  ScaleController::FleetState fleet_state() const {
+    return {.members = membership_, .running = lifecycle_.running(), .now = now_};
+  }
 
   const Options options_;
   const EnvSpec env_;
   Membership membership_;
   RunLifecycle lifecycle_;
-  std::string group_secret_;
   RunResults results_;
   IncarnationSequence incarnations_;
-  RoleSlots slots_;
-  std::optional<FleetChange> change_;
-  Time next_fleet_look_{};
+  ScaleController scaling_;
+  AdmissionControl admission_;
   std::unique_ptr<ParameterResharding> shards_;  // null unless learner.sync = "paramserver"
   Time now_{};
 };

@@ -1,9 +1,11 @@
-// Coordinator: the human-readable state of each role (`troop status`, dashboard).
+// Implements the state of each role: alive, silent, dead, missing, awaited, blocked, restarting or
+// finished.
+#include "fleet/coordinator/role_status_report.h"
+
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "fleet/coordinator/coordinator.h"
 #include "fleet/roles/external_roles.h"
 
 namespace troop {
@@ -12,31 +14,25 @@ namespace {
 // How long a dead external role stays listed.
 constexpr Duration kShownDead = Seconds(300);
 
-double ValueOf(const MetricSnapshot& metrics, const char* name) {
-  const auto it = metrics.find(name);
-  return it == metrics.end() ? 0 : it->second.value;
-}
-
 }  // namespace
 
 // True while the role is down and will be restarted, or is in a restart loop: it failed more than
 // once and has not run for fleet.restart_window_s since. One failure with a rejoin has recovered.
-bool Coordinator::IsRestarting(const RoleHistory& record) const {
-  if (record.failures == 0 || !Needs(record.role, record.index)) return false;
-  const bool present = membership_.Has(record.role, record.index);
-  return !present || (record.failures > 1 &&
-                      now_ - record.error_at < Seconds(options_.config.fleet.restart_window_s));
+bool RoleStatusReport::IsRestarting(const RoleHistory& history) const {
+  if (history.failures == 0 || !desired_.Needs(history.role, history.index)) return false;
+  return !members_->Has(history.role, history.index) ||
+         (history.failures > 1 &&
+          now_ - history.error_at < Seconds(config_->fleet.restart_window_s));
 }
 
-// Restarting roles first, then blocked ones; evaluators last, since they stall nothing else.
-std::vector<RoleCondition> Coordinator::Conditions() const {
+std::vector<RoleCondition> RoleStatusReport::Conditions() const {
   std::vector<RoleCondition> conditions;
-  for (const auto& [name, record] : membership_.histories()) {
-    if (!IsRestarting(record)) continue;
+  for (const auto& [name, history] : members_->histories()) {
+    if (!IsRestarting(history)) continue;
     conditions.push_back(
-        {record.role, record.index, RoleView::State::kRestarting, OneLineOf(record.last_error)});
+        {history.role, history.index, RoleView::State::kRestarting, OneLineOf(history.last_error)});
   }
-  for (const auto& [name, m] : membership_.records()) {
+  for (const auto& [name, m] : members_->records()) {
     if (!m.present || m.blocked.empty()) continue;
     conditions.push_back({m.view.role, m.view.index, RoleView::State::kBlocked, m.blocked});
   }
@@ -45,85 +41,81 @@ std::vector<RoleCondition> Coordinator::Conditions() const {
   return conditions;
 }
 
-// Derives the state of one role from its member entry and its history. `newest`: version of the
-// learner's weights, in updates.
-RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const {
-  using State = RoleView::State;
+// State of a role without a process. `local`: that of a role that the launcher starts. External
+// actors have no slots, so a missing one is not awaited.
+RoleView::State RoleStatusReport::AbsentState(const RoleView& view, RoleView::State local) const {
+  if (!desired_.Needs(view.role, view.index)) return RoleView::State::kFinished;
+  const bool external = view.role != Role::kActor && IsExternal(*config_, view.role);
+  return external ? RoleView::State::kAwaited : local;
+}
+
+// The part of a view that follows from the last process of the role.
+void RoleStatusReport::FillMember(const MemberRecord& member, double newest, RoleView* view) const {
+  view->incarnation = member.view.incarnation;
+  view->process = member.view.process;
+  view->host = member.view.host;
+  view->joined = member.joined;
+  view->heartbeat_age_s = ToSeconds(now_ - member.last_beat);
+  view->work = member.work.work();
+  if (!member.present) {
+    view->state = AbsentState(*view, RoleView::State::kDead);
+    return;
+  }
+  const bool recent =
+      !member.down_since && view->heartbeat_age_s < config_->fleet.heartbeat_timeout_s;
+  view->state = recent ? RoleView::State::kAlive : RoleView::State::kSilent;
+  view->work_per_s = member.work.PerSecond(now_);
+  // Age of the actor's weights, in updates.
+  const auto version = member.metrics.find("actor/weights_version");
+  if (view->role == Role::kActor && version != member.metrics.end()) {
+    view->lag_updates = std::max(0.0, newest - version->second.value);
+  }
+}
+
+// Derives the state of one role from its record and its history; a restart loop or a block takes
+// precedence. `newest`: version of the learner's weights, in updates.
+RoleView RoleStatusReport::ViewOf(Role role, std::int32_t index, double newest) const {
   RoleView v{.role = role, .index = index};
-  if (const RoleHistory* const history = membership_.HistoryOf(role, index)) {
+  if (const RoleHistory* const history = members_->HistoryOf(role, index)) {
     v.last_error = history->last_error;
     // The first registration is not a restart.
     v.restarts = std::max<std::int64_t>(0, history->registered - 1);
     if (IsRestarting(*history)) v.reason = OneLineOf(history->last_error);
   }
-  // External actors have no slots, so a missing one is not awaited.
-  const bool left_to_others = role != Role::kActor && IsExternal(options_.config, role);
-  const MemberRecord* const member = membership_.Find(role, index);
-  if (member == nullptr) {
-    const State missing = left_to_others ? State::kAwaited : State::kMissing;
-    v.state = Needs(role, index) ? missing : State::kFinished;
-    if (!v.reason.empty()) v.state = State::kRestarting;
-    return v;
-  }
-  // Known: alive, silent, dead or finished; a restart loop or a block takes precedence.
-  const MemberRecord& m = *member;
-  v.incarnation = m.view.incarnation;
-  v.process = m.view.process;
-  v.host = m.view.host;
-  v.joined = m.joined;
-  v.heartbeat_age_s = ToSeconds(now_ - m.last_beat);
-  v.work = m.work.work();
-  if (m.present) {
-    const bool heard =
-        !m.down_since && v.heartbeat_age_s < options_.config.fleet.heartbeat_timeout_s;
-    v.state = heard ? State::kAlive : State::kSilent;
-    v.work_per_s = m.work.PerSecond(now_);
-    // Age of the actor's weights, in updates.
-    if (role == Role::kActor && m.metrics.contains("actor/weights_version")) {
-      v.lag_updates = std::max(0.0, newest - ValueOf(m.metrics, "actor/weights_version"));
-    }
+  const MemberRecord* const member = members_->Find(role, index);
+  if (member != nullptr) {
+    FillMember(*member, newest, &v);
   } else {
-    const State gone = left_to_others ? State::kAwaited : State::kDead;
-    v.state = Needs(role, index) ? gone : State::kFinished;
+    v.state = AbsentState(v, RoleView::State::kMissing);
   }
   if (!v.reason.empty()) {
-    v.state = State::kRestarting;
-  } else if (v.state == State::kAlive && !m.blocked.empty()) {
-    v.state = State::kBlocked;
-    v.reason = m.blocked;
+    v.state = RoleView::State::kRestarting;
+  } else if (v.state == RoleView::State::kAlive && !member->blocked.empty()) {
+    v.state = RoleView::State::kBlocked;
+    v.reason = member->blocked;
   }
   return v;
 }
 
+bool RoleStatusReport::IsShownDead(const MemberRecord& member) const {
+  const RoleHistory* const history = members_->HistoryOf(member.view.role, member.view.index);
+  return !member.present && history != nullptr && !history->last_error.empty() &&
+         now_ - history->error_at < kShownDead && desired_.Needs(member.view.role);
+}
+
 // Step 1: the slots in config order; step 2: external roles that are present or died recently.
-std::vector<RoleView> Coordinator::roles() const {
-  const double newest = std::max(0.0, membership_.NewestVersion());
+std::vector<RoleView> RoleStatusReport::Roles() const {
+  const double newest = std::max(0.0, members_->NewestVersion());
   std::vector<RoleView> views;
-  const auto all = slots_.All();
-  const auto add = [&](Role role) {
-    for (const auto& [its, index] : all) {
-      if (its == role) views.push_back(ViewOf(role, index, newest));
-    }
-  };
-  add(Role::kReplay);
-  for (std::int32_t k = 0; k < parameter_servers(); ++k) {
-    views.push_back(ViewOf(Role::kParamServer, k, newest));
+  std::set<std::pair<Role, std::int32_t>> shown;
+  for (const auto& [role, index] : desired_.All()) {
+    views.push_back(ViewOf(role, index, newest));
+    shown.emplace(role, index);
   }
-  add(Role::kLearner);
-  for (std::int32_t k = 0; k < std::int32_t(InferenceServersOf(options_.config)); ++k) {
-    views.push_back(ViewOf(Role::kInference, k, newest));
-  }
-  add(Role::kActor);
-  if (options_.config.evaluator.enabled) views.push_back(ViewOf(Role::kEvaluator, 0, newest));
-  std::set<std::pair<Role, std::int32_t>> told;
-  for (const RoleView& v : views) told.emplace(v.role, v.index);
   std::vector<RoleView> others;
-  for (const auto& [name, member] : membership_.records()) {
-    if (told.contains({member.view.role, member.view.index})) continue;
-    const RoleHistory* const record = membership_.HistoryOf(member.view.role, member.view.index);
-    const bool died = !member.present && record != nullptr && !record->last_error.empty() &&
-                      now_ - record->error_at < kShownDead && Needs(member.view.role);
-    if (!member.present && !died) continue;
+  for (const auto& [name, member] : members_->records()) {
+    if (shown.contains({member.view.role, member.view.index})) continue;
+    if (!member.present && !IsShownDead(member)) continue;
     others.push_back(ViewOf(member.view.role, member.view.index, newest));
   }
   std::ranges::sort(others, {}, &RoleView::index);
