@@ -1,7 +1,6 @@
 // Table::Recover: rebuilds a table from the segments of its log and its last snapshot.
 #include <algorithm>
 #include <cfloat>
-#include <cstring>
 #include <unordered_map>
 
 #include "core/base/check.h"
@@ -10,6 +9,15 @@
 
 namespace troop {
 namespace {
+
+// A frame in the log; `id` 0: without an entry in the table.
+struct FoundFrame {
+  StreamId stream = 0;
+  std::uint64_t frame = 0;
+  std::uint32_t place = 0;  // index in SegmentStore::frames
+  FrameLog::Entry entry;
+  FrameLog::FrameId id = 0;
+};
 
 // The last record of an item in the log.
 struct FoundItem {
@@ -32,7 +40,7 @@ struct Table::State::Recovery {
   State* state;
   const Snapshot& snapshot;
   RecoverCounts* counts;
-  std::vector<FrameStore::Recovered> frame;
+  std::vector<FoundFrame> frame;
   std::vector<std::uint32_t> episode;  // [frame] index of the episode's first known frame
   std::vector<FoundItem> found;
   std::vector<std::uint32_t> newest;                       // [slots] 1 + index in `found`; 0: none
@@ -122,33 +130,16 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
   auto offset = std::uint32_t(chunk.columns.observation - base);
   for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
     // Every frame of the record gets a place in the list, also unreadable ones.
-    FrameStore::Recovered noted{.stream = chunk.header.stream,
-                                .frame = chunk.header.first_frame + i,
-                                .segment = segment,
-                                .place = std::uint32_t(ids.size())};
-    FrameStore::Entry& entry = noted.entry;
-    entry.reward = Load<float>(chunk.columns.reward, i);
-    entry.discount = Load<float>(chunk.columns.discount, i);
-    entry.final = (chunk.columns.final[i] & kFinalMark) != std::byte{0};
-    entry.first = (chunk.columns.final[i] & kFirstMark) != std::byte{0};
-    entry.segment = segment;
-    entry.offset = offset;
-    entry.bytes = layout.has_codec ? Load<std::uint32_t>(chunk.columns.frame_bytes, i)
-                                   : std::uint32_t(layout.observation_bytes);
-    offset += entry.bytes;
-    if (!Readable({base + entry.offset, entry.bytes})) {
-      ++counts->frames_unreadable;
-      ids.push_back(0);
-      continue;
-    }
-    const std::byte* const action = chunk.columns.action + i * layout.action_bytes;
-    if (state->log.inline_action()) {
-      std::memcpy(&entry.action, action, layout.action_bytes);
-    } else {
-      entry.action = std::uint32_t(action - base);
-    }
+    const FoundFrame noted{.stream = chunk.header.stream,
+                           .frame = chunk.header.first_frame + i,
+                           .place = std::uint32_t(ids.size()),
+                           .entry = state->log.Describe(chunk.columns, i, segment, &offset)};
     ids.push_back(0);
-    frame.push_back(noted);
+    if (Readable({base + noted.entry.offset, noted.entry.bytes})) {
+      frame.push_back(noted);
+    } else {
+      ++counts->frames_unreadable;
+    }
   }
   state->log.store().AddFull(
       segment, chunk.header.encoded_bytes + chunk.header.frames * layout.column_bytes());
@@ -261,7 +252,7 @@ std::vector<FoundItem> Table::State::Recovery::FindAlive() {
 
 // Sorts frames by (stream, frame), drops copies, and finds the start of each frame's episode.
 void Table::State::Recovery::SortFrames() {
-  const auto less = [](const FrameStore::Recovered& a, const FrameStore::Recovered& b) {
+  const auto less = [](const FoundFrame& a, const FoundFrame& b) {
     return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
   };
   // The sort is stable: of several copies, the one in the latest record stays.
@@ -286,7 +277,7 @@ void Table::State::Recovery::SortFrames() {
 bool Table::State::Recovery::FindFrames(FoundItem* item) {
   const ItemRecord& written = item->written;
   const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
-  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameStore::Recovered& f) {
+  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FoundFrame& f) {
     return std::pair{f.stream, f.frame};
   });
   const auto first = std::size_t(it - frame.begin());
@@ -303,7 +294,7 @@ bool Table::State::Recovery::FindFrames(FoundItem* item) {
 
 // Finds the newest consecutive frames of each stream, at most `history`.
 void Table::State::Recovery::FindTails() {
-  const auto history = std::size_t(state->log.options().history);
+  const auto history = std::size_t(state->streams.history());
   for (std::size_t end = frame.size(); end > 0;) {
     const StreamId stream = frame[end - 1].stream;
     std::size_t begin = end - 1;
@@ -341,24 +332,24 @@ Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) 
   }
   for (std::size_t i = 0; i < frame.size(); ++i) {
     if (!wanted[i]) continue;
-    frame[i].id = state->log.Adopt(frame[i]);
+    frame[i].id = state->log.Adopt(frame[i].entry, frame[i].place);
     ++counts->frames;
     if (i > 0 && frame[i - 1].id != 0 && episode[i] < i) {
-      state->log.entry(frame[i - 1].id).next = frame[i].id;
+      state->log.Link(frame[i - 1].id, frame[i].id);
     }
   }
   return Status::Ok();
 }
 
-// In order of activity, which is the order of the log's stream list.
+// In order of activity, which is the order of the stream list.
 void Table::State::Recovery::AdoptStreams() {
   std::vector<FrameId> ids;
   for (const Tail& tail : tails) {
     if (tail.begin == tail.end) continue;
     ids.clear();
     for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
-    const FrameStore::Recovered& last = frame[tail.end - 1];
-    state->log.AdoptStream(last.stream, last.frame + 1, ids);
+    const FoundFrame& last = frame[tail.end - 1];
+    state->streams.Adopt(last.stream, last.frame + 1, ids);
   }
 }
 

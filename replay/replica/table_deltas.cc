@@ -36,7 +36,7 @@ std::uint64_t Table::State::OldestNumber() {
 
 // Adds a frame to the delta; returns its bytes when decoded.
 std::size_t Table::State::AppendFrameToDelta(FrameId id, TableDelta* out) {
-  const FrameStore::Entry& entry = log.entry(id);
+  const FrameLog::Entry& entry = log.entry(id);
   out->place.push_back(id);
   out->reward.push_back(entry.reward);
   out->discount.push_back(entry.discount);

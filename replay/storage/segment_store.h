@@ -13,7 +13,7 @@
 namespace troop {
 
 // The segments of a log. Opens them, appends records to the newest, counts the live bytes of each,
-// and frees those without any. Owner: one thread (a FrameStore).
+// and frees those without any. Owner: one thread (a FrameLog).
 //
 // Invariant: no sealed segment without live bytes is kept.
 class SegmentStore {

@@ -91,7 +91,7 @@ void Table::State::CollectMoves(const Record& from, Moves* moves) {
       const std::byte* const at = observation;
       observation += bytes;
       if (id == 0) continue;
-      const FrameStore::Entry& entry = log.entry(id);
+      const FrameLog::Entry& entry = log.entry(id);
       const auto offset = std::uint32_t(at - base);
       if (entry.references == 0 || entry.segment != victim || entry.offset != offset) continue;
       const std::uint64_t number = chunk.header.first_frame + i;
@@ -149,7 +149,7 @@ bool Table::State::WriteMoves(const Moves& moves) {
     const ChunkColumns to = writer.Place(chunk);
     std::byte* observation = writable(to.observation);
     for (std::uint32_t i = 0; i < chunk.frames; ++i, ++frame) {
-      const FrameStore::Entry entry = log.entry(frame->id);
+      const FrameLog::Entry entry = log.entry(frame->id);
       std::byte* const action_to = writable(to.action) + i * layout.action_bytes;
       if (layout.action_bytes > 0) std::memcpy(action_to, frame->action, layout.action_bytes);
       std::memcpy(writable(to.reward) + std::size_t{i} * 4, &entry.reward, 4);

@@ -27,15 +27,15 @@ Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
   ReleaseHeld();  // frame pointers of the last draw expire here
   // 1. Check sizes, recognize repeats, check the content. Nothing changes so far.
   TROOP_RETURN_IF_ERROR(ViewChunks(call.chunks));
-  if (log.HasAll(view)) return InsertCounts{.repeated = std::int64_t(call.items.size())};
-  for (const FrameStore::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
+  if (window.HasAll(view)) return InsertCounts{.repeated = std::int64_t(call.items.size())};
+  for (const InsertWindow::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
   // 2. Plan the frames, then the items over them, and make room. The last step may evict items.
   InsertCounts counts;
-  Status status = log.Plan(view);
+  Status status = window.Plan(view);
   if (status.ok()) status = PlanItems(call.items, &counts);
   if (status.ok()) status = MakeRoom(std::int64_t(planned.size()));
   if (!status.ok()) {
-    log.Abandon();
+    window.Abandon();
     return status;
   }
   // 3. Nothing can fail from here on.
@@ -95,7 +95,7 @@ Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
 }
 
 // Checks the values of each frame, and decodes its observation to detect damage.
-Status Table::State::CheckFrames(const FrameStore::ChunkView& chunk) {
+Status Table::State::CheckFrames(const InsertWindow::ChunkView& chunk) {
   const auto refuse = [&chunk](std::uint32_t i, std::string_view why) {
     return InvalidArgument("stream {:#x}, frame {}: {}", chunk.stream, chunk.first_frame + i, why);
   };
@@ -156,7 +156,7 @@ Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts
   for (std::size_t i = 0; i < items.size(); ++i) {
     TROOP_RETURN_IF_ERROR(CheckItem(items[i]));
     const int lead = options.view.stack - 1 + int(items[i].burn_in);
-    TROOP_ASSIGN_OR_RETURN(const auto located, log.Locate(items[i], lead));
+    TROOP_ASSIGN_OR_RETURN(const auto located, window.Locate(items[i], lead));
     if (located) {
       planned.push_back({*located, std::uint32_t(i)});
     } else {
@@ -178,13 +178,13 @@ Status Table::State::MakeRoom(std::int64_t newcomers) {
         "replay: insert of {} items exceeds {} slots; send fewer or raise capacity_items",
         newcomers, slots);
   }
-  if (!log.fits_alone()) {
+  if (!window.fits_alone()) {
     return ResourceExhausted(
         "replay: the streams of one insert hold more than all {} frames of the log; send items of "
         "fewer streams at once or raise capacity_items",
         log.capacity());
   }
-  const std::size_t bytes = log.RecordBytes(item_records ? std::uint32_t(newcomers) : 0);
+  const std::size_t bytes = window.RecordBytes(item_records ? std::uint32_t(newcomers) : 0);
   const std::size_t bytes_max =
       options.bytes_max > 0 ? std::min(options.bytes_max / 2, kRecordBytesMax) : kRecordBytesMax;
   if (bytes > bytes_max) {
@@ -201,13 +201,13 @@ Status Table::State::MakeRoom(std::int64_t newcomers) {
   if (!options.reservoir && size + newcomers > slots) Evict(size + newcomers - slots);
   // Frames run short. Silent streams go first if they hold most of the log, or if few items are
   // left; else items go.
-  while (!log.has_room()) {
-    const bool keep_items = log.streams_hold_much() || size <= options.min_items;
-    if (keep_items && log.ForgetSilentStream()) continue;
+  while (!window.has_room()) {
+    const bool keep_items = streams.tails_hold_much() || size <= options.min_items;
+    if (keep_items && streams.EvictSilent()) continue;
     if (size > 0) {
       Evict(std::min(kAtOnce, size));
     } else {
-      TROOP_CHECK(log.ForgetSilentStream(), "an empty table pins {} frames", log.frames());
+      TROOP_CHECK(streams.EvictSilent(), "an empty table pins {} frames", log.frames());
     }
   }
   record_bytes = bytes;
@@ -226,7 +226,7 @@ Status Table::State::ReduceToBytes() {
     if (compacted != before) continue;
     if (size > 0) {
       Evict(std::min(kAtOnce, size));
-    } else if (!log.ForgetSilentStream()) {
+    } else if (!streams.EvictSilent()) {
       break;  // only the call's own streams are left
     }
   }
@@ -254,8 +254,8 @@ void Table::State::SampleReservoir(InsertCounts* counts) {
 void Table::State::AddItems(std::span<const Item> items) {
   SegmentStore::Place place;
   const auto count = std::uint32_t(planned.size());
-  RecordWriter writer = log.Write(item_records ? count : 0, &place);
-  if (options.feed) NoteNewFrames(log.written(place));
+  RecordWriter writer = window.Write(item_records ? count : 0, &place);
+  if (options.feed) NoteNewFrames(window.written(place));
   chosen.clear();
   priority.clear();
   // Adds the collected slots to both selectors. Must run before Evict, which may choose one of
@@ -279,7 +279,7 @@ void Table::State::AddItems(std::span<const Item> items) {
   add();
   TrimOrder();
   writer.Finish(options.checksums);
-  log.End();
+  window.End();
 }
 
 void Table::State::RecordEvent(HistoryEvent::What what, const Item& item) const {
@@ -294,7 +294,7 @@ Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcom
   const Slot taken = TakeSlot();
   Stored& stored = item[taken];
   Cold& rest = cold[taken];
-  stored = {.first = log.Id(plan.at.begin),
+  stored = {.first = window.Id(plan.at.begin),
             .generation = stored.generation,
             .policy_version = newcomer.policy_version,
             .number = inserted++,
@@ -302,9 +302,7 @@ Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcom
             .lead = std::uint16_t(plan.at.lead),
             .priority = Effective(newcomer.priority)};
   rest = {};
-  for (std::uint32_t w = 0; w < stored.frames(); ++w) {
-    ++log.entry(log.Id(plan.at.begin + w)).references;
-  }
+  for (std::uint32_t w = 0; w < stored.frames(); ++w) log.Refer(window.Id(plan.at.begin + w));
   if (options.feed) NoteArrival(taken);
   if (item_records) {
     const ItemRecord written{.stream = newcomer.stream,

@@ -185,7 +185,7 @@ void Table::State::TouchItems(std::size_t begin, std::size_t end) {
 // Loads the frame entries of a block into the cache. Frames of an item are mostly adjacent; for
 // long items the hardware prefetcher loads the rest.
 void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
-  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameStore::Entry), kFramesMax = 16;
+  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog::Entry), kFramesMax = 16;
   const FrameId last = log.last_id();
   std::uint32_t sum = 0;
   for (std::size_t i = begin; i < end; ++i) {
@@ -236,7 +236,7 @@ void Table::State::GatherItem(const Stored& stored, std::size_t i, EncodedBatch*
   FrameId id = stored.first;
   EncodedBatch::Frame* frame = out->frame.data() + *frames;
   for (int j = 0; j < ranges.end; ++j) {
-    const FrameStore::Entry& entry = log.entry(id);
+    const FrameLog::Entry& entry = log.entry(id);
     if (j < ranges.first || j >= ranges.second) *frame++ = {log.observation(entry), entry.bytes};
     const int column = j + shift;
     if (j < lead + length && column >= 0 && (sequence || j >= lead)) {

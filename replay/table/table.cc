@@ -15,7 +15,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kSegmentBytesMax = ~std::uint32_t{0};  // offsets are 32 bits
-// Ids are 32 bits, id 0 means none, and FrameStore allocates one entry more.
+// Ids are 32 bits, id 0 means none, and FrameLog allocates one entry more.
 constexpr std::int64_t kFramesMax = (std::int64_t{1} << 31) - 2;
 
 // Options that the table could not keep are refused here, so that later code can rely on them.
@@ -125,7 +125,7 @@ std::int64_t Table::State::HardLimit(const Options& options) {
   return options.capacity_items + std::max<std::int64_t>(1, options.capacity_items / 8);
 }
 
-FrameStore::Options Table::State::LogOptions(const Options& options) {
+FrameLog::Options Table::State::LogOptions(const Options& options) {
   const ViewSpec& view = options.view;
   const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
   // Transitions: one new frame per item, plus one per 8 items (ends of episodes). Sequences: as if
@@ -143,7 +143,6 @@ FrameStore::Options Table::State::LogOptions(const Options& options) {
   frames = std::min(options.frames > 0 ? options.frames : std::max(frames, frames_min), kFramesMax);
   return {.layout = layout,
           .frames = frames,
-          .history = view.frames_max(),
           .segment_bytes = SegmentBytes(options, LogBytes(options, hard, frames)),
           .checksums = options.checksums};
 }
@@ -151,12 +150,12 @@ FrameStore::Options Table::State::LogOptions(const Options& options) {
 // Counts the arrays exactly and the log at the usual ratio, plus two partly filled segments.
 std::size_t Table::PredictBytes(const Options& options) {
   const std::int64_t slots = State::HardLimit(options);
-  const FrameStore::Options log = State::LogOptions(options);
+  const FrameLog::Options log = State::LogOptions(options);
   std::size_t segments = LogBytes(options, slots, log.frames) + 2 * log.segment_bytes;
   if (options.bytes_max > 0) segments = std::min(segments, options.bytes_max);
   // Frame ids per segment (SegmentStore::frames).
-  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameStore::FrameId);
-  return segments + ids + FrameStore::Bytes(log) + Selector::Bytes(options.sampler, slots) +
+  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameLog::FrameId);
+  return segments + ids + FrameLog::Bytes(log.frames) + Selector::Bytes(options.sampler, slots) +
          Selector::Bytes(options.remover, slots) +
          HugeArray<State::Stored>::Bytes(std::size_t(slots)) +
          HugeArray<State::Cold>::Bytes(std::size_t(slots)) +
@@ -168,9 +167,11 @@ std::size_t Table::PredictBytes(const Options& options) {
 
 Table::State::State(const Options& o, Parts parts)
     : options(o),
-      layout(parts.log.options().layout),
+      layout(parts.log.layout()),
       item_records(HasItemRecords(o)),
       log(std::move(parts.log)),
+      streams(&log, o.view.frames_max()),
+      window(&log, &streams),
       sampler(std::move(parts.sampler)),
       remover(std::move(parts.remover)),
       item(std::move(parts.item)),
@@ -197,7 +198,7 @@ Result<std::unique_ptr<Table::State>> Table::State::Make(const Options& options)
   const std::int64_t slots = HardLimit(options);
   const auto n = std::size_t(slots);
   // Everything that can run out of memory is allocated here, before any item exists.
-  TROOP_ASSIGN_OR_RETURN(FrameStore log, FrameStore::Make(LogOptions(options)));
+  TROOP_ASSIGN_OR_RETURN(FrameLog log, FrameLog::Make(LogOptions(options)));
   TROOP_ASSIGN_OR_RETURN(auto sampler, Selector::Make(options.sampler, slots));
   TROOP_ASSIGN_OR_RETURN(auto remover, Selector::Make(options.remover, slots));
   TROOP_ASSIGN_OR_RETURN(HugeArray<Stored> item, HugeArray<Stored>::Make(n));
@@ -361,7 +362,7 @@ std::uint64_t Table::newest_policy_version() const { return state_->newest_versi
 std::int64_t Table::evicted() const { return state_->evicted; }
 std::int64_t Table::frames() const { return state_->log.frames(); }
 std::int64_t Table::frame_capacity() const { return state_->log.capacity(); }
-std::int64_t Table::streams() const { return state_->log.streams(); }
+std::int64_t Table::streams() const { return state_->streams.size(); }
 std::size_t Table::segment_bytes() const { return state_->log.store().memory(); }
 std::size_t Table::used_bytes() const { return state_->log.store().used(); }
 std::size_t Table::live_bytes() const { return state_->log.store().live(); }

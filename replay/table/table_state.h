@@ -10,8 +10,10 @@
 #include "core/base/philox.h"
 #include "replay/codec/frame_codec.h"
 #include "replay/selectors/selector.h"
-#include "replay/storage/frame_store.h"
+#include "replay/storage/frame_log.h"
 #include "replay/storage/huge_array.h"
+#include "replay/storage/insert_window.h"
+#include "replay/storage/stream_list.h"
 #include "replay/table/table.h"
 
 namespace troop {
@@ -20,7 +22,7 @@ inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;  // below kSele
 
 struct Table::State {
   using Slot = Selector::Slot;
-  using FrameId = FrameStore::FrameId;
+  using FrameId = FrameLog::FrameId;
   // The part of an item that sampling and updates read; half a cache line.
   struct Stored {
     FrameId first = 0;             // earliest frame, lead included
@@ -53,12 +55,12 @@ struct Table::State {
   };
   // An item of the call that passed all checks.
   struct Planned {
-    FrameStore::Located at;
+    InsertWindow::Located at;
     std::uint32_t item = 0;  // index in the call
   };
   // Allocations that can fail, made before the constructor runs.
   struct Parts {
-    FrameStore log;
+    FrameLog log;
     std::unique_ptr<Selector> sampler, remover;
     HugeArray<Stored> item;
     HugeArray<Cold> cold;
@@ -69,13 +71,13 @@ struct Table::State {
 
   State(const Options& options, Parts parts);
   static Result<std::unique_ptr<State>> Make(const Options& options);
-  static FrameStore::Options LogOptions(const Options& options);
+  static FrameLog::Options LogOptions(const Options& options);
   static std::int64_t HardLimit(const Options& options);
 
   // Implementation of Table::Insert.
   Result<InsertCounts> Insert(const EncodedInsert& call);
-  Status ViewChunks(std::span<const EncodedChunk> chunks);  // checks sizes only; fills `view`
-  Status CheckFrames(const FrameStore::ChunkView& chunk);   // checks their content
+  Status ViewChunks(std::span<const EncodedChunk> chunks);   // checks sizes only; fills `view`
+  Status CheckFrames(const InsertWindow::ChunkView& chunk);  // checks their content
   Status PlanItems(std::span<const Item> items, InsertCounts* counts);
   Status CheckItem(const Item& item) const;
   Status MakeRoom(std::int64_t slots_needed);
@@ -137,7 +139,9 @@ struct Table::State {
   Options options;
   RecordLayout layout;
   bool item_records = false;  // records hold items
-  FrameStore log;
+  FrameLog log;
+  StreamList streams;   // with their tails in `log`
+  InsertWindow window;  // of the current call
   std::unique_ptr<Selector> sampler, remover;
   bool remover_reads_priority = false;
   HugeArray<Stored> item;  // [slots]
@@ -168,7 +172,7 @@ struct Table::State {
   std::uint64_t victim_id = 0;
   std::size_t victim_offset = 0, victim_frame = 0;
   // Scratch of one call, kept to avoid allocations.
-  std::vector<FrameStore::ChunkView> view;
+  std::vector<InsertWindow::ChunkView> view;
   std::vector<Planned> planned;
   std::vector<Slot> chosen;
   std::vector<Slot> leaving;
