@@ -2,9 +2,7 @@
 
 #include <cstdint>
 
-#include "paramserver/codec/gradient_codec.h"
-#include "paramserver/shard/shard_map.h"
-#include "paramserver/shard/sync_policy.h"
+#include "paramserver/paramserver_modes.h"
 
 namespace troop {
 

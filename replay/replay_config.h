@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "core/config/enum_names.h"
-#include "replay/selectors/selector.h"
-#include "replay/storage/item_view.h"
+#include "replay/replay_modes.h"
 
 namespace troop {
 
@@ -25,7 +24,7 @@ constexpr auto EnumNames(FrameCompression) {
   return std::to_array<std::string_view>({"auto", "none", "lz4", "zstd"});
 }
 
-// Choice of the items to evict from a full table (Selector::Kind).
+// Choice of the items to evict from a full table (SelectorKind).
 enum class RemoverKind : std::uint8_t {
   kFifo,
   kLifo,
@@ -69,14 +68,14 @@ struct ReplayTableConfig {
   std::string observation = "f32[1]";  // type and shape of one frame, "u8[84, 84]"
   std::string action = "i32[]";
   std::string state;  // type and shape of the recurrent state of an item; empty: none
-  ViewSpec::Kind view = ViewSpec::Kind::kTransition;
+  ViewKind view = ViewKind::kTransition;
   std::int64_t length = 1;
   std::int64_t stack = 1;
   std::int64_t burn_in = 0;
   FrameCompression compression = FrameCompression::kAuto;
   std::int64_t capacity_items = 100000;
   std::int64_t min_items = 1;
-  Selector::Kind sampler = Selector::Kind::kPrioritized;
+  SelectorKind sampler = SelectorKind::kPrioritized;
   RemoverKind remover = RemoverKind::kFifo;
   double alpha = 0.6;
   double evict_alpha = -0.4;
@@ -105,7 +104,7 @@ struct ReplayConfig {
   ReplayScope scope = ReplayScope::kGlobal;
   ReplayPlacement placement = ReplayPlacement::kHost;
   FrameCompression compression = FrameCompression::kAuto;
-  Selector::Kind sampler = Selector::Kind::kPrioritized;
+  SelectorKind sampler = SelectorKind::kPrioritized;
   RemoverKind remover = RemoverKind::kFifo;
   double evict_alpha = -0.4;           // remover = "prioritized": its exponent
   std::int64_t max_times_sampled = 0;  // 0: no limit

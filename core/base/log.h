@@ -3,11 +3,8 @@
 #include <fmt/core.h>
 #include <array>
 #include <cstdint>
-
 #include <string>
 #include <string_view>
-
-#include "core/config/enum_names.h"
 
 namespace troop {
 

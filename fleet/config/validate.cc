@@ -187,7 +187,7 @@ void CheckPlacement(const Config& c, Conflicts* out) {
   need(c.learner.sync == LearnerSync::kAllReduce, "learner.sync", "\"allreduce\"");
   need(c.learner.hogwild_threads == 1, "learner.hogwild_threads", "1");
   need(c.replay.shards == 1, "replay.shards", "1");
-  need(c.replay.sampler == Selector::Kind::kPrioritized, "replay.sampler", "\"prioritized\"");
+  need(c.replay.sampler == SelectorKind::kPrioritized, "replay.sampler", "\"prioritized\"");
   need(c.replay.remover == RemoverKind::kFifo, "replay.remover", "\"fifo\"");
   need(c.replay.max_times_sampled == 0, "replay.max_times_sampled", "0");
   need(c.replay.max_policy_age == 0, "replay.max_policy_age", "0");
@@ -217,7 +217,7 @@ void CheckShards(const Config& c, Conflicts* out) {
           "{} is less than replay.beta = {}, the start of the linear rise; raise it, or set 0 for "
           "a constant exponent",
           TomlNumber(last_beta), TomlNumber(c.replay.beta));
-  out->If(last_beta > 0 && c.replay.sampler != Selector::Kind::kPrioritized,
+  out->If(last_beta > 0 && c.replay.sampler != SelectorKind::kPrioritized,
           {"replay.final_beta", "replay.sampler"},
           "only replay.sampler = \"prioritized\" has importance weights, not {}; set 0, or change "
           "the sampler",
@@ -238,7 +238,7 @@ void CheckShards(const Config& c, Conflicts* out) {
     out->If(table.min_items > table.capacity_items, {key},
             "min_items = {} exceeds capacity_items = {}; lower it", table.min_items,
             table.capacity_items);
-    out->If(table.view == ViewSpec::Kind::kTransition && table.burn_in > 0, {key},
+    out->If(table.view == ViewKind::kTransition && table.burn_in > 0, {key},
             "a transition has no burn-in; set view = \"sequence\", or burn_in = 0");
     // Names must be unique.
     for (std::size_t j = 0; j < i; ++j) {

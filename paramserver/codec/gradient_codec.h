@@ -8,23 +8,9 @@
 
 #include "core/base/buffer.h"
 #include "core/base/status.h"
-#include "core/config/enum_names.h"
+#include "paramserver/paramserver_modes.h"
 
 namespace troop {
-
-// Compression of the gradients that are pushed to a parameter shard. All codecs except kNone keep
-// what they do not send and add it to the next gradient (error feedback): sent + residual always
-// equals the sum of all gradients.
-enum class GradientCodec : std::uint8_t {
-  kNone = 0,   // 32 bits per element
-  kFp16 = 1,   // 16 bits; the excess over ±65504 stays in the residual
-  kBf16 = 2,   // 16 bits
-  kTopK = 3,   // the elements of largest magnitude, as f32
-  kStrom = 4,  // elements of magnitude >= τ, as ±τ: 1 bit and a gap each (Strom 2015)
-};
-constexpr auto EnumNames(GradientCodec) {
-  return std::to_array<std::string_view>({"none", "fp16", "bf16", "top_k", "strom"});
-}
 
 struct CodecOptions {
   GradientCodec codec = GradientCodec::kNone;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/enum_names.h"
 #include "nn/module.h"
+#include "paramserver/paramserver_modes.h"
 
 namespace troop {
 
@@ -20,12 +20,6 @@ struct ParamRange {
   std::int64_t size() const { return end - begin; }
   bool operator==(const ParamRange&) const = default;
 };
-
-enum class Sharding : std::uint8_t {
-  kMemory = 0,  // equal bytes, cut at cache lines: a tensor may span several shards
-  kLayer = 1,   // whole layers, the largest first to the least loaded shard
-};
-constexpr auto EnumNames(Sharding) { return std::to_array<std::string_view>({"memory", "layer"}); }
 
 // Partition size of BytePS: 4,096,000 bytes. Small enough that sending one part overlaps applying
 // the previous one, large enough to amortize the fixed cost of a message.

@@ -9,21 +9,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/enum_names.h"
+#include "paramserver/paramserver_modes.h"
 
 namespace troop {
-
-enum class SyncMode : std::uint8_t {
-  kBsp = 0,    // one update from all learners: synchronous SGD
-  kKOfN = 1,   // one update from the first k pushes
-  kSsp = 2,    // a learner is at most `staleness` pushes ahead of the slowest (Ho et al. 2013)
-  kAsync = 3,  // one update per push (Downpour: Dean et al. 2012)
-  // All learners' values, averaged every H local steps (PSGD: Zinkevich et al. 2010).
-  kLocalSgd = 4,
-};
-constexpr auto EnumNames(SyncMode) {
-  return std::to_array<std::string_view>({"bsp", "k_of_n", "ssp", "async", "local_sgd"});
-}
 
 struct SyncOptions {
   SyncMode mode = SyncMode::kBsp;

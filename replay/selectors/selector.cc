@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/config/enum_names.h"
 #include "replay/selectors/factory.h"
 
 namespace troop {

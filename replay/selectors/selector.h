@@ -8,7 +8,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/config/enum_names.h"
+#include "replay/replay_modes.h"
 
 namespace troop {
 
@@ -18,16 +18,7 @@ namespace troop {
 class Selector {
  public:
   using Slot = std::uint32_t;
-  enum class Kind : std::uint8_t {
-    kPrioritized,  // P ∝ p^α (Schaul et al. 2016); as a remover with α < 0: Ape-X DPG
-                   // (Horgan et al. 2018, appendix D: α_evict = -0.4)
-    kUniform,      // as the remover of a table that accepts items with P = capacity / seen:
-                   // reservoir sampling (Vitter 1985, algorithm R)
-    kFifo,         // oldest first
-    kLifo,         // newest first
-    kLowest,       // lowest priority first; of equals the oldest
-    kHighest,      // highest priority first; of equals the oldest
-  };
+  using Kind = SelectorKind;
   struct Options {
     Kind kind = Kind::kPrioritized;
     double alpha = 0.6;      // kPrioritized
@@ -62,10 +53,6 @@ class Selector {
   virtual std::size_t bytes() const = 0;
 };
 
-constexpr auto EnumNames(Selector::Kind) {
-  return std::to_array<std::string_view>(
-      {"prioritized", "uniform", "fifo", "lifo", "lowest", "highest"});
-}
 Result<Selector::Kind> ParseSelector(std::string_view name);  // "prioritized", "uniform", …
 
 }  // namespace troop

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/base/status.h"
-#include "core/config/enum_names.h"
 #include "core/tensor/trajectory.h"
+#include "replay/replay_modes.h"
 
 namespace troop {
 
@@ -20,7 +20,8 @@ namespace troop {
 //               stack that ends in its last), action of the first step, rewards of all steps
 //   sequence    all frames from the lead to the last, actions and rewards of every step
 struct ViewSpec {
-  enum class Kind : std::uint8_t { kTransition, kSequence } kind = Kind::kTransition;
+  using Kind = ViewKind;
+  Kind kind = Kind::kTransition;
   int length_max = 3;  // n of n-step, or steps of a sequence, burn-in not counted
   int stack = 1;       // frames per observation
   int burn_in = 0;     // kSequence: steps that only warm up the recurrent state
@@ -31,9 +32,6 @@ struct ViewSpec {
   int row_frames() const { return kind == Kind::kSequence ? frames_max() : stack; }
   bool operator==(const ViewSpec&) const = default;
 };
-constexpr auto EnumNames(ViewSpec::Kind) {
-  return std::to_array<std::string_view>({"transition", "sequence"});
-}
 
 // Checks the ranges: 1 <= length_max <= 1024, 1 <= stack <= 64, 0 <= burn_in <= 1024, and no
 // burn-in for transitions. Errors: kInvalidArgument.

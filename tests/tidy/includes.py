@@ -31,6 +31,9 @@ NO_DECLARATION = {"return", "throw", "case", "else", "new", "co_return", "goto",
 NO_FUNCTION = {"decltype", "noexcept", "alignas", "explicit", "requires", "__attribute__",
                "__launch_bounds__", "__align__", "static_assert"}
 
+# Found by the type of their argument: each enum's header declares one.
+BY_ARGUMENT = {"EnumNames"}
+
 # Standard names, and the header that gives them: of those that the precompiled header lacks.
 STANDARD = {
     "<any>": "any any_cast",
@@ -368,7 +371,7 @@ class Tree:
                               *(header.declared.forward for header in reached))
         own = file.declared.public | file.declared.inner
         product = not file.name.startswith("tests/")
-        for name in sorted(wanted - own - inner - GOOGLETEST):
+        for name in sorted(wanted - own - inner - GOOGLETEST - BY_ARGUMENT):
             givers = [header for header in self.givers[name]
                       if not (product and header.startswith("tests/"))]
             if not givers or declares(file.text, name):

@@ -127,7 +127,7 @@ inline void RepairPlacement(Config* c) {
   if (c->replay.placement == ReplayPlacement::kHost) return;
   c->fleet.learners = c->replay.shards = c->learner.hogwild_threads = 1;
   c->learner.sync = LearnerSync::kAllReduce;
-  c->replay.sampler = Selector::Kind::kPrioritized, c->replay.remover = RemoverKind::kFifo;
+  c->replay.sampler = SelectorKind::kPrioritized, c->replay.remover = RemoverKind::kFifo;
   c->replay.max_times_sampled = c->replay.max_policy_age = 0;
   if (c->learner.device == DeviceChoice::kCpu) c->learner.device = DeviceChoice::kAuto;
 }
@@ -176,7 +176,7 @@ inline void Repair(Config* c) {
   }
   if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != OptimizerType::kSgd) c->optimizer.momentum = 0;
-  if (c->replay.sampler != Selector::Kind::kPrioritized || c->replay.final_beta < c->replay.beta) {
+  if (c->replay.sampler != SelectorKind::kPrioritized || c->replay.final_beta < c->replay.beta) {
     c->replay.final_beta = 0;
   }
   if (!c->network.dueling) c->network.dueling_units = 0;
@@ -225,7 +225,7 @@ inline void Repair(Config* c) {
     ReplayTableConfig& table = c->replay.tables[i];
     table.name = "table-" + std::to_string(i);
     table.capacity_items = std::max(table.capacity_items, table.min_items);
-    if (table.view == ViewSpec::Kind::kTransition) table.burn_in = 0;
+    if (table.view == ViewKind::kTransition) table.burn_in = 0;
   }
 }
 
