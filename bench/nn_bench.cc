@@ -60,7 +60,7 @@ NetworkCase Nature(const std::string& precision) {
   NetworkCase c{"nature", {}, MakeEnv({DType::kU8, {84, 84, 4}}, 1.0f / 255, 6)};
   c.config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
   c.config.network.dueling_units = 512;
-  c.config.network.precision = precision;
+  c.config.network.precision = *ParseEnum<NetworkPrecision>(precision);
   c.config.optimizer.type = OptimizerType::kRmsProp;
   c.config.optimizer.learning_rate = 6.25e-5;
   c.config.optimizer.epsilon = 1.5e-7;

@@ -59,7 +59,7 @@ struct Model {
   std::vector<float> first_value;
   std::optional<Digits> digits;
   float learning_rate = 0;
-  const char* optimizer = "sgd";
+  OptimizerType optimizer = OptimizerType::kSgd;
 };
 
 Model MakeModel(const std::string& name) {
@@ -71,7 +71,7 @@ Model MakeModel(const std::string& name) {
     model.parameters = digits.parameters();
     model.first_value = digits.FirstValue();
     model.learning_rate = 0.003f;
-    model.optimizer = "adam";
+    model.optimizer = OptimizerType::kAdam;
     return model;
   }
   const double scale = name == "vgg16" ? 1 : Number(std::string_view(name).substr(6));
@@ -90,7 +90,7 @@ Model MakeModel(const std::string& name) {
 
 ShardMap MakeMap(const Model& model, std::string_view sharding, int shards) {
   const auto parsed = ParseEnum<Sharding>(sharding);
-  TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
+  TROOP_CHECK(parsed.has_value(), "{}", sharding);
   auto map = ShardMap::Make(*parsed, model.params, model.parameters, shards);
   TROOP_CHECK(map.ok(), "{}", map.status().ToString());
   return *map;
