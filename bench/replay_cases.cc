@@ -152,7 +152,7 @@ Table MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int6
     for (const auto& dictionary : frames->dictionaries()) table.value().AddDictionary(dictionary);
   }
   Feeder feeder(setting, frames, 1);
-  while (table.value().evicted() == 0) {
+  while (table.value().usage().evicted == 0) {
     const auto counts = table.value().Insert(feeder.Next());
     TROOP_CHECK(counts.ok(), "{}", counts.status().ToString());
   }

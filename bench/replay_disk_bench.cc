@@ -58,7 +58,7 @@ class KeptTable {
   Table* table() { return &kept_->table; }
   Journal* journal() { return kept_->journal.get(); }
   void Poll() {
-    TableJournalSource journaled(table());
+    JournalSource& journaled = table()->journal_source();
     journal()->Poll(clock_.Now(), &journaled);
     TROOP_CHECK(journal()->error().ok(), "{}", journal()->error().ToString());
   }
@@ -68,9 +68,10 @@ class KeptTable {
   }
   // Position that an insert waits for if it is acknowledged when durable.
   bool room() {
-    return table()->appended() - std::uint64_t(journal()->stats().commit_bytes) < kWaitingMax;
+    return table()->journal_source().appended() - std::uint64_t(journal()->stats().commit_bytes) <
+           kWaitingMax;
   }
-  bool AllDurable() { return !(journal()->durable() < table()->position()); }
+  bool AllDurable() { return !(journal()->durable() < table()->journal_source().position()); }
 
  private:
   const SystemClock clock_;

@@ -126,7 +126,8 @@ Result<std::unique_ptr<BatchSource>> LocalReplay::MakeSource(const SamplerOption
 LocalReplay::Counts LocalReplay::counts() const {
   const std::lock_guard lock(shared_->mutex);
   const Table& table = shared_->table;
-  return {table.size(), table.frames(), table.evicted(), table.bytes()};
+  const TableUsage usage = table.usage();
+  return {table.size(), usage.frames, usage.evicted, usage.bytes};
 }
 
 const Table::Options& LocalReplay::options() const { return shared_->table.options(); }

@@ -197,7 +197,7 @@ TensorSpec SpecOf(const py::handle& pair) {
 
 // Absent keys keep the defaults of Table::Options. Keys without a default are always set by the
 // package; without them the lookup raises KeyError.
-Table::Options TableOptions(const py::dict& fields) {
+Table::Options TableOptionsOf(const py::dict& fields) {
   Table::Options options;
   const auto take = [&fields](const char* name, auto* value) {
     if (fields.contains(name)) *value = fields[name].cast<std::remove_pointer_t<decltype(value)>>();
@@ -361,7 +361,7 @@ void BindLocalReplay(py::module_& module) {
   py::class_<LocalReplay>(module, "LocalReplay")
       .def(py::init([](const py::dict& table) {
         // Python objects are read before the GIL is released.
-        const Table::Options options = TableOptions(table);
+        const Table::Options options = TableOptionsOf(table);
         const py::gil_scoped_release release;
         return Ensure(LocalReplay::Make(options));
       }))
@@ -400,7 +400,7 @@ py::object ToPython(const TensorSpec& spec) {
                         std::vector<std::int64_t>(dims.begin(), dims.end()));
 }
 
-// Table as its server describes it. Keys are those of TableOptions where both have them.
+// Table as its server describes it. Keys are those of TableOptionsOf where both have them.
 py::dict ToPython(const TableInfo& info) {
   const TableDescription table = Ensure(ParseTableInfo(info));
   py::dict out;
@@ -497,7 +497,7 @@ void BindService(py::module_& module) {
         for (const py::handle& table : tables) {
           const auto fields = table.cast<py::dict>();
           // The rate limiter has its own keys, which tables of a LocalReplay lack.
-          options.tables.push_back({TableOptions(fields),
+          options.tables.push_back({TableOptionsOf(fields),
                                     fields["samples_per_insert"].cast<double>(),
                                     fields["samples_per_insert_tolerance_rate"].cast<double>()});
         }

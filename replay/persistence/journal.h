@@ -14,12 +14,12 @@
 #include "replay/persistence/journal_job.h"
 #include "replay/persistence/journal_lane.h"
 #include "replay/persistence/journal_options.h"
-#include "replay/persistence/journal_source.h"
 #include "replay/persistence/segment_ranges.h"
 #include "replay/persistence/segment_writer.h"
 #include "replay/persistence/snapshot_writer.h"
 #include "replay/persistence/space_reclaimer.h"
 #include "replay/storage/snapshot.h"
+#include "replay/table/journal_source.h"
 
 namespace troop {
 

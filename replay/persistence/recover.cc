@@ -5,7 +5,8 @@
 
 #include "core/base/check.h"
 #include "core/base/phase_progress.h"
-#include "replay/table/table_state.h"
+#include "replay/table/table.h"
+#include "replay/table/table_parts.h"
 
 namespace troop {
 namespace {
@@ -28,16 +29,14 @@ struct FoundItem {
   std::uint32_t first = 0;  // first frame, as an index in the order of (stream, frame)
 };
 
-}  // namespace
-
 // Reads a log and adds its live content to a table.
 //   1. Read all records in order, and note frames and items.
 //   2. Decide by the snapshot whether the newest item of each slot is live or evicted.
 //   3. Sort the frames, drop copies, and look up the frames of each live item.
 //   4. Allocate entries for frames of items and, if there is room, for those of the latest active
 //      streams; then add streams and items.
-struct Table::State::Recovery {
-  State* state;
+struct LogRecovery {
+  TableParts* table;
   const Snapshot& snapshot;
   RecoverCounts* counts;
   std::vector<FoundFrame> frame;
@@ -74,14 +73,13 @@ struct Table::State::Recovery {
   Status AdoptFrames(const std::vector<FoundItem>& alive);
   void AdoptStreams();
   void RestoreCounters();
-  void OrderFreeSlots(std::int64_t after);
 };
 
 // ---- 1. Records ---------------------------------------------------------------------------------
 
 // Notes all complete records of a segment, and skips damaged ranges.
-void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
-  const SegmentStore::Index index = state->log.store().Adopt(segment);
+void LogRecovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
+  const SegmentStore::Index index = table->log.store().Adopt(segment);
   // Offsets are 32 bits, so later bytes were not written by this program.
   const std::span<const std::byte> bytes(segment->data(),
                                          std::min<std::size_t>(segment->used(), ~std::uint32_t{0}));
@@ -89,13 +87,14 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
   bool damaged = false;
   Record record;
   while (offset < bytes.size()) {
-    if (!ReadRecord(bytes.subspan(offset), state->layout, state->options.checksums, &record).ok()) {
+    if (!ReadRecord(bytes.subspan(offset), table->log.layout(), table->options.checksums, &record)
+             .ok()) {
       const std::size_t next = NextRecord(bytes, offset);
       // A damaged range: continue at the next complete record.
       counts->bytes_dropped += next - offset;
       damaged = true;
       if (next == bytes.size()) break;
-      state->log.store().AddHole(index, offset, next);
+      table->log.store().AddHole(index, offset, next);
       offset = next;
       continue;
     }
@@ -106,34 +105,33 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
     offset += record.bytes;
   }
   counts->segments_damaged += damaged;
-  state->log.store().SetReadable(index, offset);
+  table->log.store().SetReadable(index, offset);
 }
 
 // Offset of the first complete record after a damaged one; the size if there is none.
-std::size_t Table::State::Recovery::NextRecord(std::span<const std::byte> bytes,
-                                               std::size_t damaged) const {
-  if (!state->options.checksums)
+std::size_t LogRecovery::NextRecord(std::span<const std::byte> bytes, std::size_t damaged) const {
+  if (!table->options.checksums)
     return bytes.size();  // without checksums chance matches are indistinguishable
   Record record;
   for (std::size_t at = damaged + 8; at < bytes.size(); at += 8) {
-    if (ReadRecord(bytes.subspan(at), state->layout, true, &record).ok()) return at;
+    if (ReadRecord(bytes.subspan(at), table->log.layout(), true, &record).ok()) return at;
   }
   return bytes.size();
 }
 
 // Notes the frames of a chunk. Unreadable ones keep their place in the segment's frame list, as id
 // 0.
-void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
-                                       const std::byte* base) {
-  const RecordLayout& layout = state->layout;
-  std::vector<std::uint32_t>& ids = state->log.store().frames(segment);
+void LogRecovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
+                            const std::byte* base) {
+  const RecordLayout& layout = table->log.layout();
+  std::vector<std::uint32_t>& ids = table->log.store().frames(segment);
   auto offset = std::uint32_t(chunk.columns.observation - base);
   for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
     // Every frame of the record gets a place in the list, also unreadable ones.
     const FoundFrame noted{.stream = chunk.header.stream,
                            .frame = chunk.header.first_frame + i,
                            .place = std::uint32_t(ids.size()),
-                           .entry = state->log.Describe(chunk.columns, i, segment, &offset)};
+                           .entry = table->log.Describe(chunk.columns, i, segment, &offset)};
     ids.push_back(0);
     if (Readable({base + noted.entry.offset, noted.entry.bytes})) {
       frame.push_back(noted);
@@ -141,21 +139,21 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
       ++counts->frames_unreadable;
     }
   }
-  state->log.store().AddFull(
+  table->log.store().AddFull(
       segment, chunk.header.encoded_bytes + chunk.header.frames * layout.column_bytes());
   last_heard[chunk.header.stream] = ++chunks_read;
 }
 
 // True if the frame's dictionary is known. Damage inside a frame was excluded by the checksum.
-bool Table::State::Recovery::Readable(std::span<const std::byte> encoded) const {
-  if (!state->layout.has_codec) return true;
+bool LogRecovery::Readable(std::span<const std::byte> encoded) const {
+  if (!table->log.layout().has_codec) return true;
   const std::uint32_t dictionary = NeedsDictionary(encoded);
-  return dictionary == 0 || state->coder.Knows(dictionary);
+  return dictionary == 0 || table->inserter.checker().Knows(dictionary);
 }
 
 // Range checks: a record with a valid checksum may be of another program, or crafted.
-bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
-  const ViewSpec& view = state->options.view;
+bool LogRecovery::SaneItem(const ItemRecord& i) const {
+  const ViewSpec& view = table->options.view;
   return i.slot < newest.size() && i.generation != 0 && i.length >= 1 &&
          i.length <= std::uint32_t(view.length_max) && i.lead <= std::uint32_t(view.lead_max()) &&
          i.lead <= i.first_frame && i.first_frame < (std::uint64_t{1} << 63) && i.priority >= 0 &&
@@ -163,15 +161,15 @@ bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
 }
 
 // Keeps the newest item of each slot.
-void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index segment,
-                                       LogPosition position, const std::byte* base) {
+void LogRecovery::NoteItems(const Record& record, SegmentStore::Index segment, LogPosition position,
+                            const std::byte* base) {
   for (std::uint32_t i = 0; i < record.items; ++i) {
     FoundItem item{.written = record.ItemAt(i), .position = position, .segment = segment};
     if (!SaneItem(item.written)) continue;
-    item.state = std::uint32_t(record.state + i * state->layout.state_bytes - base);
+    item.state = std::uint32_t(record.state + i * table->log.layout().state_bytes - base);
     generation_max = std::max(generation_max, item.written.generation);
     inserted = std::max(inserted, item.written.number + 1);
-    state->log.store().AddFull(segment, state->layout.item_bytes());
+    table->log.store().AddFull(segment, table->log.layout().item_bytes());
     std::uint32_t& known = newest[item.written.slot];
     if (known == 0) {
       found.push_back(item);
@@ -185,7 +183,7 @@ void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index
 }
 
 // Notes the numbers of items inserted per segment, to estimate what lost segments held.
-void Table::State::Recovery::NoteNumbers(const Record& record, std::uint64_t segment) {
+void LogRecovery::NoteNumbers(const Record& record, std::uint64_t segment) {
   for (std::uint32_t i = 0; i < record.items; ++i) {
     const std::uint64_t number = record.ItemAt(i).number;
     if (counts->inserted.empty() || counts->inserted.back().segment != segment) {
@@ -200,7 +198,7 @@ void Table::State::Recovery::NoteNumbers(const Record& record, std::uint64_t seg
 // ---- 2. Live items ------------------------------------------------------------------------------
 
 // Applies the snapshot to an item; false if it was evicted (see Snapshot for the cases).
-bool Table::State::Recovery::Settle(FoundItem* item) {
+bool LogRecovery::Settle(FoundItem* item) {
   const std::size_t line = item->written.slot / kSlotsPerLine;
   if (line >= snapshot.lines.size()) return true;
   const Snapshot::Line& read = snapshot.lines[line];
@@ -213,7 +211,7 @@ bool Table::State::Recovery::Settle(FoundItem* item) {
 }
 
 // Counts items of the snapshot that no record has: they were in lost segments.
-void Table::State::Recovery::CountUnfound() {
+void LogRecovery::CountUnfound() {
   for (std::size_t line = 0; line < snapshot.lines.size(); ++line) {
     const Snapshot::Line& read = snapshot.lines[line];
     for (std::size_t i = 0; i < read.slot.size(); ++i) {
@@ -228,17 +226,17 @@ void Table::State::Recovery::CountUnfound() {
 }
 
 // True if the item has reached max_times_sampled, by the current options.
-bool Table::State::Recovery::Gone(const FoundItem& item) const {
-  const std::int64_t limit = state->options.max_times_sampled;
+bool LogRecovery::Gone(const FoundItem& item) const {
+  const std::int64_t limit = table->options.max_times_sampled;
   return limit > 0 && std::int64_t(item.written.times_sampled) >= limit;
 }
 
 // Live items in insertion order. An item is lost if its slot or its frames no longer exist.
-std::vector<FoundItem> Table::State::Recovery::FindAlive() {
+std::vector<FoundItem> LogRecovery::FindAlive() {
   std::vector<FoundItem> alive;
   for (FoundItem& item : found) {
     if (!Settle(&item) || Gone(item)) continue;
-    if (std::int64_t(item.written.slot) < state->slots && FindFrames(&item)) {
+    if (std::int64_t(item.written.slot) < table->slots.capacity() && FindFrames(&item)) {
       alive.push_back(item);
     } else {
       ++counts->items_lost;
@@ -251,7 +249,7 @@ std::vector<FoundItem> Table::State::Recovery::FindAlive() {
 // ---- 3. Frames of items -------------------------------------------------------------------------
 
 // Sorts frames by (stream, frame), drops copies, and finds the start of each frame's episode.
-void Table::State::Recovery::SortFrames() {
+void LogRecovery::SortFrames() {
   const auto less = [](const FoundFrame& a, const FoundFrame& b) {
     return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
   };
@@ -274,7 +272,7 @@ void Table::State::Recovery::SortFrames() {
 }
 
 // Looks up an item's first frame; false unless all its frames are there.
-bool Table::State::Recovery::FindFrames(FoundItem* item) {
+bool LogRecovery::FindFrames(FoundItem* item) {
   const ItemRecord& written = item->written;
   const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
   const auto it = std::ranges::lower_bound(frame, from, {}, [](const FoundFrame& f) {
@@ -293,8 +291,8 @@ bool Table::State::Recovery::FindFrames(FoundItem* item) {
 // ---- 4. Entries, streams, slots -----------------------------------------------------------------
 
 // Finds the newest consecutive frames of each stream, at most `history`.
-void Table::State::Recovery::FindTails() {
-  const auto history = std::size_t(state->streams.history());
+void LogRecovery::FindTails() {
+  const auto history = std::size_t(table->streams.history());
   for (std::size_t end = frame.size(); end > 0;) {
     const StreamId stream = frame[end - 1].stream;
     std::size_t begin = end - 1;
@@ -311,7 +309,7 @@ void Table::State::Recovery::FindTails() {
 // Allocates entries for the frames of items first. All live items fit into the log at some time.
 // If they need more frames than this log has (a smaller capacity, or items that left after the
 // snapshot), the remover evicts some later.
-Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
+Status LogRecovery::AdoptFrames(const std::vector<FoundItem>& alive) {
   std::vector<bool> wanted(frame.size());
   std::int64_t count = 0;
   const auto want = [&](std::size_t i) {
@@ -323,99 +321,77 @@ Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) 
       want(item.first + j);
     }
   }
-  TROOP_RETURN_IF_ERROR(state->log.Reserve(count));
+  TROOP_RETURN_IF_ERROR(table->log.Reserve(count));
   // A stream whose tail does not fit keeps the part that does, mostly nothing.
   for (auto tail = tails.rbegin(); tail != tails.rend(); ++tail) {
     std::size_t i = tail->end;
-    while (i > tail->begin && (wanted[i - 1] || count < state->log.capacity())) want(--i);
+    while (i > tail->begin && (wanted[i - 1] || count < table->log.capacity())) want(--i);
     tail->begin = i;
   }
   for (std::size_t i = 0; i < frame.size(); ++i) {
     if (!wanted[i]) continue;
-    frame[i].id = state->log.Adopt(frame[i].entry, frame[i].place);
+    frame[i].id = table->log.Adopt(frame[i].entry, frame[i].place);
     ++counts->frames;
     if (i > 0 && frame[i - 1].id != 0 && episode[i] < i) {
-      state->log.Link(frame[i - 1].id, frame[i].id);
+      table->log.Link(frame[i - 1].id, frame[i].id);
     }
   }
   return Status::Ok();
 }
 
 // In order of activity, which is the order of the stream list.
-void Table::State::Recovery::AdoptStreams() {
-  std::vector<FrameId> ids;
+void LogRecovery::AdoptStreams() {
+  std::vector<FrameLog::FrameId> ids;
   for (const Tail& tail : tails) {
     if (tail.begin == tail.end) continue;
     ids.clear();
     for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
     const FoundFrame& last = frame[tail.end - 1];
-    state->streams.Adopt(last.stream, last.frame + 1, ids);
+    table->streams.Adopt(last.stream, last.frame + 1, ids);
   }
 }
 
 // Adds live items to their slots, to the insertion order and to the selectors.
-void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
+void LogRecovery::AddItems(const std::vector<FoundItem>& alive) {
   std::vector<Selector::Slot> slots;
   std::vector<float> priorities;
   for (const FoundItem& item : alive) {
     const ItemRecord& written = item.written;
-    const std::uint32_t count = written.lead + written.length + 1;
-    state->log.Refer(frame[item.first].id, count);
-    if (EventHistory* const history = state->options.history) {
+    table->log.Refer(frame[item.first].id, written.lead + written.length + 1);
+    if (EventHistory* const history = table->options.history) {
       history->Note(
           {HistoryEvent::kRestored, written.stream, written.first_frame, written.length, 0});
     }
-    state->item[written.slot] = {.first = frame[item.first].id,
-                                 .generation = written.generation,
-                                 .policy_version = written.policy_version,
-                                 .number = written.number,
-                                 .length = std::uint16_t(written.length),
-                                 .lead = std::uint16_t(written.lead),
-                                 .priority = written.priority};
-    state->cold[written.slot] = {.times_sampled = written.times_sampled,
-                                 .segment = item.segment,
-                                 .state = item.state,
-                                 .recovered = 1};
-    state->log.store().Revive(item.segment, state->layout.item_bytes());
-    state->newest_version = std::max(state->newest_version, written.policy_version);
-    if (state->options.max_policy_age > 0) {
-      state->order.push_back(std::uint64_t{written.generation} << 32 | written.slot);
-    }
+    const StoredItem stored{.first = frame[item.first].id,
+                            .generation = written.generation,
+                            .policy_version = written.policy_version,
+                            .number = written.number,
+                            .length = std::uint16_t(written.length),
+                            .lead = std::uint16_t(written.lead),
+                            .priority = written.priority};
+    table->slots.Restore(written.slot, stored,
+                         {.times_sampled = written.times_sampled,
+                          .segment = item.segment,
+                          .state = item.state,
+                          .recovered = 1});
+    table->log.store().Revive(item.segment, table->log.layout().item_bytes());
+    table->ages.NoteItem(written.slot);
     slots.push_back(written.slot);
     priorities.push_back(written.priority);
-    state->MarkDirty(written.slot);
   }
-  if (state->options.feed) {
-    state->NoteNewFrames({});
-    for (const Selector::Slot slot : slots) state->NoteArrival(slot);
+  if (table->feed.enabled()) {
+    table->feed.NoteNewFrames({});
+    for (const Selector::Slot slot : slots) table->feed.NoteItem(slot);
   }
-  state->sampler->Add(slots, priorities);
-  state->remover->Add(slots, priorities);
-  state->size = counts->items = std::int64_t(slots.size());
-  OrderFreeSlots(slots.empty() ? 0 : std::int64_t(slots.back()) + 1);
-}
-
-// Orders the free slots cyclically from the one after the newest item's: the order of a table that
-// evicts in insertion order.
-void Table::State::Recovery::OrderFreeSlots(std::int64_t after) {
-  state->fresh = std::uint32_t(state->slots);
-  for (std::int64_t i = 0; i < state->slots; ++i) {
-    const std::int64_t slot = (after + i) % state->slots;
-    if (state->IsLive(state->item[std::size_t(slot)])) continue;
-    state->freed[state->freed_count++] = Selector::Slot(slot);
-  }
+  table->selectors.Add(slots, priorities);
+  counts->items = std::int64_t(slots.size());
+  table->slots.FinishRestore(slots.empty() ? 0 : slots.back() + 1,
+                             std::max(inserted, snapshot.counters.inserted));
 }
 
 // Restores counters, none below what the log itself shows.
-void Table::State::Recovery::RestoreCounters() {
-  const TableCounters& kept = snapshot.counters;
-  state->inserted = std::max(inserted, kept.inserted);
-  state->evicted = std::int64_t(state->inserted) - state->size;
-  state->draws = kept.draws;
-  state->seen = std::max(kept.seen, std::uint64_t(state->size));
-  state->newest_version = std::max(state->newest_version, kept.newest_policy_version);
-  state->samples_since_trim = kept.samples_since_trim;
-  state->remover_rng.Seek(kept.reserved[0]);
+void LogRecovery::RestoreCounters() {
+  table->RestoreCounters(snapshot.counters);
   for (const Snapshot::Line& line : snapshot.lines) {
     for (const SlotState& slot : line.slot) {
       generation_max = std::max(generation_max, slot.generation);
@@ -423,22 +399,27 @@ void Table::State::Recovery::RestoreCounters() {
   }
   // New generations must not meet those of keys that were handed out: if the first generation lies
   // just below one of them, start above, or wrap around.
-  std::uint32_t& next = state->options.first_generation;
+  std::uint32_t& next = table->options.first_generation;
   if (next <= generation_max && generation_max - next < (1u << 24)) {
     next = generation_max < ~std::uint32_t{0} - 1024 ? generation_max + 1024 : 1;
   }
+  table->slots.SetFirstGeneration(next);
 }
+
+}  // namespace
 
 Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr<Segment>> segments,
                              const Snapshot& snapshot, RecoverCounts* counts,
                              std::span<const std::shared_ptr<const FrameDictionary>> dictionaries) {
   *counts = {};
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
-  for (const auto& dictionary : dictionaries) state->coder.AddDictionary(dictionary);
-  State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<TableParts> table, TableParts::Make(options));
+  for (const auto& dictionary : dictionaries) {
+    table->inserter.checker().AddDictionary(dictionary);
+  }
+  LogRecovery recovery{.table = table.get(), .snapshot = snapshot, .counts = counts};
   // If the capacity is smaller now, slots beyond it are read too, to count their items as lost.
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));
-  recovery.newest.resize(std::max(std::size_t(state->slots), known));
+  recovery.newest.resize(std::max(std::size_t(table->slots.capacity()), known));
   PhaseProgress progress("restoring", "segments", std::ssize(segments));
   std::int64_t done = 0;
   for (const auto& segment : segments) {
@@ -453,8 +434,8 @@ Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr
   recovery.AdoptStreams();
   recovery.AddItems(alive);
   recovery.RestoreCounters();
-  state->log.store().FreeEmpty();
-  return Table(std::move(state));
+  table->log.store().FreeEmpty();
+  return Table(std::move(table));
 }
 
 }  // namespace troop

@@ -82,7 +82,7 @@ void LogRestored(const RestoredTable& restored, const JournalContents& contents)
   LogInfo(
       "replay: restored {} items and {} frames from {} bytes after {} shutdown; dropped {} bytes "
       "of an incomplete record",
-      restored.table.size(), restored.table.frames(), restored.log_bytes,
+      restored.table.size(), restored.table.usage().frames, restored.log_bytes,
       restored.clean ? "a clean" : "an unclean", restored.torn_bytes);
 }
 

@@ -39,28 +39,4 @@ struct RestoredTable {
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                    const Journal::Options& journal, Table::Options options);
 
-// Adapter from Table to JournalSource. `table` outlives it.
-class TableJournalSource final : public JournalSource {
- public:
-  explicit TableJournalSource(Table* table) : table_(table) {}
-  std::vector<std::shared_ptr<const Segment>> segments() const override {
-    return table_->segments();
-  }
-  LogPosition position() const override { return table_->position(); }
-  std::uint64_t appended() const override { return table_->appended(); }
-  std::uint64_t compacted_bytes() const override { return table_->compacted_bytes(); }
-  std::vector<std::uint64_t> TakeFreed() override { return table_->TakeFreed(); }
-  bool MoveSegment(std::uint64_t id, Buffer bytes) override {
-    return table_->MoveSegment(id, std::move(bytes));
-  }
-  std::int64_t lines() const override { return table_->lines(); }
-  std::int64_t dirty_lines() const override { return table_->dirty_lines(); }
-  std::int64_t TakeDirtyLine() override { return table_->TakeDirtyLine(); }
-  void ReadLine(std::int64_t line, SlotLine* out) const override { table_->ReadLine(line, out); }
-  TableCounters counters() const override { return table_->counters(); }
-
- private:
-  Table* const table_;
-};
-
 }  // namespace troop

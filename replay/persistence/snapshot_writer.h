@@ -12,8 +12,8 @@
 #include "replay/persistence/journal_job.h"
 #include "replay/persistence/journal_lane.h"
 #include "replay/persistence/journal_options.h"
-#include "replay/persistence/journal_source.h"
 #include "replay/storage/snapshot.h"
+#include "replay/table/journal_source.h"
 
 namespace troop {
 

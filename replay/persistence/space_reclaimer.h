@@ -8,10 +8,10 @@
 #include "core/base/time.h"
 #include "replay/persistence/journal_lane.h"
 #include "replay/persistence/journal_options.h"
-#include "replay/persistence/journal_source.h"
 #include "replay/persistence/segment_ranges.h"
 #include "replay/persistence/segment_writer.h"
 #include "replay/storage/snapshot.h"
+#include "replay/table/journal_source.h"
 
 namespace troop {
 

@@ -94,7 +94,7 @@ Status TableServer::Keep(RestoredTable* restored) {
     return DataLoss("replay: the snapshot of table {} has negative counts: {} inserts, {} samples",
                     name(), counts.inserts, counts.samples);
   }
-  const std::uint64_t items = table_.counters().inserted;
+  const std::uint64_t items = table_.journal_source().counters().inserted;
   const std::uint64_t later = items - std::min(items, counts.items);
   limiter_.Restore(counts.inserts + std::int64_t(later), counts.samples, table_.size());
   metrics_.Continue(limiter_, table_);
@@ -103,8 +103,8 @@ Status TableServer::Keep(RestoredTable* restored) {
 
 // Stored in each snapshot trailer.
 std::string TableServer::Counts() const {
-  return EncodeBody(
-      LimiterCounts{limiter_.inserts(), limiter_.samples(), table_.counters().inserted});
+  return EncodeBody(LimiterCounts{limiter_.inserts(), limiter_.samples(),
+                                  table_.journal_source().counters().inserted});
 }
 
 // Adds the configured dictionaries that the log does not have yet.
@@ -345,7 +345,8 @@ void TableServer::Insert(ParkedInsert parked) {
   if (counts->repeated == 0) dictionaries_.Offer(parked.call.chunks);
   std::string body = EncodeBody(InsertReplyBody{dictionaries_.newest()});
   if (durability_.ack_on_disk()) {  // also a repeat: the original may not be durable yet
-    return durability_.AcknowledgeAt(table_.position(), std::move(parked.reply), std::move(body));
+    return durability_.AcknowledgeAt(table_.journal_source().position(), std::move(parked.reply),
+                                     std::move(body));
   }
   parked.reply.Send({.type = MessageType::kInsertReply, .body = std::move(body)});
 }
@@ -429,7 +430,7 @@ void TableServer::SendTableDelta(ParkedSample* parked) {
   TableDeltaReplyBody body{.sample = Charge(*parked), .life = TableIncarnation()};
   table_.CountReplicaSamples(body.sample.charged);
   DeltaCursor at;
-  const std::uint64_t end = table_.counters().inserted;
+  const std::uint64_t end = table_.journal_source().counters().inserted;
   if (asked.life == body.life && asked.next <= end) at = {asked.start, asked.next};
   at = table_.ReadDelta(at, std::min<std::int64_t>(asked.items_max, kFeedItemsMax), kFeedBytes,
                         &delta_);
@@ -465,7 +466,7 @@ void TableServer::Tick(Time now) {
 
 // Without requests since the last Tick, the journal may use the idle time.
 void TableServer::PollJournal(Time now) {
-  const Time next = durability_.Poll(now, Counts(), !called_, &journaled_);
+  const Time next = durability_.Poll(now, Counts(), !called_, &table_.journal_source());
   next_tick_ = std::clamp(next, now + kTickEveryMin, now + kTickEveryMax);
 }
 

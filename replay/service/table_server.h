@@ -103,7 +103,6 @@ class TableServer {
   std::int64_t batch_size_max_;
   std::function<bool(std::uint64_t)> version_is_issued_;
   Table table_;
-  TableJournalSource journaled_{&table_};
   TableDurability durability_;
   RateLimiter limiter_;
   SamplerClients clients_{&limiter_};

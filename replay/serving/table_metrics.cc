@@ -18,7 +18,7 @@ void TableMetrics::NoteExpired(const Item& item, std::int64_t count, const Table
       "replay: dropped {} items so far, the last of actor incarnation {}: their first frames were "
       "evicted before they arrived; the log holds {} frames; raise replay.capacity_items or use "
       "fewer actors",
-      expired_, item.stream >> 32, table.frame_capacity());
+      expired_, item.stream >> 32, table.usage().frame_capacity);
 }
 
 void TableMetrics::NoteUpdates(const Table::UpdateCounts& counts) {
@@ -52,10 +52,11 @@ void TableMetrics::Report(const PrefixedMetrics& metrics, const Table& table,
     if (histogram->count() > 0) metrics.metrics->Distribution(metrics.Named(key), *histogram);
   }
   const double inserts = double(limiter.inserts()), samples = double(limiter.samples());
+  const TableUsage usage = table.usage();
   metrics.Level("items", double(table.size()));
-  metrics.Level("bytes", double(table.bytes()));
-  metrics.Level("log_bytes", double(table.used_bytes()));
-  metrics.Level("log_live_bytes", double(table.live_bytes()));
+  metrics.Level("bytes", double(usage.bytes));
+  metrics.Level("log_bytes", double(usage.used_bytes));
+  metrics.Level("log_live_bytes", double(usage.live_bytes));
   metrics.Level("waiting_inserts", double(levels.parked_inserts));
   metrics.Level("waiting_samples", double(levels.parked_samples));
   metrics.Level("limiter_inserts", inserts);  // including earlier processes of the table
@@ -64,7 +65,7 @@ void TableMetrics::Report(const PrefixedMetrics& metrics, const Table& table,
   metrics.Count("inserts", inserts - double(before_.inserts));
   metrics.Count("samples", samples - double(before_.samples));
   metrics.Level("samples_in_flight", double(limiter.reserved()));
-  metrics.Count("evicted", double(table.evicted() - before_.evicted));
+  metrics.Count("evicted", double(usage.evicted - before_.evicted));
   metrics.Count("expired", double(expired_));
   metrics.Count("duplicate_items", double(repeated_));
   metrics.Count("rejected_items", double(rejected_));

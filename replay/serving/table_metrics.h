@@ -23,7 +23,7 @@ class TableMetrics {
 
   // Excludes the counts of earlier processes, which reported them themselves.
   void Continue(const RateLimiter& limiter, const Table& table) {
-    before_ = {limiter.inserts(), limiter.samples(), table.evicted()};
+    before_ = {limiter.inserts(), limiter.samples(), table.usage().evicted};
   }
   void NoteRefused() { ++refused_; }
   void NoteInsert(const Table::InsertCounts& counts) {

@@ -3,7 +3,7 @@
 
 namespace troop {
 
-// The limits keep lengths and leads within 16 bits (Table::State::Stored).
+// The limits keep lengths and leads within 16 bits (StoredItem).
 Status CheckView(const ViewSpec& view) {
   if (view.length_max < 1 || view.length_max > 1024) {
     return InvalidArgument("replay: length is {} steps, must be in [1, 1024]", view.length_max);

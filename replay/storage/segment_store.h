@@ -88,7 +88,7 @@ class SegmentStore {
   // The sealed segment with the smallest live share; kNone if all of them are fully live.
   Index Emptiest() const;
 
-  // For a journal; see the functions of Table with the same names.
+  // For a journal; see the functions of JournalSource with the same names.
   std::vector<std::shared_ptr<const Segment>> All() const;
   std::vector<std::uint64_t> TakeFreed();
   bool MoveSegment(std::uint64_t id, Buffer bytes);

@@ -139,7 +139,7 @@ std::string RealSegment(int kind) {
     Put(&table, EncodeFrames(options.trajectory, options.codec, stream, EpisodeEnd(0, 7, 1)),
         std::move(items));
   }
-  const auto segment = table.segments().front();
+  const auto segment = table.journal_source().segments().front();
   return StringOf({segment->data(), segment->used()});
 }
 

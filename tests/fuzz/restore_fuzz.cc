@@ -59,7 +59,7 @@ void PutChunk(const Table::Options& options, Table* table, StreamId stream, std:
 }
 
 void Close(RestoredTable* restored) {
-  TableJournalSource table(&restored->table);
+  JournalSource& table = restored->table.journal_source();
   restored->journal->Drain();
   for (int i = 0; i < 10000 && !restored->journal->drained(); ++i) {
     restored->journal->Poll(Time{}, &table);

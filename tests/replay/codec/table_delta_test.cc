@@ -123,7 +123,7 @@ class Follower {
       observation.emplace_back(pair[0], pair[1]);
     }
     copy.Take(feed, table->oldest_number(), observation);
-    return at_.next == table->counters().inserted;
+    return at_.next == table->journal_source().counters().inserted;
   }
   void StartAnew() {
     copy.Clear();
@@ -199,11 +199,11 @@ TEST_P(FeedTest, FeedsEachFrameOnce) {
     }
   }
   // Each frame that an item has looked at, and none twice: fewer than items, as some are double.
-  EXPECT_LT(follower.copy.frames_fed(), 1.35 * double(table.counters().inserted));
+  EXPECT_LT(follower.copy.frames_fed(), 1.35 * double(table.journal_source().counters().inserted));
   Follower late;
   while (!late.Take(&table, 1000, 1 << 20)) {
   }
-  EXPECT_LE(late.copy.frames_fed(), table.frames());
+  EXPECT_LE(late.copy.frames_fed(), table.usage().frames);
   EXPECT_NO_FATAL_FAILURE(ExpectSame(late.copy, play.expected()));
 }
 
@@ -213,13 +213,13 @@ TEST_P(FeedTest, RestoredTableFeedsItsItems) {
   Play play(&table, 9);
   for (int i = 0; i < 60; ++i) play.Insert();
   for (int i = 0; i < 30; ++i) play.Update();
-  Snapshot snapshot{.counters = table.counters()};
-  for (std::int64_t i = 0; i < table.lines(); ++i) {
-    snapshot.lines.push_back({.read_at = table.position()});
-    table.ReadLine(i, &snapshot.lines.back().slot);
+  Snapshot snapshot{.counters = table.journal_source().counters()};
+  for (std::int64_t i = 0; i < table.journal_source().lines(); ++i) {
+    snapshot.lines.push_back({.read_at = table.journal_source().position()});
+    table.journal_source().ReadLine(i, &snapshot.lines.back().slot);
   }
   std::vector<std::shared_ptr<Segment>> copies;
-  for (const auto& segment : table.segments()) {
+  for (const auto& segment : table.journal_source().segments()) {
     copies.push_back(Segment::Adopt(
         segment->id(), Buffer::Copy(std::span<const std::byte>(segment->data(), segment->used()))));
   }

@@ -18,7 +18,7 @@ Table::Options Durable(std::int64_t capacity = 200) {
 // Returns the segments as they would be on disk now.
 std::vector<std::shared_ptr<Segment>> CopySegments(const Table& table) {
   std::vector<std::shared_ptr<Segment>> copies;
-  for (const auto& segment : table.segments()) {
+  for (const auto& segment : table.journal_source().segments()) {
     copies.push_back(Segment::Adopt(
         segment->id(), Buffer::Copy(std::span<const std::byte>(segment->data(), segment->used()))));
   }
@@ -26,10 +26,10 @@ std::vector<std::shared_ptr<Segment>> CopySegments(const Table& table) {
 }
 
 Snapshot TakeSnapshot(const Table& table) {
-  Snapshot snapshot{.counters = table.counters()};
-  for (std::int64_t i = 0; i < table.lines(); ++i) {
-    snapshot.lines.push_back({.read_at = table.position()});
-    table.ReadLine(i, &snapshot.lines.back().slot);
+  Snapshot snapshot{.counters = table.journal_source().counters()};
+  for (std::int64_t i = 0; i < table.journal_source().lines(); ++i) {
+    snapshot.lines.push_back({.read_at = table.journal_source().position()});
+    table.journal_source().ReadLine(i, &snapshot.lines.back().slot);
   }
   return snapshot;
 }
@@ -120,8 +120,8 @@ TEST(TableRecoverTest, SamplesContinueIdenticallyAfterRestart) {
       EXPECT_EQ(counts.items, table.size());
       EXPECT_EQ(counts.items_lost, 0);
       EXPECT_EQ(counts.segments_damaged, 0);
-      EXPECT_EQ(again.frames(), table.frames());
-      EXPECT_EQ(again.live_bytes(), table.live_bytes());
+      EXPECT_EQ(again.usage().frames, table.usage().frames);
+      EXPECT_EQ(again.usage().live_bytes, table.usage().live_bytes);
       EXPECT_EQ(again.total(), table.total());
       ExpectSameDraws(&table, &again);
       // Both tables take the same inserts from here on, with the same evictions.
@@ -148,7 +148,7 @@ TEST(TableRecoverTest, RestoresStatesWithTheirItems) {
   Table table = MakeTable(options);
   Traffic traffic(5);
   for (int round = 0; round < 400; ++round) traffic.Insert(&table);
-  EXPECT_GT(table.compacted_bytes(), 0u);
+  EXPECT_GT(table.usage().compacted_bytes, 0u);
   Table again = Restart(table, TakeSnapshot(table));
   for (Table* t : {&table, &again}) {
     const Read read(t, 64);
@@ -229,15 +229,15 @@ TEST(TableRecoverTest, CompactedItemKeepsItsStateWithOlderSnapshot) {
   for (int round = 0; round < 30; ++round) traffic.Insert(&table);
   for (int round = 0; round < 30; ++round) traffic.Update(&table);
   const Snapshot snapshot = TakeSnapshot(table);
-  const std::uint64_t before = table.compacted_bytes();
+  const std::uint64_t before = table.usage().compacted_bytes;
   for (int round = 0; round < 8; ++round) traffic.Insert(&table);
-  ASSERT_GT(table.compacted_bytes(), before);
+  ASSERT_GT(table.usage().compacted_bytes, before);
   Table again = Restart(table, snapshot);
   int changed = 0, drawn = 0;
-  for (std::int64_t line = 0; line < table.lines(); ++line) {
+  for (std::int64_t line = 0; line < table.journal_source().lines(); ++line) {
     SlotLine want, got;
-    table.ReadLine(line, &want);
-    again.ReadLine(line, &got);
+    table.journal_source().ReadLine(line, &want);
+    again.journal_source().ReadLine(line, &got);
     for (std::size_t i = 0; i < want.size(); ++i) {
       if (want[i].generation == 0 || got[i].generation != want[i].generation) continue;
       EXPECT_EQ(got[i].priority, want[i].priority) << "line " << line << ", slot " << i;
@@ -276,7 +276,7 @@ TEST(TableRecoverTest, MemoryStaysBoundedOverRestarts) {
   for (int life = 0; life < 8; ++life) {
     for (int round = 0; round < 100; ++round) traffic.Insert(&table);
     EXPECT_EQ(table.size(), 100);
-    most = std::max(most, table.segment_bytes());
+    most = std::max(most, table.usage().segment_bytes);
     table = Restart(table, TakeSnapshot(table));
     EXPECT_EQ(table.size(), 100);
   }
@@ -338,9 +338,9 @@ TEST(TableRecoverTest, SmallerLogKeepsItemsAndBoundsFrames) {
   EXPECT_EQ(counts.items, table.size());
   for (std::uint64_t t = 0; t < 600; ++t) {
     Put(&again, TinyChunk(9, 32 * t, 32), TinyItems(9, 32 * t, 24, 1, 8));
-    EXPECT_LE(again.frames(), 1000);
+    EXPECT_LE(again.usage().frames, 1000);
   }
-  EXPECT_GT(again.compacted_bytes(), 0u);
+  EXPECT_GT(again.usage().compacted_bytes, 0u);
 }
 
 TEST(TableRecoverTest, CountsItemsLostToSmallerCapacity) {
@@ -378,13 +378,13 @@ TEST(TableRecoverTest, TornLastSegmentLosesOnlyItsLastRecords) {
   for (std::uint64_t t = 0; t < 40; t += 8) {
     Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
   }
-  ASSERT_EQ(table.segments().size(), 1u);
-  const std::size_t used = table.segments()[0]->used(), record = used / 5;
+  ASSERT_EQ(table.journal_source().segments().size(), 1u);
+  const std::size_t used = table.journal_source().segments()[0]->used(), record = used / 5;
   for (std::size_t cut = 0; cut <= used; ++cut) {
-    auto segment = Segment::Adopt(
-        1, CopySegments(table)[0]->used() == used
-               ? Buffer::Copy(std::span<const std::byte>(table.segments()[0]->data(), cut))
-               : Buffer());
+    auto segment = Segment::Adopt(1, CopySegments(table)[0]->used() == used
+                                         ? Buffer::Copy(std::span<const std::byte>(
+                                               table.journal_source().segments()[0]->data(), cut))
+                                         : Buffer());
     Table::RecoverCounts counts;
     auto again = Table::Recover(table.options(), {segment}, {}, &counts);
     ASSERT_TRUE(again.ok());
@@ -402,8 +402,8 @@ TEST(TableRecoverTest, DamagedRecordLosesOnlyItsContents) {
   for (std::uint64_t t = 0; t < 40; t += 8) {
     Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
   }
-  ASSERT_EQ(table.segments().size(), 1u);
-  const Segment& whole = *table.segments()[0];
+  ASSERT_EQ(table.journal_source().segments().size(), 1u);
+  const Segment& whole = *table.journal_source().segments()[0];
   const std::size_t record = whole.used() / 5;
   for (std::size_t at = 0; at < whole.used(); at += 7) {
     std::vector<std::byte> bytes(whole.data(), whole.data() + whole.used());
@@ -475,7 +475,7 @@ TEST(TableRecoverTest, CompactsAroundDamageInSegment) {
   for (std::uint64_t t = 0; t < 3200; t += 8) {
     Put(&*again, TinyChunk(2, t, 8), TinyItems(2, t, 7));
   }
-  EXPECT_GT(again->compacted_bytes(), 0u);
+  EXPECT_GT(again->usage().compacted_bytes, 0u);
   EXPECT_EQ(again->size(), 400);
 }
 
@@ -514,7 +514,7 @@ TEST(TableRecoverTest, SurvivesArbitraryBytes) {
       // Enough that what is damaged is compacted.
       Traffic more(19, 0x4d4d4d);
       for (int round = 0; round < 30; ++round) more.Insert(&*again);
-      compacted += again->compacted_bytes() > 0;
+      compacted += again->usage().compacted_bytes > 0;
     }
     EXPECT_GT(compacted, 300);
   }

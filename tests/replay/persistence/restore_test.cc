@@ -67,7 +67,7 @@ std::vector<std::uint64_t> UpTo(std::uint64_t end) {
 }
 
 void PollUntil(RestoredTable* restored, const std::function<bool()>& done) {
-  TableJournalSource table(&restored->table);
+  JournalSource& table = restored->table.journal_source();
   for (int i = 0; i < 10000 && !done(); ++i) restored->journal->Poll(Time{}, &table);
   EXPECT_TRUE(done());
 }
@@ -137,9 +137,10 @@ TEST(RestoreTest, SamplesDifferAfterCrash) {
     RestoredTable restored = Restored(&disk, &executor, options);
     if (life == 0) {
       for (std::uint64_t t = 0; t <= 100; ++t) PutFrame(&restored.table, t);
-      restored.journal->RequestDurable(restored.table.position());
-      PollUntil(&restored,
-                [&] { return restored.journal->durable() >= restored.table.position(); });
+      restored.journal->RequestDurable(restored.table.journal_source().position());
+      PollUntil(&restored, [&] {
+        return restored.journal->durable() >= restored.table.journal_source().position();
+      });
     }
     EncodedBatch drawn;
     restored.table.Draw(32, &drawn);
@@ -172,7 +173,7 @@ TEST(RestoreTest, TruncatesTornEndWithoutReportingDamage) {
   {
     RestoredTable first = Restored(&disk, &executor, InOrder());
     for (std::uint64_t t = 0; t <= 200; ++t) PutFrame(&first.table, t);
-    const LogPosition end = first.table.position();
+    const LogPosition end = first.table.journal_source().position();
     first.journal->RequestDurable(end);
     PollUntil(&first, [&] { return first.journal->durable() >= end; });
     last = first.journal->SegmentPath(end.segment);
@@ -210,7 +211,7 @@ void ExpectEachKeyOnce(std::int64_t capacity, std::uint64_t pushes) {
       Put(&restored.table, TinyChunk(1, start + t, 1),
           t == 0 ? std::vector<Item>() : TinyItems(1, start + t - 1, 1));
       if (t == 10) {
-        const LogPosition end = restored.table.position();
+        const LogPosition end = restored.table.journal_source().position();
         restored.journal->RequestDurable(end);
         PollUntil(&restored, [&] { return restored.journal->durable() >= end; });
       }
@@ -278,7 +279,7 @@ TEST(RestoreTest, ReportsMissingSegmentAndItsItemsOnce) {
     RestoredTable first = Restored(&disk, &executor, options);
     for (std::uint64_t t = 0; t <= 300; ++t) {
       PutFrame(&first.table, t);
-      if (t % 20 == 0) JournalUntil(&first, first.table.position());
+      if (t % 20 == 0) JournalUntil(&first, first.table.journal_source().position());
     }
     Close(&first);
     EXPECT_GT(first.journal->stats().removed, 0);
@@ -304,7 +305,7 @@ TEST(RestoreTest, EvictedItemsAreNotDamageAfterCrash) {
       PutFrame(&first.table, t);
       if (t % 20 != 0) continue;
       if (t > 0) Read(&first.table, 1);
-      JournalUntil(&first, first.table.position());
+      JournalUntil(&first, first.table.journal_source().position());
     }
     EXPECT_GT(first.journal->stats().removed, 0);
   }
@@ -325,7 +326,7 @@ TEST(RestoreTest, CountsItemsOfMissingSegmentAfterCrash) {
   {
     RestoredTable first = Restored(&disk, &executor, options);
     for (std::uint64_t t = 0; t <= 300; ++t) PutFrame(&first.table, t);
-    JournalUntil(&first, first.table.position());
+    JournalUntil(&first, first.table.journal_source().position());
   }
   auto segments = SegmentsOf(&disk);
   ASSERT_GE(segments.size(), 4u);
@@ -402,14 +403,14 @@ TEST(RestoreTest, KeepsAcknowledgedItemsAfterAnyDiskFailure) {
     std::uint64_t acknowledged = 0;
     {
       RestoredTable first = Restored(&disk, &executor, InOrder());
-      TableJournalSource table(&first.table);
+      JournalSource& table = first.table.journal_source();
       disk.FailFrom(disk.changes() + fail, Unavailable("gone"));
       for (std::uint64_t t = 0; t <= 300; ++t) {
         PutFrame(&first.table, t);
-        first.journal->RequestDurable(first.table.position());
+        first.journal->RequestDurable(first.table.journal_source().position());
         if (t % 50 == 0) first.journal->SnapshotNow();
         for (int i = 0; i < 3; ++i) first.journal->Poll(Time{}, &table);
-        if (first.journal->durable() >= first.table.position()) acknowledged = t;
+        if (first.journal->durable() >= first.table.journal_source().position()) acknowledged = t;
       }
     }
     Rng rng({.index = std::uint64_t(fail)});
@@ -432,7 +433,7 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   {
     ThreadExecutor executor(2, [] {});
     RestoredTable first = Restored(disk->get(), &executor, InOrder(500), options);
-    TableJournalSource table(&first.table);
+    JournalSource& table = first.table.journal_source();
     for (std::uint64_t t = 0; t <= kFrames; ++t) {
       PutFrame(&first.table, t);
       first.journal->Poll(clock.Now(), &table);
@@ -463,13 +464,13 @@ TEST(RestoreTest, RestoresTableWrittenByThreadsDuringEviction) {
   options.snapshot_every = Milliseconds(1);
   options.spill = true;
   RestoredTable restored = Restored(disk->get(), &executor, InOrder(100000), options);
-  TableJournalSource table(&restored.table);
+  JournalSource& table = restored.table.journal_source();
   std::deque<std::pair<LogPosition, std::uint64_t>> waiting;
   for (std::uint64_t t = std::uint64_t(restored.table.size());;) {
     if (waiting.size() < 300) {
       if (t == 0) PutFrame(&restored.table, 0);
       PutFrame(&restored.table, t + 1);
-      waiting.emplace_back(restored.table.position(), t++);
+      waiting.emplace_back(restored.table.journal_source().position(), t++);
     }
     if (!waiting.empty()) restored.journal->RequestDurable(waiting.back().first);
     restored.journal->Poll(clock.Now(), &table);

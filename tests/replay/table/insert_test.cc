@@ -46,11 +46,11 @@ TEST(TableInsertTest, StoresEachFrameOnceForOverlappingItems) {
   options.view = {.length_max = 5, .stack = 4};
   Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 100), TinyItems(1, 0, 95, 1, 5));
-  const std::size_t before = table.live_bytes();
-  EXPECT_EQ(table.frames(), 100);
+  const std::size_t before = table.usage().live_bytes;
+  EXPECT_EQ(table.usage().frames, 100);
   Put(&table, TinyChunk(1, 100, 100), TinyItems(1, 95, 100, 1, 5));
-  EXPECT_EQ(table.frames(), 200);
-  EXPECT_EQ(table.live_bytes() - before, 100 * (8 + 4 + 9));  // observation, action, the rest
+  EXPECT_EQ(table.usage().frames, 200);
+  EXPECT_EQ(table.usage().live_bytes - before, 100 * (8 + 4 + 9));  // observation, action, the rest
 }
 
 TEST(TableInsertTest, PadsShortItemAtEpisodeEnd) {
@@ -77,16 +77,17 @@ TEST(TableInsertTest, AgeOfSampledItemCountsLaterInserts) {
 
 // A refused call leaves the table as it was: the same call without its fault goes in afterwards.
 void ExpectRefused(Table* table, const EncodedInsert& call, std::string_view why = "") {
-  const std::int64_t size = table->size(), frames = table->frames(), streams = table->streams();
-  const std::size_t live = table->live_bytes();
+  const std::int64_t size = table->size(), frames = table->usage().frames,
+                     streams = table->usage().streams;
+  const std::size_t live = table->usage().live_bytes;
   const auto counts = table->Insert(call);
   EXPECT_EQ(counts.status().code(), Code::kInvalidArgument) << counts.status().ToString();
   EXPECT_NE(counts.status().message().find(why), std::string::npos) << counts.status().ToString();
   EXPECT_EQ(counts.status().message().find('\n'), std::string::npos);
   EXPECT_EQ(table->size(), size);
-  EXPECT_EQ(table->frames(), frames);
-  EXPECT_EQ(table->streams(), streams);
-  EXPECT_EQ(table->live_bytes(), live);
+  EXPECT_EQ(table->usage().frames, frames);
+  EXPECT_EQ(table->usage().streams, streams);
+  EXPECT_EQ(table->usage().live_bytes, live);
 }
 
 TEST(TableInsertTest, RejectsItemAcrossEpisodeEnd) {
@@ -294,7 +295,7 @@ TEST(TableInsertTest, RejectsCallLargerThanCapacity) {
   options.bytes_max = 64 << 10;
   Table narrow = MakeTable(options);
   EXPECT_EQ(narrow.Insert({{TinyChunk(1, 0, 1800)}, {}}).status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(table.streams() + narrow.streams(), 0);
+  EXPECT_EQ(table.usage().streams + narrow.usage().streams, 0);
 }
 
 // Items alone keep their streams' newest frames too: the table emptied itself, and gave up then.
@@ -321,11 +322,11 @@ TEST(TableInsertTest, RejectsRecordAboveBytesMaxWithoutEvicting) {
   options.bytes_max = 64 << 10;
   Table table = MakeTable(options);
   for (std::uint64_t t = 0; t < 4000; t += 10) Put(&table, TinyChunk(1, t, 10), TinyItems(1, t, 9));
-  const std::int64_t before = table.size(), evicted = table.evicted();
+  const std::int64_t before = table.size(), evicted = table.usage().evicted;
   EXPECT_GT(evicted, 0);  // bytes_max is reached
   EXPECT_EQ(table.Insert({{TinyChunk(2, 0, 1800)}, {}}).status().code(), Code::kResourceExhausted);
   EXPECT_EQ(table.size(), before);
-  EXPECT_EQ(table.evicted(), evicted);
+  EXPECT_EQ(table.usage().evicted, evicted);
   EXPECT_EQ(Put(&table, TinyChunk(1, 4000, 10), TinyItems(1, 4000, 9)).inserted, 9);
 }
 
@@ -341,10 +342,11 @@ TEST(TableInsertTest, MemoryStaysBoundedWithoutSampling) {
   };
   std::uint64_t t = 0;
   for (; t < 10000; t += 10) insert(t);
-  const std::size_t before = table.bytes();
+  const std::size_t before = table.usage().bytes;
   for (; t < 100000; t += 10) insert(t);
-  EXPECT_LT(table.bytes(), before + 16384);
-  EXPECT_TRUE(table.TakeFreed().empty());  // of segments, where no journal asks for them
+  EXPECT_LT(table.usage().bytes, before + 16384);
+  EXPECT_TRUE(
+      table.journal_source().TakeFreed().empty());  // of segments, where no journal asks for them
 }
 
 TEST(TableInsertTest, RejectsInvalidOptions) {
@@ -441,7 +443,7 @@ TEST(TableInsertTest, ItemsOfLongSilentStreamExpire) {
   for (std::uint64_t first = 0; first < 20000; first += 100) {
     Put(&table, TinyChunk(2, first, 100), TinyItems(2, first, 90));
   }
-  EXPECT_EQ(table.streams(), 1);
+  EXPECT_EQ(table.usage().streams, 1);
   const auto counts = Put(&table, TinyChunk(1, 10, 10), TinyItems(1, 8, 5, 1, 3));
   EXPECT_EQ(counts.expired, 2);  // frames 8 and 9 are gone
   EXPECT_EQ(counts.inserted, 3);
@@ -489,8 +491,8 @@ TEST(TableInsertTest, EndlessNewStreamsDoNotFillLog) {
   Table table = MakeTable(options);
   for (StreamId stream = 1; stream < 5000; ++stream) {
     Put(&table, TinyChunk(stream, 0, 2), TinyItems(stream, 0, 1));
-    ASSERT_LE(table.streams(), 201);
-    ASSERT_LE(table.frames(), 200);
+    ASSERT_LE(table.usage().streams, 201);
+    ASSERT_LE(table.usage().frames, 200);
   }
   EXPECT_GT(table.size(), 0);
 }
@@ -549,9 +551,9 @@ TEST(TableInsertTest, MemoryStaysWithinPrediction) {
     for (std::uint64_t t = 0; t < std::uint64_t(3 * capacity); t += 64) {
       Put(&table, TinyChunk(1, t, 64), capacity < 64 ? TinyItems(1, t, 1) : TinyItems(1, t, 63));
     }
-    EXPECT_LE(table.bytes(), Table::PredictBytes(options));
+    EXPECT_LE(table.usage().bytes, Table::PredictBytes(options));
     if (capacity < 50000) continue;
-    EXPECT_GT(table.bytes(), Table::PredictBytes(options) * 3 / 4);
+    EXPECT_GT(table.usage().bytes, Table::PredictBytes(options) * 3 / 4);
   }
 }
 
@@ -573,9 +575,9 @@ TEST(TableInsertTest, SegmentsStayWithinByteLimit) {
         Put(&table,
             EncodeFrames(options.trajectory, Codec::kNone, 1, PlainFrames(t, std::uint32_t(n))),
             items);
-        ASSERT_LE(table.segment_bytes(), options.bytes_max) << "frame " << t;
+        ASSERT_LE(table.usage().segment_bytes, options.bytes_max) << "frame " << t;
       }
-      EXPECT_GT(double(table.live_bytes()), 0.6 * double(options.bytes_max));
+      EXPECT_GT(double(table.usage().live_bytes), 0.6 * double(options.bytes_max));
     }
   }
 }

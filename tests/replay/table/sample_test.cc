@@ -345,7 +345,7 @@ TEST(TableDrawTest, CompactionKeepsBytesOfEachItem) {
           EncodedInsert{{EncodeFrames(options.trajectory, options.codec, 1, PlainFrames(t, 20))},
                         items});
       if (t < 2000) continue;
-      most = std::max(most, table.segment_bytes());
+      most = std::max(most, table.usage().segment_bytes);
       const Read read(&table, 32);
       for (std::size_t i = 0; i < 32; ++i) {
         ASSERT_EQ(read.own_frame(i), read.drawn.policy_version[i]);
@@ -357,9 +357,9 @@ TEST(TableDrawTest, CompactionKeepsBytesOfEachItem) {
       }
     }
     EXPECT_EQ(table.size(), 500);
-    EXPECT_GT(table.compacted_bytes(), 0u);
+    EXPECT_GT(table.usage().compacted_bytes, 0u);
     // Flat: dead bytes are at most half of the living, and what is being moved.
-    EXPECT_LT(most, 2 * table.live_bytes() + 6 * options.segment_bytes);
+    EXPECT_LT(most, 2 * table.usage().live_bytes + 6 * options.segment_bytes);
   }
 }
 
@@ -372,35 +372,35 @@ TEST(TableDrawTest, FifoTableCompactsNothing) {
       Put(&table, TinyChunk(stream, t, 20), TinyItems(stream, t, 17, 1, 3));
     }
   }
-  EXPECT_EQ(table.compacted_bytes(), 0u);
-  EXPECT_LT(table.segment_bytes(), table.live_bytes() * 13 / 10 + 3 * 4096);
+  EXPECT_EQ(table.usage().compacted_bytes, 0u);
+  EXPECT_LT(table.usage().segment_bytes, table.usage().live_bytes * 13 / 10 + 3 * 4096);
 }
 
 TEST(TableDrawTest, ChangedLinesAreDirtyOnceAndReadCurrentState) {
   Table::Options options = TinyOptions(100);
   options.checksums = true;
   Table table = MakeTable(options);
-  EXPECT_EQ(table.lines(), 7);
-  EXPECT_EQ(table.TakeDirtyLine(), -1);
+  EXPECT_EQ(table.journal_source().lines(), 7);
+  EXPECT_EQ(table.journal_source().TakeDirtyLine(), -1);
   Put(&table, TinyChunk(1, 0, 41), TinyItems(1, 0, 40, 2));
-  EXPECT_EQ(table.dirty_lines(), 3);
+  EXPECT_EQ(table.journal_source().dirty_lines(), 3);
   for (std::int64_t i = 0; i < 3; ++i) {
-    const std::int64_t line = table.TakeDirtyLine();
+    const std::int64_t line = table.journal_source().TakeDirtyLine();
     EXPECT_EQ(line, i);
     SlotLine read;
-    table.ReadLine(line, &read);
+    table.journal_source().ReadLine(line, &read);
     for (std::int64_t s = 0; s < 16; ++s) {
       const bool there = line * 16 + s < 40;
       EXPECT_EQ(read[std::size_t(s)].generation, there ? 1u : 0u);
       EXPECT_EQ(read[std::size_t(s)].priority, there ? 2 : 0);
     }
   }
-  EXPECT_EQ(table.TakeDirtyLine(), -1);
+  EXPECT_EQ(table.journal_source().TakeDirtyLine(), -1);
   const std::uint64_t key = 1ull << 32 | 20;
   const float priority = 5;
   table.Update({&key, 1}, {&priority, 1});
-  EXPECT_EQ(table.TakeDirtyLine(), 1);
-  EXPECT_EQ(table.TakeDirtyLine(), -1);
+  EXPECT_EQ(table.journal_source().TakeDirtyLine(), 1);
+  EXPECT_EQ(table.journal_source().TakeDirtyLine(), -1);
 }
 
 }  // namespace
