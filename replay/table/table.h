@@ -102,7 +102,8 @@ class Table {
   bool Alive(std::uint64_t key) const;
   std::uint64_t newest_policy_version() const;
   TableUsage usage() const;  // O(segments)
-  // The log as bytes, and the state outside the log. As long as the table lives, also if it moves.
+  // The log as bytes, and the state outside the log, for a journal. The reference stays valid when
+  // the table is moved.
   JournalSource& journal_source();
   const JournalSource& journal_source() const;
 

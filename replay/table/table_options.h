@@ -17,8 +17,8 @@ namespace troop {
 // Limit of one record: offsets in a segment are 32 bits, and real calls are far smaller.
 inline constexpr std::size_t kRecordBytesMax = std::size_t{1} << 30;
 
-// Configuration of a replay table (Table::Options). The functions below derive the sizes of its
-// parts; all of them but Check require options that passed it.
+// Configuration of a replay table (Table::Options). Its functions check it, and derive from it the
+// sizes of the table's parts.
 struct TableOptions {
   std::string name = "experience";
   TrajectorySpec trajectory;

@@ -22,7 +22,7 @@
 namespace troop {
 
 // The parts of a table, at fixed addresses, since later ones refer to earlier ones. Owner: a Table.
-// Included only by the sources of Table, of its journal source and of its recovery.
+// Product code includes it only in the sources of Table, of its journal source and of its recovery.
 struct TableParts {
   // Errors: kInvalidArgument (TableOptions::Check), kResourceExhausted.
   static Result<std::unique_ptr<TableParts>> Make(const TableOptions& options);
