@@ -303,9 +303,8 @@ TEST(ConfigTest, LayerErrorNamesLineAndLayerNumber) {
                      "  {type = \"linear\", unit = 4}]"),
             "run.toml:4: network.layers[1].unit: unknown key; the nearest is units");
   EXPECT_EQ(OneError("network.layers = [{type = \"linear\", units = 4, activation = \"gelu\"}]"),
-            "run.toml:1: network.layers[0].activation: \"gelu\" is unknown; use one of \"relu\", "
-            "\"tanh\", "
-            "\"none\"");
+            "run.toml:1: network.layers[0].activation: \"gelu\" is unknown; use one of \"none\", "
+            "\"relu\", \"tanh\"");
   EXPECT_THAT(OneError("network.layers = [{units = 4}]"),
               HasSubstr("network.layers[0]: has no type"));
   EXPECT_THAT(OneError("network.layers = [4]"), HasSubstr("network.layers[0]: 4 is not a layer"));

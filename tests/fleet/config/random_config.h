@@ -159,8 +159,9 @@ inline void Repair(Config* c) {
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
   if (c->learner.algorithm == AlgorithmKind::kDpg) c->inference.device = DeviceChoice::kAuto;
-  c->replay.capacity_items = std::max(
-      {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
+  c->replay.capacity_items =
+      std::max({c->replay.capacity_items, c->replay.min_items,
+                4096 + 8 * c->actor.envs * (c->actor.n_step + c->env.frame_stack)});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
   c->replay.samples_per_insert_tolerance_rate = 1e6;
   c->replay.samples_per_insert =

@@ -186,12 +186,5 @@ TEST(SharedArenaTest, LockFreeSparseLearnersMatchSerialLoss) {
   }
 }
 
-TEST(SharedArenaTest, RejectsUnknownOptimizer) {
-  std::vector<float> value(3);
-  const auto optimizer = *MakeOptimizer(ConfigOf("sgd"), 3);
-  const auto arena = HogwildArena::Make(ConfigOf("hope"), value, optimizer.get());
-  EXPECT_EQ(arena.status().code(), Code::kInvalidArgument);
-}
-
 }  // namespace
 }  // namespace troop
