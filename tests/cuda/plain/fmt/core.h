@@ -48,5 +48,16 @@ std::string format(std::string_view format, const Args&... args) {
   return out;
 }
 
+// Base of Troop's formatters, which no program here uses.
+template <class T>
+struct formatter;
+template <>
+struct formatter<std::string_view> {
+  template <class Context>
+  auto format(std::string_view, Context& context) const {
+    return context.out();
+  }
+};
+
 }  // namespace plain
 }  // namespace fmt
