@@ -20,8 +20,8 @@ std::string HostId();
 // caller collects these into a list of all members; then each rank calls Join with that list.
 class GroupEntry {
  public:
-  // Opens the listener. Errors: kInvalidArgument: invalid options; kUnavailable: cannot listen on
-  // the address.
+  // Opens the listener. Errors: kInvalidArgument: invalid options; kAlreadyExists: the port is in
+  // use; kUnavailable: cannot listen on the address.
   static Result<GroupEntry> Listen(const GroupOptions& options);
   const Member& self() const { return self_; }
   // Connects all pairs of ranks and closes the listener. Blocks for up to connect_timeout: run it

@@ -90,6 +90,11 @@ Result<Socket> ListenOn(std::string_view address, int backlog) {
   if (socket.open()) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!socket.open() || bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 ||
       listen(socket.fd(), backlog) != 0) {
+    if (errno == EADDRINUSE) {
+      return AlreadyExists(
+          "cannot listen on {}: the port is in use; stop the other process, or use another port",
+          address);
+    }
     return Unavailable("cannot listen on {}: {}", address, std::strerror(errno));
   }
   return socket;

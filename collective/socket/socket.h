@@ -26,7 +26,7 @@ class Socket {
 
 // Opens a listener on "host:port" or "[::1]:port"; port 0: any free one. All sockets here are
 // non-blocking and closed in child processes. Errors: kInvalidArgument: invalid address;
-// kUnavailable: the system's error.
+// kAlreadyExists: the port is in use; kUnavailable: any other error of the system.
 Result<Socket> ListenOn(std::string_view address, int backlog);
 Result<Socket> AcceptFrom(const Socket& listener);  // kUnavailable: no connection waits
 // Begins to connect. The socket becomes writable when that has ended; ConnectError returns the
