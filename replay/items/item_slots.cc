@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "core/base/check.h"
-
 namespace troop {
 
 Result<ItemSlots> ItemSlots::Make(const Options& options) {
@@ -28,49 +26,6 @@ ItemSlots::ItemSlots(const Options& options, HugeArray<StoredItem> item, HugeArr
       cold_(std::move(cold)),
       freed_(std::move(freed)),
       dirty_(options.tracks_lines ? options.slots : 0) {}
-
-ItemSlots::Slot ItemSlots::TakeSlot() {
-  // Unused slots first, then the one that was freed longest ago, so that keys repeat as late as
-  // possible.
-  Slot taken = 0;
-  // `fresh_` counts the slots that were ever used.
-  if (std::int64_t(fresh_) < options_.slots) {
-    taken = fresh_++;
-  } else {
-    TROOP_CHECK(freed_count_ > 0, "no room was made for an item");
-    taken = freed_[freed_head_++ % std::uint64_t(options_.slots)];
-    --freed_count_;
-  }
-  StoredItem& stored = item_[taken];
-  // A recovered slot continues with this process's own generations: keys that the earlier process
-  // handed out and lost must not be reused.
-  const bool own = stored.generation != 0 && cold_[taken].recovered == 0;
-  stored.generation = own ? stored.generation + 1 : options_.first_generation;
-  if (stored.generation == 0) stored.generation = 1;  // wrapped around
-  return taken;
-}
-
-ItemSlots::Slot ItemSlots::Add(const StoredItem& item) {
-  const Slot taken = TakeSlot();
-  StoredItem& stored = item_[taken];
-  const std::uint32_t generation = stored.generation;
-  // The slot keeps its generation, which TakeSlot has set.
-  stored = item;
-  stored.generation = generation;
-  stored.number = inserted_++;
-  cold_[taken] = {};
-  dirty_.Mark(taken);
-  ++size_;
-  return taken;
-}
-
-void ItemSlots::Free(Slot slot) {
-  item_[slot].length = 0;
-  cold_[slot].segment = SegmentStore::kNone;
-  freed_[(freed_head_ + freed_count_++) % std::uint64_t(options_.slots)] = slot;
-  dirty_.Mark(slot);
-  --size_;
-}
 
 void ItemSlots::Restore(Slot slot, const StoredItem& item, const ColdItem& cold) {
   item_[slot] = item;

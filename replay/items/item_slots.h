@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "replay/items/dirty_lines.h"
 #include "replay/selectors/selector.h"
@@ -125,5 +126,49 @@ class ItemSlots {
   std::uint64_t inserted_ = 0;
   DirtyLines dirty_;
 };
+
+// Inline, as they run for each item: a copy of an item through memory stalls.
+inline ItemSlots::Slot ItemSlots::TakeSlot() {
+  // Unused slots first, then the one that was freed longest ago, so that keys repeat as late as
+  // possible.
+  Slot taken = 0;
+  // `fresh_` counts the slots that were ever used.
+  if (std::int64_t(fresh_) < options_.slots) {
+    taken = fresh_++;
+  } else {
+    TROOP_CHECK(freed_count_ > 0, "no room was made for an item");
+    taken = freed_[freed_head_++ % std::uint64_t(options_.slots)];
+    --freed_count_;
+  }
+  StoredItem& stored = item_[taken];
+  // A recovered slot continues with this process's own generations: keys that the earlier process
+  // handed out and lost must not be reused.
+  const bool own = stored.generation != 0 && cold_[taken].recovered == 0;
+  stored.generation = own ? stored.generation + 1 : options_.first_generation;
+  if (stored.generation == 0) stored.generation = 1;  // wrapped around
+  return taken;
+}
+
+inline ItemSlots::Slot ItemSlots::Add(const StoredItem& item) {
+  const Slot taken = TakeSlot();
+  StoredItem& stored = item_[taken];
+  const std::uint32_t generation = stored.generation;
+  // The slot keeps its generation, which TakeSlot has set.
+  stored = item;
+  stored.generation = generation;
+  stored.number = inserted_++;
+  cold_[taken] = {};
+  dirty_.Mark(taken);
+  ++size_;
+  return taken;
+}
+
+inline void ItemSlots::Free(Slot slot) {
+  item_[slot].length = 0;
+  cold_[slot].segment = SegmentStore::kNone;
+  freed_[(freed_head_ + freed_count_++) % std::uint64_t(options_.slots)] = slot;
+  dirty_.Mark(slot);
+  --size_;
+}
 
 }  // namespace troop

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "replay/storage/huge_array.h"
 
@@ -35,6 +37,9 @@ class FrameIds {
   std::size_t bytes() const { return unused_.bytes(); }
 
  private:
+  // Ids are reused when 1/16 of those allocated are free, which keeps the search for one short. A
+  // larger share would only use more memory.
+  static constexpr std::uint64_t kUnusedShare = 16;
   FrameIds(std::int64_t ids, HugeArray<std::uint64_t> unused)
       : last_(Id(ids)), unused_(std::move(unused)) {}
 
@@ -44,5 +49,24 @@ class FrameIds {
   std::uint64_t fresh_ = 0;          // ids ever allocated
   std::uint64_t cursor_ = 0;         // next id to examine
 };
+
+// Inline, as it runs for each frame of an insert.
+inline FrameIds::Id FrameIds::Take() {
+  if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < last_) return Id(++fresh_);
+  TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
+  // Cyclic search from cursor_ for the next set bit.
+  const std::uint64_t words = fresh_ / 64 + 1;
+  std::uint64_t word = cursor_ / 64;
+  std::uint64_t left = unused_[word] >> (cursor_ % 64) << (cursor_ % 64);
+  while (left == 0) {
+    word = word + 1 < words ? word + 1 : 0;
+    left = unused_[word];
+  }
+  const std::uint64_t id = word * 64 + std::uint64_t(std::countr_zero(left));
+  unused_[word] &= ~(std::uint64_t{1} << (id % 64));
+  --unused_count_;
+  cursor_ = id < fresh_ ? id + 1 : 1;
+  return Id(id);
+}
 
 }  // namespace troop

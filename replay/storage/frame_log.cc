@@ -1,7 +1,6 @@
 // FrameLog: entries of frames, their references, and the live bytes of their segments.
 #include "replay/storage/frame_log.h"
 
-#include <cstring>
 #include <utility>
 
 #include "core/base/check.h"
@@ -26,34 +25,6 @@ Result<FrameLog> FrameLog::Make(const Options& options) {
                          HugeArray<Entry>::Make(std::size_t(options.frames) + 1));
   TROOP_ASSIGN_OR_RETURN(FrameIds ids, FrameIds::Make(options.frames));
   return FrameLog(options, std::move(entry), std::move(ids));
-}
-
-// The action is copied into the entry if it fits.
-FrameLog::Entry FrameLog::Describe(const ChunkColumns& columns, std::uint32_t index,
-                                   SegmentStore::Index segment, std::uint32_t* offset) const {
-  Entry entry{.reward = Load<float>(columns.reward, index),
-              .discount = Load<float>(columns.discount, index)};
-  entry.first = (columns.final[index] & kFirstMark) != std::byte{0};
-  entry.final = (columns.final[index] & kFinalMark) != std::byte{0};
-  entry.segment = segment;
-  entry.offset = *offset;
-  entry.bytes = layout_.has_codec ? Load<std::uint32_t>(columns.frame_bytes, index)
-                                  : std::uint32_t(layout_.observation_bytes);
-  *offset += entry.bytes;
-  const std::byte* const action = columns.action + index * layout_.action_bytes;
-  if (inline_action_) {
-    std::memcpy(&entry.action, action, layout_.action_bytes);
-  } else {
-    entry.action = std::uint32_t(action - store_.base(segment));
-  }
-  return entry;
-}
-
-// Live bytes of its segment decrease, which may free the segment.
-void FrameLog::Free(FrameId id) {
-  const Entry& entry = entry_[id];
-  store_.DropLive(entry.segment, FrameBytes(entry));
-  ids_.Free(id);
 }
 
 // The links stay valid, since all of these frames are referenced.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/base/status.h"
 #include "replay/storage/frame_ids.h"
@@ -110,6 +111,13 @@ class FrameLog {
   FrameLog(const Options& options, HugeArray<Entry> entry, FrameIds ids);
   std::size_t FrameBytes(const Entry& entry) const { return entry.bytes + layout_.column_bytes(); }
   void Free(FrameId id);
+  // The bytes of an action of at most 4, almost always of 4.
+  std::uint32_t InlineAction(const std::byte* action) const {
+    if (layout_.action_bytes == sizeof(std::uint32_t)) return Load<std::uint32_t>(action, 0);
+    std::uint32_t bytes = 0;
+    std::memcpy(&bytes, action, layout_.action_bytes);
+    return bytes;
+  }
 
   RecordLayout layout_;
   std::int64_t capacity_ = 0;
@@ -118,5 +126,32 @@ class FrameLog {
   FrameIds ids_;
   SegmentStore store_;
 };
+
+// Inline, as they run for each frame of an insert: the entry is built where it is stored.
+// The action is copied into the entry if it fits.
+inline FrameLog::Entry FrameLog::Describe(const ChunkColumns& columns, std::uint32_t index,
+                                          SegmentStore::Index segment,
+                                          std::uint32_t* offset) const {
+  Entry entry{.reward = Load<float>(columns.reward, index),
+              .discount = Load<float>(columns.discount, index)};
+  entry.first = (columns.final[index] & kFirstMark) != std::byte{0};
+  entry.final = (columns.final[index] & kFinalMark) != std::byte{0};
+  entry.segment = segment;
+  entry.offset = *offset;
+  entry.bytes = layout_.has_codec ? Load<std::uint32_t>(columns.frame_bytes, index)
+                                  : std::uint32_t(layout_.observation_bytes);
+  *offset += entry.bytes;
+  const std::byte* const action = columns.action + index * layout_.action_bytes;
+  entry.action =
+      inline_action_ ? InlineAction(action) : std::uint32_t(action - store_.base(segment));
+  return entry;
+}
+
+// Live bytes of its segment decrease, which may free the segment.
+inline void FrameLog::Free(FrameId id) {
+  const Entry& entry = entry_[id];
+  store_.DropLive(entry.segment, FrameBytes(entry));
+  ids_.Free(id);
+}
 
 }  // namespace troop

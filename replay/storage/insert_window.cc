@@ -17,10 +17,15 @@ bool InsertWindow::HasAll(std::span<const ChunkView> chunks) const {
   });
 }
 
-// Returns the stream's index and notes that the call uses it.
+// Returns the stream's index and notes that the call uses it. Consecutive chunks and items are
+// mostly of one stream, which is found once.
 StreamList::Index InsertWindow::Touch(StreamId id) {
+  if (!touched_.empty() && id == last_id_) return last_index_;
   const StreamList::Index index = streams_->Find(id);
-  if (index == StreamList::kNone || !streams_->Pin(index)) return index;
+  if (index == StreamList::kNone) return index;
+  last_id_ = id;
+  last_index_ = index;
+  if (!streams_->Pin(index)) return index;
   // First touch in this call: put the stream's tail into the window.
   if (index >= use_.size()) use_.resize(std::size_t{index} + 1);
   use_[index] = {};

@@ -114,7 +114,9 @@ class InsertWindow {
   std::vector<ChunkRecord> headers_;         // [chunks]
   std::vector<std::uint32_t> chunk_window_;  // [chunks] window index of the first frame
   std::vector<StreamList::Index> touched_;   // streams of the call
-  std::vector<Use> use_;                     // by stream index; valid for touched streams
+  StreamId last_id_ = 0;                     // valid if touched_ is not empty
+  StreamList::Index last_index_ = 0;
+  std::vector<Use> use_;  // by stream index; valid for touched streams
   std::vector<Run> run_;
   std::vector<WindowFrame> window_;
   std::uint64_t new_frames_ = 0, new_bytes_ = 0;
