@@ -116,6 +116,9 @@ def steps_per_second(build, env_id, every, seconds):
 def crashes(build, quick, ours, _peers):
     """Speed of a run whose environments crash now and then, relative to one without crashes."""
     for case, env_id, every in CRASHES:
+        if env_id.startswith("python:") and harness.peers_python() is None:
+            say(f"env crashes: NumPy is absent: bench/run --install-peers ({case})")
+            continue
         shares = []
         for _ in range(1 if quick else 3):
             calm = steps_per_second(build, env_id, 0, 5 if quick else 20)

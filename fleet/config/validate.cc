@@ -325,10 +325,7 @@ void CheckRun(const Config& c, Conflicts* out) {
 }  // namespace
 
 // Supervised algorithms learn from a data set; they have neither actors nor replay.
-bool IsSupervised(const Config& config) {
-  return config.learner.algorithm == AlgorithmKind::kClassifier ||
-         config.learner.algorithm == AlgorithmKind::kMaskedLm;
-}
+bool IsSupervised(const Config& config) { return IsSupervised(config.learner.algorithm); }
 
 // Negative values mean the default, which depends on the kind of run.
 std::int64_t FinalEpisodes(const Config& config) {

@@ -37,7 +37,7 @@ Largest LargestInsert(const ActorConfig& config, const Ends& ends, std::uint64_t
   // All environments end together in some steps: the worst case.
   std::uniform_real_distribution<double> uniform;
   Largest largest;
-  for (int step = 0; step < 3000; ++step) {
+  for (int step = 0; step < 400; ++step) {
     const double chance = uniform(random);
     const bool lost = chance < ends.lost,
                terminated = !lost && chance < ends.lost + ends.terminated;

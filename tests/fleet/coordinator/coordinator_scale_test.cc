@@ -42,6 +42,19 @@ class CoordinatorFleetTest : public testing::Test {
     world_.Advance(Milliseconds(60));
     return reply.ok() ? *reply : HeartbeatReply();
   }
+  HeartbeatReply ActorBeat(const HeartbeatRequest& beat = {}) {
+    return Beat(Role::kActor, 0, actor_, beat);
+  }
+  // Shards `stays_` and `goes_` have 500 and 400 items; the second has to leave.
+  void ScaleToOneReplayShard() {
+    actor_ = world_.Join(Role::kActor, 0);
+    stays_ = world_.Join(Role::kReplay, 0);
+    goes_ = world_.Join(Role::kReplay, 1);
+    Beat(Role::kReplay, 0, stays_, Shard(500, 900));
+    LeavingBeat();
+    Scale("replay", 1);
+  }
+  HeartbeatReply LeavingBeat() { return Beat(Role::kReplay, 1, goes_, Shard(400, 800)); }
   static HeartbeatRequest Shard(double items, double inserts) {
     HeartbeatRequest beat{.endpoint = "inproc://shard"};
     beat.metrics["replay/items"].value = items;
@@ -49,7 +62,8 @@ class CoordinatorFleetTest : public testing::Test {
     return beat;
   }
 
-  std::optional<Message> answer_;  // outlives the world, which answers at its end
+  std::uint64_t actor_ = 0, stays_ = 0, goes_ = 0;  // incarnations
+  std::optional<Message> answer_;                   // outlives the world, which answers at its end
   CoordinatorWorld world_{Small()};
 };
 
@@ -111,34 +125,26 @@ TEST_F(CoordinatorFleetTest, NewReplayShardsServeOnceAllAreBound) {
 }
 
 TEST_F(CoordinatorFleetTest, ReplayShardLeavesOnceItsItemsAreReplaced) {
-  const std::uint64_t actor = world_.Join(Role::kActor, 0);
-  const std::uint64_t stays = world_.Join(Role::kReplay, 0), goes = world_.Join(Role::kReplay, 1);
-  Beat(Role::kReplay, 0, stays, Shard(500, 900));
-  Beat(Role::kReplay, 1, goes, Shard(400, 800));
-  Scale("replay", 1);
+  ScaleToOneReplayShard();
   world_.Advance(Milliseconds(60));
   EXPECT_TRUE(Done()) << Refusal();
-  const HeartbeatReply reply = Beat(Role::kActor, 0, actor);
+  const HeartbeatReply reply = ActorBeat();
   EXPECT_EQ(reply.fleet.replay, 1);
   EXPECT_EQ(reply.fleet.replay_leaving, 1);
-  Beat(Role::kReplay, 0, stays, Shard(500, 1300));
-  EXPECT_FALSE(Beat(Role::kReplay, 1, goes, Shard(400, 800)).stop) << "an actor has not moved";
-  Beat(Role::kActor, 0, actor, {.fleet_epoch = reply.fleet.epoch});
-  EXPECT_TRUE(Beat(Role::kReplay, 1, goes, Shard(400, 800)).stop);
+  Beat(Role::kReplay, 0, stays_, Shard(500, 1300));
+  EXPECT_FALSE(LeavingBeat().stop) << "an actor has not moved";
+  ActorBeat({.fleet_epoch = reply.fleet.epoch});
+  EXPECT_TRUE(LeavingBeat().stop);
   EXPECT_FALSE(world_.coordinator().Needs(Role::kReplay, 1));
-  EXPECT_EQ(Beat(Role::kActor, 0, actor).fleet.replay_leaving, 0);
+  EXPECT_EQ(ActorBeat().fleet.replay_leaving, 0);
 }
 
 TEST_F(CoordinatorFleetTest, KeepsReplayShardUntilItsItemsAreReplaced) {
-  const std::uint64_t actor = world_.Join(Role::kActor, 0);
-  const std::uint64_t stays = world_.Join(Role::kReplay, 0), goes = world_.Join(Role::kReplay, 1);
-  Beat(Role::kReplay, 0, stays, Shard(500, 900));
-  Beat(Role::kReplay, 1, goes, Shard(400, 800));
-  Scale("replay", 1);
-  const HeartbeatReply reply = Beat(Role::kActor, 0, actor);
-  Beat(Role::kActor, 0, actor, {.fleet_epoch = reply.fleet.epoch});
-  Beat(Role::kReplay, 0, stays, Shard(500, 1299));
-  EXPECT_FALSE(Beat(Role::kReplay, 1, goes, Shard(400, 800)).stop);
+  ScaleToOneReplayShard();
+  const HeartbeatReply reply = ActorBeat();
+  ActorBeat({.fleet_epoch = reply.fleet.epoch});
+  Beat(Role::kReplay, 0, stays_, Shard(500, 1299));
+  EXPECT_FALSE(LeavingBeat().stop);
   EXPECT_TRUE(world_.coordinator().Needs(Role::kReplay, 1));
 }
 

@@ -31,6 +31,14 @@ void AddSlots(SelectorPair* pair, Slot n) {
   pair->Add(slots, priorities);
 }
 
+// The slot that the remover picks; at least one must be left.
+Slot NextLeaver(SelectorPair* pair) {
+  std::vector<Slot> leavers;
+  pair->PickLeavers(1, &leavers);
+  TROOP_CHECK(leavers.size() == 1, "{} slots picked", leavers.size());
+  return leavers[0];
+}
+
 TEST(SelectorPairTest, LeaversAreRemovedFromBoth) {
   SelectorPair pair = MakePair(Kind::kPrioritized, Kind::kFifo);
   EXPECT_FALSE(pair.can_draw());
@@ -51,9 +59,7 @@ TEST(SelectorPairTest, RemovedItemIsNeitherSampledNorPicked) {
   const Slot gone = 0;
   pair.Remove({&gone, 1});
   EXPECT_EQ(pair.total(), 5);
-  std::vector<Slot> leavers;
-  pair.PickLeavers(1, &leavers);
-  EXPECT_EQ(leavers, std::vector<Slot>{1});
+  EXPECT_EQ(NextLeaver(&pair), 1);
 }
 
 // An item that was sampled often enough counts for the remover until its slot is freed.
@@ -64,9 +70,7 @@ TEST(SelectorPairTest, SpentItemLeavesSamplerFirst) {
   pair.RemoveFromSampler({&spent, 1});
   EXPECT_EQ(pair.total(), 2);
   pair.RemoveFromRemover({&spent, 1});
-  std::vector<Slot> leavers;
-  pair.PickLeavers(1, &leavers);
-  EXPECT_EQ(leavers, std::vector<Slot>{1});
+  EXPECT_EQ(NextLeaver(&pair), 1);
 }
 
 TEST(SelectorPairTest, UpdateReachesRemoverThatReadsPriorities) {
@@ -76,9 +80,7 @@ TEST(SelectorPairTest, UpdateReachesRemoverThatReadsPriorities) {
   const float priority = 0.5f;
   pair.Update({&changed, 1}, {&priority, 1});
   EXPECT_EQ(pair.total(), 3.5);
-  std::vector<Slot> leavers;
-  pair.PickLeavers(1, &leavers);
-  EXPECT_EQ(leavers, std::vector<Slot>{2});
+  EXPECT_EQ(NextLeaver(&pair), 2);
 }
 
 TEST(SelectorPairTest, UpdateKeepsOrderOfFifoRemover) {
@@ -87,9 +89,7 @@ TEST(SelectorPairTest, UpdateKeepsOrderOfFifoRemover) {
   const Slot changed = 0;
   const float priority = 9;
   pair.Update({&changed, 1}, {&priority, 1});
-  std::vector<Slot> leavers;
-  pair.PickLeavers(1, &leavers);
-  EXPECT_EQ(leavers, std::vector<Slot>{0});
+  EXPECT_EQ(NextLeaver(&pair), 0);
 }
 
 TEST(SelectorPairTest, InvalidSelectorIsRefused) {
