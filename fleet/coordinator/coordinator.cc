@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/config/enum_format.h"
 #include "core/tensor/trajectory.h"
 #include "envs/environment.h"
 #include "fleet/config/role_configs.h"

@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/failpoint.h"
+#include "core/config/enum_format.h"
 #include "learners/sync/batch_queue.h"
 #include "learners/sync/pull_push_cycle.h"
 #include "learners/sync/replica_step.h"

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/config/enum_format.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 
