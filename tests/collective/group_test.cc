@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,22 +36,40 @@ GroupOptions Two(int rank) {
           .connect_timeout = Seconds(10)};
 }
 
-// A connection that is not of the group: says something, and gives what it is answered.
-std::string Talk(const std::string& address, std::span<const std::byte> bytes) {
-  auto socket = BeginConnect(address);
-  TROOP_CHECK(socket.ok(), "{}", socket.status().ToString());
-  pollfd polled{socket->fd(), POLLOUT, 0};
-  poll(&polled, 1, 10'000);
-  send(socket->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  std::string answer;
-  polled.events = POLLIN;
-  char part[256];
-  while (poll(&polled, 1, 10'000) == 1) {
-    const ssize_t n = recv(socket->fd(), part, sizeof part, 0);
-    if (n <= 0) break;
-    answer.append(part, std::size_t(n));
+// A connection that is not of the group.
+class StrangerConnection {
+ public:
+  explicit StrangerConnection(const std::string& address) : socket_(BeginConnect(address)) {
+    TROOP_CHECK(socket_.ok(), "{}", socket_.status().ToString());
+    pollfd polled{socket_->fd(), POLLOUT, 0};
+    poll(&polled, 1, 10'000);
   }
-  return answer;
+  void Send(std::span<const std::byte> bytes) {
+    send(socket_->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // Receives until the other side closes the connection, or `bytes_max` bytes.
+  std::string Receive(std::size_t bytes_max = std::size_t(-1)) {
+    std::string received;
+    char part[256];
+    pollfd polled{socket_->fd(), POLLIN, 0};
+    while (received.size() < bytes_max && poll(&polled, 1, 10'000) == 1) {
+      const std::size_t room = std::min(sizeof part, bytes_max - received.size());
+      const ssize_t n = recv(socket_->fd(), part, room, 0);
+      if (n <= 0) break;
+      received.append(part, std::size_t(n));
+    }
+    return received;
+  }
+
+ private:
+  Result<Socket> socket_;
+};
+
+// Sends these bytes and returns the whole reply.
+std::string Talk(const std::string& address, std::span<const std::byte> bytes) {
+  StrangerConnection connection(address);
+  connection.Send(bytes);
+  return connection.Receive();
 }
 
 TEST(GroupTest, SendsNoMoreBytesThanRingAllReduceNeeds) {
@@ -209,12 +229,22 @@ GroupOptions Secretly(int rank, int size, std::byte secret) {
   return options;
 }
 
-// Sends a hello, and `then` behind it, and gives all that was answered.
-std::string TalkAs(const Hello& hello, const std::string& address, std::string_view then) {
+// Sends a hello, then `proof`, and returns the whole reply.
+std::string SendProof(const Hello& hello, const std::string& address, std::string_view proof) {
   const HelloBytes bytes = EncodeHello(hello);
   std::vector<std::byte> all(bytes.begin(), bytes.end());
-  for (const char c : then) all.push_back(std::byte(c));
+  for (const char c : proof) all.push_back(std::byte(c));
   return Talk(address, all);
+}
+
+// Sends a hello, then the proof of the other side of this connection; returns the reply to it.
+std::string ReflectProof(const Hello& hello, const std::string& address) {
+  StrangerConnection connection(address);
+  connection.Send(EncodeHello(hello));
+  const std::string reply = connection.Receive(kHelloBytes + kProofBytes);
+  EXPECT_EQ(reply.size(), kHelloBytes + kProofBytes);
+  connection.Send(std::as_bytes(std::span(reply).subspan(kHelloBytes)));
+  return connection.Receive();
 }
 
 TEST(GroupSecretTest, AdmitsRanksWithSecretDespiteStrangers) {
@@ -233,15 +263,16 @@ TEST(GroupSecretTest, AdmitsRanksWithSecretDespiteStrangers) {
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     EXPECT_TRUE(RunOp(**group, {.kind = OpKind::kBarrier}, {}, {}).ok());
   });
-  const Hello liar{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 3, .secret = true};
+  const Hello stranger{
+      .group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 3, .secret = true};
+  std::string reply;
   for (int i = 0; i < 5; ++i) {
-    const std::string answer = TalkAs(liar, members[0].address, std::string(kProofBytes, char(i)));
-    EXPECT_EQ(answer.size(), kHelloBytes + kProofBytes);
+    reply = SendProof(stranger, members[0].address, std::string(kProofBytes, char(i)));
+    ASSERT_EQ(reply.size(), kHelloBytes + kProofBytes);
   }
-  // Its own proof, thrown back at it.
-  const std::string answer = TalkAs(liar, members[0].address, std::string(kProofBytes, 'x'));
-  ASSERT_EQ(answer.size(), kHelloBytes + kProofBytes);
-  TalkAs(liar, members[0].address, answer.substr(kHelloBytes));
+  // A proof of another connection, and that of the same one.
+  SendProof(stranger, members[0].address, reply.substr(kHelloBytes));
+  EXPECT_EQ(ReflectProof(stranger, members[0].address), "");
   RunRanks(2, [&](int i) {
     const auto group = std::move(entries[std::size_t(i + 1)]).Join(members);
     ASSERT_TRUE(group.ok()) << group.status().ToString();
@@ -285,8 +316,8 @@ TEST(GroupSecretTest, RejectsReplayedHandshake) {
   const ProofBytes proof =
       MakeProof(secret, Side::kConnects, EncodeHello(hello), EncodeHello(listener));
   const std::string answer =
-      TalkAs(hello, members[0].address,
-             std::string_view(reinterpret_cast<const char*>(proof.data()), proof.size()));
+      SendProof(hello, members[0].address,
+                std::string_view(reinterpret_cast<const char*>(proof.data()), proof.size()));
   EXPECT_EQ(answer.size(), kHelloBytes + kProofBytes);  // and then it was closed
   joining.join();
 }

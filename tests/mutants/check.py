@@ -16,13 +16,28 @@ MUTANTS_MIN = 150
 
 
 def tests_of(root, folder):
-    """Names in TEST(Suite, Name), TEST_F, TEST_P and TYPED_TEST of a folder and of contracts/."""
-    names = set()
+    """{(suite, name): macro} of each TEST(Suite, Name), TEST_F, TEST_P and TYPED_TEST of a folder
+    and of contracts/."""
+    names = {}
     for path in [*(root / "tests" / folder).rglob("*"), *(root / "tests/contracts").glob("*.h")]:
         if path.suffix in (".cc", ".h"):
             text = path.read_text(encoding="utf-8")
-            names.update(re.findall(r"^\w*TEST\w*\(\s*(\w+),\s*(\w+)\s*\)", text, re.M))
+            for macro, *test in re.findall(r"^(\w*TEST\w*)\(\s*(\w+),\s*(\w+)\s*\)", text, re.M):
+                names[tuple(test)] = macro
     return names
+
+
+def macro_of(gtest_filter, tests):
+    """The macro that declares the test, or None; with the right parts for that macro:
+    [Instance/]Suite.Name/parameter for TEST_P, Suite/0.Name for TYPED_TEST, else Suite.Name."""
+    suites, _, name = gtest_filter.partition(".")
+    parts, name = suites.split("/"), name.split("/")
+    parts_of = {"TEST_P": {(1, 2), (2, 2)}, "TYPED_TEST": {(2, 1)}}
+    for suite in parts:
+        macro = tests.get((suite, name[0]))
+        if macro and (len(parts), len(name)) in parts_of.get(macro, {(1, 1)}):
+            return macro
+    return None
 
 
 def problems_of(root, mutants_min=MUTANTS_MIN):
@@ -35,11 +50,10 @@ def problems_of(root, mutants_min=MUTANTS_MIN):
             problems.append(str(wrong))
         if mutant.program != mutant.folder + "_test":
             problems.append(f"{mutant.name}: {mutant.test} is not a test of {mutant.program}")
-        # An instance of a parameterised test is Instance/Suite.Name/parameter.
-        suites, _, name = mutant.gtest_filter.partition(".")
         tests = known.setdefault(mutant.folder, tests_of(root, mutant.folder))
-        if not any((suite, name.split("/")[0]) in tests for suite in suites.split("/")):
-            problems.append(f"{mutant.name}: no test {suites}.{name} in tests/{mutant.folder}")
+        if macro_of(mutant.gtest_filter, tests) is None:
+            problems.append(
+                f"{mutant.name}: no test {mutant.gtest_filter} in tests/{mutant.folder}")
     if len(mutants) < mutants_min:
         problems.append(f"{len(mutants)} mutants, fewer than {mutants_min}")
     return problems

@@ -60,6 +60,10 @@ class CheckTest(unittest.TestCase):
         name = "core.EachPath/MathPathTest.TwiceIsTwice/plain"
         self.expect(PATCH.replace("core.MathTest.HalfIsHalf", name))
 
+    def test_a_parameterised_test_without_its_parameter_fails(self):
+        for name in ("MathPathTest.TwiceIsTwice", "EachPath/MathPathTest.TwiceIsTwice"):
+            self.expect(PATCH.replace("MathTest.HalfIsHalf", name), f"no test {name}")
+
     def test_a_line_that_changed_since_fails(self):
         self.write("core/math.cc", SOURCE.replace("x / 2", "x >> 1"))
         self.expect(PATCH, "core_half: its lines are in core/math.cc 0 times")

@@ -143,6 +143,18 @@ TEST_F(CurveTest, ListenerEndpointContainsServerKey) {
   EXPECT_EQ(listener_->endpoint(), endpoint);
 }
 
+// A service that moved has the key of its new process.
+TEST_F(CurveTest, RedirectTrustsKeyOfNewEndpoint) {
+  Listen(folder_.Load("replay"));
+  const std::string old = listener_->endpoint();
+  ASSERT_TRUE(CallWith(folder_.Load("actor"), old).ok());
+  listener_.reset();
+  Listen(folder_.Load("paramserver"));
+  ASSERT_TRUE(client_->Redirect(old, listener_->endpoint()).ok());
+  const Result<Message> reply = Call(channel_.get());
+  EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+}
+
 TEST_F(CurveTest, EncryptsTraffic) {
   // Between the two stands one that only passes bytes on, and reads them.
   Listen(folder_.Load("coordinator"));

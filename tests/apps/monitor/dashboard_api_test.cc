@@ -147,6 +147,8 @@ TEST_F(DashboardTest, RejectsPathTraversal) {
     const HttpResponse reply = Get(std::string(kRun) + "/logs/" + name);
     if (reply.status == 200) {  // the list, of names alone
       EXPECT_TRUE(name.empty()) << name;
+      EXPECT_EQ(reply.body.find("link.log"), std::string::npos) << reply.body;
+      EXPECT_EQ(reply.body.find("folder.log"), std::string::npos) << reply.body;
     } else {
       EXPECT_EQ(reply.status, 404) << name;
     }
