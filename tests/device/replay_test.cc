@@ -359,9 +359,9 @@ TEST(DeviceReplaySizeTest, DropsRecordedGraphWhenTableFillFails) {
   for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
   auto made = std::make_shared<DecodedDelta>();
   made->anew = true;
-  made->sizes = {5, 5};
+  made->sizes = {4000, 4000};  // so that its arrays are not in the memory of the first table's
   made->observation = Tensor(DType::kF32, {2, 5});
-  made->feed.place = {1, 9};  // beyond the table
+  made->feed.place = {1, 4009};  // beyond the table
   made->feed.reward = {0, 0};
   made->feed.discount = {1, 0};
   made->feed.action.resize(8);

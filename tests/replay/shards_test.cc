@@ -302,10 +302,15 @@ TEST(ReplayShardsTest, DrainedSamplerTakesAllowedBatchesThenEnds) {
   EXPECT_LE(batches, 14);
 }
 
-// Both were taken for dead; what they answer first when they are back is that they have ended.
+// Both shards are marked dead while a probe waits for their first items. The reply to that probe is
+// their first one after the hang, and says that they have drained.
 TEST(ReplayShardsTest, DrainedSamplerEndsAfterAllShardsHung) {
   ReplayWorld world(Limited(), 2);
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(Take(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(5));
+  }
   for (const std::size_t k : {0u, 1u}) world.Hang(k, true);
   sampler->Drain();
   Result<std::optional<SampleBatch>> batch = Take(&world, sampler.get());

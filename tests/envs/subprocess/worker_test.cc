@@ -60,5 +60,21 @@ TEST_F(EnvWorkerTest, ReplacesSpareProcessThatExited) {
   EXPECT_EQ(worker.Poll(now_ + Seconds(59)), Event::kNothing);
 }
 
+// A worker that exits before it has read the request: the socket reports a reset once, then the
+// message.
+TEST_F(EnvWorkerTest, ReadsLastMessageOfWorkerThatReadNothing) {
+  EnvWorker::Options options = Options();
+  options.program = {"/bin/sh", {"sh", "-c", R"(printf '{"error": "no display"}' >&3)"}, {}};
+  EnvWorker worker(options);
+  worker.Start(now_);
+  Event event = Event::kNothing;
+  for (int i = 0; i < 20'000 && event == Event::kNothing; ++i) {
+    usleep(1000);
+    event = worker.Poll(now_);
+  }
+  EXPECT_EQ(event, Event::kDied);
+  EXPECT_THAT(worker.death().what, HasSubstr("no display"));
+}
+
 }  // namespace
 }  // namespace troop
