@@ -104,10 +104,10 @@ Status ShardConnection::PollSmall() {
     dead_ = false;
     return Status::Ok();
   }
-  // The shard has drained: it is known, and gives no more.
+  // The shard has drained. Only a probe for a batch gets this reply, and only a known shard, which
+  // is alive, gets such a probe.
   if (answer->status().code() == Code::kOutOfRange) {
-    closed_ = known_ = true;
-    dead_ = false;
+    closed_ = true;
     return Status::Ok();
   }
   if (Passing(answer->status().code())) return Status::Ok();

@@ -302,8 +302,7 @@ TEST(ReplayShardsTest, DrainedSamplerTakesAllowedBatchesThenEnds) {
   EXPECT_LE(batches, 14);
 }
 
-// Both shards are marked dead while a probe waits for their first items. The reply to that probe is
-// their first one after the hang, and says that they have drained.
+// Both shards are marked dead while a probe waits for their first items, and drain while they hang.
 TEST(ReplayShardsTest, DrainedSamplerEndsAfterAllShardsHung) {
   ReplayWorld world(Limited(), 2);
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
