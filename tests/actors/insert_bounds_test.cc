@@ -21,7 +21,8 @@ struct Largest {
 };
 
 // The largest of many inserts of an actor that sends its buffers when they are due.
-Largest LargestInsert(const ActorConfig& config, const Ends& ends, std::uint64_t seed) {
+Largest LargestInsert(const ActorConfig& config, const Ends& ends, std::uint64_t seed,
+                      int steps = 3000) {
   const std::vector<std::byte> observation(4), action(4);
   std::vector<TrajectoryBuilder> builders;
   for (std::int64_t i = 0; i < config.envs; ++i) {
@@ -37,7 +38,7 @@ Largest LargestInsert(const ActorConfig& config, const Ends& ends, std::uint64_t
   // All environments end together in some steps: the worst case.
   std::uniform_real_distribution<double> uniform;
   Largest largest;
-  for (int step = 0; step < 400; ++step) {
+  for (int step = 0; step < steps; ++step) {
     const double chance = uniform(random);
     const bool lost = chance < ends.lost,
                terminated = !lost && chance < ends.lost + ends.terminated;
@@ -75,7 +76,7 @@ TEST(InsertBoundsTest, NoInsertExceedsThem) {
                                      .insert_batch_size = batch,
                                      .insert_copies = copies};
             const InsertBounds bounds = InsertBoundsOf(config);
-            const Largest largest = LargestInsert(config, ends, ++seed);
+            const Largest largest = LargestInsert(config, ends, ++seed, 400);
             EXPECT_LE(largest.items, bounds.items_max) << seed;
             EXPECT_LE(largest.frames, bounds.frames_max) << seed;
           }

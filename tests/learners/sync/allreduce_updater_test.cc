@@ -29,7 +29,7 @@ TEST(AllReduceUpdaterTest, BusyLearnerAdmitsNewLearner) {
   Time now{};
   // Polls for `ms` milliseconds, each time with a job in progress if the updater takes one.
   // Returns how often it took none.
-  const auto poll = [&](int ms) {
+  const auto run = [&](int ms) {
     int idle = 0;
     for (int i = 0; i < ms; ++i) {
       now += Milliseconds(1);
@@ -49,13 +49,13 @@ TEST(AllReduceUpdaterTest, BusyLearnerAdmitsNewLearner) {
     }
     return idle;
   };
-  poll(500);
+  run(500);
   ASSERT_EQ(updater->learners(), 1);
   ASSERT_GT(algorithm->updates(), 100u);
-  ASSERT_EQ(poll(100), 0) << "the group of one is stable";
+  ASSERT_EQ(run(100), 0) << "the group of one is stable";
   coordinator.reply.fleet.learners = 2;
   coordinator.reply.peers[PeerName(Role::kLearner, 1)] = {"sim://newcomer", 9};
-  EXPECT_GT(poll(500), 0) << "the group was not ended for the new learner";
+  EXPECT_GT(run(500), 0) << "the group was not ended for the new learner";
 }
 
 }  // namespace
