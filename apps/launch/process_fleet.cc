@@ -33,7 +33,7 @@ ProcessFleet::ProcessFleet(RunSession* session, std::unique_ptr<RoleLauncher> la
 Status ProcessFleet::Start() {
   TROOP_RETURN_IF_ERROR(MakeNetwork());
   TROOP_RETURN_IF_ERROR(MakeCoordinator());
-  TROOP_RETURN_IF_ERROR(session_->Begin());
+  TROOP_RETURN_IF_ERROR(session_->Begin(coordinator_->env()));
   WarnIfInsecure();
   // Restore points of an earlier serial part would no longer fit the state of this run.
   TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->storage()));

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/launch/provenance.h"
 #include "apps/launch/resume_point.h"
 #include "apps/launch/run_outcome.h"
 #include "core/base/log.h"
@@ -28,7 +29,7 @@ Result<std::unique_ptr<RunSession>> RunSession::Open(const Config& config, const
   return session;
 }
 
-Status RunSession::Begin() {
+Status RunSession::Begin(const EnvSpec& env) {
   RunMonitor::Options monitoring{.live = options_.live};
   if (options_.use == FolderUse::kResume) monitoring.steps = start_.steps;
   TROOP_ASSIGN_OR_RETURN(monitor_, RunMonitor::Make(folder_, monitoring));
@@ -36,10 +37,25 @@ Status RunSession::Begin() {
   InitLog({.role = "launcher",
            .file = folder_.path + "/logs/launcher.log",
            .level = LogLevelOf(folder_.config)});
+  RecordProvenance(env);
   const std::string metrics = monitor_->metrics_address();
   if (!metrics.empty()) LogInfo("metrics at http://{}/metrics", metrics);
   if (dashboard_ != nullptr) monitor_->Say(dashboard_->Greeting());
   return Status::Ok();
+}
+
+// Results without a record of their origin are worth more than none, so a failure ends no run.
+void RunSession::RecordProvenance(const EnvSpec& env) {
+  const bool resumed = options_.use == FolderUse::kResume;
+  const JsonObject entry = DescribeProvenance(
+      {.config = &folder_.config, .env = &env, .start = resumed ? &start_ : nullptr});
+  const Status written = AppendProvenance(storage(), entry);
+  if (written.ok()) return;
+  const std::string said =
+      fmt::format("{}/{} was not written: {}; the run continues without this record", folder_.path,
+                  kProvenanceFile, written.message());
+  LogWarning("{}", said);
+  monitor_->Say("troop: " + said);
 }
 
 // Steps: the final view, the step count of the last checkpoint, the result of the run, then

@@ -6,6 +6,7 @@
 #include "apps/launch/run_monitor.h"
 #include "apps/monitor/dashboard_server.h"
 #include "core/base/status.h"
+#include "core/tensor/spec.h"
 #include "fleet/config/config.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/run/serial_restore_point.h"
@@ -26,8 +27,10 @@ class RunSession {
   // and DashboardServer::Make.
   static Result<std::unique_ptr<RunSession>> Open(const Config& config, const Options& options);
   // Claims the folder for the run and opens its monitor and its log. After all other fallible
-  // setup, so that a failure leaves no files. Errors: those of RunMonitor::Make and BeginRun.
-  Status Begin();
+  // setup, so that a failure leaves no files. Also records the provenance of the run; a failure of
+  // that is reported, and the run continues. `env`: the environment or the reviews (TaskSpec).
+  // Errors: those of RunMonitor::Make and BeginRun.
+  Status Begin(const EnvSpec& env);
   // Undoes Open after a failed start.
   void Abandon() { RemoveUnbegun(folder_); }
   // Ends the run: shows the final state, completes the files, prints the messages. `outcome`: the
@@ -42,6 +45,8 @@ class RunSession {
   RunMonitor* monitor() { return monitor_.get(); }  // null before Begin
 
  private:
+  void RecordProvenance(const EnvSpec& env);
+
   explicit RunSession(const Options& options) : options_(options) {}
 
   const Options options_;

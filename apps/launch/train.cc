@@ -37,7 +37,7 @@ RunSession::Options SessionOptions(const TrainOptions& options) {
 int TrainSerial(RunSession* session) {
   Result<std::unique_ptr<SerialRun>> made =
       SerialRun::Make(session->config(), session->storage(), session->start());
-  const Status begun = made.ok() ? session->Begin() : made.status();
+  const Status begun = made.ok() ? session->Begin((*made)->env()) : made.status();
   if (!begun.ok()) return FailStart(session, begun);
   SerialRun& run = **made;
   const RunSource source{

@@ -22,6 +22,7 @@ std::uint32_t GroupTokenOf(Config config) {
 
 }  // namespace
 
+// The settings that determine the parameters of the network.
 ModelSetup ModelSetupOf(const Config& config) {
   return {.algorithm = config.learner.algorithm,
           .network = config.network,
@@ -70,6 +71,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .group_token = GroupTokenOf(config)};
 }
 
+// Actors, inference servers and the evaluator get the same settings.
 ActingConfig ActingConfigOf(const Config& config) {
   return {.seed = config.seed,
           .env = config.env,

@@ -93,6 +93,8 @@ class Coordinator final : public Node, public Service {
   // Empty slots that the run needs filled: external roles ("replay-0"), and actors below
   // fleet.actors_min.
   std::vector<std::string> EmptySlots() const { return desired().EmptySlots(membership_); }
+  // The environment that the roles must have, or the reviews of a supervised run (TaskSpec).
+  const EnvSpec& env() const { return env_; }
   // Number of external members whose connection is still open.
   int external_members() const { return membership_.CountConnectedExternal(); }
   // True when each present member has received the final phase or the stop request.

@@ -11,6 +11,7 @@ namespace troop {
 // The folder runs/<name>/ of one run, locked while this object lives:
 //   config.toml           the resolved config, complete
 //   run.json              process, coordinator endpoint, version; `status` finds a live run with it
+//   provenance.jsonl      program, machine and packages of each start (apps/launch/provenance.h)
 //   result.json           written last: steps, updates, wall clock, final score
 //   metrics.jsonl         one line per second;  evaluations.jsonl: one line per evaluation
 //   events.out.tfevents.* the same metrics for TensorBoard

@@ -23,6 +23,7 @@ class SerialRun {
   // Ends the run early, with a checkpoint.
   void Drain();
   Status result() const { return result_; }
+  const EnvSpec& env() const { return fleet_->coordinator().env(); }  // of the current leg
   RunView View() const;  // totals of all legs since Make
   std::vector<RoleView> roles() const { return fleet_->coordinator().roles(); }
 

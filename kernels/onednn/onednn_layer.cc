@@ -3,6 +3,7 @@
 #include "kernels/onednn/onednn_layer.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <dnnl.hpp>
@@ -433,6 +434,12 @@ std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOp
   return NoThrow("setup", [&]() -> std::unique_ptr<LayerKernel> {
     return std::make_unique<DnnlLayer<ConvKind>>(ConvKind{shape}, options);
   });
+}
+
+// A function of the C interface, which throws no exceptions.
+PackageVersion DnnlPackage() {
+  const dnnl_version_t* const version = dnnl_version();
+  return {"oneDNN", fmt::format("{}.{}.{}", version->major, version->minor, version->patch)};
 }
 
 }  // namespace troop

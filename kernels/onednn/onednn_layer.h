@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "core/metrics/package_version.h"
 #include "kernels/onednn/layer_kernel.h"
 #include "kernels/shapes.h"
 
@@ -11,6 +12,9 @@ namespace troop {
 
 // Applies SetKernelThreads to the calling thread. Call it before each use of oneDNN.
 void PrepareKernelThread();
+
+// Version of the loaded oneDNN library.
+PackageVersion DnnlPackage();
 
 // Layers of linear.h and conv2d.h. REQUIRES: all sizes are positive, and the kernel fits the input.
 std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const KernelOptions& options);

@@ -202,6 +202,13 @@ Buffer KeepFrame(std::shared_ptr<Frame> frame) {
 
 }  // namespace
 
+// The loaded library may be newer than the headers.
+PackageVersion ZmqPackage() {
+  int major = 0, minor = 0, patch = 0;
+  zmq_version(&major, &minor, &patch);
+  return {"ZeroMQ", fmt::format("{}.{}.{}", major, minor, patch)};
+}
+
 ZmqContext::ZmqContext(void* handle) : handle_(handle), pid_(getpid()) {}
 
 ZmqContext::~ZmqContext() {

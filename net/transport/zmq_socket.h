@@ -11,12 +11,16 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
+#include "core/metrics/package_version.h"
 #include "net/network.h"
 #include "net/security/zmq_zap.h"
 #include "net/transport/endpoint.h"
 #include "net/wire/frame.h"
 
 namespace troop {
+
+// Version of the loaded ZeroMQ library.
+PackageVersion ZmqPackage();
 
 // The ZeroMQ context (one I/O thread, the inproc names) that all networks of the process share. A
 // forked child can't use the context of its parent and gets a new one. Thread safe.

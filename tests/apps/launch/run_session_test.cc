@@ -30,7 +30,7 @@ class RunSessionTest : public testing::Test {
   // Ends a new run in this way and keeps its messages.
   int End(const RunView& view, const Status& outcome, bool interrupted) {
     const auto session = Open();
-    EXPECT_TRUE(session->Begin().ok());
+    EXPECT_TRUE(session->Begin({}).ok());
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     const int code = session->Conclude(Time{} + Seconds(1), view, outcome, interrupted);
@@ -54,17 +54,27 @@ TEST_F(RunSessionTest, AbandonedStartLeavesNoFolder) {
 
 TEST_F(RunSessionTest, BeginWritesConfigAndKeepsFolderLocked) {
   const auto session = Open();
-  ASSERT_TRUE(session->Begin().ok());
+  ASSERT_TRUE(session->Begin({}).ok());
   EXPECT_TRUE(Has("config.toml"));
   EXPECT_TRUE(Has("logs/launcher.log"));
   EXPECT_EQ(RunSession::Open(config_, {.use = FolderUse::kOverwrite}).status().code(),
             Code::kAlreadyExists);
 }
 
+TEST_F(RunSessionTest, ProvenanceThatCannotBeWrittenIsReportedAndRunBegins) {
+  fs::create_directories(temp_.path() + "/run/provenance.jsonl/in_the_way");
+  const auto session = Open();
+  testing::internal::CaptureStderr();
+  const Status begun = session->Begin({});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(begun.ok()) << begun.ToString();
+  EXPECT_THAT(said, HasSubstr("troop: " + RunPath(config_) + "/provenance.jsonl was not written"));
+}
+
 TEST_F(RunSessionTest, RunWithoutCheckpointCannotBeResumed) {
   {
     const auto session = Open();
-    ASSERT_TRUE(session->Begin().ok());
+    ASSERT_TRUE(session->Begin({}).ok());
   }
   const Status status = RunSession::Open(config_, {.use = FolderUse::kResume}).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
@@ -100,7 +110,7 @@ TEST_F(RunSessionTest, ReportsCheckpointsThatWereNotWritten) {
 
 TEST_F(RunSessionTest, MonitorReadsTheFleetAtMostFourTimesASecond) {
   const auto session = Open();
-  ASSERT_TRUE(session->Begin().ok());
+  ASSERT_TRUE(session->Begin({}).ok());
   RunView view;
   int reads = 0;
   const RunSource source{.view = [&] { return ++reads, view; }, .roles = {}, .phase = {}};
