@@ -33,6 +33,7 @@ void VisitKeys(EvaluatorConfig& c, ConfigVisitor& v) {
   v.Visit({"evaluator.stop_at_return",
            "Mean return of an evaluation at which the run ends; 0 disables it."},
           c.stop_at_return);
+  VisitKeys(c.env, v);
 }
 
 }  // namespace troop

@@ -33,18 +33,31 @@ Result<EnvOptions> EvaluationOptions(const ActingConfig& config,
   return options;
 }
 
+// The config with the environment of evaluation episodes in the place of the actors' one. Of other
+// code than in training no checksum is known.
+ActingConfig WithEvaluationEnv(ActingConfig config) {
+  EnvConfig env = EvaluationEnv(config.env, config.evaluator.env);
+  if (!HaveSameCode(env, config.env)) config.env_code.clear();
+  config.env = std::move(env);
+  // The differences apply once; the seed is read when an evaluation starts.
+  config.evaluator.env = {.seed = config.evaluator.env.seed};
+  return config;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
-    const ActingConfig& config, const Options& options, std::span<const float> weights,
+    const ActingConfig& given, const Options& options, std::span<const float> weights,
     std::unique_ptr<EpisodeEvaluator> before) {
   if (options.episodes < 1) {
     return InvalidArgument("the number of episodes is {}, must be at least 1", options.episodes);
   }
   std::unique_ptr<EpisodeEvaluator> e(new EpisodeEvaluator);
+  const ActingConfig config = WithEvaluationEnv(given);
+  const bool own_seed = config.evaluator.env.seed >= 0;
   // No more environments than episodes.
   const std::int64_t size = std::min(options.episodes, config.evaluator.envs);
-  e->round_ = options.round;
+  e->round_ = own_seed ? 0 : options.round;
   e->version_ = options.version;
   e->epsilon_ = config.evaluator.epsilon;
   e->open_ = options.episodes;
@@ -55,9 +68,10 @@ Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
   for (std::int64_t i = 0; i < size; ++i) {
     e->left_.push_back(options.episodes / size + (i < options.episodes % size ? 1 : 0));
   }
-  // Equal rounds have equal seeds, so results can be repeated.
-  const auto seed = [run_seed = std::uint64_t(config.seed), round = options.round](
-                        std::size_t i, std::uint64_t episode) {
+  // Equal rounds have equal seeds, so results can be repeated. With evaluator.env.seed each
+  // evaluation has the same round.
+  const auto seed = [run_seed = std::uint64_t(own_seed ? config.evaluator.env.seed : config.seed),
+                     round = e->round_](std::size_t i, std::uint64_t episode) {
     return DeriveSeed({.run_seed = run_seed,
                        .purpose = Purpose::kEvaluation,
                        .index = std::uint64_t(i),
@@ -143,7 +157,7 @@ EvaluationReport EpisodeEvaluator::Report() const {
 
 Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const ActingConfig& config,
                                                            const ActingContext& context) {
-  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, context));
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(WithEvaluationEnv(config), context));
   node->begin_ = [node = node.get()](const EvaluationRequest& trial, std::span<const float> weights,
                                      std::unique_ptr<Evaluator> before) {
     return node->BeginEvaluation(trial, weights, std::move(before));
@@ -155,7 +169,7 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const ActingConfig& c
                                                            const ActingContext& context,
                                                            const EnvSpec& problem,
                                                            EvaluatorFactory begin) {
-  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, context));
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(WithEvaluationEnv(config), context));
   node->env_ = problem;
   node->begin_ = std::move(begin);
   return node;

@@ -18,7 +18,8 @@ namespace troop {
 // Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays a
 // fixed share of the episodes, so that short episodes are not overrepresented. Seeds depend only on
 // (run seed, `round`, environment, episode). If the environment has no limit, episodes are
-// truncated after evaluator.max_episode_steps. An episode with a NaN or infinite reward or
+// truncated after evaluator.max_episode_steps. The environment is [env] with the differences of
+// [evaluator.env]. An episode with a NaN or infinite reward or
 // observation is replaced by another one; too many of them end the evaluation. One owner thread.
 class EpisodeEvaluator final : public Evaluator {
  public:
@@ -85,6 +86,7 @@ class EvaluatorNode final : public Node {
   Status result() const override { return result_; }
 
  private:
+  // `config`: with the environment of evaluation episodes as `env`.
   EvaluatorNode(const ActingConfig& config, const ActingContext& context)
       : config_(config),
         network_(context.network),

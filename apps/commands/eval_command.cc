@@ -70,8 +70,16 @@ Result<Loaded> Load(const EvalOptions& options) {
   TROOP_ASSIGN_OR_RETURN(
       loaded.config, ParseSavedConfig(loaded.state.config_toml, loaded.path + "/state.json", {}));
   if (options.epsilon) loaded.config.evaluator.epsilon = *options.epsilon;
-  if (options.seed) loaded.config.seed = *options.seed;
+  if (options.seed) {  // also over a seed of [evaluator.env]
+    loaded.config.seed = *options.seed;
+    loaded.config.evaluator.env.seed = -1;
+  }
   return loaded;
+}
+
+// The environment that is played.
+std::string EvaluatedId(const Loaded& loaded) {
+  return EvaluationEnv(loaded.config.env, loaded.config.evaluator.env).id;
 }
 
 // Prints an error and returns its exit code.
@@ -206,7 +214,7 @@ int Evaluate(const EvalOptions& options) {
   if (options.json) {
     fmt::print("{}\n", JsonObject()
                            .Add("checkpoint", loaded->path)
-                           .Add("env", loaded->config.env.id)
+                           .Add("env", EvaluatedId(*loaded))
                            .Add("episodes", r.episodes)
                            .Add("epsilon", loaded->config.evaluator.epsilon)
                            .Add("return_mean", r.return_mean)
@@ -217,7 +225,7 @@ int Evaluate(const EvalOptions& options) {
                            .str());
     return kExitOk;
   }
-  fmt::print("{} with {} ({}, {}), ε = {}\n", loaded->config.env.id, loaded->path,
+  fmt::print("{} with {} ({}, {}), ε = {}\n", EvaluatedId(*loaded), loaded->path,
              Counted(std::int64_t(loaded->state.updates), "update"),
              Counted(loaded->state.steps, "agent step"), loaded->config.evaluator.epsilon);
   fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
@@ -260,7 +268,7 @@ int Play(const EvalOptions& options) {
     Environment::Picture picture = (*evaluation)->envs().Render(0);
     // Found at the first frame, before anything is drawn.
     if (picture.rgb.empty()) {
-      return ReportError(InvalidArgument("{} cannot be rendered", loaded->config.env.id));
+      return ReportError(InvalidArgument("{} cannot be rendered", EvaluatedId(*loaded)));
     }
     if (!to_file) {
       const TerminalSize terminal = SizeOfTerminal(STDOUT_FILENO);

@@ -217,8 +217,11 @@ class Names final : public ConfigVisitor {
  private:
   void Add(const ConfigKeyInfo& key) {
     keys.emplace_back(key.name);
-    const std::size_t dot = key.name.find('.');
-    if (dot != std::string_view::npos) sections.emplace(key.name.substr(0, dot));
+    // A section may hold another one: "evaluator" and "evaluator.env".
+    for (std::size_t dot = key.name.find('.'); dot != std::string_view::npos;
+         dot = key.name.find('.', dot + 1)) {
+      sections.emplace(key.name.substr(0, dot));
+    }
   }
 };
 // A visit of a default Config lists the keys, so no second list has to be maintained.

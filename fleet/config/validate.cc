@@ -51,6 +51,36 @@ void CheckEnv(const Config& c, Conflicts* out) {
           "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\"");
 }
 
+// Checks the differences of evaluation episodes, as CheckEnv does those of training.
+void CheckEvaluationEnv(const Config& c, Conflicts* out) {
+  const EvaluationEnvConfig& differences = c.evaluator.env;
+  const EnvConfig env = EvaluationEnv(c.env, differences);
+  out->If(differences.sticky_actions < 0 && differences.sticky_actions != -1 &&
+              differences.sticky_actions != -2,
+          {"evaluator.env.sticky_actions"},
+          "{} is neither a probability nor -1 (the environment's own setting) nor -2 "
+          "(env.sticky_actions)",
+          TomlNumber(differences.sticky_actions));
+  out->If(differences.noop_max > 0 && !env.id.starts_with("ALE/"),
+          {"evaluator.env.noop_max", "evaluator.env.id", "env.id"},
+          "is supported for Atari games (\"ALE/...\") only, not for {}; omit it",
+          TomlString(env.id));
+  out->If(
+      differences.difficulty_ramping != EvaluationSwitch::kSame && !env.id.starts_with("MinAtar/"),
+      {"evaluator.env.difficulty_ramping", "evaluator.env.id", "env.id"},
+      "is supported for MinAtar games only, not for {}; omit it", TomlString(env.id));
+  out->If(!env.plugin.empty() && !env.wrappers.empty() && c.env.wrappers.empty(),
+          {"evaluator.env.wrappers", "env.plugin"},
+          "apply to Python environments only, not to a plug-in; omit them");
+  out->If(
+      env.id.starts_with("envpool:") && !c.env.id.starts_with("envpool:") &&
+          c.fleet.mode == FleetMode::kSerial,
+      {"evaluator.env.id", "fleet.mode"},
+      "{} takes one seed per pool, but \"serial\" guarantees identical bytes for the same seed; "
+      "use fleet.mode = \"processes\", or another environment",
+      TomlString(env.id));
+}
+
 // Checks the keys of one layer. `after_linear`: a previous layer is linear, so its output is flat.
 void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,
                 Conflicts* out) {
@@ -344,6 +374,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   Conflicts conflicts;
   CheckNames(config, &conflicts);
   CheckEnv(config, &conflicts);
+  CheckEvaluationEnv(config, &conflicts);
   CheckNetwork(config, &conflicts);
   // Supervised runs have no replay and no actors, so those keys are not checked.
   if (IsSupervised(config)) {

@@ -182,6 +182,9 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           {"model.num_attention_heads", "model.hidden_size"},
           "{} does not divide model.hidden_size = {}; use a divisor", c.model.num_attention_heads,
           c.model.hidden_size);
+  out->If(c.evaluator.env != EvaluationEnvConfig{}, {"evaluator.env", "learner.algorithm"},
+          "has no effect with learner.algorithm = {}, which has no environment; omit it",
+          algorithm);
   out->If(c.data.word_dropout > 0 && c.learner.algorithm != AlgorithmKind::kClassifier,
           {"data.word_dropout", "learner.algorithm"},
           "is supported by the classifier only (learner.algorithm is {}); set 0", algorithm);

@@ -262,6 +262,7 @@ Status CheckMachine(const Config& config) {
   const std::string advice = PictureAdvice(ModelSetupOf(config), needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   failures.Add(CheckReplayMemory(config, needs.replay_bytes));
+  failures.Add(CheckEvaluationSpec(config, needs.env));
   return failures.status();
 }
 

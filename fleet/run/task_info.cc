@@ -21,6 +21,40 @@ Result<EnvSpec> TaskSpec(const Config& config) {
   return spec.status().WithContext("env.id");
 }
 
+namespace {
+
+// "6 actions", or the type of continuous ones with their bounds, which policies scale to.
+std::string ActionsText(const ActionSpec& action) {
+  if (action.discrete()) return Counted(action.count, "action");
+  return fmt::format("actions {} from [{}] to [{}]", action.tensor().ToString(),
+                     fmt::join(action.low, ", "), fmt::join(action.high, ", "));
+}
+
+// The part of a spec that a network depends on.
+std::string InterfaceText(const EnvSpec& spec) {
+  return fmt::format("observations {} with scale {} and {}", spec.observation.ToString(),
+                     spec.observation_scale, ActionsText(spec.action));
+}
+
+}  // namespace
+
+// The limit of an episode may differ: it is not part of the network's interface.
+Status CheckEvaluationSpec(const Config& config, const EnvSpec& training) {
+  const EnvConfig env = EvaluationEnv(config.env, config.evaluator.env);
+  if (env == config.env) return Status::Ok();
+  const Result<EnvSpec> spec =
+      FindEnvSpec(env.id, EnvOptionsFor(env, config.fleet.mode == FleetMode::kSerial));
+  if (!spec.ok()) return spec.status().WithContext("evaluator.env");
+  if (spec->observation == training.observation && spec->action == training.action &&
+      spec->observation_scale == training.observation_scale) {
+    return Status::Ok();
+  }
+  return InvalidArgument(
+      "evaluator.env: {} has {}, but {} of the actors has {}; both must be equal, so change "
+      "evaluator.env",
+      env.id, InterfaceText(*spec), training.id, InterfaceText(training));
+}
+
 std::string TaskName(const Config& config) {
   return IsSupervised(config) ? config.data.reviews : config.env.id;
 }

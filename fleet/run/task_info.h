@@ -11,6 +11,10 @@ namespace troop {
 
 // Spec of the run's environment, or of its reviews (ReviewSpec). Errors: those of FindEnvSpec.
 Result<EnvSpec> TaskSpec(const Config& config);
+// Checks that the environment of evaluation episodes ([evaluator.env]) can be created and has the
+// observations and actions of `training`, the spec of [env]. Without differences nothing is
+// created. Errors: kInvalidArgument, naming both; those of FindEnvSpec.
+Status CheckEvaluationSpec(const Config& config, const EnvSpec& training);
 // Human-readable: "CartPole-v1", or the path of the reviews.
 std::string TaskName(const Config& config);
 // Unit of the run's steps: "agent steps" or "reviews".

@@ -155,6 +155,10 @@ inline void Repair(Config* c) {
   c->env.id = "ALE/" + c->env.id;
   c->env.difficulty_ramping = true;
   if (!c->env.plugin.empty()) c->env.wrappers.clear();
+  c->evaluator.env.id.clear();
+  c->evaluator.env.sticky_actions = -2;
+  c->evaluator.env.difficulty_ramping = EvaluationSwitch::kSame;
+  if (!c->env.plugin.empty()) c->evaluator.env.wrappers.clear();
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
@@ -228,6 +232,7 @@ inline void Repair(Config* c) {
     table.capacity_items = std::max(table.capacity_items, table.min_items);
     if (table.view == ViewKind::kTransition) table.burn_in = 0;
   }
+  if (IsSupervised(*c)) c->evaluator.env = {};
 }
 
 }  // namespace troop
