@@ -92,6 +92,10 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial);
 // here.
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
+// Creates one environment as MakeEnvironment does, and applies reward scaling and sticky actions:
+// the same bytes as one environment of MakeVectorEnv, but an ended episode stays until Reset.
+Result<std::unique_ptr<Environment>> MakeSingleEnvironment(std::string_view id,
+                                                           const EnvOptions& options);
 // Ids of all native environments.
 std::vector<std::string> EnvironmentIds();
 // Returns the spec of an environment, including its code checksum. It may start a worker process

@@ -214,6 +214,15 @@ bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
   return entry != std::end(kEntries) && entry->sticky_actions >= 0;
 }
 
+// Environments without built-in sticky actions get the wrapper, if it is enabled.
+VectorWrappers WrappersFor(std::string_view id, const EnvOptions& options) {
+  VectorWrappers wrappers{.reward_scale = options.reward_scale};
+  if (!HasOwnStickyActions(id, options)) {
+    wrappers.sticky_actions = std::max(options.sticky_actions, 0.0);
+  }
+  return wrappers;
+}
+
 }  // namespace
 
 std::vector<std::string> EnvironmentIds() {
@@ -234,19 +243,21 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
   return MakeRepeatedEnvironment(std::move(env), options.action_repeat);
 }
 
+// The counterpart of MakeVectorEnv for a caller that restarts episodes itself.
+Result<std::unique_ptr<Environment>> MakeSingleEnvironment(std::string_view id,
+                                                           const EnvOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(auto env, MakeEnvironment(id, options));
+  return MakeWrappedEnvironment(WrappersFor(id, options), std::move(env));
+}
+
 // Wrappers are outermost, so that they work the same for worker processes and loops.
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);
   TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
-  // Environments without built-in sticky actions get the wrapper, if it is enabled.
-  VectorWrappers wrappers{.reward_scale = options.reward_scale};
-  if (!HasOwnStickyActions(id, options)) {
-    wrappers.sticky_actions = std::max(options.sticky_actions, 0.0);
-  }
-  return MakeWrappedVectorEnv(wrappers, size, std::move(seeder), [&](EpisodeSeeder inner) {
-    return MakeInner(id, options, size, std::move(inner));
-  });
+  return MakeWrappedVectorEnv(
+      WrappersFor(id, options), size, std::move(seeder),
+      [&](EpisodeSeeder inner) { return MakeInner(id, options, size, std::move(inner)); });
 }
 
 namespace {

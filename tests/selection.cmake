@@ -21,6 +21,7 @@ set(troop_tsan_tests
   "replay/(codec/(batch_decoder|frame_codec)|hostile_tcp|persistence/(journal|restore)|tables|zmq)"
   "nn/(module|parallel/.*|rank_failure|transformer/transformer_ranks)"
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
+  "envs/vector/threaded_vector_env"
   "learners/(gpu/parallel_copy|mesh|sync/hogwild_updater)")
 
 # Tests that start a thread, but are excluded from tsan.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/philox.h"
 
 namespace troop {
@@ -76,11 +77,8 @@ class WrappedVectorEnv final : public VectorEnv {
       const std::uint64_t number = episode.seeds - std::uint64_t(ahead);
       // A new seed means that a new episode began.
       if (std::exchange(episode.number, number) != number) episode.steps = 0;
-      Rng rng({.run_seed = ahead == 0 ? episode.seed : episode.seed_before,
-               .purpose = Purpose::kStickyActions});
-      // Uniform consumes two words: step t has a fixed position, whatever happened before.
-      rng.Seek(2 * episode.steps);
-      const bool sticks = episode.steps > 0 && rng.Uniform() < wrappers_.sticky_actions;
+      const bool sticks = ActionSticks(ahead == 0 ? episode.seed : episode.seed_before,
+                                       episode.steps, wrappers_.sticky_actions);
       ++episode.steps;
       // action_ still has the action of the previous step.
       if (sticks) continue;
@@ -98,7 +96,55 @@ class WrappedVectorEnv final : public VectorEnv {
   StepBatch batch_;
 };
 
+// Applies the wrappers to one environment.
+class WrappedEnvironment final : public Environment {
+ public:
+  WrappedEnvironment(const VectorWrappers& wrappers, std::unique_ptr<Environment> env)
+      : wrappers_(wrappers), env_(std::move(env)) {
+    played_.resize(env_->spec().action.tensor().bytes());
+  }
+
+  const EnvSpec& spec() const override { return env_->spec(); }
+  std::string_view fault() const override { return env_->fault(); }
+  Picture Render() const override { return env_->Render(); }
+  void Reset(std::uint64_t seed, std::span<std::byte> observation) override {
+    seed_ = seed;
+    steps_ = 0;
+    env_->Reset(seed, observation);
+  }
+  // The action sticks before the step and the reward is scaled after it, as in the vector.
+  StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override {
+    TROOP_CHECK(action.size() == played_.size(), "an action has {} bytes, not {}", played_.size(),
+                action.size());
+    const bool sticks = ActionSticks(seed_, steps_++, wrappers_.sticky_actions);
+    if (!sticks) std::ranges::copy(action, played_.begin());
+    StepResult result = env_->Step(played_, observation);
+    result.reward *= float(wrappers_.reward_scale);
+    return result;
+  }
+
+ private:
+  const VectorWrappers wrappers_;
+  const std::unique_ptr<Environment> env_;
+  std::vector<std::byte> played_;  // the action of the last step
+  std::uint64_t seed_ = 0, steps_ = 0;
+};
+
 }  // namespace
+
+// Each step makes its own generator, so that only the seed and the step decide.
+bool ActionSticks(std::uint64_t episode_seed, std::uint64_t step, double probability) {
+  Rng rng({.run_seed = episode_seed, .purpose = Purpose::kStickyActions});
+  // Uniform consumes two words: step t has a fixed position, whatever happened before.
+  rng.Seek(2 * step);
+  return step > 0 && rng.Uniform() < probability;
+}
+
+std::unique_ptr<Environment> MakeWrappedEnvironment(const VectorWrappers& wrappers,
+                                                    std::unique_ptr<Environment> env) {
+  if (!wrappers.any()) return env;
+  return std::make_unique<WrappedEnvironment>(wrappers, std::move(env));
+}
 
 Result<std::unique_ptr<VectorEnv>> MakeWrappedVectorEnv(const VectorWrappers& wrappers, int size,
                                                         EpisodeSeeder seeder,

@@ -16,6 +16,14 @@ struct VectorWrappers {
   bool any() const { return sticky_actions > 0 || reward_scale != 1; }
 };
 
+// True if step `step` (from 0) of the episode with this seed repeats the previous action.
+bool ActionSticks(std::uint64_t episode_seed, std::uint64_t step, double probability);
+
+// Returns the environment, wrapped if `wrappers` has anything to apply: the same bytes as a wrapped
+// vector whose environments have the same seeds.
+std::unique_ptr<Environment> MakeWrappedEnvironment(const VectorWrappers& wrappers,
+                                                    std::unique_ptr<Environment> env);
+
 // Creates the inner vector with the given seeder.
 using MakeInnerVectorEnv = std::function<Result<std::unique_ptr<VectorEnv>>(EpisodeSeeder)>;
 

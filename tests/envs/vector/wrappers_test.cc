@@ -120,6 +120,36 @@ TEST(WrappedVectorEnvTest, StickyActionsDoNotDependOnVectorSize) {
   }
 }
 
+// A vector of one gives the same steps, and after an end the next episode's first observation.
+TEST(WrappedEnvironmentTest, GivesBytesOfVectorOfOne) {
+  for (const char* id : {"Pendulum-v1", "CartPole-v1", "MinAtar/Breakout-v0"}) {
+    SCOPED_TRACE(id);
+    const EnvOptions options{.max_episode_steps = 30, .sticky_actions = 0.4, .reward_scale = -3};
+    const auto vector = Make(id, options, 1);
+    const auto single = std::move(*MakeSingleEnvironment(id, options));
+    std::vector<std::byte> observation(single->spec().observation.bytes());
+    vector->SubmitReset();
+    vector->Poll();
+    int episode = 0;
+    single->Reset(SeedOf(0, episode), observation);
+    const Tensor action = ActionsFor(*vector);
+    Rng rng({.run_seed = 1});
+    for (int i = 0; i < 300; ++i) {
+      Fill(action, single->spec().action, &rng);
+      const StepBatch& batch = Stepped(vector.get(), action);
+      const StepResult step = single->Step(action.bytes(), observation);
+      ASSERT_EQ(batch.reward.as<float>()[0], step.reward);
+      ASSERT_EQ(batch.terminated.as<std::uint8_t>()[0], step.terminated);
+      ASSERT_EQ(batch.truncated.as<std::uint8_t>()[0], step.truncated);
+      const bool ended = step.terminated || step.truncated;
+      const ConstTensor& want = ended ? batch.final_observation : batch.observation;
+      ASSERT_TRUE(std::ranges::equal(want.bytes(), observation));
+      if (ended) single->Reset(SeedOf(0, ++episode), observation);
+    }
+    EXPECT_GE(episode, 9);
+  }
+}
+
 // Step by step with the plain environment.
 TEST(RepeatedEnvironmentTest, RepeatsActionAndSumsRewards) {
   for (const char* id : {"CartPole-v1", "Pendulum-v1", "Catch-v0"}) {
