@@ -17,6 +17,7 @@
 #include "python/src/replay_ends.h"
 #include "python/src/service_client.h"
 #include "python/src/service_server.h"
+#include "python/src/status_error.h"
 #include "python/src/step_writer.h"
 #include "python/src/trajectory_cutter.h"
 
@@ -24,23 +25,6 @@ namespace py = pybind11;
 
 namespace troop {
 namespace {
-
-// Carries a Status through pybind11, which turns it into a Python exception.
-struct StatusError : std::exception {
-  explicit StatusError(Status s) : status(std::move(s)) {}
-  const char* what() const noexcept override { return status.message().c_str(); }
-  Status status;
-};
-
-// Errors below this file are Status values; here they become exceptions for pybind11.
-void Ensure(const Status& status) {
-  if (!status.ok()) throw StatusError(status);
-}
-template <class T>
-T Ensure(Result<T> result) {
-  if (!result.ok()) throw StatusError(result.status());
-  return std::move(result).value();
-}
 
 void RaiseStatus(const Status& status) {
   // The exception classes are defined in Python.

@@ -1,15 +1,15 @@
-"""The code of docs/guide/replay_from_python.md. A block that the tests use has its name in a
-comment before it: `<!-- name -->`."""
+"""The code of a page of docs/guide. A block that the tests use has its name in a comment before it:
+`<!-- name -->`."""
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/replay_from_python.md"
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/guide"
 
 
-def blocks(name):
+def blocks(name, page="replay_from_python"):
     """The code of all blocks of a name, in order."""
     pattern = rf"^<!-- {re.escape(name)} -->\n```python\n(.*?)^```$"
-    return re.findall(pattern, PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    return re.findall(pattern, (GUIDE / f"{page}.md").read_text(encoding="utf-8"), re.M | re.S)
 
 
 def local_dqn():

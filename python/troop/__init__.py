@@ -1,0 +1,72 @@
+"""Troop's native environments for Python, as environments of Gymnasium.
+
+`make_env` gives a gymnasium.Env, `make_vector_env` a gymnasium.vector.VectorEnv whose environments
+step together in C++. docs/guide/environments_from_python.md is the guide.
+"""
+from typing import TYPE_CHECKING, Any, Optional
+
+from troop import _native
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__version__ = _native.version
+__all__ = ["environment_ids", "make_env", "make_vector_env"]
+
+
+def environment_ids() -> list[str]:
+    """The ids of all native environments."""
+    return _native.ids()
+
+
+def make_env(id: str, *, render_mode: Optional[str] = None,  # pylint: disable=redefined-builtin
+             **options: Any) -> "gymnasium.Env[Any, Any]":
+    """Makes one native environment.
+
+    render_mode: None or "rgb_array". options: keys of the section [env] of a config:
+    max_episode_steps, sticky_actions, reward_scale, action_repeat, difficulty_ramping (MinAtar);
+    without one, or with None, the environment has its default. Raises ValueError for an unknown id
+    or a wrong value.
+    """
+    _need_gymnasium()
+    from troop import _environment, _settings
+    return _environment.NativeEnv(_settings.Settings(id, _known(options), render_mode))
+
+
+def make_vector_env(id: str, num_envs: int, *,  # pylint: disable=redefined-builtin
+                    render_mode: Optional[str] = None, threads: int = 1, copy: bool = True,
+                    **options: Any) -> "gymnasium.vector.VectorEnv[Any, Any, Any]":
+    """Makes `num_envs` native environments that step together.
+
+    threads: number of threads that share the environments; results do not depend on it. copy: True
+    gives new arrays at every step. False gives read-only views of Troop's memory, which the next
+    step or reset overwrites; they stay readable for as long as they exist, also after close().
+    options: those of make_env.
+    """
+    _need_gymnasium()
+    from troop import _settings, _vector_environment
+    return _vector_environment.NativeVectorEnv(
+        _settings.Settings(id, _known(options), render_mode),
+        _settings.integer("num_envs", num_envs, 1, 2**20),
+        _settings.integer("threads", threads, 1, 1024), bool(copy))
+
+
+_OPTIONS = ("max_episode_steps", "sticky_actions", "reward_scale", "action_repeat",
+            "difficulty_ramping")
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Refuses options that no native environment has."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise ValueError(f"unknown option {name}; native environments have: "
+                             f"{', '.join(_OPTIONS)}")
+    return options
+
+
+def _need_gymnasium() -> None:
+    try:
+        import gymnasium as _  # noqa: F401
+    except ImportError:
+        raise ImportError("troop.make_env needs gymnasium 1.0 or later; install it: "
+                          "pip install 'gymnasium>=1.0'") from None

@@ -1,0 +1,75 @@
+"""The package troop passes mypy --strict, with the extension's stub and as its users see it."""
+import importlib
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import troop
+from troop import _native
+
+NEEDS = ("gymnasium", "mypy")
+PACKAGE = pathlib.Path(troop.__file__).parent
+# A user's program; a test adds a mistake that only types find.
+USER = """
+import troop
+env = troop.make_env("CartPole-v1", render_mode="rgb_array", max_episode_steps=5)
+observation, info = env.reset(seed=1)
+vector = troop.make_vector_env("CartPole-v1", 4, threads=2, copy=False)
+names: list[str] = troop.environment_ids()
+"""
+
+
+class TypingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # One cache: reading the types of NumPy and Gymnasium takes most of the time.
+        folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        cls.addClassCleanup(folder.cleanup)
+        cls.cache = folder.name
+
+    def check(self, *arguments, cwd):
+        """(exit code, output) of mypy."""
+        run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", self.cache,
+                              *arguments], cwd=cwd, capture_output=True, text=True, check=False,
+                             env={**os.environ, "MYPYPATH": str(PACKAGE.parent)})
+        return run.returncode, run.stdout
+
+    def test_the_package_is_strictly_typed(self):
+        self.assertTrue((PACKAGE / "py.typed").exists())
+        code, output = self.check("-p", "troop", cwd=PACKAGE.parent)
+        self.assertEqual(code, 0, output)
+
+    def test_users_are_checked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "user.py"
+            path.write_text(USER, encoding="utf-8")
+            code, output = self.check("user.py", cwd=folder)
+            self.assertEqual(code, 0, output)
+            path.write_text(USER + "troop.make_vector_env(4, \"CartPole-v1\")\n", encoding="utf-8")
+            code, output = self.check("user.py", cwd=folder)
+            self.assertEqual(code, 1, output)
+            self.assertIn("arg-type", output)
+
+    def test_the_stub_names_what_the_extension_has(self):
+        stub = (PACKAGE / "_native.pyi").read_text(encoding="utf-8")
+        module = importlib.import_module("troop._native")
+        for name, value in vars(module).items():
+            if name.startswith("__"):
+                continue
+            self.assertIn(name, stub)
+            if inspect.isclass(value):
+                for member in vars(value):
+                    if not member.startswith("_"):
+                        self.assertRegex(stub, rf"def {member}\(|\b{member}: ")
+        for line in stub.splitlines():
+            if line.startswith(("class ", "def ")):
+                name = line.split()[1].split("(")[0].rstrip(":")
+                self.assertTrue(name == "Spec" or hasattr(_native, name), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
