@@ -20,9 +20,9 @@ CRASHES = (
 )
 
 
-def take(command, into, split_peers=None):
+def take(command, into, split_peers=None, variables=None):
     """Adds a program's lines; those of a peer to `split_peers`, if given."""
-    lines = harness.parse_lines(harness.run_program(command, cores=1))
+    lines = harness.parse_lines(harness.run_program(command, cores=1, variables=variables))
     harness.collect([line for line in lines if split_peers is None or "peer" not in line], into)
     if split_peers is not None:
         harness.collect([line for line in lines if "peer" in line], split_peers)
@@ -70,6 +70,24 @@ def bridge(part):
                 lambda: take([python, ROOT / "bench" / BRIDGE_PEERS, *flags], peers),
                 1 if quick else harness.ROUNDS)
     return run
+
+
+def through_gymnasium(build, quick, ours, peers):
+    """Native environments through the interface of Gymnasium, next to Gymnasium's own."""
+    interpreter = harness.peers_python()
+    if interpreter is None:
+        say("env python: peer absent: bench/run --install-peers")
+        return
+    variables = {"PYTHONPATH": str(build / "python")}
+    try:
+        harness.run_program([interpreter, "-c", "import troop"], cores=1, variables=variables)
+    except BenchError as error:
+        say(f"env python: the package troop is absent: build the target troop_native ({error})")
+        return
+    flags = ["--quick"] if quick else []
+    program = [interpreter, ROOT / "bench/peers/python_env.py", *flags]
+    in_turn("python", lambda: take(program, ours, peers, variables), None,
+            1 if quick else harness.ROUNDS)
 
 
 def actors(build, quick, ours, _peers):
@@ -130,7 +148,8 @@ def crashes(build, quick, ours, _peers):
 
 
 PARTS = {"native": native, "plugin": plugin, "gymnasium": bridge("gymnasium"),
-         "atari": bridge("atari"), "actors": actors, "crashes": crashes}
+         "atari": bridge("atari"), "python": through_gymnasium,
+         "actors": actors, "crashes": crashes}
 
 
 def run(build, quick, machine, only=()):
