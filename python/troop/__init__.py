@@ -66,7 +66,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
 def _need_gymnasium() -> None:
     try:
-        import gymnasium as _  # noqa: F401
+        from gymnasium.vector import AutoresetMode as _  # noqa: F401  (new in 1.1)
     except ImportError:
-        raise ImportError("troop.make_env needs gymnasium 1.0 or later; install it: "
-                          "pip install 'gymnasium>=1.0'") from None
+        raise ImportError("troop.make_env needs gymnasium 1.1 or later; install it: "
+                          "pip install 'gymnasium>=1.1'") from None

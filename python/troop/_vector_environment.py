@@ -18,13 +18,14 @@ class NativeVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(self, settings: _settings.Settings, num_envs: int, threads: int,
                  copy: bool) -> None:
+        self._name = settings.name  # first: close() of a vector that was not made reads it
         self._native: Any = _native.EnvVector(settings.name, settings.native, num_envs, threads)
         made = self._native.spec
         self.metadata = {"render_modes": settings.modes(), "render_fps": _settings.FPS,
                          "autoreset_mode": AutoresetMode.SAME_STEP}
         self.render_mode = settings.render_mode
         self.spec = settings.spec(made)
-        self.num_envs, self.copy, self._name = num_envs, copy, settings.name
+        self.num_envs, self.copy = num_envs, copy
         self.single_observation_space = _settings.observation_space(made)
         self.single_action_space = _settings.action_space(made)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

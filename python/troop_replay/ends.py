@@ -31,9 +31,9 @@ class Writer:
         """Version of the weights that choose the actions; stored with items that start from now on.
         """
 
-    def append(self, observation, action, reward, terminated=None, truncated=None,
-               next_observation=None, *, priority=None, state=None, skip=None,
-               timeout_s: Optional[float] = None) -> None:
+    def append(self, observation: Any, action: Any, reward: Any, terminated: Any = None,
+               truncated: Any = None, next_observation: Any = None, *, priority: Any = None,
+               state: Any = None, skip: Any = None, timeout_s: Optional[float] = None) -> None:
         """Appends a step: `action` was taken at `observation` and had these results.
 
         observation: [*observation]; action: [*action]; reward, terminated, truncated: scalars
@@ -71,30 +71,30 @@ class Writer:
     @property
     def steps(self) -> int:
         """Number of steps taken by append."""
-        return self._native.steps
+        return int(self._native.steps)
 
     @property
     def items(self) -> int:
         """Number of items made and sent so far."""
-        return self._native.items
+        return int(self._native.items)
 
-    def _array(self, name: str, value, spec: Spec) -> np.ndarray:
+    def _array(self, name: str, value: Any, spec: Spec) -> np.ndarray:
         array = np.asarray(value, spec.dtype, order="C")
         if array.shape != self._rows + spec.shape:
             raise ValueError(f"{name} has shape {array.shape}, "
                              f"must have {self._rows + spec.shape}")
         return array
 
-    def _column(self, name: str, value, dtype) -> np.ndarray:
+    def _column(self, name: str, value: Any, dtype: Any) -> np.ndarray:
         return self._array(name, value, Spec(np.dtype(dtype)))
 
-    def _flags(self, name: str, value) -> np.ndarray:
+    def _flags(self, name: str, value: Any) -> np.ndarray:
         if value is None:
             return self._zeros
         return self._array(name, np.asarray(value, np.bool_), Spec(np.dtype(np.uint8)))
 
 
-def _array_or_none(part) -> Optional[np.ndarray]:
+def _array_or_none(part: Any) -> Optional[np.ndarray]:
     return None if part is None else np.asarray(part)
 
 
@@ -176,7 +176,7 @@ class Batch:
         """[B] u64: `Writer.policy_version` when the item's first step was written."""
         return np.asarray(self._native.policy_version)
 
-    def n_step(self, gamma: float):
+    def n_step(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         """(returns, discounts), [B] f32 each: the target of a transition is
         returns + discounts * value(next_observation)."""
         steps = self.reward.shape[1]
@@ -207,7 +207,7 @@ class Sampler:
         FailedPrecondition."""
         return Batch(self._native.sample(self._timeout_s if timeout_s is None else timeout_s))
 
-    def update_priorities(self, key, priority) -> None:
+    def update_priorities(self, key: Any, priority: Any) -> None:
         """Sets the priorities of items. key: [B] of a batch; priority: [B], |TD error| without
         scaling. Items that were evicted in the meantime are skipped; NaN, infinite and negative
         priorities are refused individually."""

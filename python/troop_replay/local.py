@@ -1,7 +1,7 @@
 """In-process replay: no server, no socket, no copy except decoding."""
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 from . import _native
 from .ends import Sampler, Writer
@@ -42,8 +42,8 @@ class LocalReplay:
 
     def __len__(self) -> int:
         """Items that can be drawn."""
-        return self.counts()["items"]
+        return int(self.counts()["items"])
 
-    def counts(self) -> dict:
+    def counts(self) -> dict[str, Any]:
         """items, frames, evicted, bytes."""
         return self._native.counts()

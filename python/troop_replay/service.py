@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from . import _native
 from .ends import Sampler, Writer
@@ -31,7 +31,7 @@ class TableInfo:
     durable: bool
 
     @staticmethod
-    def _of(fields: dict) -> "TableInfo":
+    def _of(fields: dict[str, Any]) -> "TableInfo":
         specs = {name: Spec.from_wire(*fields[name]) if name in fields else None
                  for name in ("observation", "action", "state")}
         return TableInfo(**{**fields, **specs})
@@ -75,7 +75,7 @@ class Server:
     def __enter__(self) -> "Server":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
 

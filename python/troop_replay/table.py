@@ -99,7 +99,7 @@ class Table:
                 np.prod(self.observation.shape, dtype=np.int64))
             self.codec = "lz4" if bytes_of_frame >= 512 else "none"
 
-    def fields(self) -> dict:
+    def fields(self) -> dict[str, Any]:
         """Returns the settings in the form that the extension module takes."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["observation"] = self.observation.wire()

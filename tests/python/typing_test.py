@@ -1,4 +1,4 @@
-"""The package troop passes mypy --strict, with the extension's stub and as its users see it."""
+"""troop and troop_replay pass mypy --strict, with the stubs of their extensions."""
 import importlib
 import inspect
 import os
@@ -38,9 +38,10 @@ class TypingTest(unittest.TestCase):
                              env={**os.environ, "MYPYPATH": str(PACKAGE.parent)})
         return run.returncode, run.stdout
 
-    def test_the_package_is_strictly_typed(self):
-        self.assertTrue((PACKAGE / "py.typed").exists())
-        code, output = self.check("-p", "troop", cwd=PACKAGE.parent)
+    def test_the_packages_are_strictly_typed(self):
+        for name in ("troop", "troop_replay"):
+            self.assertTrue((PACKAGE.parent / name / "py.typed").exists())
+        code, output = self.check("-p", "troop", "-p", "troop_replay", cwd=PACKAGE.parent)
         self.assertEqual(code, 0, output)
 
     def test_users_are_checked(self):
