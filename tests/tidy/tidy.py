@@ -39,7 +39,7 @@ WRAPPED = {
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("fleet",), "spdlog": ("core",), "zlib.h": ("core",),
     "archive.h": ("datasets",), "archive_entry.h": ("datasets",), "cairo": ("core",),
-    "sodium": ("core", "collective"), "nlohmann/": ("core",), "gif_lib": ("core",),
+    "sodium": ("core", "collective"), "nlohmann/": ("core", "nn"), "gif_lib": ("core",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),

@@ -1,0 +1,176 @@
+// Implements the description of policies, parallel to the construction of their networks.
+#include "nn/export/policy_description.h"
+
+#include <utility>
+
+#include "core/config/enum_format.h"
+#include "core/storage/json.h"
+#include "nn/models/model.h"
+#include "nn/models/trunk.h"
+#include "nn/models/value_head.h"
+
+namespace troop {
+namespace {
+
+// The chain of layers so far, and the shape of its output.
+class LayerChain {
+ public:
+  explicit LayerChain(Shape shape) : shape_(std::move(shape)) {}
+
+  void Append(PolicyLayer layer, const Shape& out) {
+    layer.in = std::exchange(shape_, out);
+    layer.out = out;
+    layers_.push_back(std::move(layer));
+  }
+  const Shape& shape() const { return shape_; }
+  std::vector<PolicyLayer> Take() { return std::move(layers_); }
+
+ private:
+  Shape shape_;
+  std::vector<PolicyLayer> layers_;
+};
+
+// The input layer, as MakeInputLayer chooses it.
+void AppendInput(const ModelSetup& setup, const EnvSpec& env, const std::string& prefix,
+                 LayerChain* chain) {
+  using Kind = PolicyLayerKind;
+  const std::string name = prefix + "input";
+  const float scale = env.observation_scale;
+  if (setup.network.normalize_observations)
+    return chain->Append({.kind = Kind::kNormalize, .tensors = name}, chain->shape());
+  if (const std::int64_t classes = setup.network.one_hot; classes > 0) {
+    return chain->Append({.kind = Kind::kOneHot, .classes = classes},
+                         {chain->shape().elements() * classes});
+  }
+  if (const auto pictures = PicturesOf(setup, env, LayersOf(setup)[0])) {
+    return chain->Append({.kind = Kind::kImages, .factor = scale, .stack = pictures->stack},
+                         pictures->out());
+  }
+  chain->Append({.kind = Kind::kScale, .factor = scale}, chain->shape());
+}
+
+// The layers of network.layers.
+void AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerChain* chain) {
+  const std::vector<LayerConfig> layers = LayersOf(setup);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerConfig& layer = layers[i];
+    PolicyLayer next{.tensors = fmt::format("{}layers.{}", prefix, i),
+                     .activation = layer.activation};
+    if (layer.type == LayerType::kLinear) {
+      next.kind = PolicyLayerKind::kLinear;
+      chain->Append(std::move(next), {layer.units});
+      continue;
+    }
+    next.kind = PolicyLayerKind::kConv2d;
+    next.kernel = layer.kernel;
+    next.stride = layer.stride;
+    const Shape& in = chain->shape();
+    const auto out = [&](std::int64_t size) { return (size - layer.kernel) / layer.stride + 1; };
+    chain->Append(std::move(next), {out(in[0]), out(in[1]), layer.filters});
+  }
+}
+
+// Linear or dueling head, then the mean of each action's distribution.
+void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* chain) {
+  using Kind = PolicyLayerKind;
+  const ValueHead head = GetValueHead(setup);
+  PolicyLayer layer{.kind = Kind::kLinear, .tensors = "head"};
+  if (setup.network.dueling) {
+    layer.kind = Kind::kDueling;
+    layer.units = setup.network.dueling_units;
+    layer.numbers = head.numbers;
+  }
+  chain->Append(std::move(layer), {actions * head.numbers});
+  switch (head.kind) {
+    case ValueHead::Kind::kScalar:
+      return;
+    case ValueHead::Kind::kCategorical:
+      return chain->Append(
+          {.kind = Kind::kCategoricalMean, .low = float(head.low), .high = float(head.high)},
+          {actions});
+    case ValueHead::Kind::kQuantile:
+      return chain->Append({.kind = Kind::kQuantileMean}, {actions});
+  }
+}
+
+JsonArray DimensionsOf(const Shape& shape) {
+  JsonArray out;
+  for (int i = 0; i < shape.rank(); ++i) out.Add(shape[i]);
+  return out;
+}
+
+// Members with a kind's default value are left out.
+JsonObject JsonOf(const PolicyLayer& layer) {
+  JsonObject out;
+  out.Add("kind", EnumName(layer.kind));
+  if (!layer.tensors.empty()) out.Add("tensors", layer.tensors);
+  out.Add("in", DimensionsOf(layer.in)).Add("out", DimensionsOf(layer.out));
+  if (layer.activation != Activation::kNone) out.Add("activation", EnumName(layer.activation));
+  if (layer.factor != 1) out.Add("factor", double(layer.factor));
+  if (layer.kernel > 0) out.Add("kernel", layer.kernel).Add("stride", layer.stride);
+  if (layer.stack > 1) out.Add("stack", layer.stack);
+  if (layer.classes > 0) out.Add("classes", layer.classes);
+  if (layer.units > 0) out.Add("units", layer.units);
+  if (layer.numbers > 1) out.Add("numbers", layer.numbers);
+  if (layer.kind == PolicyLayerKind::kCategoricalMean)
+    out.Add("low", double(layer.low)).Add("high", double(layer.high));
+  return out;
+}
+
+}  // namespace
+
+// The network is made once, so that its errors are those of MakeNetwork.
+Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec& env) {
+  if (IsTextModel(setup))
+    return InvalidArgument("learner.algorithm = \"{}\" trains a text model, which has no policy",
+                           setup.algorithm);
+  const auto network = MakeNetwork(setup, env);
+  if (!network.ok()) return network.status();
+  PolicyDescription policy{
+      .observation = env.observation, .frame_stack = setup.frame_stack, .action = env.action};
+  LayerChain chain(NetworkInput(setup, env).shape);
+  const std::string prefix = env.action.discrete() ? "" : "policy.";
+  AppendInput(setup, env, prefix, &chain);
+  AppendHidden(setup, prefix, &chain);
+  if (env.action.discrete()) {
+    AppendValueHead(setup, env.action.count, &chain);
+  } else {
+    const Shape actions{std::int64_t(env.action.low.size())};
+    chain.Append({.kind = PolicyLayerKind::kLinear, .tensors = prefix + "head"}, actions);
+    chain.Append({.kind = PolicyLayerKind::kActionBounds}, actions);
+  }
+  policy.layers = chain.Take();
+  return policy;
+}
+
+// Lists of inputs and heads have one element each: the format allows more.
+std::string EncodePolicy(const PolicyDescription& policy) {
+  const auto floats = [](const std::vector<float>& values) {
+    JsonArray out;
+    for (const float value : values) out.Add(double(value));
+    return out;
+  };
+  JsonObject action;
+  action.Add("name", "action");
+  if (policy.action.discrete()) {
+    action.Add("kind", "discrete").Add("count", policy.action.count);
+  } else {
+    action.Add("kind", "continuous");
+    action.Add("low", floats(policy.action.low)).Add("high", floats(policy.action.high));
+  }
+  JsonArray layers;
+  for (const PolicyLayer& layer : policy.layers) layers.Add(JsonOf(layer));
+  const JsonObject observation = JsonObject()
+                                     .Add("name", "observation")
+                                     .Add("dtype", DTypeName(policy.observation.dtype))
+                                     .Add("shape", DimensionsOf(policy.observation.shape))
+                                     .Add("stack", policy.frame_stack);
+  return JsonObject()
+      .Add("version", 1)
+      .Add("observations", JsonArray().Add(observation))
+      .Add("actions", JsonArray().Add(action))
+      .Add("layers", layers)
+      .str();
+}
+
+}  // namespace troop

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/config/enum_names.h"
+#include "core/tensor/spec.h"
+#include "kernels/elementwise/activation.h"
+#include "nn/models/model_setup.h"
+
+namespace troop {
+
+// Kind of a layer of an exported policy. The arithmetic is that of the module of the same purpose
+// (nn/layers/layers.h, nn/models/value_head.h); it is stated here because other programs implement
+// it.
+enum class PolicyLayerKind : std::uint8_t {
+  kScale,            // y = factor · x
+  kNormalize,        // y = clip((x - mean) / sqrt(variance + 1e-8), ±10); count 0: clip(x, ±10)
+  kOneHot,           // y[i, c] = [x[i] = c], c in 0 .. classes - 1
+  kImages,           // [stack, h, w, c] → y [h, w, stack · c] = factor · x
+  kConv2d,           // NHWC, no padding: weight [filters, kernel, kernel, channels], bias
+  kLinear,           // y = activation(weight · x + bias), weight [out, in]; x is flattened
+  kDueling,          // q = v + a - mean(a): nn/layers/layers.h, MakeDuelingHead
+  kCategoricalMean,  // [actions, atoms] → [actions]: Σ softmax(x) · atom
+  kQuantileMean,     // [actions, atoms] → [actions]: mean(x)
+  kActionBounds,     // y = low + (high - low) · (1 + tanh x) / 2
+};
+constexpr auto EnumNames(PolicyLayerKind) {
+  return std::to_array<std::string_view>({"scale", "normalize", "one_hot", "images", "conv2d",
+                                          "linear", "dueling", "categorical_mean", "quantile_mean",
+                                          "action_bounds"});
+}
+
+// One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
+struct PolicyLayer {
+  PolicyLayerKind kind = PolicyLayerKind::kScale;
+  std::string tensors;  // prefix of the names of its parameters, without the dot
+  Shape in, out;
+  Activation activation = Activation::kNone;  // conv2d, linear
+  float factor = 1;                           // scale, images
+  std::int64_t stack = 1;                     // images
+  std::int64_t classes = 0;                   // one_hot
+  std::int64_t kernel = 0, stride = 0;        // conv2d
+  std::int64_t units = 0;                     // dueling: hidden units of each stream; 0: none
+  std::int64_t numbers = 1;                   // dueling: outputs per action
+  float low = 0, high = 0;                    // categorical_mean: first and last atom
+};
+
+// Everything that computes an agent's greedy action from its observation, except for the values of
+// the parameters: the input of later programs that do not know the run's config. Discrete actions:
+// the layers give q [actions], and the action is the lowest index of the largest. Continuous
+// actions: the layers give the action.
+struct PolicyDescription {
+  TensorSpec observation;        // of the environment, one frame
+  std::int64_t frame_stack = 1;  // frames per decision, oldest first; zeros before the first
+  ActionSpec action;
+  std::vector<PolicyLayer> layers;
+};
+
+// Describes the policy of the network that MakeNetwork makes; tensors have the names of its
+// parameters, which are those in weights.safetensors. Errors: as MakeNetwork; kInvalidArgument for
+// a text model.
+Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec& env);
+
+// The description as one line of JSON: the metadata kPolicyKey of a safetensors file, which
+// nn/policy_library reads.
+std::string EncodePolicy(const PolicyDescription& policy);
+inline constexpr char kPolicyKey[] = "troop_policy";
+
+}  // namespace troop

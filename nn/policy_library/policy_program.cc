@@ -1,0 +1,130 @@
+// Implements the preparation of a policy from its description, and its computation.
+#include "nn/policy_library/policy_program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "nn/policy_library/policy_operations.h"
+#include "nn/policy_library/troop_policy.h"
+
+namespace troop {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kVersion = 1, kStackMax = 1024, kLayersMax = 1000;
+
+// The only element of a list: later versions allow more.
+const Json& OnlyElement(const Json& description, const char* key) {
+  const auto list = description.find(key);
+  if (list == description.end() || !list->is_array() || list->empty() || !(*list)[0].is_object())
+    throw PolicyError(TROOP_POLICY_DATA_LOSS, std::string("the description has no ") + key);
+  if (list->size() > 1)
+    throw PolicyError(TROOP_POLICY_UNSUPPORTED,
+                      std::string("several ") + key + " need a later version of libtroop_policy");
+  return (*list)[0];
+}
+
+std::vector<float> Floats(const Json& object, const char* key, std::size_t size_max) {
+  const auto list = object.find(key);
+  std::vector<float> values;
+  if (list == object.end() || !list->is_array() || list->empty() || list->size() > size_max)
+    throw PolicyError(TROOP_POLICY_DATA_LOSS, std::string("the action has no valid ") + key);
+  for (const Json& value : *list) {
+    if (!value.is_number())
+      throw PolicyError(TROOP_POLICY_DATA_LOSS, std::string("the action has no valid ") + key);
+    values.push_back(value.get<float>());
+  }
+  return values;
+}
+
+}  // namespace
+
+// Checks everything, so that Run cannot fail.
+PolicyProgram::PolicyProgram(const PolicyFile& file) {
+  const Json& description = file.description;
+  if (PolicyInteger(description, "version", 1, std::int64_t{1} << 40) > kVersion)
+    throw PolicyError(TROOP_POLICY_UNSUPPORTED,
+                      "the policy needs a later version of libtroop_policy");
+  ReadObservation(OnlyElement(description, "observations"));
+  ReadAction(OnlyElement(description, "actions"));
+  const auto layers = description.find("layers");
+  if (layers == description.end() || !layers->is_array() || layers->empty() ||
+      layers->size() > kLayersMax)
+    throw PolicyError(TROOP_POLICY_DATA_LOSS, "the description has no layers");
+  flow_ = shape_;
+  if (stack_ > 1) flow_.insert(flow_.begin(), stack_);
+  width_ = PolicyElements(flow_);
+  for (const Json& layer : *layers) AddLayer(layer, file);
+  if (PolicyElements(flow_) != count_)
+    throw PolicyError(TROOP_POLICY_DATA_LOSS, "the last layer has another size than the action");
+}
+
+void PolicyProgram::ReadObservation(const Json& observation) {
+  observation_name_ = PolicyString(observation, "name");
+  const std::string dtype = PolicyString(observation, "dtype");
+  if (dtype != "u8" && dtype != "i32" && dtype != "f32")
+    throw PolicyError(TROOP_POLICY_UNSUPPORTED, "observations of " + dtype + " are not supported");
+  dtype_ = dtype == "u8" ? DType::kU8 : dtype == "i32" ? DType::kI32 : DType::kF32;
+  shape_ = PolicyShape(observation, "shape");
+  frame_elements_ = PolicyElements(shape_);
+  stack_ = PolicyInteger(observation, "stack", 1, kStackMax);
+}
+
+void PolicyProgram::ReadAction(const Json& action) {
+  constexpr std::int64_t kCountMax = 1 << 20;
+  action_name_ = PolicyString(action, "name");
+  const std::string kind = PolicyString(action, "kind");
+  if (kind != "discrete" && kind != "continuous")
+    throw PolicyError(TROOP_POLICY_UNSUPPORTED, "actions of kind " + kind + " are not supported");
+  discrete_ = kind == "discrete";
+  if (discrete_) {
+    count_ = PolicyInteger(action, "count", 1, kCountMax);
+    return;
+  }
+  low_ = Floats(action, "low", kCountMax);
+  high_ = Floats(action, "high", kCountMax);
+  bool valid = low_.size() == high_.size();
+  for (std::size_t i = 0; valid && i < low_.size(); ++i) valid = low_[i] <= high_[i];
+  if (!valid) throw PolicyError(TROOP_POLICY_DATA_LOSS, "the bounds of the action are invalid");
+  count_ = std::int64_t(low_.size());
+}
+
+// The layer's input must be the output of the layer before it.
+void PolicyProgram::AddLayer(const Json& layer, const PolicyFile& file) {
+  if (!layer.is_object())
+    throw PolicyError(TROOP_POLICY_DATA_LOSS, "a layer of the description is not an object");
+  const PolicyLayerSource source{layer, file, PolicyShape(layer, "in"), PolicyShape(layer, "out"),
+                                 low_,  high_};
+  if (source.in != flow_)
+    throw PolicyError(TROOP_POLICY_DATA_LOSS,
+                      "a layer's input is not the output of the layer before");
+  operations_.push_back(MakePolicyOperation(source));
+  flow_ = source.out;
+  width_ = std::max(width_, PolicyElements(flow_) + operations_.back()->scratch());
+}
+
+// Observations become f32 first. The layers alternate between both buffers.
+const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std::span<float> first,
+                                std::span<float> second) const {
+  const std::int64_t elements = rows * stack_ * frame_elements_;
+  float *from = first.data(), *to = second.data();
+  switch (dtype_) {
+    case DType::kU8:
+      std::copy_n(static_cast<const std::uint8_t*>(observations), elements, from);
+      break;
+    case DType::kI32:
+      std::copy_n(static_cast<const std::int32_t*>(observations), elements, from);
+      break;
+    case DType::kF32:
+      std::memcpy(from, observations, std::size_t(elements) * sizeof(float));
+      break;
+  }
+  for (const auto& operation : operations_) {
+    operation->Run(isa_, rows, from, to);
+    std::swap(from, to);
+  }
+  return from;
+}
+
+}  // namespace troop

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/policy_library/policy_file.h"
+#include "nn/policy_library/policy_kernels.h"
+
+namespace troop {
+
+// One prepared layer of a policy.
+class PolicyOperation {
+ public:
+  virtual ~PolicyOperation() = default;
+  // Elements per row that Run may use after the rows of `out`.
+  virtual std::int64_t scratch() const { return 0; }
+  // Computes out [rows, out elements] from in [rows, in elements].
+  virtual void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const = 0;
+};
+
+// The computation of a policy, checked and prepared from its file. Immutable; any number of threads
+// may run it, each with its own buffers.
+class PolicyProgram {
+ public:
+  enum class DType : std::uint8_t { kU8 = 1, kI32 = 2, kF32 = 3 };  // as in troop_policy.h
+
+  // Throws PolicyError: the description is invalid, or lacks a tensor.
+  explicit PolicyProgram(const PolicyFile& file);
+
+  // The observation: one frame, [shape].
+  const std::string& observation_name() const { return observation_name_; }
+  DType dtype() const { return dtype_; }
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  std::int64_t frame_elements() const { return frame_elements_; }
+  std::int64_t frame_bytes() const { return frame_elements_ * (dtype_ == DType::kU8 ? 1 : 4); }
+  std::int64_t stack() const { return stack_; }
+  // The action: `count` of discrete actions, or of elements.
+  const std::string& action_name() const { return action_name_; }
+  bool discrete() const { return discrete_; }
+  std::int64_t count() const { return count_; }
+  const std::vector<float>& low() const { return low_; }
+  const std::vector<float>& high() const { return high_; }
+
+  // Rows that one Run computes at most, and the elements of each of its two buffers.
+  static constexpr std::int64_t kRowsMax = 16;
+  std::int64_t buffer_elements() const { return kRowsMax * width_; }
+  // Computes rows [1, kRowsMax] of outputs from observations [rows, stack, ...shape] in the dtype.
+  // Returns the outputs [rows, count], which are in one of the buffers.
+  const float* Run(std::int64_t rows, const void* observations, std::span<float> first,
+                   std::span<float> second) const;
+
+ private:
+  void ReadObservation(const nlohmann::json& observation);
+  void ReadAction(const nlohmann::json& action);
+  void AddLayer(const nlohmann::json& layer, const PolicyFile& file);
+
+  PolicyIsa isa_ = BestPolicyIsa();
+  std::string observation_name_, action_name_;
+  DType dtype_ = DType::kF32;
+  std::vector<std::int64_t> shape_;
+  std::int64_t frame_elements_ = 0, stack_ = 1;
+  bool discrete_ = true;
+  std::int64_t count_ = 0;
+  std::vector<float> low_, high_;
+  std::vector<std::unique_ptr<PolicyOperation>> operations_;
+  std::int64_t width_ = 0;          // the largest activation, with scratch
+  std::vector<std::int64_t> flow_;  // the shape after the last layer
+};
+
+}  // namespace troop

@@ -1,0 +1,350 @@
+// The C interface of libtroop_policy: equal to Troop's modules, and strict about its input.
+#include "nn/policy_library/troop_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "tests/core/temp_folder.h"
+#include "tests/nn/policy_library/policy_bench.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+LayerConfig Linear(std::int64_t units, Activation activation = Activation::kRelu) {
+  return {.type = LayerType::kLinear, .units = units, .activation = activation};
+}
+LayerConfig Conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
+  return {.type = LayerType::kConv2d, .filters = filters, .kernel = kernel, .stride = stride};
+}
+
+struct Case {
+  std::string name;
+  ModelSetup setup;
+  EnvSpec env;
+};
+
+EnvSpec Discrete(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
+  return {.id = "test",
+          .observation = observation,
+          .observation_scale = scale,
+          .action = {.count = actions}};
+}
+
+// Every input layer, layer, head and value form.
+std::vector<Case> Cases() {
+  const TensorSpec vector{DType::kF32, {5}};
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, const EnvSpec& env, const auto& change) {
+    ModelSetup setup;
+    change(&setup);
+    cases.push_back({name, setup, env});
+  };
+  add("default", Discrete(vector, 3), [](ModelSetup*) {});
+  add("tanh", Discrete(vector, 3), [](ModelSetup* s) {
+    s->network.layers = {Linear(33, Activation::kTanh), Linear(17, Activation::kNone)};
+    s->network.dueling = false;
+  });
+  add("dueling_units", Discrete(vector, 18, 0.25f), [](ModelSetup* s) {
+    s->network.layers = {Linear(40)};
+    s->network.dueling_units = 24;
+  });
+  add("categorical", Discrete(vector, 4), [](ModelSetup* s) {
+    s->critic = CriticKind::kCategorical;
+    s->atoms = 11;
+    s->v_min = -3, s->v_max = 7;
+  });
+  add("quantile", Discrete(vector, 4), [](ModelSetup* s) {
+    s->critic = CriticKind::kQuantile;
+    s->atoms = 7;
+    s->network.dueling = false;
+  });
+  add("normalized_stack", Discrete(vector, 3), [](ModelSetup* s) {
+    s->network.normalize_observations = true;
+    s->frame_stack = 3;
+  });
+  add("one_hot", Discrete({DType::kI32, {2, 3}}, 3), [](ModelSetup* s) { s->network.one_hot = 5; });
+  add("stacked_pictures", Discrete({DType::kU8, {20, 18}}, 6, 1.0f / 255), [](ModelSetup* s) {
+    s->frame_stack = 4;
+    s->network.layers = {Conv(8, 5, 2), Conv(20, 3, 1), Linear(32)};
+  });
+  add("color_pictures", Discrete({DType::kU8, {11, 9, 3}}, 2, 1.0f / 255), [](ModelSetup* s) {
+    s->frame_stack = 2;
+    s->network.layers = {Conv(16, 3, 2), Linear(32)};
+  });
+  add("planes", Discrete({DType::kF32, {10, 10, 4}}, 5), [](ModelSetup* s) {
+    s->network.layers = {Conv(16, 3, 1), Linear(64)};
+  });
+  add("gray", Discrete({DType::kU8, {10, 10}}, 5),
+      [](ModelSetup* s) { s->network.layers = {Conv(4, 4, 3)}; });
+  EnvSpec continuous = Discrete(vector, 0);
+  continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
+  add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });
+  add("continuous_normalized", continuous, [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kDpg;
+    s->network.normalize_observations = true;
+  });
+  return cases;
+}
+
+class PolicyLibraryTest : public testing::TestWithParam<Case> {};
+
+// Streams whose stacks are filled by the session, frame by frame.
+TEST_P(PolicyLibraryTest, EqualsModules) {
+  const Case& c = GetParam();
+  const PolicyBench bench(c.setup, c.env);
+  constexpr std::int64_t kStreams = 37;  // more than the rows of one group
+  const LoadedPolicy loaded(bench.File(), kStreams);
+  ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
+  const Tensor stacks = bench.Observations(kStreams, 11);
+  const std::vector<float> want = bench.Reference(stacks);
+  // The session receives the frames of each stack in turn; the last call sees whole stacks.
+  const std::int64_t stack = c.setup.frame_stack, actions = std::int64_t(want.size()) / kStreams;
+  const std::size_t frame = std::size_t(c.env.observation.bytes());
+  std::vector<float> values(want.size()), continuous(want.size());
+  std::vector<std::int32_t> discrete(std::size_t{kStreams});
+  const bool is_discrete = c.env.action.discrete();
+  for (std::int64_t s = 0; s < stack; ++s) {
+    std::vector<std::byte> frames;
+    for (std::int64_t i = 0; i < kStreams; ++i) {
+      const auto from = stacks.bytes().subspan(std::size_t(i * stack + s) * frame, frame);
+      frames.insert(frames.end(), from.begin(), from.end());
+    }
+    ASSERT_EQ(loaded.Act({.count = kStreams,
+                          .observations = frames.data(),
+                          .actions = is_discrete ? static_cast<void*>(discrete.data())
+                                                 : static_cast<void*>(continuous.data()),
+                          .values = is_discrete ? values.data() : nullptr}),
+              TROOP_POLICY_OK)
+        << troop_policy_session_message(loaded.session());
+  }
+  const std::vector<float>& got = is_discrete ? values : continuous;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], 1e-5 * std::max(1.0f, std::abs(want[i]))) << i;
+  for (std::int64_t i = 0; is_discrete && i < kStreams; ++i) {
+    const auto row = values.begin() + i * actions;
+    EXPECT_EQ(discrete[std::size_t(i)], std::max_element(row, row + actions) - row);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyLibraryTest, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+Case Stacked() {
+  Case c{"", {}, Discrete({DType::kF32, {2}}, 3)};
+  c.setup.frame_stack = 3;
+  return c;
+}
+
+// Values of the network for one stack of frames.
+std::vector<float> ValuesOf(const PolicyBench& bench, const std::vector<float>& stack) {
+  Tensor x(DType::kF32, {1, 3, 2});
+  std::ranges::copy(stack, x.as<float>().begin());
+  return bench.Reference(x);
+}
+
+TEST(PolicySessionTest, StacksBeginWithZerosAndAreIndependent) {
+  const Case c = Stacked();
+  const PolicyBench bench(c.setup, c.env);
+  const LoadedPolicy loaded(bench.File(), 2);
+  const auto values = [&](std::int64_t stream, const std::vector<float>& frame) {
+    std::vector<float> q(3);
+    std::int32_t action = -1;
+    EXPECT_EQ(loaded.Act({.first = stream,
+                          .observations = frame.data(),
+                          .actions = &action,
+                          .values = q.data()}),
+              TROOP_POLICY_OK);
+    return q;
+  };
+  const auto near = [](const std::vector<float>& want) {
+    return testing::Pointwise(testing::FloatNear(1e-5f), want);
+  };
+  EXPECT_THAT(values(0, {1, 2}), near(ValuesOf(bench, {0, 0, 0, 0, 1, 2})));
+  EXPECT_THAT(values(0, {3, 4}), near(ValuesOf(bench, {0, 0, 1, 2, 3, 4})));
+  EXPECT_THAT(values(1, {9, 8}), near(ValuesOf(bench, {0, 0, 0, 0, 9, 8})));
+  EXPECT_THAT(values(0, {5, 6}), near(ValuesOf(bench, {1, 2, 3, 4, 5, 6})));
+  EXPECT_EQ(troop_policy_reset(loaded.session(), 0), TROOP_POLICY_OK);
+  EXPECT_THAT(values(0, {7, 7}), near(ValuesOf(bench, {0, 0, 0, 0, 7, 7})));
+  EXPECT_THAT(values(1, {1, 1}), near(ValuesOf(bench, {0, 0, 9, 8, 1, 1})));
+  EXPECT_EQ(troop_policy_reset(loaded.session(), -1), TROOP_POLICY_OK);
+  EXPECT_THAT(values(1, {2, 2}), near(ValuesOf(bench, {0, 0, 0, 0, 2, 2})));
+}
+
+TEST(PolicySessionTest, MaskForbidsActions) {
+  const Case c = Stacked();
+  const PolicyBench bench(c.setup, c.env);
+  const LoadedPolicy loaded(bench.File());
+  const float frame[] = {1, 2};
+  const std::vector<float> q = ValuesOf(bench, {0, 0, 0, 0, 1, 2});
+  const auto best = std::max_element(q.begin(), q.end()) - q.begin();
+  for (int allowed = 1; allowed < 8; ++allowed) {
+    std::uint8_t mask[3];
+    std::int32_t want = -1, action = -1;
+    for (int a = 0; a < 3; ++a) {
+      mask[a] = std::uint8_t(allowed >> a & 1);
+      if (mask[a] != 0 && (want < 0 || q[std::size_t(a)] > q[std::size_t(want)])) want = a;
+    }
+    troop_policy_reset(loaded.session(), 0);
+    ASSERT_EQ(loaded.Act({.observations = frame, .mask = mask, .actions = &action}),
+              TROOP_POLICY_OK);
+    EXPECT_EQ(action, want) << allowed;
+    if (allowed == 7) {
+      EXPECT_EQ(action, best);
+    }
+  }
+}
+
+TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
+  const Case c = Stacked();
+  const PolicyBench bench(c.setup, c.env);
+  const LoadedPolicy loaded(bench.File(), 2);
+  const float frame[] = {1, 2, 3, 4};
+  std::int32_t actions[2];
+  float before[3], after[3];
+  ASSERT_EQ(loaded.Act({.observations = frame, .actions = actions, .values = before}), 0);
+  const auto refused = [&](const LoadedPolicy::Call& call, int code, const char* why) {
+    EXPECT_EQ(loaded.Act(call), code);
+    EXPECT_THAT(troop_policy_session_message(loaded.session()), HasSubstr(why));
+  };
+  const int invalid = TROOP_POLICY_INVALID_ARGUMENT;
+  refused({.first = -1, .observations = frame, .actions = actions}, invalid, "streams");
+  refused({.first = 1, .count = 2, .observations = frame, .actions = actions}, invalid, "streams");
+  refused({.count = 0, .observations = frame, .actions = actions}, invalid, "streams");
+  refused({.observations = nullptr, .actions = actions}, invalid, "NULL");
+  refused({.observations = frame, .actions = nullptr}, invalid, "NULL");
+  const std::uint8_t none[3] = {};
+  refused({.observations = frame, .mask = none, .actions = actions}, invalid, "every action");
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    const float frames[] = {1, 2, 3, bad};
+    refused({.count = 2, .observations = frames, .actions = actions}, TROOP_POLICY_NOT_FINITE,
+            "NaN");
+  }
+  const troop_policy_call small{};
+  EXPECT_EQ(troop_policy_act(loaded.session(), &small), invalid);
+  EXPECT_EQ(troop_policy_reset(loaded.session(), 2), invalid);
+  // The stack still holds one frame: this call sees the same two frames as a fresh session's.
+  ASSERT_EQ(loaded.Act({.observations = frame, .actions = actions, .values = after}), 0);
+  const std::vector<float> want = ValuesOf(bench, {0, 0, 1, 2, 1, 2});
+  for (int a = 0; a < 3; ++a) EXPECT_NEAR(after[a], want[std::size_t(a)], 1e-5);
+}
+
+TEST(PolicyLoadTest, DescribesObservationAndAction) {
+  const Case c = Cases().back();
+  const LoadedPolicy loaded(PolicyBench(c.setup, c.env).File());
+  ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
+  EXPECT_EQ(troop_policy_abi(), TROOP_POLICY_ABI);
+  ASSERT_EQ(troop_policy_observation_count(loaded.policy()), 1u);
+  const troop_policy_observation* observation = troop_policy_observation_at(loaded.policy(), 0);
+  EXPECT_STREQ(observation->name, "observation");
+  EXPECT_EQ(observation->dtype, TROOP_POLICY_F32);
+  EXPECT_EQ(observation->rank, 1);
+  EXPECT_EQ(observation->shape[0], 5);
+  EXPECT_EQ(observation->bytes, 20);
+  EXPECT_EQ(observation->frame_stack, 1);
+  EXPECT_EQ(troop_policy_observation_at(loaded.policy(), 1), nullptr);
+  const troop_policy_action* action = troop_policy_action_at(loaded.policy(), 0);
+  EXPECT_EQ(action->kind, TROOP_POLICY_CONTINUOUS);
+  ASSERT_EQ(action->count, 2);
+  EXPECT_EQ(action->low[0], -2);
+  EXPECT_EQ(action->high[1], 0.5f);
+  // Values and masks are for discrete actions.
+  const float frame[5] = {};
+  float actions[2], values[2];
+  EXPECT_EQ(loaded.Act({.observations = frame, .actions = actions, .values = values}),
+            TROOP_POLICY_INVALID_ARGUMENT);
+}
+
+TEST(PolicyLoadTest, RejectsOtherInterfaceMissingFileAndOtherFiles) {
+  troop_policy* policy = nullptr;
+  char message[200] = "";
+  troop_policy_source source{.size = sizeof source,
+                             .abi = TROOP_POLICY_ABI + 1,
+                             .path = "/no/such/file",
+                             .message = message,
+                             .message_bytes = sizeof message};
+  // The members after `abi` may have another layout: the message is not written.
+  EXPECT_EQ(troop_policy_load(&source, &policy), TROOP_POLICY_UNSUPPORTED);
+  EXPECT_STREQ(message, "");
+  source.abi = TROOP_POLICY_ABI;
+  EXPECT_EQ(troop_policy_load(&source, &policy), TROOP_POLICY_NOT_FOUND);
+  EXPECT_THAT(message, HasSubstr("/no/such/file"));
+  source.bytes = message;
+  EXPECT_EQ(troop_policy_load(&source, &policy), TROOP_POLICY_INVALID_ARGUMENT) << "both are set";
+  source.bytes = nullptr;
+  EXPECT_EQ(troop_policy_load(nullptr, &policy), TROOP_POLICY_INVALID_ARGUMENT);
+  const TempFolder folder;
+  const std::string path = folder.path() + "/other.safetensors";
+  const Buffer plain = EncodeSafetensors({.tensors = {}, .metadata = {{"format", "pt"}}});
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(plain.bytes().data()), std::streamsize(plain.size()));
+  source.path = path.c_str();
+  EXPECT_EQ(troop_policy_load(&source, &policy), TROOP_POLICY_DATA_LOSS);
+  EXPECT_THAT(message, HasSubstr("troop export"));
+  EXPECT_EQ(policy, nullptr);
+  // A message that is longer than its buffer.
+  char brief[8] = "xxxxxxx";
+  source.message = brief;
+  source.message_bytes = sizeof brief;
+  troop_policy_load(&source, &policy);
+  EXPECT_EQ(brief[7], 0);
+}
+
+// Every truncation, and many changed bytes: a result, no crash, and no value that is not finite.
+TEST(PolicyLoadTest, DamagedFilesAreRejectedOrHarmless) {
+  const Case c = Cases()[7];  // pictures
+  const Buffer whole = PolicyBench(c.setup, c.env).File();
+  const auto load = [](std::string_view bytes) {
+    const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(bytes))));
+    if (loaded.code() == TROOP_POLICY_OK) return true;
+    EXPECT_FALSE(loaded.message().empty());
+    return false;
+  };
+  const std::string text(whole.text());
+  ASSERT_TRUE(load(text));
+  for (std::size_t size = 0; size < text.size(); size += size < 3000 ? 7 : 997)
+    EXPECT_FALSE(load(text.substr(0, size))) << size;
+  Rng rng({.run_seed = 4});
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = text;
+    for (int n = 0; n < 3; ++n) bad[rng.Below(3500)] = char(rng.Below(256));
+    load(bad);
+  }
+}
+
+// Replaces the first occurrence in the description.
+std::string Changed(const Buffer& file, const std::string& from, const std::string& to) {
+  std::string text(file.text());
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  EXPECT_EQ(from.size(), to.size()) << "the header's length must not change";
+  return text.replace(at, from.size(), to);
+}
+
+TEST(PolicyLoadTest, ImpossibleDescriptionsAreRejected) {
+  const Case c = Cases()[7];
+  const Buffer whole = PolicyBench(c.setup, c.env).File();
+  const auto error = [&](const std::string& from, const std::string& to) {
+    const std::string text = Changed(whole, from, to);
+    const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(text))));
+    EXPECT_NE(loaded.code(), TROOP_POLICY_OK) << to;
+    return loaded.message();
+  };
+  EXPECT_THAT(error(R"(\"version\": 1)", R"(\"version\": 9)"), HasSubstr("later version"));
+  EXPECT_THAT(error("conv2d", "conv3d"), HasSubstr("conv3d"));
+  EXPECT_THAT(error(R"(\"kernel\": 5)", R"(\"kernel\": 4)"), HasSubstr("conv2d"));
+  EXPECT_THAT(error(R"(\"stride\": 2)", R"(\"stride\": 0)"), HasSubstr("stride is 0"));
+  EXPECT_THAT(error(R"(\"relu\")", R"(\"gelu\")"), HasSubstr("gelu"));
+  EXPECT_THAT(error(R"(layers.0\")", R"(layers.9\")"), HasSubstr("no tensor layers.9"));
+  EXPECT_THAT(error(R"(\"count\": 6)", R"(\"count\": 5)"), HasSubstr("size"));
+  EXPECT_THAT(error(R"(\"dtype\": \"u8\")", R"(\"dtype\": \"x8\")"), HasSubstr("x8"));
+}
+
+}  // namespace
+}  // namespace troop
