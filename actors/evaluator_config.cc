@@ -33,6 +33,11 @@ void VisitKeys(EvaluatorConfig& c, ConfigVisitor& v) {
   v.Visit({"evaluator.stop_at_return",
            "Mean return of an evaluation at which the run ends; 0 disables it."},
           c.stop_at_return);
+  v.Visit({"evaluator.keep_best",
+           "Keep the weights with the best evaluation so far in the folder best/ of the run: the "
+           "highest mean return; supervised: the highest accuracy on the validation examples, "
+           "without the final evaluation."},
+          c.keep_best);
   VisitKeys(c.env, v);
 }
 

@@ -18,6 +18,7 @@ struct EvaluatorConfig {
   std::int64_t envs = 10;
   std::int64_t max_episode_steps = 108000;  // if the environment has no limit
   double stop_at_return = 0;                // mean return that ends the run; 0: off
+  bool keep_best = false;                   // keep the weights of the best evaluation
   EvaluationEnvConfig env;                  // differences from the actors' environment
   bool operator==(const EvaluatorConfig&) const = default;
 };

@@ -207,6 +207,7 @@ Status EvaluatorNode::Connect() {
 // Order: pull weights, drop a trial that the end of the run overtakes, start a trial, advance it.
 StepStatus EvaluatorNode::Step(Time now) {
   member_->Poll(now, metrics_);
+  CollectBest();
   result_ = member_->lost();
   if (result_.ok()) result_ = Connect();
   if (!result_.ok() || draining_ || member_->stop() || member_->phase() == Phase::kDone) {
@@ -217,7 +218,7 @@ StepStatus EvaluatorNode::Step(Time now) {
   if (running_ && !running_final_ && member_->phase() >= Phase::kEvaluating) {
     last_ = std::move(running_);
   }
-  if (result_.ok() && !running_) result_ = Begin();
+  if (result_.ok() && !running_ && !best_.busy()) result_ = Begin();
   if (!result_.ok()) return StepStatus::Done();
   if (!running_) {
     member_->report().blocked.clear();
@@ -245,18 +246,39 @@ StepStatus EvaluatorNode::Step(Time now) {
     return StepStatus::Busy();
   }
   if (!result_.ok()) return StepStatus::Done();
-  // The report is sent with the next heartbeat.
+  Report();
+  return StepStatus::Busy();
+}
+
+// The report is sent with the next heartbeat; the end is reported only after the best checkpoint.
+void EvaluatorNode::Report() {
   EvaluationReport report = running_->Report();
   report.final = running_final_;
   report.steps = running_steps_;
   metrics_.Ratio("evaluator/episode_return_mean", report.return_mean, double(report.episodes));
   metrics_.Count("evaluator/episodes", double(report.episodes));
   member_->report().evaluations.push_back(report);
-  member_->report().finished = running_final_;
   final_done_ = final_done_ || running_final_;
+  // Accuracies on the validation and on the test examples are not comparable.
+  const bool comparable = !running_final_ || !IsTextModel(config_.model);
+  if (best_.enabled() && comparable) best_.Start(report, running_value_);
+  running_value_ = {};
+  member_->report().finished = final_done_ && !best_.busy();
   member_->SendHeartbeatSoon();
   last_ = std::move(running_);
-  return StepStatus::Busy();
+}
+
+// A failed write does not end the run: the best checkpoint before is still complete.
+void EvaluatorNode::CollectBest() {
+  const std::optional<Result<bool>> kept = best_.Poll();
+  if (!kept) return;
+  if (!kept->ok()) {
+    LogError("best checkpoint not written: {}", kept->status().message());
+    metrics_.Count("evaluator/best_checkpoint_failures", 1);
+  }
+  // The report of the end may have waited for this write.
+  member_->report().finished = final_done_;
+  member_->SendHeartbeatSoon();
 }
 
 // Pulls at intervals during the run, and repeatedly after the learner's end.
@@ -293,6 +315,7 @@ Status EvaluatorNode::Begin() {
   running_final_ = final;
   running_steps_ = final ? member_->steps_total_done() : newest_steps_;
   evaluated_version_ = newest_->version;
+  if (best_.enabled()) running_value_ = newest_->value;
   // Rounds of different incarnations differ, so no seed is reused.
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;

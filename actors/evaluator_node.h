@@ -6,6 +6,7 @@
 
 #include "actors/acting_config.h"
 #include "actors/acting_context.h"
+#include "actors/best_offer.h"
 #include "actors/env_runner.h"
 #include "core/base/node.h"
 #include "net/control/evaluation_report.h"
@@ -66,8 +67,11 @@ class EpisodeEvaluator final : public Evaluator {
 
 // The evaluator role: every `every_s` seconds it pulls the newest weights and plays `episodes`
 // episodes with its own ε, or runs another kind of trial. At the end of the run it plays
-// `final_episodes` with the final weights, and drops a trial that is still running. Owner: the
-// node's thread.
+// `final_episodes` with the final weights, and drops a trial that is still running. With
+// evaluator.keep_best each result is offered to the best checkpoint (BestOffer); the next trial,
+// and the report of the end, wait for that. The final accuracy of a text model is not offered: it
+// is that of other examples, and the test examples must not choose the model. Owner: the node's
+// thread.
 class EvaluatorNode final : public Node {
  public:
   // Starts a trial. before: a finished or dropped trial of this factory; nullptr: none.
@@ -91,13 +95,16 @@ class EvaluatorNode final : public Node {
       : config_(config),
         network_(context.network),
         member_(context.member),
-        connect_weights_(context.connect_weights) {}
+        connect_weights_(context.connect_weights),
+        best_(context.executor, context.keep_best) {}
   Result<std::unique_ptr<Evaluator>> BeginEvaluation(const EvaluationRequest& trial,
                                                      std::span<const float> weights,
                                                      std::unique_ptr<Evaluator> before);
   Status Connect();
   void Pull(Time now);
   Status Begin();
+  void Report();
+  void CollectBest();
 
   const ActingConfig config_;
   Network* const network_;
@@ -115,6 +122,8 @@ class EvaluatorNode final : public Node {
   std::unique_ptr<Evaluator> last_;  // its environments are reused by the next one
   bool running_final_ = false;
   std::int64_t running_steps_ = 0;
+  Buffer running_value_;  // the weights under evaluation
+  BestOffer best_;
   std::uint64_t round_ = 0;
   std::uint64_t evaluated_version_ = 0;
   Time next_{};                   // earliest time of the next pull

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
@@ -140,6 +141,22 @@ Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string&
   return ReadFiles(run, path, *manifest);
 }
 
+// The evaluation in state.json. Errors: kDataLoss.
+Result<CheckpointScore> DecodeScore(const JsonValue& state) {
+  const JsonValue* const score = state.Find("score");
+  if (score == nullptr || !std::isfinite(score->number) ||
+      score->kind != JsonValue::Kind::kNumber) {
+    return DataLoss("{} has no \"score\" that is a finite number", kState);
+  }
+  // The score is what decides; the others are for readers, but a file without them is damaged.
+  CheckpointScore found{.score = score->number};
+  TROOP_ASSIGN_OR_RETURN(found.episodes, state.Integer("episodes"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t version, state.Integer("version"));
+  found.version = std::uint64_t(version);
+  TROOP_ASSIGN_OR_RETURN(found.unix_time, state.Integer("unix_time"));
+  return found;
+}
+
 // state.json has the counters and the config, state.safetensors the arrays.
 Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue state, ParseJson(files.at(kState).text()));
@@ -152,6 +169,9 @@ Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) 
                     checkpoint.steps);
   }
   TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
+  if (state.Find("score") != nullptr) {
+    TROOP_ASSIGN_OR_RETURN(checkpoint.score, DecodeScore(state));
+  }
   TROOP_ASSIGN_OR_RETURN(checkpoint.state, DecodeSafetensors(files.at(kTensors)));
   return checkpoint;
 }
@@ -171,12 +191,26 @@ Status Install(Storage* run, const std::string& temporary, const std::string& pa
 
 // state.json. "program" is for readers only.
 Buffer EncodeState(const CheckpointState& checkpoint) {
-  return Buffer::Copy(JsonObject()
-                          .Add("updates", checkpoint.updates)
-                          .Add("steps", checkpoint.steps)
-                          .Add("program", kTroopVersion)
-                          .Add("config", checkpoint.config_toml)
-                          .str());
+  JsonObject state;
+  state.Add("updates", checkpoint.updates)
+      .Add("steps", checkpoint.steps)
+      .Add("program", kTroopVersion)
+      .Add("config", checkpoint.config_toml);
+  // Only the best checkpoint has these, so that all others have the bytes that they always had.
+  if (const auto& score = checkpoint.score; score) {
+    state.Add("score", score->score)
+        .Add("episodes", score->episodes)
+        .Add("version", score->version)
+        .Add("unix_time", score->unix_time);
+  }
+  return Buffer::Copy(state.str());
+}
+
+// The three files of a checkpoint besides its manifest.
+std::map<std::string, Buffer> EncodeFiles(const Module& module, const CheckpointState& checkpoint) {
+  return {{kWeights, EncodeWeights(module, checkpoint)},
+          {kTensors, EncodeSafetensors(checkpoint.state)},
+          {kState, EncodeState(checkpoint)}};
 }
 
 // Removes leftovers of interrupted writes, which may be what fills the disk.
@@ -214,7 +248,9 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
                   const std::string& path) {
   const std::string temporary = path + kTemporary;
   HitFailpoint(Failpoint::kCheckpointBegin);
-  TROOP_RETURN_IF_ERROR(RemoveLeftovers(run));
+  // The best checkpoint is written by another process, which must not remove what the learner is
+  // writing.
+  TROOP_RETURN_IF_ERROR(path == kBestFolder ? run->Remove(temporary) : RemoveLeftovers(run));
   const Status written = WriteTemporary(run, files, temporary);
   if (!written.ok()) {
     const Status removed = run->Remove(temporary);
@@ -239,11 +275,7 @@ bool IsFinite(const TensorFile& state) {
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep) {
   const std::string path = FolderFor(checkpoint.updates);
-  TROOP_RETURN_IF_ERROR(WriteFiles(run,
-                                   {{kWeights, EncodeWeights(module, checkpoint)},
-                                    {kTensors, EncodeSafetensors(checkpoint.state)},
-                                    {kState, EncodeState(checkpoint)}},
-                                   path));
+  TROOP_RETURN_IF_ERROR(WriteFiles(run, EncodeFiles(module, checkpoint), path));
   TROOP_RETURN_IF_ERROR(RemoveOthers(run, path.substr(sizeof kFolder), keep));
   return path;
 }
@@ -292,6 +324,57 @@ Result<std::string> NewestCheckpoint(Storage* run) {
     LogWarning("skipping a damaged checkpoint: {}", last.message());
   }
   return last;
+}
+
+// A score that is not finite would be compared wrongly by every later writer.
+Status WriteBestCheckpoint(Storage* run, const Module& module, const CheckpointState& checkpoint) {
+  TROOP_CHECK(checkpoint.score && std::isfinite(checkpoint.score->score), "no finite score");
+  return WriteFiles(run, EncodeFiles(module, checkpoint), kBestFolder);
+}
+
+// The one that was moved aside is still the only one if its successor is not in place.
+Status RemoveBestLeftovers(Storage* run) {
+  const std::string path = kBestFolder;
+  TROOP_RETURN_IF_ERROR(run->Remove(path + kTemporary));
+  return run->Exists(path) ? run->Remove(path + kAside) : Status::Ok();
+}
+
+// An interrupted replacement has moved the checkpoint aside.
+Result<std::string> BestCheckpoint(Storage* run) {
+  for (const std::string& path :
+       {std::string(kBestFolder), fmt::format("{}{}", kBestFolder, kAside)}) {
+    if (run->Exists(path + "/" + kManifest)) return path;
+  }
+  return NotFound(
+      "the run has no best checkpoint; it is kept from the first evaluation on if the run has "
+      "evaluator.keep_best = true");
+}
+
+// state.json alone: the weights may be large, and a status must be fast.
+Result<CheckpointScore> BestScore(Storage* run) {
+  TROOP_ASSIGN_OR_RETURN(const std::string path, BestCheckpoint(run));
+  const std::string file = path + "/" + kState;
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, ReadFile(run, file, kTextBytesMax));
+  const Result<JsonValue> state = ParseJson(text.text());
+  if (!state.ok()) return state.status().WithContext(file);
+  auto score = DecodeScore(*state);
+  if (!score.ok()) return score.status().WithContext(path);
+  return score;
+}
+
+// A best checkpoint that is replaced while it is read looks damaged or missing once; the next
+// reading finds the new one.
+Result<FoundCheckpoint> ReadChosenCheckpoint(Storage* run, CheckpointChoice choice) {
+  const bool best = choice == CheckpointChoice::kBest;
+  for (bool again = best;; again = false) {
+    FoundCheckpoint found;
+    TROOP_ASSIGN_OR_RETURN(found.path, best ? BestCheckpoint(run) : NewestCheckpoint(run));
+    Result<CheckpointState> read = ReadCheckpoint(run, found.path);
+    if (!read.ok() && again) continue;
+    if (!read.ok()) return read.status();
+    found.checkpoint = std::move(*read);
+    return found;
+  }
 }
 
 // From the newest to the oldest, until one is usable.

@@ -48,20 +48,29 @@ Result<Loaded> Load(const EvalOptions& options) {
     return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
                     path.string());
   }
+  if (is_checkpoint && options.best) {
+    return InvalidArgument(
+        "{} is a checkpoint, and --best chooses one of a run; give the run folder, or omit --best",
+        path.string());
+  }
   // A trailing slash leaves an empty last part, which is not the checkpoint's name.
   const fs::path folder = is_checkpoint && !path.has_filename() ? path.parent_path() : path;
   const fs::path root = is_checkpoint ? folder.parent_path() : folder;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root.string()));
   Loaded loaded;
-  std::string name = folder.filename().string();
-  if (!is_checkpoint) {
-    Result<std::string> newest = NewestCheckpoint(storage.get());
-    if (!newest.ok()) return newest.status().WithContext(root.string());
-    name = *newest;
+  // A checkpoint folder is read by its name, a run by the choice of the flags.
+  if (is_checkpoint) {
+    const std::string name = folder.filename().string();
+    loaded.path = (root / name).string();
+    TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
+  } else {
+    auto chosen = ReadChosenCheckpoint(
+        storage.get(), options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest);
+    if (!chosen.ok()) return chosen.status().WithContext(root.string());
+    loaded.path = (root / chosen->path).string();
+    loaded.state = std::move(chosen->checkpoint);
   }
-  loaded.path = (root / name).string();
   // The checkpoint holds its own config; options of the command line override it.
-  TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
   // A damaged or foreign checkpoint must not reach weights(), which assumes this tensor.
   const auto value = loaded.state.state.tensors.find("value");
   if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
@@ -186,6 +195,8 @@ void AddEpisodeFlags(CLI::App* command, EvalOptions* options, const char* episod
       ->add_option("checkpoint", options->path,
                    "run folder (newest checkpoint), or checkpoint folder")
       ->required();
+  command->add_flag("--best", options->best,
+                    "use the best checkpoint of the run (evaluator.keep_best), not the newest");
   command->add_option("--episodes", options->episodes, episodes);
   command->add_option("--epsilon", options->epsilon,
                       "probability of a random action (evaluator.epsilon)");

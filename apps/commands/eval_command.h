@@ -10,7 +10,8 @@ namespace troop {
 
 // Options of `troop eval` and `troop play`. Unset ones come from the checkpoint's config.
 struct EvalOptions {
-  std::string path;  // run folder (newest checkpoint) or checkpoint folder
+  std::string path;   // run folder (newest checkpoint) or checkpoint folder
+  bool best = false;  // the best checkpoint of the run folder instead
   std::optional<std::int64_t> episodes;
   std::optional<double> epsilon;
   std::optional<std::int64_t> seed;

@@ -98,8 +98,10 @@ Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, s
 
 // Texts come from the command line, or line by line from `in`.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
-  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
-                         TextPredictor::Load(options.path, ParseTrainingConfig));
+  TROOP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<TextPredictor> predictor,
+      TextPredictor::Load(options.path, ParseTrainingConfig,
+                          options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest));
   std::int64_t texts = 0, damaged = 0;
   // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
   const auto answer = [&](const std::string& text) {
@@ -142,6 +144,8 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
       ->required();
   predict->add_option("text", options->texts,
                       "texts to classify (default: each line of standard input)");
+  predict->add_flag("--best", options->best,
+                    "use the best checkpoint of the run (evaluator.keep_best), not the newest");
   predict->add_flag("--json", options->json, "print one line of JSON per text");
   predict->callback([options, chosen] {
     UnescapeBrackets(&options->path);

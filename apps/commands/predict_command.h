@@ -14,6 +14,7 @@ struct PredictOptions {
   std::string path;                // model, checkpoint or run folder: see TextPredictor::Load
   std::vector<std::string> texts;  // none: one text per line from standard input
   bool json = false;               // print one object per text
+  bool best = false;               // use the best checkpoint of a run folder, not the newest
 };
 // Writes one line per text to `out`, as soon as the text is read. Errors: those of TextPredictor.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out);

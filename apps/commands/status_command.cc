@@ -23,6 +23,7 @@
 #include "fleet/run/run_directory.h"
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
+#include "learners/checkpoint.h"
 #include "net/control/status_reply.h"
 #include "net/wire/codec.h"
 
@@ -230,20 +231,11 @@ int ShowResult(const StatusOptions& options, const std::string& root, Storage* r
   return kExitOk;
 }
 
-}  // namespace
-
-// Order: an address, an ended run, a serial run, a live fleet.
-int ShowStatus(const StatusOptions& options) {
-  if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
-  const std::string root = fs::absolute(options.run).lexically_normal().string();
-  if (!fs::exists(fs::path(root) / "config.toml")) {
-    return ReportError(NotFound("{}: not a run folder (no config.toml)", root));
-  }
-  const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
-  if (!storage.ok()) return ReportError(storage.status());
+// Order: an ended run, a serial run, a live fleet.
+int ShowRun(const StatusOptions& options, const std::string& root, Storage* run) {
   // A run with a result is not live: BeginRun removes the file.
-  if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
-    return ShowResult(options, root, storage->get(), result->text());
+  if (const auto result = run->Read("result.json", 1 << 20); result.ok()) {
+    return ShowResult(options, root, run, result->text());
   }
   const RunOwner holder = FindOwner(root);
   const Result<Config> config = ReadRunConfig(root, {});
@@ -252,6 +244,33 @@ int ShowStatus(const StatusOptions& options) {
   }
   return ShowAnswer(options,
                     CallCoordinator(root, options.run, {.type = MessageType::kStatus}, kPatience));
+}
+
+// The best checkpoint, if the folder has one (evaluator.keep_best).
+void ShowBest(const StatusOptions& options, const std::string& root, Storage* run) {
+  const auto best = BestScore(run);
+  if (best.status().code() == Code::kNotFound) return;
+  if (!best.ok()) return fmt::print(stderr, "troop: {}\n", best.status().message());
+  const Result<Config> config = ReadRunConfig(root, {});
+  fmt::print("best score {} over {} {}: {}/{}\n", ScoreText(best->score), best->episodes,
+             config.ok() && IsSupervised(*config) ? "examples" : "episodes", options.run,
+             kBestFolder);
+}
+
+}  // namespace
+
+// An address is queried; any other argument is a run folder.
+int ShowStatus(const StatusOptions& options) {
+  if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
+  const std::string root = fs::absolute(options.run).lexically_normal().string();
+  if (!fs::exists(fs::path(root) / "config.toml")) {
+    return ReportError(NotFound("{}: not a run folder (no config.toml)", root));
+  }
+  const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
+  if (!storage.ok()) return ReportError(storage.status());
+  const int code = ShowRun(options, root, storage->get());
+  if (code == kExitOk && !options.json) ShowBest(options, root, storage->get());
+  return code;
 }
 
 void RegisterStatus(CLI::App& app, ChosenCommand* chosen) {

@@ -49,6 +49,15 @@ void ReportSupervised(const RunFolder& folder, const RunView& view) {
   }
 }
 
+// The best checkpoint of a run with evaluator.keep_best.
+void ReportBest(const RunFolder& folder) {
+  if (!folder.config.evaluator.keep_best) return;
+  const auto best = BestScore(folder.storage.get());
+  if (!best.ok()) return fmt::print(stderr, "troop: {}\n", best.status().message());
+  fmt::print("best score: {}, {} {}: {}/{}\n", ScoreText(best->score), best->episodes,
+             IsSupervised(folder.config) ? "examples" : "episodes", folder.path, kBestFolder);
+}
+
 }  // namespace
 
 void CorrectFinalCheckpoint(const RunFolder& folder, const RunView& view) {
@@ -73,6 +82,11 @@ int ReportOutcome(const RunFolder& folder, const RunView& view, const Status& ou
                folder.path);
     return kExitFailed;
   }
+  const auto unkept = view.metrics.find("evaluator/best_checkpoint_failures");
+  if (unkept != view.metrics.end() && unkept->second.value > 0) {
+    fmt::print(stderr, "troop: the best checkpoint was not written {:.0f} times; see {}/logs\n",
+               unkept->second.value, folder.path);
+  }
   if (interrupted) return ReportInterrupted(folder, view);
   if (IsSupervised(folder.config)) {
     ReportSupervised(folder, view);
@@ -80,6 +94,7 @@ int ReportOutcome(const RunFolder& folder, const RunView& view, const Status& ou
     fmt::print("final score: {}, ε = {}\n", ReturnText(view.evaluations.back()),
                folder.config.evaluator.epsilon);
   }
+  ReportBest(folder);
   fmt::print("run folder: {}\n", folder.path);
   return kExitOk;
 }

@@ -333,6 +333,9 @@ void CheckRun(const Config& c, Conflicts* out) {
           {"evaluator.stop_at_return", "evaluator.enabled"},
           "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
           TomlNumber(c.evaluator.stop_at_return));
+  out->If(c.evaluator.keep_best && !c.evaluator.enabled,
+          {"evaluator.keep_best", "evaluator.enabled"},
+          "has no effect without evaluations; set evaluator.enabled = true, or false here");
   out->If(c.fleet.backoff_initial_s > c.fleet.backoff_max_s,
           {"fleet.backoff_initial_s", "fleet.backoff_max_s"},
           "{} exceeds fleet.backoff_max_s = {}; lower it", TomlNumber(c.fleet.backoff_initial_s),

@@ -13,12 +13,14 @@
 #include "fleet/config/role_configs.h"
 #include "fleet/roles/external_roles.h"
 #include "fleet/roles/service_node.h"
+#include "learners/best_checkpoint.h"
 #include "learners/checkpoint.h"
 #include "learners/learner_node.h"
 #include "learners/supervised/supervised.h"
 #include "learners/supervised/text_evaluator.h"
 #include "net/security/access_control.h"
 #include "net/wire/codec.h"
+#include "nn/models/model.h"
 #include "paramserver/service/connect_weights.h"
 #include "paramserver/service/shard_node.h"
 
@@ -53,6 +55,27 @@ ActingContext ActingContextOf(const Config& config, const RoleNode::Options& opt
           .member = member,
           .connect_weights = connect,
           .history = options.history};
+}
+
+// The context of an evaluator, with the keeper of the best checkpoint if the run has one. Errors:
+// the run folder cannot be opened.
+Result<ActingContext> EvaluatorContextOf(const Config& config, const RoleNode::Options& options,
+                                         const EnvSpec& env, FleetMember* member) {
+  ActingContext context = ActingContextOf(config, options, member);
+  if (!config.evaluator.keep_best) return context;
+  // The folder is opened only if the evaluator writes to it: it may be on another machine.
+  const TrainingConfig training = TrainingConfigOf(config);
+  BestCheckpointKeeper::Options keeper{.config_toml = training.config_toml,
+                                       .shards = config.learner.sync == LearnerSync::kParamServer,
+                                       .records_time = config.fleet.mode != FleetMode::kSerial};
+  TROOP_ASSIGN_OR_RETURN(keeper.run, options.storage(config));
+  TROOP_ASSIGN_OR_RETURN(keeper.module, MakeNetwork(ModelSetupOf(training), env));
+  context.executor = options.executor;
+  context.keep_best = [kept = std::make_shared<BestCheckpointKeeper>(std::move(keeper))](
+                          const EvaluationReport& report, std::span<const float> weights) {
+    return kept->Offer(report, weights);
+  };
+  return context;
 }
 
 // The rendezvous address of the learners: loopback, unless learners are external.
@@ -206,8 +229,10 @@ Status RoleNode::Join(const RegisterReply& reply) {
 Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSpec& problem) {
   const TrainingConfig config = TrainingConfigOf(config_);
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
+  TROOP_ASSIGN_OR_RETURN(const ActingContext context,
+                         EvaluatorContextOf(config_, options_, problem, member_.get()));
   return EvaluatorNode::Make(
-      ActingConfigOf(config_), ActingContextOf(config_, options_, member_.get()), problem,
+      ActingConfigOf(config_), context, problem,
       [config, data](const EvaluationRequest& options, std::span<const float> weights,
                      std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
         TROOP_ASSIGN_OR_RETURN(auto trial,
@@ -237,10 +262,12 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       TROOP_RETURN_IF_ERROR(CheckSameEnv(here, env, options_.host));
       return std::unique_ptr<Node>(std::move(actor));
     }
-    case Role::kEvaluator:
+    case Role::kEvaluator: {
       if (IsSupervised(config_)) return upcast(MakeReviewEvaluator(env));
-      return upcast(EvaluatorNode::Make(ActingConfigOf(config_),
-                                        ActingContextOf(config_, options_, member_.get())));
+      TROOP_ASSIGN_OR_RETURN(const ActingContext context,
+                             EvaluatorContextOf(config_, options_, env, member_.get()));
+      return upcast(EvaluatorNode::Make(ActingConfigOf(config_), context));
+    }
     case Role::kReplay: {
       // The run folder is opened only if the shard persists its items.
       ReplayDutyOptions options{.index = index_,

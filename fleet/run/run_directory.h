@@ -16,7 +16,7 @@ namespace troop {
 //   metrics.jsonl         one line per second;  evaluations.jsonl: one line per evaluation
 //   events.out.tfevents.* the same metrics for TensorBoard
 //   curve.png             the learning curve
-//   checkpoints/<updates> see learners/checkpoint.h
+//   checkpoints/<updates> see learners/checkpoint.h;  best: the best one (evaluator.keep_best)
 //   logs/<role>.log       one per role; launcher.log
 //   restore/              restore points of a serial run, see fleet/run/serial_restore_point.h
 //   incarnation, lock

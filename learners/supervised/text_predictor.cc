@@ -183,17 +183,12 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
 // The checkpoint's config describes model and tokenizer; its weights are read without the optimizer
 // state.
 Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& run,
-                                                           const std::string& name,
+                                                           const FoundCheckpoint& found,
                                                            const SavedConfigParser& parse) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run));
-  // An empty name selects the newest complete checkpoint.
-  std::string path = name;
-  if (path.empty()) {
-    TROOP_ASSIGN_OR_RETURN(path, NewestCheckpoint(storage.get()));
-  }
-  TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(storage.get(), path));
+  const std::string& path = found.path;
   TROOP_ASSIGN_OR_RETURN(const TrainingConfig config,
-                         parse(state.config_toml, path + "/state.json"));
+                         parse(found.checkpoint.config_toml, path + "/state.json"));
   if (!IsSupervised(config.learner)) {
     return InvalidArgument(
         "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
@@ -219,7 +214,8 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
 
 // The kind of folder follows from the files in it, in this order.
 Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& path,
-                                                           const SavedConfigParser& parse) {
+                                                           const SavedConfigParser& parse,
+                                                           CheckpointChoice choice) {
   std::error_code error;
   fs::path folder = fs::absolute(path, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // for "run/"
@@ -227,14 +223,27 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
     return NotFound("{}: {}", path,
                     fs::exists(folder, error) ? "a file; give its folder" : "no such folder");
   }
+  const bool is_run = !IsFile(folder / "config.json") &&
+                      (IsFile(folder / "checkpoints") || IsFile(folder / "config.toml"));
+  if (choice == CheckpointChoice::kBest && !is_run) {
+    return InvalidArgument("{}: not a run, of which --best chooses a checkpoint; omit --best",
+                           path);
+  }
   const auto load = [&]() -> Result<Parts> {
     if (IsFile(folder / "config.json")) return FromHuggingFace(folder.string());
-    if (IsFile(folder / "checkpoints") || IsFile(folder / "config.toml")) {
-      return FromCheckpoint(folder.string(), "", parse);
+    if (is_run) {
+      TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder.string()));
+      TROOP_ASSIGN_OR_RETURN(const auto found, ReadChosenCheckpoint(storage.get(), choice));
+      return FromCheckpoint(folder.string(), found, parse);
     }
     if (IsFile(folder / "manifest.json")) {
-      const fs::path run = folder.parent_path().parent_path();
-      return FromCheckpoint(run.string(), folder.lexically_relative(run).string(), parse);
+      // RUN/checkpoints/<updates>, or RUN/best.
+      fs::path run = folder.parent_path();
+      if (run.filename() == "checkpoints") run = run.parent_path();
+      TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run.string()));
+      FoundCheckpoint found{.path = folder.lexically_relative(run).string()};
+      TROOP_ASSIGN_OR_RETURN(found.checkpoint, ReadCheckpoint(storage.get(), found.path));
+      return FromCheckpoint(run.string(), found, parse);
     }
     return NotFound(
         "neither a run (no checkpoints/), nor a checkpoint (no manifest.json), nor a Hugging "

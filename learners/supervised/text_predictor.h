@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "datasets/tokenizers/tokenizer.h"
+#include "learners/checkpoint.h"
 #include "learners/supervised/text_step.h"
 #include "learners/training_config.h"
 
@@ -45,13 +46,15 @@ class TextPredictor {
   //                                   (with do_lower_case, model_max_length and truncation_side
   //                                   of tokenizer_config.json), or a run's model/
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
-  //   checkpoints/     a supervised run, of which the newest complete checkpoint is used
+  //   checkpoints/     a supervised run, of which the newest complete checkpoint is used, or by
+  //                    `choice` the best one; only here kBest is permitted
   // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary. Only reads, and
   // blocks on the disk. parse: the configs of checkpoints. Errors, with the path: kNotFound: the
   // folder or a file in it is missing; kDataLoss: damaged; kInvalidArgument: not a text model, or
   // the vocabulary has more tokens than the model; those of `parse`.
-  static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path,
-                                                     const SavedConfigParser& parse);
+  static Result<std::unique_ptr<TextPredictor>> Load(
+      const std::string& path, const SavedConfigParser& parse,
+      CheckpointChoice choice = CheckpointChoice::kNewest);
 
   // Predicts classes or masked tokens. A text of more than max_length() tokens is truncated on the
   // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
@@ -64,7 +67,7 @@ class TextPredictor {
   struct Parts;
   explicit TextPredictor(Parts parts);
   static Result<Parts> FromHuggingFace(const std::string& folder);
-  static Result<Parts> FromCheckpoint(const std::string& run, const std::string& name,
+  static Result<Parts> FromCheckpoint(const std::string& run, const FoundCheckpoint& found,
                                       const SavedConfigParser& parse);
   std::vector<TokenId> Encode(std::string_view text) const;
   std::vector<Likely> BestWords(std::span<const float> logits) const;

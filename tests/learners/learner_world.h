@@ -49,7 +49,8 @@ inline EnvSpec LearnerEnv() {
 class FullDisk final : public Storage {
  public:
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
-    if (path.starts_with("checkpoints/") && refusals > 0) {
+    const bool checkpoint = path.starts_with("checkpoints/") || path.starts_with("best");
+    if (checkpoint && refusals > 0 && accepted-- <= 0) {
       --refusals;
       return ResourceExhausted("{}: the disk is full", path);
     }
@@ -75,6 +76,7 @@ class FullDisk final : public Storage {
   }
   using Storage::WriteAtomic;
   int refusals = 0;
+  int accepted = 0;  // writes before the first refusal
 
  private:
   std::unique_ptr<Storage> disk_ = MakeMemoryStorage();

@@ -335,12 +335,23 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     ExpectFixtures(temp.path(), family);
     ExpectFixtures(temp.path() + "/", family);
     ExpectFixtures(temp.path() + "/" + *checkpoint, family);
+    ASSERT_TRUE(WriteBestCheckpoint(storage->get(), **module,
+                                    {.updates = 7,
+                                     .config_toml = ToToml(config),
+                                     .state = (*algorithm)->State(),
+                                     .score = CheckpointScore{.score = 50}})
+                    .ok());
     ASSERT_TRUE(
         WriteModel(TrainingConfigOf(config), storage->get(), **module, (*algorithm)->value()).ok());
     fs::remove(vocabulary);  // the run has its own now
     ExpectFixtures(temp.path(), family);
     ExpectFixtures(temp.path() + "/" + *checkpoint + "/", family);
     ExpectFixtures(temp.path() + "/model", family);
+    ExpectFixtures(temp.path() + "/best", family);  // with the vocabulary of the run
+    EXPECT_EQ(Say({.path = temp.path(), .texts = {"A fine film"}, .best = true}),
+              Say({.path = temp.path() + "/best", .texts = {"A fine film"}}));
+    EXPECT_THAT(Say({.path = temp.path() + "/best", .texts = {"a"}, .best = true}),
+                HasSubstr("omit --best"));
     fs::remove_all(temp.path() + "/model");
     EXPECT_THAT(Say({.path = temp.path(), .texts = {"a"}}), HasSubstr("vocab.txt does not exist"));
   }

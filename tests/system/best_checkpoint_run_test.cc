@@ -1,0 +1,135 @@
+// Runs with evaluator.keep_best: the best checkpoint is used by the commands, survives the death of
+// its writer, and is never replaced by a worse one.
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BestCheckpointRunTest : public SystemTest {
+ protected:
+  // A short run whose returns rise from about 10 to some hundreds, with an evaluation of each
+  // version.
+  std::vector<std::string> LearningWords(const std::string& name = "run") const {
+    return TrainWords({"evaluator.keep_best=true", "evaluator.every_s=0", "evaluator.episodes=3",
+                       "optimizer.learning_rate=0.001", "run.total_steps=20000", "name=" + name});
+  }
+  static constexpr int kSteps = 20000;
+  double Score(const std::string& name = "run") const {
+    return Json(run(name) + "/best/state.json").Find("score")->number;
+  }
+  // The returns in evaluations.jsonl, highest first.
+  std::vector<double> Returns(const std::string& name = "run") const {
+    std::vector<double> returns;
+    std::istringstream lines(FileText(run(name) + "/evaluations.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = ParseJson(line);
+      if (json.ok()) returns.push_back(json->Find("return_mean")->number);
+    }
+    std::ranges::sort(returns, std::greater<>());
+    return returns;
+  }
+  std::string Output(const std::vector<std::string>& words, int code = 0) const {
+    const auto troop = Start(words);
+    EXPECT_EQ(troop->Wait(), code) << troop->output();
+    return troop->output();
+  }
+};
+
+TEST_F(BestCheckpointRunTest, FleetKeepsHighestEvaluationAndCommandsUseIt) {
+  const auto troop = Start(LearningWords());
+  ExpectDone(troop.get(), kSteps);
+  EXPECT_EQ(Score(), Returns().at(0));
+  EXPECT_NE(troop->output().find("best score: "), std::string::npos) << troop->output();
+  const std::string best = run() + "/best";
+  const auto updates = std::to_string(*Json(best + "/state.json").Integer("updates"));
+  const std::string output = Output({"eval", run(), "--best", "--episodes", "3"});
+  EXPECT_NE(output.find("/run/best (" + updates + " update"), std::string::npos) << output;
+  EXPECT_NE(Output({"status", run()}).find("best score "), std::string::npos);
+  Output({"play", run(), "--best", "--png", folder() + "/frames.png"});
+  EXPECT_TRUE(fs::exists(folder() + "/frames.png"));
+  EXPECT_NE(Output({"eval", best, "--episodes", "1"}).find(updates), std::string::npos);
+  EXPECT_NE(Output({"eval", best, "--best"}, 2).find("give the run folder"), std::string::npos);
+}
+
+TEST_F(BestCheckpointRunTest, CommandsRefuseBestOfRunWithoutOneInOneLine) {
+  const auto troop = Train({"run.total_steps=1000"});
+  ExpectDone(troop.get(), 1000);
+  EXPECT_FALSE(fs::exists(run() + "/best"));
+  for (const char* command : {"eval", "play", "predict"}) {
+    const auto failed = Start({command, run(), "--best"});
+    EXPECT_NE(failed->Wait(), 0);
+    EXPECT_NE(failed->output().find("evaluator.keep_best = true"), std::string::npos)
+        << failed->output();
+    EXPECT_EQ(std::ranges::count(failed->output(), '\n'), 1) << failed->output();
+  }
+}
+
+TEST_F(BestCheckpointRunTest, KeepBestWithoutEvaluatorIsRefused) {
+  EXPECT_NE(Output(TrainWords({"evaluator.keep_best=true", "evaluator.enabled=false"}), 2)
+                .find("evaluator.keep_best"),
+            std::string::npos);
+}
+
+// The evaluator is killed while the second best checkpoint replaces the first one. The learner
+// reaches these places less often: it writes only the checkpoint at the end.
+TEST_F(BestCheckpointRunTest, KilledWriterIsRestartedAndContinuesFromDisk) {
+  for (const auto& [name, place] :
+       {std::pair("file", "checkpoint.file:4"), std::pair("manifest", "checkpoint.manifest:2"),
+        std::pair("aside", "checkpoint.aside:1"),
+        std::pair("installed", "checkpoint.installed:2")}) {
+    const std::string killed = folder() + "/killed-" + name;
+    std::vector<std::string> words = LearningWords(name);
+    words.push_back("checkpoint.every_s=0");
+    const auto troop = Start(words, {std::string("TROOP_FAILPOINT=") + place + ":kill:" + killed});
+    ExpectDone(troop.get(), kSteps, name);
+    EXPECT_TRUE(fs::exists(killed)) << place << ": never reached";
+    EXPECT_NE(LauncherLog(name).find("evaluator"), std::string::npos) << LauncherLog(name);
+    // Only the evaluation whose write was cut off may be higher.
+    const std::vector<double> returns = Returns(name);
+    ASSERT_GE(returns.size(), 2u);
+    EXPECT_GE(Score(name), returns[1]) << place;
+    Output({"eval", run(name), "--best", "--episodes", "1"});
+    for (const char* left : {"/best.tmp", "/best.old"}) {
+      EXPECT_FALSE(fs::exists(run(name) + left)) << place << left;
+    }
+  }
+}
+
+// The rest of the run is evaluated with random actions, so its scores are about 20.
+TEST_F(BestCheckpointRunTest, ResumedRunKeepsBetterBest) {
+  const auto troop = Start(LearningWords());
+  ExpectDone(troop.get(), kSteps);
+  const double score = Score();
+  ASSERT_GT(score, 100);
+  const std::string weights = FileText(run() + "/best/weights.safetensors");
+  const std::string state = FileText(run() + "/best/state.json");
+  Output({"resume", run(), "run.total_steps=24000", "evaluator.epsilon=1"});
+  EXPECT_LT(Json(run() + "/result.json").Find("final_return_mean")->number, 100);
+  EXPECT_EQ(FileText(run() + "/best/weights.safetensors"), weights);
+  EXPECT_EQ(FileText(run() + "/best/state.json"), state);
+}
+
+// Two equal serial runs write equal bytes, the best checkpoint included.
+TEST_F(BestCheckpointRunTest, SerialRunsWriteEqualBestCheckpoints) {
+  for (const char* name : {"first", "second"}) {
+    std::vector<std::string> words = LearningWords(name);
+    words.insert(words.end(), {"fleet.mode=serial", "run.total_steps=3000"});
+    const auto troop = Start(words);
+    ExpectDone(troop.get(), 3000, name);
+    EXPECT_EQ(Score(name), Returns(name).at(0));
+  }
+  for (const char* file : {"weights.safetensors", "state.safetensors"}) {
+    EXPECT_EQ(FileText(run("first") + "/best/" + file), FileText(run("second") + "/best/" + file));
+  }
+  EXPECT_EQ(*Json(run("first") + "/best/state.json").Integer("unix_time"), 0);
+}
+
+}  // namespace
+}  // namespace troop
