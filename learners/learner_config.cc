@@ -100,6 +100,11 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "accumulation); 0 means the learner's whole share of the batch.",
            Between(0, 65536)},
           c.micro_batch_size);
+  v.Visit({"learner.init_from",
+           "Run folder (its newest checkpoint) or checkpoint folder whose weights a new run starts "
+           "from, matched by name and shape; tensors without a match keep their initial values. "
+           "Empty: none. A resumed run ignores it."},
+          c.init_from);
 }
 
 void VisitKeys(BudgetConfig& c, ConfigVisitor& v) {

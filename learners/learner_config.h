@@ -46,6 +46,7 @@ struct LearnerConfig {
   std::int64_t hogwild_threads = 1;
   DeviceChoice device = DeviceChoice::kAuto;
   std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
+  std::string init_from;              // run or checkpoint folder of the first weights; "": none
   bool operator==(const LearnerConfig&) const = default;
 };
 // Declares the keys.

@@ -9,6 +9,7 @@
 #include "kernels/elementwise/is_finite.h"
 #include "learners/checkpoint.h"
 #include "learners/learning_rate_schedule.h"
+#include "learners/node/warm_start.h"
 #include "net/wire/shared_memory.h"
 
 namespace troop {
@@ -73,8 +74,15 @@ Status LearnerNode::MakeUpdater(int learners) {
 Status LearnerNode::Resume() {
   TROOP_ASSIGN_OR_RETURN(const FoundCheckpoint found,
                          FindResumeCheckpoint(context_.run, context_.resume_checkpoint));
-  // A new run, or one that ended before its first checkpoint.
-  if (found.path.empty()) return Status::Ok();
+  // A new run, or one that ended before its first checkpoint. A tensor-parallel worker of parameter
+  // shards holds no weights: it pulls those of the shards, which begin with init_from, too.
+  if (found.path.empty()) {
+    if (model_.part != nullptr) return Status::Ok();
+    return BeginWarm(context_.config, context_.env, model_.place, algorithm_);
+  }
+  if (!context_.config.learner.init_from.empty()) {
+    LogInfo("learner.init_from is ignored: the run continues from its own {}", found.path);
+  }
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(found.checkpoint.state));
   updates_ = submitted_ = algorithm_->updates();
   publication_.Begin(updates_);

@@ -18,7 +18,9 @@
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/launcher/resource_estimate.h"
+#include "fleet/run/task_info.h"
 #include "fleet/serial/serial_fleet.h"
+#include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
 #include "net/security/keys.h"
 
@@ -172,6 +174,17 @@ Status CheckResolvable(Config* config, bool dry_run) {
 }
 
 }  // namespace
+
+// The roles read the path in their own working directories.
+Status CheckInitFrom(Config* config) {
+  std::string& path = config->learner.init_from;
+  if (path.empty()) return Status::Ok();
+  std::error_code error;
+  path = fs::absolute(path, error).lexically_normal().string();
+  const auto spec = TaskSpec(*config);
+  if (!spec.ok()) return spec.status();
+  return WithPlaces(*config, CheckWarmStart(TrainingConfigOf(*config), *spec));
+}
 
 // Adds the places last, so that all checks can use plain messages.
 Status CheckStart(Config* config, bool dry_run) {

@@ -13,6 +13,10 @@ namespace troop {
 // the token cache. Messages are those of WithPlaces.
 Status CheckStart(Config* config, bool dry_run);
 
+// Makes learner.init_from absolute and checks that its weights fit (CheckWarmStart). For a new run
+// only: a resumed one does not read it. Messages are those of WithPlaces. REQUIRES: CheckStart.
+Status CheckInitFrom(Config* config);
+
 // Prefixes each line that begins with a config key with the place where that key is set:
 // "run.toml:2: env.id: …".
 Status WithPlaces(const Config& config, const Status& status);

@@ -85,7 +85,9 @@ int PrintPlan(const Config& config) {
 // The checks come first, so that a start that must fail writes no files.
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
-  if (const Status able = CheckStart(&config, options.dry_run); !able.ok()) {
+  Status able = CheckStart(&config, options.dry_run);
+  if (able.ok() && !options.resume) able = CheckInitFrom(&config);
+  if (!able.ok()) {
     const int code = PrintError(able);
     return code == kExitFailed ? kExitUsage : code;
   }

@@ -333,6 +333,9 @@ void CheckRun(const Config& c, Conflicts* out) {
           {"evaluator.stop_at_return", "evaluator.enabled"},
           "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
           TomlNumber(c.evaluator.stop_at_return));
+  out->If(!c.learner.init_from.empty() && !c.model.pretrained.empty(),
+          {"learner.init_from", "model.pretrained"},
+          "and model.pretrained both set the first weights; omit one of the two");
   out->If(c.evaluator.keep_best && !c.evaluator.enabled,
           {"evaluator.keep_best", "evaluator.enabled"},
           "has no effect without evaluations; set evaluator.enabled = true, or false here");

@@ -16,6 +16,7 @@
 #include "learners/best_checkpoint.h"
 #include "learners/checkpoint.h"
 #include "learners/learner_node.h"
+#include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
 #include "learners/supervised/text_evaluator.h"
 #include "net/security/access_control.h"
@@ -293,11 +294,14 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
              .executor = options_.executor,
              .run = run,
              .listen = reply.listen,
-             .first_weights =
-                 [config = TrainingConfigOf(config_)](const Module& module,
-                                                      std::span<float> value) {
-                   return FirstWeights(config, module, value);
-                 },
+             .first_weights = [config = TrainingConfigOf(config_)](
+                                  const Module& module, std::span<float> value) -> Status {
+               TROOP_RETURN_IF_ERROR(FirstWeights(config, module, value));
+               if (config.learner.init_from.empty()) return Status::Ok();
+               TROOP_ASSIGN_OR_RETURN(const WarmStart start, LoadWarmStart(config, module, value));
+               LogInfo("{}", start.Describe());
+               return Status::Ok();
+             },
              .checkpoint_weights =
                  [run](std::span<float> value) { return CheckpointWeights(run, value); },
              .history = options_.history}));
