@@ -10,6 +10,7 @@
 
 namespace troop {
 
+// Falls back to the weights with which a new run would begin.
 Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                              const EnvSpec& env) {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);
@@ -24,6 +25,7 @@ Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingC
   return std::string("the weights of a new run");
 }
 
+// A damaged checkpoint is an error here: the other ranks may have read a good one.
 Status LoadNewestState(Algorithm* algorithm, Storage* run, const TrainingConfig& config,
                        const EnvSpec& env, const TensorParallelRank& tensor) {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);

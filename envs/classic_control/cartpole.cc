@@ -25,6 +25,7 @@ EnvSpec CartPole::Spec(std::int64_t max_episode_steps) {
 
 CartPole::CartPole(std::int64_t max_episode_steps) : ClassicControl(Spec(max_episode_steps)) {}
 
+// Each element is uniform in ±0.05, as in Gymnasium.
 CartPole::State CartPole::Start(std::uint64_t seed) {
   Rng rng = EpisodeRng(seed);
   State state{};
@@ -37,6 +38,7 @@ void CartPole::Reset(std::uint64_t seed, std::span<std::byte> observation) {
   WriteFloats(state_, observation);
 }
 
+// The step that ends the episode is rewarded too.
 StepResult CartPole::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
   TROOP_CHECK(!Ended(state_[0], state_[2]), "no episode is under way: Reset");
   cartpole::State<double> s = {state_[0], state_[1], state_[2], state_[3]};

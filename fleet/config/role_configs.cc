@@ -23,6 +23,7 @@ std::uint32_t GroupTokenOf(Config config) {
 }  // namespace
 
 // The settings that determine the parameters of the network.
+// Settings on which the layout of the parameters depends.
 ModelSetup ModelSetupOf(const Config& config) {
   return {.algorithm = config.learner.algorithm,
           .network = config.network,
@@ -36,6 +37,7 @@ ModelSetup ModelSetupOf(const Config& config) {
           .max_length = config.data.max_length};
 }
 
+// Replay shards also need what determines the shape of items and batches.
 ReplaySetup ReplaySetupOf(const Config& config) {
   return {.seed = config.seed,
           .replay = config.replay,
@@ -44,6 +46,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .batch_size = config.learner.batch_size};
 }
 
+// Learners get no section of the fleet or of the actors, only the values that they use.
 TrainingConfig TrainingConfigOf(const Config& config) {
   return {.seed = config.seed,
           .run = config.run,
@@ -86,10 +89,12 @@ ActingConfig ActingConfigOf(const Config& config) {
           .env_code = config.env_code};
 }
 
+// In serial mode a step waits for its environments, so that the order of events is fixed.
 EnvOptions EnvOptionsOf(const Config& config) {
   return EnvOptionsFor(config.env, config.fleet.mode == FleetMode::kSerial);
 }
 
+// Parameter servers make the optimizer step, so they get its settings.
 ShardConfig ShardConfigOf(const Config& config) {
   return {.seed = config.seed,
           .model = ModelSetupOf(config),
@@ -106,11 +111,13 @@ WeightsConfig WeightsConfigOf(const Config& config) {
   return {.sync = config.learner.sync, .paramserver = config.paramserver};
 }
 
+// A single publisher, or the primaries and backups of all shards.
 std::int32_t ParameterServersOf(const Config& config) {
   if (config.learner.sync != LearnerSync::kParamServer) return 1;
   return std::int32_t(config.paramserver.shards) * ServersPerShard(config.paramserver);
 }
 
+// The config in a checkpoint or a reply of the coordinator may be of an older version.
 Result<TrainingConfig> ParseTrainingConfig(std::string_view config_toml,
                                            const std::string& file_name) {
   TROOP_ASSIGN_OR_RETURN(const Config config, ParseSavedConfig(config_toml, file_name, {}));

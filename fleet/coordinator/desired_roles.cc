@@ -9,12 +9,14 @@
 
 namespace troop {
 
+// A role may be needed as such while this slot was scaled away.
 bool DesiredRoles::Needs(Role role, std::int32_t index) const {
   const bool slot = role == Role::kParamServer ? index < parts_.parameter_servers
                                                : parts_.slots->Has(role, index);
   return Needs(role) && slot;
 }
 
+// Slots that `troop scale` changes are counted by the slots, all others by the config.
 std::int64_t DesiredRoles::SlotCount(Role role) const {
   const Config& c = *parts_.config;
   switch (role) {
@@ -41,6 +43,7 @@ bool DesiredRoles::HasSlot(Role role, std::int32_t index) const {
                               : index >= 0 && index < SlotCount(role);
 }
 
+// In the order in which a fleet starts: services before their clients.
 std::vector<std::pair<Role, std::int32_t>> DesiredRoles::All() const {
   std::vector<std::pair<Role, std::int32_t>> all;
   const auto add = [&](Role role) {

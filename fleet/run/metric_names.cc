@@ -10,6 +10,7 @@
 namespace troop {
 namespace {
 
+// One name of version 1 and its name since version 2.
 struct RenamedMetric {
   std::string_view before, after;
 };

@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// Compiled once per instruction set, from reduce_impl.h.
 namespace plain {
 void Reduce(const ReduceArgs&);
 }
@@ -25,11 +26,13 @@ std::string_view ReductionName(Reduction reduction) {
   return "unknown";
 }
 
+// The best version that `level` admits.
 ReduceFunction ReduceFor(CpuLevel level) {
   if (level >= CpuLevel::kAvx512) return avx512::Reduce;
   return level == CpuLevel::kAvx2 ? avx2::Reduce : plain::Reduce;
 }
 
+// The choice is made once per process.
 void Reduce(const ReduceArgs& args) {
   static const ReduceFunction best = ReduceFor(BestCpuLevel());
   best(args);

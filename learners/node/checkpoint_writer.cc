@@ -33,6 +33,7 @@ void CheckpointWriter::Write(Job* job) const {
     written.path = NotFound("the tensor-parallel state has not been gathered yet");
     return;
   }
+  // The state names its own update, which may be an earlier one.
   if (const auto updates = UpdatesOfState(checkpoint.state); updates.ok()) {
     written.updates = *updates;
   }
@@ -46,6 +47,7 @@ void CheckpointWriter::Write(Job* job) const {
   if (!model.ok()) written.path = model;
 }
 
+// The job is released with its result.
 std::optional<CheckpointWriter::Written> CheckpointWriter::Poll() {
   if (!job_ || !options_.executor->TakeDone(job_->id)) return std::nullopt;
   return std::exchange(job_, nullptr)->written;

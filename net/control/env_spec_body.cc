@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// 0 actions stand for a continuous action, whose size is that of the bounds.
 EnvSpecBody ToBody(const EnvSpec& spec) {
   return {.id = spec.id,
           .observation = spec.observation.ToString(),
@@ -14,6 +15,7 @@ EnvSpecBody ToBody(const EnvSpec& spec) {
           .code = spec.code};
 }
 
+// The body comes from the network: CheckEnvSpec validates the whole result.
 Result<EnvSpec> FromBody(const EnvSpecBody& body) {
   EnvSpec spec{.id = body.id,
                .observation_scale = body.observation_scale,

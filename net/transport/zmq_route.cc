@@ -10,6 +10,7 @@
 
 namespace troop {
 
+// Never 0, which stands for no channel.
 std::uint64_t RandomId() {
   std::uint64_t id = 0;
   while (id == 0) {
@@ -19,6 +20,7 @@ std::uint64_t RandomId() {
   return id;
 }
 
+// ZeroMQ reserves ids that begin with a zero byte, hence the prefix.
 Route RouteOf(std::uint64_t channel) {
   Route route;
   route[0] = std::byte{'T'};

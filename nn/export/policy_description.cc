@@ -73,6 +73,7 @@ void AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerChain
 // Linear or dueling head, then the mean of each action's distribution.
 void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* chain) {
   using Kind = PolicyLayerKind;
+  // A dueling head keeps the K outputs per action apart; a linear head does not know them.
   const ValueHead head = GetValueHead(setup);
   PolicyLayer layer{.kind = Kind::kLinear, .tensors = "head"};
   if (setup.network.dueling) {
@@ -93,6 +94,7 @@ void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* 
   }
 }
 
+// The dimensions, outermost first.
 JsonArray DimensionsOf(const Shape& shape) {
   JsonArray out;
   for (int i = 0; i < shape.rank(); ++i) out.Add(shape[i]);
@@ -135,6 +137,7 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
   if (env.action.discrete()) {
     AppendValueHead(setup, env.action.count, &chain);
   } else {
+    // The critic is not part of the policy.
     const Shape actions{std::int64_t(env.action.low.size())};
     chain.Append({.kind = PolicyLayerKind::kLinear, .tensors = prefix + "head"}, actions);
     chain.Append({.kind = PolicyLayerKind::kActionBounds}, actions);

@@ -12,6 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+// kVersion: of the description that this library reads. The others bound what a file may ask for.
 constexpr std::int64_t kVersion = 1, kStackMax = 1024, kLayersMax = 1000;
 
 // The only element of a list: later versions allow more.
@@ -25,6 +26,7 @@ const Json& OnlyElement(const Json& description, const char* key) {
   return (*list)[0];
 }
 
+// A list of numbers with 1 to `size_max` elements.
 std::vector<float> Floats(const Json& object, const char* key, std::size_t size_max) {
   const auto list = object.find(key);
   std::vector<float> values;
@@ -52,6 +54,7 @@ PolicyProgram::PolicyProgram(const PolicyFile& file) {
   if (layers == description.end() || !layers->is_array() || layers->empty() ||
       layers->size() > kLayersMax)
     throw PolicyError(TROOP_POLICY_DATA_LOSS, "the description has no layers");
+  // The observation's shape flows through the layers.
   flow_ = shape_;
   if (stack_ > 1) flow_.insert(flow_.begin(), stack_);
   width_ = PolicyElements(flow_);
@@ -60,6 +63,7 @@ PolicyProgram::PolicyProgram(const PolicyFile& file) {
     throw PolicyError(TROOP_POLICY_DATA_LOSS, "the last layer has another size than the action");
 }
 
+// The element type and the shape of one frame, and how many frames the policy sees.
 void PolicyProgram::ReadObservation(const Json& observation) {
   observation_name_ = PolicyString(observation, "name");
   const std::string dtype = PolicyString(observation, "dtype");
@@ -71,6 +75,7 @@ void PolicyProgram::ReadObservation(const Json& observation) {
   stack_ = PolicyInteger(observation, "stack", 1, kStackMax);
 }
 
+// A number of choices, or the bounds of each element.
 void PolicyProgram::ReadAction(const Json& action) {
   constexpr std::int64_t kCountMax = 1 << 20;
   action_name_ = PolicyString(action, "name");

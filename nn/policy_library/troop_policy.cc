@@ -14,6 +14,7 @@
 using troop::PolicyError;
 using troop::PolicyProgram;
 
+// A program and its description in the structures of the interface.
 struct troop_policy {
   explicit troop_policy(const troop::PolicyFile& file) : program(file) {
     observation.name = program.observation_name().c_str();
@@ -34,6 +35,7 @@ struct troop_policy {
   troop_policy_action action{};
 };
 
+// All memory that calls need: the buffers of the layers and the frames of each stream.
 struct troop_policy_session {
   troop_policy_session(const troop_policy* of, std::int64_t count)
       : policy(of),
@@ -183,6 +185,7 @@ int TakeOutputs(const troop_policy_session& session, const troop_policy_call& ca
     actions[row + i] =
         BestAction(out + i * count, mask == nullptr ? nullptr : mask + (row + i) * count, count);
   }
+  // The values include those of forbidden actions.
   if (call.values != nullptr) std::copy_n(out, rows * count, call.values + row * count);
   return TROOP_POLICY_OK;
 }
@@ -224,6 +227,7 @@ int troop_policy_session_create(const troop_policy* policy, int64_t streams,
 
 void troop_policy_session_destroy(troop_policy_session* session) { delete session; }
 
+// The stack itself is cleared when the next observation arrives.
 int troop_policy_reset(troop_policy_session* session, int64_t stream) {
   if (stream < -1 || stream >= session->streams)
     return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
@@ -236,6 +240,7 @@ int troop_policy_reset(troop_policy_session* session, int64_t stream) {
   return TROOP_POLICY_OK;
 }
 
+// The checks come first, so that an error leaves all streams as they were.
 int troop_policy_act(troop_policy_session* session, const troop_policy_call* call) {
   if (const int code = CheckCall(session, call); code != TROOP_POLICY_OK) return code;
   const PolicyProgram& program = session->policy->program;

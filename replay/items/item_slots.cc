@@ -5,6 +5,7 @@
 
 namespace troop {
 
+// All memory is reserved here; pages are touched when slots are first used.
 Result<ItemSlots> ItemSlots::Make(const Options& options) {
   const auto n = std::size_t(options.slots);
   TROOP_ASSIGN_OR_RETURN(HugeArray<StoredItem> item, HugeArray<StoredItem>::Make(n));
@@ -27,6 +28,7 @@ ItemSlots::ItemSlots(const Options& options, HugeArray<StoredItem> item, HugeArr
       freed_(std::move(freed)),
       dirty_(options.tracks_lines ? options.slots : 0) {}
 
+// Slots arrive in any order during recovery; FinishRestore lists the empty ones.
 void ItemSlots::Restore(Slot slot, const StoredItem& item, const ColdItem& cold) {
   item_[slot] = item;
   cold_[slot] = cold;
@@ -44,6 +46,7 @@ void ItemSlots::FinishRestore(Slot next, std::uint64_t inserted) {
   }
 }
 
+// Slots beyond the last one, and empty ones, stay zero.
 void ItemSlots::ReadLine(std::int64_t line, SlotLine* out) const {
   *out = {};
   for (std::int64_t i = 0; i < kSlotsPerLine; ++i) {

@@ -14,11 +14,13 @@ StreamList::Index StreamList::Find(StreamId id) const {
   return it == index_.end() ? kNone : it->second;
 }
 
+// An unknown stream begins at frame 0.
 std::uint64_t StreamList::NextFrame(StreamId stream) const {
   const Index index = Find(stream);
   return index == kNone ? 0 : stream_[index].next_frame;
 }
 
+// True for the first time in this insert call.
 bool StreamList::Pin(Index index) {
   const bool first = stream_[index].call != call_;
   stream_[index].call = call_;
@@ -83,6 +85,7 @@ void StreamList::LinkNewest(Index index) {
   newest_ = index;
 }
 
+// From the oldest activity on, streams of the present call excepted.
 bool StreamList::EvictSilent() {
   Index index = oldest_;
   while (index != kNone && stream_[index].call == call_) index = stream_[index].newer;

@@ -15,6 +15,7 @@ constexpr std::uint64_t kFrameNumberMax = std::uint64_t{1} << 62;
 // Limit of updates in a policy version (see CheckItem).
 constexpr std::uint64_t kUpdatesMax = std::uint64_t{1} << 31;
 
+// NaN fails both comparisons.
 bool PriorityOk(float priority) { return priority >= 0 && priority <= FLT_MAX; }
 
 }  // namespace
@@ -29,6 +30,7 @@ void InsertChecker::AddDictionary(std::shared_ptr<const FrameDictionary> diction
   coder_.AddDictionary(std::move(dictionary));
 }
 
+// All sizes are compared with the bytes that arrived before any frame is decoded.
 Result<std::span<const InsertWindow::ChunkView>> InsertChecker::View(
     std::span<const EncodedChunk> chunks) {
   view_.clear();
