@@ -17,9 +17,16 @@ void RegisterSweep(CLI::App& app, ChosenCommand* chosen) {
   SweepArguments& runs = options->arguments;
   sweep->add_option("config", runs.config, "TOML file")->required();
   sweep->add_option("overrides", runs.overrides,
-                    "override config keys: key=value, or key=a,b,c for one run per value");
+                    "override config keys: key=value; key=a,b,c for one run per value; or a range "
+                    "for --trials: key=uniform:LOW,HIGH, loguniform:, int:, logint:, choice:a,b,c");
   sweep->add_option("--seeds", runs.seeds, "seeds per combination (5)")->check(CLI::Range(1, 1000));
   sweep->add_option("--first-seed", runs.first_seed, "first seed (1)")
+      ->check(CLI::NonNegativeNumber);
+  sweep
+      ->add_option("--trials", runs.trials,
+                   "random search: sample every range this often; each trial is one combination")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t(kSweepRunsMax)));
+  sweep->add_option("--search-seed", runs.search_seed, "seed of the sampled values (1)")
       ->check(CLI::NonNegativeNumber);
   sweep
       ->add_option("--jobs", options->jobs,

@@ -1,4 +1,5 @@
-// Expands the arguments of `troop sweep` into runs: combinations of values times seeds.
+// Expands the arguments of `troop sweep` into runs: trials of sampled values, combinations of
+// listed values, and seeds.
 #include "apps/sweep/sweep_grid.h"
 
 #include <fmt/format.h>
@@ -7,12 +8,14 @@
 #include <cctype>
 #include <set>
 
+#include "apps/sweep/search_space.h"
 #include "fleet/run/run_directory.h"
 
 namespace troop {
 namespace {
 
 constexpr std::size_t kFolderNameMax = 80;  // bytes, without the seed
+constexpr std::int64_t kSearchSeedDefault = 1;
 
 // A key with several values.
 struct Axis {
@@ -20,15 +23,40 @@ struct Axis {
   std::vector<std::string> values;
 };
 
-// Splits the overrides into axes (several values) and `fixed` (one value).
-Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
-                                 std::vector<std::string>* fixed) {
-  std::vector<Axis> axes;
+// The overrides of a sweep by their kind.
+struct Overrides {
+  std::vector<std::string> fixed;   // one value
+  std::vector<Axis> axes;           // several values
+  std::vector<SearchRange> ranges;  // sampled values
+};
+
+// Errors: kInvalidArgument: a key that the sweep sets itself, or that varies twice.
+Status CheckVaryingKey(const Overrides& known, const std::string& override,
+                       const std::string& key) {
+  if (key == "name" || key == "log.dir") {
+    return InvalidArgument("{}: cannot vary, as all runs of a sweep share one folder", override);
+  }
+  if (std::ranges::count(known.axes, key, &Axis::key) > 0 ||
+      std::ranges::count(known.ranges, key, &SearchRange::key) > 0) {
+    return InvalidArgument("{} is given twice with several values", key);
+  }
+  return Status::Ok();
+}
+
+// Sorts the overrides by their kind.
+Result<Overrides> SortOverrides(const std::vector<std::string>& overrides) {
+  Overrides sorted;
   for (const std::string& override : overrides) {
     const std::size_t equals = override.find('=');
     const std::string key = override.substr(0, equals);
     if (key == "seed") {
       return InvalidArgument("{}: set seeds with --seeds and --first-seed", override);
+    }
+    TROOP_ASSIGN_OR_RETURN(std::optional<SearchRange> range, ParseRange(override));
+    if (range) {
+      TROOP_RETURN_IF_ERROR(CheckVaryingKey(sorted, override, key));
+      sorted.ranges.push_back(std::move(*range));
+      continue;
     }
     std::vector<std::string> values;
     if (equals != std::string::npos) {
@@ -36,21 +64,16 @@ Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
     }
     // A single value forms no axis: it applies to all runs.
     if (values.size() < 2) {
-      fixed->push_back(override);
+      sorted.fixed.push_back(override);
       continue;
     }
-    if (key == "name" || key == "log.dir") {
-      return InvalidArgument("{}: cannot vary, as all runs of a sweep share one folder", override);
-    }
-    if (std::ranges::count(axes, key, &Axis::key) > 0) {
-      return InvalidArgument("{} is given twice with several values", key);
-    }
+    TROOP_RETURN_IF_ERROR(CheckVaryingKey(sorted, override, key));
     // Equal values would train the same run twice in different folders.
     const std::set<std::string> distinct(values.begin(), values.end());
     if (distinct.size() < values.size()) return InvalidArgument("{}: duplicate value", override);
-    axes.push_back({key, std::move(values)});
+    sorted.axes.push_back({key, std::move(values)});
   }
-  return axes;
+  return sorted;
 }
 
 // All combinations; the last axis varies fastest.
@@ -67,9 +90,62 @@ Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
         SweepPoint& next = longer.emplace_back(point);
         next.overrides.push_back(axis.key + "=" + value);
         next.label += (next.label.empty() ? "" : " ") + next.overrides.back();
+        next.folder = next.label;
       }
     }
     points = std::move(longer);
+  }
+  return points;
+}
+
+// Errors: kInvalidArgument: one of trials and ranges without the other, or too many runs.
+Status CheckTrials(const SweepArguments& arguments, const std::vector<SearchRange>& ranges,
+                   std::size_t combinations) {
+  // Neither a range nor a flag of the search is ignored silently.
+  if (arguments.trials < 0) {
+    return InvalidArgument("--trials is {}, must be at least 1", arguments.trials);
+  }
+  if (!ranges.empty() && arguments.trials == 0) {
+    return InvalidArgument("{}: a range is sampled once per trial; add --trials N", ranges[0].text);
+  }
+  if (ranges.empty() && (arguments.trials > 0 || arguments.search_seed)) {
+    return InvalidArgument(
+        "{} needs a key with a range to sample from, such as "
+        "optimizer.learning_rate=loguniform:1e-5,1e-2",
+        arguments.trials > 0 ? "--trials" : "--search-seed");
+  }
+  if (arguments.search_seed.value_or(0) < 0) {
+    return InvalidArgument("--search-seed is {}, must be at least 0", *arguments.search_seed);
+  }
+  // Compared by division, as the product could overflow.
+  if (std::size_t(arguments.trials) > kSweepRunsMax / combinations) {
+    return InvalidArgument(
+        "{} trials of {} combinations each are more than {} runs; lower "
+        "--trials",
+        arguments.trials, combinations, kSweepRunsMax);
+  }
+  return Status::Ok();
+}
+
+// Each trial with every combination. Trials are the outer loop, so a larger number of them adds
+// runs at the end.
+std::vector<SweepPoint> AddTrials(const std::vector<SweepPoint>& combinations,
+                                  const std::vector<SearchRange>& ranges,
+                                  const SweepArguments& arguments) {
+  if (arguments.trials == 0) return combinations;
+  std::vector<SweepPoint> points;
+  for (std::int64_t trial = 0; trial < arguments.trials; ++trial) {
+    const std::vector<std::string> values =
+        SampleTrial(ranges, arguments.search_seed.value_or(kSearchSeedDefault), trial);
+    // All combinations of a trial have the same sampled values, so they are compared in pairs.
+    for (SweepPoint point : combinations) {
+      point.folder =
+          fmt::format("trial-{}{}{}", trial, point.folder.empty() ? "" : " ", point.folder);
+      point.label = fmt::format("trial {}: {}{}{}", trial, point.label,
+                                point.label.empty() ? "" : " ", fmt::join(values, " "));
+      point.overrides.insert(point.overrides.end(), values.begin(), values.end());
+      points.push_back(std::move(point));
+    }
   }
   return points;
 }
@@ -78,7 +154,7 @@ Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
 // `taken` holds those in use.
 std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::string>* taken) {
   std::string name;
-  for (const char c : point.label) {
+  for (const char c : point.folder) {
     const auto u = static_cast<unsigned char>(c);
     name += std::isalnum(u) || c == '.' || c == '_' ? c : '-';
   }
@@ -101,29 +177,6 @@ Status CheckEvaluation(const Config& config) {
 
 }  // namespace
 
-// A one-pass scanner: `depth` counts open brackets, `quote` is the open quotation mark.
-std::vector<std::string> SplitValues(std::string_view text) {
-  std::vector<std::string> values{""};
-  int depth = 0;
-  char quote = 0;
-  for (const char c : text) {
-    if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',' && depth == 0) {
-      values.emplace_back();
-      continue;
-    }
-    values.back() += c;
-  }
-  return values;
-}
-
 // Only actors and learners compute all the time; replay and evaluator are not counted.
 int RunsAtOnce(const Config& config, int cores) {
   const bool serial = config.fleet.mode == FleetMode::kSerial;
@@ -131,16 +184,17 @@ int RunsAtOnce(const Config& config, int cores) {
   return int(std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, busy)));
 }
 
-// Steps: split the overrides, combine them, load one config per combination, add the seeds.
+// Steps: sort the overrides, combine them, sample the trials, load one config per combination, add
+// the seeds.
 Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
   if (arguments.seeds < 1 || arguments.first_seed < 0) {
     return InvalidArgument("--seeds is {} and --first-seed {}, must be at least 1 and 0",
                            arguments.seeds, arguments.first_seed);
   }
-  std::vector<std::string> fixed;
-  TROOP_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(arguments.overrides, &fixed));
-  SweepPlan plan;
-  TROOP_ASSIGN_OR_RETURN(plan.points, Combine(axes));
+  TROOP_ASSIGN_OR_RETURN(const Overrides sorted, SortOverrides(arguments.overrides));
+  TROOP_ASSIGN_OR_RETURN(const std::vector<SweepPoint> combinations, Combine(sorted.axes));
+  TROOP_RETURN_IF_ERROR(CheckTrials(arguments, sorted.ranges, combinations.size()));
+  SweepPlan plan{.points = AddTrials(combinations, sorted.ranges, arguments)};
   if (plan.points.size() * std::size_t(arguments.seeds) > kSweepRunsMax) {
     return InvalidArgument(
         "{} combinations with {} seeds each are more than {} runs; give fewer values",
@@ -149,7 +203,7 @@ Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
   // One config per combination, all of them validated before the plan is built.
   std::vector<Config> configs;
   for (const SweepPoint& point : plan.points) {
-    std::vector<std::string> overrides = fixed;
+    std::vector<std::string> overrides = sorted.fixed;
     overrides.insert(overrides.end(), point.overrides.begin(), point.overrides.end());
     TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(arguments.config, overrides));
     TROOP_RETURN_IF_ERROR(CheckEvaluation(config));

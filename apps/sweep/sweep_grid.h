@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,16 +13,24 @@ namespace troop {
 // The command line of `troop sweep` that defines its runs.
 struct SweepArguments {
   std::string config;  // a TOML file
-  // key=value as for `troop train`, or key=a,b,c for one run per value. All combinations are run.
-  // Commas inside quotes, brackets and braces do not separate values.
+  // key=value as for `troop train`; key=a,b,c for one run per value, of which all combinations are
+  // run; or a range that is sampled for each trial (search_space.h). Commas inside quotes, brackets
+  // and braces do not separate values.
   std::vector<std::string> overrides;
   std::int64_t seeds = 5, first_seed = 1;
+  // Number of trials of a random search, each with every combination of the listed values; 0: no
+  // random search.
+  std::int64_t trials = 0;
+  std::optional<std::int64_t> search_seed;  // of the sampled values; default: 1
 };
 
 // One combination of the values.
 struct SweepPoint {
   std::string label;  // "actor.n_step=3 replay.alpha=0"; empty if nothing varies
   std::vector<std::string> overrides;
+  // Begin of the folder names: the label, but "trial-7" in place of sampled values, so that a
+  // folder of another value is found and rejected.
+  std::string folder;
 };
 
 // One run: a combination and a seed.
@@ -42,13 +51,11 @@ struct SweepPlan {
 
 inline constexpr std::size_t kSweepRunsMax = 10'000;
 
-// Builds the plan from the config file; writes nothing. Errors: those of LoadConfigFile;
-// kInvalidArgument: `seed` among the overrides, a duplicate value, too many runs, or a config
-// without a final evaluation.
+// Builds the plan from the config file; writes nothing. Errors: those of LoadConfigFile and of
+// ParseRange; kInvalidArgument: `seed` among the overrides, a duplicate value, a key that is given
+// twice, a range without trials or trials without a range, too many runs, or a config without a
+// final evaluation.
 Result<SweepPlan> PlanSweep(const SweepArguments& arguments);
-
-// Splits at top-level commas: "a,b" → {"a", "b"}; "[1,2],[3]" → {"[1,2]", "[3]"}.
-std::vector<std::string> SplitValues(std::string_view text);
 
 // Number of concurrent runs: a run needs a core per actor and learner, or one core in serial mode.
 // At least 1.

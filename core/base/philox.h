@@ -20,6 +20,7 @@ enum class Purpose : std::uint32_t {
   kMasking = 10,    // masked LM: masked tokens and their replacements
   kDropout = 11,    // index: example in its data set; episode: step
   kHoldout = 12,    // examples that are held out; index: their class
+  kSearch = 13,     // values of a sweep; index: trial; episode: hash of the config key
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.

@@ -76,6 +76,38 @@ TEST_F(SweepSystemTest, DoesNotRepeatFinishedRuns) {
   EXPECT_TRUE(FileText(folder() + "/both.svg").starts_with("<svg "));
 }
 
+TEST_F(SweepSystemTest, LargerRandomSearchKeepsItsTrials) {
+  const auto search = [this](const std::string& trials, const std::string& range) {
+    auto words = TrainWords({"name=search", "fleet.mode=serial", "run.total_steps=1001", range,
+                             "actor.n_step=choice:1,3", "--seeds", "1", "--trials", trials});
+    words[0] = "sweep";
+    return Start(words);
+  };
+  const std::string range = "optimizer.learning_rate=loguniform:1e-5,1e-2";
+  const auto first = search("2", range);
+  ASSERT_EQ(first->Wait(), 0) << first->output();
+  EXPECT_EQ(Lines(first->output(), "["), 2) << first->output();
+  const std::string config = FileText(run("search") + "/trial-1-seed-1/config.toml");
+  const auto larger = search("3", range);
+  ASSERT_EQ(larger->Wait(), 0) << larger->output();
+  EXPECT_EQ(Lines(larger->output(), "[3/3] trial 2: "), 1) << larger->output();
+  EXPECT_EQ(Lines(larger->output(), "["), 1) << larger->output();
+  EXPECT_EQ(FileText(run("search") + "/trial-1-seed-1/config.toml"), config);
+  const JsonValue sweep = Json(run("search") + "/sweep.json");
+  const auto& points = sweep.Find("points")->array;
+  ASSERT_EQ(points.size(), 3u);
+  const std::string label = *points[1].String("point");
+  const std::string rate = label.substr(label.find("learning_rate=") + 14);
+  EXPECT_NE(config.find("learning_rate = " + rate.substr(0, rate.find(' ')) + "\n"), config.npos)
+      << label;
+  EXPECT_EQ(HasPlots(), fs::exists(run("search") + "/sweep.png"));
+  const auto other = search("3", "optimizer.learning_rate=loguniform:1e-4,1e-2");
+  EXPECT_EQ(other->Wait(), 3) << other->output();
+  EXPECT_NE(other->output().find("learning_rate = "), std::string::npos) << other->output();
+  const auto bad = search("3", "optimizer.learning_rate=loguniform:0,1e-2");
+  EXPECT_EQ(bad->Wait(), 2) << bad->output();
+}
+
 TEST_F(SweepSystemTest, KilledRunFailsAloneAndResumesNextTime) {
   const auto first =
       Sweep({"--jobs", "2"}, {"TROOP_FAILPOINT=checkpoint.installed:2:kill:" + folder() + "/dead"});

@@ -59,6 +59,8 @@ complete -c troop -n '__fish_seen_subcommand_from play' -l fps -x -d 'Frames per
 complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'
 complete -c troop -n '__fish_seen_subcommand_from sweep' -l seeds -x -d 'Seeds per combination'
 complete -c troop -n '__fish_seen_subcommand_from sweep' -l first-seed -x -d 'First seed'
+complete -c troop -n '__fish_seen_subcommand_from sweep' -l trials -x -d 'Trials of a random search'
+complete -c troop -n '__fish_seen_subcommand_from sweep' -l search-seed -x -d 'Seed of sampled values'
 complete -c troop -n '__fish_seen_subcommand_from sweep' -l jobs -x -d 'Concurrent runs'
 complete -c troop -n '__fish_seen_subcommand_from plot' -l png -rF -d 'Output file'
 complete -c troop -n '__fish_seen_subcommand_from plot' -l title -x -d 'Plot title'

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "apps/sweep/search_space.h"
 #include "apps/sweep/sweep_grid.h"
 #include "apps/sweep/sweep_summary.h"
 #include "core/graphics/plot/line_plot.h"
@@ -24,6 +25,8 @@ TEST(SweepPlanTest, SplitsAtCommasOutsideBracketsAndQuotes) {
   EXPECT_THAT(SplitValues(""), ElementsAre(""));
 }
 
+using Words = std::vector<std::string>;
+
 class SweepTest : public testing::Test {
  protected:
   SweepTest() { std::ofstream(config()) << "name = \"trial\"\n"; }
@@ -31,6 +34,15 @@ class SweepTest : public testing::Test {
   Result<SweepPlan> Plan(std::vector<std::string> overrides, std::int64_t seeds = 2) const {
     overrides.push_back("log.dir=" + temp_.path());
     return PlanSweep({config(), std::move(overrides), seeds, 7});
+  }
+  Result<SweepPlan> Search(Words overrides, std::int64_t trials,
+                           std::optional<std::int64_t> seed = {}) const {
+    overrides.push_back("log.dir=" + temp_.path());
+    return PlanSweep({.config = config(),
+                      .overrides = std::move(overrides),
+                      .seeds = 2,
+                      .trials = trials,
+                      .search_seed = seed});
   }
   void ExpectRefused(const std::vector<std::string>& overrides, const std::string& why) const {
     const auto plan = Plan(overrides);
@@ -80,6 +92,55 @@ TEST_F(SweepTest, RejectsIncomparableRuns) {
   ExpectRefused({"evaluator.final_episodes=0"}, "final_episodes");
   ExpectRefused({"actor.n_stp=1,2"}, "actor.n_step");
   EXPECT_FALSE(Plan({}, 0).ok());
+}
+
+TEST_F(SweepTest, TrialsHaveSampledValuesInConfig) {
+  const auto plan = Search(
+      {"learner.gamma=uniform:0.9,0.99", "actor.n_step=1,3", "learner.batch_size=choice:16,32"}, 3);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  ASSERT_EQ(plan->points.size(), 6u);
+  ASSERT_EQ(plan->runs.size(), 12u);
+  const SweepRun& run = plan->runs[6 + 5];
+  EXPECT_EQ(run.config.name, "trial-2-actor.n_step-3-seed-2");
+  const SearchRange gamma = **ParseRange("learner.gamma=uniform:0.9,0.99");
+  EXPECT_EQ(run.config.learner.gamma, std::stod(SampleValue(gamma, 1, 2)));
+  EXPECT_EQ(run.config.learner.gamma, plan->runs[6 + 4].config.learner.gamma)
+      << "combinations of a trial share its values";
+  EXPECT_NE(run.config.learner.gamma, plan->runs[6 + 3].config.learner.gamma);
+  EXPECT_THAT(plan->points[5].label,
+              testing::StartsWith("trial 2: actor.n_step=3 learner.gamma=0.9"));
+  // The written config has the same bits.
+  const auto read = ParseConfig(ToToml(run.config), "config.toml", {});
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->learner.gamma, run.config.learner.gamma);
+}
+
+TEST_F(SweepTest, MoreTrialsKeepFirstOnes) {
+  const Words ranges{"learner.gamma=uniform:0.9,0.99", "actor.n_step=int:1,9"};
+  const auto few = Search(ranges, 4), many = Search(ranges, 40), other = Search(ranges, 4, 2);
+  ASSERT_TRUE(few.ok() && many.ok() && other.ok());
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(few->runs[i].config, many->runs[i].config);
+    EXPECT_EQ(few->points[i].label, many->points[i].label);
+    EXPECT_NE(few->runs[i].config.learner.gamma, other->runs[i].config.learner.gamma);
+  }
+}
+
+TEST_F(SweepTest, RejectsTrialsWithoutRangesAndRangesWithoutTrials) {
+  const auto refused = [](const Result<SweepPlan>& plan, const std::string& why) {
+    EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(plan.status().message(), HasSubstr(why));
+  };
+  refused(Search({"learner.gamma=uniform:0.9,0.99"}, 0), "add --trials");
+  refused(Search({"actor.n_step=1,3"}, 4), "--trials needs a key with a range");
+  refused(Search({"actor.n_step=1,3"}, 0, 5), "--search-seed needs a key with a range");
+  refused(Search({"actor.n_step=int:1,3", "actor.n_step=1,3"}, 4), "given twice");
+  refused(Search({"actor.n_step=int:1,3", "actor.n_step=int:1,4"}, 4), "given twice");
+  refused(Search({"name=choice:a,b"}, 4), "one folder");
+  refused(Search({"seed=int:1,9"}, 4), "--seeds");
+  refused(Search({"actor.n_step=int:1,3"}, 10'001), "lower --trials");
+  refused(Search({"actor.n_step=int:1,3"}, 6000), "more than 10000 runs");
+  refused(Search({"actor.n_step=int:1,3"}, -1), "at least 1");
 }
 
 TEST_F(SweepTest, LimitsConcurrentRunsByCores) {
