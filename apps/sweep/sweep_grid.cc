@@ -15,7 +15,7 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kFolderNameMax = 80;  // bytes, without the seed
-constexpr std::int64_t kSearchSeedDefault = 1;
+constexpr std::int64_t kSeedsDefault = 5, kSearchSeedDefault = 1;
 
 // A key with several values.
 struct Axis {
@@ -175,7 +175,86 @@ Status CheckEvaluation(const Config& config) {
       "evaluator.final_episodes >= 1");
 }
 
+// Errors: kInvalidArgument: seeds out of range.
+Result<std::vector<std::int64_t>> SeedsOf(const SweepArguments& a) {
+  const std::int64_t seeds = a.seeds.value_or(a.asha.empty() ? kSeedsDefault : 1);
+  if (seeds < 1 || a.first_seed < 0) {
+    return InvalidArgument("--seeds is {} and --first-seed {}, must be at least 1 and 0", seeds,
+                           a.first_seed);
+  }
+  // A trial with several runs would have several checkpoints to continue from.
+  if (seeds > 1 && !a.asha.empty()) {
+    return InvalidArgument(
+        "--seeds is {}, must be 1 with --asha, which ranks single runs; train its best trials with "
+        "several seeds in a separate sweep",
+        seeds);
+  }
+  std::vector<std::int64_t> list;
+  // One more than the limit is enough to be rejected.
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(seeds, kSweepRunsMax + 1); ++i) {
+    list.push_back(a.first_seed + i);
+  }
+  return list;
+}
+
+// The settings of successive halving; nullopt without --asha. Errors: kInvalidArgument.
+Result<std::optional<HalvingSettings>> HalvingOf(const SweepArguments& a,
+                                                 const std::vector<Config>& configs) {
+  if (a.asha.empty()) {
+    // A flag without effect would look like a setting of the sweep.
+    const char* const given = a.min_resource          ? "--min-resource"
+                              : a.reduction_factor    ? "--reduction-factor"
+                              : a.early_stopping_rate ? "--early-stopping-rate"
+                                                      : nullptr;
+    if (given == nullptr) return std::optional<HalvingSettings>();
+    return InvalidArgument("{} has an effect only with --asha steps or --asha updates", given);
+  }
+  const auto resource = ParseEnum<HalvingResource>(a.asha);
+  if (!resource) return InvalidArgument("--asha is {}, must be steps or updates", a.asha);
+  if (!a.min_resource) {
+    return InvalidArgument(
+        "--asha needs --min-resource N, the {} after which trials are first "
+        "compared",
+        a.asha);
+  }
+  if (IsSupervised(configs[0])) {
+    return InvalidArgument(
+        "--asha supports no {} run, whose budget is given in epochs; use a grid "
+        "or --trials",
+        EnumName(configs[0].learner.algorithm));
+  }
+  HalvingSettings settings{.resource = *resource,
+                           .min_resource = *a.min_resource,
+                           .max_resource = HalvingBudget(configs[0], *resource)};
+  settings.reduction_factor = a.reduction_factor.value_or(settings.reduction_factor);
+  settings.early_stopping_rate = a.early_stopping_rate.value_or(settings.early_stopping_rate);
+  // Rungs are common to all trials.
+  for (const Config& config : configs) {
+    if (HalvingBudget(config, *resource) == settings.max_resource) continue;
+    return InvalidArgument(
+        "--asha needs one maximum budget for all trials; give {} a single value",
+        *resource == HalvingResource::kSteps ? "run.total_steps" : "run.max_updates");
+  }
+  TROOP_RETURN_IF_ERROR(CheckHalving(settings));
+  return std::optional(settings);
+}
+
 }  // namespace
+
+// run.max_updates = 0 means no limit on updates; CheckHalving rejects it as a maximum.
+std::int64_t HalvingBudget(const Config& config, HalvingResource resource) {
+  return resource == HalvingResource::kSteps ? std::int64_t(config.run.total_steps)
+                                             : config.run.max_updates;
+}
+
+Config WithHalvingBudget(Config config, HalvingResource resource, std::int64_t budget) {
+  if (resource == HalvingResource::kSteps) {
+    config.run.total_steps = double(budget);
+  } else {
+    config.run.max_updates = budget;
+  }
+  return config;
+}
 
 // Only actors and learners compute all the time; replay and evaluator are not counted.
 int RunsAtOnce(const Config& config, int cores) {
@@ -187,18 +266,15 @@ int RunsAtOnce(const Config& config, int cores) {
 // Steps: sort the overrides, combine them, sample the trials, load one config per combination, add
 // the seeds.
 Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
-  if (arguments.seeds < 1 || arguments.first_seed < 0) {
-    return InvalidArgument("--seeds is {} and --first-seed {}, must be at least 1 and 0",
-                           arguments.seeds, arguments.first_seed);
-  }
+  TROOP_ASSIGN_OR_RETURN(std::vector<std::int64_t> seeds, SeedsOf(arguments));
   TROOP_ASSIGN_OR_RETURN(const Overrides sorted, SortOverrides(arguments.overrides));
   TROOP_ASSIGN_OR_RETURN(const std::vector<SweepPoint> combinations, Combine(sorted.axes));
   TROOP_RETURN_IF_ERROR(CheckTrials(arguments, sorted.ranges, combinations.size()));
   SweepPlan plan{.points = AddTrials(combinations, sorted.ranges, arguments)};
-  if (plan.points.size() * std::size_t(arguments.seeds) > kSweepRunsMax) {
+  if (plan.points.size() * seeds.size() > kSweepRunsMax) {
     return InvalidArgument(
         "{} combinations with {} seeds each are more than {} runs; give fewer values",
-        plan.points.size(), arguments.seeds, kSweepRunsMax);
+        plan.points.size(), seeds.size(), kSweepRunsMax);
   }
   // One config per combination, all of them validated before the plan is built.
   std::vector<Config> configs;
@@ -209,14 +285,15 @@ Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
     TROOP_RETURN_IF_ERROR(CheckEvaluation(config));
     configs.push_back(std::move(config));
   }
+  TROOP_ASSIGN_OR_RETURN(plan.halving, HalvingOf(arguments, configs));
   plan.name = configs[0].name;
   plan.path = RunPath(configs[0]);
   std::set<std::string> taken;
   // Seeds are the outer loop: a sweep that is stopped early has all points for its first seeds.
-  for (std::int64_t i = 0; i < arguments.seeds; ++i) {
-    plan.seeds.push_back(arguments.first_seed + i);
+  plan.seeds = std::move(seeds);
+  for (const std::int64_t seed : plan.seeds) {
     for (std::size_t point = 0; point < plan.points.size(); ++point) {
-      SweepRun run{point, plan.seeds.back(), configs[point]};
+      SweepRun run{point, seed, configs[point]};
       run.config.seed = run.seed;
       run.config.name = FolderOf(plan.points[point], run.seed, &taken);
       run.config.log.dir = plan.path;

@@ -1,9 +1,6 @@
 // `troop sweep`: trains the runs of a SweepPlan as child processes, several at a time.
 #include "apps/sweep/sweep_runner.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,8 +8,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "apps/sweep/halving_runner.h"
+#include "apps/sweep/sweep_processes.h"
 #include "apps/sweep/sweep_summary.h"
-#include "core/graphics/plot/line_plot.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/launcher/subprocess.h"
@@ -27,27 +25,15 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t kResultBytesMax = 1 << 20;
-constexpr int kLookEveryMs = 20;  // poll interval for signals and ended children
-constexpr Duration kFirstShown = Seconds(2), kShowEveryMax = Seconds(30);
-
-// The first line in which two configs differ, for an error message.
-std::string FirstDifference(const Config& there, const Config& wanted) {
-  const std::string a = ToToml(there), b = ToToml(wanted);
-  std::size_t at = 0;
-  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
-  // The whole line around the first different byte, which shows the key.
-  const auto line = [at](const std::string& text) {
-    const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
-    return text.substr(begin, text.find('\n', at) - begin);
-  };
-  return fmt::format("there \"{}\", now \"{}\"", line(a), line(b));
-}
 
 // Trains the unfinished runs of a plan, `jobs` at a time.
 class SweepRunner {
  public:
   SweepRunner(SweepPlan plan, Storage* folder)
-      : plan_(std::move(plan)), folder_(folder), standings_(plan_.runs.size()) {}
+      : plan_(std::move(plan)),
+        folder_(folder),
+        standings_(plan_.runs.size()),
+        processes_(plan_.path) {}
 
   // Reads the state of each run. Errors: kAlreadyExists: a folder holds a run of another config.
   Status Look(bool overwrite);
@@ -57,25 +43,17 @@ class SweepRunner {
   int Run(int jobs);
 
  private:
-  // A running process and the index of its run in the plan.
-  struct Child {
-    std::size_t run = 0;
-    pid_t process = 0;
-  };
   std::string PathOf(std::size_t run) const { return plan_.path + "/" + NameOf(run); }
   const std::string& NameOf(std::size_t run) const { return plan_.runs[run].config.name; }
-  std::string LogOf(std::size_t run) const { return plan_.path + "/logs/" + NameOf(run) + ".log"; }
-  std::string TitleOf(std::size_t run) const;
+  std::string TitleOf(std::size_t run) const { return TitleOfRun(plan_, run); }
   std::optional<SweepScore> ScoreOf(std::size_t run) const;
   Result<RunStatus> GetRunStatus(std::size_t run) const;
   // Starts or resumes one run as a child process.
   Status Start(std::size_t run);
   // Collects ended children and prints their results.
   void Reap();
-  // Prints the last log line of each running run and the estimated time left: after 2 s, 4 s, 8 s
-  // and 16 s, then every 30 s.
+  // Prints the last log line of each running run and the estimated time left.
   void ShowProgress();
-  void HandleSignals(int count);
   // Writes and prints the table, also for an interrupted sweep.
   int Conclude(bool interrupted);
 
@@ -83,20 +61,10 @@ class SweepRunner {
   Storage* const folder_;
   std::vector<RunStatus> standings_;
   std::deque<std::size_t> waiting_;
-  std::vector<Child> children_;
+  SweepProcesses processes_;
   std::size_t ended_ = 0, failed_ = 0;
-  const SystemClock clock_;
-  const Time begun_ = clock_.Now();
-  Time show_ = begun_ + kFirstShown;  // time of the next progress output
-  std::size_t ended_before_ = 0;      // runs that earlier calls of the command finished
-  int signalled_ = 0;                 // signals passed on to the children
+  std::size_t ended_before_ = 0;  // runs that earlier calls of the command finished
 };
-
-// Name for messages: the point's label, if there is one, and the seed.
-std::string SweepRunner::TitleOf(std::size_t run) const {
-  const std::string& label = plan_.points[plan_.runs[run].point].label;
-  return fmt::format("{}{}seed {}", label, label.empty() ? "" : " ", plan_.runs[run].seed);
-}
 
 std::optional<SweepScore> SweepRunner::ScoreOf(std::size_t run) const {
   // A run is finished only when its result has a score.
@@ -108,12 +76,7 @@ std::optional<SweepScore> SweepRunner::ScoreOf(std::size_t run) const {
 Result<RunStatus> SweepRunner::GetRunStatus(std::size_t run) const {
   if (!folder_->Exists(NameOf(run) + "/config.toml")) return RunStatus::kNew;
   TROOP_ASSIGN_OR_RETURN(const Config there, ReadRunConfig(PathOf(run), {}));
-  if (there != plan_.runs[run].config) {
-    return AlreadyExists(
-        "{} holds a run of another config ({}); choose another folder (name=...), or replace all "
-        "runs with --overwrite",
-        PathOf(run), FirstDifference(there, plan_.runs[run].config));
-  }
+  TROOP_RETURN_IF_ERROR(CheckSameRun(PathOf(run), there, plan_.runs[run].config));
   if (ScoreOf(run)) return RunStatus::kFinished;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(PathOf(run)));
   return CanResume(storage.get()) ? RunStatus::kResumable : RunStatus::kNew;
@@ -145,93 +108,62 @@ void SweepRunner::Describe(int jobs) const {
 
 // New runs start from a written config, stopped ones from their folder.
 Status SweepRunner::Start(std::size_t run) {
-  std::vector<std::string> words{"troop", "resume", PathOf(run), "--plain"};
+  std::vector<std::string> words{"resume", PathOf(run), "--plain"};
   if (standings_[run] == RunStatus::kNew) {
     const std::string config = "configs/" + NameOf(run) + ".toml";
     TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(config, ToToml(plan_.runs[run].config)));
     // --overwrite discards an earlier attempt without a checkpoint.
-    words = {"troop", "train", plan_.path + "/" + config, "--plain", "--overwrite"};
+    words = {"train", plan_.path + "/" + config, "--plain", "--overwrite"};
   }
-  fs::create_directories(plan_.path + "/logs");
-  // If the sweep dies, SIGTERM drains the run, which can then be resumed.
-  TROOP_ASSIGN_OR_RETURN(const pid_t process,
-                         StartChild("/proc/self/exe", std::move(words), LogOf(run), SIGTERM));
-  children_.push_back({run, process});
-  return Status::Ok();
+  return processes_.Start(run, NameOf(run), std::move(words));
 }
 
 // A run with a score has finished; after a signal, a run without one was stopped and has not
 // failed.
 void SweepRunner::Reap() {
-  std::erase_if(children_, [this](const Child& child) {
-    int wait_status = 0;
-    if (waitpid(child.process, &wait_status, WNOHANG) != child.process) return false;
+  for (const SweepProcesses::Ended& child : processes_.Reap()) {
     const std::optional<SweepScore> score = ScoreOf(child.run);
     if (score) {
-      const std::string spread = SpreadText(
-          IsSupervised(plan_.runs[child.run].config),
-          {.return_std = score->std, .return_min = score->low, .return_max = score->high});
-      fmt::print("[{}/{}] {}: {:.2f}{}, {:.1f} minutes\n", ++ended_, plan_.runs.size(),
-                 TitleOf(child.run), score->mean, spread, score->wall_s / 60);
-    } else if (signalled_ == 0) {
+      fmt::print("[{}/{}] {}: {}\n", ++ended_, plan_.runs.size(), TitleOf(child.run),
+                 ScoreLine(plan_, *score));
+    } else if (!processes_.signalled()) {
       ++failed_;
+      const std::string log = processes_.LogOf(NameOf(child.run));
       fmt::print(stderr, "troop: {} failed ({}); last log line: {}; see {}\n", TitleOf(child.run),
-                 DescribeExit(wait_status), LastLine(LogOf(child.run)), LogOf(child.run));
+                 DescribeExit(child.wait_status), LastLine(log), log);
     }
     std::fflush(stdout);
-    return true;
-  });
+  }
 }
 
-// The interval doubles, since it is the time since the start, up to its limit.
 void SweepRunner::ShowProgress() {
-  const Time now = clock_.Now();
-  if (now < show_) return;
-  show_ = now + std::min(now - begun_, kShowEveryMax);
-  for (const Child& child : children_) {
-    fmt::print("  {}: {}\n", TitleOf(child.run), LastLine(LogOf(child.run)));
-  }
+  if (!processes_.ShowProgress([this](std::size_t run) { return TitleOf(run); })) return;
   // Estimate from the runs of this call; runs that were finished before took no time.
   const std::size_t done = ended_ + failed_ - ended_before_;
-  if (done > 0 && !(children_.empty() && waiting_.empty())) {
-    const std::size_t left = waiting_.size() + children_.size();
-    const double left_s = ToSeconds(now - begun_) * double(left) / double(done);
+  const std::size_t left = waiting_.size() + processes_.running();
+  if (done > 0 && left > 0) {
+    const double left_s = processes_.elapsed_s() * double(left) / double(done);
     fmt::print("  {} of {} runs ended, about {} left\n", ended_ + failed_, plan_.runs.size(),
                Span(left_s));
-  }
-  std::fflush(stdout);
-}
-
-// The first signal drains the runs, a second one kills them.
-void SweepRunner::HandleSignals(int count) {
-  if (count == 0 || signalled_ >= 2 || count == signalled_) return;
-  if (signalled_ == 0) {
-    fmt::print("stopping {} runs after a checkpoint (signal again to kill them)\n",
-               children_.size());
     std::fflush(stdout);
   }
-  signalled_ = count;
-  waiting_.clear();
-  for (const Child& child : children_) kill(child.process, count == 1 ? SIGTERM : SIGKILL);
 }
 
 int SweepRunner::Run(int jobs) {
   ended_before_ = ended_;
-  if (jobs > 1) {  // as for the roles of a fleet; results do not depend on it
-    setenv("OMP_NUM_THREADS", "1", 0);
-    setenv("OMP_WAIT_POLICY", "passive", 0);
-  }
+  SweepProcesses::LimitThreads(jobs);
   const SignalWatch signals(nullptr, false);
   Status trouble;
   // Start runs up to the limit, then poll. A failed start stops further ones.
-  while (!children_.empty() || (!waiting_.empty() && trouble.ok())) {
-    while (trouble.ok() && !waiting_.empty() && children_.size() < std::size_t(jobs)) {
+  while (processes_.running() > 0 || (!waiting_.empty() && trouble.ok())) {
+    while (trouble.ok() && !waiting_.empty() && processes_.running() < std::size_t(jobs)) {
       const std::size_t run = waiting_.front();
       waiting_.pop_front();
       trouble = Start(run);
     }
-    poll(nullptr, 0, kLookEveryMs);
-    HandleSignals(signals.count());
+    SweepProcesses::WaitBriefly();
+    // A signal ends the runs that are active; no further ones start.
+    if (processes_.HandleSignals(signals.count())) waiting_.clear();
     Reap();
     ShowProgress();
   }
@@ -245,15 +177,11 @@ int SweepRunner::Run(int jobs) {
 int SweepRunner::Conclude(bool interrupted) {
   SweepScores scores;
   for (std::size_t run = 0; run < plan_.runs.size(); ++run) scores.push_back(ScoreOf(run));
-  const Status written = WriteSweep(folder_, plan_, scores);
-  fmt::print("\n{}\n", SweepTable(plan_, scores));
-  for (const std::string& line : SweepCaption(plan_, scores)) fmt::print("{}\n", line);
+  const Status written = ReportSweep(folder_, plan_, scores);
   if (!written.ok()) {
     fmt::print(stderr, "troop: {}\n", written.message());
     return kExitFailed;
   }
-  fmt::print("wrote {}/sweep.md, {}sweep.json\n", plan_.path, HasPlots() ? "sweep.png, " : "");
-  if (!HasPlots()) fmt::print("no sweep.png: {}\n", CheckPlots().message());
   if (interrupted) {
     fmt::print("stopped; repeat the command to resume\n");
     return kExitInterrupted;
@@ -281,6 +209,10 @@ Result<int> TrySweep(const SweepOptions& options) {
   }
   if (!options.dry_run) {
     TROOP_ASSIGN_OR_RETURN(lock, folder->Lock("lock", fmt::format("process {}", getpid())));
+  }
+  if (plan.halving) {
+    return RunHalving(plan, folder.get(),
+                      {.jobs = jobs, .overwrite = options.overwrite, .dry_run = options.dry_run});
   }
   SweepRunner runner(std::move(plan), folder.get());
   TROOP_RETURN_IF_ERROR(runner.Look(options.overwrite));

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "core/base/version.h"
@@ -26,12 +29,28 @@ double Number(const JsonValue& object, std::string_view key) {
   return value == nullptr ? 0 : value->number;
 }
 
+// The first line in which two configs differ, for an error message.
+std::string FirstDifference(const Config& there, const Config& wanted) {
+  const std::string a = ToToml(there), b = ToToml(wanted);
+  std::size_t at = 0;
+  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  // The whole line around the first different byte, which shows the key.
+  const auto line = [at](const std::string& text) {
+    const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    return text.substr(begin, text.find('\n', at) - begin);
+  };
+  return fmt::format("there \"{}\", now \"{}\"", line(a), line(b));
+}
+
+// False for a trial that failed before its first score.
+bool HasMean(const std::optional<SweepScore>& score) { return score && !std::isnan(score->mean); }
+
 // Scores of the finished runs of one point.
 std::vector<double> FinishedMeans(const SweepPlan& plan, const SweepScores& scores,
                                   std::size_t point) {
   std::vector<double> means;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
-    if (plan.runs[i].point == point && scores[i]) means.push_back(scores[i]->mean);
+    if (plan.runs[i].point == point && HasMean(scores[i])) means.push_back(scores[i]->mean);
   }
   return means;
 }
@@ -41,7 +60,7 @@ template <class F>
 std::string Range(const SweepScores& scores, F value) {
   std::set<std::int64_t> values;
   for (const auto& score : scores) {
-    if (score) values.insert(value(*score));
+    if (HasMean(score)) values.insert(value(*score));
   }
   if (values.empty()) return "no";
   const auto with_commas = [](std::int64_t n) {
@@ -72,9 +91,11 @@ JsonObject RowOf(const SweepPlan& plan, const SweepRun& run,
       .Add("point", plan.points[run.point].label)
       .Add("seed", run.seed)
       .Add("epsilon", run.config.evaluator.epsilon)
-      .Add("finished", score.has_value());
+      .Add("finished", score.has_value() && !score->failed);
+  if (plan.halving) row.Add("failed", score.has_value() && score->failed);
   // An unfinished run has no score members, so that readers can tell it from a score of 0.
-  if (!score) return row;
+  if (!HasMean(score)) return row;
+  if (plan.halving) row.Add("rung", std::int64_t(score->rung));
   return row.Add("return_mean", score->mean)
       .Add("return_std", score->std)
       .Add("return_min", score->low)
@@ -107,9 +128,44 @@ std::string Json(const SweepPlan& plan, const SweepScores& scores) {
   return JsonObject().Add("name", plan.name).Add("points", points).Add("runs", rows).str() + "\n";
 }
 
+// "Successive halving (ASHA) of steps from 1000 to 27000, eta 3, s 0."
+std::string HalvingText(const HalvingSettings& s) {
+  return fmt::format("Successive halving (ASHA) of {} from {} to {}, eta {}, s {}.",
+                     EnumName(s.resource), s.min_resource, s.max_resource, s.reduction_factor,
+                     s.early_stopping_rate);
+}
+
 // A sweep without varying keys has one point with an empty label; it gets the sweep's name.
 std::string LabelOf(const std::string& point, const std::string& sweep) {
   return point.empty() ? sweep : point;
+}
+
+// Trials in descending order of rung and score; those without a score come last.
+std::vector<std::size_t> RankedTrials(const SweepScores& scores) {
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&scores](std::size_t a, std::size_t b) {
+    const bool has_a = HasMean(scores[a]), has_b = HasMean(scores[b]);
+    if (!has_a || !has_b) return has_a && !has_b;
+    if (scores[a]->rung != scores[b]->rung) return scores[a]->rung > scores[b]->rung;
+    return scores[a]->mean > scores[b]->mean;
+  });
+  return order;
+}
+
+// Scores of different rungs are not comparable, so the rung is the first column.
+std::string HalvingTable(const SweepPlan& plan, const SweepScores& scores) {
+  std::string table = fmt::format("| | rung | {} | updates | score |\n|---|--:|--:|--:|--:|\n",
+                                  StepsName(plan.runs.front().config));
+  for (const std::size_t trial : RankedTrials(scores)) {
+    const std::optional<SweepScore>& score = scores[trial];
+    table += fmt::format("| {} |", LabelOf(plan.points[trial].label, plan.name));
+    const char* const failed = score && score->failed ? " (failed later)" : "";
+    table += HasMean(score) ? fmt::format(" {} | {} | {} | {:.2f}{} |\n", score->rung, score->steps,
+                                          score->updates, score->mean, failed)
+                            : fmt::format(" – | – | – | {} |\n", score ? "failed" : "–");
+  }
+  return table;
 }
 
 }  // namespace
@@ -120,11 +176,12 @@ std::optional<SweepScore> ParseScore(std::string_view result_json) {
   if (!result.ok()) return std::nullopt;
   // Only a run that ended with status "ok" and a final evaluation has a score.
   const Result<std::string> status = result->String("status");
-  if (!status.ok() || *status != "ok" || result->Find("final_return_mean") == nullptr) {
-    return std::nullopt;
-  }
+  const JsonValue* const mean = result->Find("final_return_mean");
+  if (!status.ok() || *status != "ok" || mean == nullptr) return std::nullopt;
+  // A score that is not finite was written as null.
+  if (mean->kind != JsonValue::Kind::kNumber) return std::nullopt;
   const Result<std::string> version = result->String("version");
-  return SweepScore{.mean = Number(*result, "final_return_mean"),
+  return SweepScore{.mean = mean->number,
                     .std = Number(*result, "final_return_std"),
                     .wall_s = Number(*result, "wall_s"),
                     .low = Number(*result, "final_return_min"),
@@ -135,8 +192,30 @@ std::optional<SweepScore> ParseScore(std::string_view result_json) {
                     .version = version.ok() ? *version : "unknown"};
 }
 
+std::string ScoreLine(const SweepPlan& plan, const SweepScore& score) {
+  const std::string spread =
+      SpreadText(IsSupervised(plan.runs.front().config),
+                 {.return_std = score.std, .return_min = score.low, .return_max = score.high});
+  return fmt::format("{:.2f}{}, {:.1f} minutes", score.mean, spread, score.wall_s / 60);
+}
+
+std::string TitleOfRun(const SweepPlan& plan, std::size_t run) {
+  const std::string& label = plan.points[plan.runs[run].point].label;
+  return fmt::format("{}{}seed {}", label, label.empty() ? "" : " ", plan.runs[run].seed);
+}
+
+// Results of another config would not be comparable.
+Status CheckSameRun(const std::string& path, const Config& there, const Config& wanted) {
+  if (there == wanted) return Status::Ok();
+  return AlreadyExists(
+      "{} holds a run of another config ({}); choose another folder (name=...), or replace all "
+      "runs with --overwrite",
+      path, FirstDifference(there, wanted));
+}
+
 // Columns: label, one per seed, mean, interval.
 std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
+  if (plan.halving) return HalvingTable(plan, scores);
   std::string table = "| |";
   std::string rule = "|---|";
   for (const std::int64_t seed : plan.seeds) {
@@ -172,9 +251,9 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
   // Runs may have been finished by other versions: the caption names them all.
   std::set<std::string> versions{kTroopVersion};
   for (const auto& score : scores) {
-    if (score) versions.insert(score->version);
+    if (HasMean(score)) versions.insert(score->version);
   }
-  const auto finished = std::ranges::count_if(scores, [](const auto& s) { return s.has_value(); });
+  const auto finished = std::ranges::count_if(scores, HasMean);
   const Config& first = plan.runs.front().config;
   const ScoreLabels words = GetScoreLabels(first);
   std::vector<std::string> lines = {
@@ -190,7 +269,9 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
               ? ""
               : fmt::format(" with epsilon {}",
                             Values(plan, [](const Config& c) { return c.evaluator.epsilon; }))),
-      fmt::format("Intervals: percentile bootstrap of the mean over seeds, 95 %. troop {}.",
+      fmt::format("{} troop {}.",
+                  plan.halving ? HalvingText(*plan.halving)
+                               : "Intervals: percentile bootstrap of the mean over seeds, 95 %.",
                   fmt::join(versions, ", "))};
   // Many points can make a line long; the plot has no room for more.
   for (std::string& line : lines) line.resize(std::min(line.size(), kCaptionColumns));
@@ -215,6 +296,16 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
   plot.caption = caption;
   TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawLinePlot(plot));
   return folder->WriteAtomic("sweep.png", picture.bytes());
+}
+
+Status ReportSweep(Storage* folder, const SweepPlan& plan, const SweepScores& scores) {
+  const Status written = WriteSweep(folder, plan, scores);
+  fmt::print("\n{}\n", SweepTable(plan, scores));
+  for (const std::string& line : SweepCaption(plan, scores)) fmt::print("{}\n", line);
+  TROOP_RETURN_IF_ERROR(written);
+  fmt::print("wrote {}/sweep.md, {}sweep.json\n", plan.path, HasPlots() ? "sweep.png, " : "");
+  if (!HasPlots()) fmt::print("no sweep.png: {}\n", CheckPlots().message());
+  return Status::Ok();
 }
 
 // One group per point, with the curves of its seeds. Unfinished runs are included up to their

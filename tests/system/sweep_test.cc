@@ -1,5 +1,7 @@
 // troop sweep and troop plot, with real runs.
 
+#include <fmt/format.h>
+
 #include "core/graphics/plot/line_plot.h"
 #include "tests/system/troop_process.h"
 
@@ -141,6 +143,136 @@ TEST_F(SweepSystemTest, StoppedSweepDrainsRuns) {
   const auto look = Sweep({"--dry-run", "run.total_steps=4e6"});
   EXPECT_EQ(look->Wait(), 0) << look->output();
   EXPECT_EQ(Lines(look->output(), "  starts:"), 3) << look->output();
+}
+
+// Sweeps with successive halving: 6 trials, rungs of 600, 1200 and 2400 steps, one job at a time.
+class HalvingSystemTest : public SweepSystemTest {
+ protected:
+  std::unique_ptr<Troop> Halve(const std::string& name, const std::vector<std::string>& more = {},
+                               const std::vector<std::string>& environment = {}) const {
+    auto words =
+        TrainWords({"name=" + name, "fleet.mode=serial", "run.total_steps=2400",
+                    "checkpoint.every_updates=60", "evaluator.final_episodes=3",
+                    "optimizer.learning_rate=loguniform:1e-4,1e-2", "--trials", "6", "--asha",
+                    "steps", "--min-resource", "600", "--reduction-factor", "2", "--jobs", "1"});
+    words[0] = "sweep";
+    words.insert(words.end(), more.begin(), more.end());
+    return Start(words, environment);
+  }
+  std::string Journal(const std::string& name) const { return run(name) + "/halving.jsonl"; }
+  // Each begin and end: trial, rung and score, without the durations.
+  std::vector<std::string> Decisions(const std::string& name) const {
+    std::vector<std::string> decisions;
+    std::istringstream lines(FileText(Journal(name)));
+    for (std::string line; std::getline(lines, line);) {
+      const Result<JsonValue> value = ParseJson(line);
+      EXPECT_TRUE(value.ok()) << line;
+      if (!value.ok() || value->Find("trial") == nullptr) continue;
+      const JsonValue* const mean = value->Find("final_return_mean");
+      decisions.push_back(fmt::format("{} {} {} {}",
+                                      value->Find("begin") != nullptr ? "begin" : "end",
+                                      value->Find("trial")->number, value->Find("rung")->number,
+                                      mean != nullptr ? mean->number : -1));
+    }
+    return decisions;
+  }
+};
+
+TEST_F(HalvingSystemTest, KilledSweepMakesSameDecisions) {
+  const auto whole = Halve("whole");
+  ASSERT_EQ(whole->Wait(), 0) << whole->output();
+  const std::vector<std::string> decisions = Decisions("whole");
+  ASSERT_GE(decisions.size(), 2u * (6 + 3 + 1)) << "trials, and those promoted to rungs 1 and 2";
+  // Killed while a new trial, a promoted one, and a trial after several promotions is trained.
+  const auto first_promotion = std::ranges::find_if(
+      decisions, [](const std::string& d) { return d.starts_with("begin") && d[8] == '1'; });
+  ASSERT_NE(first_promotion, decisions.end());
+  const auto promoted = std::size_t(first_promotion - decisions.begin()) + 1;
+  for (const std::size_t count : {std::size_t{1}, promoted, decisions.size() - 5}) {
+    const auto sweep = Halve("killed");
+    ASSERT_TRUE(Await([&] { return Decisions("killed").size() >= count; })) << sweep->output();
+    sweep->Signal(SIGKILL);
+    sweep->Wait();
+  }
+  const auto last = Halve("killed");
+  ASSERT_EQ(last->Wait(), 0) << last->output();
+  EXPECT_EQ(Decisions("killed"), decisions);
+  EXPECT_EQ(Lines(FileText(run("killed") + "/sweep.md"), "| trial "), 6);
+  EXPECT_EQ(HasPlots(), fs::exists(run("killed") + "/sweep.png"));
+
+  // A promoted trial continued: its run has the steps of its rung, and no step more.
+  std::int64_t in_top = 0;
+  const JsonValue json = Json(run("killed") + "/sweep.json");
+  for (const JsonValue& row : json.Find("runs")->array) {
+    const auto rung = *row.Integer("rung");
+    EXPECT_EQ(*row.Integer("steps"), 600 << rung);
+    EXPECT_TRUE(row.Find("finished")->boolean);
+    in_top += rung == 2;
+  }
+  EXPECT_GE(in_top, 1);
+  // Nothing is left to do; another rule is rejected.
+  const auto again = Halve("killed");
+  EXPECT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_EQ(Decisions("killed"), decisions);
+  const auto other = Halve("killed", {"--early-stopping-rate", "1"});
+  EXPECT_EQ(other->Wait(), 3) << other->output();
+  EXPECT_NE(other->output().find("other settings of --asha"), std::string::npos);
+  const auto values = Halve("killed", {"replay.alpha=0.9"});
+  EXPECT_EQ(values->Wait(), 3) << values->output();
+  EXPECT_NE(values->output().find("alpha = 0.9"), std::string::npos) << values->output();
+}
+
+TEST_F(HalvingSystemTest, CrashedTrialCountsAsWorstAndStaysSo) {
+  const auto sweep =
+      Halve("crash", {}, {"TROOP_FAILPOINT=checkpoint.installed:1:kill:" + folder() + "/dead"});
+  ASSERT_EQ(sweep->Wait(), 0) << sweep->output();
+  EXPECT_NE(sweep->output().find("rung 0 failed (killed by signal 9 (Killed)) and counts as the "
+                                 "worst"),
+            std::string::npos)
+      << sweep->output();
+  EXPECT_TRUE(FileHas(run("crash") + "/sweep.md", "| – | – | – | failed |"));
+  const std::vector<std::string> decisions = Decisions("crash");
+  EXPECT_EQ(decisions[1], "end 0 0 -1");
+  EXPECT_EQ(std::ranges::count(decisions, "begin 0 1 -1"), 0) << "a failed trial is not promoted";
+  const auto again = Halve("crash");
+  EXPECT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_EQ(Decisions("crash"), decisions);
+  const auto overwritten = Halve("crash", {"--overwrite"});
+  ASSERT_EQ(overwritten->Wait(), 0) << overwritten->output();
+  EXPECT_FALSE(FileHas(run("crash") + "/sweep.md", "failed"));
+}
+
+TEST_F(HalvingSystemTest, StoppedSweepContinues) {
+  const auto sweep = Halve("stop");
+  ASSERT_TRUE(Await([&] { return Decisions("stop").size() >= 3; })) << sweep->output();
+  sweep->Signal(SIGTERM);
+  EXPECT_EQ(sweep->Wait(), 130) << sweep->output();
+  const auto before = Decisions("stop");
+  const auto dry = Halve("stop", {"--dry-run"});
+  EXPECT_EQ(dry->Wait(), 0);
+  EXPECT_EQ(Decisions("stop"), before) << "a dry run writes nothing";
+  const auto again = Halve("stop");
+  EXPECT_EQ(again->Wait(), 0) << again->output();
+  const auto after = Decisions("stop");
+  ASSERT_GT(after.size(), before.size());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin()));
+}
+
+TEST_F(HalvingSystemTest, RejectsSettingsThatDoNotFit) {
+  const auto refused = [this](const std::vector<std::string>& words, const std::string& why) {
+    std::vector<std::string> all{"sweep", config(), "log.dir=" + folder()};
+    all.insert(all.end(), words.begin(), words.end());
+    const auto sweep = Start(all);
+    EXPECT_EQ(sweep->Wait(), 2) << sweep->output();
+    EXPECT_NE(sweep->output().find(why), std::string::npos) << sweep->output();
+  };
+  refused({"actor.n_step=1,3", "--asha", "steps"}, "needs --min-resource");
+  refused({"actor.n_step=1,3", "--min-resource", "9"}, "only with --asha");
+  refused({"actor.n_step=1,3", "--asha", "miles", "--min-resource", "9"}, "miles");
+  refused({"actor.n_step=1,3", "--asha", "updates", "--min-resource", "9"}, "run.max_updates");
+  refused({"run.total_steps=1000,2000", "--asha", "steps", "--min-resource", "9"}, "single value");
+  refused({"actor.n_step=1,3", "--asha", "steps", "--min-resource", "9", "--seeds", "2"},
+          "--seeds is 2, must be 1");
 }
 
 TEST_F(SweepSystemTest, RejectsInvalidPlot) {

@@ -28,7 +28,7 @@ _troop() {
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --seeds | --first-seed | --trials | --search-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
+        --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
         --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
@@ -69,7 +69,7 @@ _troop() {
     join) flags='--advertise-host --count --health --key --role --logs --rejoin --wait --help' ;;
     health) flags='--ready --help' ;;
     keygen) flags='--role --name --rotate --help' ;;
-    sweep) flags='--seeds --first-seed --trials --search-seed --jobs --dry-run --overwrite --help' ;;
+    sweep) flags='--seeds --first-seed --trials --search-seed --asha --min-resource --reduction-factor --early-stopping-rate --jobs --dry-run --overwrite --help' ;;
     plot) flags='--png --title --x --help' ;;
     resume) flags='--engine --plain --insecure --help' ;;
     dashboard) flags='--help --insecure --listen --token-file' ;;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "apps/sweep/search_space.h"
@@ -196,6 +197,60 @@ TEST_F(SweepTest, TableHasSeedsMeanAndInterval) {
         "last checkpoint", "100 episodes", "epsilon 0", "troop 0.1.0"}) {
     EXPECT_THAT(caption, HasSubstr(part));
   }
+}
+
+TEST_F(SweepTest, UndefinedScoreIsNone) {
+  EXPECT_EQ(ParseScore("{\"status\": \"ok\", \"final_return_mean\": null}"), std::nullopt);
+  EXPECT_EQ(ParseScore("{\"status\": \"ok\", \"final_return_mean\": \"9\"}"), std::nullopt);
+}
+
+TEST_F(SweepTest, HalvingRanksTrialsByRungAndScore) {
+  const auto plan = PlanSweep(
+      {.config = config(),
+       .overrides = {"log.dir=" + temp_.path(), "run.total_steps=64000", "actor.n_step=1,2,3,4,5"},
+       .asha = "steps",
+       .min_resource = 1000});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->halving, (HalvingSettings{.min_resource = 1000, .max_resource = 64'000}));
+  EXPECT_THAT(plan->seeds, ElementsAre(1));
+  const auto score = [](double mean, std::size_t rung, bool failed) {
+    return SweepScore{.mean = mean, .steps = 7, .updates = 3, .rung = rung, .failed = failed};
+  };
+  const SweepScores scores{score(5, 0, false), score(2, 1, false), std::nullopt, score(9, 0, true),
+                           score(std::nan(""), 0, true)};
+  EXPECT_EQ(SweepTable(*plan, scores),
+            "| | rung | agent steps | updates | score |\n"
+            "|---|--:|--:|--:|--:|\n"
+            "| actor.n_step=2 | 1 | 7 | 3 | 2.00 |\n"
+            "| actor.n_step=4 | 0 | 7 | 3 | 9.00 (failed later) |\n"
+            "| actor.n_step=1 | 0 | 7 | 3 | 5.00 |\n"
+            "| actor.n_step=3 | – | – | – | – |\n"
+            "| actor.n_step=5 | – | – | – | failed |\n");
+  const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
+  for (const char* part : {"3 of 5 runs", "steps from 1000 to 64000, eta 4, s 0"}) {
+    EXPECT_THAT(caption, HasSubstr(part));
+  }
+  const auto folder = MakeDiskStorage(plan->path);
+  ASSERT_TRUE(folder.ok() && WriteSweep(folder->get(), *plan, scores).ok());
+  const auto text = (*folder)->Read("sweep.json", 1 << 20);
+  ASSERT_TRUE(text.ok());
+  const auto sweep = ParseJson(text->text());
+  ASSERT_TRUE(sweep.ok());
+  const auto& rows = sweep->Find("runs")->array;
+  EXPECT_EQ(rows[1].Find("rung")->number, 1);
+  EXPECT_TRUE(rows[3].Find("failed")->boolean);
+  EXPECT_EQ(rows[4].Find("return_mean"), nullptr);
+  EXPECT_FALSE(rows[4].Find("finished")->boolean);
+}
+
+TEST_F(SweepTest, HalvingCountsStepsOrUpdates) {
+  Config config;
+  config.run.max_updates = 70;
+  EXPECT_EQ(HalvingBudget(config, HalvingResource::kUpdates), 70);
+  const Config less = WithHalvingBudget(config, HalvingResource::kUpdates, 7);
+  EXPECT_EQ(less.run.max_updates, 7);
+  EXPECT_EQ(less.run.total_steps, config.run.total_steps);
+  EXPECT_EQ(WithHalvingBudget(config, HalvingResource::kSteps, 900).run.total_steps, 900);
 }
 
 TEST_F(SweepTest, ReportsAccuracyForTextModels) {
