@@ -122,6 +122,7 @@ Status HalvingRunner::Fill(int jobs) {
 // --continue starts a new run, resumes a stopped one, and extends a completed one by the larger
 // budget of its config file.
 Status HalvingRunner::Start(const Job& job) {
+  TROOP_RETURN_IF_ERROR(RemoveUnbegunRun(folder_, NameOf(job)));
   const std::string file = "configs/" + NameOf(job) + ".toml";
   const std::int64_t budget = history_.halving.ResourceOf(job.rung);
   const Config config =

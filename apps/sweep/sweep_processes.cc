@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -80,6 +81,17 @@ void SweepProcesses::LimitThreads(int jobs) {
   if (jobs < 2) return;
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
+Status RemoveUnbegunRun(Storage* sweep, const std::string& name) {
+  if (!sweep->Exists("configs/" + name + ".toml") || sweep->Exists(name + "/config.toml")) {
+    return Status::Ok();
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> files, sweep->List(name));
+  if (files.empty()) return Status::Ok();
+  // A live process reports itself when the run starts.
+  const auto lock = sweep->Lock(name + "/lock", fmt::format("process {}", getpid()));
+  return lock.ok() ? sweep->Remove(name) : Status::Ok();
 }
 
 }  // namespace troop

@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/base/time.h"
+#include "core/storage/storage.h"
 
 namespace troop {
 
@@ -59,5 +60,11 @@ class SweepProcesses {
   Time show_ = begun_ + Seconds(2);  // time of the next progress output
   int signalled_ = 0;                // signals passed on to the children
 };
+
+// Removes what a run of the sweep left if it was killed before its config was written; a new run
+// would reject such a folder, as its files could be the user's. Only a folder that the sweep gave
+// to a run before (configs/NAME.toml exists), and that no process holds. Errors: those of the
+// storage.
+Status RemoveUnbegunRun(Storage* sweep, const std::string& name);
 
 }  // namespace troop

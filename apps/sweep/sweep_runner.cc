@@ -110,6 +110,7 @@ void SweepRunner::Describe(int jobs) const {
 Status SweepRunner::Start(std::size_t run) {
   std::vector<std::string> words{"resume", PathOf(run), "--plain"};
   if (standings_[run] == RunStatus::kNew) {
+    TROOP_RETURN_IF_ERROR(RemoveUnbegunRun(folder_, NameOf(run)));
     const std::string config = "configs/" + NameOf(run) + ".toml";
     TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(config, ToToml(plan_.runs[run].config)));
     // --overwrite discards an earlier attempt without a checkpoint.

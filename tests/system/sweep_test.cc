@@ -85,6 +85,11 @@ TEST_F(SweepSystemTest, LargerRandomSearchKeepsItsTrials) {
     words[0] = "sweep";
     return Start(words);
   };
+  // A run that was killed before its config was written left files, which the next one rejected.
+  fs::create_directories(run("search") + "/configs");
+  fs::create_directories(run("search") + "/trial-0-seed-1");
+  std::ofstream(run("search") + "/configs/trial-0-seed-1.toml") << "name = \"early\"\n";
+  std::ofstream(run("search") + "/trial-0-seed-1/incarnation") << "1\n";
   const std::string range = "optimizer.learning_rate=loguniform:1e-5,1e-2";
   const auto first = search("2", range);
   ASSERT_EQ(first->Wait(), 0) << first->output();
