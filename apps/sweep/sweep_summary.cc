@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <set>
 
+#include "apps/sweep/score_interval.h"
 #include "core/base/version.h"
 #include "core/graphics/plot/line_plot.h"
 #include "core/storage/json.h"
@@ -83,6 +85,51 @@ std::string Values(const SweepPlan& plan, F value) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// A point without its environment, and its normalized scores in each environment.
+struct TaskGroup {
+  std::string label;
+  std::vector<std::vector<double>> scores;  // a stratum per environment
+};
+
+// The points of a sweep over several environments, grouped by their other values. Scores are
+// normalized in each environment, to 0 for the lowest and 1 for the highest one of the sweep (0 if
+// all are equal). Groups with an environment without a score are left out. Empty without several
+// environments.
+std::vector<TaskGroup> TaskGroups(const SweepPlan& plan, const SweepScores& scores) {
+  std::map<std::string, std::pair<double, double>> extremes;  // by environment
+  std::vector<std::vector<double>> means;                     // by point
+  std::vector<std::string> tasks;                             // by point
+  const auto is_task = [](const std::string& o) { return o.starts_with("env.id="); };
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    const auto& overrides = plan.points[i].overrides;
+    const auto task = std::ranges::find_if(overrides, is_task);
+    tasks.push_back(task == overrides.end() ? "" : *task);
+    means.push_back(FinishedMeans(plan, scores, i));
+    for (const double mean : means.back()) {
+      auto& [low, high] = extremes.try_emplace(tasks.back(), mean, mean).first->second;
+      low = std::min(low, mean);
+      high = std::max(high, mean);
+    }
+  }
+  const std::set<std::string> distinct(tasks.begin(), tasks.end());
+  std::vector<TaskGroup> groups;
+  if (distinct.size() < 2 || plan.halving) return groups;
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    std::vector<std::string> others = plan.points[i].overrides;
+    std::erase_if(others, is_task);
+    const std::string label = fmt::format("{}", fmt::join(others, " "));
+    auto group = std::ranges::find(groups, label, &TaskGroup::label);
+    if (group == groups.end()) group = groups.insert(group, {.label = label});
+    if (means[i].empty()) continue;
+    const auto [low, high] = extremes.at(tasks[i]);
+    for (double& mean : means[i]) mean = high > low ? (mean - low) / (high - low) : 0;
+    group->scores.push_back(std::move(means[i]));
+  }
+  // An environment that is missing would make the groups incomparable.
+  std::erase_if(groups, [&](const TaskGroup& g) { return g.scores.size() < distinct.size(); });
+  return groups;
+}
+
 // One run as a JSON object of sweep.json.
 JsonObject RowOf(const SweepPlan& plan, const SweepRun& run,
                  const std::optional<SweepScore>& score) {
@@ -107,7 +154,12 @@ JsonObject RowOf(const SweepPlan& plan, const SweepRun& run,
       .Add("version", score->version);
 }
 
-// sweep.json: the points with their intervals, and the runs.
+// Members of a point.
+void AddInterval(const ScoreInterval& interval, JsonObject* out) {
+  out->Add("iqm", interval.iqm).Add("iqm_low", interval.low).Add("iqm_high", interval.high);
+}
+
+// sweep.json: the points with their intervals, their summary over tasks, and the runs.
 std::string Json(const SweepPlan& plan, const SweepScores& scores) {
   JsonArray rows, points;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
@@ -122,10 +174,23 @@ std::string Json(const SweepPlan& plan, const SweepScores& scores) {
           .Add("mean", interval.mean)
           .Add("low", interval.low)
           .Add("high", interval.high);
+      AddInterval(BootstrapInterquartileMean({{means}}), &point);
     }
     points.Add(point);
   }
-  return JsonObject().Add("name", plan.name).Add("points", points).Add("runs", rows).str() + "\n";
+  JsonObject sweep;
+  sweep.Add("name", plan.name).Add("points", points);
+  if (const std::vector<TaskGroup> groups = TaskGroups(plan, scores); !groups.empty()) {
+    JsonArray over_tasks;
+    for (const TaskGroup& group : groups) {
+      JsonObject row;
+      row.Add("point", group.label).Add("tasks", std::int64_t(group.scores.size()));
+      AddInterval(BootstrapInterquartileMean(group.scores), &row);
+      over_tasks.Add(row);
+    }
+    sweep.Add("over_tasks", over_tasks);
+  }
+  return sweep.Add("runs", rows).str() + "\n";
 }
 
 // "Successive halving (ASHA) of steps from 1000 to 27000, eta 3, s 0."
@@ -138,6 +203,31 @@ std::string HalvingText(const HalvingSettings& s) {
 // A sweep without varying keys has one point with an empty label; it gets the sweep's name.
 std::string LabelOf(const std::string& point, const std::string& sweep) {
   return point.empty() ? sweep : point;
+}
+
+// The bootstrap resamples the given values, so for two of them an interval is their range.
+std::string IntervalText(double low, double high, std::size_t seeds) {
+  return seeds == 1 ? "– (1 seed)"
+                    : fmt::format("{:.2f} to {:.2f}{}", low, high,
+                                  seeds == 2 ? " (range of 2 seeds)" : "");
+}
+
+// Rows for the points of a sweep over several environments; empty for other sweeps.
+std::string TaskTable(const SweepPlan& plan, const SweepScores& scores) {
+  const std::vector<TaskGroup> groups = TaskGroups(plan, scores);
+  if (groups.empty()) return "";
+  std::string table = fmt::format(
+      "\n| over {} environments, scores normalized to 0 to 1 in each | IQM | 95 % "
+      "interval |\n|---|--:|--:|\n",
+      groups[0].scores.size());
+  for (const TaskGroup& group : groups) {
+    const ScoreInterval m = BootstrapInterquartileMean(group.scores);
+    const bool single =
+        std::ranges::all_of(group.scores, [](const auto& s) { return s.size() == 1; });
+    table += fmt::format("| {} | {:.2f} | {} |\n", LabelOf(group.label, plan.name), m.iqm,
+                         single ? "– (1 seed)" : fmt::format("{:.2f} to {:.2f}", m.low, m.high));
+  }
+  return table;
 }
 
 // Trials in descending order of rung and score; those without a score come last.
@@ -213,7 +303,7 @@ Status CheckSameRun(const std::string& path, const Config& there, const Config& 
       path, FirstDifference(there, wanted));
 }
 
-// Columns: label, one per seed, mean, interval.
+// Columns: label, one per seed, mean, interval, interquartile mean, interval.
 std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
   if (plan.halving) return HalvingTable(plan, scores);
   std::string table = "| |";
@@ -222,7 +312,7 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
     table += fmt::format(" seed {} |", seed);
     rule += "--:|";
   }
-  table += " mean | 95 % interval |\n" + rule + "--:|--:|\n";
+  table += " mean | 95 % interval | IQM | 95 % interval |\n" + rule + "--:|--:|--:|--:|\n";
   for (std::size_t point = 0; point < plan.points.size(); ++point) {
     table += fmt::format("| {} |", LabelOf(plan.points[point].label, plan.name));
     for (std::size_t i = 0; i < plan.runs.size(); ++i) {
@@ -233,17 +323,16 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
     // The statistics cover finished seeds only; an unfinished seed is a dash.
     const std::vector<double> means = FinishedMeans(plan, scores, point);
     if (means.empty()) {
-      table += " – | – |\n";
+      table += " – | – | – | – |\n";
       continue;
     }
     const MeanInterval m = BootstrapMean(means);
-    // The bootstrap resamples the given values, so for two of them the interval is their range.
-    table += means.size() == 1
-                 ? fmt::format(" {:.2f} | – (1 seed) |\n", m.mean)
-                 : fmt::format(" {:.2f} | {:.2f} to {:.2f}{} |\n", m.mean, m.low, m.high,
-                               means.size() == 2 ? " (range of 2 seeds)" : "");
+    const ScoreInterval q = BootstrapInterquartileMean({{means}});
+    table += fmt::format(" {:.2f} | {} | {:.2f} | {} |\n", m.mean,
+                         IntervalText(m.low, m.high, means.size()), q.iqm,
+                         IntervalText(q.low, q.high, means.size()));
   }
-  return table;
+  return table + TaskTable(plan, scores);
 }
 
 // Three lines: what was run, how it was scored, how the intervals were computed.
@@ -269,10 +358,12 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
               ? ""
               : fmt::format(" with epsilon {}",
                             Values(plan, [](const Config& c) { return c.evaluator.epsilon; }))),
-      fmt::format("{} troop {}.",
-                  plan.halving ? HalvingText(*plan.halving)
-                               : "Intervals: percentile bootstrap of the mean over seeds, 95 %.",
-                  fmt::join(versions, ", "))};
+      fmt::format(
+          "{} troop {}.",
+          plan.halving
+              ? HalvingText(*plan.halving)
+              : "Intervals: percentile bootstrap over seeds, 95 %. IQM: interquartile mean.",
+          fmt::join(versions, ", "))};
   // Many points can make a line long; the plot has no room for more.
   for (std::string& line : lines) line.resize(std::min(line.size(), kCaptionColumns));
   return lines;

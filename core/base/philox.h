@@ -21,6 +21,7 @@ enum class Purpose : std::uint32_t {
   kDropout = 11,    // index: example in its data set; episode: step
   kHoldout = 12,    // examples that are held out; index: their class
   kSearch = 13,     // values of a sweep; index: trial; episode: hash of the config key
+  kBootstrap = 14,  // resamples of an interval; index: stratum; episode: resample
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.

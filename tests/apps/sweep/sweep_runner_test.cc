@@ -184,19 +184,45 @@ TEST_F(SweepTest, TableHasSeedsMeanAndInterval) {
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const SweepScores scores{ParseScore(ResultJson(2)), std::nullopt, ParseScore(ResultJson(4)),
                            std::nullopt};
-  EXPECT_EQ(SweepTable(*plan, scores),
-            "| | seed 7 | seed 8 | mean | 95 % interval |\n"
-            "|---|--:|--:|--:|--:|\n"
-            "| actor.n_step=1 | 2.00 | 4.00 | 3.00 | 2.00 to 4.00 (range of 2 seeds) |\n"
-            "| actor.n_step=3 | – | – | – | – |\n");
+  EXPECT_EQ(
+      SweepTable(*plan, scores),
+      "| | seed 7 | seed 8 | mean | 95 % interval | IQM | 95 % interval |\n"
+      "|---|--:|--:|--:|--:|--:|--:|\n"
+      "| actor.n_step=1 | 2.00 | 4.00 | 3.00 | 2.00 to 4.00 (range of 2 seeds) | 3.00 | 2.00 to "
+      "4.00 (range of 2 seeds) |\n"
+      "| actor.n_step=3 | – | – | – | – | – | – |\n");
   EXPECT_THAT(SweepTable(*plan, {ParseScore(ResultJson(2)), {}, {}, {}}),
-              HasSubstr("| 2.00 | – | 2.00 | – (1 seed) |\n"));
+              HasSubstr("| 2.00 | – | 2.00 | – (1 seed) | 2.00 | – (1 seed) |\n"));
   const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
   for (const char* part :
        {"CartPole-v1", "1,000 agent steps", "50 updates", "2 of 4 runs", "seeds 7 to 8",
         "last checkpoint", "100 episodes", "epsilon 0", "troop 0.1.0"}) {
     EXPECT_THAT(caption, HasSubstr(part));
   }
+}
+
+// Scores of environment a: 0 to 100, of b: 0 to 1; in both the first value is worse.
+TEST_F(SweepTest, SummarizesOverEnvironments) {
+  const auto plan = Plan({"env.id=a,b", "actor.n_step=1,3"}, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  // Points: a 1, a 3, b 1, b 3; first seed 7, then seed 8.
+  SweepScores scores;
+  for (const double mean : {0.0, 50.0, 0.2, 0.6, 50.0, 100.0, 0.0, 1.0}) {
+    scores.push_back(ParseScore(ResultJson(mean)));
+  }
+  // n_step=1: normalized a {0, 0.5}, b {0.2, 0}; n_step=3: a {0.5, 1}, b {0.6, 1}. The mean of the
+  // middle two of four.
+  const std::string table = SweepTable(*plan, scores);
+  EXPECT_THAT(table, HasSubstr("| over 2 environments, scores normalized to 0 to 1 in each |"));
+  EXPECT_THAT(table, HasSubstr("| actor.n_step=1 | 0.10 | 0.00 to 0.35 |\n"));
+  EXPECT_THAT(table, HasSubstr("| actor.n_step=3 | 0.80 | 0.55 to 1.00 |\n"));
+  scores[7].reset();  // one of the seeds is enough
+  EXPECT_THAT(SweepTable(*plan, scores), HasSubstr("| actor.n_step=3 |"));
+  scores[3].reset();
+  EXPECT_THAT(SweepTable(*plan, scores), Not(HasSubstr("| actor.n_step=3 | 0.")))
+      << "without a score in b";
+  EXPECT_THAT(SweepTable(*plan, {scores[0], {}, {}, {}, {}, {}, {}, {}}),
+              Not(HasSubstr("environments")));
 }
 
 TEST_F(SweepTest, UndefinedScoreIsNone) {
