@@ -256,6 +256,10 @@ TEST_F(HalvingSystemTest, StoppedSweepContinues) {
   const auto dry = Halve("stop", {"--dry-run"});
   EXPECT_EQ(dry->Wait(), 0);
   EXPECT_EQ(Decisions("stop"), before) << "a dry run writes nothing";
+  // A run that was killed before its config was written left files, which the next one rejected.
+  fs::create_directories(run("stop") + "/trial-5-seed-1");
+  std::ofstream(run("stop") + "/configs/trial-5-seed-1.toml") << "name = \"early\"\n";
+  std::ofstream(run("stop") + "/trial-5-seed-1/incarnation") << "1\n";
   const auto again = Halve("stop");
   EXPECT_EQ(again->Wait(), 0) << again->output();
   const auto after = Decisions("stop");
