@@ -24,6 +24,7 @@
 #include "apps/commands/status_command.h"
 #include "apps/commands/tokenize_command.h"
 #include "apps/commands/train_command.h"
+#include "apps/deploy/export_command.h"
 #include "apps/doctor/doctor_command.h"
 #include "apps/envtools/env_command.h"
 #include "apps/experiments/experiment_command.h"
@@ -44,11 +45,12 @@ using RegisterFunction = void (*)(CLI::App&, ChosenCommand*);
 // All commands, in the order of `troop --help` within a group. A new visible command also needs its
 // group in GroupCommands. The last two are internal.
 constexpr RegisterFunction kCommands[] = {
-    RegisterTrain,    RegisterResume,  RegisterEval,      RegisterPlay,     RegisterStatus,
-    RegisterScale,    RegisterJoin,    RegisterDoctor,    RegisterHealth,   RegisterKeygen,
-    RegisterSweep,    RegisterPlot,    RegisterEnv,       RegisterBench,    RegisterSelftest,
-    RegisterTokenize, RegisterPredict, RegisterDashboard, RegisterPlan,     RegisterExperiment,
-    RegisterReplay,   RegisterRole,    RegisterConfig,    RegisterSlurmJob, RegisterEnvWorker};
+    RegisterTrain,    RegisterResume,  RegisterEval,      RegisterPlay,   RegisterStatus,
+    RegisterScale,    RegisterJoin,    RegisterDoctor,    RegisterHealth, RegisterKeygen,
+    RegisterSweep,    RegisterPlot,    RegisterEnv,       RegisterBench,  RegisterSelftest,
+    RegisterTokenize, RegisterPredict, RegisterDashboard, RegisterPlan,   RegisterExperiment,
+    RegisterReplay,   RegisterRole,    RegisterConfig,    RegisterExport, RegisterSlurmJob,
+    RegisterEnvWorker};
 
 }  // namespace
 

@@ -12,16 +12,15 @@
 #include <thread>
 
 #include "actors/evaluator_node.h"
+#include "apps/deploy/loaded_checkpoint.h"
 #include "core/base/counted.h"
 #include "core/base/phase_progress.h"
 #include "core/graphics/animation.h"
 #include "core/storage/json.h"
-#include "fleet/config/config_migration.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/launcher/progress_display.h"
 #include "fleet/launcher/terminal_size.h"
-#include "fleet/run/run_directory.h"
 #include "fleet/run/task_info.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/text_evaluator.h"
@@ -31,53 +30,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint and the config that it was written with.
-struct Loaded {
-  std::string path;  // of the checkpoint
-  CheckpointState state;
-  Config config;
-  std::span<const float> weights() const { return state.state.tensors.at("value").as<float>(); }
-};
-
-// A folder with a manifest is a checkpoint; any other folder is read as a run.
-Result<Loaded> Load(const EvalOptions& options) {
-  const fs::path path = fs::absolute(options.path).lexically_normal();
-  // Resolve the folder of the run and the name of the checkpoint in it.
-  const bool is_checkpoint = fs::exists(path / "manifest.json");
-  if (!is_checkpoint && !fs::exists(path / "checkpoints") && !fs::exists(path / "config.toml")) {
-    return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
-                    path.string());
-  }
-  if (is_checkpoint && options.best) {
-    return InvalidArgument(
-        "{} is a checkpoint, and --best chooses one of a run; give the run folder, or omit --best",
-        path.string());
-  }
-  // A trailing slash leaves an empty last part, which is not the checkpoint's name.
-  const fs::path folder = is_checkpoint && !path.has_filename() ? path.parent_path() : path;
-  const fs::path root = is_checkpoint ? folder.parent_path() : folder;
-  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root.string()));
-  Loaded loaded;
-  // A checkpoint folder is read by its name, a run by the choice of the flags.
-  if (is_checkpoint) {
-    const std::string name = folder.filename().string();
-    loaded.path = (root / name).string();
-    TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
-  } else {
-    auto chosen = ReadChosenCheckpoint(
-        storage.get(), options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest);
-    if (!chosen.ok()) return chosen.status().WithContext(root.string());
-    loaded.path = (root / chosen->path).string();
-    loaded.state = std::move(chosen->checkpoint);
-  }
-  // The checkpoint holds its own config; options of the command line override it.
-  // A damaged or foreign checkpoint must not reach weights(), which assumes this tensor.
-  const auto value = loaded.state.state.tensors.find("value");
-  if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
-    return DataLoss("{} holds no weights", loaded.path);
-  }
-  TROOP_ASSIGN_OR_RETURN(
-      loaded.config, ParseSavedConfig(loaded.state.config_toml, loaded.path + "/state.json", {}));
+// The checkpoint of the command line, with its config changed by the flags.
+Result<LoadedCheckpoint> Load(const EvalOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(LoadedCheckpoint loaded,
+                         LoadCheckpoint(options.path, options.best ? CheckpointChoice::kBest
+                                                                   : CheckpointChoice::kNewest));
   if (options.epsilon) loaded.config.evaluator.epsilon = *options.epsilon;
   if (options.seed) {  // also over a seed of [evaluator.env]
     loaded.config.seed = *options.seed;
@@ -87,7 +44,7 @@ Result<Loaded> Load(const EvalOptions& options) {
 }
 
 // The environment that is played.
-std::string EvaluatedId(const Loaded& loaded) {
+std::string EvaluatedId(const LoadedCheckpoint& loaded) {
   return EvaluationEnv(loaded.config.env, loaded.config.evaluator.env).id;
 }
 
@@ -100,7 +57,8 @@ int ReportError(const Status& status) {
 constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds are used by no run
 
 // Starts an evaluation like the final one of a run, but with other seeds.
-Result<std::unique_ptr<EpisodeEvaluator>> Begin(const Loaded& loaded, std::int64_t episodes) {
+Result<std::unique_ptr<EpisodeEvaluator>> Begin(const LoadedCheckpoint& loaded,
+                                                std::int64_t episodes) {
   return EpisodeEvaluator::Make(ActingConfigOf(loaded.config),
                                 {.episodes = episodes,
                                  .round = kEvalRound,
@@ -144,7 +102,7 @@ int WritePictures(const EvalOptions& options, const std::vector<Environment::Pic
 }
 
 // Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
-int EvaluateReviews(const Loaded& loaded, const EvalOptions& options) {
+int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) {
   const TrainingConfig config = TrainingConfigOf(loaded.config);
   const auto data = LoadReviewData(config);
   if (!data.ok()) return ReportError(data.status());
@@ -208,7 +166,7 @@ void AddEpisodeFlags(CLI::App* command, EvalOptions* options, const char* episod
 // Supervised runs are evaluated on reviews, all others on episodes.
 int Evaluate(const EvalOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
-  const Result<Loaded> loaded = Load(options);
+  const Result<LoadedCheckpoint> loaded = Load(options);
   if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
   const std::int64_t episodes = options.episodes.value_or(100);
@@ -247,7 +205,7 @@ int Evaluate(const EvalOptions& options) {
 // the result.
 int Play(const EvalOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
-  Result<Loaded> loaded = Load(options);
+  Result<LoadedCheckpoint> loaded = Load(options);
   if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) {
     return ReportError(InvalidArgument(

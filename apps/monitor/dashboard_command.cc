@@ -13,6 +13,7 @@ void RegisterDashboard(CLI::App& app, ChosenCommand* chosen) {
   CLI::App* dashboard = app.add_subcommand("dashboard", "serve a web page that shows runs live");
   dashboard->add_option("runs", command->runs, "run folders, or folders that contain runs")
       ->required();
+  // The checks of address and token are those of ServeDashboard.
   dashboard->add_option("--listen", command->address,
                         "HOST:PORT to listen on (127.0.0.1:8800); port 0 selects a free one");
   dashboard->add_option(

@@ -54,6 +54,7 @@ Status AdmissionControl::CheckRegister(const RegisterRequest& request, Role key,
   return Status::Ok();
 }
 
+// The process has neither an index nor a config yet, so only its role and number are checked.
 Status AdmissionControl::CheckJoin(const JoinRequest& request, Role key,
                                    const DesiredRoles& desired) const {
   if (request.version != kTroopVersion) {

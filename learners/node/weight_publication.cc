@@ -7,6 +7,7 @@
 
 namespace troop {
 
+// True if a connection was made now; the address is known once the server has registered.
 Result<bool> WeightPublication::Connect(const ChannelOptions& options) {
   const std::string weights = options_.member->Endpoint(Role::kParamServer, 0);
   if (publisher_ || weights.empty()) return false;
@@ -21,6 +22,7 @@ Status WeightPublication::Poll(Time now) {
   return publisher_->error();
 }
 
+// Counts submitted updates, so that a publication is part of the job that completes it.
 bool WeightPublication::TakeDue(std::uint64_t submitted) {
   if (submitted - due_since_ < options_.every_updates) return false;
   due_since_ = submitted;
@@ -35,6 +37,7 @@ void WeightPublication::Publish(std::uint64_t version, Buffer value) {
   options_.history->Note({.what = HistoryEvent::kPublished, .version = version});
 }
 
+// Only an acknowledged version survives the death of this process.
 bool WeightPublication::Has(std::uint64_t version) const {
   return publisher_ && publisher_->acked_version() >= version;
 }

@@ -20,12 +20,14 @@ Result<ShardLayout> ShardLayout::Make(const ShardConfig& config, const Module* m
   return layout;
 }
 
+// The epochs are all moves so far, so the first map and they determine the present one.
 Status ShardLayout::Adopt(std::span<const ShardEpoch> epochs) {
   TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(first_map_, epochs));
   epochs_.assign(epochs.begin(), epochs.end());
   return Status::Ok();
 }
 
+// Changes nothing: the move may still fail.
 Result<ShardMap> ShardLayout::MapAfterMove(const ShardMove& move) const {
   std::vector<ShardEpoch> epochs = epochs_;
   epochs.push_back({move.shards, move.number});
@@ -38,6 +40,7 @@ ParameterShard::Options ShardLayout::OptionsFor(const ShardMap& map) const {
   return options;
 }
 
+// A snapshot has the values and all slots of the optimizer.
 std::size_t ShardLayout::StateBytesMax(const ShardMap& map) const {
   return ShardStateBytesMax(std::size_t(map.LoadOf(shard_)), slots_);
 }

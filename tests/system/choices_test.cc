@@ -46,6 +46,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"inference.device", {"actor.inference=server"}},
       {"replay.scope=local", {"learner.sync=paramserver", "replay.shards=1"}},
       {"replay.durability", {"replay.persist=true"}},
+      {"evaluator.env.difficulty_ramping", {"env.id=MinAtar/Breakout-v1"}},
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},

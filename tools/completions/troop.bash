@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment replay'
+  local commands='train join doctor health keygen sweep eval play export plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment replay'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -29,7 +29,7 @@ _troop() {
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file) ((++i)) ;;  # skip its value
+        --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
@@ -46,6 +46,7 @@ _troop() {
     --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
     --out) _troop_paths compgen -d -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
+    --format) mapfile -t COMPREPLY < <(compgen -W 'safetensors onnx' -- "$word"); return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
@@ -76,11 +77,12 @@ _troop() {
     scale) flags='--help' ;;
     status) flags='--json --key --help' ;;
     doctor) flags='--coordinator --key --insecure --help' ;;
-    eval) flags='--episodes --epsilon --seed --json --help' ;;
-    play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
+    eval) flags='--best --episodes --epsilon --seed --json --help' ;;
+    play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
+    export) flags='--best --format --out --help' ;;
     role) flags='--index --auto-index --coordinator --heartbeat-timeout --key --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
-    predict) flags='--json --help' ;;
+    predict) flags='--best --json --help' ;;
     plan) flags='--learners --help' ;;
     experiment) flags='imdb-parallel --help' ;;
     imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;
@@ -91,7 +93,7 @@ _troop() {
     -*) ;;
     *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:plan:* | *:imdb-parallel:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
-    *:eval:0 | *:play:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:eval:0 | *:play:0 | *:export:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
     *:health:0) _troop_paths compgen -f -- "$word"; return ;;
     *:scale:*) flags='actors= replay= learners= paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;

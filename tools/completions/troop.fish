@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are always current.
-set -l commands train doctor sweep eval play plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment join health keygen replay
+set -l commands train doctor sweep eval play export plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment join health keygen replay
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Print help'
@@ -9,6 +9,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a sweep -d 'Tr
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plot -d 'Plot learning curves'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Render episodes of a checkpoint'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Resume a run'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a export -d 'Write a policy to a file'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a dashboard -d 'Serve a web page of runs'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Scale a role of a running fleet'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'Show the state of a run'
@@ -43,7 +44,10 @@ complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume imdb-p
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Print what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'Print plain lines'
-complete -c troop -n '__fish_seen_subcommand_from eval play plot resume dashboard scale status predict' -F
+complete -c troop -n '__fish_seen_subcommand_from export' -l format -xa 'safetensors onnx' -d 'File format'
+complete -c troop -n '__fish_seen_subcommand_from export' -l out -rF -d 'The file'
+complete -c troop -n '__fish_seen_subcommand_from eval play export predict' -l best -d 'The best checkpoint of the run'
+complete -c troop -n '__fish_seen_subcommand_from eval play export plot resume dashboard scale status predict' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'Print only the key names'

@@ -9,94 +9,74 @@
 #include <limits>
 
 #include "tests/core/temp_folder.h"
-#include "tests/nn/policy_library/policy_bench.h"
+#include "tests/nn/policy_cases.h"
 
 namespace troop {
 namespace {
 
 using testing::HasSubstr;
 
-LayerConfig Linear(std::int64_t units, Activation activation = Activation::kRelu) {
-  return {.type = LayerType::kLinear, .units = units, .activation = activation};
-}
-LayerConfig Conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
-  return {.type = LayerType::kConv2d, .filters = filters, .kernel = kernel, .stride = stride};
-}
+// A loaded policy and a session of it.
+class LoadedPolicy {
+ public:
+  explicit LoadedPolicy(const Buffer& file, std::int64_t streams = 1) {
+    char message[256] = "";
+    const troop_policy_source source{.size = sizeof source,
+                                     .abi = TROOP_POLICY_ABI,
+                                     .bytes = file.bytes().data(),
+                                     .byte_count = file.size(),
+                                     .message = message,
+                                     .message_bytes = sizeof message};
+    code_ = troop_policy_load(&source, &policy_);
+    message_ = message;
+    if (policy_ != nullptr) {
+      EXPECT_EQ(troop_policy_session_create(policy_, streams, &session_), TROOP_POLICY_OK);
+    }
+  }
+  LoadedPolicy(const LoadedPolicy&) = delete;
+  LoadedPolicy& operator=(const LoadedPolicy&) = delete;
+  ~LoadedPolicy() {
+    if (session_ != nullptr) troop_policy_session_destroy(session_);
+    troop_policy_unload(policy_);
+  }
 
-struct Case {
-  std::string name;
-  ModelSetup setup;
-  EnvSpec env;
+  int code() const { return code_; }
+  const std::string& message() const { return message_; }
+  const troop_policy* policy() const { return policy_; }
+  troop_policy_session* session() const { return session_; }
+
+  struct Call {
+    std::int64_t first = 0, count = 1;
+    const void* observations = nullptr;
+    const std::uint8_t* mask = nullptr;
+    void* actions = nullptr;
+    float* values = nullptr;
+  };
+  int Act(const Call& call) const {
+    const std::uint8_t* const masks[] = {call.mask};
+    void* const actions[] = {call.actions};
+    const troop_policy_call all{.size = sizeof all,
+                                .first = call.first,
+                                .count = call.count,
+                                .observations = &call.observations,
+                                .masks = masks,
+                                .actions = actions,
+                                .values = call.values};
+    return troop_policy_act(session_, &all);
+  }
+
+ private:
+  troop_policy* policy_ = nullptr;
+  troop_policy_session* session_ = nullptr;
+  int code_ = 0;
+  std::string message_;
 };
 
-EnvSpec Discrete(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
-  return {.id = "test",
-          .observation = observation,
-          .observation_scale = scale,
-          .action = {.count = actions}};
-}
-
-// Every input layer, layer, head and value form.
-std::vector<Case> Cases() {
-  const TensorSpec vector{DType::kF32, {5}};
-  std::vector<Case> cases;
-  const auto add = [&](const char* name, const EnvSpec& env, const auto& change) {
-    ModelSetup setup;
-    change(&setup);
-    cases.push_back({name, setup, env});
-  };
-  add("default", Discrete(vector, 3), [](ModelSetup*) {});
-  add("tanh", Discrete(vector, 3), [](ModelSetup* s) {
-    s->network.layers = {Linear(33, Activation::kTanh), Linear(17, Activation::kNone)};
-    s->network.dueling = false;
-  });
-  add("dueling_units", Discrete(vector, 18, 0.25f), [](ModelSetup* s) {
-    s->network.layers = {Linear(40)};
-    s->network.dueling_units = 24;
-  });
-  add("categorical", Discrete(vector, 4), [](ModelSetup* s) {
-    s->critic = CriticKind::kCategorical;
-    s->atoms = 11;
-    s->v_min = -3, s->v_max = 7;
-  });
-  add("quantile", Discrete(vector, 4), [](ModelSetup* s) {
-    s->critic = CriticKind::kQuantile;
-    s->atoms = 7;
-    s->network.dueling = false;
-  });
-  add("normalized_stack", Discrete(vector, 3), [](ModelSetup* s) {
-    s->network.normalize_observations = true;
-    s->frame_stack = 3;
-  });
-  add("one_hot", Discrete({DType::kI32, {2, 3}}, 3), [](ModelSetup* s) { s->network.one_hot = 5; });
-  add("stacked_pictures", Discrete({DType::kU8, {20, 18}}, 6, 1.0f / 255), [](ModelSetup* s) {
-    s->frame_stack = 4;
-    s->network.layers = {Conv(8, 5, 2), Conv(20, 3, 1), Linear(32)};
-  });
-  add("color_pictures", Discrete({DType::kU8, {11, 9, 3}}, 2, 1.0f / 255), [](ModelSetup* s) {
-    s->frame_stack = 2;
-    s->network.layers = {Conv(16, 3, 2), Linear(32)};
-  });
-  add("planes", Discrete({DType::kF32, {10, 10, 4}}, 5), [](ModelSetup* s) {
-    s->network.layers = {Conv(16, 3, 1), Linear(64)};
-  });
-  add("gray", Discrete({DType::kU8, {10, 10}}, 5),
-      [](ModelSetup* s) { s->network.layers = {Conv(4, 4, 3)}; });
-  EnvSpec continuous = Discrete(vector, 0);
-  continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
-  add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });
-  add("continuous_normalized", continuous, [](ModelSetup* s) {
-    s->algorithm = AlgorithmKind::kDpg;
-    s->network.normalize_observations = true;
-  });
-  return cases;
-}
-
-class PolicyLibraryTest : public testing::TestWithParam<Case> {};
+class PolicyLibraryTest : public testing::TestWithParam<PolicyCase> {};
 
 // Streams whose stacks are filled by the session, frame by frame.
 TEST_P(PolicyLibraryTest, EqualsModules) {
-  const Case& c = GetParam();
+  const PolicyCase& c = GetParam();
   const PolicyBench bench(c.setup, c.env);
   constexpr std::int64_t kStreams = 37;  // more than the rows of one group
   const LoadedPolicy loaded(bench.File(), kStreams);
@@ -132,11 +112,11 @@ TEST_P(PolicyLibraryTest, EqualsModules) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, PolicyLibraryTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyLibraryTest, testing::ValuesIn(PolicyCases()),
                          [](const auto& info) { return info.param.name; });
 
-Case Stacked() {
-  Case c{"", {}, Discrete({DType::kF32, {2}}, 3)};
+PolicyCase Stacked() {
+  PolicyCase c{"", {}, DiscreteEnv({DType::kF32, {2}}, 3)};
   c.setup.frame_stack = 3;
   return c;
 }
@@ -149,7 +129,7 @@ std::vector<float> ValuesOf(const PolicyBench& bench, const std::vector<float>& 
 }
 
 TEST(PolicySessionTest, StacksBeginWithZerosAndAreIndependent) {
-  const Case c = Stacked();
+  const PolicyCase c = Stacked();
   const PolicyBench bench(c.setup, c.env);
   const LoadedPolicy loaded(bench.File(), 2);
   const auto values = [&](std::int64_t stream, const std::vector<float>& frame) {
@@ -177,7 +157,7 @@ TEST(PolicySessionTest, StacksBeginWithZerosAndAreIndependent) {
 }
 
 TEST(PolicySessionTest, MaskForbidsActions) {
-  const Case c = Stacked();
+  const PolicyCase c = Stacked();
   const PolicyBench bench(c.setup, c.env);
   const LoadedPolicy loaded(bench.File());
   const float frame[] = {1, 2};
@@ -201,7 +181,7 @@ TEST(PolicySessionTest, MaskForbidsActions) {
 }
 
 TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
-  const Case c = Stacked();
+  const PolicyCase c = Stacked();
   const PolicyBench bench(c.setup, c.env);
   const LoadedPolicy loaded(bench.File(), 2);
   const float frame[] = {1, 2, 3, 4};
@@ -236,7 +216,7 @@ TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
 }
 
 TEST(PolicyLoadTest, DescribesObservationAndAction) {
-  const Case c = Cases().back();
+  const PolicyCase c = PolicyCases().back();
   const LoadedPolicy loaded(PolicyBench(c.setup, c.env).File());
   ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
   EXPECT_EQ(troop_policy_abi(), TROOP_POLICY_ABI);
@@ -298,7 +278,7 @@ TEST(PolicyLoadTest, RejectsOtherInterfaceMissingFileAndOtherFiles) {
 
 // Every truncation, and many changed bytes: a result, no crash, and no value that is not finite.
 TEST(PolicyLoadTest, DamagedFilesAreRejectedOrHarmless) {
-  const Case c = Cases()[7];  // pictures
+  const PolicyCase c = PolicyCases()[7];  // pictures
   const Buffer whole = PolicyBench(c.setup, c.env).File();
   const auto load = [](std::string_view bytes) {
     const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(bytes))));
@@ -328,7 +308,7 @@ std::string Changed(const Buffer& file, const std::string& from, const std::stri
 }
 
 TEST(PolicyLoadTest, ImpossibleDescriptionsAreRejected) {
-  const Case c = Cases()[7];
+  const PolicyCase c = PolicyCases()[7];
   const Buffer whole = PolicyBench(c.setup, c.env).File();
   const auto error = [&](const std::string& from, const std::string& to) {
     const std::string text = Changed(whole, from, to);

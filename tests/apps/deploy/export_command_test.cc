@@ -1,0 +1,142 @@
+// `troop export`: files from checkpoints, loaded by libtroop_policy.
+#include "apps/deploy/export_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "apps/deploy/loaded_checkpoint.h"
+#include "core/storage/read_file.h"
+#include "envs/environment.h"
+#include "fleet/config/role_configs.h"
+#include "learners/algorithm.h"
+#include "nn/models/model.h"
+#include "nn/policy_library/troop_policy.h"
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// The run folder of an agent with one checkpoint.
+class ExportCommandTest : public testing::Test {
+ protected:
+  // Writes a checkpoint of the initial weights.
+  void WriteRun(const Config& config) {
+    const auto env = FindEnvSpec(config.env.id, EnvOptionsOf(config));
+    ASSERT_TRUE(env.ok()) << env.status().ToString();
+    const auto algorithm = MakeAlgorithm(TrainingConfigOf(config), *env);
+    ASSERT_TRUE(algorithm.ok()) << algorithm.status().ToString();
+    auto network = MakeNetwork(ModelSetupOf(config), *env);
+    const auto storage = MakeDiskStorage(run());
+    const auto written = WriteCheckpoint(
+        storage->get(), **network,
+        {.updates = 7, .config_toml = ToToml(config), .state = (*algorithm)->State()}, 3);
+    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    const auto value = (*algorithm)->value();
+    weights_.assign(value.begin(), value.end());
+    network_ = std::move(*network);
+  }
+  std::string run() const { return folder_.path() + "/run"; }
+  std::string out(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // q of one observation, by the module.
+  std::vector<float> Reference(const std::vector<float>& observation) const {
+    Tensor x(DType::kF32, {1, std::int64_t(observation.size())});
+    std::ranges::copy(observation, x.as<float>().begin());
+    const TensorSpec spec = x.spec();
+    const auto plan = network_->MakePlan({&spec, 1});
+    const auto packed = network_->MakePacked(Precision::kF32);
+    network_->Pack(weights_, packed.get());
+    MutableBuffer workspace(plan->workspace_bytes);
+    const Tensor q(DType::kF32, plan->out[0].shape);
+    const ConstTensor in(x);
+    network_->Forward({.value = weights_, .packed = packed.get(), .workspace = workspace.bytes()},
+                      {&in, 1}, {&q, 1}, {});
+    return {q.as<float>().begin(), q.as<float>().end()};
+  }
+
+  const TempFolder folder_;
+  std::unique_ptr<Module> network_;
+  std::vector<float> weights_;
+};
+
+TEST_F(ExportCommandTest, ExportedFileHasThePolicyOfTheCheckpoint) {
+  Config config;
+  config.env.id = "CartPole-v1";
+  ASSERT_NO_FATAL_FAILURE(WriteRun(config));
+  const auto path = ExportPolicy({.path = run(), .output = out("cartpole.safetensors")});
+  ASSERT_TRUE(path.ok()) << path.status().ToString();
+  EXPECT_EQ(*path, out("cartpole.safetensors"));
+  char message[200] = "";
+  const troop_policy_source source{.size = sizeof source,
+                                   .abi = TROOP_POLICY_ABI,
+                                   .path = path->c_str(),
+                                   .message = message,
+                                   .message_bytes = sizeof message};
+  troop_policy* policy = nullptr;
+  ASSERT_EQ(troop_policy_load(&source, &policy), TROOP_POLICY_OK) << message;
+  troop_policy_session* session = nullptr;
+  ASSERT_EQ(troop_policy_session_create(policy, 1, &session), TROOP_POLICY_OK);
+  for (const std::vector<float>& observation :
+       {std::vector<float>{0.1f, -0.2f, 0.3f, 1.5f}, {-2, 0.5f, -0.1f, 0}}) {
+    float q[2];
+    std::int32_t action = -1;
+    const void* const observations[] = {observation.data()};
+    void* const actions[] = {&action};
+    const troop_policy_call call{.size = sizeof call,
+                                 .count = 1,
+                                 .observations = observations,
+                                 .actions = actions,
+                                 .values = q};
+    ASSERT_EQ(troop_policy_act(session, &call), TROOP_POLICY_OK);
+    const std::vector<float> want = Reference(observation);
+    for (const int a : {0, 1}) EXPECT_NEAR(q[a], want[std::size_t(a)], 1e-5);
+    EXPECT_EQ(action, want[1] > want[0] ? 1 : 0);
+  }
+  troop_policy_session_destroy(session);
+  troop_policy_unload(policy);
+}
+
+TEST_F(ExportCommandTest, FilesStateTheirOrigin) {
+  Config config;
+  config.env.id = "Pendulum-v1";
+  config.learner.algorithm = AlgorithmKind::kDpg;
+  ASSERT_NO_FATAL_FAILURE(WriteRun(config));
+  const auto file = ExportPolicy({.path = run(), .output = out("a.safetensors")});
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const std::string bytes = *ReadFile(*file, 1 << 20);
+  const auto decoded = DecodeSafetensors(Buffer::Copy(std::as_bytes(std::span(bytes))));
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->metadata.at("environment"), "Pendulum-v1");
+  EXPECT_EQ(decoded->metadata.at("algorithm"), "dpg");
+  EXPECT_EQ(decoded->metadata.at("updates"), "7");
+  const auto model =
+      ExportPolicy({.path = run(), .format = ExportFormat::kOnnx, .output = out("a.onnx")});
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_THAT(*ReadFile(*model, 1 << 20), HasSubstr("Pendulum-v1"));
+}
+
+TEST_F(ExportCommandTest, RunsWithoutPolicyAreRejected) {
+  const auto error = [&](const ExportOptions& options) {
+    return std::string(ExportPolicy(options).status().message());
+  };
+  EXPECT_THAT(error({.path = out("none")}), HasSubstr("neither a checkpoint"));
+  fs::create_directories(run() + "/checkpoints");
+  EXPECT_THAT(error({.path = run()}), HasSubstr("checkpoint"));
+  Config config;
+  config.env.id = "CartPole-v1";
+  ASSERT_NO_FATAL_FAILURE(WriteRun(config));
+  EXPECT_THAT(error({.path = run(), .best = true}), HasSubstr("keep_best"));
+  std::ofstream(out("file")) << "not a folder";
+  EXPECT_THAT(error({.path = run(), .output = out("file/policy.onnx")}), HasSubstr(out("file")));
+  EXPECT_FALSE(fs::exists(out("policy.safetensors")));
+}
+
+}  // namespace
+}  // namespace troop

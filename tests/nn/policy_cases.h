@@ -1,0 +1,178 @@
+#pragma once
+
+// Networks of agents as they are exported: their outputs by Troop's modules, and their files.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "nn/export/policy_description.h"
+#include "nn/io/safetensors.h"
+#include "nn/models/model.h"
+#include "nn/models/value_head.h"
+
+namespace troop {
+
+inline LayerConfig LinearLayer(std::int64_t units, Activation activation = Activation::kRelu) {
+  return {.type = LayerType::kLinear, .units = units, .activation = activation};
+}
+inline LayerConfig ConvLayer(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
+  return {.type = LayerType::kConv2d, .filters = filters, .kernel = kernel, .stride = stride};
+}
+
+struct PolicyCase {
+  std::string name;
+  ModelSetup setup;
+  EnvSpec env;
+};
+
+inline EnvSpec DiscreteEnv(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
+  return {.id = "test",
+          .observation = observation,
+          .observation_scale = scale,
+          .action = {.count = actions}};
+}
+
+// Every input layer, layer, head and value form.
+inline std::vector<PolicyCase> PolicyCases() {
+  const TensorSpec vector{DType::kF32, {5}};
+  std::vector<PolicyCase> cases;
+  const auto add = [&](const char* name, const EnvSpec& env, const auto& change) {
+    ModelSetup setup;
+    change(&setup);
+    cases.push_back({name, setup, env});
+  };
+  add("default", DiscreteEnv(vector, 3), [](ModelSetup*) {});
+  add("tanh", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->network.layers = {LinearLayer(33, Activation::kTanh), LinearLayer(17, Activation::kNone)};
+    s->network.dueling = false;
+  });
+  add("dueling_units", DiscreteEnv(vector, 18, 0.25f), [](ModelSetup* s) {
+    s->network.layers = {LinearLayer(40)};
+    s->network.dueling_units = 24;
+  });
+  add("categorical", DiscreteEnv(vector, 4), [](ModelSetup* s) {
+    s->critic = CriticKind::kCategorical;
+    s->atoms = 11;
+    s->v_min = -3, s->v_max = 7;
+  });
+  add("quantile", DiscreteEnv(vector, 4), [](ModelSetup* s) {
+    s->critic = CriticKind::kQuantile;
+    s->atoms = 7;
+    s->network.dueling = false;
+  });
+  add("normalized_stack", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->network.normalize_observations = true;
+    s->frame_stack = 3;
+  });
+  add("one_hot", DiscreteEnv({DType::kI32, {2, 3}}, 3),
+      [](ModelSetup* s) { s->network.one_hot = 5; });
+  add("stacked_pictures", DiscreteEnv({DType::kU8, {20, 18}}, 6, 1.0f / 255), [](ModelSetup* s) {
+    s->frame_stack = 4;
+    s->network.layers = {ConvLayer(8, 5, 2), ConvLayer(20, 3, 1), LinearLayer(32)};
+  });
+  add("color_pictures", DiscreteEnv({DType::kU8, {11, 9, 3}}, 2, 1.0f / 255), [](ModelSetup* s) {
+    s->frame_stack = 2;
+    s->network.layers = {ConvLayer(16, 3, 2), LinearLayer(32)};
+  });
+  add("planes", DiscreteEnv({DType::kF32, {10, 10, 4}}, 5), [](ModelSetup* s) {
+    s->network.layers = {ConvLayer(16, 3, 1), LinearLayer(64)};
+  });
+  add("gray", DiscreteEnv({DType::kU8, {10, 10}}, 5),
+      [](ModelSetup* s) { s->network.layers = {ConvLayer(4, 4, 3)}; });
+  EnvSpec continuous = DiscreteEnv(vector, 0);
+  continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
+  add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });
+  add("continuous_normalized", continuous, [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kDpg;
+    s->network.normalize_observations = true;
+  });
+  return cases;
+}
+
+// A network with drawn parameters: its outputs by Troop's modules, and its exported file.
+class PolicyBench {
+ public:
+  PolicyBench(const ModelSetup& setup, const EnvSpec& env) : setup_(setup), env_(env) {
+    auto network = MakeNetwork(setup, env);
+    EXPECT_TRUE(network.ok()) << network.status().ToString();
+    network_ = std::move(*network);
+    value_.resize(std::size_t(ParameterCount(*network_)));
+    InitParameters(*network_, 5, value_);
+    Rng rng({.run_seed = 8});
+    for (float& x : value_) x += float(0.02 * rng.Normal());
+    if (setup.network.normalize_observations)
+      network_->UpdateStatistics(Observations(50, 3), value_);
+  }
+
+  // [rows, ...NetworkInput], with all values of the dtype that the environment may give.
+  Tensor Observations(std::int64_t rows, std::uint64_t seed) const {
+    const TensorSpec one = NetworkInput(setup_, env_);
+    Tensor out(one.dtype, one.shape.Prepend(rows));
+    Rng rng({.run_seed = seed});
+    if (one.dtype == DType::kU8) {
+      for (std::uint8_t& x : out.as<std::uint8_t>()) x = std::uint8_t(rng.Below(256));
+    } else if (one.dtype == DType::kI32) {
+      for (std::int32_t& x : out.as<std::int32_t>()) x = std::int32_t(rng.Below(7)) - 1;
+    } else {
+      for (float& x : out.as<float>()) x = float(2 * rng.Normal());
+    }
+    return out;
+  }
+
+  // The q-values or actions [rows, actions] by the module.
+  std::vector<float> Reference(const Tensor& observations) const {
+    const TensorSpec in = observations.spec();
+    const auto plan = network_->MakePlan({&in, 1});
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    const auto packed = network_->MakePacked(Precision::kF32);
+    network_->Pack(value_, packed.get());
+    MutableBuffer workspace = MutableBuffer::Zeros(plan->workspace_bytes);
+    const StepContext context{
+        .value = value_, .packed = packed.get(), .workspace = workspace.bytes()};
+    std::vector<Tensor> out;
+    for (const TensorSpec& spec : plan->out) out.emplace_back(spec.dtype, spec.shape);
+    const ConstTensor x(observations);
+    network_->Forward(context, {&x, 1}, out, {});
+    const auto numbers = out[0].as<float>();
+    if (!env_.action.discrete()) return {numbers.begin(), numbers.end()};
+    std::vector<float> q(std::size_t(observations.dim(0) * env_.action.count));
+    ExpectedValues(GetValueHead(setup_), numbers, q);
+    return q;
+  }
+
+  // The parameters by name.
+  TensorFile Parameters() const {
+    TensorFile file;
+    for (const ParamSpec& param : network_->params()) {
+      const Tensor tensor(DType::kF32, param.shape);
+      std::copy_n(value_.begin() + param.offset, tensor.elements(), tensor.as<float>().begin());
+      file.tensors[param.name] = tensor;
+    }
+    return file;
+  }
+  PolicyDescription Description() const {
+    const auto policy = DescribePolicy(setup_, env_);
+    EXPECT_TRUE(policy.ok()) << policy.status().ToString();
+    return *policy;
+  }
+  // The bytes of the exported safetensors file.
+  Buffer File() const {
+    TensorFile file = Parameters();
+    file.metadata = {{kPolicyKey, EncodePolicy(Description())}};
+    return EncodeSafetensors(file);
+  }
+  const EnvSpec& env() const { return env_; }
+
+ private:
+  const ModelSetup setup_;
+  const EnvSpec env_;
+  std::unique_ptr<Module> network_;
+  std::vector<float> value_;
+};
+
+}  // namespace troop
