@@ -82,7 +82,7 @@ inline std::vector<PolicyCase> PolicyCases() {
   add("planes", DiscreteEnv({DType::kF32, {10, 10, 4}}, 5), [](ModelSetup* s) {
     s->network.layers = {ConvLayer(16, 3, 1), LinearLayer(64)};
   });
-  add("gray", DiscreteEnv({DType::kU8, {10, 10}}, 5),
+  add("gray", DiscreteEnv({DType::kU8, {10, 10}}, 5, 1.0f / 255),
       [](ModelSetup* s) { s->network.layers = {ConvLayer(4, 4, 3)}; });
   EnvSpec continuous = DiscreteEnv(vector, 0);
   continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
