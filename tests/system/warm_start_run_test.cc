@@ -87,7 +87,6 @@ TEST_F(WarmStartRunTest, MeshStartsFromWeightsOfOneLearner) {
 learner = {algorithm = "classifier", batch_size = 12}
 run.epochs = 10
 optimizer = {type = "adam", learning_rate = 2e-3}
-evaluator = {every_s = 0, keep_best = true, episodes = 100}
 data = {max_length = 16, validation_split = 0.3}
 [model]
 architecture = "bert"
@@ -106,8 +105,6 @@ max_position_embeddings = 24
     EXPECT_EQ(troop->Wait(), 0) << troop->output();
   };
   train("run", {});
-  const auto best = Start({"predict", run(), "--best", "a fine film"});
-  EXPECT_EQ(best->Wait(), 0) << best->output();
   const auto there = FinalWeights("run");
   for (const std::string sync : {"allreduce", "paramserver"}) {
     train(sync, {"mesh.tp=2", "learner.sync=" + sync, "learner.init_from=" + run(), "seed=9",
