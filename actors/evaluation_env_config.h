@@ -16,7 +16,7 @@ class ConfigVisitor;
 
 // A switch of evaluation episodes.
 enum class EvaluationSwitch : std::uint8_t {
-  kSame,  // as in training
+  kSame,  // the value of training
   kOff,
   kOn,
 };

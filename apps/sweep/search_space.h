@@ -32,7 +32,7 @@ struct SearchRange {
   RangeKind kind = RangeKind::kUniform;
   double low = 0, high = 0;          // all kinds but kChoice
   std::vector<std::string> choices;  // kChoice: values as TOML
-  std::string text;                  // as given, for messages
+  std::string text;                  // the given text, for messages
   bool operator==(const SearchRange&) const = default;
 };
 

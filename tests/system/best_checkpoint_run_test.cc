@@ -97,8 +97,8 @@ TEST_F(BestCheckpointRunTest, KilledWriterIsRestartedAndContinuesFromDisk) {
     }
     ASSERT_TRUE(fs::exists(killed)) << place << ": never reached";
     EXPECT_NE(LauncherLog(name).find("evaluator"), std::string::npos) << LauncherLog(name);
-    // Only the evaluation whose write was cut off may be higher. Its incomplete folder stays until
-    // the next write, if no later evaluation is better.
+    // Only the evaluation whose write was cut off may be higher. Its incomplete folder stays if it
+    // was the last one; otherwise the next evaluation removes it.
     const std::vector<double> returns = Returns(name);
     ASSERT_GE(returns.size(), 2u);
     EXPECT_GE(Score(name), returns[1]) << place;
