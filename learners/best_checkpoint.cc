@@ -17,8 +17,8 @@ namespace troop {
 void BestCheckpointKeeper::ReadBest() {
   if (!read_) {
     read_ = true;
-    if (const Status removed = RemoveBestLeftovers(options_.run); !removed.ok()) {
-      LogWarning("{}", removed.message());
+    if (const Status repaired = RepairBestCheckpoint(options_.run); !repaired.ok()) {
+      LogWarning("{}", repaired.message());
     }
     const Result<std::string> path = BestCheckpoint(options_.run);
     if (!path.ok()) return;

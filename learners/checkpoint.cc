@@ -333,10 +333,11 @@ Status WriteBestCheckpoint(Storage* run, const Module& module, const CheckpointS
 }
 
 // The one that was moved aside is still the only one if its successor is not in place.
-Status RemoveBestLeftovers(Storage* run) {
+Status RepairBestCheckpoint(Storage* run) {
   const std::string path = kBestFolder;
   TROOP_RETURN_IF_ERROR(run->Remove(path + kTemporary));
-  return run->Exists(path) ? run->Remove(path + kAside) : Status::Ok();
+  if (run->Exists(path)) return run->Remove(path + kAside);
+  return run->Exists(path + kAside) ? run->Rename(path + kAside, path) : Status::Ok();
 }
 
 // An interrupted replacement has moved the checkpoint aside.
