@@ -58,7 +58,8 @@ Status RemoveCheckpointsAfter(Storage* run, const std::string& path);
 // Path of the newest complete checkpoint; damaged ones are skipped with a log line.
 Result<std::string> NewestCheckpoint(Storage* run);
 // Writes the best checkpoint and replaces the one before. At every moment one of the two is
-// complete; between two renames, the only one is in best.old/, where BestCheckpoint finds it. One process at a time may call. Blocks on the disk. REQUIRES: checkpoint.score.
+// complete; between two renames, the only one is in best.old/, where BestCheckpoint finds it. One
+// process at a time may call. Blocks on the disk. REQUIRES: checkpoint.score.
 Status WriteBestCheckpoint(Storage* run, const Module& module, const CheckpointState& checkpoint);
 // Removes what an interrupted WriteBestCheckpoint left, and moves the checkpoint back to best/ if
 // it was moved aside.

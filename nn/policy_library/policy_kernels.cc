@@ -34,11 +34,12 @@ TROOP_POLICY_INLINE float Tanh(float x) {
 }
 
 // NaN passes through relu: it must reach the final check.
-TROOP_POLICY_INLINE void Activate(PolicyActivation activation, float* x, std::int64_t n) {
+template <class V>
+TROOP_POLICY_INLINE void Activate(PolicyActivation activation, V& x) {
   if (activation == PolicyActivation::kRelu) {
-    for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i];
+    x = x < 0 ? V{} : x;
   } else if (activation == PolicyActivation::kTanh) {
-    for (std::int64_t i = 0; i < n; ++i) x[i] = Tanh(x[i]);
+    for (std::size_t i = 0; i < sizeof(V) / sizeof(float); ++i) x[i] = Tanh(x[i]);
   }
 }
 
@@ -55,59 +56,99 @@ TROOP_POLICY_INLINE void Tile(const PolicyProduct& p, std::int64_t row, std::int
     for (int r = 0; r < kRows; ++r) sum[r][v] = bias;
   }
   // 1. All products of a row with the panels, segment by segment.
+  const float* in[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    in[r] = p.in + (p.row_offsets == nullptr ? (row + r) * p.row_step : p.row_offsets[row + r]);
+  }
   const float* weight = w.panels.data() + panel * w.depth * kPanel;
   const std::int64_t apart = w.depth * kPanel;  // between panels
   for (std::int64_t s = 0; s < p.segments; ++s) {
-    const float* in = p.in + row * p.row_step + s * p.segment_step;
     for (std::int64_t l = 0; l < p.length; ++l, weight += kPanel) {
       for (int v = 0; v < kVectors; ++v) {
         V column;
         std::memcpy(&column, weight + v / kEach * apart + v % kEach * kLanes, sizeof column);
-        for (int r = 0; r < kRows; ++r) sum[r][v] += in[r * p.row_step + l] * column;
+        for (int r = 0; r < kRows; ++r) sum[r][v] += in[r][l] * column;
       }
     }
+    for (int r = 0; r < kRows; ++r) in[r] += p.segment_step;
   }
   // 2. Activation, and the columns that exist.
   const std::int64_t first = panel * kPanel;
   const std::int64_t count = std::min<std::int64_t>(kPanels * kPanel, w.columns - first);
   for (int r = 0; r < kRows; ++r) {
-    float values[kPanels * kPanel];
-    std::memcpy(values, sum[r], sizeof values);
-    Activate(p.activation, values, kPanels * kPanel);
-    std::memcpy(p.out + (row + r) * w.columns + first, values, std::size_t(count) * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) Activate(p.activation, sum[r][v]);
+    float* const out = p.out + (row + r) * w.columns + first;
+    if (count == kPanels * kPanel) {
+      std::memcpy(out, sum[r], sizeof sum[r]);
+    } else {
+      std::memcpy(out, sum[r], std::size_t(count) * sizeof(float));
+    }
   }
 }
 
-// All panels of kRows rows, kPanels at a time.
+// Sizes of tiles. Each has enough independent sums to hide the latency of an addition: 12 of
+// AVX-512, or of AVX2.
+struct TileSizes {
+  int rows, panels;   // the usual tile
+  int narrow_rows;    // of one panel
+  int single_panels;  // of one row
+};
+
+// Rows from `row` on, kRows at a time, then fewer; the panels of a tile are read from the cache
+// after the first of them.
 template <class V, int kRows, int kPanels>
-TROOP_POLICY_INLINE void Strip(const PolicyProduct& p, std::int64_t row) {
+TROOP_POLICY_INLINE void Column(const PolicyProduct& p, std::int64_t row, std::int64_t panel) {
+  for (; row + kRows <= p.rows; row += kRows) Tile<V, kRows, kPanels>(p, row, panel);
+  if constexpr (kRows > 1) {
+    if (row < p.rows) Column<V, kRows / 2, kPanels>(p, row, panel);
+  }
+}
+
+template <class V, TileSizes kSizes>
+TROOP_POLICY_INLINE void Columns(const PolicyProduct& p) {
   const std::int64_t panels = (p.weights->columns + kPanel - 1) / kPanel;
   std::int64_t panel = 0;
-  for (; panel + kPanels <= panels; panel += kPanels) Tile<V, kRows, kPanels>(p, row, panel);
-  if constexpr (kPanels > 1) {
-    for (; panel < panels; ++panel) Tile<V, kRows, 1>(p, row, panel);
+  if (p.rows == 1) {
+    constexpr int kSingle = kSizes.single_panels;
+    for (; panel + kSingle <= panels; panel += kSingle) Tile<V, 1, kSingle>(p, 0, panel);
+    for (; panel < panels; ++panel) Tile<V, 1, 1>(p, 0, panel);
+    return;
+  }
+  for (; panel + kSizes.panels <= panels; panel += kSizes.panels)
+    Column<V, kSizes.rows, kSizes.panels>(p, 0, panel);
+  if constexpr (kSizes.panels > 1) {
+    for (; panel < panels; ++panel) Column<V, kSizes.narrow_rows, 1>(p, 0, panel);
   }
 }
 
-// Six or three rows at a time, then single rows, whose sums need more panels to hide latency.
-template <class V, int kRows, int kPanels, int kSinglePanels>
-TROOP_POLICY_INLINE void Strips(const PolicyProduct& p) {
-  std::int64_t row = 0;
-  for (; row + kRows <= p.rows; row += kRows) Strip<V, kRows, kPanels>(p, row);
-  if constexpr (kRows > 3) {
-    for (; row + 3 <= p.rows; row += 3) Strip<V, 3, kPanels>(p, row);
-  }
-  for (; row < p.rows; ++row) Strip<V, 1, kSinglePanels>(p, row);
+// The compiler vectorizes this loop for each instruction set.
+template <class T>
+TROOP_POLICY_INLINE void ScaleEach(const T* in, std::int64_t n, float factor, float* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = factor * float(in[i]);
 }
 
-void MultiplyPlain(const PolicyProduct& p) { Strips<Vector4, 3, 1, 2>(p); }
+void ScalePlain(const float* in, std::int64_t n, float factor, float* out) {
+  ScaleEach(in, n, factor, out);
+}
+void ScalePlain(const std::uint8_t* in, std::int64_t n, float factor, float* out) {
+  ScaleEach(in, n, factor, out);
+}
+void MultiplyPlain(const PolicyProduct& p) { Columns<Vector4, TileSizes{3, 1, 3, 2}>(p); }
 
 #if defined(__x86_64__)
+__attribute__((target("avx2"))) void ScaleAvx2(const float* in, std::int64_t n, float factor,
+                                               float* out) {
+  ScaleEach(in, n, factor, out);
+}
+__attribute__((target("avx2"))) void ScaleAvx2(const std::uint8_t* in, std::int64_t n, float factor,
+                                               float* out) {
+  ScaleEach(in, n, factor, out);
+}
 __attribute__((target("avx2,fma"))) void MultiplyAvx2(const PolicyProduct& p) {
-  Strips<Vector8, 6, 1, 2>(p);
+  Columns<Vector8, TileSizes{6, 1, 6, 4}>(p);
 }
 __attribute__((target("avx512f,avx2,fma"))) void MultiplyAvx512(const PolicyProduct& p) {
-  Strips<Vector16, 6, 2, 4>(p);
+  Columns<Vector16, TileSizes{6, 2, 12, 4}>(p);
 }
 #endif
 
@@ -142,6 +183,22 @@ void Multiply(PolicyIsa isa, const PolicyProduct& product) {
 #endif
   (void)isa;
   MultiplyPlain(product);
+}
+
+void ScaleToFloat(PolicyIsa isa, const float* in, std::int64_t n, float factor, float* out) {
+#if defined(__x86_64__)
+  if (isa != PolicyIsa::kPlain) return ScaleAvx2(in, n, factor, out);
+#endif
+  (void)isa;
+  ScalePlain(in, n, factor, out);
+}
+
+void ScaleToFloat(PolicyIsa isa, const std::uint8_t* in, std::int64_t n, float factor, float* out) {
+#if defined(__x86_64__)
+  if (isa != PolicyIsa::kPlain) return ScaleAvx2(in, n, factor, out);
+#endif
+  (void)isa;
+  ScalePlain(in, n, factor, out);
 }
 
 float PolicyTanh(float x) { return Tanh(x); }

@@ -81,8 +81,8 @@ class Scale final : public PolicyOperation {
   explicit Scale(const LayerReader& layer) : size_(layer.in()), factor_(layer.Number("factor", 1)) {
     Require(layer.out() == size_, "scale changes the shape");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
-    for (std::int64_t i = 0; i < rows * size_; ++i) out[i] = factor_ * in[i];
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+    ScaleToFloat(isa, in, rows * size_, factor_, out);
   }
 
  private:
@@ -150,8 +150,9 @@ class Images final : public PolicyOperation {
     pixels_ = out[0] * out[1];
     channels_ = out[2] / stack_;
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
     const std::int64_t all = stack_ * channels_;
+    if (stack_ == 1) return ScaleToFloat(isa, in, rows * pixels_ * all, factor_, out);
     for (std::int64_t r = 0; r < rows; ++r, out += pixels_ * all) {
       for (std::int64_t s = 0; s < stack_; ++s, in += pixels_ * channels_) {
         float* const to = out + s * channels_;
@@ -185,22 +186,24 @@ class Conv2d final : public PolicyOperation {
     Require(out[0] == rows_ && out[1] == columns_, "conv2d has another output shape");
     filters_ = out[2];
     weights_ = layer.Weights("", filters_, kernel_ * kernel_ * channels_);
+    for (std::int64_t y = 0; y < rows_; ++y) {
+      for (std::int64_t x = 0; x < columns_; ++x)
+        offsets_.push_back((y * width_ + x) * stride_ * channels_);
+    }
   }
-  // One product per row of the output: its pixels are the rows of the product.
+  // One product per image: the pixels of its output are the rows of the product.
   void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
     PolicyProduct product{.weights = &weights_,
                           .activation = activation_,
-                          .rows = columns_,
-                          .row_step = stride_ * channels_,
+                          .rows = rows_ * columns_,
+                          .row_offsets = offsets_.data(),
                           .segments = kernel_,
                           .segment_step = width_ * channels_,
                           .length = kernel_ * channels_};
-    for (std::int64_t r = 0; r < rows; ++r, in += height_ * width_ * channels_) {
-      for (std::int64_t y = 0; y < rows_; ++y, out += columns_ * filters_) {
-        product.in = in + y * stride_ * width_ * channels_;
-        product.out = out;
-        Multiply(isa, product);
-      }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      product.in = in + r * height_ * width_ * channels_;
+      product.out = out + r * product.rows * filters_;
+      Multiply(isa, product);
     }
   }
 
@@ -209,6 +212,7 @@ class Conv2d final : public PolicyOperation {
   const PolicyActivation activation_;
   std::int64_t height_ = 0, width_ = 0, channels_ = 0, rows_ = 0, columns_ = 0, filters_ = 0;
   PackedWeights weights_;
+  std::vector<std::int64_t> offsets_;  // of each output pixel's first input
 };
 
 // One product; its rows are observations.

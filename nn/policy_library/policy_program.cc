@@ -116,7 +116,7 @@ const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std
   float *from = first.data(), *to = second.data();
   switch (dtype_) {
     case DType::kU8:
-      std::copy_n(static_cast<const std::uint8_t*>(observations), elements, from);
+      ScaleToFloat(isa_, static_cast<const std::uint8_t*>(observations), elements, 1, from);
       break;
     case DType::kI32:
       std::copy_n(static_cast<const std::int32_t*>(observations), elements, from);

@@ -44,11 +44,12 @@ class PolicyProgram {
   const std::vector<float>& low() const { return low_; }
   const std::vector<float>& high() const { return high_; }
 
-  // Rows that one Run computes at most, and the elements of each of its two buffers.
-  static constexpr std::int64_t kRowsMax = 16;
-  std::int64_t buffer_elements() const { return kRowsMax * width_; }
-  // Computes rows [1, kRowsMax] of outputs from observations [rows, stack, ...shape] in the dtype.
-  // Returns the outputs [rows, count], which are in one of the buffers.
+  // Rows that one Run computes at most: more for a small network, whose buffers stay in the cache.
+  std::int64_t rows_max() const { return width_ <= 256 ? 64 : 16; }
+  // Elements of each of the two buffers of Run.
+  std::int64_t buffer_elements() const { return rows_max() * width_; }
+  // Computes rows [1, rows_max()] of outputs from observations [rows, stack, ...shape] in the
+  // dtype. Returns the outputs [rows, count], which are in one of the buffers.
   const float* Run(std::int64_t rows, const void* observations, std::span<float> first,
                    std::span<float> second) const;
 

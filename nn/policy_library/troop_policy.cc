@@ -246,8 +246,9 @@ int troop_policy_act(troop_policy_session* session, const troop_policy_call* cal
   const PolicyProgram& program = session->policy->program;
   const auto* frames = static_cast<const unsigned char*>(call->observations[0]);
   // Groups of rows that fit into the buffers.
-  for (std::int64_t row = 0; row < call->count; row += PolicyProgram::kRowsMax) {
-    const std::int64_t rows = std::min(PolicyProgram::kRowsMax, call->count - row);
+  const std::int64_t rows_max = program.rows_max();
+  for (std::int64_t row = 0; row < call->count; row += rows_max) {
+    const std::int64_t rows = std::min(rows_max, call->count - row);
     const std::int64_t stream = call->first + row;
     const void* const stacked = Stack(session, stream, rows, frames + row * program.frame_bytes());
     std::fill_n(session->begins.begin() + stream, rows, 0);
