@@ -38,15 +38,15 @@ def in_turn(name, ours, theirs, rounds):
             try:
                 theirs()
             except BenchError as error:
-                say(f"env: peer absent: {error}")
+                say(f"{name}: peer absent: {error}")
                 absent = True
-        say(f"env {name}: round {turn + 1} of {rounds}, {time.monotonic() - begin:.1f} s")
+        say(f"{name}: round {turn + 1} of {rounds}, {time.monotonic() - begin:.1f} s")
 
 
 def native(build, quick, ours, peers):
     flags = ["--quick"] if quick else []
     python = harness.peers_python()
-    in_turn("native", lambda: take([build / "bench/env_bench", *flags], ours),
+    in_turn("env native", lambda: take([build / "bench/env_bench", *flags], ours),
             python and (lambda: take([python, ROOT / "bench" / NATIVE_PEERS, *flags], peers)),
             2 if quick else harness.ROUNDS)
 
@@ -55,7 +55,7 @@ def plugin(build, quick, ours, peers):
     """Part whose program contains both sides, compares all bytes and times them in turn."""
     flags = ["--quick"] if quick else []
     program = [build / "bench/env_bridge_bench", "--part", "plugin", *flags]
-    in_turn("plugin", lambda: take(program, ours, peers), None, 1 if quick else harness.ROUNDS)
+    in_turn("env plugin", lambda: take(program, ours, peers), None, 1 if quick else harness.ROUNDS)
 
 
 def bridge(part):
@@ -65,7 +65,7 @@ def bridge(part):
             say(f"env {part}: peer absent: bench/run --install-peers")
             return
         flags = ["--part", part, *(["--quick"] if quick else [])]
-        in_turn(part,
+        in_turn(f"env {part}",
                 lambda: take([build / "bench/env_bridge_bench", "--python", python, *flags], ours),
                 lambda: take([python, ROOT / "bench" / BRIDGE_PEERS, *flags], peers),
                 1 if quick else harness.ROUNDS)
@@ -86,7 +86,7 @@ def through_gymnasium(build, quick, ours, peers):
         return
     flags = ["--quick"] if quick else []
     program = [interpreter, ROOT / "bench/peers/python_env.py", *flags]
-    in_turn("python", lambda: take(program, ours, peers, variables), None,
+    in_turn("env python", lambda: take(program, ours, peers, variables), None,
             1 if quick else harness.ROUNDS)
 
 

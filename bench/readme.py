@@ -11,15 +11,15 @@ BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 HEADLINES_BEGIN, HEADLINES_END = "<!-- headlines:begin -->", "<!-- headlines:end -->"
 GAMES_BEGIN, GAMES_END = "<!-- games:begin -->", "<!-- games:end -->"
 SUITES = ("env", "nn", "supervised", "imdb", "learn", "games", "pong", "gorila", "e2e",
-          "replay", "collective", "paramserver", "codec", "sharding", "text", "faults", "soak",
-          "fleet")
+          "replay", "collective", "paramserver", "codec", "sharding", "text", "deploy", "faults",
+          "soak", "fleet")
 TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
           "imdb": "Reviews",
           "learn": "Learning", "games": "Games", "pong": "Atari", "gorila": "Gorila",
           "e2e": "End to end",
           "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
-          "sharding": "Sharding of parameters", "text": "Tokens",
+          "sharding": "Sharding of parameters", "text": "Tokens", "deploy": "Deployed policies",
           "faults": "Faults", "soak": "Soak", "fleet": "Fleets"}
 # One sentence per suite: what its rows mean.
 ABOUT = {
@@ -59,6 +59,9 @@ ABOUT = {
     "sharding": "Step time of synchronous training with parameters sharded by layer or by equal "
                 "memory, compared with a model of the step time and published measurements.",
     "text": "Time to tokenize the 50,000 labeled IMDB reviews on one core.",
+    "deploy": "Time of one call that computes the actions of b observations on one core: "
+              "`cartpole` and `nature` (the network of Mnih et al., 2015) by libtroop_policy in C, "
+              "whose peer is called from Python; `predict` by `policy.predict` in Python.",
     "faults": "Time until a killed or stopped role is detected and replaced, and the cost of such "
               "a fault for the run.",
     "soak": "Forty minutes of a fleet without and with the kill of a random role every ten "
