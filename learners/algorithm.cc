@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "kernels/optim/optimizer_step.h"
+#include "learners/external/external_algorithm.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
@@ -74,7 +75,8 @@ TensorFile WholeStateOf(Algorithm& algorithm) {
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, const EnvSpec& env,
                                                  const TensorParallelRank& tensor, int learner) {
   const AlgorithmKind kind = config.learner.algorithm;
-  if (config.learner.device == DeviceChoice::kCuda && kind == AlgorithmKind::kDpg) {
+  if (config.learner.device == DeviceChoice::kCuda &&
+      (kind == AlgorithmKind::kDpg || kind == AlgorithmKind::kExternal)) {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
         "set learner.device = \"auto\"",
@@ -85,6 +87,10 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
   EnvSpec seen = env;  // batches hold the network's inputs
   seen.observation = NetworkInput(setup, env);
+  if (kind == AlgorithmKind::kExternal) {
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
+    return MakeExternalAlgorithm(config, seen, std::move(network));
+  }
   // DPG has no GPU implementation.
   if (kind == AlgorithmKind::kDpg) {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));

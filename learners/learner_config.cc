@@ -10,7 +10,8 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.algorithm",
            .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG for continuous "
                   "ones (Horgan et al. 2018); for text (data.reviews) a sentiment classifier, or "
-                  "masked-LM pre-training (Devlin et al. 2019)."},
+                  "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
+                  "computes the updates of an agent, such as troop.Learner in Python."},
           c.algorithm);
   v.Visit(
       {"learner.batch_size",
@@ -100,6 +101,15 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "accumulation); 0 means the learner's whole share of the batch.",
            Between(0, 65536)},
           c.micro_batch_size);
+  v.Visit({"learner.program_socket",
+           "external: Unix socket on which the program that computes the updates listens; "
+           "troop.Learner sets it."},
+          c.program_socket);
+  v.Visit({"learner.program_timeout_s",
+           "external: time (s) in which the program must answer for each batch, or the learner "
+           "ends and is restarted.",
+           LeftOpen(0, 86400)},
+          c.program_timeout_s);
   v.Visit({"learner.init_from",
            "Run folder (its newest checkpoint) or checkpoint folder whose weights a new run starts "
            "from, matched by name and shape; tensors without a match keep their initial values. "

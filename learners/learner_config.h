@@ -46,6 +46,8 @@ struct LearnerConfig {
   std::int64_t hogwild_threads = 1;
   DeviceChoice device = DeviceChoice::kAuto;
   std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
+  std::string program_socket;         // external: socket of the program
+  double program_timeout_s = 300;     // external: per batch
   std::string init_from;              // run or checkpoint folder of the first weights; "": none
   bool operator==(const LearnerConfig&) const = default;
 };

@@ -22,7 +22,7 @@ set(troop_tsan_tests
   "nn/(module|parallel/.*|rank_failure|transformer/transformer_ranks)"
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "envs/vector/threaded_vector_env"
-  "learners/(gpu/parallel_copy|mesh|sync/hogwild_updater)")
+  "learners/(external/external_algorithm|gpu/parallel_copy|mesh|sync/hogwild_updater)")
 
 # Tests that start a thread, but are excluded from tsan.
 set(troop_tsan_left_out

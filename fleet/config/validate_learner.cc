@@ -124,8 +124,10 @@ void CheckHogwild(const Config& c, Conflicts* out) {
 // Checks the keys of DPG and of the value head.
 void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = c.learner.algorithm == AlgorithmKind::kDpg;
+  const bool external = c.learner.algorithm == AlgorithmKind::kExternal;
   out->If(
-      !dpg && !c.network.critic_layers.empty(), {"network.critic_layers", "learner.algorithm"},
+      !dpg && !external && !c.network.critic_layers.empty(),
+      {"network.critic_layers", "learner.algorithm"},
       "only learner.algorithm = \"dpg\" has a critic network; omit it, or change the algorithm");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions use noise for exploration; set 0, and see actor.noise_sigma");
@@ -137,7 +139,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
           {"optimizer.policy_learning_rate", "learner.sync"},
           "parameter shards use one learning rate; set 0, or learner.sync = \"allreduce\"");
   // The value head exists only for algorithms that learn values.
-  const bool values = dpg || c.learner.algorithm == AlgorithmKind::kDqn;
+  const bool values = dpg || external || c.learner.algorithm == AlgorithmKind::kDqn;
   out->If(!values && c.learner.critic != CriticKind::kScalar,
           {"learner.critic", "learner.algorithm"},
           "only \"dqn\" and \"dpg\" learn values; omit it, or change the algorithm");
@@ -151,6 +153,30 @@ void CheckDpg(const Config& c, Conflicts* out) {
           TomlNumber(c.learner.v_max));
 }
 
+// Checks updates by another program: one learner, on the CPU, with the whole model.
+void CheckExternal(const Config& c, Conflicts* out) {
+  const bool external = c.learner.algorithm == AlgorithmKind::kExternal;
+  out->If(
+      !external && !c.learner.program_socket.empty(),
+      {"learner.program_socket", "learner.algorithm"},
+      "is supported by learner.algorithm = \"external\" only; omit it, or change the algorithm");
+  if (!external) return;
+  out->If(c.learner.program_socket.empty(), {"learner.program_socket", "learner.algorithm"},
+          "is empty, but learner.algorithm = \"external\" needs a program that computes the "
+          "updates; use troop.Learner, which sets it");
+  // Blames the key that differs, and names the required value.
+  const auto need = [&](bool good, const char* key, std::string_view value) {
+    out->If(!good, {key, "learner.algorithm"},
+            "learner.algorithm = \"external\" requires {} here; set it, or another algorithm",
+            value);
+  };
+  need(c.fleet.learners == 1, "fleet.learners", "1");
+  need(c.learner.sync == LearnerSync::kAllReduce, "learner.sync", "\"allreduce\"");
+  need(c.learner.hogwild_threads == 1, "learner.hogwild_threads", "1");
+  need(c.learner.device != DeviceChoice::kCuda, "learner.device", "\"auto\" or \"cpu\"");
+  need(!c.network.normalize_observations, "network.normalize_observations", "false");
+}
+
 }  // namespace
 
 // Rules that apply to all kinds of runs.
@@ -159,6 +185,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckShardThreads(c, out);
   CheckSync(c, out);
   CheckDpg(c, out);
+  CheckExternal(c, out);
 }
 
 // Rules of runs without an environment.

@@ -38,10 +38,13 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
   return lost || job.status.ok() ? job.weights : job.status;
 }
 
-// After a permanent device failure the role ends; its replacement resumes from the newest
-// checkpoint.
+// After a permanent failure of the device, or of an external program, the role ends; its
+// replacement resumes from the newest checkpoint.
 Status RollbackControl::Permit(const Status& why) {
-  if (why.code() == Code::kUnavailable) return why.WithContext("learner.device");
+  if (why.code() == Code::kUnavailable) {
+    const bool external = options_.config->learner.algorithm == AlgorithmKind::kExternal;
+    return why.WithContext(external ? "learner.program_socket" : "learner.device");
+  }
   if (options_.shards_hold_weights) {
     return Cancelled("diverged (NaN or infinity), and the parameter shards hold the weights: {}",
                      why.message());

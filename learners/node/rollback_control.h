@@ -32,7 +32,8 @@ class RollbackControl {
   // rollback; ok: none is needed, or one is in progress.
   Status Review(const UpdateJob& job, ReplaySampler* sampler);
   // Checks that a rollback because of `why` can help, and counts it. Errors: the one that ends the
-  // learner: kUnavailable: the device has failed; kCancelled: too many rollbacks, or no effect.
+  // learner: kUnavailable: the device or an external program has failed; kCancelled: too many
+  // rollbacks, or no effect.
   Status Permit(const Status& why);
   // Submits the job. REQUIRES: Permit was ok; not busy().
   void Start(const Status& why);

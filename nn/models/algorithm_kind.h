@@ -14,9 +14,10 @@ enum class AlgorithmKind : std::uint8_t {
   kDpg,         // Ape-X DPG (Horgan et al. 2018)
   kClassifier,  // supervised: classification of texts
   kMaskedLm,    // supervised: masked-LM pre-training (Devlin et al. 2019)
+  kExternal,    // another program computes the updates of an agent
 };
 constexpr auto EnumNames(AlgorithmKind) {
-  return std::to_array<std::string_view>({"dqn", "dpg", "classifier", "masked_lm"});
+  return std::to_array<std::string_view>({"dqn", "dpg", "classifier", "masked_lm", "external"});
 }
 // True for supervised runs, which have learners, a parameter server and an evaluator, but no
 // environment, actors or replay.

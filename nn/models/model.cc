@@ -80,9 +80,10 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// DPG needs continuous actions, every other algorithm discrete ones.
+// DPG needs continuous actions, DQN discrete ones; an external program may learn both.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
+  if (algorithm == AlgorithmKind::kExternal) return Status::Ok();
   if (env.action.discrete() == (algorithm != AlgorithmKind::kDpg)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
   const bool discrete = env.action.discrete();
