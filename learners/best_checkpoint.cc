@@ -59,7 +59,8 @@ Result<bool> BestCheckpointKeeper::Offer(const EvaluationReport& report,
           CheckpointScore{.score = report.return_mean,
                           .episodes = report.episodes,
                           .version = report.weights_version,
-                          .unix_time = options_.records_time ? std::int64_t(WallSeconds()) : 0}};
+                          .unix_time = options_.records_time ? std::int64_t(WallSeconds()) : 0},
+      .policy = options_.policy};
   // The value as one tensor for the commands of Troop; the optimizer's state stays out, because a
   // learner never resumes from here.
   checkpoint.state.tensors["value"] = ConstTensor(Buffer::Copy(std::as_bytes(weights)),

@@ -28,6 +28,7 @@ class BestCheckpointKeeper {
     Storage* run = nullptr;  // the run folder
     std::unique_ptr<Module> module;
     std::string config_toml;   // of the run
+    std::string policy;        // EncodedPolicyOf the run's agent; empty: a text model
     bool shards = false;       // parameter shards: their versions begin at 1
     bool records_time = true;  // false in serial mode: equal runs write equal bytes
   };

@@ -12,6 +12,7 @@
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
 #include "kernels/elementwise/is_finite.h"
+#include "nn/export/policy_description.h"
 
 namespace troop {
 namespace {
@@ -40,6 +41,7 @@ Buffer EncodeWeights(const Module& module, const CheckpointState& checkpoint) {
     file.tensors[param.name] = it->second.Range(param.offset, param.shape);
   }
   file.metadata = {{"format", "troop"}, {"updates", std::to_string(checkpoint.updates)}};
+  if (!checkpoint.policy.empty()) file.metadata[kPolicyKey] = checkpoint.policy;
   return EncodeSafetensors(file);
 }
 

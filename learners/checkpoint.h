@@ -12,7 +12,9 @@
 namespace troop {
 
 // A checkpoint is a folder checkpoints/<updates>/ of a run:
-//   weights.safetensors   one named tensor per parameter (what other programs read)
+//   weights.safetensors   one named tensor per parameter (what other programs read); its metadata
+//                         has the description of an agent's policy, so that libtroop_policy loads
+//                         the file (nn/policy_library/troop_policy.h)
 //   state.safetensors     the algorithm's whole state: value, target, optimizer slots
 //   state.json            counters, seed (the key of all random streams), the config as TOML
 //   manifest.json         name, size and CRC-32C of each file; written last, as the commit mark
@@ -40,6 +42,7 @@ struct CheckpointState {
   std::string config_toml;
   TensorFile state;                      // Algorithm::State(); best checkpoint: the value alone
   std::optional<CheckpointScore> score;  // best checkpoint only
+  std::string policy;                    // EncodedPolicyOf; written but not read; empty: none
 };
 
 // Writes a checkpoint to `run`, the run folder, and replaces one with the same number of updates.

@@ -54,6 +54,7 @@ LearnerNode::LearnerNode(Context context, LearnerModel model)
                .executor = context_.executor,
                .run = context_.run,
                .module = model_.whole.get(),
+               .policy = model_.policy,
                .algorithm = algorithm_,
                .source = source_.get()}),
       gathering_(model_.place.ranks > 1 && !UsesShards(topology_),

@@ -21,6 +21,7 @@
 #include "learners/supervised/text_evaluator.h"
 #include "net/security/access_control.h"
 #include "net/wire/codec.h"
+#include "nn/export/policy_description.h"
 #include "nn/models/model.h"
 #include "paramserver/service/connect_weights.h"
 #include "paramserver/service/shard_node.h"
@@ -71,6 +72,7 @@ Result<ActingContext> EvaluatorContextOf(const Config& config, const RoleNode::O
                                        .records_time = config.fleet.mode != FleetMode::kSerial};
   TROOP_ASSIGN_OR_RETURN(keeper.run, options.storage(config));
   TROOP_ASSIGN_OR_RETURN(keeper.module, MakeNetwork(ModelSetupOf(training), env));
+  TROOP_ASSIGN_OR_RETURN(keeper.policy, EncodedPolicyOf(ModelSetupOf(training), env));
   context.executor = options.executor;
   context.keep_best = [kept = std::make_shared<BestCheckpointKeeper>(std::move(keeper))](
                           const EvaluationReport& report, std::span<const float> weights) {

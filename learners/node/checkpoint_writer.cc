@@ -28,7 +28,8 @@ void CheckpointWriter::Write(Job* job) const {
   written.weights = algorithm->CheckFinite();
   if (!written.weights.ok()) return;
   CheckpointState checkpoint{.config_toml = options_.config->config_toml,
-                             .state = WholeStateOf(*algorithm)};
+                             .state = WholeStateOf(*algorithm),
+                             .policy = options_.policy};
   if (checkpoint.state.tensors.empty()) {
     written.path = NotFound("the tensor-parallel state has not been gathered yet");
     return;

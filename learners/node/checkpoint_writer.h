@@ -20,6 +20,7 @@ class CheckpointWriter {
     Executor* executor = nullptr;
     Storage* run = nullptr;          // the run folder
     const Module* module = nullptr;  // the whole model
+    std::string policy;              // CheckpointState::policy
     Algorithm* algorithm = nullptr;
     const BatchSource* source = nullptr;
   };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "learners/sync/topology.h"
+#include "nn/export/policy_description.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 
@@ -29,6 +30,7 @@ Result<LearnerModel> LearnerModel::Make(const TrainingConfig& config, const EnvS
                                         int index) {
   LearnerModel model;
   TROOP_ASSIGN_OR_RETURN(model.whole, MakeNetwork(ModelSetupOf(config), env));
+  TROOP_ASSIGN_OR_RETURN(model.policy, EncodedPolicyOf(ModelSetupOf(config), env));
   if (IsSupervised(config.learner)) {
     const int parts = int(config.mesh.tp);
     model.place = {.rank = index % parts, .ranks = parts};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/tensor/spec.h"
 #include "learners/algorithm.h"
@@ -17,6 +18,7 @@ struct LearnerModel {
 
   TensorParallelRank place;       // the part of the model that this learner holds
   std::unique_ptr<Module> whole;  // the whole model
+  std::string policy;             // EncodedPolicyOf the agent, for checkpoints; empty: a text model
   // Only for a tensor-parallel worker of parameter shards: the module of the part, and on rank 0
   // `algorithm` as the whole worker.
   std::unique_ptr<Module> part;

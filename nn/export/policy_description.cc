@@ -176,4 +176,10 @@ std::string EncodePolicy(const PolicyDescription& policy) {
       .str();
 }
 
+Result<std::string> EncodedPolicyOf(const ModelSetup& setup, const EnvSpec& env) {
+  if (IsTextModel(setup)) return std::string();
+  TROOP_ASSIGN_OR_RETURN(const PolicyDescription policy, DescribePolicy(setup, env));
+  return EncodePolicy(policy);
+}
+
 }  // namespace troop

@@ -71,4 +71,8 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
 std::string EncodePolicy(const PolicyDescription& policy);
 inline constexpr char kPolicyKey[] = "troop_policy";
 
+// DescribePolicy and EncodePolicy in one: what each checkpoint has in the metadata of its weights.
+// Empty for a text model, which has no policy. Errors: as MakeNetwork.
+Result<std::string> EncodedPolicyOf(const ModelSetup& setup, const EnvSpec& env);
+
 }  // namespace troop

@@ -84,8 +84,8 @@ TROOP_POLICY_EXPORT int troop_policy_abi(void);
 typedef struct {
   size_t size;  // sizeof(troop_policy_source)
   int abi;      // TROOP_POLICY_ABI, of the program
-  // One of the two: a file made by `troop export --format safetensors`, or its bytes, which are not
-  // referenced after the call.
+  // One of the two: a file made by `troop export --format safetensors` or the weights.safetensors
+  // of an agent's checkpoint, or its bytes, which are not referenced after the call.
   const char* path;
   const void* bytes;
   size_t byte_count;

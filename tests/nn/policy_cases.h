@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,6 +168,8 @@ class PolicyBench {
     return EncodeSafetensors(file);
   }
   const EnvSpec& env() const { return env_; }
+  const Module& network() const { return *network_; }
+  std::span<const float> value() const { return value_; }
 
  private:
   const ModelSetup setup_;
