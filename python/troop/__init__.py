@@ -1,17 +1,23 @@
-"""Troop's native environments for Python, as environments of Gymnasium.
+"""Troop for Python: trained policies, and native environments of Gymnasium's interface.
+
+`load_policy` loads a trained agent, and `evaluate` plays episodes with it
+(docs/guide/training_from_python.md).
 
 `make_env` gives a gymnasium.Env, `make_vector_env` a gymnasium.vector.VectorEnv whose environments
-step together in C++. docs/guide/environments_from_python.md is the guide.
+step together in C++ (docs/guide/environments_from_python.md).
 """
 from typing import TYPE_CHECKING, Any, Optional
 
 from troop import _native
+from troop._evaluation import evaluate
+from troop._policy import Policy, SpaceDescription, load_policy
 
 if TYPE_CHECKING:
     import gymnasium
 
 __version__ = _native.version
-__all__ = ["environment_ids", "make_env", "make_vector_env"]
+__all__ = ["Policy", "SpaceDescription", "environment_ids", "evaluate", "load_policy", "make_env",
+           "make_vector_env"]
 
 
 def environment_ids() -> list[str]:

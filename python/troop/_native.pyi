@@ -1,5 +1,7 @@
 """The extension module. Private: its interface is tailored to this package."""
-from typing import Any, Optional, TypedDict
+from typing import Any, Callable, Optional, TypedDict
+
+import numpy as np
 
 version: str
 
@@ -42,3 +44,21 @@ class EnvVector:
     def reset(self, seeds: list[tuple[int, int]], indices: Optional[list[int]], /) -> None: ...
     def step(self, actions: Any, /) -> bool: ...
     def render(self, index: int, /) -> tuple[int, int, bytearray]: ...
+
+class PolicyState:
+    """The frame stacks of N environments."""
+    environments: int
+
+class Policy:
+    shape: tuple[int, ...]
+    dtype: str
+    frame_stack: int
+    actions: int
+    low: list[float]
+    high: list[float]
+    exploration_rate: float
+    def __init__(self, path: str, convert: Callable[[Any, str], Any], /) -> None: ...
+    def set_seed(self, seed: int, /) -> None: ...
+    def act(self, observation: Any, state: Optional[Any], episode_start: Optional[Any],
+            deterministic: bool, /) -> tuple[Any, Optional[Any]]: ...
+    def q_values(self, observation: Any, mask: Optional[Any], /) -> np.ndarray[Any, Any]: ...

@@ -20,6 +20,12 @@ env = troop.make_env("CartPole-v1", render_mode="rgb_array", max_episode_steps=5
 observation, info = env.reset(seed=1)
 vector = troop.make_vector_env("CartPole-v1", 4, threads=2, copy=False)
 names: list[str] = troop.environment_ids()
+policy: troop.Policy = troop.load_policy("runs/run", best=True)
+actions, state = policy.predict(observation, deterministic=True)
+mean, deviation = troop.evaluate(policy, env)
+assert mean + deviation > 0
+returns, lengths = troop.evaluate(policy, env, return_episode_rewards=True)
+returns.append(float(lengths[0]))
 """
 
 

@@ -1,6 +1,7 @@
-// The extension module troop._native: native environments for the Python package `troop`. It uses
-// the buffer protocol instead of NumPy's C API, so that it works with every NumPy version. The
-// package passes contiguous arrays; types, sizes and ranges are checked here.
+// The extension module troop._native: native environments for the Python package `troop`, and
+// trained policies (policy_binding.h). The environments use the buffer protocol instead of NumPy's
+// C API, so that they work with every NumPy version. The package passes contiguous arrays; types,
+// sizes and ranges are checked here.
 
 #include <fmt/ranges.h>
 #include <pybind11/pybind11.h>
@@ -19,6 +20,7 @@
 #include "envs/vector/action_check.h"
 #include "python/src/env/env_vector.h"
 #include "python/src/env/single_env.h"
+#include "python/src/policy/policy_binding.h"
 #include "python/src/status_error.h"
 
 namespace py = pybind11;
@@ -319,4 +321,5 @@ PYBIND11_MODULE(_native, module) {
   });
   troop::BindSingle(module);
   troop::BindVector(module);
+  troop::BindPolicy(module);
 }
