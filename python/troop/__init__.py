@@ -1,7 +1,7 @@
-"""Troop for Python: trained policies, and native environments of Gymnasium's interface.
+"""Troop for Python: training, trained policies, and native environments of Gymnasium's interface.
 
-`load_policy` loads a trained agent, and `evaluate` plays episodes with it
-(docs/guide/training_from_python.md).
+`train` trains an agent and returns its Run; `load_policy` loads a trained agent, and `evaluate`
+plays episodes with it (docs/guide/training_from_python.md).
 
 `make_env` gives a gymnasium.Env, `make_vector_env` a gymnasium.vector.VectorEnv whose environments
 step together in C++ (docs/guide/environments_from_python.md).
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Optional
 from troop import _native
 from troop._evaluation import evaluate
 from troop._policy import Policy, SpaceDescription, load_policy
+from troop._program import TrainingError
+from troop._run import Run
+from troop._training import train
 
 if TYPE_CHECKING:
     import gymnasium
 
 __version__ = _native.version
-__all__ = ["Policy", "SpaceDescription", "environment_ids", "evaluate", "load_policy", "make_env",
-           "make_vector_env"]
+__all__ = ["Policy", "Run", "SpaceDescription", "TrainingError", "environment_ids", "evaluate",
+           "load_policy", "make_env", "make_vector_env", "train"]
 
 
 def environment_ids() -> list[str]:

@@ -20,6 +20,10 @@ env = troop.make_env("CartPole-v1", render_mode="rgb_array", max_episode_steps=5
 observation, info = env.reset(seed=1)
 vector = troop.make_vector_env("CartPole-v1", 4, threads=2, copy=False)
 names: list[str] = troop.environment_ids()
+run: troop.Run = troop.train({"env.id": "CartPole-v1"}, {"seed": 3}, replay__alpha=0.6)
+steps = run.metrics["steps"].max()
+result = run.resume(run__total_steps=100).result
+assert result is not None and result["status"] == "ok"
 policy: troop.Policy = troop.load_policy("runs/run", best=True)
 actions, state = policy.predict(observation, deterministic=True)
 mean, deviation = troop.evaluate(policy, env)

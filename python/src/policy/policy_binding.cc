@@ -72,7 +72,7 @@ class PyPolicy {
   std::int64_t stack() const { return observation_->frame_stack; }
   bool discrete() const { return action_->kind == TROOP_POLICY_DISCRETE; }
   std::int64_t actions() const { return discrete() ? action_->count : 0; }
-  // Of continuous actions; discrete ones have none.
+  // The bounds of continuous actions; discrete ones have none.
   std::vector<float> Bounds(const float* values) const {
     if (values == nullptr) return {};
     return {values, values + action_->count};
