@@ -284,8 +284,19 @@ def keywords(value):
     return None if value == "None" else value
 
 
+def move_own_folder_last():
+    """Puts this package's folder at the end of the search path. It was first, so that this package
+    is the one that was loaded; a tree of sources has other packages there, which must not hide
+    those that are installed."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if folder in sys.path:
+        sys.path.remove(folder)
+        sys.path.append(folder)
+
+
 def main():
     """Returns the exit code."""
+    move_own_folder_last()
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     request = receive()
