@@ -3,8 +3,8 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troop)
-# Two Debian packages: `troop`, everything that a machine of a fleet needs, and `libtroop-dev`.
-# Files without a component belong to the second.
+# Three Debian packages: `troop`, everything that a machine of a fleet needs, `libtroop-dev`, and
+# `libtroop-policy` (TroopPolicyLibrary). Files without a component belong to the second.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 get_property(folders GLOBAL PROPERTY TROOP_FOLDERS)
