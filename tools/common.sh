@@ -50,7 +50,8 @@ build_packages=(ca-certificates cmake cppzmq-dev g++ libarchive-dev libbz2-dev l
 test_packages=(clang-format codespell fonts-dejavu-core git libbenchmark-dev libgmock-dev
   libgtest-dev lld python3 python3-dev python3-venv)
 # Packages that only running tests need.
-run_packages=(chromium dpkg-dev file iproute2 openmpi-bin slurm-client slurmctld slurmd)
+run_packages=(chromium dpkg-dev file gcc-arm-none-eabi iproute2 libnewlib-arm-none-eabi openmpi-bin
+  qemu-system-arm slurm-client slurmctld slurmd)
 
 # Installs the named Debian packages that are missing.
 need_packages() {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "kernels/elementwise/is_finite.h"
+#include "nn/export/c_policy.h"
 #include "nn/export/onnx_policy.h"
 #include "nn/export/policy_description.h"
 #include "nn/models/model.h"
@@ -51,11 +53,22 @@ Result<TensorFile> NamedParameters(const LoadedCheckpoint& loaded, const Module&
   return file;
 }
 
-// The description travels in the metadata of both formats.
-Result<Buffer> Encode(ExportFormat format, const PolicyDescription& policy, TensorFile file) {
-  if (format == ExportFormat::kOnnx) return EncodeOnnxPolicy(policy, file);
-  file.metadata[kPolicyKey] = EncodePolicy(policy);
-  return EncodeSafetensors(file);
+// The description travels in the metadata of safetensors and ONNX. file_name: the prefix of all
+// names in C.
+Result<Buffer> Encode(ExportFormat format, const std::string& file_name,
+                      const PolicyDescription& policy, TensorFile file) {
+  switch (format) {
+    case ExportFormat::kSafetensors:
+      file.metadata[kPolicyKey] = EncodePolicy(policy);
+      return EncodeSafetensors(file);
+    case ExportFormat::kOnnx:
+      return EncodeOnnxPolicy(policy, file);
+    case ExportFormat::kC:
+      break;
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::string text,
+                         EncodeCPolicy(policy, file, CPolicyName(file_name)));
+  return Buffer::Copy(std::as_bytes(std::span(text)));
 }
 
 }  // namespace
@@ -77,10 +90,11 @@ Result<std::string> ExportPolicy(const ExportOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Module> network, MakeNetwork(setup, env));
   TROOP_ASSIGN_OR_RETURN(TensorFile file, NamedParameters(loaded, *network));
   file.metadata = OriginOf(loaded, env);
-  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, Encode(options.format, policy, std::move(file)));
-  // 3. The file.
   const fs::path path = fs::absolute(
       options.output.empty() ? fmt::format("policy.{}", EnumName(options.format)) : options.output);
+  TROOP_ASSIGN_OR_RETURN(const Buffer bytes,
+                         Encode(options.format, path.filename().string(), policy, std::move(file)));
+  // 3. The file.
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path.parent_path().string()));
   TROOP_RETURN_IF_ERROR(folder->WriteAtomic(path.filename().string(), bytes.bytes()));
   return path.string();
@@ -99,10 +113,10 @@ void RegisterExport(CLI::App& app, ChosenCommand* chosen) {
       ->add_option_function<std::string>(
           "--format",
           [options](const std::string& name) { options->format = *ParseEnum<ExportFormat>(name); },
-          "safetensors (default), for libtroop_policy; or onnx")
-      ->check(CLI::IsMember(std::vector<std::string>{"safetensors", "onnx"}))
+          "safetensors (default), for libtroop_policy; onnx; or c, for microcontrollers")
+      ->check(CLI::IsMember(std::vector<std::string>{"safetensors", "onnx", "c"}))
       ->type_name("FORMAT");
-  command->add_option("--out", options->output, "the file (policy.safetensors or policy.onnx)");
+  command->add_option("--out", options->output, "the file (policy.FORMAT)");
   // The path is printed, because the default is in the present folder.
   command->callback([options, chosen] {
     *chosen = [options] {

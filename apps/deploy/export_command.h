@@ -15,9 +15,10 @@ namespace troop {
 enum class ExportFormat : std::uint8_t {
   kSafetensors,  // for libtroop_policy (nn/policy_library/troop_policy.h)
   kOnnx,         // nn/export/onnx_policy.h
+  kC,            // nn/export/c_policy.h
 };
 constexpr auto EnumNames(ExportFormat) {
-  return std::to_array<std::string_view>({"safetensors", "onnx"});
+  return std::to_array<std::string_view>({"safetensors", "onnx", "c"});
 }
 
 // Options of `troop export`.
@@ -25,11 +26,11 @@ struct ExportOptions {
   std::string path;  // run folder or checkpoint folder
   bool best = false;
   ExportFormat format = ExportFormat::kSafetensors;
-  std::string output;  // empty: policy.safetensors or policy.onnx in the present folder
+  std::string output;  // empty: policy.FORMAT in the present folder; of C, prefix of names
 };
 // Writes the policy of a checkpoint to one file, atomically, and returns the file's path. The
 // environment of the run is made once, because its spec is part of the policy. Errors: those of
-// LoadCheckpoint; kInvalidArgument: a text model.
+// LoadCheckpoint and of the format; kInvalidArgument: a text model.
 Result<std::string> ExportPolicy(const ExportOptions& options);
 
 // Adds `troop export` to `app`.

@@ -81,6 +81,7 @@ PolicyFile ParsePolicyFile(const void* bytes, std::size_t size) {
   return file;
 }
 
+// The size is taken from the open file, so that a replaced file cannot change it in between.
 PolicyFile ReadPolicyFile(const char* path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = in ? std::streamoff(in.tellg()) : -1;
@@ -89,6 +90,7 @@ PolicyFile ReadPolicyFile(const char* path) {
   std::vector<char> bytes(static_cast<std::size_t>(size));
   in.seekg(0);
   if (!in.read(bytes.data(), size)) Damaged(std::string(path) + ": cannot be read");
+  // Errors of the content are given the path, which the parser does not have.
   try {
     return ParsePolicyFile(bytes.data(), bytes.size());
   } catch (const PolicyError& error) {

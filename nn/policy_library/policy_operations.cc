@@ -81,6 +81,7 @@ class Scale final : public PolicyOperation {
   explicit Scale(const LayerReader& layer) : size_(layer.in()), factor_(layer.Number("factor", 1)) {
     Require(layer.out() == size_, "scale changes the shape");
   }
+  // Elements are independent of each other, so one loop covers all rows.
   void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
     ScaleToFloat(isa, in, rows * size_, factor_, out);
   }
@@ -126,6 +127,7 @@ class OneHot final : public PolicyOperation {
       : size_(layer.in()), classes_(layer.Integer("classes")) {
     Require(layer.out() == size_ * classes_, "one_hot has another output shape");
   }
+  // The range is checked before the conversion, which is undefined outside of it.
   void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
     std::fill_n(out, rows * size_ * classes_, 0.0f);
     for (std::int64_t i = 0; i < rows * size_; ++i) {
@@ -150,6 +152,7 @@ class Images final : public PolicyOperation {
     pixels_ = out[0] * out[1];
     channels_ = out[2] / stack_;
   }
+  // Pixel by pixel of each frame: reads are contiguous, writes have a step of all channels.
   void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
     const std::int64_t all = stack_ * channels_;
     if (stack_ == 1) return ScaleToFloat(isa, in, rows * pixels_ * all, factor_, out);
@@ -252,6 +255,7 @@ class Dueling final : public PolicyOperation {
     value_ = layer.Weights("value.", numbers_, features);
     advantage_ = layer.Weights("advantage.", outputs_, features);
   }
+  // The hidden units of one stream at a time, and the values.
   std::int64_t scratch() const override { return units_ + numbers_; }
 
   void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
@@ -310,6 +314,7 @@ class CategoricalMean final : public PolicyOperation {
             "categorical_mean needs atoms in order");
   }
   void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+    // Sums are f64: atoms may be far from 0 while their mean is near it.
     const double step = (double(high_) - double(low_)) / double(atoms_ - 1);
     for (std::int64_t i = 0; i < rows * actions_; ++i, in += atoms_) {
       // The largest logit is subtracted, so that no exponential overflows.
@@ -389,6 +394,7 @@ std::int64_t PolicyInteger(const Json& object, const char* key, std::int64_t low
   return value;
 }
 
+// A double that overflows f32 is as invalid as infinity itself.
 double PolicyNumber(const Json& object, const char* key, double otherwise) {
   const auto found = object.find(key);
   if (found == object.end()) return otherwise;
@@ -398,6 +404,7 @@ double PolicyNumber(const Json& object, const char* key, double otherwise) {
   return value;
 }
 
+// Names and kinds; their content is checked where it is used.
 std::string PolicyString(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_string())
@@ -405,6 +412,7 @@ std::string PolicyString(const Json& object, const char* key) {
   return found->get<std::string>();
 }
 
+// Every dimension is bounded before the product is computed, which therefore cannot overflow.
 std::vector<std::int64_t> PolicyShape(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array() || found->size() > TROOP_POLICY_RANK_MAX)
@@ -420,6 +428,7 @@ std::vector<std::int64_t> PolicyShape(const Json& object, const char* key) {
   return shape;
 }
 
+// The bound keeps a small file from asking for gigabytes of buffers.
 std::int64_t PolicyElements(const std::vector<std::int64_t>& shape) {
   std::int64_t elements = 1;
   for (const std::int64_t dim : shape) {
@@ -429,7 +438,8 @@ std::int64_t PolicyElements(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
-// The names are those of PolicyLayerKind.
+// The names are those of PolicyLayerKind. A file of a later version may have others, which are an
+// error instead of being ignored.
 std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& source) {
   using Maker = std::unique_ptr<PolicyOperation> (*)(const LayerReader&);
   static const std::map<std::string, Maker> kMakers = {

@@ -46,7 +46,7 @@ _troop() {
     --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
     --out) _troop_paths compgen -d -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
-    --format) mapfile -t COMPREPLY < <(compgen -W 'safetensors onnx' -- "$word"); return ;;
+    --format) mapfile -t COMPREPLY < <(compgen -W 'safetensors onnx c' -- "$word"); return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \

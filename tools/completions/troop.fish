@@ -44,7 +44,7 @@ complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume imdb-p
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Print what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'Print plain lines'
-complete -c troop -n '__fish_seen_subcommand_from export' -l format -xa 'safetensors onnx' -d 'File format'
+complete -c troop -n '__fish_seen_subcommand_from export' -l format -xa 'safetensors onnx c' -d 'File format'
 complete -c troop -n '__fish_seen_subcommand_from export' -l out -rF -d 'The file'
 complete -c troop -n '__fish_seen_subcommand_from eval play export predict' -l best -d 'The best checkpoint of the run'
 complete -c troop -n '__fish_seen_subcommand_from eval play export plot resume dashboard scale status predict' -F

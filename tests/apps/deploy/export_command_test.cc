@@ -122,6 +122,27 @@ TEST_F(ExportCommandTest, FilesStateTheirOrigin) {
   EXPECT_THAT(*ReadFile(*model, 1 << 20), HasSubstr("Pendulum-v1"));
 }
 
+// The prefix of the names is the file's; nn.CPolicyCaseTest compiles such files.
+TEST_F(ExportCommandTest, CFileIsNamedLikeItsFunctions) {
+  Config config;
+  config.env.id = "CartPole-v1";
+  ASSERT_NO_FATAL_FAILURE(WriteRun(config));
+  const auto file =
+      ExportPolicy({.path = run(), .format = ExportFormat::kC, .output = out("cart-pole.c")});
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(*file, out("cart-pole.c"));
+  const std::string text = *ReadFile(*file, 1 << 20);
+  EXPECT_THAT(text, HasSubstr("void cart_pole_reset(cart_pole_state* state) {"));
+  EXPECT_THAT(text, HasSubstr("environment: CartPole-v1"));
+  EXPECT_THAT(text, HasSubstr("observation   float [4]"));
+  config.network.layers = {{.units = 2000}, {.units = 600}};
+  ASSERT_NO_FATAL_FAILURE(WriteRun(config));
+  const auto large =
+      ExportPolicy({.path = run(), .format = ExportFormat::kC, .output = out("large.c")});
+  EXPECT_THAT(large.status().message(), HasSubstr("must be at most 1048576"));
+  EXPECT_FALSE(fs::exists(out("large.c")));
+}
+
 TEST_F(ExportCommandTest, RunsWithoutPolicyAreRejected) {
   const auto error = [&](const ExportOptions& options) {
     return std::string(ExportPolicy(options).status().message());

@@ -1,0 +1,287 @@
+// The arithmetic of exported C files, function by function; that of the layers is stated in
+// nn/export/policy_description.h.
+#include "nn/export/c_policy_text.h"
+
+namespace troop {
+namespace {
+
+// A test of the bits, which options such as -ffast-math do not remove.
+constexpr std::string_view kFiniteText = R"(
+/* 1 if all values are finite. */
+static int @_finite(const float* x, int32_t n) {
+  int32_t i;
+  for (i = 0; i < n; ++i) {
+    union {
+      float value;
+      uint32_t bits;
+    } u;
+    u.value = x[i];
+    if ((u.bits & 0x7f800000u) == 0x7f800000u) return 0;
+  }
+  return 1;
+}
+)";
+
+// Input layers read the observation in its own type, which saves a buffer of f32 values.
+constexpr std::string_view kScaleText = R"(
+/* out = factor * in. */
+static void @_scale(float factor, int32_t n, const @@* in, float* out) {
+  int32_t i;
+  for (i = 0; i < n; ++i) out[i] = factor * (float)in[i];
+}
+)";
+
+// NaN cannot occur: the observation has been checked.
+constexpr std::string_view kNormalizeText = R"(
+/* out = (in - mean) / deviation, clipped to +-10. */
+static void @_normalize(const float* mean, const float* inverse_deviation, int32_t n,
+                        const @@* in, float* out) {
+  int32_t i;
+  for (i = 0; i < n; ++i) {
+    const float x = ((float)in[i] - mean[i]) * inverse_deviation[i];
+    out[i] = x < -10.0f ? -10.0f : x > 10.0f ? 10.0f : x;
+  }
+}
+)";
+
+// A comparison with each class costs less code than a check of range and fraction.
+constexpr std::string_view kOneHotText = R"(
+/* out [n, classes]: 1 at each element's class; zeros for a value that is no class. */
+static void @_one_hot(int32_t classes, int32_t n, const @@* in, float* out) {
+  int32_t i, c;
+  for (i = 0; i < n; ++i) {
+    for (c = 0; c < classes; ++c) *out++ = (float)in[i] == (float)c ? 1.0f : 0.0f;
+  }
+}
+)";
+
+// The frames of a stack become channels, the oldest first. The loops follow the output, whose
+// writes are then contiguous.
+constexpr std::string_view kImagesText = R"(
+/* in [stack, pixels, channels], out [pixels, stack * channels], times factor. */
+static void @_images(float factor, int32_t stack, int32_t pixels, int32_t channels,
+                     const @@* in, float* out) {
+  int32_t p, s, c;
+  for (p = 0; p < pixels; ++p) {
+    for (s = 0; s < stack; ++s) {
+      for (c = 0; c < channels; ++c) *out++ = factor * (float)in[(s * pixels + p) * channels + c];
+    }
+  }
+}
+)";
+
+// One sum at a time: the weights are read once, in order, which flash memory serves best.
+constexpr std::string_view kLinearText = R"(
+/* out [units] = weight [units, depth] * in + bias. */
+static void @_linear(const float* weight, const float* bias, int32_t units, int32_t depth,
+                     const float* in, float* out) {
+  int32_t u, i;
+  for (u = 0; u < units; ++u, weight += depth) {
+    float sum = bias[u];
+    for (i = 0; i < depth; ++i) sum += weight[i] * in[i];
+    out[u] = sum;
+  }
+}
+)";
+
+// The rows of a kernel are contiguous in the input, too, because channels come last.
+constexpr std::string_view kConv2dText = R"(
+/* in [.., width, channels], out [rows, columns, filters]; no padding.
+   weight [filters, kernel, kernel, channels]; size: kernel, stride, width, channels, rows, columns,
+   filters. */
+static void @_conv2d(const float* weight, const float* bias, const int32_t* size, const float* in,
+                     float* out) {
+  const int32_t kernel = size[0], stride = size[1], width = size[2], channels = size[3];
+  const int32_t rows = size[4], columns = size[5], filters = size[6], length = kernel * channels;
+  int32_t y, x, f, k, i;
+  for (y = 0; y < rows; ++y) {
+    for (x = 0; x < columns; ++x) {
+      const float* const corner = in + (y * stride * width + x * stride) * channels;
+      const float* w = weight;
+      for (f = 0; f < filters; ++f) {
+        float sum = bias[f];
+        for (k = 0; k < kernel; ++k, w += length) {
+          const float* const row = corner + k * width * channels;
+          for (i = 0; i < length; ++i) sum += w[i] * row[i];
+        }
+        *out++ = sum;
+      }
+    }
+  }
+}
+)";
+
+// A comparison, and no fmaxf of the C library, which is a call on many targets.
+// NaN passes, so that it reaches the check of the results.
+constexpr std::string_view kReluText = R"(
+static void @_relu(int32_t n, float* x) {
+  int32_t i;
+  for (i = 0; i < n; ++i) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+}
+)";
+
+// The tanh of a C library may be missing, or take a thousand cycles without an f64 unit.
+// The approximation is that of libtroop_policy (nn/policy_library/policy_kernels.cc).
+constexpr std::string_view kTanhText = R"(
+/* Relative error below 4e-7. */
+static float @_tanh(float x) {
+  const float c = x < -7.90531111f ? -7.90531111f : x > 7.90531111f ? 7.90531111f : x;
+  const float s = c * c;
+  float p = -2.76076847742355e-16f, q = 1.19825839466702e-06f;
+  p = p * s + 2.00018790482477e-13f;
+  p = p * s - 8.60467152213735e-11f;
+  p = p * s + 5.12229709037114e-08f;
+  p = p * s + 1.48572235717979e-05f;
+  p = p * s + 6.37261928875436e-04f;
+  p = p * s + 4.89352455891786e-03f;
+  q = q * s + 1.18534705686654e-04f;
+  q = q * s + 2.26843463243900e-03f;
+  q = q * s + 4.89352518554385e-03f;
+  return x > -4e-4f && x < 4e-4f ? x : x != x ? x : c * p / q;
+}
+)";
+
+// A layer's activation, in place.
+constexpr std::string_view kTanhAllText = R"(
+static void @_tanh_all(int32_t n, float* x) {
+  int32_t i;
+  for (i = 0; i < n; ++i) x[i] = @_tanh(x[i]);
+}
+)";
+
+// The equation applies to each of the `numbers` outputs of an action separately.
+constexpr std::string_view kDuelingText = R"(
+/* q [actions, numbers] += value - mean over the actions (Wang et al. 2016, eq. 9). */
+static void @_dueling(const float* value, int32_t actions, int32_t numbers, float* q) {
+  int32_t a, k;
+  for (k = 0; k < numbers; ++k) {
+    float sum = 0.0f;
+    for (a = 0; a < actions; ++a) sum += q[a * numbers + k];
+    for (a = 0; a < actions; ++a) q[a * numbers + k] += value[k] - sum / (float)actions;
+  }
+}
+)";
+
+// x = n ln 2 + r, with ln 2 in two parts; the series of e^r ends where a term is below 2^-26.
+constexpr std::string_view kExpText = R"(
+/* e^x for x <= 0, with a relative error below 3e-7; 0 below -87. */
+static float @_exp(float x) {
+  union {
+    float value;
+    uint32_t bits;
+  } scale;
+  int32_t n;
+  float r, sum;
+  if (x != x) return x;
+  if (x < -87.0f) return 0.0f;
+  n = (int32_t)(x * 1.44269504f - 0.5f);
+  r = x - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
+  sum = 1.0f + r / 7.0f;
+  sum = 1.0f + r / 6.0f * sum;
+  sum = 1.0f + r / 5.0f * sum;
+  sum = 1.0f + r / 4.0f * sum;
+  sum = 1.0f + r / 3.0f * sum;
+  sum = 1.0f + r / 2.0f * sum;
+  sum = 1.0f + r * sum;
+  scale.bits = (uint32_t)(n + 127) << 23;
+  return sum * scale.value;
+}
+)";
+
+// Bellemare et al. 2017: a categorical distribution over equidistant atoms. The mean of the indices
+// is scaled once, which keeps its rounding error below that of the atoms.
+// The largest logit is subtracted, so that no exponential overflows.
+constexpr std::string_view kCategoricalMeanText = R"(
+/* out [actions]: mean of the atoms low, low + step, .. under softmax(in [actions, atoms]). */
+static void @_categorical_mean(float low, float step, int32_t actions, int32_t atoms,
+                               const float* in, float* out) {
+  int32_t a, i;
+  for (a = 0; a < actions; ++a, in += atoms) {
+    float largest = in[0], sum = 0.0f, weighted = 0.0f;
+    for (i = 1; i < atoms; ++i) largest = in[i] > largest ? in[i] : largest;
+    for (i = 0; i < atoms; ++i) {
+      const float e = @_exp(in[i] - largest);
+      sum += e;
+      weighted += e * (float)i;
+    }
+    out[a] = low + step * (weighted / sum);
+  }
+}
+)";
+
+// Dabney et al. 2017: all quantiles have the same weight.
+constexpr std::string_view kQuantileMeanText = R"(
+/* out [actions]: mean of in [actions, quantiles]. */
+static void @_quantile_mean(int32_t actions, int32_t quantiles, const float* in, float* out) {
+  int32_t a, i;
+  for (a = 0; a < actions; ++a, in += quantiles) {
+    float sum = 0.0f;
+    for (i = 0; i < quantiles; ++i) sum += in[i];
+    out[a] = sum / (float)quantiles;
+  }
+}
+)";
+
+// Rounding must not leave the bounds; NaN passes.
+constexpr std::string_view kActionBoundsText = R"(
+/* x = low + (high - low) * (1 + tanh x) / 2. */
+static void @_action_bounds(const float* low, const float* high, int32_t n, float* x) {
+  int32_t i;
+  for (i = 0; i < n; ++i) {
+    const float y = low[i] + (high[i] - low[i]) * ((1.0f + @_tanh(x[i])) / 2.0f);
+    x[i] = y < low[i] ? low[i] : y > high[i] ? high[i] : y;
+  }
+}
+)";
+
+}  // namespace
+
+// One entry for each function; the compiler warns about a missing one.
+std::string_view TextOf(CFunction function) {
+  switch (function) {
+    case CFunction::kFinite:
+      return kFiniteText;
+    case CFunction::kScale:
+      return kScaleText;
+    case CFunction::kNormalize:
+      return kNormalizeText;
+    case CFunction::kOneHot:
+      return kOneHotText;
+    case CFunction::kImages:
+      return kImagesText;
+    case CFunction::kLinear:
+      return kLinearText;
+    case CFunction::kConv2d:
+      return kConv2dText;
+    case CFunction::kRelu:
+      return kReluText;
+    case CFunction::kTanh:
+      return kTanhText;
+    case CFunction::kTanhAll:
+      return kTanhAllText;
+    case CFunction::kDueling:
+      return kDuelingText;
+    case CFunction::kExp:
+      return kExpText;
+    case CFunction::kCategoricalMean:
+      return kCategoricalMeanText;
+    case CFunction::kQuantileMean:
+      return kQuantileMeanText;
+    case CFunction::kActionBounds:
+      return kActionBoundsText;
+  }
+  return {};
+}
+
+// Texts have no other use of the character: C has no @.
+std::string FillPlaceholders(std::string_view text, std::string_view name, std::string_view type) {
+  std::string out;
+  for (std::size_t at; (at = text.find('@')) != text.npos;) {
+    const bool is_type = text.substr(at).starts_with("@@");
+    out.append(text.substr(0, at)).append(is_type ? type : name);
+    text.remove_prefix(at + (is_type ? 2 : 1));
+  }
+  return out.append(text);
+}
+
+}  // namespace troop
