@@ -104,8 +104,8 @@ int Fail(troop_policy_session* session, int code, const char* text) {
   return code;
 }
 
-// Arguments of a call, before anything changes.
-int CheckCall(troop_policy_session* session, const troop_policy_call* call) {
+// Arguments of a call, before anything changes. frames: in each observation.
+int CheckCall(troop_policy_session* session, const troop_policy_call* call, std::int64_t frames) {
   const PolicyProgram& program = session->policy->program;
   if (call == nullptr || call->size < sizeof *call)
     return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
@@ -128,7 +128,7 @@ int CheckCall(troop_policy_session* session, const troop_policy_call* call) {
   }
   if (program.dtype() == PolicyProgram::DType::kF32) {
     const auto* const x = static_cast<const unsigned char*>(call->observations[0]);
-    for (std::int64_t i = 0; i < call->count * program.frame_elements(); ++i) {
+    for (std::int64_t i = 0; i < call->count * frames * program.frame_elements(); ++i) {
       float value;
       std::memcpy(&value, x + i * std::int64_t(sizeof value), sizeof value);
       if (!std::isfinite(value))
@@ -190,6 +190,22 @@ int TakeOutputs(const troop_policy_session& session, const troop_policy_call& ca
   return TROOP_POLICY_OK;
 }
 
+// Computes a call in groups of rows that fit into the buffers. stacked(row, rows): the stacks of a
+// group.
+template <class Stacked>
+int RunInGroups(troop_policy_session* session, const troop_policy_call& call,
+                const Stacked& stacked) {
+  const PolicyProgram& program = session->policy->program;
+  const std::int64_t rows_max = program.rows_max();
+  for (std::int64_t row = 0; row < call.count; row += rows_max) {
+    const std::int64_t rows = std::min(rows_max, call.count - row);
+    const float* const out = program.Run(rows, stacked(row, rows), session->first, session->second);
+    if (TakeOutputs(*session, call, row, rows, out) != TROOP_POLICY_OK)
+      return Fail(session, TROOP_POLICY_NOT_FINITE, "the policy computed NaN or infinity");
+  }
+  return TROOP_POLICY_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -242,21 +258,25 @@ int troop_policy_reset(troop_policy_session* session, int64_t stream) {
 
 // The checks come first, so that an error leaves all streams as they were.
 int troop_policy_act(troop_policy_session* session, const troop_policy_call* call) {
-  if (const int code = CheckCall(session, call); code != TROOP_POLICY_OK) return code;
-  const PolicyProgram& program = session->policy->program;
-  const auto* frames = static_cast<const unsigned char*>(call->observations[0]);
-  // Groups of rows that fit into the buffers.
-  const std::int64_t rows_max = program.rows_max();
-  for (std::int64_t row = 0; row < call->count; row += rows_max) {
-    const std::int64_t rows = std::min(rows_max, call->count - row);
+  if (const int code = CheckCall(session, call, 1); code != TROOP_POLICY_OK) return code;
+  const std::int64_t frame = session->policy->program.frame_bytes();
+  return RunInGroups(session, *call, [&](std::int64_t row, std::int64_t rows) {
+    const auto* const frames = static_cast<const unsigned char*>(call->observations[0]);
     const std::int64_t stream = call->first + row;
-    const void* const stacked = Stack(session, stream, rows, frames + row * program.frame_bytes());
+    const void* const stacked = Stack(session, stream, rows, frames + row * frame);
     std::fill_n(session->begins.begin() + stream, rows, 0);
-    const float* const out = program.Run(rows, stacked, session->first, session->second);
-    if (TakeOutputs(*session, *call, row, rows, out) != TROOP_POLICY_OK)
-      return Fail(session, TROOP_POLICY_NOT_FINITE, "the policy computed NaN or infinity");
-  }
-  return TROOP_POLICY_OK;
+    return stacked;
+  });
+}
+
+int troop_policy_act_stacked(troop_policy_session* session, const troop_policy_call* call) {
+  const PolicyProgram& program = session->policy->program;
+  if (const int code = CheckCall(session, call, program.stack()); code != TROOP_POLICY_OK)
+    return code;
+  const std::int64_t stack = program.stack() * program.frame_bytes();
+  return RunInGroups(session, *call, [&](std::int64_t row, std::int64_t) -> const void* {
+    return static_cast<const unsigned char*>(call->observations[0]) + row * stack;
+  });
 }
 
 const char* troop_policy_session_message(const troop_policy_session* session) {

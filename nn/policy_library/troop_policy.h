@@ -132,6 +132,11 @@ typedef struct {
 // argument or an observation that is not finite changes nothing.
 TROOP_POLICY_EXPORT int troop_policy_act(troop_policy_session* session,
                                          const troop_policy_call* call);
+// As troop_policy_act, but for each part observations are whole stacks [count, frame_stack,
+// ...shape], oldest frame first, zeros before the episode. The streams' own frames are neither used
+// nor changed.
+TROOP_POLICY_EXPORT int troop_policy_act_stacked(troop_policy_session* session,
+                                                 const troop_policy_call* call);
 // The reason of the session's last failure; "" before the first.
 TROOP_POLICY_EXPORT const char* troop_policy_session_message(const troop_policy_session* session);
 

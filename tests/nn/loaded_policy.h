@@ -48,6 +48,7 @@ class LoadedPolicy {
     const std::uint8_t* mask = nullptr;
     void* actions = nullptr;
     float* values = nullptr;
+    bool stacked = false;  // observations are whole stacks
   };
   int Act(const Call& call) const {
     const std::uint8_t* const masks[] = {call.mask};
@@ -59,7 +60,8 @@ class LoadedPolicy {
                                 .masks = masks,
                                 .actions = actions,
                                 .values = call.values};
-    return troop_policy_act(session_, &all);
+    return call.stacked ? troop_policy_act_stacked(session_, &all)
+                        : troop_policy_act(session_, &all);
   }
 
  private:
@@ -72,7 +74,7 @@ class LoadedPolicy {
 // The library computes from the file what the bench's module computes: streams whose stacks are
 // filled by the session, frame by frame.
 inline void ExpectEqualsModule(const PolicyCase& c, const PolicyBench& bench, const Buffer& file) {
-  constexpr std::int64_t kStreams = 37;  // more than the rows of one group
+  constexpr std::int64_t kStreams = 70;  // more than the rows of one group
   const LoadedPolicy loaded(file, kStreams);
   ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
   const Tensor stacks = bench.Observations(kStreams, 11);

@@ -67,6 +67,43 @@ TEST(PolicySessionTest, StacksBeginWithZerosAndAreIndependent) {
   EXPECT_THAT(values(1, {2, 2}), near(ValuesOf(bench, {0, 0, 0, 0, 2, 2})));
 }
 
+// More rows than streams' groups hold, so that the offsets of later groups count.
+TEST(PolicySessionTest, WholeStacksNeitherUseNorChangeTheStreams) {
+  const PolicyCase c = Stacked();
+  const PolicyBench bench(c.setup, c.env);
+  constexpr std::int64_t kRows = 35;
+  const LoadedPolicy loaded(bench.File(), kRows);
+  std::vector<std::int32_t> actions(kRows);
+  const std::vector<float> frames(std::size_t(kRows * 2), 3);
+  ASSERT_EQ(loaded.Act({.count = kRows, .observations = frames.data(), .actions = actions.data()}),
+            TROOP_POLICY_OK);
+  const Tensor stacks = bench.Observations(kRows, 5);
+  const std::vector<float> want = bench.Reference(stacks);
+  std::vector<float> q(want.size());
+  ASSERT_EQ(loaded.Act({.count = kRows,
+                        .observations = stacks.bytes().data(),
+                        .actions = actions.data(),
+                        .values = q.data(),
+                        .stacked = true}),
+            TROOP_POLICY_OK);
+  EXPECT_THAT(q, testing::Pointwise(testing::FloatNear(1e-5f), want));
+  // Stream 34 continues after its own frame.
+  const float frame[] = {7, 8};
+  ASSERT_EQ(
+      loaded.Act(
+          {.first = 34, .observations = frame, .actions = actions.data(), .values = q.data()}),
+      TROOP_POLICY_OK);
+  EXPECT_THAT(std::vector<float>(q.begin(), q.begin() + 3),
+              testing::Pointwise(testing::FloatNear(1e-5f), ValuesOf(bench, {0, 0, 3, 3, 7, 8})));
+  // NaN in the last frame of a stack, which only a check of whole stacks finds.
+  Tensor damaged(DType::kF32, {1, 3, 2});
+  damaged.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(
+      loaded.Act(
+          {.observations = damaged.bytes().data(), .actions = actions.data(), .stacked = true}),
+      TROOP_POLICY_NOT_FINITE);
+}
+
 TEST(PolicySessionTest, MaskForbidsActions) {
   const PolicyCase c = Stacked();
   const PolicyBench bench(c.setup, c.env);
