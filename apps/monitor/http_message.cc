@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 namespace troop {
 namespace {
@@ -117,13 +118,25 @@ Status ParseRequestLine(std::string_view line, HttpRequest* request) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     return OutOfRange("only HTTP/1.1 and HTTP/1.0 are supported");
   }
+  request->keep_alive = version == "HTTP/1.1";  // its default; a header may say otherwise
   const std::string_view target = line.substr(first + 1, last - first - 1);
   if (target.find(' ') != std::string_view::npos) return InvalidArgument("invalid request line");
   return ParseTarget(target, request);
 }
 
+// Reads the length of a body. Only digits are a length: no sign, no list.
+Status ParseContentLength(std::string_view value, const HttpLimits& limits, HttpRequest* request) {
+  if (value.empty() || value.find_first_not_of("0123456789") != std::string_view::npos)
+    return InvalidArgument("invalid Content-Length");
+  const auto read = std::from_chars(value.data(), value.data() + value.size(), request->body_bytes);
+  if (read.ec == std::errc() && request->body_bytes <= limits.body_bytes) return Status::Ok();
+  if (limits.body_bytes == 0) return FailedPrecondition("requests must not have a body");
+  return FailedPrecondition("the body has {} bytes, must have at most {}; send fewer rows", value,
+                            limits.body_bytes);
+}
+
 // Adds one "Name: value" line.
-Status AddHeader(std::string_view line, HttpRequest* request) {
+Status AddHeader(std::string_view line, const HttpLimits& limits, HttpRequest* request) {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos || !IsToken(line.substr(0, colon)) || HasControls(line)) {
     return InvalidArgument("invalid header line");
@@ -135,10 +148,14 @@ Status AddHeader(std::string_view line, HttpRequest* request) {
   if (twice && (name == "host" || name == "authorization" || name == "content-length")) {
     return InvalidArgument("duplicate header {}", name);
   }
-  // No route takes a body, and the server reads none.
-  if (name == "transfer-encoding" || (name == "content-length" && value != "0")) {
-    return FailedPrecondition("requests must not have a body");
+  // A chunked body has no announced length, so its limit could not be checked in advance.
+  if (name == "transfer-encoding") {
+    if (limits.body_bytes == 0) return FailedPrecondition("requests must not have a body");
+    return FailedPrecondition("Transfer-Encoding is not supported; send Content-Length");
   }
+  if (name == "content-length") return ParseContentLength(value, limits, request);
+  if (name == "connection" && Lower(value).find("close") != std::string::npos)
+    request->keep_alive = false;
   return Status::Ok();
 }
 
@@ -163,12 +180,22 @@ const char* ReasonOf(int status) {
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
+    case 409:
+      return "Conflict";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
     case 505:
       return "HTTP Version Not Supported";
     default:
@@ -215,7 +242,7 @@ Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& li
       return ResourceExhausted("a head must have at most {} headers", limits.headers);
     }
     TROOP_RETURN_IF_ERROR(lines == 0 ? ParseRequestLine(line, &request)
-                                     : AddHeader(line, &request));
+                                     : AddHeader(line, limits, &request));
     ++lines;
   }
   return request;
@@ -250,7 +277,7 @@ HttpResponse HttpFailure(const Status& status) {
 }
 
 // Line breaks are dropped from values, which prevents response splitting.
-std::string HttpHead(const HttpResponse& response) {
+std::string HttpHead(const HttpResponse& response, bool keep_alive) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, ReasonOf(response.status));
   const auto add = [&head](std::string_view name, std::string_view value) {
     head += name;
@@ -262,8 +289,7 @@ std::string HttpHead(const HttpResponse& response) {
   };
   add("Content-Type", response.type);
   add("Content-Length", std::to_string(response.content().size()));
-  // One request per connection keeps the server's states simple.
-  add("Connection", "close");
+  add("Connection", keep_alive ? "keep-alive" : "close");
   add("X-Content-Type-Options", "nosniff");
   add("X-Frame-Options", "DENY");
   add("Referrer-Policy", "no-referrer");

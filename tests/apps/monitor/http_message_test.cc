@@ -58,6 +58,34 @@ TEST(HttpMessageTest, RejectsMalformedRequestsWithStatus) {
   }
 }
 
+TEST(HttpMessageTest, ReadsLengthOfBodyWithinLimit) {
+  const HttpLimits limits{.body_bytes = 100};
+  const auto parse = [&](const std::string& headers) {
+    return ParseHttpRequest("POST / HTTP/1.1\r\n" + headers + "\r\n", limits);
+  };
+  EXPECT_EQ(parse("")->body_bytes, 0u);
+  EXPECT_EQ(parse("Content-Length: 100\r\n")->body_bytes, 100u);
+  const std::pair<const char*, int> cases[] = {{"101", 413},  {"99999999999999999999999", 413},
+                                               {"-1", 400},   {"+5", 400},
+                                               {"0x10", 400}, {"5, 5", 400},
+                                               {"", 400}};
+  for (const auto& [length, status] : cases) {
+    const auto r = parse(fmt::format("Content-Length: {}\r\n", length));
+    ASSERT_FALSE(r.ok()) << length;
+    EXPECT_EQ(HttpFailure(r.status()).status, status) << length;
+  }
+  const auto chunked = parse("Transfer-Encoding: chunked\r\n");
+  EXPECT_THAT(chunked.status().message(), testing::HasSubstr("send Content-Length"));
+}
+
+TEST(HttpMessageTest, ConnectionsAreKeptByDefaultOnlyInHttp11) {
+  EXPECT_TRUE(Parse("GET / HTTP/1.1\r\n")->keep_alive);
+  EXPECT_FALSE(Parse("GET / HTTP/1.0\r\n")->keep_alive);
+  EXPECT_FALSE(Parse("GET / HTTP/1.1\r\nConnection: Close\r\n")->keep_alive);
+  EXPECT_THAT(HttpHead({}), testing::HasSubstr("\r\nConnection: close\r\n"));
+  EXPECT_THAT(HttpHead({}, true), testing::HasSubstr("\r\nConnection: keep-alive\r\n"));
+}
+
 TEST(HttpMessageTest, LimitsHeadSizeAndHeaderCount) {
   std::string many = "GET / HTTP/1.1\r\n";
   for (int i = 0; i < 10; ++i) many += fmt::format("H{}: v\r\n", i);

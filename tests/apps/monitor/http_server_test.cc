@@ -1,15 +1,14 @@
 #include "apps/monitor/http_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+
+#include "tests/apps/monitor/raw_http_client.h"
 
 namespace troop {
 namespace {
@@ -20,56 +19,8 @@ using testing::StartsWith;
 
 constexpr char kToken[] = "sixteen-letters!";
 
-// A raw client: what a browser would never send.
-class Client {
- public:
-  explicit Client(const HttpServer& server, int receive_bytes = 0)
-      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    if (receive_bytes > 0) {
-      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
-    }
-    const timeval patience{.tv_sec = 20};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    const std::string& address = server.address();
-    std::uint16_t port = 0;
-    std::from_chars(address.data() + address.rfind(':') + 1, address.data() + address.size(), port);
-    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  }
-  ~Client() { close(fd_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  // False: the server has closed.
-  bool Send(std::string_view bytes) {
-    while (connected_ && !bytes.empty()) {
-      const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return false;
-      bytes.remove_prefix(std::size_t(n));
-    }
-    return connected_;
-  }
-  // All that comes until the server closes; "waited in vain" if it does not.
-  std::string Receive() {
-    std::string all;
-    char bytes[65536];
-    for (;;) {
-      const ssize_t n = recv(fd_, bytes, sizeof bytes, 0);
-      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return "waited in vain";
-      if (n <= 0) return all;
-      all.append(bytes, std::size_t(n));
-    }
-  }
-
- private:
-  const int fd_;
-  bool connected_ = false;
-};
-
 std::string Ask(const HttpServer& server, const std::string& request) {
-  Client client(server);
+  RawHttpClient client(server.address());
   client.Send(request + "\r\n");
   return client.Receive();
 }
@@ -148,13 +99,13 @@ TEST_F(HttpServerTest, RejectsAndCountsMalformedRequests) {
 
 TEST_F(HttpServerTest, RejectsEndlessHead) {
   const auto server = Start(At("127.0.0.1:0"));
-  Client endless(*server);
+  RawHttpClient endless(server->address());
   endless.Send("GET /numbers HTTP/1.1\r\nX: ");
   const std::string more(4096, 'x');
   int sent = 0;
   while (sent < 100'000 && endless.Send(more)) ++sent;  // 400 MB
   EXPECT_LT(sent, 100'000);
-  Client lines(*server);
+  RawHttpClient lines(server->address());
   lines.Send("GET /numbers HTTP/1.1\r\n");
   std::string many;
   for (int i = 0; i < 200; ++i) many += fmt::format("H{}: v\r\n", i);
@@ -167,9 +118,9 @@ TEST_F(HttpServerTest, DelayedClientsDoNotBlockOthers) {
   options.connections_max = 4;
   options.request_deadline = Seconds(600);
   const auto server = Start(std::move(options));
-  std::vector<std::unique_ptr<Client>> slow;
+  std::vector<std::unique_ptr<RawHttpClient>> slow;
   for (int i = 0; i < 16; ++i) {
-    slow.push_back(std::make_unique<Client>(*server));
+    slow.push_back(std::make_unique<RawHttpClient>(server->address()));
     slow.back()->Send("GET /num");
     EXPECT_THAT(Ask(*server, "GET /numbers HTTP/1.1\r\n"), StartsWith("HTTP/1.1 200")) << i;
   }
@@ -181,7 +132,7 @@ TEST_F(HttpServerTest, ClosesTrickledRequestAtDeadline) {
   HttpServer::Options options = At("127.0.0.1:0");
   options.request_deadline = Milliseconds(200);
   const auto server = Start(std::move(options));
-  Client drips(*server);
+  RawHttpClient drips(server->address());
   int drops = 0;
   while (drops < 10'000 && drips.Send("x")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -203,7 +154,7 @@ TEST_F(HttpServerTest, ClosesClientThatDoesNotReadResponse) {
   HttpServer::Options options = WithLargePage(16 << 20);
   options.response_deadline = Milliseconds(200);
   const auto server = Start(std::move(options));
-  Client lazy(*server, 4096);
+  RawHttpClient lazy(server->address(), 4096);
   lazy.Send("GET /large HTTP/1.1\r\n\r\n");
   for (int i = 0; i < 2000 && server->counters().cut_off == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -217,7 +168,7 @@ TEST_F(HttpServerTest, LimitsPendingResponseBytes) {
   options.answer_bytes_max = 10 << 20;
   options.response_deadline = Seconds(600);
   const auto server = Start(std::move(options));
-  auto lazy = std::make_unique<Client>(*server, 4096);
+  auto lazy = std::make_unique<RawHttpClient>(server->address(), 4096);
   lazy->Send("GET /large HTTP/1.1\r\n\r\n");
   while (server->counters().requests == 0) std::this_thread::yield();
   EXPECT_THAT(Ask(*server, "GET /large HTTP/1.1\r\n"), StartsWith("HTTP/1.1 503"));
@@ -313,7 +264,7 @@ TEST_F(HttpServerTest, StopDoesNotWaitForClients) {
   HttpServer::Options options = WithLargePage(8 << 20);
   options.request_deadline = options.response_deadline = Seconds(600);
   auto server = Start(std::move(options));
-  Client slow(*server), lazy(*server, 4096);
+  RawHttpClient slow(server->address()), lazy(server->address(), 4096);
   slow.Send("GET");
   lazy.Send("GET /large HTTP/1.1\r\n\r\n");
   while (server->counters().requests == 0) std::this_thread::yield();
