@@ -337,6 +337,7 @@ void ActorNode::Record() {
       std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
   const std::size_t action_bytes = output.action.bytes().size() / state_.size();
   LeaveShards();
+  if (config_.env.normalize_rewards) RecordRewards();
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
     const float q_max = output.q_max.as<float>()[i];
@@ -368,6 +369,22 @@ void ActorNode::Record() {
     env.episode_length = 0;
   }
   ++since_refresh_;
+}
+
+// Adds the discounted return after each valid step, and uses the fleet's scale for priorities. A
+// step that is not recorded counts too: its reward is one of the environment.
+void ActorNode::RecordRewards() {
+  const double scale = member_->rewards().Scale();
+  for (std::size_t i = 0; i < builders_.size(); ++i) {
+    builders_[i].SetRewardScale(scale);
+    const EnvRunner::One& one = runner_->one(i);
+    double& discounted = state_[i].discounted_return;
+    if (one.good) {
+      discounted = config_.gamma * discounted + double(one.reward);
+      rewards_.Add(discounted);
+    }
+    if (!one.good || one.ended()) discounted = 0;
+  }
 }
 
 // Pushes everything that is buffered; returns false if the window is full.
@@ -434,6 +451,7 @@ void ActorNode::Report() {
   if (finished && !report.finished) member_->SendHeartbeatSoon();
   report.finished = finished;
   report.blocked = runner_->blocked();
+  report.rewards = rewards_;
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
   metrics_.Gauge("actor/inflight_inserts", writer_->unacked_pushes(), MetricKind::kGaugeSum);
   metrics_.Gauge("actor/nonfinite_values", double(runner_->nonfinite_values()),

@@ -49,6 +49,7 @@ class ActorNode final : public Node {
     double noise_sigma = 0;    // continuous actions
     double episode_return = 0;
     std::int64_t episode_length = 0;
+    double discounted_return = 0;  // RewardStatistics
   };
 
   ActorNode(const ActingConfig& config, const ActingContext& context);
@@ -73,6 +74,7 @@ class ActorNode final : public Node {
   void Act();
   void ReportEpsilon();
   void Record();
+  void RecordRewards();
   bool Push();
   void UseWeights(const WeightSnapshot& snapshot);
   void PullWeights(Time now);
@@ -93,6 +95,7 @@ class ActorNode final : public Node {
   std::unique_ptr<WeightSubscriber> weights_;
   std::int64_t place_ = 0, places_ = 0;  // position in the ε ladder
   bool have_weights_ = false;
+  RewardStatistics rewards_;         // env.normalize_rewards; of this incarnation
   std::int64_t steps_ = 0;           // made, out of member_->steps_granted()
   std::int64_t since_refresh_ = 0;   // vector steps since the last weight pull
   Time next_pull_{};                 // earliest time of the next pull

@@ -28,7 +28,8 @@ void TrajectoryBuilder::Append(const Step& step) {
   // The oldest pending step bootstraps from this one's observation.
   if (pending_.size() == std::size_t(options_.n_step)) EmitFirst(step.q_max);
   AppendFrame(step, false);
-  pending_.push_back({next_frame_ - 1, step.q_taken, step.reward, step.policy_version});
+  pending_.push_back(
+      {next_frame_ - 1, step.q_taken, float(step.reward * reward_scale_), step.policy_version});
   // The end of an episode completes all pending items, with fewer than n steps.
   if (!step.terminated && !step.truncated) return;
   AppendFrame(step, true);

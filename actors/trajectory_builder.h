@@ -22,8 +22,9 @@ class TrajectoryBuilder {
     TrajectorySpec spec;
     int n_step = 3;
     double gamma = 0.99;
-    double reward_clip = 0;  // as the learner's; only for priorities: frames keep the raw reward
-    int copies = 1;          // of each item
+    // The learner's bound; only for priorities: frames keep the raw reward.
+    double reward_clip = 0;
+    int copies = 1;  // of each item
   };
   struct Step {
     std::span<const std::byte> observation;  // that the action was chosen from
@@ -42,6 +43,9 @@ class TrajectoryBuilder {
   // starts another one, and no item spans both. q_max: of `observation`; nullopt: unknown, and
   // items that would bootstrap from it are dropped.
   void Cut(std::span<const std::byte> observation, std::optional<float> q_max);
+  // Sets the factor of later rewards in priorities, before they are clipped
+  // (RewardStatistics::Scale).
+  void SetRewardScale(double scale) { reward_scale_ = scale; }
   StreamId stream() const { return stream_; }
   std::size_t items() const { return items_.size(); }
   std::uint32_t frames() const { return frames_; }
@@ -51,7 +55,7 @@ class TrajectoryBuilder {
  private:
   struct Pending {  // a step whose item is incomplete
     std::uint64_t frame;
-    float q_taken, reward;
+    float q_taken, reward;  // scaled
     std::uint64_t policy_version;
   };
   void AppendFrame(const Step& step, bool final);
@@ -60,6 +64,7 @@ class TrajectoryBuilder {
 
   const Options options_;
   const StreamId stream_;
+  double reward_scale_ = 1;
   std::deque<Pending> pending_;  // at most n
   bool open_ = false;            // the last frame was acted on, and its episode continues
   std::uint64_t next_frame_ = 0;

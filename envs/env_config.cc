@@ -27,6 +27,16 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
            "Bound x of the rewards, which the learner clips to [-x, x]; 0 disables clipping.",
            AtLeast(0)},
           c.reward_clip);
+  v.Visit({"env.normalize_rewards",
+           "Divide the learner's rewards by the running standard deviation of the discounted "
+           "return, before env.reward_clip applies (docs/guide/environments.md). Reported returns "
+           "are not divided."},
+          c.normalize_rewards);
+  v.Visit({"env.observation_clip",
+           "Bound x of the elements of an observation, which are clipped to [-x, x]; 0 disables "
+           "clipping. For observations of f32 only.",
+           AtLeast(0)},
+          c.observation_clip);
   v.Visit({"env.action_repeat",
            "Environment steps (Atari: frames) per agent step; the action is repeated.",
            Between(1, 1000)},

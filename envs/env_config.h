@@ -31,6 +31,8 @@ struct EnvConfig {
   bool difficulty_ramping = true;
   double reward_scale = 1;
   double reward_clip = 0;             // clips rewards to [-c, c] in the learner; 0: off
+  bool normalize_rewards = false;     // the learner divides them by the deviation of returns
+  double observation_clip = 0;        // clips observations to [-c, c]; 0: off
   std::int64_t action_repeat = 1;     // environment steps per agent step
   std::int64_t frame_stack = 1;       // consecutive observations in the network input
   std::int64_t noop_max = 0;          // maximum number of initial no-ops (Atari)

@@ -64,6 +64,7 @@ struct EnvOptions {
   std::int64_t max_episode_steps = -1;  // -1: the environment's default; 0: no limit
   double sticky_actions = -1;           // probability; -1: the environment's default
   double reward_scale = 1;
+  double observation_clip = 0;     // bound of the observations' elements; 0: none
   int action_repeat = 1;           // steps for which each action is repeated
   int noop_max = 0;                // Atari: random no-ops at the start of an episode, at most
   bool difficulty_ramping = true;  // MinAtar: games become harder over time
@@ -88,12 +89,12 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial);
 
 // Creates one environment in this process: a native one by id, or one of a plug-in. Errors:
 // kNotFound with the nearest known id and all ids; kInvalidArgument for an option out of its range.
-// Reward scaling, and sticky actions for environments that lack them, are applied by VectorEnv, not
-// here.
+// Reward scaling, clipping of observations, and sticky actions for environments that lack them, are
+// applied by VectorEnv, not here.
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
-// Creates one environment as MakeEnvironment does, and applies reward scaling and sticky actions:
-// the same bytes as one environment of MakeVectorEnv, but an ended episode stays until Reset.
+// Creates one environment as MakeEnvironment does, and applies the wrappers (VectorWrappers): the
+// same bytes as one environment of MakeVectorEnv, but an ended episode stays until Reset.
 Result<std::unique_ptr<Environment>> MakeSingleEnvironment(std::string_view id,
                                                            const EnvOptions& options);
 // Ids of all native environments.

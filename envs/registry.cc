@@ -162,6 +162,11 @@ Status CheckOptions(std::string_view id, const EnvOptions& options) {
     return InvalidArgument("{}: reward_scale is {}, must be finite and not 0", id,
                            options.reward_scale);
   }
+  if (!std::isfinite(options.observation_clip) || options.observation_clip < 0) {
+    return InvalidArgument(
+        "{}: observation_clip is {}, must be finite and at least 0 (0: no clipping)", id,
+        options.observation_clip);
+  }
   return Status::Ok();
 }
 
@@ -216,7 +221,8 @@ bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
 
 // Environments without built-in sticky actions get the wrapper, if it is enabled.
 VectorWrappers WrappersFor(std::string_view id, const EnvOptions& options) {
-  VectorWrappers wrappers{.reward_scale = options.reward_scale};
+  VectorWrappers wrappers{.reward_scale = options.reward_scale,
+                          .observation_clip = options.observation_clip};
   if (!HasOwnStickyActions(id, options)) {
     wrappers.sticky_actions = std::max(options.sticky_actions, 0.0);
   }
@@ -247,7 +253,9 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
 Result<std::unique_ptr<Environment>> MakeSingleEnvironment(std::string_view id,
                                                            const EnvOptions& options) {
   TROOP_ASSIGN_OR_RETURN(auto env, MakeEnvironment(id, options));
-  return MakeWrappedEnvironment(WrappersFor(id, options), std::move(env));
+  const VectorWrappers wrappers = WrappersFor(id, options);
+  TROOP_RETURN_IF_ERROR(CheckClip(wrappers, env->spec()));
+  return MakeWrappedEnvironment(wrappers, std::move(env));
 }
 
 // Wrappers are outermost, so that they work the same for worker processes and loops.
@@ -271,6 +279,7 @@ Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
     return env->spec();
   }
   TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));
+  TROOP_RETURN_IF_ERROR(CheckClip(WrappersFor(id, options), env->spec()));
   return env->spec();
 }
 
@@ -288,6 +297,7 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
   return {.max_episode_steps = config.max_episode_steps,
           .sticky_actions = config.sticky_actions,
           .reward_scale = config.reward_scale,
+          .observation_clip = config.observation_clip,
           .action_repeat = int(config.action_repeat),
           .noop_max = int(config.noop_max),
           .difficulty_ramping = config.difficulty_ramping,

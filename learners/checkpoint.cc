@@ -159,6 +159,20 @@ Result<CheckpointScore> DecodeScore(const JsonValue& state) {
   return found;
 }
 
+// The statistics of discounted returns in state.json. Errors: kDataLoss.
+Result<RewardStatistics> DecodeRewards(const JsonValue& rewards) {
+  const auto number = [&](std::string_view key) {
+    const JsonValue* const value = rewards.Find(key);
+    const bool is = value != nullptr && value->kind == JsonValue::Kind::kNumber;
+    return is ? value->number : std::nan("");
+  };
+  const RewardStatistics found{
+      .count = number("count"), .mean = number("mean"), .squares = number("squares")};
+  if (found.Valid() && found.count > 0) return found;
+  return DataLoss("{} has \"rewards\" of count {}, mean {} and squares {}; must be finite and > 0",
+                  kState, found.count, found.mean, found.squares);
+}
+
 // state.json has the counters and the config, state.safetensors the arrays.
 Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue state, ParseJson(files.at(kState).text()));
@@ -173,6 +187,9 @@ Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) 
   TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
   if (state.Find("score") != nullptr) {
     TROOP_ASSIGN_OR_RETURN(checkpoint.score, DecodeScore(state));
+  }
+  if (const JsonValue* const rewards = state.Find("rewards"); rewards != nullptr) {
+    TROOP_ASSIGN_OR_RETURN(checkpoint.rewards, DecodeRewards(*rewards));
   }
   TROOP_ASSIGN_OR_RETURN(checkpoint.state, DecodeSafetensors(files.at(kTensors)));
   return checkpoint;
@@ -204,6 +221,12 @@ Buffer EncodeState(const CheckpointState& checkpoint) {
         .Add("episodes", score->episodes)
         .Add("version", score->version)
         .Add("unix_time", score->unix_time);
+  }
+  if (const RewardStatistics& rewards = checkpoint.rewards; rewards.count > 0) {
+    state.Add("rewards", JsonObject()
+                             .Add("count", rewards.count)
+                             .Add("mean", rewards.mean)
+                             .Add("squares", rewards.squares));
   }
   return Buffer::Copy(state.str());
 }

@@ -6,6 +6,7 @@
 
 #include "core/storage/storage.h"
 #include "learners/training_config.h"
+#include "net/control/reward_statistics.h"
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 
@@ -43,6 +44,7 @@ struct CheckpointState {
   TensorFile state;                      // Algorithm::State(); best checkpoint: the value alone
   std::optional<CheckpointScore> score;  // best checkpoint only
   std::string policy;                    // EncodedPolicyOf; written but not read; empty: none
+  RewardStatistics rewards;              // env.normalize_rewards; no values: not recorded
 };
 
 // Writes a checkpoint to `run`, the run folder, and replaces one with the same number of updates.

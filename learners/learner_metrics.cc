@@ -29,6 +29,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
   metrics_.Gauge("learner/learning_rate", algorithm_->LearningRate(job.progress));
+  if (context_.config.normalize_rewards) metrics_.Gauge("learner/reward_scale", Rewards().Scale());
   metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);
   if (job.last.rows > 0) metrics_.Gauge("learner/grad_norm", job.last.gradient_norm);
   source_->ReportBatches(job, {.updates = updates_, .batches_waiting = batches_waiting_},

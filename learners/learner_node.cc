@@ -90,6 +90,9 @@ Status LearnerNode::Resume() {
   // A new coordinator has not received a report of this checkpoint yet.
   context_.member->report().checkpoint = found.path;
   context_.member->report().checkpoint_updates = updates_;
+  if (context_.config.normalize_rewards) {
+    context_.member->report().rewards = found.checkpoint.rewards;
+  }
   Note(HistoryEvent::kResumed, updates_);
   LogInfo("resumed from {}: {} updates, {} agent steps", found.path, updates_,
           found.checkpoint.steps);
@@ -211,9 +214,22 @@ std::unique_ptr<UpdateJob> LearnerNode::NextJob() {
     }
     if (!batch->has_value()) break;
     submitted_ += (*batch)->key.empty() ? 0 : 1;
+    if (context_.config.normalize_rewards) NormalizeRewards(&**batch);
     job->batches.push_back(std::move(**batch));
   }
   return job;
+}
+
+const RewardStatistics& LearnerNode::Rewards() const {
+  const FleetMember& member = *context_.member;
+  return member.rewards().count > 0 ? member.rewards() : context_.member->report().rewards;
+}
+
+// Each step's reward has the same factor, so an n-step return has it too. The losses clip
+// afterwards (env.reward_clip), reward by reward.
+void LearnerNode::NormalizeRewards(SampleBatch* batch) const {
+  const double scale = Rewards().Scale();
+  for (float& reward : batch->reward.as<float>()) reward = float(double(reward) * scale);
 }
 
 void LearnerNode::SubmitUpdates() {
@@ -315,7 +331,7 @@ void LearnerNode::PollCheckpoint(Time now) {
 void LearnerNode::StartCheckpoint(Time now, bool final) {
   if (writer_.busy()) return;
   schedule_.Restart(now);
-  writer_.Start(final, context_.member->steps_total_done());
+  writer_.Start(final, context_.member->steps_total_done(), Rewards());
 }
 
 void LearnerNode::CollectCheckpoint() {

@@ -91,6 +91,10 @@ class LearnerNode final : public Node {
   // True if this learner publishes weights and writes checkpoints: the leader of its group, or the
   // learner that was alone until now, while the first group is being formed.
   bool Leads() const { return updater_->is_leader() || sole_state_; }
+  // Statistics by which rewards are normalized: the run's, or before those are received the ones of
+  // the checkpoint.
+  const RewardStatistics& Rewards() const;
+  void NormalizeRewards(SampleBatch* batch) const;
   // Share of the run, [0, 1], that is complete after `updates` updates.
   double Progress(std::uint64_t updates) const;
   ReplaySampler* sampler() const { return source_->sampler(); }

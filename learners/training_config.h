@@ -33,7 +33,9 @@ struct TrainingConfig {
   double shutdown_grace_s = 5;     // fleet.shutdown_grace_s
   std::string env_id;              // env.id
   std::int64_t frame_stack = 1;    // env.frame_stack
+  double observation_clip = 0;     // env.observation_clip
   double reward_clip = 0;          // env.reward_clip
+  bool normalize_rewards = false;  // env.normalize_rewards
   std::int64_t n_step = 3;         // actor.n_step
   std::int64_t insert_copies = 1;  // actor.insert_copies
   bool evaluator_enabled = true;   // evaluator.enabled
@@ -48,6 +50,7 @@ inline ModelSetup ModelSetupOf(const TrainingConfig& config) {
   return {.algorithm = config.learner.algorithm,
           .network = config.network,
           .frame_stack = config.frame_stack,
+          .observation_clip = config.observation_clip,
           .critic = config.learner.critic,
           .atoms = config.learner.atoms,
           .v_min = config.learner.v_min,

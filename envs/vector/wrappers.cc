@@ -1,8 +1,9 @@
-// Sticky actions and reward scaling around any vector.
+// Sticky actions, reward scaling and clipping of observations around any vector.
 
 #include "envs/vector/wrappers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,14 @@
 
 namespace troop {
 namespace {
+
+// Clips the finite elements to ± limit. O(elements).
+void Clip(std::span<const float> in, double limit, std::span<float> out) {
+  const auto bound = float(limit);
+  std::ranges::transform(in, out.begin(), [bound](float x) {
+    return std::isfinite(x) ? std::clamp(x, -bound, bound) : x;
+  });
+}
 
 // Intercepts the seeder to derive the sticky actions' random stream from each episode's seed.
 class WrappedVectorEnv final : public VectorEnv {
@@ -30,6 +39,11 @@ class WrappedVectorEnv final : public VectorEnv {
     const TensorSpec action = inner_->spec().action.tensor();
     action_ = Tensor(action.dtype, action.shape.Prepend(size()));
     reward_ = Tensor(DType::kF32, {size()});
+    if (wrappers_.observation_clip <= 0) return Status::Ok();
+    TROOP_RETURN_IF_ERROR(CheckClip(wrappers_, inner_->spec()));
+    const Shape observations = inner_->spec().observation.shape.Prepend(size());
+    observation_ = Tensor(DType::kF32, observations);
+    final_observation_ = Tensor(DType::kF32, observations);
     return Status::Ok();
   }
 
@@ -40,15 +54,27 @@ class WrappedVectorEnv final : public VectorEnv {
     if (wrappers_.sticky_actions > 0) action = Stick(action);
     inner_->Submit(action);
   }
-  // Scales a copy, because the rewards belong to the inner vector.
+  // Changes copies, because the results belong to the inner vector.
   const StepBatch* Poll() override {
     const StepBatch* batch = inner_->Poll();
-    if (batch == nullptr || wrappers_.reward_scale == 1) return batch;
-    const auto scale = float(wrappers_.reward_scale);
-    std::ranges::transform(batch->reward.as<float>(), reward_.as<float>().begin(),
-                           [scale](float x) { return x * scale; });
+    const double clip = wrappers_.observation_clip;
+    if (batch == nullptr || (wrappers_.reward_scale == 1 && clip <= 0)) return batch;
     batch_ = *batch;
-    batch_.reward = reward_;
+    if (wrappers_.reward_scale != 1) {
+      const auto scale = float(wrappers_.reward_scale);
+      std::ranges::transform(batch->reward.as<float>(), reward_.as<float>().begin(),
+                             [scale](float x) { return x * scale; });
+      batch_.reward = reward_;
+    }
+    if (clip > 0) {
+      Clip(batch->observation.as<float>(), clip, observation_.as<float>());
+      batch_.observation = observation_;
+      // Rows that are not valid are clipped too, but never read.
+      if (!batch->final_observation.empty()) {
+        Clip(batch->final_observation.as<float>(), clip, final_observation_.as<float>());
+        batch_.final_observation = final_observation_;
+      }
+    }
     return &batch_;
   }
   void SubmitRestart(std::span<const int> indices) override { inner_->SubmitRestart(indices); }
@@ -93,6 +119,7 @@ class WrappedVectorEnv final : public VectorEnv {
   std::unique_ptr<VectorEnv> inner_;
   Tensor action_;  // the actions that the environments received last
   Tensor reward_;
+  Tensor observation_, final_observation_;  // clipped; empty without observation_clip
   StepBatch batch_;
 };
 
@@ -111,6 +138,7 @@ class WrappedEnvironment final : public Environment {
     seed_ = seed;
     steps_ = 0;
     env_->Reset(seed, observation);
+    ClipObservation(observation);
   }
   // The action sticks before the step and the reward is scaled after it, as in the vector.
   StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override {
@@ -120,10 +148,18 @@ class WrappedEnvironment final : public Environment {
     if (!sticks) std::ranges::copy(action, played_.begin());
     StepResult result = env_->Step(played_, observation);
     result.reward *= float(wrappers_.reward_scale);
+    ClipObservation(observation);
     return result;
   }
 
  private:
+  void ClipObservation(std::span<std::byte> observation) const {
+    if (wrappers_.observation_clip <= 0) return;
+    const std::span<float> elements(reinterpret_cast<float*>(observation.data()),
+                                    observation.size() / sizeof(float));
+    Clip(elements, wrappers_.observation_clip, elements);
+  }
+
   const VectorWrappers wrappers_;
   const std::unique_ptr<Environment> env_;
   std::vector<std::byte> played_;  // the action of the last step
@@ -138,6 +174,14 @@ bool ActionSticks(std::uint64_t episode_seed, std::uint64_t step, double probabi
   // Uniform consumes two words: step t has a fixed position, whatever happened before.
   rng.Seek(2 * step);
   return step > 0 && rng.Uniform() < probability;
+}
+
+Status CheckClip(const VectorWrappers& wrappers, const EnvSpec& spec) {
+  if (wrappers.observation_clip <= 0 || spec.observation.dtype == DType::kF32) return Status::Ok();
+  return InvalidArgument(
+      "env.observation_clip is {}, but observations of {} are {}, and only f32 is clipped; remove "
+      "it",
+      wrappers.observation_clip, spec.id, spec.observation.ToString());
 }
 
 std::unique_ptr<Environment> MakeWrappedEnvironment(const VectorWrappers& wrappers,

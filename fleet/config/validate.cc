@@ -221,6 +221,8 @@ void CheckPlacement(const Config& c, Conflicts* out) {
   need(c.replay.remover == RemoverKind::kFifo, "replay.remover", "\"fifo\"");
   need(c.replay.max_times_sampled == 0, "replay.max_times_sampled", "0");
   need(c.replay.max_policy_age == 0, "replay.max_policy_age", "0");
+  // The rewards of the replica are in GPU memory, where they are not divided.
+  need(!c.env.normalize_rewards, "env.normalize_rewards", "false");
 }
 
 // Checks replay shards, prioritized sampling, persistence and the additional tables.

@@ -139,6 +139,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   // The steps and the counters of a replaced incarnation stay counted.
   lifecycle_.leases().Retire(&before.steps);
   results_.RetireMetrics(before.metrics);
+  rewards_.Retire(before.rewards);
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
@@ -179,6 +180,9 @@ Status Coordinator::CheckBeat(Role role, const HeartbeatRequest& beat) const {
     return InvalidArgument("{} evaluations, which only evaluators may report",
                            beat.evaluations.size());
   }
+  if (beat.rewards.count > 0 && role != Role::kActor && role != Role::kLearner) {
+    return InvalidArgument("reward statistics, which only actors and learners may report");
+  }
   // A member follows the fleet's epoch, hence it cannot be ahead of it.
   if (beat.fleet_epoch > slots().counts().epoch) {
     return InvalidArgument("fleet epoch {}, the newest is {}", beat.fleet_epoch,
@@ -212,6 +216,11 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   membership_.RecordHeartbeat(member, &*beat, now_);
   lifecycle_.RecordSteps(role, beat->steps_done, &member->steps);
   if (role == Role::kLearner) results_.RecordUpdates(membership_.NewestVersion());
+  // Learners need the newest statistics; there are few of them, so only their beats merge all.
+  if (role == Role::kLearner && options_.config.env.normalize_rewards) {
+    rewards_.Resume(beat->rewards);
+    rewards_.Update(membership_);
+  }
   results_.RecordCheckpoint(*beat);
   RecordEvaluations(beat->evaluations);
   AdvancePhase();
@@ -269,6 +278,7 @@ HeartbeatReply Coordinator::MakeBeatReply(MemberRecord* member, std::int64_t wan
     body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
   }
   body.peers = membership_.Peers();
+  body.rewards = rewards_.total();
   return body;
 }
 

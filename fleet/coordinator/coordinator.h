@@ -14,6 +14,7 @@
 #include "fleet/coordinator/member_record.h"
 #include "fleet/coordinator/membership.h"
 #include "fleet/coordinator/parameter_resharding.h"
+#include "fleet/coordinator/reward_totals.h"
 #include "fleet/coordinator/role_slots.h"
 #include "fleet/coordinator/role_status_report.h"
 #include "fleet/coordinator/run_lifecycle.h"
@@ -128,6 +129,7 @@ class Coordinator final : public Node, public Service {
   Membership membership_;
   RunLifecycle lifecycle_;
   RunResults results_;
+  RewardTotals rewards_;
   IncarnationSequence incarnations_;
   ScaleController scaling_;
   AdmissionControl admission_;

@@ -10,6 +10,7 @@
 #include "fleet/run/role_status.h"
 #include "fleet/run/run_state.h"
 #include "net/control/phase.h"
+#include "net/control/reward_statistics.h"
 #include "net/message.h"
 
 namespace troop {
@@ -21,6 +22,7 @@ struct MemberRecord {
   std::string endpoint;  // empty: it is not bound yet, or has no service
   std::string listen;    // where it binds, also after a restart
   MetricSnapshot metrics;
+  RewardStatistics rewards;  // actor: of its last heartbeat
   StepLease steps;
   std::uint64_t shard_move = 0, fleet_epoch = 0;  // those of its last heartbeat
   Time last_beat{};

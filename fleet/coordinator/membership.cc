@@ -138,6 +138,7 @@ void Membership::RecordHeartbeat(MemberRecord* member, HeartbeatRequest* beat, T
   member->fleet_epoch = beat->fleet_epoch;
   member->shard_move = beat->shard_move;
   member->metrics = std::move(beat->metrics);
+  if (member->view.role == Role::kActor) member->rewards = beat->rewards;
   const char* const work = WorkOf(member->view.role).metric;
   const auto done = work == nullptr ? member->metrics.end() : member->metrics.find(work);
   if (done != member->metrics.end()) member->work.Note(now, done->second.value);

@@ -9,10 +9,12 @@
 
 namespace troop {
 
-void CheckpointWriter::Start(bool final, std::int64_t agent_steps) {
+void CheckpointWriter::Start(bool final, std::int64_t agent_steps,
+                             const RewardStatistics& rewards) {
   TROOP_CHECK(!busy(), "a checkpoint is already being written");
   job_ = std::make_unique<Job>();
   job_->agent_steps = agent_steps;
+  job_->rewards = rewards;
   job_->written.final = final;
   Result<Executor::Job> id =
       options_.executor->Submit("checkpoint", [this, job = job_.get()] { Write(job); });
@@ -29,7 +31,8 @@ void CheckpointWriter::Write(Job* job) const {
   if (!written.weights.ok()) return;
   CheckpointState checkpoint{.config_toml = options_.config->config_toml,
                              .state = WholeStateOf(*algorithm),
-                             .policy = options_.policy};
+                             .policy = options_.policy,
+                             .rewards = job->rewards};
   if (checkpoint.state.tensors.empty()) {
     written.path = NotFound("the tensor-parallel state has not been gathered yet");
     return;

@@ -8,6 +8,7 @@
 #include "core/base/node.h"
 #include "learners/algorithm.h"
 #include "learners/node/batch_source.h"
+#include "net/control/reward_statistics.h"
 
 namespace troop {
 
@@ -33,8 +34,8 @@ class CheckpointWriter {
   explicit CheckpointWriter(const Options& options) : options_(options) {}
 
   // Submits the job. final: of the run, with BatchSource::WriteFinalModel. agent_steps: made by the
-  // actors so far. REQUIRES: not busy().
-  void Start(bool final, std::int64_t agent_steps);
+  // actors so far. rewards: to be kept with the weights. REQUIRES: not busy().
+  void Start(bool final, std::int64_t agent_steps, const RewardStatistics& rewards = {});
   // True from Start until Poll returns the result.
   bool busy() const { return job_ != nullptr; }
   // The result, once; nullopt: no job, or still running.
@@ -44,6 +45,7 @@ class CheckpointWriter {
   struct Job {
     Executor::Job id = 0;
     std::int64_t agent_steps = 0;
+    RewardStatistics rewards;
     Written written;
   };
   // Runs in the job.

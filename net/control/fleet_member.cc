@@ -101,6 +101,8 @@ void FleetMember::Receive(Time now) {
   report_.evaluations.erase(report_.evaluations.begin(),
                             report_.evaluations.begin() + std::ptrdiff_t(evaluations_sent_));
   evaluations_sent_ = 0;
+  // A coordinator that has just started sends no statistics yet.
+  if (reply->rewards.count <= 0) reply->rewards = state_.rewards;
   state_ = std::move(*reply);
   NoteMoved();
 }

@@ -78,6 +78,9 @@ class FleetMember {
   std::int32_t places() const { return state_.places; }
   // The numbers of scalable roles, as last received.
   const FleetCounts& fleet() const { return state_.fleet; }
+  // The newest statistics of the run's discounted returns (env.normalize_rewards); no values before
+  // the first are received.
+  const RewardStatistics& rewards() const { return state_.rewards; }
   // Not ok if this incarnation was fenced, its key was rejected, or the coordinator has not
   // answered for alone_max.
   Status lost() const { return lost_; }

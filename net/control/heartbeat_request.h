@@ -10,6 +10,7 @@
 #include "net/control/fleet_counts.h"
 #include "net/control/peer_info.h"
 #include "net/control/phase.h"
+#include "net/control/reward_statistics.h"
 #include "net/control/shard_move.h"
 #include "net/control/shard_term.h"
 
@@ -40,10 +41,14 @@ struct HeartbeatRequest {
   std::string blocked;
   std::string
       ended;  // reason of the exit, in the last heartbeat, which frees the slot; empty: running
+  // env.normalize_rewards. actor: all discounted returns of this incarnation; learner: those of the
+  // checkpoint that it started from.
+  RewardStatistics rewards;
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
       checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch, blocked, ended);
+    SerializeTail(a, rewards);
   }
 };
 // The state of the run, as the answer to a heartbeat.
@@ -69,10 +74,12 @@ struct HeartbeatReply {
   // Indexed by Role: the newest incarnation issued to a member of that role. Element kNone is the
   // newest number issued for any purpose, including terms. Trailing roles may be omitted.
   std::vector<std::uint64_t> issued;
+  RewardStatistics rewards;  // of the run; no values: none are known, or not needed
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
       shard_move, place, places, fleet, heartbeat_every_ms, issued);
+    SerializeTail(a, rewards);
   }
 };
 

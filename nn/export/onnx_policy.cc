@@ -136,6 +136,9 @@ class PolicyTranslator {
 
   void Translate(const PolicyLayer& layer) {
     switch (layer.kind) {
+      case PolicyLayerKind::kClip:
+        x_ = graph_.Add("Clip", {x_, graph_.Scalar(layer.low), graph_.Scalar(layer.high)});
+        return;
       case PolicyLayerKind::kScale:
         return Scale(layer.factor);
       case PolicyLayerKind::kNormalize:

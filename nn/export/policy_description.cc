@@ -36,6 +36,9 @@ void AppendInput(const ModelSetup& setup, const EnvSpec& env, const std::string&
   using Kind = PolicyLayerKind;
   const std::string name = prefix + "input";
   const float scale = env.observation_scale;
+  // In training the environments clip, before frames are stacked; the stack begins with zeros.
+  if (const auto clip = float(setup.observation_clip); clip > 0)
+    chain->Append({.kind = Kind::kClip, .low = -clip, .high = clip}, chain->shape());
   if (setup.network.normalize_observations)
     return chain->Append({.kind = Kind::kNormalize, .tensors = name}, chain->shape());
   if (const std::int64_t classes = setup.network.one_hot; classes > 0) {
@@ -114,7 +117,7 @@ JsonObject JsonOf(const PolicyLayer& layer) {
   if (layer.classes > 0) out.Add("classes", layer.classes);
   if (layer.units > 0) out.Add("units", layer.units);
   if (layer.numbers > 1) out.Add("numbers", layer.numbers);
-  if (layer.kind == PolicyLayerKind::kCategoricalMean)
+  if (layer.kind == PolicyLayerKind::kCategoricalMean || layer.kind == PolicyLayerKind::kClip)
     out.Add("low", double(layer.low)).Add("high", double(layer.high));
   return out;
 }

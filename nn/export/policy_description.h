@@ -18,6 +18,7 @@ namespace troop {
 // (nn/layers/layers.h, nn/models/value_head.h); it is stated here because other programs implement
 // it.
 enum class PolicyLayerKind : std::uint8_t {
+  kClip,             // y = clip(x, low, high)
   kScale,            // y = factor · x
   kNormalize,        // y = clip((x - mean) / sqrt(variance + 1e-8), ±10); count 0: clip(x, ±10)
   kOneHot,           // y[i, c] = [x[i] = c], c in 0 .. classes - 1
@@ -30,9 +31,9 @@ enum class PolicyLayerKind : std::uint8_t {
   kActionBounds,     // y = low + (high - low) · (1 + tanh x) / 2
 };
 constexpr auto EnumNames(PolicyLayerKind) {
-  return std::to_array<std::string_view>({"scale", "normalize", "one_hot", "images", "conv2d",
-                                          "linear", "dueling", "categorical_mean", "quantile_mean",
-                                          "action_bounds"});
+  return std::to_array<std::string_view>({"clip", "scale", "normalize", "one_hot", "images",
+                                          "conv2d", "linear", "dueling", "categorical_mean",
+                                          "quantile_mean", "action_bounds"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
@@ -47,7 +48,7 @@ struct PolicyLayer {
   std::int64_t kernel = 0, stride = 0;        // conv2d
   std::int64_t units = 0;                     // dueling: hidden units of each stream; 0: none
   std::int64_t numbers = 1;                   // dueling: outputs per action
-  float low = 0, high = 0;                    // categorical_mean: first and last atom
+  float low = 0, high = 0;                    // clip; categorical_mean: first and last atom
 };
 
 // Everything that computes an agent's greedy action from its observation, except for the values of

@@ -15,7 +15,10 @@ struct ModelSetup {
   AlgorithmKind algorithm = AlgorithmKind::kDqn;  // learner.algorithm
   // Agents (dqn, dpg).
   NetworkConfig network;
-  std::int64_t frame_stack = 1;             // env.frame_stack
+  std::int64_t frame_stack = 1;  // env.frame_stack
+  // env.observation_clip. The environments apply it, not the network; a policy that leaves Troop
+  // applies it itself (nn/export/policy_description.h).
+  double observation_clip = 0;
   CriticKind critic = CriticKind::kScalar;  // learner.critic
   std::int64_t atoms = 51;                  // learner.atoms
   double v_min = -150, v_max = 150;

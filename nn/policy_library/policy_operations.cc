@@ -91,6 +91,23 @@ class Scale final : public PolicyOperation {
   const float factor_;
 };
 
+// y = x, clipped to [low, high].
+class Clip final : public PolicyOperation {
+ public:
+  explicit Clip(const LayerReader& layer)
+      : size_(layer.in()), low_(layer.Number("low", 0)), high_(layer.Number("high", 0)) {
+    Require(layer.out() == size_, "clip changes the shape");
+    Require(low_ <= high_, "clip has a lower bound above its upper one");
+  }
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+    for (std::int64_t i = 0; i < rows * size_; ++i) out[i] = std::clamp(in[i], low_, high_);
+  }
+
+ private:
+  const std::int64_t size_;
+  const float low_, high_;
+};
+
 // The statistics are folded into a mean and an inverse deviation.
 class Normalize final : public PolicyOperation {
  public:
@@ -443,6 +460,7 @@ std::int64_t PolicyElements(const std::vector<std::int64_t>& shape) {
 std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& source) {
   using Maker = std::unique_ptr<PolicyOperation> (*)(const LayerReader&);
   static const std::map<std::string, Maker> kMakers = {
+      {"clip", Make<Clip>},
       {"scale", Make<Scale>},
       {"normalize", Make<Normalize>},
       {"one_hot", Make<OneHot>},

@@ -45,6 +45,39 @@ TEST(ActorNodeTest, SpendsLeasesExactlyForAnyEnvironmentCount) {
   }
 }
 
+// CartPole's reward is 1, and each episode is cut after 5 steps, before a pole can fall: the
+// discounted returns follow from the number of steps alone.
+TEST(ActorNodeTest, ReportsStatisticsOfDiscountedReturns) {
+  for (const bool normalize : {false, true}) {
+    ActingConfig config = Catch();
+    config.env.id = "CartPole-v1";
+    config.env.max_episode_steps = 5;
+    config.env.normalize_rewards = normalize;
+    config.gamma = 0.9;
+    ActorWorld world(config);
+    world.PublishWeights(1);
+    world.GrantUpTo(400);
+    ASSERT_TRUE(world.Rounds(3000));
+    ASSERT_EQ(world.coordinator().told.steps_done, 400);
+    const RewardStatistics& told = world.coordinator().told.rewards;
+    if (!normalize) {
+      EXPECT_EQ(told, RewardStatistics{});
+      continue;
+    }
+    std::vector<double> returns;
+    for (int step = 0; step < 100; ++step) {
+      const double before = step % 5 == 0 ? 0 : returns.back();
+      returns.push_back(1 + 0.9 * before);
+    }
+    double mean = 0, squares = 0;
+    for (const double g : returns) mean += g / 100;
+    for (const double g : returns) squares += 4 * (g - mean) * (g - mean);  // of 4 environments
+    EXPECT_EQ(told.count, 400);
+    EXPECT_NEAR(told.mean, mean, 1e-9);
+    EXPECT_NEAR(told.squares, squares, 1e-6);
+  }
+}
+
 // Experience depends on the exploration keys and the weights, not on where inference runs.
 TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   ActingConfig served = Catch();

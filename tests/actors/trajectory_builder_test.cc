@@ -112,6 +112,32 @@ TEST(TrajectoryBuilderTest, ItemsAndPrioritiesMatchFormulaOverManyEpisodes) {
   }
 }
 
+// The formula with rewards that are multiplied before they are clipped; the factor changes once.
+TEST(TrajectoryBuilderTest, PrioritiesUseScaledRewardsAndFramesRawOnes) {
+  std::vector<TestStep> scaled = RandomSteps(200, 5);
+  const std::vector<TestStep> steps = scaled;
+  TrajectoryBuilder builder({.spec = Spec(), .n_step = 3, .gamma = 0.9, .reward_clip = 1}, 7);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double scale = i < 90 ? 0.25 : 2.0;
+    builder.SetRewardScale(scale);
+    AppendStep(&builder, steps[i]);
+    scaled[i].reward = float(steps[i].reward * scale);
+  }
+  std::vector<Item> items;
+  const Chunk chunk = builder.Take(&items);
+  std::size_t at = 0, frame = 0;
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    EXPECT_EQ(chunk.reward.as<float>()[frame], steps[t].reward);
+    if (const auto item = ItemAt(scaled, t, 3, 0.9, 1, frame, 7)) {
+      ASSERT_LT(at, items.size());
+      EXPECT_NEAR(items[at++].priority, item->priority, 1e-5);
+    }
+    frame += steps[t].terminated || steps[t].truncated ? 2 : 1;
+  }
+  EXPECT_EQ(at, items.size());
+  EXPECT_GT(at, 150u);
+}
+
 TEST(TrajectoryBuilderTest, FramesHoldObservationsAndActions) {
   const std::vector<TestStep> steps = RandomSteps(100, 3);
   TrajectoryBuilder builder({.spec = Spec()}, 1);

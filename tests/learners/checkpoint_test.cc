@@ -51,6 +51,17 @@ class CheckpointTest : public testing::Test {
   std::unique_ptr<Storage> run_ = std::make_unique<MemoryStorage>();
 };
 
+TEST_F(CheckpointTest, RefusesDamagedRewardStatistics) {
+  CheckpointState state = State(12);
+  state.rewards = {.count = 2, .mean = 1, .squares = -1};
+  const auto path = WriteCheckpoint(run_.get(), *module_, state, 3);
+  ASSERT_TRUE(path.ok());
+  const Status read = ReadCheckpoint(run_.get(), *path).status();
+  EXPECT_EQ(read.code(), Code::kDataLoss);
+  EXPECT_NE(read.message().find("count 2, mean 1 and squares -1"), std::string::npos)
+      << read.ToString();
+}
+
 TEST_F(CheckpointTest, RoundTripsState) {
   const CheckpointState state = State(12, 345);
   const auto path = WriteCheckpoint(run_.get(), *module_, state, 3);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
 #include "learners/checkpoint.h"
 #include "learners/learner_node.h"
 #include "tests/learners/learner_world.h"
@@ -24,6 +28,55 @@ TEST(LearnerNodeTest, WritesOnlyFinalCheckpointWithoutInterval) {
     EXPECT_EQ(double(world.coordinator().told.checkpoint_updates), world.Updates());
     EXPECT_TRUE(world.coordinator().told.checkpoint_final);
   }
+}
+
+// Statistics with the factor 1/4, which is exact: the weights are those of rewards that the test
+// has divided by 4, bit by bit.
+TEST(LearnerNodeTest, DividesRewardsByDeviationOfReturns) {
+  const double count = 1000, variance = 16 - 1e-8;
+  const RewardStatistics rewards{.count = count, .mean = 3, .squares = count * variance};
+  ASSERT_EQ(rewards.Scale(), 0.25);
+  std::vector<Buffer> weights;
+  for (const bool normalize : {false, true}) {
+    TrainingConfig config = WorldConfig();
+    config.normalize_rewards = normalize;
+    config.reward_clip = 0.3;
+    LearnerWorld world(config);
+    world.reward_factor = normalize ? 1 : 0.25f;
+    world.coordinator().reply.rewards = rewards;
+    ASSERT_TRUE(world.Rounds(10));
+    world.Insert(200);
+    ASSERT_TRUE(world.Rounds(1000));
+    ASSERT_GT(world.Updates(), 50);
+    weights.push_back(world.Published().value);
+    EXPECT_EQ(world.Told("learner/reward_scale"), normalize ? 0.25 : 0);
+  }
+  ASSERT_EQ(weights[0].size(), weights[1].size());
+  EXPECT_TRUE(std::ranges::equal(weights[0].bytes(), weights[1].bytes()));
+}
+
+// A resumed learner reports the statistics of its checkpoint, and uses them until the run's arrive.
+TEST(LearnerNodeTest, CheckpointKeepsRewardStatistics) {
+  const RewardStatistics rewards{.count = 77, .mean = -0.1, .squares = 7.7};
+  TrainingConfig config = WorldConfig();
+  config.normalize_rewards = true;
+  LearnerWorld world(config);
+  world.coordinator().reply.rewards = rewards;
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.coordinator().told.rewards, RewardStatistics{});  // a new run begins with none
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  const auto checkpoint = NewestCheckpoint(world.run());
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_EQ(ReadCheckpoint(world.run(), *checkpoint)->rewards, rewards);
+  world.coordinator().reply.stop = false;
+  world.coordinator().reply.rewards = {};
+  world.StartLearner(9, *checkpoint);
+  world.Insert(50);
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.coordinator().told.rewards, rewards);
+  EXPECT_DOUBLE_EQ(world.Told("learner/reward_scale"), 1 / std::sqrt(0.1 + 1e-8));
 }
 
 TEST(LearnerNodeTest, RetriesFinalCheckpoint) {

@@ -164,7 +164,7 @@ class LearnerWorld {
     for (std::size_t i = bad_every; bad_every > 0 && i <= count; i += bad_every) {
       for (float& x : observation.as<float>().subspan((i - 1) * 3, 3)) x = 1e38f;
     }
-    for (float& x : reward.as<float>()) x = float(rng_.Normal());
+    for (float& x : reward.as<float>()) x = float(rng_.Normal()) * reward_factor;
     if (loud_) std::ranges::fill(observation.as<float>(), 1e38f);
     for (float& x : discount.as<float>()) x = 1;
     chunk.observation = std::move(observation).Freeze();
@@ -235,6 +235,7 @@ class LearnerWorld {
   void silence() { silent_ = true; }  // the coordinator answers no more
   LearnerNode& node() { return *node_; }
   FullDisk* run() { return &run_; }
+  float reward_factor = 1;  // of all rewards inserted from now on
 
  private:
   TrainingConfig config_;

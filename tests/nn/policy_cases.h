@@ -85,6 +85,14 @@ inline std::vector<PolicyCase> PolicyCases() {
   });
   add("gray", DiscreteEnv({DType::kU8, {10, 10}}, 5, 1.0f / 255),
       [](ModelSetup* s) { s->network.layers = {ConvLayer(4, 4, 3)}; });
+  add("clipped_stack", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->observation_clip = 0.75;
+    s->frame_stack = 2;
+  });
+  add("clipped_normalized", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->observation_clip = 1.5;
+    s->network.normalize_observations = true;
+  });
   EnvSpec continuous = DiscreteEnv(vector, 0);
   continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
   add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });
@@ -125,8 +133,10 @@ class PolicyBench {
     return out;
   }
 
-  // The q-values or actions [rows, actions] by the module.
-  std::vector<float> Reference(const Tensor& observations) const {
+  // The q-values or actions [rows, actions] by the module, after the clipping that the environments
+  // do in training.
+  std::vector<float> Reference(const Tensor& given) const {
+    const Tensor observations = setup_.observation_clip > 0 ? Clipped(given) : given;
     const TensorSpec in = observations.spec();
     const auto plan = network_->MakePlan({&in, 1});
     EXPECT_TRUE(plan.ok()) << plan.status().ToString();
@@ -172,6 +182,16 @@ class PolicyBench {
   std::span<const float> value() const { return value_; }
 
  private:
+  Tensor Clipped(const Tensor& given) const {
+    Tensor out(given.dtype(), given.shape());
+    const auto limit = float(setup_.observation_clip);
+    for (std::int64_t i = 0; i < given.elements(); ++i) {
+      const float x = given.as<float>()[std::size_t(i)];
+      out.as<float>()[std::size_t(i)] = x > limit ? limit : x < -limit ? -limit : x;
+    }
+    return out;
+  }
+
   const ModelSetup setup_;
   const EnvSpec env_;
   std::unique_ptr<Module> network_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/base/philox.h"
 #include "tests/envs/seeds.h"
@@ -124,7 +125,8 @@ TEST(WrappedVectorEnvTest, StickyActionsDoNotDependOnVectorSize) {
 TEST(WrappedEnvironmentTest, GivesBytesOfVectorOfOne) {
   for (const char* id : {"Pendulum-v1", "CartPole-v1", "MinAtar/Breakout-v0"}) {
     SCOPED_TRACE(id);
-    const EnvOptions options{.max_episode_steps = 30, .sticky_actions = 0.4, .reward_scale = -3};
+    EnvOptions options{.max_episode_steps = 30, .sticky_actions = 0.4, .reward_scale = -3};
+    if (id != std::string_view("MinAtar/Breakout-v0")) options.observation_clip = 0.03;
     const auto vector = Make(id, options, 1);
     const auto single = std::move(*MakeSingleEnvironment(id, options));
     std::vector<std::byte> observation(single->spec().observation.bytes());
@@ -191,6 +193,96 @@ TEST(RepeatedEnvironmentTest, StepLimitCountsActions) {
   const Tensor action = ActionsFor(*given);
   for (int i = 1; i <= 20; ++i) {
     EXPECT_EQ(Stepped(given.get(), action).truncated.as<std::uint8_t>()[1], i % 5 == 0);
+  }
+}
+
+// Element by element against the plain environment: first observations, steps and last
+// observations.
+TEST(WrappedVectorEnvTest, ClipsObservationsElementwise) {
+  constexpr float kLimit = 0.5f;
+  const EnvOptions plain_options{.max_episode_steps = 20};
+  EnvOptions options = plain_options;
+  options.observation_clip = kLimit;
+  const auto plain = Make("Pendulum-v1", plain_options, 3),
+             clipped = Make("Pendulum-v1", options, 3);
+  EXPECT_EQ(clipped->spec(), plain->spec());
+  int changed = 0;
+  const auto compare = [&](std::span<const float> want, std::span<const float> got) {
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const float x = want[i];
+      ASSERT_EQ(got[i], x > kLimit ? kLimit : x < -kLimit ? -kLimit : x);
+      changed += got[i] != x;
+    }
+  };
+  plain->SubmitReset();
+  clipped->SubmitReset();
+  compare(plain->Poll()->observation.as<float>(), clipped->Poll()->observation.as<float>());
+  const Tensor action = ActionsFor(*plain);
+  Rng rng({.run_seed = 4});
+  for (int i = 0; i < 100; ++i) {
+    Fill(action, plain->spec().action, &rng);
+    const StepBatch &a = Stepped(plain.get(), action), &b = Stepped(clipped.get(), action);
+    compare(a.observation.as<float>(), b.observation.as<float>());
+    ASSERT_TRUE(std::ranges::equal(a.reward.bytes(), b.reward.bytes()));
+    for (std::size_t k = 0; k < 3; ++k) {
+      if (a.truncated.as<std::uint8_t>()[k] == 0) continue;
+      compare(a.final_observation.as<float>().subspan(3 * k, 3),
+              b.final_observation.as<float>().subspan(3 * k, 3));
+    }
+  }
+  EXPECT_GT(changed, 100);
+}
+
+// An environment whose observations are what the test says.
+class GivenObservations final : public Environment {
+ public:
+  explicit GivenObservations(std::vector<float> values) : values_(std::move(values)) {
+    spec_.id = "given";
+    spec_.observation = {DType::kF32, {std::int64_t(values_.size())}};
+    spec_.action.count = 2;
+  }
+  const EnvSpec& spec() const override { return spec_; }
+  void Reset(std::uint64_t, std::span<std::byte> observation) override {
+    std::ranges::copy(std::as_bytes(std::span(values_)), observation.begin());
+  }
+  StepResult Step(std::span<const std::byte>, std::span<std::byte> observation) override {
+    Reset(0, observation);
+    return {};
+  }
+
+ private:
+  EnvSpec spec_;
+  const std::vector<float> values_;
+};
+
+// A fault of the environment must not look like a large number.
+TEST(WrappedEnvironmentTest, ClippingKeepsNonFiniteElements) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto env = MakeWrappedEnvironment(
+      {.observation_clip = 2},
+      std::make_unique<GivenObservations>(std::vector<float>{inf, -inf, std::nanf(""), 3, -4, 1}));
+  std::vector<float> seen(6);
+  env->Reset(1, std::as_writable_bytes(std::span(seen)));
+  EXPECT_EQ(seen[0], inf);
+  EXPECT_EQ(seen[1], -inf);
+  EXPECT_TRUE(std::isnan(seen[2]));
+  EXPECT_EQ((std::vector<float>{seen[3], seen[4], seen[5]}), (std::vector<float>{2, -2, 1}));
+}
+
+TEST(WrappedVectorEnvTest, RefusesToClipIntegerObservations) {
+  const EnvOptions options{.observation_clip = 1};
+  const Status vector = MakeVectorEnv("MinAtar/Breakout-v0", options, 1, CountingSeeder()).status();
+  EXPECT_EQ(vector.code(), Code::kInvalidArgument);
+  EXPECT_NE(vector.message().find("env.observation_clip is 1, but observations of"),
+            std::string::npos)
+      << vector.ToString();
+  EXPECT_EQ(MakeSingleEnvironment("MinAtar/Breakout-v0", options).status().message(),
+            vector.message());
+  EXPECT_EQ(FindEnvSpec("MinAtar/Breakout-v0", options).status().message(), vector.message());
+  for (const double bad : {-1.0, std::nan("")}) {
+    EXPECT_EQ(MakeEnvironment("Pendulum-v1", {.observation_clip = bad}).status().code(),
+              Code::kInvalidArgument);
   }
 }
 

@@ -411,6 +411,8 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"replay.placement=gpu", "replay.shards=2"}, "replay.shards=2: replay.placement"},
       {{"replay.placement=gpu", "replay.sampler=uniform"}, "requires \"prioritized\" here"},
       {{"replay.placement=gpu", "replay.remover=lowest"}, "requires \"fifo\" here"},
+      {{"replay.placement=gpu", "env.normalize_rewards=true"},
+       "env.normalize_rewards=true: replay.placement = \"gpu\" requires false here"},
       {{"replay.placement=gpu", "replay.max_times_sampled=3"},
        "replay.max_times_sampled=3: replay"},
       {{"replay.placement=gpu", "replay.max_policy_age=3"},

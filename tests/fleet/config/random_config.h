@@ -125,6 +125,7 @@ inline void RepairEngines(Config* c) {
 inline void RepairPlacement(Config* c) {
   if (c->learner.algorithm != AlgorithmKind::kDqn) c->replay.placement = ReplayPlacement::kHost;
   if (c->replay.placement == ReplayPlacement::kHost) return;
+  c->env.normalize_rewards = false;
   c->fleet.learners = c->replay.shards = c->learner.hogwild_threads = 1;
   c->learner.sync = LearnerSync::kAllReduce;
   c->replay.sampler = SelectorKind::kPrioritized, c->replay.remover = RemoverKind::kFifo;

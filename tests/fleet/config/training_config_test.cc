@@ -19,7 +19,9 @@ Config AlteredConfig() {
   config.fleet.shutdown_grace_s = 9;
   config.env.id = "Pong";
   config.env.frame_stack = 4;
+  config.env.observation_clip = 3;
   config.env.reward_clip = 2;
+  config.env.normalize_rewards = true;
   config.actor.n_step = 5;
   config.actor.insert_copies = 6;
   config.learner.algorithm = AlgorithmKind::kDpg;
@@ -61,7 +63,9 @@ TEST(TrainingConfigTest, HasSectionsAndSingleKeysOfConfig) {
   EXPECT_EQ(training.shutdown_grace_s, 9);
   EXPECT_EQ(training.env_id, "Pong");
   EXPECT_EQ(training.frame_stack, 4);
+  EXPECT_EQ(training.observation_clip, 3);
   EXPECT_EQ(training.reward_clip, 2);
+  EXPECT_TRUE(training.normalize_rewards);
   EXPECT_EQ(training.n_step, 5);
   EXPECT_EQ(training.insert_copies, 6);
   EXPECT_FALSE(training.evaluator_enabled);
@@ -76,7 +80,9 @@ TEST(TrainingConfigTest, DefaultsAreThoseOfConfigKeys) {
   EXPECT_EQ(training.serial, plain.serial);
   EXPECT_EQ(training.shutdown_grace_s, plain.shutdown_grace_s);
   EXPECT_EQ(training.frame_stack, plain.frame_stack);
+  EXPECT_EQ(training.observation_clip, plain.observation_clip);
   EXPECT_EQ(training.reward_clip, plain.reward_clip);
+  EXPECT_EQ(training.normalize_rewards, plain.normalize_rewards);
   EXPECT_EQ(training.n_step, plain.n_step);
   EXPECT_EQ(training.insert_copies, plain.insert_copies);
   EXPECT_EQ(training.evaluator_enabled, plain.evaluator_enabled);

@@ -174,6 +174,31 @@ TEST(SerialRunTest, LegStartsWithReplayContents) {
   EXPECT_LT(double(run->View().steps), steps + 100);
 }
 
+// The statistics are those of all legs: each leg begins with those in the checkpoint of the one
+// before, also after a stop.
+TEST(SerialRunTest, ResumesNormalizedRewardsToSameBytes) {
+  Config config = SmallConfig();
+  config.env.normalize_rewards = true;
+  config.env.reward_clip = 10;
+  const auto unbroken = MakeMemoryStorage(), storage = MakeMemoryStorage();
+  const auto whole = Begin(config, unbroken.get(), {});
+  Finish(whole.get());
+  {
+    const auto run = Begin(config, storage.get(), {});
+    Go(run.get(), [&] { return UpdatesOfRun(*run) >= 333; });
+  }
+  const auto run = Resume(config, storage.get());
+  Finish(run.get());
+  ExpectSameFiles(FilesOf(unbroken.get()), FilesOf(storage.get()), "killed");
+  const auto last = NewestFiniteCheckpoint(unbroken.get());
+  ASSERT_TRUE(last.ok()) << last.status().ToString();
+  const RewardStatistics& rewards = last->checkpoint.rewards;
+  EXPECT_GE(rewards.count, 3900);  // of 4000 steps; a heartbeat is older than the checkpoint
+  // A counter reports the steps of all legs, some of which are lost at their ends.
+  EXPECT_LE(rewards.count, whole->View().metrics.at("actor/steps").value + 100);
+  EXPECT_GT(rewards.squares, 0);
+}
+
 class StoppedRunTest : public testing::TestWithParam<int> {};
 
 TEST_P(StoppedRunTest, KillAtAnyUpdateResumesToSameBytes) {

@@ -36,7 +36,7 @@ TEST(PolicyAllocationTest, CountSeesEveryAllocation) {
 
 class PolicyAllocationCaseTest : public testing::TestWithParam<PolicyCase> {
  protected:
-  static constexpr std::int64_t kStreams = 37;  // more than the rows of one group
+  static constexpr std::int64_t kStreams = 70;  // more than the rows of one group
 };
 
 TEST_P(PolicyAllocationCaseTest, CallsOfASessionAllocateNothing) {
