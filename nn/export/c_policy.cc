@@ -98,17 +98,21 @@ class CTranslator {
 
   void Translate(const PolicyLayer& layer) {
     const std::int64_t in = layer.in.elements(), out = layer.out.elements();
+    const char* const from = Present();  // before Next changes it
     switch (layer.kind) {
+      case PolicyLayerKind::kClip:
+        return Clip(layer);
       case PolicyLayerKind::kScale:
-        return Call(CFunction::kScale, "scale({}, {}, in, {})", Literal(layer.factor), in,
+        return Call(CFunction::kScale, "scale({}, {}, {}, {})", Literal(layer.factor), in, from,
                     Next(out));
       case PolicyLayerKind::kNormalize:
         return Normalize(layer);
       case PolicyLayerKind::kOneHot:
-        return Call(CFunction::kOneHot, "one_hot({}, {}, in, {})", layer.classes, in, Next(out));
+        return Call(CFunction::kOneHot, "one_hot({}, {}, {}, {})", layer.classes, in, from,
+                    Next(out));
       case PolicyLayerKind::kImages:
-        return Call(CFunction::kImages, "images({}, {}, {}, {}, in, {})", Literal(layer.factor),
-                    layer.stack, layer.out[0] * layer.out[1], layer.out[2] / layer.stack,
+        return Call(CFunction::kImages, "images({}, {}, {}, {}, {}, {})", Literal(layer.factor),
+                    layer.stack, layer.out[0] * layer.out[1], layer.out[2] / layer.stack, from,
                     Next(out));
       case PolicyLayerKind::kConv2d:
         return Conv2d(layer);
@@ -119,11 +123,9 @@ class CTranslator {
         return Dueling(layer);
       case PolicyLayerKind::kCategoricalMean:
         return CategoricalMean(layer);
-      case PolicyLayerKind::kQuantileMean: {
-        const char* const from = Present();
+      case PolicyLayerKind::kQuantileMean:
         return Call(CFunction::kQuantileMean, "quantile_mean({}, {}, {}, {})", out, in / out, from,
                     Next(out));
-      }
       case PolicyLayerKind::kActionBounds:
         return ActionBounds();
     }
@@ -175,6 +177,19 @@ class CTranslator {
     Call(CFunction::kTanhAll, "tanh_all({}, {})", n, Present());
   }
 
+  // The layers after it read floats, which must then be the observation's own type.
+  void Clip(const PolicyLayer& layer) {
+    if (policy_.observation.dtype != DType::kF32) {
+      error_ = InvalidArgument("format \"c\" has no clipping of {} observations; use another one",
+                               DTypeName(policy_.observation.dtype));
+      return;
+    }
+    const char* const from = Present();
+    const std::int64_t n = layer.in.elements();
+    Call(CFunction::kClip, "clip({}, {}, {}, {}, {})", Literal(layer.low), Literal(layer.high), n,
+         from, Next(n));
+  }
+
   // Mean and deviation as in nn/layers/normalize_layer.cc.
   void Normalize(const PolicyLayer& layer) {
     const std::int64_t n = layer.in.elements();
@@ -186,8 +201,9 @@ class CTranslator {
     for (const float v : variance)
       inverse.push_back(count[0] > 0 ? float(1 / std::sqrt(double(v) + 1e-8)) : 1);
     const std::string mean = Parameter(layer.tensors + ".mean", n);
-    Call(CFunction::kNormalize, "normalize({}, {}, {}, in, {})", mean, Constant("w", inverse), n,
-         Next(n));
+    const char* const from = Present();
+    Call(CFunction::kNormalize, "normalize({}, {}, {}, {}, {})", mean, Constant("w", inverse), n,
+         from, Next(n));
   }
 
   void Conv2d(const PolicyLayer& layer) {

@@ -32,6 +32,15 @@ static void @_scale(float factor, int32_t n, const @@* in, float* out) {
 )";
 
 // NaN cannot occur: the observation has been checked.
+constexpr std::string_view kClipText = R"(
+/* out = in, clipped to low and high. */
+static void @_clip(float low, float high, int32_t n, const float* in, float* out) {
+  int32_t i;
+  for (i = 0; i < n; ++i) out[i] = in[i] < low ? low : in[i] > high ? high : in[i];
+}
+)";
+
+// The deviation is inverted when the file is written.
 constexpr std::string_view kNormalizeText = R"(
 /* out = (in - mean) / deviation, clipped to +-10. */
 static void @_normalize(const float* mean, const float* inverse_deviation, int32_t n,
@@ -241,6 +250,8 @@ std::string_view TextOf(CFunction function) {
   switch (function) {
     case CFunction::kFinite:
       return kFiniteText;
+    case CFunction::kClip:
+      return kClipText;
     case CFunction::kScale:
       return kScaleText;
     case CFunction::kNormalize:

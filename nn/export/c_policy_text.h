@@ -10,6 +10,7 @@ namespace troop {
 // those that it calls itself, so that the text in this order compiles.
 enum class CFunction : int {
   kFinite,
+  kClip,
   kScale,
   kNormalize,
   kOneHot,
