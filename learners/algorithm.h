@@ -30,8 +30,8 @@ class Algorithm {
   // [B], |TD error| of each item, before the exponent α. `watch` is notified during backward of the
   // parts that are complete; nullptr: no notification.
   // Errors: kDataLoss: loss or gradient is not finite; the message names the batch item or the
-  // parameter it comes from. kInvalidArgument: the batch does not fit. No gradient is computed
-  // then.
+  // parameter it comes from. kInvalidArgument: the batch does not fit. kCancelled: an external
+  // program refused it. No gradient is computed then.
   virtual Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                              GradientWatch* watch = nullptr) = 0;
   // [P], the result of the last ComputeGradient. Learners write the all-reduced gradient here.

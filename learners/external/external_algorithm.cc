@@ -219,8 +219,8 @@ Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
   const Result<std::string> type = message.String("type");
   if (type.ok() && *type == "refused") {
     const Result<std::string> reason = message.String("message");
-    return DataLoss("update {}: the program refused the batch: {}", updates_ + 1,
-                    reason.ok() ? *reason : "no reason");
+    return Cancelled("update {}: the program refused the batch: {}", updates_ + 1,
+                     reason.ok() ? *reason : "no reason");
   }
   const JsonValue* const loss = message.Find("loss");
   if (!type.ok() || *type != "done" || loss == nullptr || loss->kind != JsonValue::Kind::kNumber ||
@@ -248,9 +248,13 @@ TensorFile ExternalAlgorithm::State() const {
   Buffer program = program_state_;
   if (loaded_ && channel_.connected()) {
     Result<ProgramChannel::Answer> answer = channel_.Call(JsonObject().Add("type", "save").str());
-    if (!answer.ok())
-      LogWarning("a checkpoint without the program's state: {}", answer.status().message());
-    program = answer.ok() ? std::move(answer->file) : Buffer();
+    const bool saved = answer.ok() && answer->message.String("type").ok() &&
+                       *answer->message.String("type") == "saved";
+    if (!saved) {
+      LogWarning("a checkpoint without the state of the program: {}",
+                 answer.ok() ? "it could not save it" : answer.status().message());
+    }
+    program = saved ? std::move(answer->file) : Buffer();
   }
   TensorFile state;
   state.tensors[kValue] = ConstTensor(Buffer::Copy(std::as_bytes(std::span(value_))),

@@ -25,8 +25,9 @@ namespace troop {
 // both.
 //
 // ComputeGradient: kDataLoss: the loss, a priority or a weight is not finite, or the program
-// refused the batch. kUnavailable: the program has ended or does not answer; CheckFinite reports it
-// too, so that the learner ends and its replacement connects again.
+// answered without a result. kCancelled: it refused the batch. kUnavailable: the program has ended
+// or does not answer; CheckFinite reports it too, so that the learner ends and its replacement
+// connects again.
 //
 // env.observation: as the network's input. Connects at the first batch. Errors: kInvalidArgument: a
 // setting that needs one of Troop's own algorithms.

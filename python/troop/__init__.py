@@ -1,7 +1,8 @@
 """Troop for Python: training, trained policies, and native environments of Gymnasium's interface.
 
 `train` trains an agent and returns its Run; `load_policy` loads a trained agent, and `evaluate`
-plays episodes with it (docs/guide/training_from_python.md).
+plays episodes with it (docs/guide/training_from_python.md). Learner gives a program of PyTorch, JAX
+or NumPy the batches of a fleet (docs/guide/own_learner.md).
 
 `make_env` gives a gymnasium.Env, `make_vector_env` a gymnasium.vector.VectorEnv whose environments
 step together in C++ (docs/guide/environments_from_python.md).
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from troop import _native
 from troop._evaluation import evaluate
+from troop._learner import Batch, Learner
 from troop._policy import Policy, SpaceDescription, load_policy
 from troop._program import TrainingError
 from troop._run import Run
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 __version__ = _native.version
-__all__ = ["Policy", "Run", "SpaceDescription", "TrainingError", "environment_ids", "evaluate",
+__all__ = ["Batch", "Learner", "Policy", "Run", "SpaceDescription", "TrainingError", "environment_ids", "evaluate",
            "load_policy", "make_env", "make_vector_env", "train"]
 
 

@@ -109,6 +109,11 @@ class Process:
         self._output.seek(0)
         return self._output.read().decode(errors="replace")
 
+    def interrupt(self) -> None:
+        """Sends the first SIGINT, and returns."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
     def stop(self) -> None:
         """Ends it. An interrupt during the wait goes to the next stage at once."""
         interrupted: Optional[KeyboardInterrupt] = None

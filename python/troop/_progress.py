@@ -13,7 +13,8 @@ class Progress:
     def __init__(self, name: str, shown: bool) -> None:
         self._name, self._shown, self._width, self._logged = name, shown, 0, -LOG_EVERY_S
         # A notebook shows a carriage return as a terminal does.
-        self._rewrites = "ipykernel" in sys.modules or sys.stdout.isatty()
+        terminal = getattr(sys.stdout, "isatty", None)
+        self._rewrites = "ipykernel" in sys.modules or bool(terminal and terminal())
 
     def show(self, metrics: Mapping[str, Any], config: Mapping[str, Any], *, last: bool) -> None:
         """One line for a line of metrics.jsonl. last: the run has ended."""

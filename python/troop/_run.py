@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Union
 
 import numpy as np
 
-from troop import _config, _custom_environment, _policy, _program
+from troop import _config, _policy, _program
 
 
 class Run:
@@ -59,10 +59,17 @@ class Run:
     def best(self) -> Optional[dict[str, Any]]:
         """The evaluation of the best checkpoint (evaluator.keep_best): score, episodes, updates,
         steps and unix_time; None: there is none."""
-        folder = _policy.best_checkpoint(self.path)
-        if folder is None:
-            return None
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        # A better one may replace it after it was found.
+        for attempt in range(_policy.ATTEMPTS):
+            folder = _policy.best_checkpoint(self.path)
+            if folder is None:
+                return None
+            try:
+                state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+                break
+            except FileNotFoundError:
+                if attempt == _policy.ATTEMPTS - 1:
+                    raise
         return {key: state[key] for key in ("score", "episodes", "updates", "steps", "unix_time")}
 
     def status(self) -> dict[str, Any]:
@@ -82,13 +89,9 @@ class Run:
         settings: as those of train; a finished run continues with a larger run__total_steps. Raises
         as train."""
         from troop import _training
-        _custom_environment.refuse_in_worker()
         given = _config.joined(overrides, settings)
-        words = _config.override_words(given)
-        _training.execute(_training.Task(
-            program=_program.find_program(self._program), words=["resume", str(self.path), *words],
-            path=self.path, progress=progress, modules=_custom_environment.remembered(self.path),
-            grace_s=_training.grace_of(self.config, given)))
+        with _training.resumed(self, given, progress, self._program) as task:
+            _training.execute(task)
         return self
 
     def __repr__(self) -> str:
@@ -96,7 +99,8 @@ class Run:
 
 
 def columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    """Rows as columns; a missing number is NaN, a missing text is "".
+    """Rows as columns; a missing number is NaN, a missing text is "". Integers beyond 64 bits
+    become floats.
 
     >>> columns([{"a": 1, "b": "x"}, {"a": 2.5, "c": {"p50": 3, "octaves": []}}])
     {'a': array([1. , 2.5]), 'b': array(['x', ''], dtype='<U1'), 'c/p50': array([nan,  3.])}
@@ -111,7 +115,8 @@ def columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
             found[name] = np.array(values, bool)
         elif any(isinstance(value, str) for value in known):
             found[name] = np.array(["" if value is None else str(value) for value in values])
-        elif len(known) == len(rows) and all(isinstance(value, int) for value in known):
+        elif len(known) == len(rows) and all(isinstance(value, int) and abs(value) < 2**63
+                                             for value in known):
             found[name] = np.array(values, np.int64)
         else:
             found[name] = np.array([np.nan if value is None else value for value in values],

@@ -1,11 +1,12 @@
 """Training: the program `troop train` as a subprocess, with its progress on one line."""
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import tempfile
-from typing import Any, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 from troop import _config, _custom_environment, _program, _progress, _run
 
@@ -46,9 +47,30 @@ def train(config: _config.ConfigLike, overrides: Optional[Mapping[str, Any]] = N
     ended when the exception leaves this function. Raises TrainingError: the config is wrong, or the
     run failed; ValueError: a wrong argument; FileNotFoundError: the program was not found.
     """
-    _custom_environment.refuse_in_worker()
     given = _config.joined(overrides, settings)
-    found = _program.find_program(program)
+    options = Options(env, env_kwargs, overwrite, progress, program)
+    with prepared(config, given, options) as task:
+        execute(task)
+        return _run.Run(task.path, program=program)
+
+
+@dataclasses.dataclass
+class Options:
+    """The arguments of train besides config and overrides."""
+
+    env: Any = None
+    env_kwargs: Optional[Mapping[str, Any]] = None
+    overwrite: bool = False
+    progress: bool = True
+    program: Optional[str] = None
+
+
+@contextlib.contextmanager
+def prepared(config: _config.ConfigLike, given: dict[str, Any],
+             options: Options) -> Iterator[Task]:
+    """A new run as a task. given: overrides by key, to which those of the environment are added."""
+    _custom_environment.refuse_in_worker()
+    found = _program.find_program(options.program)
     text, file = _config.text_of(config)
     try:
         parsed = _config.parse(text)
@@ -56,24 +78,33 @@ def train(config: _config.ConfigLike, overrides: Optional[Mapping[str, Any]] = N
         parsed = {}
     path = _path_of(parsed, given)
     modules: list[str] = []
-    if env is not None:
-        custom = _custom_environment.describe(env, env_kwargs, path.parent)
+    if options.env is not None:
+        custom = _custom_environment.describe(options.env, options.env_kwargs, path.parent)
         _add(given, custom.settings)
         if "env.python" not in given and _config.value_in(parsed, "env.python", None) is None:
             given["env.python"] = custom.python
         modules = custom.modules
-    elif env_kwargs is not None:
+    elif options.env_kwargs is not None:
         raise ValueError("env_kwargs is given without env; without a class the options are "
                          "env.options")
-    words = _config.override_words(given) + (["--overwrite"] if overwrite else [])
+    words = _config.override_words(given) + (["--overwrite"] if options.overwrite else [])
     with tempfile.TemporaryDirectory(prefix="troop-") as folder:
-        task = Task(found, [], path, progress, modules, grace_of(parsed, given))
+        task = Task(found, [], path, options.progress, modules, grace_of(parsed, given))
         if not file:
             file = task.config_file = os.path.join(folder, "config.toml")
             pathlib.Path(file).write_text(text, encoding="utf-8")
         task.words = ["train", file, *words]
-        execute(task)
-    return _run.Run(path, program=program)
+        yield task
+
+
+@contextlib.contextmanager
+def resumed(run: "_run.Run", given: dict[str, Any], progress: bool,
+            program: Optional[str]) -> Iterator[Task]:
+    """The continuation of a run as a task. given: overrides by key."""
+    _custom_environment.refuse_in_worker()
+    yield Task(_program.find_program(program),
+               ["resume", str(run.path), *_config.override_words(given)], run.path, progress,
+               _custom_environment.remembered(run.path), grace_of(run.config, given))
 
 
 def _path_of(config: Mapping[str, Any], given: Mapping[str, Any]) -> pathlib.Path:
@@ -95,34 +126,54 @@ def _add(given: dict[str, Any], more: Mapping[str, Any]) -> None:
         given[key] = value
 
 
+class Execution:
+    """The program of a task while it runs, with the progress of the run; a context, after which no
+    process is left."""
+
+    def __init__(self, task: Task) -> None:
+        environment = dict(os.environ)
+        if task.modules:
+            environment["PYTHONPATH"] = os.pathsep.join(
+                [*task.modules, *filter(None, [environment.get("PYTHONPATH")])])
+        environment[_custom_environment.WORKER] = "1"
+        self._task, self._before = task, _modified(task.path)
+        self._line = _progress.Progress(task.path.name, task.progress)
+        self._config: dict[str, Any] = {}
+        self.process = _program.Process([task.program, *task.words, "--plain"], environment,
+                                        task.grace_s)
+
+    def __enter__(self) -> "Execution":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._line.close()
+        self.process.__exit__(*error)
+
+    def poll(self, seconds: float) -> Optional[int]:
+        """Waits for its end, shows the progress, and returns the exit code; None: it still runs.
+        """
+        code = self.process.wait(seconds)
+        started = _modified(self._task.path) != self._before
+        if started and not self._config:
+            self._config = _started(self._task)
+        metrics = _program.last_line(self._task.path / "metrics.jsonl") if started else None
+        if metrics is not None:
+            self._line.show(metrics, self._config, last=code is not None)
+        return code
+
+    def require_success(self, code: int) -> None:
+        """Raises TrainingError unless the exit code is 0."""
+        if code != 0:
+            self._line.close()
+            raise error_of(self._task, code, self.process.output())
+
+
 def execute(task: Task) -> None:
-    """Runs the program to its end, with the progress of the run."""
-    environment = dict(os.environ)
-    if task.modules:
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [*task.modules, *filter(None, [environment.get("PYTHONPATH")])])
-    environment[_custom_environment.WORKER] = "1"
-    before = _modified(task.path)
-    line = _progress.Progress(task.path.name, task.progress)
-    with _program.Process([task.program, *task.words, "--plain"], environment,
-                          task.grace_s) as process:
-        try:
-            config: dict[str, Any] = {}
-            while True:
-                code = process.wait(POLL_S)
-                started = _modified(task.path) != before
-                if started and not config:
-                    config = _started(task)
-                metrics = _program.last_line(task.path / "metrics.jsonl") if started else None
-                if metrics is not None:
-                    line.show(metrics, config, last=code is not None)
-                if code is not None:
-                    break
-        finally:
-            line.close()
-        output = process.output()
-    if code != 0:
-        raise error_of(task, code, output)
+    """Runs the program to its end."""
+    with Execution(task) as execution:
+        while (code := execution.poll(POLL_S)) is None:
+            pass
+        execution.require_success(code)
 
 
 def error_of(task: Task, code: int, output: str) -> _program.TrainingError:

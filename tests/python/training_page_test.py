@@ -1,5 +1,5 @@
-"""The snippets of docs/guide/training_from_python.md run. The keys that it and the page for users of
-other libraries name exist."""
+"""The snippets of docs/guide/training_from_python.md run. The keys that it and the page for users
+of other libraries name exist."""
 import contextlib
 import io
 import os

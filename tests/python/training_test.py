@@ -298,6 +298,33 @@ class TrainTest(TrainingCase):
         self.assertTrue(await_true(lambda: session not in left_of(session)))
 
 
+class ProgressTest(unittest.TestCase):
+    def shown(self, terminal, walls):
+        """What is written for lines of metrics at these seconds."""
+        module = importlib.import_module("troop._progress")
+        output = io.StringIO()
+        output.isatty = lambda: terminal
+        with contextlib.redirect_stdout(output):
+            progress = module.Progress("run", True)
+            for wall in walls:
+                progress.show({"wall_s": wall, "steps": 10 * wall, "steps_per_s": 10},
+                              {"run": {"total_steps": 1000}}, last=wall == walls[-1])
+            progress.close()
+        return output.getvalue()
+
+    def test_a_terminal_has_one_line(self):
+        shown = self.shown(True, (1, 2, 100))
+        self.assertEqual(shown.count("\n"), 1)
+        self.assertTrue(shown.endswith("\n"))
+        self.assertRegex(shown.split("\r")[-1], "^run: 100 %, 1,000 of 1,000 steps, 10 steps/s *$")
+        self.assertEqual(shown.count("\r"), 3)
+
+    def test_a_log_has_few_lines_and_the_last(self):
+        lines = self.shown(False, (0, 1, 2, 29, 31, 40, 45)).splitlines()
+        self.assertEqual([line.split()[1] for line in lines], ["0", "31", "45"])
+        self.assertNotIn("\r", "".join(lines))
+
+
 class DoctestTest(unittest.TestCase):
     def test_examples_in_docstrings(self):
         tried = 0

@@ -50,6 +50,18 @@ TEST_F(RollbackControlTest, RequestsRollbackAfterConsecutiveSkips) {
   EXPECT_EQ(control.skipped(), std::uint64_t(RollbackRule::kSkippedMax));
 }
 
+// A program that refuses many batches, as it does when it ends, must not reset the weights.
+TEST_F(RollbackControlTest, RefusedBatchesRequestNone) {
+  RollbackControl control = MakeControl(false);
+  UpdateJob refused = SkippedJob();
+  refused.status = Cancelled("the program refused the batch: the program ends");
+  for (int i = 0; i < 3 * RollbackRule::kSkippedMax; ++i) {
+    EXPECT_TRUE(control.Review(refused, sampler_.get()).ok()) << i;
+  }
+  EXPECT_EQ(control.skipped(), std::uint64_t(3 * RollbackRule::kSkippedMax));
+  EXPECT_EQ(control.quarantined(), 0u);
+}
+
 TEST_F(RollbackControlTest, RequestsRollbackAtOnceForBadWeight) {
   RollbackControl control = MakeControl(false);
   UpdateJob job;
