@@ -249,6 +249,10 @@ StepStatus ActorNode::Step(Time now) {
     return StepStatus::Done();
   AskLease();
   PullWeights(now);
+  if (config_.env.metrics && now >= env_metrics_next_) {
+    env_metrics_next_ = now + Seconds(config_.metrics_every_s);
+    env_metrics_due_ = true;
+  }
   bool busy = true;
   for (int i = 0; i < kStepsPerTurn && busy; ++i) busy = Advance();
   // Wakes the node when an environment process has a result.
@@ -292,6 +296,8 @@ bool ActorNode::MayStep() {
 // do.
 bool ActorNode::Advance() {
   if (runner_->ready()) {
+    // Between two steps, when the environments are idle.
+    if (env_metrics_due_) ReportEnvMetrics();
     if (!MayStep()) return false;
     Act();
   }
@@ -429,6 +435,31 @@ void ActorNode::PullWeights(Time now) {
   next_pull_ = now + kPullEvery;
   since_refresh_ = 0;
   weights_->Request(now);
+}
+
+// Reports the summaries of the last interval; a number without a value in it has no metric. Means
+// are weighted by their counts when reports of actors are merged.
+void ActorNode::ReportEnvMetrics() {
+  env_metrics_due_ = false;
+  runner_->TakeMetrics(&env_metrics_);
+  for (const auto& [name, s] : env_metrics_.summaries()) {
+    const std::string metric = "env." + name;
+    if (s.count > 0) {
+      metrics_.Ratio(metric + ".mean", s.mean, s.count);
+      metrics_.Gauge(metric + ".min", s.min, MetricKind::kGaugeMin);
+      metrics_.Gauge(metric + ".max", s.max, MetricKind::kGaugeMax);
+    } else {
+      for (const char* part : {".mean", ".min", ".max"}) metrics_.Remove(metric + part);
+    }
+  }
+  env_metrics_.Clear();
+  std::string problem = env_metrics_.problem();
+  // A setting without effect must not look like a quiet environment.
+  if (problem.empty() && env_metrics_.summaries().empty() && metrics_.Get("actor/episodes") > 0) {
+    problem = "env.metrics is set, but no step of the first episodes reported a metric";
+  }
+  if (problem.empty() || std::exchange(env_metrics_warned_, true)) return;
+  LogWarning("{}: {}; further problems of its metrics are not logged", env().id, problem);
 }
 
 // Counts and metrics for the next heartbeat.

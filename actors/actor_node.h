@@ -79,6 +79,7 @@ class ActorNode final : public Node {
   void UseWeights(const WeightSnapshot& snapshot);
   void PullWeights(Time now);
   void Report();
+  void ReportEnvMetrics();
 
   const ActingConfig config_;
   Network* const network_;
@@ -95,6 +96,11 @@ class ActorNode final : public Node {
   std::unique_ptr<WeightSubscriber> weights_;
   std::int64_t place_ = 0, places_ = 0;  // position in the ε ladder
   bool have_weights_ = false;
+  // env.metrics: the numbers of the environments since the last report, and the next one.
+  EnvMetrics env_metrics_;
+  Time env_metrics_next_{};
+  bool env_metrics_due_ = false;
+  bool env_metrics_warned_ = false;  // one warning per process
   RewardStatistics rewards_;         // env.normalize_rewards; of this incarnation
   std::int64_t steps_ = 0;           // made, out of member_->steps_granted()
   std::int64_t since_refresh_ = 0;   // vector steps since the last weight pull

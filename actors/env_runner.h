@@ -51,6 +51,8 @@ class EnvRunner {
   std::size_t size() const { return envs_state_.size(); }
   Policy& policy() { return *policy_; }
   const VectorEnv& envs() const { return *envs_; }  // for rendering
+  // VectorEnv::TakeMetrics. REQUIRES: ready().
+  void TakeMetrics(EnvMetrics* into) { envs_->TakeMetrics(into); }
   // Number of the current episode of environment i.
   std::uint64_t episode(std::size_t i) const {
     return envs_state_[i].seeds - 1 - std::uint64_t(envs_->seeds_ahead());

@@ -53,6 +53,7 @@ void VisitKeys(EvaluationEnvConfig& c, ConfigVisitor& v) {
 
 EnvConfig EvaluationEnv(const EnvConfig& training, const EvaluationEnvConfig& differences) {
   EnvConfig env = training;
+  env.metrics = false;  // those of a run are its actors'
   const EvaluationEnvConfig& d = differences;
   if (!d.id.empty()) env.id = d.id;
   for (const EnvOption& option : d.options) {

@@ -61,6 +61,11 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
            "Options passed unchanged to the environment: those of a plug-in, or keyword arguments "
            "in Python, where the string \"None\" is passed as None."},
           c.options);
+  v.Visit(
+      {"env.metrics",
+       "Collect the numbers that the environment reports: info[\"metrics\"] of a \"gymnasium:\" "
+       "or \"python:\" environment, or those of a plug-in (docs/guide/environments.md)."},
+      c.metrics);
   v.Visit({"env.wrappers", "Python only: wrappers as \"module:callable\", applied in this order."},
           c.wrappers);
   v.Visit({"env.python",

@@ -15,6 +15,7 @@
 #include "core/graphics/picture.h"
 #include "core/tensor/spec.h"
 #include "envs/env_config.h"
+#include "envs/env_metrics.h"
 
 namespace troop {
 
@@ -58,6 +59,9 @@ class Environment {
   // Human-readable picture of the state: RGB, [height, width, 3] u8; empty if there is none.
   using Picture = troop::Picture;
   virtual Picture Render() const { return {}; }
+  // Moves the numbers that steps have reported since the last call to `into`; none without
+  // EnvOptions::metrics.
+  virtual void TakeMetrics(EnvMetrics* into) { (void)into; }
 };
 
 struct EnvOptions {
@@ -77,6 +81,7 @@ struct EnvOptions {
   int processes = 1;                       // worker processes of one vector environment
   Duration start_timeout = Seconds(60);
   Duration step_timeout = Seconds(10);  // one step or reset of one environment
+  bool metrics = false;                 // collect the numbers that the environment reports
   bool measure = false;  // workers report the environments' own time: VectorEnv::inside()
   bool wait = false;     // VectorEnv::Poll blocks; for runs with a single thread
   // Called every few milliseconds during the first start of the workers, which can take long while

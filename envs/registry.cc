@@ -137,6 +137,18 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   return options;
 }
 
+// Refuses env.metrics for environments that report none. Plug-ins check it themselves.
+Status CheckMetrics(std::string_view id, const EnvOptions& options) {
+  const bool may =
+      !options.plugin.empty() || id.starts_with("gymnasium:") || id.starts_with("python:");
+  if (!options.metrics || may) return Status::Ok();
+  return InvalidArgument(
+      "{} reports no metrics; env.metrics is for plug-ins and for ids that begin with gymnasium: "
+      "or "
+      "python:; remove it",
+      id);
+}
+
 // Checks the options that all kinds of environments share.
 Status CheckOptions(std::string_view id, const EnvOptions& options) {
   for (const EnvOption& option : options.options) {
@@ -167,7 +179,7 @@ Status CheckOptions(std::string_view id, const EnvOptions& options) {
         "{}: observation_clip is {}, must be finite and at least 0 (0: no clipping)", id,
         options.observation_clip);
   }
-  return Status::Ok();
+  return CheckMetrics(id, options);
 }
 
 // Creates an environment without action repeat.
@@ -309,6 +321,7 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
           .processes = int(config.processes),
           .start_timeout = Seconds(config.start_timeout_s),
           .step_timeout = Seconds(config.step_timeout_s),
+          .metrics = config.metrics,
           // A serial run has one thread, which has nothing else to do during a step.
           .wait = serial};
 }

@@ -68,6 +68,10 @@ class VectorEnv {
   virtual int seeds_ahead() const { return 0; }
   // Picture of environment `index`; empty if there is none.
   virtual Environment::Picture Render(int index) const = 0;
+  // Moves the numbers that the environments have reported since the last call to `into`; none
+  // without EnvOptions::metrics. Blocks for the worker processes, which answer at once; what a
+  // process reported before it died is lost. REQUIRES: the previous step was polled.
+  virtual void TakeMetrics(EnvMetrics* into) { (void)into; }
   // Time spent in the environments' own steps and resets so far, summed over their processes; the
   // remaining time is overhead of the bridge and of waiting. nullopt: not measured.
   virtual std::optional<Duration> inside() const { return std::nullopt; }

@@ -47,6 +47,8 @@ class Metrics {
   // Sets a mean of `count` samples. Without samples the previous value is kept.
   void Ratio(std::string_view name, double mean, double count);
   void Distribution(std::string_view name, const Histogram& histogram);
+  // Removes a metric that has no value at present.
+  void Remove(const std::string& name) { values_.erase(name); }
   double Get(std::string_view name) const;  // 0 if unknown
   const MetricSnapshot& snapshot() const { return values_; }
 

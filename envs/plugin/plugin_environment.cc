@@ -83,8 +83,9 @@ std::string LastError(const TroopEnvApi* api, TroopEnv* env) {
 // type.
 class PluginEnvironment final : public Environment {
  public:
-  PluginEnvironment(const TroopEnvApi* api, Handle handle, EnvSpec spec)
+  PluginEnvironment(const TroopEnvApi* api, Handle handle, EnvSpec spec, bool metrics)
       : handle_(std::move(handle)),
+        collects_(metrics),
         api_(api),
         spec_(std::move(spec)),
         alignment_(DTypeSize(spec_.observation.dtype)),
@@ -97,8 +98,10 @@ class PluginEnvironment final : public Environment {
   StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override;
   Many StepMany(std::span<const std::unique_ptr<Environment>> envs, const Rows& rows) override;
   Picture Render() const override;
+  void TakeMetrics(EnvMetrics* into) override { metrics_.MoveTo(into); }
 
  private:
+  void Collect();
   // Calls `call` with an aligned buffer for one observation.
   template <class Call>
   std::int32_t Into(std::span<std::byte> observation, const Call& call);
@@ -109,6 +112,7 @@ class PluginEnvironment final : public Environment {
   const Handle handle_;
   std::int64_t steps_ = 0;
   bool under_way_ = false;  // an episode has begun and not ended
+  const bool collects_;     // calls TroopEnvApi::metrics after each step
 
   const TroopEnvApi* const api_;
   const EnvSpec spec_;
@@ -118,6 +122,7 @@ class PluginEnvironment final : public Environment {
   std::string fault_;
   std::vector<TroopEnv*> handles_;  // arguments of step_many, reused
   std::vector<std::int32_t> results_;
+  EnvMetrics metrics_;
 };
 
 template <class Call>
@@ -174,6 +179,7 @@ StepResult PluginEnvironment::Step(std::span<const std::byte> action,
   // The host enforces max_episode_steps, so that plug-ins need not count.
   const bool clock = ++steps_ == spec_.max_episode_steps;
   under_way_ = terminated == 0 && truncated == 0 && !clock;
+  if (collects_) Collect();
   return {.reward = reward, .terminated = terminated != 0, .truncated = truncated != 0 || clock};
 }
 
@@ -181,6 +187,18 @@ StepResult PluginEnvironment::Step(std::span<const std::byte> action,
 bool HasStepMany(const TroopEnvApi* api) {
   return api->struct_size >= offsetof(TroopEnvApi, step_many) + sizeof(api->step_many) &&
          api->step_many != nullptr;
+}
+bool HasMetrics(const TroopEnvApi* api) {
+  return api->struct_size >= offsetof(TroopEnvApi, metrics) + sizeof(api->metrics) &&
+         api->metrics != nullptr;
+}
+
+// REQUIRES: HasMetrics.
+void PluginEnvironment::Collect() {
+  const auto emit = [](void* sink, const char* name, double value) {
+    static_cast<EnvMetrics*>(sink)->Add(name == nullptr ? "" : name, value);
+  };
+  api_->metrics(handle_.get(), emit, &metrics_);
 }
 
 // Checks all actions with one comparison at the end, since a check with a message per action is
@@ -238,6 +256,7 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
     rows.terminated[i] = rows.terminated[i] != 0;
     rows.truncated[i] = rows.truncated[i] != 0 || clock;
     env.under_way_ = rows.terminated[i] == 0 && rows.truncated[i] == 0;
+    if (env.collects_) env.Collect();
   }
   return all;
 }
@@ -353,6 +372,12 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
                     nearest.empty() ? "." : fmt::format("; did you mean \"{}\"?", nearest),
                     fmt::join(ids, ", "));
   }
+  if (options.metrics && !HasMetrics(api)) {
+    return InvalidArgument(
+        "plug-in {}: {}: reports no metrics: its table has no `metrics` (version 1.2 of "
+        "troop_env.h); remove env.metrics, or add it",
+        name, id);
+  }
   const std::vector<TroopEnvOption> said = OptionsFor(options.options);
   TROOP_RETURN_IF_ERROR(CheckOptionsAreRead(api, name, id, said));
   std::array<char, kMessageBytesMax> error{};
@@ -374,8 +399,8 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
   Result<EnvSpec> checked = SpecOfPlugin(id, spec);
   if (!checked.ok()) return checked.status().WithContext(fmt::format("plug-in {}: {}", name, id));
   if (options.max_episode_steps >= 0) checked->max_episode_steps = options.max_episode_steps;
-  std::unique_ptr<Environment> env =
-      std::make_unique<PluginEnvironment>(api, std::move(handle), std::move(*checked));
+  std::unique_ptr<Environment> env = std::make_unique<PluginEnvironment>(
+      api, std::move(handle), std::move(*checked), options.metrics);
   return env;
 }
 

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define TROOP_ENV_ABI_MAJOR 1
-#define TROOP_ENV_ABI_MINOR 1
+#define TROOP_ENV_ABI_MINOR 2
 
 #define TROOP_ENV_EXPORT __attribute__((visibility("default")))
 
@@ -140,6 +140,14 @@ typedef struct TroopEnvApi {
   // calls `step` for each.
   void (*step_many)(TroopEnv* const* envs, int32_t count, const void* actions, void* observations,
                     float* rewards, uint8_t* terminated, uint8_t* truncated, int32_t* results);
+
+  // Since 1.2. Reports numbers of the last step, by one call of `emit(sink, name, value)` for each;
+  // the run shows their mean, minimum and maximum per interval. Called after each step that
+  // succeeded if env.metrics is set, else never. `name`: 1 to 64 letters, digits, _, - and /, ended
+  // by 0, and copied by `emit`; at most 32 different names. `value`: finite. Others are dropped,
+  // with a warning. `emit` must not be called later. May be NULL: there are no numbers.
+  void (*metrics)(TroopEnv* env, void (*emit)(void* sink, const char* name, double value),
+                  void* sink);
 } TroopEnvApi;
 
 // The only exported function of a library. The table must live as long as the process. A library

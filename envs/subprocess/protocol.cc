@@ -262,6 +262,7 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .Add("noop_max", options.noop_max)
       .Add("difficulty_ramping", options.difficulty_ramping)
       .Add("measure", options.measure)
+      .Add("metrics", options.metrics)
       .str();
 }
 
@@ -291,7 +292,41 @@ Result<Request> ParseRequest(std::string_view text) {
   options.difficulty_ramping = ramping == nullptr || ramping->boolean;
   const JsonValue* measure = json.Find("measure");
   options.measure = measure != nullptr && measure->boolean;
+  const JsonValue* metrics = json.Find("metrics");
+  options.metrics = metrics != nullptr && metrics->boolean;
   return request;
+}
+
+// Names without a value are left out. A problem is short, so that the message has one part.
+std::string MetricsMessage(const EnvMetrics& metrics) {
+  JsonObject values;
+  for (const auto& [name, s] : metrics.summaries()) {
+    if (!(s.count > 0)) continue;
+    values.Add(name, JsonArray().Add(s.count).Add(s.mean).Add(s.min).Add(s.max));
+  }
+  return JsonObject().Add("metrics", values).Add("problem", metrics.problem()).str();
+}
+
+Status ParseMetricsMessage(std::string_view text, EnvMetrics* into) {
+  const Result<JsonValue> json = ParseJson(text);
+  if (!json.ok()) return InvalidArgument("invalid JSON: {}", json.status().message());
+  const JsonValue *values = json->Find("metrics"), *problem = json->Find("problem");
+  if (values == nullptr || values->kind != JsonValue::Kind::kObject || problem == nullptr) {
+    return InvalidArgument("no metrics and problem");
+  }
+  EnvMetrics read;
+  for (const auto& [name, list] : values->object) {
+    const bool numbers =
+        list.array.size() == 4 && std::ranges::all_of(list.array, [](const JsonValue& v) {
+          return v.kind == JsonValue::Kind::kNumber;
+        });
+    if (!numbers) return InvalidArgument("a metric without four numbers");
+    const auto at = [&](std::size_t i) { return list.array[i].number; };
+    read.Merge(name, {.count = at(0), .mean = at(1), .min = at(2), .max = at(3)});
+  }
+  into->Merge(read);
+  if (!problem->string.empty()) into->Complain(PrintableLine(problem->string, kTextBytes));
+  return Status::Ok();
 }
 
 // Answer to the request; ParseSpecMessage is its inverse.

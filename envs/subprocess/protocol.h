@@ -25,13 +25,15 @@
 //   "o"       each row whose `reset` is 1 begins an episode with its seed
 //   "r<row>"  a picture, answered by {"height": h, "width": w} and its bytes in messages of at most
 //             kPartBytes, or by {"error": ...}
+//   "m"       the numbers that its environments reported since the last "m" (EnvMetrics), in one
+//             message: {"metrics": {name: [count, mean, min, max]}, "problem": text}
 // Rounds "s" and "o" are answered by "d" when the rows are written. End of file: the peer has
 // exited. The owner validates everything it reads: sizes and offsets are its own, flags are masked,
 // and text is sanitized.
 namespace troop::worker {
 
 inline constexpr int kSocket = 3, kMemory = 4;
-inline constexpr int kVersion = 4;                  // checked by both sides
+inline constexpr int kVersion = 5;                  // checked by both sides
 inline constexpr std::size_t kTextBytes = 256;      // error text of a row; shorter text ends with 0
 inline constexpr std::size_t kPartBytes = 1 << 15;  // maximum size of one message on the socket
 inline constexpr std::size_t kAnswerBytesMax = 1 << 20;
@@ -39,7 +41,14 @@ inline constexpr std::int64_t kPictureSideMax = 4096;
 inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
 
 // First byte of a message; kExec with an errno: the worker's program could not be started.
-enum Message : char { kStep = 's', kReset = 'o', kRender = 'r', kDone = 'd', kExec = 'E' };
+enum Message : char {
+  kStep = 's',
+  kReset = 'o',
+  kRender = 'r',
+  kMetrics = 'm',
+  kDone = 'd',
+  kExec = 'E'
+};
 // kFault with kBegun: the episode ended normally, and the start of the next one failed.
 enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4, kBegun = 8 };
 
@@ -88,6 +97,11 @@ struct Request {
   int rows = 0;
 };
 Result<Request> ParseRequest(std::string_view text);
+
+// Numbers of a worker's environments, and their inverse, which adds valid ones to `into`. Errors:
+// kInvalidArgument: another message, with nothing added.
+std::string MetricsMessage(const EnvMetrics& metrics);
+Status ParseMetricsMessage(std::string_view text, EnvMetrics* into);
 
 std::string SpecMessage(const EnvSpec& spec);
 // Parses the spec that a worker sent. Errors: kFailedPrecondition with the text of its {"error"};

@@ -55,6 +55,7 @@ class ProcessVectorEnv final : public VectorEnv {
   Status status() const override { return status_; }
   int seeds_ahead() const override { return 1; }
   Environment::Picture Render(int index) const override;
+  void TakeMetrics(EnvMetrics* into) override;
   std::optional<Duration> inside() const override;
 
  private:
@@ -550,6 +551,14 @@ std::optional<Duration> ProcessVectorEnv::inside() const {
     total += *At<std::uint64_t>(plan_.Of(int(k), 0, 0).spent);
   }
   return std::chrono::nanoseconds(total);
+}
+
+// Workers that restart have nothing to report.
+void ProcessVectorEnv::TakeMetrics(EnvMetrics* into) {
+  TROOP_CHECK(!pending_, "the previous step was not polled");
+  for (Worker& worker : workers_) {
+    if (options_.metrics && worker.process.idle()) worker.process.TakeMetrics(into);
+  }
 }
 
 Environment::Picture ProcessVectorEnv::Render(int index) const {

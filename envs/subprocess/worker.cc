@@ -215,6 +215,17 @@ bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
   return !message->empty();
 }
 
+// A worker without a valid answer is hung up on; the next round detects its exit.
+void EnvWorker::TakeMetrics(EnvMetrics* into) {
+  TROOP_CHECK(idle(), "TakeMetrics is only allowed between two rounds");
+  std::string_view message;
+  if (!Send(std::string(1, worker::kMetrics))) return;
+  if (!ReceiveWithin(options_.step_timeout, &message) ||
+      !worker::ParseMetricsMessage(message, into).ok()) {
+    Hang();
+  }
+}
+
 // Blocks up to step_timeout per message.
 Picture EnvWorker::Render(int row) {
   TROOP_CHECK(idle(), "Render is only allowed between two rounds");

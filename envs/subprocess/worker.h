@@ -50,6 +50,8 @@ class EnvWorker {
   Event Poll(Time now);
   // Renders a row and blocks for the picture; empty if there is none. REQUIRES: idle().
   Picture Render(int row);
+  // Moves the numbers of its environments to `into`, and blocks for the answer. REQUIRES: idle().
+  void TakeMetrics(EnvMetrics* into);
   // Closes the socket, so that the process ends by itself; End waits and kills.
   void Hang() { process_.Hang(); }
   void End(Duration patience) { process_.End(patience); }

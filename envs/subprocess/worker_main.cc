@@ -44,6 +44,7 @@ class WorkerLoop {
   void BeginNext(std::size_t row);
   void Reset(std::size_t row);
   void Render(std::string_view row);
+  Status SendMetrics();
   void Fault(std::size_t row, std::string_view why);
   void Drop(std::size_t row, std::string_view why);
   Status Send(std::string_view message);
@@ -69,6 +70,7 @@ class WorkerLoop {
   std::size_t action_bytes_ = 0, observation_bytes_ = 0;
   std::vector<std::unique_ptr<Environment>> envs_;  // nullptr: threw; created again at its reset
   std::array<char, kPartBytes> buffer_;
+  EnvMetrics metrics_;  // of all rows; its names limit those of the process
 };
 
 // Sends one message. REQUIRES: at most kPartBytes.
@@ -262,6 +264,15 @@ void WorkerLoop::Render(std::string_view row) {
   }
 }
 
+Status WorkerLoop::SendMetrics() {
+  for (const auto& env : envs_) {
+    if (env != nullptr) env->TakeMetrics(&metrics_);
+  }
+  const Status sent = Send(MetricsMessage(metrics_));
+  metrics_.Clear();
+  return sent;
+}
+
 // Exit codes: 0 normal end, 1 failed start, 2 unknown message.
 int WorkerLoop::Run() {
   if (const Status ready = Prepare(); !ready.ok()) {
@@ -281,6 +292,9 @@ int WorkerLoop::Run() {
         break;
       case kRender:
         Render(message->substr(1));
+        continue;
+      case kMetrics:
+        if (!SendMetrics().ok()) return 0;
         continue;
       default:
         return 2;

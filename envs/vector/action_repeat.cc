@@ -30,6 +30,7 @@ class RepeatedEnvironment final : public Environment {
   }
   std::string_view fault() const override { return inner_->fault(); }
   Picture Render() const override { return inner_->Render(); }
+  void TakeMetrics(EnvMetrics* into) override { inner_->TakeMetrics(into); }
 
  private:
   const std::unique_ptr<Environment> inner_;

@@ -19,6 +19,9 @@ class LoopVectorEnv final : public NativeVectorEnv {
         episodes_(envs_.size()) {}
 
   Environment::Picture Render(int index) const override { return envs_.at(index)->Render(); }
+  void TakeMetrics(EnvMetrics* into) override {
+    for (const auto& env : envs_) env->TakeMetrics(into);
+  }
 
  private:
   struct Episode {

@@ -127,6 +127,9 @@ class ThreadedVectorEnv final : public VectorEnv {
     const int part = PartOf(index);
     return parts_[std::size_t(part)]->Render(index - First(part));
   }
+  void TakeMetrics(EnvMetrics* into) override {
+    for (const auto& part : parts_) part->TakeMetrics(into);
+  }
 
  private:
   enum class Work : std::uint8_t { kReset, kStep, kRestart };

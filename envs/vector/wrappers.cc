@@ -83,6 +83,7 @@ class WrappedVectorEnv final : public VectorEnv {
   Status status() const override { return inner_->status(); }
   int seeds_ahead() const override { return inner_->seeds_ahead(); }
   Environment::Picture Render(int index) const override { return inner_->Render(index); }
+  void TakeMetrics(EnvMetrics* into) override { inner_->TakeMetrics(into); }
   std::optional<Duration> inside() const override { return inner_->inside(); }
 
  private:
@@ -134,6 +135,7 @@ class WrappedEnvironment final : public Environment {
   const EnvSpec& spec() const override { return env_->spec(); }
   std::string_view fault() const override { return env_->fault(); }
   Picture Render() const override { return env_->Render(); }
+  void TakeMetrics(EnvMetrics* into) override { env_->TakeMetrics(into); }
   void Reset(std::uint64_t seed, std::span<std::byte> observation) override {
     seed_ = seed;
     steps_ = 0;

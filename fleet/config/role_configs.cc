@@ -87,6 +87,7 @@ ActingConfig ActingConfigOf(const Config& config) {
           .replay = config.replay,
           .model = ModelSetupOf(config),
           .actors = config.fleet.actors,
+          .metrics_every_s = config.log.metrics_every_s,
           .gamma = config.learner.gamma,
           .serial = config.fleet.mode == FleetMode::kSerial,
           .env_code = config.env_code};

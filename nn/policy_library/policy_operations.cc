@@ -99,6 +99,7 @@ class Clip final : public PolicyOperation {
     Require(layer.out() == size_, "clip changes the shape");
     Require(low_ <= high_, "clip has a lower bound above its upper one");
   }
+  // NaN stays NaN.
   void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
     for (std::int64_t i = 0; i < rows * size_; ++i) out[i] = std::clamp(in[i], low_, high_);
   }

@@ -191,6 +191,8 @@ class GymAdapter:
         if request["meter"] is not None:
             self._step = request["meter"].wrap(self._step)
             self._reset = request["meter"].wrap(self._reset)
+        if request.get("collector") is not None:
+            self._step = request["collector"].wrap(self._step)
         self._one_row = self._observations.box and len(self._observations.shape) == 1
         self._out = self._flat = None
         limit = request["max_episode_steps"]

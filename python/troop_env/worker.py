@@ -27,9 +27,10 @@ except ModuleNotFoundError as missing:
     sys.exit(1)
 
 from . import adapters, ahead, source, vector
+from .collector import MetricCollector
 from .convert import Refused
 
-VERSION = 4
+VERSION = 5
 PART_BYTES = 1 << 15
 TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
 DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
@@ -234,7 +235,7 @@ def no_screen():
     return "; set MUJOCO_GL=egl (or osmesa) to render without a display"
 
 
-def serve(rows, tell):
+def serve(rows, tell, collector):
     """Serves rounds until the owner exits; `tell`, if given, is called after each."""
     read, write = os.read, os.write
     while True:
@@ -250,6 +251,9 @@ def serve(rows, tell):
                 print(f"troop_env: no picture: {reason(error)}{no_screen()}", file=sys.stderr)
                 picture = None
             send_picture(picture)
+            continue
+        elif message == b"m":
+            write(SOCKET, json.dumps(collector.take()).encode())
             continue
         else:
             return
@@ -310,6 +314,7 @@ def main():
         return refuse(f"the Python package has another version than the program: {__file__}")
     request["options"] = keywords(request["options"])
     request["meter"] = Meter() if request["measure"] else None
+    request["collector"] = MetricCollector() if request["metrics"] else None
     try:
         kind = request["id"].partition(":")[0]
         rows = (vector.VectorRows if kind in vector.SOURCES else Rows)(request)
@@ -331,7 +336,7 @@ def main():
     def tell():
         memory.spent[0] = meter.spent
 
-    serve(rows, tell if meter is not None else None)
+    serve(rows, tell if meter is not None else None, request["collector"])
     return 0
 
 

@@ -78,6 +78,62 @@ TEST(ActorNodeTest, ReportsStatisticsOfDiscountedReturns) {
   }
 }
 
+// The positions of the walk's metrics are the first elements of its observations: here only their
+// range is known, and the number of steps. A number without values in an interval has no metric.
+TEST(ActorNodeTest, ReportsMetricsOfEnvironment) {
+  for (const std::string fault : {"", "metric_nan"}) {
+    ActingConfig config = Catch();
+    config.env.id = "Walk-v0";
+    config.env.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
+    config.env.isolation = Isolation::kNone;
+    config.env.metrics = true;
+    config.metrics_every_s = 0.3;
+    if (!fault.empty()) config.env.options = {{"fault", fault}};
+    const CapturedLog log;
+    ActorWorld world(config);
+    world.PublishWeights(1);
+    world.GrantUpTo(4000);
+    ASSERT_TRUE(world.Rounds(3000));
+    const MetricSnapshot& told = world.coordinator().told.metrics;
+    ASSERT_TRUE(world.Rounds(1000));
+    ASSERT_EQ(world.coordinator().told.steps_done, 4000);
+    // All steps are done, and the last intervals had none.
+    EXPECT_FALSE(told.contains("env.position.mean"));
+    const std::string text = log.text();
+    EXPECT_EQ(text.find("Walk-v0: metric odd is nan, must be finite") != std::string::npos,
+              !fault.empty());
+    EXPECT_EQ(text.find("metric odd", text.find("metric odd") + 1), std::string::npos);
+  }
+}
+
+TEST(ActorNodeTest, MetricsOfIntervalFollowEnvironment) {
+  ActingConfig config = Catch();
+  config.env.id = "Walk-v0";
+  config.env.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
+  config.env.isolation = Isolation::kNone;
+  config.env.metrics = true;
+  config.metrics_every_s = 0.3;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  double counted = 0;
+  world.coordinator().on_beat = [&](const HeartbeatRequest& told, HeartbeatReply* reply) {
+    reply->steps_granted = told.steps_wanted;
+    const auto mean = told.metrics.find("env.position.mean");
+    if (mean == told.metrics.end()) return;
+    EXPECT_EQ(mean->second.kind, MetricKind::kGaugeRatio);
+    const double min = told.metrics.at("env.position.min").value;
+    const double max = told.metrics.at("env.position.max").value;
+    EXPECT_GE(min, 0);
+    EXPECT_LE(max, 12);
+    EXPECT_LT(min, mean->second.value);
+    EXPECT_GT(max, mean->second.value);
+    counted = std::max(counted, mean->second.count);
+    EXPECT_EQ(std::fmod(mean->second.count, 4), 0);  // 4 environments
+  };
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_GT(counted, 400);
+}
+
 // Experience depends on the exploration keys and the weights, not on where inference runs.
 TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   ActingConfig served = Catch();

@@ -183,3 +183,28 @@ def change_of_mind(*, once):
 
 class NoSpaces:
     """No environment at all."""
+
+
+class Reporter(Counter):
+    """A Counter that reports its reward and, every second step, twice its last action."""
+
+    bad = {
+        "": {},
+        "nan": {"odd": float("nan")},
+        "text": {"odd": "3"},
+        "name": {"an odd name": 1},
+        "many": {f"name{i}": i for i in range(40)},
+    }
+
+    def __init__(self, *, bad="", whole=False):
+        super().__init__()
+        self._bad, self._whole = Reporter.bad[bad], whole
+
+    def step(self, action):
+        """Takes one step."""
+        look, reward, terminated, truncated, _ = super().step(action)
+        metrics = {"reward": numpy.float32(reward), **self._bad}
+        if self._step % 2 == 0:
+            metrics["twice"] = numpy.array(2 * action)
+        info = {"metrics": 7.0} if self._whole else {"metrics": metrics, "other": None}
+        return look, reward, terminated, truncated, info

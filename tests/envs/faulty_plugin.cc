@@ -77,6 +77,11 @@ class Walk {
     return result;
   }
 
+  void Metrics(const Emit& emit) {
+    emit("position", double(position()));
+    if (done_) emit("won", position() > 0 ? 1 : 0);
+    if (fault_ == "metric_nan") emit("odd", std::numeric_limits<double>::quiet_NaN());
+  }
   Picture Render() {
     if (!render_) return {};
     Picture picture{int(length_) + 1, 1, std::vector<std::uint8_t>(3 * (length_ + 1))};

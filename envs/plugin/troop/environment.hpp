@@ -13,7 +13,8 @@
 //
 // The observation type is deduced from the signatures of Reset and Step: Span of float,
 // std::int32_t or std::uint8_t. A Step with a Span<const float> has continuous actions. The
-// constructor may also take no options. `Picture Render()` is optional.
+// constructor may also take no options. `Picture Render()` and `void Metrics(const Emit& emit)`
+// are optional; the latter reports numbers of the last step: emit("distance", distance_).
 //
 // Exceptions are caught and their text becomes the reason: of the rejection if the constructor
 // throws, otherwise of the lost episode. One thread at a time calls one object; different objects
@@ -70,6 +71,19 @@ struct StepResult {
 struct Picture {
   std::int32_t width = 0, height = 0;
   std::vector<std::uint8_t> rgb;  // [height, width, 3]
+};
+
+// Receives the numbers of one step (TroopEnvApi::metrics).
+class Emit {
+ public:
+  Emit(void (*emit)(void*, const char*, double), void* sink) : emit_(emit), sink_(sink) {}
+  void operator()(const std::string& name, double value) const {
+    emit_(sink_, name.c_str(), value);
+  }
+
+ private:
+  void (*emit_)(void*, const char*, double);
+  void* sink_;
 };
 
 // Observations and actions of an environment.
@@ -230,6 +244,13 @@ inline constexpr bool kHasRender = false;
 template <class E>
 inline constexpr bool kHasRender<E, std::void_t<decltype(std::declval<E&>().Render())>> = true;
 
+template <class E, class = void>
+inline constexpr bool kHasMetrics = false;
+template <class E>
+inline constexpr bool
+    kHasMetrics<E, std::void_t<decltype(std::declval<E&>().Metrics(std::declval<const Emit&>()))>> =
+        true;
+
 // Type-erased environment; what a TroopEnv* points to.
 class Handle {
  public:
@@ -242,6 +263,7 @@ class Handle {
                         void* observations, float* rewards, std::uint8_t* terminated,
                         std::uint8_t* truncated, std::int32_t* results) = 0;
   virtual bool Render(TroopEnvPicture* picture) = 0;  // false: there are no pictures
+  virtual void Metrics(const Emit& emit) = 0;         // none: the class has no Metrics
   std::string error;
 };
 
@@ -324,6 +346,9 @@ class Bridge final : public Handle {
       return false;
     }
   }
+  void Metrics(const Emit& emit) override {
+    if constexpr (kHasMetrics<E>) environment_.Metrics(emit);
+  }
 
  private:
   using Signature = StepSignature<decltype(&E::Step)>;
@@ -361,7 +386,8 @@ class Library {
                                          &Step,
                                          &Render,
                                          &LastError,
-                                         &StepMany};
+                                         &StepMany,
+                                         (kHasMetrics<E> || ...) ? &Metrics : nullptr};
     return &kApi;
   }
 
@@ -414,6 +440,10 @@ class Library {
   }
   static std::int32_t Render(TroopEnv* env, TroopEnvPicture* picture) {
     return Guard(&Of(env)->error, [&] { Of(env)->Render(picture); });
+  }
+  // An exception only loses the numbers of this step.
+  static void Metrics(TroopEnv* env, void (*emit)(void*, const char*, double), void* sink) {
+    Guard(&Of(env)->error, [&] { Of(env)->Metrics(Emit(emit, sink)); });
   }
   static const char* LastError(TroopEnv* env) { return Of(env)->error.c_str(); }
 };

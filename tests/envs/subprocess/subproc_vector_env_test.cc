@@ -51,6 +51,114 @@ INSTANTIATE_TEST_SUITE_P(Envs, Spreads,
                          testing::Values(Spread{1, 1, true}, Spread{5, 1, false},
                                          Spread{5, 2, true}, Spread{8, 3, false}));
 
+// Against the model, over several intervals and two processes.
+TEST_F(ProcessVectorEnvTest, TakesMetricsOfPythonEnvironments) {
+  options_.processes = 2;
+  options_.metrics = true;
+  const auto env = Open(5, "python:faulty_env:Reporter");
+  ASSERT_NE(env, nullptr);
+  for (const int steps : {1, 7, 30}) {
+    std::vector<double> rewards, twice;
+    for (int t = 0; t < steps; ++t) {
+      for (int i = 0; i < 5; ++i) {
+        const int step = models_[std::size_t(i)].step + 1, action = ActionOf(i, t_);
+        rewards.push_back(step + 10 * action);
+        if (step % 2 == 0) twice.push_back(2 * action);
+      }
+      Step(env.get());
+    }
+    EnvMetrics taken;
+    env->TakeMetrics(&taken);
+    EXPECT_EQ(taken.problem(), "");
+    EXPECT_EQ(taken.summaries().size(), twice.empty() ? 1u : 2u);
+    for (const auto& [name, all] : {std::pair("reward", rewards), {"twice", twice}}) {
+      if (all.empty()) continue;
+      double sum = 0;
+      for (const double x : all) sum += x;
+      const MetricSummary& got = taken.summaries().find(name)->second;
+      EXPECT_EQ(got.count, double(all.size()));
+      EXPECT_NEAR(got.mean, sum / double(all.size()), 1e-9);
+      EXPECT_EQ(got.min, *std::ranges::min_element(all));
+      EXPECT_EQ(got.max, *std::ranges::max_element(all));
+    }
+  }
+}
+
+// Invalid metrics are described once, and the valid ones next to them still count.
+TEST_F(ProcessVectorEnvTest, DescribesInvalidMetricsOfPython) {
+  options_.metrics = true;
+  const std::vector<EnvOption> plain = options_.options;
+  for (const auto& [bad, want] :
+       {std::pair("nan", "metric odd is nan, must be finite"),
+        {"text", "metric odd is a str, must be a number"},
+        {"name", "the metric name 'an odd name' must have 1 to 64 letters"},
+        {"many", "is the 33th name, at most 32 are kept"}}) {
+    options_.options = plain;
+    Option("bad", std::string(bad));
+    const auto env = Open(1, "python:faulty_env:Reporter");
+    ASSERT_NE(env, nullptr);
+    Step(env.get());
+    EnvMetrics taken;
+    env->TakeMetrics(&taken);
+    EXPECT_THAT(taken.problem(), HasSubstr(want));
+    EXPECT_TRUE(taken.summaries().contains("reward"));
+    EXPECT_LE(taken.summaries().size(), 32u);
+  }
+  options_.options = plain;
+  Option("whole", true);
+  const auto env = Open(1, "python:faulty_env:Reporter");
+  ASSERT_NE(env, nullptr);
+  Step(env.get());
+  EnvMetrics taken;
+  env->TakeMetrics(&taken);
+  EXPECT_EQ(taken.problem(), "info[\"metrics\"] is a float, must be a dict of numbers");
+}
+
+// Walk reports its position, which is also the first element of its observation.
+TEST(ProcessVectorEnvNativeTest, TakesMetricsOfPluginInAnyProcess) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  for (const Isolation isolation : {Isolation::kNone, Isolation::kProcess}) {
+    EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so", .metrics = true};
+    options.isolation = isolation;
+    options.processes = 2;
+    const auto env = MakeVectorEnv("Walk-v0", options, 3, CountingSeeder());
+    ASSERT_TRUE(env.ok()) << env.status().ToString();
+    (*env)->SubmitReset();
+    ASSERT_NE(Await(env->get()), nullptr);
+    std::vector<double> positions;
+    for (int t = 0; t < 60; ++t) {
+      Tensor action(DType::kI32, {3});
+      for (int i = 0; i < 3; ++i) action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t) % 3;
+      (*env)->Submit(action);
+      const StepBatch* batch = Await(env->get());
+      ASSERT_NE(batch, nullptr);
+      for (int i = 0; i < 3; ++i) {
+        const auto at = std::size_t(i);
+        const bool ended = (batch->terminated.as<std::uint8_t>()[at] |
+                            batch->truncated.as<std::uint8_t>()[at]) != 0;
+        positions.push_back(Row(ended ? batch->final_observation : batch->observation, i)[0]);
+      }
+    }
+    double sum = 0;
+    for (const double x : positions) sum += x;
+    EnvMetrics taken;
+    (*env)->TakeMetrics(&taken);
+    const MetricSummary& got = taken.summaries().find("position")->second;
+    EXPECT_EQ(got.count, 180);
+    EXPECT_NEAR(got.mean, sum / 180, 1e-9);
+    EXPECT_EQ(got.min, *std::ranges::min_element(positions));
+    EXPECT_EQ(got.max, *std::ranges::max_element(positions));
+  }
+}
+
+TEST(ProcessVectorEnvNativeTest, RefusesMetricsOfEnvironmentsWithoutAny) {
+  for (const char* id : {"CartPole-v1", "ALE/Pong-v5", "gymnasium_vector:CartPole-v1"}) {
+    const Status status = MakeVectorEnv(id, {.metrics = true}, 1, CountingSeeder()).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(" reports no metrics; env.metrics is for plug-ins"));
+  }
+}
+
 TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveSameBytesInProcess) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   EnvOptions options;
