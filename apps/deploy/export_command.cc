@@ -1,9 +1,10 @@
-// `troop export`: the policy of a checkpoint as one file for other programs.
+// `troop export`: the policy or text classifier of a checkpoint as one file for other programs.
 #include "apps/deploy/export_command.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -14,28 +15,35 @@
 
 #include "apps/deploy/loaded_checkpoint.h"
 #include "core/base/version.h"
+#include "core/storage/json.h"
 #include "envs/environment.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "kernels/elementwise/is_finite.h"
 #include "nn/export/c_policy.h"
 #include "nn/export/onnx_policy.h"
+#include "nn/export/onnx_text_model.h"
 #include "nn/export/policy_description.h"
 #include "nn/models/model.h"
+#include "nn/models/text_model.h"
 
 namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Metadata that state the origin of the file.
-std::map<std::string, std::string> OriginOf(const LoadedCheckpoint& loaded, const EnvSpec& env) {
-  return {{"format", "troop"},
-          {"troop_version", kTroopVersion},
-          {"environment", env.id},
-          {"algorithm", std::string(EnumName(loaded.config.learner.algorithm))},
-          {"updates", std::to_string(loaded.state.updates)},
-          {"agent_steps", std::to_string(loaded.state.steps)}};
+// Metadata that state the origin of the file. environment: empty for a text model.
+std::map<std::string, std::string> OriginOf(const LoadedCheckpoint& loaded,
+                                            const std::string& environment) {
+  std::map<std::string, std::string> origin = {
+      {"format", "troop"},
+      {"troop_version", kTroopVersion},
+      {"algorithm", std::string(EnumName(loaded.config.learner.algorithm))},
+      {"updates", std::to_string(loaded.state.updates)}};
+  if (environment.empty()) return origin;
+  origin["environment"] = environment;
+  origin["agent_steps"] = std::to_string(loaded.state.steps);
+  return origin;
 }
 
 // The parameters by name. Errors: kDataLoss: another number of values, or one that is not finite.
@@ -71,30 +79,68 @@ Result<Buffer> Encode(ExportFormat format, const std::string& file_name,
   return Buffer::Copy(std::as_bytes(std::span(text)));
 }
 
-}  // namespace
+// How texts become input_ids, with the names of Hugging Face's tokenizer_config.json and
+// config.json. The labels are those of troop predict.
+std::string TextModelJson(const Config& config) {
+  const JsonObject labels = JsonObject().Add("0", "negative").Add("1", "positive");
+  return JsonObject()
+      .Add("version", 1)
+      .Add("architecture", EnumName(config.model.architecture))
+      .Add("vocabulary", fs::path(config.data.vocabulary).filename().string())
+      .Add("vocab_size", config.model.vocab_size)
+      .Add("do_lower_case", !config.data.cased)
+      .Add("model_max_length",
+           std::min(config.model.max_position_embeddings, config.data.max_length))
+      .Add("truncation_side", EnumName(config.data.truncation_side))
+      .Add("cls_token", "[CLS]")
+      .Add("sep_token", "[SEP]")
+      .Add("id2label", labels)
+      .str();
+}
 
-Result<std::string> ExportPolicy(const ExportOptions& options) {
-  // 1. The checkpoint, and the spec of its environment.
-  TROOP_ASSIGN_OR_RETURN(const LoadedCheckpoint loaded,
-                         LoadCheckpoint(options.path, options.best ? CheckpointChoice::kBest
-                                                                   : CheckpointChoice::kNewest));
-  if (IsSupervised(loaded.config)) {
-    return InvalidArgument("{}: a text model has no policy; only agents can be exported",
-                           loaded.path);
+// A text classifier as an ONNX model.
+Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat format) {
+  if (format != ExportFormat::kOnnx) {
+    // A run of an LSTM writes no model/, because transformers has no such model.
+    const bool lstm = loaded.config.model.architecture == ModelArchitecture::kLstm;
+    return InvalidArgument(
+        "{}: a text model has no policy, and --format {} is for policies; use --format onnx{}",
+        loaded.path, EnumName(format),
+        lstm ? "" : ", or the run's model/ folder, which is in the format of transformers");
   }
+  const ModelSetup setup = ModelSetupOf(loaded.config);
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Module> model, MakeTextModel(setup));
+  TROOP_ASSIGN_OR_RETURN(TensorFile file, NamedParameters(loaded, *model));
+  file.metadata = OriginOf(loaded, "");
+  file.metadata[kTextModelKey] = TextModelJson(loaded.config);
+  return EncodeOnnxTextModel(setup, file);
+}
+
+// The policy of an agent. file_name: of the output.
+Result<Buffer> EncodeAgent(const LoadedCheckpoint& loaded, ExportFormat format,
+                           const std::string& file_name) {
   const ModelSetup setup = ModelSetupOf(loaded.config);
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env,
                          FindEnvSpec(loaded.config.env.id, EnvOptionsOf(loaded.config)));
-  // 2. The policy.
   TROOP_ASSIGN_OR_RETURN(const PolicyDescription policy, DescribePolicy(setup, env));
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Module> network, MakeNetwork(setup, env));
   TROOP_ASSIGN_OR_RETURN(TensorFile file, NamedParameters(loaded, *network));
-  file.metadata = OriginOf(loaded, env);
+  file.metadata = OriginOf(loaded, env.id);
+  return Encode(format, file_name, policy, std::move(file));
+}
+
+}  // namespace
+
+Result<std::string> ExportPolicy(const ExportOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const LoadedCheckpoint loaded,
+                         LoadCheckpoint(options.path, options.best ? CheckpointChoice::kBest
+                                                                   : CheckpointChoice::kNewest));
   const fs::path path = fs::absolute(
       options.output.empty() ? fmt::format("policy.{}", EnumName(options.format)) : options.output);
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes,
-                         Encode(options.format, path.filename().string(), policy, std::move(file)));
-  // 3. The file.
+                         IsSupervised(loaded.config)
+                             ? EncodeTextModel(loaded, options.format)
+                             : EncodeAgent(loaded, options.format, path.filename().string()));
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path.parent_path().string()));
   TROOP_RETURN_IF_ERROR(folder->WriteAtomic(path.filename().string(), bytes.bytes()));
   return path.string();
@@ -102,7 +148,8 @@ Result<std::string> ExportPolicy(const ExportOptions& options) {
 
 void RegisterExport(CLI::App& app, ChosenCommand* chosen) {
   const auto options = std::make_shared<ExportOptions>();
-  CLI::App* command = app.add_subcommand("export", "write the policy of a checkpoint to a file");
+  CLI::App* command =
+      app.add_subcommand("export", "write the policy or text classifier of a checkpoint to a file");
   command
       ->add_option("checkpoint", options->path,
                    "run folder (newest checkpoint), or checkpoint folder")

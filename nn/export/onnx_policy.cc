@@ -1,25 +1,17 @@
 // Implements the translation of a policy's layers to operators of ONNX.
 #include "nn/export/onnx_policy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/version.h"
-#include "core/storage/protobuf_writer.h"
+#include "nn/export/onnx_graph.h"
 
 namespace troop {
 namespace {
-
-constexpr std::int64_t kIrVersion = 8, kOpset = 17;
-// TensorProto.DataType.
-enum ElementType : std::int64_t { kFloat = 1, kUint8 = 2, kInt32 = 6, kInt64 = 7 };
-// AttributeProto.AttributeType.
-enum AttributeType : std::int64_t { kFloatType = 1, kIntType = 2, kIntsType = 7 };
 
 // Product of the dimensions; 1 for a scalar.
 std::int64_t Elements(const std::vector<std::int64_t>& shape) {
@@ -27,71 +19,6 @@ std::int64_t Elements(const std::vector<std::int64_t>& shape) {
   for (const std::int64_t dim : shape) elements *= dim;
   return elements;
 }
-
-// One attribute of a node.
-ProtobufWriter IntAttribute(std::string_view name, std::int64_t value) {
-  return ProtobufWriter().Bytes(1, name).Integer(3, value).Integer(20, kIntType);
-}
-ProtobufWriter IntsAttribute(std::string_view name, const std::vector<std::int64_t>& values) {
-  ProtobufWriter out;
-  out.Bytes(1, name);
-  for (const std::int64_t value : values) out.Integer(8, value);
-  return out.Integer(20, kIntsType);
-}
-
-// A graph under construction: nodes in order, and constants.
-class OnnxGraph {
- public:
-  // Adds a node with one output, whose name it returns.
-  std::string Add(std::string_view op, const std::vector<std::string>& inputs,
-                  const std::vector<ProtobufWriter>& attributes = {}, std::string out = "") {
-    if (out.empty()) out = fmt::format("{}_{}", op, count_);
-    // NodeProto: inputs, output, name, operator, attributes.
-    ProtobufWriter node;
-    for (const std::string& input : inputs) node.Bytes(1, input);
-    node.Bytes(2, out).Bytes(3, fmt::format("node_{}", count_++)).Bytes(4, op);
-    for (const ProtobufWriter& attribute : attributes) node.Message(5, attribute);
-    graph_.Message(1, node);
-    return out;
-  }
-  std::string Floats(const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
-    return Constant(shape, kFloat, values.data(), values.size() * sizeof(float));
-  }
-  std::string Integers(const std::vector<std::int64_t>& values) {
-    return Constant({std::int64_t(values.size())}, kInt64, values.data(),
-                    values.size() * sizeof(std::int64_t));
-  }
-  std::string Scalar(float value) { return Floats({}, {value}); }
-
-  // An input (field 11) or output (field 12) with a free first dimension.
-  void Declare(int field, std::string_view name, ElementType type, const Shape& shape) {
-    // ValueInfoProto of a tensor type.
-    ProtobufWriter dims;
-    dims.Message(1, ProtobufWriter().Bytes(2, "batch"));
-    for (int i = 0; i < shape.rank(); ++i) dims.Message(1, ProtobufWriter().Integer(1, shape[i]));
-    const ProtobufWriter tensor = ProtobufWriter().Integer(1, type).Message(2, dims);
-    const ProtobufWriter kind = ProtobufWriter().Message(1, tensor);
-    graph_.Message(field, ProtobufWriter().Bytes(1, name).Message(2, kind));
-  }
-  const ProtobufWriter& proto() const { return graph_; }
-  void Name(std::string_view name) { graph_.Bytes(2, name); }
-
- private:
-  std::string Constant(const std::vector<std::int64_t>& shape, ElementType type, const void* data,
-                       std::size_t bytes) {
-    std::string name = fmt::format("constant_{}", count_++);
-    // TensorProto with raw little-endian data.
-    ProtobufWriter tensor;
-    for (const std::int64_t dim : shape) tensor.Integer(1, dim);
-    tensor.Integer(2, type).Bytes(8, name);
-    tensor.Bytes(9, {static_cast<const char*>(data), bytes});
-    graph_.Message(5, tensor);
-    return name;
-  }
-
-  ProtobufWriter graph_;
-  int count_ = 0;
-};
 
 // Translates the layers one after the other.
 class PolicyTranslator {
@@ -114,24 +41,25 @@ class PolicyTranslator {
   // The observation as f32.
   void Begin() {
     const DType dtype = policy_.observation.dtype;
-    const ElementType type = dtype == DType::kU8 ? kUint8 : dtype == DType::kI32 ? kInt32 : kFloat;
-    graph_.Name("policy");
-    graph_.Declare(11, "observation", type, policy_.layers[0].in);
+    const OnnxType type = dtype == DType::kU8    ? OnnxType::kUint8
+                          : dtype == DType::kI32 ? OnnxType::kInt32
+                                                 : OnnxType::kFloat;
+    graph_.Input({"observation", type, {"batch"}, policy_.layers[0].in});
     x_ = "observation";
-    if (type != kFloat) x_ = graph_.Add("Cast", {x_}, {IntAttribute("to", kFloat)});
+    if (type != OnnxType::kFloat) x_ = graph_.Add("Cast", {x_}, {OnnxCastTo(OnnxType::kFloat)});
   }
 
   void End() {
     if (!policy_.action.discrete()) {
       graph_.Add("Identity", {x_}, {}, "action");
-      graph_.Declare(12, "action", kFloat, policy_.layers.back().out);
+      graph_.Output({"action", OnnxType::kFloat, {"batch"}, policy_.layers.back().out});
       return;
     }
     graph_.Add("Identity", {x_}, {}, "q");
     // The first of equal values, as Troop chooses.
-    graph_.Add("ArgMax", {"q"}, {IntAttribute("axis", 1), IntAttribute("keepdims", 0)}, "action");
-    graph_.Declare(12, "action", kInt64, {});
-    graph_.Declare(12, "q", kFloat, policy_.layers.back().out);
+    graph_.Add("ArgMax", {"q"}, {OnnxInt("axis", 1), OnnxInt("keepdims", 0)}, "action");
+    graph_.Output({"action", OnnxType::kInt64, {"batch"}, {}});
+    graph_.Output({"q", OnnxType::kFloat, {"batch"}, policy_.layers.back().out});
   }
 
   void Translate(const PolicyLayer& layer) {
@@ -159,8 +87,7 @@ class PolicyTranslator {
         return CategoricalMean(layer);
       case PolicyLayerKind::kQuantileMean:
         Reshape({-1, layer.out[0], layer.in[0] / layer.out[0]});
-        x_ = graph_.Add("ReduceMean", {x_},
-                        {IntsAttribute("axes", {2}), IntAttribute("keepdims", 0)});
+        x_ = graph_.Add("ReduceMean", {x_}, {OnnxInts("axes", {2}), OnnxInt("keepdims", 0)});
         return;
       case PolicyLayerKind::kActionBounds:
         return ActionBounds();
@@ -176,7 +103,7 @@ class PolicyTranslator {
     x_ = graph_.Add("Reshape", {x_, graph_.Integers(shape)});
   }
   void Transpose(const std::vector<std::int64_t>& order) {
-    x_ = graph_.Add("Transpose", {x_}, {IntsAttribute("perm", order)});
+    x_ = graph_.Add("Transpose", {x_}, {OnnxInts("perm", order)});
   }
   void Activate(Activation activation) {
     if (activation == Activation::kRelu) x_ = graph_.Add("Relu", {x_});
@@ -208,7 +135,7 @@ class PolicyTranslator {
                    std::int64_t in) {
     return graph_.Add(
         "Gemm", {x, Parameter(tensors + ".weight", {out, in}), Parameter(tensors + ".bias", {out})},
-        {IntAttribute("transB", 1)});
+        {OnnxInt("transB", 1)});
   }
 
   // Mean and deviation as in nn/layers/normalize_layer.cc.
@@ -230,7 +157,7 @@ class PolicyTranslator {
     for (std::int64_t c = 0; c < layer.classes; ++c) classes.push_back(float(c));
     Reshape({-1, layer.in.elements(), 1});
     x_ = graph_.Add("Equal", {x_, graph_.Floats({layer.classes}, classes)});
-    x_ = graph_.Add("Cast", {x_}, {IntAttribute("to", kFloat)});
+    x_ = graph_.Add("Cast", {x_}, {OnnxCastTo(OnnxType::kFloat)});
     Reshape({-1, layer.out.elements()});
   }
 
@@ -257,11 +184,11 @@ class PolicyTranslator {
           weight.push_back(from[std::size_t((f * k * k + at) * channels + c)]);
       }
     }
-    x_ = graph_.Add("Conv",
-                    {x_, graph_.Floats({filters, channels, k, k}, weight),
-                     Parameter(layer.tensors + ".bias", {filters})},
-                    {IntsAttribute("kernel_shape", {k, k}),
-                     IntsAttribute("strides", {layer.stride, layer.stride})});
+    x_ = graph_.Add(
+        "Conv",
+        {x_, graph_.Floats({filters, channels, k, k}, weight),
+         Parameter(layer.tensors + ".bias", {filters})},
+        {OnnxInts("kernel_shape", {k, k}), OnnxInts("strides", {layer.stride, layer.stride})});
     Activate(layer.activation);
   }
 
@@ -278,7 +205,7 @@ class PolicyTranslator {
       return graph_.Add("Reshape", {x, graph_.Integers({-1, out / k, k})});
     };
     const std::string value = stream("value", k), advantage = stream("advantage", outputs);
-    const std::string mean = graph_.Add("ReduceMean", {advantage}, {IntsAttribute("axes", {1})});
+    const std::string mean = graph_.Add("ReduceMean", {advantage}, {OnnxInts("axes", {1})});
     x_ = graph_.Add("Add", {graph_.Add("Sub", {advantage, mean}), value});
     Reshape({-1, outputs});
   }
@@ -292,7 +219,7 @@ class PolicyTranslator {
       atom.push_back(float(double(layer.low) + share * (double(layer.high) - double(layer.low))));
     }
     Reshape({-1, actions, atoms});
-    x_ = graph_.Add("Softmax", {x_}, {IntAttribute("axis", -1)});
+    x_ = graph_.Add("Softmax", {x_}, {OnnxInt("axis", -1)});
     x_ = graph_.Add("MatMul", {x_, graph_.Floats({atoms, 1}, atom)});
     Reshape({-1, actions});
   }
@@ -312,7 +239,7 @@ class PolicyTranslator {
 
   const PolicyDescription& policy_;
   const TensorFile& file_;
-  OnnxGraph graph_;
+  OnnxGraph graph_{"policy"};
   std::string x_;                // the output of the last layer
   bool channels_first_ = false;  // x_ is [batch, channels, h, w] instead of channels last
   Status error_;
@@ -320,18 +247,11 @@ class PolicyTranslator {
 
 }  // namespace
 
-// Field numbers of ModelProto (onnx.proto).
 Result<Buffer> EncodeOnnxPolicy(const PolicyDescription& policy, const TensorFile& file) {
   TROOP_ASSIGN_OR_RETURN(const OnnxGraph graph, PolicyTranslator(policy, file).Translate());
-  ProtobufWriter model;
-  model.Integer(1, kIrVersion).Bytes(2, "troop").Bytes(3, kTroopVersion);
-  model.Message(7, graph.proto());
-  model.Message(8, ProtobufWriter().Bytes(1, "").Integer(2, kOpset));
   std::map<std::string, std::string> metadata = file.metadata;
   metadata[kPolicyKey] = EncodePolicy(policy);
-  for (const auto& [key, value] : metadata)
-    model.Message(14, ProtobufWriter().Bytes(1, key).Bytes(2, value));
-  return Buffer::Copy(std::as_bytes(std::span(model.str())));
+  return graph.Encode(metadata);
 }
 
 }  // namespace troop

@@ -1,8 +1,6 @@
 // Implements the models of supervised runs: transformers and the LSTM classifier.
 #include "nn/models/text_model.h"
 
-#include "nn/models/lstm_classifier.h"
-
 namespace troop {
 
 namespace {
@@ -13,21 +11,21 @@ Status CheckVocabulary(const ModelSetup& setup) {
   return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
+}  // namespace
+
 // Attention has the size of hidden, as has the embedding unless model.embedding_size is set.
-Result<std::unique_ptr<Module>> MakeLstm(const ModelSetup& setup) {
+Result<LstmConfig> LstmModelOptions(const ModelSetup& setup) {
   const ModelConfig& m = setup.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(setup));
-  return MakeLstmClassifier({.vocabulary = m.vocab_size,
-                             .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
-                             .hidden = m.hidden_size,
-                             .layers = m.num_hidden_layers,
-                             .attention = m.hidden_size,
-                             .embedding_dropout = float(m.dropout),
-                             .layer_dropout = float(m.dropout),
-                             .classifier_dropout = float(m.classifier_dropout)});
+  return LstmConfig{.vocabulary = m.vocab_size,
+                    .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
+                    .hidden = m.hidden_size,
+                    .layers = m.num_hidden_layers,
+                    .attention = m.hidden_size,
+                    .embedding_dropout = float(m.dropout),
+                    .layer_dropout = float(m.dropout),
+                    .classifier_dropout = float(m.classifier_dropout)};
 }
-
-}  // namespace
 
 // GELU as in the published models: erf for BERT, tanh for ALBERT.
 Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
@@ -60,7 +58,10 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
 // The LSTM is not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor) {
-  if (setup.model.architecture == ModelArchitecture::kLstm) return MakeLstm(setup);
+  if (setup.model.architecture == ModelArchitecture::kLstm) {
+    TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
+    return MakeLstmClassifier(config);
+  }
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(setup));
   options.tensor = tensor;
   return MakeTransformer(options);

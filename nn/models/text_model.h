@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "core/tensor/spec.h"
+#include "nn/models/lstm_classifier.h"
 #include "nn/models/model_setup.h"
 #include "nn/module.h"
 #include "nn/transformer/transformer.h"
@@ -13,6 +14,8 @@ namespace troop {
 // Options of the transformer of a supervised run (IsTextModel): setup.model, with the head of
 // setup.algorithm. Errors: kInvalidArgument with the key; model.vocab_size must be set already.
 Result<TransformerOptions> TextModelOptions(const ModelSetup& setup);
+// Options of the LSTM of a supervised run, which is a classifier. Errors: as above.
+Result<LstmConfig> LstmModelOptions(const ModelSetup& setup);
 // Creates the model of a supervised run. tensor: the rank's place in a tensor-parallel group.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor = {});

@@ -3,19 +3,28 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "apps/deploy/loaded_checkpoint.h"
+#include "core/storage/json.h"
 #include "core/storage/read_file.h"
+#include "datasets/tokenizers/tokenizer.h"
 #include "envs/environment.h"
 #include "fleet/config/role_configs.h"
 #include "learners/algorithm.h"
+#include "learners/supervised/supervised.h"
 #include "nn/models/model.h"
+#include "nn/models/text_model.h"
 #include "nn/policy_library/troop_policy.h"
 #include "tests/core/temp_folder.h"
+#include "tests/fleet/supervised_run_config.h"
 
 namespace troop {
 namespace {
@@ -141,6 +150,94 @@ TEST_F(ExportCommandTest, CFileIsNamedLikeItsFunctions) {
       ExportPolicy({.path = run(), .format = ExportFormat::kC, .output = out("large.c")});
   EXPECT_THAT(large.status().message(), HasSubstr("must be at most 1048576"));
   EXPECT_FALSE(fs::exists(out("large.c")));
+}
+
+// The run of a text model that begins with the fixture's weights.
+Config WriteTextRun(const std::string& run, const std::string& family) {
+  Config config = test::SupervisedRunConfig(family);
+  config.data.max_length = config.model.max_position_embeddings;
+  const auto algorithm = MakeSupervised(TrainingConfigOf(config));
+  const auto module = MakeTextModel(ModelSetupOf(config));
+  const auto storage = MakeDiskStorage(run);
+  EXPECT_TRUE(algorithm.ok() && module.ok() && storage.ok());
+  const auto written = WriteCheckpoint(
+      storage->get(), **module,
+      {.updates = 7, .config_toml = ToToml(config), .state = (*algorithm)->State()}, 3);
+  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  return config;
+}
+
+// The texts of the fixture as ids, padded on the right, then their masks.
+std::vector<std::int64_t> EncodedTexts(const Config& config) {
+  const auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
+  EXPECT_TRUE(tokenizer.ok());
+  const auto columns = std::size_t(config.data.max_length);
+  std::vector<std::int64_t> ids, masks;
+  for (const JsonValue& text : test::SupervisedExpected().Find("texts")->array) {
+    std::vector<std::int64_t> row(columns), mask(columns);
+    const auto tokens = EncodeWithSpecialTokens(**tokenizer, *text.String("text"), columns,
+                                                config.data.truncation_side);
+    std::ranges::copy(tokens, row.begin());
+    std::fill_n(mask.begin(), tokens.size(), 1);
+    ids.insert(ids.end(), row.begin(), row.end());
+    masks.insert(masks.end(), mask.begin(), mask.end());
+  }
+  ids.insert(ids.end(), masks.begin(), masks.end());
+  return ids;
+}
+
+// The probabilities are those that PyTorch computed with transformers.
+TEST_F(ExportCommandTest, TextClassifierIsExportedToOnnx) {
+  JsonArray names;
+  for (const char* const family : {"bert", "albert"}) {
+    const std::string run_folder = out(family);
+    const Config config = WriteTextRun(run_folder, family);
+    const auto file = ExportPolicy({.path = run_folder,
+                                    .format = ExportFormat::kOnnx,
+                                    .output = out(std::string(family) + ".onnx")});
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const std::string bytes = *ReadFile(*file, 1 << 22);
+    for (const char* const member :
+         {R"("architecture": ")", R"("vocabulary": "vocab.txt")", R"("do_lower_case": true)",
+          R"("model_max_length": 24)", R"("0": "negative")"})
+      EXPECT_THAT(bytes, HasSubstr(member));
+    const std::vector<std::int64_t> input = EncodedTexts(config);
+    std::ofstream(out(std::string(family) + ".input"), std::ios::binary)
+        .write(reinterpret_cast<const char*>(input.data()),
+               std::streamsize(input.size() * sizeof(std::int64_t)));
+    names.Add(family);
+  }
+  const char* const python = std::getenv("TROOP_TEST_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "TROOP_TEST_PYTHON names no Python with onnxruntime";
+  const std::size_t rows = test::SupervisedExpected().Find("texts")->array.size();
+  const std::string command =
+      fmt::format("{} {}/tests/nn/export/run_onnx.py {} '{}' {} > {} 2>&1", python,
+                  TROOP_SOURCE_DIR, folder_.path(), names.str(), rows, out("log"));
+  const int status = std::system(command.c_str());
+  if (status != 0 && WEXITSTATUS(status) == 77) GTEST_SKIP() << *ReadFile(out("log"), 1 << 20);
+  ASSERT_EQ(status, 0) << *ReadFile(out("log"), 1 << 20);
+  for (const char* const family : {"bert", "albert"}) {
+    const std::string bytes = *ReadFile(out(std::string(family) + ".output"), 1 << 20);
+    std::vector<float> logits(2 * rows);
+    ASSERT_EQ(bytes.size(), logits.size() * sizeof(float));
+    std::memcpy(logits.data(), bytes.data(), bytes.size());
+    for (std::size_t i = 0; i < rows; ++i) {
+      const double want =
+          test::SupervisedExpected().Find(family)->Find("texts")->array[i].array[1].number;
+      const double positive = 1 / (1 + std::exp(double(logits[2 * i]) - logits[2 * i + 1]));
+      EXPECT_NEAR(positive, want, 1e-4) << family << i;
+    }
+  }
+}
+
+TEST_F(ExportCommandTest, TextModelsHaveNoOtherFormat) {
+  WriteTextRun(run(), "bert");
+  for (const ExportFormat format : {ExportFormat::kSafetensors, ExportFormat::kC}) {
+    const auto file = ExportPolicy({.path = run(), .format = format, .output = out("file")});
+    EXPECT_THAT(file.status().message(), HasSubstr("--format onnx"));
+    EXPECT_THAT(file.status().message(), HasSubstr("model/"));
+    EXPECT_FALSE(fs::exists(out("file")));
+  }
 }
 
 TEST_F(ExportCommandTest, RunsWithoutPolicyAreRejected) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs exported policies in onnxruntime: run_onnx.py FOLDER '["name", ...]' ROWS.
+"""Runs exported models in onnxruntime: run_onnx.py FOLDER '["name", ...]' ROWS.
 
-Each NAME.onnx gets NAME.input, raw observations of ROWS rows; its q-values or continuous actions
-are written to NAME.output. The greedy action must be the first largest q. Exit code 77: a package
-is missing.
+Each NAME.onnx gets NAME.input. For a policy these are raw observations of ROWS rows; its q-values
+or continuous actions are written to NAME.output, and the greedy action must be the first largest q.
+For a text model they are ids and mask of ROWS rows; its logits are written, of which the
+probabilities must be the softmax. Exit code 77: a package is missing.
 """
 import json
 import pathlib
@@ -21,21 +22,61 @@ DTYPES = {"tensor(float)": numpy.float32, "tensor(uint8)": numpy.uint8,
           "tensor(int32)": numpy.int32}
 
 
+def described(session, key):
+    """The description in the metadata of a model."""
+    description = json.loads(session.get_modelmeta().custom_metadata_map[key])
+    assert description["version"] == 1, description
+    return description
+
+
+def run(session, inputs):
+    """The outputs by name."""
+    return dict(zip((out.name for out in session.get_outputs()), session.run(None, inputs)))
+
+
+def policy_values(session, path, rows):
+    described(session, "troop_policy")
+    (observation,) = session.get_inputs()
+    batch = numpy.fromfile(path, DTYPES[observation.type]).reshape(rows, *observation.shape[1:])
+    outputs = run(session, {"observation": batch})
+    values = outputs.get("q", outputs["action"])
+    if "q" in outputs:
+        assert (outputs["action"] == values.argmax(axis=1)).all(), outputs
+    return values
+
+
+def text_logits(session, path, rows):
+    tokens_max = described(session, "troop_text_model")["model_max_length"]
+    for value in session.get_inputs():
+        assert value.shape == ["batch", "tokens"] and value.type == "tensor(int64)", value
+    ids, mask = numpy.fromfile(path, numpy.int64).reshape(2, rows, -1)
+    outputs = run(session, {"input_ids": ids, "attention_mask": mask})
+    powers = numpy.exp(outputs["logits"].astype(numpy.float64))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    assert numpy.abs(outputs["probabilities"] - shares).max() < 1e-6, outputs
+    # More tokens than positions are an error, and never a result without their positions.
+    if tokens_max > 0:
+        long = numpy.zeros((rows, tokens_max + 1), numpy.int64)
+        try:
+            run(session, {"input_ids": long, "attention_mask": long + 1})
+            raise AssertionError(f"{tokens_max + 1} tokens were accepted")
+        except onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException:
+            pass
+    # A batch of one review without padding.
+    short = run(session, {"input_ids": ids[:1, :mask[0].sum()],
+                          "attention_mask": mask[:1, :mask[0].sum()]})
+    assert numpy.abs(short["logits"] - outputs["logits"][:1]).max() < 1e-5, (short, outputs)
+    return outputs["logits"]
+
+
 def main(folder, names, rows):
     for name in names:
         path = folder / f"{name}.onnx"
         onnx.checker.check_model(onnx.load(path), full_check=True)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        policy = json.loads(session.get_modelmeta().custom_metadata_map["troop_policy"])
-        assert policy["version"] == 1, policy
-        (observation,) = session.get_inputs()
-        raw = numpy.fromfile(folder / f"{name}.input", DTYPES[observation.type])
-        batch = raw.reshape(rows, *observation.shape[1:])
-        outputs = dict(zip((out.name for out in session.get_outputs()),
-                           session.run(None, {"observation": batch})))
-        values = outputs.get("q", outputs["action"])
-        if "q" in outputs:
-            assert (outputs["action"] == values.argmax(axis=1)).all(), outputs
+        is_text = any(value.name == "input_ids" for value in session.get_inputs())
+        values = (text_logits if is_text else policy_values)(session, folder / f"{name}.input",
+                                                             rows)
         values.astype(numpy.float32).tofile(folder / f"{name}.output")
 
 
