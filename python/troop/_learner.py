@@ -272,7 +272,7 @@ class Learner:
         try:
             task = self._task.__enter__()
             self.path, self._grace_s = task.path, task.grace_s
-            self._execution = _training.Execution(task)
+            self._execution = _training.Execution(task).__enter__()
         except BaseException:
             self._channel.close()
             raise

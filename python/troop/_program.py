@@ -3,13 +3,16 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import tempfile
-from types import TracebackType
+import threading
+import time
+from types import FrameType, TracebackType
 from typing import IO, Any, Optional, Type
 
 KILL_AFTER_S = 10.0  # for the second signal, which kills the fleet without a checkpoint
@@ -70,37 +73,70 @@ def _death_signal_words() -> tuple[str, ...]:
     return words if tried.returncode == 0 else ()
 
 
+class _Interrupts:
+    """While it is entered, a Ctrl-C is counted instead of raised; it takes effect at the end. Only
+    the main thread gets them; in another one this does nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = None
+
+    def __enter__(self) -> "_Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):  # neither ignored nor of a program around Python
+                self._before = before
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if self._before is None:
+            return
+        signal.signal(signal.SIGINT, self._before)
+        if self.count > 0:
+            self._before(signal.SIGINT, None)
+
+    def _note(self, number: int, frame: Optional[FrameType]) -> None:
+        self.count += 1
+
+
 class Process:
     """A running program, as a context: after it no process is left, however it was left. It gets
     SIGINT first, with which a run writes a checkpoint and ends; a second one, and SIGKILL, follow
-    after their deadlines. All roles of a killed run end with it."""
+    after their deadlines, or with each further Ctrl-C. All roles of a killed run end with it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], grace_s: float) -> None:
-        self._grace_s = grace_s
+        self._command = [*_death_signal_words(), *command]
+        self._environment, self._grace_s = environment, grace_s
         self._output: IO[bytes] = tempfile.TemporaryFile()
-        try:
-            # A separate session: the Ctrl-C of a terminal reaches only this process.
-            self._process = subprocess.Popen(
-                [*_death_signal_words(), *command], stdin=subprocess.DEVNULL, stdout=self._output,
-                stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-        except BaseException:
-            self._output.close()
-            raise
+        self._child: Optional[subprocess.Popen[bytes]] = None
 
     def __enter__(self) -> "Process":
+        try:
+            # An interrupt between the fork and the assignment would leave a process that nothing
+            # refers to. A separate session: the Ctrl-C of a terminal reaches only this process.
+            with _Interrupts():
+                self._child = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=self._output,
+                    stderr=subprocess.STDOUT, env=self._environment, start_new_session=True)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         try:
-            self.stop()
+            self._stop()
         finally:
             self._output.close()
 
     def wait(self, seconds: float) -> Optional[int]:
         """The exit code; None: it still runs after this time."""
+        assert self._child is not None, "not entered"
         try:
-            return self._process.wait(seconds)
+            return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
@@ -111,27 +147,23 @@ class Process:
 
     def interrupt(self) -> None:
         """Sends the first SIGINT, and returns."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
 
-    def stop(self) -> None:
-        """Ends it. An interrupt during the wait goes to the next stage at once."""
-        interrupted: Optional[KeyboardInterrupt] = None
-        for number, seconds in ((signal.SIGINT, self._grace_s), (signal.SIGINT, KILL_AFTER_S),
-                                (signal.SIGKILL, None)):
-            if self._process.poll() is not None:
-                break
-            self._process.send_signal(number)
-            try:
-                self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                continue
-            except KeyboardInterrupt as error:
-                interrupted = error
-        if self._process.returncode is None:
-            self._process.wait()
-        if interrupted is not None:
-            raise interrupted
+    def _stop(self) -> None:
+        """Ends it. Blocks until it has ended."""
+        if self._child is None:
+            return
+        with _Interrupts() as interrupts:
+            for number, seconds in ((signal.SIGINT, self._grace_s), (signal.SIGINT, KILL_AFTER_S),
+                                    (signal.SIGKILL, math.inf)):
+                if self._child.poll() is not None:
+                    return
+                self._child.send_signal(number)
+                end, before = time.monotonic() + seconds, interrupts.count
+                while time.monotonic() < end and self.wait(0.1) is None:
+                    if interrupts.count > before and number != signal.SIGKILL:
+                        break
 
 
 def reason_of(output: str, code: int) -> str:

@@ -143,11 +143,14 @@ class Execution:
                                         task.grace_s)
 
     def __enter__(self) -> "Execution":
+        self.process.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._line.close()
-        self.process.__exit__(*error)
+        try:
+            self._line.close()
+        finally:
+            self.process.__exit__(*error)
 
     def poll(self, seconds: float) -> Optional[int]:
         """Waits for its end, shows the progress, and returns the exit code; None: it still runs.

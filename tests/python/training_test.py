@@ -279,23 +279,72 @@ class TrainTest(TrainingCase):
         stopper.join()
         self.assertEqual(caught.exception.exit_code, 130)
 
-    def test_program_that_ignores_signals_is_killed_after_the_deadline(self):
-        program = self.folder / "troop"
-        program.write_text("#!/bin/sh\ntrap '' INT\necho $$ > started\n"
-                           "while :; do sleep 0.1; done\n")
+    def stubborn_program(self):
+        """(path, file that it writes its process to) of a program that ignores SIGINT."""
+        program, started = self.folder / "troop", self.folder / "started"
+        program.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ > {started}.new\n"
+                           f"mv {started}.new {started}\nwhile :; do sleep 0.1; done\n")
         program.chmod(0o755)
+        return program, started
+
+    def test_program_that_ignores_signals_is_killed_after_the_deadline(self):
+        program, started = self.stubborn_program()
         module = importlib.import_module("troop._program")
         self.addCleanup(setattr, module, "KILL_AFTER_S", module.KILL_AFTER_S)
         module.KILL_AFTER_S = 0.2
-        before = os.getcwd()
-        self.addCleanup(os.chdir, before)
-        os.chdir(self.folder)
         with self.assertRaises(ZeroDivisionError):
             with module.Process([str(program)], dict(os.environ), 0.2):
-                self.assertTrue(await_true((self.folder / "started").exists))
-                session = int((self.folder / "started").read_text(encoding="utf-8"))
+                self.assertTrue(await_true(started.exists))
                 raise ZeroDivisionError
+        session = int(started.read_text(encoding="utf-8"))
         self.assertTrue(await_true(lambda: session not in left_of(session)))
+
+    def test_further_interrupts_do_not_wait_for_the_deadline(self):
+        program, started = self.stubborn_program()
+        module = importlib.import_module("troop._program")
+
+        def interrupt():
+            await_true(started.exists)
+            for _ in range(200):  # until the process is gone; each one is a Ctrl-C
+                session = int(started.read_text(encoding="utf-8"))
+                if session not in left_of(session):
+                    return
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.3)
+
+        user = threading.Thread(target=interrupt)
+        begin = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            with module.Process([str(program)], dict(os.environ), 1000.0) as process:
+                user.start()
+                process.wait(PATIENCE_S)
+        user.join()
+        self.assertLess(time.monotonic() - begin, 10 * PATIENCE_S)
+
+    def test_interrupt_during_the_start_leaves_no_process(self):
+        # The former fault: a Ctrl-C between the fork and the assignment left the process.
+        program, _ = self.stubborn_program()
+        module = importlib.import_module("troop._program")
+        start, sessions = subprocess.Popen, []
+
+        class Interrupted(start):
+            def __init__(self, *arguments, **options):
+                super().__init__(*arguments, **options)
+                sessions.append(self.pid)
+                signal.raise_signal(signal.SIGINT)
+
+        self.addCleanup(setattr, module.subprocess, "Popen", start)
+        self.addCleanup(lambda: [os.kill(p, signal.SIGKILL) for s in sessions for p in left_of(s)])
+        self.addCleanup(setattr, module, "KILL_AFTER_S", module.KILL_AFTER_S)
+        module.KILL_AFTER_S = 0.1
+        process = module.Process([str(program)], dict(os.environ), 1.0)
+        module.subprocess.Popen = Interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            with process:
+                self.fail("the interrupt was lost")
+        self.assertEqual(len(sessions), 1)
+        self.assertTrue(await_true(lambda: sessions[0] not in left_of(sessions[0]), 5))
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
 
 class ProgressTest(unittest.TestCase):
