@@ -61,8 +61,8 @@ class Batch:
             factor = np.where(inside, decay * factor, factor)
         return total.astype(np.float32), factor.astype(np.float32)
 
-    def done(self, loss: float, priorities: Any, *, weights: Optional[Any] = None,
-             q_mean: float = 0.0) -> None:
+    def done(self, loss: Any, priorities: Any, *, weights: Optional[Any] = None,
+             q_mean: Any = 0.0) -> None:
         """Answers the batch: the update was made.
 
         priorities: [B], the absolute TD errors, before the exponent replay.alpha. weights: the
@@ -77,7 +77,7 @@ class Batch:
             raise ValueError(f"priorities has {numbers.size} elements, must be {len(self)}")
         if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
             raise ValueError("priorities has an element that is negative or not finite")
-        loss, q_mean = float(loss), float(q_mean)
+        loss, q_mean = float(array_of(loss)), float(array_of(q_mean))
         if not (math.isfinite(loss) and math.isfinite(q_mean)):
             raise ValueError(f"loss is {loss} and q_mean {q_mean}, must be finite")
         if weights is not None:
