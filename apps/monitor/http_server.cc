@@ -323,7 +323,7 @@ bool HttpServer::Loop::TakeHead(Connection* c, Time now) {
     refusal = Refusal(*request);
   }
   if (refusal) {
-    // What follows is a body, or no request at all: it is not read.
+    // The bytes after it are a body, or no request at all: they are not read.
     ++refused_;
     c->keep = false;
     std::string().swap(c->in);

@@ -21,6 +21,7 @@ class QNetwork(torch.nn.Module):
         return self.head(x)
 
 
+UPDATES = 75_000   # of the whole run: 300,000 steps, 32 samples per step, 128 per batch
 online, target = QNetwork(), QNetwork()
 target.load_state_dict(online.state_dict())
 optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
@@ -57,6 +58,9 @@ def update(batch, loss_function):
     q = online(observation)
     chosen = q.gather(1, action.long()[:, None])[:, 0]
     loss = loss_function(q, chosen, goal, weight)
+    # Small final steps, because the last checkpoint is evaluated.
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3 * max(0.01, 1 - batch.updates / UPDATES)
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(online.parameters(), 10)

@@ -117,6 +117,7 @@ void ExternalAlgorithm::MakeLayout() {
   }
 }
 
+// Fields and parameters with their places, so that the program needs no other description.
 std::string ExternalAlgorithm::Hello() const {
   JsonArray fields, parameters;
   for (const Field& field : fields_) {
@@ -161,6 +162,7 @@ Status ExternalAlgorithm::EnsureReady() {
   return Status::Ok();
 }
 
+// The layout is fixed when the connection is made, so all batches have the same sizes.
 Status ExternalAlgorithm::WriteBatch(const SampleBatch& batch) {
   if (batch.size() != config_.learner.batch_size || batch.reward.dim(1) != config_.n_step) {
     return InvalidArgument("a batch of {} items with {} steps, but the config has {} and {}",
@@ -191,6 +193,7 @@ Status ExternalAlgorithm::TakePriorities(const SampleBatch& batch,
       updates_ + 1, *bad, bad - priority.begin(), item.empty() ? "" : ": ", item);
 }
 
+// The weights take effect in ApplyGradient; until then the old ones are complete.
 Status ExternalAlgorithm::TakeWeights() {
   next_.resize(value_.size());
   std::memcpy(next_.data(), At("weights"), next_.size() * sizeof(float));
@@ -204,6 +207,7 @@ Status ExternalAlgorithm::TakeWeights() {
   return Status::Ok();
 }
 
+// The program is asked only once per batch: a repeated request would be a second update there.
 Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
                                                       std::span<float> priority, GradientWatch*) {
   TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
@@ -243,7 +247,7 @@ Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
                     .rows = double(batch.size())};
 }
 
-// Without an answer the checkpoint has no state of the program, which must then begin anew.
+// Without an answer the checkpoint has no state of the program, whose optimizer then begins again.
 TensorFile ExternalAlgorithm::State() const {
   Buffer program = program_state_;
   if (loaded_ && channel_.connected()) {
@@ -267,6 +271,7 @@ TensorFile ExternalAlgorithm::State() const {
   return state;
 }
 
+// All checks come before the first change. The program gets the state with the next batch.
 Status ExternalAlgorithm::SetState(const TensorFile& state) {
   const auto algorithm = state.metadata.find("algorithm");
   if (algorithm == state.metadata.end() || algorithm->second != kName) {
@@ -288,6 +293,7 @@ Status ExternalAlgorithm::SetState(const TensorFile& state) {
   return Status::Ok();
 }
 
+// A lost program comes first: its last weights say nothing about the reason.
 Status ExternalAlgorithm::CheckFinite() const {
   if (!lost_.ok()) return lost_;
   const std::string bad = FindNonFiniteParameter(*network_, value_);
@@ -296,6 +302,7 @@ Status ExternalAlgorithm::CheckFinite() const {
 
 }  // namespace
 
+// No connection yet: a plan or a rollback makes algorithms that never update.
 Result<std::unique_ptr<Algorithm>> MakeExternalAlgorithm(const TrainingConfig& config,
                                                          const EnvSpec& env,
                                                          std::unique_ptr<Module> network) {

@@ -18,6 +18,7 @@
 namespace troop {
 namespace {
 
+// Messages are small: tensors are in the shared memory. Files hold a program's own state.
 constexpr std::size_t kMessageMax = 128 << 10;
 constexpr std::uint64_t kFileMax = std::uint64_t{1} << 32;
 
@@ -50,7 +51,7 @@ int MakeFileOf(std::span<const std::byte> bytes) {
 Result<Buffer> ReadAttached(int file) {
   struct stat info {};
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || std::uint64_t(info.st_size) > kFileMax)
-    return DataLoss("it attached something that is no file of at most {} bytes", kFileMax);
+    return DataLoss("it attached something else than a file of at most {} bytes", kFileMax);
   MutableBuffer bytes = MutableBuffer::Zeros(std::size_t(info.st_size));
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t n = pread(file, bytes.data() + done, bytes.size() - done, off_t(done));
@@ -72,6 +73,7 @@ void SetTimeouts(int fd, Duration timeout) {
 
 ProgramChannel::~ProgramChannel() { Close(); }
 
+// The memory is unmapped here; the program keeps its own mapping.
 void ProgramChannel::Close() {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
   if (!memory_.empty()) munmap(memory_.data(), memory_.size());
@@ -84,6 +86,7 @@ Status ProgramChannel::Fail(const std::string& what) {
   return Unavailable("the program at {} {}", socket_, what);
 }
 
+// The file of the shared memory is closed once both sides have mapped it.
 Status ProgramChannel::Connect(const std::string& hello, std::size_t bytes) {
   Close();
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
@@ -117,6 +120,7 @@ Status ProgramChannel::Connect(const std::string& hello, std::size_t bytes) {
 Status ProgramChannel::Send(const std::string& message, int file) const {
   if (message.size() > kMessageMax)
     return Unavailable("would get a message of {} bytes, at most {}", message.size(), kMessageMax);
+  // The kernel only reads the text.
   iovec part{.iov_base = const_cast<char*>(message.data()), .iov_len = message.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
   msghdr header{};
@@ -158,6 +162,7 @@ Result<ProgramChannel::Answer> ProgramChannel::Receive() const {
                        ToSeconds(timeout_));
   }
   if (size <= 0) return Unavailable("has closed the connection");
+  // A file is owned from here on, and closed below in every case.
   const cmsghdr* const attached = CMSG_FIRSTHDR(&header);
   if (attached != nullptr && attached->cmsg_type == SCM_RIGHTS)
     memcpy(&file, CMSG_DATA(attached), sizeof file);
@@ -179,6 +184,7 @@ Result<ProgramChannel::Answer> ProgramChannel::Receive() const {
   return answer;
 }
 
+// The file is sent before the wait, so that the program can read it while it answers.
 Result<ProgramChannel::Answer> ProgramChannel::Call(const std::string& message,
                                                     std::span<const std::byte> file) {
   if (!connected()) return Unavailable("the program at {} is not connected", socket_);

@@ -22,7 +22,8 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
       quarantine_.CountGood();
     } else {
       ++skipped_;
-      // An external program chose to skip the batch: neither its items nor the weights are at fault.
+      // An external program chose to skip the batch: neither its items nor the weights are at
+      // fault.
       if (job.status.code() == Code::kCancelled) continue;
       // Bad batches of a rollback that is in progress are its consequence, not a new cause.
       if (busy() || (job.weights.ok() && quarantine_.Catch(job.batches[i], sampler))) continue;

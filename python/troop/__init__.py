@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 __version__ = _native.version
-__all__ = ["Batch", "Learner", "Policy", "Run", "SpaceDescription", "TrainingError", "environment_ids", "evaluate",
-           "load_policy", "make_env", "make_vector_env", "train"]
+__all__ = ["Batch", "Learner", "Policy", "Run", "SpaceDescription", "TrainingError",
+           "environment_ids", "evaluate", "load_policy", "make_env", "make_vector_env", "train"]
 
 
 def environment_ids() -> list[str]:

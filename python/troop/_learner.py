@@ -209,7 +209,7 @@ class Learner:
                 batch.done(loss, priorities, weights=net.state_dict())
 
     The loop ends with the run; `break`, an exception and Ctrl-C interrupt the run, which writes a
-    checkpoint. A learner process that dies is replaced, and the loop goes on.
+    checkpoint. A learner process that dies is replaced, and the loop continues.
 
     save() returns the program's own state as bytes, such as the optimizer's, for a checkpoint.
     load(weights, state) takes both back, before the first batch, and when the run was rolled back

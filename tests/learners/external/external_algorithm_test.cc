@@ -398,7 +398,7 @@ TEST(ExternalAlgorithmTest, StateHasWeightsAndBytesOfProgram) {
   EXPECT_EQ(loaded, value);
   EXPECT_EQ(bytes, std::string("momentum\0!", 10));
   EXPECT_EQ(updates, 1);
-  // A rollback gives the program the older state too, and the count goes on.
+  // A rollback gives the program the older state too, and the count continues.
   ASSERT_TRUE(algorithm->RollBack(state).ok());
   EXPECT_EQ(algorithm->updates(), 3u);
   ASSERT_TRUE(algorithm->Update(RandomBatch(kItems, kSteps, 3), 0, priority).ok());
