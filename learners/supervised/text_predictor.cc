@@ -297,8 +297,9 @@ std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) cons
   return best;
 }
 
-// Steps: tokenize, truncate, add special tokens, forward, softmax.
-Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
+// Tokenizes, truncates, adds the special tokens, and appends the text to a batch if it has
+// something to predict. The answer has its counts, but no predictions.
+Result<TextAnswer> TextPredictor::Append(std::string_view text, TextBatch* batch) const {
   if (text.size() > kTextBytesMax) {
     return InvalidArgument("the text has {} bytes, must be at most {}", text.size(), kTextBytesMax);
   }
@@ -313,16 +314,23 @@ Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   ids.push_back(special.end);
   answer.tokens = std::int64_t(ids.size());
   answer.unknown = std::ranges::count(ids, special.unknown);
-  TextBatch batch{.ids = std::move(ids), .starts = {0, std::int32_t(answer.tokens)}};
-  for (std::size_t i = 0; masked_ && i < batch.ids.size(); ++i) {
-    if (batch.ids[i] == special.mask) batch.places.push_back(std::int32_t(i));
+  const std::size_t masks =
+      masked_ ? std::size_t(std::ranges::count(ids, special.mask)) : std::size_t{1};
+  if (answer.empty || masks == 0) return answer;
+  answer.rows = std::int64_t(masks);
+  const auto begin = std::int32_t(batch->ids.size());
+  for (std::size_t i = 0; masked_ && i < ids.size(); ++i) {
+    if (ids[i] == special.mask) batch->places.push_back(begin + std::int32_t(i));
   }
-  // One row of logits per mask, or a single row of a classifier.
-  const std::size_t rows = masked_ ? batch.places.size() : 1;
-  if (answer.empty || rows == 0) return answer;
-  batch.labels.assign(rows, 0);  // arbitrary: the loss is not used
-  TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
-  const std::span<const float> logits = step_.logits();
+  batch->ids.insert(batch->ids.end(), ids.begin(), ids.end());
+  batch->starts.push_back(std::int32_t(batch->ids.size()));
+  batch->labels.resize(batch->labels.size() + masks, 0);  // arbitrary: the loss is not used
+  return answer;
+}
+
+// logits: [rows, columns] of one text: a row per mask, or a single row of a classifier.
+Status TextPredictor::TakeLogits(std::span<const float> logits, std::size_t rows,
+                                 TextAnswer* answer) const {
   if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
     return DataLoss(
         "the model gives non-finite values for this text: its weights are damaged, or "
@@ -332,13 +340,40 @@ Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   for (std::size_t row = 0; row < rows; ++row) {
     const auto one = logits.subspan(row * columns, columns);
     if (masked_) {
-      answer.masks.push_back(BestWords(one));
+      answer->masks.push_back(BestWords(one));
       continue;
     }
     const std::vector<double> p = Softmax(one);
-    for (std::size_t i = 0; i < columns; ++i) answer.classes.push_back({names_[i], p[i]});
+    for (std::size_t i = 0; i < columns; ++i) answer->classes.push_back({names_[i], p[i]});
   }
-  return answer;
+  return Status::Ok();
+}
+
+// Steps: tokenize all texts, one forward pass over those with something to predict, softmax.
+Result<std::vector<TextAnswer>> TextPredictor::PredictAll(std::span<const std::string_view> texts) {
+  TextBatch batch{.starts = {0}};
+  std::vector<TextAnswer> answers;
+  for (const std::string_view text : texts) {
+    TROOP_ASSIGN_OR_RETURN(TextAnswer answer, Append(text, &batch));
+    answers.push_back(std::move(answer));
+  }
+  if (batch.labels.empty()) return answers;
+  TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
+  const std::size_t columns = step_.logits().size() / batch.labels.size();
+  std::size_t row = 0;
+  for (TextAnswer& answer : answers) {
+    const auto rows = std::size_t(answer.rows);
+    if (rows == 0) continue;
+    TROOP_RETURN_IF_ERROR(
+        TakeLogits(step_.logits().subspan(row * columns, rows * columns), rows, &answer));
+    row += rows;
+  }
+  return answers;
+}
+
+Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(std::vector<TextAnswer> answers, PredictAll({&text, 1}));
+  return std::move(answers[0]);
 }
 
 }  // namespace troop

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ struct TextAnswer {
   std::int64_t unknown = 0;                // of them, not in the vocabulary
   std::int64_t cut = 0;                    // tokens truncated at the model's limit
   bool empty = false;                      // only special tokens: no prediction
+  std::int64_t rows = 0;                   // predictions: 1 of a classifier, one per [MASK]
   std::vector<Likely> classes;             // classifier: all classes in the model's order
   std::vector<std::vector<Likely>> masks;  // masked LM: the best tokens for each [MASK]
   // The most likely class. REQUIRES: `classes` is not empty.
@@ -60,6 +62,10 @@ class TextPredictor {
   // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
   // Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or infinite.
   Result<TextAnswer> Predict(std::string_view text);
+  // Predicts several texts in one forward pass. Returns one answer for each, in their order. Memory
+  // and time grow with the sum of their tokens. Errors: those of Predict, for any of them.
+  Result<std::vector<TextAnswer>> PredictAll(std::span<const std::string_view> texts);
+  const std::vector<std::string>& class_names() const { return names_; }
   bool masked() const { return masked_; }
   std::int64_t max_length() const { return tokens_max_; }
 
@@ -70,6 +76,8 @@ class TextPredictor {
   static Result<Parts> FromCheckpoint(const std::string& run, const FoundCheckpoint& found,
                                       const SavedConfigParser& parse);
   std::vector<TokenId> Encode(std::string_view text) const;
+  Result<TextAnswer> Append(std::string_view text, TextBatch* batch) const;
+  Status TakeLogits(std::span<const float> logits, std::size_t rows, TextAnswer* answer) const;
   std::vector<Likely> BestWords(std::span<const float> logits) const;
 
   const std::unique_ptr<Module> module_;
