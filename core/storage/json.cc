@@ -154,6 +154,58 @@ class TreeBuilder {
   std::size_t at_ = 0;
 };
 
+// Passes the events of the library's parser to a handler of ReadJson. Numbers are those of
+// TreeBuilder.
+class EventSource {
+ public:
+  explicit EventSource(const JsonHandler& handle) : handle_(handle) {}
+
+  bool null() { return Pass({.kind = Kind::kNull}); }
+  bool boolean(bool value) { return Pass({.kind = Kind::kBool, .boolean = value}); }
+  bool number_integer(std::int64_t value) { return Number(value == 0 ? -0.0 : double(value)); }
+  bool number_unsigned(std::uint64_t value) { return Number(double(value)); }
+  bool number_float(double value, const std::string&) { return Number(value); }
+  bool string(std::string& value) { return Pass({.kind = Kind::kString, .text = value}); }
+  bool binary(Library::binary_t&) { return false; }  // only in other formats
+  bool start_object(std::size_t) { return Open(Kind::kBeginObject); }
+  bool start_array(std::size_t) { return Open(Kind::kBeginArray); }
+  bool end_object() { return Close(Kind::kEndObject); }
+  bool end_array() { return Close(Kind::kEndArray); }
+  bool key(std::string& name) { return Pass({.kind = Kind::kKey, .text = name}); }
+
+  bool parse_error(std::size_t position, const std::string&, const Library::exception& error) {
+    constexpr int kNumberOverflow = 406;  // its message has the whole number
+    const std::string reason =
+        error.id == kNumberOverflow ? "a number is too large" : PlainError(error.what());
+    status_ = DataLoss("JSON at byte {}: {}", position == 0 ? 0 : position - 1, reason);
+    return false;
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  using Kind = JsonEvent::Kind;
+  bool Pass(const JsonEvent& event) {
+    status_ = handle_(event);
+    return status_.ok();
+  }
+  bool Number(double value) { return Pass({.kind = Kind::kNumber, .number = value}); }
+  bool Open(Kind kind) {
+    if (++depth_ > kDepthMax) {
+      status_ = DataLoss("JSON is nested too deeply; the limit is {} levels", kDepthMax);
+      return false;
+    }
+    return Pass({.kind = kind});
+  }
+  bool Close(Kind kind) {
+    --depth_;
+    return Pass({.kind = kind});
+  }
+
+  const JsonHandler& handle_;
+  Status status_;
+  int depth_ = 0;
+};
+
 }  // namespace
 
 // Invalid bytes become '?', so that the result is always valid JSON.
@@ -258,6 +310,17 @@ Result<JsonValue> ParseJson(std::string_view text) {
     return DataLoss("JSON at byte {}: a NUL character", nul);
   }
   return builder.Take();
+}
+
+// The restrictions are those of ParseJson.
+Status ReadJson(std::string_view text, const JsonHandler& handle) {
+  if (text.starts_with("\xEF\xBB\xBF")) return DataLoss("JSON at byte 0: a byte order mark");
+  if (const std::size_t nul = text.find('\0'); nul != text.npos) {
+    return DataLoss("JSON at byte {}: a NUL character", nul);
+  }
+  EventSource source(handle);
+  if (Library::sax_parse(text.begin(), text.end(), &source)) return Status::Ok();
+  return source.status().ok() ? DataLoss("invalid JSON") : source.status();
 }
 
 }  // namespace troop

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -105,5 +106,29 @@ struct JsonValue {
 };
 // Parses a document. Errors: kDataLoss with the position. Nesting is limited to 64 levels.
 Result<JsonValue> ParseJson(std::string_view text);
+
+// A step of ReadJson through a document.
+struct JsonEvent {
+  enum class Kind : std::uint8_t {
+    kNull,
+    kBool,
+    kNumber,
+    kString,
+    kKey,
+    kBeginObject,
+    kEndObject,
+    kBeginArray,
+    kEndArray
+  };
+  Kind kind = Kind::kNull;
+  bool boolean = false;
+  double number = 0;
+  std::string_view text{};  // of a string or a key; valid during the call
+};
+using JsonHandler = std::function<Status(const JsonEvent&)>;
+// Reads a document without building it: for large arrays of numbers, of which a tree takes a
+// hundred times the memory. Duplicate keys are reported to the handler. Errors: kDataLoss with the
+// position, as ParseJson; that of `handle`, which ends the reading.
+Status ReadJson(std::string_view text, const JsonHandler& handle);
 
 }  // namespace troop

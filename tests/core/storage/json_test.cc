@@ -212,5 +212,57 @@ TEST(JsonTest, DamagedTextDoesNotCrash) {
   }
 }
 
+// The events of a document as one line.
+std::string Events(std::string_view text, std::size_t events_max = 100) {
+  constexpr const char* kNames[] = {"null", "", "", "", "", "{", "}", "[", "]"};
+  std::string out;
+  std::size_t count = 0;
+  const Status read = ReadJson(text, [&](const JsonEvent& event) {
+    if (++count > events_max) return OutOfRange("enough");
+    switch (event.kind) {
+      case JsonEvent::Kind::kBool:
+        out += event.boolean ? "true " : "false ";
+        break;
+      case JsonEvent::Kind::kNumber:
+        out += fmt::format("{} ", event.number);
+        break;
+      case JsonEvent::Kind::kString:
+        out += fmt::format("'{}' ", event.text);
+        break;
+      case JsonEvent::Kind::kKey:
+        out += fmt::format("{}: ", event.text);
+        break;
+      default:
+        out += kNames[int(event.kind)];
+        out += " ";
+    }
+    return Status::Ok();
+  });
+  return out + (read.ok() ? "ok" : read.message());
+}
+
+TEST(JsonReadTest, ReportsValuesInOrder) {
+  EXPECT_EQ(Events(R"({"a": [1, -2, -0, 2.5e3, {"b": null}], "c": "x\n", "d": true, "a": {}})"),
+            "{ a: [ 1 -2 -0 2500 { b: null } ] c: 'x\n' d: true a: { } } ok");
+  EXPECT_EQ(Events("18446744073709551615"), "1.8446744073709552e+19 ok");
+}
+
+TEST(JsonReadTest, HandlerEndsReadingWithItsError) {
+  EXPECT_EQ(Events("[1, 2, 3, 4]", 3), "[ 1 2 enough");
+}
+
+TEST(JsonReadTest, RejectsWhatParseJsonRejects) {
+  for (const std::string& text :
+       {std::string("[1, 2"), std::string("[1] 2"), std::string("NaN"), std::string("1e999"),
+        std::string("\xEF\xBB\xBF[]"), std::string("[1]\0", 4), std::string("\"\xFF\""),
+        std::string(70, '[') + std::string(70, ']')}) {
+    EXPECT_FALSE(ParseJson(text).ok()) << text;
+    EXPECT_THAT(Events(text), testing::Not(testing::EndsWith("ok"))) << text;
+  }
+  // The whole number would make a line of any length.
+  EXPECT_THAT(Events(std::string(10'000, '9')), HasSubstr("a number is too large"));
+  EXPECT_LT(Events(std::string(10'000, '9')).size(), 100u);
+}
+
 }  // namespace
 }  // namespace troop
