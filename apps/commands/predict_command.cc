@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "apps/commands/literal_arguments.h"
+#include "apps/deploy/text_answer_json.h"
 #include "core/base/log.h"
 #include "core/storage/json.h"
 #include "datasets/tokenizers/unicode.h"
@@ -54,36 +55,12 @@ std::string Line(const TextAnswer& answer, bool masked) {
   return fmt::format("{}; {}\n", out, Remarks(answer));
 }
 
-// The candidates for one [MASK].
-JsonArray WordsJson(const std::vector<Likely>& words) {
-  JsonArray out;
-  for (const Likely& one : words) {
-    out.Add(JsonObject().Add("word", one.name).Add("probability", one.probability));
-  }
-  return out;
-}
-
 // One text as an object: classes of a classifier, words for each [MASK] of a masked model.
 std::string JsonLine(std::string_view text, const TextAnswer& answer, bool masked) {
   JsonObject json;
   json.Add("text", text);
-  if (masked) {
-    JsonArray masks;
-    for (const auto& words : answer.masks) masks.Add(WordsJson(words));
-    json.Add("masks", masks);
-  } else if (answer.classes.empty()) {
-    // Null instead of missing members: all lines of a classifier have one form.
-    json.Add("label", nullptr).Add("probabilities", nullptr);
-  } else {
-    JsonObject probabilities;
-    for (const Likely& one : answer.classes) probabilities.Add(one.name, one.probability);
-    json.Add("label", answer.best().name).Add("probabilities", probabilities);
-  }
-  return json.Add("tokens", answer.tokens)
-             .Add("unknown", answer.unknown)
-             .Add("cut", answer.cut)
-             .str() +
-         "\n";
+  AddTextAnswer(answer, masked, &json);
+  return json.str() + "\n";
 }
 
 // Flushed per text, so that a pipe can be used interactively.

@@ -7,24 +7,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "apps/deploy/exported_policy.h"
 #include "apps/deploy/loaded_checkpoint.h"
-#include "core/base/version.h"
 #include "core/storage/json.h"
-#include "envs/environment.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
-#include "kernels/elementwise/is_finite.h"
 #include "nn/export/c_policy.h"
 #include "nn/export/onnx_policy.h"
 #include "nn/export/onnx_text_model.h"
-#include "nn/export/policy_description.h"
-#include "nn/models/model.h"
 #include "nn/models/text_model.h"
 
 namespace troop {
@@ -32,50 +27,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Metadata that state the origin of the file. environment: empty for a text model.
-std::map<std::string, std::string> OriginOf(const LoadedCheckpoint& loaded,
-                                            const std::string& environment) {
-  std::map<std::string, std::string> origin = {
-      {"format", "troop"},
-      {"troop_version", kTroopVersion},
-      {"algorithm", std::string(EnumName(loaded.config.learner.algorithm))},
-      {"updates", std::to_string(loaded.state.updates)}};
-  if (environment.empty()) return origin;
-  origin["environment"] = environment;
-  origin["agent_steps"] = std::to_string(loaded.state.steps);
-  return origin;
-}
-
-// The parameters by name. Errors: kDataLoss: another number of values, or one that is not finite.
-Result<TensorFile> NamedParameters(const LoadedCheckpoint& loaded, const Module& network) {
-  const ConstTensor& all = loaded.state.state.tensors.at("value");
-  if (all.elements() != ParameterCount(network)) {
-    return DataLoss("{} has {} parameters, but its config describes a network of {}", loaded.path,
-                    all.elements(), ParameterCount(network));
-  }
-  if (!AllFinite(all.as<float>()))
-    return DataLoss("{} has a parameter that is not finite", loaded.path);
-  TensorFile file;
-  for (const ParamSpec& param : network.params())
-    file.tensors[param.name] = all.Range(param.offset, param.shape);
-  return file;
-}
-
 // The description travels in the metadata of safetensors and ONNX. file_name: the prefix of all
 // names in C.
-Result<Buffer> Encode(ExportFormat format, const std::string& file_name,
-                      const PolicyDescription& policy, TensorFile file) {
+Result<Buffer> Encode(ExportFormat format, const std::string& file_name, ExportedPolicy policy) {
   switch (format) {
     case ExportFormat::kSafetensors:
-      file.metadata[kPolicyKey] = EncodePolicy(policy);
-      return EncodeSafetensors(file);
+      return EncodeForLibrary(std::move(policy));
     case ExportFormat::kOnnx:
-      return EncodeOnnxPolicy(policy, file);
+      return EncodeOnnxPolicy(policy.description, policy.tensors);
     case ExportFormat::kC:
       break;
   }
   TROOP_ASSIGN_OR_RETURN(const std::string text,
-                         EncodeCPolicy(policy, file, CPolicyName(file_name)));
+                         EncodeCPolicy(policy.description, policy.tensors, CPolicyName(file_name)));
   return Buffer::Copy(std::as_bytes(std::span(text)));
 }
 
@@ -119,14 +83,9 @@ Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat form
 // The policy of an agent. file_name: of the output.
 Result<Buffer> EncodeAgent(const LoadedCheckpoint& loaded, ExportFormat format,
                            const std::string& file_name) {
-  const ModelSetup setup = ModelSetupOf(loaded.config);
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec env,
-                         FindEnvSpec(loaded.config.env.id, EnvOptionsOf(loaded.config)));
-  TROOP_ASSIGN_OR_RETURN(const PolicyDescription policy, DescribePolicy(setup, env));
-  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Module> network, MakeNetwork(setup, env));
-  TROOP_ASSIGN_OR_RETURN(TensorFile file, NamedParameters(loaded, *network));
-  file.metadata = OriginOf(loaded, env.id);
-  return Encode(format, file_name, policy, std::move(file));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, EnvSpecOf(loaded));
+  TROOP_ASSIGN_OR_RETURN(ExportedPolicy policy, PolicyOf(loaded, env));
+  return Encode(format, file_name, std::move(policy));
 }
 
 }  // namespace

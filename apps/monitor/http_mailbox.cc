@@ -16,6 +16,7 @@ void HttpMailbox::Add(std::uint64_t request, HttpResponse response) {
   if (first) Wake();
 }
 
+// A full eventfd wakes poll() as well, so a failed write needs no handling.
 void HttpMailbox::Wake() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);

@@ -164,6 +164,7 @@ void HttpServer::Loop::Turn() {
   for (Connection& c : connections_) {
     if (const short events = polled_[i++].revents; events != 0) Serve(&c, after, events);
   }
+  // Answers come before deadlines: one that is there in time is sent.
   if (polled_[0].revents != 0) TakeAnswers(after);
   for (Connection& c : connections_) {
     if (!c.over && after >= c.deadline) Expire(&c, after);
@@ -315,21 +316,19 @@ bool HttpServer::Loop::TakeHead(Connection* c, Time now) {
           ? Result<HttpRequest>(
                 ResourceExhausted("a head must have at most {} bytes", options_.limits.head_bytes))
           : ParseHttpRequest(std::string_view(c->in).substr(0, end), options_.limits);
-  std::unique_ptr<HttpResponse> refusal;
-  if (!request.ok()) {
-    refusal = std::make_unique<HttpResponse>(HttpFailure(request.status()));
-  } else {
-    c->head_only = request->method == "HEAD";
-    refusal = Refusal(*request);
-  }
+  c->head_only = request.ok() && request->method == "HEAD";
+  const std::unique_ptr<HttpResponse> refusal =
+      request.ok() ? Refusal(*request)
+                   : std::make_unique<HttpResponse>(HttpFailure(request.status()));
   if (refusal) {
-    // The bytes after it are a body, or no request at all: they are not read.
+    // The bytes that follow are a body, or no request at all: they are not read.
     ++refused_;
     c->keep = false;
     std::string().swap(c->in);
     Respond(c, std::move(*refusal), now);
     return true;
   }
+  // The bytes after the head are the begin of the body, or of the next request.
   c->in.erase(0, end);
   c->request = *request;
   c->keep = options_.keep_alive && request->keep_alive;
@@ -352,6 +351,7 @@ bool HttpServer::Loop::TakeRequest(Connection* c, Time now) {
   request.body = c->in.substr(0, request.body_bytes);
   c->in.erase(0, request.body_bytes);
   if (c->in.empty()) c->in.shrink_to_fit();  // a body's memory
+  // A deferred handler may answer before it returns; the answer then is in the mailbox.
   ++requests_;
   if (const auto it = options_.deferred.find(request.path); it != options_.deferred.end()) {
     c->state = State::kWaiting;
@@ -368,6 +368,7 @@ bool HttpServer::Loop::TakeRequest(Connection* c, Time now) {
 // Starts to send a response. Over the memory limit for unsent responses the client gets 503.
 void HttpServer::Loop::Respond(Connection* c, HttpResponse response, Time now) {
   c->response = std::move(response);
+  // Clients learn of the drain by the header of their response.
   c->keep = c->keep && !draining_;
   // A response to HEAD has the Content-Length of the body, but no body.
   std::size_t body = c->head_only ? 0 : c->response.content().size();
@@ -394,6 +395,7 @@ void HttpServer::Loop::Write(Connection* c, Time now) {
         c->sent < head
             ? std::string_view(c->head).substr(c->sent)
             : std::string_view(c->response.content()).substr(c->sent - head, c->total - c->sent);
+    // Head and body leave in one packet if they fit.
     const int more = c->sent < head && c->total > head ? MSG_MORE : 0;
     const ssize_t n = send(c->fd.get(), left.data(), left.size(), MSG_NOSIGNAL | more);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -403,6 +405,7 @@ void HttpServer::Loop::Write(Connection* c, Time now) {
   }
   answer_bytes_ -= c->total;
   c->response = {};
+  // Advance takes a pipelined request, or makes the connection idle.
   if (c->keep) {
     c->state = State::kReading;
     c->deadline = now + options_.request_deadline;
@@ -431,6 +434,7 @@ std::unique_ptr<HttpResponse> HttpServer::Loop::Refusal(const HttpRequest& reque
                    .body = "a token is required: Authorization: Bearer TOKEN\n",
                    .headers = {{"WWW-Authenticate", "Bearer"}}});
   }
+  // Deferred routes are exact, all others match by prefix.
   if (options_.deferred.contains(request.path)) {
     if (request.method == "POST") return nullptr;
     return refuse(
@@ -520,8 +524,8 @@ Status CheckHttpAddress(std::string_view address, bool token, bool insecure,
   return InvalidArgument(
       "{} is {:?}, which other machines can reach without a token; write at least 16 random "
       "characters to a file of mode 0600 (openssl rand -hex 32) and set {}, or listen on "
-      "127.0.0.1, or pass --insecure",
-      keys.address, address, keys.token);
+      "127.0.0.1{}",
+      keys.address, address, keys.token, keys.offers_insecure ? ", or pass --insecure" : "");
 }
 
 // Refuses a file that its group or others can read (077), like the key files.

@@ -96,6 +96,7 @@ class HttpServer {
 // The config keys of an address and its token file ("fleet.metrics", "fleet.metrics_token").
 struct HttpAddressKeys {
   std::string_view address, token;
+  bool offers_insecure = true;  // --insecure is a remedy
 };
 // Checks that a server may listen at `address`: anywhere with a token or `insecure`, else on
 // loopback only. Errors: kInvalidArgument, with the key to change.

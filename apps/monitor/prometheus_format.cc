@@ -1,80 +1,18 @@
 // Prometheus text of a run: run gauges, role series, and the fleet's metrics by family.
 #include "apps/monitor/prometheus_format.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <map>
 #include <utility>
+
+#include "apps/monitor/prometheus_writer.h"
 
 namespace troop {
 namespace {
 
-// Pairs of name and value, in the order in which they are written.
-using Labels = std::vector<std::pair<std::string_view, std::string>>;
-
-// Non-finite values have their own spelling in the format.
-std::string Number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  return fmt::format("{}", value);
-}
-
-// Escapes a label value, or with `quotes` false a HELP line.
-std::string Escape(std::string_view text, bool quotes) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\') {
-      out += "\\\\";
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '"' && quotes) {
-      out += "\\\"";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-// Writes families in call order. REQUIRES: all samples of a family follow its Begin.
-class Text {
- public:
-  void Begin(std::string_view name, std::string_view type, std::string_view help) {
-    name_ = name;
-    fmt::format_to(std::back_inserter(out_), "# HELP {} {}\n# TYPE {} {}\n", name,
-                   Escape(help, false), name, type);
-  }
-  void Sample(const Labels& labels, double value, std::string_view suffix = "") {
-    out_ += name_;
-    out_ += suffix;
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      fmt::format_to(std::back_inserter(out_), "{}{}=\"{}\"", i == 0 ? '{' : ',', labels[i].first,
-                     Escape(labels[i].second, true));
-    }
-    if (!labels.empty()) out_ += '}';
-    out_ += ' ';
-    out_ += Number(value);
-    out_ += '\n';
-  }
-  void Gauge(std::string_view name, std::string_view help, double value) {
-    Begin(name, "gauge", help);
-    Sample({}, value);
-  }
-  void Counter(std::string_view name, std::string_view help, double value) {
-    Begin(name, "counter", help);
-    Sample({}, value);
-  }
-  std::string Take() { return std::move(out_); }
-
- private:
-  std::string out_, name_;
-};
-
 // Series of the run as a whole.
-void WriteRun(const PrometheusState& s, Text* out) {
+void WriteRun(const PrometheusState& s, PrometheusWriter* out) {
   const RunView& v = s.view;
   out->Begin("troop_run_info", "gauge", "Name, problem and version of the run; always 1.");
   // Constant 1, with the text in labels: the usual form of an info metric.
@@ -122,7 +60,7 @@ void WriteRun(const PrometheusState& s, Text* out) {
 }
 
 // Roles by kind and state, and restarts by kind.
-void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
+void WriteRoleCounts(const std::vector<RoleView>& roles, PrometheusWriter* out) {
   // All states, in the order of the output.
   using State = RoleView::State;
   constexpr State kStates[] = {State::kAlive,   State::kSilent,    State::kDead,
@@ -148,11 +86,12 @@ void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
 }
 
 // Series per role, for the first kRoleSeriesMax roles.
-void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
+void WriteRoles(const std::vector<RoleView>& roles, PrometheusWriter* out) {
   // A large fleet would make each scrape large, so later roles are only counted.
   const std::span<const RoleView> shown(roles.data(), std::min(roles.size(), kRoleSeriesMax));
   const auto labels = [](const RoleView& r) {
-    return Labels{{"role", std::string(RoleName(r.role))}, {"index", std::to_string(r.index)}};
+    return PrometheusLabels{{"role", std::string(RoleName(r.role))},
+                            {"index", std::to_string(r.index)}};
   };
   out->Begin("troop_role_up", "gauge", "1 if the role sends heartbeats, else 0.");
   // A blocked role still sends heartbeats.
@@ -263,30 +202,8 @@ std::string_view HelpOf(std::string_view metric) {
   return {};
 }
 
-// Writes cumulative buckets, one per power of two and always the same ones. A bucket of Histogram
-// holds values below its limit, one of Prometheus values up to "le"; hence "le" is the largest
-// double below the limit.
-void WriteHistogram(const Histogram& h, const Labels& labels, Text* out) {
-  const auto with = [&labels](std::string limit) {
-    Labels all = labels;
-    all.emplace_back("le", std::move(limit));
-    return all;
-  };
-  // The last bucket of Histogram has no upper limit and counts in "+Inf" only.
-  std::uint64_t below = 0;
-  for (int b = 0; b < Histogram::kBuckets - 1; ++b) {
-    below += h.bucket(b);
-    // Only the limits that are powers of two: the full resolution has several buckets per octave.
-    if (b % Histogram::kStepsPerOctave != 0) continue;
-    out->Sample(with(Number(std::nextafter(Histogram::Limit(b), 0.0))), double(below), "_bucket");
-  }
-  out->Sample(with("+Inf"), double(h.count()), "_bucket");
-  out->Sample(labels, h.sum(), "_sum");
-  out->Sample(labels, double(h.count()), "_count");
-}
-
 // The fleet's metrics. Tables of one metric share a family, whose samples must be adjacent.
-void WriteMetrics(const MetricSnapshot& metrics, Text* out) {
+void WriteMetrics(const MetricSnapshot& metrics, PrometheusWriter* out) {
   // Step 1: group metrics by family; step 2: write each family with one sample per table.
   std::map<Family, std::vector<std::pair<std::string, const MetricValue*>>> families;
   std::map<std::string, std::string> help;
@@ -301,11 +218,12 @@ void WriteMetrics(const MetricSnapshot& metrics, Text* out) {
   for (const auto& [family, values] : families) {
     out->Begin(family.name, family.type, help[family.name]);
     for (const auto& [table, value] : values) {
-      const Labels labels = table.empty() ? Labels{} : Labels{{"table", table}};
+      const PrometheusLabels labels =
+          table.empty() ? PrometheusLabels{} : PrometheusLabels{{"table", table}};
       if (family.type != "histogram") {
         out->Sample(labels, value->value);
       } else if (value->kind == MetricKind::kHistogram) {
-        WriteHistogram(value->histogram, labels, out);
+        out->HistogramSamples(labels, value->histogram);
       }
     }
   }
@@ -314,7 +232,7 @@ void WriteMetrics(const MetricSnapshot& metrics, Text* out) {
 }  // namespace
 
 std::string PrometheusText(const PrometheusState& state) {
-  Text text;
+  PrometheusWriter text;
   WriteRun(state, &text);
   WriteRoleCounts(state.roles, &text);
   WriteRoles(state.roles, &text);

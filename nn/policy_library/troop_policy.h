@@ -132,15 +132,9 @@ typedef struct {
 // argument or an observation that is not finite changes nothing.
 TROOP_POLICY_EXPORT int troop_policy_act(troop_policy_session* session,
                                          const troop_policy_call* call);
-<<<<<<< ours
-// Acts on whole stacks: for each part observations are whole stacks [count, frame_stack,
-// ...shape], oldest frame first, zeros before the episode. The streams' own frames are neither used
-// nor changed.
-=======
 // Does the same as troop_policy_act with whole stacks: for each part observations are [count,
 // frame_stack, ...shape], oldest frame first, zeros before the episode. The streams' own frames are
 // neither used nor changed.
->>>>>>> theirs
 TROOP_POLICY_EXPORT int troop_policy_act_stacked(troop_policy_session* session,
                                                  const troop_policy_call* call);
 // The reason of the session's last failure; "" before the first.
