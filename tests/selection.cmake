@@ -29,8 +29,8 @@ set(troop_tsan_left_out
   "contracts/.*"  # headers: the files that include them are listed
   # The library apps is a seventh of all compilation; but for the HTTP server's, the threads are
   # those of folders that are listed.
-  "apps/(monitor/(dashboard_api|http_deferred|http_server)|planner/mesh_planner)"
-  "apps/selfcheck/sync_check"
+  "apps/(monitor/(dashboard_api|http_deferred|http_server)|serving/model_server)"
+  "apps/(planner/mesh_planner|selfcheck/sync_check)"
   "fleet/launcher/process_memory"
   "cuda/.*")  # the emulated GPU switches stacks, which is not annotated for the thread sanitizer
 

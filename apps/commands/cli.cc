@@ -31,6 +31,7 @@
 #include "apps/monitor/dashboard_command.h"
 #include "apps/planner/plan_command.h"
 #include "apps/selfcheck/selftest_command.h"
+#include "apps/serving/serve_command.h"
 #include "apps/sweep/sweep_command.h"
 #include "core/base/phase_progress.h"
 #include "core/base/version.h"
@@ -45,12 +46,12 @@ using RegisterFunction = void (*)(CLI::App&, ChosenCommand*);
 // All commands, in the order of `troop --help` within a group. A new visible command also needs its
 // group in GroupCommands. The last two are internal.
 constexpr RegisterFunction kCommands[] = {
-    RegisterTrain,    RegisterResume,  RegisterEval,      RegisterPlay,   RegisterStatus,
-    RegisterScale,    RegisterJoin,    RegisterDoctor,    RegisterHealth, RegisterKeygen,
-    RegisterSweep,    RegisterPlot,    RegisterEnv,       RegisterBench,  RegisterSelftest,
-    RegisterTokenize, RegisterPredict, RegisterDashboard, RegisterPlan,   RegisterExperiment,
-    RegisterReplay,   RegisterRole,    RegisterConfig,    RegisterExport, RegisterSlurmJob,
-    RegisterEnvWorker};
+    RegisterTrain,    RegisterResume,   RegisterEval,      RegisterPlay,   RegisterStatus,
+    RegisterScale,    RegisterJoin,     RegisterDoctor,    RegisterHealth, RegisterKeygen,
+    RegisterSweep,    RegisterPlot,     RegisterEnv,       RegisterBench,  RegisterSelftest,
+    RegisterTokenize, RegisterPredict,  RegisterDashboard, RegisterPlan,   RegisterExperiment,
+    RegisterReplay,   RegisterRole,     RegisterConfig,    RegisterExport, RegisterServe,
+    RegisterSlurmJob, RegisterEnvWorker};
 
 }  // namespace
 

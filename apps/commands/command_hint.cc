@@ -158,19 +158,31 @@ std::string ExplainUsageError(const CLI::App& app, const std::vector<std::string
 
 // The headings of `troop --help`, in the order in which they are printed.
 void GroupCommands(CLI::App* app) {
-  constexpr std::pair<const char*, const char*> kGroups[] = {
-      {"train", "Train"},          {"resume", "Train"},
-      {"sweep", "Train"},          {"experiment", "Train"},
-      {"plan", "Train"},           {"status", "Watch"},
-      {"dashboard", "Watch"},      {"plot", "Watch"},
-      {"eval", "Use a model"},     {"play", "Use a model"},
-      {"export", "Use a model"},   {"predict", "Use a model"},
-      {"tokenize", "Use a model"}, {"join", "Fleets"},
-      {"scale", "Fleets"},         {"role", "Fleets"},
-      {"replay", "Fleets"},        {"keygen", "Fleets"},
-      {"health", "Fleets"},        {"env", "Try and check"},
-      {"bench", "Try and check"},  {"selftest", "Try and check"},
-      {"doctor", "Try and check"}, {"config", "Try and check"}};
+  constexpr std::pair<const char*, const char*> kGroups[] = {{"train", "Train"},
+                                                             {"resume", "Train"},
+                                                             {"sweep", "Train"},
+                                                             {"experiment", "Train"},
+                                                             {"plan", "Train"},
+                                                             {"status", "Watch"},
+                                                             {"dashboard", "Watch"},
+                                                             {"plot", "Watch"},
+                                                             {"eval", "Use a model"},
+                                                             {"play", "Use a model"},
+                                                             {"export", "Use a model"},
+                                                             {"serve", "Use a model"},
+                                                             {"predict", "Use a model"},
+                                                             {"tokenize", "Use a model"},
+                                                             {"join", "Fleets"},
+                                                             {"scale", "Fleets"},
+                                                             {"role", "Fleets"},
+                                                             {"replay", "Fleets"},
+                                                             {"keygen", "Fleets"},
+                                                             {"health", "Fleets"},
+                                                             {"env", "Try and check"},
+                                                             {"bench", "Try and check"},
+                                                             {"selftest", "Try and check"},
+                                                             {"doctor", "Try and check"},
+                                                             {"config", "Try and check"}};
   for (const auto& [name, group] : kGroups) app->get_subcommand(name)->group(group);
 }
 

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join doctor health keygen sweep eval play export plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment replay'
+  local commands='train join doctor health keygen sweep eval play export serve plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment replay'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -29,7 +29,8 @@ _troop() {
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file) ((++i)) ;;  # skip its value
+        --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file | \
+        --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
@@ -50,7 +51,8 @@ _troop() {
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
-      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link) return ;;
+      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | \
+      --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) return ;;
     --role)
       mapfile -t COMPREPLY < <(
         compgen -W 'coordinator replay paramserver learner actor evaluator tool' -- "$word")
@@ -80,6 +82,7 @@ _troop() {
     eval) flags='--best --episodes --epsilon --seed --json --help' ;;
     play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
     export) flags='--best --format --out --help' ;;
+    serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;
     role) flags='--index --auto-index --coordinator --heartbeat-timeout --key --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--best --json --help' ;;
@@ -93,7 +96,7 @@ _troop() {
     -*) ;;
     *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:plan:* | *:imdb-parallel:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
-    *:eval:0 | *:play:0 | *:export:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:eval:0 | *:play:0 | *:export:0 | *:serve:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
     *:health:0) _troop_paths compgen -f -- "$word"; return ;;
     *:scale:*) flags='actors= replay= learners= paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are always current.
-set -l commands train doctor sweep eval play export plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment join health keygen replay
+set -l commands train doctor sweep eval play export serve plot resume dashboard scale status role config env bench selftest tokenize predict plan experiment join health keygen replay
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Print help'
@@ -11,6 +11,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Ren
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Resume a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a export -d 'Write a policy or text classifier to a file'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a dashboard -d 'Serve a web page of runs'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a serve -d 'Answer requests for a model over HTTP'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Scale a role of a running fleet'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'Show the state of a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Check machine, config and coordinator before a run'
@@ -46,8 +47,21 @@ complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Pr
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'Print plain lines'
 complete -c troop -n '__fish_seen_subcommand_from export' -l format -xa 'safetensors onnx c' -d 'File format'
 complete -c troop -n '__fish_seen_subcommand_from export' -l out -rF -d 'The file'
-complete -c troop -n '__fish_seen_subcommand_from eval play export predict' -l best -d 'The best checkpoint of the run'
-complete -c troop -n '__fish_seen_subcommand_from eval play export plot resume dashboard scale status predict' -F
+complete -c troop -n '__fish_seen_subcommand_from serve' -l listen -x -d 'HOST:PORT to listen on'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l token-file -rF -d 'File with the access token'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l reload-s -x -d 'Seconds between looks for a checkpoint'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l batch-rows -x -d 'Rows computed together'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l batch-wait-us -x -d 'Microseconds to wait for others'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l queue-rows -x -d 'Rows that wait'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l deadline-ms -x -d 'Milliseconds until a request gets 504'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l drain-s -x -d 'Seconds for the drain'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l connections -x -d 'Open connections'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l body-bytes -x -d 'Bytes of a body'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l rate-limit -x -d 'Requests per second of a client'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l sessions -x -d 'Sessions with frame stacks'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l session-idle-s -x -d 'Seconds until an unused session ends'
+complete -c troop -n '__fish_seen_subcommand_from eval play export serve predict' -l best -d 'The best checkpoint of the run'
+complete -c troop -n '__fish_seen_subcommand_from eval play export serve plot resume dashboard scale status predict' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'Print only the key names'
