@@ -33,6 +33,8 @@ constexpr Duration kLinger = Seconds(1);
 constexpr std::size_t kLingerBytes = 256 << 10;
 // Pause of accept when descriptors are exhausted; until then poll() would return at once.
 constexpr Duration kPause = Milliseconds(100);
+// Accepted connections per turn, so that existing ones are served too.
+constexpr int kAcceptsAtOnce = 16;
 
 // Not inlined: GCC 12 reports a false overflow when a string of known length is moved.
 [[gnu::noinline]] bool IsGoodToken(std::string_view token) {
@@ -182,15 +184,19 @@ bool HttpServer::Loop::Drained() const {
 // Accepts what the kernel has accepted already, since closing the listener would reset it.
 void HttpServer::Loop::BeginDrain(Time now) {
   draining_ = true;
-  std::size_t before = 0;
-  do {
-    before = connections_.size();
+  // Bounded: clients that connect all the time must neither delay the drain nor take the places of
+  // others.
+  for (int turn = 0; turn < kHttpBacklog / kAcceptsAtOnce; ++turn) {
+    const std::size_t before = connections_.size();
+    if (before + kAcceptsAtOnce > std::size_t(options_.connections_max)) break;
     Accept(now);
-  } while (connections_.size() > before);
+    if (connections_.size() == before) break;
+  }
   listener_.Close();
   for (Connection& c : connections_) {
     const bool empty = c.state == State::kReading && c.in.empty() && !c.request;
-    if (c.state == State::kIdle || empty) c.deadline = std::min(c.deadline, now + kDrainGrace);
+    if (c.state == State::kIdle || empty)
+      c.deadline = std::min(c.deadline, now + options_.drain_grace);
   }
 }
 
@@ -224,8 +230,7 @@ bool HttpServer::Loop::MakeRoom() {
 
 // Accepts pending connections and reads at once, since most heads fit into one packet.
 void HttpServer::Loop::Accept(Time now) {
-  constexpr int kAtOnce = 16;  // per turn, so that existing connections are served too
-  for (int i = 0; i < kAtOnce; ++i) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       const bool busy = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -302,7 +307,7 @@ void HttpServer::Loop::Advance(Connection* c, Time now) {
   if (!c->over && c->state == State::kReading && c->sent > 0 && c->in.empty() && !c->request) {
     c->sent = 0;
     c->state = State::kIdle;
-    c->deadline = now + (draining_ ? kDrainGrace : options_.idle_deadline);
+    c->deadline = now + (draining_ ? options_.drain_grace : options_.idle_deadline);
   }
 }
 

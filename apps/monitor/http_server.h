@@ -58,6 +58,7 @@ class HttpServer {
     Duration answer_deadline = Seconds(5);                 // for a deferred answer; then 504
     Duration response_deadline = Seconds(15);              // for sending a response
     Duration idle_deadline = Seconds(60);                  // between requests of a connection
+    Duration drain_grace = Seconds(1);                     // the same while draining
     HttpLimits limits;
     bool posts = false;       // also passes POST to handlers
     bool keep_alive = false;  // several requests per connection
@@ -76,10 +77,10 @@ class HttpServer {
   // Ends the thread; no handler runs after it returns.
   void Stop();
   // Stops accepting connections, answers the requests of the accepted ones, and ends the thread. An
-  // idle connection can send one more request for kDrainGrace, which is answered with `Connection:
-  // close`. Blocks for `limit` at most. Returns the number of connections that were cut off then.
+  // idle connection can send one more request for `drain_grace`, which is answered with
+  // `Connection: close`. Blocks for `limit` at most. Returns the number of connections that were
+  // cut off then.
   std::size_t Drain(Duration limit);
-  static constexpr Duration kDrainGrace = Seconds(1);
 
   const std::string& address() const { return address_; }  // HOST:PORT with the actual port
   Counters counters() const;                               // thread-safe

@@ -31,7 +31,7 @@ Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
   const int on = 1;
   if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool listens = fd.get() >= 0 && bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-                       listen(fd.get(), 128) == 0;
+                       listen(fd.get(), kHttpBacklog) == 0;
   *error = listens ? 0 : errno;
   return listens ? std::move(fd) : Descriptor();
 }

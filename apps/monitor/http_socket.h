@@ -32,6 +32,8 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// Connections that the kernel accepts before the server does.
+inline constexpr int kHttpBacklog = 128;
 // Parses HOST:PORT. Errors: kInvalidArgument, with the valid form.
 Result<Endpoint> ParseHttpAddress(std::string_view address);
 // Opens a listening socket at the first address of the host that belongs to this machine. Errors:

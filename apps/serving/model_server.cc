@@ -34,6 +34,7 @@ Result<std::unique_ptr<ModelServer>> ModelServer::Make(const Options& options,
                            .public_paths = {"/health"},
                            .connections_max = options.connections_max,
                            .answer_deadline = options.deadline,
+                           .drain_grace = options.drain_grace,
                            .keep_alive = true};
   http.limits.body_bytes = options.body_bytes_max;
   http.routes["/health"] = [self](const HttpRequest&) { return self->Health(); };

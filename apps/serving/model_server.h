@@ -25,7 +25,8 @@ class ModelServer {
     std::string address = "127.0.0.1:8000";  // HOST:PORT; port 0: any free one
     std::string token_file;                  // required on addresses other than loopback
     ServingQueue::Options queue;
-    Duration deadline = Seconds(1);  // of each request
+    Duration deadline = Seconds(1);     // of each request
+    Duration drain_grace = Seconds(1);  // for one more request of an idle connection
     int connections_max = 256;
     std::size_t body_bytes_max = std::size_t{1} << 20;
     double requests_per_second = 0;  // of each client address; 0: no limit

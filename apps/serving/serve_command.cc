@@ -134,6 +134,9 @@ void RegisterServe(CLI::App& app, ChosenCommand* chosen) {
   const auto deadline_ms = std::make_shared<std::int64_t>(1000);
   number("--deadline-ms", deadline_ms.get(), 1, 600'000, "milliseconds until a request gets 504");
   number("--drain-s", &options->drain_s, 1, 3600, "seconds for the drain after SIGTERM");
+  const auto grace_s = std::make_shared<double>(1);
+  number("--drain-grace-s", grace_s.get(), 0, 3600,
+         "seconds of the drain in which an idle connection can send one more request");
   // Limits.
   number("--connections", &server.connections_max, 1, 100'000, "open connections");
   number("--body-bytes", &server.body_bytes_max, 64, 1 << 30, "bytes of a request's body");
@@ -146,6 +149,7 @@ void RegisterServe(CLI::App& app, ChosenCommand* chosen) {
     options->server.queue.rows_max = options->source.rows_max;
     options->server.queue.wait_max = std::chrono::microseconds(*wait_us);
     options->server.deadline = Milliseconds(*deadline_ms);
+    options->server.drain_grace = Seconds(*grace_s);
     options->source.session_idle = Seconds(*idle_s);
     *chosen = [options] { return Serve(*options); };
   });

@@ -209,7 +209,8 @@ TEST_F(ServeTest, DrainUnderLoadLosesNoAcceptedRequest) {
   ASSERT_NO_FATAL_FAILURE(TrainRun());
   ReadNetworks();
   std::string address;
-  const auto server = Serve({"--deadline-ms", "100000", "--drain-s", "100"}, &address);
+  const auto server =
+      Serve({"--deadline-ms", "100000", "--drain-s", "200", "--drain-grace-s", "100"}, &address);
   std::atomic<int> ready = 0, closed = 0;
   std::atomic<std::int64_t> wrong = 0;
   std::vector<std::thread> clients;

@@ -30,7 +30,7 @@ _troop() {
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
         --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file | \
-        --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
+        --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
@@ -52,7 +52,7 @@ _troop() {
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
       --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | \
-      --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) return ;;
+      --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) return ;;
     --role)
       mapfile -t COMPREPLY < <(
         compgen -W 'coordinator replay paramserver learner actor evaluator tool' -- "$word")
@@ -82,7 +82,7 @@ _troop() {
     eval) flags='--best --episodes --epsilon --seed --json --help' ;;
     play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
     export) flags='--best --format --out --help' ;;
-    serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;
+    serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-grace-s --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;
     role) flags='--index --auto-index --coordinator --heartbeat-timeout --key --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--best --json --help' ;;

@@ -54,6 +54,7 @@ complete -c troop -n '__fish_seen_subcommand_from serve' -l batch-rows -x -d 'Ro
 complete -c troop -n '__fish_seen_subcommand_from serve' -l batch-wait-us -x -d 'Microseconds to wait for others'
 complete -c troop -n '__fish_seen_subcommand_from serve' -l queue-rows -x -d 'Rows that wait'
 complete -c troop -n '__fish_seen_subcommand_from serve' -l deadline-ms -x -d 'Milliseconds until a request gets 504'
+complete -c troop -n '__fish_seen_subcommand_from serve' -l drain-grace-s -x -d 'Seconds for one more request'
 complete -c troop -n '__fish_seen_subcommand_from serve' -l drain-s -x -d 'Seconds for the drain'
 complete -c troop -n '__fish_seen_subcommand_from serve' -l connections -x -d 'Open connections'
 complete -c troop -n '__fish_seen_subcommand_from serve' -l body-bytes -x -d 'Bytes of a body'

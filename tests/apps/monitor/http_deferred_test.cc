@@ -29,7 +29,7 @@ class HttpDeferredTest : public testing::Test {
   HttpServer::Options Defaults() {
     HttpServer::Options options{.address = "127.0.0.1:0", .keep_alive = true};
     options.limits.body_bytes = 1 << 20;
-    options.answer_deadline = Seconds(600);
+    options.answer_deadline = options.drain_grace = Seconds(600);
     options.deferred["/act"] = [this](HttpRequest request, HttpReply reply) {
       const std::lock_guard lock(mutex_);
       given_.push_back({std::move(request), std::move(reply)});

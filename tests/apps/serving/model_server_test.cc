@@ -90,7 +90,7 @@ class ModelServerTest : public testing::Test {
   }
   static ModelServer::Options Patient() {
     ModelServer::Options options;
-    options.deadline = Seconds(500);
+    options.deadline = options.drain_grace = Seconds(500);
     return options;
   }
   ~ModelServerTest() override { gate_.Set(true); }
