@@ -16,6 +16,7 @@
 namespace troop {
 namespace {
 
+// The last line states how to continue, also if no checkpoint was written.
 int ReportInterrupted(const RunFolder& folder, const RunView& view) {
   fmt::print("stopped after {} {}; {}\n", view.steps, StepsName(folder.config),
              ResumeHint(folder.storage.get(), folder.path));
@@ -25,6 +26,7 @@ int ReportInterrupted(const RunFolder& folder, const RunView& view) {
 
 // Prints the learning report and writes it to report.md of the run folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
+  // A plan compares other meshes with this one; its failure must not hide the report.
   const Peak peak = MeasurePeak(folder.config);
   Result<MeshPlan> plan = InvalidArgument("no plan");
   if (IsWorthAPlan(folder.config, view)) {
@@ -60,6 +62,7 @@ void ReportBest(const RunFolder& folder) {
 
 }  // namespace
 
+// The learner wrote its last checkpoint before the last actors had reported their steps.
 void CorrectFinalCheckpoint(const RunFolder& folder, const RunView& view) {
   if (!view.checkpoint_final) return;
   const Status corrected =

@@ -27,6 +27,7 @@ int FailStart(RunSession* session, const Status& why) {
   return ExitCodeFor(why);
 }
 
+// Output is live on a terminal only; a file gets one line per interval.
 RunSession::Options SessionOptions(const TrainOptions& options) {
   return {.use = options.resume      ? FolderUse::kResume
                  : options.overwrite ? FolderUse::kOverwrite
@@ -34,6 +35,7 @@ RunSession::Options SessionOptions(const TrainOptions& options) {
           .live = !options.plain && isatty(STDOUT_FILENO) == 1};
 }
 
+// All roles in this process, in turn: the same seed gives the same bytes.
 int TrainSerial(RunSession* session) {
   Result<std::unique_ptr<SerialRun>> made =
       SerialRun::Make(session->config(), session->storage(), session->start());
@@ -63,6 +65,7 @@ std::unique_ptr<RoleLauncher> MakeRoleLauncher(const Config& config, const Train
   return std::make_unique<LocalLauncher>(config, options.external_learners);
 }
 
+// One process per role, supervised by this one.
 int TrainProcesses(RunSession* session, const TrainOptions& options) {
   ProcessFleet fleet(session, MakeRoleLauncher(session->config(), options),
                      {.launch = options.launch, .requeue_requested = options.requeue_requested});
@@ -70,6 +73,7 @@ int TrainProcesses(RunSession* session, const TrainOptions& options) {
   return fleet.Run();
 }
 
+// `--dry-run`: processes, endpoints and memory, without a run folder.
 int PrintPlan(const Config& config) {
   const Result<std::string> text = DescribeRun(config);
   if (!text.ok()) {

@@ -33,6 +33,7 @@ void RegisterSweep(CLI::App& app, ChosenCommand* chosen) {
   CLI::App* sweep = app.add_subcommand(
       "sweep",
       "train a config with all combinations of seeds and values; write a table and a plot");
+  // 1. The runs: these values are kept in the sweep folder.
   SweepArguments& runs = options->arguments;
   sweep->add_option("config", runs.config, "TOML file")->required();
   sweep->add_option("overrides", runs.overrides,
@@ -48,6 +49,7 @@ void RegisterSweep(CLI::App& app, ChosenCommand* chosen) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t(kSweepRunsMax)));
   sweep->add_option("--search-seed", runs.search_seed, "seed of the sampled values (1)")
       ->check(CLI::NonNegativeNumber);
+  // 2. Their execution; a continued sweep may choose another number.
   AddHalvingFlags(sweep, &runs);
   sweep
       ->add_option("--jobs", options->jobs,

@@ -77,6 +77,8 @@ Status AdmissionControl::CheckJoin(const JoinRequest& request, Role key,
                             PhaseName(desired.phase()), RoleName(request.role));
 }
 
+// Actors get the lowest index beyond those of the config; other roles the lowest free slot. An
+// index of an actor that has left is not used again while it is counted as joined.
 Result<std::int32_t> AdmissionControl::ChooseIndex(Role role, const DesiredRoles& desired,
                                                    const Membership& members) const {
   if (role != Role::kActor) {
@@ -101,10 +103,12 @@ std::string AdmissionControl::ListenFor(const RegisterRequest& request,
   if (request.reach.empty()) {
     return !known.empty() ? known : listen_(request.role, request.index);
   }
+  // A member on another machine: the port is chosen there (0) unless it is known.
   const std::string place = fmt::format("tcp://{}:", request.reach);
   return known.starts_with(place) ? known : place + "0";
 }
 
+// Made at the first request, so that runs without keys need no random numbers.
 std::string AdmissionControl::SecretFor(Role role) {
   if (role != Role::kLearner || config_->security.keys.empty()) return "";
   if (group_secret_.empty()) {

@@ -57,6 +57,7 @@ constexpr RenamedMetric kRenamed[] = {
 
 }  // namespace
 
+// A name that is not in the table is current already.
 std::string CurrentMetricName(std::string_view name) {
   // Further tables of a replay have their name after "replay/": "replay/second/repeated".
   const std::size_t slash = name.find('/'), leaf = name.rfind('/');
@@ -70,6 +71,7 @@ std::string CurrentMetricName(std::string_view name) {
   return std::string(name.substr(0, leaf)) + std::string(after.substr(after.find('/')));
 }
 
+// Values are unchanged: only names differ between the versions.
 Result<JsonValue> ParseMetricsLine(std::string_view line) {
   TROOP_ASSIGN_OR_RETURN(JsonValue value, ParseJson(line));
   std::map<std::string, JsonValue> members;
@@ -80,6 +82,7 @@ Result<JsonValue> ParseMetricsLine(std::string_view line) {
   return value;
 }
 
+// Works on the text, so that numbers keep their digits.
 std::string CurrentMetricsLine(std::string_view line) {
   // A member is a quoted name before a colon; a value is not. Names contain no escapes.
   std::string out;

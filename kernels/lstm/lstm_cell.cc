@@ -3,6 +3,7 @@
 
 namespace troop {
 
+// Each is compiled from one template with the flags of its instruction set.
 namespace plain {
 extern const LstmKernels kLstmKernels;
 }

@@ -99,6 +99,7 @@ class ExternalAlgorithm final : public Algorithm {
 
 // Each tensor begins at a multiple of the cache line.
 void ExternalAlgorithm::MakeLayout() {
+  // Inputs first, then the results, which the program writes.
   const std::int64_t size = config_.learner.batch_size, steps = config_.n_step;
   const TensorSpec action = env_.action.tensor();
   const TensorSpec observation{env_.observation.dtype, env_.observation.shape.Prepend(size)};
@@ -119,6 +120,7 @@ void ExternalAlgorithm::MakeLayout() {
 
 // Fields and parameters with their places, so that the program needs no other description.
 std::string ExternalAlgorithm::Hello() const {
+  // Offsets of fields are bytes of the memory, those of parameters elements of the weights.
   JsonArray fields, parameters;
   for (const Field& field : fields_) {
     fields.Add(JsonObject()
@@ -169,10 +171,17 @@ Status ExternalAlgorithm::WriteBatch(const SampleBatch& batch) {
                            batch.size(), batch.reward.dim(1), config_.learner.batch_size,
                            config_.n_step);
   }
+  // CheckTransitions has compared the sizes of all tensors with these fields.
   Write("observation", batch.observation.bytes());
   Write("next_observation", batch.next_observation.bytes());
   Write("action", batch.action.bytes());
   Write("reward", batch.reward.bytes());
+  // Troop's own losses clip rewards too.
+  if (const auto clip = float(config_.reward_clip); clip > 0) {
+    auto* const reward = reinterpret_cast<float*>(At("reward"));
+    for (std::int64_t i = 0; i < batch.reward.elements(); ++i)
+      reward[i] = std::clamp(reward[i], -clip, clip);
+  }
   Write("discount", batch.discount.bytes());
   Write("length", std::as_bytes(std::span(batch.length)));
   Write("weight", std::as_bytes(std::span(batch.weight)));
@@ -235,6 +244,7 @@ Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
   // 2. Its results, all of them checked before anything changes.
   TROOP_RETURN_IF_ERROR(TakePriorities(batch, priority));
   std::ranges::fill(change_, 0.0f);
+  // Without new weights the update counts all the same: the priorities are new.
   const JsonValue* const weights = message.Find("weights");
   if (weights != nullptr && weights->boolean) TROOP_RETURN_IF_ERROR(TakeWeights());
   double sum = 0;
@@ -285,6 +295,7 @@ Status ExternalAlgorithm::SetState(const TensorFile& state) {
     return InvalidArgument("\"{}\" of the state is not {}: it was saved with another network",
                            kValue, want.ToString());
   }
+  // A missing state of the program is valid: not every program has one.
   std::ranges::copy(value->second.as<float>(), value_.begin());
   program_state_ =
       program == state.tensors.end() ? Buffer() : Buffer::Copy(program->second.bytes());

@@ -14,7 +14,8 @@ namespace troop {
 // waits for the answer: B = learner.batch_size items, S = actor.n_step.
 //   observation, next_observation  [B, ...NetworkInput], in the environment's dtype
 //   action                         [B, ...action]
-//   reward, discount               [B, S] f32; past an item's length 0 and 1
+//   reward, discount               [B, S] f32; past an item's length 0 and 1; rewards are clipped
+//                                  to env.reward_clip
 //   length                         [B] i32
 //   weight                         [B] f32, importance weights
 // The program writes there:

@@ -11,6 +11,7 @@ constexpr Duration kForgetAfter = Seconds(60);
 
 }  // namespace
 
+// Samples that a dead incarnation reserved but never took become available to the others.
 void SamplerClients::NoteTaken(const Origin& origin, std::uint64_t taken) {
   Client& client = clients_[{origin.role, origin.index}];
   if (origin.incarnation > client.incarnation) {
@@ -25,11 +26,13 @@ void SamplerClients::NoteTaken(const Origin& origin, std::uint64_t taken) {
   client.delivered = delivered;
 }
 
+// Counts only increase, so that a repeated message changes nothing.
 std::uint64_t SamplerClients::Reserve(const Origin& origin, std::int64_t items) {
   limiter_->Reserve(items);
   return clients_[{origin.role, origin.index}].reserved += std::uint64_t(items);
 }
 
+// The first report of a disconnect counts: later ones must not delay the removal.
 void SamplerClients::NotePeer(const Origin& origin, PeerState state, std::optional<Time> now) {
   const auto it = clients_.find({origin.role, origin.index});
   if (it == clients_.end()) return;
@@ -52,6 +55,7 @@ std::vector<SamplerClients::Key> SamplerClients::Forget(Time now) {
   return forgotten;
 }
 
+// A request of an old incarnation arrives late: its client has been replaced.
 bool SamplerClients::Fenced(const Origin& origin) const {
   const auto it = clients_.find({origin.role, origin.index});
   return it != clients_.end() && origin.incarnation < it->second.incarnation;

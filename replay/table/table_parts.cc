@@ -20,6 +20,7 @@ Result<std::unique_ptr<TableParts>> TableParts::Make(const TableOptions& options
                                       std::move(selectors));
 }
 
+// Members refer to each other, so they are constructed in the order of the ladder and never move.
 TableParts::TableParts(const TableOptions& o, FrameLog frame_log, ItemSlots item_slots,
                        SelectorPair selector_pair)
     : options(o),
@@ -57,6 +58,7 @@ TableParts::TableParts(const TableOptions& o, FrameLog frame_log, ItemSlots item
       updater(o.priority_epsilon, &slots, &selectors),
       journal_source(this) {}
 
+// The part of a snapshot besides items and frames, so that a restored table continues exactly.
 TableCounters TableParts::Counters() const {
   return {.inserted = slots.inserted(),
           .draws = sampler.draws(),
@@ -66,6 +68,7 @@ TableCounters TableParts::Counters() const {
           .reserved = {selectors.remover_rng().position(), 0, 0}};
 }
 
+// Comes after the items, whose number is a lower bound of one counter.
 void TableParts::RestoreCounters(const TableCounters& counters) {
   // Every restored item was offered, also those that came after the snapshot.
   sampler.RestoreDraws(counters.draws);

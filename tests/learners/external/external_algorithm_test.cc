@@ -252,6 +252,28 @@ TEST(ExternalAlgorithmTest, WeightsStayWithoutNewOnes) {
   EXPECT_EQ(algorithm->updates(), 1u);
 }
 
+TEST(ExternalAlgorithmTest, RewardsAreClipped) {
+  SampleBatch batch = RandomBatch(kItems, kSteps, 3);
+  batch.reward.as<float>()[0] = 3;
+  batch.reward.as<float>()[1] = -3;
+  std::vector<float> seen;
+  Program program(Working([&](Program& p) {
+    const auto reward = p.Field<float>("reward");
+    seen.assign(reward.begin(), reward.end());
+    return HalveWeights(p);
+  }));
+  TrainingConfig config = ExternalConfig(program.path());
+  config.reward_clip = 0.5;
+  const auto algorithm = Make(config);
+  std::vector<float> priority(kItems);
+  ASSERT_TRUE(algorithm->Update(batch, 0, priority).ok());
+  ASSERT_EQ(seen.size(), std::size_t(kItems * kSteps));
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const float raw = batch.reward.as<float>()[i];
+    EXPECT_EQ(seen[i], raw > 0.5f ? 0.5f : raw < -0.5f ? -0.5f : raw) << i;
+  }
+}
+
 // Results that cannot be used skip the batch, and nothing changes; the program stays connected.
 TEST(ExternalAlgorithmTest, UnusableResultsSkipTheBatch) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
