@@ -6,6 +6,7 @@
 
 #include "core/base/event_history.h"
 #include "core/base/node.h"
+#include "core/storage/storage.h"
 #include "core/tensor/spec.h"
 #include "net/control/evaluation_report.h"
 #include "net/control/fleet_member.h"
@@ -32,6 +33,8 @@ struct ActingContext {
   // Evaluator with evaluator.keep_best: the function, and the executor whose jobs call it.
   BestKeeper keep_best;
   Executor* executor = nullptr;
+  // Evaluator with evaluator.video_every: the run folder; nullptr: no videos.
+  Storage* videos = nullptr;
 };
 
 }  // namespace troop

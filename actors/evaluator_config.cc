@@ -38,6 +38,18 @@ void VisitKeys(EvaluatorConfig& c, ConfigVisitor& v) {
            "highest mean return; supervised: the highest accuracy on the validation examples, "
            "without the final evaluation."},
           c.keep_best);
+  v.Visit({"evaluator.video_every",
+           "Number of evaluations from one video of episodes to the next, in the folder videos/ of "
+           "the run (docs/guide/watching.md); 0 disables videos.",
+           Between(0, 1e6)},
+          c.video_every);
+  v.Visit({"evaluator.video_episodes", "Episodes per video.", Between(1, 100)}, c.video_episodes);
+  v.Visit({"evaluator.video_frames_max", "Number of frames at which a video is cut.",
+           Between(1, 20000)},
+          c.video_frames_max);
+  v.Visit({"evaluator.videos_kept", "Number of videos kept; older ones are deleted.",
+           Between(1, 100000)},
+          c.videos_kept);
   VisitKeys(c.env, v);
 }
 

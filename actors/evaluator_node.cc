@@ -92,6 +92,9 @@ Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
                                                         .before_step = Failpoint::kEvaluatorStep,
                                                         .reward = Failpoint::kEvaluatorReward}));
   }
+  if (options.video) {
+    e->frames_.emplace(config.evaluator.video_episodes, config.evaluator.video_frames_max);
+  }
   TROOP_RETURN_IF_ERROR(e->runner_->policy().SetWeights(options.version, weights));
   return e;
 }
@@ -114,6 +117,7 @@ EpisodeEvaluator::State EpisodeEvaluator::Advance(int steps) {
 
 // Episode returns start at the first step of an episode, also after an abandoned one.
 void EpisodeEvaluator::Act() {
+  if (frames_ && !frames_->done()) frames_->Add(runner_->envs().Render(0));
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     // Keys from the top, since the actors' environments count from 0.
     keys_[i] = {.env = ~std::uint64_t{0} - i,
@@ -130,6 +134,7 @@ void EpisodeEvaluator::Act() {
 void EpisodeEvaluator::Count() {
   for (std::size_t i = 0; i < left_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
+    if (i == 0 && frames_ && (one.ended() || !one.good)) frames_->EndEpisode();
     return_[i] += one.reward;
     if (!one.good || !one.ended() || left_[i] == 0) continue;
     --left_[i];
@@ -183,6 +188,7 @@ Result<std::unique_ptr<Evaluator>> EvaluatorNode::BeginEvaluation(
       .episodes = trial.episodes,
       .round = trial.round,
       .version = trial.version,
+      .video = trial.video,
       .while_starting = BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting};
   std::unique_ptr<EpisodeEvaluator> last(static_cast<EpisodeEvaluator*>(before.release()));
   TROOP_ASSIGN_OR_RETURN(auto made,
@@ -208,6 +214,7 @@ Status EvaluatorNode::Connect() {
 StepStatus EvaluatorNode::Step(Time now) {
   member_->Poll(now, metrics_);
   CollectBest();
+  CollectVideo();
   result_ = member_->lost();
   if (result_.ok()) result_ = Connect();
   if (!result_.ok() || draining_ || member_->stop() || member_->phase() == Phase::kDone) {
@@ -263,9 +270,22 @@ void EvaluatorNode::Report() {
   const bool comparable = !running_final_ || !IsTextModel(config_.model);
   if (best_.enabled() && comparable) best_.Start(report, running_value_);
   running_value_ = {};
-  member_->report().finished = final_done_ && !best_.busy();
+  // A video that comes while the one before is still being written is left out.
+  if (running_video_ && !videos_.busy()) {
+    videos_.Start(UpdatesOf(report.weights_version), running_->TakeFrames());
+  }
+  member_->report().finished = final_done_ && !best_.busy() && !videos_.busy();
   member_->SendHeartbeatSoon();
   last_ = std::move(running_);
+}
+
+// The report of the end waits for the last video. A failed one has been logged.
+void EvaluatorNode::CollectVideo() {
+  if (!videos_.busy()) return;
+  videos_.Poll();
+  if (videos_.busy() || !final_done_ || best_.busy() || member_->report().finished) return;
+  member_->report().finished = true;
+  member_->SendHeartbeatSoon();
 }
 
 // A failed write does not end the run: the best checkpoint before is still complete.
@@ -277,7 +297,7 @@ void EvaluatorNode::CollectBest() {
     metrics_.Count("evaluator/best_checkpoint_failures", 1);
   }
   // The report of the end may have waited for this write.
-  member_->report().finished = final_done_;
+  member_->report().finished = final_done_ && !videos_.busy();
   member_->SendHeartbeatSoon();
 }
 
@@ -319,12 +339,16 @@ Status EvaluatorNode::Begin() {
   // Rounds of different incarnations differ, so no seed is reused.
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
+  // Every video_every-th evaluation from the first on, and the final one.
+  const std::int64_t every = config_.evaluator.video_every;
+  running_video_ = videos_.enabled() && every > 0 && (final || trials_++ % every == 0);
   const EvaluationRequest trial{
       .episodes = final ? FinalEpisodes(config_.evaluator, IsTextModel(config_.model))
                         : config_.evaluator.episodes,
       .round = round,
       .version = newest_->version,
-      .final = final};
+      .final = final,
+      .video = running_video_};
   TROOP_ASSIGN_OR_RETURN(running_, begin_(trial, newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }

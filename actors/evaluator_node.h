@@ -8,6 +8,8 @@
 #include "actors/acting_context.h"
 #include "actors/best_offer.h"
 #include "actors/env_runner.h"
+#include "actors/video/episode_frames.h"
+#include "actors/video/video_writer.h"
 #include "core/base/node.h"
 #include "net/control/evaluation_report.h"
 #include "net/control/fleet_member.h"
@@ -29,6 +31,7 @@ class EpisodeEvaluator final : public Evaluator {
     std::uint64_t round = 0;    // evaluations with equal config and round have equal seeds
     std::uint64_t version = 0;  // of the weights
     bool wait = false;          // block on slow environments (EnvOptions)
+    bool video = false;         // record the pictures of environment 0 (EpisodeFrames)
     std::function<Status(Time)> while_starting;  // as in EnvOptions
   };
   // `before`: a previous evaluation of the same config, whose environments are reused; nullptr: new
@@ -45,6 +48,9 @@ class EpisodeEvaluator final : public Evaluator {
   }
   std::int64_t faults() const override { return runner_->faults() - faults_before_; }
   std::string blocked() const override { return runner_->blocked(); }
+  std::vector<Picture> TakeFrames() override {
+    return frames_ ? frames_->Take() : std::vector<Picture>();
+  }
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return runner_->envs(); }  // for rendering
 
@@ -63,6 +69,7 @@ class EpisodeEvaluator final : public Evaluator {
   std::vector<double> returns_, lengths_;  // of the completed episodes
   std::int64_t open_ = 0;                  // episodes that are not completed
   std::int64_t bad_numbers_before_ = 0, faults_before_ = 0;
+  std::optional<EpisodeFrames> frames_;  // with Options::video
 };
 
 // The evaluator role: every `every_s` seconds it pulls the newest weights and plays `episodes`
@@ -70,8 +77,9 @@ class EpisodeEvaluator final : public Evaluator {
 // `final_episodes` with the final weights, and drops a trial that is still running. With
 // evaluator.keep_best each result is offered to the best checkpoint (BestOffer); the next trial,
 // and the report of the end, wait for that. The final accuracy of a text model is not offered: it
-// is that of other examples, and the test examples must not choose the model. Owner: the node's
-// thread.
+// is that of other examples, and the test examples must not choose the model. With
+// evaluator.video_every each N-th evaluation from the first on, and the final one, record a video
+// (VideoWriter). Owner: the node's thread.
 class EvaluatorNode final : public Node {
  public:
   // Starts a trial. before: a finished or dropped trial of this factory; nullptr: none.
@@ -96,7 +104,10 @@ class EvaluatorNode final : public Node {
         network_(context.network),
         member_(context.member),
         connect_weights_(context.connect_weights),
-        best_(context.executor, context.keep_best) {}
+        best_(context.executor, context.keep_best),
+        videos_({.executor = context.executor,
+                 .run = context.videos,
+                 .kept = config.evaluator.videos_kept}) {}
   Result<std::unique_ptr<Evaluator>> BeginEvaluation(const EvaluationRequest& trial,
                                                      std::span<const float> weights,
                                                      std::unique_ptr<Evaluator> before);
@@ -105,6 +116,7 @@ class EvaluatorNode final : public Node {
   Status Begin();
   void Report();
   void CollectBest();
+  void CollectVideo();
 
   const ActingConfig config_;
   Network* const network_;
@@ -124,6 +136,9 @@ class EvaluatorNode final : public Node {
   std::int64_t running_steps_ = 0;
   Buffer running_value_;  // the weights under evaluation
   BestOffer best_;
+  VideoWriter videos_;
+  std::int64_t trials_ = 0;     // begun, without the final one
+  bool running_video_ = false;  // the trial records a video
   std::uint64_t round_ = 0;
   std::uint64_t evaluated_version_ = 0;
   Time next_{};                   // earliest time of the next pull

@@ -164,7 +164,8 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
       .pods = CountOf(config, role) / processes,
       .serves = Serves(role),
       .writes = role == Role::kLearner ||
-                (role == Role::kEvaluator && config.evaluator.keep_best) ||
+                (role == Role::kEvaluator &&
+                 (config.evaluator.keep_best || config.evaluator.video_every > 0)) ||
                 (role == Role::kParamServer && config.learner.sync == LearnerSync::kParamServer) ||
                 (role == Role::kReplay && config.replay.persist),
       .start_patience_s = kJoinPatienceS};

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "core/storage/json.h"
+#include "core/storage/read_file.h"
 
 namespace troop {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kWatchesMax = 32;  // number of runs whose curves are cached
 constexpr Duration kRunsEvery = Seconds(3);
@@ -202,6 +206,7 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
   }
   // Other resources read the run's files through a cached watch.
   if (what == "episode" || what == "episode.gif") return Episode(now, request, path);
+  if (what == "video" || what == "video.gif") return Video(request, path);
   RunDetails& watch = WatchOf(path);
   watch.Refresh();
   // Only these two show the coordinator's status; the others do not cause requests to it.
@@ -234,6 +239,23 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
     return bytes.ok() ? ReplyOf(watch.LogJson(rest[1], *bytes)) : ReplyOf(bytes.status());
   }
   return ErrorReply(404, "no such thing");
+}
+
+// The newest evaluation video of the run: its name, and its bytes. The name has the number of
+// updates; empty: there is none.
+HttpResponse Dashboard::Video(const HttpRequest& request, const std::string& path) {
+  std::string newest;
+  // Names have a fixed width, so the last one by name is the newest. A missing folder is empty.
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(path + "/videos", ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.ends_with(".gif")) newest = std::max(newest, name);
+  }
+  if (!request.path.ends_with(".gif")) return JsonReply(JsonObject().Add("name", newest).str());
+  if (newest.empty()) return ErrorReply(404, "the run has no evaluation video");
+  Result<std::string> gif = ReadFile(path + "/videos/" + newest, EpisodeRecorder::kGifBytesMax);
+  if (!gif.ok()) return ErrorReply(HttpStatusOf(gif.status()), gif.status().message());
+  return {.type = "image/gif", .body = std::move(*gif), .shared = {}, .headers = {}};
 }
 
 // POST starts a recording, GET returns its state, and episode.gif the result.

@@ -49,6 +49,7 @@ class Dashboard {
   HttpResponse OfRun(Time now, const HttpRequest& request, const std::string& path,
                      std::span<const std::string> rest);
   HttpResponse Episode(Time now, const HttpRequest& request, const std::string& path);
+  HttpResponse Video(const HttpRequest& request, const std::string& path);
   RunDetails& WatchOf(const std::string& path);
 
   const Options options_;

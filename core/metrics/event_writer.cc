@@ -35,7 +35,9 @@ void PutText(int field, std::string_view text, std::string* out) {
 // Field numbers of tensorflow/core/util/event.proto and summary.proto.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
               kEventSession = 7, kSessionStatus = 1, kSessionStart = 1;
-constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueHistogram = 5;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueImage = 4,
+              kValueHistogram = 5;
+constexpr int kImageHeight = 1, kImageWidth = 2, kImageColorspace = 3, kImageBytes = 4;
 constexpr int kHistogramMin = 1, kHistogramMax = 2, kHistogramCount = 3, kHistogramSum = 4,
               kHistogramSumSquares = 5, kHistogramLimit = 6, kHistogramBucket = 7;
 
@@ -151,6 +153,22 @@ Status EventWriter::Histograms(double wall_s, std::int64_t step,
     PutText(kSummaryValue, value, &summary);
   }
   return summary.empty() ? Status::Ok() : Append(wall_s, step, summary);
+}
+
+// Colorspace 3 is RGB.
+Status EventWriter::Image(double wall_s, std::int64_t step, std::string_view tag,
+                          const EncodedImage& image) {
+  std::string encoded, value, summary;
+  for (const auto& [field, number] :
+       {std::pair(kImageHeight, image.height), {kImageWidth, image.width}, {kImageColorspace, 3}}) {
+    PutKey(field, kVarint, &encoded);
+    PutVarint(std::uint64_t(number), &encoded);
+  }
+  PutText(kImageBytes, image.bytes, &encoded);
+  PutText(kValueTag, tag, &value);
+  PutText(kValueImage, encoded, &value);
+  PutText(kSummaryValue, value, &summary);
+  return Append(wall_s, step, summary);
 }
 
 // Marks a restart from a checkpoint at `step`.

@@ -32,6 +32,13 @@ class EventWriter {
   Status Histograms(double wall_s, std::int64_t step,
                     const std::vector<std::pair<std::string, Histogram>>& values);
 
+  // Writes one event with an encoded picture: PNG, JPEG or GIF, also an animated one.
+  struct EncodedImage {
+    int width = 0, height = 0;
+    std::string_view bytes;
+  };
+  Status Image(double wall_s, std::int64_t step, std::string_view tag, const EncodedImage& image);
+
  private:
   explicit EventWriter(std::unique_ptr<AppendFile> file) : file_(std::move(file)) {}
   Status Append(double wall_s, std::int64_t step, std::string_view summary);

@@ -338,6 +338,10 @@ void CheckRun(const Config& c, Conflicts* out) {
   out->If(!c.learner.init_from.empty() && !c.model.pretrained.empty(),
           {"learner.init_from", "model.pretrained"},
           "and model.pretrained both set the first weights; omit one of the two");
+  out->If(c.evaluator.video_every > 0 && (!c.evaluator.enabled || IsSupervised(c)),
+          {"evaluator.video_every", "evaluator.enabled"},
+          "is {}, but only evaluations that play episodes have videos; set 0",
+          c.evaluator.video_every);
   out->If(c.evaluator.keep_best && !c.evaluator.enabled,
           {"evaluator.keep_best", "evaluator.enabled"},
           "has no effect without evaluations; set evaluator.enabled = true, or false here");

@@ -64,6 +64,11 @@ ActingContext ActingContextOf(const Config& config, const RoleNode::Options& opt
 Result<ActingContext> EvaluatorContextOf(const Config& config, const RoleNode::Options& options,
                                          const EnvSpec& env, FleetMember* member) {
   ActingContext context = ActingContextOf(config, options, member);
+  context.executor = options.executor;
+  // Videos need the run folder, too.
+  if (config.evaluator.video_every > 0) {
+    TROOP_ASSIGN_OR_RETURN(context.videos, options.storage(config));
+  }
   if (!config.evaluator.keep_best) return context;
   // The folder is opened only if the evaluator writes to it: it may be on another machine.
   const TrainingConfig training = TrainingConfigOf(config);
@@ -73,7 +78,6 @@ Result<ActingContext> EvaluatorContextOf(const Config& config, const RoleNode::O
   TROOP_ASSIGN_OR_RETURN(keeper.run, options.storage(config));
   TROOP_ASSIGN_OR_RETURN(keeper.module, MakeNetwork(ModelSetupOf(training), env));
   TROOP_ASSIGN_OR_RETURN(keeper.policy, EncodedPolicyOf(ModelSetupOf(training), env));
-  context.executor = options.executor;
   context.keep_best = [kept = std::make_shared<BestCheckpointKeeper>(std::move(keeper))](
                           const EvaluationReport& report, std::span<const float> weights) {
     return kept->Offer(report, weights);

@@ -22,7 +22,9 @@ namespace {
 
 // A longer file of an earlier part is ignored, with a warning.
 constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
-constexpr int kTrainingCurveEvery = 60;  // metric lines per drawing
+constexpr int kTrainingCurveEvery = 60;                       // metric lines per drawing
+constexpr char kVideoFolder[] = "videos";                     // VideoWriter::kFolder
+constexpr std::size_t kVideoBytesMax = std::size_t{4} << 20;  // of a video in TensorBoard's events
 
 double Number(const JsonValue& line, std::string_view key) {
   const JsonValue* value = line.Find(key);
@@ -104,6 +106,7 @@ struct MetricsWriter::Files {
   int lines = 0;                     // metric lines written
   double last_line_s = 0;            // wall_s of the last line
   std::map<std::string, double> levels;  // last gauges of the learners
+  std::string last_video;                // newest one in the TensorBoard events
   std::set<std::string> complained;      // files whose failure was logged
 
   // Logs the first failure of a file; the run continues without it.
@@ -234,6 +237,7 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
   files_->Check("TensorBoard events", board.Write(view.steps));
+  if (files_->config.evaluator.video_every > 0) WriteVideos(view);
   if (files_->config.evaluator.enabled || !rates.episode_return_mean) return;
   files_->training.push_back({.steps = double(view.steps), .mean = *rates.episode_return_mean});
   if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
@@ -263,6 +267,29 @@ void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) 
     files_->Check("TensorBoard events", board.Write(e.steps));
   }
   files_->Check("curve.png", DrawCurve(view));
+}
+
+// Copies the newest GIF of videos/ to TensorBoard's events, if it is a new one. The evaluator
+// writes it some time after its report; the file's name is the number of updates of its weights.
+void MetricsWriter::WriteVideos(const RunView& view) {
+  const auto names = files_->run->List(kVideoFolder);
+  if (!names.ok()) return files_->Check(kVideoFolder, names.status());
+  const auto newest = std::find_if(names->rbegin(), names->rend(),
+                                   [](const std::string& name) { return name.ends_with(".gif"); });
+  if (newest == names->rend() || *newest <= files_->last_video) return;
+  files_->last_video = *newest;
+  const auto gif = files_->run->Read(fmt::format("{}/{}", kVideoFolder, *newest), kVideoBytesMax);
+  // Larger ones stay in the folder: TensorBoard loads whole event files.
+  if (gif.status().code() == Code::kResourceExhausted || gif.status().code() == Code::kNotFound) {
+    return;
+  }
+  if (!gif.ok()) return files_->Check(*newest, gif.status());
+  std::int64_t steps = view.steps;
+  for (const EvaluationReport& e : view.evaluations) {
+    if (fmt::format("{:012}.gif", UpdatesOf(e.weights_version)) == *newest) steps = e.steps;
+  }
+  files_->Check("TensorBoard events",
+                files_->tensorboard->WriteGif("evaluation/video", gif->text(), steps));
 }
 
 // Draws curve.png from the points of earlier parts and of this one. A build without plots says so

@@ -43,6 +43,7 @@ class MetricsWriter {
   void NoteLevels(const RunView& view);
   void WriteMetrics(const RunView& view, const RunThroughput& rates, bool final);
   void WriteEvaluations(const RunView& view, const RunThroughput& rates);
+  void WriteVideos(const RunView& view);
   Status DrawCurve(const RunView& view);
 
   std::unique_ptr<Files> files_;

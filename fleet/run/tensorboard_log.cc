@@ -44,6 +44,16 @@ const Histogram& TensorboardLog::AddHistogram(const std::string& name, const His
   return new_parts_.back().second;
 }
 
+// Bytes 6 to 9 of a GIF are its width and height, little endian.
+Status TensorboardLog::WriteGif(std::string_view name, std::string_view gif, std::int64_t steps) {
+  if (gif.size() < 10 || !gif.starts_with("GIF8")) return InvalidArgument("{} is no GIF", name);
+  const auto number = [&](std::size_t at) {
+    return int(std::uint8_t(gif[at])) | int(std::uint8_t(gif[at + 1])) << 8;
+  };
+  return events_->Image(WallSeconds(), steps, name,
+                        {.width = number(6), .height = number(8), .bytes = gif});
+}
+
 Status TensorboardLog::Write(std::int64_t steps) {
   // Cleared even if the write fails: the next line has its own values.
   const auto scalars = std::exchange(scalars_, {});

@@ -33,6 +33,8 @@ class TensorboardLog {
   void AddCounter(const std::string& name, double value, double seconds);
   // Returns the part of `all` since the last call with this name.
   const Histogram& AddHistogram(const std::string& name, const Histogram& all);
+  // Writes a GIF at once, under this name. Errors: kInvalidArgument: no GIF.
+  Status WriteGif(std::string_view name, std::string_view gif, std::int64_t steps);
   // Writes what was added since the last call.
   Status Write(std::int64_t steps);
 

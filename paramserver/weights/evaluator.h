@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
+#include "core/graphics/picture.h"
 #include "net/control/evaluation_report.h"
 
 namespace troop {
@@ -14,6 +16,7 @@ struct EvaluationRequest {
   std::uint64_t round = 0;    // seeds the trial: equal config and round repeat it
   std::uint64_t version = 0;  // of the weights
   bool final = false;         // at the end of the run
+  bool video = false;         // record pictures, where the implementation has any
 };
 
 // Evaluates fixed weights in bounded slices, for the evaluator role. Two implementations:
@@ -28,6 +31,8 @@ class Evaluator {
   virtual int fd() const { return -1; }
   virtual const Status& error() const = 0;
   virtual EvaluationReport Report() const = 0;  // REQUIRES: over, and no error
+  // The pictures of a trial with `video`, once; empty: there are none. REQUIRES: as Report.
+  virtual std::vector<Picture> TakeFrames() { return {}; }
   // Results excluded from this trial: non-finite rewards or observations, and environment faults.
   virtual std::int64_t nonfinite_values() const { return 0; }
   virtual std::int64_t faults() const { return 0; }

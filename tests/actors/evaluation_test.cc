@@ -210,5 +210,34 @@ TEST(EvaluatorNodeTest, FinalEvaluationReplacesRunningOne) {
   EXPECT_EQ(reports.front().episodes, 3);
 }
 
+// Frame by frame against the environment itself: with the greedy action of the same policy its
+// state follows from the seed, so the first picture is that of a reset with the episode's seed.
+TEST(EvaluationTest, RecordsPicturesOfFirstEpisode) {
+  ActingConfig config = CartPole();
+  config.evaluator.video_episodes = 2;
+  const std::vector<float> weights = Weights(config);
+  auto evaluation = EpisodeEvaluator::Make(
+      config, {.episodes = 20, .round = 5, .version = 1, .video = true}, weights);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status().ToString();
+  while ((*evaluation)->Advance(64) != Evaluator::State::kOver) {
+  }
+  const std::vector<Picture> frames = (*evaluation)->TakeFrames();
+  EXPECT_TRUE((*evaluation)->TakeFrames().empty());
+  const auto env = *MakeEnvironment("CartPole-v1", {});
+  std::vector<std::byte> observation(env->spec().observation.bytes());
+  env->Reset(DeriveSeed({.run_seed = std::uint64_t(config.seed),
+                         .purpose = Purpose::kEvaluation,
+                         .index = 0,
+                         .episode = 5u << 20}),
+             observation);
+  ASSERT_FALSE(frames.empty());
+  EXPECT_EQ(frames[0].rgb, env->Render().rgb);
+  // One picture per step of two episodes, and no more.
+  const std::int64_t steps = std::int64_t(frames.size());
+  EXPECT_GE(steps, 2 * (*evaluation)->Report().return_min);
+  EXPECT_LE(steps, 2 * (*evaluation)->Report().return_max);
+  EXPECT_TRUE(Played(config, 2, 5, 64)->TakeFrames().empty());
+}
+
 }  // namespace
 }  // namespace troop

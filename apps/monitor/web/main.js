@@ -9,7 +9,7 @@ import * as tables from "./tables.js";
 const EVERY_MS = 1500, IDLE_MS = 6000;
 const VIEWS = ["overview", "fleet", "logs", "episode", "runs", "config"];
 const page = {run: "", tab: "overview", runs: [], view: null, turn: 0, wantedLog: "", compare: null,
-              episode: 0, compared: ""};
+              episode: 0, video: "", compared: ""};
 let timer = 0, busy = false, again = false;
 
 // The selection is kept in the URL fragment, so that it can be linked and reloaded.
@@ -44,6 +44,7 @@ function chooseRun(name) {
   page.wantedLog = "";
   tables.members.offset = 0;
   forgetEpisode();
+  forgetVideo();
   writeHash();
   soon();
 }
@@ -131,6 +132,30 @@ async function showLogs() {
   return () => tables.updateLog(log);
 }
 
+function forgetVideo() {
+  const image = $("video");
+  if (image.src) URL.revokeObjectURL(image.src);
+  image.removeAttribute("src");
+  shown($("video-card"), false);
+  page.video = "";
+}
+
+// Loads the newest evaluation video of the run, unless it is shown already.
+async function loadVideo() {
+  const run = page.run;
+  const video = await api.get(api.run(run, "video"));
+  if (video.name === "" || page.video === video.name) return;
+  const picture = await api.picture(api.run(run, "video.gif"));
+  if (page.run !== run) return;  // another run was chosen meanwhile
+  forgetVideo();
+  page.video = video.name;
+  $("video").src = URL.createObjectURL(picture);
+  const updates = `after ${parseInt(video.name, 10)} updates`;
+  attribute($("video"), "alt", `Episodes of an evaluation ${updates}`);
+  text($("video-text"), updates);
+  shown($("video-card"), true);
+}
+
 function forgetEpisode() {
   const image = $("episode");
   if (image.src) URL.revokeObjectURL(image.src);
@@ -140,6 +165,7 @@ function forgetEpisode() {
 }
 
 async function showEpisode() {
+  await loadVideo();
   const episode = await api.get(api.run(page.run, "episode"));
   const words = {none: "no episode recorded yet", recording: "recording …", ready: episode.text,
                  failed: `recording failed: ${episode.text}`}[episode.state];

@@ -175,6 +175,21 @@ TEST_F(DashboardTest, ServesOnlyEndOfLog) {
             1u);
 }
 
+TEST_F(DashboardTest, ServesNewestEvaluationVideo) {
+  Begin();
+  EXPECT_EQ(*GetJson(std::string(kRun) + "/video").String("name"), "");
+  EXPECT_EQ(Get(std::string(kRun) + "/video.gif").status, 404);
+  fs::create_directories(run("run") + "/videos");
+  Write("run", "videos/000000000900.gif", "GIF89a, old");
+  Write("run", "videos/000000001000.gif", "GIF89a, new");
+  Write("run", "videos/000000002000.mp4", "other");
+  EXPECT_EQ(*GetJson(std::string(kRun) + "/video").String("name"), "000000001000.gif");
+  const HttpResponse gif = Get(std::string(kRun) + "/video.gif");
+  EXPECT_EQ(gif.status, 200);
+  EXPECT_EQ(gif.type, "image/gif");
+  EXPECT_EQ(gif.body, "GIF89a, new");
+}
+
 TEST_F(DashboardTest, RejectsRequestsWithoutToken) {
   Dashboard::Options options;
   options.token = "correct horse battery staple";

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/time.h"
+#include "core/storage/memory_storage.h"
 #include "tests/core/python.h"
 #include "tests/core/temp_folder.h"
 
@@ -160,6 +161,24 @@ TEST(EventFileTest, TensorBoardReadsEventFile) {
                                  "odd 2 1700000000.25 -inf", "é 0 1700000000.25 0.0",
                                  "é 127 1700000000.25 127.0",
                                  "é 1099511627776 1700000000.25 1099511627776.0"));
+}
+
+// Field by field: summary (5) with a value (1) of tag (1) and image (4), whose height, width,
+// colorspace and bytes are fields 1 to 4.
+TEST(EventFileTest, ImageHasFieldsOfSummaryProto) {
+  MemoryStorage storage;
+  auto writer = EventWriter::Make(&storage, "");
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE((*writer)->Image(1.5, 7, "v", {.width = 200, .height = 3, .bytes = "abc"}).ok());
+  const std::string name = (*storage.List(""))[0];
+  const std::string file(storage.Read(name, 1 << 20)->text());
+  const std::string image(
+      "\x08\x03\x10\xc8\x01\x18\x03\x22\x03"
+      "abc",
+      12);
+  const std::string value = std::string("\x0a\x01v\x22\x0c", 5) + image;
+  const std::string summary = std::string("\x2a\x13\x0a\x11", 4) + value;
+  EXPECT_NE(file.find(std::string("\x10\x07", 2) + summary), std::string::npos);
 }
 
 }  // namespace

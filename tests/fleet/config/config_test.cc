@@ -411,6 +411,8 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"replay.placement=gpu", "replay.shards=2"}, "replay.shards=2: replay.placement"},
       {{"replay.placement=gpu", "replay.sampler=uniform"}, "requires \"prioritized\" here"},
       {{"replay.placement=gpu", "replay.remover=lowest"}, "requires \"fifo\" here"},
+      {{"evaluator.video_every=2", "evaluator.enabled=false"},
+       "evaluator.video_every=2: is 2, but only evaluations that play episodes have videos; set 0"},
       {{"replay.placement=gpu", "env.normalize_rewards=true"},
        "env.normalize_rewards=true: replay.placement = \"gpu\" requires false here"},
       {{"replay.placement=gpu", "replay.max_times_sampled=3"},

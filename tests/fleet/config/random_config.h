@@ -198,6 +198,7 @@ inline void Repair(Config* c) {
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
   if (!c->evaluator.enabled) c->evaluator.keep_best = false;
+  if (!c->evaluator.enabled || IsSupervised(*c)) c->evaluator.video_every = 0;
   if (!c->model.pretrained.empty()) c->learner.init_from = "";
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_initial_s);
   c->fleet.stall_timeout_s = std::max(c->fleet.stall_timeout_s, c->fleet.heartbeat_timeout_s);

@@ -173,6 +173,41 @@ TEST(RunRecorderTest, WritesCountersAsRatesToTensorBoard) {
   EXPECT_EQ(events.find("return_sum"), std::string::npos);
 }
 
+// Each video once, when the evaluator has written it.
+TEST(RunRecorderTest, CopiesNewVideosToTensorBoard) {
+  for (const std::int64_t every : {0, 1}) {
+    const auto run = MakeMemoryStorage();
+    ManualClock clock;
+    Config config;
+    config.evaluator.video_every = every;
+    auto recorder = MetricsWriter::Make(run.get(), config, {.clock = &clock});
+    ASSERT_TRUE(recorder.ok());
+    const auto record = [&] {
+      clock.Advance(Seconds(100));
+      (*recorder)->Record(clock.Now(), ViewAt(1000), {});
+    };
+    record();
+    for (const char* name : {"000000000007.gif", "000000000030.gif"}) {
+      const std::string gif = std::string("GIF89a\4\1\2\0", 10) + "pixels of " + name;
+      ASSERT_TRUE(run->WriteAtomic(std::string("videos/") + name, gif).ok());
+      record();
+      record();
+    }
+    std::string events;
+    const auto names = run->List("");
+    ASSERT_TRUE(names.ok());
+    for (const std::string& name : *names) {
+      if (name.starts_with("events.")) events += Text(run.get(), name);
+    }
+    for (const char* name : {"pixels of 000000000007", "pixels of 000000000030"}) {
+      const std::size_t first = events.find(name);
+      EXPECT_EQ(first != events.npos, every == 1) << name;
+      if (first == events.npos) continue;
+      EXPECT_EQ(events.find(name, first + 1), events.npos) << name;
+    }
+  }
+}
+
 TEST(RunRecorderTest, PlotsTrainingReturnWithoutEvaluator) {
   if (!HasPlots()) GTEST_SKIP() << "built without Cairo";
   Config config;
