@@ -39,12 +39,12 @@ class Run:
         """metrics.jsonl by columns of equal length: `pandas.DataFrame(run.metrics)` works. A value
         that was not known yet is NaN. A distribution has a column for each of its numbers, such as
         replay/age/p50; its octaves are left out."""
-        return columns(_lines(self.path / "metrics.jsonl"))
+        return columns(lines_of(self.path / "metrics.jsonl"))
 
     @property
     def evaluations(self) -> dict[str, np.ndarray[Any, Any]]:
         """evaluations.jsonl by columns, as metrics."""
-        return columns(_lines(self.path / "evaluations.jsonl"))
+        return columns(lines_of(self.path / "evaluations.jsonl"))
 
     @property
     def result(self) -> Optional[dict[str, Any]]:
@@ -105,7 +105,7 @@ def columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
     >>> columns([{"a": 1, "b": "x"}, {"a": 2.5, "c": {"p50": 3, "octaves": []}}])
     {'a': array([1. , 2.5]), 'b': array(['x', ''], dtype='<U1'), 'c/p50': array([nan,  3.])}
     """
-    rows = [_flat(line) for line in lines]
+    rows = [flat(line) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
     found: dict[str, np.ndarray[Any, Any]] = {}
     for name in names:
@@ -124,17 +124,17 @@ def columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-def _flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            found.update(_flat(value, f"{prefix}{name}/"))
+            found.update(flat(value, f"{prefix}{name}/"))
         elif not isinstance(value, list):
             found[prefix + name] = value
     return found
 
 
-def _lines(path: Union[str, "os.PathLike[str]"]) -> list[dict[str, Any]]:
+def lines_of(path: Union[str, "os.PathLike[str]"]) -> list[dict[str, Any]]:
     """The complete lines of a file; none if there is no file. A live run writes the last one."""
     try:
         with open(path, "rb") as file:
