@@ -61,7 +61,8 @@ ABOUT = {
     "text": "Time to tokenize the 50,000 labeled IMDB reviews on one core.",
     "deploy": "Time of one call that computes the actions of b observations on one core: "
               "`cartpole` and `nature` (the network of Mnih et al., 2015) by libtroop_policy in C, "
-              "whose peer is called from Python; `predict` by `policy.predict` in Python.",
+              "whose peer is called from Python; `predict` by `policy.predict` in Python. `serve`: "
+              "requests of one observation per second over HTTP at p99 within 50 ms, one core.",
     "faults": "Time until a killed or stopped role is detected and replaced, and the cost of such "
               "a fault for the run.",
     "soak": "Forty minutes of a fleet without and with the kill of a random role every ten "
