@@ -530,8 +530,11 @@ Result<std::string> EncodeCPolicy(const PolicyDescription& policy, const TensorF
         "(--format safetensors), or train a smaller network",
         values, kCPolicyValuesMax);
   }
-  for (std::size_t i = 0; i < policy.layers.size(); ++i) {
-    if ((i == 0) != (policy.layers[i].kind <= PolicyLayerKind::kImages))
+  // Clipped observations come before the input layer.
+  const bool clips = !policy.layers.empty() && policy.layers[0].kind == PolicyLayerKind::kClip;
+  for (std::size_t i = clips ? 1 : 0; i < policy.layers.size(); ++i) {
+    const bool first = i == (clips ? 1 : 0);
+    if (first != (policy.layers[i].kind <= PolicyLayerKind::kImages))
       return InvalidArgument("the first layer of a policy, and no other, must be an input layer");
   }
   CTranslator translator(policy, file);

@@ -12,7 +12,8 @@ namespace {
 // A new algorithm must be described, or be listed here with its reason.
 TEST(PolicyDescriptionTest, EveryAgentCanBeExported) {
   constexpr AlgorithmKind kKinds[] = {AlgorithmKind::kDqn, AlgorithmKind::kDpg,
-                                      AlgorithmKind::kClassifier, AlgorithmKind::kMaskedLm};
+                                      AlgorithmKind::kClassifier, AlgorithmKind::kMaskedLm,
+                                      AlgorithmKind::kExternal};
   ASSERT_EQ(std::size(kKinds), EnumNames(AlgorithmKind()).size());
   for (const AlgorithmKind kind : kKinds) {
     ModelSetup setup;
