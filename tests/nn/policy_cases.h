@@ -30,6 +30,8 @@ struct PolicyCase {
   ModelSetup setup;
   EnvSpec env;
 };
+// Names of tests show the case, not its bytes.
+inline void PrintTo(const PolicyCase& c, std::ostream* out) { *out << c.name; }
 
 inline EnvSpec DiscreteEnv(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
   return {.id = "test",
