@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Double DQN in PyTorch on CartPole, in a fleet of Troop: 475 of 500 points in about a minute."""
+"""Double DQN in PyTorch on CartPole, in a fleet of Troop: a mean return above 475 of 500."""
 import io
 import pathlib
 
