@@ -114,6 +114,20 @@ class TourTest(unittest.TestCase):
             self.assertIn(b"<html", page.read())
         dashboard.send_signal(signal.SIGTERM)
         dashboard.wait(PATIENCE_S)
+        self.deploy()
+
+    def deploy(self):
+        self.run_step("troop export runs/first")
+        self.assertTrue((self.folder / "policy.safetensors").exists())
+        server = self.start(self.words("troop serve runs/first", ["--listen", "127.0.0.1:0"]))
+        address = re.search(r"http://[0-9.:]+", server.stdout.readline()).group(0)
+        request = urllib.request.Request(
+            address + "/v1/act", json.dumps({"observations": [[0.1, -0.2, 0.03, 0.4]]}).encode(),
+            {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            self.assertIn(json.load(answer)["actions"], ([0], [1]))
+        server.send_signal(signal.SIGTERM)
+        self.finish(server)
 
     def override(self):
         second = "name=second fleet.actors=4 replay.alpha=0.7"
