@@ -30,6 +30,7 @@ TrainingConfig ConfigOf(const ModelSetup& setup) {
   config.learner.algorithm = setup.algorithm;
   config.network = setup.network;
   config.frame_stack = setup.frame_stack;
+  config.observation_clip = setup.observation_clip;
   config.learner.critic = setup.critic;
   config.learner.atoms = setup.atoms;
   config.learner.v_min = setup.v_min;

@@ -133,6 +133,17 @@ inline void RepairPlacement(Config* c) {
   if (c->learner.device == DeviceChoice::kCpu) c->learner.device = DeviceChoice::kAuto;
 }
 
+// A program that computes the updates of one learner, or none.
+inline void RepairExternal(Config* c) {
+  const bool external = c->learner.algorithm == AlgorithmKind::kExternal;
+  if (external == c->learner.program_socket.empty())
+    c->learner.program_socket = external ? "a b" : "";
+  if (!external) return;
+  c->fleet.learners = c->learner.hogwild_threads = 1;
+  c->learner.sync = LearnerSync::kAllReduce, c->learner.device = DeviceChoice::kAuto;
+  c->network.normalize_observations = false;
+}
+
 // Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
 inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
@@ -208,6 +219,7 @@ inline void Repair(Config* c) {
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = ReplayScope::kGlobal;
   RepairPlacement(c);
+  RepairExternal(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
