@@ -85,12 +85,10 @@ HEADLINES = (
     ("replay", "tree-draw-weighted-2^20-warm", "ns_per_item",
      "Prioritized sampling, time per item"),
     ("replay", "service-atari-tcp", "inserts_per_s", "Replay server, Atari items inserted/s"),
-    ("replay", "memory-atari-lz4", "bytes_per_item", "Replay memory per Atari item"),
     ("collective", "tcp-25M-4", "time", "All-reduce of 25 M floats, 4 ranks over TCP"),
     ("paramserver", "push-pull-100MB", "time", "Parameter server, push and pull of 100 MB"),
     ("text", "bert-uncased-imdb", "time", "Tokenizing 50,000 reviews for BERT"),
     ("deploy", "predict-cartpole-b1", "time", "`predict` of a trained CartPole agent in Python"),
-    ("deploy", "nature-b1", "time", "Action of the DQN network, one frame stack, one core"),
     ("deploy", "serve-cartpole-json", "requests_per_s",
      "Requests/s of a served policy, p99 within 50 ms"),
 )

@@ -351,8 +351,15 @@ def check_format(root):
 
 # --- readme ---------------------------------------------------------------------------------------
 
+README_LINES = 150  # three screens
+
+
 def check_readme(root):
-    """The measured values in README and docs are those of bench/results."""
+    """README is short, and the measured values in README and docs are those of bench/results."""
+    lines = len(read(root / "README.md").splitlines())
+    if lines > README_LINES:
+        yield (f"README.md:{README_LINES + 1}: {lines} lines, the limit is {README_LINES}: "
+               "move text to docs/")
     sys.path.insert(0, str(root / "bench"))
     from harness import BenchError  # pylint: disable=import-outside-toplevel
     from readme import made  # pylint: disable=import-outside-toplevel
