@@ -88,7 +88,8 @@ def to_wandb(run: _run.Run, project: str = "troop", online: bool = False) -> str
     """Copies what is new to Weights & Biases; returns the id of its run.
 
     online: False writes wandb's own offline files below the run folder, which `wandb sync
-    RUN/wandb/offline-run-*` uploads.
+    RUN/wandb/offline-run-*` uploads. They are complete when the process has ended, or after
+    `wandb.teardown()`: wandb's own process writes them.
     """
     wandb = _package("wandb")
     with Bookmark(run, f"wandb {project} {'online' if online else 'offline'}") as mark:
@@ -214,6 +215,10 @@ def main(words: Optional[list[str]] = None) -> int:
     except (ValueError, ImportError) as error:
         print(f"troop.tracking: {error}", file=sys.stderr)
         return 2
+    finally:
+        # Waits until wandb's process has written everything.
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].teardown()
 
 
 if __name__ == "__main__":
