@@ -7,7 +7,7 @@ namespace troop {
 
 void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   v.Visit({"actor.envs", "Environments per actor, which step together.", Between(1, 2048)}, c.envs);
-  // Exploration: ε-greedy for dqn, noise for dpg.
+  // Exploration: ε-greedy for dqn, noise for dpg and td3.
   v.Visit({"actor.epsilon_base",
            "Base of the exploration rate of environment i of N in the fleet, ε_i = base^(1 + "
            "alpha·i/(N-1)) (Horgan et al. 2018).",
@@ -31,14 +31,16 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   v.Visit({"actor.epsilon_final",
            "ε at the end of its annealing (actor.epsilon_steps), and afterwards.", Between(0, 1)},
           c.epsilon_final);
-  v.Visit({"actor.noise_sigma",
-           "dpg: base of the exploration noise; environment i of N adds Gaussian noise with "
-           "standard deviation σ_i = sigma^(1 + alpha·i/(N-1)), in units of half the action range.",
-           Between(0, 1)},
-          c.noise_sigma);
-  v.Visit({"actor.noise_alpha",
-           "dpg: exponent alpha of σ_i; 0 gives all environments the same noise.", AtLeast(0)},
-          c.noise_alpha);
+  v.Visit(
+      {"actor.noise_sigma",
+       "dpg and td3: base of the exploration noise; environment i of N adds Gaussian noise with "
+       "standard deviation σ_i = sigma^(1 + alpha·i/(N-1)), in units of half the action range.",
+       Between(0, 1)},
+      c.noise_sigma);
+  v.Visit(
+      {"actor.noise_alpha",
+       "dpg and td3: exponent alpha of σ_i; 0 gives all environments the same noise.", AtLeast(0)},
+      c.noise_alpha);
   // Experience and its way to the replay.
   v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
            Between(1, 1024)},

@@ -27,8 +27,8 @@ struct ActorConfig {
   double epsilon_steps = 0;  // agent steps (fleet) of annealing; 0: ε_i per environment
   double epsilon_initial = 1;
   double epsilon_final = 0.1;
-  double noise_sigma = 0.3;  // dpg: in halves of the action range
-  double noise_alpha = 0;    // dpg; 0: same noise for all environments
+  double noise_sigma = 0.3;  // dpg, td3: in halves of the action range
+  double noise_alpha = 0;    // dpg, td3; 0: same noise for all environments
   std::int64_t n_step = 3;
   std::int64_t weight_sync_steps = 100;  // agent steps per environment between weight updates
   std::int64_t insert_batch_size = 50;

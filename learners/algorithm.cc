@@ -76,7 +76,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
                                                  const TensorParallelRank& tensor, int learner) {
   const AlgorithmKind kind = config.learner.algorithm;
   if (config.learner.device == DeviceChoice::kCuda &&
-      (kind == AlgorithmKind::kDpg || kind == AlgorithmKind::kExternal)) {
+      (HasPolicyNetwork(kind) || kind == AlgorithmKind::kExternal)) {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
         "set learner.device = \"auto\"",
@@ -91,10 +91,10 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
     return MakeExternalAlgorithm(config, seen, std::move(network));
   }
-  // DPG has no GPU implementation.
-  if (kind == AlgorithmKind::kDpg) {
+  // DPG and TD3 have no GPU implementation.
+  if (HasPolicyNetwork(kind)) {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
-    return MakeDpg(config, seen, std::move(both));
+    return MakeDpg(config, seen, std::move(both), learner);
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
   if (config.learner.device != DeviceChoice::kCpu) {

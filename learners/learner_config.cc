@@ -8,8 +8,9 @@ namespace troop {
 
 void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.algorithm",
-           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG for continuous "
-                  "ones (Horgan et al. 2018); for text (data.reviews) a sentiment classifier, or "
+           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
+                  "2018) or TD3 (Fujimoto et al. 2018) for continuous ones; for text "
+                  "(data.reviews) a sentiment classifier, or "
                   "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
                   "computes the updates of an agent, such as troop.Learner in Python."},
           c.algorithm);
@@ -37,7 +38,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
            AtLeast(0)},
           c.max_grad_norm);
-  // Value head, and the clipping of DPG's action gradient.
+  // Value head, and the settings of DPG and TD3.
   v.Visit({.name = "learner.critic",
            .doc = "dqn and dpg: form of the value head: scalar mean; categorical (C51, Bellemare "
                   "et al. 2017; D4PG, Barth-Maron et al. 2018) with cross-entropy; or quantile "
@@ -54,10 +55,26 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "categorical: upper end of the value support; larger returns are clipped to it."},
           c.v_max);
   v.Visit({"learner.action_gradient_clip",
-           "dpg: bound x to which each component of the gradient of the value with respect to the "
+           "dpg and td3: bound x to which each component of the gradient of the value with respect "
+           "to the "
            "action is clipped, [-x, x]; 0 disables clipping.",
            AtLeast(0)},
           c.action_gradient_clip);
+  v.Visit({"learner.policy_delay",
+           "td3: updates of the critics per update of the policy; the paper also moves the target "
+           "networks that often (learner.target_update_every_updates).",
+           Between(1, 1000)},
+          c.policy_delay);
+  v.Visit(
+      {"learner.target_policy_noise",
+       "td3: standard deviation of the Gaussian noise of the target policy's actions, in halves "
+       "of the action range.",
+       AtLeast(0)},
+      c.target_policy_noise);
+  v.Visit({"learner.target_noise_clip",
+           "td3: bound x to which that noise is clipped, [-x, x], in halves of the action range.",
+           AtLeast(0)},
+          c.target_noise_clip);
   // Flow of batches and weights.
   v.Visit({"learner.prefetch",
            "Maximum number of batch requests that are in flight or not yet consumed; the learner "

@@ -36,7 +36,10 @@ struct LearnerConfig {
   CriticKind critic = CriticKind::kScalar;
   std::int64_t atoms = 51;           // number of atoms or quantiles
   double v_min = -150, v_max = 150;  // categorical
-  double action_gradient_clip = 1;   // dpg; 0: no clip
+  double action_gradient_clip = 1;   // dpg, td3; 0: no clip
+  std::int64_t policy_delay = 2;     // td3: updates per update of the policy
+  double target_policy_noise = 0.2;  // td3: in halves of the action range
+  double target_noise_clip = 0.5;    // td3: of that noise
   std::int64_t prefetch = 4;         // sample requests in flight
   std::int64_t batches_per_request = 1;
   std::int64_t publish_every_updates = 20;

@@ -111,7 +111,8 @@ void TrainState::Step(double progress, double norm, const ConstTensor& observati
   std::int64_t first = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     rates_[i] = {groups_[i].end - first,
-                 float(groups_[i].learning_rate * schedule_.Fraction(progress)), groups_[i].decays};
+                 float(groups_[i].learning_rate * schedule_.Fraction(progress)), groups_[i].decays,
+                 groups_[i].every};
     first = groups_[i].end;
   }
   optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);

@@ -26,7 +26,8 @@ class TrainState {
   struct Group {
     std::int64_t end = 0;
     double learning_rate = 0;
-    bool decays = true;  // optimizer.weight_decay applies
+    bool decays = true;      // optimizer.weight_decay applies
+    std::int64_t every = 1;  // changes only at each `every`-th step (Optimizer::Group)
   };
   enum class Target : std::uint8_t { kNone, kFollows };
   // `network` must outlive this. algorithm: its name, which saved states must match. Weights and

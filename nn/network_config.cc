@@ -16,12 +16,14 @@ constexpr ConfigListKind kLayerKind{.entry = "layer",
 }  // namespace
 
 void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
-  v.Visit({"network.layers",
-           "Layers between observation and head (dpg: of the policy); empty means two linear "
-           "layers of 64 units."},
-          kLayerKind, c.layers, VisitKeys);
+  v.Visit(
+      {"network.layers",
+       "Layers between observation and head (dpg and td3: of the policy); empty means two linear "
+       "layers of 64 units."},
+      kLayerKind, c.layers, VisitKeys);
   v.Visit({"network.critic_layers",
-           "dpg: layers of the critic, whose first linear layer also takes the action; empty means "
+           "dpg and td3: layers of a critic, whose first linear layer also takes the action; empty "
+           "means "
            "network.layers."},
           kLayerKind, c.critic_layers, VisitKeys);
   v.Visit({"network.dueling",

@@ -31,15 +31,16 @@ class Adam final : public Optimizer {
                  const Group& group, float* value) override {
     // root_scale and step_size contain the bias corrections 1 - β^t of both moments; decay_factor
     // is the decoupled weight decay of AdamW.
+    const auto steps = double(steps_ / group.every);  // of the group
     AdamStep step;
     step.gradient_scale = gradient_scale;
     step.beta1 = float(options_.beta1);
     step.one_minus_beta1 = float(1 - options_.beta1);
     step.beta2 = float(options_.beta2);
     step.one_minus_beta2 = float(1 - options_.beta2);
-    step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
+    step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, steps)));
     step.epsilon = float(options_.epsilon);
-    step.step_size = float(group.learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
+    step.step_size = float(group.learning_rate / (1 - std::pow(options_.beta1, steps)));
     step.decay_factor =
         group.decays ? float(1 - double(group.learning_rate) * options_.weight_decay) : 1;
     kernels_.adam(step, std::int64_t(gradient.size()), gradient.data(), m_.data() + first,
@@ -179,8 +180,11 @@ void Optimizer::StepParts(std::span<const std::span<const float>> parts, float g
         left = std::size_t(groups[group].count);
       }
       const std::size_t count = std::min(part.size(), left);
-      StepRange(std::int64_t(first), part.first(count), gradient_scale, groups[group - 1],
-                value.data() + first);
+      const Group& current = groups[group - 1];
+      if (steps() % current.every == 0) {
+        StepRange(std::int64_t(first), part.first(count), gradient_scale, current,
+                  value.data() + first);
+      }
       part = part.subspan(count);
       first += count;
       left -= count;

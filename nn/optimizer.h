@@ -26,10 +26,15 @@ class Optimizer {
     std::int64_t count = 0;
     float learning_rate = 0;
     bool decays = true;  // false: no weight decay, as for biases and norms
+    // Changes only at each `every`-th step, with bias corrections of its own steps. The others
+    // change neither its parameters nor its part of the state.
+    std::int64_t every = 1;
   };
   // Like Step, with one learning rate per group.
   void StepGroups(std::span<const float> gradient, float gradient_scale,
                   std::span<const Group> groups, std::span<float> value);
+  // True if a group with that `every` changes at the next step.
+  bool ChangesNext(std::int64_t every) const { return (steps() + 1) % every == 0; }
   // Like StepGroups, with the gradient split into consecutive parts; the result has the same bytes.
   // REQUIRES: the parts have P elements in total.
   void StepParts(std::span<const std::span<const float>> parts, float gradient_scale,

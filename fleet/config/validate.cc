@@ -196,9 +196,10 @@ void CheckInference(const Config& c, Conflicts* out) {
           "{} is less than actor.envs = {}, the number of observations per request of an actor; "
           "raise it to {}",
           c.inference.max_batch_size, c.actor.envs, c.actor.envs);
-  out->If(c.inference.device == DeviceChoice::kCuda && c.learner.algorithm == AlgorithmKind::kDpg,
+  out->If(c.inference.device == DeviceChoice::kCuda && HasPolicyNetwork(c.learner.algorithm),
           {"inference.device", "learner.algorithm"},
-          "the policy of learner.algorithm = \"dpg\" runs on the CPU only; set \"auto\"");
+          "the policy of learner.algorithm = \"{}\" runs on the CPU only; set \"auto\"",
+          EnumName(c.learner.algorithm));
 }
 
 // With GPU replay only the one learner samples from the table. Its replica tracks evictions by age

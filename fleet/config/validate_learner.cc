@@ -121,20 +121,21 @@ void CheckHogwild(const Config& c, Conflicts* out) {
           "Hogwild threads share one learning rate; set 1, or optimizer.policy_learning_rate = 0");
 }
 
-// Checks the keys of DPG and of the value head.
+// Checks the keys of DPG, of TD3 and of the value head.
 void CheckDpg(const Config& c, Conflicts* out) {
-  const bool dpg = c.learner.algorithm == AlgorithmKind::kDpg;
+  const bool dpg = HasPolicyNetwork(c.learner.algorithm);
   const bool external = c.learner.algorithm == AlgorithmKind::kExternal;
   out->If(
       !dpg && !external && !c.network.critic_layers.empty(),
       {"network.critic_layers", "learner.algorithm"},
-      "only learner.algorithm = \"dpg\" has a critic network; omit it, or change the algorithm");
+      "only learner.algorithm = \"dpg\" or \"td3\" has a critic network; omit it, or change the "
+      "algorithm");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions use noise for exploration; set 0, and see actor.noise_sigma");
   out->If(!dpg && c.optimizer.policy_learning_rate > 0,
           {"optimizer.policy_learning_rate", "learner.algorithm"},
-          "only learner.algorithm = \"dpg\" has a separate policy network; omit it, or change the "
-          "algorithm");
+          "only learner.algorithm = \"dpg\" or \"td3\" has a separate policy network; omit it, or "
+          "change the algorithm");
   out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == LearnerSync::kParamServer,
           {"optimizer.policy_learning_rate", "learner.sync"},
           "parameter shards use one learning rate; set 0, or learner.sync = \"allreduce\"");
@@ -142,7 +143,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
   const bool values = dpg || external || c.learner.algorithm == AlgorithmKind::kDqn;
   out->If(!values && c.learner.critic != CriticKind::kScalar,
           {"learner.critic", "learner.algorithm"},
-          "only \"dqn\" and \"dpg\" learn values; omit it, or change the algorithm");
+          "only \"dqn\", \"dpg\" and \"td3\" learn values; omit it, or change the algorithm");
   // Quantile regression with the Huber loss: Dabney et al. 2018 (arXiv:1710.10044).
   out->If(c.learner.critic == CriticKind::kQuantile && c.learner.loss != TdLoss::kHuber,
           {"learner.critic", "learner.loss"},
@@ -151,6 +152,22 @@ void CheckDpg(const Config& c, Conflicts* out) {
   out->If(c.learner.v_min >= c.learner.v_max, {"learner.v_min", "learner.v_max"},
           "{} is not less than learner.v_max = {}; lower it", TomlNumber(c.learner.v_min),
           TomlNumber(c.learner.v_max));
+}
+
+// Checks TD3 where it is narrower than DPG.
+void CheckTd3(const Config& c, Conflicts* out) {
+  if (c.learner.algorithm != AlgorithmKind::kTd3) return;
+  out->If(c.learner.critic != CriticKind::kScalar, {"learner.critic", "learner.algorithm"},
+          "td3 uses the smaller of two values, which distributions do not have; set \"scalar\", or "
+          "learner.algorithm = \"dpg\"");
+  // Shards and Hogwild threads step all parameters at each update.
+  const bool delays = c.learner.policy_delay > 1;
+  out->If(delays && c.learner.sync == LearnerSync::kParamServer,
+          {"learner.policy_delay", "learner.sync"},
+          "parameter shards update all weights at once; set 1, or learner.sync = \"allreduce\"");
+  out->If(delays && c.learner.hogwild_threads > 1,
+          {"learner.policy_delay", "learner.hogwild_threads"},
+          "Hogwild threads update all weights at once; set 1, or learner.hogwild_threads = 1");
 }
 
 // Checks updates by another program: one learner, on the CPU, with the whole model.
@@ -185,6 +202,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckShardThreads(c, out);
   CheckSync(c, out);
   CheckDpg(c, out);
+  CheckTd3(c, out);
   CheckExternal(c, out);
 }
 

@@ -1,4 +1,4 @@
-// Implements DPG updates on the CPU.
+// Implements DPG and TD3 updates on the CPU.
 
 #include "learners/rl/dpg.h"
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/failpoint.h"
+#include "core/base/philox.h"
 #include "kernels/elementwise/is_finite.h"
 #include "learners/rl/td_loss.h"
 #include "learners/rl/transition_check.h"
@@ -21,18 +22,27 @@ struct BatchBuffers {
   std::int64_t batch = -1;
   Tensor action, next_action;  // [B, A] of the policy, and of the target policy
   Tensor q, q_next, dq;        // [B, outputs]
+  Tensor q_twin;               // [B, outputs] of the second target critic
   MutableBuffer cache, workspace;
   std::vector<float> priority;            // [B]
+  std::vector<float> priority_of_critic;  // [B]
   std::vector<std::int32_t> only_action;  // [B], all 0: the critic has one action
 };
+
+// Updates per update of the policy.
+std::int64_t PolicyDelay(const TrainingConfig& config) {
+  return config.learner.algorithm == AlgorithmKind::kTd3 ? config.learner.policy_delay : 1;
+}
 
 // Network passes and losses; weights and optimizer state are in TrainState.
 class Dpg final : public Algorithm, public ExternalOptimizer {
  public:
   Dpg(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
-      std::unique_ptr<TrainState> trained)
+      std::unique_ptr<TrainState> trained, int learner)
       : config_(config),
         env_(env),
+        twin_(network->critics() == 2),
+        learner_(std::uint64_t(learner)),
         network_(std::move(network)),
         form_(GetValueHead(ModelSetupOf(config))),
         trained_(std::move(trained)) {}
@@ -61,12 +71,17 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
  private:
   Status PrepareBuffers(std::int64_t batch);
   StepContext Online(bool with_gradient);
-  DqnLossSummary CriticLoss(const SampleBatch& batch);
-  void CriticBackward(const SampleBatch& batch);
+  void TargetValues(const SampleBatch& batch);
+  void SmoothTargetActions();
+  DqnLossSummary CriticLoss(const SampleBatch& batch, std::size_t critic);
+  void CriticBackward(const SampleBatch& batch, std::size_t critic);
+  Result<DqnLossSummary> LearnCritics(const SampleBatch& batch);
   void PolicyGradient(const SampleBatch& batch);
 
   const TrainingConfig config_;
   const EnvSpec env_;
+  const bool twin_;  // TD3
+  const std::uint64_t learner_;
   const std::unique_ptr<PolicyCritic> network_;
   const ValueHead form_;
   const std::unique_ptr<TrainState> trained_;
@@ -81,10 +96,11 @@ Status Dpg::PrepareBuffers(std::int64_t batch) {
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
   BatchBuffers b;
   for (Tensor* t : {&b.action, &b.next_action}) *t = Tensor(DType::kF32, plan.out[0].shape);
-  for (Tensor* t : {&b.q, &b.q_next, &b.dq}) *t = Tensor(DType::kF32, plan.out[1].shape);
+  for (Tensor* t : {&b.q, &b.q_next, &b.dq, &b.q_twin}) *t = Tensor(DType::kF32, plan.out[1].shape);
   b.cache = MutableBuffer::Zeros(plan.cache_bytes);
   b.workspace = MutableBuffer::Zeros(plan.workspace_bytes);
   b.priority.resize(std::size_t(batch));
+  b.priority_of_critic.resize(std::size_t(batch));
   b.only_action.resize(std::size_t(batch));
   b.batch = batch;
   buffers_ = std::move(b);
@@ -100,32 +116,92 @@ StepContext Dpg::Online(bool with_gradient) {
           .accumulate = false};
 }
 
-// The n-step target from the target policy and critic, and the loss of Q(s, a) against it.
-DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch) {
+// Adds clipped noise to the target policy's actions, keyed by the update.
+void Dpg::SmoothTargetActions() {
+  Rng rng({.run_seed = std::uint64_t(config_.seed),
+           .purpose = Purpose::kTargetNoise,
+           .index = learner_,
+           .episode = trained_->updates()});
+  const double sigma = config_.learner.target_policy_noise,
+               clip = config_.learner.target_noise_clip;
+  const std::span<float> action = buffers_.next_action.as<float>();
+  const std::size_t size = env_.action.low.size();
+  for (std::size_t i = 0; i < action.size(); ++i) {
+    const float low = env_.action.low[i % size], high = env_.action.high[i % size];
+    // Halves are subtracted, so that the range does not overflow.
+    const double half = 0.5 * double(high) - 0.5 * double(low);
+    const double noise = half * std::clamp(sigma * rng.Normal(), -clip, clip);
+    action[i] = std::clamp(float(double(action[i]) + noise), low, high);  // NaN passes
+  }
+}
+
+// Values of the last observations by the target networks: Q'(s_n, μ'(s_n)), or TD3's minimum.
+void Dpg::TargetValues(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   StepContext target = Online(false);
   target.value = trained_->target();
   target.packed = trained_->packed_target();
   const ConstTensor next(batch.next_observation);
-  // One pass through target policy and target critic: Q'(s_n, μ'(s_n)).
-  const std::vector<Tensor> expected{b.next_action, b.q_next};
-  network_->Forward(target, {&next, 1}, expected, {});
+  if (!twin_) {  // one pass through target policy and target critic
+    const std::vector<Tensor> expected{b.next_action, b.q_next};
+    return network_->Forward(target, {&next, 1}, expected, {});
+  }
+  network_->policy().Forward(network_->PolicyContext(target), {&next, 1}, {&b.next_action, 1}, {});
+  SmoothTargetActions();
+  // Both critics judge the same smoothed actions.
+  const std::vector<ConstTensor> judged{next, b.next_action};
+  network_->critic(0).Forward(network_->CriticContext(target, 0), judged, {&b.q_next, 1}, {});
+  network_->critic(1).Forward(network_->CriticContext(target, 1), judged, {&b.q_twin, 1}, {});
+  const std::span<float> q = b.q_next.as<float>();
+  const std::span<const float> other = b.q_twin.as<float>();
+  // A NaN of either critic stays: the update is refused then.
+  for (std::size_t i = 0; i < q.size(); ++i)
+    q[i] = q[i] > other[i] || std::isnan(other[i]) ? other[i] : q[i];
+}
+
+// The loss of Q(s, a) of a critic against the target values.
+DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch, std::size_t critic) {
+  BatchBuffers& b = buffers_;
   const std::vector<ConstTensor> done{batch.observation, batch.action};
-  network_->critic().Forward(network_->CriticContext(Online(false)), done, {&b.q, 1},
-                             b.cache.bytes());
+  network_->critic(critic).Forward(network_->CriticContext(Online(false), critic), done, {&b.q, 1},
+                                   b.cache.bytes());
   return TdLoss(config_, form_, batch,
                 {.first = b.q.data<float>(),
                  .last_target = b.q_next.data<float>(),
                  .action = b.only_action.data()},
-                {b.dq.data<float>(), b.priority.data()});
+                {b.dq.data<float>(), b.priority_of_critic.data()});
 }
 
 // Writes the critic's part of the gradient.
-void Dpg::CriticBackward(const SampleBatch& batch) {
+void Dpg::CriticBackward(const SampleBatch& batch, std::size_t critic) {
   const std::vector<ConstTensor> done{batch.observation, batch.action};
   const ConstTensor dq(buffers_.dq);
-  network_->critic().Backward(network_->CriticContext(Online(true)), done, {&dq, 1},
-                              buffers_.cache.bytes(), {});
+  network_->critic(critic).Backward(network_->CriticContext(Online(true), critic), done, {&dq, 1},
+                                    buffers_.cache.bytes(), {});
+}
+
+// Loss and gradient of all critics: the sum of the losses, q of the first, the mean of the others.
+Result<DqnLossSummary> Dpg::LearnCritics(const SampleBatch& batch) {
+  BatchBuffers& b = buffers_;
+  TargetValues(batch);
+  DqnLossSummary all;
+  const std::size_t critics = network_->critics();
+  std::ranges::fill(b.priority, 0.0f);
+  for (std::size_t critic = 0; critic < critics; ++critic) {
+    const DqnLossSummary loss = CriticLoss(batch, critic);
+    if (!std::isfinite(loss.loss) || !AllFinite(b.priority_of_critic)) {
+      return trained_->Refuse(batch, b.priority_of_critic,
+                              fmt::format("the loss is {}", loss.loss));
+    }
+    CriticBackward(batch, critic);
+    // The sum is that of the paper; the other values are metrics.
+    if (critic == 0) all.q_mean = loss.q_mean;
+    all.loss += loss.loss;
+    all.td_error_mean += loss.td_error_mean / double(critics);
+    for (std::size_t i = 0; i < b.priority.size(); ++i)
+      b.priority[i] += b.priority_of_critic[i] / float(critics);
+  }
+  return all;
 }
 
 // Deterministic policy gradient: the loss is the mean of -Q(s, μ(s)).
@@ -142,19 +218,20 @@ void Dpg::PolicyGradient(const SampleBatch& batch) {
   network_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
 }
 
-// Steps: critic loss, critic gradient, policy gradient (at the same weights), norm.
+// Steps: losses and gradients of the critics, policy gradient (at the same weights), norm.
 Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                         GradientWatch* watch) {
   TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
-  const DqnLossSummary loss = CriticLoss(batch);
-  if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
-    return trained_->Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
+  TROOP_ASSIGN_OR_RETURN(const DqnLossSummary loss, LearnCritics(batch));
+  // The critics' parameters follow the policy's in the layout, so they are final first.
+  const std::int64_t critics_begin = network_->critic_offset();
+  if (watch != nullptr) watch->GradientReady(critics_begin);
+  if (trained_->optimizer().ChangesNext(PolicyDelay(config_))) {
+    PolicyGradient(batch);
+  } else {
+    std::ranges::fill(trained_->gradient().first(std::size_t(critics_begin)), 0.0f);
   }
-  CriticBackward(batch);
-  // The critic's parameters follow the policy's in the layout, so they are final first.
-  if (watch != nullptr) watch->GradientReady(network_->critic_offset());
-  PolicyGradient(batch);
   // Failpoint of the divergence tests.
   if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
   const double norm = GradientNorm();
@@ -170,17 +247,23 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
                     .rows = double(batch.size())};
 }
 
-// Settings that MakePolicyCritic does not check.
+// Settings that MakePolicyCritic does not check. ParseConfig rejects them earlier, with their line.
 Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
-  if (env.action.discrete()) {
-    return InvalidArgument("{}: dpg needs continuous actions, which this environment does not have",
-                           env.id);
-  }
   const LearnerConfig& l = config.learner;
+  if (env.action.discrete()) {
+    return InvalidArgument("{}: {} needs continuous actions, which this environment does not have",
+                           env.id, EnumName(l.algorithm));
+  }
   TROOP_RETURN_IF_ERROR(CheckValueHead(ModelSetupOf(config)));
-  if (l.target_update_every_updates < 1) {
-    return InvalidArgument("learner.target_update_every_updates is {}, must be at least 1",
-                           l.target_update_every_updates);
+  if (l.target_update_every_updates < 1 || l.policy_delay < 1) {
+    return InvalidArgument(
+        "learner.target_update_every_updates is {} and learner.policy_delay {}, must be at least 1",
+        l.target_update_every_updates, l.policy_delay);
+  }
+  // A minimum of two distributions is not defined.
+  if (l.algorithm == AlgorithmKind::kTd3 && l.critic != CriticKind::kScalar) {
+    return InvalidArgument("learner.critic is \"{}\", but td3 needs \"scalar\"",
+                           EnumName(l.critic));
   }
   return Status::Ok();
 }
@@ -188,16 +271,21 @@ Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
 }  // namespace
 
 Result<std::unique_ptr<Algorithm>> MakeDpg(const TrainingConfig& config, const EnvSpec& env,
-                                           std::unique_ptr<PolicyCritic> network) {
+                                           std::unique_ptr<PolicyCritic> network, int learner) {
   TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
-  // Two parameter groups: the policy, then the critic.
+  // Two parameter groups: the policy, then the critics, which share one learning rate. Twin critics
+  // differ by their initial weights alone.
   const double rate = config.optimizer.learning_rate;
   const double policy = config.optimizer.policy_learning_rate;
-  TROOP_ASSIGN_OR_RETURN(auto trained,
-                         TrainState::Make(config, network.get(), "dpg",
-                                          {{network->critic_offset(), policy > 0 ? policy : rate},
-                                           {ParameterCount(*network), rate}}));
-  return std::unique_ptr<Algorithm>(new Dpg(config, env, std::move(network), std::move(trained)));
+  TROOP_ASSIGN_OR_RETURN(
+      auto trained,
+      TrainState::Make(config, network.get(), std::string(EnumName(config.learner.algorithm)),
+                       {{.end = network->critic_offset(),
+                         .learning_rate = policy > 0 ? policy : rate,
+                         .every = PolicyDelay(config)},
+                        {ParameterCount(*network), rate}}));
+  return std::unique_ptr<Algorithm>(
+      new Dpg(config, env, std::move(network), std::move(trained), learner));
 }
 
 }  // namespace troop

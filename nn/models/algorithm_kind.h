@@ -12,12 +12,18 @@ namespace troop {
 enum class AlgorithmKind : std::uint8_t {
   kDqn,         // Ape-X DQN (Horgan et al. 2018)
   kDpg,         // Ape-X DPG (Horgan et al. 2018)
+  kTd3,         // twin delayed DPG (Fujimoto et al. 2018)
   kClassifier,  // supervised: classification of texts
   kMaskedLm,    // supervised: masked-LM pre-training (Devlin et al. 2019)
   kExternal,    // another program computes the updates of an agent
 };
 constexpr auto EnumNames(AlgorithmKind) {
-  return std::to_array<std::string_view>({"dqn", "dpg", "classifier", "masked_lm", "external"});
+  return std::to_array<std::string_view>(
+      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external"});
+}
+// True for the algorithms of continuous actions, which train a policy and critics.
+constexpr bool HasPolicyNetwork(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kDpg || kind == AlgorithmKind::kTd3;
 }
 // True for supervised runs, which have learners, a parameter server and an evaluator, but no
 // environment, actors or replay.

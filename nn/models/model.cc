@@ -84,7 +84,7 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
   if (algorithm == AlgorithmKind::kExternal) return Status::Ok();
-  if (env.action.discrete() == (algorithm != AlgorithmKind::kDpg)) return Status::Ok();
+  if (env.action.discrete() == !HasPolicyNetwork(algorithm)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
   const bool discrete = env.action.discrete();
   return InvalidArgument(

@@ -13,7 +13,7 @@ namespace troop {
 // text model. Members have the names of their keys.
 struct ModelSetup {
   AlgorithmKind algorithm = AlgorithmKind::kDqn;  // learner.algorithm
-  // Agents (dqn, dpg).
+  // Agents.
   NetworkConfig network;
   std::int64_t frame_stack = 1;  // env.frame_stack
   // env.observation_clip. The environments apply it, not the network; a policy that leaves Troop

@@ -1,4 +1,4 @@
-// Implements the policy and the critic of continuous control as one module.
+// Implements the policy and the critics of continuous control as one module.
 #include "nn/models/policy_critic.h"
 
 #include <algorithm>
@@ -12,10 +12,20 @@
 namespace troop {
 namespace {
 
-// Packed forms of both networks.
-struct BothPacked final : Packed {
-  std::unique_ptr<Packed> policy, critic;
+// Packed forms of all networks.
+struct PolicyCriticPacked final : Packed {
+  std::unique_ptr<Packed> policy;
+  std::vector<std::unique_ptr<Packed>> critics;
 };
+
+// Restricts a context to the parameters from `begin` to `end`.
+StepContext Restrict(const StepContext& context, std::int64_t begin, std::int64_t end) {
+  const auto first = std::size_t(begin), count = std::size_t(end - begin);
+  StepContext part = context;
+  part.value = context.value.subspan(first, count);
+  if (!context.gradient.empty()) part.gradient = context.gradient.subspan(first, count);
+  return part;
+}
 
 // Memory layout of one batch, in bytes from the start of cache and workspace.
 struct Layout {
@@ -51,75 +61,71 @@ Layout LayoutFor(const Module& policy, const Module& critic, const ConstTensor& 
 
 // Concatenates the parameters, with prefixes and offsets.
 PolicyCritic::PolicyCritic(Parts parts) : parts_(std::move(parts)) {
-  critic_offset_ = ParameterCount(*parts_.policy);
-  for (const auto& [name, module, base] :
-       {std::tuple{"policy.", parts_.policy.get(), std::int64_t{0}},
-        std::tuple{"critic.", parts_.critic.get(), critic_offset_}}) {
-    for (ParamSpec spec : module->params()) {
-      spec.name = name + spec.name;
+  const auto append = [&](const std::string& prefix, const Module& module) {
+    const std::int64_t base = ends_.empty() ? 0 : ends_.back();
+    for (ParamSpec spec : module.params()) {
+      spec.name = prefix + spec.name;
       spec.offset += base;
       params_.push_back(std::move(spec));
     }
-  }
+    ends_.push_back(base + ParameterCount(module));
+  };
+  append("policy.", *parts_.policy);
+  append("critic.", critic());
+  if (critics() == 2) append("critic2.", critic(1));
 }
 
 // The action's gradient precedes the shared workspace of both networks.
 Result<Plan> PolicyCritic::MakePlan(std::span<const TensorSpec> in) const {
-  TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(*parts_.policy, *parts_.critic, in));
+  TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(policy(), critic(), in));
   return Plan{.out = {layout.action, layout.critic.out[0]},
               .cache_bytes = layout.critic_at() + layout.critic.cache_bytes,
               .workspace_bytes = AlignBytes(layout.action.bytes()) + layout.inner_workspace()};
 }
 
 std::unique_ptr<Packed> PolicyCritic::MakePacked(Precision precision) const {
-  auto packed = std::make_unique<BothPacked>();
-  packed->policy = parts_.policy->MakePacked(precision);
-  packed->critic = parts_.critic->MakePacked(precision);
+  auto packed = std::make_unique<PolicyCriticPacked>();
+  packed->policy = policy().MakePacked(precision);
+  for (const auto& critic : parts_.critics)
+    packed->critics.push_back(critic->MakePacked(precision));
   return packed;
 }
 
 void PolicyCritic::Pack(std::span<const float> value, Packed* packed) const {
-  auto& mine = static_cast<BothPacked&>(*packed);
-  const auto offset = std::size_t(critic_offset_);
-  parts_.policy->Pack(value.first(offset), mine.policy.get());
-  parts_.critic->Pack(value.subspan(offset), mine.critic.get());
+  auto& mine = static_cast<PolicyCriticPacked&>(*packed);
+  const StepContext all{.value = value};
+  policy().Pack(Restrict(all, 0, ends_[0]).value, mine.policy.get());
+  for (std::size_t i = 0; i < critics(); ++i)
+    critic(i).Pack(Restrict(all, ends_[i], ends_[i + 1]).value, mine.critics[i].get());
 }
 
 // Restricts a context to the policy's parameters.
 StepContext PolicyCritic::PolicyContext(const StepContext& context) const {
-  const auto offset = std::size_t(critic_offset_);
-  StepContext policy = context;
-  policy.value = context.value.first(offset);
-  if (context.packed != nullptr) {
-    policy.packed = static_cast<const BothPacked*>(context.packed)->policy.get();
-  }
-  if (!context.gradient.empty()) policy.gradient = context.gradient.first(offset);
-  return policy;
+  StepContext part = Restrict(context, 0, ends_[0]);
+  if (context.packed != nullptr)
+    part.packed = static_cast<const PolicyCriticPacked*>(context.packed)->policy.get();
+  return part;
 }
 
-StepContext PolicyCritic::CriticContext(const StepContext& context) const {
-  const auto offset = std::size_t(critic_offset_);
-  StepContext critic = context;
-  critic.value = context.value.subspan(offset);
-  if (context.packed != nullptr) {
-    critic.packed = static_cast<const BothPacked*>(context.packed)->critic.get();
-  }
-  if (!context.gradient.empty()) critic.gradient = context.gradient.subspan(offset);
-  return critic;
+StepContext PolicyCritic::CriticContext(const StepContext& context, std::size_t i) const {
+  StepContext part = Restrict(context, ends_[i], ends_[i + 1]);
+  if (context.packed != nullptr)
+    part.packed = static_cast<const PolicyCriticPacked*>(context.packed)->critics[i].get();
+  return part;
 }
 
 // The action is copied to the cache: Backward needs it as the critic's input.
 void PolicyCritic::Forward(const StepContext& context, std::span<const ConstTensor> in,
                            std::span<const Tensor> out, Cache cache) const {
-  const Layout layout = LayoutFor(*parts_.policy, *parts_.critic, in[0]);
+  const Layout layout = LayoutFor(policy(), critic(), in[0]);
   const bool keep = !cache.empty();
-  parts_.policy->Forward(PolicyContext(context), in, out.first(1),
-                         keep ? cache.first(layout.policy.cache_bytes) : cache);
+  policy().Forward(PolicyContext(context), in, out.first(1),
+                   keep ? cache.first(layout.policy.cache_bytes) : cache);
   if (keep) std::ranges::copy(out[0].bytes(), cache.subspan(layout.action_at()).begin());
   // The critic evaluates the policy's action.
   const std::vector<ConstTensor> judged{in[0], out[0]};
-  parts_.critic->Forward(CriticContext(context), judged, out.subspan(1),
-                         keep ? cache.subspan(layout.critic_at()) : cache);
+  critic().Forward(CriticContext(context), judged, out.subspan(1),
+                   keep ? cache.subspan(layout.critic_at()) : cache);
 }
 
 void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTensor> in,
@@ -127,7 +133,7 @@ void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTen
                             std::span<const Tensor> din) const {
   TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
   if (context.gradient.empty()) return;
-  const Layout layout = LayoutFor(*parts_.policy, *parts_.critic, in[0]);
+  const Layout layout = LayoutFor(policy(), critic(), in[0]);
   const std::size_t action_bytes = AlignBytes(layout.action.bytes());
   const auto at = [&](std::span<std::byte> bytes) {
     return Tensor::View(nullptr, bytes.first(layout.action.bytes()), layout.action);
@@ -137,11 +143,11 @@ void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTen
   inner.workspace = context.workspace.subspan(action_bytes);
 
   // 1. The action's gradient from the critic, whose own parameters get none.
-  StepContext critic = CriticContext(inner);
-  critic.gradient = {};
+  StepContext judge = CriticContext(inner);
+  judge.gradient = {};
   const std::vector<ConstTensor> judged{in[0], action};
   const std::vector<Tensor> wanted{Tensor(), daction};
-  parts_.critic->Backward(critic, judged, dout.last(1), cache.subspan(layout.critic_at()), wanted);
+  critic().Backward(judge, judged, dout.last(1), cache.subspan(layout.critic_at()), wanted);
   // 2. Clip it elementwise.
   if (parts_.action_gradient_clip > 0) {
     const float limit = float(parts_.action_gradient_clip / double(in[0].dim(0)));
@@ -149,54 +155,65 @@ void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTen
   }
   // 3. The policy's parameters.
   const ConstTensor dpolicy(daction);
-  parts_.policy->Backward(PolicyContext(inner), in, {&dpolicy, 1},
-                          cache.first(layout.policy.cache_bytes), {});
+  policy().Backward(PolicyContext(inner), in, {&dpolicy, 1}, cache.first(layout.policy.cache_bytes),
+                    {});
 }
 
-// Both networks normalize observations separately.
+// The networks normalize observations separately.
 void PolicyCritic::UpdateStatistics(ConstTensor in, std::span<float> value) const {
-  const auto offset = std::size_t(critic_offset_);
-  parts_.policy->UpdateStatistics(in, value.first(offset));
-  parts_.critic->UpdateStatistics(std::move(in), value.subspan(offset));
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < ends_.size(); begin = ends_[i], ++i) {
+    const Module& network = i == 0 ? policy() : critic(i - 1);
+    network.UpdateStatistics(in, value.subspan(std::size_t(begin), std::size_t(ends_[i] - begin)));
+  }
 }
 
-// Policy: input, layers, head, bounds. Critic: input and conv2d layers, then the rest with the
-// action.
+namespace {
+
+// A critic: input and conv2d layers, then the rest with the action.
+Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvSpec& env) {
+  const bool own = !setup.network.critic_layers.empty();
+  const std::vector<LayerConfig> layers = own ? setup.network.critic_layers : LayersOf(setup);
+  const char* const key = own ? "network.critic_layers" : "network.layers";
+  const auto is_linear = [](const LayerConfig& layer) { return layer.type != LayerType::kConv2d; };
+  const auto joint = std::size_t(std::ranges::find_if(layers, is_linear) - layers.begin());
+  TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, layers[0]));
+  // Layers before `joint` see only the observation.
+  std::vector<SequentialPart> front, rest;
+  front.push_back({"input", std::move(seen.module)});
+  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, 0, joint}, &seen.shape, &front));
+  CriticParts critic{.features = seen.shape.elements(),
+                     .actions = std::int64_t(env.action.low.size())};
+  Shape shape{critic.features + critic.actions};
+  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, joint, layers.size()}, &shape, &rest));
+  rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(setup).numbers)});
+  critic.front = MakeSequential(std::move(front));
+  critic.rest = MakeSequential(std::move(rest));
+  return MakeCritic(std::move(critic));
+}
+
+}  // namespace
+
+// Policy: input, layers, head, bounds.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
                                                        const EnvSpec& env) {
-  // 1. The policy.
   TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
-  const auto actions = std::int64_t(env.action.low.size());
-  PolicyCritic::Parts both{.action_gradient_clip = setup.action_gradient_clip};
-
+  PolicyCritic::Parts parts{.action_gradient_clip = setup.action_gradient_clip};
   const std::vector<LayerConfig> layers = LayersOf(setup);
   TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
   std::vector<SequentialPart> policy;
   policy.push_back({"input", std::move(first.module)});
   TROOP_RETURN_IF_ERROR(
       AppendLayers({"network.layers", layers, 0, layers.size()}, &first.shape, &policy));
-  policy.push_back({"head", MakeLinear(first.shape.elements(), actions)});
+  policy.push_back(
+      {"head", MakeLinear(first.shape.elements(), std::int64_t(env.action.low.size()))});
   policy.push_back({"bounds", MakeActionBounds(env.action.low, env.action.high)});
-  both.policy = MakeSequential(std::move(policy));
-
-  // 2. The critic: layers before `joint` see only the observation.
-  const bool own = !setup.network.critic_layers.empty();
-  const std::vector<LayerConfig>& judging = own ? setup.network.critic_layers : layers;
-  const char* const key = own ? "network.critic_layers" : "network.layers";
-  const auto is_linear = [](const LayerConfig& layer) { return layer.type != LayerType::kConv2d; };
-  const auto joint = std::size_t(std::ranges::find_if(judging, is_linear) - judging.begin());
-  TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, judging[0]));
-  std::vector<SequentialPart> front, rest;
-  front.push_back({"input", std::move(seen.module)});
-  TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, 0, joint}, &seen.shape, &front));
-  CriticParts critic{.features = seen.shape.elements(), .actions = actions};
-  Shape shape{critic.features + actions};
-  TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, joint, judging.size()}, &shape, &rest));
-  rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(setup).numbers)});
-  critic.front = MakeSequential(std::move(front));
-  critic.rest = MakeSequential(std::move(rest));
-  both.critic = MakeCritic(std::move(critic));
-  return std::make_unique<PolicyCritic>(std::move(both));
+  parts.policy = MakeSequential(std::move(policy));
+  const std::size_t critics = setup.algorithm == AlgorithmKind::kTd3 ? 2 : 1;
+  while (parts.critics.size() < critics) {
+    TROOP_ASSIGN_OR_RETURN(parts.critics.emplace_back(), MakeCriticOf(setup, env));
+  }
+  return std::make_unique<PolicyCritic>(std::move(parts));
 }
 
 }  // namespace troop

@@ -10,21 +10,23 @@
 
 namespace troop {
 
-// The networks of continuous control: a policy μ(s) and a critic Q(s, a) in one flat parameter
-// buffer: "policy.*", and from critic_offset() "critic.*".
+// The networks of continuous control: a policy μ(s) and one or two critics Q(s, a) in one flat
+// parameter buffer: "policy.*", and from critic_offset() "critic.*" and "critic2.*" (the twin
+// critics of Fujimoto et al. 2018), which have the same layers and other initial weights.
 //
-// As a module it is Q(s, μ(s)): observation [B, ...NetworkInput] → μ(s) [B, A] f32 within the
-// action bounds, and the critic's outputs [B, outputs] f32. Its backward pass is the deterministic
-// policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from dout = {nothing, dq}
-// the gradient of the policy's parameters, with the critic's fixed (their part of the gradient is
-// not written) and the action gradient clipped elementwise to ±limit / B, which is ±limit if dq is
-// that of a mean over the batch. There is no din. The critic itself is trained through critic().
+// As a module it is Q(s, μ(s)) of the first critic: observation [B, ...NetworkInput] → μ(s) [B, A]
+// f32 within the action bounds, and the critic's outputs [B, outputs] f32. Its backward pass is the
+// deterministic policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from dout =
+// {nothing, dq} the gradient of the policy's parameters, with the critics' fixed (their part of the
+// gradient is not written) and the action gradient clipped elementwise to ±limit / B, which is
+// ±limit if dq is that of a mean over the batch. There is no din. The critics themselves are
+// trained through critic().
 class PolicyCritic final : public Module {
  public:
   struct Parts {
-    std::unique_ptr<Module> policy;   // [B, ...] → [B, A] f32
-    std::unique_ptr<Module> critic;   // {[B, ...], [B, A] f32} → [B, outputs] f32
-    double action_gradient_clip = 1;  // 0: no clipping
+    std::unique_ptr<Module> policy;                // [B, ...] → [B, A] f32
+    std::vector<std::unique_ptr<Module>> critics;  // {[B, ...], [B, A] f32} → [B, outputs] f32
+    double action_gradient_clip = 1;               // 0: no clipping
   };
   explicit PolicyCritic(Parts parts);
 
@@ -41,22 +43,27 @@ class PolicyCritic final : public Module {
 
   // {observation, action [B, A] f32} → [B, outputs] f32. The only input gradient is the action's:
   // din[1]. Its plan needs no more workspace and cache than this module's.
-  const Module& critic() const { return *parts_.critic; }
-  std::int64_t critic_offset() const { return critic_offset_; }
-  // Restricts a context of this module to the critic's part of value, gradient and packed.
-  StepContext CriticContext(const StepContext& context) const;
-
- private:
+  const Module& critic(std::size_t i = 0) const { return *parts_.critics[i]; }
+  std::size_t critics() const { return parts_.critics.size(); }
+  // [B, ...NetworkInput] → [B, A] f32. The same holds for its plan.
+  const Module& policy() const { return *parts_.policy; }
+  // Where the critics' parameters begin. The policy's are before.
+  std::int64_t critic_offset() const { return ends_[0]; }
+  // Restrict a context of this module to the critic's, or the policy's, part of value, gradient and
+  // packed.
+  StepContext CriticContext(const StepContext& context, std::size_t i = 0) const;
   StepContext PolicyContext(const StepContext& context) const;
 
+ private:
   const Parts parts_;
   std::vector<ParamSpec> params_;
-  std::int64_t critic_offset_ = 0;
+  std::vector<std::int64_t> ends_;  // of the parameters of the policy, then of each critic
 };
 
 // Creates both networks: network.layers form the policy, network.critic_layers (default: the same)
-// the critic. The critic's conv2d layers see the observation; the action joins before the first
-// linear layer. Errors: kInvalidArgument. REQUIRES: continuous actions.
+// the critic; learner.algorithm = "td3" has two. A critic's conv2d layers see the observation; the
+// action joins before the first linear layer. Errors: kInvalidArgument. REQUIRES: continuous
+// actions.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup, const EnvSpec& env);
 
 // Parts of a critic {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` takes the

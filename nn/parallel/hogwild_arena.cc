@@ -162,6 +162,7 @@ class Arena final : public HogwildArena {
       for (const float gradient : part) {
         for (; at == end; ++group) {
           TROOP_CHECK(group < groups.size(), "groups of {}, not {}", end, value_.size());
+          TROOP_CHECK(groups[group].every == 1, "every {}", groups[group].every);
           end += std::size_t(groups[group].count);
           numbers.rate = groups[group].learning_rate;
           numbers.decays = groups[group].decays;

@@ -37,7 +37,8 @@ class HogwildArena {
 
   // One step with gradient * scale, [P].
   void Step(std::span<const float> gradient, float scale, float learning_rate);
-  // Like Optimizer::StepParts. REQUIRES: the parts and the groups' counts are [P] each.
+  // Like Optimizer::StepParts. REQUIRES: the parts and the groups' counts are [P] each; all groups
+  // change at every step.
   virtual void StepParts(std::span<const std::span<const float>> parts, float scale,
                          std::span<const Optimizer::Group> groups) = 0;
   // Updates only the elements `index`; statistics of the others stay unchanged. [n] and [n].

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/philox.h"
 #include "core/tensor/spec.h"
 #include "learners/training_config.h"
 #include "nn/models/model.h"
@@ -13,8 +14,8 @@
 #include "replay/codec/sample_batch.h"
 #include "tests/learners/config_values.h"
 
-// Ape-X DPG once more, in f64 and plain loops, from the papers' formulas. For layers that are
-// linear with tanh or without.
+// Ape-X DPG and TD3 once more, in f64 and plain loops, from the papers' formulas. For layers that
+// are linear with tanh or without.
 namespace troop::test {
 
 using Doubles = std::vector<double>;
@@ -78,13 +79,14 @@ class DpgReference {
                              .weight = std::size_t(p.offset),
                              .bias = 0,
                              .tanh = p.name.find("head") == std::string::npos};
-      (p.name.starts_with("policy.") ? policy_ : critic_).layers.push_back(layer);
+      NetworkOf(p.name).layers.push_back(layer);
     }
+    if (!twins_[1].layers.empty()) critics_ = 2;
     std::map<std::string, std::size_t> at;
     for (const ParamSpec& p : network->params()) at[p.name] = std::size_t(p.offset);
     for (const ParamSpec& p : network->params()) {
       if (!p.name.ends_with(".weight")) continue;
-      auto& layers = (p.name.starts_with("policy.") ? policy_ : critic_).layers;
+      auto& layers = NetworkOf(p.name).layers;
       const std::string bias = p.name.substr(0, p.name.size() - 6) + "bias";
       for (PlainLayer& l : layers) {
         if (l.weight == std::size_t(p.offset)) l.bias = at.at(bias);
@@ -102,10 +104,15 @@ class DpgReference {
     gradient.assign(value.size(), 0);
     loss = 0;
     priority.clear();
+    const auto& l = config_.learner;
+    const bool td3 = l.algorithm == AlgorithmKind::kTd3;
+    // The stream of the noise is part of the contract (docs/design/determinism.md).
+    noise_ = Rng({std::uint64_t(config_.seed), Purpose::kTargetNoise, 0, std::uint64_t(updates_)});
+    policy_steps_ = !td3 || (updates_ + 1) % l.policy_delay == 0;
     for (std::int64_t i = 0; i < b.size(); ++i) {
       const Doubles x = Row(b.observation, i), action = Row(b.action, i);
-      AddCritic(b, i, x, action);
-      AddPolicy(x, double(b.size()));
+      AddCritics(b, i, x, action);
+      if (policy_steps_) AddPolicy(x, double(b.size()));
     }
     Step(progress);
   }
@@ -120,7 +127,7 @@ class DpgReference {
   }
   // Q(s, a), of a distribution its mean.
   double Judge(const Doubles& weights, const Doubles& x, const Doubles& action) {
-    return values_.Mean(critic_.Forward(weights, Joined(x, action)));
+    return values_.Mean(twins_[0].Forward(weights, Joined(x, action)));
   }
 
   static Doubles Row(const Tensor& t, std::int64_t i) {
@@ -146,23 +153,48 @@ class DpgReference {
     return g;
   }
 
-  void AddCritic(const SampleBatch& b, std::int64_t i, const Doubles& x, const Doubles& action) {
+  PlainNetwork& NetworkOf(const std::string& parameter) {
+    if (parameter.starts_with("policy.")) return policy_;
+    return twins_[parameter.starts_with("critic2.") ? 1 : 0];
+  }
+  // The action of the target policy, which TD3 smooths with clipped noise.
+  Doubles TargetAction(const Doubles& next) {
+    Doubles a = Act(target, next);
+    if (critics_ == 1) return a;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      const double low = env_.action.low[k], high = env_.action.high[k];
+      const double clip = config_.learner.target_noise_clip;
+      double noise = noise_.Normal() * config_.learner.target_policy_noise;
+      noise = noise > clip ? clip : noise < -clip ? -clip : noise;
+      a[k] += noise * (high - low) / 2;
+      a[k] = a[k] > high ? high : a[k] < low ? low : a[k];
+    }
+    return a;
+  }
+
+  void AddCritics(const SampleBatch& b, std::int64_t i, const Doubles& x, const Doubles& action) {
     const Doubles next = Row(b.next_observation, i);
-    const Doubles expected = critic_.Forward(target, Joined(next, Act(target, next)));
-    const Doubles out = critic_.Forward(value, Joined(x, action));
+    const Doubles judged = Joined(next, TargetAction(next));
+    Doubles expected = twins_[0].Forward(target, judged);
+    if (critics_ == 2) expected[0] = std::fmin(expected[0], twins_[1].Forward(target, judged)[0]);
     const double weight = b.weight[std::size_t(i)] / double(b.size());
-    auto item = values_.Learn(out, expected, [&](double z) { return Return(b, i, z); });
-    loss += weight * item.loss;
-    priority.push_back(item.priority);
-    for (double& d : item.dout) d *= weight;
-    critic_.Backward(value, item.dout, &gradient);
+    double sum = 0;
+    for (int c = 0; c < critics_; ++c) {
+      const Doubles out = twins_[c].Forward(value, Joined(x, action));
+      auto item = values_.Learn(out, expected, [&](double z) { return Return(b, i, z); });
+      loss += weight * item.loss;
+      sum += item.priority;
+      for (double& d : item.dout) d *= weight;
+      twins_[c].Backward(value, item.dout, &gradient);
+    }
+    priority.push_back(sum / critics_);
   }
 
   void AddPolicy(const Doubles& x, double items) {
     const Doubles action = Act(value, x);
-    const Doubles out = critic_.Forward(value, Joined(x, action));
+    const Doubles out = twins_[0].Forward(value, Joined(x, action));
     const Doubles dout = values_.Slope(out);
-    const Doubles joined = critic_.Backward(value, dout, nullptr);
+    const Doubles joined = twins_[0].Backward(value, dout, nullptr);
     Doubles da(joined.end() - std::ptrdiff_t(action.size()), joined.end());
     for (std::size_t k = 0; k < da.size(); ++k) {
       const double limit = config_.learner.action_gradient_clip;
@@ -180,7 +212,10 @@ class DpgReference {
     norm = std::sqrt(sum);
     const auto& o = config_.optimizer;
     ++updates_;
+    if (policy_steps_) ++policy_updates_;
     for (std::size_t i = 0; i < value.size(); ++i) {
+      if (i < critic_offset_ && !policy_steps_) continue;
+      const int steps = i < critic_offset_ ? policy_updates_ : updates_;
       const double limit = config_.learner.max_grad_norm;
       const double g = norm > limit && limit > 0 ? gradient[i] * limit / norm : gradient[i];
       const bool of_policy = i < critic_offset_ && o.policy_learning_rate > 0;
@@ -188,8 +223,8 @@ class DpgReference {
                           (1 + (o.final_lr_fraction - 1) * progress);
       m_[i] = o.beta1 * m_[i] + (1 - o.beta1) * g;
       v_[i] = o.beta2 * v_[i] + (1 - o.beta2) * g * g;
-      const double m = m_[i] / (1 - std::pow(o.beta1, updates_));
-      const double v = v_[i] / (1 - std::pow(o.beta2, updates_));
+      const double m = m_[i] / (1 - std::pow(o.beta1, steps));
+      const double v = v_[i] / (1 - std::pow(o.beta2, steps));
       value[i] -= rate * m / (std::sqrt(v) + o.epsilon);
     }
     if (updates_ % config_.learner.target_update_every_updates != 0) return;
@@ -201,10 +236,13 @@ class DpgReference {
   const TrainingConfig config_;
   const EnvSpec env_;
   const ValueReference values_;
-  PlainNetwork policy_, critic_;
+  PlainNetwork policy_, twins_[2];
+  int critics_ = 1;
+  Rng noise_{RngKey()};
+  bool policy_steps_ = true;  // in this update
   std::size_t critic_offset_ = 0;
   Doubles m_, v_;
-  int updates_ = 0;
+  int updates_ = 0, policy_updates_ = 0;
 };
 
 }  // namespace troop::test

@@ -175,6 +175,29 @@ TEST(OptimizerTest, GroupsMatchSeparateOptimizers) {
   }
 }
 
+// A group that changes at each third step, against an optimizer that steps only then.
+TEST(OptimizerTest, DelayedGroupMatchesOptimizerOfItsSteps) {
+  constexpr std::size_t kFirst = kCount / 2;
+  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
+                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+    OptimizerConfig config = ConfigOf(type);
+    if (config.type == OptimizerType::kSgd) config.momentum = 0.9;
+    const auto together = Make(config), seldom = Make(config), always = Make(config);
+    std::vector<float> value(kCount, 1), seldom_value = value, always_value = value;
+    const std::vector<Optimizer::Group> groups{
+        {.count = std::int64_t(kFirst), .learning_rate = 0.01f, .every = 3},
+        {.count = std::int64_t(kCount - kFirst), .learning_rate = 0.01f}};
+    for (std::uint64_t t = 1; t <= 10; ++t) {
+      EXPECT_EQ(together->ChangesNext(3), t % 3 == 0) << t;
+      together->StepGroups(Gradient(t), 1, groups, value);
+      always->Step(Gradient(t), 1, 0.01f, always_value);
+      if (t % 3 == 0) seldom->Step(Gradient(t), 1, 0.01f, seldom_value);
+    }
+    for (std::size_t i = 0; i < kCount; ++i)
+      EXPECT_EQ(value[i], (i < kFirst ? seldom_value : always_value)[i]) << EnumName(type) << i;
+  }
+}
+
 TEST(OptimizerTest, GradientInPartsMatchesWhole) {
   for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
                                    OptimizerType::kSgd, OptimizerType::kAdaGrad}) {

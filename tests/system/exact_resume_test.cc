@@ -117,6 +117,11 @@ TEST_F(ExactResumeTest, ContinuousActionsAndBetaResumeToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+TEST_F(ExactResumeTest, Td3ResumesToSameBytes) {
+  more_ = {"env.id=Pendulum-v1", "learner.algorithm=td3", "learner.policy_delay=3"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));

@@ -174,7 +174,7 @@ inline void Repair(Config* c) {
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
-  if (c->learner.algorithm == AlgorithmKind::kDpg) c->inference.device = DeviceChoice::kAuto;
+  if (HasPolicyNetwork(c->learner.algorithm)) c->inference.device = DeviceChoice::kAuto;
   c->replay.capacity_items =
       std::max({c->replay.capacity_items, c->replay.min_items,
                 4096 + 8 * c->actor.envs * (c->actor.n_step + c->env.frame_stack)});
@@ -198,7 +198,7 @@ inline void Repair(Config* c) {
   }
   if (!c->network.dueling) c->network.dueling_units = 0;
   c->optimizer.policy_learning_rate = 0;
-  if (c->learner.algorithm != AlgorithmKind::kDpg) {
+  if (!HasPolicyNetwork(c->learner.algorithm)) {
     c->network.critic_layers.clear();
   } else {
     c->actor.epsilon_steps = 0;
@@ -206,6 +206,7 @@ inline void Repair(Config* c) {
   if (c->learner.critic == CriticKind::kQuantile) c->learner.loss = TdLoss::kHuber;
   if (c->learner.algorithm != AlgorithmKind::kDpg && c->learner.algorithm != AlgorithmKind::kDqn)
     c->learner.critic = CriticKind::kScalar;
+  c->learner.policy_delay = 1;
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
   if (!c->evaluator.enabled) c->evaluator.keep_best = false;

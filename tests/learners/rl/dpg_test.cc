@@ -136,6 +136,53 @@ TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
   }
 }
 
+TrainingConfig Td3Config() {
+  TrainingConfig config = SmallConfig();
+  config.learner.algorithm = AlgorithmKind::kTd3;
+  config.learner.target_policy_noise = 0.4;  // often beyond the clip and the bounds
+  config.learner.target_noise_clip = 0.5;
+  config.learner.target_tau = 0.25;
+  return config;
+}
+
+TEST(DpgTest, Td3UpdatesMatchF64ReferenceInEveryVariant) {
+  for (int variant = 0; variant < 48; ++variant) {
+    TrainingConfig config = Td3Config();
+    config.learner.policy_delay = 1 + variant % 3;
+    config.learner.target_policy_noise = variant % 2 ? 0.4 : 0;
+    config.learner.loss = variant & 4 ? TdLoss::kHuber : TdLoss::kMse;
+    config.learner.max_grad_norm = variant & 8 ? 0.05 : 0;
+    config.learner.action_gradient_clip = variant & 16 ? 0.02 : 0;
+    config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
+    const auto td3 = Make(config);
+    DpgReference reference(config, Env());
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const SampleBatch batch = RandomBatch(step % 2 == 0 ? 5 : 8, 3, 100 + step);
+      std::vector<float> priority(std::size_t(batch.size()), 0);
+      const LossReport report = UpdateOnce(td3.get(), batch, 0, &priority);
+      reference.Update(batch, 0);
+      EXPECT_NEAR(report.loss, reference.loss, 1e-5);
+      EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
+      for (std::size_t i = 0; i < priority.size(); ++i)
+        EXPECT_NEAR(priority[i], reference.priority[i], 1e-5);
+      for (std::size_t i = 0; i < reference.value.size(); ++i)
+        ASSERT_NEAR(td3->value()[i], reference.value[i], 4e-6) << variant << " " << step;
+    }
+  }
+}
+
+// Each learner of a run has separate noise; the same learner repeats its noise.
+TEST(DpgTest, Td3NoiseDependsOnLearnerOnly) {
+  const SampleBatch batch = RandomBatch(8, 3, 1);
+  const auto loss = [&](int learner) {
+    const auto made = MakeAlgorithm(Td3Config(), Env(), {}, learner);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return UpdateOnce(made->get(), batch).loss;
+  };
+  EXPECT_EQ(loss(1), loss(1));
+  EXPECT_NE(loss(0), loss(1));
+}
+
 // ---- Learning.
 
 // A game of one step, r = 1 - (a - s)²: the best action is s itself, worth 1.
@@ -217,6 +264,24 @@ TEST(DpgTest, RestoredStateContinuesBitForBit) {
   }
 }
 
+// Saved between two updates of the policy: the delay continues where it was.
+TEST(DpgTest, RestoredTd3ContinuesBitForBit) {
+  TrainingConfig config = Td3Config();
+  config.learner.policy_delay = 3;
+  config.network.normalize_observations = true;
+  const auto first = Make(config);
+  for (std::uint64_t i = 0; i < 4; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
+  const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  const auto second = Make(config);
+  ASSERT_TRUE(second->SetState(*read).ok());
+  for (std::uint64_t i = 4; i < 10; ++i) {
+    UpdateOnce(first.get(), RandomBatch(6, 3, i));
+    UpdateOnce(second.get(), RandomBatch(6, 3, i));
+  }
+  EXPECT_TRUE(SameState(first->State(), second->State()));
+}
+
 TEST(DpgTest, RejectsMismatchedStateWithoutChange) {
   const auto dpg = Make(SmallConfig());
   UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
@@ -261,6 +326,8 @@ TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
        {CriticKind::kScalar, CriticKind::kCategorical, CriticKind::kQuantile}) {
     TrainingConfig config = SmallConfig();
     config.learner.critic = critic;
+    // The scalar critics are twins.
+    if (critic == CriticKind::kScalar) config.learner.algorithm = AlgorithmKind::kTd3;
     const auto dpg = Make(config);
     UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
     const TensorFile before = dpg->State();
@@ -300,6 +367,14 @@ TEST(DpgTest, RejectsUnsupportedConfig) {
   EnvSpec discrete = Env();
   discrete.action = {.count = 2};
   EXPECT_EQ(MakeAlgorithm(SmallConfig(), discrete).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(MakeAlgorithm(Td3Config(), discrete).status().code(), Code::kInvalidArgument);
+  TrainingConfig twins = Td3Config();
+  twins.learner.critic = CriticKind::kQuantile;
+  EXPECT_THAT(MakeAlgorithm(twins, Env()).status().message(),
+              HasSubstr("learner.critic is \"quantile\", but td3 needs \"scalar\""));
+  twins = Td3Config();
+  twins.learner.policy_delay = 0;
+  EXPECT_EQ(MakeAlgorithm(twins, Env()).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

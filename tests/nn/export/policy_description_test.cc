@@ -11,15 +11,15 @@ namespace {
 
 // A new algorithm must be described, or be listed here with its reason.
 TEST(PolicyDescriptionTest, EveryAgentCanBeExported) {
-  constexpr AlgorithmKind kKinds[] = {AlgorithmKind::kDqn, AlgorithmKind::kDpg,
-                                      AlgorithmKind::kClassifier, AlgorithmKind::kMaskedLm,
-                                      AlgorithmKind::kExternal};
+  constexpr AlgorithmKind kKinds[] = {AlgorithmKind::kDqn,      AlgorithmKind::kDpg,
+                                      AlgorithmKind::kTd3,      AlgorithmKind::kClassifier,
+                                      AlgorithmKind::kMaskedLm, AlgorithmKind::kExternal};
   ASSERT_EQ(std::size(kKinds), EnumNames(AlgorithmKind()).size());
   for (const AlgorithmKind kind : kKinds) {
     ModelSetup setup;
     setup.algorithm = kind;
     EnvSpec env = DiscreteEnv({DType::kF32, {4}}, 2);
-    if (kind == AlgorithmKind::kDpg)
+    if (HasPolicyNetwork(kind))
       env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1}, .high = {1}};
     // Text models have no policy.
     EXPECT_EQ(DescribePolicy(setup, env).ok(), !IsSupervised(kind)) << EnumName(kind);

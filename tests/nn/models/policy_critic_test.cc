@@ -266,6 +266,39 @@ TEST(PolicyCriticTest, OrdersPolicyParametersBeforeCritic) {
                                  "critic.head.weight[11, 5]", "critic.head.bias[11]"));
 }
 
+// Twin critics: the same layers with other weights; each has its own gradient, and the policy's
+// value is that of the first.
+TEST(PolicyCriticTest, TwinCriticsAreSeparate) {
+  ModelSetup setup = SmallSetup();
+  Bench one(setup, Env());
+  setup.algorithm = AlgorithmKind::kTd3;
+  Bench b(setup, Env());
+  ASSERT_EQ(b.network->critics(), 2u);
+  EXPECT_EQ(b.value.size() - one.value.size(),
+            one.value.size() - std::size_t(one.network->critic_offset()));
+  EXPECT_EQ(b.network->params().back().name, "critic2.head.bias");
+  EXPECT_EQ(one.PolicyLoss(), b.PolicyLoss());  // the first critic begins with the same weights
+
+  const std::vector<ConstTensor> in{b.observation, b.action};
+  const auto loss = [&](std::size_t critic) {
+    b.network->critic(critic).Forward(b.network->CriticContext(b.Context(), critic), in, {&b.q, 1},
+                                      b.cache.bytes());
+    return b.Sum();
+  };
+  EXPECT_NE(loss(0), loss(1));
+  loss(1);
+  const ConstTensor dq(b.dq);
+  std::ranges::fill(b.gradient, 0.0f);
+  b.network->critic(1).Backward(b.network->CriticContext(b.Backwards(), 1), in, {&dq, 1},
+                                b.cache.bytes(), {});
+  for (const ParamSpec& spec : b.network->params()) {
+    const auto first = std::size_t(spec.offset), count = std::size_t(spec.shape.elements());
+    ExpectDerivatives(
+        std::span(b.value).subspan(first, count), std::span(b.gradient).subspan(first, count),
+        [&] { return loss(1); }, spec.name.c_str());
+  }
+}
+
 TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
   if (!BF16Available()) GTEST_SKIP() << "no AVX-512 here";
   Bench exact(SmallSetup(), Env()), rough(SmallSetup(), Env(), Precision::kBF16);

@@ -1,0 +1,48 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/config/config.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+// Keys of the algorithms that train a policy and critics, where they contradict others.
+TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
+  const std::string linear = "{type=\"linear\", units=8}";
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"network.critic_layers=[" + linear + "]"},
+       "only learner.algorithm = \"dpg\" or \"td3\" has a critic network"},
+      {{"optimizer.policy_learning_rate=1"},
+       "only learner.algorithm = \"dpg\" or \"td3\" has a separate policy network"},
+      {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
+       "actor.epsilon_steps=100: continuous actions use noise for exploration"},
+      {{"actor.epsilon_steps=100", "learner.algorithm=td3"},
+       "actor.epsilon_steps=100: continuous actions use noise for exploration"},
+      {{"learner.algorithm=dpg", "optimizer.policy_learning_rate=1", "learner.sync=paramserver"},
+       "parameter shards use one learning rate"},
+      {{"learner.hogwild_threads=2", "learner.algorithm=dpg", "optimizer.policy_learning_rate=0.1"},
+       "Hogwild threads share one learning rate"},
+      {{"learner.algorithm=td3", "inference.device=cuda"},
+       "the policy of learner.algorithm = \"td3\" runs on the CPU only"},
+      {{"learner.algorithm=td3", "learner.critic=categorical"},
+       "td3 uses the smaller of two values, which distributions do not have"},
+      {{"learner.algorithm=td3", "learner.sync=paramserver"},
+       "parameter shards update all weights at once; set 1"},
+      {{"learner.algorithm=td3", "learner.hogwild_threads=2"},
+       "Hogwild threads update all weights at once; set 1"},
+  };
+  for (const auto& [overrides, error] : cases)
+    EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
+}
+
+TEST(PolicyKeysTest, Td3WithoutDelayTrainsOnShards) {
+  const auto config =
+      ParseConfig("", "run.toml",
+                  {"learner.algorithm=td3", "learner.policy_delay=1", "learner.sync=paramserver"});
+  EXPECT_TRUE(config.ok()) << config.status().ToString();
+}
+
+}  // namespace
+}  // namespace troop
