@@ -6,7 +6,8 @@
 
 namespace troop {
 
-// One key of [env.options], passed to the environment unchanged.
+// One key of a table whose names the config does not define ([env.options], [learner.options]),
+// passed on unchanged.
 struct EnvOption {
   // A list or a table as JSON text in the format of option_value.h; without null.
   struct Json {

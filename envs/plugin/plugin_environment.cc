@@ -2,19 +2,17 @@
 
 #include "envs/plugin/plugin_environment.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
 
 #include "core/base/edit_distance.h"
 #include "core/base/utf8.h"
 #include "core/base/version.h"
+#include "core/storage/shared_library.h"
 #include "envs/observation_io.h"
 #include "envs/plugin/plugin_spec.h"
 
@@ -282,19 +280,11 @@ Status CheckLimit(std::string_view id, std::int64_t max_episode_steps) {
 
 // Opens a library, finds its table and checks the version.
 Result<const TroopEnvApi*> LoadApi(const std::string& path) {
-  // dlopen would search the system's folders for a name without a slash.
-  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) {
-    return NotFound("plug-in {}: no such file: {}; give the path of a shared library", path,
-                    std::filesystem::absolute(file, error).lexically_normal().string());
-  }
-  // Never closed after success: handles and the table point into the library.
-  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return InvalidArgument("plug-in {}: {}", path, OneLine(dlerror()));
-  const auto entry = reinterpret_cast<decltype(&troop_env_api)>(dlsym(library, "troop_env_api"));
+  auto library = SharedLibrary::Open(path);
+  if (!library.ok()) return library.status().WithContext("plug-in " + path);
+  const auto entry = reinterpret_cast<decltype(&troop_env_api)>(library->Find("troop_env_api"));
   if (entry == nullptr) {
-    dlclose(library);
+    library->Close();
     return InvalidArgument(
         "plug-in {}: does not export troop_env_api; build it with troop_env.h or "
         "TROOP_ENVIRONMENT (docs/guide/environments.md)",
