@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "kernels/optim/optimizer_step.h"
 #include "learners/external/external_algorithm.h"
+#include "learners/external/own_algorithm.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
@@ -71,10 +72,12 @@ TensorFile WholeStateOf(Algorithm& algorithm) {
   return part != nullptr ? part->WholeState() : algorithm.State();
 }
 
-// Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.
+// Order of choice: own algorithms, then supervised algorithms, then a GPU if learner.device allows
+// it, then the CPU.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, const EnvSpec& env,
                                                  const TensorParallelRank& tensor, int learner) {
   const AlgorithmKind kind = config.learner.algorithm;
+  if (kind == AlgorithmKind::kOwn) return MakeOwnAlgorithm(config, env);
   if (config.learner.device == DeviceChoice::kCuda &&
       (HasPolicyNetwork(kind) || kind == AlgorithmKind::kExternal)) {
     return InvalidArgument(

@@ -7,13 +7,21 @@
 namespace troop {
 
 void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
-  v.Visit({.name = "learner.algorithm",
-           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
-                  "2018) or TD3 (Fujimoto et al. 2018) for continuous ones; for text "
-                  "(data.reviews) a sentiment classifier, or "
-                  "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
-                  "computes the updates of an agent, such as troop.Learner in Python."},
-          c.algorithm);
+  v.Visit(
+      {.name = "learner.algorithm",
+       .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
+              "2018) or TD3 (Fujimoto et al. 2018) for continuous ones; for text (data.reviews) a "
+              "sentiment classifier, or "
+              "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
+              "computes the updates of an agent, such as troop.Learner in Python. Other names are "
+              "algorithms of an extension in C++ (learner.library)."},
+      c.algorithm, c.own_algorithm);
+  v.Visit({"learner.library",
+           "Shared library with own algorithms and layers (docs/guide/own_algorithm_in_cpp.md); a "
+           "relative path in a file is relative to the file's folder. Empty: none."},
+          c.library);
+  v.Visit({"learner.options", "Options of an own algorithm, passed unchanged to its factory."},
+          c.options);
   v.Visit(
       {"learner.batch_size",
        "Items per update; supervised: examples per update, over all learners.", Between(1, 65536)},

@@ -8,6 +8,7 @@
 
 #include "core/config/device_choice.h"
 #include "core/config/enum_names.h"
+#include "core/config/env_option.h"
 #include "nn/models/algorithm_kind.h"
 #include "nn/models/critic_kind.h"
 #include "paramserver/weights_config.h"
@@ -26,6 +27,9 @@ constexpr auto EnumNames(TdLoss) { return std::to_array<std::string_view>({"hube
 // The learners ([learner]).
 struct LearnerConfig {
   AlgorithmKind algorithm = AlgorithmKind::kDqn;
+  std::string own_algorithm;       // name of an algorithm of kind kOwn
+  std::string library;             // shared library with extensions; "": none
+  std::vector<EnvOption> options;  // of an own algorithm, sorted by name
   std::int64_t batch_size = 64;
   double gamma = 0.99;
   bool double_q = true;
@@ -57,6 +61,11 @@ struct LearnerConfig {
 // Declares the keys.
 void VisitKeys(LearnerConfig& config, ConfigVisitor& visitor);
 
+// The value of learner.algorithm: the name of a built-in algorithm, or that of an own one.
+inline std::string_view AlgorithmName(const LearnerConfig& config) {
+  return config.algorithm == AlgorithmKind::kOwn ? std::string_view(config.own_algorithm)
+                                                 : EnumName(config.algorithm);
+}
 // True for supervised runs (classifier, masked_lm), which have learners, a parameter server and an
 // evaluator, but no environment, actors or replay.
 inline bool IsSupervised(const LearnerConfig& config) { return IsSupervised(config.algorithm); }

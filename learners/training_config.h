@@ -48,6 +48,7 @@ struct TrainingConfig {
 // The part on which the model depends.
 inline ModelSetup ModelSetupOf(const TrainingConfig& config) {
   return {.algorithm = config.learner.algorithm,
+          .library = config.learner.library,
           .network = config.network,
           .frame_stack = config.frame_stack,
           .observation_clip = config.observation_clip,

@@ -50,15 +50,20 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
 }
 
 void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
-  v.Visit({.name = "type", .doc = "Type of the layer; conv2d layers precede linear ones."},
-          layer.type);
-  v.Visit({"units", "linear: number of outputs.", Between(1, 1 << 20)}, layer.units);
+  v.Visit({.name = "type",
+           .doc = "Type of the layer; conv2d layers precede linear ones. Other names are layers of "
+                  "an extension (learner.library)."},
+          layer.type, layer.own_type);
+  v.Visit(
+      {"units", "linear, and own layers that have units: number of outputs.", Between(1, 1 << 20)},
+      layer.units);
   v.Visit({"filters", "conv2d: number of output channels.", Between(1, 65536)}, layer.filters);
   v.Visit({"kernel", "conv2d: height and width of the filters in pixels.", Between(1, 1024)},
           layer.kernel);
   v.Visit({"stride", "conv2d: distance between outputs in pixels.", Between(1, 1024)},
           layer.stride);
   v.Visit({.name = "activation", .doc = "Activation function after the layer."}, layer.activation);
+  v.Visit({"options", "Options of an own layer, passed unchanged to its factory."}, layer.options);
 }
 
 }  // namespace troop

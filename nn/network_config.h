@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/config/enum_names.h"
+#include "core/config/env_option.h"
 #include "kernels/elementwise/activation.h"
 
 namespace troop {
@@ -13,9 +15,13 @@ namespace troop {
 class ConfigVisitor;
 
 // Type of a layer of network.layers.
-enum class LayerType : std::uint8_t { kLinear, kConv2d };
+enum class LayerType : std::uint8_t {
+  kLinear,
+  kConv2d,
+  kOwn,  // a layer that an extension registers under another name
+};
 constexpr auto EnumNames(LayerType) {
-  return std::to_array<std::string_view>({"linear", "conv2d"});
+  return std::to_array<std::string_view>({"linear", "conv2d", "own"});
 }
 
 // Precision of the arithmetic in large layers.
@@ -27,11 +33,13 @@ constexpr auto EnumNames(NetworkPrecision) {
 // One layer of network.layers.
 struct LayerConfig {
   LayerType type = LayerType::kLinear;
+  std::string own_type;      // name of a layer of type kOwn
   std::int64_t units = 0;    // linear
   std::int64_t filters = 0;  // conv2d
   std::int64_t kernel = 0;
   std::int64_t stride = 1;
   Activation activation = Activation::kRelu;
+  std::vector<EnvOption> options;  // own layers
   bool operator==(const LayerConfig&) const = default;
 };
 

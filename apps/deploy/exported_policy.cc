@@ -18,7 +18,7 @@ std::map<std::string, std::string> OriginOf(const LoadedCheckpoint& loaded,
   std::map<std::string, std::string> origin = {
       {"format", "troop"},
       {"troop_version", kTroopVersion},
-      {"algorithm", std::string(EnumName(loaded.config.learner.algorithm))},
+      {"algorithm", std::string(AlgorithmName(loaded.config.learner))},
       {"updates", std::to_string(loaded.state.updates)}};
   if (environment.empty()) return origin;
   origin["environment"] = environment;

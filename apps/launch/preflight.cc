@@ -20,6 +20,7 @@
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/run/task_info.h"
 #include "fleet/serial/serial_fleet.h"
+#include "learners/external/own_algorithm.h"
 #include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
 #include "net/security/keys.h"
@@ -119,6 +120,13 @@ void CheckData(const Config& config, Failures* failures) {
   failures->Add(CheckPretrainedFiles(TrainingConfigOf(config)));
 }
 
+// Makes an own algorithm once, so that the errors of its factory are reported before a run starts.
+Status CheckOwn(const Config& config) {
+  if (config.learner.algorithm != AlgorithmKind::kOwn) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
+  return MakeOwnAlgorithm(TrainingConfigOf(config), env).status();
+}
+
 }  // namespace
 
 // Also reads model.pretrained completely: its tensors must fit the model.
@@ -126,6 +134,7 @@ Status CheckInputs(const Config& config) {
   Failures failures;
   CheckPlaces(config, &failures);
   failures.Add(CheckFirstWeights(TrainingConfigOf(config)));
+  failures.Add(CheckOwn(config));
   return failures.status();
 }
 

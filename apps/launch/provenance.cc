@@ -22,6 +22,7 @@
 #include "core/base/version.h"
 #include "core/metrics/package_version.h"
 #include "core/storage/sha256.h"
+#include "envs/environment.h"
 #include "envs/subprocess/subproc_vector_env.h"
 #include "fleet/launcher/subprocess.h"
 #include "kernels/onednn/onednn_layer.h"
@@ -137,6 +138,14 @@ JsonObject DescribeEnvironment(const Config& config, const EnvSpec& env) {
   return described.Add("python", PythonPackages(config.env.python, config.env.id));
 }
 
+// The library of own algorithms and layers, with its checksum; empty members: none is used.
+JsonObject DescribeExtension(const Config& config) {
+  const std::string& path = config.learner.library;
+  if (path.empty()) return JsonObject().Add("library", "");
+  const Result<std::string> code = PluginCode(path);
+  return JsonObject().Add("library", path).Add("code", code.ok() ? *code : code.status().message());
+}
+
 // Prints the version of the interpreter and of each installed distribution among the arguments. It
 // reads the packages' metadata and imports none of them.
 constexpr char kVersionsScript[] =
@@ -227,6 +236,7 @@ JsonObject DescribeProvenance(const ProvenanceSource& source) {
       .Add("gpus", DescribeGpus())
       .Add("packages", DescribePackages())
       .Add("environment", DescribeEnvironment(config, *source.env))
+      .Add("extension", DescribeExtension(config))
       .Add("seed", config.seed)
       .Add("config_sha256", Sha256Hex(ToToml(config)));
 }

@@ -168,7 +168,7 @@ JsonObject RunIndex::Summary(const std::string& name) {
     known.config_changed = config_changed;
     if (const Result<Config> config = ReadRunConfig(path, {}); config.ok()) {
       known.env = TaskName(*config);
-      known.algorithm = EnumName(config->learner.algorithm);
+      known.algorithm = AlgorithmName(config->learner);
       known.mode = EnumName(config->fleet.mode);
       known.supervised = IsSupervised(*config);
       known.seed = double(config->seed);

@@ -188,7 +188,7 @@ std::string RunDetails::OverviewJson() const {
   if (config_) {
     out.Add("name", config_->name);
     out.Add("problem", TaskName(*config_));
-    out.Add("algorithm", EnumName(config_->learner.algorithm));
+    out.Add("algorithm", AlgorithmName(config_->learner));
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
     out.Add("serial", config_->fleet.mode == FleetMode::kSerial);
     out.Add("sync", EnumName(config_->learner.sync));

@@ -221,7 +221,7 @@ Result<std::optional<HalvingSettings>> HalvingOf(const SweepArguments& a,
     return InvalidArgument(
         "--asha supports no {} run, whose budget is given in epochs; use a grid "
         "or --trials",
-        EnumName(configs[0].learner.algorithm));
+        AlgorithmName(configs[0].learner));
   }
   HalvingSettings settings{.resource = *resource,
                            .min_resource = *a.min_resource,

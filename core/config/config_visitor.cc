@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/config/toml_text.h"
@@ -37,7 +38,16 @@ std::string ConfigKeyInfo::RangeText() const {
   for (std::size_t i = 0; i < choices.size(); ++i) {
     text += fmt::format("{}\"{}\"", i > 0 ? ", " : "", choices[i]);
   }
-  return text;
+  return text + (own_names ? ", or one of an extension" : "");
+}
+
+bool IsOwnName(std::string_view name) {
+  constexpr std::size_t kNameMax = 64;
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.size() <= kNameMax && name[0] >= 'a' && name[0] <= 'z' &&
+         std::ranges::all_of(name, good);
 }
 
 }  // namespace troop

@@ -41,8 +41,13 @@ struct ConfigKeyInfo {
   ConfigRange range;                      // numbers
   bool whole = false;                     // a double that must be an integer
   std::vector<std::string_view> choices;  // permitted strings; empty: any
+  bool own_names = false;                 // also permits the names of users' extensions (IsOwnName)
   std::string RangeText() const;          // range or choices, human-readable
 };
+
+// True for a name that an extension may register: lower-case letters, digits and underscores, with
+// a letter first; at most 64.
+bool IsOwnName(std::string_view name);
 
 class ConfigVisitor;
 
@@ -89,6 +94,20 @@ class ConfigVisitor {
     std::string name(EnumName(value));
     Visit(key, name);
     if (const auto parsed = ParseEnum<E>(name)) value = *parsed;
+  }
+  // A mode that users can extend: E::kOwn stands for all names that extensions register, and `own`
+  // has the name then.
+  template <NamedEnum E>
+  void Visit(ConfigKeyInfo key, E& value, std::string& own) {
+    for (const std::string_view name : EnumNames(E{})) {
+      if (name != EnumName(E::kOwn)) key.choices.push_back(name);
+    }
+    key.own_names = true;
+    std::string name = value == E::kOwn ? own : std::string(EnumName(value));
+    Visit(key, name);
+    const auto parsed = ParseEnum<E>(name);
+    value = parsed.value_or(E::kOwn);
+    own = value == E::kOwn ? name : "";
   }
   // A list of tables. visit: visits the keys of an entry.
   template <class T>

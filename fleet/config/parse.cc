@@ -130,6 +130,7 @@ std::string CheckValue(const ConfigKeyInfo& key, const std::string& value) {
   if (value.find('\0') != value.npos) return "contains a null byte, which no name or path may have";
   if (key.choices.empty() || std::ranges::count(key.choices, std::string_view(value)) > 0)
     return {};
+  if (key.own_names && IsOwnName(value)) return {};  // FindConflicts searches the extensions
   return fmt::format("{} is unknown; use {}", TomlString(value), key.RangeText());
 }
 

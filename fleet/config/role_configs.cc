@@ -26,6 +26,7 @@ std::uint32_t GroupTokenOf(Config config) {
 // Settings on which the layout of the parameters depends.
 ModelSetup ModelSetupOf(const Config& config) {
   return {.algorithm = config.learner.algorithm,
+          .library = config.learner.library,
           .network = config.network,
           .frame_stack = config.env.frame_stack,
           .observation_clip = config.env.observation_clip,

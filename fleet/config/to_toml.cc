@@ -47,7 +47,9 @@ class EntryDumper final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, std::string& value) override { Add(key, ValueText(value)); }
   // Entries of lists contain no lists.
   void Visit(const ConfigKeyInfo&, ConfigList&) override {}
-  void Visit(const ConfigKeyInfo&, std::vector<EnvOption>&) override {}
+  void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& value) override {
+    Add(key, ValueText(value));
+  }
   void Visit(const ConfigKeyInfo&, std::vector<std::string>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<double>&) override {}
   std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }

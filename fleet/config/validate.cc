@@ -85,6 +85,8 @@ void CheckEvaluationEnv(const Config& c, Conflicts* out) {
 void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,
                 Conflicts* out) {
   const LayerConfig plain;
+  out->If(layer.type != LayerType::kOwn && !layer.options.empty(), {key},
+          "only own layers have options; remove them");
   if (layer.type == LayerType::kConv2d) {
     out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
     out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");

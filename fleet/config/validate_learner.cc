@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "fleet/config/validate.h"
+#include "learners/external/own_algorithm.h"
+#include "nn/layers/own_layer.h"
 
 namespace troop {
 namespace {
@@ -124,7 +126,8 @@ void CheckHogwild(const Config& c, Conflicts* out) {
 // Checks the keys of DPG, of TD3 and of the value head.
 void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = HasPolicyNetwork(c.learner.algorithm);
-  const bool external = c.learner.algorithm == AlgorithmKind::kExternal;
+  const bool own = c.learner.algorithm == AlgorithmKind::kOwn;
+  const bool external = own || c.learner.algorithm == AlgorithmKind::kExternal;
   out->If(
       !dpg && !external && !c.network.critic_layers.empty(),
       {"network.critic_layers", "learner.algorithm"},
@@ -132,7 +135,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
       "algorithm");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions use noise for exploration; set 0, and see actor.noise_sigma");
-  out->If(!dpg && c.optimizer.policy_learning_rate > 0,
+  out->If(!dpg && !own && c.optimizer.policy_learning_rate > 0,
           {"optimizer.policy_learning_rate", "learner.algorithm"},
           "only learner.algorithm = \"dpg\" or \"td3\" has a separate policy network; omit it, or "
           "change the algorithm");
@@ -170,6 +173,43 @@ void CheckTd3(const Config& c, Conflicts* out) {
           "Hogwild threads update all weights at once; set 1, or learner.hogwild_threads = 1");
 }
 
+// Checks the names of own algorithms and layers. Those of a library are unknown until it is loaded,
+// which the start of a run does (MakeOwnAlgorithm, MakeOwnLayer).
+void CheckOwnNames(const Config& c, Conflicts* out) {
+  const bool own = c.learner.algorithm == AlgorithmKind::kOwn;
+  const bool no_library = c.learner.library.empty();
+  const auto unknown = [&](const std::string& key, const std::string& name, auto built_in) {
+    std::vector<std::string> names;
+    for (const std::string_view one : built_in) {
+      if (one != "own") names.push_back(TomlString(one));
+    }
+    out->If(true, {key}, "{} is unknown; use one of {}, or name its library in learner.library",
+            TomlString(name), fmt::join(names, ", "));
+  };
+  if (own && no_library && !IsRegisteredAlgorithm(c.learner.own_algorithm))
+    unknown("learner.algorithm", c.learner.own_algorithm, EnumNames(AlgorithmKind()));
+  // Layers of both lists, by their place.
+  bool own_layers = false;
+  for (const auto& [list, layers] :
+       {std::pair("network.layers", &c.network.layers),
+        std::pair("network.critic_layers", &c.network.critic_layers)}) {
+    for (std::size_t i = 0; i < layers->size(); ++i) {
+      const LayerConfig& layer = (*layers)[i];
+      if (layer.type != LayerType::kOwn) continue;
+      own_layers = true;
+      if (no_library && !IsRegisteredLayer(layer.own_type))
+        unknown(fmt::format("{}[{}]", list, i), layer.own_type, EnumNames(LayerType()));
+    }
+  }
+  out->If(!own && !c.learner.options.empty(), {"learner.options", "learner.algorithm"},
+          "only own algorithms have options; omit them, or change the algorithm");
+  out->If(!own && !own_layers && !no_library, {"learner.library", "learner.algorithm"},
+          "no own algorithm and no own layer is used; omit it, or name one in learner.algorithm or "
+          "network.layers");
+  out->If(own_layers && c.network.precision == NetworkPrecision::kBf16,
+          {"network.precision", "network.layers"}, "own layers compute in fp32; set \"fp32\"");
+}
+
 // Checks updates by another program: one learner, on the CPU, with the whole model.
 void CheckExternal(const Config& c, Conflicts* out) {
   const bool external = c.learner.algorithm == AlgorithmKind::kExternal;
@@ -204,6 +244,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckDpg(c, out);
   CheckTd3(c, out);
   CheckExternal(c, out);
+  CheckOwnNames(c, out);
 }
 
 // Rules of runs without an environment.

@@ -364,7 +364,7 @@ std::string DescribeDevice(const Config& config) {
 
 // The line with algorithm, device and seed.
 std::string DescribeAlgorithm(const Config& config) {
-  return fmt::format("algorithm    {} on {}, seed {}\n", config.learner.algorithm,
+  return fmt::format("algorithm    {} on {}, seed {}\n", AlgorithmName(config.learner),
                      DescribeDevice(config), config.seed);
 }
 

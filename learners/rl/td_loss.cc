@@ -46,6 +46,7 @@ DqnLossSummary TdLoss(const TrainingConfig& config, const ValueHead& form, const
     in.quantile_online = values.last_online;
     return QuantileLoss(in, out);
   }
+  // A scalar per action: the plain TD error.
   auto in = InputOf<DqnLossInput>(config, batch, values);
   in.q = values.first;
   in.q_next_target = values.last_target;

@@ -114,7 +114,7 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
 Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options) {
   if (options.algorithm->external_optimizer() == nullptr) {
     return InvalidArgument("learner.algorithm = \"{}\" does not support learner.hogwild_threads",
-                           options.config->learner.algorithm);
+                           AlgorithmName(options.config->learner));
   }
   // Thread 0 uses the caller's algorithm.
   std::vector<std::unique_ptr<Algorithm>> replicas;

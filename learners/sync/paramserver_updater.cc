@@ -334,7 +334,7 @@ void ParamserverUpdater::Abandon() {
 Result<std::unique_ptr<Updater>> MakeParamserverUpdater(const ParamserverUpdaterOptions& options) {
   if (options.algorithm->external_optimizer() == nullptr) {
     return InvalidArgument("learner.algorithm = \"{}\" does not support parameter shards",
-                           options.config->learner.algorithm);
+                           AlgorithmName(options.config->learner));
   }
   TROOP_ASSIGN_OR_RETURN(const ShardMap map,
                          ShardMapFor(options.config->paramserver, *options.module));

@@ -254,7 +254,7 @@ Result<std::unique_ptr<TensorParallelReplica>> TensorParallelReplica::Make(
     const TrainingConfig& config, int ranks, std::unique_ptr<Algorithm> part) {
   if (!CanBePart(*part)) {
     return InvalidArgument("learner.algorithm = \"{}\" does not support tensor parallelism",
-                           config.learner.algorithm);
+                           AlgorithmName(config.learner));
   }
   const ModelSetup setup = ModelSetupOf(config);
   TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(setup));

@@ -1,10 +1,12 @@
 // Implements the description of policies, parallel to the construction of their networks.
 #include "nn/export/policy_description.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/config/enum_format.h"
 #include "core/storage/json.h"
+#include "nn/layers/own_layer.h"
 #include "nn/models/model.h"
 #include "nn/models/trunk.h"
 #include "nn/models/value_head.h"
@@ -52,25 +54,91 @@ void AppendInput(const ModelSetup& setup, const EnvSpec& env, const std::string&
   chain->Append({.kind = Kind::kScale, .factor = scale}, chain->shape());
 }
 
+// An own layer, and where it stands in the config.
+struct OwnLayerPlace {
+  const LayerConfig& layer;
+  const std::string& library;
+  const std::string key;
+};
+
+// One built-in layer. tensors: prefix of its parameters.
+void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* chain) {
+  PolicyLayer next{.tensors = std::move(tensors), .activation = layer.activation};
+  if (layer.type == LayerType::kLinear) {
+    next.kind = PolicyLayerKind::kLinear;
+    return chain->Append(std::move(next), {layer.units});
+  }
+  next.kind = PolicyLayerKind::kConv2d;
+  next.kernel = layer.kernel;
+  next.stride = layer.stride;
+  const Shape& in = chain->shape();
+  const auto out = [&](std::int64_t size) { return (size - layer.kernel) / layer.stride + 1; };
+  chain->Append(std::move(next), {out(in[0]), out(in[1]), layer.filters});
+}
+
+// Checks that a part of an own layer is a built-in layer for this input, whose parameters the
+// module has.
+Status CheckPart(const OwnLayer& own, const OwnLayer::Part& part, const Shape& in) {
+  const LayerConfig& layer = part.layer;
+  Shape weight{layer.units, in.elements()};
+  bool good = layer.type == LayerType::kLinear && layer.units > 0;
+  if (layer.type == LayerType::kConv2d && in.rank() == 3) {
+    good = layer.filters > 0 && layer.stride > 0 && layer.kernel > 0 &&
+           layer.kernel <= std::min(in[0], in[1]);
+    weight = {layer.filters, layer.kernel, layer.kernel, in[2]};
+  }
+  if (!good) {
+    return InvalidArgument(
+        "describes itself by a layer \"{}\" that is invalid for the input {}; set its keys",
+        EnumName(layer.type), in.ToString());
+  }
+  for (const auto& [name, shape] : {std::pair(part.tensors + ".weight", weight),
+                                    std::pair(part.tensors + ".bias", Shape{weight[0]})}) {
+    const auto params = own.module->params();
+    const auto found = std::ranges::find(params, name, &ParamSpec::name);
+    if (found == params.end() || !(found->shape == shape)) {
+      return InvalidArgument("describes itself by a parameter \"{}\" {}, but the module has {}",
+                             name, shape.ToString(),
+                             found == params.end() ? "none" : found->shape.ToString());
+    }
+  }
+  return Status::Ok();
+}
+
+// A layer of an extension leaves Troop as the built-in layers that it is equal to.
+Status AppendOwn(const OwnLayerPlace& place, const std::string& tensors, LayerChain* chain) {
+  const std::string name = fmt::format("{} (\"{}\")", place.key, place.layer.own_type);
+  TROOP_ASSIGN_OR_RETURN(const OwnLayer own,
+                         MakeOwnLayer(place.layer, place.library, place.key, chain->shape()));
+  if (own.equals.empty()) {
+    return FailedPrecondition(
+        "{}: a policy with this own layer can't be exported, because the layer is equal to no "
+        "built-in layers; let its factory return them in OwnLayer::equals, or use other layers",
+        name);
+  }
+  const Shape out = OutputOf(own, chain->shape());
+  for (const OwnLayer::Part& part : own.equals) {
+    TROOP_RETURN_IF_ERROR(CheckPart(own, part, chain->shape()).WithContext(name));
+    AppendBuiltIn(part.layer, fmt::format("{}.{}", tensors, part.tensors), chain);
+  }
+  if (chain->shape().elements() == out.elements()) return Status::Ok();
+  return InvalidArgument("{}: describes itself by layers with the output {}, but its output is {}",
+                         name, chain->shape().ToString(), out.ToString());
+}
+
 // The layers of network.layers.
-void AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerChain* chain) {
+Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerChain* chain) {
   const std::vector<LayerConfig> layers = LayersOf(setup);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerConfig& layer = layers[i];
-    PolicyLayer next{.tensors = fmt::format("{}layers.{}", prefix, i),
-                     .activation = layer.activation};
-    if (layer.type == LayerType::kLinear) {
-      next.kind = PolicyLayerKind::kLinear;
-      chain->Append(std::move(next), {layer.units});
+    const std::string tensors = fmt::format("{}layers.{}", prefix, i);
+    if (layers[i].type != LayerType::kOwn) {
+      AppendBuiltIn(layers[i], tensors, chain);
       continue;
     }
-    next.kind = PolicyLayerKind::kConv2d;
-    next.kernel = layer.kernel;
-    next.stride = layer.stride;
-    const Shape& in = chain->shape();
-    const auto out = [&](std::int64_t size) { return (size - layer.kernel) / layer.stride + 1; };
-    chain->Append(std::move(next), {out(in[0]), out(in[1]), layer.filters});
+    const OwnLayerPlace place{layers[i], setup.library, fmt::format("network.layers[{}]", i)};
+    TROOP_RETURN_IF_ERROR(AppendOwn(place, tensors, chain));
   }
+  return Status::Ok();
 }
 
 // Linear or dueling head, then the mean of each action's distribution.
@@ -136,7 +204,7 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
   LayerChain chain(NetworkInput(setup, env).shape);
   const std::string prefix = env.action.discrete() ? "" : "policy.";
   AppendInput(setup, env, prefix, &chain);
-  AppendHidden(setup, prefix, &chain);
+  TROOP_RETURN_IF_ERROR(AppendHidden(setup, prefix, &chain));
   if (env.action.discrete()) {
     AppendValueHead(setup, env.action.count, &chain);
   } else {
@@ -181,8 +249,11 @@ std::string EncodePolicy(const PolicyDescription& policy) {
 
 Result<std::string> EncodedPolicyOf(const ModelSetup& setup, const EnvSpec& env) {
   if (IsTextModel(setup)) return std::string();
-  TROOP_ASSIGN_OR_RETURN(const PolicyDescription policy, DescribePolicy(setup, env));
-  return EncodePolicy(policy);
+  const auto policy = DescribePolicy(setup, env);
+  // An own layer without a description: the agent trains, but its policy stays in Troop.
+  if (policy.status().code() == Code::kFailedPrecondition) return std::string();
+  if (!policy.ok()) return policy.status();
+  return EncodePolicy(*policy);
 }
 
 }  // namespace troop

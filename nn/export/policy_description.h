@@ -64,7 +64,8 @@ struct PolicyDescription {
 
 // Describes the policy of the network that MakeNetwork makes; tensors have the names of its
 // parameters, which are those in weights.safetensors. Errors: as MakeNetwork; kInvalidArgument for
-// a text model.
+// a text model, or an own layer whose description does not fit it; kFailedPrecondition for an own
+// layer without one (OwnLayer::equals).
 Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec& env);
 
 // The description as one line of JSON: the metadata kPolicyKey of a safetensors file, which
@@ -73,7 +74,8 @@ std::string EncodePolicy(const PolicyDescription& policy);
 inline constexpr char kPolicyKey[] = "troop_policy";
 
 // DescribePolicy and EncodePolicy in one: what each checkpoint has in the metadata of its weights.
-// Empty for a text model, which has no policy. Errors: as MakeNetwork.
+// Empty for a text model, which has no policy, and for own layers without a description. Errors:
+// the others of DescribePolicy.
 Result<std::string> EncodedPolicyOf(const ModelSetup& setup, const EnvSpec& env);
 
 }  // namespace troop

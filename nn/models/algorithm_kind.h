@@ -16,10 +16,11 @@ enum class AlgorithmKind : std::uint8_t {
   kClassifier,  // supervised: classification of texts
   kMaskedLm,    // supervised: masked-LM pre-training (Devlin et al. 2019)
   kExternal,    // another program computes the updates of an agent
+  kOwn,         // an agent's algorithm that an extension registers under another name
 };
 constexpr auto EnumNames(AlgorithmKind) {
   return std::to_array<std::string_view>(
-      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external"});
+      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external", "own"});
 }
 // True for the algorithms of continuous actions, which train a policy and critics.
 constexpr bool HasPolicyNetwork(AlgorithmKind kind) {

@@ -30,7 +30,8 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   // Shapes flow through the layers; the head has K outputs per action.
   parts.push_back({"input", std::move(first.module)});
   Shape shape = first.shape;
-  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
+  TROOP_RETURN_IF_ERROR(
+      AppendLayers({"network.layers", layers, 0, layers.size(), setup.library}, &shape, &parts));
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
@@ -80,10 +81,12 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// DPG needs continuous actions, DQN discrete ones; an external program may learn both.
+// DPG needs continuous actions, DQN discrete ones; an external program and an own algorithm may
+// learn both.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
-  if (algorithm == AlgorithmKind::kExternal) return Status::Ok();
+  if (algorithm == AlgorithmKind::kExternal || algorithm == AlgorithmKind::kOwn)
+    return Status::Ok();
   if (env.action.discrete() == !HasPolicyNetwork(algorithm)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
   const bool discrete = env.action.discrete();

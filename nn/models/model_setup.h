@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "nn/model_config.h"
 #include "nn/models/algorithm_kind.h"
@@ -13,6 +14,7 @@ namespace troop {
 // text model. Members have the names of their keys.
 struct ModelSetup {
   AlgorithmKind algorithm = AlgorithmKind::kDqn;  // learner.algorithm
+  std::string library;                            // learner.library
   // Agents.
   NetworkConfig network;
   std::int64_t frame_stack = 1;  // env.frame_stack

@@ -181,11 +181,12 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
   // Layers before `joint` see only the observation.
   std::vector<SequentialPart> front, rest;
   front.push_back({"input", std::move(seen.module)});
-  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, 0, joint}, &seen.shape, &front));
+  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, 0, joint, setup.library}, &seen.shape, &front));
   CriticParts critic{.features = seen.shape.elements(),
                      .actions = std::int64_t(env.action.low.size())};
   Shape shape{critic.features + critic.actions};
-  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, joint, layers.size()}, &shape, &rest));
+  TROOP_RETURN_IF_ERROR(
+      AppendLayers({key, layers, joint, layers.size(), setup.library}, &shape, &rest));
   rest.push_back({"head", MakeLinear(shape.elements(), GetValueHead(setup).numbers)});
   critic.front = MakeSequential(std::move(front));
   critic.rest = MakeSequential(std::move(rest));
@@ -203,8 +204,8 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
   TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
   std::vector<SequentialPart> policy;
   policy.push_back({"input", std::move(first.module)});
-  TROOP_RETURN_IF_ERROR(
-      AppendLayers({"network.layers", layers, 0, layers.size()}, &first.shape, &policy));
+  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size(), setup.library},
+                                     &first.shape, &policy));
   policy.push_back(
       {"head", MakeLinear(first.shape.elements(), std::int64_t(env.action.low.size()))});
   policy.push_back({"bounds", MakeActionBounds(env.action.low, env.action.high)});

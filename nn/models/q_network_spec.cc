@@ -39,6 +39,10 @@ Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   };
   if (setup.network.normalize_observations) return only_cpu("network.normalize_observations");
   if (setup.network.one_hot > 0) return only_cpu("network.one_hot");
+  for (const LayerConfig& layer : setup.network.layers) {
+    if (layer.type == LayerType::kOwn)
+      return only_cpu(fmt::format("the own layer \"{}\" of network.layers", layer.own_type));
+  }
   if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
     return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));
   return Status::Ok();

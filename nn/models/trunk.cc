@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "nn/layers/own_layer.h"
 #include "nn/models/model.h"
 
 namespace troop {
@@ -32,9 +33,20 @@ Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const 
   return MakeConv2d(o);
 }
 
+// Creates a layer of an extension and updates the shape.
+Result<std::unique_ptr<Module>> MakeLayerOfExtension(const LayerConfig& layer,
+                                                     const std::string& name,
+                                                     const std::string& library, Shape* shape) {
+  TROOP_ASSIGN_OR_RETURN(OwnLayer own, MakeOwnLayer(layer, library, name, *shape));
+  // The plan of the module, not the config, defines its output.
+  *shape = OutputOf(own, *shape);
+  return std::move(own.module);
+}
+
 // Creates one layer of a list and updates the shape.
 Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::string& name,
-                                          Shape* shape) {
+                                          const std::string& library, Shape* shape) {
+  if (layer.type == LayerType::kOwn) return MakeLayerOfExtension(layer, name, library, shape);
   if (layer.type == LayerType::kConv2d) return MakeConv2dLayer(layer, name, shape);
   if (layer.units <= 0) return InvalidArgument("{}.units = {}: must be above 0", name, layer.units);
   const std::int64_t in = shape->elements();
@@ -131,7 +143,7 @@ Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
   for (std::size_t i = range.begin; i < range.end; ++i) {
     const std::string name = fmt::format("{}[{}]", range.key, i);
-    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range.layers[i], name, shape));
+    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range.layers[i], name, range.library, shape));
     parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
   }
   return Status::Ok();

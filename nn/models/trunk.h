@@ -40,6 +40,7 @@ struct LayerRange {
   std::string_view key;
   const std::vector<LayerConfig>& layers;
   std::size_t begin = 0, end = 0;
+  std::string library;  // learner.library, for own layers
 };
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
 

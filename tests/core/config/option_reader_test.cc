@@ -57,7 +57,7 @@ TEST(OptionReaderTest, OptionThatNothingReadIsRefused) {
   OptionReader none("network.layers[0].options", std::span(Options()).first(1));
   EXPECT_THAT(none.Finish().message(),
               HasSubstr("network.layers[0].options: deep is an unknown option; there are none"));
-  const std::vector<EnvOption> one{{"temprature", 0.1}};
+  const std::vector<EnvOption> one{{"temperatures", 0.1}};
   OptionReader near("learner.options", one);
   near.Number("clip", 1), near.Number("temperature", 1);
   EXPECT_THAT(near.Finish().message(), HasSubstr("the nearest is temperature"));

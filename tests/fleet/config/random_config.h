@@ -149,6 +149,7 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
   for (LayerConfig& layer : *layers) {
     const bool linear = layer.type == LayerType::kLinear;
+    layer.options.clear();
     if (!linear) layer.units = plain.units;
     if (linear) layer.filters = plain.filters, layer.kernel = plain.kernel;
     if (linear) layer.stride = plain.stride;
@@ -221,6 +222,7 @@ inline void Repair(Config* c) {
   c->replay.scope = ReplayScope::kGlobal;
   RepairPlacement(c);
   RepairExternal(c);
+  c->learner.library.clear(), c->learner.options.clear();  // of own algorithms, never drawn
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);

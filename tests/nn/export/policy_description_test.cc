@@ -13,7 +13,8 @@ namespace {
 TEST(PolicyDescriptionTest, EveryAgentCanBeExported) {
   constexpr AlgorithmKind kKinds[] = {AlgorithmKind::kDqn,      AlgorithmKind::kDpg,
                                       AlgorithmKind::kTd3,      AlgorithmKind::kClassifier,
-                                      AlgorithmKind::kMaskedLm, AlgorithmKind::kExternal};
+                                      AlgorithmKind::kMaskedLm, AlgorithmKind::kExternal,
+                                      AlgorithmKind::kOwn};
   ASSERT_EQ(std::size(kKinds), EnumNames(AlgorithmKind()).size());
   for (const AlgorithmKind kind : kKinds) {
     ModelSetup setup;
