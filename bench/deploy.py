@@ -27,15 +27,8 @@ def library(build, quick, ours, peers):
 
 def predict(build, quick, ours, peers):
     """policy.predict, and both peers in the same process."""
-    python = harness.peers_python()
+    python, variables = env.package_python("deploy predict", build)
     if python is None:
-        say("deploy predict: peers absent: bench/run --install-peers")
-        return
-    variables = {"PYTHONPATH": str(build / "python")}
-    try:
-        harness.run_program([python, "-c", "import troop"], cores=1, variables=variables)
-    except BenchError as error:
-        say(f"deploy predict: the package troop is absent: build the target troop_native ({error})")
         return
     flags = ["--files", files(build), *(["--quick"] if quick else [])]
     harness.run_program([build / "bench/deploy_bench", *flags[:2], "--quick"], cores=1)

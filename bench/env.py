@@ -72,17 +72,26 @@ def bridge(part):
     return run
 
 
-def through_gymnasium(build, quick, ours, peers):
-    """Native environments through the interface of Gymnasium, next to Gymnasium's own."""
+def package_python(part, build):
+    """The interpreter of the peers, and the variables with which it finds the package troop;
+    (None, None) after a line that says what is absent."""
     interpreter = harness.peers_python()
     if interpreter is None:
-        say("env python: peer absent: bench/run --install-peers")
-        return
+        say(f"{part}: peers absent: bench/run --install-peers")
+        return None, None
     variables = {"PYTHONPATH": str(build / "python")}
     try:
         harness.run_program([interpreter, "-c", "import troop"], cores=1, variables=variables)
     except BenchError as error:
-        say(f"env python: the package troop is absent: build the target troop_native ({error})")
+        say(f"{part}: the package troop is absent: build the target troop_native ({error})")
+        return None, None
+    return interpreter, variables
+
+
+def through_gymnasium(build, quick, ours, peers):
+    """Native environments through the interface of Gymnasium, next to Gymnasium's own."""
+    interpreter, variables = package_python("env python", build)
+    if interpreter is None:
         return
     flags = ["--quick"] if quick else []
     program = [interpreter, ROOT / "bench/peers/python_env.py", *flags]
