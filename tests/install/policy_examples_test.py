@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 
+from installed_policy import install, run
+
 SOURCE, BUILD, CMAKE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 PYTHON = os.environ.get("TROOP_TEST_PYTHON")
 # A short run that learns: 220 of 500 steps, while random actions reach about 20. Serial mode
@@ -20,20 +22,12 @@ RUN = ["fleet.mode=serial", "run.total_steps=40000", "replay.samples_per_insert=
 SCORE_MIN = 100
 
 
-def run(*command, **options):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
-    if done.returncode:
-        raise AssertionError(f"{command} ends with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 class PolicyExamplesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.work = pathlib.Path(tempfile.mkdtemp())
         cls.prefix = cls.work / "installed"
-        run(CMAKE, "--install", BUILD, "--component", "policy", "--prefix", cls.prefix)
-        (BUILD / "install_manifest_policy.txt").unlink()
+        install(CMAKE, BUILD, cls.prefix)
         (cls.library,) = {path.parent for path in cls.prefix.rglob("libtroop_policy.a")}
         run(BUILD / "troop", "train", SOURCE / "configs/apex_cartpole.toml", *RUN, "name=cartpole",
             f"log.dir={cls.work}")

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from installed_policy import install, run
+
 SOURCE, BUILD, CMAKE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 CONSUMER = SOURCE / "tests/install/policy_consumer.cc"
 C_CONSUMER = ["-x", "c", CONSUMER, "-x", "none"]
@@ -48,21 +50,13 @@ def write_policy(path):
 ANSWER = "1: 1 5 -1\n"
 
 
-def run(*command, **options):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
-    if done.returncode:
-        raise AssertionError(f"{command} ends with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 class PolicyLibraryTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.work = pathlib.Path(tempfile.mkdtemp())
         cls.prefix = cls.work / "installed"
         write_policy(cls.work / "known.safetensors")
-        run(CMAKE, "--install", BUILD, "--component", "policy", "--prefix", cls.prefix)
-        (BUILD / "install_manifest_policy.txt").unlink()
+        install(CMAKE, BUILD, cls.prefix)
         (cls.pkgconfig,) = cls.prefix.rglob("pkgconfig")
         cls.library = cls.pkgconfig.parent
 
