@@ -387,7 +387,12 @@ void ActorNode::RecordRewards() {
     double& discounted = state_[i].discounted_return;
     if (one.good) {
       discounted = config_.gamma * discounted + double(one.reward);
-      rewards_.Add(discounted);
+      if (!rewards_.Add(discounted) && !std::exchange(reward_overflow_, true)) {
+        LogWarning(
+            "env.normalize_rewards: the discounted return {} exceeds the range of f64 together "
+            "with the former ones, and is left out; check the rewards of {}",
+            discounted, config_.env.id);
+      }
     }
     if (!one.good || one.ended()) discounted = 0;
   }

@@ -102,6 +102,7 @@ class ActorNode final : public Node {
   bool env_metrics_due_ = false;
   bool env_metrics_warned_ = false;  // one warning per process
   RewardStatistics rewards_;         // env.normalize_rewards; of this incarnation
+  bool reward_overflow_ = false;     // a value was left out, and the log says so
   std::int64_t steps_ = 0;           // made, out of member_->steps_granted()
   std::int64_t since_refresh_ = 0;   // vector steps since the last weight pull
   Time next_pull_{};                 // earliest time of the next pull

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 
 #include "fleet/coordinator/membership.h"
 #include "net/control/reward_statistics.h"
@@ -19,15 +21,20 @@ class RewardTotals {
     if (!base_) base_ = checkpoint;
   }
   // Keeps the values of an actor that is replaced.
-  void Retire(const RewardStatistics& actor) { retired_.Merge(actor); }
-  // Merges the newest reports. O(members).
+  void Retire(const RewardStatistics& actor);
+  // Merges the newest reports, without those that would overflow (RewardStatistics::Merge), which
+  // are named once in the log. O(members).
   void Update(const Membership& members);
   // The statistics as of the last Update.
   const RewardStatistics& total() const { return total_; }
 
  private:
+  // Adds the statistics of a source to `sum`, or names it in the log and returns false.
+  bool Merge(const std::string& source, const RewardStatistics& from, RewardStatistics* sum);
+
   std::optional<RewardStatistics> base_;  // nullopt: no learner has reported yet
   RewardStatistics retired_, total_;
+  std::set<std::string> overflows_;  // sources that were named in the log
 };
 
 }  // namespace troop

@@ -13,20 +13,19 @@ struct RewardStatistics {
   double mean = 0;     // of the values
   double squares = 0;  // Σ (value - mean)²
 
-  // Adds one value (Welford 1962).
-  void Add(double value) {
-    count += 1;
-    const double apart = value - mean;
-    mean += apart / count;
-    squares += apart * (value - mean);
+  // Adds one value (Welford 1962). False: the result would not be Valid, because it exceeds f64 or
+  // the value is not finite; nothing changes then. Infinite squares would make every reward 0.
+  [[nodiscard]] bool Add(double value) {
+    const double all = count + 1, apart = value - mean, next = mean + apart / all;
+    return Take({.count = all, .mean = next, .squares = squares + apart * (value - next)});
   }
-  // Adds the values of another series (Chan et al. 1979).
-  void Merge(const RewardStatistics& other) {
-    if (other.count <= 0) return;
+  // Adds the values of another series (Chan et al. 1979). False: as Add.
+  [[nodiscard]] bool Merge(const RewardStatistics& other) {
+    if (other.count <= 0) return true;
     const double all = count + other.count, apart = other.mean - mean;
-    squares += other.squares + apart * apart * count * other.count / all;
-    mean += apart * other.count / all;
-    count = all;
+    return Take({.count = all,
+                 .mean = mean + apart * other.count / all,
+                 .squares = squares + other.squares + apart * apart * count * other.count / all});
   }
   // Factor of rewards: 1 / sqrt(variance + 1e-8), with the variance of the population and the
   // epsilon of both wrappers. 1 while the variance is 0: nothing is known about the scale then.
@@ -38,6 +37,12 @@ struct RewardStatistics {
   bool Valid() const {
     return std::isfinite(count) && std::isfinite(mean) && std::isfinite(squares) && count >= 0 &&
            squares >= 0;
+  }
+  // Becomes `next` if that is valid.
+  bool Take(const RewardStatistics& next) {
+    const bool valid = next.Valid();
+    if (valid) *this = next;
+    return valid;
   }
   bool operator==(const RewardStatistics&) const = default;
 

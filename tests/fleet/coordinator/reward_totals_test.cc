@@ -68,6 +68,21 @@ TEST_F(RewardTotalsTest, FirstLearnerGivesStatisticsOfCheckpoint) {
   ExpectNear(ToldToLearner(Of({1, 2, 5, 6, 7})), Of({1, 2, 5, 6, 7}));
 }
 
+// The others stay counted, also when the actor with the odd values is replaced.
+TEST_F(RewardTotalsTest, OverflowOfOneActorLeavesItOut) {
+  const std::uint64_t a = world_.Join(Role::kActor, 0);
+  std::uint64_t b = world_.Join(Role::kActor, 1);
+  ActorTells(0, a, {1, 2, 4});
+  const RewardStatistics huge{.count = 2, .mean = 1e200, .squares = 0};
+  ASSERT_TRUE(world_.Beat(Role::kActor, 1, b, {.rewards = huge}).ok());
+  ExpectNear(ToldToLearner(), Of({1, 2, 4}));
+  b = world_.Join(Role::kActor, 1);
+  ActorTells(1, b, {-3});
+  ExpectNear(ToldToLearner(), Of({1, 2, 4, -3}));
+  b = world_.Join(Role::kActor, 1);
+  ExpectNear(ToldToLearner(), Of({1, 2, 4, -3}));
+}
+
 TEST_F(RewardTotalsTest, OnlyActorsAndLearnersMayReport) {
   const std::uint64_t evaluator = world_.Join(Role::kEvaluator);
   const auto reply = world_.Beat(Role::kEvaluator, 0, evaluator, {.rewards = Of({1})});

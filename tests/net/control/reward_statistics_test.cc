@@ -44,7 +44,7 @@ TEST(RewardStatisticsTest, MatchesTwoPassesOverAllValues) {
   for (const double offset : {0.0, 3.0, -1e6}) {
     const std::vector<double> values = Returns(1, offset);
     RewardStatistics one;
-    for (const double x : values) one.Add(x);
+    for (const double x : values) EXPECT_TRUE(one.Add(x));
     const RewardStatistics want = TwoPasses(values);
     ExpectNear(one, want);
     EXPECT_NEAR(one.Scale(), 1 / std::sqrt(want.squares / want.count + 1e-8), 1e-9 * one.Scale());
@@ -59,8 +59,8 @@ TEST(RewardStatisticsTest, MergedPartsMatchAllValues) {
     std::vector<double> part = Returns(size, double(size) / 100);
     part.resize(size);
     RewardStatistics one;
-    for (const double x : part) one.Add(x);
-    merged.Merge(one);
+    for (const double x : part) EXPECT_TRUE(one.Add(x));
+    EXPECT_TRUE(merged.Merge(one));
     all.insert(all.end(), part.begin(), part.end());
   }
   ExpectNear(merged, TwoPasses(all));
@@ -69,8 +69,23 @@ TEST(RewardStatisticsTest, MergedPartsMatchAllValues) {
 TEST(RewardStatisticsTest, ScaleIsOneWithoutVariance) {
   RewardStatistics none;
   EXPECT_EQ(none.Scale(), 1);
-  for (int i = 0; i < 9; ++i) none.Add(0);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(none.Add(0));
   EXPECT_EQ(none.Scale(), 1);
+}
+
+// Former fault: the squares of finite returns became infinite, and the scale of all rewards 0.
+TEST(RewardStatisticsTest, OverflowChangesNothing) {
+  RewardStatistics some;
+  for (const double x : {1.0, 2.0, 4.0}) EXPECT_TRUE(some.Add(x));
+  const RewardStatistics before = some;
+  EXPECT_FALSE(some.Merge({.count = 5, .mean = 1e160, .squares = 0}));
+  EXPECT_FALSE(some.Merge({.count = 1e308, .mean = 1e150, .squares = 0}));
+  for (const double bad : {1e160, -1e300, HUGE_VAL, std::nan("")}) EXPECT_FALSE(some.Add(bad));
+  EXPECT_EQ(some, before);
+  // Just within the range.
+  EXPECT_TRUE(some.Merge({.count = 5, .mean = 1e150, .squares = 0}));
+  EXPECT_TRUE(some.Valid());
+  EXPECT_GT(some.Scale(), 0);
 }
 
 // Runs that do not normalize keep the bytes of their messages.
