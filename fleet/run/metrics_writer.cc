@@ -179,12 +179,15 @@ void MetricsWriter::Record(Time now, const RunView& view, const RunThroughput& r
   WriteMetrics(view, rates, false);
 }
 
-// Keeps the learners' gauges, because the learners have left when the last line is written.
+// Keeps the gauges of learners and of environments, because learners and actors have left when the
+// last line is written.
 void MetricsWriter::NoteLevels(const RunView& view) {
   for (const auto& [name, value] : view.metrics) {
-    const bool level = value.kind == MetricKind::kGaugeMean ||
-                       value.kind == MetricKind::kGaugeRatio || value.kind == MetricKind::kGaugeMax;
-    if (level && name.starts_with("learner/")) files_->levels[name] = value.value;
+  constexpr MetricKind kLevels[] = {MetricKind::kGaugeMean, MetricKind::kGaugeRatio,
+                                    MetricKind::kGaugeMax, MetricKind::kGaugeMin};
+    const bool level = std::ranges::find(kLevels, value.kind) != std::end(kLevels);
+    if (level && (name.starts_with("learner/") || name.starts_with("env.")))
+      files_->levels[name] = value.value;
   }
 }
 
@@ -229,7 +232,7 @@ void MetricsWriter::WriteMetrics(const RunView& view, const RunThroughput& rates
       board.AddCounter(name, value.value, seconds);
     }
   }
-  // In the last line, gauges of learners that have left are filled in.
+  // In the last line, gauges of members that have left are filled in.
   for (const auto& [name, value] : files_->levels) {
     if (!final || view.metrics.contains(name)) continue;
     line.Add(name, value);

@@ -148,6 +148,30 @@ TEST(RunRecorderTest, LastLineHasLoss) {
   EXPECT_EQ(line->Find("learner/loss")->number, 0.5);
 }
 
+// The actors have left when it is written. Former fault: min and max were missing there.
+TEST(RunRecorderTest, LastLineHasMetricsOfEnvironment) {
+  const auto run = MakeMemoryStorage();
+  auto recorder = MetricsWriter::Make(run.get(), Config());
+  ASSERT_TRUE(recorder.ok());
+  RunView view = ViewAt(1000);
+  const std::tuple<const char*, MetricKind, double> values[] = {
+      {"env.speed.mean", MetricKind::kGaugeRatio, 0.5},
+      {"env.speed.min", MetricKind::kGaugeMin, -2},
+      {"env.speed.max", MetricKind::kGaugeMax, 7}};
+  for (const auto& [name, kind, value] : values)
+    view.metrics[name] = {.kind = kind, .value = value};
+  (*recorder)->Record(Time{}, view, {});
+  for (const auto& [name, kind, value] : values) view.metrics.erase(name);
+  ASSERT_TRUE((*recorder)->Finish(view, {}, Status::Ok()).ok());
+  const std::string text = Text(run.get(), "metrics.jsonl");
+  const auto line = ParseJson(text.substr(text.find('\n') + 1));
+  ASSERT_TRUE(line.ok()) << text;
+  for (const auto& [name, kind, value] : values) {
+    ASSERT_NE(line->Find(name), nullptr) << name << " in " << text;
+    EXPECT_EQ(line->Find(name)->number, value);
+  }
+}
+
 // TensorBoard drew sums over the whole run.
 TEST(RunRecorderTest, WritesCountersAsRatesToTensorBoard) {
   const auto run = MakeMemoryStorage();
