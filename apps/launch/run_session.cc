@@ -19,6 +19,8 @@ Result<std::unique_ptr<RunSession>> RunSession::Open(const Config& config, const
   TROOP_ASSIGN_OR_RETURN(session->folder_, OpenRunFolder(config, options.use));
   if (options.use == FolderUse::kResume) {
     TROOP_ASSIGN_OR_RETURN(session->start_, FindResumePoint(session->folder_));
+  } else {
+    TROOP_RETURN_IF_ERROR(MarkStarting(session->folder_));
   }
   auto dashboard = DashboardServer::Make(config, session->folder_.path);
   if (!dashboard.ok()) {

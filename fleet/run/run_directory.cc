@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr char kConfigFile[] = "config.toml";
+// The name under which BeginRun writes the config first. Until then it is the mark of a start.
+constexpr char kStartingFile[] = "config.toml.tmp";
 constexpr char kLockFile[] = "lock";
 
 // The topmost missing folder on the way to `path`; empty if all exist.
@@ -31,9 +33,9 @@ std::string FirstMissing(fs::path path) {
 }
 
 // True if the folder holds a run: a folder that merely has the run's name must not be removed. A
-// run that was killed while starting has its config under the temporary name.
+// run that was killed while starting has only the mark.
 bool HoldsRun(Storage* storage) {
-  return storage->Exists(kConfigFile) || storage->Exists(std::string(kConfigFile) + ".tmp");
+  return storage->Exists(kConfigFile) || storage->Exists(kStartingFile);
 }
 
 // Removes all files of a run except its lock.
@@ -55,6 +57,19 @@ Status RemoveRun(RunFolder* folder) {
     TROOP_RETURN_IF_ERROR(folder->storage->Remove(name));
   }
   return Status::Ok();
+}
+
+// Removes what a run left that was killed before BeginRun: its metrics must not become those of the
+// new one. Only names of such a run, because the folder may hold foreign files, too.
+Status RemoveStart(Storage* storage) {
+  if (!storage->Exists(kStartingFile)) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const auto names, storage->List(""));
+  for (const std::string& name : names) {
+    const bool metrics = name == "metrics.jsonl" || name == "evaluations.jsonl" ||
+                         name.starts_with("events.out.tfevents.");
+    if (metrics) TROOP_RETURN_IF_ERROR(storage->Remove(name));
+  }
+  return storage->Remove(kStartingFile);
 }
 
 // True if the process that the lock file names has exited.
@@ -117,11 +132,23 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
         folder.path, resume);
   }
   if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder));
+  if (use == FolderUse::kFresh) TROOP_RETURN_IF_ERROR(RemoveStart(folder.storage.get()));
   return folder;
 }
 
+// With foreign files there is no mark: --overwrite must never remove them.
+Status MarkStarting(const RunFolder& folder) {
+  TROOP_ASSIGN_OR_RETURN(const auto names, folder.storage->List(""));
+  if (std::ranges::any_of(names, [](const std::string& name) { return name != kLockFile; }))
+    return Status::Ok();
+  return folder.storage->OpenAppend(kStartingFile).status();
+}
+
 void RemoveUnbegun(const RunFolder& folder) {
-  if (folder.made.empty() || folder.storage->Exists(kConfigFile)) return;
+  if (folder.storage->Exists(kConfigFile)) return;
+  // A folder that existed before stays, with the files that were in it.
+  (void)folder.storage->Remove(kStartingFile).ok();
+  if (folder.made.empty()) return;
   std::error_code error;
   fs::remove_all(folder.path, error);
   // Parents are removed only if they are empty: another run may have started there.

@@ -36,11 +36,16 @@ enum class FolderUse {
 
 // The absolute path of log.dir/name.
 std::string RunPath(const Config& config);
-// Opens and locks the run folder; changes no files except for kOverwrite. Errors: kAlreadyExists:
+// Opens and locks the run folder. Removes the old run for kOverwrite, and for kFresh the metrics
+// of one that was killed before BeginRun; changes no files otherwise. Errors: kAlreadyExists:
 // it holds a run (kFresh), another process holds it (with its pid), or it holds files that are not
 // a run (kOverwrite); kNotFound: no such folder (kResume); kInvalidArgument: it is not writable.
 Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use);
-// Undoes OpenRunFolder after a start that failed before BeginRun: removes the folders it created.
+// Marks the folder as that of a run before any other file is written, so that a run that is killed
+// before BeginRun can be overwritten. Nothing is marked if the folder holds foreign files.
+Status MarkStarting(const RunFolder& folder);
+// Undoes OpenRunFolder and MarkStarting after a start that failed before BeginRun: removes the mark
+// and the folders that were created.
 // REQUIRES: the lock is held.
 void RemoveUnbegun(const RunFolder& folder);
 // Writes the resolved config and removes the result of an earlier part of the run.

@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
+#include "fleet/run/metrics_writer.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -93,6 +97,7 @@ TEST_F(RunFolderTest, FailedStartRemovesItsFolders) {
   {
     const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
     ASSERT_TRUE(folder.ok()) << folder.status().message();
+    ASSERT_TRUE(MarkStarting(*folder).ok());
     RemoveUnbegun(*folder);
     EXPECT_FALSE(fs::exists(there + "/a"));
     EXPECT_TRUE(fs::exists(there));
@@ -130,6 +135,41 @@ TEST_F(RunFolderTest, OverwriteRemovesRunKilledDuringStart) {
   EXPECT_TRUE(OpenRunFolder(config_, FolderUse::kOverwrite).ok());
   EXPECT_FALSE(Has("config.toml.tmp"));
   EXPECT_FALSE(Has("metrics.jsonl"));
+}
+
+// Former fault: metrics are written before the config, so a run killed between them left files that
+// neither --overwrite nor --continue (which overwrites such a run) removed.
+TEST_F(RunFolderTest, RunKilledBeforeItsConfigIsReplaced) {
+  for (const FolderUse use : {FolderUse::kOverwrite, FolderUse::kFresh}) {
+    const pid_t start = fork();
+    if (start == 0) {
+      const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
+      if (!folder.ok() || !MarkStarting(*folder).ok()) _exit(2);
+      const auto metrics = MetricsWriter::Make(folder->storage.get(), config_);
+      if (!metrics.ok()) _exit(3);
+      kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(start, &status, 0), start);
+    ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+    ASSERT_TRUE(Has("metrics.jsonl"));
+    ASSERT_FALSE(Has("config.toml"));
+    const auto folder = OpenRunFolder(config_, use);
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    EXPECT_EQ(*folder->storage->List(""), std::vector<std::string>{"lock"});
+  }
+}
+
+// The mark of a start never makes foreign files a run.
+TEST_F(RunFolderTest, ForeignFilesAreNotMarked) {
+  fs::create_directory(temp_.path() + "/run");
+  Write("thesis.tex");
+  {
+    const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
+    ASSERT_TRUE(folder.ok() && MarkStarting(*folder).ok());
+  }
+  EXPECT_EQ(OpenRunFolder(config_, FolderUse::kOverwrite).status().code(), Code::kAlreadyExists);
+  EXPECT_TRUE(Has("thesis.tex"));
 }
 
 // A start that was killed while it removed the run before left logs without a config, and its name
