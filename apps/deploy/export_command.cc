@@ -1,4 +1,4 @@
-// `troop export`: the policy or text classifier of a checkpoint as one file for other programs.
+// `troop export`: the policy or text model of a checkpoint as one file for other programs.
 #include "apps/deploy/export_command.h"
 
 #include <fmt/format.h>
@@ -46,9 +46,8 @@ Result<Buffer> Encode(ExportFormat format, const std::string& file_name, Exporte
 // How texts become input_ids, with the names of Hugging Face's tokenizer_config.json and
 // config.json. The labels are those of troop predict.
 std::string TextModelJson(const Config& config) {
-  const JsonObject labels = JsonObject().Add("0", "negative").Add("1", "positive");
-  return JsonObject()
-      .Add("version", 1)
+  JsonObject json;
+  json.Add("version", 1)
       .Add("architecture", EnumName(config.model.architecture))
       .Add("vocabulary", fs::path(config.data.vocabulary).filename().string())
       .Add("vocab_size", config.model.vocab_size)
@@ -57,12 +56,17 @@ std::string TextModelJson(const Config& config) {
            std::min(config.model.max_position_embeddings, config.data.max_length))
       .Add("truncation_side", EnumName(config.data.truncation_side))
       .Add("cls_token", "[CLS]")
-      .Add("sep_token", "[SEP]")
-      .Add("id2label", labels)
-      .str();
+      .Add("sep_token", "[SEP]");
+  // A masked language model predicts words, a classifier labels.
+  if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
+    json.Add("mask_token", "[MASK]");
+  } else {
+    json.Add("id2label", JsonObject().Add("0", "negative").Add("1", "positive"));
+  }
+  return json.str();
 }
 
-// A text classifier as an ONNX model.
+// A text model as an ONNX model.
 Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat format) {
   if (format != ExportFormat::kOnnx) {
     // A run of an LSTM writes no model/, because transformers has no such model.
@@ -108,7 +112,7 @@ Result<std::string> ExportPolicy(const ExportOptions& options) {
 void RegisterExport(CLI::App& app, ChosenCommand* chosen) {
   const auto options = std::make_shared<ExportOptions>();
   CLI::App* command =
-      app.add_subcommand("export", "write the policy or text classifier of a checkpoint to a file");
+      app.add_subcommand("export", "write the policy or text model of a checkpoint to a file");
   command
       ->add_option("checkpoint", options->path,
                    "run folder (newest checkpoint), or checkpoint folder")

@@ -1,4 +1,4 @@
-// Implements the translation of text classifiers to operators of ONNX. Troop's modules compute
+// Implements the translation of text models to operators of ONNX. Troop's modules compute
 // packed sequences; here sequences are padded, and masked where they meet.
 #include "nn/export/onnx_text_model.h"
 
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,18 +28,22 @@ constexpr float kForbidden = -1e9f;
 // The two inputs and outputs, and operators that both architectures use.
 class TextTranslator {
  public:
-  explicit TextTranslator(const TensorFile& file) : file_(file) {
+  TextTranslator(std::string_view name, const TensorFile& file) : file_(file), graph_(name) {
     graph_.Input({"input_ids", OnnxType::kInt64, {"batch", "tokens"}, {}});
     graph_.Input({"attention_mask", OnnxType::kInt64, {"batch", "tokens"}, {}});
   }
 
-  // Ends the graph. pooled: [batch, width].
-  Result<Buffer> End(const std::string& pooled, std::int64_t width) {
+  // Ends the graph of a classifier. pooled: [batch, width].
+  Result<Buffer> EndClassifier(const std::string& pooled, std::int64_t width) {
     const std::string logits = Linear(pooled, "classifier", kClasses, width);
     graph_.Add("Identity", {logits}, {}, "logits");
     graph_.Add("Softmax", {"logits"}, {OnnxInt("axis", 1)}, "probabilities");
     graph_.Output({"logits", OnnxType::kFloat, {"batch"}, {kClasses}});
     graph_.Output({"probabilities", OnnxType::kFloat, {"batch"}, {kClasses}});
+    return End();
+  }
+  // Ends the graph, which has its outputs.
+  Result<Buffer> End() {
     if (!error_.ok()) return error_;
     return graph_.Encode(file_.metadata);
   }
@@ -103,7 +108,7 @@ class TextTranslator {
 
  private:
   const TensorFile& file_;
-  OnnxGraph graph_{"text_classifier"};
+  OnnxGraph graph_;
   Status error_;
 };
 
@@ -127,8 +132,11 @@ constexpr LayerNames kAlbertNames = {"attention.query", "attention.key",        
 // Translates BERT and ALBERT: nn/transformer/transformer.h.
 class TransformerTranslator {
  public:
-  TransformerTranslator(const TransformerConfig& config, const TensorFile& file)
-      : config_(config), bert_(config.family == TransformerConfig::Family::kBert), text_(file) {}
+  TransformerTranslator(const TransformerOptions& options, const TensorFile& file)
+      : config_(options.config),
+        bert_(config_.family == TransformerConfig::Family::kBert),
+        masked_(options.head == TransformerHead::kMaskedLm),
+        text_(masked_ ? "masked_lm" : "text_classifier", file) {}
 
   Result<Buffer> Translate() {
     std::string x = Embed();
@@ -140,11 +148,12 @@ class TransformerTranslator {
       if (bert_ || i == 0) layer = LayerOf(i);
       x = Encode(layer, padding, x);
     }
+    if (masked_) return PredictWords(x);
     // The first token represents the sequence.
     const std::string first = graph().Add("Gather", {x, graph().Index(0)}, {OnnxInt("axis", 1)});
     const std::string pooled =
         text_.Linear(first, bert_ ? "bert.pooler.dense" : "albert.pooler", hidden(), hidden());
-    return text_.End(graph().Add("Tanh", {pooled}), hidden());
+    return text_.EndClassifier(graph().Add("Tanh", {pooled}), hidden());
   }
 
  private:
@@ -171,12 +180,11 @@ class TransformerTranslator {
   std::string Embed() {
     const std::string prefix = family() + ".embeddings.";
     const std::int64_t width = config_.embedding;
-    const std::string words =
-        text_.Table(prefix + "word_embeddings.weight", config_.vocabulary, width);
+    words_ = text_.Table(prefix + "word_embeddings.weight", config_.vocabulary, width);
     std::vector<float> type =
         text_.Values(prefix + "token_type_embeddings.weight", config_.token_types * width);
     type.resize(std::size_t(width));
-    std::string x = graph().Add("Gather", {words, "input_ids"});
+    std::string x = graph().Add("Gather", {words_, "input_ids"});
     x = graph().Add("Add", {x, graph().Floats({width}, type)});
     const std::string tokens =
         graph().Add("Gather", {graph().Add("Shape", {"input_ids"}), graph().Integers({1})});
@@ -188,6 +196,21 @@ class TransformerTranslator {
              text_.Vector(prefix + "LayerNorm.bias", width));
     if (bert_) return x;
     return text_.Linear(x, family() + ".encoder.embedding_hidden_mapping_in", hidden(), width);
+  }
+
+  // The masked-LM head at all positions: transform, GELU, norm, then the decoder, whose weight is
+  // that of the word embeddings; the graph transposes it, so that the file has it once.
+  Result<Buffer> PredictWords(const std::string& x) {
+    const std::string prefix = bert_ ? "cls.predictions." : "predictions.";
+    const std::string transform = prefix + (bert_ ? "transform." : "");
+    const std::int64_t width = config_.embedding;
+    const std::string inner = Gelu(text_.Linear(x, transform + "dense", width, hidden()));
+    const std::string top = Norm(inner, text_.Vector(transform + "LayerNorm.weight", width),
+                                 text_.Vector(transform + "LayerNorm.bias", width));
+    const std::string scores = graph().Add("MatMul", {top, text_.Transpose(words_, {1, 0})});
+    graph().Add("Add", {scores, text_.Vector(prefix + "bias", config_.vocabulary)}, {}, "logits");
+    graph().Output({"logits", OnnxType::kFloat, {"batch", "tokens"}, {config_.vocabulary}});
+    return text_.End();
   }
 
   // Adds the parameters of a layer to the graph, once for all its uses.
@@ -259,14 +282,16 @@ class TransformerTranslator {
   }
 
   const TransformerConfig config_;
-  const bool bert_;
+  const bool bert_, masked_;
+  std::string words_;  // the table of word embeddings in the graph
   TextTranslator text_;
 };
 
 // Translates the LSTM classifier: nn/models/lstm_classifier.h.
 class LstmTranslator {
  public:
-  LstmTranslator(const LstmConfig& config, const TensorFile& file) : config_(config), text_(file) {}
+  LstmTranslator(const LstmConfig& config, const TensorFile& file)
+      : config_(config), text_("text_classifier", file) {}
 
   // Time is the first axis, as the operator LSTM needs it.
   Result<Buffer> Translate() {
@@ -281,7 +306,7 @@ class LstmTranslator {
     for (std::int64_t i = 0; i < config_.layers; ++i) {
       x = Layer(i, i == 0 ? config_.embedding : width(), x, lengths);
     }
-    return text_.End(Pool(x), width());
+    return text_.EndClassifier(Pool(x), width());
   }
 
  private:
@@ -348,18 +373,20 @@ class LstmTranslator {
 
 // The options are those with which the module of the run is made.
 Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& file) {
-  if (setup.algorithm != AlgorithmKind::kClassifier) {
+  const bool masked = setup.algorithm == AlgorithmKind::kMaskedLm;
+  const bool lstm = setup.model.architecture == ModelArchitecture::kLstm;
+  if ((!masked && setup.algorithm != AlgorithmKind::kClassifier) || (masked && lstm)) {
     return InvalidArgument(
-        "learner.algorithm = \"{}\": only a classifier is exported as text model; "
-        "train one with model.pretrained",
-        EnumName(setup.algorithm));
+        "learner.algorithm = \"{}\" with model.architecture = \"{}\": only a classifier, or a "
+        "masked_lm of BERT or ALBERT, is exported as text model",
+        EnumName(setup.algorithm), EnumName(setup.model.architecture));
   }
-  if (setup.model.architecture == ModelArchitecture::kLstm) {
+  if (lstm) {
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
     return LstmTranslator(config, file).Translate();
   }
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(setup));
-  return TransformerTranslator(options.config, file).Translate();
+  return TransformerTranslator(options, file).Translate();
 }
 
 }  // namespace troop

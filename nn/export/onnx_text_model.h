@@ -7,15 +7,16 @@
 
 namespace troop {
 
-// Encodes a trained text classifier (BERT, ALBERT or LSTM) as an ONNX model (opset 17). Padding
-// follows the tokens of a sequence, and must have the mask 0; its ids are arbitrary tokens of the
-// vocabulary.
+// Encodes a trained text classifier (BERT, ALBERT or LSTM) or masked language model (BERT or
+// ALBERT) as an ONNX model (opset 17). Padding follows the tokens of a sequence, and must have the
+// mask 0; its ids are arbitrary tokens of the vocabulary.
 //   input   "input_ids" [batch, tokens] i64: [CLS] text [SEP], all of type 0
 //   input   "attention_mask" [batch, tokens] i64: 1 for a token, 0 for padding
-//   output  "logits" [batch, classes] f32
-//   output  "probabilities" [batch, classes] f32: softmax(logits)
+//   output  "logits" [batch, classes] f32; of a masked language model [batch, tokens, vocabulary]:
+//           for each position the scores of the words that can be there
+//   output  "probabilities" [batch, classes] f32: softmax(logits); only of a classifier
 // A transformer accepts at most model.max_position_embeddings tokens, an LSTM any number. file: the
-// parameters by name, and metadata of the model. Errors: kInvalidArgument: not a classifier, a
+// parameters by name, and metadata of the model. Errors: kInvalidArgument: not a text model, a
 // parameter is missing or has another shape, more than 2 GiB.
 Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& file);
 

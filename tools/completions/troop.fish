@@ -9,7 +9,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a sweep -d 'Tr
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plot -d 'Plot learning curves'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Render episodes of a checkpoint'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Resume a run'
-complete -c troop -n "not __fish_seen_subcommand_from $commands" -a export -d 'Write a policy or text classifier to a file'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a export -d 'Write a policy or text model to a file'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a dashboard -d 'Serve a web page of runs'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a serve -d 'Answer requests for a model over HTTP'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Scale a role of a running fleet'

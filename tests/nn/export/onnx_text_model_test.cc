@@ -1,4 +1,4 @@
-// Text classifiers as ONNX models: equal to Troop's modules, whatever the padding is.
+// Text models as ONNX models: equal to Troop's modules, whatever the padding is.
 #include "nn/export/onnx_text_model.h"
 
 #include <gmock/gmock.h>
@@ -51,6 +51,13 @@ std::vector<TextCase> TextCases() {
     m->num_hidden_layers = 3;
     m->embedding_size = 16;
   });
+  add("bert_masked", ModelArchitecture::kBert, [](ModelConfig* m) { m->intermediate_size = 24; });
+  cases.back().setup.algorithm = AlgorithmKind::kMaskedLm;
+  add("albert_masked", ModelArchitecture::kAlbert, [](ModelConfig* m) {
+    m->num_hidden_layers = 3;
+    m->embedding_size = 16;
+  });
+  cases.back().setup.algorithm = AlgorithmKind::kMaskedLm;
   add("lstm", ModelArchitecture::kLstm, [](ModelConfig* m) {
     m->num_hidden_layers = 1;
     m->hidden_size = 10;
@@ -62,9 +69,11 @@ std::vector<TextCase> TextCases() {
   return cases;
 }
 
+bool IsMasked(const ModelSetup& setup) { return setup.algorithm == AlgorithmKind::kMaskedLm; }
+
 // A model with drawn parameters.
 struct DrawnModel {
-  explicit DrawnModel(const ModelSetup& setup) : bench(*MakeTextModel(setup), false) {
+  explicit DrawnModel(const ModelSetup& setup) : bench(*MakeTextModel(setup), IsMasked(setup)) {
     Rng rng({.run_seed = 6});
     for (float& x : bench.value) x += float(0.1 * rng.Normal());
     file = SaveWeights(*bench.module, bench.value);
@@ -101,6 +110,24 @@ void Write(const std::string& path, std::span<const std::byte> bytes) {
       .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
 }
 
+// The places whose words a masked language model predicts, in a batch without padding: one at the
+// begin of a review, one at an end, and two next to each other.
+const std::vector<std::int32_t> kPlaces = {0, 6, 10, 11, 23};
+
+// The logits of the padded batch [review, token, word] at these places.
+std::vector<float> LogitsAt(const test::TokensByChance& batch, const std::vector<float>& all,
+                            std::size_t words) {
+  std::vector<float> out;
+  for (const std::int32_t place : kPlaces) {
+    const auto review =
+        std::size_t(std::ranges::upper_bound(batch.starts, place) - batch.starts.begin() - 1);
+    const std::size_t token = std::size_t(place - batch.starts[review]);
+    const auto from = all.begin() + std::ptrdiff_t((review * std::size_t(kTokens) + token) * words);
+    out.insert(out.end(), from, from + std::ptrdiff_t(words));
+  }
+  return out;
+}
+
 // onnxruntime computes all models in one process (run_onnx.py), which also compares the
 // probabilities with the logits.
 TEST(OnnxTextModelTest, OnnxRuntimeComputesEqualLogits) {
@@ -126,14 +153,22 @@ TEST(OnnxTextModelTest, OnnxRuntimeComputesEqualLogits) {
   ASSERT_EQ(status, 0) << log;
   for (const TextCase& c : TextCases()) {
     DrawnModel model(c.setup);
-    model.bench.SetBatch({.ids = batch.ids, .starts = batch.starts});
+    const bool masked = IsMasked(c.setup);
+    model.bench.SetBatch({.ids = batch.ids,
+                          .starts = batch.starts,
+                          .places = masked ? std::span(kPlaces) : std::span<const std::int32_t>()});
     model.bench.Forward();
     const auto want = model.bench.out.as<float>();
     const auto got = ReadFile(folder.path() + "/" + c.name + ".output", 1 << 20);
     ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_EQ(got->size(), want.size_bytes()) << c.name;
-    std::vector<float> logits(want.size());
+    std::vector<float> logits(got->size() / sizeof(float));
     std::memcpy(logits.data(), got->data(), got->size());
+    const auto words = std::size_t(c.setup.model.vocab_size);
+    if (masked) {
+      ASSERT_EQ(logits.size(), kLengths.size() * std::size_t(kTokens) * words);
+      logits = LogitsAt(batch, logits, words);
+    }
+    ASSERT_EQ(logits.size(), want.size()) << c.name;
     for (std::size_t i = 0; i < want.size(); ++i)
       ASSERT_NEAR(logits[i], want[i], 1e-5 * std::max(1.0f, std::abs(want[i]))) << c.name << i;
     // The reviews differ, so that a wrong row would be seen.
@@ -149,6 +184,9 @@ TEST(OnnxTextModelTest, OtherModelsAndMissingParametersAreRejected) {
               HasSubstr("bert.encoder.layer.1.attention.self.key.bias"));
   ModelSetup masked = c.setup;
   masked.algorithm = AlgorithmKind::kMaskedLm;
+  EXPECT_THAT(EncodeOnnxTextModel(masked, DrawnModel(c.setup).file).status().message(),
+              HasSubstr("no parameter cls.predictions.transform.dense.weight"));
+  masked.model.architecture = ModelArchitecture::kLstm;
   EXPECT_THAT(EncodeOnnxTextModel(masked, model.file).status().message(), HasSubstr("masked_lm"));
   ModelSetup agent;
   EXPECT_THAT(EncodeOnnxTextModel(agent, model.file).status().message(), HasSubstr("dqn"));
