@@ -93,7 +93,7 @@ void ExamineClock(const Message& answer, double before_s, double after_s,
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer.body);
   const Result<JsonValue> view = reply.ok() ? ParseJson(reply->json) : reply.status();
   const JsonValue* const there = view.ok() ? view->Find("time_s") : nullptr;
-  if (there == nullptr) return;
+  if (there == nullptr || there->kind != JsonValue::Kind::kNumber) return;
   // A coordinator that rejects the request sends no clock: then nothing is reported.
   const double offset = there->number - (before_s + after_s) / 2;
   const bool off = std::abs(offset) > kClockOff_s;

@@ -296,6 +296,28 @@ Result<std::string> JsonValue::String(std::string_view key) const {
   return value->string;
 }
 
+// A wrong type is never read as the value of a missing key. Numbers of the parser are finite.
+Result<double> JsonValue::NumberOr(std::string_view key, double missing) const {
+  const JsonValue* const value = Find(key);
+  if (value == nullptr) return missing;
+  if (value->kind != Kind::kNumber) return DataLoss("\"{}\" is not a number", key);
+  return value->number;
+}
+
+Result<bool> JsonValue::BooleanOr(std::string_view key, bool missing) const {
+  const JsonValue* const value = Find(key);
+  if (value == nullptr) return missing;
+  if (value->kind != Kind::kBool) return DataLoss("\"{}\" is neither true nor false", key);
+  return value->boolean;
+}
+
+Result<std::string> JsonValue::StringOr(std::string_view key, std::string_view missing) const {
+  const JsonValue* const value = Find(key);
+  if (value == nullptr) return std::string(missing);
+  if (value->kind != Kind::kString) return DataLoss("\"{}\" is not a string", key);
+  return value->string;
+}
+
 // The library skips a byte order mark and ends at a NUL; RFC 8259 allows neither.
 Result<JsonValue> ParseJson(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) return DataLoss("JSON at byte 0: a byte order mark");

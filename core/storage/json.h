@@ -103,6 +103,11 @@ struct JsonValue {
   // Return a required field. Errors: kDataLoss, with the name of the key.
   Result<std::int64_t> Integer(std::string_view key) const;
   Result<std::string> String(std::string_view key) const;
+  // Return an optional field, or `missing` without such a key. Errors: kDataLoss, with the name of
+  // the key: another type, null included.
+  Result<double> NumberOr(std::string_view key, double missing) const;
+  Result<bool> BooleanOr(std::string_view key, bool missing) const;
+  Result<std::string> StringOr(std::string_view key, std::string_view missing) const;
 };
 // Parses a document. Errors: kDataLoss with the position. Nesting is limited to 64 levels.
 Result<JsonValue> ParseJson(std::string_view text);

@@ -42,12 +42,6 @@ Result<std::vector<EnvOption>> ParseOptions(const JsonValue* json) {
   return options;
 }
 
-// Value of an optional number.
-double NumberOr(const JsonValue& json, std::string_view key, double otherwise) {
-  const JsonValue* value = json.Find(key);
-  return value != nullptr && value->kind == JsonValue::Kind::kNumber ? value->number : otherwise;
-}
-
 // Reads a list of bounds; the check is of the f32 value, because a large double becomes infinite.
 Result<std::vector<float>> Floats(const JsonValue& json, std::string_view key) {
   std::vector<float> numbers;
@@ -94,7 +88,8 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
     return InvalidArgument("its observation dtype is {}, must be u8, i32 or f32",
                            PrintableLine(dtype, kTextBytes));
   const JsonValue* shape = json.Find("shape");
-  if (shape == nullptr || shape->array.size() > std::size_t(kObservationRankMax)) {
+  if (shape == nullptr || shape->kind != JsonValue::Kind::kArray ||
+      shape->array.size() > std::size_t(kObservationRankMax)) {
     return InvalidArgument("its observation has no shape of at most {} dimensions",
                            kObservationRankMax);
   }
@@ -123,11 +118,11 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   EnvSpec spec{.id = std::string(id)};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ParseObservation(*observation));
   TROOP_ASSIGN_OR_RETURN(spec.action, ParseAction(*action));
-  spec.observation_scale = float(NumberOr(json, "observation_scale", 1));
+  TROOP_ASSIGN_OR_RETURN(const double scale, json.NumberOr("observation_scale", 1));
+  spec.observation_scale = float(scale);
   TROOP_ASSIGN_OR_RETURN(spec.max_episode_steps, json.Integer("max_episode_steps"));
-  if (const JsonValue* code = json.Find("code"); code != nullptr) {
-    spec.code = PrintableLine(code->string, kTextBytes);
-  }
+  TROOP_ASSIGN_OR_RETURN(const std::string code, json.StringOr("code", ""));
+  spec.code = PrintableLine(code, kTextBytes);
   TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
   return spec;
 }
@@ -287,13 +282,10 @@ Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const std::int64_t repeat, json.Integer("action_repeat"));
   options.action_repeat = int(repeat);
   // Optional fields have the defaults of EnvOptions.
-  options.sticky_actions = NumberOr(json, "sticky_actions", -1);
-  const JsonValue* ramping = json.Find("difficulty_ramping");
-  options.difficulty_ramping = ramping == nullptr || ramping->boolean;
-  const JsonValue* measure = json.Find("measure");
-  options.measure = measure != nullptr && measure->boolean;
-  const JsonValue* metrics = json.Find("metrics");
-  options.metrics = metrics != nullptr && metrics->boolean;
+  TROOP_ASSIGN_OR_RETURN(options.sticky_actions, json.NumberOr("sticky_actions", -1));
+  TROOP_ASSIGN_OR_RETURN(options.difficulty_ramping, json.BooleanOr("difficulty_ramping", true));
+  TROOP_ASSIGN_OR_RETURN(options.measure, json.BooleanOr("measure", false));
+  TROOP_ASSIGN_OR_RETURN(options.metrics, json.BooleanOr("metrics", false));
   return request;
 }
 
@@ -310,8 +302,9 @@ std::string MetricsMessage(const EnvMetrics& metrics) {
 Status ParseMetricsMessage(std::string_view text, EnvMetrics* into) {
   const Result<JsonValue> json = ParseJson(text);
   if (!json.ok()) return InvalidArgument("invalid JSON: {}", json.status().message());
-  const JsonValue *values = json->Find("metrics"), *problem = json->Find("problem");
-  if (values == nullptr || values->kind != JsonValue::Kind::kObject || problem == nullptr) {
+  const JsonValue* const values = json->Find("metrics");
+  const Result<std::string> problem = json->String("problem");
+  if (values == nullptr || values->kind != JsonValue::Kind::kObject || !problem.ok()) {
     return InvalidArgument("no metrics and problem");
   }
   EnvMetrics read;
@@ -325,7 +318,7 @@ Status ParseMetricsMessage(std::string_view text, EnvMetrics* into) {
     read.Merge(name, {.count = at(0), .mean = at(1), .min = at(2), .max = at(3)});
   }
   into->Merge(read);
-  if (!problem->string.empty()) into->Complain(PrintableLine(problem->string, kTextBytes));
+  if (!problem->empty()) into->Complain(PrintableLine(*problem, kTextBytes));
   return Status::Ok();
 }
 

@@ -89,7 +89,7 @@ class ExternalAlgorithm final : public Algorithm {
   const std::unique_ptr<Module> network_;
   std::vector<Field> fields_;
   std::size_t memory_bytes_ = 0;
-  mutable ProgramChannel channel_;            // State asks the program for its part
+  mutable ProgramChannel channel_;            // State requests the part of the program
   bool loaded_ = false;                       // the program has the weights and its state
   Status lost_;                               // why the connection ended
   std::vector<float> value_, change_, next_;  // [P]; next_: the program's weights, or empty
@@ -216,7 +216,7 @@ Status ExternalAlgorithm::TakeWeights() {
   return Status::Ok();
 }
 
-// The program is asked only once per batch: a repeated request would be a second update there.
+// One request per batch: a repeated one would be a second update in the program.
 Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
                                                       std::span<float> priority, GradientWatch*) {
   TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
@@ -242,17 +242,22 @@ Result<LossReport> ExternalAlgorithm::ComputeGradient(const SampleBatch& batch,
                     updates_ + 1);
   }
   // 2. Its results, all of them checked before anything changes.
+  const Result<bool> weights = message.BooleanOr("weights", false);
+  const Result<double> q_mean = message.NumberOr("q_mean", 0);
+  const Status& wrong = weights.ok() ? q_mean.status() : weights.status();
+  if (!wrong.ok()) {
+    return DataLoss("update {}: in the program's answer, {}; the batch was skipped", updates_ + 1,
+                    wrong.message());
+  }
   TROOP_RETURN_IF_ERROR(TakePriorities(batch, priority));
   std::ranges::fill(change_, 0.0f);
   // Without new weights the update counts all the same: the priorities are new.
-  const JsonValue* const weights = message.Find("weights");
-  if (weights != nullptr && weights->boolean) TROOP_RETURN_IF_ERROR(TakeWeights());
+  if (*weights) TROOP_RETURN_IF_ERROR(TakeWeights());
   double sum = 0;
   for (const float p : priority) sum += double(p);
-  const JsonValue* const q = message.Find("q_mean");
   return LossReport{.loss = loss->number,
                     .td_error_mean = sum / double(priority.size()),
-                    .q_mean = q == nullptr ? 0 : q->number,
+                    .q_mean = *q_mean,
                     .gradient_norm = GradientNorm(),
                     .rows = double(batch.size())};
 }

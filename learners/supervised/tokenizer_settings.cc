@@ -60,7 +60,9 @@ Status CheckFixed(const JsonValue& json) {
         "auto_map", "word_tokenizer_type", "subword_tokenizer_type"}) {
     const JsonValue* const value = json.Find(key);
     if (!IsGiven(value)) continue;
-    if (value->array.empty() && value->object.empty() && value->string.empty()) continue;
+    const bool scalar =
+        value->kind == JsonValue::Kind::kNumber || value->kind == JsonValue::Kind::kBool;
+    if (!scalar && value->array.empty() && value->object.empty() && value->string.empty()) continue;
     return InvalidArgument("\"{}\" is not supported: it changes the tokens", key);
   }
   const JsonValue* const prefix = json.Find("wordpieces_prefix");
@@ -108,6 +110,8 @@ Status CheckSpecialTokens(const JsonValue& json) {
   }
   const JsonValue* const added = json.Find("added_tokens_decoder");
   if (!IsGiven(added)) return Status::Ok();
+  if (added->kind != JsonValue::Kind::kObject)
+    return DataLoss("\"added_tokens_decoder\" is not an object");
   for (const auto& [id, token] : added->object) {
     if (IsSpecial(ContentOf(token))) continue;
     return InvalidArgument("\"added_tokens_decoder\" has \"{}\": added tokens are not supported",
@@ -131,7 +135,9 @@ Result<TokenizerSettings> ParseSettings(const JsonValue& json) {
   }
   // transformers writes 10^30 for "no limit", which is not an integer here.
   const JsonValue* const most = json.Find("model_max_length");
-  if (most != nullptr && most->integer) settings.max_length = *most->integer;
+  if (IsGiven(most) && most->kind != JsonValue::Kind::kNumber)
+    return DataLoss("\"model_max_length\" is not a number");
+  if (IsGiven(most) && most->integer) settings.max_length = *most->integer;
   const JsonValue* const side = json.Find("truncation_side");
   if (!IsGiven(side)) return settings;
   if (side->string != "left" && side->string != "right") {

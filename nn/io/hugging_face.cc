@@ -28,6 +28,13 @@ Result<float> Fraction(const JsonValue& json, std::string_view key, float missin
   return float(value->number);
 }
 
+// The bool at `key`, or `missing` if it is absent or null.
+Result<bool> Flag(const JsonValue& json, std::string_view key, bool missing) {
+  const JsonValue* const value = json.Find(key);
+  if (value != nullptr && value->kind == JsonValue::Kind::kNull) return missing;
+  return json.BooleanOr(key, missing);
+}
+
 // Rejects any value at `key` except `expected`; an absent key passes.
 Status Expect(const JsonValue& json, std::string_view key, std::int64_t expected) {
   if (json.Find(key) == nullptr) return Status::Ok();
@@ -49,22 +56,21 @@ TransformerHead HeadOf(const JsonValue& json) {
 // Rejects settings that give the same weights another meaning.
 Status CheckVariants(const JsonValue& json) {
   for (const char* const key : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
-    const JsonValue* const value = json.Find(key);
-    if (value != nullptr && value->boolean)
-      return InvalidArgument("\"{}\" is true: only encoders are supported", key);
+    TROOP_ASSIGN_OR_RETURN(const bool value, Flag(json, key, false));
+    if (value) return InvalidArgument("\"{}\" is true: only encoders are supported", key);
   }
   for (const char* const key : {"pruned_heads", "quantization_config", "auto_map"}) {
     const JsonValue* const value = json.Find(key);
-    if (value != nullptr && !value->object.empty())
+    if (value == nullptr || value->kind == JsonValue::Kind::kNull) continue;
+    if (value->kind != JsonValue::Kind::kObject || !value->object.empty())
       return InvalidArgument("\"{}\" is not supported: it changes the meaning of the weights", key);
   }
   if (const JsonValue* kind = json.Find("position_embedding_type");
       kind != nullptr && kind->kind != JsonValue::Kind::kNull && kind->string != "absolute")
     return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",
                            kind->string);
-  const JsonValue* const tied = json.Find("tie_word_embeddings");
-  if (tied != nullptr && tied->kind == JsonValue::Kind::kBool && !tied->boolean &&
-      HeadOf(json) == TransformerHead::kMaskedLm)
+  TROOP_ASSIGN_OR_RETURN(const bool tied, Flag(json, "tie_word_embeddings", true));
+  if (!tied && HeadOf(json) == TransformerHead::kMaskedLm)
     return InvalidArgument(
         "\"tie_word_embeddings\" is false: only a decoder tied to the embeddings is supported");
   return Status::Ok();
@@ -192,8 +198,11 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json));
   TROOP_RETURN_IF_ERROR(CheckVariants(json));
   options.head = HeadOf(json);
-  if (const JsonValue* labels = json.Find("id2label"); labels != nullptr)
+  if (const JsonValue* labels = json.Find("id2label"); labels != nullptr) {
+    if (labels->kind != JsonValue::Kind::kObject && labels->kind != JsonValue::Kind::kNull)
+      return DataLoss("\"id2label\" is not an object");
     options.classes = std::max<std::int64_t>(1, std::int64_t(labels->object.size()));
+  }
   TROOP_RETURN_IF_ERROR(CheckTransformer(config));
   return options;
 }

@@ -82,7 +82,8 @@ TEST(EnvMetricsTest, WorkerMessageRoundTrips) {
   EXPECT_EQ(read.problem(), "odd");
   for (const char* bad :
        {"", "[]", R"({"metrics": []})", R"({"metrics": {"a": [1]}, "problem": ""})",
-        R"({"metrics": {"a": [1, 2, "x", 4]}, "problem": ""})"}) {
+        R"({"metrics": {"a": [1, 2, "x", 4]}, "problem": ""})",
+        R"({"metrics": {}, "problem": 1})"}) {
     EXPECT_FALSE(worker::ParseMetricsMessage(bad, &read).ok()) << bad;
   }
   // A worker is another program: its names are checked here, too.

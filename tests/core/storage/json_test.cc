@@ -181,6 +181,27 @@ TEST(JsonTest, NamesMissingOrInvalidFields) {
   EXPECT_THAT(value->String("c").status().message(), HasSubstr("\"c\""));
 }
 
+// An optional field of another type is an error, and null is another type.
+TEST(JsonTest, OptionalFieldsHaveDefaultOnlyIfMissing) {
+  const auto value = ParseJson(R"({"n": 1.5, "b": true, "s": "x", "null": null})");
+  EXPECT_EQ(*value->NumberOr("n", 7), 1.5);
+  EXPECT_EQ(*value->NumberOr("none", 7), 7);
+  EXPECT_TRUE(*value->BooleanOr("b", false));
+  EXPECT_TRUE(*value->BooleanOr("none", true));
+  EXPECT_EQ(*value->StringOr("s", "y"), "x");
+  EXPECT_EQ(*value->StringOr("none", "y"), "y");
+  for (const std::string key : {"n", "b", "s", "null"}) {
+    const std::string name = "\"" + key + "\" is";
+    const auto expect = [&](const Status& status, bool good) {
+      EXPECT_EQ(status.ok(), good) << key;
+      EXPECT_THAT(status.message(), HasSubstr(good ? "" : name)) << key;
+    };
+    expect(value->NumberOr(key, 0).status(), key == "n");
+    expect(value->BooleanOr(key, true).status(), key == "b");
+    expect(value->StringOr(key, "").status(), key == "s");
+  }
+}
+
 TEST(JsonTest, RoundTrips) {
   Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
   for (int i = 0; i < 500; ++i) {

@@ -281,10 +281,23 @@ TEST(ExternalAlgorithmTest, UnusableResultsSkipTheBatch) {
     std::string word;  // of the message
     std::function<std::string(Program&)> done;
   };
+  // A good update but for one member.
+  const auto answer = [](const std::string& member) {
+    return [member](Program& p) {
+      HalveWeights(p);
+      return R"({"type": "done", "loss": 1, )" + member + "}";
+    };
+  };
   const std::vector<Case> cases = {
       {"no finite loss", [](Program&) { return std::string(R"({"type": "done", "loss": null})"); }},
       {"no finite loss", [](Program&) { return std::string(R"({"type": "done"})"); }},
       {"no finite loss", [](Program&) { return std::string(R"({"type": "else", "loss": 1})"); }},
+      {"\"weights\" is neither true nor false", answer(R"("weights": 1)")},
+      {"\"weights\" is neither true nor false", answer(R"("weights": "true")")},
+      {"\"weights\" is neither true nor false", answer(R"("weights": null)")},
+      {"\"q_mean\" is not a number", answer(R"("q_mean": "3")")},
+      {"\"q_mean\" is not a number", answer(R"("q_mean": null)")},
+      {"\"q_mean\" is not a number", answer(R"("q_mean": [3])")},
       {"refused the batch: too old",
        [](Program&) { return std::string(R"({"type": "refused", "message": "too old"})"); }},
       {"priority nan for item 2",

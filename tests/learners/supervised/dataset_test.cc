@@ -238,6 +238,9 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
         {R"({"cls_token": "<s>"})", "\"cls_token\" is \"<s>\": only [CLS]"},
         {R"({"mask_token": {"content": "<m>"}})", "\"mask_token\" is \"<m>\": only [MASK]"},
         {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "has \"<x>\": added tokens"},
+        {R"({"added_tokens_decoder": ["<x>"]})", "\"added_tokens_decoder\" is not an object"},
+        {R"({"model_max_length": "512"})", "\"model_max_length\" is not a number"},
+        {R"({"never_split": true})", "\"never_split\" is not"},
         {"{", "JSON"}};
     for (const auto& [settings, why] : refused) EXPECT_THAT(refusal(settings), HasSubstr(why));
     EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("has \"<x>\": added tokens"));

@@ -82,8 +82,14 @@ TEST(HuggingFaceTest, RejectsUnsupportedConfigs) {
               HasSubstr("relative_key"));
   EXPECT_THAT(error(Replaced(bert, "\"is_decoder\": false", "\"is_decoder\": true")),
               HasSubstr("\"is_decoder\" is true: only encoders"));
-  for (const char* const more : {"\"pruned_heads\": {\"0\": [1]}", "\"auto_map\": {\"a\": \"b\"}",
-                                 "\"quantization_config\": {\"bits\": 4}"}) {
+  // Former fault: a value of another type counted as the one that is supported.
+  EXPECT_THAT(error(Replaced(bert, "\"is_decoder\": false", "\"is_decoder\": 1")),
+              HasSubstr("\"is_decoder\" is neither true nor false"));
+  EXPECT_THAT(error(Replaced(bert, "\"id2label\"", "\"id2label\": [\"bad\"], \"labels\"")),
+              HasSubstr("\"id2label\" is not an object"));
+  for (const char* const more :
+       {"\"pruned_heads\": {\"0\": [1]}", "\"pruned_heads\": [1]", "\"auto_map\": {\"a\": \"b\"}",
+        "\"quantization_config\": {\"bits\": 4}"}) {
     EXPECT_THAT(error(Replaced(bert, "{", std::string("{") + more + ",")),
                 HasSubstr("meaning of the weights"));
   }
