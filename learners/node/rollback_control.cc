@@ -13,6 +13,7 @@ namespace troop {
 Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
   const std::uint64_t before = skipped_;
   bool back = !job.weights.ok();
+  Status diverged;  // of the last batch that no program refused
   for (std::size_t i = 0; i < job.batches.size(); ++i) {
     // A batch without keys has no items to update, and says nothing about the weights.
     if (job.batches[i].key.empty()) continue;
@@ -22,9 +23,12 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
       quarantine_.CountGood();
     } else {
       ++skipped_;
+      const auto reason = job.skipped.find(i);
+      const Status& why = reason == job.skipped.end() ? job.status : reason->second;
       // An external program chose to skip the batch: neither its items nor the weights are at
-      // fault.
-      if (job.status.code() == Code::kCancelled) continue;
+      // fault. Another batch of the same job can be at fault all the same.
+      if (why.code() == Code::kCancelled) continue;
+      diverged = why;
       // Bad batches of a rollback that is in progress are its consequence, not a new cause.
       if (busy() || (job.weights.ok() && quarantine_.Catch(job.batches[i], sampler))) continue;
       back = rule_.CountSkipped() || back;
@@ -38,7 +42,7 @@ Status RollbackControl::Review(const UpdateJob& job, ReplaySampler* sampler) {
   if (!back || busy()) return Status::Ok();
   // A lost device is reported before the values that it computed.
   const bool lost = job.weights.code() == Code::kUnavailable;
-  return lost || job.status.ok() ? job.weights : job.status;
+  return lost || diverged.ok() ? job.weights : diverged;
 }
 
 // After a permanent failure of the device, or of an external program, the role ends; its

@@ -195,7 +195,7 @@ class AllReduceUpdater final : public Updater {
       if (end->given > 0) job.last = end->report;
     } else {
       job.status = end->update;
-      if (used) job.priority.back().clear();
+      if (used) job.Skip(job.priority.size() - 1, end->update);
     }
     if (++work->next >= job.batches.size()) EndJob(work);
   }

@@ -98,15 +98,13 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   if (report.ok()) {
     arena_->Step(own->gradient(), float(weights.ClipScale(report->gradient_norm)),
                  own->LearningRate(job->ProgressAt(batch)));
-  } else {
-    job->priority[batch].clear();
   }
   // The job keeps the results of the batch that finishes last.
   const std::lock_guard lock(mutex_);
   if (report.ok())
     job->last = *report;
   else
-    job->status = report.status();
+    job->Skip(batch, report.status());
 }
 
 }  // namespace

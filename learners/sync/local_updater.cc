@@ -89,8 +89,7 @@ void LocalUpdater::Run(UpdateJob* job) const {
       job->last = *report;
       NoteDrawn(replay_, &batch);
     } else {
-      job->status = report.status();
-      job->priority.back().clear();
+      job->Skip(i, report.status());
     }
   }
 }

@@ -287,8 +287,7 @@ bool ParamserverUpdater::TakeGradient(Time now) {
     progress_.CountGradient();
   } else {
     // An error ends the batch without an update, and its items keep their priorities.
-    job.status = report.status();
-    job.priority.back().clear();
+    job.Skip(job.priority.size() - 1, report.status());
   }
   // False also between the pushes of push_every > 1: the replica keeps the sum.
   const bool pushes = report.ok() && replica_.WantsPush();

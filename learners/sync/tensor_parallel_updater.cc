@@ -88,6 +88,7 @@ class FirstOfReplica final : public Updater {
       // The batches are not at fault for the group's end; they are sampled again.
       job->batches.clear();
       job->priority.clear();
+      job->skipped.clear();
       job->status = Status::Ok();
     }
     return job;
@@ -191,8 +192,7 @@ class OtherOfReplica final : public Updater {
     } else if (outcome->report.ok()) {
       job.last = *outcome->report;
     } else {
-      job.status = outcome->report.status();
-      priority.clear();
+      job.Skip(0, outcome->report.status());
     }
     FinishJob(*options_.shards.algorithm, &job);
   }

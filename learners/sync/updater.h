@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,8 +28,10 @@ struct UpdateJob {
 
   // [batches][B]; empty: that update was skipped, or the batch only carried experience.
   std::vector<std::vector<float>> priority;
+  std::map<std::size_t, Status> skipped;  // by batch: why its update was skipped; kCancelled: an
+                                          // external program refused the batch
   LossReport last;
-  Status status;   // of the last skipped update
+  Status status;   // of the last update that was skipped, or batch that could not be taken
   Status weights;  // result of CheckFinite
   std::uint64_t updates = 0;
   // Update count before the first update, where other learners or shards may have changed the
@@ -39,6 +42,11 @@ struct UpdateJob {
   UpdateCost cost;
   double busy_s = 0;  // from the start of its first update to the end of its last; 0: not measured
 
+  // Records that the update with this batch was skipped. REQUIRES: the batch has priorities.
+  void Skip(std::size_t batch, const Status& why) {
+    priority[batch].clear();
+    skipped[batch] = status = why;
+  }
   // Progress before that update of the job, counted from 0.
   double ProgressAt(std::size_t update) const { return progress + double(update) * progress_step; }
 };

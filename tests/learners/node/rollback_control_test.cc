@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/base/executor.h"
 #include "learners/supervised/index_sampler.h"
@@ -24,11 +25,15 @@ class RollbackControlTest : public testing::Test {
                             .shards_hold_weights = shards});
   }
   // A job of one update, which was skipped.
-  static UpdateJob SkippedJob() {
+  static UpdateJob SkippedJob() { return JobOf({DataLoss("the loss is nan")}); }
+  // A job whose updates were all skipped, each for its reason.
+  static UpdateJob JobOf(const std::vector<Status>& reasons) {
     UpdateJob job;
-    job.batches.push_back(EmptyBatch(2, 1));
-    job.priority.resize(1);
-    job.status = DataLoss("the loss is nan");
+    for (const Status& why : reasons) {
+      job.batches.push_back(EmptyBatch(2, 1));
+      job.priority.emplace_back();
+      job.Skip(job.batches.size() - 1, why);
+    }
     return job;
   }
 
@@ -53,13 +58,27 @@ TEST_F(RollbackControlTest, RequestsRollbackAfterConsecutiveSkips) {
 // A program that refuses many batches, as it does when it ends, must not reset the weights.
 TEST_F(RollbackControlTest, RefusedBatchesRequestNone) {
   RollbackControl control = MakeControl(false);
-  UpdateJob refused = SkippedJob();
-  refused.status = Cancelled("the program refused the batch: the program ends");
+  const UpdateJob refused = JobOf({Cancelled("the program refused the batch: the program ends")});
   for (int i = 0; i < 3 * RollbackRule::kSkippedMax; ++i) {
     EXPECT_TRUE(control.Review(refused, sampler_.get()).ok()) << i;
   }
   EXPECT_EQ(control.skipped(), std::uint64_t(3 * RollbackRule::kSkippedMax));
   EXPECT_EQ(control.quarantined(), 0u);
+}
+
+// Former fault: the status of the last batch of a job decided for all of them.
+TEST_F(RollbackControlTest, EachBatchOfJobHasItsOwnReason) {
+  const Status refused = Cancelled("the program refused the batch: too old");
+  const Status diverged = DataLoss("the loss is nan");
+  for (const auto& reasons : {std::vector{refused, diverged}, {diverged, refused}}) {
+    RollbackControl control = MakeControl(false);
+    const UpdateJob job = JobOf(reasons);
+    for (int i = 1; i < RollbackRule::kSkippedMax; ++i) {
+      EXPECT_TRUE(control.Review(job, sampler_.get()).ok()) << i;
+    }
+    EXPECT_EQ(control.Review(job, sampler_.get()).message(), diverged.message());
+    EXPECT_EQ(control.skipped(), std::uint64_t(2 * RollbackRule::kSkippedMax));
+  }
 }
 
 TEST_F(RollbackControlTest, RequestsRollbackAtOnceForBadWeight) {

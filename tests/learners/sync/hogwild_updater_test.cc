@@ -125,6 +125,8 @@ TEST_F(HogwildUpdaterTest, SkipsOnlyBadBatch) {
   job->batches[3].reward.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   job = Run(updater.get(), std::move(job));
   EXPECT_EQ(job->status.code(), Code::kDataLoss);
+  ASSERT_EQ(job->skipped.size(), 1u);
+  EXPECT_EQ(job->skipped.at(3).code(), Code::kDataLoss);
   EXPECT_EQ(job->updates, 5u);
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(job->priority[i].empty(), i == 3) << i;
   EXPECT_TRUE(job->weights.ok());
