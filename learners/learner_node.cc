@@ -79,7 +79,11 @@ Status LearnerNode::Resume() {
   // shards holds no weights: it pulls those of the shards, which begin with init_from, too.
   if (found.path.empty()) {
     if (model_.part != nullptr) return Status::Ok();
-    return BeginWarm(context_.config, context_.env, model_.place, algorithm_);
+    TROOP_ASSIGN_OR_RETURN(const RewardStatistics rewards,
+                           BeginWarm(context_.config, context_.env, model_.place, algorithm_));
+    // The weights are in the scale of these statistics, which the run continues.
+    if (context_.config.normalize_rewards) context_.member->report().rewards = rewards;
+    return Status::Ok();
   }
   if (!context_.config.learner.init_from.empty()) {
     LogInfo("learner.init_from is ignored: the run continues from its own {}", found.path);

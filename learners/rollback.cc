@@ -20,7 +20,7 @@ Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const TrainingC
     LogWarning("cannot roll back to {}: {}", found->path, status.message());
   }
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> fresh, MakeAlgorithm(config, env));
-  TROOP_RETURN_IF_ERROR(BeginWarm(config, env, {}, fresh.get()));
+  TROOP_RETURN_IF_ERROR(BeginWarm(config, env, {}, fresh.get()).status());
   TROOP_RETURN_IF_ERROR(algorithm->RollBack(fresh->State()));
   return std::string("the weights of a new run");
 }
@@ -32,7 +32,7 @@ Status LoadNewestState(Algorithm* algorithm, Storage* run, const TrainingConfig&
   if (found.ok()) return algorithm->SetState(found->checkpoint.state);
   if (found.status().code() != Code::kNotFound) return found.status();
   TROOP_ASSIGN_OR_RETURN(const auto fresh, MakeAlgorithm(config, env, tensor));
-  TROOP_RETURN_IF_ERROR(BeginWarm(config, env, tensor, fresh.get()));
+  TROOP_RETURN_IF_ERROR(BeginWarm(config, env, tensor, fresh.get()).status());
   return algorithm->SetState(fresh->State());
 }
 

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 struct NamedWeights {
   std::string checkpoint;
   std::uint64_t updates = 0;
+  RewardStatistics rewards;
   TensorFile file;
 };
 
@@ -46,7 +47,10 @@ Result<NamedWeights> ReadNamedWeights(const std::string& init_from) {
   }
   // Verifies the checksums of all files, the weights included.
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(storage.get(), name));
-  NamedWeights weights{.checkpoint = (root / name).string(), .updates = state.updates};
+  NamedWeights weights{.checkpoint = (root / name).string(),
+                       .updates = state.updates,
+                       .rewards = state.rewards,
+                       .file = {}};
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(name + "/weights.safetensors"));
   TROOP_ASSIGN_OR_RETURN(weights.file, DecodeSafetensors(bytes));
   return weights;
@@ -64,7 +68,8 @@ std::string Mismatch(const ParamSpec& param, const TensorFile& file) {
 // Copies what matches; nothing is written if a value is not finite.
 Result<WarmStart> CopyMatching(const NamedWeights& weights, const Module& whole,
                                std::span<float> value) {
-  WarmStart start{.checkpoint = weights.checkpoint, .updates = weights.updates};
+  WarmStart start{
+      .checkpoint = weights.checkpoint, .updates = weights.updates, .rewards = weights.rewards};
   std::vector<const ParamSpec*> matched;
   for (const ParamSpec& param : whole.params()) {
     if (const std::string why = Mismatch(param, weights.file); !why.empty()) {
@@ -118,9 +123,9 @@ Result<WarmStart> LoadWarmStart(const TrainingConfig& config, const Module& whol
 }
 
 // Every rank overlays the whole model and takes its slice, as for model.pretrained.
-Status BeginWarm(const TrainingConfig& config, const EnvSpec& env, const TensorParallelRank& place,
-                 Algorithm* algorithm) {
-  if (config.learner.init_from.empty()) return Status::Ok();
+Result<RewardStatistics> BeginWarm(const TrainingConfig& config, const EnvSpec& env,
+                                   const TensorParallelRank& place, Algorithm* algorithm) {
+  if (config.learner.init_from.empty()) return RewardStatistics();
   TROOP_ASSIGN_OR_RETURN(const auto whole, MakeNetwork(ModelSetupOf(config), env));
   std::vector<float> value(std::size_t(ParameterCount(*whole)));
   InitParameters(*whole, std::uint64_t(config.seed), value);
@@ -141,7 +146,7 @@ Status BeginWarm(const TrainingConfig& config, const EnvSpec& env, const TensorP
   }
   TROOP_RETURN_IF_ERROR(algorithm->SetState(state));
   LogInfo("{}", start.Describe());
-  return Status::Ok();
+  return start.rewards;
 }
 
 // Loads into scratch memory: only loading compares all names and sizes.

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "learners/checkpoint.h"
 #include "learners/learner_node.h"
+#include "tests/core/temp_folder.h"
 #include "tests/learners/learner_world.h"
 
 namespace troop {
@@ -77,6 +81,43 @@ TEST(LearnerNodeTest, CheckpointKeepsRewardStatistics) {
   ASSERT_TRUE(world.Rounds(300));
   EXPECT_EQ(world.coordinator().told.rewards, rewards);
   EXPECT_DOUBLE_EQ(world.Told("learner/reward_scale"), 1 / std::sqrt(0.1 + 1e-8));
+}
+
+// Former fault: a run that starts from other weights began with the scale 1.
+TEST(LearnerNodeTest, WarmStartContinuesRewardStatistics) {
+  const RewardStatistics rewards{.count = 77, .mean = -0.1, .squares = 7.7};
+  TrainingConfig config = WorldConfig();
+  config.normalize_rewards = true;
+  TempFolder folder;
+  {
+    LearnerWorld world(config);
+    world.coordinator().reply.rewards = rewards;
+    world.Insert(200);
+    ASSERT_TRUE(world.Rounds(300));
+    world.coordinator().reply.stop = true;
+    EXPECT_FALSE(world.Rounds(1000));
+    const auto checkpoint = NewestCheckpoint(world.run());
+    ASSERT_TRUE(checkpoint.ok());
+    config.learner.init_from = folder.path() + "/" + *checkpoint;
+    std::filesystem::create_directories(config.learner.init_from);
+    const auto files = world.run()->List(*checkpoint);
+    ASSERT_TRUE(files.ok());
+    for (const std::string& name : *files) {
+      const auto bytes = world.run()->Read(*checkpoint + "/" + name, std::size_t{1} << 20);
+      ASSERT_TRUE(bytes.ok()) << name;
+      std::ofstream(config.learner.init_from + "/" + name) << bytes->text();
+    }
+  }
+  for (const bool normalize : {true, false}) {
+    config.normalize_rewards = normalize;
+    LearnerWorld world(config);
+    world.Insert(50);
+    ASSERT_TRUE(world.Rounds(300));
+    EXPECT_EQ(world.coordinator().told.rewards, normalize ? rewards : RewardStatistics{});
+    if (normalize) {
+      EXPECT_DOUBLE_EQ(world.Told("learner/reward_scale"), 1 / std::sqrt(0.1 + 1e-8));
+    }
+  }
 }
 
 TEST(LearnerNodeTest, RetriesFinalCheckpoint) {

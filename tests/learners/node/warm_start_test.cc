@@ -34,7 +34,7 @@ class WarmStartTest : public testing::Test {
     config_.learner.device = DeviceChoice::kCpu;
   }
   // The value of the other run: 1000, 1001, …, in the order of the parameters.
-  void WriteRun(float bad = 0) {
+  void WriteRun(float bad = 0, const RewardStatistics& rewards = {}) {
     TrainingConfig other = config_;
     other.seed = 77;
     const auto algorithm = *MakeAlgorithm(other, env_);
@@ -49,14 +49,15 @@ class WarmStartTest : public testing::Test {
     }
     state.metadata["updates"] = "40";
     const auto module = *MakeNetwork(ModelSetupOf(other), env_);
-    const auto path = WriteCheckpoint(MakeDiskStorage(folder_.path())->get(), *module,
-                                      {.updates = 40, .config_toml = "", .state = state}, 3);
+    const auto path =
+        WriteCheckpoint(MakeDiskStorage(folder_.path())->get(), *module,
+                        {.updates = 40, .config_toml = "", .state = state, .rewards = rewards}, 3);
     ASSERT_TRUE(path.ok()) << path.status().message();
     checkpoint_ = folder_.path() + "/" + *path;
     for (const ParamSpec& param : module->params()) there_[param.name] = param;
     config_.learner.init_from = folder_.path();
   }
-  Status Begin(Algorithm* algorithm) { return BeginWarm(config_, env_, {}, algorithm); }
+  Status Begin(Algorithm* algorithm) { return BeginWarm(config_, env_, {}, algorithm).status(); }
   std::string Error(const std::string& init_from) {
     config_.learner.init_from = init_from;
     const auto algorithm = *MakeAlgorithm(config_, env_);
@@ -100,6 +101,20 @@ TEST_F(WarmStartTest, ValueAndTargetAreTheOtherRunsAndOptimizerIsFresh) {
     }
     EXPECT_EQ(algorithm->updates(), 0u);
   }
+}
+
+// Former fault: the scale of the rewards began at 1, to which the weights do not belong.
+TEST_F(WarmStartTest, RewardStatisticsTravelWithWeights) {
+  const RewardStatistics rewards{.count = 77, .mean = -0.1, .squares = 7.7};
+  for (const RewardStatistics& there : {rewards, RewardStatistics{}}) {
+    WriteRun(0, there);
+    const auto algorithm = *MakeAlgorithm(config_, env_);
+    const auto taken = BeginWarm(config_, env_, {}, algorithm.get());
+    ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+    EXPECT_EQ(*taken, there);
+  }
+  config_.learner.init_from = "";
+  EXPECT_EQ(*BeginWarm(config_, env_, {}, MakeAlgorithm(config_, env_)->get()), RewardStatistics{});
 }
 
 TEST_F(WarmStartTest, HeadOfOtherSizeKeepsInitialValuesAndIsListed) {
