@@ -156,18 +156,30 @@ double WrittenAt(const std::string& path) {
   return double(info.st_mtim.tv_sec) + 1e-9 * double(info.st_mtim.tv_nsec);
 }
 
+// Prints the JSON object of a status, with the best score of the run folder, which no coordinator
+// reports. run: nullptr: the folder is on another machine.
+void PrintJson(std::string json, Storage* run) {
+  const auto best = run == nullptr ? std::nullopt : BestScoreJson(run);
+  if (best && json.ends_with('}')) {
+    json.pop_back();
+    json += fmt::format(", \"best\": {}}}", best->str());
+  }
+  fmt::print("{}\n", json);
+}
+
 // A serial run has no thread to answer requests, so its last metrics line shows its state.
-int ShowSerial(const StatusOptions& options, const std::string& root, const RunOwner& holder,
-               const Config& config) {
+int ShowSerial(const StatusOptions& options, const std::string& root, Storage* run,
+               const RunOwner& holder, const Config& config) {
   if (!holder.alive || holder.stopped)
     return ReportError(ExplainNoResponse(root, holder, options.run));
   const std::string text = LastJsonLine(root + "/metrics.jsonl");
   if (options.json) {
-    fmt::print("{}\n", QuietRunJson({.state = "running",
-                                     .result = "",
-                                     .last_line = text,
-                                     .time_s = WrittenAt(root + "/metrics.jsonl"),
-                                     .config = &config}));
+    PrintJson(QuietRunJson({.state = "running",
+                            .result = "",
+                            .last_line = text,
+                            .time_s = WrittenAt(root + "/metrics.jsonl"),
+                            .config = &config}),
+              run);
     return kExitOk;
   }
   const Result<JsonValue> line = ParseJson(text);
@@ -196,13 +208,13 @@ Result<Message> AskByAddress(const StatusOptions& options) {
       options.run, options.run);
 }
 
-// Prints the coordinator's reply.
-int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
+// Prints the coordinator's reply. run: as in PrintJson.
+int ShowAnswer(const StatusOptions& options, const Result<Message>& answer, Storage* run) {
   if (!answer.ok()) return ReportError(answer.status());
   const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
   if (!reply.ok()) return ReportError(reply.status());
   if (options.json) {
-    fmt::print("{}\n", reply->json);
+    PrintJson(reply->json, run);
     return kExitOk;
   }
   const Result<JsonValue> view = ParseJson(reply->json);
@@ -219,11 +231,12 @@ int ShowResult(const StatusOptions& options, const std::string& root, Storage* r
   const Result<Config> read = ReadRunConfig(root, {});
   const Config config = read.ok() ? *read : Config();
   if (options.json) {
-    fmt::print("{}\n", QuietRunJson({.state = StateOfRun(root),
-                                     .result = std::string(text.substr(0, text.rfind('\n'))),
-                                     .last_line = LastJsonLine(root + "/metrics.jsonl"),
-                                     .time_s = WrittenAt(root + "/result.json"),
-                                     .config = &config}));
+    PrintJson(QuietRunJson({.state = StateOfRun(root),
+                            .result = std::string(text.substr(0, text.rfind('\n'))),
+                            .last_line = LastJsonLine(root + "/metrics.jsonl"),
+                            .time_s = WrittenAt(root + "/result.json"),
+                            .config = &config}),
+              run);
     return kExitOk;
   }
   fmt::print("{}", EndedText(*result, config));
@@ -240,10 +253,10 @@ int ShowRun(const StatusOptions& options, const std::string& root, Storage* run)
   const RunOwner holder = FindOwner(root);
   const Result<Config> config = ReadRunConfig(root, {});
   if (config.ok() && config->fleet.mode == FleetMode::kSerial) {
-    return ShowSerial(options, root, holder, *config);
+    return ShowSerial(options, root, run, holder, *config);
   }
-  return ShowAnswer(options,
-                    CallCoordinator(root, options.run, {.type = MessageType::kStatus}, kPatience));
+  return ShowAnswer(
+      options, CallCoordinator(root, options.run, {.type = MessageType::kStatus}, kPatience), run);
 }
 
 // The best checkpoint, if the folder has one (evaluator.keep_best).
@@ -261,7 +274,7 @@ void ShowBest(const StatusOptions& options, const std::string& root, Storage* ru
 
 // An address is queried; any other argument is a run folder.
 int ShowStatus(const StatusOptions& options) {
-  if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
+  if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options), nullptr);
   const std::string root = fs::absolute(options.run).lexically_normal().string();
   if (!fs::exists(fs::path(root) / "config.toml")) {
     return ReportError(NotFound("{}: not a run folder (no config.toml)", root));

@@ -14,6 +14,7 @@
 
 #include "apps/monitor/run_index.h"
 #include "core/tensor/trajectory.h"
+#include "fleet/run/ended_run.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/run/task_info.h"
 #include "fleet/serial/serial_fleet.h"
@@ -118,6 +119,8 @@ void RunDetails::Refresh() {
   (void)metrics_.Update().ok();
   (void)evaluations_.Update().ok();
   state_ = StateOfRun(path_);
+  const auto folder = MakeDiskStorage(path_);
+  best_ = folder.ok() ? BestScoreJson(folder->get()) : std::nullopt;
   // Retried until it can be read: the folder of a new run has none yet.
   if (!config_) {
     if (Result<Config> config = ReadRunConfig(path_, {}); config.ok()) config_ = std::move(*config);
@@ -218,6 +221,7 @@ std::string RunDetails::OverviewJson() const {
   for (const auto& [name, value] : evaluations_.last().object) {
     if (value.kind == JsonValue::Kind::kNumber) evaluated.Add(name, value.number);
   }
+  if (best_) out.Add("best", *best_);
   return out.Add("metrics", levels)
       .Add("histograms", histograms)
       .Add("evaluated", evaluated)

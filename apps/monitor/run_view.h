@@ -70,6 +70,7 @@ class RunDetails {
   const std::string path_;
   MetricsReader metrics_, evaluations_;
   std::optional<Config> config_;
+  std::optional<JsonObject> best_;  // BestScoreJson; nullopt: no best checkpoint
   std::string state_;
   std::vector<Member> members_;
   std::shared_ptr<const StatusPoller::Answer> answer_;  // last status; null: none

@@ -10,6 +10,7 @@
 #include "fleet/run/metrics_reader.h"
 #include "fleet/run/task_info.h"
 #include "fleet/run/throughput.h"
+#include "learners/checkpoint.h"
 
 namespace troop {
 namespace {
@@ -89,6 +90,16 @@ std::string QuietRunJson(const QuietRun& run) {
       .Add("metrics", line.ok() ? JsonText::Raw(CurrentMetricsLine(run.last_line)) : JsonObject())
       .Add("result", result.ok() ? JsonText::Raw(run.result) : nullptr)
       .str();
+}
+
+// A best checkpoint that is replaced while it is read counts as none; the next call finds it.
+std::optional<JsonObject> BestScoreJson(Storage* run) {
+  const Result<CheckpointScore> best = BestScore(run);
+  if (!best.ok()) return std::nullopt;
+  return JsonObject()
+      .Add("score", best->score)
+      .Add("episodes", best->episodes)
+      .Add("unix_time", best->unix_time);
 }
 
 // Text of `troop status` for an ended run. The reason appears only after a failure.

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/storage/json.h"
+#include "core/storage/storage.h"
 #include "fleet/config/config.h"
 
 namespace troop {
@@ -25,6 +27,10 @@ struct QuietRun {
 // JSON with the keys of ViewJson; members and roles are empty. REQUIRES: `run.config` is set;
 // `run.result` is empty or JSON.
 std::string QuietRunJson(const QuietRun& run);
+// The evaluation of the best checkpoint (evaluator.keep_best), for the member "best" of a status:
+// {"score", "episodes", "unix_time"}. nullopt: there is none, or it cannot be read. `run`: the run
+// folder.
+std::optional<JsonObject> BestScoreJson(Storage* run);
 // Human-readable summary of an ended run: one item per line, each ending with a newline.
 std::string EndedText(const JsonValue& result, const Config& config);
 

@@ -59,6 +59,11 @@ TEST_F(BestCheckpointRunTest, FleetKeepsHighestEvaluationAndCommandsUseIt) {
   const std::string output = Output({"eval", run(), "--best", "--episodes", "3"});
   EXPECT_NE(output.find("/run/best (" + updates + " update"), std::string::npos) << output;
   EXPECT_NE(Output({"status", run()}).find("best score "), std::string::npos);
+  const auto status = ParseJson(Output({"status", run(), "--json"}));
+  ASSERT_TRUE(status.ok()) << status.status().ToString();
+  ASSERT_NE(status->Find("best"), nullptr);
+  EXPECT_EQ(status->Find("best")->Find("score")->number, Score());
+  EXPECT_EQ(*status->Find("best")->Integer("episodes"), 3);
   Output({"play", run(), "--best", "--png", folder() + "/frames.png"});
   EXPECT_TRUE(fs::exists(folder() + "/frames.png"));
   EXPECT_NE(Output({"eval", best, "--episodes", "1"}).find(updates), std::string::npos);
@@ -69,6 +74,7 @@ TEST_F(BestCheckpointRunTest, CommandsRefuseBestOfRunWithoutOneInOneLine) {
   const auto troop = Train({"run.total_steps=1000"});
   ExpectDone(troop.get(), 1000);
   EXPECT_FALSE(fs::exists(run() + "/best"));
+  EXPECT_EQ(Output({"status", run(), "--json"}).find("\"best\""), std::string::npos);
   for (const char* command : {"eval", "play", "predict"}) {
     const auto failed = Start({command, run(), "--best"});
     EXPECT_NE(failed->Wait(), 0);

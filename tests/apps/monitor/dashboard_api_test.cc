@@ -109,6 +109,29 @@ TEST_F(DashboardTest, ServesRunFromItsFiles) {
             std::string::npos);
 }
 
+// A replaced file shows at the next request; a damaged one shows nothing.
+TEST_F(DashboardTest, ShowsBestScore) {
+  Begin();
+  EXPECT_EQ(GetJson(kRun).Find("best"), nullptr);
+  fs::create_directories(run("run") + "/best");
+  Write("run", "best/manifest.json", "{}");
+  for (const double score : {21.5, 30.0}) {
+    Write("run", "best/state.json",
+          JsonObject()
+              .Add("score", score)
+              .Add("episodes", 10)
+              .Add("version", 7)
+              .Add("unix_time", 1700000000)
+              .str());
+    const JsonValue view = GetJson(kRun);
+    ASSERT_NE(view.Find("best"), nullptr) << score;
+    EXPECT_EQ(NumberOf(*view.Find("best"), "score"), score);
+    EXPECT_EQ(NumberOf(*view.Find("best"), "episodes"), 10);
+  }
+  Write("run", "best/state.json", R"({"score": "high"})");
+  EXPECT_EQ(GetJson(kRun).Find("best"), nullptr);
+}
+
 TEST_F(DashboardTest, ListsAllRunsWithNamedOneFirst) {
   MakeRun("other");
   MakeRun("alive", true);
