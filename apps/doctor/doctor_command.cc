@@ -128,6 +128,17 @@ void ExamineConfig(const Config& config, const ReportVerdict& report) {
   Report(report, Kind::kFail, "task", able.message());
 }
 
+// A run that resumes does not read learner.init_from, so `troop doctor` checks it as for a new run.
+void ExamineInitFrom(const Config& config, const ReportVerdict& report) {
+  if (config.learner.init_from.empty()) return;
+  Config copy = config;  // CheckInitFrom makes the path absolute
+  const Status fits = CheckInitFrom(&copy);
+  if (fits.ok())
+    return Report(report, Kind::kOk, "init_from",
+                  "the weights of " + copy.learner.init_from + " fit the network");
+  Report(report, Kind::kFail, "init_from", fits.message());
+}
+
 // Creates, maps and releases a memfd, as shared-memory buffers do.
 void ExamineSharedMemory(const ReportVerdict& report) {
   // Sealing and size are what shared-memory buffers need of the kernel.
@@ -394,7 +405,10 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const ReportVerdict& 
       // Fills the sizes that come from the data set. A failure counts as one of "task".
       const Status resolved = ResolveSupervised(&*config);
       if (!resolved.ok()) Report(keep, Kind::kFail, "task", resolved.message());
-      if (resolved.ok()) ExamineConfig(*config, keep);
+      if (resolved.ok()) {
+        ExamineConfig(*config, keep);
+        ExamineInitFrom(*config, keep);
+      }
       ExamineMemory(*config, keep);
       ExaminePorts(*config, keep);
       ExamineKeys(*config, keep);

@@ -111,10 +111,21 @@ max_position_embeddings = 24
                  "optimizer.learning_rate=1e-12"});
     const auto here = FinalWeights(sync);
     ASSERT_EQ(here.size(), there.size());
+    // `troop doctor` finds the same.
+    std::vector<std::string> doctor = FrozenWords("refused", words);
+    doctor.front() = "doctor";
+    const auto examined = Start(doctor);
+    EXPECT_EQ(examined->Wait(), 1) << examined->output();
+    EXPECT_NE(examined->output().find(part), std::string::npos) << examined->output();
     for (const auto& [tensor, values] : there) {
       ASSERT_EQ(here.at(tensor).size(), values.size()) << tensor;
       for (std::size_t k = 0; k < values.size(); ++k) {
         ASSERT_NEAR(here.at(tensor)[k], values[k], 1e-6) << sync << " " << tensor << " " << k;
+  std::vector<std::string> fits = FrozenWords("refused", {"learner.init_from=" + run()});
+  fits.front() = "doctor";
+  const auto doctor = Start(fits);
+  EXPECT_EQ(doctor->Wait(), 0) << doctor->output();
+  EXPECT_NE(doctor->output().find("fit the network"), std::string::npos) << doctor->output();
       }
     }
   }
