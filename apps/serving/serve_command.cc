@@ -33,6 +33,15 @@ Status CheckServeOptions(const ServeOptions& options) {
                            queue.wait_max.count() / 1000,
                            options.server.deadline / Milliseconds(1));
   }
+  // A request can arrive at the end of the grace, and has its whole deadline then.
+  const Duration last = options.server.drain_grace + options.server.deadline;
+  if (Seconds(options.drain_s) < last) {
+    return InvalidArgument(
+        "--drain-s is {}, must be at least {} (--drain-grace-s plus --deadline-ms): the drain "
+        "would "
+        "cut off requests",
+        options.drain_s, ToSeconds(last));
+  }
   return Status::Ok();
 }
 

@@ -168,7 +168,8 @@ TEST_F(ServeTest, ConcurrentClientsLoseNothingWhileCheckpointsReload) {
   for (std::size_t i = 1; i < checkpoints_.size(); ++i)
     fs::rename(Checkpoint(checkpoints_[i]), hidden + "/" + checkpoints_[i]);
   std::string address;
-  const auto server = Serve({"--reload-s", "0.01", "--deadline-ms", "100000"}, &address);
+  const auto server =
+      Serve({"--reload-s", "0.01", "--deadline-ms", "100000", "--drain-s", "102"}, &address);
   std::atomic<bool> stop = false;
   std::atomic<std::int64_t> answered = 0, wrong = 0, backwards = 0;
   std::vector<std::thread> clients;
@@ -343,6 +344,8 @@ TEST_F(ServeTest, InvalidSettingsAreRefused) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"serve", run(), "--queue-rows", "10"}, "--queue-rows is 10, must be at least"},
       {{"serve", run(), "--batch-wait-us", "2000000"}, "must be less than --deadline-ms"},
+      {{"serve", run(), "--deadline-ms", "9001"}, "--drain-s is 10, must be at least 10.001"},
+      {{"serve", run(), "--drain-s", "1", "--drain-grace-s", "0.5"}, "must be at least 1.5"},
       {{"serve", run(), "--batch-rows", "0"}, "--batch-rows"},
       {{"serve", run(), "--best"}, "keep_best"},
       {{"serve", folder() + "/none"}, "neither a checkpoint"}};
