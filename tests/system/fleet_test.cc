@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <set>
+#include <sstream>
 
 #include "core/graphics/plot/line_plot.h"
 #include "tests/core/python.h"
@@ -63,6 +65,42 @@ TEST_F(FleetTest, WeightsAndEventsAreReadableByOtherPrograms) {
   const std::string events =
       RunPython(std::string(TROOP_SOURCE_DIR) + "/tests/core/read_events.py " + run());
   EXPECT_NE(events.find("run/steps_per_s"), std::string::npos) << events;
+}
+
+// TensorBoard finds the very bytes of the run's GIF files, with the size that their headers have.
+TEST_F(FleetTest, TensorBoardReadsEvaluationVideos) {
+  TROOP_SKIP_WITHOUT_PYTHON();
+  const auto troop = Train({"run.total_steps=2000", "evaluator.video_every=1",
+                            "evaluator.final_episodes=1", "log.metrics_every_s=0.1"});
+  ExpectDone(troop.get(), 2000);
+  std::istringstream lines(
+      RunPython(std::string(TROOP_SOURCE_DIR) + "/tests/core/read_events.py " + run()));
+  std::set<std::string> shown;  // "width height checksum"
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("evaluation/video ")) continue;
+    std::istringstream words(line);
+    std::string tag, step, wall_s, size;
+    words >> tag >> step >> wall_s;
+    std::getline(words, size);
+    shown.insert(size);
+  }
+  std::set<std::string> written;
+  for (const auto& entry : std::filesystem::directory_iterator(run() + "/videos")) {
+    if (entry.path().extension() != ".gif") continue;
+    const std::string gif = FileText(entry.path().string());
+    ASSERT_GT(gif.size(), 10u);
+    const auto u16 = [&](std::size_t at) {
+      return int(std::uint8_t(gif[at])) | int(std::uint8_t(gif[at + 1])) << 8;
+    };
+    std::string checksum = RunPython(
+        "-c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], \"rb\").read())"
+        ".hexdigest())' " +
+        entry.path().string());
+    checksum.pop_back();  // the line feed
+    written.insert(fmt::format(" {} {} {}", u16(6), u16(8), checksum));
+  }
+  ASSERT_FALSE(shown.empty());
+  for (const std::string& video : shown) EXPECT_TRUE(written.contains(video)) << video;
 }
 
 class KilledRoleTest : public FleetTest, public testing::WithParamInterface<const char*> {};
