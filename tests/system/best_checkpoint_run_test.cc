@@ -150,24 +150,9 @@ TEST_F(BestCheckpointRunTest, SerialRunsWriteEqualBestCheckpoints) {
 
 // Serial mode, so that evaluations during the short run do not depend on the speed of processes.
 TEST_F(BestCheckpointRunTest, SupervisedRunKeepsBestAccuracy) {
-  const std::string data = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
-  std::ofstream(config()) << R"(
-learner = {algorithm = "classifier", batch_size = 12}
-run.epochs = 10
-optimizer = {type = "adam", learning_rate = 2e-3}
-evaluator = {every_s = 0, keep_best = true, episodes = 100}
-data = {max_length = 16, validation_split = 0.3}
-[model]
-architecture = "bert"
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 4
-intermediate_size = 48
-max_position_embeddings = 24
-)";
   const std::string trained =
-      Output(TrainWords({"fleet.mode=serial", "data.reviews=" + data + "reviews.csv",
-                         "data.vocabulary=" + data + "vocab.txt"}));
+      Output(ClassifierWords({"fleet.mode=serial", "evaluator.every_s=0",
+                              "evaluator.keep_best=true", "evaluator.episodes=100"}));
   EXPECT_NE(trained.find("best score: "), std::string::npos) << trained;
   const std::string line = Output({"predict", run(), "--best", "a fine film"});
   EXPECT_NE(line.find("5 tokens"), std::string::npos) << line;

@@ -358,23 +358,7 @@ TEST_F(ServeTest, InvalidSettingsAreRefused) {
 
 // The answers for texts equal those of another command, for several clients at once.
 TEST_F(ServeTest, ServesTextClassifier) {
-  const std::string data = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
-  std::ofstream(config()) << R"(
-name = "run"
-learner = {algorithm = "classifier", batch_size = 12}
-run.epochs = 2
-optimizer = {type = "adam", learning_rate = 2e-3}
-data = {max_length = 16, validation_split = 0.3}
-[model]
-architecture = "bert"
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 4
-intermediate_size = 48
-max_position_embeddings = 24
-)";
-  const auto troop = Train({"fleet.mode=serial", "data.reviews=" + data + "reviews.csv",
-                            "data.vocabulary=" + data + "vocab.txt"});
+  const auto troop = Start(ClassifierWords({"fleet.mode=serial", "run.epochs=2"}));
   ASSERT_EQ(troop->Wait(), 0) << troop->output();
   const std::vector<std::string> texts{"a fine film", "", "never dull, and a moving film"};
   const auto predicted = Start({"predict", run(), "--json", texts[0], texts[1], texts[2]});

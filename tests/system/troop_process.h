@@ -207,6 +207,29 @@ log.metrics_every_s = 0.1
   std::unique_ptr<Troop> Train(const std::vector<std::string>& overrides = {}) const {
     return Start(TrainWords(overrides));
   }
+  // Writes the config of a small text classifier. Returns the words that train it on the reviews of
+  // the fixtures, with more overrides.
+  std::vector<std::string> ClassifierWords(const std::vector<std::string>& more) const {
+    std::ofstream(config()) << R"(
+name = "run"
+learner = {algorithm = "classifier", batch_size = 12}
+run.epochs = 10
+optimizer = {type = "adam", learning_rate = 2e-3}
+data = {max_length = 16, validation_split = 0.3}
+[model]
+architecture = "bert"
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 4
+intermediate_size = 48
+max_position_embeddings = 24
+)";
+    const std::string data = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
+    std::vector<std::string> words = TrainWords(
+        {"data.reviews=" + data + "reviews.csv", "data.vocabulary=" + data + "vocab.txt"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
   // Enough steps that the run is surely under way when something is done to it.
   std::unique_ptr<Troop> TrainLong(std::vector<std::string> overrides = {}) const {
     overrides.push_back("run.total_steps=" + std::to_string(kLongSteps));
