@@ -11,6 +11,7 @@ import shutil
 import socket
 import tempfile
 import time
+import warnings
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 import numpy as np
@@ -24,6 +25,7 @@ Load = Callable[[dict[str, Array], Optional[bytes]], None]
 DTYPES = {"f32": np.float32, "u8": np.uint8, "i32": np.int32}
 MESSAGE_BYTES = 128 << 10  # as learners/external/program_channel.cc
 ALIGNED = 64
+WEIGHTS_EXPECTED = 1000  # batches after which a program without weights gets a warning
 
 
 class Batch:
@@ -45,6 +47,7 @@ class Batch:
         self.length, self.weight, self.updates = fields["length"], fields["weight"], updates
         self._priority, self._weights = fields["priority"], fields["weights"]
         self._answer, self._places, self._answered = answer, places, False
+        self._has_weights = False
 
     def __len__(self) -> int:
         return len(self.length)
@@ -67,9 +70,10 @@ class Batch:
 
         priorities: [B], the absolute TD errors, before the exponent replay.alpha. weights: the
         network's new parameters, which actors and checkpoints get: a dict by name, such as
-        `net.state_dict()`, whose names and shapes are Learner.parameters, or None: as before. loss
-        and q_mean are metrics. Arrays of NumPy, PyTorch or JAX. Raises ValueError: a value that is
-        not finite, a negative priority, or another shape; the batch can still be answered then.
+        `net.state_dict()`, whose names and shapes are Learner.parameters, or None: as before. The
+        iteration warns once if the first 1,000 batches have none. loss and q_mean are metrics.
+        Arrays of NumPy, PyTorch or JAX. Raises ValueError: a value that is not finite, a negative
+        priority, or another shape; the batch can still be answered then.
         """
         self._once()
         numbers = array_of(priorities).reshape(-1)
@@ -83,7 +87,7 @@ class Batch:
         if weights is not None:
             write_weights(weights, self._places, self._weights)
         self._priority[:] = numbers
-        self._answered = True
+        self._answered, self._has_weights = True, weights is not None
         self._answer({"type": "done", "loss": loss, "q_mean": q_mean,
                       "weights": weights is not None})
 
@@ -97,6 +101,11 @@ class Batch:
     def answered(self) -> bool:
         """True after done or refuse."""
         return self._answered
+
+    @property
+    def has_weights(self) -> bool:
+        """True after done with weights."""
+        return self._has_weights
 
     def _once(self) -> None:
         if self._answered:
@@ -253,6 +262,7 @@ class Learner:
         self._places: dict[str, tuple[tuple[int, ...], int]] = {}
         self._batch: Optional[Batch] = None  # the last one
         self._batches, self._loads = 0, 0  # batches: of all learners; loads: of this one
+        self._without_weights = 0  # batches, until the first with weights or the warning
         self._grace_s = 0.0
         self.config: dict[str, Any] = {}
         self.actions = 0
@@ -309,7 +319,19 @@ class Learner:
             yield batch
             if not batch.answered:
                 raise RuntimeError("the batch was not answered; call batch.done or batch.refuse")
+            self._check_weights(batch)
         execution.require_success(code)
+
+    def _check_weights(self, batch: Batch) -> None:
+        """Warns once about a program that never gives weights: actors keep the first ones."""
+        if batch.has_weights:
+            self._without_weights = WEIGHTS_EXPECTED  # no warning any more
+        elif self._without_weights < WEIGHTS_EXPECTED:
+            self._without_weights += 1
+            if self._without_weights == WEIGHTS_EXPECTED:
+                warnings.warn(
+                    f"{WEIGHTS_EXPECTED} batches without weights: actors and checkpoints still "
+                    "have the first ones; call batch.done(..., weights=...)", stacklevel=3)
 
     def _handle(self, message: dict[str, Any], file: int) -> Optional[int]:
         """Answers a message. Returns the updates before a batch, which the caller answers."""

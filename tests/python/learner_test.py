@@ -8,6 +8,8 @@ import signal
 import tempfile
 import time
 import unittest
+import warnings
+from unittest import mock
 
 import numpy as np
 import troop
@@ -170,6 +172,22 @@ class LearnerTest(unittest.TestCase):
                     batch.done(1, numbers)
                 break
         self.assert_nothing_runs()
+
+    # Former fault: actors kept the first weights for the whole run, and nothing said so.
+    def test_a_program_without_weights_gets_one_warning(self):
+        for first, expected in ((None, 1), (9, 0)):  # updates before the only weights
+            with mock.patch.object(_learner, "WEIGHTS_EXPECTED", 10), \
+                    warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                with self.learner(overwrite=True, **{"run.max_updates": 40}) as learner:
+                    for batch in learner:
+                        weights = self.program.weights() if batch.updates == first else None
+                        batch.done(1, np.ones(64), weights=weights)
+            texts = [str(w.message) for w in caught if "batches without weights" in str(w.message)]
+            self.assertEqual(len(texts), expected)
+            for warning in caught:
+                if "without weights" in str(warning.message):
+                    self.assertEqual(warning.filename, __file__)
 
     def test_an_interrupted_run_resumes_with_weights_and_state(self):
         with self.learner() as learner:
