@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kRepeats = 5;
 constexpr std::int64_t kCheckedRows = 8;
-constexpr double kTolerance = 1e-5;  // of q, relative to the largest
+constexpr double kTolerance = 1e-5;  // deviation of q, relative to the largest
 
 struct Case {
   std::string name;

@@ -88,7 +88,7 @@ struct BenchCase {
   NetworkCase network;
   std::int64_t batch = 1;
   bool step = false;     // a DQN step, else a forward
-  double tolerance = 0;  // of outputs, relative to the largest
+  double tolerance = 0;  // deviation of outputs, relative to the largest
 };
 
 std::vector<BenchCase> Cases() {

@@ -96,7 +96,7 @@ struct Line {
 };
 void Print(const Line& line);
 
-double WallSeconds();  // of a steady clock
+double WallSeconds();  // time of a steady clock
 std::size_t ResidentBytes();
 
 }  // namespace troop::bench

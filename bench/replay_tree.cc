@@ -25,7 +25,7 @@ constexpr std::size_t kBatch = 512;
 constexpr int kRepeats = 5;
 constexpr std::size_t kColdBytes = std::size_t{96} << 20;  // three times the last-level cache
 constexpr int kPlayedDraws = 200;
-constexpr double kTolerance = 0.01;  // of means: about three sigmas of the peers' samples
+constexpr double kTolerance = 0.01;  // deviation of means: about three sigmas of the peers' samples
 constexpr double kAlpha = 0.6, kBeta = 0.4;
 
 // Trees of 2^bits slots, all in use, and inputs for one batch.

@@ -13,7 +13,7 @@
 namespace troop {
 namespace {
 
-constexpr const char* kSlotPrefix = "optimizer.";  // of the slots' tensor names in a state
+constexpr const char* kSlotPrefix = "optimizer.";  // prefix of the slots' tensor names in a state
 
 // A copy, so that later updates do not change a state being written.
 ConstTensor CopyOf(std::span<const float> values) {

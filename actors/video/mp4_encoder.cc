@@ -72,7 +72,7 @@ class Child {
     for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
       posix_spawn_file_actions_addopen(&actions, output, "/dev/null", O_WRONLY, 0);
     }
-    // Messages of the program are not shown: its exit code tells that it failed.
+    // Messages of the program are not shown: its exit code shows a failure.
     const int error =
         posix_spawn(&process_, program.c_str(), &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);

@@ -18,7 +18,7 @@ namespace troop {
 class VideoWriter {
  public:
   static constexpr char kFolder[] = "videos";
-  static constexpr std::size_t kBytesMax = std::size_t{32} << 20;  // of one file
+  static constexpr std::size_t kBytesMax = std::size_t{32} << 20;  // size of one file
   struct Options {
     Executor* executor = nullptr;
     Storage* run = nullptr;         // the run folder; nullptr: nothing is written

@@ -87,7 +87,7 @@ class Crew {
                      .rejoin = options.rejoin},
                     Slots(role, options.count)) {}
 
-  // Blocks until all roles have exited. Ok: the run is over, or a signal asked this command to
+  // Blocks until all roles have exited. Ok: the run is over, or a signal requested this command to
   // leave.
   Status Run() {
     const SystemClock clock;

@@ -55,7 +55,7 @@ Result<std::unique_ptr<ModelServer>> ModelServer::Make(const Options& options,
   return made;
 }
 
-// A client that was told one shape must not meet another.
+// The shapes stay those that the clients read from /v1/policy.
 Status ModelServer::Publish(std::shared_ptr<ServedModel> model) {
   if (!model->Accepts(*worker_.model())) {
     return FailedPrecondition(

@@ -428,7 +428,7 @@ void Engine::Advance(Running* running, std::size_t index) {
   cursor.ended = cursor.segment == flow.segments.size();
 }
 
-// Keeps the first failure and clears the queues. `tell`: the others do not know it yet.
+// Keeps the first failure and clears the queues. `tell`: the others have no report of it yet.
 void Engine::Fail(const Failure& failure, bool tell) {
   if (failure_) return;
   failure_ = failure;

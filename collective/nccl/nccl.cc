@@ -176,7 +176,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   const Status prepared = Prepare(running.get(), stream);
   if (!prepared.ok()) {
     Release(running.get());
-    // The host group may already know that another rank failed: report that instead.
+    // The host group may already have the failure of another rank: report that instead.
     const Status alive = host_->status();
     if (alive.ok()) {
       Fail(prepared, rank(), true);
@@ -425,8 +425,8 @@ void NcclGroup::CheckDeadlines() {
   }
 }
 
-// Keeps the first failure and begins to abort the communicator. `tell`: the others do not know it
-// yet.
+// Keeps the first failure and begins to abort the communicator. `tell`: the others have no report
+// of it yet.
 void NcclGroup::Fail(const Status& why, int suspect, bool tell) {
   // Later failures are consequences of the first one.
   if (!failure_.ok()) return;

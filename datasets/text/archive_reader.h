@@ -24,7 +24,7 @@ class ArchiveReader {
   struct Options {
     bool xz = true;                                     // false: a tar archive without compression
     std::size_t bytes_max = std::size_t{2} << 30;       // unpacked, skipped entries included
-    std::size_t file_bytes_max = std::size_t{1} << 24;  // of a file that is read
+    std::size_t file_bytes_max = std::size_t{1} << 24;  // size of a file that is read
   };
   // Opens an archive; a damaged one may be detected here or later.
   static Result<ArchiveReader> Make(std::string_view bytes, const Options& options);

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Limits that the published data set is far below; larger input is an error.
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;     // of an archive or a CSV
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;     // size of an archive or a CSV
 constexpr std::size_t kArchiveBytesMax = std::size_t{2} << 30;  // unpacked
 // The longest published review has about 14 KB; this bounds the memory of a wrong file.
 constexpr std::size_t kReviewBytesMax = std::size_t{1} << 24;

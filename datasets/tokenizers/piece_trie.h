@@ -16,7 +16,8 @@ class PieceTrie {
  public:
   static constexpr std::int32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
-  static constexpr std::size_t kBytesMax = 1024;  // of a string: bounds the recursion depth of Make
+  static constexpr std::size_t kBytesMax =
+      1024;  // length of a string: bounds the recursion depth of Make
 
   struct Entry {
     std::string_view text;

@@ -83,7 +83,8 @@ class AtariVectorEnv final : public VectorEnv {
   StepBatch batch_;
 };
 
-// Removes the option screen_size: it is applied in this process, and the worker does not know it.
+// Removes the option screen_size: it is applied in this process, and the worker does not support
+// it.
 Result<std::int64_t> TakeScreenSize(std::vector<EnvOption>* options) {
   const auto at = std::ranges::find(*options, "screen_size", &EnvOption::name);
   if (at == options->end()) return kScreenSize;

@@ -19,7 +19,7 @@ struct Freeway {
   static constexpr std::array kActions = {minatar::kNone, minatar::kUp, minatar::kDown};
   static constexpr int kChannels = 7, kLanes = 8;
   enum Channel { kChicken, kCar, kFastest };
-  static constexpr std::int8_t kColumn = 4, kBottom = 9;  // of the chicken
+  static constexpr std::int8_t kColumn = 4, kBottom = 9;  // position of the chicken
   static constexpr std::int8_t kMoveInterval = 3;
   static constexpr std::int16_t kSteps = 2500;
 

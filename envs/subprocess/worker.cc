@@ -57,7 +57,7 @@ void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
 
 void EnvWorker::Begin(worker::Message round, Time now) {
   TROOP_CHECK(idle(), "the previous round is still under way");
-  // The worker process writes it too: `progress` tells which row was under way if the worker dies.
+  // The worker process writes it too: `progress` is the row that was under way if the worker dies.
   std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_ + layout_.progress)).store(0);
   progress_ = 0;
   since_ = now;
@@ -150,7 +150,7 @@ EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
   return Event::kSpec;
 }
 
-// The connection ended; the exit status of the process tells why.
+// The connection ended; the exit status of the process shows the reason.
 EnvWorker::Event EnvWorker::Lost() {
   const std::string how = process_.End(kDying);
   return Die(how.empty() ? "closed the connection" : how);

@@ -65,7 +65,7 @@ Coordinator::Coordinator(Options options, EnvSpec env)
       admission_(&options_.config, options_.listen) {}
 
 // Order: account for a pause of this process, shard leases, lost members, phase, pending scale
-// requests. Done when all members know of the end.
+// requests. Done when all members have received the end.
 StepStatus Coordinator::Step(Time now) {
   // After a pause of this process, heartbeats are queued in the sockets: its length is not
   // counted as silence of the members.

@@ -93,7 +93,7 @@ void RoleSlots::AbortReplayScaleUp() {
   ++revision_;
 }
 
-// The new epoch tells actors to insert elsewhere; leaving_since_ is compared with their epochs.
+// With the new epoch actors insert elsewhere; leaving_since_ is compared with their epochs.
 void RoleSlots::StartReplayDrain(std::int32_t count, double items_held) {
   TROOP_CHECK(count < replay_, "{} shards, of {}", count, replay_);
   counts_.replay = count;

@@ -16,7 +16,7 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;  // of one JSON-lines file
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;  // size of one JSON-lines file
 constexpr int kResamples = 10'000;
 constexpr int kMeanPoints = 100;  // evenly spaced points of a mean curve
 

@@ -22,9 +22,10 @@ namespace {
 
 // A longer file of an earlier part is ignored, with a warning.
 constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
-constexpr int kTrainingCurveEvery = 60;                       // metric lines per drawing
-constexpr char kVideoFolder[] = "videos";                     // VideoWriter::kFolder
-constexpr std::size_t kVideoBytesMax = std::size_t{4} << 20;  // of a video in TensorBoard's events
+constexpr int kTrainingCurveEvery = 60;    // metric lines per drawing
+constexpr char kVideoFolder[] = "videos";  // VideoWriter::kFolder
+constexpr std::size_t kVideoBytesMax = std::size_t{4}
+                                       << 20;  // size of a video in TensorBoard's events
 
 double Number(const JsonValue& line, std::string_view key) {
   const JsonValue* value = line.Find(key);
@@ -182,9 +183,9 @@ void MetricsWriter::Record(Time now, const RunView& view, const RunThroughput& r
 // Keeps the gauges of learners and of environments, because learners and actors have left when the
 // last line is written.
 void MetricsWriter::NoteLevels(const RunView& view) {
-  for (const auto& [name, value] : view.metrics) {
   constexpr MetricKind kLevels[] = {MetricKind::kGaugeMean, MetricKind::kGaugeRatio,
                                     MetricKind::kGaugeMax, MetricKind::kGaugeMin};
+  for (const auto& [name, value] : view.metrics) {
     const bool level = std::ranges::find(kLevels, value.kind) != std::end(kLevels);
     if (level && (name.starts_with("learner/") || name.starts_with("env.")))
       files_->levels[name] = value.value;

@@ -33,7 +33,7 @@ class ReplicaStep {
         partition_(context.algorithm->batch_partition()) {}
 
   // Starts a job for one batch of `job`; adds its priorities. REQUIRES: no job is running; the
-  // replica has pulled, and does not want to push.
+  // replica has pulled, and is not about to push.
   void Start(UpdateJob* job, std::size_t batch, const TrainingProgress& progress);
   // Returns true once after the job has ended.
   bool TakeDone() { return context_.executor->TakeDone(running_); }

@@ -67,7 +67,7 @@ class FleetMember {
   // The epochs of the shard map and the move in progress, as last received; empty before that.
   std::span<const ShardEpoch> shard_epochs() const { return state_.shard_epochs; }
   const ShardMove& shard_move() const { return state_.shard_move; }
-  // Send time of the newest answered heartbeat: the coordinator knew this incarnation at that time.
+  // Send time of the newest answered heartbeat: this incarnation was a member at that time.
   // Time{} if none was answered.
   Time last_known() const { return last_known_; }
   // Total steps granted to this incarnation.

@@ -28,7 +28,7 @@ Status IssuedIncarnations::Check(const Origin& caller, Time now) {
       "{} claims incarnation {}, but the newest incarnation of role {} is {}",
       PeerName(caller.role, caller.index), caller.incarnation, RoleName(caller.role), newest);
   // A number counts as invented if the coordinator answered a heartbeat that was sent after the
-  // first attempt, and still does not know it.
+  // first attempt, and still has no record of it.
   const auto known = unknown_.find(key);
   const bool full = known == unknown_.end() && unknown_.size() >= kUnknownMax;
   if (full || (known != unknown_.end() && member_->last_known() > known->second)) {

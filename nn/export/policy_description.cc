@@ -144,7 +144,7 @@ Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerCha
 // Linear or dueling head, then the mean of each action's distribution.
 void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* chain) {
   using Kind = PolicyLayerKind;
-  // A dueling head keeps the K outputs per action apart; a linear head does not know them.
+  // A dueling head keeps the K outputs per action apart; a linear head has no such groups.
   const ValueHead head = GetValueHead(setup);
   PolicyLayer layer{.kind = Kind::kLinear, .tensors = "head"};
   if (setup.network.dueling) {

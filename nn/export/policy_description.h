@@ -52,7 +52,7 @@ struct PolicyLayer {
 };
 
 // Everything that computes an agent's greedy action from its observation, except for the values of
-// the parameters: the input of later programs that do not know the run's config. Discrete actions:
+// the parameters: the input of later programs, which lack the run's config. Discrete actions:
 // the layers give q [actions], and the action is the lowest index of the largest. Continuous
 // actions: the layers give the action.
 struct PolicyDescription {

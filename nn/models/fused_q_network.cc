@@ -11,7 +11,7 @@ namespace troop {
 namespace {
 
 // Limits under which everything stays in the caches during an update.
-constexpr std::int64_t kActivationBytesMax = 512 << 10;  // of one item
+constexpr std::int64_t kActivationBytesMax = 512 << 10;  // activations of one item
 constexpr std::int64_t kWeightBytesMax = 1 << 20;
 
 // A copy of the weights, transposed where that is faster.

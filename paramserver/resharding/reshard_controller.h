@@ -73,7 +73,7 @@ class ReshardController {
   PrimaryElection* const terms_;
   ShardMove move_;
   Time deadline_{};
-  std::vector<std::uint64_t> since_;  // of the terms, when learners were asked to leave
+  std::vector<std::uint64_t> since_;  // of the terms, when the leave of the learners was requested
 };
 
 }  // namespace troop

@@ -40,7 +40,7 @@ void ReshardReceiver::RequestPiece(Source* source) {
   if (ticket.ok()) source->ticket = *ticket;
 }
 
-// A failed transfer restarts from the first piece; an owner that does not know the resharding yet
+// A failed transfer restarts from the first piece; an owner without the resharding's description
 // fails it with kUnavailable.
 void ReshardReceiver::Poll(Time now) {
   for (Source& source : sources_) {

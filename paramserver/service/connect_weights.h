@@ -13,8 +13,8 @@
 namespace troop {
 
 // Connects an actor or evaluator to the weights of its run, as learner.sync requires: to the weight
-// publisher, or to all parameter shards (ShardSubscriber). Returns null if the coordinator does not
-// know their endpoints yet. `network` and `member` must outlive the result.
+// publisher, or to all parameter shards (ShardSubscriber). Returns null if the coordinator has
+// no endpoints of them yet. `network` and `member` must outlive the result.
 Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const WeightsConfig& config,
                                                          const ModelSetup& model,
                                                          const EnvSpec& env, Network* network,

@@ -229,9 +229,9 @@ void ShardNode::Handle(Message message, Reply reply) {
         {.type = state ? MessageType::kShardStateReply : MessageType::kShardUpdateReply});
   }
   if (primary_) return primary_->server().Handle(std::move(message), std::move(reply));
-  reply.Fail(
-      Unavailable("{} is not the primary of shard {}; the coordinator knows which process is",
-                  PeerName(Role::kParamServer, layout_.index()), layout_.shard()));
+  reply.Fail(Unavailable(
+      "{} is not the primary of shard {}; the coordinator has the address of the primary",
+      PeerName(Role::kParamServer, layout_.index()), layout_.shard()));
 }
 
 // Connected learners are remembered for a server that starts later.

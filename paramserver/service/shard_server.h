@@ -54,8 +54,8 @@ class ShardServer final : public Service {
   const BackupClient* backup() const { return backup_.get(); }
   // False suspends all answers while another process may have become the primary.
   void SetPrimaryConfirmed(bool confirmed);
-  // Pauses the shard for resharding: nothing changes, nothing is answered, and learners are asked
-  // to retry later. Updates in flight on threads are completed first.
+  // Pauses the shard for resharding: nothing changes, nothing is answered, and learners get
+  // the reply to retry later. Updates in flight on threads are completed first.
   void SetPaused(bool paused);
   bool is_paused() const { return paused_ && shard_->applying() == 0; }
   // Begins no update until ResumeUpdates. Returns true if none is in flight, so that Snapshot is

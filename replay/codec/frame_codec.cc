@@ -208,7 +208,7 @@ std::size_t FrameCoder::State::EncodeZstd(const std::byte* frame, std::byte* out
     encoder.reset(ZSTD_createCCtx());
     TROOP_CHECK(encoder != nullptr, "out of memory: a zstd context");
     ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_compressionLevel, kLevelAlone);
-    ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_contentSizeFlag, 0);  // both sides know the size
+    ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_contentSizeFlag, 0);  // both sides have the size
     if (!known.empty()) UseForEncoding(*known.back());
   }
   const std::size_t size = ZSTD_compress2(encoder.get(), out + 1, frame_bytes, frame, frame_bytes);

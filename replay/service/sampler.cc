@@ -13,7 +13,7 @@
 namespace troop {
 namespace {
 
-// A shard without rows in this many groups is asked for its current total.
+// A shard without rows in this many groups receives a request for its current total.
 constexpr int kGroupsUnheardMax = 8;
 
 class ReplaySamplerImpl final : public ReplaySampler {
@@ -205,7 +205,8 @@ void ReplaySamplerImpl::FillGroups() {
   }
 }
 
-// Starts a group when every live shard has reported its total. False: no shard can be asked now.
+// Starts a group when every live shard has reported its total. False: no shard can take a request
+// now.
 bool ReplaySamplerImpl::StartGroup() {
   if (!selector_.all_known()) return false;
   const std::int64_t debt = std::min(selector_.debt(), items_per_group());

@@ -32,8 +32,8 @@ class ShardSelector {
   bool all_closed() const;  // true if no shard accepts a charge any more
   bool all_known() const;   // true if each live shard has reported its total, or none is needed
 
-  // Assigns the missing rows and charge of a group to shards. False: no shard can be asked now,
-  // and the group is as before except for its totals.
+  // Assigns the missing rows and charge of a group to shards. False: no shard can take a request
+  // now, and the group is as before except for its totals.
   bool Plan(GroupRequest* group);
   // Credit of all shards but k, after payment of the debt.
   double CreditWithout(std::size_t k) const;

@@ -59,7 +59,7 @@ class ShardWriter {
       } else if (MayTryAgain(answer->status().code())) {
         TakeBack();
       } else if (answer->status().code() == Code::kNotFound && trained_) {
-        // The server does not know our dictionary: it replaced the one that had trained it.
+        // The server lacks our dictionary: it replaced the one that had trained it.
         TakeBack();
         ForgetDictionary();
       } else {

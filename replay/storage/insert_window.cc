@@ -154,7 +154,7 @@ Result<std::optional<InsertWindow::Located>> InsertWindow::Locate(const Item& it
   const std::uint32_t newest = index == StreamList::kNone ? kNoRun : use_[index].run;
   const std::uint64_t next = newest == kNoRun ? 0 : run_[newest].next_frame();
   if (item.first_frame >= next || next - item.first_frame <= item.length) {
-    // If its frames were sent in earlier calls, the writer cannot know that they were lost since.
+    // If its frames were sent in earlier calls, the writer has no report of their loss since.
     if (index == StreamList::kNone || !use_[index].appended) return std::optional<Located>();
     return refuse(fmt::format("the stream ends before frame {}", next));
   }

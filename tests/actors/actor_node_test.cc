@@ -267,7 +267,7 @@ TEST(ActorNodeTest, CountsStepsOnlyAfterReplayAcknowledges) {
   world.coordinator().on_beat = [&](const HeartbeatRequest& told, HeartbeatReply* reply) {
     reply->steps_granted =
         std::max(reply->steps_granted, std::min<std::int64_t>(told.steps_wanted, 2000));
-    // Items: a step's item follows up to n = 3 steps later, so inserts trail the steps told.
+    // Items: a step's item follows up to n = 3 steps later, so inserts trail the reported steps.
     EXPECT_LE(told.steps_done, std::int64_t(world.Metric("replay/inserts")) + 4 * 3);
   };
   ASSERT_TRUE(world.Rounds(2000));
@@ -522,7 +522,8 @@ TEST(ActorNodeTest, FailsWithOriginWhenValuesAreAlwaysNonFinite) {
                              "100 faults or non-finite values", "fix the environment"}) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
-    // Told at 1, 2, 4 … 64: a line for each would fill the disk. And that its first push arrived.
+    // Logged at 1, 2, 4 … 64: a line for each would fill the disk. One more line: its first push
+    // arrived.
     EXPECT_EQ(std::ranges::count(armed.Log(), '\n'), 8) << armed.Log();
   }
 }

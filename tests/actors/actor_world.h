@@ -150,7 +150,7 @@ class ActorWorld {
     }
     return true;
   }
-  // Grants all that is asked for, up to `total`.
+  // Grants all requested steps, up to `total`.
   void GrantUpTo(std::int64_t total) {
     coordinator_.on_beat = [total](const HeartbeatRequest& told, HeartbeatReply* reply) {
       reply->steps_granted = std::max(reply->steps_granted, std::min(told.steps_wanted, total));

@@ -244,7 +244,8 @@ Status SumSteps(Team& team, int rank, const DeviceArray<std::byte>& source,
     const troop::Stream shared{stream.Share()};
     TROOP_ASSIGN_OR_RETURN(const Work work, group.Start(called.op, In(x, called, kStep),
                                                         Out(x, called, kStep), shared));
-    if (team.device(rank).info().emulated) {  // its streams do not know those of other libraries
+    // Its streams do not wait for those of other libraries.
+    if (team.device(rank).info().emulated) {
       TROOP_RETURN_IF_ERROR(group.Wait(work));
     } else {
       TROOP_RETURN_IF_ERROR(group.EnqueueWait(work, shared));

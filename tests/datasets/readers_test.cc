@@ -121,7 +121,7 @@ TEST(ReviewsTest, NamesMissingOrDuplicateReviews) {
             "train/neg has no reviews and train/pos has 2; both classes are needed");
   EXPECT_EQ(message(TarFile("train/neg/0_1.txt", "")),
             "train/pos has no reviews and train/neg has 1; both classes are needed");
-  // Where there are some of both people may know what they do.
+  // A small number of both classes can be intended.
   EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "") +
                     TarFile("train/neg/0_1.txt", "") + TarFile("test/pos/0_9.txt", "")),
             "");

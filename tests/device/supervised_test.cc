@@ -14,8 +14,8 @@
 #include "nn/models/text_model.h"
 #include "tests/learners/supervised_fixture.h"
 
-// Text models on the (emulated) GPU. What is asked of them on any machine, the tests of learners/
-// ask of these as well.
+// Text models on the (emulated) GPU. The tests of learners/ run with these models,
+// too.
 namespace troop {
 namespace {
 
@@ -41,7 +41,7 @@ double Distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(difference / size);
 }
 
-// The beginning of what PyTorch made; the rest is asked of what computes faster.
+// The first of PyTorch's updates; the rest are compared where they are computed faster.
 TEST(DeviceSupervisedTest, UpdatesMatchPyTorch) {
   for (const std::string family : {"bert", "albert"}) {
     TrainingConfig config = SupervisedConfig(family);
@@ -140,7 +140,7 @@ TEST(DeviceSupervisedTest, ResumesBitForBit) {
 // Callers may modify a gradient before the step: here the test doubles it and sets one value.
 TEST(DeviceSupervisedTest, AppliesModifiedGradient) {
   TrainingConfig config = SupervisedConfig("bert");
-  config.optimizer.type = OptimizerType::kSgd;  // Adam's steps hardly know how long a gradient is
+  config.optimizer.type = OptimizerType::kSgd;  // Adam's steps hardly depend on the norm
   config.learner.max_grad_norm = 0.01;
   config.optimizer.learning_rate = 20;
   const auto there = Make(On(config, DeviceChoice::kCuda)),

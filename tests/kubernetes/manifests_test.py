@@ -1,5 +1,5 @@
 """What `troop train --engine kubernetes` writes, read by others: the schemas of Kubernetes,
-strictly, and this file, which knows what has to fit to what. Usage: manifests_test.py
+strictly, and this file, which checks what has to fit to what. Usage: manifests_test.py
 (TROOP_PROGRAM, TROOP_SOURCE_DIR). Exit code 77 where PyYAML or kubernetes-validate are missing."""
 
 import json

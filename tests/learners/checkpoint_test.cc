@@ -141,7 +141,7 @@ TEST_F(CheckpointTest, ReturnsNotFoundWhenEmpty) {
             Code::kNotFound);
 }
 
-// Each damage must be told with the file it is in.
+// Each damage must be reported with the name of its file.
 TEST_F(CheckpointTest, NamesDamagedFileAndSkipsCheckpoint) {
   const std::string old = Write(1);
   struct Damage {

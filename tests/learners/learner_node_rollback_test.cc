@@ -54,7 +54,7 @@ TEST(LearnerNodeTest, DropsItemWithHugeValueWithoutRollback) {
   ASSERT_TRUE(world.Rounds(1000));
   EXPECT_EQ(world.Told("learner/quarantined_items"), 1);
   EXPECT_GE(world.Told("learner/skipped_updates"), 1);
-  EXPECT_LT(world.Told("learner/skipped_updates"), 60);  // what was asked for ahead
+  EXPECT_LT(world.Told("learner/skipped_updates"), 60);  // the batches that were requested ahead
   EXPECT_GT(world.Updates(), 80);
   EXPECT_EQ(world.Told("learner/rollbacks"), 0);
 }

@@ -91,7 +91,7 @@ class CurveTest : public testing::Test {
     Message later = TestMessage("later");
     EXPECT_FALSE(channel_->Send(later, kForever).ok());
   }
-  // The connections at our port that the kernel still knows, also those that have ended: both ends.
+  // The connections at our port in the table of the kernel, also those that have ended: both ends.
   std::set<std::string> Connections() const {
     const std::string port = Address().substr(Address().rfind(':') + 1);
     char text[8];
@@ -205,7 +205,7 @@ TEST_F(CurveTest, EncryptsTraffic) {
 
 TEST_F(CurveTest, RejectsUnknownKeyAndLogsOnBothSides) {
   Listen(folder_.Load("coordinator"));
-  // Another fleet's actor that knows our coordinator.
+  // Another fleet's actor with the address and the key of our coordinator.
   const std::string endpoint = Address() + "#" + KeyText(folder_.Load("coordinator")->public_key);
   const auto stranger = other_.Load("actor");
   ExpectRefused(stranger, endpoint, "does not allow our public key",

@@ -14,7 +14,7 @@
 
 namespace troop {
 
-// Records what it is asked. Answers at once with what it got, unless `park` is set.
+// Records its requests. Answers at once with the same bytes, unless `park` is set.
 class EchoService : public Service {
  public:
   void Handle(Message message, Reply reply) override {

@@ -25,7 +25,7 @@ sockaddr_in Local(int port) {
   return address;
 }
 
-// Carries bytes between the clients that connect to it and a server, until told to break.
+// Carries bytes between the clients that connect to it and a server, until Break.
 class Relay {
  public:
   explicit Relay(const std::string& server)

@@ -159,7 +159,7 @@ class TokenBench {
  public:
   std::unique_ptr<Module> module;
   TensorGroup* tensor = nullptr;  // of a rank
-  std::int64_t words = 0;         // of the whole vocabulary, where it is asked for words
+  std::int64_t words = 0;         // of the whole vocabulary, if it predicts words
   std::vector<float> value, gradient;
   std::vector<ConstTensor> inputs;
   Tensor out;

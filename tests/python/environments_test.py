@@ -263,7 +263,7 @@ class Singles(unittest.TestCase):
         painted = adapters.make(request("gymnasium:Painted-v0"))
         painted.reset(1, numpy.zeros(1, numpy.float32))
         self.assertEqual(painted.render().shape, (2, 3, 3))
-        adapters.make(request("gymnasium:Echo-v0"))  # knows no render_mode
+        adapters.make(request("gymnasium:Echo-v0"))  # has no render_mode
         gymnasium.register("Claims-v0", Claims)
         adapters.make(request("gymnasium:Claims-v0")).reset(1, numpy.zeros(1, numpy.float32))
 

@@ -120,7 +120,7 @@ TEST_F(HostileTcpTest, AppliesReplayedInsertBytesOnce) {
   EXPECT_EQ(Metric("replay/inserts"), 8);
 }
 
-// The attacker knows the protocol: it uses its own channel and sequence numbers.
+// The attacker speaks the protocol: it uses its own channel and sequence numbers.
 TEST_F(HostileTcpTest, DeduplicatesReplayedInsertWithNewSequence) {
   for (std::uint64_t channel = 1; channel <= 3; ++channel) {
     const Actor actor = Enter(channel, 1);

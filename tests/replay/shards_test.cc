@@ -355,7 +355,7 @@ TEST(ReplayShardsTest, WriterReroutesStreamsWhenShardsChange) {
   EXPECT_FALSE(writer->Knows(1));
   writer->AddShard(1, world.Connect(Role::kActor, 0, 1, 32, 1));
   Push(&world, writer.get(), 1, 20, 10);
-  EXPECT_EQ(world.Metric("replay/items", 1), 0) << "it was not told to use it";
+  EXPECT_EQ(world.Metric("replay/items", 1), 0) << "the writer does not use it yet";
   writer->Use(2);
   Push(&world, writer.get(), 0, 0, 5);
   Push(&world, writer.get(), 1, 40, 10);

@@ -101,7 +101,7 @@ TEST_P(TrainedCodecTest, TrainsDictionaryAndSendsItToWritersAndSamplers) {
   ASSERT_TRUE(body.ok());
   EXPECT_NE(body->tables[0].dictionary, 0u);
 
-  // A server that took its place knows no dictionary: frames that were under way come without.
+  // A server that took its place has no dictionary: frames that were under way come without.
   options.executor = nullptr;
   world.options() = options;
   ASSERT_TRUE(
@@ -166,7 +166,7 @@ TEST_P(TrainedCodecTest, ServesConfiguredDictionariesFromStart) {
     const double was = world.Metric("replay/log_bytes");
     ASSERT_NO_FATAL_FAILURE(PushPictures(&world, writer.get(), first, 100));
     const double more = world.Metric("replay/log_bytes") - was;
-    if (first == 0) bytes = more;  // the writer did not know of it yet
+    if (first == 0) bytes = more;  // the writer had no notice of it yet
     EXPECT_LE(more, first == 0 ? bytes : bytes * 0.9);
   }
   const auto sampler = world.Sampler({.batch_size = 128, .prefetch = 1});

@@ -41,7 +41,7 @@ class ExactResumeTest : public SystemTest {
     }
     return bytes;
   }
-  // A restore point's list of files, without checksums of those that tell the run's name.
+  // A restore point's list of files, without checksums of those that have the run's name.
   static std::string WithoutName(const std::string& point) {
     const std::regex named(
         R"("checkpoint/(state|manifest).json": \{[^}]*\}, |, "crc32c": \d+\}\n)");

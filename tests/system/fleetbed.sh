@@ -4,7 +4,7 @@
 # left but files in FOLDER, an absolute path.
 #   fleetbed.sh FOLDER     reads "NUMBER COMMAND" a line from standard input and writes what a
 #                          command says to FOLDER/NUMBER.out, then its code to FOLDER/NUMBER.rc
-# FOLDER/ready tells that all nodes are idle. Commands are of this shell: on NODE CMD... (n1, ctl),
+# FOLDER/ready exists once all nodes are idle. Commands are of this shell: on NODE CMD... (n1, ctl),
 # kill_node I, start_node I, isolate I, restore_link I. The end of standard input ends everything.
 # Needs slurmctld, slurmd, slurm-client, iproute2, util-linux, and root or namespaces for users.
 set -u

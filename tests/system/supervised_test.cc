@@ -42,7 +42,7 @@ TEST_F(SupervisedTest, SlowBaselineReachesTestAccuracy) {
   EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 87) << troop->output();
 }
 
-// A dry run tells what there would be to learn and leaves nothing behind, no tokens of 0.1 GB
+// A dry run prints what there would be to learn and leaves nothing behind, no tokens of 0.1 GB
 // either.
 TEST_F(SupervisedTest, DryRunLeavesNothing) {
   const std::string cache = folder() + "/cache";

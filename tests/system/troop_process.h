@@ -25,8 +25,8 @@
 namespace troop {
 
 // Polls a condition until it holds; false after `seconds`, or longer on a busy machine. Generous:
-// no test waits longer than it must. A condition that starts a process, as `troop status`, is asked
-// for a third of the time, so that the run that is waited for has the processors.
+// no test waits longer than it must. A condition that starts a process, as `troop status`, is
+// evaluated for a third of the time, so that the run that is waited for has the processors.
 inline bool Await(const std::function<bool()>& condition, double seconds = 60) {
   using std::chrono::steady_clock;
   constexpr steady_clock::duration kShortest = std::chrono::milliseconds(5);

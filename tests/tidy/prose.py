@@ -24,7 +24,10 @@ WORDS = {
     r"\bof late\b": "recently",
     r"\bmend(s|ed|ing)?\b": "fix",
     r"\bshall\b": "must, or should",
-    r"\b(is|are) told\b|\btells (it|them|the)\b": "receives, or is notified",
+    r"\btells (it|them|the)\b": "notifies",
+    r"(?<![\w{.])[Tt]old\b(?!['\"\].\[])": "receives, or is notified",
+    r"(?<!you )(?<!I )(?<!readers )(?<!who )\b(?:knows?|knew)\b": "has, contains, or supports",
+    r"\b(?:is|are|was|were|be|been|signal) asked\b": "is requested",
     r"\bhears?\b|\bheard\b": "receives",
     r"\b(wants|forgives|forgiven)\b": "requires, or tolerates",
     r"(?<![Tt]here )\bis no (?!longer|more|less|such|need|way|reason|other|later|earlier|larger|"

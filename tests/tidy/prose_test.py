@@ -44,6 +44,10 @@ class ProseTest(unittest.TestCase):
     def test_personification_is_found_in_comments_and_messages(self):
         self.expect("net/a.cc", '// Nobody waits.\nLog("the role is told to stop");\n',
                     "write name the component", "a.cc:2:")
+        self.expect("net/c.cc", "// A client that was told one shape.\nbool told = asked;\n"
+                    "// The server knows it.\n// It is asked once.\n// What you know.\n",
+                    "c.cc:1:", "c.cc:3:", "c.cc:4:")
+        self.expect("tools/c.py", "print(f\"{told['registered']} of {told.count}\")\n")
         self.expect("net/b.cc", "int who_ever;  // the learner goes on\n", "b.cc:1:")
 
     def test_code_includes_and_identifiers_are_not_prose(self):

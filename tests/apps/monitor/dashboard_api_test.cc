@@ -365,7 +365,7 @@ TEST_F(DashboardTest, ReportsSilentCoordinatorWithoutBlocking) {
     while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return DeadlineExceeded("no answer for 1 s");
   }));
-  EXPECT_EQ(*GetJson("/api/v1/runs/alive").String("status_error"), "");  // it is asked meanwhile
+  EXPECT_EQ(*GetJson("/api/v1/runs/alive").String("status_error"), "");  // the request is open
   go = true;
   EXPECT_TRUE(Await([this] {
     return *GetJson("/api/v1/runs/alive").String("status_error") == "no answer for 1 s";

@@ -208,7 +208,7 @@ TEST_F(HttpDeferredTest, DrainAnswersAllAcceptedRequests) {
   while (RawHttpClient(server->address()).connected() && !patience.Ended()) {
     std::this_thread::yield();
   }
-  // A client that does not know of the drain sends one more request.
+  // A client without notice of the drain sends one more request.
   EXPECT_THAT(kept.Get("/now"), HasSubstr("\r\nConnection: close\r\n"));
   partial.Send(Request("22").substr(30));
   const Given two = Next();

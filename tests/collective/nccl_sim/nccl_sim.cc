@@ -100,7 +100,8 @@ class Stream {
   std::thread thread_;
 };
 
-// ---- How ranks find each other: rank 0 listens under the name in its id, and tells all of all
+// ---- How ranks find each other: rank 0 listens under the name in its id, and sends all names to
+// all
 // ----
 
 struct Hello {

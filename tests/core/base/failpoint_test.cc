@@ -140,7 +140,7 @@ class Ordered {
   }
 };
 
-// How many of 10,000 keys are drawn, and whether each is when it is asked for again.
+// How many of 10,000 keys are drawn, and whether a second query gives the same answer.
 int DrawnOf10000(GradientCorruption what, std::uint64_t index) {
   int drawn = 0;
   for (std::uint64_t i = 0; i < 10000; ++i) {

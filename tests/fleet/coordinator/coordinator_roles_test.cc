@@ -22,7 +22,7 @@ RoleView Find(CoordinatorWorld& world, Role role, std::int32_t index) {
   for (const RoleView& r : world.coordinator().roles()) {
     if (r.role == role && r.index == index) return r;
   }
-  ADD_FAILURE() << PeerName(role, index) << " is not told of";
+  ADD_FAILURE() << PeerName(role, index) << " is not in the reply";
   return {};
 }
 

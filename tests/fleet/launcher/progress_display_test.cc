@@ -39,7 +39,7 @@ RunThroughput LateRates() {
           .bottleneck = "learner (actors wait for the replay ratio, and so does the replay)"};
 }
 
-// A terminal that knows what the block uses: wrapping, line feeds, cursor up, erase below.
+// A terminal with the functions that the block uses: wrapping, line feeds, cursor up, erase below.
 class Screen {
  public:
   explicit Screen(std::size_t columns) : columns_(columns) {}

@@ -107,7 +107,7 @@ TEST(SlurmNodesTest, DoubtsNodeLongerAfterEachFailure) {
   };
   nodes.MarkSuspect(1, kNow);
   const double first = length(kNow);
-  nodes.MarkSuspect(1, kNow + Seconds(1));  // another role tells of the same loss
+  nodes.MarkSuspect(1, kNow + Seconds(1));  // another role reports the same loss
   EXPECT_EQ(length(kNow), first);
   const Time later = kNow + Seconds(first);
   nodes.MarkSuspect(1, later);

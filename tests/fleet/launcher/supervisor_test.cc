@@ -49,7 +49,7 @@ class SupervisorTest : public testing::Test {
                                                          .spare = [](FleetRole) { return true; }},
                                      std::move(roles));
   }
-  // Supervises the program of Start. The first forks succeed as told; all later ones fail.
+  // Supervises the program of Start. The first forks have these outcomes; all later ones fail.
   void StartWithForks(std::vector<bool> outcomes) {
     const auto spawn = [this, outcomes = std::move(outcomes)](
                            const std::string& program, std::vector<std::string> words,

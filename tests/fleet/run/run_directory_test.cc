@@ -245,7 +245,7 @@ TEST_F(RunFolderTest, ChangedMeshChangesLearnerCount) {
        {std::vector<std::string>{"mesh.dp=1"}, {"mesh.tp=1"}, {"mesh.dp=2", "mesh.tp=1"}}) {
     const auto config = read(keys);
     ASSERT_TRUE(config.ok()) << config.status().ToString();
-    EXPECT_EQ(config->fleet.learners, 1) << "not told: it follows";
+    EXPECT_EQ(config->fleet.learners, 1) << "not given: it follows";
   }
   EXPECT_EQ(read({"learner.batch_size=8"})->fleet.learners, 4);
   EXPECT_THAT(read({"mesh.dp=1", "fleet.learners=4"}).status().message(),

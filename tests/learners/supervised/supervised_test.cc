@@ -339,7 +339,7 @@ TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
   EXPECT_GT(courses.size(), 1u);  // of the few that near lengths allow
 }
 
-// Also where another update is asked for than was made ahead, or by another learner of others.
+// Also for an update other than the one that was prepared, and for another learner.
 TEST(SupervisedTest, PreparedBatchesMatchRequestedOnes) {
   TrainingConfig config = SupervisedConfig("bert");
   config.learner.algorithm = AlgorithmKind::kMaskedLm;

@@ -101,7 +101,7 @@ TEST_F(ShardTermsTest, OnlyBackupReplacesSilentPrimary) {
 TEST_F(ShardTermsTest, PrimaryWithoutBackupStaysDespiteNewIncarnation) {
   Pair(true);
   const std::uint64_t since = term().since;
-  Beat(0, 9);  // a new life, of which the old one knows nothing yet
+  Beat(0, 9);  // a new incarnation, before any message to the old one
   terms_->RecordExit(1, 2);
   terms_->Update(now_);
   EXPECT_EQ(term().primary_incarnation, 1u);
@@ -169,7 +169,7 @@ TEST_F(ShardTermsTest, SuccessorOfPairHasAllAcknowledgedPushes) {
         if (primary) me.held = now.term;
       } else if (alive(i) && me.serves) {
         // An update: with a backup, it is acknowledged once the backup has it, and a backup that
-        // knows a newer term rejects it.
+        // has a newer term rejects it.
         const std::uint64_t next = me.state + 1;
         if (me.backup < 0) {
           const bool replaced = alive(1 - i) && other.serves && other.seen > me.seen;

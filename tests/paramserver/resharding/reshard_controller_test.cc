@@ -285,7 +285,7 @@ TEST(ShardMoveTest, UpdatesMatchReferenceBitwiseAfterMoves) {
   }
 }
 
-// Steps of 1 and a rate of 2^-7 add up exactly: each element tells how many pushes it has.
+// Steps of 1 and a rate of 2^-7 add up exactly: each element shows its number of pushes.
 TEST(ShardMoveTest, EachPushCountsOncePerElementInEveryMode) {
   for (const SyncMode mode :
        {SyncMode::kAsync, SyncMode::kBsp, SyncMode::kSsp, SyncMode::kKOfN, SyncMode::kLocalSgd}) {

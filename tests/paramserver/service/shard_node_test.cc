@@ -62,7 +62,7 @@ TEST(ShardNodeTest, FirstPushInFlightCountsAfterFailover) {
   ShardFleet fleet(ShardConfigFor(1, true));
   auto* learner = fleet.AddLearner(0);
   ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
-  ASSERT_TRUE(fleet.Pull(learner));  // no update has told the backup of it
+  ASSERT_TRUE(fleet.Pull(learner));  // no update has reached the backup
   fleet.Kill(fleet.PrimaryOf(0));
   fleet.Push(learner, 0);
   ASSERT_TRUE(fleet.Pull(learner));
@@ -166,7 +166,7 @@ TEST(ShardNodeTest, ThawedOldPrimaryAcknowledgesNothing) {
   fleet.Push(learner, 0);
   ASSERT_TRUE(fleet.Pull(learner));
   const std::int32_t old = fleet.PrimaryOf(0);
-  // The learner knows of no successor; its push waits in the frozen one's socket.
+  // The learner has no address of a successor; its push waits in the frozen one's socket.
   fleet.Freeze(old, true);
   fleet.Push(learner, 1);
   ASSERT_TRUE(fleet.Await([&] { return fleet.slots_[1 - old].node->server() != nullptr; }, 8000));

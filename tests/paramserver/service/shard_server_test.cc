@@ -87,7 +87,7 @@ class ShardServerTest : public testing::Test {
       }
     }
   }
-  // True once all have what they asked for.
+  // True once all have their weights.
   bool Pull(const std::vector<Learner*>& learners, int rounds = 20) {
     for (Learner* learner : learners) {
       if (learner->client->pulling()) continue;
@@ -528,7 +528,7 @@ TEST_F(ShardServerTest, PausedServerChangesAndAnswersNothing) {
   EXPECT_EQ(server->shard().version(), 2u);
 }
 
-// Its state may be asked for then.
+// Its state can be read then.
 TEST_F(ShardServerTest, PausesAndRestsOnlyOnceItsThreadsAreDone) {
   ThreadExecutor executor(1, nullptr);
   auto options = OptionsOf({.mode = SyncMode::kAsync});

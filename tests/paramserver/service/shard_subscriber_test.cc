@@ -8,7 +8,7 @@
 namespace troop {
 namespace {
 
-// A shard whose weights all are its version, as far as asked.
+// A shard whose weights all equal its version, for each request.
 class FakeShard final : public Service {
  public:
   explicit FakeShard(std::int64_t size) : size_(size) {}

@@ -245,7 +245,7 @@ TEST(BatchDecoderTest, WeightsMatchFormula) {
       }
     }
   }
-  // A part whose table does not tell: of the batch.
+  // A part without the value of its table: that of the batch.
   made[1].drawn.probability_min = 0;
   BatchDecoder decoder({kSmall, view, Codec::kNone, 0, true});
   SampleBatch batch;

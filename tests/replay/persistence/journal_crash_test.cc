@@ -217,7 +217,8 @@ class Model {
   int step_ = 0;
   std::map<std::uint64_t, Life> lives_;
   LogPosition acknowledged_;
-  int asked_ = -1, round_ = -1;  // step at which the running / the last complete round was asked
+  // Step at which the running round and the last complete one were requested.
+  int asked_ = -1, round_ = -1;
   std::int64_t rounds_ = 0;
   bool clean_ = false;
 };

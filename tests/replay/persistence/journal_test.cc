@@ -195,7 +195,7 @@ TEST(JournalTest, PollReadsBoundedLinesAndRereadsChangedOnes) {
   EXPECT_EQ(world.table.items().size(), 35u);
 }
 
-// A kill left a snapshot that knew of evictions by items which the log had not reached: both were
+// A kill left a snapshot with evictions by items which the log had not reached: both were
 // lost.
 TEST(JournalTest, SnapshotCountsOnlyOnceLogIsDurableUpToIt) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {  // orders in which jobs run

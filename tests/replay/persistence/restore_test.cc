@@ -246,7 +246,7 @@ std::vector<std::string> SegmentsOf(MemoryStorage* disk) {
   return *names;
 }
 
-// Expects a restart without this segment to tell it and its items, and the next one not to.
+// Expects a restart without this segment to report it and its items, and the next one not to.
 void ExpectLossIsTold(const MemoryStorage& disk, const std::string& segment,
                       const Table::Options& options, std::size_t items) {
   SCOPED_TRACE(segment);

@@ -100,7 +100,7 @@ TEST(TableInsertTest, RejectsItemAcrossEpisodeEnd) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 5, 1, 1, 3)).inserted, 1);
 }
 
-// Its writer may not know: frames that were acknowledged are lost where a server is killed.
+// The writer has no report of it: acknowledged frames are lost when a server is killed.
 TEST(TableInsertTest, ItemAcrossLostFrameExpires) {
   Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
@@ -117,8 +117,8 @@ TEST(TableInsertTest, StackStopsAtLostFrame) {
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 1);
 }
 
-// Padding in the middle of an episode would be wrong: the table does not know when the episode
-// began.
+// Padding in the middle of an episode would be wrong: the table does not have the start of the
+// episode.
 TEST(TableInsertTest, UnknownLateStreamGetsNoShortStacks) {
   Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
@@ -137,7 +137,7 @@ TEST(TableInsertTest, RejectsItemsBeyondReceivedFrames) {
   for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
                            Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1}}) {
     ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, {item}}, "ends before frame 10");
-    // For frames of earlier calls, the writer may not know that they were lost.
+    // For frames of earlier calls, the writer may have no report of their loss.
     EXPECT_EQ(Put(&table, {{}, {item}}).expired, 1);
   }
   EXPECT_EQ(Put(&table, {{}, TinyItems(9, 0, 1)}).expired, 1);
