@@ -1,5 +1,7 @@
 // Checks combinations of learning keys: parameter-server modes, Hogwild threads, DPG, supervised
 // runs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 

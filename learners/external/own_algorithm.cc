@@ -1,6 +1,8 @@
 // Implements the registry of own algorithms, and the checks of what their factories return.
 #include "learners/external/own_algorithm.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "nn/extension.h"

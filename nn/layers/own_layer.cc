@@ -1,6 +1,8 @@
 // Implements the registry of own layers, and the checks of what their factories return.
 #include "nn/layers/own_layer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
