@@ -33,6 +33,7 @@
 #include "fleet/launcher/resource_estimate.h"
 #include "fleet/run/run_directory.h"
 #include "fleet/serial/serial_fleet.h"
+#include "kernels/simd/cpu_features.h"
 #include "learners/supervised/supervised.h"
 #include "net/network.h"
 #include "net/transport/endpoint.h"
@@ -368,6 +369,13 @@ void ExamineKeys(const Config& config, const ReportVerdict& report) {
          folder.empty() ? "the config has none" : "all roles have a key in " + folder);
 }
 
+// A note without AVX2: a run is slow, but works.
+void ExamineProcessor(const ReportVerdict& report) {
+  const CpuLevel level = BestCpuLevel();
+  Report(report, level == CpuLevel::kPlain ? Kind::kNote : Kind::kOk, "processor",
+         DescribeKernels(level));
+}
+
 // Looks at the kernel driver only, so it also works in a build without CUDA.
 void ExamineGpu(const Config* config, const ReportVerdict& report) {
   std::ifstream driver("/proc/driver/nvidia/version");
@@ -416,6 +424,7 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const ReportVerdict& 
       Report(keep, Kind::kFail, "config", loaded.status().message());
     }
   }
+  ExamineProcessor(keep);
   ExamineLimits(config ? &*config : nullptr, keep);
   ExamineSharedMemory(keep);
   ExamineDisk(config ? RunPath(*config) : fs::current_path().string(), keep);

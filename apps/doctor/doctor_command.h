@@ -31,6 +31,7 @@ int Doctor(const DoctorOptions& options);
 
 // The separate checks of Examine. Each passes its verdicts to `report`. ExamineLimits assumes a
 // single role if `config` is nullptr.
+void ExamineProcessor(const ReportVerdict& report);
 void ExamineMemory(const Config& config, const ReportVerdict& report);
 void ExamineLimits(const Config* config, const ReportVerdict& report);
 void ExamineDisk(const std::string& folder, const ReportVerdict& report);

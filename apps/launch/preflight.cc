@@ -43,6 +43,13 @@ Status CheckAllowed(const KeyRing& ring, AllowList* allowed) {
 
 }  // namespace
 
+std::string DescribeKernels(CpuLevel level) {
+  const std::string kernels = fmt::format("{} kernels", CpuLevelName(level));
+  if (level != CpuLevel::kPlain) return kernels;
+  return kernels +
+         ": this processor has no AVX2 with FMA and BMI2, so training is several times slower";
+}
+
 // Besides the roles that this launcher starts, the coordinator and the tools (`status`) need keys.
 Status CheckKeys(const Config& config) {
   const std::string& folder = config.security.keys;

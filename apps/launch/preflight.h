@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "fleet/config/config.h"
+#include "kernels/simd/cpu_features.h"
 
 namespace troop {
 
@@ -27,6 +28,10 @@ Status WithPlaces(const Config& config, const Status& status);
 // Data and environment are checked by ResolveSupervised and CheckMachine.
 // REQUIRES: a resolved config (ResolveSupervised).
 Status CheckInputs(const Config& config);
+
+// Describes the kernels of a processor's level: "avx2 kernels"; for kPlain also which instruction
+// sets the processor lacks, and the effect.
+std::string DescribeKernels(CpuLevel level);
 
 // Checks security.keys: each role's key exists and is in the allow list.
 Status CheckKeys(const Config& config);

@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/launch/preflight.h"
 #include "apps/launch/provenance.h"
 #include "apps/launch/resume_point.h"
 #include "apps/launch/run_outcome.h"
 #include "core/base/log.h"
 #include "fleet/roles/node_runner.h"
+#include "kernels/simd/cpu_features.h"
 
 namespace troop {
 
@@ -40,6 +42,10 @@ Status RunSession::Begin(const EnvSpec& env) {
            .file = folder_.path + "/logs/launcher.log",
            .level = LogLevelOf(folder_.config)});
   RecordProvenance(env);
+  if (const CpuLevel level = BestCpuLevel(); level == CpuLevel::kPlain) {
+    LogWarning("{}", DescribeKernels(level));
+    monitor_->Say(DescribeKernels(level));
+  }
   const std::string metrics = monitor_->metrics_address();
   if (!metrics.empty()) LogInfo("metrics at http://{}/metrics", metrics);
   if (dashboard_ != nullptr) monitor_->Say(dashboard_->Greeting());

@@ -214,6 +214,21 @@ TEST_F(WatchTest, DoctorPassesValidConfig) {
   }
 }
 
+TEST_F(WatchTest, DoctorNamesTheKernelsOfTheProcessor) {
+  // The kernel's list of flags is independent of Troop's CPUID.
+  std::ifstream info("/proc/cpuinfo");
+  std::string flags;
+  while (std::getline(info, flags) && !flags.starts_with("flags")) {
+  }
+  const auto has = [&](const std::string& flag) {
+    return (flags + " ").find(" " + flag + " ") != std::string::npos;
+  };
+  const bool fast = has("avx2") && has("fma") && has("bmi2");
+  const std::string line = LineOf(Doctor({config()}, 0), "processor");
+  EXPECT_EQ(line.find("plain kernels") == std::string::npos, fast) << line;
+  EXPECT_NE(line.find(" kernels"), std::string::npos) << line;
+}
+
 TEST_F(WatchTest, DoctorReportsInvalidConfig) {
   ExpectFails(Doctor({config(), "learner.batch=3"}, 1), "config", "learner.batch");
   ExpectFails(Doctor({config(), "env.id=Nothing-v0"}, 1), "task", "Nothing-v0");

@@ -72,6 +72,16 @@ class PreflightTest : public testing::Test {
   const TempFolder folder_;
 };
 
+TEST(KernelsTest, PlainKernelsAreExplainedAndOthersAreNamed) {
+  EXPECT_EQ(DescribeKernels(CpuLevel::kAvx2), "avx2 kernels");
+  EXPECT_EQ(DescribeKernels(CpuLevel::kAvx512Bf16), "avx512_bf16 kernels");
+  const std::string plain = DescribeKernels(CpuLevel::kPlain);
+  EXPECT_THAT(plain, StartsWith("plain kernels: "));
+  for (const char* lacking : {"AVX2", "FMA", "BMI2", "slower"}) {
+    EXPECT_THAT(plain, HasSubstr(lacking));
+  }
+}
+
 // Each of them was found after the start, some in a restart loop, and a folder was left behind.
 TEST_F(PreflightTest, FindsDamageOfEachInputFileBeforeStart) {
   struct Case {
