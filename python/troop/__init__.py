@@ -9,7 +9,12 @@ step together in C++ (docs/guide/environments_from_python.md).
 """
 from typing import TYPE_CHECKING, Any, Optional
 
-from troop import _native
+try:
+    from troop import _native
+except ImportError as error:
+    from troop_replay._other_python import explained  # fails by itself where it lacks a module, too
+    raise explained(error, __path__[0]) from error
+
 from troop._evaluation import evaluate
 from troop._learner import Batch, Learner
 from troop._policy import Policy, SpaceDescription, load_policy
